@@ -1,0 +1,74 @@
+"""Every error that tandem raises on purpose. Each message has three parts: what happened (with the values received), what was
+expected, how to fix it. All of them are `TandemError`s; each is also the built-in kind that a caller would expect."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class TandemError(Exception):
+    """What all errors of this library have in common."""
+
+    def __init__(self, happened: str, expected: str = "", fix: str = "") -> None:
+        self.happened, self.expected, self.fix = happened, expected, fix
+        parts = [happened, expected and f"Expected: {expected}", fix and f"Fix: {fix}"]
+        super().__init__("\n".join(p for p in parts if p))
+
+
+class UnknownNameError(TandemError, ValueError):
+    """An algorithm, environment, setting, folder or flag that does not exist; names the nearest ones that do."""
+
+    def __init__(self, kind: str, name: str, known: Iterable[str], fix: str = "") -> None:
+        known = sorted(known)
+        self.nearest = nearest(name, known)
+        if not fix:
+            fix = f"did you mean {' or '.join(map(repr, self.nearest))}?" if self.nearest else "choose one of those."
+        shown = ", ".join(known[:40]) + (", ..." if len(known) > 40 else "")
+        super().__init__(f"there is no {kind} {name!r}.", f"one of {shown}", fix)
+
+
+class SettingError(TandemError, ValueError):
+    """A setting of the wrong type or out of its range, or settings that contradict each other."""
+
+
+class SpaceError(TandemError, ValueError):
+    """An observation or action space that the algorithm cannot work with."""
+
+
+class NetworkError(TandemError, ValueError):
+    """A network of the wrong kind or with outputs of the wrong shape."""
+
+
+class EnvironmentFault(TandemError, RuntimeError):
+    """An environment that broke its contract: wrong shape, NaN, an exception of its own."""
+
+
+class NonFiniteError(TandemError, FloatingPointError):
+    """NaN or infinity in an observation, reward, loss or gradient; no weight has taken it in."""
+
+
+class CheckpointError(TandemError, RuntimeError):
+    """A checkpoint that is missing, truncated, altered, foreign, or needs a network to be loaded."""
+
+
+class ResumeError(TandemError, RuntimeError):
+    """A run that cannot go on as it was."""
+
+
+class EngineError(TandemError, RuntimeError):
+    """A framework, Keras engine or device that is not installed, not there, or already another one."""
+
+
+class MemoryBudgetError(TandemError, MemoryError):
+    """Something that would not fit into the memory or disk of this machine."""
+
+
+class RunFolderError(TandemError, OSError):
+    """A run's folder that does not exist, is not a run, or cannot be written."""
+
+
+def nearest(name: str, known: Iterable[str], n: int = 3) -> list[str]:
+    """The names most like `name`, best first, upper and lower case alike."""
+    by_lower = {k.lower(): k for k in known}
+    return [by_lower[m] for m in difflib.get_close_matches(name.lower(), by_lower, n=n, cutoff=0.5)]

@@ -1,0 +1,110 @@
+"""Gymnasium spaces as plain descriptions (`Leaf`), and back from JSON: what networks, buffers and checkpoints need to know."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from tandem.errors import SpaceError
+
+Kind = Literal["box", "discrete", "multidiscrete", "multibinary"]
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One array of a space.
+
+    shape and dtype are those of a single element. `sizes` are the numbers of choices of a discrete (one) or multidiscrete
+    (one for each position) space. `low` and `high` are the bounds of a box, flattened.
+    """
+
+    kind: Kind
+    shape: tuple[int, ...]
+    dtype: str
+    sizes: tuple[int, ...] = ()
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
+    start: int = 0  # the first value of a discrete space
+
+    @property
+    def image(self) -> bool:
+        """Whether this is a picture: unsigned bytes with three axes."""
+        return self.kind == "box" and self.dtype == "uint8" and len(self.shape) == 3
+
+    @property
+    def width(self) -> int:
+        """How many numbers a network sees of it (one-hot for discrete kinds)."""
+        return sum(self.sizes) if self.sizes else int(np.prod(self.shape, dtype=int))
+
+    @property
+    def bounded(self) -> bool:
+        return self.kind == "box" and bool(np.isfinite(self.low).all() and np.isfinite(self.high).all())
+
+
+Spec = Leaf | dict[str, Leaf]  # of an observation; actions are always one Leaf
+
+
+def leaf(space: Any) -> Leaf:
+    """The Leaf of a Box, Discrete, MultiDiscrete or MultiBinary space (gymnasium.spaces)."""
+    name = type(space).__name__
+    if name == "Box":
+        low, high = (tuple(float(v) for v in np.ravel(b)) for b in (space.low, space.high))
+        dtype = "float32" if np.issubdtype(space.dtype, np.floating) else str(space.dtype)
+        return Leaf("box", tuple(space.shape), dtype, (), low, high)
+    if name == "Discrete":
+        return Leaf("discrete", (), "int64", (int(space.n),), start=int(space.start))
+    if name == "MultiDiscrete":
+        if np.ndim(space.nvec) != 1 or np.any(space.start):
+            raise SpaceError(
+                f"cannot use {space}.", "a MultiDiscrete space with one axis that starts at 0", "flatten it with a wrapper."
+            )
+        return Leaf("multidiscrete", tuple(space.shape), "int64", tuple(int(n) for n in space.nvec))
+    if name == "MultiBinary":
+        return Leaf("multibinary", tuple(space.shape), "int8")
+    raise SpaceError(
+        f"cannot use the space {space}.",
+        "Box, Discrete, MultiDiscrete or MultiBinary (and Dict of these for observations)",
+        "convert it with a wrapper, for example gymnasium.wrappers.FlattenObservation.",
+    )
+
+
+def observation_spec(space: Any) -> Spec:
+    """The Spec of an observation space: a Leaf, or a dict of them for a Dict space (one inside another is joined by '/')."""
+    if type(space).__name__ != "Dict":
+        return leaf(space)
+    found: dict[str, Leaf] = {}
+    for key, inner in space.spaces.items():
+        spec = observation_spec(inner)
+        found.update({f"{key}/{k}": s for k, s in spec.items()} if isinstance(spec, dict) else {str(key): spec})
+    return found
+
+
+def flatten_observation(space: Any, obs: Any) -> Any:
+    """An observation of `space` as its Spec has it: Dicts inside Dicts become one dict with joined names."""
+    if type(space).__name__ != "Dict":
+        return obs
+    flat: dict[str, Any] = {}
+    for key, inner in space.spaces.items():
+        value = flatten_observation(inner, obs[key])
+        flat.update({f"{key}/{k}": v for k, v in value.items()} if isinstance(value, dict) else {str(key): value})
+    return flat
+
+
+def to_json(spec: Spec) -> Any:
+    """A Spec as JSON data."""
+    if isinstance(spec, dict):
+        return {"dict": {k: asdict(s) for k, s in spec.items()}}
+    return asdict(spec)
+
+
+def from_json(data: Any) -> Spec:
+    """The Spec that `to_json` wrote."""
+    if "dict" in data:
+        return {k: _leaf_from_json(d) for k, d in data["dict"].items()}
+    return _leaf_from_json(data)
+
+
+def _leaf_from_json(data: dict[str, Any]) -> Leaf:
+    return Leaf(**{k: tuple(v) if isinstance(v, list) else v for k, v in data.items()})

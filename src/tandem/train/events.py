@@ -1,0 +1,80 @@
+"""What happens in a run, in order. The loop yields these; observers, writers, callbacks and your own code consume them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from tandem.types import Episode
+
+
+class Evaluation(NamedTuple):
+    """What evaluation episodes came to: undiscounted returns and lengths, one an episode."""
+
+    mean: float
+    std: float
+    returns: list[float]
+    lengths: list[int]
+
+    @classmethod
+    def of(cls, returns: list[float], lengths: list[int]) -> Evaluation:
+        return cls(float(np.mean(returns)), float(np.std(returns)), list(returns), list(lengths))
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened, with the counters of the run at that moment."""
+
+    env_steps: int  # steps of all environments so far (a step that only resets is not one)
+    updates: int  # optimizer updates so far
+    episodes: int  # episodes finished so far
+    seconds: float  # training time so far, earlier sittings included
+
+
+@dataclass(frozen=True)
+class TrainBegin(Event):
+    steps: int  # the run's length
+    stop_at: int  # where this sitting ends
+
+
+@dataclass(frozen=True)
+class TrainEnd(Event):
+    reason: str  # "steps", "stop_at", "criterion", "callback" or the name of a signal
+
+
+@dataclass(frozen=True)
+class EpisodeBegin(Event):
+    env: int
+
+
+@dataclass(frozen=True)
+class EpisodeEnd(Event):
+    episode: Episode
+
+
+@dataclass(frozen=True)
+class BatchBegin(Event):
+    """A call of K updates is about to start."""
+
+
+@dataclass(frozen=True)
+class BatchEnd(Event):
+    """A call of K updates is done."""
+
+    metrics: Mapping[str, float]  # the algorithm's, averaged over the call
+    shares: Mapping[str, float] = field(default_factory=dict)  # seconds so far: environment, acting, learning
+
+
+@dataclass(frozen=True)
+class EvaluationEnd(Event):
+    evaluation: Evaluation
+    best: bool  # the best so far
+
+
+@dataclass(frozen=True)
+class CheckpointSaved(Event):
+    path: Path

@@ -1,0 +1,88 @@
+"""The data that moves between parts: plain named tuples of arrays, and `tree_map` to reach into them.
+
+A *tree* is an array, a dict of trees or a (named) tuple of trees; `()` is the tree without leaves. Observations are trees:
+an array, or a dict of arrays where the observation space is a Dict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+Array = Any  # a NumPy array, a torch tensor, or a tensor of the engine that Keras runs on
+Tree = Any
+
+
+class Batch(NamedTuple):
+    """Transitions or rollout rows: what one update learns from. B = batch; shapes are [B, ...].
+
+    Stacked for a call of K updates, every array has one axis more in front: [K, B, ...], and each setting is [K].
+    """
+
+    obs: Tree  # raw observations; normalisation is a layer of the network
+    action: Array
+    reward: Array = ()  # [B]  undiscounted, or the discounted sum of n steps
+    discount: Array = ()  # [B]  gamma ** n, and 0 where the episode terminated (not where it was cut)
+    next_obs: Tree = ()  # what followed, n steps on; the true last observation where an episode was cut
+    weight: Array = ()  # [B]  importance weights or masks; () means all ones
+    noise: Tree = ()  # whatever randomness the losses need, drawn outside them
+    extra: dict[str, Any] = {}  # what acting left (log_prob ...) and `prepare` made of it (advantage, return ...)
+    settings: dict[str, Any] = {}  # name -> scalar: all that may change between updates (learning rate, clip, tau ...)
+
+
+class Cuts(NamedTuple):
+    """The true last observations of episodes that ended in a trajectory while the environment went on to reset itself
+    in the same step. C = how many; `obs` is [C, ...]."""
+
+    t: Array  # int64 [C]
+    env: Array  # int64 [C]
+    obs: Tree
+
+
+class Trajectory(NamedTuple):
+    """What a collector brings: T steps of N environments; shapes are [T, N, ...]; always NumPy."""
+
+    obs: Tree
+    action: Array
+    reward: Array  # float32 [T, N]
+    discount: Array  # float32 [T, N]  gamma, and 0 where the episode terminated
+    last: Array  # bool [T, N]  the episode ended with this step, either way
+    valid: Array  # bool [T, N]  false for a step that only reset its environment: never learned from, never counted
+    cuts: Cuts  # where the observation after a `last` row is not obs[t + 1]
+    bootstrap: Tree  # [N, ...]  the observations after the last step
+    extra: dict[str, Any] = {}  # what acting left beside the action, [T, N, ...]
+
+
+class Update(NamedTuple):
+    """What one call of an algorithm's `update` gives back."""
+
+    metrics: dict[str, Any]  # name -> scalar
+    priority: Array = ()  # [B]  new priorities, if a prioritized sampler wants them
+
+
+class Episode(NamedTuple):
+    """One finished episode, as the environment scored it."""
+
+    env: int
+    score: float  # the undiscounted sum of the environment's rewards
+    length: int
+    terminated: bool  # false where a limit cut it
+
+
+def tree_map(f: Callable[..., Any], tree: Tree, *rest: Tree) -> Tree:
+    """`f` applied to every leaf of `tree` (and of `rest`, trees of the same structure), in the same structure."""
+    if isinstance(tree, dict):
+        return {k: tree_map(f, v, *(r[k] for r in rest)) for k, v in tree.items()}
+    if isinstance(tree, tuple):
+        parts = [tree_map(f, *xs) for xs in zip(tree, *rest, strict=True)]
+        return type(tree)(*parts) if hasattr(tree, "_fields") else tuple(parts)
+    return f(tree, *rest)
+
+
+def leaves(tree: Tree) -> list[Any]:
+    """The leaves of a tree, in its order."""
+    if isinstance(tree, dict):
+        return [x for v in tree.values() for x in leaves(v)]
+    if isinstance(tree, tuple):
+        return [x for v in tree for x in leaves(v)]
+    return [tree]
