@@ -1,0 +1,17 @@
+"""The algorithms, one file a paper, by the names users call them."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from tandem.errors import UnknownNameError
+
+NAMES = {"dqn": "DQN", "ppo": "PPO", "sac": "SAC"}  # module -> class
+
+
+def get(name: str) -> Any:
+    """The Algorithm class of that name."""
+    if name not in NAMES:
+        raise UnknownNameError("algorithm", name, NAMES)
+    return getattr(importlib.import_module(f"tandem.algorithms.{name}"), NAMES[name])

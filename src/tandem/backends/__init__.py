@@ -1,0 +1,67 @@
+"""Backends: the only rooms, with `networks`, that import a framework. `make` chooses one by name."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+from typing import Any
+
+from tandem.errors import EngineError, UnknownNameError
+
+ENGINES = {"torch": None, "tensorflow": "tensorflow", "jax": "jax", "keras-torch": "torch"}  # name -> KERAS_BACKEND
+_NEEDS = {"torch": ("torch",), "tensorflow": ("keras", "tensorflow"), "jax": ("keras", "jax"), "keras-torch": ("keras", "torch")}
+
+
+def installed() -> list[str]:
+    """The engines that could be used here, quickest first."""
+    order = ("jax", "tensorflow", "torch", "keras-torch")
+    return [name for name in order if all(importlib.util.find_spec(m) for m in _NEEDS[name])]
+
+
+def choose(framework: str | None = None) -> str:
+    """`framework` if it can be used; without one, the engine Keras already runs on, else the quickest installed."""
+    if framework is None:
+        found = installed()
+        if not found:
+            raise EngineError("no engine is installed.", "one of torch, tensorflow, jax", "pip install 'tandem-rl[jax]'")
+        return next((n for n in found if ENGINES[n] and ENGINES[n] == _running()), found[0])
+    if framework not in ENGINES:
+        raise UnknownNameError("framework", framework, ENGINES)
+    missing = [m for m in _NEEDS[framework] if importlib.util.find_spec(m) is None]
+    if missing:
+        extra = "torch,jax" if framework == "keras-torch" else framework
+        raise EngineError(
+            f"framework {framework!r} needs {' and '.join(missing)}, which is not installed here.",
+            f"one of the installed engines: {', '.join(installed()) or 'none'}",
+            f"pip install 'tandem-rl[{extra}]'",
+        )
+    wanted, running = ENGINES[framework], _running()
+    if wanted and running and wanted != running:
+        raise EngineError(
+            f"framework {framework!r} was asked for, but this process has imported Keras on {running}.",
+            "one Keras engine per process; Keras reads it once, when it is imported",
+            f"set the environment variable KERAS_BACKEND={wanted} before anything imports keras, or use framework={running!r}.",
+        )
+    return framework
+
+
+def make(framework: str, device: str = "auto", *, seed: int = 0, threads: int = 1, compile: bool = False) -> Any:
+    """The backend of that name. `threads` are those of one operation; `compile` is torch's (the others always compile)."""
+    framework = choose(framework)
+    if threads == 1 and "jax" not in sys.modules:
+        os.environ.setdefault("PJRT_NPROC", "1")  # no thread pool for small networks: see docs/design.md
+    if ENGINES[framework]:
+        os.environ["KERAS_BACKEND"] = str(ENGINES[framework])
+    if framework in ("torch", "keras-torch"):
+        module = importlib.import_module(f"tandem.backends.{framework.replace('-', '_')}")
+        return module.make(device, seed=seed, threads=threads, compile=compile)
+    module = importlib.import_module("tandem.backends.keras")
+    return module.KerasBackend(device, seed=seed, threads=threads)
+
+
+def _running() -> str | None:
+    """The engine Keras runs on in this process, if it has been imported."""
+    keras = sys.modules.get("keras")
+    return keras.backend.backend() if keras is not None and hasattr(keras, "backend") else None

@@ -1,0 +1,118 @@
+"""What an algorithm is to the rest of the house: settings with their sources, roles for networks, a loss and an update, and how
+to act. It knows arrays and the seam; it never sees environments, buffers, files or clocks."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from tandem.networks.defaults import Role
+from tandem.spaces import Leaf, Spec
+from tandem.types import Array, Batch, Trajectory, Tree, Update
+
+Forward = Callable[[Tree], Array]  # a network for acting: NumPy in, NumPy out
+
+
+def setting(default: Any, help: str, source: str = "") -> Any:
+    """A field of a settings dataclass: its default, what it means (with unit), and where the default comes from."""
+    return field(default=default, metadata={"help": help, "source": source})
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A number that may change over a run: `start`, or linearly from `start` to `end` over the first `fraction` of its steps,
+    then `end`. Written as text: "3e-4", "3e-4:0", "1:0.05:0.2"."""
+
+    start: float
+    end: float | None = None
+    fraction: float = 1.0
+
+    def __call__(self, progress: Any) -> Any:
+        """The value at `progress` in [0, 1] (a number or an array); beyond 1 it stays at its end."""
+        if self.end is None:
+            return np.full(np.shape(progress), self.start, np.float32)[()]
+        done = np.clip(np.asarray(progress, np.float64) / self.fraction, 0.0, 1.0)
+        return (self.start + (self.end - self.start) * done).astype(np.float32)
+
+    @classmethod
+    def parse(cls, value: Any) -> Schedule:
+        """From a number, text, or a Schedule; ValueError for anything else."""
+        if isinstance(value, Schedule):
+            return value
+        parts = [float(p) for p in str(value).split(":")]
+        if not 1 <= len(parts) <= 3 or not np.isfinite(parts).all() or (len(parts) == 3 and not 0 < parts[2] <= 1):
+            raise ValueError(f"{value!r} is no schedule")
+        return cls(*parts)
+
+    def __str__(self) -> str:
+        parts = [self.start] if self.end is None else [self.start, self.end] + ([self.fraction] if self.fraction != 1 else [])
+        return ":".join(f"{p:g}" for p in parts)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What every algorithm has."""
+
+    steps: int = setting(100_000, "environment steps of the whole run, and the horizon of its schedules")
+    envs: int = setting(1, "how many environments are stepped side by side")
+    vectorization: Literal["auto", "native", "plain"] = setting(
+        "auto", "how they are stepped: the environment's own vector entry point, plain in turn, or native where there is one"
+    )
+    gamma: float = setting(0.99, "discount factor per step")
+    learning_rate: Schedule = setting(Schedule(3e-4), "step size of the optimizer; a schedule")
+    hidden: tuple[int, ...] = setting((64, 64), "widths of the hidden layers of the default networks")
+    activation: str = setting("tanh", "activation of the hidden layers")
+
+
+class Algorithm(ABC):
+    """One paper. `needs` says what it learns from: "transitions" out of a replay buffer, or whole "rollouts", once."""
+
+    Settings: ClassVar[type[Settings]]
+    needs: ClassVar[Literal["transitions", "rollouts"]]
+    acting: ClassVar[tuple[str, ...]]  # the roles that `act` uses
+    action_mode: ClassVar[str] = "as_is"  # how environments take its actions: "as_is", "clip" to bounds, "unit" rescaled from [-1, 1]
+
+    @classmethod
+    @abstractmethod
+    def check(cls, observation: Spec, action: Leaf) -> None:
+        """Refuses, with a SpaceError that names it, what this algorithm cannot do."""
+
+    @classmethod
+    @abstractmethod
+    def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:
+        """Its networks by name, with their default bodies and heads."""
+
+    @abstractmethod
+    def update(self, batch: Batch) -> Update:
+        """One update of everything it trains; traced and compiled, so it reads nothing but the batch."""
+
+    @abstractmethod
+    def schedule(self, progress: Array) -> dict[str, Array]:
+        """The settings of updates at `progress` [K] in [0, 1]: name -> [K]."""
+
+    def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Tree:
+        """What its losses need of randomness for batches of `shape` ([K, B])."""
+        return ()
+
+    @abstractmethod
+    def act_noise(self, rng: np.random.Generator, shape: tuple[int, ...], progress: Array) -> Tree:
+        """What acting needs of randomness for `shape` ([T, N]) observations, at `progress` [T]."""
+
+    @staticmethod
+    @abstractmethod
+    def act(networks: dict[str, Forward], obs: Tree, state: Tree, noise: Tree, action: Leaf) -> tuple[Array, dict[str, Array], Tree]:
+        """Actions for obs [N, ...]: (actions, what else to keep of each step, next recurrent state). With noise=() the
+        deterministic action."""
+
+    def prepare(self, trajectory: Trajectory, networks: dict[str, Forward]) -> Batch:
+        """Rows [T * N, ...] to learn from, made once a rollout on the host (advantages, returns). For "rollouts"."""
+        raise NotImplementedError
+
+
+def describe(settings: type[Settings]) -> list[tuple[str, Any, str, str]]:
+    """(name, default, meaning, source) of every setting, for documents and flags."""
+    return [(f.name, f.default, f.metadata.get("help", ""), f.metadata.get("source", "")) for f in fields(settings)]

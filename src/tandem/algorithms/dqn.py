@@ -1,0 +1,112 @@
+"""Deep Q-learning (Mnih et al. 2015, doi:10.1038/nature14236), with double targets (van Hasselt et al. 2016, arXiv:1509.06461),
+dueling networks (Wang et al. 2016, arXiv:1511.06581), n-step returns (Hessel et al. 2018, arXiv:1710.02298, section 3) and
+prioritized replay (Schaul et al. 2016, arXiv:1511.05952)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from tandem import ops
+from tandem.algorithms import base
+from tandem.algorithms.base import Forward, Schedule, setting
+from tandem.errors import SpaceError
+from tandem.math.values import huber, q_learning
+from tandem.networks.defaults import Role, mlp
+from tandem.networks.plan import Dense, Dueling
+from tandem.spaces import Leaf, Spec
+from tandem.types import Array, Batch, Tree, Update
+
+ATARI = "Mnih et al. 2015, extended data table 1"
+SB3 = "Stable-Baselines3 2.9 (DQN)"
+
+
+@dataclass(frozen=True)
+class Settings(base.Settings):
+    """What DQN can be told."""
+
+    learning_rate: Schedule = setting(Schedule(1e-4), "step size of Adam; a schedule", SB3)
+    activation: str = setting("relu", "activation of the hidden layers", ATARI)
+    batch_size: int = setting(32, "transitions per update", ATARI)
+    buffer_size: int = setting(1_000_000, "transitions kept", ATARI)
+    learning_starts: int = setting(100, "environment steps before the first update", SB3)
+    train_every: int = setting(4, "environment steps between calls of updates", ATARI)
+    updates_per_call: int = setting(1, "updates in a call; -1: one for each step collected", ATARI)
+    target_every: int = setting(10_000, "environment steps between copies to the target network", SB3)
+    tau: float = setting(1.0, "how much of the network a copy takes over", ATARI)
+    epsilon: Schedule = setting(Schedule(1.0, 0.05, 0.1), "probability of a random action; a schedule", SB3)
+    double: bool = setting(True, "choose the next action by the network, value it by the target", "van Hasselt et al. 2016")
+    dueling: bool = setting(False, "separate streams for value and advantages", "Wang et al. 2016")
+    n_step: int = setting(1, "steps of reward before bootstrapping", ATARI)
+    prioritized: bool = setting(False, "draw transitions by their error instead of evenly", "Schaul et al. 2016")
+    priority_alpha: float = setting(0.6, "exponent of priorities", "Schaul et al. 2016, table 3 (proportional)")
+    priority_beta: Schedule = setting(Schedule(0.4, 1.0), "exponent of importance weights; a schedule", "Schaul et al. 2016")
+    max_grad_norm: float = setting(10.0, "gradients are clipped to this global norm", SB3)
+    adam_epsilon: float = setting(1e-8, "Adam's epsilon, added to the root of the second moment", "Kingma & Ba 2015")
+    optimizer: Literal["adam", "sgd"] = setting("adam", "the optimizer")
+    memmap: bool = setting(False, "keep the replay buffer in files of the run's folder instead of memory")
+
+
+class DQN(base.Algorithm):
+    Settings = Settings
+    needs = "transitions"
+    acting = ("q",)
+
+    def __init__(self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: Settings) -> None:
+        self.backend, self.settings, self.n = backend, settings, action.sizes[0]
+        self.q, self.target = backend.pair("q", networks["q"])
+        self.optimizer = backend.optimizer("q", [self.q], settings.optimizer, **adam(settings))
+
+    @classmethod
+    def check(cls, observation: Spec, action: Leaf) -> None:
+        if action.kind != "discrete":
+            raise SpaceError(
+                f"dqn cannot act in a {action.kind} action space.", "Discrete actions", "use ppo or sac, or discretise the actions."
+            )
+
+    @classmethod
+    def roles(cls, observation: Spec, action: Leaf, settings: Settings) -> dict[str, Role]:
+        body = mlp(observation, settings.hidden, settings.activation)
+        head: tuple[Any, ...] = (Dense(0, action.sizes[0]),)
+        if settings.dueling:
+            streams = [(replace(body[-1], inputs=0), Dense(body[-1].units, n)) for n in (1, action.sizes[0])]  # type: ignore[attr-defined,type-var]
+            head = (Dueling(*streams),)
+        return {"q": Role(observation, body, head)}
+
+    def loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
+        selector = self.q(b.next_obs, training=False) if self.settings.double else None
+        td = q_learning(self.q(b.obs), b.action, b.reward, b.discount, self.target(b.next_obs), selector)
+        return huber(td), {"td": td}
+
+    def update(self, b: Batch) -> Update:
+        s = b.settings
+        loss, aux = self.backend.minimize(self.optimizer, self.loss, b, s["learning_rate"], s["max_grad_norm"])
+        self.backend.track(self.q, self.target, s["tau"])
+        return Update({"loss": loss}, priority=aux["td"] if self.settings.prioritized else ())
+
+    def schedule(self, progress: Array) -> dict[str, Array]:
+        s = self.settings
+        return {
+            "learning_rate": s.learning_rate(progress),
+            "max_grad_norm": np.full(len(progress), s.max_grad_norm, np.float32),
+            "tau": np.zeros(len(progress), np.float32),  # the learner sets it where a copy is due
+        }
+
+    def act_noise(self, rng: np.random.Generator, shape: tuple[int, ...], progress: Array) -> Tree:
+        """Whether each action is random, and which one it would be."""
+        explore = rng.random(shape) < self.settings.epsilon(progress)[:, None]
+        return explore, rng.integers(self.n, size=shape)
+
+    @staticmethod
+    def act(networks: dict[str, Forward], obs: Tree, state: Tree, noise: Tree, action: Leaf) -> tuple[Array, dict[str, Array], Tree]:
+        if noise and noise[0].all():
+            return noise[1], {}, state
+        greedy = ops.of(obs).argmax(networks["q"](obs), -1)
+        return (np.where(noise[0], noise[1], greedy) if noise else greedy), {}, state
+
+
+def adam(settings: Any) -> dict[str, float]:
+    """Options of the optimizer."""
+    return {"epsilon": settings.adam_epsilon} if settings.optimizer == "adam" else {}

@@ -1,0 +1,130 @@
+"""Soft actor-critic (Haarnoja et al. 2018, arXiv:1812.05905): twin critics, squashed Gaussian policy, learned temperature."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from tandem import ops
+from tandem.algorithms import base
+from tandem.algorithms.base import Forward, Schedule, setting
+from tandem.errors import SpaceError
+from tandem.math.distributions import Gaussian, tanh_normal
+from tandem.networks.defaults import Role, mlp
+from tandem.networks.plan import Dense
+from tandem.spaces import Leaf, Spec
+from tandem.types import Array, Batch, Tree, Update
+
+PAPER = "Haarnoja et al. 2018, table 1"
+SB3 = "Stable-Baselines3 2.9 (SAC)"
+
+
+@dataclass(frozen=True)
+class Settings(base.Settings):
+    """What SAC can be told."""
+
+    steps: int = setting(1_000_000, "environment steps of the whole run, and the horizon of its schedules", PAPER)
+    hidden: tuple[int, ...] = setting((256, 256), "widths of the hidden layers of the default networks", PAPER)
+    activation: str = setting("relu", "activation of the hidden layers", PAPER)
+    batch_size: int = setting(256, "transitions per update", PAPER)
+    buffer_size: int = setting(1_000_000, "transitions kept", PAPER)
+    learning_starts: int = setting(100, "environment steps, acting at random, before the first update", SB3)
+    train_every: int = setting(1, "environment steps between calls of updates", PAPER)
+    updates_per_call: int = setting(1, "updates in a call; -1: one for each step collected", PAPER)
+    tau: float = setting(0.005, "how much of the critics their targets take over at each update", PAPER)
+    temperature: Literal["auto"] | float = setting("auto", "weight of the entropy; 'auto' learns it", "section 5 of the paper")
+    target_entropy: Literal["auto"] | float = setting("auto", "entropy the temperature aims at; 'auto': -(action size)", PAPER)
+    initial_temperature: float = setting(1.0, "the temperature at the start, where it is learned", SB3)
+    adam_epsilon: float = setting(1e-8, "Adam's epsilon, added to the root of the second moment", "Kingma & Ba 2015")
+    optimizer: Literal["adam", "sgd"] = setting("adam", "the optimizer")
+    memmap: bool = setting(False, "keep the replay buffer in files of the run's folder instead of memory")
+
+
+class SAC(base.Algorithm):
+    Settings = Settings
+    needs = "transitions"
+    acting = ("actor",)
+    action_mode = "unit"
+
+    def __init__(self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: Settings) -> None:
+        self.backend, self.settings, self.size = backend, settings, action.width
+        self.actor = backend.network("actor", networks["actor"])
+        self.qs, self.targets = zip(backend.pair("q1", networks["q1"]), backend.pair("q2", networks["q2"]), strict=True)
+        options = {"epsilon": settings.adam_epsilon} if settings.optimizer == "adam" else {}
+        self.critic_optimizer = backend.optimizer("critic", list(self.qs), settings.optimizer, **options)
+        self.actor_optimizer = backend.optimizer("actor", [self.actor], settings.optimizer, **options)
+        self.learned = settings.temperature == "auto"
+        start = settings.initial_temperature if self.learned else float(settings.temperature)
+        self.log_alpha = backend.scalar("log_alpha", float(np.log(start)))
+        self.target_entropy = -float(self.size) if settings.target_entropy == "auto" else float(settings.target_entropy)
+        if self.learned:
+            self.alpha_optimizer = backend.optimizer("temperature", [self.log_alpha], settings.optimizer, **options)
+
+    @classmethod
+    def check(cls, observation: Spec, action: Leaf) -> None:
+        if action.kind != "box" or not action.bounded:
+            what = f"a {action.kind} action space" if action.kind != "box" else "a Box of actions without bounds"
+            raise SpaceError(f"sac cannot act in {what}.", "a bounded Box of actions", "use ppo or dqn, or give the Box finite bounds.")
+
+    @classmethod
+    def roles(cls, observation: Spec, action: Leaf, settings: Settings) -> dict[str, Role]:
+        body = mlp(observation, settings.hidden, settings.activation)
+        both = {"obs": observation, "action": action}
+        q = Role(both, mlp(both, settings.hidden, settings.activation), (Dense(0, 1),), "critic")
+        return {"actor": Role(observation, body, (Dense(0, 2 * action.width),)), "q1": q, "q2": q}
+
+    def sample(self, obs: Tree, noise: Array) -> tuple[Array, Array]:
+        """An action and its log-probability, differentiable through the noise."""
+        out = self.actor(obs)
+        return tanh_normal(out[..., : self.size], ops.of(out).clip(out[..., self.size :], -20.0, 2.0), noise)
+
+    def value(self, critics: tuple[Any, ...], obs: Tree, action: Array) -> list[Array]:
+        return [q({"obs": obs, "action": action})[..., 0] for q in critics]
+
+    def critic_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:  # eq. 5
+        xp = ops.of(b.reward)
+        action, log_prob = self.sample(b.next_obs, b.noise[0])
+        soft = xp.minimum(*self.value(self.targets, b.next_obs, action)) - xp.exp(self.log_alpha()) * log_prob  # eq. 3
+        y = xp.stop_gradient(b.reward + b.discount * soft)
+        q1, q2 = self.value(self.qs, b.obs, b.action)
+        return 0.5 * ((q1 - y) ** 2 + (q2 - y) ** 2), {"q": q1}
+
+    def actor_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:  # eq. 7
+        xp = ops.of(b.reward)
+        action, log_prob = self.sample(b.obs, b.noise[1])
+        q = xp.minimum(*self.value(self.qs, b.obs, action))
+        return xp.stop_gradient(xp.exp(self.log_alpha())) * log_prob - q, {"log_prob": log_prob}
+
+    def alpha_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:  # eq. 18, in log space as is usual
+        return -self.log_alpha() * (b.extra["log_prob"] + self.target_entropy), {}
+
+    def update(self, b: Batch) -> Update:
+        rate, xp = b.settings["learning_rate"], ops.of(b.reward)
+        critic_loss, critic = self.backend.minimize(self.critic_optimizer, self.critic_loss, b, rate)
+        actor_loss, actor = self.backend.minimize(self.actor_optimizer, self.actor_loss, b, rate)
+        if self.learned:
+            self.backend.minimize(self.alpha_optimizer, self.alpha_loss, b._replace(extra=actor), rate)
+        for q, target in zip(self.qs, self.targets, strict=True):
+            self.backend.track(q, target, b.settings["tau"])
+        metrics = {"critic_loss": critic_loss, "actor_loss": actor_loss, "q": xp.mean(critic["q"])}
+        return Update({**metrics, "entropy": -xp.mean(actor["log_prob"]), "temperature": xp.exp(self.log_alpha())})
+
+    def schedule(self, progress: Array) -> dict[str, Array]:
+        return {"learning_rate": self.settings.learning_rate(progress), "tau": np.full(len(progress), self.settings.tau, np.float32)}
+
+    def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Tree:
+        """Standard normal, for the next actions and for the current ones."""
+        draw = rng.standard_normal((2, *shape, self.size), dtype=np.float32)
+        return draw[0], draw[1]
+
+    def act_noise(self, rng: np.random.Generator, shape: tuple[int, ...], progress: Array) -> Tree:
+        return Gaussian(self.size).noise(rng, shape)
+
+    @staticmethod
+    def act(networks: dict[str, Forward], obs: Tree, state: Tree, noise: Tree, action: Leaf) -> tuple[Array, dict[str, Array], Tree]:
+        out, size = networks["actor"](obs), action.width
+        if isinstance(noise, tuple):
+            return np.tanh(out[..., :size]), {}, state
+        return np.tanh(out[..., :size] + np.exp(np.clip(out[..., size:], -20.0, 2.0)) * noise), {}, state

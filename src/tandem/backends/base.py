@@ -1,0 +1,127 @@
+"""The seam: what a framework has to provide, and nothing more. Algorithms are written against this, and know no framework."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tandem import ops
+from tandem.networks.defaults import Source
+from tandem.networks.plan import Plan, Weights
+from tandem.types import Array, Batch, Tree, Update
+
+Loss = Callable[[Batch], tuple[Array, dict[str, Array]]]  # one number per sample, and what else is wanted of the forward pass
+
+
+class Outcome(NamedTuple):
+    """What a compiled call of K updates came to; NumPy."""
+
+    metrics: dict[str, np.ndarray[Any, Any]]  # [K] each; only the first `applied` (and a stopped one) mean anything
+    priority: Any  # [K, B] or ()
+    applied: int  # how many updates took effect
+    stopped: bool  # the next one asked to stop the call
+    fault: str  # or it was not finite: the name of the optimizer, else ""
+
+
+class Network(ABC):
+    """A network's handle: its module (torch) or model (Keras), and its plan where all its layers are known."""
+
+    name: str
+    plan: Plan | None
+    module: Any
+
+    @abstractmethod
+    def __call__(self, x: Tree, training: bool | None = None) -> Array:
+        """The output for x, in training mode while `minimize` trains this network, unless `training` says otherwise."""
+
+    @abstractmethod
+    def read(self) -> Weights:
+        """The weights as NumPy arrays: by the plan's names if there is one, else by the framework's."""
+
+    @abstractmethod
+    def write(self, weights: Weights) -> None:
+        """Puts such weights in."""
+
+    @abstractmethod
+    def predict(self, x: Tree) -> np.ndarray[Any, Any]:
+        """NumPy in, NumPy out; no gradient, inference mode: how a network without a twin acts."""
+
+
+class Backend(ABC):
+    """The verbs of one framework. Names given to networks, scalars and optimizers are their names in a checkpoint."""
+
+    framework: str
+    device: str
+
+    @abstractmethod
+    def network(self, name: str, source: Source) -> Network:
+        """A network from a plan with its first weights, or from what the user made."""
+
+    @abstractmethod
+    def pair(self, name: str, source: Source) -> tuple[Network, Network]:
+        """A network and its target, equal at first; the target (named name + "_target") takes no gradient."""
+
+    @abstractmethod
+    def scalar(self, name: str, value: float) -> Any:
+        """A trained number; called without arguments it gives its value."""
+
+    @abstractmethod
+    def optimizer(self, name: str, networks: list[Any], kind: str = "adam", **options: float) -> Any:
+        """An optimizer of the networks' (and scalars') trainable weights: "adam" (Kingma & Ba 2015, arXiv:1412.6980,
+        algorithm 1: epsilon is added to the root of the corrected second moment; options epsilon, beta1, beta2) or "sgd"."""
+
+    @abstractmethod
+    def minimize(
+        self,
+        optimizer: Any,
+        loss: Loss,
+        batch: Batch,
+        learning_rate: Array,
+        clip_norm: Array | None = None,
+        count: Array | None = None,
+        stop: Callable[[dict[str, Array]], Array] | None = None,
+    ) -> tuple[Array, dict[str, Array]]:
+        """One gradient step on this optimizer's own weights; no other network is touched. Returns the reduced loss and `aux`.
+
+        `loss(batch)` gives one number per sample; they are multiplied by `batch.weight` and summed, divided by `count` (default:
+        the number of samples). Gradients are clipped to the global norm `clip_norm`. Where `stop(aux)` is true, or the loss or
+        a gradient is not finite, this update and the later ones of the call change nothing.
+        """
+
+    @abstractmethod
+    def track(self, source: Network, target: Network, tau: Array) -> None:
+        """target += tau * (source - target); statistics without a gradient are copied wherever tau > 0."""
+
+    @abstractmethod
+    def compile(self, update: Callable[[Batch], Update]) -> Callable[..., Outcome]:
+        """`run(batches)` makes K updates from arrays [K, ...]; `run(data, indices)` makes K from the rows indices[k] of data
+        [N, ...]; either way `settings` are [K] each. One compiled call, one wait for the device."""
+
+    @abstractmethod
+    def state(self) -> dict[str, np.ndarray[Any, Any]]:
+        """Everything that changes in training: weights, optimizers, scalars, generators."""
+
+    @abstractmethod
+    def load_state(self, state: dict[str, np.ndarray[Any, Any]]) -> None:
+        """Puts `state()` back, exactly."""
+
+
+def reduce(loss: Array, batch: Batch, count: Array | None) -> Array:
+    """Losses of samples [B] to one number, in the one place where weights and counts come in."""
+    xp = ops.of(loss)
+    if loss.ndim != 1:
+        raise ValueError(f"a loss has to give one number per sample, of shape [B]; this one has shape {tuple(loss.shape)}")
+    weighted = loss if isinstance(batch.weight, tuple) else loss * batch.weight
+    return xp.mean(weighted) if count is None else xp.sum(weighted) / count
+
+
+def outcome(metrics: dict[str, Any], priority: Any, codes: Any, faults: list[str]) -> Outcome:
+    """The Outcome of per-update codes [K]: 0 applied, 1 stopped, 2 + i not finite in the i-th optimizer, -1 not run."""
+    codes = np.asarray(codes)
+    applied = int(np.argmax(codes != 0)) if (codes != 0).any() else len(codes)
+    code = int(codes[applied]) if applied < len(codes) else 0
+    host = {n: np.asarray(v) for n, v in metrics.items()}
+    return Outcome(host, priority, applied, code == 1, faults[code - 2] if code >= 2 else "")

@@ -1,0 +1,392 @@
+"""Keras 3 behind the seam, on TensorFlow or JAX. K updates are one compiled call: a scan over a stateless step on JAX, a loop
+inside one XLA-compiled function on TensorFlow. Where an update must take no effect, old values are selected over new ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+
+from tandem.backends import base
+from tandem.errors import EngineError, NetworkError
+from tandem.networks import keras as models
+from tandem.networks.defaults import Drawn, Given, Source, example, fit, vector
+from tandem.networks.plan import Plan, Weights, init
+from tandem.types import Array, Batch, Tree, Update, tree_map
+
+ENGINE = keras.backend.backend()
+if ENGINE == "tensorflow":
+    import tensorflow as tf
+elif ENGINE == "jax":
+    import jax
+
+    jax.config.update("jax_cpu_enable_async_dispatch", False)  # the hand-over to its thread costs more than our updates
+ops = keras.ops
+
+
+class Adam(keras.optimizers.Adam):
+    """Adam as in its paper and in torch: epsilon is added to the root of the corrected second moment (Kingma & Ba 2015,
+    arXiv:1412.6980, algorithm 1). Keras's own adds it before the correction."""
+
+    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+        t = ops.cast(self.iterations + 1, "float32")
+        i = self._get_variable_index(variable)
+        m, v = self._momentums[i], self._velocities[i]
+        self.assign(m, m * self.beta_1 + gradient * (1.0 - self.beta_1))
+        self.assign(v, v * self.beta_2 + gradient * gradient * (1.0 - self.beta_2))
+        root = ops.sqrt(v / (1.0 - ops.power(self.beta_2, t))) + self.epsilon
+        self.assign_sub(variable, learning_rate * (m / (1.0 - ops.power(self.beta_1, t))) / root)
+
+
+class KerasNetwork(base.Network):
+    """A Keras model, and its plan where all its layers are known."""
+
+    def __init__(self, name: str, model: Any, plan: Plan | None, variables: dict[str, Any]) -> None:
+        self.name, self.module, self.plan, self._named = name, model, plan, variables
+        self.learning = False
+        self._predict: Any = None
+
+    def __call__(self, x: Tree, training: bool | None = None) -> Array:
+        return self.module(x, training=self.learning if training is None else training)
+
+    @property
+    def variables(self) -> list[Any]:
+        return list(self.module.variables)
+
+    def read(self) -> Weights:
+        named = self._named if self.plan is not None else {f"{i}/{v.path}": v for i, v in enumerate(self.variables)}
+        return models.read(named)
+
+    def write(self, weights: Weights) -> None:
+        models.write(self._named if self.plan is not None else {f"{i}/{v.path}": v for i, v in enumerate(self.variables)}, weights)
+
+    def predict(self, x: Tree) -> np.ndarray[Any, Any]:
+        if self._predict is None:
+            if ENGINE == "jax":
+                step = jax.jit(lambda t, n, x: self.module.stateless_call(t, n, x, training=False)[0])
+                values = lambda vs: [v.value for v in vs]  # noqa: E731
+                self._predict = lambda x: step(values(self.module.trainable_variables), values(self.module.non_trainable_variables), x)
+            else:
+                self._predict = tf.function(lambda x: self.module(x, training=False), reduce_retracing=True)
+        return np.asarray(self._predict(tree_map(ops.convert_to_tensor, x)))
+
+
+class Scalar:
+    """One trained number."""
+
+    def __init__(self, name: str, value: float) -> None:
+        self.name, self.learning = name, False
+        self.variable = keras.Variable(float(value), dtype="float32", name=name)
+        self.variables = self.trainable_variables = [self.variable]
+        self.module = self
+
+    def __call__(self) -> Array:
+        return self.variable.value
+
+
+class _OnFeatures(keras.Model):
+    """The user's body, and our head on its features beside the action."""
+
+    def __init__(self, body: Any, head: Any) -> None:
+        super().__init__()
+        self.body, self.head = body, head
+
+    def call(self, x: Any, training: bool | None = None) -> Any:
+        return self.head(ops.concatenate([self.body(x["obs"], training=training), x["action"]], -1))
+
+
+class KerasBackend(base.Backend):
+    """Keras models on the engine that Keras was started with (TensorFlow or JAX)."""
+
+    def __init__(self, device: str = "auto", *, seed: int = 0, threads: int = 1) -> None:
+        self.framework = ENGINE
+        self.device = _choose_device(device, threads)
+        self._owners: dict[str, Any] = {}  # everything that holds variables, by its name in a checkpoint
+        self._optimizers: list[Any] = []
+        self._trained: dict[str, list[Any]] = {}
+        self._code: Any = None  # while an update is traced: 0, or why it must take no effect
+        self._seed = seed
+
+    # Making
+
+    def network(self, name: str, source: Source) -> KerasNetwork:
+        if isinstance(source, Drawn):
+            model, variables = models.build(source.plan, _symbolic(source.inputs))
+            models.write(variables, source.weights)
+            net = KerasNetwork(name, model, source.plan, variables)
+        else:
+            net = KerasNetwork(name, *_given(name, source, self._seed))
+        self._owners[f"network/{name}"] = net
+        return net
+
+    def pair(self, name: str, source: Source) -> tuple[KerasNetwork, KerasNetwork]:
+        net, target = self.network(name, source), self.network(f"{name}_target", source)
+        target.module.set_weights(net.module.get_weights())
+        return net, target
+
+    def scalar(self, name: str, value: float) -> Scalar:
+        self._owners[f"network/{name}"] = scalar = Scalar(name, value)
+        return scalar
+
+    def optimizer(self, name: str, networks: list[Any], kind: str = "adam", **options: float) -> Any:
+        if kind == "adam":
+            made: Any = Adam(epsilon=options.get("epsilon", 1e-8), beta_1=options.get("beta1", 0.9), beta_2=options.get("beta2", 0.999))
+        else:
+            made = keras.optimizers.SGD()
+        variables = list({id(v): v for n in networks for v in n.module.trainable_variables}.values())
+        made.build(variables)
+        made.name, made.networks = name, networks
+        self._trained[name] = variables
+        self._owners[f"optimizer/{name}"] = made
+        self._optimizers.append(made)
+        return made
+
+    # Learning
+
+    def minimize(
+        self,
+        optimizer: Any,
+        loss: base.Loss,
+        batch: Batch,
+        learning_rate: Array,
+        clip_norm: Array | None = None,
+        count: Array | None = None,
+        stop: Callable[[dict[str, Array]], Array] | None = None,
+    ) -> tuple[Array, dict[str, Array]]:
+        variables = self._trained[optimizer.name]
+
+        def reduced(b: Batch) -> tuple[Array, dict[str, Array]]:
+            each, aux = loss(b)
+            return base.reduce(each, b, count), aux
+
+        for n in optimizer.networks:
+            n.learning = True
+        try:
+            value, aux, grads = _GRADIENTS[ENGINE](self, variables, reduced, batch)
+        finally:
+            for n in optimizer.networks:
+                n.learning = False
+        norm = ops.sqrt(sum(ops.sum(g * g) for g in grads))
+        code = ops.where(ops.isfinite(norm + value), 0, 2 + self._optimizers.index(optimizer))
+        if stop is not None:
+            code = ops.where(ops.logical_and(ops.equal(code, 0), stop(aux)), 1, code)
+        self._code = ops.where(ops.equal(self._code, 0), code, self._code)
+        if clip_norm is not None:
+            scale = ops.minimum(clip_norm / (norm + 1e-6), 1.0)
+            grads = [g * scale for g in grads]
+        optimizer.learning_rate.assign(learning_rate)
+        optimizer.apply(grads, variables)
+        return value, aux
+
+    def track(self, source: KerasNetwork, target: KerasNetwork, tau: Array) -> None:
+        for s, t in zip(source.module.trainable_variables, target.module.trainable_variables, strict=True):
+            t.assign(t.value + tau * (s.value - t.value))
+        for s, t in zip(source.module.non_trainable_variables, target.module.non_trainable_variables, strict=True):
+            if "float" in s.dtype:  # batch-norm statistics; not the seeds of dropout
+                t.assign(ops.where(tau > 0, s.value, t.value))
+
+    def compile(self, update: Callable[[Batch], Update]) -> Callable[..., base.Outcome]:
+        def guarded(b: Batch, active: Any) -> tuple[Any, Any, Any]:
+            """One update; gives (metrics and priority, its code, whether its changes are kept)."""
+            self._code = ops.convert_to_tensor(np.int32(0))
+            out = update(b)
+            code = ops.where(active, ops.cast(self._code, "int32"), -1)
+            return (out.metrics, out.priority), code, ops.equal(code, 0)
+
+        faults = [o.name for o in self._optimizers]
+        many = {"jax": self._scan, "tensorflow": self._loop}[ENGINE](guarded)
+        lengths: set[int] = set()
+
+        def run(batches: Batch, indices: Array | None = None) -> base.Outcome:
+            settings = batches.settings
+            count = len(next(iter(settings.values())))
+            padded = count if count in lengths or len(lengths) < 2 else 1 << (count - 1).bit_length()
+            lengths.add(padded)
+            rows = np.arange(count, dtype=np.int32) if indices is None else np.asarray(indices, np.int32)
+            rows, settings = tree_map(lambda x: _lengthen(np.asarray(x), padded), (rows, settings))
+            (metrics, priority), codes = many(batches._replace(settings={}), settings, rows, np.arange(padded) < count)
+            metrics, priority, codes = self.to_host((metrics, priority, codes))
+            cut = tree_map(lambda x: x[:count], (metrics, priority, codes))
+            return base.outcome(cut[0], cut[1], cut[2], faults)
+
+        return run
+
+    def _scan(self, guarded: Callable[..., Any]) -> Callable[..., Any]:
+        variables = self.variables
+
+        def many(values: list[Any], data: Batch, settings: Any, rows: Any, live: Any) -> Any:
+            def body(carry: Any, k: Any) -> Any:
+                values, active = carry
+                settings, rows, live = k
+                b = tree_map(lambda x: x[rows], data)._replace(settings=settings)
+                with keras.StatelessScope(list(zip(variables, values, strict=True))) as scope:
+                    out, code, keep = guarded(b, jax.numpy.logical_and(active, live))
+                new = [jax.numpy.where(keep, scope.get_current_value(v), old) for v, old in zip(variables, values, strict=True)]
+                return (new, keep), (out, code)
+
+            (values, _), outs = jax.lax.scan(body, (values, jax.numpy.asarray(True)), (settings, rows, live))
+            return values, outs
+
+        fast = jax.jit(many, donate_argnums=0)
+
+        def run(data: Batch, settings: Any, rows: Any, live: Any) -> Any:
+            values, outs = fast([v.value for v in variables], data, settings, rows, live)
+            for v, x in zip(variables, values, strict=True):
+                v._value = x  # assign would copy; the old value was donated
+            return outs
+
+        return run
+
+    def _loop(self, guarded: Callable[..., Any]) -> Callable[..., Any]:
+        variables = self.variables
+
+        @tf.function(jit_compile=True, reduce_retracing=True)
+        def many(data: Batch, settings: Any, rows: Any, live: Any) -> Any:
+            count = rows.shape[0]
+
+            def one(k: Any, active: Any) -> Any:
+                b = tree_map(lambda x: tf.gather(x, rows[k]), data)._replace(settings=tree_map(lambda s: s[k], settings))
+                return guarded(b, tf.logical_and(active, live[k]))
+
+            def body(k: Any, active: Any, arrays: Any) -> Any:
+                old = [tf.identity(v.value) for v in variables]
+                out, code, keep = one(k, active)
+                for v, o in zip(variables, old, strict=True):
+                    v.assign(tf.where(keep, v.value, o))
+                flat = keras.tree.flatten((out, code))
+                return k + 1, keep, [a.write(k, x) for a, x in zip(arrays, flat, strict=True)]
+
+            spec = _traced(lambda: one(0, tf.constant(True))[:2])
+            arrays = [tf.TensorArray(s.dtype, size=count, element_shape=s.shape) for s in keras.tree.flatten(spec)]
+            _, _, arrays = tf.while_loop(lambda k, a, t: k < count, body, (tf.constant(0), tf.constant(True), arrays))
+            return keras.tree.pack_sequence_as(spec, [a.stack() for a in arrays])
+
+        return lambda data, settings, rows, live: many(*tree_map(tf.convert_to_tensor, (data, settings, rows, live)))
+
+    # Moving
+
+    def to_device(self, tree: Tree) -> Tree:
+        return tree_map(ops.convert_to_tensor, tree)
+
+    def to_host(self, tree: Tree) -> Tree:
+        return tree_map(np.asarray, tree)
+
+    @property
+    def variables(self) -> list[Any]:
+        return list({id(v): v for o in self._owners.values() for v in o.variables}.values())
+
+    def _named(self) -> dict[str, Any]:
+        return {f"{name}/{i}": v for name, o in self._owners.items() for i, v in enumerate(o.variables)}
+
+    def state(self) -> dict[str, np.ndarray[Any, Any]]:
+        return {n: np.array(v.value, copy=True) for n, v in self._named().items()}
+
+    def load_state(self, state: dict[str, np.ndarray[Any, Any]]) -> None:
+        for n, v in self._named().items():
+            v.assign(state[n])
+
+
+def _given(name: str, source: Given, seed: int) -> tuple[Any, Plan | None, dict[str, Any]]:
+    """The model that a user made, with our head on it: (model, plan if all is known, variables by the plan's names)."""
+    keras.utils.set_random_seed(seed)
+    body = source.make()
+    if not isinstance(body, keras.layers.Layer):
+        raise NetworkError(
+            f"network= gave a {type(body).__name__} for {name!r}.",
+            f"a Keras model, since the framework is {ENGINE}",
+            "return a model, or choose the framework your network is made with.",
+        )
+    with_action = isinstance(source.inputs, dict) and "action" in source.inputs
+    zeros = tree_map(ops.convert_to_tensor, example(source.inputs))
+    features = body(zeros["obs"] if with_action else zeros)
+    known = models.recognise(body, source.inputs.shape[0]) if vector(source.inputs) else None
+    if not source.head:
+        return (body, *(known or (None, {})))
+    if len(features.shape) != 2:
+        raise NetworkError(
+            f"the body given for {name!r} puts out shape {tuple(features.shape)} for 2 observations.",
+            "features of shape [B, F]",
+            "end it with a Flatten layer.",
+        )
+    width = int(features.shape[1]) + (int(zeros["action"].shape[1]) if with_action else 0)
+    head_plan = fit(source.head, width)
+    head, variables = models.build(head_plan, keras.Input((width,)))
+    models.write(variables, init(head_plan, np.random.default_rng(source.seed)))
+    if with_action:
+        model = _OnFeatures(body, head)
+        model(zeros)
+        return model, None, {}
+    model = keras.Sequential([body, head])
+    model(zeros)
+    if known is None:
+        return model, None, {}
+    plan, named = known
+    shifted = {f"{int(n.split('/', 1)[0]) + len(plan)}/{n.split('/', 1)[1]}": v for n, v in variables.items()}
+    return model, plan + head_plan, named | shifted
+
+
+def _symbolic(inputs: Any, name: str | None = None) -> Any:
+    """Keras inputs for a tree of Leaves."""
+    if isinstance(inputs, dict):
+        return {k: _symbolic(v, k.replace("/", "_")) for k, v in inputs.items()}
+    return keras.Input(inputs.shape, name=name, dtype="int32" if inputs.dtype.startswith("int") else inputs.dtype)
+
+
+def _lengthen(x: np.ndarray[Any, Any], count: int) -> np.ndarray[Any, Any]:
+    """x [K, ...] with its last row repeated up to `count`."""
+    return x if len(x) == count else np.concatenate([x, np.repeat(x[-1:], count - len(x), 0)])
+
+
+def _choose_device(device: str, threads: int) -> str:
+    if ENGINE == "jax":
+        gpu = jax.default_backend() in ("gpu", "cuda", "rocm")
+        if gpu and device == "cpu":
+            jax.config.update("jax_default_device", jax.devices("cpu")[0])
+    else:
+        gpu = bool(tf.config.list_physical_devices("GPU"))
+        try:
+            tf.config.threading.set_intra_op_parallelism_threads(threads)
+            tf.config.threading.set_inter_op_parallelism_threads(threads)
+            if gpu and device == "cpu":
+                tf.config.set_visible_devices([], "GPU")
+        except RuntimeError:
+            if gpu and device == "cpu":
+                raise
+            # TensorFlow has started already: its threads are as they were set then
+    if device == "cuda" and not gpu:
+        raise EngineError(f"device 'cuda' was asked for; {ENGINE} finds none.", "a CUDA device", "use device='cpu'.")
+    return "cuda" if gpu and device != "cpu" else "cpu"
+
+
+def _traced(f: Callable[[], Any]) -> Any:
+    """The structure and shapes of f's result, found by tracing it into a graph that is never run."""
+    return tf.function(f).get_concrete_function().structured_outputs
+
+
+def _tape(backend: KerasBackend, variables: list[Any], loss: Any, batch: Batch) -> tuple[Array, Any, list[Array]]:
+    with tf.GradientTape(watch_accessed_variables=False) as tape:
+        for v in variables:
+            tape.watch(v.value)
+        value, aux = loss(batch)
+    return value, aux, tape.gradient(value, [v.value for v in variables], unconnected_gradients=tf.UnconnectedGradients.ZERO)
+
+
+def _value_and_grad(backend: KerasBackend, variables: list[Any], loss: Any, batch: Batch) -> tuple[Array, Any, list[Array]]:
+    mine = {id(v) for v in variables}
+    rest = [(v, v.value) for v in backend.variables if id(v) not in mine]
+
+    def f(values: list[Any]) -> Any:
+        with keras.StatelessScope(rest + list(zip(variables, values, strict=True))) as scope:
+            value, aux = loss(batch)
+        return value, (aux, [scope.get_current_value(v) for v, _ in rest])
+
+    (value, (aux, moved)), grads = jax.value_and_grad(f, has_aux=True)([v.value for v in variables])
+    for (v, old), new in zip(rest, moved, strict=True):  # batch-norm statistics, dropout seeds
+        if new is not old:
+            v.assign(new)
+    return value, aux, grads
+
+
+_GRADIENTS = {"tensorflow": _tape, "jax": _value_and_grad}

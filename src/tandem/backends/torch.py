@@ -1,0 +1,363 @@
+"""PyTorch behind the seam.
+
+The weights of one optimizer are views of a single flat parameter: one fused Adam, one copy, one mixing step for all of them, and
+a short list of inputs for a compiled gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.func import functional_call, grad_and_value
+
+from tandem import ops
+from tandem.backends import base
+from tandem.errors import EngineError, NetworkError
+from tandem.networks import torch as modules
+from tandem.networks.defaults import Drawn, Given, Source, example, fit, vector
+from tandem.networks.plan import Plan, Weights, init
+from tandem.types import Array, Batch, Tree, Update, tree_map
+
+_KINDS = {"adam": torch.optim.Adam, "sgd": torch.optim.SGD}
+
+
+class TorchNetwork(base.Network):
+    """A torch module, and its plan where all its layers are known."""
+
+    def __init__(self, name: str, module: nn.Module, plan: Plan | None, device: torch.device) -> None:
+        self.name, self.plan, self.module, self.device = name, plan, module.to(device).eval(), device
+        self.moody = plan is None and any(isinstance(m, _MOODY) or not _known(m) for m in module.modules())  # has training mode
+        self.learning = False
+
+    def __call__(self, x: Tree, training: bool | None = None) -> Array:
+        if self.moody:
+            wanted = self.learning if training is None else training
+            if self.module.training != wanted:
+                self.module.train(wanted)
+        return self.module(x)
+
+    def parameters(self) -> list[nn.Parameter]:
+        return [p for p in self.module.parameters() if p.requires_grad]
+
+    def read(self) -> Weights:
+        if self.plan is not None:
+            return modules.read(self.plan, self.module)
+        return {n: np.array(t.detach().cpu()) for n, t in self.module.state_dict().items()}
+
+    def write(self, weights: Weights) -> None:
+        if self.plan is not None:
+            modules.write(self.plan, self.module, weights)
+        else:
+            with torch.no_grad():
+                for n, t in self.module.state_dict().items():
+                    t.copy_(torch.as_tensor(weights[n]))
+
+    @torch.inference_mode()
+    def predict(self, x: Tree) -> np.ndarray[Any, Any]:
+        return np.asarray(self(tree_map(lambda a: torch.as_tensor(a, device=self.device), x), training=False).cpu())
+
+
+class Scalar(nn.Module):
+    """One trained number."""
+
+    def __init__(self, name: str, value: float, device: torch.device) -> None:
+        super().__init__()
+        self.name, self.plan, self.learning, self.moody = name, None, False, False
+        self.value = nn.Parameter(torch.tensor(float(value), device=device))
+
+    @property
+    def module(self) -> nn.Module:
+        return self
+
+    def forward(self) -> Array:
+        return self.value
+
+
+class _OnFeatures(nn.Module):
+    """The user's body, and our head on its features beside the action."""
+
+    def __init__(self, body: nn.Module, head: nn.Module) -> None:
+        super().__init__()
+        self.body, self.head = body, head
+
+    def forward(self, x: Tree) -> Array:
+        return self.head(torch.cat([self.body(x["obs"]), x["action"]], -1))
+
+
+class Optimizer:
+    """The framework's optimizer over one flat parameter, of which the networks' weights are views."""
+
+    def __init__(self, name: str, networks: list[Any], kind: str, options: dict[str, float]) -> None:
+        self.name, self.networks = name, networks
+        parameters = [p for n in networks for p in n.module.parameters() if p.requires_grad]
+        self.parameters = list({id(p): p for p in parameters}.values())
+        self.sizes = [p.numel() for p in self.parameters]
+        with torch.no_grad():
+            flat = torch.cat([p.reshape(-1) for p in self.parameters])
+            for p, part in zip(self.parameters, flat.split(self.sizes), strict=True):
+                p.data = part.view(p.shape)
+        self.flat = nn.Parameter(flat)
+        settings: dict[str, Any] = {"lr": 0.0}
+        if kind == "adam":
+            settings |= {"eps": options.pop("epsilon", 1e-8), "betas": (options.pop("beta1", 0.9), options.pop("beta2", 0.999)), "fused": True}
+        self.inner = _KINDS[kind]([self.flat], **settings, **options)
+        self.umbrella: _Umbrella | None = None  # and the compiled gradient under it
+        self.gradient: Any = None
+
+    def unflatten(self, flat: torch.Tensor, names: list[str]) -> dict[str, torch.Tensor]:
+        parts = flat.split(self.sizes)
+        return {n: x.view(p.shape) for n, x, p in zip(names, parts, self.parameters, strict=True)}
+
+
+class _Umbrella(nn.Module):
+    """All networks of one loss under one roof, so that `functional_call` can put traced weights into them."""
+
+    def __init__(self, networks: list[Any], loss: base.Loss) -> None:
+        super().__init__()
+        self.networks = nn.ModuleList([n.module for n in networks])
+        self.loss = loss
+
+    def forward(self, batch: Batch, count: Array | None) -> tuple[Array, dict[str, Array]]:
+        loss, aux = self.loss(batch)
+        return base.reduce(loss, batch, count), aux
+
+
+class _Halt(Exception):
+    """This update takes no effect: code 1 to stop, 2 + i for what was not finite in the i-th optimizer."""
+
+    def __init__(self, code: int) -> None:
+        self.code = code
+
+
+class TorchBackend(base.Backend):
+    """Eager PyTorch; with `compile`, every gradient is one compiled graph (about 3 s each to build; see docs/design.md)."""
+
+    framework = "torch"
+
+    def __init__(self, device: str = "auto", *, seed: int = 0, threads: int = 1, compile: bool = False) -> None:
+        if device == "auto":
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+        if device == "cuda" and not torch.cuda.is_available():
+            raise EngineError("device 'cuda' was asked for; torch finds none.", "a CUDA device", "use device='cpu'.")
+        torch.set_num_threads(threads)
+        torch.set_flush_denormal(True)  # Adam's moments of dead units would slow every step
+        torch.manual_seed(seed)
+        for kind in (torch.zeros(()), nn.Parameter(torch.zeros(()))):
+            ops.of(kind)  # found before anything is traced
+        self.device, self.compiling = device, compile
+        self._device = torch.device(device)
+        self._networks: dict[str, Any] = {}
+        self._optimizers: list[Optimizer] = []
+        self._dirty = False  # whether this update has changed anything yet
+
+    # Making
+
+    def network(self, name: str, source: Source) -> TorchNetwork:
+        if isinstance(source, Drawn):
+            net = TorchNetwork(name, modules.build(source.plan), source.plan, self._device)
+            net.write(source.weights)
+        else:
+            net = TorchNetwork(name, *self._given(name, source), self._device)
+        self._networks[name] = net
+        return net
+
+    def _given(self, name: str, source: Given) -> tuple[nn.Module, Plan | None]:
+        body = source.make()
+        if not isinstance(body, nn.Module):
+            raise NetworkError(
+                f"network= gave a {type(body).__name__} for {name!r}.",
+                "a torch.nn.Module, since the framework is torch",
+                "return a module, or choose the framework your network is made with.",
+            )
+        plan = modules.recognise(body, source.inputs.shape[0]) if vector(source.inputs) else None
+        if not source.head:
+            return body, plan
+        with_action = isinstance(source.inputs, dict) and "action" in source.inputs
+        zeros = tree_map(torch.as_tensor, example(source.inputs))
+        with torch.no_grad():
+            features = body.eval()(zeros["obs"] if with_action else zeros)
+        if features.ndim != 2:
+            raise NetworkError(
+                f"the body given for {name!r} puts out shape {tuple(features.shape)} for 2 observations.",
+                "features of shape [B, F]",
+                "end it with a Flatten layer.",
+            )
+        head_plan = fit(source.head, features.shape[1] + (zeros["action"].shape[1] if with_action else 0))
+        head = modules.build(head_plan)
+        modules.write(head_plan, head, init(head_plan, np.random.default_rng(source.seed)))
+        if with_action:
+            return _OnFeatures(body, head), None
+        chain = list(body) if isinstance(body, nn.Sequential) else [body]
+        return nn.Sequential(*chain, *head), plan + head_plan if plan is not None else None
+
+    def pair(self, name: str, source: Source) -> tuple[TorchNetwork, TorchNetwork]:
+        net, target = self.network(name, source), self.network(f"{name}_target", source)
+        target.module.load_state_dict(net.module.state_dict())
+        target.module.requires_grad_(False)
+        return net, target
+
+    def scalar(self, name: str, value: float) -> Scalar:
+        self._networks[name] = Scalar(name, value, self._device)
+        return self._networks[name]
+
+    def optimizer(self, name: str, networks: list[Any], kind: str = "adam", **options: float) -> Optimizer:
+        self._optimizers.append(Optimizer(name, networks, kind, options))
+        return self._optimizers[-1]
+
+    # Learning
+
+    def minimize(
+        self,
+        optimizer: Optimizer,
+        loss: base.Loss,
+        batch: Batch,
+        learning_rate: Array,
+        clip_norm: Array | None = None,
+        count: Array | None = None,
+        stop: Callable[[dict[str, Array]], Array] | None = None,
+    ) -> tuple[Array, dict[str, Array]]:
+        for n in optimizer.networks:
+            n.learning = True
+        try:
+            value, aux, grad = (self._compiled if self.compiling else self._eager)(optimizer, loss, batch, count)
+        finally:
+            for n in optimizer.networks:
+                n.learning = False
+        norm = torch.linalg.vector_norm(grad)
+        if not torch.isfinite(norm + value):
+            raise _Halt(2 + self._optimizers.index(optimizer))
+        if stop is not None and stop(aux):
+            raise _Halt(1)
+        if clip_norm is not None:
+            grad *= torch.clamp(clip_norm / (norm + 1e-6), max=1.0)
+        optimizer.inner.param_groups[0]["lr"] = float(learning_rate)
+        optimizer.flat.grad = grad
+        optimizer.inner.step()
+        self._dirty = True
+        return value, aux
+
+    def _eager(self, optimizer: Optimizer, loss: base.Loss, batch: Batch, count: Array | None) -> tuple[Array, Any, Array]:
+        with torch.enable_grad():
+            each, aux = loss(batch)
+            value = base.reduce(each, batch, count)
+            grads = torch.autograd.grad(value, optimizer.parameters)
+        return value.detach(), {k: v.detach() for k, v in aux.items()}, torch.cat([g.reshape(-1) for g in grads])
+
+    def _compiled(self, optimizer: Optimizer, loss: base.Loss, batch: Batch, count: Array | None) -> tuple[Array, Any, Array]:
+        if optimizer.gradient is None:
+            umbrella = _Umbrella(optimizer.networks, loss)
+            by_id = {id(p): n for n, p in umbrella.named_parameters()}
+            names = [by_id[id(p)] for p in optimizer.parameters]
+
+            def gradient(flat: Array, batch: Batch, count: Array | None) -> tuple[Array, Any, Array]:
+                def f(flat: Array) -> tuple[Array, Any]:
+                    return functional_call(umbrella, optimizer.unflatten(flat, names), (batch, count))
+
+                grad, (value, aux) = grad_and_value(f, has_aux=True)(flat)
+                return value, aux, grad
+
+            optimizer.gradient = torch.compile(gradient, fullgraph=True)
+        return optimizer.gradient(optimizer.flat.detach(), batch, count)
+
+    def track(self, source: TorchNetwork, target: TorchNetwork, tau: Array) -> None:
+        if (mix := float(tau)) == 0.0:
+            return
+        self._dirty = True
+        torch._foreach_lerp_(list(target.module.parameters()), list(source.module.parameters()), mix)
+        for s, t in zip(source.module.buffers(), target.module.buffers(), strict=True):
+            t.copy_(s)  # batch-norm statistics are copied, not mixed
+
+    def compile(self, update: Callable[[Batch], Update]) -> Callable[..., base.Outcome]:
+        faults = [o.name for o in self._optimizers]
+        keep = len(self._optimizers) > 1 or any(n.moody for n in self._networks.values())
+
+        def one(batches: Batch, settings: dict[str, Any], indices: Array | None, k: int) -> Update:
+            rows = k if indices is None else indices[k]
+            self._dirty = False
+            return update(tree_map(lambda x: x[rows], batches)._replace(settings={n: v[k] for n, v in settings.items()}))
+
+        @torch.no_grad()
+        def run(batches: Batch, indices: Array | None = None) -> base.Outcome:
+            settings = tree_map(torch.as_tensor, batches.settings)
+            batches, indices = self.to_device((batches._replace(settings={}), () if indices is None else indices))
+            rows = None if isinstance(indices, tuple) else indices
+            count = len(next(iter(settings.values())))
+            before = self._snapshot() if keep else None
+            outs: list[Update] = []
+            code = 0
+            for k in range(count):
+                try:
+                    outs.append(one(batches, settings, rows, k))
+                except _Halt as halt:
+                    code = halt.code
+                    if before is not None and (self._dirty or code >= 2):
+                        self._restore(before)  # half an update was done: back to the start, and do the good ones again
+                        outs = [one(batches, settings, rows, i) for i in range(k)]
+                    break
+            codes = [0] * len(outs) + [code] * (count - len(outs))
+            if not outs:
+                return base.outcome({}, (), codes, faults)
+            host = self.to_host(tree_map(lambda *xs: torch.stack([torch.as_tensor(x) for x in xs]), *outs))
+            return base.outcome(host.metrics, host.priority, codes, faults)
+
+        return run
+
+    # Moving
+
+    def to_device(self, tree: Tree) -> Tree:
+        return tree_map(lambda x: torch.as_tensor(x, device=self._device), tree)
+
+    def to_host(self, tree: Tree) -> Tree:
+        return tree_map(lambda x: x.cpu().numpy(), tree)
+
+    def _tensors(self) -> dict[str, torch.Tensor]:
+        found = {f"network/{name}/{n}": t for name, net in self._networks.items() for n, t in net.module.state_dict().items()}
+        for o in self._optimizers:
+            state = o.inner.state[o.flat]
+            found |= {f"optimizer/{o.name}/{n}": t for n, t in state.items() if isinstance(t, torch.Tensor)}
+        return found
+
+    def _snapshot(self) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+        return {n: t.clone() for n, t in self._tensors().items()}, torch.get_rng_state()
+
+    @torch.no_grad()
+    def _restore(self, snapshot: tuple[dict[str, torch.Tensor], torch.Tensor]) -> None:
+        saved, generator = snapshot
+        for n, t in self._tensors().items():
+            t.copy_(saved[n] if n in saved else torch.zeros_like(t))
+        torch.set_rng_state(generator)
+
+    def state(self) -> dict[str, np.ndarray[Any, Any]]:
+        saved = {n: np.array(t.detach().cpu()) for n, t in self._tensors().items()}
+        saved["generator/cpu"] = torch.get_rng_state().numpy()
+        if self._device.type == "cuda":
+            saved["generator/cuda"] = torch.cuda.get_rng_state(self._device).numpy()
+        return saved
+
+    @torch.no_grad()
+    def load_state(self, state: dict[str, np.ndarray[Any, Any]]) -> None:
+        for o in self._optimizers:
+            fresh = o.inner.state[o.flat]
+            for n in [n for n in state if n.startswith(f"optimizer/{o.name}/")]:
+                fresh.setdefault(n.rsplit("/", 1)[1], torch.tensor(state[n], device=self._device if state[n].ndim else "cpu"))
+        for n, t in self._tensors().items():
+            t.copy_(torch.as_tensor(state[n]))
+        torch.set_rng_state(torch.as_tensor(state["generator/cpu"]))
+        if "generator/cuda" in state and self._device.type == "cuda":
+            torch.cuda.set_rng_state(torch.as_tensor(state["generator/cuda"]), self._device)
+
+
+_MOODY = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd, nn.MultiheadAttention, nn.RNNBase)
+
+
+def _known(module: nn.Module) -> bool:
+    """Whether a module's behaviour does not depend on training mode: torch's own, and ours, apart from the few that do."""
+    return type(module).__module__.startswith(("torch.nn.", "tandem.")) and not isinstance(module, _MOODY)
+
+
+def make(device: str, *, seed: int, threads: int, compile: bool) -> TorchBackend:
+    return TorchBackend(device, seed=seed, threads=threads, compile=compile)

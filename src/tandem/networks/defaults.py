@@ -1,0 +1,178 @@
+"""The networks that an algorithm gets when the user gives none, as plans built from the spaces; and the heads that it adds to
+a body that the user does give."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tandem.errors import NetworkError, SettingError
+from tandem.networks.plan import ACTIVATIONS, Branches, Cast, Conv, Dense, Flatten, Image, Normalize, OneHot, Plan, Weights, init, width
+from tandem.spaces import Leaf, Spec
+
+Inputs = Any  # a Spec, or {"obs": Spec, "action": Leaf}
+
+
+@dataclass(frozen=True)
+class Role:
+    """One network of an algorithm: what enters it, the default body, and a head that takes however many features there are."""
+
+    inputs: Inputs
+    body: Plan
+    head: Plan  # its first layers' `inputs` are set to the width of the body by `fit`
+    part: str = "actor"  # which of the user's bodies it stands on: "actor" or "critic"
+
+    @property
+    def plan(self) -> Plan:
+        return self.body + fit(self.head, width(self.body))
+
+
+def fit(head: Plan, features: int) -> Plan:
+    """The head for that many features: every Dense layer written with inputs=0 gets them."""
+    fitted = []
+    for layer in head:
+        if isinstance(layer, Dense) and layer.inputs == 0:
+            layer = replace(layer, inputs=features)
+        elif hasattr(layer, "advantage"):
+            layer = replace(layer, value=fit(layer.value, features), advantage=fit(layer.advantage, features))
+        fitted.append(layer)
+    return tuple(fitted)
+
+
+def encoder(inputs: Inputs, *, normalize: bool = False, initializer: str = "uniform") -> Plan:
+    """From raw observations to features: scaled and convolved images, one-hot symbols, plain or normalised numbers; the
+    parts of a dict side by side."""
+    if isinstance(inputs, dict):
+        return (Branches({k: encoder(v, normalize=normalize and k != "action", initializer=initializer) for k, v in inputs.items()}),)
+    if inputs.image:
+        return nature_cnn(inputs, initializer)
+    if inputs.kind in ("discrete", "multidiscrete"):
+        return (OneHot(inputs.sizes, inputs.start),)
+    return (Cast(inputs.width), Normalize(inputs.width)) if normalize and inputs.kind == "box" else (Cast(inputs.width),)
+
+
+def nature_cnn(image: Leaf, initializer: str = "uniform") -> Plan:
+    """Three convolutions and 512 features (Mnih et al. 2015, doi:10.1038/nature14236, Methods)."""
+    first = image.shape[0] < image.shape[2]
+    height, wide, channels = (*image.shape[1:], image.shape[0]) if first else image.shape
+    layers, gain = [], 2**0.5
+    for filters, kernel, stride in ((32, 8, 4), (64, 4, 2), (64, 3, 1)):
+        if min(height, wide) < kernel:
+            raise SettingError(
+                f"images of shape {image.shape} are too small for the Nature CNN.",
+                "at least 36 x 36 pixels",
+                "resize the observations, or give network=, a function that returns the body to use.",
+            )
+        layers.append(Conv(channels, filters, kernel, stride, "relu", initializer, gain))
+        height, wide, channels = (height - kernel) // stride + 1, (wide - kernel) // stride + 1, filters
+    return (Image(first), *layers, Flatten(), Dense(height * wide * channels, 512, "relu", initializer, gain))
+
+
+def mlp(
+    inputs: Inputs, sizes: tuple[int, ...], activation: str, *, initializer: str = "uniform", gain: float = 1.0, normalize: bool = False
+) -> Plan:
+    """A multilayer perceptron on the encoded inputs. Pictures go through the Nature CNN, and no further hidden layers."""
+    if activation not in ACTIVATIONS:
+        raise SettingError(f"there is no activation {activation!r}.", f"one of {', '.join(ACTIVATIONS)}", "choose one of those.")
+    plan = encoder(inputs, normalize=normalize, initializer=initializer)
+    if isinstance(inputs, Leaf) and inputs.image:
+        return plan
+    for units in sizes:
+        plan = (*plan, Dense(width(plan), units, activation, initializer, gain))
+    return plan
+
+
+def has_images(spec: Spec) -> bool:
+    """Whether an observation holds pictures."""
+    return any(s.image for s in spec.values()) if isinstance(spec, dict) else spec.image
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A network that is built from its plan, and its first weights."""
+
+    plan: Plan
+    weights: Weights
+    inputs: Inputs
+
+
+@dataclass(frozen=True)
+class Given:
+    """A network that the user makes: `make()` returns a fresh module. Where there is a `head`, what it makes is a body that takes
+    observations, and the head stands on its features (and on the action, where one enters)."""
+
+    make: Callable[[], Any]
+    inputs: Inputs
+    head: Plan = ()
+    seed: int = 0  # of the head's first weights
+
+
+Source = Drawn | Given
+
+
+def example(inputs: Inputs, rows: int = 2) -> Any:
+    """Zeros of the kind that enters a network: a tree of arrays [rows, ...]."""
+    if isinstance(inputs, dict):
+        return {k: example(v, rows) for k, v in inputs.items()}
+    return np.zeros((rows, *inputs.shape), inputs.dtype)
+
+
+def vector(inputs: Inputs) -> bool:
+    """Whether a network takes one plain vector of floats: only then can a user's chain of known layers have a twin."""
+    return isinstance(inputs, Leaf) and inputs.kind == "box" and inputs.dtype == "float32" and len(inputs.shape) == 1
+
+
+def sources(roles: dict[str, Role], network: Any, space: Any, generator: Callable[[str], np.random.Generator]) -> dict[str, Source]:
+    """Where each role's network comes from. `network` is what users give: None (the default plans), a function of the
+    observation space that returns a body or the pair (actor body, critic body), to which our heads are added, or a dict of
+    whole networks (or functions of the observation space that make them) by role. `generator(name)` draws first weights."""
+    found: dict[str, Source] = {}
+    if isinstance(network, dict) and (odd := set(network) ^ set(roles)):
+        raise NetworkError(
+            f"network= names {', '.join(sorted(map(str, network)))}; {', '.join(sorted(odd))} does not fit.",
+            f"one network for each of {', '.join(roles)}",
+            "give exactly these, or a function that returns the body for all.",
+        )
+    for name, role in roles.items():
+        rng = generator(f"network/{name}")
+        if network is None:
+            found[name] = Drawn(role.plan, init(role.plan, rng), role.inputs)
+        elif isinstance(network, dict):
+            found[name] = Given(_whole(network[name], space), role.inputs)
+        elif callable(network):
+            found[name] = Given(_body(network, space, role.part), role.inputs, role.head, int(rng.integers(2**31)))
+        else:
+            raise NetworkError(
+                f"network= is a {type(network).__name__}.",
+                "a function of the observation space that returns a body, or a dict of whole networks by role",
+                f"write network=lambda space: my_body(space), or network={{{', '.join(f'{r!r}: ...' for r in roles)}}}.",
+            )
+    return found
+
+
+def _body(network: Callable[[Any], Any], space: Any, part: str) -> Callable[[], Any]:
+    def make() -> Any:
+        made = network(space)
+        return made[part == "critic"] if isinstance(made, tuple) else made
+
+    return make
+
+
+def _whole(given: Any, space: Any) -> Callable[[], Any]:
+    """A maker of fresh copies: calls a plain function, copies a module (so that a target is not the network itself)."""
+    first = [] if _is_function(given) else [given]
+
+    def make() -> Any:
+        if _is_function(given):
+            return given(space)
+        return first.pop() if first else copy.deepcopy(given)
+
+    return make
+
+
+def _is_function(given: Any) -> bool:
+    return callable(given) and not hasattr(given, "parameters") and not hasattr(given, "trainable_variables")

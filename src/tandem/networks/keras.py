@@ -1,0 +1,208 @@
+"""Plans as Keras models, and the other way: weights out and in, and models of known layers recognised."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+
+from tandem.networks import plan as p
+from tandem.networks.plan import Plan, Weights
+
+ops = keras.ops
+
+
+@keras.saving.register_keras_serializable("tandem")
+class OneHot(keras.layers.Layer):
+    """Discrete observations as concatenated one-hot vectors."""
+
+    def __init__(self, sizes: tuple[int, ...], start: int = 0, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.sizes, self.start = tuple(sizes), start
+
+    def call(self, x: Any) -> Any:
+        return p.OneHot(self.sizes, self.start).forward({}, x)
+
+    def compute_output_shape(self, shape: Any) -> Any:
+        return (shape[0], sum(self.sizes))
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "sizes": self.sizes, "start": self.start}
+
+
+@keras.saving.register_keras_serializable("tandem")
+class Cast(keras.layers.Layer):
+    """Numbers of any kind and shape as float32 vectors."""
+
+    def __init__(self, width: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.width = width
+
+    def call(self, x: Any) -> Any:
+        return ops.reshape(ops.cast(x, "float32"), (-1, self.width))
+
+    def compute_output_shape(self, shape: Any) -> Any:
+        return (shape[0], self.width)
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "width": self.width}
+
+
+@keras.saving.register_keras_serializable("tandem")
+class Image(keras.layers.Layer):
+    """Bytes to [0, 1], channels last."""
+
+    def __init__(self, channels_first: bool, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.channels_first = channels_first
+
+    def call(self, x: Any) -> Any:
+        x = ops.cast(x, "float32") * (1 / 255)
+        return ops.transpose(x, (0, 2, 3, 1)) if self.channels_first else x
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "channels_first": self.channels_first}
+
+
+@keras.saving.register_keras_serializable("tandem")
+class Normalize(keras.layers.Layer):
+    """Standardised by running statistics that are set from outside, then clipped."""
+
+    def __init__(self, width: int, clip: float = 10.0, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.width, self.clip = width, clip
+
+    def build(self, shape: Any) -> None:
+        self.mean = self.add_weight(shape=(self.width,), initializer="zeros", trainable=False, name="mean")
+        self.variance = self.add_weight(shape=(self.width,), initializer="ones", trainable=False, name="variance")
+
+    def call(self, x: Any) -> Any:
+        return ops.clip((x - self.mean) / ops.sqrt(self.variance + 1e-8), -self.clip, self.clip)
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "width": self.width, "clip": self.clip}
+
+
+@keras.saving.register_keras_serializable("tandem")
+class Scale(keras.layers.Layer):
+    """Output beside learned log standard deviations."""
+
+    def __init__(self, width: int, initial: float = 0.0, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.width, self.initial = width, initial
+
+    def build(self, shape: Any) -> None:
+        constant = keras.initializers.Constant(self.initial)
+        self.log_std = self.add_weight(shape=(self.width,), initializer=constant, name="log_std")
+
+    def call(self, x: Any) -> Any:
+        return ops.concatenate([x, 0.0 * x + self.log_std], -1)
+
+    def compute_output_shape(self, shape: Any) -> Any:
+        return (*shape[:-1], 2 * self.width)
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "width": self.width, "initial": self.initial}
+
+
+@keras.saving.register_keras_serializable("tandem")
+class CombineDueling(keras.layers.Layer):
+    """V + A - mean(A)."""
+
+    def call(self, streams: Any) -> Any:
+        value, advantage = streams
+        return value + advantage - ops.mean(advantage, -1, keepdims=True)
+
+    def compute_output_shape(self, shapes: Any) -> Any:
+        return shapes[1]
+
+
+def build(plan: Plan, inputs: Any) -> tuple[keras.Model, dict[str, Any]]:
+    """The functional model of a plan over symbolic `inputs` (a tree of keras.Input), and its variables by the plan's names;
+    weights are still to be loaded."""
+    variables: dict[str, Any] = {}
+    outputs = _chain(plan, inputs, "", variables)
+    return keras.Model(inputs, outputs), {name: get() for name, get in variables.items()}
+
+
+def _chain(plan: Plan, x: Any, place: str, variables: dict[str, Any]) -> Any:
+    for i, layer in enumerate(plan):
+        here = f"{place}{i}"
+        if isinstance(layer, p.Branches):
+            x = [_chain(plan, x[k], f"{here}/{k}/", variables) for k, plan in layer.plans.items()]
+            x = keras.layers.Concatenate()(x) if len(x) > 1 else x[0]
+        elif isinstance(layer, p.Dueling):
+            streams = [_chain(getattr(layer, k), x, f"{here}/{k}/", variables) for k in ("value", "advantage")]
+            x = CombineDueling()(streams)
+        else:
+            made = _layer(layer)
+            x = made(x)
+            for name in layer.init(np.random.default_rng(0)):
+                attribute = {"scale": "gamma", "bias": "beta"}[name] if isinstance(layer, p.LayerNorm) else name
+                variables[f"{here}/{name}"] = lambda m=made, a=attribute: getattr(m, a)
+    return x
+
+
+def _layer(layer: p.Layer) -> keras.layers.Layer:
+    if isinstance(layer, p.Dense):
+        return keras.layers.Dense(layer.units, activation=layer.activation)
+    if isinstance(layer, p.Conv):
+        return keras.layers.Conv2D(layer.filters, layer.kernel, layer.stride, activation=layer.activation, data_format="channels_last")
+    if isinstance(layer, p.LayerNorm):
+        return keras.layers.LayerNormalization(epsilon=layer.epsilon)
+    if isinstance(layer, p.Activation):
+        return keras.layers.Activation(_exact_gelu if layer.activation == "gelu" else layer.activation)
+    if isinstance(layer, p.OneHot):
+        return OneHot(layer.sizes, layer.start)
+    if isinstance(layer, p.Cast):
+        return Cast(layer.width)
+    if isinstance(layer, p.Normalize):
+        return Normalize(layer.width, layer.clip)
+    if isinstance(layer, p.Scale):
+        return Scale(layer.width, layer.initial)
+    if isinstance(layer, p.Image):
+        return Image(layer.channels_first)
+    return keras.layers.Flatten(data_format="channels_last")
+
+
+@keras.saving.register_keras_serializable("tandem")
+def _exact_gelu(x: Any) -> Any:
+    return ops.gelu(x, approximate=False)
+
+
+def recognise(model: Any, features: int) -> tuple[Plan, dict[str, Any]] | None:
+    """The plan of a user's model that is a chain of known layers on `features` numbers, and its variables by the plan's
+    names; None where it is anything else."""
+    if not isinstance(model, keras.Sequential) or not model.built:
+        return None
+    plan: list[p.Layer] = []
+    variables: dict[str, Any] = {}
+    for layer in model.layers:
+        if type(layer) is keras.layers.Dense and layer.use_bias and _activation(layer) in p.ACTIVATIONS:
+            variables |= {f"{len(plan)}/kernel": layer.kernel, f"{len(plan)}/bias": layer.bias}
+            plan.append(p.Dense(features, layer.units, _activation(layer)))
+            features = layer.units
+        elif type(layer) is keras.layers.Activation and _activation(layer) in p.ACTIVATIONS:
+            plan.append(p.Activation(_activation(layer)))
+        elif type(layer) is keras.layers.ReLU and layer.get_config().get("max_value") is None and not layer.get_config()["negative_slope"]:
+            plan.append(p.Activation("relu"))
+        else:
+            return None
+    return (tuple(plan), variables) if any(isinstance(layer, p.Dense) for layer in plan) else None
+
+
+def _activation(layer: Any) -> str:
+    name = getattr(layer.activation, "__name__", "")
+    return "" if name == "gelu" else name  # Keras's own gelu is an option away from the exact one
+
+
+def read(variables: dict[str, Any]) -> Weights:
+    """The values of a plan's variables, as NumPy arrays of their own."""
+    return {n: np.array(keras.ops.convert_to_numpy(v.value), copy=True) for n, v in variables.items()}
+
+
+def write(variables: dict[str, Any], weights: Weights) -> None:
+    """Puts weights into a plan's variables."""
+    for n, v in variables.items():
+        v.assign(np.asarray(weights[n]))

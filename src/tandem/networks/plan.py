@@ -1,0 +1,341 @@
+"""Networks as data: a *plan* is a tuple of layers, each a frozen dataclass that knows its weights' shapes, how they are first
+drawn, and its forward function over `ops`.
+
+One plan becomes a torch module, a Keras model, or, with NumPy arrays for weights, the *twin* that acts without any framework.
+It travels as JSON. Weights are named "place/name" and laid out as Keras has them (dense [in, out], convolution HWIO), so a
+checkpoint trained on one framework loads into another. Initial weights are drawn by NumPy: the same on every engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tandem import ops
+from tandem.errors import NetworkError
+from tandem.types import Array, Tree
+
+Weights = dict[str, Array]
+_registry: dict[str, type[Layer]] = {}
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One layer. `forward(w, x)` takes its weights by name; `init(rng)` draws them; `frozen` names those without a gradient."""
+
+    frozen: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls) -> None:
+        _registry[cls.__name__] = cls
+
+    def init(self, rng: np.random.Generator) -> Weights:
+        return {}
+
+    def forward(self, w: Weights, x: Tree) -> Array:
+        raise NotImplementedError
+
+
+Plan = tuple[Layer, ...]
+
+
+@dataclass(frozen=True)
+class Dense(Layer):
+    """x @ kernel + bias, then an activation. kernel [inputs, units]."""
+
+    inputs: int
+    units: int
+    activation: str = "linear"
+    initializer: str = "uniform"  # "uniform": U(+-1/sqrt(inputs)), torch's default; "orthogonal" with `gain`, bias 0
+    gain: float = 1.0
+
+    def init(self, rng: np.random.Generator) -> Weights:
+        return _draw(rng, (self.inputs, self.units), self.initializer, self.gain)
+
+    def forward(self, w: Weights, x: Array) -> Array:
+        return activate(self.activation, x @ w["kernel"] + w["bias"])
+
+
+@dataclass(frozen=True)
+class Conv(Layer):
+    """Convolution over channels-last images [B, H, W, C] without padding, then an activation. kernel [k, k, C, filters]."""
+
+    channels: int
+    filters: int
+    kernel: int
+    stride: int
+    activation: str = "relu"
+    initializer: str = "uniform"
+    gain: float = 1.0
+
+    def init(self, rng: np.random.Generator) -> Weights:
+        return _draw(rng, (self.kernel, self.kernel, self.channels, self.filters), self.initializer, self.gain)
+
+    def forward(self, w: Weights, x: Array) -> Array:
+        k, s = self.kernel, self.stride
+        windows = np.lib.stride_tricks.sliding_window_view(x, (k, k), axis=(1, 2))[:, ::s, ::s]  # [B, H', W', C, k, k]
+        patches = windows.transpose(0, 1, 2, 4, 5, 3).reshape(*windows.shape[:3], -1)
+        return activate(self.activation, patches @ w["kernel"].reshape(-1, self.filters) + w["bias"])
+
+
+@dataclass(frozen=True)
+class Activation(Layer):
+    """An activation by itself."""
+
+    activation: str
+
+    def forward(self, w: Weights, x: Array) -> Array:
+        return activate(self.activation, x)
+
+
+@dataclass(frozen=True)
+class Flatten(Layer):
+    """All axes but the first into one."""
+
+    def forward(self, w: Weights, x: Array) -> Array:
+        return ops.of(x).reshape(x, (x.shape[0], -1))
+
+
+@dataclass(frozen=True)
+class Cast(Layer):
+    """Whatever the numbers are, as float32 vectors of `width`."""
+
+    width: int
+
+    def forward(self, w: Weights, x: Array) -> Array:
+        xp = ops.of(x)
+        return xp.reshape(xp.cast(x), (-1, self.width))
+
+
+@dataclass(frozen=True)
+class OneHot(Layer):
+    """Discrete observations, one number or one for each position, as concatenated one-hot vectors."""
+
+    sizes: tuple[int, ...]
+    start: int = 0
+
+    def forward(self, w: Weights, x: Array) -> Array:
+        xp = ops.of(x)
+        if len(self.sizes) == 1:
+            return xp.one_hot(xp.reshape(x, (-1,)) - self.start, self.sizes[0])
+        return xp.concat([xp.one_hot(x[:, i], n) for i, n in enumerate(self.sizes)], -1)
+
+
+@dataclass(frozen=True)
+class Image(Layer):
+    """Bytes to [0, 1], channels last."""
+
+    channels_first: bool
+
+    def forward(self, w: Weights, x: Array) -> Array:
+        x = x.astype(np.float32) * np.float32(1 / 255)
+        return x.transpose(0, 2, 3, 1) if self.channels_first else x
+
+
+@dataclass(frozen=True)
+class Normalize(Layer):
+    """(x - mean) / sqrt(variance + 1e-8), clipped: running statistics, set from outside, without a gradient."""
+
+    width: int
+    clip: float = 10.0
+    frozen: ClassVar[tuple[str, ...]] = ("mean", "variance")
+
+    def init(self, rng: np.random.Generator) -> Weights:
+        return {"mean": np.zeros(self.width, np.float32), "variance": np.ones(self.width, np.float32)}
+
+    def forward(self, w: Weights, x: Array) -> Array:
+        xp = ops.of(x)
+        return xp.clip((x - w["mean"]) / xp.sqrt(w["variance"] + 1e-8), -self.clip, self.clip)
+
+
+@dataclass(frozen=True)
+class LayerNorm(Layer):
+    """Layer normalisation over the last axis (Ba et al. 2016, arXiv:1607.06450)."""
+
+    width: int
+    epsilon: float = 1e-5
+
+    def init(self, rng: np.random.Generator) -> Weights:
+        return {"scale": np.ones(self.width, np.float32), "bias": np.zeros(self.width, np.float32)}
+
+    def forward(self, w: Weights, x: Array) -> Array:
+        xp = ops.of(x)
+        centred = x - xp.reshape(xp.mean(x, -1), (*x.shape[:-1], 1))
+        variance = xp.reshape(xp.mean(centred * centred, -1), (*x.shape[:-1], 1))
+        return centred / xp.sqrt(variance + self.epsilon) * w["scale"] + w["bias"]
+
+
+@dataclass(frozen=True)
+class Scale(Layer):
+    """Output beside a learned vector that depends on no input: the log standard deviations of a Gaussian policy."""
+
+    width: int
+    initial: float = 0.0
+
+    def init(self, rng: np.random.Generator) -> Weights:
+        return {"log_std": np.full(self.width, self.initial, np.float32)}
+
+    def forward(self, w: Weights, x: Array) -> Array:
+        return ops.of(x).concat([x, 0.0 * x + w["log_std"]], -1)
+
+
+@dataclass(frozen=True)
+class Branches(Layer):
+    """One plan for each entry of a dict of inputs; their outputs side by side. Its weights are "name/place/weight"."""
+
+    plans: dict[str, Plan]
+
+    @property
+    def frozen_names(self) -> set[str]:
+        return {f"{k}/{n}" for k, plan in self.plans.items() for n in frozen(plan)}
+
+    def init(self, rng: np.random.Generator) -> Weights:
+        return {f"{k}/{n}": v for k, plan in self.plans.items() for n, v in init(plan, rng).items()}
+
+    def forward(self, w: Weights, x: Tree) -> Array:
+        parts = [forward(plan, select(w, k), x[k]) for k, plan in self.plans.items()]
+        return ops.of(parts[0]).concat(parts, -1)
+
+
+@dataclass(frozen=True)
+class Dueling(Layer):
+    """State value and advantages from streams of their own: V + A - mean(A) (Wang et al. 2016, arXiv:1511.06581, eq. 9)."""
+
+    value: Plan
+    advantage: Plan
+
+    def init(self, rng: np.random.Generator) -> Weights:
+        streams = (("value", self.value), ("advantage", self.advantage))
+        return {f"{k}/{n}": v for k, plan in streams for n, v in init(plan, rng).items()}
+
+    def forward(self, w: Weights, x: Array) -> Array:
+        v, a = forward(self.value, select(w, "value"), x), forward(self.advantage, select(w, "advantage"), x)
+        return combine_dueling(v, a)
+
+
+def combine_dueling(value: Array, advantage: Array) -> Array:
+    """value [..., 1], advantage [..., A]; returns [..., A]."""
+    xp = ops.of(value)
+    return value + advantage - xp.reshape(xp.mean(advantage, -1), (*advantage.shape[:-1], 1))
+
+
+def init(plan: Plan, rng: np.random.Generator) -> Weights:
+    """First weights, layer after layer from one generator, as "place/name"."""
+    return {f"{i}/{n}": v for i, layer in enumerate(plan) for n, v in layer.init(rng).items()}
+
+
+def frozen(plan: Plan) -> set[str]:
+    """The names of weights that take no gradient."""
+    found: set[str] = set()
+    for i, layer in enumerate(plan):
+        names = layer.frozen_names if isinstance(layer, Branches) else set(layer.frozen)
+        found |= {f"{i}/{n}" for n in names}
+    return found
+
+
+def select(w: Weights, place: str) -> Weights:
+    """The weights under `place`, by the names they have there."""
+    return {n[len(place) + 1 :]: v for n, v in w.items() if n.startswith(f"{place}/")}
+
+
+def forward(plan: Plan, w: Weights, x: Tree) -> Array:
+    """The plan's output for x [B, ...]."""
+    for i, layer in enumerate(plan):
+        x = layer.forward(select(w, str(i)), x)
+    return x
+
+
+class Twin:
+    """A plan with NumPy weights, ready to be called: the network without its framework."""
+
+    def __init__(self, plan: Plan, weights: Weights | None = None) -> None:
+        self.plan = plan
+        self._steps: list[tuple[Callable[[Weights, Tree], Array], Weights]] = []
+        if weights is not None:
+            self.load(weights)
+
+    def load(self, weights: Weights) -> None:
+        self._steps = [(layer.forward, select(weights, str(i))) for i, layer in enumerate(self.plan)]
+
+    def __call__(self, x: Tree) -> Array:
+        for step, w in self._steps:
+            x = step(w, x)
+        return x
+
+
+def to_json(plan: Plan) -> list[Any]:
+    """A plan as JSON data."""
+    return [{"layer": type(layer).__name__, **{f.name: _to_json(getattr(layer, f.name)) for f in fields(layer)}} for layer in plan]
+
+
+def _to_json(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: to_json(v) for k, v in value.items()}
+    if isinstance(value, tuple) and value and isinstance(value[0], Layer):
+        return to_json(value)
+    return value
+
+
+def from_json(data: list[Any]) -> Plan:
+    """The plan that `to_json` wrote."""
+    plan: list[Layer] = []
+    for item in data:
+        kind = _registry.get(item["layer"])
+        if kind is None:
+            raise NetworkError(
+                f"the plan of a network names the layer {item['layer']!r}.",
+                f"one of {', '.join(sorted(_registry))}",
+                "load it with the version of tandem that wrote it, or give network=.",
+            )
+        plan.append(kind(**{k: _from_json(v) for k, v in item.items() if k != "layer"}))
+    return tuple(plan)
+
+
+def _from_json(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: from_json(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return from_json(value) if value and isinstance(value[0], dict) else tuple(value)
+    return value
+
+
+def width(plan: Plan) -> int:
+    """How many numbers a plan puts out, found by running it once on zeros of its own kind of input."""
+    for layer in reversed(plan):
+        if isinstance(layer, Dense):
+            return layer.units
+        if isinstance(layer, OneHot):
+            return sum(layer.sizes)
+        if isinstance(layer, (Cast, Normalize, LayerNorm)):
+            return layer.width
+        if isinstance(layer, Branches):
+            return sum(width(p) for p in layer.plans.values())
+    raise NetworkError(f"cannot tell the output width of {plan}.", "a plan that ends in a known width", "end it with a Dense layer.")
+
+
+def activate(name: str, x: Array) -> Array:
+    """The activation of that name."""
+    if name == "linear":
+        return x
+    if name == "tanh":
+        return ops.of(x).tanh(x)
+    return getattr(ops.of(x), name)(x)
+
+
+ACTIVATIONS = ("linear", "tanh", "relu", "sigmoid", "softplus", "elu", "gelu", "silu")
+
+
+def _draw(rng: np.random.Generator, shape: tuple[int, ...], initializer: str, gain: float) -> Weights:
+    """Kernel and bias. Orthogonal as in Saxe et al. (2014, arXiv:1312.6120); uniform as torch's Linear and Conv2d."""
+    fan_in = int(np.prod(shape[:-1]))
+    if initializer == "orthogonal":
+        rows, cols = max(fan_in, shape[-1]), min(fan_in, shape[-1])
+        q, r = np.linalg.qr(rng.standard_normal((rows, cols)))
+        q *= np.sign(np.diag(r))
+        kernel = (gain * (q if fan_in >= shape[-1] else q.T)).reshape(shape)
+        return {"kernel": kernel.astype(np.float32), "bias": np.zeros(shape[-1], np.float32)}
+    bound = 1.0 / np.sqrt(fan_in)
+    draw = rng.uniform(-bound, bound, shape).astype(np.float32)
+    return {"kernel": draw, "bias": rng.uniform(-bound, bound, shape[-1]).astype(np.float32)}
