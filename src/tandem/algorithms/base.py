@@ -74,6 +74,7 @@ class Algorithm(ABC):
     Settings: ClassVar[type[Settings]]
     needs: ClassVar[Literal["transitions", "rollouts"]]
     acting: ClassVar[tuple[str, ...]]  # the roles that `act` uses
+    preparing: ClassVar[tuple[str, ...]] = ()  # the roles that `prepare` uses
     action_mode: ClassVar[str] = "as_is"  # how environments take its actions: "as_is", "clip" to bounds, "unit" rescaled from [-1, 1]
 
     @classmethod
@@ -91,8 +92,9 @@ class Algorithm(ABC):
         """One update of everything it trains; traced and compiled, so it reads nothing but the batch."""
 
     @abstractmethod
-    def schedule(self, progress: Array) -> dict[str, Array]:
-        """The settings of updates at `progress` [K] in [0, 1]: name -> [K]."""
+    def schedule(self, progress: Array, span: tuple[int, int]) -> dict[str, Array]:
+        """The settings of a call's updates at `progress` [K] in [0, 1], after the environment steps span[0] to span[1]:
+        name -> [K]."""
 
     def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Tree:
         """What its losses need of randomness for batches of `shape` ([K, B])."""

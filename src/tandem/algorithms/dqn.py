@@ -86,12 +86,14 @@ class DQN(base.Algorithm):
         self.backend.track(self.q, self.target, s["tau"])
         return Update({"loss": loss}, priority=aux["td"] if self.settings.prioritized else ())
 
-    def schedule(self, progress: Array) -> dict[str, Array]:
-        s = self.settings
+    def schedule(self, progress: Array, span: tuple[int, int]) -> dict[str, Array]:
+        s, tau = self.settings, np.zeros(len(progress), np.float32)
+        if span[1] // s.target_every > span[0] // s.target_every:
+            tau[-1] = s.tau  # a copy is due: after the call's last update
         return {
             "learning_rate": s.learning_rate(progress),
             "max_grad_norm": np.full(len(progress), s.max_grad_norm, np.float32),
-            "tau": np.zeros(len(progress), np.float32),  # the learner sets it where a copy is due
+            "tau": tau,
         }
 
     def act_noise(self, rng: np.random.Generator, shape: tuple[int, ...], progress: Array) -> Tree:

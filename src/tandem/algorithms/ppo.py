@@ -53,6 +53,7 @@ class PPO(base.Algorithm):
     Settings = Settings
     needs = "rollouts"
     acting = ("actor",)
+    preparing = ("actor", "critic")
     action_mode = "clip"
 
     def __init__(self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: Settings) -> None:
@@ -96,13 +97,13 @@ class PPO(base.Algorithm):
         return loss, {"kl": kl_estimate(log_ratio), "value_loss": error, "entropy": entropy}
 
     def update(self, b: Batch) -> Update:
-        s, xp = b.settings, ops.of(b.action)
-        rows = None if isinstance(b.weight, tuple) else xp.sum(b.weight)
-        stop = (lambda aux: xp.mean(aux["kl"]) > self.settings.max_kl) if self.settings.max_kl else None
+        s, xp = b.settings, ops.of(b.weight)
+        rows = xp.sum(b.weight)  # a row that only reset its environment weighs nothing
+        stop = (lambda aux: xp.sum(aux["kl"] * b.weight) / rows > self.settings.max_kl) if self.settings.max_kl else None
         loss, aux = self.backend.minimize(self.optimizer, self.loss, b, s["learning_rate"], s["max_grad_norm"], rows, stop)
-        return Update({"loss": loss, **{n: xp.mean(v) for n, v in aux.items()}})
+        return Update({"loss": loss, **{n: xp.sum(v * b.weight) / rows for n, v in aux.items()}})
 
-    def schedule(self, progress: Array) -> dict[str, Array]:
+    def schedule(self, progress: Array, span: tuple[int, int]) -> dict[str, Array]:
         s = self.settings
         scheduled = {n: getattr(s, n)(progress) for n in ("learning_rate", "clip", "entropy")}
         return {**scheduled, "max_grad_norm": np.full(len(progress), s.max_grad_norm, np.float32)}
@@ -125,8 +126,7 @@ class PPO(base.Algorithm):
         advantage = generalized_advantage(reward, t.discount, t.last, value, bootstrap, self.settings.gae_lambda)
         log_prob = self.policy.log_prob(networks["actor"](obs), action)
         extra = {"advantage": advantage, "return": advantage + value, "value": value, "log_prob": log_prob}
-        weight = () if t.valid.all() else t.valid.reshape(-1).astype(np.float32)
-        return Batch(obs, action, weight=weight, extra={n: x.reshape(-1) for n, x in extra.items()})
+        return Batch(obs, action, weight=t.valid.reshape(-1).astype(np.float32), extra={n: x.reshape(-1) for n, x in extra.items()})
 
 
 def _after_cuts(t: Trajectory, value: Array, critic: Forward) -> Array:

@@ -111,7 +111,7 @@ class SAC(base.Algorithm):
         metrics = {"critic_loss": critic_loss, "actor_loss": actor_loss, "q": xp.mean(critic["q"])}
         return Update({**metrics, "entropy": -xp.mean(actor["log_prob"]), "temperature": xp.exp(self.log_alpha())})
 
-    def schedule(self, progress: Array) -> dict[str, Array]:
+    def schedule(self, progress: Array, span: tuple[int, int]) -> dict[str, Array]:
         return {"learning_rate": self.settings.learning_rate(progress), "tau": np.full(len(progress), self.settings.tau, np.float32)}
 
     def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Tree:

@@ -39,7 +39,7 @@ class Network(ABC):
 
     @abstractmethod
     def read(self) -> Weights:
-        """The weights as NumPy arrays: by the plan's names if there is one, else by the framework's."""
+        """The weights as NumPy arrays: by the plan's names if there is one, else by their position."""
 
     @abstractmethod
     def write(self, weights: Weights) -> None:
@@ -55,6 +55,7 @@ class Backend(ABC):
 
     framework: str
     device: str
+    networks: dict[str, Any]  # networks, targets and scalars by name
 
     @abstractmethod
     def network(self, name: str, source: Source) -> Network:

@@ -56,11 +56,11 @@ class KerasNetwork(base.Network):
         return list(self.module.variables)
 
     def read(self) -> Weights:
-        named = self._named if self.plan is not None else {f"{i}/{v.path}": v for i, v in enumerate(self.variables)}
+        named = self._named if self.plan is not None else {str(i): v for i, v in enumerate(self.variables)}
         return models.read(named)
 
     def write(self, weights: Weights) -> None:
-        models.write(self._named if self.plan is not None else {f"{i}/{v.path}": v for i, v in enumerate(self.variables)}, weights)
+        models.write(self._named if self.plan is not None else {str(i): v for i, v in enumerate(self.variables)}, weights)
 
     def predict(self, x: Tree) -> np.ndarray[Any, Any]:
         if self._predict is None:
@@ -85,6 +85,9 @@ class Scalar:
     def __call__(self) -> Array:
         return self.variable.value
 
+    def read(self) -> Weights:
+        return {"value": np.array(self.variable.value, copy=True)}
+
 
 class _OnFeatures(keras.Model):
     """The user's body, and our head on its features beside the action."""
@@ -103,6 +106,7 @@ class KerasBackend(base.Backend):
     def __init__(self, device: str = "auto", *, seed: int = 0, threads: int = 1) -> None:
         self.framework = ENGINE
         self.device = _choose_device(device, threads)
+        self.networks = {}
         self._owners: dict[str, Any] = {}  # everything that holds variables, by its name in a checkpoint
         self._optimizers: list[Any] = []
         self._trained: dict[str, list[Any]] = {}
@@ -113,12 +117,12 @@ class KerasBackend(base.Backend):
 
     def network(self, name: str, source: Source) -> KerasNetwork:
         if isinstance(source, Drawn):
-            model, variables = models.build(source.plan, _symbolic(source.inputs))
+            model, variables = models.build(source.plan, symbolic(source.inputs))
             models.write(variables, source.weights)
             net = KerasNetwork(name, model, source.plan, variables)
         else:
-            net = KerasNetwork(name, *_given(name, source, self._seed))
-        self._owners[f"network/{name}"] = net
+            net = KerasNetwork(name, *given(name, source, self._seed))
+        self._owners[f"network/{name}"] = self.networks[name] = net
         return net
 
     def pair(self, name: str, source: Source) -> tuple[KerasNetwork, KerasNetwork]:
@@ -127,7 +131,7 @@ class KerasBackend(base.Backend):
         return net, target
 
     def scalar(self, name: str, value: float) -> Scalar:
-        self._owners[f"network/{name}"] = scalar = Scalar(name, value)
+        self._owners[f"network/{name}"] = self.networks[name] = scalar = Scalar(name, value)
         return scalar
 
     def optimizer(self, name: str, networks: list[Any], kind: str = "adam", **options: float) -> Any:
@@ -288,7 +292,7 @@ class KerasBackend(base.Backend):
             v.assign(state[n])
 
 
-def _given(name: str, source: Given, seed: int) -> tuple[Any, Plan | None, dict[str, Any]]:
+def given(name: str, source: Given, seed: int) -> tuple[Any, Plan | None, dict[str, Any]]:
     """The model that a user made, with our head on it: (model, plan if all is known, variables by the plan's names)."""
     keras.utils.set_random_seed(seed)
     body = source.make()
@@ -327,10 +331,10 @@ def _given(name: str, source: Given, seed: int) -> tuple[Any, Plan | None, dict[
     return model, plan + head_plan, named | shifted
 
 
-def _symbolic(inputs: Any, name: str | None = None) -> Any:
+def symbolic(inputs: Any, name: str | None = None) -> Any:
     """Keras inputs for a tree of Leaves."""
     if isinstance(inputs, dict):
-        return {k: _symbolic(v, k.replace("/", "_")) for k, v in inputs.items()}
+        return {k: symbolic(v, k.replace("/", "_")) for k, v in inputs.items()}
     return keras.Input(inputs.shape, name=name, dtype="int32" if inputs.dtype.startswith("int") else inputs.dtype)
 
 

@@ -18,7 +18,7 @@ from tandem import ops
 from tandem.backends import base
 from tandem.errors import EngineError, NetworkError
 from tandem.networks import torch as modules
-from tandem.networks.defaults import Drawn, Given, Source, example, fit, vector
+from tandem.networks.defaults import Given, Source, example, fit, vector
 from tandem.networks.plan import Plan, Weights, init
 from tandem.types import Array, Batch, Tree, Update, tree_map
 
@@ -46,15 +46,15 @@ class TorchNetwork(base.Network):
     def read(self) -> Weights:
         if self.plan is not None:
             return modules.read(self.plan, self.module)
-        return {n: np.array(t.detach().cpu()) for n, t in self.module.state_dict().items()}
+        return {str(i): np.array(t.detach().cpu()) for i, t in enumerate(self.module.state_dict().values())}
 
     def write(self, weights: Weights) -> None:
         if self.plan is not None:
             modules.write(self.plan, self.module, weights)
         else:
             with torch.no_grad():
-                for n, t in self.module.state_dict().items():
-                    t.copy_(torch.as_tensor(weights[n]))
+                for i, t in enumerate(self.module.state_dict().values()):
+                    t.copy_(torch.as_tensor(weights[str(i)]))
 
     @torch.inference_mode()
     def predict(self, x: Tree) -> np.ndarray[Any, Any]:
@@ -75,6 +75,9 @@ class Scalar(nn.Module):
 
     def forward(self) -> Array:
         return self.value
+
+    def read(self) -> Weights:
+        return {"value": self.value.detach().cpu().numpy().copy()}
 
 
 class _OnFeatures(nn.Module):
@@ -150,19 +153,21 @@ class TorchBackend(base.Backend):
             ops.of(kind)  # found before anything is traced
         self.device, self.compiling = device, compile
         self._device = torch.device(device)
-        self._networks: dict[str, Any] = {}
+        self.networks = {}
         self._optimizers: list[Optimizer] = []
         self._dirty = False  # whether this update has changed anything yet
 
     # Making
 
     def network(self, name: str, source: Source) -> TorchNetwork:
-        if isinstance(source, Drawn):
-            net = TorchNetwork(name, modules.build(source.plan), source.plan, self._device)
-            net.write(source.weights)
-        else:
-            net = TorchNetwork(name, *self._given(name, source), self._device)
-        self._networks[name] = net
+        self.networks[name] = net = self._made(name, source)
+        return net
+
+    def _made(self, name: str, source: Source) -> TorchNetwork:
+        if isinstance(source, Given):
+            return TorchNetwork(name, *self._given(name, source), self._device)
+        net = TorchNetwork(name, modules.build(source.plan), source.plan, self._device)
+        net.write(source.weights)
         return net
 
     def _given(self, name: str, source: Given) -> tuple[nn.Module, Plan | None]:
@@ -196,13 +201,15 @@ class TorchBackend(base.Backend):
 
     def pair(self, name: str, source: Source) -> tuple[TorchNetwork, TorchNetwork]:
         net, target = self.network(name, source), self.network(f"{name}_target", source)
-        target.module.load_state_dict(net.module.state_dict())
+        with torch.no_grad():
+            for t, s in zip(target.module.state_dict().values(), net.module.state_dict().values(), strict=True):
+                t.copy_(s)
         target.module.requires_grad_(False)
         return net, target
 
     def scalar(self, name: str, value: float) -> Scalar:
-        self._networks[name] = Scalar(name, value, self._device)
-        return self._networks[name]
+        self.networks[name] = Scalar(name, value, self._device)
+        return self.networks[name]
 
     def optimizer(self, name: str, networks: list[Any], kind: str = "adam", **options: float) -> Optimizer:
         self._optimizers.append(Optimizer(name, networks, kind, options))
@@ -273,7 +280,7 @@ class TorchBackend(base.Backend):
 
     def compile(self, update: Callable[[Batch], Update]) -> Callable[..., base.Outcome]:
         faults = [o.name for o in self._optimizers]
-        keep = len(self._optimizers) > 1 or any(n.moody for n in self._networks.values())
+        keep = len(self._optimizers) > 1 or any(n.moody for n in self.networks.values())
 
         def one(batches: Batch, settings: dict[str, Any], indices: Array | None, k: int) -> Update:
             rows = k if indices is None else indices[k]
@@ -315,7 +322,7 @@ class TorchBackend(base.Backend):
         return tree_map(lambda x: x.cpu().numpy(), tree)
 
     def _tensors(self) -> dict[str, torch.Tensor]:
-        found = {f"network/{name}/{n}": t for name, net in self._networks.items() for n, t in net.module.state_dict().items()}
+        found = {f"network/{name}/{i}": t for name, net in self.networks.items() for i, t in enumerate(net.module.state_dict().values())}
         for o in self._optimizers:
             state = o.inner.state[o.flat]
             found |= {f"optimizer/{o.name}/{n}": t for n, t in state.items() if isinstance(t, torch.Tensor)}

@@ -8,6 +8,7 @@ noise)`, `mode(out)`, `log_prob(out, action)` and `entropy(out)`; out is [..., w
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate
 from math import e, log, pi
 from typing import Any
 
@@ -61,7 +62,7 @@ class MultiCategorical:
         return sum(self.sizes)
 
     def _parts(self, x: Array) -> list[tuple[Categorical, Array]]:
-        ends = np.cumsum(self.sizes).tolist()
+        ends = accumulate(self.sizes)
         return [(Categorical(n), x[..., end - n : end]) for n, end in zip(self.sizes, ends, strict=True)]
 
     def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:

@@ -19,10 +19,8 @@ def kl_estimate(log_ratio: Array) -> Array:
 
 
 def standardize(x: Array, weight: Array) -> Array:
-    """x [B] with mean 0 and standard deviation 1 over the rows of positive `weight` ([B]; () means all)."""
+    """x [B] with weighted mean 0 and standard deviation 1; weight [B], zero for rows that do not count."""
     xp = ops.of(x)
-    if isinstance(weight, tuple):
-        return (x - xp.mean(x)) / (xp.std(x) + 1e-8)
     total = xp.sum(weight)
     mean = xp.sum(weight * x) / total
     return (x - mean) / (xp.sqrt(xp.sum(weight * (x - mean) ** 2) / total) + 1e-8)

@@ -43,13 +43,13 @@ def batches(algorithm: Any, observation: Spec, action: Leaf, updates: int, rows:
     """Made-up data for a call of `updates` updates of `rows` rows each, [K, B, ...]."""
     rng = np.random.default_rng(seed)
     shape = (updates, rows)
-    settings = algorithm.schedule(np.linspace(0, 1, updates))
+    settings = algorithm.schedule(np.linspace(0, 1, updates), (0, updates))
     obs, chosen = values(observation, shape, rng), values(action, shape, rng)
     f = lambda: rng.standard_normal(shape, dtype=np.float32)  # noqa: E731
     if algorithm.needs == "rollouts":
         old = np.log(rng.uniform(0.3, 0.7, shape)).astype(np.float32)
         extra = {"log_prob": old, "advantage": f(), "return": f(), "value": f()}
-        return Batch(obs, chosen, extra=extra, settings=settings)
+        return Batch(obs, chosen, weight=(rng.random(shape) < 0.9).astype(np.float32), extra=extra, settings=settings)
     discount = (0.99 * (rng.random(shape) < 0.9)).astype(np.float32)
     settings["tau"] = np.where(np.arange(updates) % 5 == 4, np.float32(0.5), settings["tau"]).astype(np.float32)
     return Batch(

@@ -1,0 +1,54 @@
+"""Keras models on PyTorch: there a Keras model is a torch module, so the torch backend trains it. Only making, calling, reading
+and writing networks differ."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tandem.backends.keras import given, symbolic
+from tandem.backends.torch import TorchBackend, TorchNetwork
+from tandem.networks import keras as models
+from tandem.networks.defaults import Given, Source
+from tandem.networks.plan import Plan, Weights
+from tandem.types import Array, Tree
+
+
+class KerasTorchNetwork(TorchNetwork):
+    """A Keras model that is a torch module."""
+
+    def __init__(self, name: str, model: Any, plan: Plan | None, variables: dict[str, Any], device: Any) -> None:
+        super().__init__(name, model, plan, device)
+        self._named = variables
+
+    def __call__(self, x: Tree, training: bool | None = None) -> Array:
+        return self.module(x, training=self.learning if training is None else training)
+
+    def read(self) -> Weights:
+        return models.read(self._named) if self.plan is not None else super().read()
+
+    def write(self, weights: Weights) -> None:
+        if self.plan is not None:
+            models.write(self._named, weights)
+        else:
+            super().write(weights)
+
+
+class KerasTorchBackend(TorchBackend):
+    """Keras 3 models with Keras running on torch; eager."""
+
+    framework = "keras-torch"
+
+    def __init__(self, device: str, *, seed: int, threads: int) -> None:
+        super().__init__(device, seed=seed, threads=threads)
+        self._seed = seed
+
+    def _made(self, name: str, source: Source) -> TorchNetwork:
+        if isinstance(source, Given):
+            return KerasTorchNetwork(name, *given(name, source, self._seed), self._device)
+        model, variables = models.build(source.plan, symbolic(source.inputs))
+        models.write(variables, source.weights)
+        return KerasTorchNetwork(name, model, source.plan, variables, self._device)
+
+
+def make(device: str, *, seed: int, threads: int, compile: bool) -> KerasTorchBackend:
+    return KerasTorchBackend(device, seed=seed, threads=threads)
