@@ -23,6 +23,9 @@ class KerasTorchNetwork(TorchNetwork):
     def __call__(self, x: Tree, training: bool | None = None) -> Array:
         return self.module(x, training=self.learning if training is None else training)
 
+    def tensors(self) -> list[Any]:
+        return [v.value.detach() for v in self.module.variables]  # state_dict sorts by names that are counted up
+
     def read(self) -> Weights:
         return models.read(self._named) if self.plan is not None else super().read()
 

@@ -40,20 +40,21 @@ class TorchNetwork(base.Network):
                 self.module.train(wanted)
         return self.module(x)
 
-    def parameters(self) -> list[nn.Parameter]:
-        return [p for p in self.module.parameters() if p.requires_grad]
+    def tensors(self) -> list[torch.Tensor]:
+        """Parameters and buffers, in an order that does not change from one process to the next."""
+        return list(self.module.state_dict().values())
 
     def read(self) -> Weights:
         if self.plan is not None:
             return modules.read(self.plan, self.module)
-        return {str(i): np.array(t.detach().cpu()) for i, t in enumerate(self.module.state_dict().values())}
+        return {str(i): np.array(t.detach().cpu()) for i, t in enumerate(self.tensors())}
 
     def write(self, weights: Weights) -> None:
         if self.plan is not None:
             modules.write(self.plan, self.module, weights)
         else:
             with torch.no_grad():
-                for i, t in enumerate(self.module.state_dict().values()):
+                for i, t in enumerate(self.tensors()):
                     t.copy_(torch.as_tensor(weights[str(i)]))
 
     @torch.inference_mode()
@@ -75,6 +76,9 @@ class Scalar(nn.Module):
 
     def forward(self) -> Array:
         return self.value
+
+    def tensors(self) -> list[torch.Tensor]:
+        return [self.value.detach()]
 
     def read(self) -> Weights:
         return {"value": self.value.detach().cpu().numpy().copy()}
@@ -202,7 +206,7 @@ class TorchBackend(base.Backend):
     def pair(self, name: str, source: Source) -> tuple[TorchNetwork, TorchNetwork]:
         net, target = self.network(name, source), self.network(f"{name}_target", source)
         with torch.no_grad():
-            for t, s in zip(target.module.state_dict().values(), net.module.state_dict().values(), strict=True):
+            for t, s in zip(target.tensors(), net.tensors(), strict=True):
                 t.copy_(s)
         target.module.requires_grad_(False)
         return net, target
@@ -322,7 +326,7 @@ class TorchBackend(base.Backend):
         return tree_map(lambda x: x.cpu().numpy(), tree)
 
     def _tensors(self) -> dict[str, torch.Tensor]:
-        found = {f"network/{name}/{i}": t for name, net in self.networks.items() for i, t in enumerate(net.module.state_dict().values())}
+        found = {f"network/{name}/{i}": t for name, net in self.networks.items() for i, t in enumerate(net.tensors())}
         for o in self._optimizers:
             state = o.inner.state[o.flat]
             found |= {f"optimizer/{o.name}/{n}": t for n, t in state.items() if isinstance(t, torch.Tensor)}
