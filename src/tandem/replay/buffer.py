@@ -1,0 +1,303 @@
+"""The replay buffer: a ring of preallocated arrays over [time, environment]."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tandem.errors import EnvironmentFault, ResumeError, SettingError, SpaceError
+from tandem.replay.cuts import CutStore
+from tandem.replay.memory import allocate, require
+from tandem.spaces import Leaf, Spec
+from tandem.types import Batch, Cuts, Trajectory, Tree, leaves
+
+AnyArray = np.ndarray[Any, Any]
+IntArray = np.ndarray[Any, np.dtype[np.int64]]
+BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
+
+_ROW = (("reward", "float32"), ("discount", "float32"), ("last", "bool"), ("valid", "bool"))
+
+
+class Ring:
+    """The newest transitions of N environments, in arrays [slots, N, ...] that are written round and round.
+
+    A row is one step of one environment, named for good by its id = t * N + environment, where t counts all time steps ever
+    written. An observation is stored once: what followed row t is the observation of row t + 1, and beyond the newest row a
+    slot holds the observations that the next rows will start from. Only where an episode was cut and its environment reset
+    in the same step is the true last observation kept aside.
+
+    capacity: transitions to keep, rounded up to whole time steps. obs, action: what a single one looks like; dtypes are
+    kept, so uint8 images stay uint8. path: a folder of this ring's own for memory-mapped files (older ones in it are
+    replaced); without it the arrays are in memory.
+
+    Raises MemoryBudgetError, before anything is allocated, where `size` is more than the machine (or the disk) has left.
+    """
+
+    def __init__(self, capacity: int, envs: int, obs: Spec, action: Leaf, *, path: str | None = None) -> None:
+        columns = _columns(capacity, envs, obs, action)
+        self.capacity, self.envs = capacity, envs
+        self.slots = _slots(capacity, envs)
+        files: list[Path] | None = None
+        if path is not None:
+            Path(path).mkdir(parents=True, exist_ok=True)
+            # Numbered: an observation's name may hold characters that a file's must not.
+            files = [Path(path) / f"{i:02d}_{name.split('/')[0]}.npy" for i, name in enumerate(columns)]
+        size = self.size(capacity, envs, obs, action)
+        require(size, f"a replay buffer of {capacity:,} transitions from {envs} environment(s)", files)
+
+        places: Sequence[Path | None] = files or [None] * len(columns)
+        self._columns = {name: allocate(*of, file) for (name, of), file in zip(columns.items(), places, strict=True)}
+        self._flat = {name: x.reshape(self.slots * envs, *x.shape[2:]) for name, x in self._columns.items()}
+        self._keys = list(obs) if isinstance(obs, dict) else None
+        self._obs_names = [name for name in columns if name.split("/")[0] == "obs"]
+        self._cuts = CutStore(leaves(obs))
+        self._time = 0  # time steps ever written
+        self._drawable = 0
+
+    @staticmethod
+    def size(capacity: int, envs: int, obs: Spec, action: Leaf) -> int:
+        """Bytes of such a ring's arrays. Cut episodes whose environment was reset at once add one observation each."""
+        columns = _columns(capacity, envs, obs, action)
+        return sum(int(np.prod(shape, dtype=object)) * np.dtype(dtype).itemsize for shape, dtype in columns.values())
+
+    def __len__(self) -> int:
+        """How many rows can be drawn: those in the ring that are valid."""
+        return self._drawable
+
+    @property
+    def time(self) -> int:
+        """How many time steps were ever written: the t of the next one."""
+        return self._time
+
+    @property
+    def oldest(self) -> int:
+        """The smallest id in the ring."""
+        return max(0, self._time - self.slots + 1) * self.envs
+
+    @property
+    def newest(self) -> int:
+        """The largest id in the ring; every id from `oldest` to it is there. One less than `oldest` in an empty ring."""
+        return self._time * self.envs - 1
+
+    @property
+    def last(self) -> BoolArray:
+        """bool [slots * N], to be indexed by `position(ids)`: whether the row ended its episode."""
+        return self._flat["last"]
+
+    @property
+    def valid(self) -> BoolArray:
+        """bool [slots * N], to be indexed by `position(ids)`: whether the row may be learned from."""
+        return self._flat["valid"]
+
+    def contains(self, ids: IntArray) -> BoolArray:
+        """Whether each of `ids` is (still) in the ring; bool, in the shape of `ids`."""
+        found: BoolArray = (ids >= self.oldest) & (ids <= self.newest)
+        return found
+
+    def position(self, ids: IntArray) -> IntArray:
+        """Where the rows `ids`, or those one time step after them, are in arrays over [slots * N]."""
+        rows = self.slots * self.envs
+        at = ids - self.oldest // rows * rows  # in [0, 2 rows]: cheaper than the remainder of each
+        np.subtract(at, rows, out=at, where=at >= rows)
+        return at
+
+    def add(self, trajectory: Trajectory) -> None:
+        """Write T steps of all environments; the oldest rows give way. What is left of T > slots is the newest.
+
+        Its first observations must be what followed the last add, except where that ended the episode (then `last`, and an
+        entry in `cuts`, say so). Observations in `cuts` of episodes that terminated are not kept: nothing is learned from
+        them, as their discount is 0. `extra` is not kept either.
+
+        Raises SpaceError for arrays of another shape or dtype, EnvironmentFault for cuts where no episode ended.
+        """
+        given, following = self._read(trajectory)
+        steps = len(trajectory.reward)
+        end = self._time + steps
+        skip = max(0, steps - self.slots + 1)
+        cuts = self._read_cuts(trajectory, skip) if len(trajectory.cuts.t) else None
+        self._drop(max(0, end - self.slots + 1))
+        for low, high, first in self._spans(self._time + skip, steps - skip):
+            for column, rows in zip(self._columns.values(), given, strict=True):
+                column[low:high] = rows[skip + first : skip + first + high - low]
+        for name, now in zip(self._obs_names, following, strict=True):
+            self._columns[name][end % self.slots] = now
+        self._drawable += int(np.count_nonzero(trajectory.valid[skip:]))
+        if cuts is not None:
+            self._cuts.append(*cuts)
+        self._time = end
+
+    def transitions(self, ids: IntArray, n: int = 1) -> Batch:
+        """The n-step transitions that start in rows `ids` (any shape [...]; fields are [..., *their own]).
+
+        reward = sum over k < m of discount_t ... discount_(t+k-1) reward_(t+k), discount = discount_t ... discount_(t+m-1),
+        next_obs = what followed row t + m - 1 (Sutton & Barto 2018, section 7.1). m is n, or less where the episode ends
+        or the newest row is reached earlier; both are then exact for that m. float32; gamma is the one stored with the rows.
+        After a termination the discount is 0, and next_obs finite but of no meaning.
+
+        Raises SettingError for ids that are not in the ring.
+        """
+        shape, row = ids.shape, ids.ravel()
+        if row.size and not (self.oldest <= row.min() and row.max() <= self.newest):
+            raise SettingError(
+                f"rows {row.min()} to {row.max()} were asked for; the ring holds {self.oldest} to {self.newest}.",
+                "rows that are in the ring",
+                "draw them after the last add, or choose with `contains`.",
+            )
+        at = self.position(row)
+        reward, discount = self._flat["reward"].take(at), self._flat["discount"].take(at)
+        final, at_final = (row, at) if n == 1 else self._accumulate(row, at, reward, discount, n)
+        after = self._next_obs(final, at_final, discount)
+        obs = [self._flat[name].take(at, axis=0) for name in self._obs_names]
+        action = self._flat["action"].take(at, axis=0)
+
+        def shaped(x: AnyArray) -> AnyArray:
+            return x.reshape((*shape, *x.shape[1:]))
+
+        return Batch(
+            self._tree([shaped(x) for x in obs]),
+            shaped(action),
+            shaped(reward),
+            shaped(discount),
+            self._tree([shaped(x) for x in after]),
+        )
+
+    def state(self) -> tuple[dict[str, Any], dict[str, AnyArray]]:
+        """(JSON data, arrays): all that `load_state` needs. Only slots in use; the arrays are views, good until the next add
+        (a copy could need as much memory again as the ring itself)."""
+        used = min(self._time + 1, self.slots) if self._time else 0
+        arrays = {name: column[:used] for name, column in self._columns.items()}
+        arrays["cut_ids"] = self._cuts.ids
+        arrays.update({f"cut_{name}": x for name, x in zip(self._obs_names, self._cuts.obs, strict=True)})
+        return {"slots": self.slots, "envs": self.envs, "time": self._time}, arrays
+
+    def load_state(self, meta: dict[str, Any], arrays: dict[str, AnyArray]) -> None:
+        """Become the ring whose `state` this was, bit for bit: the same ids, the same transitions, now and later.
+
+        Raises ResumeError where that ring had another size, other observations or other actions.
+        """
+        used = min(int(meta["time"]) + 1, self.slots) if meta["time"] else 0
+        kept = {name: (used, *column.shape[1:], column.dtype) for name, column in self._columns.items()}
+        found = {name: (*arrays[name].shape, arrays[name].dtype) for name in kept if name in arrays}
+        if (meta["slots"], meta["envs"]) != (self.slots, self.envs) or found != kept:
+            raise ResumeError(
+                f"the saved replay buffer has {meta['slots']} slots of {meta['envs']} environment(s), with {found}.",
+                f"{self.slots} slots of {self.envs} environment(s), with {kept}",
+                "resume with the capacity, the number of environments and the environment that the run began with.",
+            )
+        for name, column in self._columns.items():
+            column[:used] = arrays[name]
+        self._cuts.clear()
+        self._cuts.append(arrays["cut_ids"], [arrays[f"cut_{name}"] for name in self._obs_names])
+        self._time = int(meta["time"])
+        oldest = self.oldest // self.envs
+        self._drawable = self._count_valid(oldest, self._time - oldest)
+
+    def _read(self, trajectory: Trajectory) -> tuple[list[AnyArray], list[AnyArray]]:
+        """The trajectory's arrays in the order of the columns, and the observations after it; shapes and dtypes checked."""
+        following = self._parts(trajectory.bootstrap)
+        given = [*self._parts(trajectory.obs), trajectory.action, *(getattr(trajectory, name) for name, _ in _ROW)]
+        steps = len(trajectory.reward)
+        for (name, column), x in zip(self._columns.items(), given, strict=True):
+            _check(name, x, (steps, *column.shape[1:]), column.dtype)
+        for name, x in zip(self._obs_names, following, strict=True):
+            column = self._columns[name]
+            _check(f"bootstrap of {name}", x, column.shape[1:], column.dtype)
+        return given, following
+
+    def _read_cuts(self, trajectory: Trajectory, skip: int) -> tuple[IntArray, list[AnyArray]]:
+        """Ids of the cut rows that are to be kept, rising, and the last observations of their episodes."""
+        cuts: Cuts = trajectory.cuts
+        parts = self._parts(cuts.obs)
+        for name, x in zip(self._obs_names, parts, strict=True):
+            column = self._columns[name]
+            _check(f"cuts of {name}", x, (len(cuts.t), *column.shape[2:]), column.dtype)
+        if not trajectory.last[cuts.t, cuts.env].all():
+            raise EnvironmentFault(
+                f"observations of cut episodes came for steps {cuts.t.tolist()} of environments {cuts.env.tolist()}.",
+                "them only where an episode ended (`last`)",
+                "set `last` in the collector at every step whose environment was reset.",
+            )
+        wanted = (cuts.t >= skip) & (trajectory.discount[cuts.t, cuts.env] > 0)
+        ids = (self._time + cuts.t) * self.envs + cuts.env
+        order = np.argsort(ids, kind="stable")
+        order = order[wanted[order]]
+        return ids[order], [x[order] for x in parts]
+
+    def _accumulate(
+        self, row: IntArray, at: IntArray, reward: AnyArray, discount: AnyArray, n: int
+    ) -> tuple[IntArray, IntArray]:
+        """Add the later steps of n-step windows to reward and discount, in place; (ids, positions) of the windows' ends."""
+        final, at_final = row.copy(), at.copy()
+        beyond = self.newest + 1 - self.envs  # the first id of the newest time step
+        going = np.flatnonzero(~self.last.take(at) & (row < beyond))
+        for _ in range(n - 1):
+            final[going] += self.envs
+            there = self.position(final[going])
+            at_final[going] = there
+            reward[going] += discount[going] * self._flat["reward"].take(there)
+            discount[going] *= self._flat["discount"].take(there)
+            going = going[~self.last.take(there) & (final[going] < beyond)]
+        return final, at_final
+
+    def _next_obs(self, final: IntArray, at_final: IntArray, discount: AnyArray) -> list[AnyArray]:
+        """The observations after rows `final`."""
+        after = self.position(final + self.envs)
+        obs = [self._flat[name].take(after, axis=0) for name in self._obs_names]
+        if len(self._cuts):
+            ended = np.flatnonzero(self.last.take(at_final) & (discount > 0))
+            which, where = self._cuts.find(final[ended])
+            for x, kept in zip(obs, self._cuts.obs, strict=True):
+                x[ended[which]] = kept[where]
+        return obs
+
+    def _drop(self, oldest: int) -> None:
+        """Let go of the rows before time `oldest`."""
+        first = self.oldest // self.envs
+        if oldest > first:
+            self._drawable -= self._count_valid(first, min(oldest, self._time) - first)
+            self._cuts.drop(oldest * self.envs)
+
+    def _count_valid(self, start: int, steps: int) -> int:
+        valid = self._columns["valid"]
+        return sum(int(np.count_nonzero(valid[low:high])) for low, high, _ in self._spans(start, steps))
+
+    def _spans(self, start: int, steps: int) -> Iterator[tuple[int, int, int]]:
+        """The slots of the time steps from `start` on, as (first slot, slot after the last, how many steps came before)."""
+        low = start % self.slots
+        high = min(low + steps, self.slots)
+        yield low, high, 0
+        if high - low < steps:
+            yield 0, steps - (high - low), high - low
+
+    def _parts(self, obs: Tree) -> list[AnyArray]:
+        return [obs] if self._keys is None else [obs[key] for key in self._keys]
+
+    def _tree(self, parts: list[AnyArray]) -> Tree:
+        return parts[0] if self._keys is None else dict(zip(self._keys, parts, strict=True))
+
+
+def _slots(capacity: int, envs: int) -> int:
+    """Time steps to keep, and one for the observations after the newest."""
+    return -(-capacity // envs) + 1
+
+
+def _columns(capacity: int, envs: int, obs: Spec, action: Leaf) -> dict[str, tuple[tuple[int, ...], str]]:
+    """name -> (shape, dtype) of every array of a ring."""
+    if capacity < 1 or envs < 1:
+        raise SettingError(f"a ring for {capacity} transitions of {envs} environments.", "at least one of each", "raise them.")
+    named = {f"obs/{key}": leaf for key, leaf in obs.items()} if isinstance(obs, dict) else {"obs": obs}
+    lead = (_slots(capacity, envs), envs)
+    found = {name: ((*lead, *leaf.shape), leaf.dtype) for name, leaf in (*named.items(), ("action", action))}
+    return found | {name: (lead, dtype) for name, dtype in _ROW}
+
+
+def _check(name: str, x: AnyArray, shape: tuple[int, ...], dtype: Any) -> None:
+    if x.shape != shape or x.dtype != dtype:
+        raise SpaceError(
+            f"{name} came with shape {x.shape} and dtype {x.dtype}.",
+            f"shape {shape} and dtype {dtype}",
+            "let the collector cast and reshape to the environment's spaces; float64 rewards and discounts become float32.",
+        )

@@ -1,0 +1,71 @@
+"""The true last observations of episodes that were cut while their environment was reset in the same step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tandem.spaces import Leaf
+
+IntArray = np.ndarray[Any, np.dtype[np.int64]]
+AnyArray = np.ndarray[Any, Any]
+
+
+class CutStore:
+    """A queue of (row id, observation), oldest first. Ids only rise, so they are found by bisection, and rows leave the
+    ring in the order in which they came. Grows as needed: there is one entry for each cut episode in the ring."""
+
+    def __init__(self, obs: Sequence[Leaf]) -> None:
+        self._ids: IntArray = np.zeros(16, np.int64)
+        self._obs: list[AnyArray] = [np.zeros((16, *leaf.shape), leaf.dtype) for leaf in obs]
+        self._begin = self._end = 0
+
+    def __len__(self) -> int:
+        return self._end - self._begin
+
+    @property
+    def ids(self) -> IntArray:
+        return self._ids[self._begin : self._end]
+
+    @property
+    def obs(self) -> list[AnyArray]:
+        """One array [C, ...] for each leaf of the observation."""
+        return [x[self._begin : self._end] for x in self._obs]
+
+    def append(self, ids: IntArray, obs: Sequence[AnyArray]) -> None:
+        """Take in observations of rows whose ids rise and are above all those here."""
+        if self._end + len(ids) > len(self._ids):
+            self._make_room(len(ids))
+        there = slice(self._end, self._end + len(ids))
+        self._ids[there] = ids
+        for kept, given in zip(self._obs, obs, strict=True):
+            kept[there] = given
+        self._end = there.stop
+
+    def drop(self, before: int) -> None:
+        """Forget the rows with ids below `before`."""
+        if self._begin < self._end and self._ids[self._begin] < before:
+            self._begin += int(np.searchsorted(self.ids, before))
+
+    def clear(self) -> None:
+        self._begin = self._end = 0
+
+    def find(self, ids: IntArray) -> tuple[IntArray, IntArray]:
+        """(which of `ids` have an entry, where in `obs` each of those is)."""
+        at = np.minimum(np.searchsorted(self.ids, ids), len(self) - 1)
+        which = np.flatnonzero(self.ids[at] == ids)
+        return which, at[which]
+
+    def _make_room(self, extra: int) -> None:
+        """Move the entries to the front of arrays that are at least twice as long as needed now, so that this is rare."""
+        length = max(len(self._ids), 2 * (len(self) + extra))
+
+        def moved(x: AnyArray) -> AnyArray:
+            new = np.zeros((length, *x.shape[1:]), x.dtype)
+            new[: len(self)] = x[self._begin : self._end]
+            return new
+
+        self._ids, self._obs = moved(self._ids), [moved(x) for x in self._obs]
+        self._begin, self._end = 0, len(self)

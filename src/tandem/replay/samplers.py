@@ -1,0 +1,192 @@
+"""Which rows of a ring to learn from: all alike, or in proportion to their priority.
+
+A sampler looks at its ring when it draws, so that whoever writes to the ring need not know its samplers.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from tandem.errors import NonFiniteError, ResumeError, SettingError
+from tandem.replay.buffer import Ring
+from tandem.replay.sumtree import SumTree
+from tandem.types import Array, Trajectory
+
+AnyArray = np.ndarray[Any, Any]
+IntArray = np.ndarray[Any, np.dtype[np.int64]]
+
+
+class Draw(NamedTuple):
+    """Rows for K updates of B transitions each."""
+
+    ids: IntArray  # int64 [K, B]: row ids of the ring
+    weight: Array = ()  # float32 [K, B]: importance weights; () means all ones
+
+
+class Sampler(Protocol):
+    """What learning needs of a sampler, whichever it is."""
+
+    ring: Ring
+
+    def add(self, trajectory: Trajectory) -> None: ...
+
+    def draw(self, rng: np.random.Generator, updates: int, batch_size: int, beta: AnyArray) -> Draw: ...
+
+    def update(self, ids: IntArray, priority: AnyArray) -> None: ...
+
+    def state(self) -> tuple[dict[str, Any], dict[str, AnyArray]]: ...
+
+    def load_state(self, meta: dict[str, Any], arrays: dict[str, AnyArray]) -> None: ...
+
+
+class UniformSampler:
+    """Every valid row of the ring alike, with replacement."""
+
+    def __init__(self, ring: Ring) -> None:
+        self.ring = ring
+
+    def add(self, trajectory: Trajectory) -> None:
+        """Write to the ring."""
+        self.ring.add(trajectory)
+
+    def draw(self, rng: np.random.Generator, updates: int, batch_size: int, beta: AnyArray | None = None) -> Draw:
+        """Rows for `updates` batches; `beta` is not looked at. Rows that may not be learned from are drawn anew, so that
+        the generator is asked the more often the more of them there are.
+
+        Raises SettingError where the ring has nothing to draw.
+        """
+        ring = self.ring
+        _require_rows(ring)
+        low, high = ring.oldest, ring.newest + 1
+        ids: IntArray = rng.integers(low, high, (updates, batch_size))
+        if len(ring) < high - low:
+            flat = ids.reshape(-1)
+            refused = np.flatnonzero(~ring.valid.take(ring.position(flat)))
+            while refused.size:
+                again = rng.integers(low, high, refused.size)
+                flat[refused] = again
+                refused = refused[~ring.valid.take(ring.position(again))]
+        return Draw(ids)
+
+    def update(self, ids: IntArray, priority: AnyArray) -> None:
+        """Nothing: priorities do not matter here."""
+
+    def state(self) -> tuple[dict[str, Any], dict[str, AnyArray]]:
+        """Nothing: the ring and the generator, which others keep, say it all."""
+        return {}, {}
+
+    def load_state(self, meta: dict[str, Any], arrays: dict[str, AnyArray]) -> None:
+        """Nothing to restore."""
+
+
+class PrioritizedSampler:
+    """Proportional prioritized replay (Schaul et al. 2016, arXiv:1511.05952, section 3.3 and algorithm 1).
+
+    Row i is drawn with probability P(i) = p_i ** alpha / sum_k p_k ** alpha, where p_i = |priority| + eps (equation 1). New
+    rows come in with the largest p so far (1 at first), so that each is likely to be seen soon.
+
+    alpha: 0 is uniform, 1 fully proportional; 0.6 is the paper's choice (table 3). eps keeps every row possible.
+    """
+
+    def __init__(self, ring: Ring, *, alpha: float = 0.6, eps: float = 1e-6) -> None:
+        if not (alpha >= 0 and eps > 0):
+            raise SettingError(f"alpha {alpha}, eps {eps}.", "alpha >= 0 and eps > 0", "the usual ones are 0.6 and 1e-6.")
+        self.ring, self.alpha, self.eps = ring, alpha, eps
+        self._tree = SumTree(ring.slots * ring.envs)
+        self._largest = 1.0  # of p ** alpha
+        self._seen = 0  # time steps of the ring that have come into the tree
+
+    def add(self, trajectory: Trajectory) -> None:
+        """Write to the ring."""
+        self.ring.add(trajectory)
+
+    def draw(self, rng: np.random.Generator, updates: int, batch_size: int, beta: AnyArray) -> Draw:
+        """Rows and weights for K = `updates` batches; `beta` [K] is the exponent of the correction for each.
+
+        Stratified: the j-th row of a batch comes from the j-th of B equal parts of the total priority. The weights are
+        (N P(i)) ** -beta divided by the largest of the same batch, so that they only ever scale an update down; the largest
+        of the whole buffer, the other usual choice, would let one unlikely row, drawn or not, shrink all steps. (Divided so,
+        N and the total cancel out.)
+
+        Raises SettingError where the ring has nothing to draw.
+        """
+        _require_rows(self.ring)
+        self._catch_up()
+        part = (np.arange(batch_size) + rng.random((updates, batch_size))) / batch_size
+        at = self._tree.find(part.ravel() * self._tree.total)
+        p = self._tree.get(at).reshape(updates, batch_size)
+        weight = (p.min(axis=1, keepdims=True) / p) ** np.broadcast_to(beta, updates)[:, None]
+        return Draw(self._ids(at).reshape(updates, batch_size), weight.astype(np.float32))
+
+    def update(self, ids: IntArray, priority: AnyArray) -> None:
+        """New priorities [K, B] (errors of any sign) of rows `ids` [K, B]. Of several for one row the last wins, in the order
+        of the arrays: that of the latest k. Rows overwritten since they were drawn are left out.
+
+        Raises NonFiniteError for NaN or infinite priorities; none is taken in then.
+        """
+        p = np.abs(np.asarray(priority, np.float64)).ravel()
+        if not np.isfinite(p).all():
+            raise NonFiniteError(
+                f"{np.count_nonzero(~np.isfinite(p))} of {p.size} new priorities are NaN or infinite.",
+                "finite ones, such as absolute TD errors",
+                "look for exploding losses or rewards; a smaller learning rate or clipped gradients may help.",
+            )
+        self._catch_up()
+        here = self.ring.contains(ids).ravel()
+        if here.any():
+            p = (p[here] + self.eps) ** self.alpha
+            self._largest = max(self._largest, float(p.max()))
+            self._tree.set(self.ring.position(ids.ravel()[here]), p)
+
+    def state(self) -> tuple[dict[str, Any], dict[str, AnyArray]]:
+        """(JSON data, arrays) for `load_state`; without the ring, which has its own. Views, good until the next change."""
+        self._catch_up()
+        used = min(self._seen + 1, self.ring.slots) * self.ring.envs if self._seen else 0
+        return {"largest": self._largest, "seen": self._seen}, {"priority": self._tree.leaves[:used]}
+
+    def load_state(self, meta: dict[str, Any], arrays: dict[str, AnyArray]) -> None:
+        """Become the sampler whose `state` this was, bit for bit. Load the ring first.
+
+        Raises ResumeError where the priorities belong to another ring.
+        """
+        used = min(self.ring.time + 1, self.ring.slots) * self.ring.envs if self.ring.time else 0
+        priority = arrays["priority"]
+        if meta["seen"] != self.ring.time or len(priority) != used:
+            raise ResumeError(
+                f"the saved priorities are {len(priority)}, of a ring after {meta['seen']} time steps.",
+                f"{used}, after {self.ring.time} time steps, as in the ring here",
+                "load the ring and the sampler from one checkpoint, the ring first.",
+            )
+        self._tree = SumTree(self._tree.size)
+        self._tree.set(np.arange(used), priority)
+        self._largest, self._seen = float(meta["largest"]), self.ring.time
+
+    def _catch_up(self) -> None:
+        """Bring the rows written since the last look into the tree, and take those out that they replaced."""
+        ring = self.ring
+        if self._seen == ring.time:
+            return
+        first = max(self._seen * ring.envs, ring.oldest)
+        new = ring.position(np.arange(first, ring.newest + 1))
+        # Besides the slots of the new rows, the one after them was taken, for the observations that follow.
+        head = ring.position(np.arange(ring.newest + 1, ring.newest + 1 + ring.envs))
+        self._tree.set(np.concatenate([new, head]), np.append(ring.valid.take(new) * self._largest, np.zeros(ring.envs)))
+        self._seen = ring.time
+
+    def _ids(self, at: IntArray) -> IntArray:
+        """The ids of the rows at these positions: the only ones there from `oldest` on."""
+        rows = self.ring.slots * self.ring.envs
+        ids = at + self.ring.oldest // rows * rows
+        np.add(ids, rows, out=ids, where=ids < self.ring.oldest)
+        return ids
+
+
+def _require_rows(ring: Ring) -> None:
+    if not len(ring):
+        raise SettingError(
+            "there is nothing to draw: the ring has no row to learn from.",
+            "at least one valid row",
+            "collect before learning (`learning_starts` of at least one step).",
+        )

@@ -1,0 +1,242 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tandem.errors import NonFiniteError, ResumeError, SettingError
+from tandem.replay.buffer import Ring
+from tandem.replay.samplers import PrioritizedSampler, Sampler, UniformSampler
+from tandem.spaces import Leaf
+from tandem.types import Cuts, Trajectory
+
+OBS = Leaf("box", (1,), "float32")
+ACTION = Leaf("discrete", (), "int64", (2,))
+NONE = np.zeros(0, np.int64)
+BETA = np.ones(1)
+
+
+def steps(count: int, envs: int = 1, invalid: tuple[tuple[int, int], ...] = ()) -> Trajectory:
+    valid = np.ones((count, envs), bool)
+    for t, env in invalid:
+        valid[t, env] = False
+    return Trajectory(
+        np.zeros((count, envs, 1), np.float32),
+        np.zeros((count, envs), np.int64),
+        np.zeros((count, envs), np.float32),
+        np.full((count, envs), 0.99, np.float32),
+        np.zeros((count, envs), bool),
+        valid,
+        Cuts(NONE, NONE, np.zeros((0, 1), np.float32)),
+        np.zeros((envs, 1), np.float32),
+    )
+
+
+def make(kind: str, capacity: int, envs: int = 1, **settings: Any) -> Sampler:
+    ring = Ring(capacity, envs, OBS, ACTION)
+    return UniformSampler(ring) if kind == "uniform" else PrioritizedSampler(ring, **settings)
+
+
+def assert_frequencies(ids: np.ndarray[Any, Any], expected: dict[int, float]) -> None:
+    """Chi-square: four standard deviations above its mean would be about one in 10,000 by chance."""
+    assert set(np.unique(ids)) == set(expected)
+    rows, shares = np.array(list(expected)), np.array(list(expected.values()))
+    counts = np.array([(ids == row).sum() for row in rows])
+    wanted = ids.size * shares / shares.sum()
+    chi_square, freedom = ((counts - wanted) ** 2 / wanted).sum(), len(rows) - 1
+    assert chi_square < freedom + 4 * np.sqrt(2 * freedom), (counts, wanted)
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_uniform_draws_all_valid_rows_alike(wrapped: bool) -> None:
+    sampler = make("uniform", 20, envs=2)
+    if wrapped:
+        sampler.add(steps(13, 2))
+    first = sampler.ring.time
+    sampler.add(steps(10, 2, invalid=((0, 0), (4, 1), (5, 0), (9, 1))))
+    valid = {2 * (first + t) + env for t in range(10) for env in (0, 1)}
+    valid -= {2 * first, 2 * (first + 4) + 1, 2 * (first + 5), 2 * (first + 9) + 1}
+    draw = sampler.draw(np.random.default_rng(0), 40, 500, BETA)
+    assert draw.ids.shape == (40, 500) and draw.ids.dtype == np.int64 and draw.weight == ()
+    assert_frequencies(draw.ids, dict.fromkeys(sorted(valid), 1.0))
+
+
+def test_prioritized_draws_in_proportion() -> None:
+    sampler = make("prioritized", 8, alpha=0.5, eps=1e-9)
+    sampler.add(steps(5))
+    sampler.add(steps(8, invalid=((2, 0),)))  # rows 5 to 12; row 7 may not be drawn
+    priority = {5: 1.0, 6: 4.0, 8: 9.0, 9: 16.0, 10: 0.25, 11: -1.0, 12: 49.0}
+    sampler.update(np.array([list(priority)]), np.array([list(priority.values())]))
+    # Single draws: the strata of a larger batch would make the frequencies better than chance.
+    ids = sampler.draw(np.random.default_rng(0), 20_000, 1, np.ones(20_000)).ids
+    assert_frequencies(ids, {5: 1, 6: 2, 8: 3, 9: 4, 10: 0.5, 11: 1, 12: 7})
+
+
+def test_prioritized_with_alpha_0_is_uniform() -> None:
+    sampler = make("prioritized", 10, alpha=0.0)
+    sampler.add(steps(10))
+    sampler.update(np.arange(10)[None], np.logspace(-3, 3, 10)[None])
+    draw = sampler.draw(np.random.default_rng(0), 5000, 1, np.ones(5000))
+    assert_frequencies(draw.ids, dict.fromkeys(range(10), 1.0))
+    assert (draw.weight == 1).all()
+
+
+def test_one_row_from_each_part_of_the_total() -> None:
+    sampler = make("prioritized", 4, alpha=1.0, eps=1e-12)
+    sampler.add(steps(4))
+    sampler.update(np.array([[0, 1, 2, 3]]), np.array([[1.0, 1.0, 2.0, 4.0]]))
+    ids = sampler.draw(np.random.default_rng(0), 200, 8, np.ones(200)).ids
+    assert (np.sort(ids, axis=1) == [0, 1, 2, 2, 3, 3, 3, 3]).all()
+
+
+def test_importance_weights_by_hand() -> None:
+    """p = 1, 2, 4, 1 of 8, so N P = 1/2, 1, 2, 1/2; with beta 1 the weights are 2, 1, 1/2, 2 before division by 2."""
+    sampler = make("prioritized", 4, alpha=1.0, eps=1e-12)
+    sampler.add(steps(4))
+    sampler.update(np.array([[0, 1, 2, 3]]), np.array([[1.0, 2.0, 4.0, 1.0]]))
+    draw = sampler.draw(np.random.default_rng(0), 3, 8, np.array([1.0, 0.5, 0.0]))
+    assert draw.weight.dtype == np.float32 and draw.weight.shape == (3, 8)
+    by_row = np.array([2, 1, 0.5, 2]) / 2
+    for k, beta in enumerate((1.0, 0.5, 0.0)):
+        np.testing.assert_allclose(draw.weight[k], by_row[draw.ids[k]] ** beta, rtol=1e-6)
+
+
+def test_weights_are_divided_by_the_largest_of_their_own_batch() -> None:
+    sampler = make("prioritized", 2, alpha=1.0, eps=1e-12)
+    sampler.add(steps(2))
+    sampler.update(np.array([[0, 1]]), np.array([[1.0, 99.0]]))
+    draw = sampler.draw(np.random.default_rng(1), 200, 1, np.ones(200))
+    assert len(np.unique(draw.ids)) == 2 and (draw.weight == 1).all()
+
+
+def test_new_rows_have_the_largest_priority_so_far() -> None:
+    sampler = make("prioritized", 10, alpha=1.0, eps=1e-12)
+    sampler.add(steps(2))
+    sampler.update(np.array([[0, 1]]), np.array([[0.5, 6.0]]))
+    sampler.update(np.array([[1]]), np.array([[2.0]]))  # 6 remains the largest so far
+    sampler.add(steps(1))
+    _, arrays = sampler.state()
+    np.testing.assert_allclose(arrays["priority"][:3], [0.5, 2, 6])
+
+
+def test_first_rows_have_priority_1_and_those_not_to_be_learned_from_none() -> None:
+    sampler = make("prioritized", 6, envs=2)
+    sampler.add(steps(2, 2, invalid=((1, 0),)))
+    assert sampler.state()[1]["priority"].tolist() == [1, 1, 0, 1, 0, 0]  # the last two: the slot of what follows
+
+
+def test_of_several_priorities_the_last_wins_and_overwritten_rows_are_left_out() -> None:
+    sampler = make("prioritized", 4, alpha=1.0, eps=1e-12)
+    sampler.add(steps(4))
+    drawn = np.array([[0, 1, 2], [1, 3, 1]])
+    sampler.add(steps(2))  # rows 0 and 1 give way to 4 and 5
+    sampler.update(drawn, np.array([[50.0, 50, 3], [50, 2, 50]]))
+    # Slots 0 to 4 hold rows 5 (where 0 was), none (what follows), 2, 3 and 4.
+    np.testing.assert_allclose(sampler.state()[1]["priority"], [1, 0, 3, 2, 1])
+    sampler.update(np.array([[2, 5], [5, 2], [2, 4]]), np.array([[9.0, 9], [7, 9], [5, 6]]))
+    np.testing.assert_allclose(sampler.state()[1]["priority"], [7, 0, 5, 2, 6])
+    sampler.update(np.array([[0, 1]]), np.array([[99.0, 99]]))
+    np.testing.assert_allclose(sampler.state()[1]["priority"], [7, 0, 5, 2, 6])
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_priorities_must_be_finite(bad: float) -> None:
+    sampler = make("prioritized", 4)
+    sampler.add(steps(4))
+    with pytest.raises(NonFiniteError, match="1 of 3"):
+        sampler.update(np.array([[0, 1, 2]]), np.array([[5.0, bad, 5.0]]))
+    assert sampler.state()[1]["priority"].tolist() == [1, 1, 1, 1, 0]
+
+
+@pytest.mark.parametrize("kind", ["uniform", "prioritized"])
+def test_an_empty_ring_is_refused(kind: str) -> None:
+    sampler = make(kind, 4)
+    for _ in range(2):
+        with pytest.raises(SettingError, match="nothing to draw"):
+            sampler.draw(np.random.default_rng(0), 1, 1, BETA)
+        sampler.add(steps(1, invalid=((0, 0),)))  # nor is one with only such rows any better
+
+
+@pytest.mark.parametrize("settings", [{"alpha": -0.1}, {"eps": 0.0}, {"alpha": float("nan")}])
+def test_senseless_settings_are_refused(settings: dict[str, float]) -> None:
+    with pytest.raises(SettingError):
+        make("prioritized", 4, **settings)
+
+
+@pytest.mark.parametrize("writes", [[3], [1] * 30, [7, 0, 25, 1], [200, 2]])
+def test_priorities_keep_to_their_rows_as_the_ring_turns(writes: list[int]) -> None:
+    """Against a dict of row id -> priority; draws come only from the ring's valid rows."""
+    rng = np.random.default_rng(7)
+    sampler = make("prioritized", 30, envs=3, alpha=1.0, eps=1e-12)
+    ring, plain, largest = sampler.ring, dict[int, float](), 1.0
+    for count in writes:
+        trajectory = steps(count, 3, tuple((t, int(rng.integers(3))) for t in range(0, count, 4)))
+        first = ring.newest + 1
+        sampler.add(trajectory)
+        plain |= {first + i: largest for i, valid in enumerate(trajectory.valid.ravel()) if valid}
+        plain = {i: p for i, p in plain.items() if ring.oldest <= i}
+        assert len(ring) == len(plain)
+        if rng.random() < 0.7:
+            ids = sampler.draw(rng, 4, 5, np.ones(4)).ids
+            assert set(ids.ravel().tolist()) <= set(plain)
+            priority = rng.random((4, 5)) * 3
+            sampler.update(ids, priority)
+            plain |= dict(zip(ids.ravel().tolist(), priority.ravel().tolist(), strict=True))
+            largest = max(largest, float(priority.max()))
+    leaves = np.zeros(ring.slots * ring.envs)
+    for i, p in plain.items():
+        leaves[i % len(leaves)] = p
+    found = sampler.state()[1]["priority"]
+    np.testing.assert_allclose(found, leaves[: len(found)], rtol=1e-9)
+    assert not leaves[len(found) :].any()
+
+
+@pytest.mark.parametrize("kind", ["uniform", "prioritized"])
+@pytest.mark.parametrize("count", [4, 57])
+def test_state_round_trip(kind: str, count: int) -> None:
+    """The restored sampler draws the same rows with the same weights, and goes on doing so."""
+    rng = np.random.default_rng(1)
+    sampler = make(kind, 40, envs=2)
+    sampler.add(steps(count, 2, invalid=((0, 0), (3, 1))))
+    drawn = sampler.draw(rng, 3, 8, np.ones(3)).ids
+    sampler.update(drawn, rng.normal(size=drawn.shape).astype(np.float32))
+    sampler.add(steps(1, 2))  # not drawn from yet
+
+    other = make(kind, 40, envs=2)
+    other.add(steps(9, 2))
+    meta, arrays = sampler.ring.state()
+    other.ring.load_state(meta, {name: x.copy() for name, x in arrays.items()})
+    meta, arrays = sampler.state()
+    other.load_state(meta, {name: x.copy() for name, x in arrays.items()})
+    twins = [np.random.default_rng(5), np.random.default_rng(5)]
+    for _ in range(4):
+        a, b = (s.draw(g, 2, 16, np.array([0.4, 0.5])) for s, g in zip((sampler, other), twins, strict=True))
+        assert a.ids.tobytes() == b.ids.tobytes()
+        assert np.asarray(a.weight).tobytes() == np.asarray(b.weight).tobytes()
+        priority = rng.random(a.ids.shape)
+        for s in (sampler, other):
+            s.update(a.ids, priority)
+            s.add(steps(3, 2, invalid=((1, 1),)))
+
+
+def test_writing_the_state_changes_no_draw() -> None:
+    def run(save: bool) -> list[bytes]:
+        sampler, rng, seen = make("prioritized", 10), np.random.default_rng(0), []
+        for _ in range(20):
+            sampler.add(steps(1))
+            if save:
+                sampler.state()
+            draw = sampler.draw(rng, 2, 4, np.ones(2))
+            sampler.update(draw.ids, rng.random((2, 4)))
+            seen.append(draw.ids.tobytes() + draw.weight.tobytes())
+        return seen
+
+    assert run(True) == run(False)
+
+
+def test_priorities_of_another_ring_are_refused() -> None:
+    sampler, other = make("prioritized", 10), make("prioritized", 10)
+    sampler.add(steps(5))
+    with pytest.raises(ResumeError, match="the ring first"):
+        other.load_state(*sampler.state())
