@@ -19,12 +19,14 @@ class KerasTorchNetwork(TorchNetwork):
     def __init__(self, name: str, model: Any, plan: Plan | None, variables: dict[str, Any], device: Any) -> None:
         super().__init__(name, model, plan, device)
         self._named = variables
+        self.weights = [v.value for v in model.trainable_variables]  # torch's own lists sort by names that are counted up
+        self.statistics = [v.value for v in model.non_trainable_variables if "float" in v.dtype]
 
     def __call__(self, x: Tree, training: bool | None = None) -> Array:
         return self.module(x, training=self.learning if training is None else training)
 
     def tensors(self) -> list[Any]:
-        return [v.value.detach() for v in self.module.variables]  # state_dict sorts by names that are counted up
+        return [v.value.detach() for v in self.module.variables]
 
     def read(self) -> Weights:
         return models.read(self._named) if self.plan is not None else super().read()

@@ -32,6 +32,8 @@ class TorchNetwork(base.Network):
         self.name, self.plan, self.module, self.device = name, plan, module.to(device).eval(), device
         self.moody = plan is None and any(isinstance(m, _MOODY) or not _known(m) for m in module.modules())  # has training mode
         self.learning = False
+        self.weights: list[nn.Parameter] = list(module.parameters())  # with a gradient, or a target's
+        self.statistics: list[torch.Tensor] = list(module.buffers())
 
     def __call__(self, x: Tree, training: bool | None = None) -> Array:
         if self.moody:
@@ -69,6 +71,7 @@ class Scalar(nn.Module):
         super().__init__()
         self.name, self.plan, self.learning, self.moody = name, None, False, False
         self.value = nn.Parameter(torch.tensor(float(value), device=device))
+        self.weights = [self.value]
 
     @property
     def module(self) -> nn.Module:
@@ -100,8 +103,7 @@ class Optimizer:
 
     def __init__(self, name: str, networks: list[Any], kind: str, options: dict[str, float]) -> None:
         self.name, self.networks = name, networks
-        parameters = [p for n in networks for p in n.module.parameters() if p.requires_grad]
-        self.parameters = list({id(p): p for p in parameters}.values())
+        self.parameters = list({id(p): p for n in networks for p in n.weights if p.requires_grad}.values())
         self.sizes = [p.numel() for p in self.parameters]
         with torch.no_grad():
             flat = torch.cat([p.reshape(-1) for p in self.parameters])
@@ -208,7 +210,8 @@ class TorchBackend(base.Backend):
         with torch.no_grad():
             for t, s in zip(target.tensors(), net.tensors(), strict=True):
                 t.copy_(s)
-        target.module.requires_grad_(False)
+        for p in target.weights:
+            p.requires_grad_(False)
         return net, target
 
     def scalar(self, name: str, value: float) -> Scalar:
@@ -278,8 +281,8 @@ class TorchBackend(base.Backend):
         if (mix := float(tau)) == 0.0:
             return
         self._dirty = True
-        torch._foreach_lerp_(list(target.module.parameters()), list(source.module.parameters()), mix)
-        for s, t in zip(source.module.buffers(), target.module.buffers(), strict=True):
+        torch._foreach_lerp_(target.weights, source.weights, mix)
+        for s, t in zip(source.statistics, target.statistics, strict=True):
             t.copy_(s)  # batch-norm statistics are copied, not mixed
 
     def compile(self, update: Callable[[Batch], Update]) -> Callable[..., base.Outcome]:
