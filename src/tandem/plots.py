@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +12,8 @@ from tandem.errors import RunFolderError, SettingError
 from tandem.math.statistics import bootstrap_band, iqm
 from tandem.training.runs import Run, read_run
 
-COLOURS = (
-    "#0072B2",
-    "#D55E00",
-    "#009E73",
-    "#CC79A7",
-    "#E69F00",
-    "#56B4E9",
-    "#000000",
-)  # Okabe and Ito, 2008: colour-blind safe
+# The colour-blind safe palette of Okabe and Ito, 2008
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 FRAMEWORKS = {"torch": "PyTorch", "tensorflow": "Keras on TensorFlow", "jax": "Keras on JAX", "keras-torch": "Keras on PyTorch"}
 KEYS = ("algorithm", "env", "framework")  # runs alike in these are one group
 POINTS = 200  # of the common grid on which runs are brought together
@@ -38,13 +31,11 @@ def curve(folders: Sequence[Path], out: Path, *, individual: bool = False, title
         raise SettingError("no folder was given.", "the folder of at least one run")
     runs = [read_run(folder) for folder in folders]
     figure, axes = _axes()
-    if len(runs) == 1:
-        heading = _draw_one(axes, runs[0])
-    else:
-        heading = _draw_several(axes, runs, individual)
+    heading = _draw_one(axes, runs[0]) if len(runs) == 1 else _draw_several(axes, runs, individual)
     axes.set_title(heading if title is None else title, loc="left", fontsize=13, fontweight="bold", pad=10)
     axes.margins(x=0.01)
-    _legend(axes)
+    axes.set_xlim(left=0)
+    _legend(axes, None if individual or len(runs) == 1 else "interquartile mean, 95 % band")
     out = Path(out)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -52,7 +43,7 @@ def curve(folders: Sequence[Path], out: Path, *, individual: bool = False, title
     except OSError as error:
         raise RunFolderError(f"cannot write {out}: {error}.", "a folder with write permission and free space") from error
     except ValueError as error:
-        raise SettingError(f"cannot write {out.name!r}.", "a name that ends in .png, .svg or .pdf") from error
+        raise SettingError(f"cannot write {out.name!r}: {error}.", "a name that ends in .png, .svg or .pdf") from error
     return out
 
 
@@ -74,8 +65,9 @@ def _axes() -> tuple[Any, Any]:
     return figure, axes
 
 
-def _legend(axes: Any) -> None:
-    legend = axes.legend(loc="best", fontsize=10.5, frameon=True, framealpha=0.85, edgecolor="none")
+def _legend(axes: Any, title: str | None) -> None:
+    look: dict[str, Any] = {"fontsize": 10.5, "title_fontsize": 10.5, "alignment": "left"}
+    legend = axes.legend(loc="best", title=title, framealpha=0.85, edgecolor="none", **look)
     for handle in legend.legend_handles:
         handle.set_linewidth(min(handle.get_linewidth(), 3.0))
 
@@ -92,24 +84,24 @@ def _draw_one(axes: Any, run: Run) -> str:
         x, y, s = steps[tested], mean[tested], np.nan_to_num(std[tested])
         axes.fill_between(x, y - s, y + s, color=COLOURS[0], alpha=0.18, linewidth=0)
         axes.plot(x, y, color=COLOURS[0], linewidth=2.2, marker="o", markersize=3.5, label="evaluation, mean ± std")
-    seed = run.config.get("seed")
-    return _describe(run, KEYS) + ("" if seed is None else f", seed {seed}")
+    return _describe(run, (*KEYS, "seed"))
 
 
 def _draw_several(axes: Any, runs: list[Run], individual: bool) -> str:
     groups: dict[tuple[Any, ...], list[Run]] = {}
     for run in runs:
         groups.setdefault(tuple(run.config.get(key) for key in KEYS), []).append(run)
-    differ = [key for i, key in enumerate(KEYS) if len({group[i] for group in groups}) > 1]
+    shared = [key for key in (*KEYS, "seed") if len({str(run.config.get(key)) for run in runs}) == 1]
+    differ = [key for key in KEYS if key not in shared]
     metric = "eval_mean" if all(np.isfinite(run.column("eval_mean")).any() for run in runs) else "return_mean"
     lines = {_describe(members[0], differ): [_points(run, metric) for run in members] for members in groups.values()}
     if individual:
-        _draw_individual(axes, lines, [f"seed {run.config.get('seed')}" for run in runs])
+        _draw_individual(axes, lines, [_describe(run, ["seed"]) for run in runs])
     else:
         for i, (label, curves) in enumerate(lines.items()):
             _draw_group(axes, curves, COLOURS[i % len(COLOURS)], label)
     axes.set_ylabel("evaluation return" if metric == "eval_mean" else "return of training episodes", fontsize=11.5)
-    return _describe(runs[0], [key for key in KEYS if key not in differ])
+    return _describe(runs[0], shared)
 
 
 def _draw_group(axes: Any, curves: list[tuple[Any, Any]], colour: str, label: str) -> None:
@@ -118,8 +110,8 @@ def _draw_group(axes: Any, curves: list[tuple[Any, Any]], colour: str, label: st
     scores = np.stack([np.interp(grid, x, y) for x, y in curves])
     if len(curves) > 1:
         axes.fill_between(grid, *bootstrap_band(scores), color=colour, alpha=0.18, linewidth=0)
-        label = f"{label}, {len(curves)} runs: interquartile mean, 95 % band".removeprefix(", ")
-    axes.plot(grid, iqm(scores), color=colour, linewidth=2.2, label=label)
+    runs = f"{len(curves)} runs" if len(curves) > 1 else "1 run"
+    axes.plot(grid, iqm(scores), color=colour, linewidth=2.2, label=f"{label}, {runs}" if label else runs)
 
 
 def _draw_individual(axes: Any, lines: dict[str, list[tuple[Any, Any]]], seeds: list[str]) -> None:
@@ -148,13 +140,14 @@ def _points(run: Run, metric: str) -> tuple[Any, Any]:
 
 
 def _describe(run: Run, keys: Sequence[str]) -> str:
-    """Those of a run's algorithm, environment and framework for people: "PPO, CartPole-v1, Keras on JAX"."""
-    values = {key: str(run.config[key]) for key in keys if run.config.get(key)}
-    if "algorithm" in values:
-        values["algorithm"] = values["algorithm"].upper()
-    if "framework" in values:
-        values["framework"] = FRAMEWORKS.get(values["framework"], values["framework"])
-    return ", ".join(values.values())
+    """Those of a run's settings for people: "PPO, CartPole-v1, Keras on JAX, seed 0"."""
+    words: dict[str, Callable[[str], str]] = {
+        "algorithm": lambda value: value.upper(),
+        "framework": lambda value: FRAMEWORKS.get(value, value),
+        "seed": lambda value: f"seed {value}",
+    }
+    known = [key for key in keys if run.config.get(key) is not None]
+    return ", ".join(words.get(key, str)(str(run.config[key])) for key in known)
 
 
 def _nothing(run: Run) -> RunFolderError:

@@ -57,12 +57,13 @@ def animate(
     if out.suffix.lower() not in (".gif", ".mp4"):
         raise SettingError(f"cannot write {out.name!r}.", "a name that ends in .gif or .mp4", f"for example {out.stem}.gif.")
     fps = float(fps or env.metadata.get("render_fps") or 30)
-    pictures = _pictures(act, env, name, episodes, seed, max_steps)
-    try:
+    try:  # before a long play, not after it
         out.parent.mkdir(parents=True, exist_ok=True)
-        (_write_gif if out.suffix.lower() == ".gif" else _write_mp4)(out, pictures, fps)
+        out.touch()
     except OSError as error:
-        raise RunFolderError(f"cannot write {out}: {error}.", "a folder with write permission and free space") from error
+        raise RunFolderError(f"cannot write {out}: {error}.", "a folder with write permission") from error
+    pictures = _pictures(act, env, name, episodes, seed, max_steps)
+    (_write_gif if out.suffix.lower() == ".gif" else _write_mp4)(out, pictures, fps)
     return out
 
 
@@ -163,7 +164,7 @@ def _write_gif(out: Path, pictures: Iterator[tuple[Moment, Any]], fps: float) ->
     sheet = Image.new("RGB", (size[0], size[1] * len(chosen)))
     for i, data in enumerate(chosen):
         sheet.paste(unpack(data), (0, i * size[1]))
-    palette = sheet.quantize(COLOURS, dither=Image.Dither.NONE)
+    palette = sheet.quantize(COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
     frames = (unpack(data).quantize(palette=palette, dither=Image.Dither.NONE) for data in packed)
     first = next(frames)
     first.save(out, save_all=True, append_images=chain(frames), duration=round(1000 * stride / fps), loop=0, optimize=False)

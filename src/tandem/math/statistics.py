@@ -1,7 +1,7 @@
 """How to sum up the scores of several runs: the interquartile mean and a bootstrap band around it.
 
-Source: Agarwal, Schwarzer, Castro, Courville, Bellemare, "Deep Reinforcement Learning at the Edge of the Statistical Precipice",
-2021, arXiv:2108.13264, sections 4.1 (bootstrap confidence intervals) and 4.3 (interquartile mean).
+Source: Agarwal, Schwarzer, Castro, Courville, Bellemare, "Deep Reinforcement Learning at the Edge of the Statistical
+Precipice", 2021, arXiv:2108.13264, sections 4.1 (bootstrap confidence intervals) and 4.3 (interquartile mean).
 """
 
 from __future__ import annotations

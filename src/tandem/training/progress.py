@@ -102,7 +102,8 @@ class Progress:
 
     def _evaluation(self, event: EvaluationEnd) -> None:
         e = event.evaluation
-        text = f"evaluation at {event.env_steps:,} steps: return {e.mean:.1f} ± {e.std:.1f} over {len(e.returns)} episodes"
+        count = "1 episode" if len(e.returns) == 1 else f"{len(e.returns)} episodes"
+        text = f"evaluation at {event.env_steps:,} steps: return {e.mean:.1f} ± {e.std:.1f} over {count}"
         self._say(text + (", the best so far" if event.best else ""), "bold green" if event.best else "")
 
     def _checkpoint(self, event: CheckpointSaved) -> None:
@@ -160,7 +161,9 @@ class Progress:
 
     def _say(self, text: str, style: str) -> None:
         if self._live is not None:
-            self._live.console.print(text, style=style, highlight=False, markup=False)
+            from rich.text import Text  # as a Text: a style given to print() would colour the bar below too
+
+            self._live.console.print(Text(text, style))
         else:
             print(text, file=self._stream, flush=True)
 
