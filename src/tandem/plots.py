@@ -1,0 +1,156 @@
+"""Learning curves of runs as pictures. Matplotlib's objects only: no pyplot, no global state, no display."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tandem.errors import RunFolderError, SettingError
+from tandem.math.statistics import bootstrap_band, iqm
+from tandem.training.runs import Run, read_run
+
+# The colour-blind safe palette of Okabe and Ito, 2008
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+FRAMEWORKS = {"torch": "PyTorch", "tensorflow": "Keras on TensorFlow", "jax": "Keras on JAX", "keras-torch": "Keras on PyTorch"}
+KEYS = ("algorithm", "env", "framework")  # runs alike in these are one group
+POINTS = 200  # of the common grid on which runs are brought together
+
+
+def curve(folders: Sequence[Path], out: Path, *, individual: bool = False, title: str | None = None) -> Path:
+    """Draws the learning curve of one run, or of several together, and writes it by the suffix of `out` (png, svg, pdf).
+
+    One run: the evaluations with a band of one standard deviation, and the return of the training episodes. Several: for every
+    group of runs with the same algorithm, environment and framework the interquartile mean over runs with its 95 % bootstrap
+    band (`math/statistics.py`), on a common grid of environment steps; `individual=True` draws each run by itself instead.
+    Raises RunFolderError for a folder that is not a run or has nothing to draw yet.
+    """
+    if not folders:
+        raise SettingError("no folder was given.", "the folder of at least one run")
+    runs = [read_run(folder) for folder in folders]
+    figure, axes = _axes()
+    heading = _draw_one(axes, runs[0]) if len(runs) == 1 else _draw_several(axes, runs, individual)
+    axes.set_title(heading if title is None else title, loc="left", fontsize=13, fontweight="bold", pad=10)
+    axes.margins(x=0.01)
+    axes.set_xlim(left=0)
+    _legend(axes, None if individual or len(runs) == 1 else "interquartile mean, 95 % band")
+    out = Path(out)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(out, dpi=200)
+    except OSError as error:
+        raise RunFolderError(f"cannot write {out}: {error}.", "a folder with write permission and free space") from error
+    except ValueError as error:
+        raise SettingError(f"cannot write {out.name!r}: {error}.", "a name that ends in .png, .svg or .pdf") from error
+    return out
+
+
+def _axes() -> tuple[Any, Any]:
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import EngFormatter, MaxNLocator
+
+    figure = Figure(figsize=(7.2, 4.2), layout="constrained")
+    axes = figure.add_subplot()
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color("#888888")
+    axes.grid(True, color="#e6e6e6", linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.tick_params(labelsize=10.5, color="#888888")
+    axes.xaxis.set_major_locator(MaxNLocator(6))
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    axes.set_xlabel("environment steps", fontsize=11.5)
+    axes.set_ylabel("episode return", fontsize=11.5)
+    return figure, axes
+
+
+def _legend(axes: Any, title: str | None) -> None:
+    look: dict[str, Any] = {"fontsize": 10.5, "title_fontsize": 10.5, "alignment": "left"}
+    legend = axes.legend(loc="best", title=title, framealpha=0.85, edgecolor="none", **look)
+    for handle in legend.legend_handles:
+        handle.set_linewidth(min(handle.get_linewidth(), 3.0))
+
+
+def _draw_one(axes: Any, run: Run) -> str:
+    steps = run.column("env_steps")
+    trained, mean, std = (run.column(name) for name in ("return_mean", "eval_mean", "eval_std"))
+    seen, tested = np.isfinite(trained), np.isfinite(mean)
+    if not (seen.any() or tested.any()):
+        raise _nothing(run)
+    if seen.any():
+        axes.plot(steps[seen], trained[seen], color="#999999", linewidth=1.3, label="training episodes")
+    if tested.any():
+        x, y, s = steps[tested], mean[tested], np.nan_to_num(std[tested])
+        axes.fill_between(x, y - s, y + s, color=COLOURS[0], alpha=0.18, linewidth=0)
+        axes.plot(x, y, color=COLOURS[0], linewidth=2.2, marker="o", markersize=3.5, label="evaluation, mean ± std")
+    return _describe(run, (*KEYS, "seed"))
+
+
+def _draw_several(axes: Any, runs: list[Run], individual: bool) -> str:
+    groups: dict[tuple[Any, ...], list[Run]] = {}
+    for run in runs:
+        groups.setdefault(tuple(run.config.get(key) for key in KEYS), []).append(run)
+    shared = [key for key in (*KEYS, "seed") if len({str(run.config.get(key)) for run in runs}) == 1]
+    differ = [key for key in KEYS if key not in shared]
+    metric = "eval_mean" if all(np.isfinite(run.column("eval_mean")).any() for run in runs) else "return_mean"
+    lines = {_describe(members[0], differ): [_points(run, metric) for run in members] for members in groups.values()}
+    if individual:
+        _draw_individual(axes, lines, [_describe(run, ["seed"]) for run in runs])
+    else:
+        for i, (label, curves) in enumerate(lines.items()):
+            _draw_group(axes, curves, COLOURS[i % len(COLOURS)], label)
+    axes.set_ylabel("evaluation return" if metric == "eval_mean" else "return of training episodes", fontsize=11.5)
+    return _describe(runs[0], shared)
+
+
+def _draw_group(axes: Any, curves: list[tuple[Any, Any]], colour: str, label: str) -> None:
+    start, end = max(x[0] for x, _ in curves), min(x[-1] for x, _ in curves)  # where every run of the group has a say
+    grid = np.linspace(start, max(start, end), POINTS)
+    scores = np.stack([np.interp(grid, x, y) for x, y in curves])
+    if len(curves) > 1:
+        axes.fill_between(grid, *bootstrap_band(scores), color=colour, alpha=0.18, linewidth=0)
+    runs = f"{len(curves)} runs" if len(curves) > 1 else "1 run"
+    axes.plot(grid, iqm(scores), color=colour, linewidth=2.2, label=f"{label}, {runs}" if label else runs)
+
+
+def _draw_individual(axes: Any, lines: dict[str, list[tuple[Any, Any]]], seeds: list[str]) -> None:
+    """One line a run. Where each group has one, later lines are thinner: equal curves then show on one another."""
+    if len(lines) == 1:
+        named = list(zip(seeds, next(iter(lines.values())), strict=True))
+    else:
+        named = [(label, curve) for label, curves in lines.items() for curve in curves]
+    colours = {label: COLOURS[i % len(COLOURS)] for i, label in enumerate(dict(named))}
+    nested = len(lines) == len(named)
+    for i, (label, (x, y)) in enumerate(named):
+        first = label not in [earlier for earlier, _ in named[:i]]
+        width = 2.0 + 2.5 * (len(named) - 1 - i) if nested else 1.5
+        axes.plot(
+            x, y, color=colours[label], linewidth=min(width, 7.0), label=label if first else None, solid_joinstyle="round"
+        )
+
+
+def _points(run: Run, metric: str) -> tuple[Any, Any]:
+    """The rows of a run that have this metric: (steps, values)."""
+    steps, values = run.column("env_steps"), run.column(metric)
+    there = np.isfinite(values)
+    if not there.any():
+        raise _nothing(run)
+    return steps[there], values[there]
+
+
+def _describe(run: Run, keys: Sequence[str]) -> str:
+    """Those of a run's settings for people: "PPO, CartPole-v1, Keras on JAX, seed 0"."""
+    words: dict[str, Callable[[str], str]] = {
+        "algorithm": lambda value: value.upper(),
+        "framework": lambda value: FRAMEWORKS.get(value, value),
+        "seed": lambda value: f"seed {value}",
+    }
+    known = [key for key in keys if run.config.get(key) is not None]
+    return ", ".join(words.get(key, str)(str(run.config[key])) for key in known)
+
+
+def _nothing(run: Run) -> RunFolderError:
+    return RunFolderError(
+        f"the run {run.folder} has no return to draw yet.", "a finished episode or evaluation", "train it for a while."
+    )

@@ -1,0 +1,128 @@
+"""Your own code at the events of a run."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from tandem.errors import SettingError, UnknownNameError
+from tandem.training.events import (
+    BatchBegin,
+    BatchEnd,
+    CheckpointSaved,
+    EpisodeBegin,
+    EpisodeEnd,
+    EvaluationEnd,
+    Event,
+    TrainBegin,
+    TrainEnd,
+)
+
+METHODS: dict[type[Event], str] = {
+    TrainBegin: "on_train_begin",
+    TrainEnd: "on_train_end",
+    EpisodeBegin: "on_episode_begin",
+    EpisodeEnd: "on_episode_end",
+    BatchBegin: "on_batch_begin",
+    BatchEnd: "on_batch_end",
+    EvaluationEnd: "on_evaluation",
+    CheckpointSaved: "on_checkpoint",
+}
+
+
+class Callback:
+    """Override any of these; each takes the event. Returning True from any of them asks the run to stop, and nothing else does.
+
+    A method whose name begins with `on_` but is none of these would never be called: it is refused when the class is made.
+    """
+
+    reason = "callback"  # what TrainEnd says where this one asked to stop
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for name in vars(cls):
+            if name.startswith("on_") and name not in METHODS.values():
+                raise UnknownNameError(f"callback method for {cls.__name__}:", name, METHODS.values())
+
+    def on_train_begin(self, event: TrainBegin) -> bool | None:
+        return None
+
+    def on_train_end(self, event: TrainEnd) -> bool | None:
+        return None
+
+    def on_episode_begin(self, event: EpisodeBegin) -> bool | None:
+        return None
+
+    def on_episode_end(self, event: EpisodeEnd) -> bool | None:
+        return None
+
+    def on_batch_begin(self, event: BatchBegin) -> bool | None:
+        return None
+
+    def on_batch_end(self, event: BatchEnd) -> bool | None:
+        return None
+
+    def on_evaluation(self, event: EvaluationEnd) -> bool | None:
+        return None
+
+    def on_checkpoint(self, event: CheckpointSaved) -> bool | None:
+        return None
+
+
+def dispatch(event: Event, callbacks: Iterable[Callback]) -> str | None:
+    """Gives the event to every callback, in order; the reason of the first that asks to stop, or None."""
+    name = METHODS[type(event)]
+    reason = None
+    for callback in callbacks:
+        answer = getattr(callback, name)(event)
+        # Only a true bool counts: a lambda may happen to return a list or a number.
+        if isinstance(answer, bool | np.bool_) and answer and reason is None:
+            reason = callback.reason
+    return reason
+
+
+class LambdaCallback(Callback):
+    """A callback made of functions: `LambdaCallback(on_evaluation=lambda event: print(event.evaluation.mean))`."""
+
+    def __init__(
+        self,
+        *,
+        on_train_begin: Callable[[TrainBegin], Any] | None = None,
+        on_train_end: Callable[[TrainEnd], Any] | None = None,
+        on_episode_begin: Callable[[EpisodeBegin], Any] | None = None,
+        on_episode_end: Callable[[EpisodeEnd], Any] | None = None,
+        on_batch_begin: Callable[[BatchBegin], Any] | None = None,
+        on_batch_end: Callable[[BatchEnd], Any] | None = None,
+        on_evaluation: Callable[[EvaluationEnd], Any] | None = None,
+        on_checkpoint: Callable[[CheckpointSaved], Any] | None = None,
+    ) -> None:
+        given = locals()
+        for name in METHODS.values():
+            if given[name] is not None:
+                setattr(self, name, given[name])
+
+
+class EarlyStop(Callback):
+    """Stops the run as solved: when the mean return of the last `episodes` finished episodes has reached `criterion`.
+
+    `scores` are those returns. They belong in a checkpoint: put back on resuming, the run stops where it would have stopped
+    uninterrupted.
+    """
+
+    reason = "criterion"
+
+    def __init__(self, criterion: float, episodes: int = 100) -> None:
+        if episodes < 1:
+            raise SettingError(
+                f"EarlyStop got episodes={episodes}.", "at least 1", "give the number of episodes to average over."
+            )
+        self.criterion = float(criterion)
+        self.scores: deque[float] = deque(maxlen=episodes)
+
+    def on_episode_end(self, event: EpisodeEnd) -> bool:
+        self.scores.append(event.episode.score)
+        full = len(self.scores) == self.scores.maxlen
+        return full and sum(self.scores) / len(self.scores) >= self.criterion

@@ -1,0 +1,215 @@
+"""A run's table, row by row: as CSV, as TensorBoard events, to Weights & Biases.
+
+A row is a dict of columns and always has `env_steps`. The columns that other parts of tandem read are
+
+    env_steps updates episodes seconds     the counters, as in every event
+    return_mean                            mean return of the latest training episodes; empty before the first
+    eval_mean eval_std                     of an evaluation; empty in rows without one
+    fingerprint                            of the weights
+
+and any metric of an algorithm may stand beside them.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import re
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from tandem.errors import EngineError, RunFolderError
+
+Cell = float | str | None
+Row = Mapping[str, Cell]
+
+
+class Writer(Protocol):
+    """Takes the rows of a run."""
+
+    def write(self, row: Row) -> None:
+        """Adds a row; it must have `env_steps`. None means: not measured in this row."""
+
+    def rewind(self, env_steps: int) -> None:
+        """Forgets the rows beyond `env_steps`: the run goes on from a checkpoint taken there."""
+
+    def close(self) -> None:
+        """Ends writing; nothing may be written afterwards."""
+
+
+def read_table(path: Path) -> tuple[list[str], list[list[str]]]:
+    """The columns and the rows of a table that CsvWriter wrote, as text. A last line torn by a kill is left out.
+
+    Raises RunFolderError where the file cannot be read or is no such table.
+    """
+    try:
+        text = path.read_bytes().decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise RunFolderError(f"cannot read {path}: {error}.", "the table of a run") from error
+    lines = list(csv.reader(io.StringIO(text[: text.rfind("\n") + 1], newline="")))
+    if not lines:
+        return [], []
+    columns, *rows = lines
+    if "env_steps" not in columns:
+        raise RunFolderError(f"{path} has no column env_steps, but {', '.join(columns)[:200]}.", "the table of a tandem run")
+    for number, row in enumerate(rows, start=1):
+        if len(row) != len(columns):
+            raise RunFolderError(
+                f"row {number} of {path} has {len(row)} cells.", f"{len(columns)}, as in its first line", "remove that row."
+            )
+    return columns, rows
+
+
+class CsvWriter:
+    """`progress.csv`: each row reaches the operating system before `write` returns, so a kill loses none.
+
+    An existing table is continued. `columns` come first, in this order. A row with a column not seen before widens the table:
+    it is written anew beside itself and renamed, so nobody has to know all metrics of a run before its first update.
+    """
+
+    def __init__(self, path: Path, columns: Sequence[str] = ()) -> None:
+        self.path = Path(path)
+        self._columns: list[str] = []
+        self._file: Any = None
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise _unwritable(self.path, error) from error
+        rows: list[list[str]] = []
+        if self.path.exists():
+            self._columns, rows = read_table(self.path)
+        self._rewrite(rows, [*self._columns, *(c for c in columns if c not in self._columns)])
+
+    def write(self, row: Row) -> None:
+        new = [name for name in row if name not in self._columns]
+        if new:
+            self._rewrite(read_table(self.path)[1], [*self._columns, *new])
+        self._append(_line([row.get(name) for name in self._columns]))
+
+    def rewind(self, env_steps: int) -> None:
+        columns, rows = read_table(self.path)
+        if columns:
+            at = columns.index("env_steps")
+            self._rewrite([row for row in rows if float(row[at]) <= env_steps], columns)
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _rewrite(self, rows: list[list[str]], columns: list[str]) -> None:
+        """Replaces the file at once by these rows, filled up to `columns`, and opens it for more."""
+        self.close()
+        self._columns = columns
+        lines = [columns, *([*row, *[""] * (len(columns) - len(row))] for row in rows)] if columns else []
+        beside = self.path.with_name(self.path.name + ".part")
+        try:
+            with open(beside, "wb") as file:
+                file.write(b"".join(map(_line, lines)))
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(beside, self.path)
+            self._file = open(self.path, "ab", buffering=0)
+        except OSError as error:
+            raise _unwritable(self.path, error) from error
+
+    def _append(self, data: bytes) -> None:
+        try:
+            while data:  # a raw write may take only a part
+                data = data[self._file.write(data) :]
+        except OSError as error:
+            raise _unwritable(self.path, error) from error
+
+
+class TensorBoardWriter:
+    """TensorBoard events: every number of a row becomes a scalar at its `env_steps`; text is left out.
+
+    Made of tensorboard's record writer and protocol buffers alone: its `EventFileWriter` opens files through TensorFlow
+    wherever that is installed, and this must cost a run on another engine nothing. Each sitting writes a file of its own.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            from tensorboard.compat.proto import event_pb2, summary_pb2
+            from tensorboard.summary.writer.record_writer import RecordWriter
+        except ImportError as error:
+            raise EngineError("tensorboard is not installed.", "it, to write its events", "pip install tensorboard") from error
+        self._event, self._session = event_pb2.Event, event_pb2.SessionLog
+        self._summary = summary_pb2.Summary
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._path = folder / _next_event_file(folder)
+            self._records = RecordWriter(open(self._path, "wb"))
+        except OSError as error:
+            raise _unwritable(folder, error) from error
+        self._add(file_version="brain.Event:2")
+
+    def write(self, row: Row) -> None:
+        step = int(row["env_steps"] or 0)
+        values = [self._summary.Value(tag=name, simple_value=x) for name, x in _numbers(row).items()]
+        self._add(step=step, summary=self._summary(value=values))
+
+    def rewind(self, env_steps: int) -> None:
+        """Tells TensorBoard to forget what earlier sittings wrote beyond `env_steps`."""
+        self._add(step=env_steps + 1, session_log=self._session(status=self._session.START))
+
+    def close(self) -> None:
+        self._records.close()
+
+    def _add(self, **fields: Any) -> None:
+        try:
+            self._records.write(self._event(wall_time=time.time(), **fields).SerializeToString())
+            self._records.flush()
+        except OSError as error:
+            raise _unwritable(self._path, error) from error
+
+
+class WandbWriter:
+    """Weights & Biases, for those who ask for it. `run_id` names the run there, so that resuming goes on with the same one."""
+
+    def __init__(self, project: str, run_id: str, folder: Path, config: Mapping[str, Any]) -> None:
+        try:
+            import wandb
+        except ImportError as error:
+            raise EngineError("wandb is not installed.", "it, to log to Weights & Biases", "pip install wandb") from error
+        self._run: Any = wandb.init(project=project, id=run_id, resume="allow", dir=str(folder), config=dict(config))
+
+    def write(self, row: Row) -> None:
+        step = int(row["env_steps"] or 0)
+        if step >= self._run.step:
+            self._run.log(_numbers(row), step=step)
+
+    def rewind(self, env_steps: int) -> None:
+        """Keeps what is there: W&B cannot take steps back, and since resuming is exact, the rows beyond `env_steps` will come
+        again with the same numbers. `write` leaves them out until the run is past them."""
+
+    def close(self) -> None:
+        self._run.finish()
+
+
+def _numbers(row: Row) -> dict[str, float]:
+    return {k: float(v) for k, v in row.items() if v is not None and not isinstance(v, str) and k != "env_steps"}
+
+
+def _line(cells: Sequence[Cell]) -> bytes:
+    """A row ends at the only line break in it, so that a torn one is known by the break it lacks."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerow([" ".join(c.splitlines()) if isinstance(c, str) else c for c in cells])
+    return text.getvalue().encode()
+
+
+def _next_event_file(folder: Path) -> str:
+    """A name that TensorBoard reads after all the others there: it goes by the alphabet, so the second must be a new one."""
+    stamps = [int(m[1]) for f in folder.iterdir() if (m := re.match(r"events\.out\.tfevents\.(\d+)", f.name))]
+    return f"events.out.tfevents.{max([int(time.time()), *(s + 1 for s in stamps)]):010d}.tandem"
+
+
+def _unwritable(path: Path, error: OSError) -> RunFolderError:
+    return RunFolderError(
+        f"cannot write {path}: {error.strerror or error}.",
+        "a folder with write permission and free space",
+        "free some, or choose another --out.",
+    )
