@@ -1,0 +1,67 @@
+"""Who chooses actions: an algorithm's `act` on networks that need no framework, or chance."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tandem.algorithms.base import Algorithm, Forward
+from tandem.networks.plan import Twin, Weights
+from tandem.spaces import Leaf
+from tandem.types import Array, Tree
+
+
+class PolicyActor:
+    """An algorithm's way to act, with a forward function for each of its networks."""
+
+    def __init__(self, algorithm: type[Algorithm], action: Leaf, networks: dict[str, Forward]) -> None:
+        self.action, self.networks, self._act = action, networks, algorithm.act
+
+    def act(self, obs: Tree, state: Tree, noise: Tree) -> tuple[Array, dict[str, Array], Tree]:
+        """Actions for observations [N, ...]; deterministic ones with noise=()."""
+        return self._act(self.networks, obs, state, noise, self.action)
+
+    def initial_state(self, n: int) -> Tree:
+        return ()
+
+    def load(self, weights: Mapping[str, Weights]) -> None:
+        """New weights for the networks that act without their framework; the others have theirs already."""
+        for name, w in weights.items():
+            twin = self.networks[name]
+            if isinstance(twin, Twin):
+                twin.load(w)
+
+
+class ChanceActor:
+    """Actions drawn evenly beforehand: the noise is the action."""
+
+    def __init__(self, action: Leaf) -> None:
+        self.action = action
+
+    def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        """Actions [*shape, ...]: any choice, or anything in [-1, 1]."""
+        if self.action.sizes:
+            return rng.integers(self.action.sizes if self.action.shape else self.action.sizes[0], size=(*shape, *self.action.shape))
+        return rng.uniform(-1, 1, (*shape, *self.action.shape)).astype(np.float32)
+
+    def act(self, obs: Tree, state: Tree, noise: Tree) -> tuple[Array, dict[str, Array], Tree]:
+        return noise, {}, state
+
+    def initial_state(self, n: int) -> Tree:
+        return ()
+
+
+def forwards(backend: Any, roles: tuple[str, ...]) -> dict[str, Forward]:
+    """For each role a twin where all its layers are known, else the framework's own forward function."""
+    found: dict[str, Forward] = {}
+    for role in roles:
+        network = backend.networks[role]
+        found[role] = Twin(network.plan, network.read()) if network.plan is not None else network.predict
+    return found
+
+
+def weights(backend: Any, roles: tuple[str, ...]) -> dict[str, Weights]:
+    """What changes in twins when the backend has learned."""
+    return {r: backend.networks[r].read() for r in roles if backend.networks[r].plan is not None}

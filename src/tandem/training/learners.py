@@ -1,0 +1,183 @@
+"""From trajectories to updates: the two ways to learn, from whole rollouts once, or from transitions replayed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from tandem.backends.base import Outcome
+from tandem.collect.actor import forwards, weights
+from tandem.errors import NonFiniteError, SettingError
+from tandem.replay.buffer import Ring
+from tandem.replay.samplers import PrioritizedSampler, UniformSampler
+from tandem.training import normalization
+from tandem.training.normalization import ObservationMoments, RewardScale
+from tandem.training.seeds import Generators
+from tandem.types import Array, Trajectory
+
+CALL_BYTES = 256 * 2**20  # batches of one call together; more updates are split into several calls
+
+
+class Span(NamedTuple):
+    """The environment steps that a block of collecting took, and the length of the run."""
+
+    begin: int
+    end: int
+    steps: int
+
+    @property
+    def progress(self) -> float:
+        return min(1.0, self.end / self.steps)
+
+
+class Learner(Protocol):
+    """What the loop needs of either."""
+
+    block: int  # steps of each environment between calls
+    updates: int  # made so far
+
+    def learn(self, trajectory: Trajectory, span: Span) -> dict[str, float]: ...
+
+    def chance(self, env_steps: int) -> bool: ...
+
+    def state(self, replay: bool) -> tuple[dict[str, Any], dict[str, Array]]: ...
+
+    def load_state(self, data: dict[str, Any], arrays: dict[str, Array]) -> None: ...
+
+
+class RolloutLearner:
+    """Several epochs over each rollout, then it is gone."""
+
+    def __init__(self, algorithm: Any, backend: Any, observation: Any, generators: Generators) -> None:
+        s = algorithm.settings
+        self.algorithm, self.backend, self.generators, self.settings = algorithm, backend, generators, s
+        self.block, self.updates = s.rollout, 0
+        self.rows = s.rollout * s.envs
+        if self.rows % s.batch_size:
+            fits = [d for d in range(1, self.rows + 1) if self.rows % d == 0]
+            raise SettingError(
+                f"a rollout of {s.rollout} steps x {s.envs} environments has {self.rows} rows, batches have {s.batch_size}.",
+                "rows that divide into batches evenly",
+                f"use batch_size={min(fits, key=lambda d: abs(d - s.batch_size))}, or another rollout.",
+            )
+        self._run = backend.compile(algorithm.update)
+        self._networks = forwards(backend, algorithm.preparing)
+        self._observations = ObservationMoments(observation) if s.normalize_observations else None
+        self._rewards = RewardScale(s.envs, s.gamma) if s.normalize_rewards else None
+
+    def chance(self, env_steps: int) -> bool:
+        return False
+
+    def learn(self, trajectory: Trajectory, span: Span) -> dict[str, float]:
+        """The metrics of the updates, averaged."""
+        fresh = weights(self.backend, self.algorithm.preparing)
+        for role, w in fresh.items():
+            self._networks[role].load(w)  # type: ignore[attr-defined]
+        scaled = self._rewards(trajectory) if self._rewards else trajectory
+        data = self.algorithm.prepare(scaled, self._networks)
+        calls = self.settings.epochs * (self.rows // self.settings.batch_size)
+        order = self.generators("batches")
+        indices = np.concatenate([order.permutation(self.rows) for _ in range(self.settings.epochs)])
+        schedule = self.algorithm.schedule(np.full(calls, span.progress), (span.begin, span.end))
+        outcome = self._run(data._replace(settings=schedule), indices.reshape(calls, -1).astype(np.int32))
+        metrics = checked(outcome, self.updates)
+        self.updates += outcome.applied
+        if self._observations:
+            self._observations.add(trajectory.obs, trajectory.valid)
+            for role in self.algorithm.preparing:
+                network = self.backend.networks[role]
+                network.write(self._observations.publish(network.read()))
+        return metrics
+
+    def _parts(self) -> dict[str, Any]:
+        parts = {f"observation/{k}": m for k, m in self._observations.moments.items()} if self._observations else {}
+        return parts | ({"reward": self._rewards} if self._rewards else {})
+
+    def state(self, replay: bool) -> tuple[dict[str, Any], dict[str, Array]]:
+        return {"updates": self.updates}, normalization.state(self._parts())
+
+    def load_state(self, data: dict[str, Any], arrays: dict[str, Array]) -> None:
+        self.updates = data["updates"]
+        normalization.load_state(self._parts(), arrays)
+
+
+class ReplayLearner:
+    """Updates on transitions drawn from a ring of the latest ones."""
+
+    def __init__(self, algorithm: Any, backend: Any, observation: Any, action: Any, generators: Generators, folder: Path | None) -> None:
+        s = algorithm.settings
+        self.algorithm, self.backend, self.generators, self.settings = algorithm, backend, generators, s
+        if s.train_every % s.envs:
+            raise SettingError(
+                f"train_every={s.train_every} with {s.envs} environments.",
+                "a multiple of the number of environments, since they step together",
+                f"use train_every={s.envs * max(1, round(s.train_every / s.envs))}.",
+            )
+        self.block, self.updates, self.n = s.train_every // s.envs, 0, getattr(s, "n_step", 1)
+        files = str(folder / "replay") if s.memmap and folder is not None else None
+        self.ring = Ring(s.buffer_size, s.envs, observation, action, path=files)
+        prioritized = getattr(s, "prioritized", False)
+        self.sampler: Any = PrioritizedSampler(self.ring, alpha=s.priority_alpha) if prioritized else UniformSampler(self.ring)
+        self._run = backend.compile(algorithm.update)
+
+    def chance(self, env_steps: int) -> bool:
+        """Whether to act at random still, so that the first updates see some variety."""
+        return env_steps < self.settings.learning_starts
+
+    def learn(self, trajectory: Trajectory, span: Span) -> dict[str, float]:
+        """The metrics of the updates, averaged; none before learning starts."""
+        self.sampler.add(trajectory)
+        if span.end < max(self.settings.learning_starts, self.settings.batch_size):
+            return {}
+        owed = self.settings.updates_per_call if self.settings.updates_per_call > 0 else trajectory.reward.size
+        beta = self.settings.priority_beta(np.full(owed, span.progress)) if hasattr(self.settings, "priority_beta") else None
+        draw = self.sampler.draw(self.generators("replay"), owed, self.settings.batch_size, beta)
+        schedule = self.algorithm.schedule(np.full(owed, span.progress), (span.begin, span.end))
+        metrics: list[dict[str, float]] = []
+        for part in self._parts(owed):
+            ids = draw.ids[part]
+            batch = self.ring.transitions(ids, self.n)._replace(
+                weight=() if isinstance(draw.weight, tuple) else draw.weight[part],
+                noise=self.algorithm.noise(self.generators("learning"), ids.shape),
+                settings={n: v[part] for n, v in schedule.items()},
+            )
+            outcome = self._run(batch)
+            metrics.append(checked(outcome, self.updates))
+            self.updates += outcome.applied
+            if not isinstance(outcome.priority, tuple):
+                self.sampler.update(ids, outcome.priority)
+        return {n: float(np.mean([m[n] for m in metrics])) for n in metrics[0]}
+
+    def _parts(self, owed: int) -> list[slice]:
+        row = 2 * self.ring.size(1, 1, self.ring.obs_spec, self.ring.action_leaf)
+        most = max(1, CALL_BYTES // max(1, row * self.settings.batch_size))
+        return [slice(i, min(i + most, owed)) for i in range(0, owed, most)]
+
+    def state(self, replay: bool) -> tuple[dict[str, Any], dict[str, Array]]:
+        data: dict[str, Any] = {"updates": self.updates}
+        arrays: dict[str, Array] = {}
+        if replay:
+            for name, part in (("ring", self.ring), ("sampler", self.sampler)):
+                data[name], inner = part.state()
+                arrays |= {f"{name}/{n}": x for n, x in inner.items()}
+        return data, arrays
+
+    def load_state(self, data: dict[str, Any], arrays: dict[str, Array]) -> None:
+        self.updates = data["updates"]
+        for name, part in (("ring", self.ring), ("sampler", self.sampler)):
+            part.load_state(data[name], {n.removeprefix(f"{name}/"): x for n, x in arrays.items() if n.startswith(f"{name}/")})
+
+
+def checked(outcome: Outcome, before: int) -> dict[str, float]:
+    """The means of a call's metrics. Raises NonFiniteError where an update was refused; what was before it holds."""
+    if outcome.fault:
+        raise NonFiniteError(
+            f"the loss or a gradient of the optimizer {outcome.fault!r} was not finite in update {before + outcome.applied + 1}; "
+            "the update was not made.",
+            "finite losses and gradients",
+            "lower the learning rate, clip gradients, scale rewards; resume from the last checkpoint.",
+        )
+    return {n: float(np.mean(v[: outcome.applied])) for n, v in outcome.metrics.items()} if outcome.applied else {}
+

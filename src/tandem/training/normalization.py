@@ -1,0 +1,93 @@
+"""Running statistics of observations and of returns: what networks are fed, and rewards divided by, where the settings say so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tandem.spaces import Spec
+from tandem.types import Array, Trajectory, Tree
+
+
+class Moments:
+    """Mean and variance of all rows seen, merged batch by batch (Chan et al. 1979, eq. 2.1), in float64."""
+
+    def __init__(self, width: int) -> None:
+        self.mean, self.variance, self.count = np.zeros(width), np.ones(width), 0.0
+
+    def add(self, rows: Array) -> None:
+        """rows [M, width]."""
+        if not len(rows):
+            return
+        x = rows.astype(np.float64)
+        mean, variance, count = x.mean(0), x.var(0), float(len(x))
+        total, gap = self.count + count, mean - self.mean
+        squares = self.variance * self.count + variance * count + gap**2 * self.count * count / total
+        self.mean, self.variance, self.count = self.mean + gap * count / total, squares / total, total
+
+    def state(self) -> dict[str, Array]:
+        return {"mean": self.mean, "variance": self.variance, "count": np.array(self.count)}
+
+    def load_state(self, state: dict[str, Array]) -> None:
+        self.mean, self.variance, self.count = state["mean"].copy(), state["variance"].copy(), float(state["count"])
+
+
+class ObservationMoments:
+    """Moments of every box of numbers in an observation, in the shape that a network's Normalize layers take."""
+
+    def __init__(self, spec: Spec) -> None:
+        parts = spec if isinstance(spec, dict) else {"": spec}
+        self.moments = {k: Moments(s.width) for k, s in parts.items() if s.kind == "box" and not s.image}
+
+    def add(self, obs: Tree, valid: Array) -> None:
+        """Valid rows of obs [T, N, ...]."""
+        for key, moments in self.moments.items():
+            rows = obs[key] if key else obs
+            moments.add(rows.reshape(valid.size, -1)[valid.reshape(-1)])
+
+    def publish(self, weights: dict[str, Array]) -> dict[str, Array]:
+        """A plan's weights with these moments in its Normalize layers: "1/mean" for one array of observations,
+        "0/name/1/mean" for an entry of a dict."""
+        found = dict(weights)
+        for key, moments in self.moments.items():
+            place = f"0/{key}/1" if key else "1"
+            found[f"{place}/mean"] = moments.mean.astype(np.float32)
+            found[f"{place}/variance"] = moments.variance.astype(np.float32)
+        return found
+
+
+class RewardScale:
+    """Divides rewards by the running standard deviation of the discounted return of each environment, clipped at 10
+    (Engstrom et al. 2020, arXiv:2005.12729, section 3; the mean is not subtracted, which would change the task)."""
+
+    def __init__(self, envs: int, gamma: float) -> None:
+        self.moments, self.running, self.gamma = Moments(1), np.zeros(envs), gamma
+
+    def __call__(self, trajectory: Trajectory) -> Trajectory:
+        """The trajectory with scaled rewards; its returns are taken into the statistics first."""
+        seen = np.empty(trajectory.reward.shape)
+        for t, (reward, last) in enumerate(zip(trajectory.reward, trajectory.last, strict=True)):
+            self.running = self.running * self.gamma + reward
+            seen[t] = self.running
+            self.running[last] = 0.0
+        self.moments.add(seen[trajectory.valid][:, None])
+        scaled = trajectory.reward / np.sqrt(self.moments.variance[0] + 1e-8)
+        return trajectory._replace(reward=np.clip(scaled, -10.0, 10.0).astype(np.float32))
+
+    def state(self) -> dict[str, Array]:
+        return {**self.moments.state(), "running": self.running}
+
+    def load_state(self, state: dict[str, Array]) -> None:
+        self.moments.load_state(state)
+        self.running = state["running"].copy()
+
+
+def state(parts: dict[str, Any]) -> dict[str, Array]:
+    """The states of named Moments and RewardScales, as flat names."""
+    return {f"{name}/{n}": x for name, part in parts.items() for n, x in part.state().items()}
+
+
+def load_state(parts: dict[str, Any], arrays: dict[str, Array]) -> None:
+    for name, part in parts.items():
+        part.load_state({n.removeprefix(f"{name}/"): x for n, x in arrays.items() if n.startswith(f"{name}/")})

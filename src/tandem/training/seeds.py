@@ -1,0 +1,33 @@
+"""One seed, many independent streams of randomness, each by its name, so that adding one changes no other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+
+class Generators:
+    """NumPy generators by name, made when first asked for, saved and restored together."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self._made: dict[str, np.random.Generator] = {}
+
+    def __call__(self, name: str) -> np.random.Generator:
+        if name not in self._made:
+            self._made[name] = np.random.Generator(np.random.PCG64(np.random.SeedSequence((self.seed, *name.encode()))))
+        return self._made[name]
+
+    def state(self) -> dict[str, Any]:
+        """As JSON data."""
+        return {name: g.bit_generator.state for name, g in self._made.items()}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        for name, inner in state.items():
+            self(name).bit_generator.state = inner
+
+
+def derived(seed: int, name: str) -> int:
+    """A seed of 31 bits for something that takes an integer."""
+    return int(np.random.SeedSequence((seed, *name.encode())).generate_state(1)[0]) >> 1
