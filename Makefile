@@ -9,7 +9,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 STAMPS := $(VENV)/stamps
-INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+INSTALL = $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 PINS := pyproject.toml constraints.txt
 WORKERS ?= 2
 CANDIDATES := $(or $(PYTHON),python3 python3.13 python3.12 python3.11 python)
