@@ -27,12 +27,12 @@ FLOORS: list[set[str]] = [
     {"training"},
     {"zoo"},
     {"testing"},
-    {"trainer", "agent", "cluster", "cli", "plots"},
+    DOORS := {"trainer", "agent", "cluster", "cli", "plots", "watch"},
     {"examples", "__main__"},
     {"__init__"},
 ]
 # On these floors the rooms may import one another: the ground is one small vocabulary, and doors open into doors.
-SHARED_FLOORS: list[set[str]] = [FLOORS[0], {"trainer", "agent", "cluster", "cli", "plots"}]
+SHARED_FLOORS: list[set[str]] = [FLOORS[0], DOORS]
 
 # Below, but none of their business: an algorithm is handed batches, and a collector hands over what it collected.
 KEPT_APART: dict[str, set[str]] = {"algorithms": {"replay"}, "collect": {"replay"}}
