@@ -1,0 +1,38 @@
+"""tandem: reinforcement learning on Keras 3 and PyTorch.
+
+Importing it imports nothing more: each name below brings its own part, and that part its framework, when it is first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from tandem.version import __version__
+
+_HOMES = {  # public name -> (module, attribute of it); an empty attribute is the module itself
+    "Agent": ("tandem.trainer", "Agent"),
+    "Evaluation": ("tandem.training.events", "Evaluation"),
+    "Result": ("tandem.trainer", "Result"),
+    "errors": ("tandem.errors", ""),
+    "evaluate": ("tandem.trainer", "evaluate"),
+    "load": ("tandem.trainer", "load"),
+    "train": ("tandem.trainer", "train"),
+}
+
+__all__ = ["Agent", "Evaluation", "Result", "__version__", "errors", "evaluate", "load", "train"]
+
+
+def __getattr__(name: str) -> Any:
+    """Find a public name on its first use (PEP 562)."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'tandem' has no attribute {name!r}")
+    module, attribute = _HOMES[name]
+    found = import_module(module)
+    value = getattr(found, attribute) if attribute else found
+    globals()[name] = value  # the next use finds it without coming here
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

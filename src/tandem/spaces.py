@@ -107,4 +107,5 @@ def from_json(data: Any) -> Spec:
 
 
 def _leaf_from_json(data: dict[str, Any]) -> Leaf:
-    return Leaf(**{k: tuple(v) if isinstance(v, list) else v for k, v in data.items()})
+    fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
+    return Leaf(**fields)

@@ -1,0 +1,102 @@
+# One virtual environment, .venv, serves every target. Each target installs only what it needs, once: a stamp in .venv/stamps
+# says that it is there, and is renewed when pyproject.toml or constraints.txt changes.
+#
+#   PYTHON=python3.12   the interpreter to build .venv with (default: the first of 3.11 to 3.13 that is found)
+#   ARGS="…"            handed on to the command of the target: make train ARGS="--seed 1", make test ARGS="-k replay"
+#   ROW=…               one row of `make learn`
+#   WORKERS=2           processes that run tests side by side
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMPS := $(VENV)/stamps
+INSTALL = $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
+PINS := pyproject.toml constraints.txt
+WORKERS ?= 2
+CANDIDATES := $(or $(PYTHON),python3 python3.13 python3.12 python3.11 python)
+
+# One thread a process: on networks this small a second one gains little, and on a busy machine it makes every operation
+# wait for a core (measured: up to 100 times slower). The rest silences what libraries print on being imported.
+export OMP_NUM_THREADS := 1
+export OPENBLAS_NUM_THREADS := 1
+export MKL_NUM_THREADS := 1
+export NUMBA_NUM_THREADS := 1
+export TF_CPP_MIN_LOG_LEVEL := 3
+export PYGAME_HIDE_SUPPORT_PROMPT := 1
+
+.NOTPARALLEL: # two pips in one environment would break it
+.PHONY: help train test test-fast bench learn lint format clean
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
+
+train: $(STAMPS)/jax ## the main job: PPO learns CartPole-v1, on Keras with JAX
+	@$(BIN)/tandem train ppo CartPole-v1 --framework jax $(ARGS)
+
+test: $(STAMPS)/test lint ## lint and the whole test-suite, on every engine
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
+
+test-fast: $(STAMPS)/test ## the tests that take seconds
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow" $(ARGS)
+
+bench: $(STAMPS)/peers ## speed beside other libraries, into benchmarks/results
+	@$(BIN)/python -m benchmarks.bench $(ARGS)
+
+learn: $(STAMPS)/engines ## scores over several seeds, into benchmarks/results (ROW=… for one row)
+	@$(BIN)/python -m benchmarks.learn $(if $(ROW),--row '$(ROW)') $(ARGS)
+
+lint: $(STAMPS)/lint ## format and rules (ruff), types (mypy --strict)
+	@$(BIN)/ruff format --check --quiet . || { echo "Fix: make format"; exit 1; }
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/mypy --strict
+
+format: $(STAMPS)/lint ## let ruff mend what it can
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+clean: ## remove .venv and the tools' caches
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+# --- what is installed -------------------------------------------------------------------------------------------------
+
+$(STAMPS)/venv:
+	@for python in $(CANDIDATES); do \
+	    "$$python" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null || continue; \
+	    "$$python" -c 'import ensurepip, venv' 2>/dev/null || { \
+	        echo "$$python has no ensurepip, which .venv needs."; \
+	        echo "Fix: install it (Debian and Ubuntu: apt install python3-venv), then run make again."; exit 1; }; \
+	    echo "Making $(VENV) with $$python ($$("$$python" -V))"; \
+	    "$$python" -m venv $(VENV) && mkdir -p $(STAMPS) && touch $@; exit; \
+	done; \
+	echo "No Python 3.11, 3.12 or 3.13 found (looked for: $(CANDIDATES))."; \
+	echo "Fix: install one, or name it: make PYTHON=/path/to/python3.12 $(MAKECMDGOALS)"; exit 1
+
+$(STAMPS)/lint: $(STAMPS)/venv $(PINS)
+	@echo "Installing ruff and mypy"
+	@$(INSTALL) ruff mypy numpy
+	@touch $@
+
+$(STAMPS)/jax: $(STAMPS)/venv $(PINS)
+	@echo "Installing tandem with Keras on JAX (under a minute)"
+	@$(INSTALL) -e '.[jax]'
+	@touch $@
+
+# torch by itself and first, so that nothing that comes later can choose another build of it.
+$(STAMPS)/torch: $(STAMPS)/venv $(PINS)
+	@echo "Installing torch"
+	@$(INSTALL) torch
+	@touch $@
+
+$(STAMPS)/engines: $(STAMPS)/torch
+	@echo "Installing tandem with PyTorch, TensorFlow, JAX, Box2D and MuJoCo (a minute or two)"
+	@$(INSTALL) -e '.[torch,tensorflow-cpu,jax,box2d,mujoco]'
+	@touch $@
+
+$(STAMPS)/test: $(STAMPS)/engines
+	@echo "Installing the tools that test"
+	@$(INSTALL) -e '.[dev,onnx]'
+	@touch $@
+
+$(STAMPS)/peers: $(STAMPS)/engines benchmarks/peers.txt
+	@echo "Installing the libraries to compare with"
+	@$(INSTALL) -r benchmarks/peers.txt
+	@touch $@

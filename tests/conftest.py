@@ -1,0 +1,16 @@
+"""Settings of the whole test-suite."""
+
+from __future__ import annotations
+
+import os
+
+from tests.helpers import ONE_THREAD, QUIET
+
+for name, value in {**ONE_THREAD, **QUIET}.items():  # before NumPy or a framework is imported, which read them once
+    os.environ.setdefault(name, value)
+
+from hypothesis import settings  # noqa: E402
+
+# The same examples in every run, and no deadline: on a shared machine a slow example says nothing about the code.
+settings.register_profile("tandem", derandomize=True, deadline=None, print_blob=True)
+settings.load_profile("tandem")

@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from tandem import errors
+from tandem.errors import SettingError, TandemError, UnknownNameError, nearest
+
+ALGORITHMS = ["a2c", "dqn", "ppo", "sac", "td3"]
+
+
+def test_a_message_has_three_parts_in_order() -> None:
+    error = SettingError("gamma is 1.5.", "a number in [0, 1].", "gamma=0.99")
+    assert str(error) == "gamma is 1.5.\nExpected: a number in [0, 1].\nFix: gamma=0.99"
+    assert (error.happened, error.expected, error.fix) == ("gamma is 1.5.", "a number in [0, 1].", "gamma=0.99")
+
+
+def test_parts_that_are_missing_leave_no_empty_lines() -> None:
+    assert str(SettingError("gamma is 1.5.")) == "gamma is 1.5."
+    assert str(SettingError("gamma is 1.5.", fix="gamma=0.99")) == "gamma is 1.5.\nFix: gamma=0.99"
+
+
+@pytest.mark.parametrize(
+    "name, known, expected",
+    [
+        ("pop", ALGORITHMS, ["ppo"]),
+        ("DQN", ALGORITHMS, ["dqn"]),
+        ("cartpole-v1", ["CartPole-v0", "Walker2d-v5", "CartPole-v1"], ["CartPole-v1", "CartPole-v0"]),
+        ("learning_rat", ["learning_rate", "gamma"], ["learning_rate"]),
+        ("xyzzy", ALGORITHMS, []),
+        ("", ALGORITHMS, []),
+        ("ppo", [], []),
+    ],
+)
+def test_nearest_names_best_first(name, known, expected) -> None:
+    assert nearest(name, known) == expected
+
+
+def test_nearest_gives_at_most_n() -> None:
+    assert len(nearest("env-v0", [f"env-v{i}" for i in range(9)], n=2)) == 2
+
+
+def test_an_unknown_name_says_what_is_known_and_what_is_near() -> None:
+    error = UnknownNameError("algorithm", "qdn", {"ppo", "dqn", "sac"})
+    assert str(error) == "there is no algorithm 'qdn'.\nExpected: one of dqn, ppo, sac\nFix: did you mean 'dqn'?"
+    assert error.nearest == ["dqn"]
+
+
+def test_an_unknown_name_like_nothing_else_still_has_a_fix() -> None:
+    assert str(UnknownNameError("algorithm", "xyzzy", ALGORITHMS)).endswith("\nFix: choose one of those.")
+    assert str(UnknownNameError("folder", "xyzzy", ["runs"], "tandem list")).endswith("\nFix: tandem list")
+
+
+def test_a_long_list_of_known_names_is_cut() -> None:
+    message = str(UnknownNameError("environment", "zzz", [f"env{i:03}" for i in range(100)]))
+    assert "env039, ...\n" in message and "env040" not in message
+
+
+@pytest.mark.parametrize(
+    "name, kind",
+    [
+        ("UnknownNameError", ValueError),
+        ("SettingError", ValueError),
+        ("SpaceError", ValueError),
+        ("NetworkError", ValueError),
+        ("EnvironmentFault", RuntimeError),
+        ("NonFiniteError", FloatingPointError),
+        ("CheckpointError", RuntimeError),
+        ("ResumeError", RuntimeError),
+        ("EngineError", RuntimeError),
+        ("MemoryBudgetError", MemoryError),
+        ("RunFolderError", OSError),
+    ],
+)
+def test_every_error_is_ours_and_of_the_expected_kind(name, kind) -> None:
+    assert issubclass(getattr(errors, name), TandemError)
+    assert issubclass(getattr(errors, name), kind)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        SettingError("what", "expected", "fix"),
+        errors.MemoryBudgetError("what", "expected", "fix"),
+        errors.RunFolderError("what", "expected", "fix"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_the_text_survives_a_way_between_processes(error) -> None:
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is type(error) and str(again) == str(error)

@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.helpers import run_python
+
+
+def test_each_line_of_the_child_is_parsed() -> None:
+    assert run_python('print("[1, 2.5]")\nprint()\nprint(\'{"a": null}\')') == [[1, 2.5], {"a": None}]
+
+
+def test_a_script_is_run_with_its_arguments(tmp_path) -> None:
+    script = tmp_path / "echo.py"
+    script.write_text("import json, sys\nprint(json.dumps(sys.argv[1:]))")
+    assert run_python(script, "a", "b c") == [["a", "b c"]]
+
+
+@pytest.mark.parametrize(
+    "engine, backend", [("jax", "jax"), ("tensorflow", "tensorflow"), ("keras-torch", "torch"), ("torch", None)]
+)
+def test_the_engine_is_chosen_whatever_the_parent_has(engine, backend, monkeypatch) -> None:
+    monkeypatch.setenv("KERAS_BACKEND", "openvino")
+    shown = run_python("import json, os; print(json.dumps(os.environ.get('KERAS_BACKEND')))", engine=engine)
+    assert shown == [backend]
+
+
+def test_the_child_has_one_thread_and_env_overrides(monkeypatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "8")
+    code = "import json, os; print(json.dumps(os.environ['OMP_NUM_THREADS']))"
+    assert run_python(code) == ["1"]
+    assert run_python(code, env={"OMP_NUM_THREADS": "2"}) == ["2"]
+
+
+def test_a_failure_shows_the_childs_traceback() -> None:
+    with pytest.raises(AssertionError, match=r"(?s)ended with status 1.*snippet\.py.*ZeroDivisionError"):
+        run_python("1 / 0")
+
+
+def test_output_that_is_not_json_is_a_failure() -> None:
+    with pytest.raises(AssertionError, match=r"(?s)not JSON.*hello"):
+        run_python("print('hello')")
+
+
+def test_a_child_that_hangs_is_killed_with_its_own_processes(tmp_path) -> None:
+    note = tmp_path / "pid"
+    code = f"""
+        import pathlib, subprocess, sys, time
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+        pathlib.Path({str(note)!r}).write_text(str(child.pid))
+        time.sleep(60)
+    """
+    began = time.monotonic()
+    with pytest.raises(AssertionError, match="still running after 2"):
+        run_python(code, timeout=2.0)
+    assert time.monotonic() - began < 20
+    assert not _alive(int(note.read_text()))
+
+
+def _alive(pid: int) -> bool:
+    for _ in range(100):  # the kernel needs a moment to reap it
+        try:
+            os.kill(pid, 0)
+            if Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z":
+                return False
+        except (ProcessLookupError, FileNotFoundError):
+            return False
+        time.sleep(0.05)
+    return True

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import sys
+import tomllib
+from types import ModuleType
+
+import pytest
+
+import tandem
+from tests.helpers import ROOT, run_python
+
+
+def test_names_are_found_in_their_homes_on_first_use(monkeypatch) -> None:
+    home = ModuleType("tandem.trainer")
+    home.train = lambda: "trained"  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "tandem.trainer", home)
+    monkeypatch.delitem(vars(tandem), "train", raising=False)
+    assert tandem.train() == "trained"
+    assert "train" in vars(tandem)  # kept: the next use does not search again
+    monkeypatch.delitem(vars(tandem), "train")
+
+
+def test_train_stays_a_function_whatever_is_imported() -> None:
+    """No part of the package may be called `train`, `load` or `evaluate`: importing it would hide the function."""
+    for name in ("train", "load", "evaluate", "Agent", "Result", "Evaluation"):
+        assert not (ROOT / "src" / "tandem" / name).exists()
+        assert not (ROOT / "src" / "tandem" / f"{name}.py").exists()
+
+
+def test_errors_are_there_without_a_second_import() -> None:
+    shown = run_python("import json, tandem; print(json.dumps(tandem.errors.TandemError.__name__))")
+    assert shown == ["TandemError"]
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="'tandem' has no attribute 'tarin'"):
+        _ = tandem.tarin
+
+
+def test_every_public_name_is_listed() -> None:
+    assert set(tandem.__all__) == {*tandem._HOMES, "__version__"}
+    assert set(tandem.__all__) <= set(dir(tandem))
+
+
+def test_the_version_stands_in_one_place() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert project["project"]["dynamic"] == ["version"] and "version" not in project["project"]
+    assert project["tool"]["hatch"]["version"]["path"] == "src/tandem/version.py"
+    assert len(tandem.__version__.split(".")) == 3

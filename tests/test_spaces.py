@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from tandem.errors import SpaceError
+from tandem.spaces import Leaf, flatten_observation, from_json, leaf, observation_spec, to_json
+
+PIXELS = spaces.Box(0, 255, (84, 84, 3), np.uint8)
+TORQUE = spaces.Box(np.array([-1.0, -2.0]), np.array([1.0, 2.0]), dtype=np.float64)
+
+
+def test_a_box_keeps_its_bounds_and_acts_in_float32() -> None:
+    assert leaf(TORQUE) == Leaf("box", (2,), "float32", (), (-1.0, -2.0), (1.0, 2.0))
+    assert leaf(TORQUE).bounded and leaf(TORQUE).width == 2
+
+
+def test_a_box_without_a_bound_on_one_side_is_not_bounded() -> None:
+    assert not leaf(spaces.Box(np.float32([0, -np.inf]), np.float32([1, 1]))).bounded
+    assert not leaf(spaces.Discrete(3)).bounded
+
+
+def test_pictures_stay_bytes() -> None:
+    pixels = leaf(PIXELS)
+    assert pixels.dtype == "uint8" and pixels.image
+    assert not leaf(spaces.Box(0, 255, (84, 84), np.uint8)).image  # no channel axis
+    assert not leaf(spaces.Box(0.0, 1.0, (84, 84, 3))).image  # not bytes
+
+
+@pytest.mark.parametrize(
+    "space, expected, width",
+    [
+        (spaces.Discrete(4), Leaf("discrete", (), "int64", (4,)), 4),
+        (spaces.Discrete(3, start=-1), Leaf("discrete", (), "int64", (3,), start=-1), 3),
+        (spaces.MultiDiscrete([2, 5]), Leaf("multidiscrete", (2,), "int64", (2, 5)), 7),
+        (spaces.MultiBinary(6), Leaf("multibinary", (6,), "int8"), 6),
+        (spaces.MultiBinary((2, 3)), Leaf("multibinary", (2, 3), "int8"), 6),
+        (spaces.Box(0.0, 1.0, ()), Leaf("box", (), "float32", (), (0.0,), (1.0,)), 1),
+    ],
+)
+def test_the_leaf_of_each_kind(space, expected, width) -> None:
+    assert leaf(space) == expected
+    assert leaf(space).width == width
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Text(5),
+        spaces.Tuple([spaces.Discrete(2)]),
+        spaces.Sequence(spaces.Discrete(2)),
+        spaces.Dict({"a": spaces.Discrete(2)}),
+        spaces.MultiDiscrete(np.array([[2, 3], [4, 5]])),
+        spaces.MultiDiscrete([2, 3], start=[0, 1]),
+    ],
+    ids=lambda space: type(space).__name__,
+)
+def test_a_space_that_no_part_can_use_is_refused_by_name(space) -> None:
+    with pytest.raises(SpaceError, match=r"(?s)cannot use.*Expected: .*Fix: .*wrapper") as caught:
+        leaf(space)
+    assert type(space).__name__ in str(caught.value)
+
+
+NESTED = spaces.Dict({"camera": PIXELS, "body": spaces.Dict({"joint": TORQUE, "touch": spaces.MultiBinary(3)})})
+
+
+def test_dicts_inside_dicts_become_one() -> None:
+    spec = observation_spec(NESTED)
+    assert isinstance(spec, dict)
+    assert set(spec) == {"camera", "body/joint", "body/touch"}
+    assert spec["body/joint"] == leaf(TORQUE)
+
+
+def test_a_flattened_observation_has_the_names_and_shapes_of_its_spec() -> None:
+    spec, obs = observation_spec(NESTED), NESTED.sample()
+    flat = flatten_observation(NESTED, obs)
+    assert isinstance(spec, dict)
+    assert {k: np.shape(v) for k, v in flat.items()} == {k: s.shape for k, s in spec.items()}
+    assert flat["body/touch"] is obs["body"]["touch"]  # moved, not copied
+
+
+def test_an_observation_that_is_an_array_is_left_alone() -> None:
+    obs = TORQUE.sample()
+    assert flatten_observation(TORQUE, obs) is obs
+
+
+def test_a_dict_with_a_space_that_cannot_be_used_is_refused() -> None:
+    with pytest.raises(SpaceError, match="Text"):
+        observation_spec(spaces.Dict({"position": TORQUE, "order": spaces.Text(5)}))
+
+
+bounds = arrays.arrays(np.float32, st.tuples(st.integers(1, 3)), elements=st.floats(-100, 100, width=32))
+leaf_spaces = st.one_of(
+    bounds.map(lambda low: spaces.Box(low, low + 1)),
+    st.just(spaces.Box(-np.inf, np.inf, (3,))),
+    st.builds(spaces.Discrete, st.integers(1, 9), start=st.integers(-3, 3)),
+    st.lists(st.integers(1, 5), min_size=1, max_size=3).map(spaces.MultiDiscrete),
+    st.integers(1, 5).map(spaces.MultiBinary),
+)
+names = st.text("abc", min_size=1, max_size=2)
+any_space = st.recursive(leaf_spaces, lambda inner: st.dictionaries(names, inner, min_size=1, max_size=3).map(spaces.Dict))
+
+
+@given(any_space)
+def test_json_brings_a_spec_back_as_it_was(space) -> None:
+    spec = observation_spec(space)
+    assert from_json(json.loads(json.dumps(to_json(spec)))) == spec
+
+
+@given(any_space)
+def test_every_flattened_sample_fits_its_spec(space) -> None:
+    spec, flat = observation_spec(space), flatten_observation(space, space.sample())
+    pairs = [(spec[k], flat[k]) for k in spec] if isinstance(spec, dict) else [(spec, flat)]
+    for one, value in pairs:
+        assert np.shape(value) == one.shape
