@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
 
 
 class TandemError(Exception):
@@ -14,6 +15,9 @@ class TandemError(Exception):
         self.happened, self.expected, self.fix = happened, expected, fix
         parts = [happened, expected and f"Expected: {expected}", fix and f"Fix: {fix}"]
         super().__init__("\n".join(p for p in parts if p))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), str(self), self.__dict__)  # errors cross process borders with all their parts
 
 
 class UnknownNameError(TandemError, ValueError):
@@ -66,6 +70,13 @@ class MemoryBudgetError(TandemError, MemoryError):
 
 class RunFolderError(TandemError, OSError):
     """A run's folder that does not exist, is not a run, or cannot be written."""
+
+
+def _rebuild(kind: type[TandemError], message: str, parts: dict[str, Any]) -> TandemError:
+    error = kind.__new__(kind, message)
+    error.args = (message,)
+    error.__dict__.update(parts)
+    return error
 
 
 def nearest(name: str, known: Iterable[str], n: int = 3) -> list[str]:

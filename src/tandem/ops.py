@@ -120,7 +120,14 @@ class _Keras:
     def __init__(self) -> None:
         from keras import ops  # the caller holds one of its tensors: it is imported already
 
-        self.exp, self.log, self.tanh, self.sqrt, self.abs, self.where = ops.exp, ops.log, ops.tanh, ops.sqrt, ops.abs, ops.where
+        self.exp, self.log, self.tanh, self.sqrt, self.abs, self.where = (
+            ops.exp,
+            ops.log,
+            ops.tanh,
+            ops.sqrt,
+            ops.abs,
+            ops.where,
+        )
         self.minimum, self.maximum, self.clip, self.concat = ops.minimum, ops.maximum, ops.clip, ops.concatenate
         self.stack, self.reshape, self.isfinite, self.all = ops.stack, ops.reshape, ops.isfinite, ops.all
         self.sum, self.mean, self.std, self.argmax = ops.sum, ops.mean, ops.std, ops.argmax

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from tandem.errors import SpaceError
 from tandem.networks.defaults import Role
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch, Trajectory, Tree, Update
@@ -75,7 +76,9 @@ class Algorithm(ABC):
     needs: ClassVar[Literal["transitions", "rollouts"]]
     acting: ClassVar[tuple[str, ...]]  # the roles that `act` uses
     preparing: ClassVar[tuple[str, ...]] = ()  # the roles that `prepare` uses
-    action_mode: ClassVar[str] = "as_is"  # how environments take its actions: "as_is", "clip" to bounds, "unit" rescaled from [-1, 1]
+    action_mode: ClassVar[str] = (
+        "as_is"  # how environments take its actions: "as_is", "clip" to bounds, "unit" rescaled from [-1, 1]
+    )
 
     @classmethod
     @abstractmethod
@@ -106,13 +109,25 @@ class Algorithm(ABC):
 
     @staticmethod
     @abstractmethod
-    def act(networks: dict[str, Forward], obs: Tree, state: Tree, noise: Tree, action: Leaf) -> tuple[Array, dict[str, Array], Tree]:
+    def act(
+        networks: dict[str, Forward], obs: Tree, state: Tree, noise: Tree, action: Leaf
+    ) -> tuple[Array, dict[str, Array], Tree]:
         """Actions for obs [N, ...]: (actions, what else to keep of each step, next recurrent state). With noise=() the
         deterministic action."""
 
     def prepare(self, trajectory: Trajectory, networks: dict[str, Forward]) -> Batch:
         """Rows [T * N, ...] to learn from, made once a rollout on the host (advantages, returns). For "rollouts"."""
         raise NotImplementedError
+
+
+def one_axis(name: str, action: Leaf) -> None:
+    """Refuses a Box of actions that is not a vector."""
+    if action.kind == "box" and len(action.shape) != 1:
+        raise SpaceError(
+            f"{name} cannot act in a Box of actions of shape {action.shape}.",
+            "a vector of actions: a shape with one number",
+            "reshape it with gymnasium.wrappers.TransformAction.",
+        )
 
 
 def describe(settings: type[Settings]) -> list[tuple[str, Any, str, str]]:

@@ -24,7 +24,7 @@ SB3 = "Stable-Baselines3 2.9 (DQN)"
 
 
 @dataclass(frozen=True)
-class Settings(base.Settings):
+class DQNSettings(base.Settings):
     """What DQN can be told."""
 
     learning_rate: Schedule = setting(Schedule(1e-4), "step size of Adam; a schedule", SB3)
@@ -50,11 +50,11 @@ class Settings(base.Settings):
 
 
 class DQN(base.Algorithm):
-    Settings = Settings
+    Settings = DQNSettings
     needs = "transitions"
     acting = ("q",)
 
-    def __init__(self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: Settings) -> None:
+    def __init__(self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: DQNSettings) -> None:
         self.backend, self.settings, self.n = backend, settings, action.sizes[0]
         self.q, self.target = backend.pair("q", networks["q"])
         self.optimizer = backend.optimizer("q", [self.q], settings.optimizer, **adam(settings))
@@ -63,11 +63,13 @@ class DQN(base.Algorithm):
     def check(cls, observation: Spec, action: Leaf) -> None:
         if action.kind != "discrete":
             raise SpaceError(
-                f"dqn cannot act in a {action.kind} action space.", "Discrete actions", "use ppo or sac, or discretise the actions."
+                f"dqn cannot act in a {action.kind} action space.",
+                "Discrete actions",
+                "use ppo or sac, or discretise the actions.",
             )
 
     @classmethod
-    def roles(cls, observation: Spec, action: Leaf, settings: Settings) -> dict[str, Role]:
+    def roles(cls, observation: Spec, action: Leaf, settings: DQNSettings) -> dict[str, Role]:
         body = mlp(observation, settings.hidden, settings.activation)
         head: tuple[Any, ...] = (Dense(0, action.sizes[0]),)
         if settings.dueling:
@@ -102,7 +104,9 @@ class DQN(base.Algorithm):
         return explore, rng.integers(self.n, size=shape)
 
     @staticmethod
-    def act(networks: dict[str, Forward], obs: Tree, state: Tree, noise: Tree, action: Leaf) -> tuple[Array, dict[str, Array], Tree]:
+    def act(
+        networks: dict[str, Forward], obs: Tree, state: Tree, noise: Tree, action: Leaf
+    ) -> tuple[Array, dict[str, Array], Tree]:
         if noise and noise[0].all():
             return noise[1], {}, state
         greedy = ops.of(obs).argmax(networks["q"](obs), -1)

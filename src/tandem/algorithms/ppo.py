@@ -26,7 +26,7 @@ DETAILS = "Huang et al. 2022"
 
 
 @dataclass(frozen=True)
-class Settings(base.Settings):
+class PPOSettings(base.Settings):
     """What PPO can be told."""
 
     envs: int = setting(8, "how many environments are stepped side by side", "Schulman et al. 2017, table 5 (Atari)")
@@ -35,7 +35,9 @@ class Settings(base.Settings):
     batch_size: int = setting(64, "rows per update", PAPER)
     gae_lambda: float = setting(0.95, "trace of generalised advantage estimation", PAPER)
     clip: Schedule = setting(Schedule(0.2), "how far the probability ratio may leave 1 with profit; a schedule", PAPER)
-    value_clip: float = setting(0.0, "how far values may move in one rollout with profit; 0: freely", DETAILS + ", detail 9: no gain")
+    value_clip: float = setting(
+        0.0, "how far values may move in one rollout with profit; 0: freely", DETAILS + ", detail 9: no gain"
+    )
     value_weight: float = setting(0.5, "weight of the value loss", DETAILS + ", detail 9")
     entropy: Schedule = setting(Schedule(0.0), "weight of the entropy bonus; a schedule", PAPER)
     max_kl: float = setting(0.0, "stop a rollout's updates beyond this divergence from the old policy; 0: never", DETAILS)
@@ -50,13 +52,13 @@ class Settings(base.Settings):
 
 
 class PPO(base.Algorithm):
-    Settings = Settings
+    Settings = PPOSettings
     needs = "rollouts"
     acting = ("actor",)
     preparing = ("actor", "critic")
     action_mode = "clip"
 
-    def __init__(self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: Settings) -> None:
+    def __init__(self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: PPOSettings) -> None:
         self.backend, self.settings, self.policy = backend, settings, for_actions(action)
         self.actor = backend.network("actor", networks["actor"])
         self.critic = backend.network("critic", networks["critic"])
@@ -66,20 +68,33 @@ class PPO(base.Algorithm):
     @classmethod
     def check(cls, observation: Spec, action: Leaf) -> None:
         if action.kind == "multibinary":
-            raise SpaceError("ppo cannot act in a MultiBinary action space.", "Discrete, MultiDiscrete or Box actions", "use MultiDiscrete([2, ...]).")
+            raise SpaceError(
+                "ppo cannot act in a MultiBinary action space.",
+                "Discrete, MultiDiscrete or Box actions",
+                "use MultiDiscrete([2, ...]).",
+            )
+        base.one_axis("ppo", action)
 
     @classmethod
-    def roles(cls, observation: Spec, action: Leaf, settings: Settings) -> dict[str, Role]:
+    def roles(cls, observation: Spec, action: Leaf, settings: PPOSettings) -> dict[str, Role]:
         init, gain, small, one = ("orthogonal", 2**0.5, 0.01, 1.0) if settings.orthogonal else ("uniform", 1.0, 1.0, 1.0)
         body = mlp(
-            observation, settings.hidden, settings.activation, initializer=init, gain=gain, normalize=settings.normalize_observations
+            observation,
+            settings.hidden,
+            settings.activation,
+            initializer=init,
+            gain=gain,
+            normalize=settings.normalize_observations,
         )
         policy = for_actions(action)
         if action.kind == "box":
             actor: tuple[Any, ...] = (Dense(0, policy.size, "linear", init, small), Scale(policy.size, settings.log_std))
         else:
             actor = (Dense(0, policy.width, "linear", init, small),)
-        return {"actor": Role(observation, body, actor), "critic": Role(observation, body, (Dense(0, 1, "linear", init, one),), "critic")}
+        return {
+            "actor": Role(observation, body, actor),
+            "critic": Role(observation, body, (Dense(0, 1, "linear", init, one),), "critic"),
+        }
 
     def loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
         s, old = b.settings, b.extra
@@ -112,7 +127,9 @@ class PPO(base.Algorithm):
         return self.policy.noise(rng, shape)
 
     @staticmethod
-    def act(networks: dict[str, Forward], obs: Tree, state: Tree, noise: Tree, action: Leaf) -> tuple[Array, dict[str, Array], Tree]:
+    def act(
+        networks: dict[str, Forward], obs: Tree, state: Tree, noise: Tree, action: Leaf
+    ) -> tuple[Array, dict[str, Array], Tree]:
         policy, out = for_actions(action), networks["actor"](obs)
         return (policy.mode(out) if isinstance(noise, tuple) else policy.sample(out, noise)), {}, state
 
@@ -126,7 +143,9 @@ class PPO(base.Algorithm):
         advantage = generalized_advantage(reward, t.discount, t.last, value, bootstrap, self.settings.gae_lambda)
         log_prob = self.policy.log_prob(networks["actor"](obs), action)
         extra = {"advantage": advantage, "return": advantage + value, "value": value, "log_prob": log_prob}
-        return Batch(obs, action, weight=t.valid.reshape(-1).astype(np.float32), extra={n: x.reshape(-1) for n, x in extra.items()})
+        return Batch(
+            obs, action, weight=t.valid.reshape(-1).astype(np.float32), extra={n: x.reshape(-1) for n, x in extra.items()}
+        )
 
 
 def _after_cuts(t: Trajectory, value: Array, critic: Forward) -> Array:

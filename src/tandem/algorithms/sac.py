@@ -9,7 +9,7 @@ import numpy as np
 
 from tandem import ops
 from tandem.algorithms import base
-from tandem.algorithms.base import Forward, Schedule, setting
+from tandem.algorithms.base import Forward, setting
 from tandem.errors import SpaceError
 from tandem.math.distributions import Gaussian, tanh_normal
 from tandem.networks.defaults import Role, mlp
@@ -22,7 +22,7 @@ SB3 = "Stable-Baselines3 2.9 (SAC)"
 
 
 @dataclass(frozen=True)
-class Settings(base.Settings):
+class SACSettings(base.Settings):
     """What SAC can be told."""
 
     steps: int = setting(1_000_000, "environment steps of the whole run, and the horizon of its schedules", PAPER)
@@ -43,12 +43,12 @@ class Settings(base.Settings):
 
 
 class SAC(base.Algorithm):
-    Settings = Settings
+    Settings = SACSettings
     needs = "transitions"
     acting = ("actor",)
     action_mode = "unit"
 
-    def __init__(self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: Settings) -> None:
+    def __init__(self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: SACSettings) -> None:
         self.backend, self.settings, self.size = backend, settings, action.width
         self.actor = backend.network("actor", networks["actor"])
         self.qs, self.targets = zip(backend.pair("q1", networks["q1"]), backend.pair("q2", networks["q2"]), strict=True)
@@ -66,10 +66,13 @@ class SAC(base.Algorithm):
     def check(cls, observation: Spec, action: Leaf) -> None:
         if action.kind != "box" or not action.bounded:
             what = f"a {action.kind} action space" if action.kind != "box" else "a Box of actions without bounds"
-            raise SpaceError(f"sac cannot act in {what}.", "a bounded Box of actions", "use ppo or dqn, or give the Box finite bounds.")
+            raise SpaceError(
+                f"sac cannot act in {what}.", "a bounded Box of actions", "use ppo or dqn, or give the Box finite bounds."
+            )
+        base.one_axis("sac", action)
 
     @classmethod
-    def roles(cls, observation: Spec, action: Leaf, settings: Settings) -> dict[str, Role]:
+    def roles(cls, observation: Spec, action: Leaf, settings: SACSettings) -> dict[str, Role]:
         body = mlp(observation, settings.hidden, settings.activation)
         both = {"obs": observation, "action": action}
         q = Role(both, mlp(both, settings.hidden, settings.activation), (Dense(0, 1),), "critic")
@@ -112,7 +115,10 @@ class SAC(base.Algorithm):
         return Update({**metrics, "entropy": -xp.mean(actor["log_prob"]), "temperature": xp.exp(self.log_alpha())})
 
     def schedule(self, progress: Array, span: tuple[int, int]) -> dict[str, Array]:
-        return {"learning_rate": self.settings.learning_rate(progress), "tau": np.full(len(progress), self.settings.tau, np.float32)}
+        return {
+            "learning_rate": self.settings.learning_rate(progress),
+            "tau": np.full(len(progress), self.settings.tau, np.float32),
+        }
 
     def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Tree:
         """Standard normal, for the next actions and for the current ones."""
@@ -123,7 +129,9 @@ class SAC(base.Algorithm):
         return Gaussian(self.size).noise(rng, shape)
 
     @staticmethod
-    def act(networks: dict[str, Forward], obs: Tree, state: Tree, noise: Tree, action: Leaf) -> tuple[Array, dict[str, Array], Tree]:
+    def act(
+        networks: dict[str, Forward], obs: Tree, state: Tree, noise: Tree, action: Leaf
+    ) -> tuple[Array, dict[str, Array], Tree]:
         out, size = networks["actor"](obs), action.width
         if isinstance(noise, tuple):
             return np.tanh(out[..., :size]), {}, state

@@ -11,7 +11,12 @@ from typing import Any
 from tandem.errors import EngineError, UnknownNameError
 
 ENGINES = {"torch": None, "tensorflow": "tensorflow", "jax": "jax", "keras-torch": "torch"}  # name -> KERAS_BACKEND
-_NEEDS = {"torch": ("torch",), "tensorflow": ("keras", "tensorflow"), "jax": ("keras", "jax"), "keras-torch": ("keras", "torch")}
+_NEEDS = {
+    "torch": ("torch",),
+    "tensorflow": ("keras", "tensorflow"),
+    "jax": ("keras", "jax"),
+    "keras-torch": ("keras", "torch"),
+}
 
 
 def installed() -> list[str]:

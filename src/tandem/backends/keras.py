@@ -67,7 +67,9 @@ class KerasNetwork(base.Network):
             if ENGINE == "jax":
                 step = jax.jit(lambda t, n, x: self.module.stateless_call(t, n, x, training=False)[0])
                 values = lambda vs: [v.value for v in vs]  # noqa: E731
-                self._predict = lambda x: step(values(self.module.trainable_variables), values(self.module.non_trainable_variables), x)
+                self._predict = lambda x: step(
+                    values(self.module.trainable_variables), values(self.module.non_trainable_variables), x
+                )
             else:
                 self._predict = tf.function(lambda x: self.module(x, training=False), reduce_retracing=True)
         return np.asarray(self._predict(tree_map(ops.convert_to_tensor, x)))
@@ -136,7 +138,9 @@ class KerasBackend(base.Backend):
 
     def optimizer(self, name: str, networks: list[Any], kind: str = "adam", **options: float) -> Any:
         if kind == "adam":
-            made: Any = Adam(epsilon=options.get("epsilon", 1e-8), beta_1=options.get("beta1", 0.9), beta_2=options.get("beta2", 0.999))
+            made: Any = Adam(
+                epsilon=options.get("epsilon", 1e-8), beta_1=options.get("beta1", 0.9), beta_2=options.get("beta2", 0.999)
+            )
         else:
             made = keras.optimizers.SGD()
         variables = list({id(v): v for n in networks for v in n.module.trainable_variables}.values())

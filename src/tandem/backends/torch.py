@@ -112,7 +112,11 @@ class Optimizer:
         self.flat = nn.Parameter(flat)
         settings: dict[str, Any] = {"lr": 0.0}
         if kind == "adam":
-            settings |= {"eps": options.pop("epsilon", 1e-8), "betas": (options.pop("beta1", 0.9), options.pop("beta2", 0.999)), "fused": True}
+            settings |= {
+                "eps": options.pop("epsilon", 1e-8),
+                "betas": (options.pop("beta1", 0.9), options.pop("beta2", 0.999)),
+                "fused": True,
+            }
         self.inner = _KINDS[kind]([self.flat], **settings, **options)
         self.umbrella: _Umbrella | None = None  # and the compiled gradient under it
         self.gradient: Any = None

@@ -43,7 +43,9 @@ class ChanceActor:
     def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
         """Actions [*shape, ...]: any choice, or anything in [-1, 1]."""
         if self.action.sizes:
-            return rng.integers(self.action.sizes if self.action.shape else self.action.sizes[0], size=(*shape, *self.action.shape))
+            return rng.integers(
+                self.action.sizes if self.action.shape else self.action.sizes[0], size=(*shape, *self.action.shape)
+            )
         return rng.uniform(-1, 1, (*shape, *self.action.shape)).astype(np.float32)
 
     def act(self, obs: Tree, state: Tree, noise: Tree) -> tuple[Array, dict[str, Array], Tree]:

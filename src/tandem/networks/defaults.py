@@ -11,7 +11,21 @@ from typing import Any
 import numpy as np
 
 from tandem.errors import NetworkError, SettingError
-from tandem.networks.plan import ACTIVATIONS, Branches, Cast, Conv, Dense, Flatten, Image, Normalize, OneHot, Plan, Weights, init, width
+from tandem.networks.plan import (
+    ACTIVATIONS,
+    Branches,
+    Cast,
+    Conv,
+    Dense,
+    Flatten,
+    Image,
+    Normalize,
+    OneHot,
+    Plan,
+    Weights,
+    init,
+    width,
+)
 from tandem.spaces import Leaf, Spec
 
 Inputs = Any  # a Spec, or {"obs": Spec, "action": Leaf}
@@ -47,7 +61,11 @@ def encoder(inputs: Inputs, *, normalize: bool = False, initializer: str = "unif
     """From raw observations to features: scaled and convolved images, one-hot symbols, plain or normalised numbers; the
     parts of a dict side by side."""
     if isinstance(inputs, dict):
-        return (Branches({k: encoder(v, normalize=normalize and k != "action", initializer=initializer) for k, v in inputs.items()}),)
+        return (
+            Branches(
+                {k: encoder(v, normalize=normalize and k != "action", initializer=initializer) for k, v in inputs.items()}
+            ),
+        )
     if inputs.image:
         return nature_cnn(inputs, initializer)
     if inputs.kind in ("discrete", "multidiscrete"):
@@ -73,11 +91,19 @@ def nature_cnn(image: Leaf, initializer: str = "uniform") -> Plan:
 
 
 def mlp(
-    inputs: Inputs, sizes: tuple[int, ...], activation: str, *, initializer: str = "uniform", gain: float = 1.0, normalize: bool = False
+    inputs: Inputs,
+    sizes: tuple[int, ...],
+    activation: str,
+    *,
+    initializer: str = "uniform",
+    gain: float = 1.0,
+    normalize: bool = False,
 ) -> Plan:
     """A multilayer perceptron on the encoded inputs. Pictures go through the Nature CNN, and no further hidden layers."""
     if activation not in ACTIVATIONS:
-        raise SettingError(f"there is no activation {activation!r}.", f"one of {', '.join(ACTIVATIONS)}", "choose one of those.")
+        raise SettingError(
+            f"there is no activation {activation!r}.", f"one of {', '.join(ACTIVATIONS)}", "choose one of those."
+        )
     plan = encoder(inputs, normalize=normalize, initializer=initializer)
     if isinstance(inputs, Leaf) and inputs.image:
         return plan
@@ -126,7 +152,9 @@ def vector(inputs: Inputs) -> bool:
     return isinstance(inputs, Leaf) and inputs.kind == "box" and inputs.dtype == "float32" and len(inputs.shape) == 1
 
 
-def sources(roles: dict[str, Role], network: Any, space: Any, generator: Callable[[str], np.random.Generator]) -> dict[str, Source]:
+def sources(
+    roles: dict[str, Role], network: Any, space: Any, generator: Callable[[str], np.random.Generator]
+) -> dict[str, Source]:
     """Where each role's network comes from. `network` is what users give: None (the default plans), a function of the
     observation space that returns a body or the pair (actor body, critic body), to which our heads are added, or a dict of
     whole networks (or functions of the observation space that make them) by role. `generator(name)` draws first weights."""

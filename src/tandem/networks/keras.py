@@ -148,7 +148,9 @@ def _layer(layer: p.Layer) -> keras.layers.Layer:
     if isinstance(layer, p.Dense):
         return keras.layers.Dense(layer.units, activation=layer.activation)
     if isinstance(layer, p.Conv):
-        return keras.layers.Conv2D(layer.filters, layer.kernel, layer.stride, activation=layer.activation, data_format="channels_last")
+        return keras.layers.Conv2D(
+            layer.filters, layer.kernel, layer.stride, activation=layer.activation, data_format="channels_last"
+        )
     if isinstance(layer, p.LayerNorm):
         return keras.layers.LayerNormalization(epsilon=layer.epsilon)
     if isinstance(layer, p.Activation):
@@ -185,7 +187,11 @@ def recognise(model: Any, features: int) -> tuple[Plan, dict[str, Any]] | None:
             features = layer.units
         elif type(layer) is keras.layers.Activation and _activation(layer) in p.ACTIVATIONS:
             plan.append(p.Activation(_activation(layer)))
-        elif type(layer) is keras.layers.ReLU and layer.get_config().get("max_value") is None and not layer.get_config()["negative_slope"]:
+        elif (
+            type(layer) is keras.layers.ReLU
+            and layer.get_config().get("max_value") is None
+            and not layer.get_config()["negative_slope"]
+        ):
             plan.append(p.Activation("relu"))
         else:
             return None

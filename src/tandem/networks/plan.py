@@ -267,7 +267,9 @@ class Twin:
 
 def to_json(plan: Plan) -> list[Any]:
     """A plan as JSON data."""
-    return [{"layer": type(layer).__name__, **{f.name: _to_json(getattr(layer, f.name)) for f in fields(layer)}} for layer in plan]
+    return [
+        {"layer": type(layer).__name__, **{f.name: _to_json(getattr(layer, f.name)) for f in fields(layer)}} for layer in plan
+    ]
 
 
 def _to_json(value: Any) -> Any:
@@ -312,7 +314,9 @@ def width(plan: Plan) -> int:
             return layer.width
         if isinstance(layer, Branches):
             return sum(width(p) for p in layer.plans.values())
-    raise NetworkError(f"cannot tell the output width of {plan}.", "a plan that ends in a known width", "end it with a Dense layer.")
+    raise NetworkError(
+        f"cannot tell the output width of {plan}.", "a plan that ends in a known width", "end it with a Dense layer."
+    )
 
 
 def activate(name: str, x: Array) -> Array:

@@ -161,7 +161,9 @@ def recognise(module: Any, features: int) -> Plan | None:
         if type(part) is nn.Linear and part.bias is not None:
             features = part.out_features
             plan.append(p.Dense(part.in_features, features))
-        elif type(part) is nn.LayerNorm and len(part.normalized_shape) == 1 and part.elementwise_affine and part.bias is not None:
+        elif (
+            type(part) is nn.LayerNorm and len(part.normalized_shape) == 1 and part.elementwise_affine and part.bias is not None
+        ):
             plan.append(p.LayerNorm(features, part.eps))
         elif type(part) in by_type and not (type(part) is nn.GELU and part.approximate != "none"):
             plan.append(p.Activation(by_type[type(part)]))

@@ -106,7 +106,9 @@ class RolloutLearner:
 class ReplayLearner:
     """Updates on transitions drawn from a ring of the latest ones."""
 
-    def __init__(self, algorithm: Any, backend: Any, observation: Any, action: Any, generators: Generators, folder: Path | None) -> None:
+    def __init__(
+        self, algorithm: Any, backend: Any, observation: Any, action: Any, generators: Generators, folder: Path | None
+    ) -> None:
         s = algorithm.settings
         self.algorithm, self.backend, self.generators, self.settings = algorithm, backend, generators, s
         if s.train_every % s.envs:
@@ -115,6 +117,7 @@ class ReplayLearner:
                 "a multiple of the number of environments, since they step together",
                 f"use train_every={s.envs * max(1, round(s.train_every / s.envs))}.",
             )
+        self.observation, self.action = observation, action
         self.block, self.updates, self.n = s.train_every // s.envs, 0, getattr(s, "n_step", 1)
         files = str(folder / "replay") if s.memmap and folder is not None else None
         self.ring = Ring(s.buffer_size, s.envs, observation, action, path=files)
@@ -151,7 +154,7 @@ class ReplayLearner:
         return {n: float(np.mean([m[n] for m in metrics])) for n in metrics[0]}
 
     def _parts(self, owed: int) -> list[slice]:
-        row = 2 * self.ring.size(1, 1, self.ring.obs_spec, self.ring.action_leaf)
+        row = 2 * self.ring.size(1, 1, self.observation, self.action)
         most = max(1, CALL_BYTES // max(1, row * self.settings.batch_size))
         return [slice(i, min(i + most, owed)) for i in range(0, owed, most)]
 
@@ -180,4 +183,3 @@ def checked(outcome: Outcome, before: int) -> dict[str, float]:
             "lower the learning rate, clip gradients, scale rewards; resume from the last checkpoint.",
         )
     return {n: float(np.mean(v[: outcome.applied])) for n, v in outcome.metrics.items()} if outcome.applied else {}
-
