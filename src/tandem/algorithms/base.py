@@ -103,8 +103,9 @@ class Algorithm(ABC):
         """What its losses need of randomness for batches of `shape` ([K, B])."""
         return ()
 
+    @staticmethod
     @abstractmethod
-    def act_noise(self, rng: np.random.Generator, shape: tuple[int, ...], progress: Array) -> Tree:
+    def act_noise(settings: Any, action: Leaf, rng: np.random.Generator, shape: tuple[int, ...], progress: Array) -> Tree:
         """What acting needs of randomness for `shape` ([T, N]) observations, at `progress` [T]."""
 
     @staticmethod
