@@ -74,8 +74,7 @@ class Collector:
             obs = one.obs
             rows.append(one)
             final += [(t, i, last) for i, last in one.final]
-            if initial != ():
-                state = restarted(state, initial, one)
+            state = restarted(state, initial, one)
         self._obs, self._state = obs, state
         trajectory = blocks.trajectory(rows, final, self.gamma)
         self._count(trajectory, rows)
@@ -205,6 +204,8 @@ def _at(noise: Tree, t: int) -> Tree:
 
 def restarted(state: Tree, initial: Tree, one: Step) -> Tree:
     """The recurrent state, initial again where an episode ended or an environment reset itself."""
+    if isinstance(initial, tuple) and not initial:
+        return state
     over = one.terminated | one.truncated | ~one.valid
     if not over.any():
         return state

@@ -83,7 +83,6 @@ def _play(
                 returns[playing[i]], steps[playing[i]] = float(scores[i]), int(lengths[i])
                 left -= 1
             scores[i], lengths[i] = 0.0, 0
-        if initial != ():
-            state = restarted(state, initial, one)
+        state = restarted(state, initial, one)
         obs, t = one.obs, t + 1
     return returns, steps

@@ -66,7 +66,7 @@ class Stepped(Environments):
                 raise
             except Exception as error:
                 raise raised(self.name, i, 0, error) from error
-        self._check(obs, np.zeros(self.n, np.float32))
+        self._check(obs)
         self._obs = obs
         return obs
 
@@ -75,12 +75,14 @@ class Stepped(Environments):
         log, obs, i = self._log, self._empty(), 0
         rewards, terminated, truncated = [0.0] * self.n, [False] * self.n, [False] * self.n
         final: list[tuple[int, Tree]] = []
+        ended: dict[int, int] = {}  # lengths of the episodes that did
         log.append(actions)
         try:
             for i, (step, action) in enumerate(zip(self._steps, actions, strict=True)):
                 seen, rewards[i], terminated[i], truncated[i], _ = step(action)
                 if terminated[i] or truncated[i]:
                     final.append((i, self._last(i, seen)))
+                    ended[i] = log.length(i)
                     log.start[i] = log.end
                     seen = self._begin(i)
                 self._put(obs, i, seen)
@@ -89,7 +91,10 @@ class Stepped(Environments):
         except Exception as error:
             raise raised(self.name, i, log.length(i), error) from error
         reward = self._rewards(rewards)
-        self._check(obs, reward)
+        if not all_finite(reward):
+            i = int(bad_rows(reward)[0])
+            raise not_finite(self.name, "the reward", i, self._when(i, ended.get(i)), reward[i])
+        self._check(obs)
         self._obs = obs
         return Step(obs, reward, np.array(terminated, np.bool_), np.array(truncated, np.bool_), self._valid.copy(), final)
 
@@ -190,8 +195,8 @@ class Stepped(Environments):
 
         return self._each(one, seen)
 
-    def _when(self, i: int) -> str:
-        return f"at step {self._log.length(i)} of its episode"
+    def _when(self, i: int, step: int | None = None) -> str:
+        return f"at step {self._log.length(i) if step is None else step} of its episode"
 
     def _rewards(self, rewards: list[float]) -> Array:
         try:
@@ -202,10 +207,7 @@ class Stepped(Environments):
             raise wrong_reward(self.name, rewards)
         return reward
 
-    def _check(self, obs: Tree, reward: Array) -> None:
-        if not all_finite(reward):
-            i = int(bad_rows(reward)[0])
-            raise not_finite(self.name, "the reward", i, self._when(i), reward[i])
+    def _check(self, obs: Tree) -> None:
         for x in (obs,) if isinstance(obs, np.ndarray) else obs.values():
             if x.dtype.kind == "f" and not all_finite(x):
                 i = int(bad_rows(x)[0])

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -77,10 +77,15 @@ def episode_seed(seed: int, env: int, episode: int) -> int:
 
 
 def all_finite(x: Array) -> bool:
-    """Whether a contiguous float array has neither NaN nor infinity. One dot product decides nearly always: NaN and infinity
-    survive it; only if it overflows is every number looked at."""
+    """Whether a contiguous float array has neither NaN nor infinity: times 0, everything else is 0. A dot product takes a third
+    of the time of isfinite().all() on small arrays."""
     flat = x.reshape(-1)
-    return math.isfinite(flat.dot(flat)) or bool(np.isfinite(x).all())
+    return bool(flat.dot(_zeros(flat.size, flat.dtype)) == 0)
+
+
+@lru_cache(maxsize=64)
+def _zeros(size: int, dtype: np.dtype[Any]) -> Array:
+    return np.zeros(size, dtype)
 
 
 def bad_rows(x: Array) -> Array:
