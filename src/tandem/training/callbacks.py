@@ -71,6 +71,13 @@ class Callback:
     def on_checkpoint(self, event: CheckpointSaved) -> bool | None:
         return None
 
+    def state(self) -> Any:
+        """What it has to remember across a resumption, as JSON data."""
+        return None
+
+    def load_state(self, state: Any) -> None:
+        """Takes back what `state` gave."""
+
 
 def dispatch(event: Event, callbacks: Iterable[Callback]) -> str | None:
     """Gives the event to every callback, in order; the reason of the first that asks to stop, or None."""
@@ -108,8 +115,7 @@ class LambdaCallback(Callback):
 class EarlyStop(Callback):
     """Stops the run as solved: when the mean return of the last `episodes` finished episodes has reached `criterion`.
 
-    `scores` are those returns. They belong in a checkpoint: put back on resuming, the run stops where it would have stopped
-    uninterrupted.
+    `scores` are those returns; they go into checkpoints, so that a resumed run stops where it would have stopped uninterrupted.
     """
 
     reason = "criterion"
@@ -121,6 +127,12 @@ class EarlyStop(Callback):
             )
         self.criterion = float(criterion)
         self.scores: deque[float] = deque(maxlen=episodes)
+
+    def state(self) -> list[float]:
+        return list(self.scores)
+
+    def load_state(self, state: list[float]) -> None:
+        self.scores.extend(state)
 
     def on_episode_end(self, event: EpisodeEnd) -> bool:
         self.scores.append(event.episode.score)

@@ -75,7 +75,9 @@ def save(config: Config, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "config.json").write_text(json.dumps(config.to_json(), indent=2) + "\n")
     except OSError as error:
-        raise RunFolderError(f"cannot write {folder}: {error}.", "a folder that can be written", "choose another with --out.") from error
+        raise RunFolderError(
+            f"cannot write {folder}: {error}.", "a folder that can be written", "choose another with --out."
+        ) from error
 
 
 def apply(settings: Any, given: dict[str, Any]) -> Any:

@@ -23,7 +23,9 @@ class Loop:
     Between two events that `settled` calls the end of a block, everything is as a checkpoint needs it.
     """
 
-    def __init__(self, algorithm: Any, backend: Any, environments: Environments, generators: Generators, folder: Any = None) -> None:
+    def __init__(
+        self, algorithm: Any, backend: Any, environments: Environments, generators: Generators, folder: Any = None
+    ) -> None:
         self.algorithm, self.backend, self.generators = algorithm, backend, generators
         self.settings = algorithm.settings
         observation, action = environments.observation, environments.action
@@ -42,7 +44,12 @@ class Loop:
         return self.collector.env_steps
 
     def _now(self) -> dict[str, Any]:
-        return {"env_steps": self.env_steps, "updates": self.learner.updates, "episodes": self.episodes, "seconds": self.seconds}
+        return {
+            "env_steps": self.env_steps,
+            "updates": self.learner.updates,
+            "episodes": self.episodes,
+            "seconds": self.seconds,
+        }
 
     def events(self, stop_at: int | None = None) -> Iterator[Event]:
         """Everything that happens until `stop_at` environment steps, or the run's length. A block that has begun is finished,

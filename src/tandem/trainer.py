@@ -1,0 +1,338 @@
+"""The trainer door: choose an algorithm for an environment, train, load, evaluate."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass, fields, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tandem import algorithms, backends, spaces, zoo
+from tandem.collect.agent import Agent
+from tandem.collect.environments import EnvLike, environment_name, make
+from tandem.collect.evaluation import evaluate as play
+from tandem.errors import CheckpointError, ResumeError, RunFolderError, SettingError, TandemError, UnknownNameError
+from tandem.networks import plan as plans
+from tandem.networks.defaults import sources
+from tandem.training import checkpoint, config
+from tandem.training.callbacks import Callback
+from tandem.training.config import Config, Options
+from tandem.training.events import Evaluation
+from tandem.training.seeds import Generators
+from tandem.training.session import Session
+from tandem.types import tree_map
+
+__all__ = ["Agent", "Evaluation", "Result", "Session", "evaluate", "load", "session", "train"]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What training came to: the best agent, its run's folder (None without one), and its evaluation on fresh seeds."""
+
+    agent: Agent
+    folder: Path | None
+    evaluation: Evaluation
+
+
+def train(
+    algorithm: str | None = None,
+    env: EnvLike = None,
+    *,
+    framework: str | None = None,
+    network: Any = None,
+    device: str = "auto",
+    steps: int | None = None,
+    stop_at: int | None = None,
+    seed: int = 0,
+    envs: int | None = None,
+    out: str | Path | None = None,
+    resume: str | Path | None = None,
+    extend: bool = False,
+    callbacks: Iterable[Callback] = (),
+    **settings: Any,
+) -> Result:
+    """Trains an agent and evaluates the best one.
+
+    algorithm, env: a name, and a Gymnasium id, an environment, or a callable that makes one.
+    framework: "torch", "tensorflow", "jax" or "keras-torch"; None follows `network`, else takes the quickest installed.
+    network: None for default networks; or a function of the observation space that returns a body or (actor body, critic
+    body); or a dict of whole networks by role.
+    steps: the run's length in environment steps and its schedules' horizon; stop_at ends this sitting earlier.
+    out: the run's folder; None keeps nothing. resume: the folder of a run to go on with, instead of algorithm and env;
+    with a larger `steps` only if `extend`, which holds schedules at their ends.
+    settings: any setting of the algorithm or of `Options`. What is not given comes from the zoo's entry for (algorithm,
+    env) if there is one, else from the algorithm's defaults.
+    """
+    run = session(
+        algorithm,
+        env,
+        framework=framework,
+        network=network,
+        device=device,
+        steps=steps,
+        seed=seed,
+        envs=envs,
+        out=out,
+        resume=resume,
+        extend=extend,
+        callbacks=callbacks,
+        **settings,
+    )
+    with ExitStack() as stack:
+        for callback in run.callbacks:
+            if hasattr(callback, "__exit__"):
+                stack.enter_context(callback)  # type: ignore[arg-type]
+        for _ in run.events(stop_at):
+            continue
+    run.result()
+    best = run.restored("best") if run.folder is not None else run.agent()
+    if run.folder is not None and run.config.options.plots:
+        draw(run)
+    return Result(best, run.folder, run.evaluation)
+
+
+def session(
+    algorithm: str | None = None,
+    env: EnvLike = None,
+    *,
+    framework: str | None = None,
+    network: Any = None,
+    device: str = "auto",
+    steps: int | None = None,
+    seed: int = 0,
+    envs: int | None = None,
+    out: str | Path | None = None,
+    resume: str | Path | None = None,
+    extend: bool = False,
+    callbacks: Iterable[Callback] = (),
+    **settings: Any,
+) -> Session:
+    """The run that `train` would make, for those who own their loop: iterate over it for its events."""
+    if resume is not None:
+        if (algorithm is not None or envs is not None or settings or out is not None) or framework not in (None,):
+            given = [
+                n
+                for n, v in (("algorithm", algorithm), ("envs", envs), ("out", out), ("framework", framework))
+                if v is not None
+            ]
+            raise ResumeError(
+                f"resume= was given with {', '.join([*given, *settings])}.",
+                "nothing that the run has in its config.json already",
+                "leave these out; a run goes on as it began.",
+            )
+        return _resumed(Path(resume), env, network, steps, extend, callbacks)
+    if algorithm is None or env is None:
+        raise SettingError(
+            "train() was called without an algorithm or an environment.", "both, or resume=", "train('ppo', 'CartPole-v1')"
+        )
+    kind = algorithms.get(algorithm)
+    given = {**settings, **{n: v for n, v in (("steps", steps), ("envs", envs)) if v is not None}}
+    chosen, options, source = settle(algorithm, environment_name(env), given)
+    conf = Config(
+        algorithm=algorithm,
+        env=environment_name(env),
+        framework=backends.choose(framework or _framework_of(network, env)),
+        device=device,
+        seed=seed,
+        settings=chosen,
+        options=options,
+        source=source,
+        versions=config.versions(),
+        commit=config.commit(),
+        own_network=network is not None,
+        own_env=not isinstance(env, str),
+    )
+    kind.check(*_spaces(env))
+    folder = None if out is None else _fresh(Path(out))
+    return Session(conf, env, folder=folder, network=network, callbacks=callbacks)
+
+
+def settle(algorithm: str, env: str, given: dict[str, Any]) -> tuple[Any, Options, str]:
+    """Settings and options for a run, and where they come from."""
+    kind = algorithms.get(algorithm)
+    mine, others = {f.name for f in fields(kind.Settings)}, {f.name for f in fields(Options)}
+    for name in given:
+        if name not in mine | others:
+            raise UnknownNameError(f"setting of {algorithm}", name, mine | others)
+    entry = zoo.entry(algorithm, env)
+    base = config.apply(kind.Settings(), entry.settings if entry else {})
+    chosen = config.apply(base, {n: v for n, v in given.items() if n in mine})
+    options = config.apply(Options(), {n: v for n, v in given.items() if n in others})
+    return chosen, options, entry.source if entry else f"defaults of {algorithm}"
+
+
+def _resumed(
+    folder: Path, env: EnvLike, network: Any, steps: int | None, extend: bool, callbacks: Iterable[Callback]
+) -> Session:
+    saved = checkpoint.read(checkpoint.find(run_folder(folder), "last"))
+    kind = algorithms.get(saved.data["config"]["algorithm"])
+    conf = config.from_json(saved.data["config"], kind.Settings)
+    for own, value, name in ((conf.own_env, env, "env"), (conf.own_network, network, "network")):
+        if own and value is None:
+            raise ResumeError(
+                f"the run {folder} was trained with {name}= from a program; it cannot be made again from the folder alone.",
+                f"the same {name}=",
+                f"tandem.train(resume={str(folder)!r}, {name}=...)",
+            )
+    if steps is not None and steps != conf.settings.steps:
+        if steps < conf.settings.steps or not extend:
+            raise ResumeError(
+                f"the run {folder} has the length {conf.settings.steps}, and its schedules end there; steps={steps} was asked for.",
+                "the same length, or a larger one with extend=True (--extend), which holds schedules at their end values",
+                "leave steps out, use stop_at to end earlier, or extend.",
+            )
+        conf = _extended(conf, steps)
+    return Session(conf, conf.env if env is None else env, folder=folder, network=network, callbacks=callbacks, resume=saved)
+
+
+def _extended(conf: Config, steps: int) -> Config:
+    """A longer run, whose schedules end where they ended."""
+    scale = conf.settings.steps / steps
+    held = {
+        f.name: replace(v, fraction=v.fraction * scale)
+        for f in fields(conf.settings)
+        if isinstance(v := getattr(conf.settings, f.name), algorithms.Schedule) and v.end is not None
+    }
+    old, every = conf.settings.steps, conf.options
+    options = replace(every, eval_every=every.eval_every or max(1, old // 20), log_every=every.log_every or max(1, old // 100))
+    return replace(conf, settings=replace(conf.settings, steps=steps, **held), options=options)
+
+
+def load(path: str | Path, network: Any = None, env: EnvLike = None, which: str = "best") -> Agent:
+    """The agent of a checkpoint file or of a run's folder (its best one, unless `which` says "last" or a number's name).
+
+    Runs no code from the file. Networks of known layers need no framework; others need `network=`, what the run was
+    trained with, and its framework. `env` is only looked at where `network` is a function: for its observation space.
+    """
+    saved = checkpoint.read(checkpoint.find(Path(path), which))
+    data = saved.data
+    try:
+        kind = algorithms.get(data["config"]["algorithm"])
+        conf = config.from_json(data["config"], kind.Settings)
+        observation, action = spaces.from_json(data["observation"]), spaces.from_json(data["action"])
+        weights = saved.group("networks")
+        written = data["plans"]
+    except (KeyError, TypeError, ValueError) as error:
+        if isinstance(error, TandemError):
+            raise
+        raise checkpoint.damaged(saved.path, error) from error
+    assert isinstance(action, spaces.Leaf)
+    networks: dict[str, Any] = {}
+    rebuilt: dict[str, Any] = {}
+    for role in kind.acting:
+        mine = plans.select(weights, role)
+        if written[role] is not None:
+            networks[role] = plans.Twin(plans.from_json(written[role]), mine)
+            continue
+        if network is None:
+            raise CheckpointError(
+                f"{saved.path} was trained with a network of its user's ({role}), which cannot be rebuilt from a file.",
+                "network=, what the run was trained with",
+                f"tandem.load({str(path)!r}, network=...)",
+            )
+        rebuilt = rebuilt or _rebuilt(kind, conf, observation, action, network, env)
+        rebuilt[role].write(mine)
+        networks[role] = rebuilt[role].predict
+    return Agent(kind, conf.settings, observation, action, networks, f"{conf.algorithm} {conf.env}")
+
+
+def _rebuilt(kind: Any, conf: Config, observation: Any, action: Any, network: Any, env: EnvLike) -> dict[str, Any]:
+    """A user's networks on their framework, to be filled with saved weights."""
+    backend = backends.make(conf.framework, "auto")
+    space = make(conf.env if env is None else env).observation_space if callable(network) else None
+    made = sources(kind.roles(observation, action, conf.settings), network, space, Generators(conf.seed))
+    kind(backend, made, observation, action, conf.settings)
+    found: dict[str, Any] = backend.networks
+    return found
+
+
+def evaluate(agent: Agent, env: EnvLike, episodes: int = 20, seed: int = 0, deterministic: bool = True) -> Evaluation:
+    """Undiscounted returns of exactly `episodes` episodes, each on its own seed, derived from `seed`."""
+    noise: Callable[[int, int], Any] | None = None
+    if not deterministic:
+        rng = Generators(seed)("evaluation")
+
+        def noise(t: int, n: int) -> Any:
+            drawn = agent.algorithm.act_noise(agent.settings, agent.action, rng, (1, n), np.ones(1))
+            return tree_map(lambda x: x[0], drawn)
+
+    found = play(agent.actor, env, episodes, seed, action_mode=agent.algorithm.action_mode, noise=noise)  # type: ignore[arg-type]
+    return Evaluation.of(*found)
+
+
+def run_folder(folder: Path) -> Path:
+    """The folder, if it is a run's. RunFolderError with the nearest ones otherwise."""
+    if (folder / "config.json").is_file() and (folder / "checkpoints").is_dir():
+        return folder
+    from tandem.training.runs import suggest
+
+    what = "is not a run" if folder.is_dir() else "does not exist"
+    raise RunFolderError(
+        f"the folder {folder} {what}.", "a folder that `tandem train` made", suggest(folder.parent, folder.name)
+    )
+
+
+def default_folder(algorithm: str, env: EnvLike, seed: int) -> Path:
+    """runs/ppo-CartPole-v1-s0-20250131-120000, or the next free name like it."""
+    name = environment_name(env).replace("/", "-").replace(":", "-")
+    base = Path("runs") / f"{algorithm}-{name}-s{seed}-{datetime.now():%Y%m%d-%H%M%S}"
+    found, n = base, 2
+    while found.exists():
+        found, n = base.with_name(f"{base.name}-{n}"), n + 1
+    return found
+
+
+def draw(run: Session) -> None:
+    """curve.png and an animation of the best agent, where the environment can be drawn here."""
+    from tandem.plots import curve
+    from tandem.watch import animate
+
+    assert run.folder is not None
+    try:
+        curve([run.folder], run.folder / "curve.png")
+        animate(run.restored("best").act, run.env, run.folder / "animation.gif", seed=run.config.seed)
+    except (TandemError, OSError) as error:
+        print(f"no animation: {str(error).splitlines()[0]}", file=sys.stderr)
+
+
+def _fresh(folder: Path) -> Path:
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise RunFolderError(
+            f"{folder} exists and is not empty.",
+            "a new folder",
+            f"choose another, or go on with it: --resume {os.fspath(folder)}",
+        )
+    return folder
+
+
+def _spaces(env: EnvLike) -> tuple[Any, Any]:
+    made = make(env)
+    try:
+        return spaces.observation_spec(made.observation_space), spaces.leaf(made.action_space)
+    finally:
+        if made is not env:
+            made.close()
+
+
+def _framework_of(network: Any, env: EnvLike) -> str | None:
+    """The framework that a user's network is made with; None where there is no network."""
+    if network is None:
+        return None
+    if isinstance(network, dict):
+        found = next(iter(network.values()), None)
+        if callable(found) and not hasattr(found, "parameters") and not hasattr(found, "trainable_variables"):
+            found = found(make(env).observation_space)
+    else:
+        found = network(make(env).observation_space) if callable(network) else network
+        found = found[0] if isinstance(found, tuple) else found
+    families = {base.__module__.split(".")[0] for base in type(found).__mro__}
+    if "keras" in families:
+        engine = sys.modules["keras"].backend.backend()
+        return "keras-torch" if engine == "torch" else str(engine)
+    return "torch" if "torch" in families else None
