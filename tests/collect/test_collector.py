@@ -221,7 +221,7 @@ class Balances:
 
     def act(self, obs, state, noise):
         steps, other = state["steps"]
-        good = obs[:, 2] + 0.3 * obs[:, 3] > 0
+        good = obs[:, 2] > 0
         return np.where(steps % 4 == 3, ~good, good).astype(np.int64), {}, {"steps": (steps + 1, other)}
 
 

@@ -40,7 +40,7 @@ def _same(a, b):
 def test_unknown_ids_name_the_nearest():
     with pytest.raises(UnknownNameError, match="CartPole-v1"):
         make("CartPol-v1")
-    with pytest.raises(UnknownNameError, match="LunarLander-v3"):
+    with pytest.warns(DeprecationWarning), pytest.raises(UnknownNameError, match="LunarLander-v3"):
         make("LunarLander-v2")
     with pytest.raises(UnknownNameError, match="tandem/Chain-v0"):
         make("tandem/Chian-v0")
@@ -109,7 +109,7 @@ def test_plain_vector_is_each_environment_alone_with_its_seeds():
     np.testing.assert_array_equal(obs, [env.reset(seed=episode_seed(5, i, 0))[0] for i, env in enumerate(alone)])
     ends = 0
     for actions in _random_steps(envs, 120, seed=1):
-        one, final = envs.step(actions), dict()
+        one = envs.step(actions)
         final = dict(one.final)
         for i, env in enumerate(alone):
             seen, reward, terminated, truncated, _ = env.step(actions[i])
@@ -162,8 +162,12 @@ def test_observations_follow_their_spec():
     }
     picture = vectorize("tandem/IdentityImage-v0", 2).reset()
     assert (picture.shape, picture.dtype) == ((2, 36, 36, 1), np.uint8)
-    cheetah = vectorize("Pendulum-v1", 2).reset()
-    assert cheetah.dtype == np.float32
+
+    class Doubles(known.InfiniteHorizon):
+        def observe(self):
+            return np.ones(1, np.float64)
+
+    assert vectorize(Doubles, 2).reset().dtype == np.float32
 
 
 def test_spaces_must_agree():
@@ -183,6 +187,21 @@ def test_an_environment_cannot_write_into_its_callers_actions():
     actions = np.ones((2, 1), np.float32)
     envs.step(actions)
     assert (actions == 1).all() and envs.state()[1]["actions"].tolist() == [[1.0], [1.0]]
+
+
+def test_an_environment_may_reuse_its_observation():
+    class Reuses(known.InfiniteHorizon):
+        buffer = np.zeros(1, np.float32)
+
+        def observe(self):
+            self.buffer[0] = self.t
+            return self.buffer
+
+    envs = vectorize(lambda: Reuses(3), 2)
+    first = envs.reset()
+    steps = [envs.step(np.zeros(2, np.int64)) for _ in range(3)]
+    assert first.tolist() == [[0], [0]] and [s.obs[0, 0] for s in steps] == [1, 2, 0]
+    assert [(i, x.tolist()) for i, x in steps[2].final] == [(0, [3]), (1, [3])]
 
 
 # faults
