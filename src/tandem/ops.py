@@ -37,10 +37,11 @@ def of(x: Any) -> Any:
 
 
 class _Numpy:
-    exp, log, tanh, sqrt, abs, where = map(staticmethod, (np.exp, np.log, np.tanh, np.sqrt, np.abs, np.where))
-    minimum, maximum, clip, concat = map(staticmethod, (np.minimum, np.maximum, np.clip, np.concatenate))
-    stack, reshape, isfinite, all = map(staticmethod, (np.stack, np.reshape, np.isfinite, np.all))
-    sum, mean, std, argmax = map(staticmethod, (np.sum, np.mean, np.std, np.argmax))
+    def __init__(self) -> None:
+        self.exp, self.log, self.tanh, self.sqrt, self.abs, self.where = np.exp, np.log, np.tanh, np.sqrt, np.abs, np.where
+        self.minimum, self.maximum, self.clip, self.concat = np.minimum, np.maximum, np.clip, np.concatenate
+        self.stack, self.reshape, self.isfinite, self.all = np.stack, np.reshape, np.isfinite, np.all
+        self.sum, self.mean, self.std, self.argmax = np.sum, np.mean, np.std, np.argmax
 
     def softplus(self, x: Array) -> Array:
         return np.logaddexp(np.float32(0), x)
@@ -120,16 +121,9 @@ class _Keras:
     def __init__(self) -> None:
         from keras import ops  # the caller holds one of its tensors: it is imported already
 
-        self.exp, self.log, self.tanh, self.sqrt, self.abs, self.where = (
-            ops.exp,
-            ops.log,
-            ops.tanh,
-            ops.sqrt,
-            ops.abs,
-            ops.where,
-        )
+        self.exp, self.log, self.tanh, self.sqrt, self.abs = ops.exp, ops.log, ops.tanh, ops.sqrt, ops.abs
         self.minimum, self.maximum, self.clip, self.concat = ops.minimum, ops.maximum, ops.clip, ops.concatenate
-        self.stack, self.reshape, self.isfinite, self.all = ops.stack, ops.reshape, ops.isfinite, ops.all
+        self.where, self.stack, self.reshape, self.isfinite, self.all = ops.where, ops.stack, ops.reshape, ops.isfinite, ops.all
         self.sum, self.mean, self.std, self.argmax = ops.sum, ops.mean, ops.std, ops.argmax
         self.softplus, self.sigmoid, self.relu, self.elu, self.silu = ops.softplus, ops.sigmoid, ops.relu, ops.elu, ops.silu
         self.log_softmax, self.stop_gradient, self._ops = ops.log_softmax, ops.stop_gradient, ops

@@ -73,8 +73,11 @@ class DQN(base.Algorithm):
         body = mlp(observation, settings.hidden, settings.activation)
         head: tuple[Any, ...] = (Dense(0, action.sizes[0]),)
         if settings.dueling:
-            streams = [(replace(body[-1], inputs=0), Dense(body[-1].units, n)) for n in (1, action.sizes[0])]  # type: ignore[attr-defined,type-var]
-            head = (Dueling(*streams),)
+            last = body[-1]
+            # each stream has a hidden layer of its own, as wide as the body's last one
+            hidden = (replace(last, inputs=0),) if isinstance(last, Dense) else ()
+            units = last.units if isinstance(last, Dense) else 0
+            head = (Dueling(*((*hidden, Dense(units, n)) for n in (1, action.sizes[0]))),)
         return {"q": Role(observation, body, head)}
 
     def loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:

@@ -1,5 +1,5 @@
-"""Proximal policy optimisation (Schulman et al. 2017, arXiv:1707.06347) with the clipped surrogate, for discrete, multi-discrete
-and continuous actions. Details and defaults as in "The 37 implementation details of PPO" (Huang et al. 2022)."""
+"""Proximal policy optimisation (Schulman et al. 2017, arXiv:1707.06347) with the clipped surrogate, for discrete,
+multi-discrete and continuous actions. Details and defaults as in "The 37 implementation details of PPO" (Huang et al. 2022)."""
 
 from __future__ import annotations
 

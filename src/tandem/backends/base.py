@@ -87,9 +87,9 @@ class Backend(ABC):
     ) -> tuple[Array, dict[str, Array]]:
         """One gradient step on this optimizer's own weights; no other network is touched. Returns the reduced loss and `aux`.
 
-        `loss(batch)` gives one number per sample; they are multiplied by `batch.weight` and summed, divided by `count` (default:
-        the number of samples). Gradients are clipped to the global norm `clip_norm`. Where `stop(aux)` is true, or the loss or
-        a gradient is not finite, this update and the later ones of the call change nothing.
+        `loss(batch)` gives one number per sample; they are multiplied by `batch.weight` and summed, divided by `count`
+        (default: the number of samples). Gradients are clipped to the global norm `clip_norm`. Where `stop(aux)` is true, or
+        the loss or a gradient is not finite, this update and the later ones of the call change nothing.
         """
 
     @abstractmethod

@@ -65,10 +65,9 @@ class KerasNetwork(base.Network):
     def predict(self, x: Tree) -> np.ndarray[Any, Any]:
         if self._predict is None:
             if ENGINE == "jax":
-                step = jax.jit(lambda t, n, x: self.module.stateless_call(t, n, x, training=False)[0])
-                values = lambda vs: [v.value for v in vs]  # noqa: E731
+                model, step = self.module, jax.jit(lambda t, n, x: self.module.stateless_call(t, n, x, training=False)[0])
                 self._predict = lambda x: step(
-                    values(self.module.trainable_variables), values(self.module.non_trainable_variables), x
+                    [v.value for v in model.trainable_variables], [v.value for v in model.non_trainable_variables], x
                 )
             else:
                 self._predict = tf.function(lambda x: self.module(x, training=False), reduce_retracing=True)
@@ -188,7 +187,7 @@ class KerasBackend(base.Backend):
         optimizer.apply(grads, variables)
         return value, aux
 
-    def track(self, source: KerasNetwork, target: KerasNetwork, tau: Array) -> None:
+    def track(self, source: Any, target: Any, tau: Array) -> None:
         for s, t in zip(source.module.trainable_variables, target.module.trainable_variables, strict=True):
             t.assign(t.value + tau * (s.value - t.value))
         for s, t in zip(source.module.non_trainable_variables, target.module.non_trainable_variables, strict=True):

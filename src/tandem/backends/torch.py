@@ -1,7 +1,7 @@
 """PyTorch behind the seam.
 
-The weights of one optimizer are views of a single flat parameter: one fused Adam, one copy, one mixing step for all of them, and
-a short list of inputs for a compiled gradient.
+The weights of one optimizer are views of a single flat parameter: one fused Adam, one copy, one mixing step for all of them,
+and a short list of inputs for a compiled gradient.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from tandem.networks.defaults import Given, Source, example, fit, vector
 from tandem.networks.plan import Plan, Weights, init
 from tandem.types import Array, Batch, Tree, Update, tree_map
 
+_Gradient = tuple[Array, dict[str, Array], Array]  # loss, what else came of it, flat gradient
 _KINDS = {"adam": torch.optim.Adam, "sgd": torch.optim.SGD}
 
 
@@ -219,8 +220,8 @@ class TorchBackend(base.Backend):
         return net, target
 
     def scalar(self, name: str, value: float) -> Scalar:
-        self.networks[name] = Scalar(name, value, self._device)
-        return self.networks[name]
+        self.networks[name] = made = Scalar(name, value, self._device)
+        return made
 
     def optimizer(self, name: str, networks: list[Any], kind: str = "adam", **options: float) -> Optimizer:
         self._optimizers.append(Optimizer(name, networks, kind, options))
@@ -258,30 +259,31 @@ class TorchBackend(base.Backend):
         self._dirty = True
         return value, aux
 
-    def _eager(self, optimizer: Optimizer, loss: base.Loss, batch: Batch, count: Array | None) -> tuple[Array, Any, Array]:
+    def _eager(self, optimizer: Optimizer, loss: base.Loss, batch: Batch, count: Array | None) -> _Gradient:
         with torch.enable_grad():
             each, aux = loss(batch)
             value = base.reduce(each, batch, count)
             grads = torch.autograd.grad(value, optimizer.parameters)
         return value.detach(), {k: v.detach() for k, v in aux.items()}, torch.cat([g.reshape(-1) for g in grads])
 
-    def _compiled(self, optimizer: Optimizer, loss: base.Loss, batch: Batch, count: Array | None) -> tuple[Array, Any, Array]:
+    def _compiled(self, optimizer: Optimizer, loss: base.Loss, batch: Batch, count: Array | None) -> _Gradient:
         if optimizer.gradient is None:
             umbrella = _Umbrella(optimizer.networks, loss)
             by_id = {id(p): n for n, p in umbrella.named_parameters()}
             names = [by_id[id(p)] for p in optimizer.parameters]
 
-            def gradient(flat: Array, batch: Batch, count: Array | None) -> tuple[Array, Any, Array]:
-                def f(flat: Array) -> tuple[Array, Any]:
+            def gradient(flat: Array, batch: Batch, count: Array | None) -> _Gradient:
+                def f(flat: Array) -> Any:
                     return functional_call(umbrella, optimizer.unflatten(flat, names), (batch, count))
 
                 grad, (value, aux) = grad_and_value(f, has_aux=True)(flat)
                 return value, aux, grad
 
             optimizer.gradient = torch.compile(gradient, fullgraph=True)
-        return optimizer.gradient(optimizer.flat.detach(), batch, count)
+        found: _Gradient = optimizer.gradient(optimizer.flat.detach(), batch, count)
+        return found
 
-    def track(self, source: TorchNetwork, target: TorchNetwork, tau: Array) -> None:
+    def track(self, source: Any, target: Any, tau: Array) -> None:
         if (mix := float(tau)) == 0.0:
             return
         self._dirty = True
@@ -298,8 +300,11 @@ class TorchBackend(base.Backend):
             self._dirty = False
             return update(tree_map(lambda x: x[rows], batches)._replace(settings={n: v[k] for n, v in settings.items()}))
 
-        @torch.no_grad()
         def run(batches: Batch, indices: Array | None = None) -> base.Outcome:
+            with torch.no_grad():
+                return several(batches, indices)
+
+        def several(batches: Batch, indices: Array | None) -> base.Outcome:
             settings = tree_map(torch.as_tensor, batches.settings)
             batches, indices = self.to_device((batches._replace(settings={}), () if indices is None else indices))
             rows = None if isinstance(indices, tuple) else indices

@@ -53,7 +53,8 @@ class Categorical:
 
 @dataclass(frozen=True)
 class MultiCategorical:
-    """One of `sizes[i]` choices at each position i, independently, from all their logits side by side. Actions [..., len(sizes)]."""
+    """One of `sizes[i]` choices at each position i, independently, from all their logits side by side.
+    Actions are [..., len(sizes)]."""
 
     sizes: tuple[int, ...]
 
@@ -83,7 +84,7 @@ class MultiCategorical:
 
 @dataclass(frozen=True)
 class Gaussian:
-    """A normal distribution with diagonal covariance over `size` numbers, from means and log standard deviations side by side."""
+    """A normal distribution with diagonal covariance over `size` numbers, from means and log standard deviations."""
 
     size: int
 

@@ -17,6 +17,7 @@ from tandem.networks.plan import (
     Cast,
     Conv,
     Dense,
+    Dueling,
     Flatten,
     Image,
     Normalize,
@@ -51,7 +52,7 @@ def fit(head: Plan, features: int) -> Plan:
     for layer in head:
         if isinstance(layer, Dense) and layer.inputs == 0:
             layer = replace(layer, inputs=features)
-        elif hasattr(layer, "advantage"):
+        elif isinstance(layer, Dueling):
             layer = replace(layer, value=fit(layer.value, features), advantage=fit(layer.advantage, features))
         fitted.append(layer)
     return tuple(fitted)
@@ -128,8 +129,8 @@ class Drawn:
 
 @dataclass(frozen=True)
 class Given:
-    """A network that the user makes: `make()` returns a fresh module. Where there is a `head`, what it makes is a body that takes
-    observations, and the head stands on its features (and on the action, where one enters)."""
+    """A network that the user makes: `make()` returns a fresh module. Where there is a `head`, what it makes is a body that
+    takes observations, and the head stands on its features (and on the action, where one enters)."""
 
     make: Callable[[], Any]
     inputs: Inputs

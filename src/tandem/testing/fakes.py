@@ -9,7 +9,7 @@ import numpy as np
 from tandem import algorithms, backends
 from tandem.networks.defaults import sources
 from tandem.spaces import Leaf, Spec
-from tandem.types import Batch, Tree, tree_map
+from tandem.types import Array, Batch, Tree, tree_map
 
 VECTOR = Leaf("box", (4,), "float32", (), (-9.0,) * 4, (9.0,) * 4)
 DISCRETE = Leaf("discrete", (), "int64", (2,))
@@ -17,7 +17,16 @@ MULTI = Leaf("multidiscrete", (2,), "int64", (2, 3))
 BOX = Leaf("box", (2,), "float32", (), (-1.0,) * 2, (1.0,) * 2)
 
 
-def build(name: str, framework: str, action: Leaf, observation: Spec = VECTOR, network: Any = None, seed: int = 0, compile: bool = False, **settings: Any) -> tuple[Any, Any]:  # fmt: skip
+def build(
+    name: str,
+    framework: str,
+    action: Leaf,
+    observation: Spec = VECTOR,
+    network: Any = None,
+    seed: int = 0,
+    compile: bool = False,
+    **settings: Any,
+) -> tuple[Any, Any]:
     """(algorithm, backend) of that name, on made-up spaces."""
     kind = algorithms.get(name)
     chosen = kind.Settings(**settings)
@@ -36,7 +45,8 @@ def values(spec: Spec, shape: tuple[int, ...], rng: np.random.Generator) -> Tree
         return np.stack([rng.integers(n, size=shape) for n in spec.sizes], -1)
     if spec.kind == "multibinary" or spec.dtype == "uint8":
         return rng.integers(2 if spec.kind == "multibinary" else 256, size=(*shape, *spec.shape)).astype(spec.dtype)
-    return np.clip(rng.standard_normal((*shape, *spec.shape), dtype=np.float32), *(np.float32(b).reshape(spec.shape) for b in (spec.low, spec.high)))  # fmt: skip
+    low, high = (np.asarray(bound, np.float32).reshape(spec.shape) for bound in (spec.low, spec.high))
+    return np.clip(rng.standard_normal((*shape, *spec.shape), dtype=np.float32), low, high)
 
 
 def batches(algorithm: Any, observation: Spec, action: Leaf, updates: int, rows: int, seed: int = 0) -> Batch:
@@ -45,19 +55,29 @@ def batches(algorithm: Any, observation: Spec, action: Leaf, updates: int, rows:
     shape = (updates, rows)
     settings = algorithm.schedule(np.linspace(0, 1, updates), (0, updates))
     obs, chosen = values(observation, shape, rng), values(action, shape, rng)
-    f = lambda: rng.standard_normal(shape, dtype=np.float32)  # noqa: E731
+
+    def numbers() -> Array:
+        return rng.standard_normal(shape, dtype=np.float32)
+
     if algorithm.needs == "rollouts":
         old = np.log(rng.uniform(0.3, 0.7, shape)).astype(np.float32)
-        extra = {"log_prob": old, "advantage": f(), "return": f(), "value": f()}
+        extra = {"log_prob": old, "advantage": numbers(), "return": numbers(), "value": numbers()}
         return Batch(obs, chosen, weight=(rng.random(shape) < 0.9).astype(np.float32), extra=extra, settings=settings)
     discount = (0.99 * (rng.random(shape) < 0.9)).astype(np.float32)
     settings["tau"] = np.where(np.arange(updates) % 5 == 4, np.float32(0.5), settings["tau"]).astype(np.float32)
     return Batch(
-        obs, chosen, f(), discount, values(observation, shape, rng), rng.uniform(0.2, 1, shape).astype(np.float32),
-        algorithm.noise(rng, shape), settings=settings,
-    )  # fmt: skip
+        obs,
+        chosen,
+        numbers(),
+        discount,
+        values(observation, shape, rng),
+        weight=rng.uniform(0.2, 1, shape).astype(np.float32),
+        noise=algorithm.noise(rng, shape),
+        settings=settings,
+    )
 
 
 def first(batch: Batch, updates: int) -> Batch:
     """The first `updates` of a stacked batch."""
-    return tree_map(lambda x: x[:updates], batch)
+    cut: Batch = tree_map(lambda x: x[:updates], batch)
+    return cut
