@@ -115,14 +115,10 @@ def session(
 ) -> Session:
     """The run that `train` would make, for those who own their loop: iterate over it for its events."""
     if resume is not None:
-        if (algorithm is not None or envs is not None or settings or out is not None) or framework not in (None,):
-            given = [
-                n
-                for n, v in (("algorithm", algorithm), ("envs", envs), ("out", out), ("framework", framework))
-                if v is not None
-            ]
+        fixed = {"algorithm": algorithm, "envs": envs, "out": out, "framework": framework, **settings}
+        if named := [n for n, v in fixed.items() if v is not None]:
             raise ResumeError(
-                f"resume= was given with {', '.join([*given, *settings])}.",
+                f"resume= was given with {', '.join(named)}.",
                 "nothing that the run has in its config.json already",
                 "leave these out; a run goes on as it began.",
             )
@@ -183,7 +179,7 @@ def _resumed(
     if steps is not None and steps != conf.settings.steps:
         if steps < conf.settings.steps or not extend:
             raise ResumeError(
-                f"the run {folder} has the length {conf.settings.steps}, and its schedules end there; steps={steps} was asked for.",
+                f"the run {folder} has the length {conf.settings.steps}; steps={steps} was asked for.",
                 "the same length, or a larger one with extend=True (--extend), which holds schedules at their end values",
                 "leave steps out, use stop_at to end earlier, or extend.",
             )
