@@ -49,7 +49,7 @@ def write(path: Path, data: dict[str, Any], groups: Groups) -> None:
             with zipfile.ZipFile(raw, "w", zipfile.ZIP_STORED) as file:
                 file.writestr("checkpoint.json", json.dumps({"format": FORMAT, **data}))
                 for name, arrays in groups.items():
-                    file.writestr(f"{name}.safetensors", save({k: np.ascontiguousarray(x) for k, x in arrays.items()}))
+                    file.writestr(f"{name}.safetensors", save({k: np.asarray(x, order="C") for k, x in arrays.items()}))
             raw.flush()
             os.fsync(raw.fileno())
         os.replace(beside, path)

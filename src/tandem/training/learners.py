@@ -132,7 +132,7 @@ class ReplayLearner:
     def learn(self, trajectory: Trajectory, span: Span) -> dict[str, float]:
         """The metrics of the updates, averaged; none before learning starts."""
         self.sampler.add(trajectory)
-        if span.end < max(self.settings.learning_starts, self.settings.batch_size):
+        if span.end < self.settings.learning_starts or not len(self.ring):
             return {}
         owed = self.settings.updates_per_call if self.settings.updates_per_call > 0 else trajectory.reward.size
         beta = self.settings.priority_beta(np.full(owed, span.progress)) if hasattr(self.settings, "priority_beta") else None
