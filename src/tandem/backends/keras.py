@@ -4,6 +4,7 @@ inside one XLA-compiled function on TensorFlow. Where an update must take no eff
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import keras
@@ -65,13 +66,14 @@ class KerasNetwork(base.Network):
     def predict(self, x: Tree) -> np.ndarray[Any, Any]:
         if self._predict is None:
             if ENGINE == "jax":
-                model, step = self.module, jax.jit(lambda t, n, x: self.module.stateless_call(t, n, x, training=False)[0])
-                self._predict = lambda x: step(
-                    [v.value for v in model.trainable_variables], [v.value for v in model.non_trainable_variables], x
-                )
+                step = jax.jit(partial(models.forward, self.module))
+                self._predict = lambda x: step([v.value for v in self.variables], x)
             else:
                 self._predict = tf.function(lambda x: self.module(x, training=False), reduce_retracing=True)
         return np.asarray(self._predict(tree_map(ops.convert_to_tensor, x)))
+
+    def frozen(self, weights: Weights) -> Callable[[Tree], np.ndarray[Any, Any]]:
+        return models.frozen(self.module, [weights[str(i)] for i in range(len(self.variables))])
 
 
 class Scalar:

@@ -172,7 +172,7 @@ def sources(
             found[name] = Drawn(role.plan, init(role.plan, rng), role.inputs)
         elif isinstance(network, dict):
             found[name] = Given(_whole(network[name], space), role.inputs)
-        elif callable(network):
+        elif is_function(network):
             found[name] = Given(_body(network, space, role.part), role.inputs, role.head, int(rng.integers(2**31)))
         else:
             raise NetworkError(
@@ -193,15 +193,16 @@ def _body(network: Callable[[Any], Any], space: Any, part: str) -> Callable[[], 
 
 def _whole(given: Any, space: Any) -> Callable[[], Any]:
     """A maker of fresh copies: calls a plain function, copies a module (so that a target is not the network itself)."""
-    first = [] if _is_function(given) else [given]
+    first = [] if is_function(given) else [given]
 
     def make() -> Any:
-        if _is_function(given):
+        if is_function(given):
             return given(space)
         return first.pop() if first else copy.deepcopy(given)
 
     return make
 
 
-def _is_function(given: Any) -> bool:
+def is_function(given: Any) -> bool:
+    """Whether this makes networks, and is none itself."""
     return callable(given) and not hasattr(given, "parameters") and not hasattr(given, "trainable_variables")
