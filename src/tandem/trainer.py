@@ -143,8 +143,6 @@ def session(
         raise SettingError(
             "train() was called without an algorithm or an environment.", "both, or resume=", "train('ppo', 'CartPole-v1')"
         )
-    if device not in backends.DEVICES:
-        raise UnknownNameError("device", device, backends.DEVICES)
     if not isinstance(seed, int) or not 0 <= seed < 2**63:
         raise SettingError(f"seed={seed!r}.", "a whole number from 0 on", "give one, such as 0.")
     kind = algorithms.get(algorithm)

@@ -12,7 +12,6 @@ from tandem.errors import EngineError, UnknownNameError
 
 ENGINES = {"torch": None, "tensorflow": "tensorflow", "jax": "jax", "keras-torch": "torch"}  # name -> KERAS_BACKEND
 DEVICES = ("auto", "cpu", "cuda")
-DEVICES = ("auto", "cpu", "cuda")
 _NEEDS = {
     "torch": ("torch",),
     "tensorflow": ("keras", "tensorflow"),

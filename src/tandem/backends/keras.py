@@ -47,7 +47,7 @@ class KerasNetwork(base.Network):
     def __init__(self, name: str, model: Any, plan: Plan | None, variables: dict[str, Any]) -> None:
         self.name, self.module, self.plan, self._named = name, model, plan, variables
         self.learning = False
-        self._predict: Any = None
+        self._predict: Any = None  # compiled when first called
 
     def __call__(self, x: Tree, training: bool | None = None) -> Array:
         return self.module(x, training=self.learning if training is None else training)
