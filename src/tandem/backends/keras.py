@@ -305,23 +305,16 @@ def given(name: str, source: Given, seed: int) -> tuple[Any, Plan | None, dict[s
             f"a Keras model, since the framework is {ENGINE}",
             "return a model, or choose the framework your network is made with.",
         )
-    with_action = isinstance(source.inputs, dict) and "action" in source.inputs
     zeros = tree_map(ops.convert_to_tensor, example(source.inputs))
-    features = body(zeros["obs"] if with_action else zeros)
+    out = source.features(name, lambda: body(zeros["obs"] if source.head and source.with_action else zeros))
     known = models.recognise(body, source.inputs.shape[0]) if vector(source.inputs) else None
     if not source.head:
         return (body, *(known or (None, {})))
-    if len(features.shape) != 2:
-        raise NetworkError(
-            f"the body given for {name!r} puts out shape {tuple(features.shape)} for 2 observations.",
-            "features of shape [B, F]",
-            "end it with a Flatten layer.",
-        )
-    width = int(features.shape[1]) + (int(zeros["action"].shape[1]) if with_action else 0)
+    width = int(out.shape[1]) + (int(zeros["action"].shape[1]) if source.with_action else 0)
     head_plan = fit(source.head, width)
     head, variables = models.build(head_plan, keras.Input((width,)))
     models.write(variables, init(head_plan, np.random.default_rng(source.seed)))
-    if with_action:
+    if source.with_action:
         model = _OnFeatures(body, head)
         model(zeros)
         return model, None, {}
