@@ -67,7 +67,7 @@ def make(framework: str, device: str = "auto", *, seed: int = 0, threads: int = 
         module = importlib.import_module(f"tandem.backends.{framework.replace('-', '_')}")
         return module.make(device, seed=seed, threads=threads, compile=compile)
     module = importlib.import_module("tandem.backends.keras")
-    return module.KerasBackend(device, seed=seed, threads=threads)
+    return module.KerasBackend(device, threads=threads)
 
 
 def _running() -> str | None:

@@ -231,6 +231,14 @@ class TorchBackend(base.Backend):
         return made
 
     def optimizer(self, name: str, networks: list[Any], kind: str = "adam", **options: float) -> Optimizer:
+        mine = {id(p): n.name for n in networks for p in n.weights}
+        for other in self._optimizers:
+            if shared := [mine[id(p)] for p in other.parameters if id(p) in mine]:
+                raise NetworkError(
+                    f"the network {shared[0]!r} has weights that the optimizer {other.name!r} trains already.",
+                    "one optimizer for each weight",
+                    "give networks that share no layers.",
+                )
         self._optimizers.append(Optimizer(name, networks, kind, options))
         return self._optimizers[-1]
 
