@@ -11,6 +11,7 @@ from typing import Any
 from tandem.errors import EngineError, UnknownNameError
 
 ENGINES = {"torch": None, "tensorflow": "tensorflow", "jax": "jax", "keras-torch": "torch"}  # name -> KERAS_BACKEND
+DEVICES = ("auto", "cpu", "cuda")
 _NEEDS = {
     "torch": ("torch",),
     "tensorflow": ("keras", "tensorflow"),
@@ -47,7 +48,8 @@ def choose(framework: str | None = None) -> str:
         raise EngineError(
             f"framework {framework!r} was asked for, but this process has imported Keras on {running}.",
             "one Keras engine per process; Keras reads it once, when it is imported",
-            f"set the environment variable KERAS_BACKEND={wanted} before anything imports keras, or use framework={running!r}.",
+            f"set the environment variable KERAS_BACKEND={wanted} before anything imports keras, "
+            f"or use framework={next(n for n, engine in ENGINES.items() if engine == running)!r}.",
         )
     return framework
 
@@ -55,6 +57,8 @@ def choose(framework: str | None = None) -> str:
 def make(framework: str, device: str = "auto", *, seed: int = 0, threads: int = 1, compile: bool = False) -> Any:
     """The backend of that name. `threads` are those of one operation; `compile` is torch's (the others always compile)."""
     framework = choose(framework)
+    if device not in DEVICES:
+        raise UnknownNameError("device", device, DEVICES)
     if threads == 1 and "jax" not in sys.modules:
         os.environ.setdefault("PJRT_NPROC", "1")  # no thread pool for small networks: see docs/design.md
     if ENGINES[framework]:
@@ -63,7 +67,7 @@ def make(framework: str, device: str = "auto", *, seed: int = 0, threads: int = 
         module = importlib.import_module(f"tandem.backends.{framework.replace('-', '_')}")
         return module.make(device, seed=seed, threads=threads, compile=compile)
     module = importlib.import_module("tandem.backends.keras")
-    return module.KerasBackend(device, seed=seed, threads=threads)
+    return module.KerasBackend(device, threads=threads)
 
 
 def _running() -> str | None:
