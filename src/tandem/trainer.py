@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -23,21 +23,28 @@ from tandem.networks.defaults import sources
 from tandem.training import checkpoint, config
 from tandem.training.callbacks import Callback
 from tandem.training.config import Config, Options
-from tandem.training.events import Evaluation
+from tandem.training.events import Evaluation, TrainEnd
 from tandem.training.seeds import Generators
 from tandem.training.session import Session
 from tandem.types import tree_map
 
-__all__ = ["Agent", "Evaluation", "Result", "Session", "evaluate", "load", "session", "train"]
+__all__ = ["Agent", "Evaluation", "Result", "Session", "complete", "evaluate", "load", "session", "train"]
 
 
 @dataclass(frozen=True)
 class Result:
-    """What training came to: the best agent, its run's folder (None without one), and its evaluation on fresh seeds."""
+    """What training came to: the best agent, its run's folder (None without one), and its evaluation on fresh seeds.
+
+    summary: what result.json says. reason: why the sitting ended, as in TrainEnd. notes: what could not be done, and why.
+    After a signal nothing is scored or drawn any more: `evaluation` is the latest that there was, and `summary` is empty.
+    """
 
     agent: Agent
     folder: Path | None
     evaluation: Evaluation
+    summary: dict[str, Any] = field(default_factory=dict)
+    reason: str = "steps"
+    notes: tuple[str, ...] = ()
 
 
 def train(
@@ -84,17 +91,25 @@ def train(
         callbacks=callbacks,
         **settings,
     )
+    return complete(run, stop_at)
+
+
+def complete(run: Session, stop_at: int | None = None) -> Result:
+    """Goes through a session to the end of its sitting, scores the best and the last agent, and draws."""
+    reason = "steps"
     with ExitStack() as stack:
         for callback in run.callbacks:
             if hasattr(callback, "__exit__"):
                 stack.enter_context(callback)  # type: ignore[arg-type]
-        for _ in run.events(stop_at):
-            continue
-    run.result()
+        for event in run.events(stop_at):
+            if isinstance(event, TrainEnd):
+                reason = event.reason
     best = run.restored("best") if run.folder is not None else run.agent()
-    if run.folder is not None and run.config.options.plots:
-        draw(run)
-    return Result(best, run.folder, run.evaluation)
+    if reason.startswith("SIG"):
+        return Result(best, run.folder, run.last_evaluation or run.score(best, 1, "final"), reason=reason)
+    summary = run.result()
+    notes = draw(run) if run.folder is not None and run.config.options.plots else ()
+    return Result(best, run.folder, run.evaluation, summary, reason, notes)
 
 
 def session(
@@ -115,14 +130,10 @@ def session(
 ) -> Session:
     """The run that `train` would make, for those who own their loop: iterate over it for its events."""
     if resume is not None:
-        if (algorithm is not None or envs is not None or settings or out is not None) or framework not in (None,):
-            given = [
-                n
-                for n, v in (("algorithm", algorithm), ("envs", envs), ("out", out), ("framework", framework))
-                if v is not None
-            ]
+        own = {"algorithm": algorithm, "framework": framework, "envs": envs, "out": out, **settings}
+        if said := [name for name, value in own.items() if value is not None]:
             raise ResumeError(
-                f"resume= was given with {', '.join([*given, *settings])}.",
+                f"resume= was given with {', '.join(said)}.",
                 "nothing that the run has in its config.json already",
                 "leave these out; a run goes on as it began.",
             )
@@ -183,7 +194,7 @@ def _resumed(
     if steps is not None and steps != conf.settings.steps:
         if steps < conf.settings.steps or not extend:
             raise ResumeError(
-                f"the run {folder} has the length {conf.settings.steps}, and its schedules end there; steps={steps} was asked for.",
+                f"the run {folder} is {conf.settings.steps} steps long, and so are its schedules; steps={steps} was asked for.",
                 "the same length, or a larger one with extend=True (--extend), which holds schedules at their end values",
                 "leave steps out, use stop_at to end earlier, or extend.",
             )
@@ -278,7 +289,7 @@ def run_folder(folder: Path) -> Path:
     )
 
 
-def default_folder(algorithm: str, env: EnvLike, seed: int) -> Path:
+def default_folder(algorithm: str, env: EnvLike, seed: int | str) -> Path:
     """runs/ppo-CartPole-v1-s0-20250131-120000, or the next free name like it."""
     name = environment_name(env).replace("/", "-").replace(":", "-")
     base = Path("runs") / f"{algorithm}-{name}-s{seed}-{datetime.now():%Y%m%d-%H%M%S}"
@@ -288,17 +299,22 @@ def default_folder(algorithm: str, env: EnvLike, seed: int) -> Path:
     return found
 
 
-def draw(run: Session) -> None:
-    """curve.png and an animation of the best agent, where the environment can be drawn here."""
-    from tandem.plots import curve
-    from tandem.watch import animate
-
+def draw(run: Session) -> tuple[str, ...]:
+    """curve.png and an animation of the best agent. Gives back what could not be drawn here, and why."""
     assert run.folder is not None
+    from tandem.plots import curve
+    from tandem.watch import film
+
+    notes = []
     try:
         curve([run.folder], run.folder / "curve.png")
-        animate(run.restored("best").act, run.env, run.folder / "animation.gif", seed=run.config.seed)
     except (TandemError, OSError) as error:
-        print(f"no animation: {str(error).splitlines()[0]}", file=sys.stderr)
+        notes.append(f"no curve: {str(error).splitlines()[0]}")
+    try:
+        film(run.restored("best"), run.env, run.folder / "animation.gif", run.config.env_kwargs, seed=run.config.seed)
+    except (TandemError, OSError) as error:
+        notes.append(f"no animation: {str(error).splitlines()[0]}")
+    return tuple(notes)
 
 
 def _fresh(folder: Path) -> Path:
