@@ -50,7 +50,7 @@ class TorchNetwork(base.Network):
     def read(self) -> Weights:
         if self.plan is not None:
             return modules.read(self.plan, self.module)
-        return {str(i): np.array(t.detach().cpu()) for i, t in enumerate(self.tensors())}
+        return {str(i): np.array(t.detach().cpu().numpy()) for i, t in enumerate(self.tensors())}
 
     def write(self, weights: Weights) -> None:
         if self.plan is not None:
@@ -62,7 +62,11 @@ class TorchNetwork(base.Network):
 
     @torch.inference_mode()
     def predict(self, x: Tree) -> np.ndarray[Any, Any]:
-        return np.asarray(self(tree_map(lambda a: torch.as_tensor(a, device=self.device), x), training=False).cpu())
+        out: np.ndarray[Any, Any] = self(self._there(x), training=False).cpu().numpy()
+        return out
+
+    def _there(self, x: Tree) -> Tree:
+        return tree_map(lambda a: torch.as_tensor(a, device=self.device), x)
 
     def frozen(self, weights: Weights) -> Callable[[Tree], np.ndarray[Any, Any]]:
         other = TorchNetwork(self.name, copy.deepcopy(self.module), self.plan, self.device)
@@ -216,7 +220,7 @@ class TorchBackend(base.Backend):
             out = source.features(name, lambda: body.eval()(zeros["obs"] if source.head and source.with_action else zeros))
         plan = modules.recognise(body, source.inputs.shape[0]) if vector(source.inputs) else None
         if not source.head:
-            return body, plan
+            return (nn.Sequential(*modules.chain(body)) if plan is not None else body), plan
         head_plan = fit(source.head, out.shape[1] + (zeros["action"].shape[1] if source.with_action else 0))
         head = modules.build(head_plan)
         modules.write(head_plan, head, init(head_plan, np.random.default_rng(source.seed)))
@@ -368,7 +372,7 @@ class TorchBackend(base.Backend):
             torch.cuda.set_rng_state(states["generator/cuda"], self._device)
 
     def state(self) -> dict[str, np.ndarray[Any, Any]]:
-        return {n: np.array(t.detach().cpu()) for n, t in (self._tensors() | self._generators()).items()}
+        return {n: np.array(t.detach().cpu().numpy()) for n, t in (self._tensors() | self._generators()).items()}
 
     @torch.no_grad()
     def load_state(self, state: dict[str, np.ndarray[Any, Any]]) -> None:
