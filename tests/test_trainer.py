@@ -376,6 +376,7 @@ def test_a_network_without_a_twin_has_to_be_given_again(tmp_path: Path) -> None:
     assert ended.agent.act(obs).tolist() == before, "an agent once given stays as it is"
 
 
+@pytest.mark.slow
 def test_keras_networks() -> None:
     code = """
         import json
