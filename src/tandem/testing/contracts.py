@@ -1,0 +1,184 @@
+"""What every algorithm promises, as functions that raise AssertionError where it does not keep it.
+
+They take the algorithm's class, so that your own can be held to them as well:
+
+    learned = contracts.solves(MyAlgorithm, Identity, "torch", steps=2_000, hidden=(16,))
+    contracts.reproducible(MyAlgorithm, Identity, "jax", steps=500, hidden=(16,))
+
+Environments are classes or functions that make one, those of `tandem.testing.environments` above all; settings are the
+algorithm's. A `Loop` is given back where there is more to look at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tandem import backends
+from tandem.algorithms.base import Algorithm
+from tandem.collect.actor import forwards
+from tandem.collect.environments import make, vectorize
+from tandem.collect.evaluation import evaluate
+from tandem.errors import NonFiniteError
+from tandem.networks.defaults import sources
+from tandem.testing import fakes
+from tandem.training.config import apply, check_ranges
+from tandem.training.events import BatchEnd
+from tandem.training.loop import Loop
+from tandem.training.seeds import Generators, derived
+from tandem.types import Array, Tree
+
+Kind = type[Algorithm]
+Weights = dict[str, Array]
+
+
+def begin(kind: Kind, env: Any, framework: str, *, seed: int = 0, network: Any = None, **settings: Any) -> Loop:
+    """An algorithm at the beginning of a run, without a folder."""
+    chosen: Any = apply(kind.Settings(), settings)
+    check_ranges(chosen)
+    environments = vectorize(env, chosen.envs, derived(seed, "environments"), chosen.vectorization)
+    observation, action = environments.observation, environments.action
+    kind.check(observation, action)
+    generators = Generators(seed)
+    made = sources(kind.roles(observation, action, chosen), network, environments.observation_space, generators)
+    backend = backends.make(framework, "cpu", seed=derived(seed, "framework"))
+    algorithm: Any = kind
+    return Loop(algorithm(backend, made, observation, action, chosen), backend, environments, generators)
+
+
+def train(loop: Loop, updates: int | None = None) -> list[dict[str, float]]:
+    """Goes on to the end of the run, or until there are `updates`; the metrics of each call."""
+    found = []
+    for event in loop.events():
+        if isinstance(event, BatchEnd) and event.metrics:
+            found.append(dict(event.metrics))
+            if updates is not None and event.updates >= updates:
+                break
+    return found
+
+
+def weights(loop: Loop) -> Weights:
+    """All weights of all networks, in names that every framework shares."""
+    networks = loop.backend.networks
+    return {f"{role}/{n}": x for role in sorted(networks) for n, x in networks[role].read().items()}
+
+
+def values(loop: Loop, obs: Tree, action: Array | None = None) -> Array:
+    """What it thinks observations [B, ...] are worth [B]: its critic, its best action value, or the lesser of two critics of
+    `action` [B, ...] (the mean action of its policy, if there is none)."""
+    networks = forwards(loop.backend, tuple(n for n in ("critic", "q", "q1", "q2", "actor") if n in loop.backend.networks))
+    if "critic" in networks:
+        return networks["critic"](obs)[..., 0]
+    if "q" in networks:
+        return networks["q"](obs).max(-1)
+    if action is None:
+        action = loop.algorithm.act(networks, obs, (), (), loop.chance.action)[0]
+    pair = {"obs": obs, "action": np.asarray(action, np.float32)}
+    return np.minimum(networks["q1"](pair), networks["q2"](pair))[..., 0]
+
+
+def score(loop: Loop, env: Any, episodes: int = 20, seed: int = 0) -> float:
+    """Mean return of its deterministic policy."""
+    returns, _ = evaluate(loop.actor, env, episodes, seed, action_mode=loop.algorithm.action_mode)
+    return float(np.mean(returns))
+
+
+def solves(
+    kind: Kind, env: Callable[[], Any], framework: str, *, least: float | None = None, network: Any = None, **settings: Any
+) -> Loop:
+    """It reaches a mean return of `least` (by default 95 % of the environment's optimum)."""
+    loop = begin(kind, env, framework, network=network, **settings)
+    train(loop)
+    optimum = make(env).optimum
+    wanted = 0.95 * optimum if least is None else least
+    found = score(loop, env)
+    assert found >= wanted, f"{kind.__name__} on {framework} scores {found:.3f}; at least {wanted:.3f} was expected"
+    return loop
+
+
+def agree(one: Weights, other: Weights, what: str) -> None:
+    """Both hold the same arrays, bit for bit."""
+    wrong = [n for n in {**one, **other} if n not in one or n not in other or one[n].tobytes() != other[n].tobytes()]
+    assert not wrong, f"{what}: {', '.join(wrong)} differ"
+
+
+def reproducible(kind: Kind, env: Any, framework: str, *, network: Any = None, **settings: Any) -> Loop:
+    """One seed gives one run, bit for bit; another seed another one."""
+    loops = [begin(kind, env, framework, seed=seed, network=network, **settings) for seed in (0, 0, 1)]
+    first, again, other = (train(loop) for loop in loops)
+    assert first and first == again, f"{kind.__name__} on {framework}: the same seed gave other metrics"
+    agree(weights(loops[0]), weights(loops[1]), f"{kind.__name__} on {framework}, twice from one seed")
+    assert first != other, f"{kind.__name__} on {framework}: another seed gave the same run"
+    return loops[0]
+
+
+def resumes(kind: Kind, env: Any, framework: str, *, updates: int = 10, network: Any = None, **settings: Any) -> Loop:
+    """What was saved and loaded elsewhere goes on to the same updates, bit for bit; saving changes nothing."""
+    one, other, untouched = (begin(kind, env, framework, network=network, **settings) for _ in range(3))
+    train(one, updates)
+    train(other, 1)  # somewhere else: all of that has to go
+    other.load_state(*_copied(one.state()))
+    train(untouched, updates)
+    target = one.learner.updates + 1
+    for loop in (one, other, untouched):
+        train(loop, target)
+    agree(weights(one), weights(other), f"{kind.__name__} on {framework}, resumed")
+    agree(weights(one), weights(untouched), f"{kind.__name__} on {framework}, after its state was read")
+    return one
+
+
+def touches_only_its_own(kind: Kind, env: Any, framework: str, *, network: Any = None, **settings: Any) -> list[str]:
+    """Each optimizer changes its own networks and no other; without tracking, targets change not at all. Their names."""
+    made: list[str] = []
+    done: list[str] = []
+    while not made or len(done) < len(made):
+        loop = begin(kind, env, framework, network=network, optimizer="sgd", **settings)
+        algorithm, backend = loop.algorithm, loop.backend
+        real = backend.minimize
+        calls: list[Any] = []
+
+        def only(optimizer: Any, loss: Any, batch: Any, rate: Any, *rest: Any, real: Any = real, calls: Any = calls) -> Any:
+            calls.append(optimizer)
+            return real(optimizer, loss, batch, rate if len(calls) - 1 == len(done) else rate * 0.0, *rest)
+
+        backend.minimize = only
+        spec = loop.collector.environments
+        batch = fakes.first(fakes.batches(algorithm, spec.observation, spec.action, 1, 16), 1)
+        if "tau" in batch.settings:
+            batch.settings["tau"] = np.zeros(1, np.float32)
+        before = weights(loop)
+        outcome = backend.compile(algorithm.update)(batch)
+        assert outcome.applied == 1 and not outcome.fault, outcome
+        after = weights(loop)
+        changed = {n.split("/")[0] for n in before if before[n].tobytes() != after[n].tobytes()}
+        optimizers = list({id(o): o for o in calls}.values())
+        made = [o.name for o in optimizers]
+        mine = {n.name for n in optimizers[len(done)].networks}
+        assert changed == mine, f"{kind.__name__} on {framework}: optimizer {made[len(done)]!r} changed {changed}, not {mine}"
+        done.append(made[len(done)])
+    return made
+
+
+def refuses_what_is_not_finite(kind: Kind, env: Any, framework: str, *, network: Any = None, **settings: Any) -> Loop:
+    """A run that blows up ends with an error that names optimizer and update, and with finite weights."""
+    loop = begin(kind, env, framework, network=network, optimizer="sgd", learning_rate=1e6, **settings)
+    said = ""
+    try:
+        train(loop)
+    except NonFiniteError as error:
+        said = str(error)
+    assert said, f"{kind.__name__} on {framework} went on with a step size of 1e6"
+    names = [o.name for o in vars(loop.algorithm).values() if hasattr(o, "networks") and hasattr(o, "name")]
+    named = any(repr(n) in said for n in names) and f"in update {loop.learner.updates + 1}," in said
+    assert named, f"the error names none of {names}, or not update {loop.learner.updates + 1}: {said}"
+    wrong = [n for n, x in weights(loop).items() if not np.isfinite(x).all()]
+    assert not wrong, f"{kind.__name__} on {framework}: {', '.join(wrong)} took in what was not finite"
+    return loop
+
+
+def _copied(state: tuple[Any, dict[str, dict[str, Array]]]) -> tuple[Any, dict[str, dict[str, Array]]]:
+    """A loop's state as a checkpoint would bring it: arrays of their own."""
+    data, groups = state
+    return data, {g: {n: np.array(x) for n, x in arrays.items()} for g, arrays in groups.items()}

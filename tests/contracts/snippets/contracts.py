@@ -1,0 +1,251 @@
+"""Holds every algorithm to its contract on one engine; prints what was found, one JSON object a case. Arguments: the engine,
+and names of cases (none: all)."""
+
+import json
+import sys
+import time
+
+import numpy as np
+
+from tandem import algorithms
+from tandem.testing import contracts
+from tandem.testing import environments as games
+
+engine, wanted = sys.argv[1], sys.argv[2:]
+DQN, PPO, SAC = (algorithms.get(n) for n in ("dqn", "ppo", "sac"))
+BASE = {
+    DQN: {"hidden": (32,), "envs": 4, "learning_starts": 100, "train_every": 16, "updates_per_call": 16, "batch_size": 64,
+          "buffer_size": 5000, "target_every": 64, "learning_rate": 3e-3, "epsilon": "1:0.1:0.5", "gamma": 0.9},
+    PPO: {"hidden": (32,), "envs": 8, "rollout": 16, "batch_size": 64, "epochs": 6, "learning_rate": "1e-2:1e-3", "gamma": 0.9,
+          "entropy": 0.01},
+    SAC: {"hidden": (32, 32), "envs": 4, "learning_starts": 200, "train_every": 16, "updates_per_call": 16, "batch_size": 64,
+          "buffer_size": 5000, "learning_rate": 3e-3, "gamma": 0.9, "tau": 0.02},
+}  # fmt: skip
+CASES = {}
+
+
+def case(f):
+    CASES[f.__name__] = f
+    return f
+
+
+def solve(kind, env, steps, **settings):
+    given = {**BASE[kind], "steps": steps, **settings}
+    return contracts.solves(kind, env, engine, **given)
+
+
+def near(found, expected, tolerance):
+    gap = np.abs(np.asarray(found, np.float64) - expected)
+    assert (gap <= tolerance).all(), f"values {np.round(found, 3).tolist()}, expected {np.asarray(expected).tolist()}"
+    return np.round(np.asarray(found, np.float64), 3).tolist()
+
+
+@case
+def dqn_identity():
+    solve(DQN, games.Identity, 4000)
+    solve(DQN, lambda: games.Identity(start=3), 4000, double=False, dueling=True, prioritized=True, n_step=1)
+
+
+@case
+def ppo_identity():
+    solve(PPO, games.Identity, 4000)
+    solve(PPO, games.IdentityMultiDiscrete, 6000)
+
+
+@case
+def dqn_dict():
+    solve(DQN, games.IdentityDict, 6000)
+
+
+@case
+def ppo_dict():
+    solve(PPO, games.IdentityDict, 8000)
+
+
+def small_cnn(space):
+    if engine == "torch":
+        from torch import nn
+
+        class Body(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.inner = nn.Sequential(nn.Conv2d(1, 4, 9, 9), nn.ReLU(), nn.Flatten())
+
+            def forward(self, x):
+                return self.inner(x.permute(0, 3, 1, 2).float() / 255)
+
+        return Body()
+    import keras
+
+    x = keras.Input(space.shape, dtype="uint8")
+    y = keras.layers.Conv2D(4, 9, 9, activation="relu")(keras.layers.Rescaling(1 / 255)(x))
+    return keras.Model(x, keras.layers.Flatten()(y))
+
+
+@case
+def dqn_image():
+    solve(DQN, games.IdentityImage, 4000, network=small_cnn)
+
+
+@case
+def ppo_image():
+    solve(PPO, games.IdentityImage, 4000, network=small_cnn)
+
+
+@case
+def ppo_box():
+    solve(PPO, games.IdentityBox, 16000, least=-0.5, entropy=0.0, log_std=-0.5, gamma=0.1, batch_size=32)
+
+
+@case
+def sac_box():
+    solve(SAC, games.IdentityBox, 3000, least=-0.2, gamma=0.1)
+    solve(SAC, lambda: games.IdentityBox(size=2, scale=3.0), 5000, least=-3.0, gamma=0.1)
+
+
+@case
+def dqn_chain():
+    loop = solve(DQN, games.Chain, 6000, n_step=3)
+    states = np.arange(4)
+    return near(contracts.values(loop, states), [0.9 ** (3 - s) for s in states], 0.1)
+
+
+@case
+def ppo_chain():
+    loop = solve(PPO, games.Chain, 8000)
+    return near(contracts.values(loop, np.arange(1, 4)), [0.9**2, 0.9, 1.0], 0.15)
+
+
+ONE = np.ones((1, 1), np.float32)
+
+
+@case
+def dqn_infinite_horizon():
+    """10, and what a limit that counts as an end would make of it: 6.5."""
+    return near(contracts.values(solve(DQN, games.InfiniteHorizon, 5000), ONE), [10.0], 1.0)
+
+
+@case
+def ppo_infinite_horizon():
+    found = near(contracts.values(solve(PPO, games.InfiniteHorizon, 12000), ONE), [10.0], 1.0)
+    native = solve(PPO, lambda: games.InfiniteHorizon(length=3), 12000)
+    return found + near(contracts.values(native, ONE), [10.0], 1.0)
+
+
+@case
+def sac_infinite_horizon():
+    """With a fixed temperature of next to nothing, so that the entropy adds nothing to the values."""
+    loop = solve(SAC, lambda: games.InfiniteHorizon(continuous=True), 5000, temperature=1e-4)
+    return near(contracts.values(loop, ONE), [10.0], 1.0)
+
+
+PAIR = np.eye(2, dtype=np.float32)
+
+
+@case
+def dqn_pair():
+    return near(contracts.values(solve(DQN, games.TerminatedTruncatedPair, 6000), PAIR), [1.0, 10.0], 1.0)
+
+
+@case
+def ppo_pair():
+    return near(contracts.values(solve(PPO, games.TerminatedTruncatedPair, 12000), PAIR), [1.0, 10.0], 1.0)
+
+
+@case
+def sac_pair():
+    loop = solve(SAC, lambda: games.TerminatedTruncatedPair(continuous=True), 6000, temperature=1e-4)
+    return near(contracts.values(loop, PAIR), [1.0, 10.0], 1.0)
+
+
+@case
+def dqn_matrix():
+    loop = solve(DQN, lambda: games.MatrixGame(noise=0.1), 4000)
+    return near(contracts.values(loop, np.arange(2)), [1.0, 1.0], 0.15)
+
+
+@case
+def ppo_matrix():
+    loop = solve(PPO, lambda: games.MatrixGame(noise=0.1), 6000)
+    return near(contracts.values(loop, np.arange(2)), [1.0, 1.0], 0.15)
+
+
+# What takes a handful of updates
+
+SHORT = {
+    "dqn": (DQN, games.Chain, {"prioritized": True, "dueling": True, "n_step": 2}),
+    "ppo": (PPO, games.Chain, {}),
+    "ppo_multi": (PPO, games.IdentityMultiDiscrete, {}),
+    "ppo_box": (PPO, games.IdentityBox, {"normalize_observations": True, "normalize_rewards": True, "max_kl": 0.05}),
+    "sac": (SAC, games.IdentityBox, {}),
+}
+
+
+def short(name):
+    kind, env, more = SHORT[name]
+    return kind, env, {**BASE[kind], "steps": 600, "hidden": (8,), **more}
+
+
+@case
+def reproducible():
+    for name in SHORT:
+        kind, env, settings = short(name)
+        contracts.reproducible(kind, env, engine, **settings)
+
+
+@case
+def resumes():
+    for name in SHORT:
+        kind, env, settings = short(name)
+        contracts.resumes(kind, env, engine, **settings)
+
+
+@case
+def touches_only_its_own():
+    found = {}
+    for name in SHORT:
+        kind, env, settings = short(name)
+        found[name] = contracts.touches_only_its_own(kind, env, engine, **settings | ({"max_kl": 0} if kind is PPO else {}))
+    return found
+
+
+@case
+def refuses_what_is_not_finite():
+    for name in SHORT:
+        kind, env, settings = short(name)
+        settings |= {"activation": "relu", "steps": 5000, "max_grad_norm": 1e30, "max_kl": 0.0, "learning_rate": None}
+        own = {n: v for n, v in settings.items() if hasattr(kind.Settings, n) and v is not None}
+        contracts.refuses_what_is_not_finite(kind, env, engine, **own)
+
+
+@case
+def first_rollout():
+    """The first weights, the first rollout and the first losses, for comparing engines."""
+    import hashlib
+
+    found = {}
+    for name in SHORT:
+        kind, env, settings = short(name)
+        loop = contracts.begin(kind, env, engine, **settings, network=None)
+        digest = hashlib.sha256()
+        for n, x in contracts.weights(loop).items():
+            digest.update(n.encode() + x.tobytes())
+        seen = []
+        real = loop.learner.learn
+        loop.learner.learn = lambda t, span, seen=seen, real=real: (seen.append(t), real(t, span))[1]
+        metrics = contracts.train(loop, updates=1)
+        rollout = hashlib.sha256()
+        for t in seen:
+            for x in (t.action, t.reward, t.discount, t.last, t.valid):
+                rollout.update(np.ascontiguousarray(x).tobytes())
+        found[name] = [digest.hexdigest(), rollout.hexdigest(), metrics[0]]
+    return found
+
+
+for name in wanted or CASES:
+    began = time.perf_counter()
+    try:
+        result, failed = CASES[name](), ""
+    except AssertionError as error:
+        result, failed = None, str(error)
+    print(json.dumps({"case": name, "failed": failed, "found": result, "seconds": round(time.perf_counter() - began, 1)}))

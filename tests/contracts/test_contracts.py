@@ -1,0 +1,70 @@
+"""Every algorithm keeps its contract, on every engine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.helpers import run_python
+
+SNIPPET = Path(__file__).parent / "snippets" / "contracts.py"
+SHORT = ("reproducible", "resumes", "touches_only_its_own", "refuses_what_is_not_finite", "first_rollout")
+LEARNING = {
+    "dqn": ("dqn_identity", "dqn_dict", "dqn_image", "dqn_chain", "dqn_infinite_horizon", "dqn_pair", "dqn_matrix"),
+    "ppo": ("ppo_identity", "ppo_dict", "ppo_image", "ppo_box", "ppo_chain", "ppo_infinite_horizon", "ppo_pair", "ppo_matrix"),
+    "sac": ("sac_box", "sac_infinite_horizon", "sac_pair"),
+}
+ENGINES = ("torch", "jax", "tensorflow", "keras-torch")
+
+
+def run(engine: str, *cases: str) -> dict[str, Any]:
+    said = run_python(SNIPPET, engine, *cases, engine=engine, timeout=280)  # type: ignore[arg-type]
+    assert [s["case"] for s in said] == list(cases)
+    assert not [s for s in said if s["failed"]], said
+    return {s["case"]: s["found"] for s in said}
+
+
+def marked(*params: Any, slow: bool) -> Any:
+    return pytest.param(*params, marks=[pytest.mark.slow] if slow else [])
+
+
+@pytest.mark.parametrize(
+    "engine, algorithm",
+    [marked(e, a, slow=(e, a) not in {("torch", "ppo"), ("jax", "sac")}) for e in ("torch", "jax") for a in LEARNING],
+)
+def test_known_environments_are_solved(engine: str, algorithm: str) -> None:
+    run(engine, *LEARNING[algorithm])
+
+
+@pytest.fixture(scope="module")
+def short() -> Any:
+    """What each engine's short contracts found; an engine is run once."""
+    found: dict[str, dict[str, Any]] = {}
+
+    def get(engine: str) -> dict[str, Any]:
+        if engine not in found:
+            found[engine] = run(engine, *SHORT)
+        return found[engine]
+
+    return get
+
+
+@pytest.mark.parametrize("engine", [marked(e, slow=e in ("tensorflow", "keras-torch")) for e in ENGINES])
+def test_short_contracts(engine: str, short: Any) -> None:
+    """Reproducible, resumable, refuses NaN; each optimizer on its own networks."""
+    owners = short(engine)["touches_only_its_own"]
+    assert owners["sac"] == ["critic", "actor", "temperature"] and owners["dqn"] == ["q"] and owners["ppo"] == ["ppo"]
+
+
+@pytest.mark.parametrize("engine", [marked(e, slow=e in ("tensorflow", "keras-torch")) for e in ENGINES[1:]])
+def test_one_seed_begins_the_same_run_on_every_engine(engine: str, short: Any) -> None:
+    mine, reference = short(engine)["first_rollout"], short("torch")["first_rollout"]
+    assert mine.keys() == reference.keys()
+    for name in reference:
+        assert mine[name][0] == reference[name][0], f"{name}: the first weights"
+        assert mine[name][1] == reference[name][1], f"{name}: the first rollout"
+        losses, expected = mine[name][2], reference[name][2]
+        for key in expected:
+            assert losses[key] == pytest.approx(expected[key], rel=1e-5, abs=1e-6), f"{name}: {key}"
