@@ -56,7 +56,7 @@ def go(run: Any, stop_at: int | None = None) -> None:
 # Killed
 
 
-@pytest.mark.parametrize("kills", [3, pytest.param(25, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [2, pytest.param(25, marks=pytest.mark.slow)])
 def test_a_kill_at_any_moment_costs_only_the_steps_since_the_last_checkpoint(kills: int, tmp_path: Path) -> None:
     said = run_python(SNIPPETS / "kills.py", str(tmp_path), str(kills), engine="torch", timeout=280)
     assert not [s for s in said if s.get("wrong") or "raised" in s], said
@@ -70,7 +70,7 @@ def test_a_kill_at_any_moment_costs_only_the_steps_since_the_last_checkpoint(kil
         ("amid_config", 1),
         ("amid_writing", 1),
     ]
-    assert said[-1]["left"] == [] and said[-1]["tables"] and said[-1]["kills"] >= 2
+    assert said[-1]["left"] == [] and said[-1]["tables"] and said[-1]["kills"] >= 1
 
 
 def test_signals_end_a_sitting_with_a_checkpoint(tmp_path: Path) -> None:

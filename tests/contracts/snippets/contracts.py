@@ -121,22 +121,22 @@ ONE = np.ones((1, 1), np.float32)
 
 @case
 def dqn_infinite_horizon():
-    """10, and what a limit that counts as an end would make of it: 6.5."""
-    return near(contracts.values(solve(DQN, games.InfiniteHorizon, 5000), ONE), [10.0], 1.0)
+    """10; a limit that counted as an end would make 4 of it or less."""
+    return near(contracts.values(solve(DQN, lambda: games.InfiniteHorizon(length=3), 5000), ONE), [10.0], 0.5)
 
 
 @case
 def ppo_infinite_horizon():
-    found = near(contracts.values(solve(PPO, games.InfiniteHorizon, 12000), ONE), [10.0], 1.0)
+    found = near(contracts.values(solve(PPO, games.InfiniteHorizon, 12000), ONE), [10.0], 0.5)
     native = solve(PPO, lambda: games.InfiniteHorizon(length=3), 12000)
-    return found + near(contracts.values(native, ONE), [10.0], 1.0)
+    return found + near(contracts.values(native, ONE), [10.0], 0.5)
 
 
 @case
 def sac_infinite_horizon():
     """With a fixed temperature of next to nothing, so that the entropy adds nothing to the values."""
     loop = solve(SAC, lambda: games.InfiniteHorizon(continuous=True), 5000, temperature=1e-4)
-    return near(contracts.values(loop, ONE), [10.0], 1.0)
+    return near(contracts.values(loop, ONE), [10.0], 0.5)
 
 
 PAIR = np.eye(2, dtype=np.float32)
@@ -144,18 +144,18 @@ PAIR = np.eye(2, dtype=np.float32)
 
 @case
 def dqn_pair():
-    return near(contracts.values(solve(DQN, games.TerminatedTruncatedPair, 6000), PAIR), [1.0, 10.0], 1.0)
+    return near(contracts.values(solve(DQN, games.TerminatedTruncatedPair, 6000), PAIR), [1.0, 10.0], 0.5)
 
 
 @case
 def ppo_pair():
-    return near(contracts.values(solve(PPO, games.TerminatedTruncatedPair, 12000), PAIR), [1.0, 10.0], 1.0)
+    return near(contracts.values(solve(PPO, games.TerminatedTruncatedPair, 12000), PAIR), [1.0, 10.0], 0.5)
 
 
 @case
 def sac_pair():
     loop = solve(SAC, lambda: games.TerminatedTruncatedPair(continuous=True), 6000, temperature=1e-4)
-    return near(contracts.values(loop, PAIR), [1.0, 10.0], 1.0)
+    return near(contracts.values(loop, PAIR), [1.0, 10.0], 0.5)
 
 
 @case
@@ -215,6 +215,8 @@ def refuses_what_is_not_finite():
         kind, env, settings = short(name)
         settings |= {"activation": "relu", "steps": 5000, "max_grad_norm": 1e30, "max_kl": 0.0, "learning_rate": None}
         own = {n: v for n, v in settings.items() if hasattr(kind.Settings, n) and v is not None}
+        if kind is DQN:  # Chain's one-hot states leave units dead before anything overflows
+            env, own = "CartPole-v1", own | {"target_every": 16, "dueling": False}
         contracts.refuses_what_is_not_finite(kind, env, engine, **own)
 
 
