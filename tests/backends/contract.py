@@ -1,6 +1,6 @@
 """What every backend promises, checked on one of them. Run as a script, it prints [check, fault or null] line by line.
 
-    python tests/backends/contract.py FRAMEWORK [compile]
+python tests/backends/contract.py FRAMEWORK [compile]
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def check_nan_is_named_and_never_reaches_the_weights() -> None:
         action = fakes.BOX if name == "sac" else fakes.DISCRETE
         algorithm, backend = build(name, action)
         run, first = backend.compile(algorithm.update), backend.state()
-        data = batches(algorithm, action, 5)
+        data = batches(algorithm, action, 4)
         out = run(spoil(data))
         assert (out.applied, out.stopped, out.fault) == (2, False, faults[name]), (name, out)
         assert all(np.isfinite(x).all() and len(x) == 2 for x in out.metrics.values()), out
@@ -123,7 +123,7 @@ def check_nan_is_named_and_never_reaches_the_weights() -> None:
         backend.load_state(first)
         assert run(fakes.first(data, 2)).fault == ""
         same(after, backend.state())
-        out = run(tree_map(lambda x: x[2:3], spoil(data)))  # a call whose first update is refused
+        out = run(tree_map(lambda x: x[2:4], spoil(data)))  # a call whose first update is refused
         assert (out.applied, out.fault) == (0, faults[name])
         same(after, backend.state())
 
@@ -211,7 +211,10 @@ def check_each_verb_moves_its_own_weights_only() -> None:
     track = lambda b: backend.track(algorithm.qs[0], algorithm.targets[0], b.settings["tau"])  # noqa: E731
     verbs = {
         "actor": (lambda b: backend.minimize(algorithm.actor_optimizer, algorithm.actor_loss, b, b.settings[rate]), [0, 6]),
-        "critic": (lambda b: backend.minimize(algorithm.critic_optimizer, algorithm.critic_loss, b, b.settings[rate]), [1, 2, 7]),
+        "critic": (
+            lambda b: backend.minimize(algorithm.critic_optimizer, algorithm.critic_loss, b, b.settings[rate]),
+            [1, 2, 7],
+        ),
         "track": (track, [3]),
     }
     critics_first = batches(algorithm, fakes.BOX, 1, seed=1, tau=0.0)
@@ -311,7 +314,8 @@ def check_training_mode_is_for_learning_alone() -> None:
     np.testing.assert_allclose(algorithm.q.predict(obs[:1]), values[:1], rtol=1e-5, atol=1e-6)  # no statistics of the batch
     same(state, backend.state())
     run(batches(algorithm, fakes.DISCRETE, 1, tau=0.5))
-    same({n: algorithm.q.read()[n] for n in floats}, {n: algorithm.target.read()[n] for n in floats})  # copied, not mixed
+    for n in floats:  # copied, not mixed
+        np.testing.assert_allclose(algorithm.target.read()[n], algorithm.q.read()[n], rtol=1e-6)
 
 
 def check_dropout_drops_while_learning() -> None:

@@ -162,6 +162,7 @@ def _compiled_gradient(optimizer: Optimizer, umbrella: _Umbrella) -> tuple[Any, 
         grad, (value, (aux, moved)) = grad_and_value(f, has_aux=True)(flat)
         return value, aux, grad, moved
 
+    gradient.__code__ = gradient.__code__.replace()  # torch counts compilations by code object, and stops at 8 of them
     return torch.compile(gradient, fullgraph=True), statistics
 
 
@@ -310,7 +311,10 @@ class TorchBackend(base.Backend):
 
         def one(batches: Batch, settings: dict[str, Any], rows: Any) -> Update:
             self._code, self._dirty = 0, False
-            return update(tree_map(lambda x: x[rows], batches)._replace(settings=settings))
+            batch = tree_map(lambda x: x[rows], batches)._replace(settings=settings)
+            if self.compiling:  # of a view, torch compiles the shape of the whole too: K, which varies
+                batch = tree_map(torch.clone, batch)
+            return update(batch)
 
         def several(batches: Batch, indices: Array | None) -> base.Outcome:
             settings = tree_map(torch.as_tensor, batches.settings)
