@@ -212,7 +212,8 @@ def _extended(conf: Config, steps: int) -> Config:
     }
     old, every = conf.settings.steps, conf.options
     options = replace(every, eval_every=every.eval_every or max(1, old // 20), log_every=every.log_every or max(1, old // 100))
-    return replace(conf, settings=replace(conf.settings, steps=steps, **held), options=options)
+    longer = replace(conf.settings, steps=steps, **held)
+    return replace(conf, settings=longer, options=options, extended_from=conf.extended_from or old)
 
 
 def load(path: str | Path, network: Any = None, env: EnvLike = None, which: str = "best") -> Agent:
