@@ -11,8 +11,8 @@ from tandem.training.progress import Progress
 from tandem.training.verify import verify
 
 ABOUT = """Trains a run again from its config.json, in a folder that is thrown away, and compares the fingerprints of the
-weights in its progress.csv. Exit code 0 if all are equal, 1 if not. Only the same machine with the same versions can be expected to
-give the same bits."""
+weights in its progress.csv. Exit code 0 if all are equal, 1 if not. Only the same machine with the same versions can be
+expected to give the same bits."""
 
 
 def run(given: list[str]) -> int:

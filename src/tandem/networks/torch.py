@@ -139,7 +139,9 @@ def read(plan: Plan, module: Any) -> Weights:
     """The weights of a plan's module, as NumPy arrays of their own."""
     with torch.no_grad():
         return {
-            n: np.array((t.T if turned == "dense" else t.permute(2, 3, 1, 0) if turned == "conv" else t).cpu(), order="C")
+            n: np.array(
+                (t.T if turned == "dense" else t.permute(2, 3, 1, 0) if turned == "conv" else t).cpu().numpy(), order="C"
+            )
             for n, (t, turned) in tensors(plan, module).items()
         }
 
