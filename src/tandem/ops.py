@@ -98,8 +98,8 @@ class _Torch:
         self.softplus, self.elu, self.gelu, self.silu = f.softplus, f.elu, f.gelu, f.silu
         self._log_softmax, self._one_hot, self._float32 = torch.log_softmax, f.one_hot, torch.float32
 
-    def std(self, x: Array) -> Array:
-        return x.std(correction=0)
+    def std(self, x: Array, axis: int | None = None) -> Array:
+        return x.std(axis, correction=0)
 
     def log_softmax(self, x: Array) -> Array:
         return self._log_softmax(x, -1)

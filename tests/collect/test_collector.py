@@ -95,7 +95,7 @@ def test_native_block_keeps_the_last_observation_in_the_next_row():
     assert abs(got.obs[t + 1, i, 0]) > 2.4 or abs(got.obs[t + 1, i, 2]) > 0.2095  # the pole has fallen
     assert got.discount[t, i] == 0 and np.abs(got.obs[t + 2, i]).max() <= 0.05
     assert got.extra["count"][t + 1, i] == got.extra["count"][t + 2, i] == 0  # restarted after `last` and after not `valid`
-    assert [e.length for _, e in collector.episodes if e.env == i][0] == t + 1
+    assert next(e.length for _, e in collector.episodes if e.env == i) == t + 1
     assert sum(e.length for _, e in collector.episodes) <= collector.env_steps
 
 

@@ -48,7 +48,8 @@ def choose(framework: str | None = None) -> str:
         raise EngineError(
             f"framework {framework!r} was asked for, but this process has imported Keras on {running}.",
             "one Keras engine per process; Keras reads it once, when it is imported",
-            f"set the environment variable KERAS_BACKEND={wanted} before anything imports keras, or use framework={running!r}.",
+            f"set the environment variable KERAS_BACKEND={wanted} before anything imports keras, "
+            f"or use framework={next(n for n, engine in ENGINES.items() if engine == running)!r}.",
         )
     return framework
 
@@ -66,7 +67,7 @@ def make(framework: str, device: str = "auto", *, seed: int = 0, threads: int = 
         module = importlib.import_module(f"tandem.backends.{framework.replace('-', '_')}")
         return module.make(device, seed=seed, threads=threads, compile=compile)
     module = importlib.import_module("tandem.backends.keras")
-    return module.KerasBackend(device, seed=seed, threads=threads)
+    return module.KerasBackend(device, threads=threads)
 
 
 def _running() -> str | None:

@@ -11,16 +11,17 @@ import numpy as np
 from tandem import ops
 from tandem.networks.defaults import Source
 from tandem.networks.plan import Plan, Weights
-from tandem.types import Array, Batch, Tree, Update
+from tandem.types import Array, Batch, Tree, Update, leaves, tree_map
 
 Loss = Callable[[Batch], tuple[Array, dict[str, Array]]]  # one number per sample, and what else is wanted of the forward pass
 
 
 class Outcome(NamedTuple):
-    """What a compiled call of K updates came to; NumPy."""
+    """What a compiled call of K updates came to; NumPy. Rows are those of the updates that took effect, and of the one that
+    asked to stop."""
 
-    metrics: dict[str, np.ndarray[Any, Any]]  # [K] each; only the first `applied` (and a stopped one) mean anything
-    priority: Any  # [K, B] or ()
+    metrics: dict[str, np.ndarray[Any, Any]]  # [rows] each
+    priority: Any  # [rows, B] or ()
     applied: int  # how many updates took effect
     stopped: bool  # the next one asked to stop the call
     fault: str  # or it was not finite: the name of the optimizer, else ""
@@ -112,10 +113,12 @@ class Backend(ABC):
 
 def reduce(loss: Array, batch: Batch, count: Array | None) -> Array:
     """Losses of samples [B] to one number, in the one place where weights and counts come in."""
-    xp = ops.of(loss)
-    if loss.ndim != 1:
-        raise ValueError(f"a loss has to give one number per sample, of shape [B]; this one has shape {tuple(loss.shape)}")
-    weighted = loss if isinstance(batch.weight, tuple) else loss * batch.weight
+    xp, rows = ops.of(loss), leaves(batch.obs)[0].shape[0]
+    weight = None if isinstance(batch.weight, tuple) else batch.weight
+    for name, x in (("loss", loss), ("weight", weight)):
+        if x is not None and tuple(x.shape) != (rows,):  # [B, 1] with [B] would become [B, B], and learn nonsense
+            raise ValueError(f"a {name} has shape {tuple(x.shape)} for {rows} samples; expected one number each: ({rows},)")
+    weighted = loss if weight is None else loss * weight
     return xp.mean(weighted) if count is None else xp.sum(weighted) / count
 
 
@@ -124,5 +127,6 @@ def outcome(metrics: dict[str, Any], priority: Any, codes: Any, faults: list[str
     codes = np.asarray(codes)
     applied = int(np.argmax(codes != 0)) if (codes != 0).any() else len(codes)
     code = int(codes[applied]) if applied < len(codes) else 0
-    host = {n: np.asarray(v) for n, v in metrics.items()}
-    return Outcome(host, priority, applied, code == 1, faults[code - 2] if code >= 2 else "")
+    stopped = code == 1
+    metrics, priority = tree_map(lambda x: np.asarray(x)[: applied + stopped], (metrics, priority))
+    return Outcome(metrics, priority, applied, stopped, faults[code - 2] if code >= 2 else "")

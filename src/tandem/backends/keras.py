@@ -3,26 +3,23 @@ inside one XLA-compiled function on TensorFlow. Where an update must take no eff
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import importlib
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import keras
 import numpy as np
 
 from tandem.backends import base
-from tandem.errors import EngineError, NetworkError
+from tandem.errors import NetworkError
 from tandem.networks import keras as models
 from tandem.networks.defaults import Drawn, Given, Source, example, fit, vector
 from tandem.networks.plan import Plan, Weights, init
 from tandem.types import Array, Batch, Tree, Update, tree_map
 
 ENGINE = keras.backend.backend()
-if ENGINE == "tensorflow":
-    import tensorflow as tf
-elif ENGINE == "jax":
-    import jax
-
-    jax.config.update("jax_cpu_enable_async_dispatch", False)  # the hand-over to its thread costs more than our updates
 ops = keras.ops
 
 
@@ -64,13 +61,7 @@ class KerasNetwork(base.Network):
 
     def predict(self, x: Tree) -> np.ndarray[Any, Any]:
         if self._predict is None:
-            if ENGINE == "jax":
-                model, step = self.module, jax.jit(lambda t, n, x: self.module.stateless_call(t, n, x, training=False)[0])
-                self._predict = lambda x: step(
-                    [v.value for v in model.trainable_variables], [v.value for v in model.non_trainable_variables], x
-                )
-            else:
-                self._predict = tf.function(lambda x: self.module(x, training=False), reduce_retracing=True)
+            self._predict = engine().forward(self.module)
         return np.asarray(self._predict(tree_map(ops.convert_to_tensor, x)))
 
 
@@ -104,15 +95,14 @@ class _OnFeatures(keras.Model):
 class KerasBackend(base.Backend):
     """Keras models on the engine that Keras was started with (TensorFlow or JAX)."""
 
-    def __init__(self, device: str = "auto", *, seed: int = 0, threads: int = 1) -> None:
+    def __init__(self, device: str = "auto", *, threads: int = 1) -> None:
         self.framework = ENGINE
-        self.device = _choose_device(device, threads)
+        self.device = engine().choose_device(device, threads)
         self.networks = {}
         self._owners: dict[str, Any] = {}  # everything that holds variables, by its name in a checkpoint
         self._optimizers: list[Any] = []
         self._trained: dict[str, list[Any]] = {}
         self._code: Any = None  # while an update is traced: 0, or why it must take no effect
-        self._seed = seed
 
     # Making
 
@@ -122,7 +112,7 @@ class KerasBackend(base.Backend):
             models.write(variables, source.weights)
             net = KerasNetwork(name, model, source.plan, variables)
         else:
-            net = KerasNetwork(name, *given(name, source, self._seed))
+            net = KerasNetwork(name, *given(name, source))
         self._owners[f"network/{name}"] = self.networks[name] = net
         return net
 
@@ -171,7 +161,7 @@ class KerasBackend(base.Backend):
         for n in optimizer.networks:
             n.learning = True
         try:
-            value, aux, grads = _GRADIENTS[ENGINE](self, variables, reduced, batch)
+            value, aux, grads = engine().gradient(reduced, batch, variables, self.variables)
         finally:
             for n in optimizer.networks:
                 n.learning = False
@@ -203,74 +193,25 @@ class KerasBackend(base.Backend):
             return (out.metrics, out.priority), code, ops.equal(code, 0)
 
         faults = [o.name for o in self._optimizers]
-        many = {"jax": self._scan, "tensorflow": self._loop}[ENGINE](guarded)
+        many = engine().many(guarded, self.variables)
         lengths: set[int] = set()
 
         def run(batches: Batch, indices: Array | None = None) -> base.Outcome:
             settings = batches.settings
             count = len(next(iter(settings.values())))
-            padded = count if count in lengths or len(lengths) < 2 else 1 << (count - 1).bit_length()
-            lengths.add(padded)
-            rows = np.arange(count, dtype=np.int32) if indices is None else np.asarray(indices, np.int32)
+            padded = _padded(count, lengths)
+            data, rows = batches._replace(settings={}), np.arange(count, dtype=np.int32)
+            if indices is None:
+                data = tree_map(lambda x: _lengthen(x, padded), data)
+            else:
+                rows = np.asarray(indices, np.int32)
             rows, settings = tree_map(lambda x: _lengthen(np.asarray(x), padded), (rows, settings))
-            (metrics, priority), codes = many(batches._replace(settings={}), settings, rows, np.arange(padded) < count)
+            (metrics, priority), codes = many(data, settings, rows, np.arange(padded) < count)
             metrics, priority, codes = self.to_host((metrics, priority, codes))
             cut = tree_map(lambda x: x[:count], (metrics, priority, codes))
             return base.outcome(cut[0], cut[1], cut[2], faults)
 
         return run
-
-    def _scan(self, guarded: Callable[..., Any]) -> Callable[..., Any]:
-        variables = self.variables
-
-        def many(values: list[Any], data: Batch, settings: Any, rows: Any, live: Any) -> Any:
-            def body(carry: Any, k: Any) -> Any:
-                values, active = carry
-                settings, rows, live = k
-                b = tree_map(lambda x: x[rows], data)._replace(settings=settings)
-                with keras.StatelessScope(list(zip(variables, values, strict=True))) as scope:
-                    out, code, keep = guarded(b, jax.numpy.logical_and(active, live))
-                new = [jax.numpy.where(keep, scope.get_current_value(v), old) for v, old in zip(variables, values, strict=True)]
-                return (new, keep), (out, code)
-
-            (values, _), outs = jax.lax.scan(body, (values, jax.numpy.asarray(True)), (settings, rows, live))
-            return values, outs
-
-        fast = jax.jit(many, donate_argnums=0)
-
-        def run(data: Batch, settings: Any, rows: Any, live: Any) -> Any:
-            values, outs = fast([v.value for v in variables], data, settings, rows, live)
-            for v, x in zip(variables, values, strict=True):
-                v._value = x  # assign would copy; the old value was donated
-            return outs
-
-        return run
-
-    def _loop(self, guarded: Callable[..., Any]) -> Callable[..., Any]:
-        variables = self.variables
-
-        @tf.function(jit_compile=True, reduce_retracing=True)
-        def many(data: Batch, settings: Any, rows: Any, live: Any) -> Any:
-            count = rows.shape[0]
-
-            def one(k: Any, active: Any) -> Any:
-                b = tree_map(lambda x: tf.gather(x, rows[k]), data)._replace(settings=tree_map(lambda s: s[k], settings))
-                return guarded(b, tf.logical_and(active, live[k]))
-
-            def body(k: Any, active: Any, arrays: Any) -> Any:
-                old = [tf.identity(v.value) for v in variables]
-                out, code, keep = one(k, active)
-                for v, o in zip(variables, old, strict=True):
-                    v.assign(tf.where(keep, v.value, o))
-                flat = keras.tree.flatten((out, code))
-                return k + 1, keep, [a.write(k, x) for a, x in zip(arrays, flat, strict=True)]
-
-            spec = _traced(lambda: one(0, tf.constant(True))[:2])
-            arrays = [tf.TensorArray(s.dtype, size=count, element_shape=s.shape) for s in keras.tree.flatten(spec)]
-            _, _, arrays = tf.while_loop(lambda k, a, t: k < count, body, (tf.constant(0), tf.constant(True), arrays))
-            return keras.tree.pack_sequence_as(spec, [a.stack() for a in arrays])
-
-        return lambda data, settings, rows, live: many(*tree_map(tf.convert_to_tensor, (data, settings, rows, live)))
 
     # Moving
 
@@ -295,9 +236,24 @@ class KerasBackend(base.Backend):
             v.assign(state[n])
 
 
-def given(name: str, source: Given, seed: int) -> tuple[Any, Plan | None, dict[str, Any]]:
+def given(name: str, source: Given) -> tuple[Any, Plan | None, dict[str, Any]]:
     """The model that a user made, with our head on it: (model, plan if all is known, variables by the plan's names)."""
-    keras.utils.set_random_seed(seed)
+    with _seeded(source.seed):
+        return _given(name, source)
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Seeds Python's generator, from which Keras draws its own seeds, and gives it back as it was."""
+    state = random.getstate()
+    random.seed(seed)
+    try:
+        yield
+    finally:
+        random.setstate(state)
+
+
+def _given(name: str, source: Given) -> tuple[Any, Plan | None, dict[str, Any]]:
     body = source.make()
     if not isinstance(body, keras.layers.Layer):
         raise NetworkError(
@@ -305,23 +261,16 @@ def given(name: str, source: Given, seed: int) -> tuple[Any, Plan | None, dict[s
             f"a Keras model, since the framework is {ENGINE}",
             "return a model, or choose the framework your network is made with.",
         )
-    with_action = isinstance(source.inputs, dict) and "action" in source.inputs
     zeros = tree_map(ops.convert_to_tensor, example(source.inputs))
-    features = body(zeros["obs"] if with_action else zeros)
+    out = source.features(name, lambda: body(zeros["obs"] if source.head and source.with_action else zeros))
     known = models.recognise(body, source.inputs.shape[0]) if vector(source.inputs) else None
     if not source.head:
         return (body, *(known or (None, {})))
-    if len(features.shape) != 2:
-        raise NetworkError(
-            f"the body given for {name!r} puts out shape {tuple(features.shape)} for 2 observations.",
-            "features of shape [B, F]",
-            "end it with a Flatten layer.",
-        )
-    width = int(features.shape[1]) + (int(zeros["action"].shape[1]) if with_action else 0)
+    width = int(out.shape[1]) + (int(zeros["action"].shape[1]) if source.with_action else 0)
     head_plan = fit(source.head, width)
     head, variables = models.build(head_plan, keras.Input((width,)))
     models.write(variables, init(head_plan, np.random.default_rng(source.seed)))
-    if with_action:
+    if source.with_action:
         model = _OnFeatures(body, head)
         model(zeros)
         return model, None, {}
@@ -341,59 +290,20 @@ def symbolic(inputs: Any, name: str | None = None) -> Any:
     return keras.Input(inputs.shape, name=name, dtype="int32" if inputs.dtype.startswith("int") else inputs.dtype)
 
 
-def _lengthen(x: np.ndarray[Any, Any], count: int) -> np.ndarray[Any, Any]:
+def engine() -> Any:
+    """What differs between TensorFlow and JAX; Keras on torch has no such module, and learns as torch does."""
+    return importlib.import_module(f"tandem.backends.keras_{ENGINE}")
+
+
+def _padded(count: int, lengths: set[int]) -> int:
+    """To how many updates a call of `count` is filled up, so that few lengths are ever compiled: the first two as they come,
+    then a known one less than twice as long, or a power of two. Adds it to the known `lengths`."""
+    if count not in lengths and len(lengths) >= 2:
+        count = min((n for n in lengths if count <= n < 2 * count), default=1 << (count - 1).bit_length())
+    lengths.add(count)
+    return count
+
+
+def _lengthen(x: Any, count: int) -> Any:
     """x [K, ...] with its last row repeated up to `count`."""
-    return x if len(x) == count else np.concatenate([x, np.repeat(x[-1:], count - len(x), 0)])
-
-
-def _choose_device(device: str, threads: int) -> str:
-    if ENGINE == "jax":
-        gpu = jax.default_backend() in ("gpu", "cuda", "rocm")
-        if gpu and device == "cpu":
-            jax.config.update("jax_default_device", jax.devices("cpu")[0])
-    else:
-        gpu = bool(tf.config.list_physical_devices("GPU"))
-        try:
-            tf.config.threading.set_intra_op_parallelism_threads(threads)
-            tf.config.threading.set_inter_op_parallelism_threads(threads)
-            if gpu and device == "cpu":
-                tf.config.set_visible_devices([], "GPU")
-        except RuntimeError:
-            if gpu and device == "cpu":
-                raise
-            # TensorFlow has started already: its threads are as they were set then
-    if device == "cuda" and not gpu:
-        raise EngineError(f"device 'cuda' was asked for; {ENGINE} finds none.", "a CUDA device", "use device='cpu'.")
-    return "cuda" if gpu and device != "cpu" else "cpu"
-
-
-def _traced(f: Callable[[], Any]) -> Any:
-    """The structure and shapes of f's result, found by tracing it into a graph that is never run."""
-    return tf.function(f).get_concrete_function().structured_outputs
-
-
-def _tape(backend: KerasBackend, variables: list[Any], loss: Any, batch: Batch) -> tuple[Array, Any, list[Array]]:
-    with tf.GradientTape(watch_accessed_variables=False) as tape:
-        for v in variables:
-            tape.watch(v.value)
-        value, aux = loss(batch)
-    return value, aux, tape.gradient(value, [v.value for v in variables], unconnected_gradients=tf.UnconnectedGradients.ZERO)
-
-
-def _value_and_grad(backend: KerasBackend, variables: list[Any], loss: Any, batch: Batch) -> tuple[Array, Any, list[Array]]:
-    mine = {id(v) for v in variables}
-    rest = [(v, v.value) for v in backend.variables if id(v) not in mine]
-
-    def f(values: list[Any]) -> Any:
-        with keras.StatelessScope(rest + list(zip(variables, values, strict=True))) as scope:
-            value, aux = loss(batch)
-        return value, (aux, [scope.get_current_value(v) for v, _ in rest])
-
-    (value, (aux, moved)), grads = jax.value_and_grad(f, has_aux=True)([v.value for v in variables])
-    for (v, old), new in zip(rest, moved, strict=True):  # batch-norm statistics, dropout seeds
-        if new is not old:
-            v.assign(new)
-    return value, aux, grads
-
-
-_GRADIENTS = {"tensorflow": _tape, "jax": _value_and_grad}
+    return x if len(x) == count else np.concatenate([np.asarray(x), np.repeat(np.asarray(x[-1:]), count - len(x), 0)])

@@ -43,13 +43,9 @@ class KerasTorchBackend(TorchBackend):
 
     framework = "keras-torch"
 
-    def __init__(self, device: str, *, seed: int, threads: int) -> None:
-        super().__init__(device, seed=seed, threads=threads)
-        self._seed = seed
-
     def _made(self, name: str, source: Source) -> TorchNetwork:
         if isinstance(source, Given):
-            return KerasTorchNetwork(name, *given(name, source, self._seed), self._device)
+            return KerasTorchNetwork(name, *given(name, source), self._device)
         model, variables = models.build(source.plan, symbolic(source.inputs))
         models.write(variables, source.weights)
         return KerasTorchNetwork(name, model, source.plan, variables, self._device)

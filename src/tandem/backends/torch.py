@@ -23,7 +23,6 @@ from tandem.networks.plan import Plan, Weights, init
 from tandem.types import Array, Batch, Tree, Update, tree_map
 
 _Gradient = tuple[Array, dict[str, Array], Array]  # loss, what else came of it, flat gradient
-_KINDS = {"adam": torch.optim.Adam, "sgd": torch.optim.SGD}
 
 
 class TorchNetwork(base.Network):
@@ -50,7 +49,7 @@ class TorchNetwork(base.Network):
     def read(self) -> Weights:
         if self.plan is not None:
             return modules.read(self.plan, self.module)
-        return {str(i): np.array(t.detach().cpu()) for i, t in enumerate(self.tensors())}
+        return {str(i): t.detach().cpu().numpy().copy() for i, t in enumerate(self.tensors())}
 
     def write(self, weights: Weights) -> None:
         if self.plan is not None:
@@ -111,16 +110,18 @@ class Optimizer:
             for p, part in zip(self.parameters, flat.split(self.sizes), strict=True):
                 p.data = part.view(p.shape)
         self.flat = nn.Parameter(flat)
-        settings: dict[str, Any] = {"lr": 0.0}
+        self.inner: Any
         if kind == "adam":
-            settings |= {
-                "eps": options.pop("epsilon", 1e-8),
-                "betas": (options.pop("beta1", 0.9), options.pop("beta2", 0.999)),
-                "fused": True,
-            }
-        self.inner = _KINDS[kind]([self.flat], **settings, **options)
-        self.umbrella: _Umbrella | None = None  # and the compiled gradient under it
-        self.gradient: Any = None
+            betas = options.get("beta1", 0.9), options.get("beta2", 0.999)
+            self.inner = torch.optim.Adam([self.flat], lr=0.0, betas=betas, eps=options.get("epsilon", 1e-8), fused=True)
+            # what Adam's first step would make: so that the tensors of a state are the same before it and after
+            step = torch.zeros((), device=flat.device)
+            moments = {"exp_avg": torch.zeros_like(flat), "exp_avg_sq": torch.zeros_like(flat)}
+            self.inner.state[self.flat].update({"step": step, **moments})
+        else:
+            self.inner = torch.optim.SGD([self.flat], lr=0.0)
+        self.gradient: Any = None  # compiled
+        self.statistics: dict[str, torch.Tensor] = {}  # what a forward pass moves (batch norm's), by its name in that gradient
 
     def unflatten(self, flat: torch.Tensor, names: list[str]) -> dict[str, torch.Tensor]:
         parts = flat.split(self.sizes)
@@ -140,11 +141,24 @@ class _Umbrella(nn.Module):
         return base.reduce(loss, batch, count), aux
 
 
-class _Halt(Exception):
-    """This update takes no effect: code 1 to stop, 2 + i for what was not finite in the i-th optimizer."""
+def _compiled_gradient(optimizer: Optimizer, umbrella: _Umbrella) -> tuple[Any, dict[str, torch.Tensor]]:
+    """A compiled function (flat weights, statistics, batch, count) -> (loss, aux, flat gradient, moved statistics), and the
+    statistics that it takes. They go in and come out, since nothing outside a gradient may be changed within it."""
+    by_id = {id(p): n for n, p in umbrella.named_parameters()}
+    names = [by_id[id(p)] for p in optimizer.parameters]
+    moody = [f"networks.{i}." for i, n in enumerate(optimizer.networks) if n.moody]
+    statistics = {n: b for n, b in umbrella.named_buffers() if n.startswith(tuple(moody))}
 
-    def __init__(self, code: int) -> None:
-        self.code = code
+    def gradient(flat: Array, statistics: dict[str, Array], batch: Batch, count: Array | None) -> Any:
+        def f(flat: Array) -> Any:
+            moved = {n: b.clone() for n, b in statistics.items()}
+            value, aux = functional_call(umbrella, optimizer.unflatten(flat, names) | moved, (batch, count))
+            return value, (aux, moved)
+
+        grad, (value, (aux, moved)) = grad_and_value(f, has_aux=True)(flat)
+        return value, aux, grad, moved
+
+    return torch.compile(gradient, fullgraph=True), statistics
 
 
 class TorchBackend(base.Backend):
@@ -166,6 +180,7 @@ class TorchBackend(base.Backend):
         self._device = torch.device(device)
         self.networks = {}
         self._optimizers: list[Optimizer] = []
+        self._code = 0  # of this update: 1 where it asked to stop, 2 + i where the i-th optimizer met what is not finite
         self._dirty = False  # whether this update has changed anything yet
 
     # Making
@@ -189,26 +204,18 @@ class TorchBackend(base.Backend):
                 "a torch.nn.Module, since the framework is torch",
                 "return a module, or choose the framework your network is made with.",
             )
+        zeros = tree_map(torch.as_tensor, example(source.inputs))
+        with torch.no_grad():
+            out = source.features(name, lambda: body.eval()(zeros["obs"] if source.head and source.with_action else zeros))
         plan = modules.recognise(body, source.inputs.shape[0]) if vector(source.inputs) else None
         if not source.head:
             return body, plan
-        with_action = isinstance(source.inputs, dict) and "action" in source.inputs
-        zeros = tree_map(torch.as_tensor, example(source.inputs))
-        with torch.no_grad():
-            features = body.eval()(zeros["obs"] if with_action else zeros)
-        if features.ndim != 2:
-            raise NetworkError(
-                f"the body given for {name!r} puts out shape {tuple(features.shape)} for 2 observations.",
-                "features of shape [B, F]",
-                "end it with a Flatten layer.",
-            )
-        head_plan = fit(source.head, features.shape[1] + (zeros["action"].shape[1] if with_action else 0))
+        head_plan = fit(source.head, out.shape[1] + (zeros["action"].shape[1] if source.with_action else 0))
         head = modules.build(head_plan)
         modules.write(head_plan, head, init(head_plan, np.random.default_rng(source.seed)))
-        if with_action:
+        if source.with_action:
             return _OnFeatures(body, head), None
-        chain = list(body) if isinstance(body, nn.Sequential) else [body]
-        return nn.Sequential(*chain, *head), plan + head_plan if plan is not None else None
+        return nn.Sequential(*modules.chain(body), *head), plan + head_plan if plan is not None else None
 
     def pair(self, name: str, source: Source) -> tuple[TorchNetwork, TorchNetwork]:
         net, target = self.network(name, source), self.network(f"{name}_target", source)
@@ -224,6 +231,14 @@ class TorchBackend(base.Backend):
         return made
 
     def optimizer(self, name: str, networks: list[Any], kind: str = "adam", **options: float) -> Optimizer:
+        mine = {id(p): n.name for n in networks for p in n.weights}
+        for other in self._optimizers:
+            if shared := [mine[id(p)] for p in other.parameters if id(p) in mine]:
+                raise NetworkError(
+                    f"the network {shared[0]!r} has weights that the optimizer {other.name!r} trains already.",
+                    "one optimizer for each weight",
+                    "give networks that share no layers.",
+                )
         self._optimizers.append(Optimizer(name, networks, kind, options))
         return self._optimizers[-1]
 
@@ -247,10 +262,12 @@ class TorchBackend(base.Backend):
             for n in optimizer.networks:
                 n.learning = False
         norm = torch.linalg.vector_norm(grad)
-        if not torch.isfinite(norm + value):
-            raise _Halt(2 + self._optimizers.index(optimizer))
-        if stop is not None and stop(aux):
-            raise _Halt(1)
+        if self._code == 0 and not torch.isfinite(norm + value):
+            self._code = 2 + self._optimizers.index(optimizer)
+        elif self._code == 0 and stop is not None and stop(aux):
+            self._code = 1
+        if self._code:
+            return value, aux
         if clip_norm is not None:
             grad *= torch.clamp(clip_norm / (norm + 1e-6), max=1.0)
         optimizer.inner.param_groups[0]["lr"] = float(learning_rate)
@@ -263,28 +280,19 @@ class TorchBackend(base.Backend):
         with torch.enable_grad():
             each, aux = loss(batch)
             value = base.reduce(each, batch, count)
-            grads = torch.autograd.grad(value, optimizer.parameters)
+            grads = torch.autograd.grad(value, optimizer.parameters, materialize_grads=True)  # 0 where one has no part in it
         return value.detach(), {k: v.detach() for k, v in aux.items()}, torch.cat([g.reshape(-1) for g in grads])
 
     def _compiled(self, optimizer: Optimizer, loss: base.Loss, batch: Batch, count: Array | None) -> _Gradient:
         if optimizer.gradient is None:
-            umbrella = _Umbrella(optimizer.networks, loss)
-            by_id = {id(p): n for n, p in umbrella.named_parameters()}
-            names = [by_id[id(p)] for p in optimizer.parameters]
-
-            def gradient(flat: Array, batch: Batch, count: Array | None) -> _Gradient:
-                def f(flat: Array) -> Any:
-                    return functional_call(umbrella, optimizer.unflatten(flat, names), (batch, count))
-
-                grad, (value, aux) = grad_and_value(f, has_aux=True)(flat)
-                return value, aux, grad
-
-            optimizer.gradient = torch.compile(gradient, fullgraph=True)
-        found: _Gradient = optimizer.gradient(optimizer.flat.detach(), batch, count)
-        return found
+            optimizer.gradient, optimizer.statistics = _compiled_gradient(optimizer, _Umbrella(optimizer.networks, loss))
+        value, aux, grad, moved = optimizer.gradient(optimizer.flat.detach(), optimizer.statistics, batch, count)
+        for name, x in moved.items():
+            optimizer.statistics[name].copy_(x)
+        return value, aux, grad
 
     def track(self, source: Any, target: Any, tau: Array) -> None:
-        if (mix := float(tau)) == 0.0:
+        if self._code or (mix := float(tau)) == 0.0:
             return
         self._dirty = True
         torch._foreach_lerp_(target.weights, source.weights, mix)
@@ -293,39 +301,37 @@ class TorchBackend(base.Backend):
 
     def compile(self, update: Callable[[Batch], Update]) -> Callable[..., base.Outcome]:
         faults = [o.name for o in self._optimizers]
-        keep = len(self._optimizers) > 1 or any(n.moody for n in self.networks.values())
+        live = list(self._tensors().values())
+        moody = any(n.moody for n in self.networks.values())  # then a forward pass moves statistics and generators
 
-        def one(batches: Batch, settings: dict[str, Any], indices: Array | None, k: int) -> Update:
-            rows = k if indices is None else indices[k]
-            self._dirty = False
-            return update(tree_map(lambda x: x[rows], batches)._replace(settings={n: v[k] for n, v in settings.items()}))
+        def one(batches: Batch, settings: dict[str, Any], rows: Any) -> Update:
+            self._code, self._dirty = 0, False
+            return update(tree_map(lambda x: x[rows], batches)._replace(settings=settings))
+
+        def several(batches: Batch, indices: Array | None) -> base.Outcome:
+            settings = tree_map(torch.as_tensor, batches.settings)
+            batches, rows = self.to_device((batches._replace(settings={}), () if indices is None else indices))
+            each = [{n: v[k] for n, v in settings.items()} for k in range(len(next(iter(settings.values()))))]
+            rows = range(len(each)) if indices is None else rows
+            before, generators = [x.clone() for x in live], self._generators() if moody else {}
+            outs: list[Update] = []
+            for k, s in enumerate(each):
+                outs.append(one(batches, s, rows[k]))
+                if self._code:
+                    break
+            code = self._code
+            good = len(outs) - bool(code)
+            if code and (self._dirty or moody):  # half an update was made: back to the start, and the good ones once more
+                torch._foreach_copy_(live, before)
+                self._set_generators(generators)
+                for k in range(good):
+                    one(batches, each[k], rows[k])
+            host = self.to_host(tree_map(lambda *xs: torch.stack([torch.as_tensor(x) for x in xs]), *outs))
+            return base.outcome(host.metrics, host.priority, [0] * good + [code] * (len(each) - good), faults)
 
         def run(batches: Batch, indices: Array | None = None) -> base.Outcome:
             with torch.no_grad():
                 return several(batches, indices)
-
-        def several(batches: Batch, indices: Array | None) -> base.Outcome:
-            settings = tree_map(torch.as_tensor, batches.settings)
-            batches, indices = self.to_device((batches._replace(settings={}), () if indices is None else indices))
-            rows = None if isinstance(indices, tuple) else indices
-            count = len(next(iter(settings.values())))
-            before = self._snapshot() if keep else None
-            outs: list[Update] = []
-            code = 0
-            for k in range(count):
-                try:
-                    outs.append(one(batches, settings, rows, k))
-                except _Halt as halt:
-                    code = halt.code
-                    if before is not None and (self._dirty or code >= 2):
-                        self._restore(before)  # half an update was done: back to the start, and do the good ones again
-                        outs = [one(batches, settings, rows, i) for i in range(k)]
-                    break
-            codes = [0] * len(outs) + [code] * (count - len(outs))
-            if not outs:
-                return base.outcome({}, (), codes, faults)
-            host = self.to_host(tree_map(lambda *xs: torch.stack([torch.as_tensor(x) for x in xs]), *outs))
-            return base.outcome(host.metrics, host.priority, codes, faults)
 
         return run
 
@@ -344,34 +350,24 @@ class TorchBackend(base.Backend):
             found |= {f"optimizer/{o.name}/{n}": t for n, t in state.items() if isinstance(t, torch.Tensor)}
         return found
 
-    def _snapshot(self) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
-        return {n: t.clone() for n, t in self._tensors().items()}, torch.get_rng_state()
+    def _generators(self) -> dict[str, torch.Tensor]:
+        found = {"generator/cpu": torch.get_rng_state()}
+        return found | ({"generator/cuda": torch.cuda.get_rng_state(self._device)} if self._device.type == "cuda" else {})
 
-    @torch.no_grad()
-    def _restore(self, snapshot: tuple[dict[str, torch.Tensor], torch.Tensor]) -> None:
-        saved, generator = snapshot
-        for n, t in self._tensors().items():
-            t.copy_(saved[n] if n in saved else torch.zeros_like(t))
-        torch.set_rng_state(generator)
+    def _set_generators(self, states: dict[str, torch.Tensor]) -> None:
+        if "generator/cpu" in states:
+            torch.set_rng_state(states["generator/cpu"])
+        if "generator/cuda" in states and self._device.type == "cuda":
+            torch.cuda.set_rng_state(states["generator/cuda"], self._device)
 
     def state(self) -> dict[str, np.ndarray[Any, Any]]:
-        saved = {n: np.array(t.detach().cpu()) for n, t in self._tensors().items()}
-        saved["generator/cpu"] = torch.get_rng_state().numpy()
-        if self._device.type == "cuda":
-            saved["generator/cuda"] = torch.cuda.get_rng_state(self._device).numpy()
-        return saved
+        return {n: t.detach().cpu().numpy().copy() for n, t in (self._tensors() | self._generators()).items()}
 
     @torch.no_grad()
     def load_state(self, state: dict[str, np.ndarray[Any, Any]]) -> None:
-        for o in self._optimizers:
-            fresh = o.inner.state[o.flat]
-            for n in [n for n in state if n.startswith(f"optimizer/{o.name}/")]:
-                fresh.setdefault(n.rsplit("/", 1)[1], torch.tensor(state[n], device=self._device if state[n].ndim else "cpu"))
         for n, t in self._tensors().items():
             t.copy_(torch.as_tensor(state[n]))
-        torch.set_rng_state(torch.as_tensor(state["generator/cpu"]))
-        if "generator/cuda" in state and self._device.type == "cuda":
-            torch.cuda.set_rng_state(torch.as_tensor(state["generator/cuda"]), self._device)
+        self._set_generators({n: torch.tensor(x) for n, x in state.items() if n.startswith("generator/")})
 
 
 _MOODY = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd, nn.MultiheadAttention, nn.RNNBase)

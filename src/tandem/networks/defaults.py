@@ -42,6 +42,11 @@ class Role:
     part: str = "actor"  # which of the user's bodies it stands on: "actor" or "critic"
 
     @property
+    def outputs(self) -> int:
+        """How many numbers it puts out, whatever body it stands on."""
+        return width(fit(self.head, 1))
+
+    @property
     def plan(self) -> Plan:
         return self.body + fit(self.head, width(self.body))
 
@@ -134,8 +139,40 @@ class Given:
 
     make: Callable[[], Any]
     inputs: Inputs
+    outputs: int  # how many numbers it has to put out, with its head
+    seed: int  # of first weights: of the head, and of what Keras draws while `make` runs
     head: Plan = ()
-    seed: int = 0  # of the head's first weights
+
+    @property
+    def with_action(self) -> bool:
+        """Whether an action enters beside the observation; a body sees the observation only."""
+        return isinstance(self.inputs, dict) and "action" in self.inputs
+
+    def features(self, name: str, call: Callable[[], Any]) -> Any:
+        """What `call()`, the network on two made-up observations, puts out. Raises NetworkError where it fails, or where the
+        shape is not [2, F] (a body) or [2, outputs] (a whole network)."""
+        try:
+            out = call()
+        except Exception as error:
+            raise NetworkError(
+                f"the network given for {name!r} failed on {_described(example(self.inputs))}: {error}",
+                "a network that takes such inputs" + (", of which a body sees 'obs' only" if self.head else ""),
+                "build it for the observation space that it is called with.",
+            ) from error
+        shape = tuple(getattr(out, "shape", ()))
+        if len(shape) != 2 or not (self.head or shape[1] == self.outputs):
+            raise NetworkError(
+                f"the network given for {name!r} puts out shape {shape} for 2 observations.",
+                "features of shape (2, F), for any F" if self.head else f"shape (2, {self.outputs})",
+                "end it with a Flatten layer." if self.head else f"end it with a linear layer of {self.outputs} units.",
+            )
+        return out
+
+
+def _described(tree: Any) -> str:
+    if isinstance(tree, dict):
+        return "{" + ", ".join(f"{k!r}: {_described(v)}" for k, v in tree.items()) + "}"
+    return f"{tree.dtype} {tree.shape}"
 
 
 Source = Drawn | Given
@@ -171,9 +208,10 @@ def sources(
         if network is None:
             found[name] = Drawn(role.plan, init(role.plan, rng), role.inputs)
         elif isinstance(network, dict):
-            found[name] = Given(_whole(network[name], space), role.inputs)
-        elif callable(network):
-            found[name] = Given(_body(network, space, role.part), role.inputs, role.head, int(rng.integers(2**31)))
+            found[name] = Given(_whole(network[name], space), role.inputs, role.outputs, int(rng.integers(2**31)))
+        elif _is_function(network):
+            body = _body(network, space, role.part)
+            found[name] = Given(body, role.inputs, role.outputs, int(rng.integers(2**31)), role.head)
         else:
             raise NetworkError(
                 f"network= is a {type(network).__name__}.",
@@ -186,7 +224,13 @@ def sources(
 def _body(network: Callable[[Any], Any], space: Any, part: str) -> Callable[[], Any]:
     def make() -> Any:
         made = network(space)
-        return made[part == "critic"] if isinstance(made, tuple) else made
+        if not isinstance(made, tuple):
+            return made
+        if len(made) != 2:
+            raise NetworkError(
+                f"network= gave a tuple of {len(made)}.", "a body, or the pair (actor body, critic body)", "give one of these."
+            )
+        return made[part == "critic"]
 
     return make
 
@@ -204,4 +248,5 @@ def _whole(given: Any, space: Any) -> Callable[[], Any]:
 
 
 def _is_function(given: Any) -> bool:
-    return callable(given) and not hasattr(given, "parameters") and not hasattr(given, "trainable_variables")
+    module = hasattr(given, "parameters") or hasattr(given, "trainable_variables")
+    return callable(given) and (isinstance(given, type) or not module)

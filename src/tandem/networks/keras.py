@@ -181,10 +181,15 @@ def recognise(model: Any, features: int) -> tuple[Plan, dict[str, Any]] | None:
     plan: list[p.Layer] = []
     variables: dict[str, Any] = {}
     for layer in model.layers:
+        if layer.compute_dtype != "float32" or layer.variable_dtype != "float32":
+            return None
         if type(layer) is keras.layers.Dense and layer.use_bias and _activation(layer) in p.ACTIVATIONS:
             variables |= {f"{len(plan)}/kernel": layer.kernel, f"{len(plan)}/bias": layer.bias}
             plan.append(p.Dense(features, layer.units, _activation(layer)))
             features = layer.units
+        elif type(layer) is keras.layers.LayerNormalization and _plain_norm(layer):
+            variables |= {f"{len(plan)}/scale": layer.gamma, f"{len(plan)}/bias": layer.beta}
+            plan.append(p.LayerNorm(features, layer.epsilon))
         elif type(layer) is keras.layers.Activation and _activation(layer) in p.ACTIVATIONS:
             plan.append(p.Activation(_activation(layer)))
         elif (
@@ -199,8 +204,13 @@ def recognise(model: Any, features: int) -> tuple[Plan, dict[str, Any]] | None:
 
 
 def _activation(layer: Any) -> str:
+    """The name of a layer's activation if it is Keras's own of that name, else nothing."""
     name = getattr(layer.activation, "__name__", "")
-    return "" if name == "gelu" else name  # Keras's own gelu is an option away from the exact one
+    return name if getattr(keras.activations, name, None) is layer.activation else ""
+
+
+def _plain_norm(layer: Any) -> bool:
+    return bool(layer.axis in (-1, [-1], 1, [1]) and layer.scale and layer.center and not layer.get_config().get("rms_scaling"))
 
 
 def read(variables: dict[str, Any]) -> Weights:

@@ -309,16 +309,23 @@ def _from_json(value: Any) -> Any:
 
 
 def width(plan: Plan) -> int:
-    """How many numbers a plan puts out, found by running it once on zeros of its own kind of input."""
+    """How many numbers a plan puts out, as its last layer says; activations leave it as it is."""
     for layer in reversed(plan):
+        if isinstance(layer, Activation):
+            continue
         if isinstance(layer, Dense):
             return layer.units
         if isinstance(layer, OneHot):
             return sum(layer.sizes)
         if isinstance(layer, (Cast, Normalize, LayerNorm)):
             return layer.width
+        if isinstance(layer, Scale):
+            return 2 * layer.width
         if isinstance(layer, Branches):
             return sum(width(p) for p in layer.plans.values())
+        if isinstance(layer, Dueling):
+            return width(layer.advantage)
+        break
     raise NetworkError(
         f"cannot tell the output width of {plan}.", "a plan that ends in a known width", "end it with a Dense layer."
     )

@@ -156,19 +156,36 @@ def write(plan: Plan, module: Any, weights: Weights) -> None:
 
 def recognise(module: Any, features: int) -> Plan | None:
     """The plan of a user's module that is a chain of known layers on `features` numbers; None where it is anything else."""
-    chain = list(module) if isinstance(module, nn.Sequential) else [module]
     by_type = {v: k for k, v in _ACTIVATIONS.items()}
     plan: list[p.Layer] = []
-    for part in chain:
-        if type(part) is nn.Linear and part.bias is not None:
+    for part in chain(module):
+        if not _plain(part):
+            return None
+        if type(part) is nn.Linear:
             features = part.out_features
             plan.append(p.Dense(part.in_features, features))
-        elif (
-            type(part) is nn.LayerNorm and len(part.normalized_shape) == 1 and part.elementwise_affine and part.bias is not None
-        ):
+        elif type(part) is nn.LayerNorm:
             plan.append(p.LayerNorm(features, part.eps))
-        elif type(part) in by_type and not (type(part) is nn.GELU and part.approximate != "none"):
+        elif type(part) in by_type:
             plan.append(p.Activation(by_type[type(part)]))
         else:
             return None
     return tuple(plan) if any(isinstance(layer, p.Dense) for layer in plan) else None
+
+
+def chain(module: Any) -> list[Any]:
+    """The modules that `module` calls one after the other: those of a Sequential, else itself alone."""
+    return list(module) if type(module) is nn.Sequential else [module]  # a subclass may call them otherwise
+
+
+def _plain(part: Any) -> bool:
+    """Whether a module does just what its plan's layer does: no hooks, no options that a plan cannot express."""
+    if part._forward_hooks or part._forward_pre_hooks or any(w.dtype != torch.float32 for w in part.parameters()):
+        return False
+    if type(part) is nn.Linear:
+        return part.bias is not None
+    if type(part) is nn.LayerNorm:
+        return len(part.normalized_shape) == 1 and bool(part.elementwise_affine) and part.bias is not None
+    options = {nn.GELU: ("approximate", "none"), nn.ELU: ("alpha", 1.0), nn.Softplus: ("beta", 1.0)}
+    name, wanted = options.get(type(part), ("training", part.training))
+    return bool(getattr(part, name) == wanted)

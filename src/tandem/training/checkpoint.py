@@ -33,7 +33,8 @@ class Checkpoint:
 
         try:
             with zipfile.ZipFile(self.path) as file:
-                return load(file.read(f"{name}.safetensors"))
+                found: dict[str, Array] = load(file.read(f"{name}.safetensors"))
+                return found
         except (OSError, zipfile.BadZipFile, KeyError, SafetensorError, EOFError) as error:
             raise damaged(self.path, error) from error
 

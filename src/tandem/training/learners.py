@@ -127,7 +127,7 @@ class ReplayLearner:
 
     def chance(self, env_steps: int) -> bool:
         """Whether to act at random still, so that the first updates see some variety."""
-        return env_steps < self.settings.learning_starts
+        return bool(env_steps < self.settings.learning_starts)
 
     def learn(self, trajectory: Trajectory, span: Span) -> dict[str, float]:
         """The metrics of the updates, averaged; none before learning starts."""
@@ -176,9 +176,9 @@ class ReplayLearner:
 def checked(outcome: Outcome, before: int) -> dict[str, float]:
     """The means of a call's metrics. Raises NonFiniteError where an update was refused; what was before it holds."""
     if outcome.fault:
+        update = before + outcome.applied + 1
         raise NonFiniteError(
-            f"the loss or a gradient of the optimizer {outcome.fault!r} was not finite in update {before + outcome.applied + 1}; "
-            "the update was not made.",
+            f"the loss or a gradient of the optimizer {outcome.fault!r} was not finite in update {update}, which was not made.",
             "finite losses and gradients",
             "lower the learning rate, clip gradients, scale rewards; resume from the last checkpoint.",
         )

@@ -1,4 +1,4 @@
-"""The loop: collect, learn, publish; again and again. A generator of events, which knows counters and schedules and no files."""
+"""The loop: collect, learn, publish; again and again. A generator of events that knows counters and schedules, and no files."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ class Loop:
     def env_steps(self) -> int:
         return self.collector.env_steps
 
-    def _now(self) -> dict[str, Any]:
+    def now(self) -> dict[str, Any]:
+        """The counters that every event carries."""
         return {
             "env_steps": self.env_steps,
             "updates": self.learner.updates,
@@ -55,13 +56,13 @@ class Loop:
         """Everything that happens until `stop_at` environment steps, or the run's length. A block that has begun is finished,
         so a sitting may end up to one block later."""
         stop = min(self.steps, self.steps if stop_at is None else stop_at)
-        yield TrainBegin(**self._now(), steps=self.steps, stop_at=stop)
+        yield TrainBegin(**self.now(), steps=self.steps, stop_at=stop)
         if not self.env_steps:
             for env in range(self.collector.n):
-                yield EpisodeBegin(**self._now(), env=env)
+                yield EpisodeBegin(**self.now(), env=env)
         while self.env_steps < stop:
             yield from self._block()
-        yield TrainEnd(**self._now(), reason="steps" if self.env_steps >= self.steps else "stop_at")
+        yield TrainEnd(**self.now(), reason="steps" if self.env_steps >= self.steps else "stop_at")
 
     def _block(self) -> Iterator[Event]:
         began, begin = perf_counter(), self.env_steps
@@ -70,10 +71,10 @@ class Loop:
         self.seconds += perf_counter() - began
         for ended in self.collector.episodes:
             self.episodes += 1
-            at = {**self._now(), "env_steps": begin + int(trajectory.valid[: ended.t + 1].sum())}
+            at = {**self.now(), "env_steps": begin + int(trajectory.valid[: ended.t + 1].sum())}
             yield EpisodeEnd(**at, episode=ended.episode)
             yield EpisodeBegin(**at, env=ended.episode.env)
-        yield BatchBegin(**self._now())
+        yield BatchBegin(**self.now())
         began = perf_counter()
         before = self.learner.updates
         metrics = self.learner.learn(trajectory, Span(begin, self.env_steps, self.steps))
@@ -82,7 +83,7 @@ class Loop:
         took = perf_counter() - began
         self.learning += took
         self.seconds += took
-        yield BatchEnd(**self._now(), metrics=metrics, shares={**self.collector.seconds, "learning": self.learning})
+        yield BatchEnd(**self.now(), metrics=metrics, shares={**self.collector.seconds, "learning": self.learning})
 
     def _noise(self, begin: int) -> tuple[Any, Array]:
         """Who acts in the next block, and the randomness for it."""

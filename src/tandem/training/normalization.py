@@ -1,4 +1,4 @@
-"""Running statistics of observations and of returns: what networks are fed, and rewards divided by, where the settings say so."""
+"""Running statistics of observations and returns: what networks are fed, and rewards divided by, where the settings say so."""
 
 from __future__ import annotations
 

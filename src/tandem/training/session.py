@@ -120,7 +120,7 @@ class Session:
                     if isinstance(event, BatchEnd):
                         yield from self._settled(event)
                         if self.reason:
-                            yield from self._finish(TrainEnd(**self.loop._now(), reason=self.reason))
+                            yield from self._finish(TrainEnd(**self.loop.now(), reason=self.reason))
                             return
         finally:
             for writer in self._writers:
@@ -173,7 +173,7 @@ class Session:
         self.last_evaluation = found
         best = found.mean >= self.best
         self.best = max(self.best, found.mean)
-        yield self._tell(EvaluationEnd(**self.loop._now(), evaluation=found, best=best))
+        yield self._tell(EvaluationEnd(**self.loop.now(), evaluation=found, best=best))
         numbered = f"step-{self.loop.env_steps:09d}"
         yield from self._save(*(["best"] if best else []), *([numbered] if self.config.options.keep else []))
         if self.folder is not None and self.config.options.keep:
@@ -207,7 +207,7 @@ class Session:
         return digest.hexdigest()[:16]
 
     def _row(self, evaluation: Evaluation | None) -> None:
-        now = self.loop._now()
+        now = self.loop.now()
         row = {**now, "seconds": round(now["seconds"], 3), "fingerprint": self.fingerprint()}
         row["return_mean"] = float(np.mean(self._returns)) if self._returns else None
         row["length_mean"] = float(np.mean(self._lengths)) if self._lengths else None
@@ -244,7 +244,7 @@ class Session:
             if name == "last":
                 self._saved_at = monotonic()
                 self._pause = max(self.config.options.checkpoint_seconds, (self._saved_at - began) / WRITING)
-            yield self._tell(CheckpointSaved(**self.loop._now(), path=path))
+            yield self._tell(CheckpointSaved(**self.loop.now(), path=path))
 
     def state(self, replay: bool) -> tuple[dict[str, Any], checkpoint.Groups]:
         """What a checkpoint holds: `networks` is what acting needs, in names that every framework shares."""
@@ -295,7 +295,7 @@ class Session:
 
     def result(self) -> dict[str, Any]:
         """Scores the best and the last agent on seeds that chose neither; writes and returns result.json."""
-        conf, now = self.config, self.loop._now()
+        conf, now = self.config, self.loop.now()
         last = self.score(self.agent(), conf.options.final_episodes, "final")
         best = last
         if self.folder is not None and (self.folder / "checkpoints" / "best.zip").is_file():

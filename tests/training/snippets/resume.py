@@ -5,9 +5,6 @@ import json
 import sys
 from pathlib import Path
 
-import numpy as np
-
-import tandem
 from tandem import trainer
 
 folder, engine = Path(sys.argv[1]), sys.argv[2]
@@ -66,17 +63,15 @@ for name, (*_, stops) in CASES.items():
         run = train(name, resume=folder / name, stop_at=stop)
         ends.append(run.loop.env_steps)
     parts, parts_data = final(run)
-    differing = sorted(k for k in whole if k not in parts or whole[k].tobytes() != parts[k].tobytes()) + sorted(
-        set(parts) - set(whole)
-    )
+    same = {k for k in whole if k in parts and whole[k].tobytes() == parts[k].tobytes()}
+    differing = sorted((set(whole) | set(parts)) - same)
     for data in (whole_data, parts_data):
         for key in ("seconds",):
             data["collector"].pop(key)
         data["counters"] = {"episodes": data["counters"]["episodes"]}
     same_data = [k for k in ("collector", "learner", "generators", "counters", "session") if whole_data[k] != parts_data[k]]
-    rows = [
-        [line.split(",") for line in (folder / f / "progress.csv").read_text().splitlines()] for f in (f"{name}-whole", name)
-    ]
+    files = [folder / f / "progress.csv" for f in (f"{name}-whole", name)]
+    rows = [[line.split(",") for line in file.read_text().splitlines()] for file in files]
     drop = rows[0][0].index("seconds")
     tables = [[[c for i, c in enumerate(row) if i != drop] for row in table] for table in rows]
     print(json.dumps({"case": name, "ends": ends, "arrays": differing, "data": same_data, "updates": run.loop.learner.updates,

@@ -1,0 +1,76 @@
+"""Keras on JAX: K updates are one scan over a stateless step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import keras
+
+from tandem.errors import EngineError
+from tandem.types import Array, Batch, tree_map
+
+jax.config.update("jax_cpu_enable_async_dispatch", False)  # the hand-over to its thread costs more than our updates
+
+
+def choose_device(device: str, threads: int) -> str:
+    """The device to use, "cpu" or "cuda", for one of "auto", "cpu" and "cuda". (Threads are set by PJRT_NPROC.)"""
+    gpu = jax.default_backend() in ("gpu", "cuda", "rocm")
+    if gpu and device == "cpu":
+        jax.config.update("jax_default_device", jax.devices("cpu")[0])
+    if device == "cuda" and not gpu:
+        raise EngineError("device 'cuda' was asked for; jax finds none.", "a CUDA device", "use device='cpu'.")
+    return "cuda" if gpu and device != "cpu" else "cpu"
+
+
+def forward(model: Any) -> Callable[[Any], Any]:
+    """The model in inference mode, compiled."""
+    step = jax.jit(lambda t, n, x: model.stateless_call(t, n, x, training=False)[0])
+    return lambda x: step([v.value for v in model.trainable_variables], [v.value for v in model.non_trainable_variables], x)
+
+
+def gradient(
+    loss: Callable[[Batch], Any], batch: Batch, trained: list[Any], variables: list[Any]
+) -> tuple[Array, Any, list[Array]]:
+    """(loss, aux, gradients of `trained`); other `variables` move as the forward pass moves them."""
+    mine = {id(v) for v in trained}
+    rest = [(v, v.value) for v in variables if id(v) not in mine]
+
+    def f(values: list[Any]) -> Any:
+        with keras.StatelessScope(rest + list(zip(trained, values, strict=True))) as scope:
+            value, aux = loss(batch)
+        return value, (aux, [scope.get_current_value(v) for v, _ in rest])
+
+    (value, (aux, moved)), grads = jax.value_and_grad(f, has_aux=True)([v.value for v in trained])
+    for (v, old), new in zip(rest, moved, strict=True):  # batch-norm statistics, dropout seeds
+        if new is not old:
+            v.assign(new)
+    return value, aux, grads
+
+
+def many(guarded: Callable[..., Any], variables: list[Any]) -> Callable[..., Any]:
+    """A function of (data, settings [K], rows [K, ...], live [K]) that makes K guarded updates of `variables`."""
+
+    def scanned(values: list[Any], data: Batch, settings: Any, rows: Any, live: Any) -> Any:
+        def body(carry: Any, k: Any) -> Any:
+            values, active = carry
+            settings, rows, live = k
+            b = tree_map(lambda x: x[rows], data)._replace(settings=settings)
+            with keras.StatelessScope(list(zip(variables, values, strict=True))) as scope:
+                out, code, keep = guarded(b, jax.numpy.logical_and(active, live))
+            new = [jax.numpy.where(keep, scope.get_current_value(v), old) for v, old in zip(variables, values, strict=True)]
+            return (new, keep), (out, code)
+
+        (values, _), outs = jax.lax.scan(body, (values, jax.numpy.asarray(True)), (settings, rows, live))
+        return values, outs
+
+    fast = jax.jit(scanned, donate_argnums=0)
+
+    def run(data: Batch, settings: Any, rows: Any, live: Any) -> Any:
+        values, outs = fast([v.value for v in variables], data, settings, rows, live)
+        for v, x in zip(variables, values, strict=True):
+            v._value = x  # assign would copy; the old value was donated
+        return outs
+
+    return run

@@ -1,0 +1,79 @@
+"""Keras on TensorFlow: K updates are a loop inside one XLA-compiled function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tandem.errors import EngineError
+from tandem.types import Array, Batch, tree_map
+
+
+def choose_device(device: str, threads: int) -> str:
+    """The device to use, "cpu" or "cuda", for one of "auto", "cpu" and "cuda"; and the threads of one operation."""
+    gpu = bool(tf.config.list_physical_devices("GPU"))
+    try:
+        tf.config.threading.set_intra_op_parallelism_threads(threads)
+        tf.config.threading.set_inter_op_parallelism_threads(threads)
+        if gpu and device == "cpu":
+            tf.config.set_visible_devices([], "GPU")
+    except RuntimeError:
+        if gpu and device == "cpu":
+            raise
+        # TensorFlow has started already: its threads are as they were set then
+    if device == "cuda" and not gpu:
+        raise EngineError("device 'cuda' was asked for; tensorflow finds none.", "a CUDA device", "use device='cpu'.")
+    return "cuda" if gpu and device != "cpu" else "cpu"
+
+
+def forward(model: Any) -> Callable[[Any], Any]:
+    """The model in inference mode, compiled."""
+    compiled: Callable[[Any], Any] = tf.function(lambda x: model(x, training=False), reduce_retracing=True, autograph=False)
+    return compiled
+
+
+def gradient(
+    loss: Callable[[Batch], Any], batch: Batch, trained: list[Any], variables: list[Any]
+) -> tuple[Array, Any, list[Array]]:
+    """(loss, aux, gradients of `trained`); other variables move as the forward pass moves them."""
+    values = [v.value for v in trained]
+    with tf.GradientTape(watch_accessed_variables=False) as tape:
+        for v in values:
+            tape.watch(v)
+        value, aux = loss(batch)
+    return value, aux, tape.gradient(value, values, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+
+
+def many(guarded: Callable[..., Any], variables: list[Any]) -> Callable[..., Any]:
+    """A function of (data, settings [K], rows [K, ...], live [K]) that makes K guarded updates of `variables`."""
+
+    @tf.function(jit_compile=True, autograph=False)
+    def looped(data: Batch, settings: Any, rows: Any, live: Any) -> Any:
+        count = rows.shape[0]
+
+        def one(k: Any, active: Any) -> Any:
+            b = tree_map(lambda x: tf.gather(x, rows[k]), data)._replace(settings=tree_map(lambda s: s[k], settings))
+            return guarded(b, tf.logical_and(active, live[k]))
+
+        def body(k: Any, active: Any, arrays: Any) -> Any:
+            old = [tf.identity(v.value) for v in variables]
+            out, code, keep = one(k, active)
+            for v, o in zip(variables, old, strict=True):
+                v.assign(tf.where(keep, v.value, o))
+            flat = keras.tree.flatten((out, code))
+            return k + 1, keep, [a.write(k, x) for a, x in zip(arrays, flat, strict=True)]
+
+        spec = _traced(lambda: one(0, tf.constant(True))[:2])
+        arrays = [tf.TensorArray(s.dtype, size=count, element_shape=s.shape) for s in keras.tree.flatten(spec)]
+        _, _, arrays = tf.while_loop(lambda k, a, t: k < count, body, (tf.constant(0), tf.constant(True), arrays))
+        return keras.tree.pack_sequence_as(spec, [a.stack() for a in arrays])
+
+    return lambda data, settings, rows, live: looped(*tree_map(tf.convert_to_tensor, (data, settings, rows, live)))
+
+
+def _traced(f: Callable[[], Any]) -> Any:
+    """The structure and shapes of f's result, found by tracing it into a graph that is never run."""
+    return tf.function(f, autograph=False).get_concrete_function().structured_outputs
