@@ -119,7 +119,7 @@ def test_help_for_an_environment_shows_the_values_of_the_zoo(capsys) -> None:
         ("train --resume RUNS/ppo --steps 10 --extend", "--extend"),
         ("train ppo CartPole-v1 --out RUNS/ppo", "--resume RUNS/ppo"),
         ("evaluate RUNS/pp0", "did you mean RUNS/ppo"),
-        ("evaluate RUNS", "is not a run"),
+        ("evaluate RUNS", "did you mean RUNS/ppo"),
         ("evaluate", "required"),
         ("evaluate RUNS/ppo --which lats", "did you mean 'last'"),
         ("evaluate RUNS/ppo --episodes 0", "at least 1"),

@@ -284,10 +284,10 @@ def run_folder(folder: Path) -> Path:
         return folder
     from tandem.training.runs import suggest
 
-    what = "is not a run" if folder.is_dir() else "does not exist"
-    raise RunFolderError(
-        f"the folder {folder} {what}.", "a folder that `tandem train` made", suggest(folder.parent, folder.name)
-    )
+    if folder.is_dir():
+        raise RunFolderError(f"the folder {folder} is not a run.", "a folder that `tandem train` made", suggest(folder, ""))
+    near = suggest(folder.parent, folder.name)
+    raise RunFolderError(f"the folder {folder} does not exist.", "a folder that `tandem train` made", near)
 
 
 def default_folder(algorithm: str, env: EnvLike, seed: int | str) -> Path:
