@@ -212,7 +212,8 @@ def _extended(conf: Config, steps: int) -> Config:
     }
     old, every = conf.settings.steps, conf.options
     options = replace(every, eval_every=every.eval_every or max(1, old // 20), log_every=every.log_every or max(1, old // 100))
-    return replace(conf, settings=replace(conf.settings, steps=steps, **held), options=options)
+    longer = replace(conf.settings, steps=steps, **held)
+    return replace(conf, settings=longer, options=options, extended_from=conf.extended_from or old)
 
 
 def load(path: str | Path, network: Any = None, env: EnvLike = None, which: str = "best") -> Agent:
@@ -283,10 +284,10 @@ def run_folder(folder: Path) -> Path:
         return folder
     from tandem.training.runs import suggest
 
-    what = "is not a run" if folder.is_dir() else "does not exist"
-    raise RunFolderError(
-        f"the folder {folder} {what}.", "a folder that `tandem train` made", suggest(folder.parent, folder.name)
-    )
+    if folder.is_dir():
+        raise RunFolderError(f"the folder {folder} is not a run.", "a folder that `tandem train` made", suggest(folder, ""))
+    near = suggest(folder.parent, folder.name)
+    raise RunFolderError(f"the folder {folder} does not exist.", "a folder that `tandem train` made", near)
 
 
 def default_folder(algorithm: str, env: EnvLike, seed: int | str) -> Path:

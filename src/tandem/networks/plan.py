@@ -259,6 +259,11 @@ class Twin:
     def load(self, weights: Weights) -> None:
         self._steps = [(layer.forward, select(weights, str(i))) for i, layer in enumerate(self.plan)]
 
+    @property
+    def weights(self) -> Weights:
+        """What `load` was given."""
+        return {f"{i}/{n}": v for i, (_, w) in enumerate(self._steps) for n, v in w.items()}
+
     def __call__(self, x: Tree) -> Array:
         for step, w in self._steps:
             x = step(w, x)
