@@ -1,4 +1,4 @@
-"""`python -m benchmarks.learn`: trains the rows of learn_rows.py over their seeds, into benchmarks/results/learn.csv and learn.md.
+"""`python -m benchmarks.learn`: trains the rows of learn_rows.py, seed by seed, into benchmarks/results/learn.csv and learn.md.
 
 Runs live in runs/learn/ROW/seed-N. A finished one is not run again, an interrupted one goes on from its last checkpoint.
 """

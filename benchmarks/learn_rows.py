@@ -1,4 +1,4 @@
-"""What `make learn` trains: each row is an algorithm on an environment on one engine, over several seeds, and the score it owes."""
+"""What `make learn` trains: each row is an algorithm on an environment on one engine, over several seeds, and owes a score."""
 
 from __future__ import annotations
 

@@ -107,10 +107,9 @@ def write(path: Path, report: Path, lines: list[Line], text: str) -> None:
 HEAD = """\
 # Learning
 
-A score is the mean over the seeds of {episodes} evaluation episodes of the best checkpoint, on seeds that did not choose it; the
-last checkpoint's stands beside it. `at` are the steps at which each seed's evaluation mean first reached the mark (evaluations of
-10 episodes during training). `python -m benchmarks.learn --row ROW` (or `make learn ROW=…`) makes a row again; learn.csv has every
-seed, and curves/ROW.png the curves.
+A score is the mean over the seeds of {episodes} evaluation episodes of the best checkpoint, on seeds that did not choose it;
+the last checkpoint's stands beside it. `at` are the steps at which each seed's evaluation mean (10 episodes, during training)
+first reached the mark. `make learn ROW=…` makes a row again; learn.csv has every seed, and curves/ROW.png the curves.
 
 | row | what | engine | best | seeds | last | owed | reached | mark | at | within | minutes a seed |
 |---|---|---|--:|---|--:|--:|---|--:|---|---|--:|

@@ -87,9 +87,7 @@ def _by_xla(a: Any, b: Any) -> Callable[[int], None]:
     many = 64
     stacked = np.stack([a] * many)
 
-    @jax.jit
-    def run(stacked: Any, b: Any) -> Any:
-        return lax.scan(lambda carry, x: (carry, x @ b), 0, stacked)[1]
+    run = jax.jit(lambda stacked, b: lax.scan(lambda carry, x: (carry, x @ b), 0, stacked)[1])
 
     def play(calls: int) -> None:
         for _ in range(max(1, calls // many)):
