@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-SECONDS = 0.3  # of each timing
-REPEATS = 5  # of which the quickest counts: everything else on the machine can only add to it
+SECONDS = 1e-3  # of each timing, at least: short, so that some of them fall between the turns of other processes
+REPEATS = 60  # of which the quickest counts: everything else on the machine can only add to it
 
 
 def bare(job: dict[str, Any]) -> dict[str, float]:
@@ -100,9 +100,8 @@ def quickest(play: Callable[[int], None], unit: int = 64) -> float:
     """Seconds of one call among many: play(n) makes n of them."""
     play(unit)
     calls = unit
-    while (took := _timed(play, calls)) < SECONDS / 20:
+    while _timed(play, calls) < SECONDS:
         calls *= 2
-    calls = max(unit, int(calls * SECONDS / REPEATS / took) // unit * unit)
     return min(_timed(play, calls) for _ in range(REPEATS)) / calls
 
 

@@ -93,10 +93,13 @@ def test_the_core_is_one_of_ours() -> None:
     assert measure.last_core() in os.sched_getaffinity(0)
 
 
-def test_the_quickest_of_many_calls_is_timed(monkeypatch) -> None:
-    clock = iter(range(10**6))
-    monkeypatch.setattr(limits, "perf_counter", lambda: next(clock) * 0.5)  # whatever is timed takes half a second
-    monkeypatch.setattr(limits, "SECONDS", 5.0)
-    calls = []
-    assert limits.quickest(calls.append, unit=10) == pytest.approx(0.5 / calls[-1])
-    assert calls[-1] % 10 == 0
+def test_the_quickest_of_many_timings_counts(monkeypatch) -> None:
+    clock, timings = 0.0, 0
+
+    def play(calls: int) -> None:
+        nonlocal clock, timings
+        timings += 1
+        clock += calls * 1e-5 * (1 if timings % 7 == 0 else 20)  # others use the machine, except now and then
+
+    monkeypatch.setattr(limits, "perf_counter", lambda: clock)
+    assert limits.quickest(play, unit=10) == pytest.approx(1e-5)
