@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -103,6 +104,15 @@ def test_width_is_what_comes_out(name) -> None:
     out = forward(plan, plans.weights(name), plans.observations(name))
     assert out.shape == (3, width(plan)) and out.dtype == np.float32
     np.testing.assert_array_equal(Twin(plan, plans.weights(name))(plans.observations(name)), out)
+
+
+def test_a_twin_travels_and_takes_new_weights() -> None:
+    plan, x = CASES["dict"][1], plans.observations("dict")
+    twin = pickle.loads(pickle.dumps(Twin(plan, plans.weights("dict"))))
+    np.testing.assert_array_equal(twin(x), forward(plan, plans.weights("dict"), x))
+    fresh = init(plan, np.random.default_rng(3))
+    twin.load(fresh)
+    np.testing.assert_array_equal(twin(x), forward(plan, fresh, x))
 
 
 def test_a_width_that_no_layer_states_is_refused() -> None:
