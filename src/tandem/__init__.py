@@ -17,10 +17,11 @@ _HOMES = {  # public name -> (module, attribute of it); an empty attribute is th
     "errors": ("tandem.errors", ""),
     "evaluate": ("tandem.trainer", "evaluate"),
     "load": ("tandem.trainer", "load"),
+    "session": ("tandem.trainer", "session"),
     "train": ("tandem.trainer", "train"),
 }
 
-__all__ = ["Agent", "Evaluation", "Result", "__version__", "errors", "evaluate", "load", "train"]
+__all__ = ["Agent", "Evaluation", "Result", "__version__", "errors", "evaluate", "load", "session", "train"]
 
 
 def __getattr__(name: str) -> Any:

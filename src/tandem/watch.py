@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 import os
 import sys
+import warnings
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from tandem.collect.environments import make
 from tandem.errors import EngineError, EnvironmentFault, RunFolderError, SettingError
 
 WIDTH = 400  # pixels; larger pictures are made smaller
@@ -82,6 +85,46 @@ def show(act: Callable[[Any], Any], env: Any, episodes: int = 1, seed: int = 0, 
             "gymnasium.make(id, render_mode='human').",
         )
     return [moment.score for moment in _play(act, env, episodes, seed, max_steps) if moment.ended]
+
+
+def film(agent: Any, env: Any, out: Path, kwargs: Mapping[str, Any] | None = None, **how: Any) -> Path:
+    """Writes an agent's play as a GIF or MP4, in an environment made for drawing; `how` is as `watch.animate` takes it."""
+    before = out.exists()
+    with screen(env, "rgb_array", kwargs) as made:
+        try:
+            return animate(agent.act, made, out, **how)
+        except Exception:
+            if not before:
+                out.unlink(missing_ok=True)  # begun, and worth nothing
+            raise
+
+
+@contextmanager
+def screen(env: Any, mode: str, kwargs: Mapping[str, Any] | None = None) -> Iterator[Any]:
+    """An environment that renders in this mode. An id is made with it; whatever else was given has chosen its own."""
+    if not has_display():
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # else SDL complains on stderr that it finds none
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Gymnasium warns of a mode that the environment does not have; `watch` says so better
+        made = _drawable(env, mode, kwargs) if isinstance(env, str) else make(env, kwargs)
+    try:
+        yield made
+    finally:
+        if made is not env:
+            made.close()
+
+
+def _drawable(env: str, mode: str, kwargs: Mapping[str, Any] | None) -> Any:
+    plain = make(env, kwargs)
+    modes = plain.metadata.get("render_modes") or []
+    plain.close()
+    if mode not in modes:
+        raise SettingError(
+            f"{env} cannot be drawn: its render modes are {', '.join(map(str, modes)) or 'none'}.",
+            f"an environment with render_mode={mode!r}",
+            "add it to the environment's metadata, or do without pictures.",
+        )
+    return make(env, {**(kwargs or {}), "render_mode": mode})
 
 
 def has_display() -> bool:

@@ -95,11 +95,12 @@ def test_evaluations_and_checkpoints_have_their_line() -> None:
     progress(TrainBegin(0, 0, 0, 0.0, 1000, 1000))
     progress(EvaluationEnd(500, 1, 1, 1.0, Evaluation.of([1.0, 3.0], [1, 3]), True))
     progress(EvaluationEnd(600, 1, 1, 1.0, Evaluation.of([1.0], [1]), False))
-    progress(CheckpointSaved(600, 1, 1, 1.0, Path("run/[last].zip")))
+    progress(CheckpointSaved(600, 1, 1, 1.0, Path("run/best.zip")))  # of that evaluation: no news
+    progress(CheckpointSaved(700, 1, 1, 1.0, Path("run/[last].zip")))
     assert out.getvalue().splitlines() == [
         "evaluation at 500 steps: return 2.0 ± 1.0 over 2 episodes, the best so far",
         "evaluation at 600 steps: return 1.0 ± 0.0 over 1 episode",
-        f"checkpoint at 600 steps: {Path('run/[last].zip')}",
+        f"checkpoint at 700 steps: {Path('run/[last].zip')}",
     ]
 
 

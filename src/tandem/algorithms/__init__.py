@@ -5,7 +5,10 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from tandem.algorithms.base import Schedule
 from tandem.errors import UnknownNameError
+
+__all__ = ["NAMES", "Schedule", "get"]
 
 NAMES = {"dqn": "DQN", "ppo": "PPO", "sac": "SAC"}  # module -> class
 

@@ -51,7 +51,7 @@ class Schedule:
 
     def __str__(self) -> str:
         parts = [self.start] if self.end is None else [self.start, self.end] + ([self.fraction] if self.fraction != 1 else [])
-        return ":".join(f"{p:g}" for p in parts)
+        return ":".join(repr(float(p)).removesuffix(".0") for p in parts)  # repr: read back, it is the same number
 
 
 @dataclass(frozen=True)
@@ -103,8 +103,9 @@ class Algorithm(ABC):
         """What its losses need of randomness for batches of `shape` ([K, B])."""
         return ()
 
+    @staticmethod
     @abstractmethod
-    def act_noise(self, rng: np.random.Generator, shape: tuple[int, ...], progress: Array) -> Tree:
+    def act_noise(settings: Any, action: Leaf, rng: np.random.Generator, shape: tuple[int, ...], progress: Array) -> Tree:
         """What acting needs of randomness for `shape` ([T, N]) observations, at `progress` [T]."""
 
     @staticmethod

@@ -55,7 +55,7 @@ class DQN(base.Algorithm):
     acting = ("q",)
 
     def __init__(self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: DQNSettings) -> None:
-        self.backend, self.settings, self.n = backend, settings, action.sizes[0]
+        self.backend, self.settings = backend, settings
         self.q, self.target = backend.pair("q", networks["q"])
         self.optimizer = backend.optimizer("q", [self.q], settings.optimizer, **adam(settings))
 
@@ -101,10 +101,11 @@ class DQN(base.Algorithm):
             "tau": tau,
         }
 
-    def act_noise(self, rng: np.random.Generator, shape: tuple[int, ...], progress: Array) -> Tree:
+    @staticmethod
+    def act_noise(settings: Any, action: Leaf, rng: np.random.Generator, shape: tuple[int, ...], progress: Array) -> Tree:
         """Whether each action is random, and which one it would be."""
-        explore = rng.random(shape) < self.settings.epsilon(progress)[:, None]
-        return explore, rng.integers(self.n, size=shape)
+        explore = rng.random(shape) < settings.epsilon(progress)[:, None]
+        return explore, rng.integers(action.sizes[0], size=shape)
 
     @staticmethod
     def act(

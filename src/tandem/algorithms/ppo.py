@@ -123,8 +123,9 @@ class PPO(base.Algorithm):
         scheduled = {n: getattr(s, n)(progress) for n in ("learning_rate", "clip", "entropy")}
         return {**scheduled, "max_grad_norm": np.full(len(progress), s.max_grad_norm, np.float32)}
 
-    def act_noise(self, rng: np.random.Generator, shape: tuple[int, ...], progress: Array) -> Tree:
-        return self.policy.noise(rng, shape)
+    @staticmethod
+    def act_noise(settings: Any, action: Leaf, rng: np.random.Generator, shape: tuple[int, ...], progress: Array) -> Tree:
+        return for_actions(action).noise(rng, shape)
 
     @staticmethod
     def act(

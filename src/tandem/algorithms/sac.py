@@ -125,8 +125,9 @@ class SAC(base.Algorithm):
         draw = rng.standard_normal((2, *shape, self.size), dtype=np.float32)
         return draw[0], draw[1]
 
-    def act_noise(self, rng: np.random.Generator, shape: tuple[int, ...], progress: Array) -> Tree:
-        return Gaussian(self.size).noise(rng, shape)
+    @staticmethod
+    def act_noise(settings: Any, action: Leaf, rng: np.random.Generator, shape: tuple[int, ...], progress: Array) -> Tree:
+        return Gaussian(action.width).noise(rng, shape)
 
     @staticmethod
     def act(

@@ -64,6 +64,9 @@ class KerasNetwork(base.Network):
             self._predict = engine().forward(self.module)
         return np.asarray(self._predict(tree_map(ops.convert_to_tensor, x)))
 
+    def frozen(self, weights: Weights) -> Callable[[Tree], np.ndarray[Any, Any]]:
+        return models.frozen(self.module, [weights[str(i)] for i in range(len(self.variables))])
+
 
 class Scalar:
     """One trained number."""

@@ -6,6 +6,7 @@ and a short list of inputs for a compiled gradient.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -66,6 +67,12 @@ class TorchNetwork(base.Network):
 
     def _there(self, x: Tree) -> Tree:
         return tree_map(lambda a: torch.as_tensor(a, device=self.device), x)
+
+    def frozen(self, weights: Weights) -> Callable[[Tree], np.ndarray[Any, Any]]:
+        other = TorchNetwork(self.name, copy.deepcopy(self.module), self.plan, self.device)
+        other.write(weights)
+        forward: Callable[[Tree], np.ndarray[Any, Any]] = other.predict
+        return forward
 
 
 class Scalar(nn.Module):

@@ -286,6 +286,11 @@ class Twin:
         self._weights = weights
         self._steps = [layer.bound(select(weights, str(i))) for i, layer in enumerate(self.plan)]
 
+    @property
+    def weights(self) -> Weights:
+        """What `load` was given."""
+        return {f"{i}/{n}": v for i, (_, w) in enumerate(self._steps) for n, v in w.items()}
+
     def __call__(self, x: Tree) -> Array:
         for step in self._steps:
             x = step(x)

@@ -71,6 +71,13 @@ class Callback:
     def on_checkpoint(self, event: CheckpointSaved) -> bool | None:
         return None
 
+    def state(self) -> Any:
+        """What it has to remember across a resumption, as JSON data."""
+        return None
+
+    def load_state(self, state: Any) -> None:
+        """Takes back what `state` gave."""
+
 
 def dispatch(event: Event, callbacks: Iterable[Callback]) -> str | None:
     """Gives the event to every callback, in order; the reason of the first that asks to stop, or None."""
@@ -82,6 +89,21 @@ def dispatch(event: Event, callbacks: Iterable[Callback]) -> str | None:
         if isinstance(answer, bool | np.bool_) and answer and reason is None:
             reason = callback.reason
     return reason
+
+
+def state(callbacks: Iterable[Callback]) -> list[dict[str, Any]]:
+    """What all of them have to remember."""
+    return [{"class": type(c).__name__, "state": c.state()} for c in callbacks]
+
+
+def load_state(callbacks: Iterable[Callback], states: Iterable[dict[str, Any]]) -> None:
+    """Gives each callback the state that one of its class left, the first to the first: others may have come or gone."""
+    left = list(states)
+    for callback in callbacks:
+        mine = next((s for s in left if s["class"] == type(callback).__name__), None)
+        if mine is not None:
+            left.remove(mine)
+            callback.load_state(mine["state"])
 
 
 class LambdaCallback(Callback):
@@ -108,8 +130,7 @@ class LambdaCallback(Callback):
 class EarlyStop(Callback):
     """Stops the run as solved: when the mean return of the last `episodes` finished episodes has reached `criterion`.
 
-    `scores` are those returns. They belong in a checkpoint: put back on resuming, the run stops where it would have stopped
-    uninterrupted.
+    `scores` are those returns; they go into checkpoints, so that a resumed run stops where it would have stopped uninterrupted.
     """
 
     reason = "criterion"
@@ -121,6 +142,12 @@ class EarlyStop(Callback):
             )
         self.criterion = float(criterion)
         self.scores: deque[float] = deque(maxlen=episodes)
+
+    def state(self) -> list[float]:
+        return list(self.scores)
+
+    def load_state(self, state: list[float]) -> None:
+        self.scores.extend(state)
 
     def on_episode_end(self, event: EpisodeEnd) -> bool:
         self.scores.append(event.episode.score)

@@ -127,12 +127,12 @@ class ReplayLearner:
 
     def chance(self, env_steps: int) -> bool:
         """Whether to act at random still, so that the first updates see some variety."""
-        return env_steps < self.settings.learning_starts
+        return bool(env_steps < self.settings.learning_starts)
 
     def learn(self, trajectory: Trajectory, span: Span) -> dict[str, float]:
         """The metrics of the updates, averaged; none before learning starts."""
         self.sampler.add(trajectory)
-        if span.end < max(self.settings.learning_starts, self.settings.batch_size):
+        if span.end < self.settings.learning_starts or not len(self.ring):
             return {}
         owed = self.settings.updates_per_call if self.settings.updates_per_call > 0 else trajectory.reward.size
         beta = self.settings.priority_beta(np.full(owed, span.progress)) if hasattr(self.settings, "priority_beta") else None
@@ -176,9 +176,9 @@ class ReplayLearner:
 def checked(outcome: Outcome, before: int) -> dict[str, float]:
     """The means of a call's metrics. Raises NonFiniteError where an update was refused; what was before it holds."""
     if outcome.fault:
+        update = before + outcome.applied + 1
         raise NonFiniteError(
-            f"the loss or a gradient of the optimizer {outcome.fault!r} was not finite in update {before + outcome.applied + 1}; "
-            "the update was not made.",
+            f"the loss or a gradient of the optimizer {outcome.fault!r} was not finite in update {update}, which was not made.",
             "finite losses and gradients",
             "lower the learning rate, clip gradients, scale rewards; resume from the last checkpoint.",
         )

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, TextIO
 
+from tandem.training.callbacks import Callback
 from tandem.training.events import BatchEnd, CheckpointSaved, EpisodeEnd, EvaluationEnd, Event, TrainBegin, TrainEnd
 
 REDRAW = 0.125  # seconds between two drawings in a terminal
@@ -15,8 +16,8 @@ LINE = 5.0  # seconds between two plain lines, at first
 WINDOW = 10.0  # seconds over which rates are taken
 
 
-class Progress:
-    """An observer of events that says how a run is going.
+class Progress(Callback):
+    """A callback that says how a run is going.
 
     steps: where the run ends, until its TrainBegin says so itself. quiet: nothing is written at all. stream: stderr unless
     given, so that stdout stays free for results; it decides whether this is a terminal. Handling an event takes constant time,
@@ -40,7 +41,7 @@ class Progress:
         self._shares: Mapping[str, float] = {}
         self._marks: deque[tuple[float, int, int]] = deque()  # (time, steps, updates) when drawn lately
         self._started = self._drawn = clock()
-        self._first = self._tenth = 0
+        self._first = self._tenth = self._told = 0
         self._live: Any = None
         self._terminal = not quiet and self._stream.isatty()
         self._handlers: dict[type[Event], Callable[[Any], None]] = {
@@ -62,6 +63,9 @@ class Progress:
         else:
             self._maybe_draw(event)
 
+    on_train_begin = on_train_end = on_episode_begin = on_episode_end = __call__
+    on_batch_begin = on_batch_end = on_evaluation = on_checkpoint = __call__
+
     def __enter__(self) -> Progress:
         return self
 
@@ -78,7 +82,7 @@ class Progress:
 
     def _begin(self, event: TrainBegin) -> None:
         self.stop_at = event.stop_at
-        self._first = event.env_steps
+        self._first = self._told = event.env_steps
         self._started = self._drawn = self._clock()
         self._tenth = self._tenths(event)
         self._marks.clear()
@@ -101,13 +105,14 @@ class Progress:
         self._shares = event.shares
 
     def _evaluation(self, event: EvaluationEnd) -> None:
-        e = event.evaluation
+        e, self._told = event.evaluation, event.env_steps
         count = "1 episode" if len(e.returns) == 1 else f"{len(e.returns)} episodes"
         text = f"evaluation at {event.env_steps:,} steps: return {e.mean:.1f} ± {e.std:.1f} over {count}"
         self._say(text + (", the best so far" if event.best else ""), "bold green" if event.best else "")
 
     def _checkpoint(self, event: CheckpointSaved) -> None:
-        self._say(f"checkpoint at {event.env_steps:,} steps: {event.path}", "dim")
+        if event.env_steps != self._told:  # those of an evaluation, or of the very beginning, are no news
+            self._say(f"checkpoint at {event.env_steps:,} steps: {event.path}", "dim")
 
     def _end(self, event: TrainEnd) -> None:
         now = self._clock()
@@ -144,7 +149,7 @@ class Progress:
         speed = (event.env_steps - steps) / span if span > 0 else 0.0
         learning = (event.updates - updates) / span if span > 0 else 0.0
         self._marks.append((now, event.env_steps, event.updates))
-        left = duration((self.stop_at - event.env_steps) / speed) + " left" if speed > 0 else "? left"
+        left = duration(max(0, self.stop_at - event.env_steps) / speed) + " left" if speed > 0 else "? left"
         counts = f"{event.env_steps:,} / {self.stop_at:,} steps"
         details = [f"{speed:,.0f} steps/s", f"{learning:,.0f} updates/s"]
         if self._scores:
@@ -154,7 +159,7 @@ class Progress:
         if self._live is not None:
             self._live.update(_picture(event.env_steps, self.stop_at, counts, left, details), refresh=True)
         else:
-            self._say(" | ".join([f"{counts} ({event.env_steps / max(self.stop_at, 1):.0%})", *details, left]), "")
+            self._say(" | ".join([f"{counts} ({min(1.0, event.env_steps / max(self.stop_at, 1)):.0%})", *details, left]), "")
 
     def _tenths(self, event: Event) -> int:
         return 10 * event.env_steps // max(self.stop_at, 1)

@@ -31,11 +31,11 @@ def read_run(folder: Path) -> Run:
     """The run in a folder. RunFolderError, with the names of the nearest runs, where there is none."""
     folder = Path(folder)
     if not folder.is_dir():
-        raise RunFolderError(f"there is no folder {folder}.", "the folder of a run", _suggest(folder.parent, folder.name))
+        raise RunFolderError(f"there is no folder {folder}.", "the folder of a run", suggest(folder.parent, folder.name))
     for name in ("config.json", "progress.csv"):
         if not (folder / name).is_file():
             raise RunFolderError(
-                f"{folder} is not a run: it has no {name}.", "a folder that `tandem train` made", _suggest(folder, "")
+                f"{folder} is not a run: it has no {name}.", "a folder that `tandem train` made", suggest(folder, "")
             )
     columns, rows = read_table(folder / "progress.csv")
     if not rows:
@@ -57,7 +57,7 @@ def _config(path: Path) -> dict[str, Any]:
     return config
 
 
-def _suggest(where: Path, name: str) -> str:
+def suggest(where: Path, name: str) -> str:
     """Which runs in `where` might have been meant."""
     found = [f.name for f in where.iterdir() if (f / "config.json").is_file()] if where.is_dir() else []
     close = (nearest(name, found) or sorted(found)[:5]) if name else sorted(found)[:5]

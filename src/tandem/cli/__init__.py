@@ -1,0 +1,106 @@
+"""The command line. Each command has a module of its own, imported when it is asked for; this one only leads there.
+
+Exit codes: 0 done; 1 it went wrong while running, or `check` and `verify` found a fault; 2 it was asked for something that
+cannot be; 130 and 143 ended by SIGINT and SIGTERM, with a checkpoint.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from itertools import pairwise
+
+from tandem.errors import (
+    EngineError,
+    NetworkError,
+    ResumeError,
+    RunFolderError,
+    SettingError,
+    SpaceError,
+    TandemError,
+    UnknownNameError,
+)
+
+REFUSED = (UnknownNameError, SettingError, SpaceError, NetworkError, RunFolderError, ResumeError, EngineError)
+COMMANDS = {  # name -> (module, what it does); a module `list` would hide the built-in here
+    "train": ("train", "train an agent, or go on with a run"),
+    "evaluate": ("evaluate", "score an agent on fresh episodes"),
+    "watch": ("watch", "see it play: a window, or a GIF or MP4"),
+    "plot": ("plot", "draw the learning curve of one run, or of several"),
+    "list": ("catalogue", "algorithms, tuned settings, engines"),
+    "check": ("check", "whether an environment can be trained in"),
+    "export": ("export", "an agent as a file that needs no tandem: numpy or onnx"),
+    "verify": ("verify", "train a run again and compare its weights, row by row"),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command; gives its exit code."""
+    given = list(sys.argv[1:] if argv is None else argv)
+    _quieten(given)
+    try:
+        return _command(given)
+    except TandemError as error:
+        print(f"tandem: {_told(error)}", file=sys.stderr)
+        return 2 if isinstance(error, REFUSED) else 1
+    except KeyboardInterrupt:
+        print("tandem: interrupted.", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # the reader has gone, as in `tandem list | head -1`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+
+
+def _command(given: list[str]) -> int:
+    if not given or given[0] in ("-h", "--help", "help"):
+        print(_overview())
+        return 0 if given else 2
+    if given[0] == "--version":
+        from tandem.version import __version__
+
+        print(f"tandem {__version__}")
+        return 0
+    name, *rest = given
+    if name not in COMMANDS:
+        raise UnknownNameError("command", name, COMMANDS)
+    try:
+        return int(import_module(f"tandem.cli.{COMMANDS[name][0]}").run(rest))
+    except SystemExit as end:  # argparse has printed a --help
+        return int(end.code or 0)
+
+
+def _overview() -> str:
+    lines = [f"  tandem {name:<10}{what}" for name, (_, what) in COMMANDS.items()]
+    return "\n".join(
+        [
+            "Reinforcement learning on Keras 3 and PyTorch.",
+            "",
+            *lines,
+            "",
+            "`tandem COMMAND --help` shows the arguments of each, `tandem train ppo --help` every setting of PPO.",
+            "To begin: tandem train ppo CartPole-v1",
+        ]
+    )
+
+
+def _told(error: TandemError) -> str:
+    """Its message; where the nearest names are known, without the list of all others."""
+    if isinstance(error, UnknownNameError) and error.nearest:
+        return f"{error.happened}\nFix: {error.fix}"
+    return str(error)
+
+
+def _quieten(given: list[str]) -> None:
+    """Before NumPy or a framework is imported, which read these once: one thread (on small networks a second one costs more
+    than it brings) unless the user says otherwise, and no chatter of libraries."""
+    asked = next((b for a, b in pairwise(given) if a == "--threads"), None)
+    asked = asked or next((a.partition("=")[2] for a in given if a.startswith("--threads=")), None)
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        if asked is not None and asked.isdigit():
+            os.environ[name] = asked
+        else:
+            os.environ.setdefault(name, "1")
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")

@@ -1,0 +1,83 @@
+"""Arguments as argparse reads them, with our errors instead of its own, and flags made from settings."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
+
+from tandem.errors import SettingError, UnknownNameError
+
+NUMBER = re.compile(r"-\.?\d")
+
+
+class Parser(argparse.ArgumentParser):
+    """Flags are written out, may stand anywhere between the arguments, and an unknown one is answered with the nearest."""
+
+    def __init__(self, command: str, about: str, examples: Sequence[str] = (), **more: Any) -> None:
+        shown = "examples:\n" + "\n".join(f"  {e}" for e in examples) if examples else None
+        layout = argparse.RawDescriptionHelpFormatter
+        super().__init__(
+            f"tandem {command}", description=about, epilog=shown, allow_abbrev=False, formatter_class=layout, **more
+        )
+
+    def error(self, message: str) -> NoReturn:
+        usage = " ".join(self.format_usage().removeprefix("usage: ").split())
+        raise SettingError(f"{self.prog}: {message}.", usage[:300], f"`{self.prog} --help` explains them.")
+
+    def read(self, given: Sequence[str]) -> argparse.Namespace:
+        """The arguments. UnknownNameError for a flag that there is not, SettingError for whatever else is wrong with them."""
+        known = self._option_string_actions
+        for word in given[: given.index("--") if "--" in given else None]:
+            flag = word.partition("=")[0]
+            if flag.startswith("-") and flag != "-" and flag not in known and not NUMBER.match(flag):
+                raise UnknownNameError("flag", flag, known)
+        return self.parse_intermixed_args(given)
+
+
+def flags(group: Any, settings: Any, tuned: dict[str, Any] | None = None, source: str = "") -> None:
+    """A flag for each field of a settings dataclass. They are left as text, which `config.convert` reads; what is not given
+    is not in the namespace. `tuned` are values of the zoo, with their `source`."""
+    hints = get_type_hints(type(settings))
+    for f in fields(settings):
+        flag, tail = f"--{f.name.replace('_', '-')}", f"default {_shown(f.default)}"
+        if f.metadata.get("source"):
+            tail += f": {f.metadata['source']}"
+        if tuned and f.name in tuned:
+            tail = f"here {_shown(tuned[f.name])}: {source}; {tail}"
+        text = f"{f.metadata['help']} [{tail}]".replace("%", "%%")
+        look = {"dest": f.name, "default": argparse.SUPPRESS, "help": text}
+        if hints[f.name] is bool:
+            group.add_argument(flag, action=argparse.BooleanOptionalAction, **look)
+        else:
+            group.add_argument(flag, metavar=_metavar(hints[f.name]), **look)
+
+
+def hidden(parser: Parser, settings: Any) -> None:
+    """The same flags without help, for where it is not known yet which of them will do."""
+    known = parser._option_string_actions
+    for f in fields(settings):
+        flag, kind = f"--{f.name.replace('_', '-')}", get_type_hints(type(settings))[f.name]
+        action: dict[str, Any] = {"action": argparse.BooleanOptionalAction} if kind is bool else {}
+        if flag not in known:
+            parser.add_argument(flag, dest=f.name, default=argparse.SUPPRESS, help=argparse.SUPPRESS, **action)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return repr(value) if value == "" else str(value)
+
+
+def _metavar(hint: Any) -> str:
+    if get_origin(hint) is Literal:
+        return "|".join(map(str, get_args(hint)))
+    if get_origin(hint) is tuple:
+        return "N,N"
+    inner = [_metavar(t) for t in get_args(hint)]
+    names = {int: "N", float: "X", str: "NAME"}
+    return "|".join(inner) if inner else names.get(hint, "X[:END[:PART]]")

@@ -1,0 +1,217 @@
+"""`tandem train`."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from tandem import algorithms, trainer, zoo
+from tandem.cli.parser import Parser, flags, hidden
+from tandem.errors import ResumeError, SettingError, UnknownNameError
+from tandem.training.config import Options
+from tandem.training.progress import Progress, duration
+
+ABOUT = """Trains an agent. Settings come from the zoo's entry for the algorithm and environment if there is one, else from the
+algorithm's defaults, then from what is given. Everything goes into a new folder, runs/… unless --out names another."""
+EXAMPLES = (
+    "tandem train ppo CartPole-v1",
+    "tandem train dqn CartPole-v1 --framework torch --prioritized --learning-rate 1e-3:0",
+    "tandem train sac Pendulum-v1 --seeds 3",
+    "tandem train --resume runs/ppo-CartPole-v1-s0-20250131-120000",
+    "tandem train ppo --help             every setting of PPO",
+)
+
+
+def run(given: list[str]) -> int:
+    """Trains one run or several, prints what came of them."""
+    args = _arguments(given)
+    if args.resume is None:
+        _complete(args)
+    if args.seeds is not None:
+        return _several(args)
+    session = _session(args, args.seed, args.out)
+    if session.loop.env_steps >= session.config.settings.steps:
+        steps = session.config.settings.steps
+        print(f"{args.resume} has all of its {steps:,} steps. To go on: --steps {2 * steps} --extend")
+        return 0
+    return _one(args, session)
+
+
+def _several(args: argparse.Namespace) -> int:
+    """Runs that differ in their seeds, in folders under one, and their curve."""
+    from tandem.plots import curve
+
+    count = _whole("seeds", args.seeds)
+    if count < 1 or args.resume is not None:
+        what = f"--seeds {count}" if count < 1 else "--seeds was given with --resume"
+        raise SettingError(f"{what}.", "at least 1, in a new run", "resume the runs of several seeds one by one.")
+    first = args.seed or 0
+    parent = Path(args.out or trainer.default_folder(args.algorithm, args.env, f"{first}-{first + count - 1}"))
+    scores, folders = [], []
+    for seed in range(first, first + count):
+        folders.append(parent / f"s{seed}")
+        session = _session(args, seed, folders[-1])
+        _announce(args, session)
+        result = trainer.complete(session, args.stop_at)
+        if code := _code(result.reason):
+            return code
+        scores.append(result.evaluation.mean)
+        print(f"seed {seed}: {_score(result.evaluation)}")
+    drawn = curve(folders, parent / "curve.png")
+    mean = sum(scores) / count
+    print(f"mean over {count} seeds: {mean:.1f} (lowest {min(scores):.1f}, highest {max(scores):.1f})\ncurve: {drawn}")
+    print(f"Next:\n  tandem plot {parent} --individual")
+    return 0
+
+
+def _one(args: argparse.Namespace, session: Any) -> int:
+    assert session.folder is not None
+    _announce(args, session)
+    result = trainer.complete(session, args.stop_at)
+    for note in result.notes:
+        print(note)
+    if code := _code(result.reason):
+        print(f"Stopped by {result.reason} and saved. To go on:\n  tandem train --resume {result.folder}")
+        return code
+    s, conf = result.summary, session.config
+    speed = f"{s['steps_per_second']:,.0f} steps/s"
+    print(
+        f"{conf.algorithm} on {conf.env}, {conf.framework}, seed {conf.seed}: "
+        f"{s['env_steps']:,} steps in {duration(s['seconds'])} ({speed})"
+    )
+    print(f"  best checkpoint  {_score(result.evaluation)}, on fresh seeds")
+    print(f"  last checkpoint  {s['last_eval_mean']:.1f} ± {s['last_eval_std']:.1f}, on the same")
+    there = ("curve.png", "animation.gif", "progress.csv", "result.json", "checkpoints/best.zip", "checkpoints/last.zip")
+    print(f"{result.folder}:\n  " + "  ".join(name for name in there if (session.folder / name).is_file()))
+    rest = "" if s["env_steps"] < conf.settings.steps else f" --steps {2 * conf.settings.steps} --extend"
+    print("Next:")
+    for line in ("watch {}", "evaluate {} --episodes 100", "train --resume {}" + rest):
+        print("  tandem " + line.format(result.folder))
+    return 0
+
+
+def _announce(args: argparse.Namespace, session: Any) -> None:
+    if not args.quiet:
+        c, done = session.config, session.loop.env_steps
+        went = f", from step {done:,} on" if done else ""
+        print(f"{c.algorithm} on {c.env}, {c.framework}, seed {c.seed}, {c.settings.steps:,} steps{went}; settings: {c.source}")
+        print(f"run: {session.folder}", flush=True)
+
+
+def _session(args: argparse.Namespace, seed: int | None, out: str | Path | None) -> Any:
+    names = {f.name for f in fields(Options)} | {f.name for kind in _kinds() for f in fields(kind.Settings)}
+    given = {name: value for name, value in vars(args).items() if name in names}
+    callbacks = [Progress(0, args.quiet)]
+    if args.resume is not None:
+        fixed = ("framework", "seed", "device", "out")
+        odd = [f"--{n.replace('_', '-')}" for n in (*fixed, *given) if n != "steps" and getattr(args, n) is not None]
+        if odd or args.algorithm is not None:
+            raise ResumeError(
+                f"--resume was given with {', '.join(odd) or 'an algorithm'}.",
+                "at most --stop-at, and --steps with --extend",
+                "leave them out: a run goes on as it began, with the settings in its config.json.",
+            )
+        steps = _whole("steps", given["steps"]) if "steps" in given else None
+        return trainer.session(resume=args.resume, steps=steps, extend=args.extend, callbacks=callbacks)
+    out = out or trainer.default_folder(args.algorithm, args.env, seed or 0)
+    places = {"framework": args.framework, "device": args.device or "auto", "seed": seed or 0, "out": out}
+    return trainer.session(args.algorithm, args.env, callbacks=callbacks, **places, **given)
+
+
+def _arguments(given: list[str]) -> argparse.Namespace:
+    """What was asked for. Which flags there are depends on the algorithm, so a first reading looks for that."""
+    loose = _parser(add_help=False)
+    loose.add_argument("-h", "--help", action="store_true")
+    for kind in _kinds():
+        hidden(loose, kind.Settings())
+    hidden(loose, Options())
+    first = loose.read(given)
+    first.stop_at = None if first.stop_at is None else _whole("stop-at", first.stop_at)
+    if first.algorithm is None and not first.help:
+        return first
+    parser = _parser()
+    if first.algorithm is not None:
+        if first.algorithm not in algorithms.NAMES and first.env in algorithms.NAMES:
+            fix = f"write the algorithm first: tandem train {first.env} {first.algorithm}"
+            raise UnknownNameError("algorithm", first.algorithm, algorithms.NAMES, fix)
+        entry = zoo.entry(first.algorithm, first.env or "")
+        settings = algorithms.get(first.algorithm).Settings()
+        _own(first, settings)
+        group = parser.add_argument_group(f"settings of {first.algorithm} [default and its source]")
+        flags(group, settings, entry.settings if entry else None, entry.source if entry else "")
+        flags(parser.add_argument_group("options of the run"), Options())
+    args = parser.read(given)
+    args.stop_at = first.stop_at
+    return args
+
+
+def _own(first: argparse.Namespace, settings: Any) -> None:
+    """Refuses flags of other algorithms."""
+    mine, all_of_them = {f.name for f in fields(settings)}, {k.Settings: {f.name for f in fields(k.Settings)} for k in _kinds()}
+    for name in vars(first):
+        if name not in mine and any(name in others for others in all_of_them.values()):
+            owners = " and ".join(n for n, k in zip(algorithms.NAMES, all_of_them.values(), strict=True) if name in k)
+            known = ["--" + n.replace("_", "-") for n in mine]
+            fix = f"leave it out: it is a setting of {owners}. `tandem train {first.algorithm} --help` shows those there are."
+            raise UnknownNameError(f"flag of {first.algorithm}", "--" + name.replace("_", "-"), known, fix)
+
+
+def _parser(**more: Any) -> Parser:
+    parser = Parser("train", ABOUT, EXAMPLES, **more)
+    parser.add_argument("algorithm", nargs="?", metavar="ALGORITHM", help=f"one of {', '.join(algorithms.NAMES)}")
+    parser.add_argument("env", nargs="?", metavar="ENV", help="a Gymnasium id, as in CartPole-v1 or module:Id-v0")
+    parser.add_argument("--framework", metavar="NAME", help="torch, tensorflow, jax or keras-torch [the quickest installed]")
+    parser.add_argument("--device", metavar="NAME", help="auto, cpu or cuda [auto]")
+    seeds = parser.add_mutually_exclusive_group()
+    parser.add_argument("--seed", type=int, metavar="N", help="of everything that is drawn [0]")
+    seeds.add_argument("--seeds", metavar="K", help="train K runs with seeds from --seed on, and draw their curve")
+    parser.add_argument("--out", metavar="DIR", help="the folder to make [runs/ALGORITHM-ENV-…]")
+    parser.add_argument("--stop-at", metavar="N", help="end this sitting after N environment steps; --resume goes on")
+    parser.add_argument("--resume", metavar="DIR", help="go on with this run, instead of ALGORITHM ENV")
+    parser.add_argument(
+        "--extend", action="store_true", help="with --resume: allow a larger --steps; schedules stay at their ends"
+    )
+    parser.add_argument("--quiet", action="store_true", help="no progress, only the result")
+    return parser
+
+
+def _complete(args: argparse.Namespace) -> None:
+    """Refuses a command without an algorithm and an environment."""
+    if args.algorithm is None:
+        raise SettingError(
+            "`tandem train` was given no algorithm and no environment.",
+            f"tandem train ALGORITHM ENV, with ALGORITHM one of {', '.join(algorithms.NAMES)}",
+            "tandem train ppo CartPole-v1; `tandem list` shows more.",
+        )
+    algorithms.get(args.algorithm)
+    if args.env is None:
+        known = zoo.entries(args.algorithm)
+        raise SettingError(
+            f"`tandem train {args.algorithm}` was given no environment.",
+            f"a Gymnasium id; there are tuned settings for {', '.join(known)}",
+            f"tandem train {args.algorithm} {next(iter(known), 'ENV')}",
+        )
+    if args.extend:
+        raise SettingError("--extend was given without --resume.", "a run to extend", "add --resume DIR, or leave it out.")
+
+
+def _whole(flag: str, value: str) -> int:
+    from tandem.training.config import convert
+
+    return int(convert(f"--{flag}", value, int))
+
+
+def _kinds() -> list[Any]:
+    return [algorithms.get(name) for name in algorithms.NAMES]
+
+
+def _score(e: Any) -> str:
+    return f"{e.mean:.1f} ± {e.std:.1f} over {len(e.returns)} episode{'s' * (len(e.returns) != 1)}"
+
+
+def _code(reason: str) -> int:
+    """128 + its number where a signal ended the run, else 0."""
+    return 128 + signal.Signals[reason].value if reason.startswith("SIG") else 0

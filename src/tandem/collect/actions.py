@@ -1,0 +1,42 @@
+"""From the actions of an algorithm to those of an environment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, get_args
+
+import numpy as np
+
+from tandem.errors import SettingError, SpaceError
+from tandem.spaces import Leaf
+from tandem.types import Array
+
+ActionMode = Literal["as_is", "clip", "unit"]
+
+
+def to_environment(leaf: Leaf, mode: ActionMode = "as_is") -> Callable[[Array], Array]:
+    """The function that takes an algorithm's actions [N, ...] to the environment's.
+
+    Discrete actions of an algorithm count from 0, whatever the space starts at.
+    mode: for boxes: "as_is" leaves actions alone; "clip" cuts them at the bounds (Gaussian policies); "unit" stretches
+    [-1, 1] to the bounds (tanh policies) and needs a box of floats with finite bounds, else SpaceError.
+    """
+    if mode not in get_args(ActionMode):
+        raise SettingError(
+            f"there is no action mode {mode!r}.", f"one of {', '.join(get_args(ActionMode))}", "choose one of them."
+        )
+    if mode == "unit" and not (leaf.bounded and leaf.dtype == "float32"):
+        raise SpaceError(
+            f"actions in [-1, 1] cannot be stretched to a {leaf.kind} of {leaf.dtype} with bounds {leaf.low} to {leaf.high}.",
+            "a box of floats with finite bounds",
+            "wrap the environment with gymnasium.wrappers.RescaleAction or ClipAction, or choose another algorithm.",
+        )
+    if leaf.start:
+        return lambda action: action + np.int64(leaf.start)
+    if leaf.kind != "box" or mode == "as_is":
+        return lambda action: action
+    low, high = (np.array(bound, leaf.dtype).reshape(leaf.shape) for bound in (leaf.low, leaf.high))
+    if mode == "clip":
+        return lambda action: np.minimum(np.maximum(action, low), high)
+    centre, half = (low + high) / np.float32(2), (high - low) / np.float32(2)
+    return lambda action: np.minimum(np.maximum(centre + half * action, low), high)  # rounding may overshoot a bound

@@ -1,0 +1,217 @@
+"""Environments × actor -> Trajectory."""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from tandem.collect.actions import ActionMode, to_environment
+from tandem.collect.vector import Arrays, Environments, Json, Step
+from tandem.errors import NetworkError, ResumeError
+from tandem.types import Array, Cuts, Episode, Trajectory, Tree, leaves, tree_map
+
+
+class Actor(Protocol):
+    """Whatever chooses actions for N environments at once, with arrays in and arrays out."""
+
+    def act(self, obs: Tree, state: Tree, noise: Tree) -> tuple[Array, dict[str, Array], Tree]:
+        """(action [N, ...], extra: name -> [N, ...], next recurrent state) for observations [N, ...]."""
+
+    def initial_state(self, n: int) -> Tree:
+        """The recurrent state [n, ...] at the beginning of episodes; `()` for none."""
+
+
+class Ended(NamedTuple):
+    """An episode that ended in a block of steps, and after which of its rows."""
+
+    t: int
+    episode: Episode
+
+
+class Collector:
+    """Steps N environments with an actor's actions and returns what came of it as blocks.
+
+    gamma: the discount of one step, in (0, 1].
+    action_mode: how the actor's actions become the environment's, see `to_environment`; trajectories hold the actor's.
+
+    After each `collect`: `episodes` are those that ended in the block, in the order of their ends; `env_steps` counts the
+    valid rows so far; `seconds` is the time so far spent in "environment" and "acting".
+
+    The recurrent state is the initial one again after every row that is `last` or not `valid`; a learner that unrolls over a
+    trajectory resets it at the same rows.
+    """
+
+    def __init__(self, environments: Environments, gamma: float, action_mode: ActionMode = "as_is") -> None:
+        self.environments, self.gamma, self.n = environments, gamma, environments.n
+        self.episodes: list[Ended] = []
+        self.env_steps = 0
+        self.seconds = {"environment": 0.0, "acting": 0.0}
+        self._to_environment = to_environment(environments.action, action_mode)
+        self._obs: Tree = None  # to act on next
+        self._state: Tree = None  # the actor's recurrent state
+        self._state_leaves: list[Array] | None = None  # as loaded, until an actor gives them their structure
+        self._scores = np.zeros(self.n)  # of the running episodes
+        self._lengths = np.zeros(self.n, np.int64)
+
+    def collect(self, steps: int, actor: Actor, noise: Tree = ()) -> Trajectory:
+        """The next `steps` steps of every environment, in new arrays.
+
+        noise: what the actor needs for the block, a tree of arrays [steps, N, ...], or ()."""
+        obs, state, initial = self._begin(actor)
+        blocks, rows, final = _Blocks(steps, self.environments, obs), [], []
+        acting, stepping, quiet = 0.0, 0.0, isinstance(noise, tuple) and not noise
+        for t in range(steps):
+            t0 = perf_counter()
+            action, extra, state = actor.act(obs, state, () if quiet else _at(noise, t))
+            t1 = perf_counter()
+            row = blocks.put(t, obs, action, extra)
+            t2 = perf_counter()
+            one = self.environments.step(self._to_environment(row))
+            stepping += perf_counter() - t2
+            acting += t1 - t0
+            obs = one.obs
+            rows.append(one)
+            final += [(t, i, last) for i, last in one.final]
+            state = restarted(state, initial, one)
+        self._obs, self._state = obs, state
+        trajectory = blocks.trajectory(rows, final, self.gamma)
+        self._count(trajectory, rows)
+        self.seconds["environment"] += stepping
+        self.seconds["acting"] += acting
+        return trajectory
+
+    def state(self) -> tuple[Json, Arrays]:
+        """All that the next `collect` depends on beside its arguments. Changes nothing."""
+        data: Json = {"env_steps": self.env_steps, "seconds": dict(self.seconds), "begun": self._obs is not None}
+        if self._obs is None:
+            return data, {}
+        data["environments"], inner = self.environments.state()
+        recurrent = self._state_leaves if self._state_leaves is not None else leaves(self._state)
+        arrays = {f"environments/{key}": x for key, x in inner.items()}
+        arrays |= {f"obs/{j}": np.array(x) for j, x in enumerate(leaves(self._obs))}
+        arrays |= {f"state/{j}": np.array(x) for j, x in enumerate(recurrent)}
+        return data, arrays | {"scores": self._scores.copy(), "lengths": self._lengths.copy()}
+
+    def load_state(self, data: Json, arrays: Arrays) -> None:
+        """Go on from what `state` gave: the next `collect` is, bit for bit, what it would have been there.
+
+        Raises ResumeError if the environments cannot be brought back."""
+        self.env_steps, self.seconds, self.episodes = data["env_steps"], dict(data["seconds"]), []
+        if not data["begun"]:
+            self._obs = None
+            return
+        inner = {key.removeprefix("environments/"): x for key, x in arrays.items() if key.startswith("environments/")}
+        self.environments.load_state(data["environments"], inner)
+        seen, spec = _numbered(arrays, "obs"), self.environments.observation
+        self._obs = dict(zip(spec, seen, strict=True)) if isinstance(spec, dict) else seen[0]
+        self._state, self._state_leaves = None, _numbered(arrays, "state")
+        self._scores, self._lengths = arrays["scores"].copy(), arrays["lengths"].copy()
+
+    def _begin(self, actor: Actor) -> tuple[Tree, Tree, Tree]:
+        """Observations and recurrent state to go on from, and the recurrent state of an episode's beginning."""
+        initial = actor.initial_state(self.n)
+        if self._obs is None:
+            self._obs, self._state = self.environments.reset(), initial
+        elif self._state_leaves is not None:
+            if len(self._state_leaves) != len(leaves(initial)):
+                raise ResumeError(
+                    f"the saved recurrent state has {len(self._state_leaves)} arrays; the actor's has {len(leaves(initial))}.",
+                    "the actor of the run that was saved",
+                    "resume with the same network.",
+                )
+            saved = iter(self._state_leaves)
+            self._state, self._state_leaves = tree_map(lambda _: next(saved), initial), None
+        return self._obs, self._state, initial
+
+    def _count(self, trajectory: Trajectory, rows: list[Step]) -> None:
+        """Steps, scores and lengths of the block, and the episodes that ended in it."""
+        reward, valid, begin = trajectory.reward * trajectory.valid, trajectory.valid, np.zeros(self.n, np.int64)
+        self.env_steps += int(valid.sum())
+        self.episodes = []
+        for t, i in np.argwhere(trajectory.last).tolist():
+            score = self._scores[i] + reward[begin[i] : t + 1, i].sum(dtype=np.float64)
+            length = self._lengths[i] + valid[begin[i] : t + 1, i].sum()
+            self.episodes.append(Ended(t, Episode(i, float(score), int(length), bool(rows[t].terminated[i]))))
+            self._scores[i], self._lengths[i], begin[i] = 0.0, 0, t + 1
+        running = np.arange(len(rows))[:, None] >= begin
+        self._scores += (reward * running).sum(axis=0, dtype=np.float64)
+        self._lengths += (valid & running).sum(axis=0)
+
+
+class _Blocks:
+    """The arrays of one block, new each time: JAX may go on reading the last one's memory."""
+
+    def __init__(self, steps: int, environments: Environments, obs: Tree) -> None:
+        self.steps, self.n, self.leaf = steps, environments.n, environments.action
+        self.obs = tree_map(lambda x: np.empty((steps, *x.shape), x.dtype), obs)
+        self.action = np.empty((steps, self.n, *self.leaf.shape), self.leaf.dtype)
+        self.extra: dict[str, Array] = {}
+
+    def put(self, t: int, obs: Tree, action: Array, extra: dict[str, Array]) -> Array:
+        """Store row t; the action as stored, which is the one to be taken."""
+        if t == 0:
+            self._first(action, extra)
+        if isinstance(obs, dict):
+            for key, block in self.obs.items():
+                block[t] = obs[key]
+        else:
+            self.obs[t] = obs
+        self.action[t] = action
+        for key, value in extra.items():
+            self.extra[key][t] = value
+        return self.action[t]
+
+    def trajectory(self, rows: list[Step], final: list[tuple[int, int, Tree]], gamma: float) -> Trajectory:
+        terminated = np.array([row.terminated for row in rows], np.bool_)
+        return Trajectory(
+            obs=self.obs,
+            action=self.action,
+            reward=np.array([row.reward for row in rows], np.float32),
+            discount=np.where(terminated, np.float32(0), np.float32(gamma)),
+            last=terminated | np.array([row.truncated for row in rows], np.bool_),
+            valid=np.array([row.valid for row in rows], np.bool_),
+            cuts=self._cuts(final),
+            bootstrap=rows[-1].obs,
+            extra=self.extra,
+        )
+
+    def _cuts(self, final: list[tuple[int, int, Tree]]) -> Cuts:
+        t, env = (np.array([f[k] for f in final], np.int64) for k in (0, 1))
+        if final:
+            return Cuts(t, env, tree_map(lambda *xs: np.stack(xs), *(f[2] for f in final)))
+        return Cuts(t, env, tree_map(lambda x: np.empty((0, *x.shape[2:]), x.dtype), self.obs))
+
+    def _first(self, action: Array, extra: dict[str, Array]) -> None:
+        """Look at the first row's shapes, which the others share."""
+        for name, value, shape in (("action", action, self.action.shape[1:]), *((k, v, (self.n,)) for k, v in extra.items())):
+            if np.shape(value)[: len(shape)] != shape or (name == "action" and np.shape(value) != shape):
+                raise NetworkError(
+                    f"the actor gave {name!r} of shape {np.shape(value)} for {self.n} environments.",
+                    f"shape {shape}" + ("" if name == "action" else " or more axes after the first"),
+                    "return one row for each environment from `act`.",
+                )
+        for key, value in extra.items():
+            x = np.asarray(value)
+            dtype = np.float32 if x.dtype == np.float64 else x.dtype
+            self.extra[key] = np.empty((self.steps, *x.shape), dtype)
+
+
+def _at(noise: Tree, t: int) -> Tree:
+    return noise[t] if isinstance(noise, np.ndarray) else tree_map(lambda x: x[t], noise)
+
+
+def restarted(state: Tree, initial: Tree, one: Step) -> Tree:
+    """The recurrent state, initial again where an episode ended or an environment reset itself."""
+    if isinstance(initial, tuple) and not initial:
+        return state
+    over = one.terminated | one.truncated | ~one.valid
+    if not over.any():
+        return state
+    return tree_map(lambda s, s0: np.where(over.reshape(-1, *(1,) * (np.ndim(s) - 1)), s0, s), state, initial)
+
+
+def _numbered(arrays: Arrays, name: str) -> list[Array]:
+    """The arrays name/0, name/1, ... in order."""
+    return [arrays[f"{name}/{j}"].copy() for j in range(sum(key.startswith(f"{name}/") for key in arrays))]

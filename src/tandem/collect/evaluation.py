@@ -1,0 +1,88 @@
+"""Scoring an actor on whole episodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from tandem.collect.actions import ActionMode, to_environment
+from tandem.collect.collector import Actor, restarted
+from tandem.collect.environments import EnvLike, environment_name, is_instance, make
+from tandem.collect.stepped import Stepped
+from tandem.collect.vector import episode_seed
+from tandem.errors import SettingError
+from tandem.types import Tree
+
+EVALUATION = 2**31  # seeds of evaluation episodes: no environment of a training run has this number
+
+
+def evaluate(
+    actor: Actor,
+    env: EnvLike,
+    episodes: int = 20,
+    seed: int = 0,
+    *,
+    action_mode: ActionMode = "as_is",
+    noise: Callable[[int, int], Tree] | None = None,
+    environments: int = 10,
+    kwargs: Mapping[str, Any] | None = None,
+) -> tuple[list[float], list[int]]:
+    """Undiscounted returns and lengths of exactly `episodes` episodes, in the order of their numbers.
+
+    Each episode has its own seed, from (seed, its number); environments take the next number as they get free, and every
+    episode that is begun and has a number below `episodes` is finished: short ones count no more than long ones, and how
+    many environments there are changes nothing for an actor that treats rows alike.
+
+    env: as `make` takes it; an environment object is used itself (see `separate`), alone, and left open.
+    noise: called with (step, n) for the noise [n, ...] of one call of `actor.act`; none by default.
+    environments: how many to step together at most.
+    Raises SettingError for fewer than one episode, and what `make` and `Environments.step` raise.
+    """
+    if episodes < 1 or environments < 1:
+        raise SettingError(f"episodes={episodes}, environments={environments}.", "both at least 1", "correct them.")
+    n = 1 if is_instance(env) else min(episodes, environments)
+    numbers = np.zeros(n, np.int64)  # of the episode that each environment plays
+    begun = 0
+
+    def next_seed(i: int, _: int) -> int:
+        nonlocal begun
+        numbers[i], begun = begun, begun + 1
+        return episode_seed(seed, EVALUATION, int(numbers[i]))
+
+    envs = Stepped(environment_name(env), [make(env, kwargs) for _ in range(n)], next_seed=next_seed)
+    try:
+        return _play(actor, envs, numbers, episodes, action_mode, noise)
+    finally:
+        if not is_instance(env):
+            envs.close()
+
+
+def _play(
+    actor: Actor,
+    envs: Stepped,
+    numbers: np.ndarray[Any, Any],
+    episodes: int,
+    action_mode: ActionMode,
+    noise: Callable[[int, int], Tree] | None,
+) -> tuple[list[float], list[int]]:
+    convert, n = to_environment(envs.action, action_mode), envs.n
+    scores, lengths = np.zeros(n), np.zeros(n, np.int64)
+    returns, steps = [0.0] * episodes, [0] * episodes
+    obs, initial, left, t = envs.reset(), actor.initial_state(n), episodes, 0
+    state = initial
+    while left:
+        playing = numbers.copy()
+        action, _, state = actor.act(obs, state, noise(t, n) if noise else ())
+        one = envs.step(convert(np.asarray(action, envs.action.dtype)))
+        scores += one.reward
+        lengths += 1
+        for i, _ in one.final:
+            if playing[i] < episodes:
+                returns[playing[i]], steps[playing[i]] = float(scores[i]), int(lengths[i])
+                left -= 1
+            scores[i], lengths[i] = 0.0, 0
+        state = restarted(state, initial, one)
+        obs, t = one.obs, t + 1
+    return returns, steps

@@ -1,0 +1,335 @@
+"""Environments whose right answer is known in closed form, and some that break their contract: to test agents with.
+
+Importing this module registers them with Gymnasium as `tandem/<Class>-v0`; tandem does so by itself when it is asked for such
+an id. `optimum` is the best expected score of an episode; `value(gamma)` the value of the best policy, at the first state or
+at each state. Where time limits cut episodes (never seen in the observation), values are those of the task without the limit:
+an agent reaches them only if it bootstraps where episodes were cut, and not where they terminated.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+Array = np.ndarray[Any, Any]
+
+
+class _Game(gymnasium.Env[Any, Any]):
+    """What these have in common: a score for each action, a state that moves on, an end that is counted in steps."""
+
+    observation_space: Any
+    action_space: Any
+    length = 10  # an episode is cut after so many steps
+    t = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.t = 0
+        self.begin()
+        return self.observe(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.t += 1
+        reward, terminated = self.play(action)
+        return self.observe(), reward, terminated, self.t >= self.length and not terminated, {}
+
+    def begin(self) -> None:
+        """Draw the first state."""
+
+    def observe(self) -> Any:
+        raise NotImplementedError
+
+    def play(self, action: Any) -> tuple[float, bool]:
+        """Take the action: (reward, terminated)."""
+        raise NotImplementedError
+
+
+class Identity(_Game):
+    """Say the symbol that you see: reward 1 if right, else 0; the next symbol is drawn uniformly; cut after `length` steps.
+
+    optimum = length; value = 1 / (1 - gamma). `start` is the first symbol of both Discrete(n) spaces.
+    """
+
+    def __init__(self, n: int = 4, length: int = 10, start: int = 0) -> None:
+        self.length, self.optimum = length, float(length)
+        self.observation_space = self.action_space = spaces.Discrete(n, start=start)
+        self.symbol = start
+
+    def begin(self) -> None:
+        self.symbol = int(self.np_random.integers(self.action_space.n)) + int(self.action_space.start)
+
+    def observe(self) -> Any:
+        return np.int64(self.symbol)
+
+    def play(self, action: Any) -> tuple[float, bool]:
+        reward = float(action == self.symbol)
+        self.begin()
+        return reward, False
+
+    def value(self, gamma: float) -> float:
+        return 1 / (1 - gamma)
+
+
+class IdentityDict(Identity):
+    """`Identity` with the symbol in one part of a Dict of Dicts, beside a box of noise that means nothing."""
+
+    def __init__(self, n: int = 4, length: int = 10) -> None:
+        super().__init__(n, length)
+        noise = spaces.Box(-1, 1, (2,), np.float32)
+        self.observation_space = spaces.Dict({"noise": noise, "inner": spaces.Dict({"symbol": spaces.Discrete(n)})})
+
+    def observe(self) -> Any:
+        return {"noise": self.np_random.uniform(-1, 1, 2).astype(np.float32), "inner": {"symbol": np.int64(self.symbol)}}
+
+
+class IdentityImage(Identity):
+    """`Identity` with the symbol as a white band of a black picture, uint8 [side, side, 1]: band k of n from the top."""
+
+    def __init__(self, n: int = 4, length: int = 10, side: int = 36) -> None:
+        super().__init__(n, length)
+        self.observation_space = spaces.Box(0, 255, (side, side, 1), np.uint8)
+        self.band = side // n
+
+    def observe(self) -> Any:
+        picture = np.zeros(self.observation_space.shape, np.uint8)
+        picture[self.symbol * self.band : (self.symbol + 1) * self.band] = 255
+        return picture
+
+
+class IdentityMultiDiscrete(_Game):
+    """Say every symbol that you see: reward is the share that is right; cut after `length` steps.
+
+    optimum = length; value = 1 / (1 - gamma).
+    """
+
+    def __init__(self, sizes: Sequence[int] = (3, 2), length: int = 10) -> None:
+        self.length, self.optimum = length, float(length)
+        self.observation_space = self.action_space = spaces.MultiDiscrete(list(sizes))
+        self.symbols: Array = np.zeros(len(sizes), np.int64)
+
+    def begin(self) -> None:
+        self.symbols = self.np_random.integers(0, self.action_space.nvec)
+
+    def observe(self) -> Any:
+        return self.symbols.copy()
+
+    def play(self, action: Any) -> tuple[float, bool]:
+        reward = float(np.mean(action == self.symbols))
+        self.begin()
+        return reward, False
+
+    def value(self, gamma: float) -> float:
+        return 1 / (1 - gamma)
+
+
+class IdentityBox(_Game):
+    """Give back the vector that you see: reward -|action - observation|²; uniform in [-scale, scale]; cut after `length` steps.
+
+    optimum = 0; value = 0. Always answering 0 scores -size * scale² / 3 a step.
+    """
+
+    optimum = 0.0
+
+    def __init__(self, size: int = 1, scale: float = 1.0, length: int = 10) -> None:
+        self.length, self.scale = length, scale
+        self.observation_space = self.action_space = spaces.Box(-scale, scale, (size,), np.float32)
+        self.target = np.zeros(size, np.float32)
+
+    def begin(self) -> None:
+        self.target = self.np_random.uniform(-self.scale, self.scale, self.target.shape).astype(np.float32)
+
+    def observe(self) -> Any:
+        return self.target.copy()
+
+    def play(self, action: Any) -> tuple[float, bool]:
+        reward = -float(np.sum((np.asarray(action) - self.target) ** 2))
+        self.begin()
+        return reward, False
+
+    def value(self, gamma: float) -> float:
+        return 0.0
+
+
+class Chain(_Game):
+    """States 0 to n - 1 in a row, from 0; action 1 goes right, 0 left. Reaching the last one pays 1 and terminates; all else
+    pays 0. Cut after `length` steps (20 n).
+
+    optimum = 1; value of state s = gamma ** (n - 2 - s), and of action 0 in s: gamma times that of max(s - 1, 0).
+    """
+
+    optimum = 1.0
+
+    def __init__(self, n: int = 5) -> None:
+        self.n, self.length, self.place = n, 20 * n, 0
+        self.observation_space, self.action_space = spaces.Discrete(n), spaces.Discrete(2)
+
+    def begin(self) -> None:
+        self.place = 0
+
+    def observe(self) -> Any:
+        return np.int64(self.place)
+
+    def play(self, action: Any) -> tuple[float, bool]:
+        self.place = max(self.place + (1 if action == 1 else -1), 0)
+        there = self.place == self.n - 1
+        return float(there), there
+
+    def value(self, gamma: float, state: int = 0) -> float:
+        return float(gamma ** (self.n - 2 - state))
+
+
+class InfiniteHorizon(_Game):
+    """Reward 1 for whatever is done in the only state there is, for ever; cut after `length` steps.
+
+    optimum = length; value = 1 / (1 - gamma), which is reached only by bootstrapping where the limit cuts.
+    """
+
+    def __init__(self, length: int = 10, continuous: bool = False) -> None:
+        self.length, self.optimum = length, float(length)
+        self.observation_space = spaces.Box(0, 1, (1,), np.float32)
+        self.action_space = _actions(continuous)
+
+    def observe(self) -> Any:
+        return np.ones(1, np.float32)
+
+    def play(self, action: Any) -> tuple[float, bool]:
+        return 1.0, False
+
+    def value(self, gamma: float) -> float:
+        return 1 / (1 - gamma)
+
+
+class TerminatedTruncatedPair(_Game):
+    """Two states, drawn uniformly; both pay 1 and stay as they are. State 0 terminates after one step, state 1 is cut after it.
+
+    optimum = 1; values: 1 in state 0, 1 / (1 - gamma) in state 1. Observed as [1, 0] and [0, 1].
+    """
+
+    length, optimum = 1, 1.0
+
+    def __init__(self, continuous: bool = False) -> None:
+        self.observation_space = spaces.Box(0, 1, (2,), np.float32)
+        self.action_space = _actions(continuous)
+        self.which = 0
+
+    def begin(self) -> None:
+        self.which = int(self.np_random.integers(2))
+
+    def observe(self) -> Any:
+        return np.eye(2, dtype=np.float32)[self.which]
+
+    def play(self, action: Any) -> tuple[float, bool]:
+        return 1.0, self.which == 0
+
+    def value(self, gamma: float) -> tuple[float, float]:
+        return 1.0, 1 / (1 - gamma)
+
+
+class MatrixGame(_Game):
+    """A payoff matrix [states, actions]: a state is drawn uniformly, one action pays its entry plus Gaussian noise, and the
+    episode terminates. One row makes it a bandit.
+
+    optimum = the mean of the rows' maxima; value = the rows' maxima, for any gamma.
+    """
+
+    def __init__(self, payoffs: Sequence[Sequence[float]] = ((0.0, 0.5, 1.0), (1.0, 0.0, 0.5)), noise: float = 0.0) -> None:
+        self.payoffs: Array = np.array(payoffs, np.float64)
+        self.noise, self.row = noise, 0
+        self.optimum = float(self.payoffs.max(axis=1).mean())
+        rows, columns = self.payoffs.shape
+        self.observation_space, self.action_space = spaces.Discrete(rows), spaces.Discrete(columns)
+
+    def begin(self) -> None:
+        self.row = int(self.np_random.integers(len(self.payoffs)))
+
+    def observe(self) -> Any:
+        return np.int64(self.row)
+
+    def play(self, action: Any) -> tuple[float, bool]:
+        return float(self.payoffs[self.row, int(action)] + self.noise * self.np_random.standard_normal()), True
+
+    def value(self, gamma: float) -> Array:
+        return np.array(self.payoffs.max(axis=1))
+
+
+class NotFinite(InfiniteHorizon):
+    """`InfiniteHorizon` with NaN in the observation or the reward of step `at` of every episode."""
+
+    def __init__(self, at: int = 5, where: Literal["observation", "reward"] = "observation", length: int = 10) -> None:
+        super().__init__(length)
+        self.at, self.where = at, where
+
+    def observe(self) -> Any:
+        return np.full(1, np.nan if self.where == "observation" and self.t == self.at else 1, np.float32)
+
+    def play(self, action: Any) -> tuple[float, bool]:
+        return (float("nan") if self.where == "reward" and self.t == self.at else 1.0), False
+
+
+class Raises(InfiniteHorizon):
+    """`InfiniteHorizon` that raises ValueError at step `at` of every episode (0: at its reset)."""
+
+    def __init__(self, at: int = 5) -> None:
+        super().__init__()
+        self.at = at
+
+    def observe(self) -> Any:
+        if self.t == self.at:
+            raise ValueError("raised on purpose")
+        return super().observe()
+
+
+class WrongShape(InfiniteHorizon):
+    """`InfiniteHorizon` whose observation has shape [2], not [1], at step `at` of every episode."""
+
+    def __init__(self, at: int = 5) -> None:
+        super().__init__()
+        self.at = at
+
+    def observe(self) -> Any:
+        return np.ones(2 if self.t == self.at else 1, np.float32)
+
+
+class Unrepeatable(IdentityBox):
+    """`IdentityBox` that draws from a generator which no seed reaches: it cannot be resumed exactly."""
+
+    def begin(self) -> None:
+        self.target = np.random.default_rng().uniform(-self.scale, self.scale, self.target.shape).astype(np.float32)
+
+
+class Slow(InfiniteHorizon):
+    """`InfiniteHorizon` that sleeps for `milliseconds` in every step."""
+
+    def __init__(self, milliseconds: float = 1.0, length: int = 10) -> None:
+        super().__init__(length)
+        self.milliseconds = milliseconds
+
+    def play(self, action: Any) -> tuple[float, bool]:
+        time.sleep(self.milliseconds / 1000)
+        return super().play(action)
+
+
+def _actions(continuous: bool) -> Any:
+    return spaces.Box(-1, 1, (1,), np.float32) if continuous else spaces.Discrete(2)
+
+
+KNOWN = (
+    Identity,
+    IdentityDict,
+    IdentityImage,
+    IdentityMultiDiscrete,
+    IdentityBox,
+    Chain,
+    InfiniteHorizon,
+    TerminatedTruncatedPair,
+    MatrixGame,
+)
+FAULTY = (NotFinite, Raises, WrongShape, Unrepeatable, Slow)
+
+for _class in KNOWN + FAULTY:
+    gymnasium.register(f"tandem/{_class.__name__}-v0", f"{__name__}:{_class.__name__}")

@@ -1,0 +1,303 @@
+"""The trainer door: choose an algorithm for an environment, train, load, evaluate."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass, field, fields, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tandem import algorithms, backends, spaces, zoo
+from tandem.collect.agent import Agent
+from tandem.collect.environments import EnvLike, environment_name, spaces_of
+from tandem.collect.evaluation import evaluate as play
+from tandem.errors import ResumeError, RunFolderError, SettingError, TandemError, UnknownNameError
+from tandem.networks.defaults import is_function
+from tandem.training import checkpoint, config
+from tandem.training.callbacks import Callback
+from tandem.training.config import Config, Options
+from tandem.training.events import Evaluation, TrainEnd
+from tandem.training.loading import load
+from tandem.training.seeds import Generators
+from tandem.training.session import Session
+from tandem.types import tree_map
+
+__all__ = ["Agent", "Evaluation", "Result", "Session", "complete", "evaluate", "load", "session", "train"]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What training came to: the best agent, its run's folder (None without one), and its evaluation on fresh seeds.
+
+    summary: what result.json says. reason: why the sitting ended, as in TrainEnd. notes: what could not be done, and why.
+    After a signal nothing is scored or drawn any more: `evaluation` is the latest that there was, and `summary` is empty.
+    """
+
+    agent: Agent
+    folder: Path | None
+    evaluation: Evaluation
+    summary: dict[str, Any] = field(default_factory=dict)
+    reason: str = "steps"
+    notes: tuple[str, ...] = ()
+
+
+def train(
+    algorithm: str | None = None,
+    env: EnvLike = None,
+    *,
+    framework: str | None = None,
+    network: Any = None,
+    device: str = "auto",
+    steps: int | None = None,
+    stop_at: int | None = None,
+    seed: int = 0,
+    envs: int | None = None,
+    out: str | Path | None = None,
+    resume: str | Path | None = None,
+    extend: bool = False,
+    callbacks: Iterable[Callback] = (),
+    **settings: Any,
+) -> Result:
+    """Trains an agent and evaluates the best one.
+
+    algorithm, env: a name, and a Gymnasium id, an environment, or a callable that makes one.
+    framework: "torch", "tensorflow", "jax" or "keras-torch"; None follows `network`, else takes the quickest installed.
+    network: None for default networks; or a function of the observation space that returns a body or (actor body, critic
+    body); or a dict of whole networks by role.
+    steps: the run's length in environment steps and its schedules' horizon; stop_at ends this sitting earlier.
+    out: the run's folder; None keeps nothing. resume: the folder of a run to go on with, instead of algorithm and env;
+    with a larger `steps` only if `extend`, which holds schedules at their ends.
+    settings: any setting of the algorithm or of `Options`. What is not given comes from the zoo's entry for (algorithm,
+    env) if there is one, else from the algorithm's defaults.
+    """
+    run = session(
+        algorithm,
+        env,
+        framework=framework,
+        network=network,
+        device=device,
+        steps=steps,
+        seed=seed,
+        envs=envs,
+        out=out,
+        resume=resume,
+        extend=extend,
+        callbacks=callbacks,
+        **settings,
+    )
+    return complete(run, stop_at)
+
+
+def complete(run: Session, stop_at: int | None = None) -> Result:
+    """Goes through a session to the end of its sitting, scores the best and the last agent, and draws."""
+    reason = "steps"
+    with ExitStack() as stack:
+        for callback in run.callbacks:
+            if hasattr(callback, "__exit__"):
+                stack.enter_context(callback)  # type: ignore[arg-type]
+        for event in run.events(stop_at):
+            if isinstance(event, TrainEnd):
+                reason = event.reason
+    best = run.restored("best")
+    if reason.startswith("SIG"):
+        return Result(best, run.folder, run.last_evaluation or run.score(best, 1, "final"), reason=reason)
+    summary = run.result()
+    notes = draw(run) if run.folder is not None and run.config.options.plots else ()
+    return Result(best, run.folder, run.evaluation, summary, reason, notes)
+
+
+def session(
+    algorithm: str | None = None,
+    env: EnvLike = None,
+    *,
+    framework: str | None = None,
+    network: Any = None,
+    device: str = "auto",
+    steps: int | None = None,
+    seed: int = 0,
+    envs: int | None = None,
+    out: str | Path | None = None,
+    resume: str | Path | None = None,
+    extend: bool = False,
+    callbacks: Iterable[Callback] = (),
+    **settings: Any,
+) -> Session:
+    """The run that `train` would make, for those who own their loop: iterate over it for its events."""
+    if resume is not None:
+        own = {"algorithm": algorithm, "framework": framework, "envs": envs, "out": out, **settings}
+        if said := [name for name, value in own.items() if value is not None]:
+            raise ResumeError(
+                f"resume= was given with {', '.join(said)}.",
+                "nothing that the run has in its config.json already",
+                "leave these out; a run goes on as it began.",
+            )
+        return _resumed(Path(resume), env, network, steps, extend, callbacks)
+    if algorithm is None or env is None:
+        raise SettingError(
+            "train() was called without an algorithm or an environment.", "both, or resume=", "train('ppo', 'CartPole-v1')"
+        )
+    if not isinstance(seed, int) or not 0 <= seed < 2**63:
+        raise SettingError(f"seed={seed!r}.", "a whole number from 0 on", "give one, such as 0.")
+    kind = algorithms.get(algorithm)
+    given = {**settings, **{n: v for n, v in (("steps", steps), ("envs", envs)) if v is not None}}
+    chosen, options, source = settle(algorithm, environment_name(env), given)
+    space, action = spaces_of(env)
+    kind.check(spaces.observation_spec(space), spaces.leaf(action))
+    conf = Config(
+        algorithm=algorithm,
+        env=environment_name(env),
+        framework=backends.choose(framework or _framework_of(network, space)),
+        device=device,
+        seed=seed,
+        settings=chosen,
+        options=options,
+        source=source,
+        versions=config.versions(),
+        commit=config.commit(),
+        own_network=network is not None,
+        own_env=not isinstance(env, str),
+    )
+    folder = None if out is None else _fresh(Path(out))
+    return Session(conf, env, folder=folder, network=network, callbacks=callbacks)
+
+
+def settle(algorithm: str, env: str, given: dict[str, Any]) -> tuple[Any, Options, str]:
+    """Settings and options for a run, and where they come from."""
+    kind = algorithms.get(algorithm)
+    mine, others = {f.name for f in fields(kind.Settings)}, {f.name for f in fields(Options)}
+    for name in given:
+        if name not in mine | others:
+            raise UnknownNameError(f"setting of {algorithm}", name, mine | others)
+    entry = zoo.entry(algorithm, env)
+    base = config.apply(kind.Settings(), entry.settings if entry else {})
+    chosen = config.apply(base, {n: v for n, v in given.items() if n in mine})
+    options = config.apply(Options(), {n: v for n, v in given.items() if n in others})
+    for part in (chosen, options):
+        config.check_ranges(part)
+    return chosen, options, entry.source if entry else f"defaults of {algorithm}"
+
+
+def _resumed(
+    folder: Path, env: EnvLike, network: Any, steps: int | None, extend: bool, callbacks: Iterable[Callback]
+) -> Session:
+    saved = checkpoint.read(checkpoint.find(run_folder(folder), "last"))
+    conf = config.of(saved)
+    if changed := config.differing(config.read(folder), saved.data["config"]):
+        warnings.warn(
+            f"{folder / 'config.json'} says {', '.join(changed)}; the run goes on as it began, and the file is written anew.",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+    for own, value, name in ((conf.own_env, env, "env"), (conf.own_network, network, "network")):
+        if own and value is None:
+            raise ResumeError(
+                f"the run {folder} was trained with {name}= from a program; it cannot be made again from the folder alone.",
+                f"the same {name}=",
+                f"tandem.train(resume={str(folder)!r}, {name}=...)",
+            )
+    if steps is not None and steps != conf.settings.steps:
+        if steps < conf.settings.steps or not extend:
+            raise ResumeError(
+                f"the run {folder} is {conf.settings.steps} steps long, and so are its schedules; steps={steps} was asked for.",
+                "the same length, or a larger one with extend=True (--extend), which holds schedules at their end values",
+                "leave steps out, use stop_at to end earlier, or extend.",
+            )
+        conf = _extended(conf, steps)
+    return Session(conf, conf.env if env is None else env, folder=folder, network=network, callbacks=callbacks, resume=saved)
+
+
+def _extended(conf: Config, steps: int) -> Config:
+    """A longer run, whose schedules end where they ended."""
+    scale = conf.settings.steps / steps
+    held = {
+        f.name: replace(v, fraction=v.fraction * scale)
+        for f in fields(conf.settings)
+        if isinstance(v := getattr(conf.settings, f.name), algorithms.Schedule) and v.end is not None
+    }
+    old, every = conf.settings.steps, conf.options
+    options = replace(every, eval_every=every.eval_every or max(1, old // 20), log_every=every.log_every or max(1, old // 100))
+    longer = replace(conf.settings, steps=steps, **held)
+    return replace(conf, settings=longer, options=options, extended_from=conf.extended_from or old)
+
+
+def evaluate(agent: Agent, env: EnvLike, episodes: int = 20, seed: int = 0, deterministic: bool = True) -> Evaluation:
+    """Undiscounted returns of exactly `episodes` episodes, each on its own seed, derived from `seed`."""
+    noise: Callable[[int, int], Any] | None = None
+    if not deterministic:
+        rng = Generators(seed)("evaluation")
+
+        def noise(t: int, n: int) -> Any:
+            drawn = agent.algorithm.act_noise(agent.settings, agent.action, rng, (1, n), np.ones(1))
+            return tree_map(lambda x: x[0], drawn)
+
+    found = play(agent.actor, env, episodes, seed, action_mode=agent.algorithm.action_mode, noise=noise)  # type: ignore[arg-type]
+    return Evaluation.of(*found)
+
+
+def run_folder(folder: Path) -> Path:
+    """The folder, if it is a run's. RunFolderError with the nearest ones otherwise."""
+    if (folder / "config.json").is_file() and (folder / "checkpoints").is_dir():
+        return folder
+    from tandem.training.runs import suggest
+
+    if folder.is_dir():
+        raise RunFolderError(f"the folder {folder} is not a run.", "a folder that `tandem train` made", suggest(folder, ""))
+    near = suggest(folder.parent, folder.name)
+    raise RunFolderError(f"the folder {folder} does not exist.", "a folder that `tandem train` made", near)
+
+
+def default_folder(algorithm: str, env: EnvLike, seed: int | str) -> Path:
+    """runs/ppo-CartPole-v1-s0-20250131-120000, or the next free name like it."""
+    name = environment_name(env).replace("/", "-").replace(":", "-")
+    base = Path("runs") / f"{algorithm}-{name}-s{seed}-{datetime.now():%Y%m%d-%H%M%S}"
+    found, n = base, 2
+    while found.exists():
+        found, n = base.with_name(f"{base.name}-{n}"), n + 1
+    return found
+
+
+def draw(run: Session) -> tuple[str, ...]:
+    """curve.png and an animation of the best agent. Gives back what could not be drawn here, and why."""
+    assert run.folder is not None
+    from tandem.plots import curve
+    from tandem.watch import film
+
+    notes = []
+    try:
+        curve([run.folder], run.folder / "curve.png")
+    except (TandemError, OSError) as error:
+        notes.append(f"no curve: {str(error).splitlines()[0]}")
+    try:
+        film(run.restored("best"), run.env, run.folder / "animation.gif", run.config.env_kwargs, seed=run.config.seed)
+    except (TandemError, OSError) as error:
+        notes.append(f"no animation: {str(error).splitlines()[0]}")
+    return tuple(notes)
+
+
+def _fresh(folder: Path) -> Path:
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise RunFolderError(
+            f"{folder} exists and is not empty.",
+            "a new folder",
+            f"choose another, or go on with it: --resume {os.fspath(folder)}",
+        )
+    return folder
+
+
+def _framework_of(network: Any, space: Any) -> str | None:
+    """The framework that a user's network is made with; None where there is no network."""
+    found: Any = next(iter(network.values()), None) if isinstance(network, dict) else network
+    found = found(space) if is_function(found) else found
+    found = found[0] if isinstance(found, tuple) and found else found
+    families = {base.__module__.split(".")[0] for base in type(found).__mro__}
+    if "keras" in families:
+        engine = sys.modules["keras"].backend.backend()
+        return "keras-torch" if engine == "torch" else str(engine)
+    return "torch" if "torch" in families else None

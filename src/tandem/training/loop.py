@@ -1,0 +1,118 @@
+"""The loop: collect, learn, publish; again and again. A generator of events that knows counters and schedules, and no files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from tandem.collect.actor import ChanceActor, PolicyActor, forwards, weights
+from tandem.collect.collector import Collector
+from tandem.collect.vector import Environments
+from tandem.training.events import BatchBegin, BatchEnd, EpisodeBegin, EpisodeEnd, Event, TrainBegin, TrainEnd
+from tandem.training.learners import Learner, ReplayLearner, RolloutLearner, Span
+from tandem.training.seeds import Generators
+from tandem.types import Array
+
+
+class Loop:
+    """An algorithm learning in environments: from `env_steps` on, to a run's length of `steps`.
+
+    Between two events that `settled` calls the end of a block, everything is as a checkpoint needs it.
+    """
+
+    def __init__(
+        self, algorithm: Any, backend: Any, environments: Environments, generators: Generators, folder: Any = None
+    ) -> None:
+        self.algorithm, self.backend, self.generators = algorithm, backend, generators
+        self.settings = algorithm.settings
+        observation, action = environments.observation, environments.action
+        self.collector = Collector(environments, self.settings.gamma, algorithm.action_mode)
+        self.actor = PolicyActor(type(algorithm), action, forwards(backend, algorithm.acting))
+        self.chance = ChanceActor(action)
+        self.learner: Learner = (
+            RolloutLearner(algorithm, backend, observation, generators)
+            if algorithm.needs == "rollouts"
+            else ReplayLearner(algorithm, backend, observation, action, generators, folder)
+        )
+        self.steps, self.episodes, self.seconds, self.learning = self.settings.steps, 0, 0.0, 0.0
+
+    @property
+    def env_steps(self) -> int:
+        return self.collector.env_steps
+
+    def now(self) -> dict[str, Any]:
+        """The counters that every event carries."""
+        return {
+            "env_steps": self.env_steps,
+            "updates": self.learner.updates,
+            "episodes": self.episodes,
+            "seconds": self.seconds,
+        }
+
+    def events(self, stop_at: int | None = None) -> Iterator[Event]:
+        """Everything that happens until `stop_at` environment steps, or the run's length. A block that has begun is finished,
+        so a sitting may end up to one block later."""
+        stop = min(self.steps, self.steps if stop_at is None else stop_at)
+        yield TrainBegin(**self.now(), steps=self.steps, stop_at=stop)
+        if not self.env_steps:
+            for env in range(self.collector.n):
+                yield EpisodeBegin(**self.now(), env=env)
+        while self.env_steps < stop:
+            yield from self._block()
+        yield TrainEnd(**self.now(), reason="steps" if self.env_steps >= self.steps else "stop_at")
+
+    def _block(self) -> Iterator[Event]:
+        began, begin = perf_counter(), self.env_steps
+        actor, noise = self._noise(begin)
+        trajectory = self.collector.collect(self.learner.block, actor, noise)
+        self.seconds += perf_counter() - began
+        for ended in self.collector.episodes:
+            self.episodes += 1
+            at = {**self.now(), "env_steps": begin + int(trajectory.valid[: ended.t + 1].sum())}
+            yield EpisodeEnd(**at, episode=ended.episode)
+            yield EpisodeBegin(**at, env=ended.episode.env)
+        yield BatchBegin(**self.now())
+        began = perf_counter()
+        before = self.learner.updates
+        metrics = self.learner.learn(trajectory, Span(begin, self.env_steps, self.steps))
+        if self.learner.updates > before:
+            self.actor.load(weights(self.backend, self.algorithm.acting))
+        took = perf_counter() - began
+        self.learning += took
+        self.seconds += took
+        yield BatchEnd(**self.now(), metrics=metrics, shares={**self.collector.seconds, "learning": self.learning})
+
+    def _noise(self, begin: int) -> tuple[Any, Array]:
+        """Who acts in the next block, and the randomness for it."""
+        shape = (self.learner.block, self.collector.n)
+        rng = self.generators("acting")
+        if self.learner.chance(begin):
+            return self.chance, self.chance.noise(rng, shape)
+        progress = np.minimum(1.0, (begin + np.arange(shape[0]) * shape[1]) / self.steps)
+        return self.actor, self.algorithm.act_noise(self.settings, self.chance.action, rng, shape, progress)
+
+    # Saving
+
+    def state(self, replay: bool = True) -> tuple[dict[str, Any], dict[str, dict[str, Array]]]:
+        """All that the next block depends on: JSON data, and arrays in groups. Changes nothing."""
+        collector, collected = self.collector.state()
+        learner, learned = self.learner.state(replay)
+        data = {
+            "collector": collector,
+            "learner": learner,
+            "generators": self.generators.state(),
+            "counters": {"episodes": self.episodes, "seconds": self.seconds, "learning": self.learning},
+        }
+        return data, {"engine": self.backend.state(), "collector": collected, "learner": learned}
+
+    def load_state(self, data: dict[str, Any], groups: dict[str, dict[str, Array]]) -> None:
+        """Go on from what `state` gave, exactly."""
+        self.backend.load_state(groups["engine"])
+        self.collector.load_state(data["collector"], groups["collector"])
+        self.learner.load_state(data["learner"], groups["learner"])
+        self.generators.load_state(data["generators"])
+        self.episodes, self.seconds, self.learning = (data["counters"][k] for k in ("episodes", "seconds", "learning"))
+        self.actor.load(weights(self.backend, self.algorithm.acting))

@@ -1,0 +1,314 @@
+"""One sitting of a run: the loop with its folder: evaluation, checkpoints, the table, and the end, however it comes."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import numpy as np
+
+from tandem import algorithms, backends, spaces
+from tandem.collect.agent import Agent
+from tandem.collect.environments import is_instance, separate, vectorize
+from tandem.collect.evaluation import evaluate
+from tandem.errors import CheckpointError, ResumeError, TandemError
+from tandem.networks import plan as plans
+from tandem.networks.defaults import sources
+from tandem.training import callbacks as calls
+from tandem.training import checkpoint, config, files
+from tandem.training.callbacks import Callback
+from tandem.training.config import Config
+from tandem.training.events import (
+    BatchEnd,
+    CheckpointSaved,
+    EpisodeEnd,
+    Evaluation,
+    EvaluationEnd,
+    Event,
+    TrainBegin,
+    TrainEnd,
+)
+from tandem.training.loop import Loop
+from tandem.training.seeds import Generators, derived
+from tandem.training.signals import Signals
+from tandem.training.table import Table
+
+WRITING = 0.05  # the most of a run's time that checkpoints may take
+
+
+class Session:
+    """Iterate over it for the events of the run; each has gone through the callbacks already.
+
+    With a folder it writes config.json, progress.csv, TensorBoard events, checkpoints and result.json there; without one,
+    nothing. `resume` is the checkpoint to go on from. `stop(reason)` ends it at the next block.
+    """
+
+    def __init__(
+        self,
+        conf: Config,
+        env: Any,
+        *,
+        folder: Path | None = None,
+        network: Any = None,
+        callbacks: Iterable[Callback] = (),
+        resume: checkpoint.Checkpoint | None = None,
+    ) -> None:
+        self.config, self.env, self.folder, self.callbacks = conf, env, folder, list(callbacks)
+        self.kind, s = algorithms.get(conf.algorithm), conf.settings
+        config.check_ranges(s)
+        config.check_ranges(conf.options)
+        seed = derived(conf.seed, "environments")
+        environments = vectorize(env, s.envs, seed, s.vectorization, conf.env_kwargs or None)
+        self.observation, self.action = environments.observation, environments.action
+        self.kind.check(self.observation, self.action)
+        generators = Generators(conf.seed)
+        roles = self.kind.roles(self.observation, self.action, s)
+        made = sources(roles, network, environments.observation_space, generators)
+        self.backend = backends.make(
+            conf.framework,
+            conf.device,
+            seed=derived(conf.seed, "framework"),
+            threads=conf.options.threads,
+            compile=config.compiles(conf, network is None),
+        )
+        self.algorithm = self.kind(self.backend, made, self.observation, self.action, s)
+        self.loop = Loop(self.algorithm, self.backend, environments, generators, folder)
+        self.environments = environments
+        self.best = -np.inf
+        self.last_evaluation: Evaluation | None = None
+        self.reason: str | None = None
+        self._unsaved = resume is None or resume.data["config"] != conf.to_json()  # a beginning, or an extended run
+        self.table = Table()
+        self._best_weights = self._weights()  # without a folder, the best agent is kept here
+        self._evaluated = -1  # env_steps of the latest evaluation
+        self._every = {
+            "eval": conf.options.eval_every or max(1, s.steps // 20),
+            "log": conf.options.log_every or max(1, s.steps // 100),
+        }
+        self._due = dict(self._every)
+        self._saved_at, self._pause = monotonic(), conf.options.checkpoint_seconds
+        self._numbered: list[str] = []
+        if resume is not None:
+            self._resume(resume)
+
+    # Going
+
+    def __iter__(self) -> Iterator[Event]:
+        return self.events()
+
+    def events(self, stop_at: int | None = None) -> Iterator[Event]:
+        """The events until `stop_at` environment steps or the run's length."""
+        try:
+            with Signals(self.stop):
+                self._open()
+                for event in self.loop.events(stop_at):
+                    if isinstance(event, TrainEnd):
+                        yield from self._finish(event)
+                        return
+                    yield self._tell(event)
+                    if isinstance(event, TrainBegin) and self._unsaved:
+                        yield from self._save("last")
+                    if isinstance(event, EpisodeEnd):
+                        self.table.episode(event.episode)
+                    if isinstance(event, BatchEnd):
+                        yield from self._settled(event)
+                        if self.reason:
+                            yield from self._finish(TrainEnd(**self.loop.now(), reason=self.reason))
+                            return
+        finally:
+            self.table.close()
+            if not is_instance(self.env):  # a user's own object is left open
+                self.environments.close()
+
+    def stop(self, reason: str = "callback") -> None:
+        """Ends the sitting when the block under way is done, with a checkpoint."""
+        self.reason = self.reason or reason
+
+    def _tell(self, event: Event) -> Event:
+        reason = calls.dispatch(event, self.callbacks)
+        if reason and not isinstance(event, TrainEnd):
+            self.stop(reason)
+        return event
+
+    def _settled(self, event: BatchEnd) -> Iterator[Event]:
+        """After a block: what is due of evaluation, a row, a checkpoint."""
+        self.table.metrics(event.metrics)
+        evaluation = None
+        if self.config.options.eval_episodes and self._is_due("eval"):
+            yield from self._evaluate()
+            evaluation = self.last_evaluation
+        if self._is_due("log") or evaluation is not None:
+            self._row(evaluation)
+        if self.folder is not None and monotonic() - self._saved_at > self._pause:
+            yield from self._save("last")
+
+    def _is_due(self, what: str) -> bool:
+        if self.loop.env_steps < self._due[what]:
+            return False
+        self._due[what] = (self.loop.env_steps // self._every[what] + 1) * self._every[what]
+        return True
+
+    def _finish(self, event: TrainEnd) -> Iterator[Event]:
+        complete = self.loop.env_steps >= self.loop.steps
+        if self.config.options.eval_episodes and complete and self._evaluated != self.loop.env_steps:
+            yield from self._evaluate()
+            self._row(self.last_evaluation)
+        yield from self._save("last")
+        yield self._tell(event)
+
+    # Evaluating and writing down
+
+    def _evaluate(self) -> Iterator[Event]:
+        found = self.score(self.agent(), self.config.options.eval_episodes, "select")
+        self.last_evaluation, self._evaluated = found, self.loop.env_steps
+        best = found.mean >= self.best
+        self.best = max(self.best, found.mean)
+        if best and self.folder is None:
+            self._best_weights = self._weights()
+        yield self._tell(EvaluationEnd(**self.loop.now(), evaluation=found, best=best))
+        numbered = f"step-{self.loop.env_steps:09d}"
+        yield from self._save(*(["best"] if best else []), *([numbered] if self.config.options.keep else []))
+        if self.folder is not None and self.config.options.keep:
+            self._numbered.append(numbered)
+            for old in self._numbered[: -self.config.options.keep]:
+                (self.folder / "checkpoints" / f"{old}.zip").unlink(missing_ok=True)
+            self._numbered = self._numbered[-self.config.options.keep :]
+
+    def score(self, agent: Agent, episodes: int, purpose: str) -> Evaluation:
+        """An agent's deterministic returns on the seeds kept for `purpose`."""
+        env = separate(self.env)
+        kwargs = self.config.env_kwargs or None
+        mode = self.kind.action_mode
+        seed = derived(self.config.seed, purpose)
+        return Evaluation.of(*evaluate(agent.actor, env, episodes, seed, action_mode=mode, kwargs=kwargs))
+
+    def agent(self) -> Agent:
+        """The agent as it is now. It stays so while training goes on."""
+        return self._agent(self._weights())
+
+    def restored(self, which: str) -> Agent:
+        """The agent of one of the run's checkpoints; without a folder, the best one."""
+        if self.folder is None:
+            return self._agent(self._best_weights)
+        saved = checkpoint.read(checkpoint.find(self.folder, which)).group("networks")
+        return self._agent({role: plans.select(saved, role) for role in self.kind.acting})
+
+    def _weights(self) -> dict[str, plans.Weights]:
+        return {role: self.backend.networks[role].read() for role in self.kind.acting}
+
+    def _agent(self, weights: dict[str, plans.Weights]) -> Agent:
+        networks: dict[str, Any] = {}
+        for role, w in weights.items():
+            network = self.backend.networks[role]
+            networks[role] = network.frozen(w) if network.plan is None else plans.Twin(network.plan, w)
+        name = f"{self.config.algorithm} {self.config.env}"
+        return Agent(self.kind, self.config.settings, self.observation, self.action, networks, name)
+
+    def fingerprint(self) -> str:
+        """Sixteen hexadecimal digits of all weights: equal where, and only where, training went the same way."""
+        digest = hashlib.sha256()
+        for name in sorted(self.backend.networks):
+            for key, value in sorted(self.backend.networks[name].read().items()):
+                digest.update(f"{name}/{key}".encode() + np.ascontiguousarray(value).tobytes())
+        return digest.hexdigest()[:16]
+
+    def _row(self, evaluation: Evaluation | None) -> None:
+        self.table.write(self.loop.now(), self.fingerprint(), evaluation)
+
+    def _open(self) -> None:
+        if self.folder is None:
+            return
+        config.save(self.config, self.folder)
+        for folder in (self.folder, self.folder / "checkpoints"):
+            files.sweep(folder)
+        self.table.open(self.config, self.folder, self.loop.env_steps)
+
+    # Saving and resuming
+
+    def _save(self, *names: str) -> Iterator[Event]:
+        if self.folder is None:
+            return
+        for name in names:
+            began = monotonic()
+            data, groups = self.state(replay=name == "last")
+            path = self.folder / "checkpoints" / f"{name}.zip"
+            checkpoint.write(path, data, groups)
+            if name == "last":
+                self._saved_at = monotonic()
+                self._pause = max(self.config.options.checkpoint_seconds, (self._saved_at - began) / WRITING)
+            yield self._tell(CheckpointSaved(**self.loop.now(), path=path))
+
+    def state(self, replay: bool) -> tuple[dict[str, Any], checkpoint.Groups]:
+        """What a checkpoint holds: `networks` is what acting needs, in names that every framework shares."""
+        data, groups = self.loop.state(replay)
+        networks = self.backend.networks
+        acting = {r: networks[r].plan for r in self.kind.acting}
+        groups["networks"] = {f"{r}/{n}": w for r in acting for n, w in networks[r].read().items()}
+        data |= {
+            "config": self.config.to_json(),
+            "observation": spaces.to_json(self.observation),
+            "action": spaces.to_json(self.action),
+            "plans": {r: None if p is None else plans.to_json(p) for r, p in acting.items()},
+            "whole": replay,
+            "session": {
+                "best": None if self.best == -np.inf else self.best,
+                "evaluated": self._evaluated,
+                "table": self.table.state(),
+                "due": self._due,
+                "numbered": self._numbered,
+                "callbacks": calls.state(self.callbacks),
+            },
+        }
+        return data, groups
+
+    def _resume(self, saved: checkpoint.Checkpoint) -> None:
+        if not saved.data.get("whole"):
+            raise ResumeError(
+                f"{saved.path} holds an agent, not a whole run.", "the run's last.zip", "resume from the run's folder."
+            )
+        groups = {g: saved.group(g) for g in ("engine", "collector", "learner")}
+        try:
+            self.loop.load_state(saved.data, groups)
+            inner = saved.data["session"]
+            self.best = -np.inf if inner["best"] is None else inner["best"]
+            self.table.load_state(inner["table"])
+            self._evaluated, self._due, self._numbered = inner["evaluated"], inner["due"], inner["numbered"]
+            states = inner["callbacks"]
+        except TandemError:
+            raise
+        except Exception as error:  # each engine has errors of its own for arrays that do not fit
+            raise CheckpointError(
+                f"{saved.path} does not fit this run ({type(error).__name__}: {str(error)[:200]}).",
+                "a checkpoint of the same algorithm, settings and networks",
+                "resume with what the run was started with; see its config.json.",
+            ) from error
+        calls.load_state(self.callbacks, states)
+
+    def result(self) -> dict[str, Any]:
+        """Scores the best and the last agent on seeds that chose neither; writes and returns result.json."""
+        conf, now = self.config, self.loop.now()
+        last = self.score(self.agent(), conf.options.final_episodes, "final")
+        best = self.score(self.restored("best"), conf.options.final_episodes, "final")
+        found = {
+            "algorithm": conf.algorithm,
+            "env": conf.env,
+            "framework": conf.framework,
+            "seed": conf.seed,
+            "env_steps": now["env_steps"],
+            "updates": now["updates"],
+            "seconds": round(now["seconds"], 3),
+            "steps_per_second": round(now["env_steps"] / max(now["seconds"], 1e-9), 1),
+            "eval_mean": best.mean,
+            "eval_std": best.std,
+            "eval_episodes": len(best.returns),
+            "last_eval_mean": last.mean,
+            "last_eval_std": last.std,
+            "versions": conf.versions,
+        }
+        self.evaluation = best
+        if self.folder is not None:
+            config.write_json(self.folder / "result.json", found)
+        return found

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+from tandem.collect.environments import make
+from tandem.testing import environments as known
+
+
+@pytest.mark.parametrize("kind", known.KNOWN)
+def test_passes_gymnasiums_checker_without_a_warning(kind):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_env(kind(), skip_render_check=True)
+
+
+@pytest.mark.parametrize("kind", known.KNOWN + known.FAULTY)
+def test_is_registered_under_its_name(kind):
+    assert type(make(f"tandem/{kind.__name__}-v0").unwrapped) is kind
+
+
+def _right(env, obs):
+    """The best action of each known environment, from what is observed alone."""
+    if isinstance(env, known.IdentityDict):
+        return obs["inner"]["symbol"]
+    if isinstance(env, known.IdentityImage):
+        return int(np.argmax(obs[:, 0, 0])) // env.band
+    if isinstance(env, known.Chain):
+        return 1
+    if isinstance(env, known.MatrixGame):
+        return int(env.payoffs[int(obs)].argmax())
+    if isinstance(env, (known.InfiniteHorizon, known.TerminatedTruncatedPair)):
+        return env.action_space.sample()
+    return obs
+
+
+@pytest.mark.parametrize("kind", known.KNOWN)
+def test_the_best_policy_scores_the_optimum(kind):
+    env, scores = kind(), []
+    for seed in range(400):
+        obs, score, over = env.reset(seed=seed)[0], 0.0, False
+        while not over:
+            obs, reward, terminated, truncated, _ = env.step(_right(env, obs))
+            score, over = score + reward, terminated or truncated
+        scores.append(score)
+    spread = np.std(scores) / np.sqrt(len(scores))
+    assert np.mean(scores) == pytest.approx(env.optimum, abs=4 * spread + 1e-9)
+
+
+def test_chain_value_is_the_discounted_return_of_going_right():
+    env, gamma = known.Chain(6), 0.9
+    for state in range(5):
+        env.reset(seed=0)
+        env.place, total, discount, over = state, 0.0, 1.0, False
+        while not over:
+            _, reward, over, _, _ = env.step(1)
+            total, discount = total + discount * reward, discount * gamma
+        assert env.value(gamma, state) == pytest.approx(total)
+
+
+def test_values_worked_by_hand():
+    assert known.InfiniteHorizon().value(0.9) == pytest.approx(10)
+    assert known.TerminatedTruncatedPair().value(0.5) == (1.0, 2.0)
+    assert known.MatrixGame(((1.0, 3.0), (2.0, 0.0))).value(0.9).tolist() == [3.0, 2.0]
+    assert known.MatrixGame(((1.0, 3.0), (2.0, 0.0))).optimum == 2.5
+
+
+def test_the_pair_ends_both_ways():
+    env, seen = known.TerminatedTruncatedPair(), set()
+    for seed in range(20):
+        obs, _ = env.reset(seed=seed)
+        last, _, terminated, truncated, _ = env.step(0)
+        assert (last == obs).all() and terminated != truncated
+        seen.add((int(obs.argmax()), terminated))
+    assert seen == {(0, True), (1, False)}

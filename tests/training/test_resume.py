@@ -1,0 +1,22 @@
+"""Resuming is exact: a run in several sittings ends, bit for bit, where the uninterrupted one does; on every engine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.helpers import run_python
+
+SNIPPET = Path(__file__).parent / "snippets" / "resume.py"
+
+
+@pytest.mark.parametrize("engine", ["torch", "jax", "tensorflow", pytest.param("keras-torch", marks=pytest.mark.slow)])
+def test_sittings_make_the_same_run(engine: str, tmp_path: Path) -> None:
+    cases = run_python(SNIPPET, str(tmp_path), engine, engine=engine, timeout=280)  # type: ignore[arg-type]
+    assert [c["case"] for c in cases] == ["dqn", "ppo", "ppo_plain", "sac"]
+    for case in cases:
+        assert case["updates"] > 20
+        assert len(set(case["ends"])) == len(case["ends"]), "every sitting did something"
+        assert not case["arrays"] and not case["data"], case
+        assert case["same_table"] and case["rows"] > 5
