@@ -169,8 +169,10 @@ def _compiled_gradient(optimizer: Optimizer, umbrella: _Umbrella) -> tuple[Any, 
         grad, (value, (aux, moved)) = grad_and_value(f, has_aux=True)(flat)
         return value, aux, grad, moved
 
-    gradient.__code__ = gradient.__code__.replace()  # torch counts compilations by code object, and stops at 8 of them
-    return torch.compile(gradient, fullgraph=True), statistics
+    # Code of its own, since torch counts compilations by code object and stops at 8; and no dynamic shapes, which it would
+    # otherwise turn to because gradients of one process differ in size.
+    gradient.__code__ = gradient.__code__.replace()
+    return torch.compile(gradient, fullgraph=True, dynamic=False), statistics
 
 
 class TorchBackend(base.Backend):
