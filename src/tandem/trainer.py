@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
+import warnings
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, fields, replace
@@ -143,6 +145,7 @@ def session(
             "train() was called without an algorithm or an environment.", "both, or resume=", "train('ppo', 'CartPole-v1')"
         )
     kind = algorithms.get(algorithm)
+    env = _versioned(env)
     given = {**settings, **{n: v for n, v in (("steps", steps), ("envs", envs)) if v is not None}}
     chosen, options, source = settle(algorithm, environment_name(env), given)
     conf = Config(
@@ -326,6 +329,17 @@ def _fresh(folder: Path) -> Path:
             f"choose another, or go on with it: --resume {os.fspath(folder)}",
         )
     return folder
+
+
+def _versioned(env: EnvLike) -> EnvLike:
+    """An id without a version ("CartPole"), which Gymnasium takes for the newest, with it: the zoo's entries have one."""
+    if not isinstance(env, str) or ":" in env or re.search(r"-v\d+$", env):
+        return env
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        made = make(env)
+    made.close()
+    return str(made.spec.id) if made.spec is not None else env
 
 
 def _spaces(env: EnvLike) -> tuple[Any, Any]:

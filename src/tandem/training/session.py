@@ -291,7 +291,8 @@ class Session:
         self._sums, self._calls, self._numbered = inner["sums"], inner["calls"], inner["numbered"]
         self._due = inner["due"]
         for callback, state in zip(self.callbacks, inner["callbacks"], strict=False):
-            callback.load_state(state)
+            if state is not None:  # of another callback, which had nothing to remember
+                callback.load_state(state)
 
     def result(self) -> dict[str, Any]:
         """Scores the best and the last agent on seeds that chose neither; writes and returns result.json."""
