@@ -289,7 +289,7 @@ class Twin:
     @property
     def weights(self) -> Weights:
         """What `load` was given."""
-        return {f"{i}/{n}": v for i, (_, w) in enumerate(self._steps) for n, v in w.items()}
+        return self._weights or {}
 
     def __call__(self, x: Tree) -> Array:
         for step in self._steps:
