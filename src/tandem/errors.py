@@ -73,7 +73,8 @@ class RunFolderError(TandemError, OSError):
 
 
 def _rebuild(kind: type[TandemError], message: str, parts: dict[str, Any]) -> TandemError:
-    error = kind.__new__(kind, message)
+    layout: Any = kind.__base__  # the base whose memory layout it has: only that one's `__new__` may make it
+    error: TandemError = layout.__new__(kind, message)
     error.args = (message,)
     error.__dict__.update(parts)
     return error

@@ -17,15 +17,15 @@ import numpy as np
 
 from tandem import algorithms, backends, spaces, zoo
 from tandem.collect.agent import Agent
-from tandem.collect.environments import EnvLike, environment_name, make
+from tandem.collect.environments import EnvLike, environment_name, make, spaces_of
 from tandem.collect.evaluation import evaluate as play
-from tandem.errors import CheckpointError, ResumeError, RunFolderError, SettingError, TandemError, UnknownNameError
-from tandem.networks import plan as plans
-from tandem.networks.defaults import sources
+from tandem.errors import ResumeError, RunFolderError, SettingError, TandemError, UnknownNameError
+from tandem.networks.defaults import is_function
 from tandem.training import checkpoint, config
 from tandem.training.callbacks import Callback
 from tandem.training.config import Config, Options
 from tandem.training.events import Evaluation, TrainEnd
+from tandem.training.loading import load
 from tandem.training.seeds import Generators
 from tandem.training.session import Session
 from tandem.types import tree_map
@@ -106,7 +106,7 @@ def complete(run: Session, stop_at: int | None = None) -> Result:
         for event in run.events(stop_at):
             if isinstance(event, TrainEnd):
                 reason = event.reason
-    best = run.restored("best") if run.folder is not None else run.agent()
+    best = run.restored("best")
     if reason.startswith("SIG"):
         return Result(best, run.folder, run.last_evaluation or run.score(best, 1, "final"), reason=reason)
     summary = run.result()
@@ -144,14 +144,18 @@ def session(
         raise SettingError(
             "train() was called without an algorithm or an environment.", "both, or resume=", "train('ppo', 'CartPole-v1')"
         )
+    if not isinstance(seed, int) or not 0 <= seed < 2**63:
+        raise SettingError(f"seed={seed!r}.", "a whole number from 0 on", "give one, such as 0.")
     kind = algorithms.get(algorithm)
     env = _versioned(env)
     given = {**settings, **{n: v for n, v in (("steps", steps), ("envs", envs)) if v is not None}}
     chosen, options, source = settle(algorithm, environment_name(env), given)
+    space, action = spaces_of(env)
+    kind.check(spaces.observation_spec(space), spaces.leaf(action))
     conf = Config(
         algorithm=algorithm,
         env=environment_name(env),
-        framework=backends.choose(framework or _framework_of(network, env)),
+        framework=backends.choose(framework or _framework_of(network, space)),
         device=device,
         seed=seed,
         settings=chosen,
@@ -162,7 +166,6 @@ def session(
         own_network=network is not None,
         own_env=not isinstance(env, str),
     )
-    kind.check(*_spaces(env))
     folder = None if out is None else _fresh(Path(out))
     return Session(conf, env, folder=folder, network=network, callbacks=callbacks)
 
@@ -178,6 +181,8 @@ def settle(algorithm: str, env: str, given: dict[str, Any]) -> tuple[Any, Option
     base = config.apply(kind.Settings(), entry.settings if entry else {})
     chosen = config.apply(base, {n: v for n, v in given.items() if n in mine})
     options = config.apply(Options(), {n: v for n, v in given.items() if n in others})
+    for part in (chosen, options):
+        config.check_ranges(part)
     return chosen, options, entry.source if entry else f"defaults of {algorithm}"
 
 
@@ -185,8 +190,13 @@ def _resumed(
     folder: Path, env: EnvLike, network: Any, steps: int | None, extend: bool, callbacks: Iterable[Callback]
 ) -> Session:
     saved = checkpoint.read(checkpoint.find(run_folder(folder), "last"))
-    kind = algorithms.get(saved.data["config"]["algorithm"])
-    conf = config.from_json(saved.data["config"], kind.Settings)
+    conf = config.of(saved)
+    if changed := config.differing(config.read(folder), saved.data["config"]):
+        warnings.warn(
+            f"{folder / 'config.json'} says {', '.join(changed)}; the run goes on as it began, and the file is written anew.",
+            RuntimeWarning,
+            stacklevel=4,
+        )
     for own, value, name in ((conf.own_env, env, "env"), (conf.own_network, network, "network")):
         if own and value is None:
             raise ResumeError(
@@ -217,54 +227,6 @@ def _extended(conf: Config, steps: int) -> Config:
     options = replace(every, eval_every=every.eval_every or max(1, old // 20), log_every=every.log_every or max(1, old // 100))
     longer = replace(conf.settings, steps=steps, **held)
     return replace(conf, settings=longer, options=options, extended_from=conf.extended_from or old)
-
-
-def load(path: str | Path, network: Any = None, env: EnvLike = None, which: str = "best") -> Agent:
-    """The agent of a checkpoint file or of a run's folder (its best one, unless `which` says "last" or a number's name).
-
-    Runs no code from the file. Networks of known layers need no framework; others need `network=`, what the run was
-    trained with, and its framework. `env` is only looked at where `network` is a function: for its observation space.
-    """
-    saved = checkpoint.read(checkpoint.find(Path(path), which))
-    data = saved.data
-    try:
-        kind = algorithms.get(data["config"]["algorithm"])
-        conf = config.from_json(data["config"], kind.Settings)
-        observation, action = spaces.from_json(data["observation"]), spaces.from_json(data["action"])
-        weights = saved.group("networks")
-        written = data["plans"]
-    except (KeyError, TypeError, ValueError) as error:
-        if isinstance(error, TandemError):
-            raise
-        raise checkpoint.damaged(saved.path, error) from error
-    assert isinstance(action, spaces.Leaf)
-    networks: dict[str, Any] = {}
-    rebuilt: dict[str, Any] = {}
-    for role in kind.acting:
-        mine = plans.select(weights, role)
-        if written[role] is not None:
-            networks[role] = plans.Twin(plans.from_json(written[role]), mine)
-            continue
-        if network is None:
-            raise CheckpointError(
-                f"{saved.path} was trained with a network of its user's ({role}), which cannot be rebuilt from a file.",
-                "network=, what the run was trained with",
-                f"tandem.load({str(path)!r}, network=...)",
-            )
-        rebuilt = rebuilt or _rebuilt(kind, conf, observation, action, network, env)
-        rebuilt[role].write(mine)
-        networks[role] = rebuilt[role].predict
-    return Agent(kind, conf.settings, observation, action, networks, f"{conf.algorithm} {conf.env}")
-
-
-def _rebuilt(kind: Any, conf: Config, observation: Any, action: Any, network: Any, env: EnvLike) -> dict[str, Any]:
-    """A user's networks on their framework, to be filled with saved weights."""
-    backend = backends.make(conf.framework, "auto")
-    space = make(conf.env if env is None else env).observation_space if callable(network) else None
-    made = sources(kind.roles(observation, action, conf.settings), network, space, Generators(conf.seed))
-    kind(backend, made, observation, action, conf.settings)
-    found: dict[str, Any] = backend.networks
-    return found
 
 
 def evaluate(agent: Agent, env: EnvLike, episodes: int = 20, seed: int = 0, deterministic: bool = True) -> Evaluation:
@@ -342,26 +304,11 @@ def _versioned(env: EnvLike) -> EnvLike:
     return str(made.spec.id) if made.spec is not None else env
 
 
-def _spaces(env: EnvLike) -> tuple[Any, Any]:
-    made = make(env)
-    try:
-        return spaces.observation_spec(made.observation_space), spaces.leaf(made.action_space)
-    finally:
-        if made is not env:
-            made.close()
-
-
-def _framework_of(network: Any, env: EnvLike) -> str | None:
+def _framework_of(network: Any, space: Any) -> str | None:
     """The framework that a user's network is made with; None where there is no network."""
-    if network is None:
-        return None
-    if isinstance(network, dict):
-        found = next(iter(network.values()), None)
-        if callable(found) and not hasattr(found, "parameters") and not hasattr(found, "trainable_variables"):
-            found = found(make(env).observation_space)
-    else:
-        found = network(make(env).observation_space) if callable(network) else network
-        found = found[0] if isinstance(found, tuple) else found
+    found: Any = next(iter(network.values()), None) if isinstance(network, dict) else network
+    found = found(space) if is_function(found) else found
+    found = found[0] if isinstance(found, tuple) and found else found
     families = {base.__module__.split(".")[0] for base in type(found).__mro__}
     if "keras" in families:
         engine = sys.modules["keras"].backend.backend()

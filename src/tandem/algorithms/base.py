@@ -51,7 +51,7 @@ class Schedule:
 
     def __str__(self) -> str:
         parts = [self.start] if self.end is None else [self.start, self.end] + ([self.fraction] if self.fraction != 1 else [])
-        return ":".join(f"{p:g}" for p in parts)
+        return ":".join(repr(float(p)).removesuffix(".0") for p in parts)  # repr: read back, it is the same number
 
 
 @dataclass(frozen=True)

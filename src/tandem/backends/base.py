@@ -50,6 +50,10 @@ class Network(ABC):
     def predict(self, x: Tree) -> np.ndarray[Any, Any]:
         """NumPy in, NumPy out; no gradient, inference mode: how a network without a twin acts."""
 
+    @abstractmethod
+    def frozen(self, weights: Weights) -> Callable[[Tree], np.ndarray[Any, Any]]:
+        """`predict` with these weights (as `read` gives them), whatever becomes of the network's own."""
+
 
 class Backend(ABC):
     """The verbs of one framework. Names given to networks, scalars and optimizers are their names in a checkpoint."""

@@ -64,6 +64,9 @@ class KerasNetwork(base.Network):
             self._predict = engine().forward(self.module)
         return np.asarray(self._predict(tree_map(ops.convert_to_tensor, x)))
 
+    def frozen(self, weights: Weights) -> Callable[[Tree], np.ndarray[Any, Any]]:
+        return models.frozen(self.module, [weights[str(i)] for i in range(len(self.variables))])
+
 
 class Scalar:
     """One trained number."""
@@ -85,7 +88,7 @@ class _OnFeatures(keras.Model):
     """The user's body, and our head on its features beside the action."""
 
     def __init__(self, body: Any, head: Any) -> None:
-        super().__init__()
+        super().__init__(name="on_features")  # TensorFlow takes no name that begins with an underscore
         self.body, self.head = body, head
 
     def call(self, x: Any, training: bool | None = None) -> Any:

@@ -3,7 +3,10 @@ and writing networks differ."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
+
+import numpy as np
 
 from tandem.backends.keras import given, symbolic
 from tandem.backends.torch import TorchBackend, TorchNetwork
@@ -30,6 +33,9 @@ class KerasTorchNetwork(TorchNetwork):
 
     def read(self) -> Weights:
         return models.read(self._named) if self.plan is not None else super().read()
+
+    def frozen(self, weights: Weights) -> Callable[[Tree], np.ndarray[Any, Any]]:
+        return models.frozen(self.module, [weights[str(i)] for i in range(len(self.module.variables))])
 
     def write(self, weights: Weights) -> None:
         if self.plan is not None:

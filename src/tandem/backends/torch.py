@@ -6,6 +6,7 @@ and a short list of inputs for a compiled gradient.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -49,7 +50,7 @@ class TorchNetwork(base.Network):
     def read(self) -> Weights:
         if self.plan is not None:
             return modules.read(self.plan, self.module)
-        return {str(i): t.detach().cpu().numpy().copy() for i, t in enumerate(self.tensors())}
+        return {str(i): np.array(t.detach().cpu().numpy()) for i, t in enumerate(self.tensors())}
 
     def write(self, weights: Weights) -> None:
         if self.plan is not None:
@@ -61,7 +62,17 @@ class TorchNetwork(base.Network):
 
     @torch.inference_mode()
     def predict(self, x: Tree) -> np.ndarray[Any, Any]:
-        return np.asarray(self(tree_map(lambda a: torch.as_tensor(a, device=self.device), x), training=False).cpu())
+        out: np.ndarray[Any, Any] = self(self._there(x), training=False).cpu().numpy()
+        return out
+
+    def _there(self, x: Tree) -> Tree:
+        return tree_map(lambda a: torch.as_tensor(a, device=self.device), x)
+
+    def frozen(self, weights: Weights) -> Callable[[Tree], np.ndarray[Any, Any]]:
+        other = TorchNetwork(self.name, copy.deepcopy(self.module), self.plan, self.device)
+        other.write(weights)
+        forward: Callable[[Tree], np.ndarray[Any, Any]] = other.predict
+        return forward
 
 
 class Scalar(nn.Module):
@@ -158,6 +169,7 @@ def _compiled_gradient(optimizer: Optimizer, umbrella: _Umbrella) -> tuple[Any, 
         grad, (value, (aux, moved)) = grad_and_value(f, has_aux=True)(flat)
         return value, aux, grad, moved
 
+    gradient.__code__ = gradient.__code__.replace()  # torch counts compilations by code object, and stops at 8 of them
     return torch.compile(gradient, fullgraph=True), statistics
 
 
@@ -306,7 +318,10 @@ class TorchBackend(base.Backend):
 
         def one(batches: Batch, settings: dict[str, Any], rows: Any) -> Update:
             self._code, self._dirty = 0, False
-            return update(tree_map(lambda x: x[rows], batches)._replace(settings=settings))
+            batch = tree_map(lambda x: x[rows], batches)._replace(settings=settings)
+            if self.compiling:  # of a view, torch compiles the shape of the whole too: K, which varies
+                batch = tree_map(torch.clone, batch)
+            return update(batch)
 
         def several(batches: Batch, indices: Array | None) -> base.Outcome:
             settings = tree_map(torch.as_tensor, batches.settings)
@@ -361,7 +376,7 @@ class TorchBackend(base.Backend):
             torch.cuda.set_rng_state(states["generator/cuda"], self._device)
 
     def state(self) -> dict[str, np.ndarray[Any, Any]]:
-        return {n: t.detach().cpu().numpy().copy() for n, t in (self._tensors() | self._generators()).items()}
+        return {n: np.array(t.detach().cpu().numpy()) for n, t in (self._tensors() | self._generators()).items()}
 
     @torch.no_grad()
     def load_state(self, state: dict[str, np.ndarray[Any, Any]]) -> None:

@@ -68,11 +68,20 @@ class Agent:
                 "give exactly these.",
             )
         parts = {k: _rows(k, flat[k], spec) for k, spec in self.observation.items()}
-        return {k: rows for k, (rows, _) in parts.items()}, all(single for _, single in parts.values())
+        found = {k: rows for k, (rows, _) in parts.items()}
+        singles, counts = {single for _, single in parts.values()}, {len(rows) for rows in found.values()}
+        if len(singles) > 1 or len(counts) > 1:
+            shapes = ", ".join(f"{k!r}: {np.shape(flat[k])}" for k in parts)
+            raise SpaceError(
+                f"the entries of the observation have the shapes {shapes}.",
+                "all of one observation, or all of a batch of equal length",
+                "give them alike.",
+            )
+        return found, singles.pop()
 
 
 def _rows(name: str, value: Any, spec: Leaf) -> tuple[Array, bool]:
-    x = np.asarray(value, spec.dtype)
+    x = np.asarray(value).astype(spec.dtype, copy=False)
     if x.shape == spec.shape:
         return x[None], True
     if x.shape[1:] == spec.shape and x.ndim == len(spec.shape) + 1:

@@ -26,6 +26,7 @@ __all__ = [
     "make",
     "resume_fault",
     "separate",
+    "spaces_of",
     "vectorize",
 ]
 
@@ -75,6 +76,16 @@ def make(env: EnvLike, kwargs: Mapping[str, Any] | None = None) -> Any:
             "pass one of these.",
         )
     return made
+
+
+def spaces_of(env: EnvLike, kwargs: Mapping[str, Any] | None = None) -> tuple[Any, Any]:
+    """(observation space, action space), as Gymnasium has them, of an environment that is made to look at them."""
+    made = make(env, kwargs)
+    try:
+        return made.observation_space, made.action_space
+    finally:
+        if made is not env:
+            made.close()
 
 
 def vectorize(

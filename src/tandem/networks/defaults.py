@@ -209,7 +209,7 @@ def sources(
             found[name] = Drawn(role.plan, init(role.plan, rng), role.inputs)
         elif isinstance(network, dict):
             found[name] = Given(_whole(network[name], space), role.inputs, role.outputs, int(rng.integers(2**31)))
-        elif _is_function(network):
+        elif is_function(network):
             body = _body(network, space, role.part)
             found[name] = Given(body, role.inputs, role.outputs, int(rng.integers(2**31)), role.head)
         else:
@@ -237,16 +237,17 @@ def _body(network: Callable[[Any], Any], space: Any, part: str) -> Callable[[], 
 
 def _whole(given: Any, space: Any) -> Callable[[], Any]:
     """A maker of fresh copies: calls a plain function, copies a module (so that a target is not the network itself)."""
-    first = [] if _is_function(given) else [given]
+    first = [] if is_function(given) else [given]
 
     def make() -> Any:
-        if _is_function(given):
+        if is_function(given):
             return given(space)
         return first.pop() if first else copy.deepcopy(given)
 
     return make
 
 
-def _is_function(given: Any) -> bool:
+def is_function(given: Any) -> bool:
+    """Whether this makes networks, and is none itself."""
     module = hasattr(given, "parameters") or hasattr(given, "trainable_variables")
     return callable(given) and (isinstance(given, type) or not module)

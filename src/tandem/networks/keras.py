@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import keras
@@ -9,6 +12,7 @@ import numpy as np
 
 from tandem.networks import plan as p
 from tandem.networks.plan import Plan, Weights
+from tandem.types import Tree, tree_map
 
 ops = keras.ops
 
@@ -222,3 +226,19 @@ def write(variables: dict[str, Any], weights: Weights) -> None:
     """Puts weights into a plan's variables."""
     for n, v in variables.items():
         v.assign(np.asarray(weights[n]))
+
+
+def forward(model: Any, values: list[Any], x: Tree) -> Any:
+    """The model's output in inference mode, with `values` for its variables."""
+    with keras.StatelessScope(list(zip(model.variables, values, strict=True))):
+        return model(x, training=False)
+
+
+def frozen(model: Any, weights: list[np.ndarray[Any, Any]]) -> Callable[[Tree], np.ndarray[Any, Any]]:
+    """A forward function, NumPy in and out, of a model with weights of its own."""
+    call: Any = partial(forward, model, [ops.convert_to_tensor(w) for w in weights])
+    if keras.backend.backend() == "jax":
+        call = sys.modules["jax"].jit(call)
+    elif keras.backend.backend() == "tensorflow":
+        call = sys.modules["tensorflow"].function(call, reduce_retracing=True, autograph=False)
+    return lambda x: np.asarray(ops.convert_to_numpy(call(tree_map(ops.convert_to_tensor, x))))

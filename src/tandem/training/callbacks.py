@@ -91,6 +91,21 @@ def dispatch(event: Event, callbacks: Iterable[Callback]) -> str | None:
     return reason
 
 
+def state(callbacks: Iterable[Callback]) -> list[dict[str, Any]]:
+    """What all of them have to remember."""
+    return [{"class": type(c).__name__, "state": c.state()} for c in callbacks]
+
+
+def load_state(callbacks: Iterable[Callback], states: Iterable[dict[str, Any]]) -> None:
+    """Gives each callback the state that one of its class left, the first to the first: others may have come or gone."""
+    left = list(states)
+    for callback in callbacks:
+        mine = next((s for s in left if s["class"] == type(callback).__name__), None)
+        if mine is not None:
+            left.remove(mine)
+            callback.load_state(mine["state"])
+
+
 class LambdaCallback(Callback):
     """A callback made of functions: `LambdaCallback(on_evaluation=lambda event: print(event.evaluation.mean))`."""
 

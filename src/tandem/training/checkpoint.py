@@ -4,7 +4,6 @@ Reading one runs no code."""
 from __future__ import annotations
 
 import json
-import os
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from tandem.errors import CheckpointError
+from tandem.errors import CheckpointError, nearest
+from tandem.training import files
 from tandem.types import Array
 
 FORMAT = 1
@@ -28,14 +28,13 @@ class Checkpoint:
 
     def group(self, name: str) -> dict[str, Array]:
         """The arrays of one group. CheckpointError where it is not there or not whole."""
-        from safetensors import SafetensorError
         from safetensors.numpy import load
 
         try:
             with zipfile.ZipFile(self.path) as file:
                 found: dict[str, Array] = load(file.read(f"{name}.safetensors"))
                 return found
-        except (OSError, zipfile.BadZipFile, KeyError, SafetensorError, EOFError) as error:
+        except Exception as error:  # whatever the parsers of damaged bytes come to
             raise damaged(self.path, error) from error
 
 
@@ -43,25 +42,18 @@ def write(path: Path, data: dict[str, Any], groups: Groups) -> None:
     """Writes a checkpoint at once or not at all. CheckpointError where the disk does not take it."""
     from safetensors.numpy import save
 
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open(beside, "wb") as raw:
-            with zipfile.ZipFile(raw, "w", zipfile.ZIP_STORED) as file:
-                file.writestr("checkpoint.json", json.dumps({"format": FORMAT, **data}))
-                for name, arrays in groups.items():
-                    file.writestr(f"{name}.safetensors", save({k: np.asarray(x, order="C") for k, x in arrays.items()}))
-            raw.flush()
-            os.fsync(raw.fileno())
-        os.replace(beside, path)
+        with files.replacing(path) as raw, zipfile.ZipFile(raw, "w", zipfile.ZIP_STORED) as file:
+            file.writestr("checkpoint.json", json.dumps({"format": FORMAT, **data}))
+            for name, arrays in groups.items():
+                file.writestr(f"{name}.safetensors", save({k: np.asarray(x, order="C") for k, x in arrays.items()}))
     except OSError as error:
-        beside.unlink(missing_ok=True)
         raise CheckpointError(
             f"could not write {path}: {error}.",
             "a folder that can be written, with room for the checkpoint",
             f"free some space{'; the checkpoint before it is whole' if path.exists() else ''}, then resume.",
         ) from error
-    _flush_folder(path.parent)
 
 
 def read(path: Path) -> Checkpoint:
@@ -72,7 +64,7 @@ def read(path: Path) -> Checkpoint:
     try:
         with zipfile.ZipFile(path) as file:
             data = json.loads(file.read("checkpoint.json"))
-    except (OSError, zipfile.BadZipFile, KeyError, EOFError, ValueError) as error:
+    except Exception as error:  # whatever the parsers of damaged bytes come to
         raise damaged(path, error) from error
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         found = data.get("format") if isinstance(data, dict) else type(data).__name__
@@ -91,22 +83,19 @@ def damaged(path: Path, error: Exception) -> CheckpointError:
 
 
 def find(path: Path, which: str = "best") -> Path:
-    """The checkpoint file that a path means: itself, or a run folder's `which` (best, else last)."""
+    """The checkpoint file that a path means: itself, or a run folder's `which`. While no evaluation has chosen a best one, the
+    last one stands for it. CheckpointError, with the names that there are, for one that is not there."""
     path = Path(path)
     if not path.is_dir():
         return path
     inside = path / "checkpoints" if (path / "checkpoints").is_dir() else path
-    for name in dict.fromkeys((which, "last")):
-        if (inside / f"{name}.zip").is_file():
-            return inside / f"{name}.zip"
-    return inside / f"{which}.zip"
-
-
-def _flush_folder(folder: Path) -> None:
-    """So that the rename itself survives a power cut, where the system lets a folder be opened."""
-    if os.name == "posix":
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+    names = sorted(file.stem for file in inside.glob("*.zip"))
+    found = "last" if which == "best" and which not in names else which
+    if found not in names:
+        close = nearest(which, names)
+        raise CheckpointError(
+            f"there is no checkpoint {which!r} in {inside}.",
+            f"one of {', '.join(names)}" if names else "a folder where a run has written checkpoints",
+            f"did you mean {' or '.join(map(repr, close))}?" if close else "check the path.",
+        )
+    return inside / f"{found}.zip"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import subprocess
@@ -13,8 +14,11 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from tandem import algorithms
 from tandem.algorithms.base import Schedule, setting
-from tandem.errors import RunFolderError, SettingError, UnknownNameError
+from tandem.errors import RunFolderError, SettingError, TandemError, UnknownNameError
+from tandem.training import files
+from tandem.training.checkpoint import Checkpoint, damaged
 
 
 @dataclass(frozen=True)
@@ -70,15 +74,40 @@ def from_json(data: dict[str, Any], kind: type) -> Config:
     return Config(**rest, settings=apply(kind(), data["settings"]), options=apply(Options(), data["options"]))
 
 
+def of(saved: Checkpoint) -> Config:
+    """The Config that a checkpoint was written with. CheckpointError where it holds none."""
+    try:
+        return from_json(saved.data["config"], algorithms.get(saved.data["config"]["algorithm"]).Settings)
+    except TandemError:
+        raise
+    except Exception as error:  # whatever data that tandem did not write comes to
+        raise damaged(saved.path, error) from error
+
+
+def read(folder: Path) -> dict[str, Any]:
+    """What config.json says, or nothing where it cannot be read: the checkpoint says the same."""
+    try:
+        data = json.loads((folder / "config.json").read_text())
+    except (OSError, ValueError):
+        return {}
+    return data if isinstance(data, dict) else {}
+
+
 def save(config: Config, folder: Path) -> None:
     """Writes config.json. RunFolderError where that cannot be."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "config.json").write_text(json.dumps(config.to_json(), indent=2) + "\n")
+        write_json(folder / "config.json", config.to_json())
     except OSError as error:
         raise RunFolderError(
             f"cannot write {folder}: {error}.", "a folder that can be written", "choose another with --out."
         ) from error
+
+
+def write_json(path: Path, data: dict[str, Any]) -> None:
+    """Writes data for people and programs to read, at once or not at all."""
+    with files.replacing(path) as file:
+        file.write((json.dumps(data, indent=2) + "\n").encode())
 
 
 def apply(settings: Any, given: dict[str, Any]) -> Any:
@@ -97,7 +126,7 @@ def convert(name: str, value: Any, hint: Any) -> Any:
     """A value for a setting of type `hint`, from what a program or a command line gave."""
     try:
         return _converted(value, hint)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise SettingError(
             f"setting {name}={value!r} (a {type(value).__name__}).", describe_type(hint), "give a value of that kind."
         ) from error
@@ -135,9 +164,22 @@ def _converted(value: Any, hint: Any) -> Any:
         if number != int(number):
             raise ValueError(value)
         return int(number)
+    if hint is float and not math.isfinite(float(value)):
+        raise ValueError(value)
     if hint is str and not isinstance(value, str):
         raise TypeError(value)
     return hint(value)
+
+
+def differing(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
+    """Which settings and options of two configs (as JSON data) are not the same, in words."""
+    if not one:
+        return []
+    found = []
+    for part in ("settings", "options"):
+        a, b = one.get(part, {}), other.get(part, {})
+        found += [f"{n}={a.get(n)!r} (not {b.get(n)!r})" for n in dict.fromkeys((*a, *b)) if a.get(n) != b.get(n)]
+    return found + [f"{n}={one.get(n)!r}" for n in ("algorithm", "env", "framework", "seed") if one.get(n) != other.get(n)]
 
 
 def describe_type(hint: Any) -> str:
@@ -154,21 +196,42 @@ def describe_type(hint: Any) -> str:
     return {int: "a whole number", float: "a number", bool: "true or false", str: "text"}.get(hint, str(hint))
 
 
-POSITIVE = ("steps", "envs", "batch_size", "buffer_size", "train_every", "rollout", "epochs", "n_step", "target_every")
+POSITIVE = (
+    "steps", "envs", "batch_size", "buffer_size", "train_every", "rollout", "epochs", "n_step", "target_every",
+    "threads", "final_episodes",
+)  # fmt: skip
 FRACTIONS = ("gamma", "gae_lambda", "tau", "priority_alpha")
+NOT_NEGATIVE = (
+    "learning_starts", "max_kl", "value_clip", "value_weight", "eval_every", "eval_episodes", "log_every", "checkpoint_seconds",
+    "keep",
+)  # fmt: skip
+# Gradients whose norm is finite are below 1.9e19 in float32, so no step of this size times one of them overflows: weights stay
+# finite without being looked at after each update.
+LARGEST_RATE = 1e6
 
 
 def check_ranges(settings: Any) -> None:
-    """Refuses settings outside of their range, whatever algorithm they are of."""
-    for name in POSITIVE:
-        if (value := getattr(settings, name, 1)) < 1:
-            raise SettingError(f"setting {name}={value}.", "at least 1", "give a positive number.")
+    """Refuses settings and options outside of their range, whatever algorithm they are of."""
+    for names, least in ((POSITIVE, 1), (NOT_NEGATIVE, 0)):
+        for name in names:
+            if (value := getattr(settings, name, 1)) < least:
+                raise SettingError(f"setting {name}={value}.", f"at least {least}", "give a number that is not smaller.")
     for name in FRACTIONS:
         if not 0 <= (value := getattr(settings, name, 0)) <= 1:
             raise SettingError(f"setting {name}={value}.", "between 0 and 1", "give a fraction.")
+    if isinstance(settings, Options):
+        return
+    if any(units < 1 for units in settings.hidden):
+        raise SettingError(f"setting hidden={settings.hidden}.", "layers of at least 1 unit", "try 64,64.")
+    if getattr(settings, "updates_per_call", 1) < -1 or getattr(settings, "updates_per_call", 1) == 0:
+        raise SettingError(
+            f"setting updates_per_call={settings.updates_per_call}.", "at least 1, or -1: one for each step", "try 1."
+        )
     rate = settings.learning_rate
-    if rate.start <= 0 or (rate.end is not None and rate.end < 0):
-        raise SettingError(f"setting learning_rate={rate}.", "a positive step size, or a schedule from one", "try 3e-4.")
+    if not 0 < rate.start <= LARGEST_RATE or not 0 <= (rate.end or 0) <= LARGEST_RATE:
+        raise SettingError(
+            f"setting learning_rate={rate}.", f"a step size above 0 and up to {LARGEST_RATE:g}, or a schedule", "try 3e-4."
+        )
 
 
 def versions() -> dict[str, str]:

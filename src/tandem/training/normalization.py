@@ -53,7 +53,7 @@ class ObservationMoments:
         for key, moments in self.moments.items():
             place = f"0/{key}/1" if key else "1"
             found[f"{place}/mean"] = moments.mean.astype(np.float32)
-            found[f"{place}/variance"] = moments.variance.astype(np.float32)
+            found[f"{place}/variance"] = np.minimum(moments.variance, np.finfo(np.float32).max).astype(np.float32)
         return found
 
 

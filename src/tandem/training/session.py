@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
-import signal
-import threading
-from collections import deque
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from time import monotonic
@@ -16,13 +12,14 @@ import numpy as np
 
 from tandem import algorithms, backends, spaces
 from tandem.collect.agent import Agent
-from tandem.collect.environments import separate, vectorize
+from tandem.collect.environments import is_instance, separate, vectorize
 from tandem.collect.evaluation import evaluate
-from tandem.errors import CheckpointError, ResumeError
+from tandem.errors import CheckpointError, ResumeError, TandemError
 from tandem.networks import plan as plans
 from tandem.networks.defaults import sources
-from tandem.training import checkpoint, config
-from tandem.training.callbacks import Callback, dispatch
+from tandem.training import callbacks as calls
+from tandem.training import checkpoint, config, files
+from tandem.training.callbacks import Callback
 from tandem.training.config import Config
 from tandem.training.events import (
     BatchEnd,
@@ -36,9 +33,9 @@ from tandem.training.events import (
 )
 from tandem.training.loop import Loop
 from tandem.training.seeds import Generators, derived
-from tandem.training.writers import CsvWriter, TensorBoardWriter, WandbWriter, Writer
+from tandem.training.signals import Signals
+from tandem.training.table import Table
 
-COLUMNS = ("env_steps", "updates", "episodes", "seconds", "return_mean", "length_mean", "eval_mean", "eval_std", "fingerprint")
 WRITING = 0.05  # the most of a run's time that checkpoints may take
 
 
@@ -62,6 +59,7 @@ class Session:
         self.config, self.env, self.folder, self.callbacks = conf, env, folder, list(callbacks)
         self.kind, s = algorithms.get(conf.algorithm), conf.settings
         config.check_ranges(s)
+        config.check_ranges(conf.options)
         seed = derived(conf.seed, "environments")
         environments = vectorize(env, s.envs, seed, s.vectorization, conf.env_kwargs or None)
         self.observation, self.action = environments.observation, environments.action
@@ -82,10 +80,10 @@ class Session:
         self.best = -np.inf
         self.last_evaluation: Evaluation | None = None
         self.reason: str | None = None
-        self._returns: deque[float] = deque(maxlen=100)
-        self._lengths: deque[int] = deque(maxlen=100)
-        self._sums: dict[str, float] = {}
-        self._calls = 0
+        self._unsaved = resume is None or resume.data["config"] != conf.to_json()  # a beginning, or an extended run
+        self.table = Table()
+        self._best_weights = self._weights()  # without a folder, the best agent is kept here
+        self._evaluated = -1  # env_steps of the latest evaluation
         self._every = {
             "eval": conf.options.eval_every or max(1, s.steps // 20),
             "log": conf.options.log_every or max(1, s.steps // 100),
@@ -103,46 +101,41 @@ class Session:
 
     def events(self, stop_at: int | None = None) -> Iterator[Event]:
         """The events until `stop_at` environment steps or the run's length."""
-        self._writers = self._open()
-        caught = _Signals(self.stop)
         try:
-            with caught:
+            with Signals(self.stop):
+                self._open()
                 for event in self.loop.events(stop_at):
                     if isinstance(event, TrainEnd):
                         yield from self._finish(event)
                         return
                     yield self._tell(event)
-                    if isinstance(event, TrainBegin) and not event.env_steps:
-                        yield from self._save("last", "best")
+                    if isinstance(event, TrainBegin) and self._unsaved:
+                        yield from self._save("last")
                     if isinstance(event, EpisodeEnd):
-                        self._returns.append(event.episode.score)
-                        self._lengths.append(event.episode.length)
+                        self.table.episode(event.episode)
                     if isinstance(event, BatchEnd):
                         yield from self._settled(event)
                         if self.reason:
                             yield from self._finish(TrainEnd(**self.loop.now(), reason=self.reason))
                             return
         finally:
-            for writer in self._writers:
-                writer.close()
-            self.environments.close()
+            self.table.close()
+            if not is_instance(self.env):  # a user's own object is left open
+                self.environments.close()
 
     def stop(self, reason: str = "callback") -> None:
         """Ends the sitting when the block under way is done, with a checkpoint."""
         self.reason = self.reason or reason
 
     def _tell(self, event: Event) -> Event:
-        reason = dispatch(event, self.callbacks)
+        reason = calls.dispatch(event, self.callbacks)
         if reason and not isinstance(event, TrainEnd):
             self.stop(reason)
         return event
 
     def _settled(self, event: BatchEnd) -> Iterator[Event]:
         """After a block: what is due of evaluation, a row, a checkpoint."""
-        if event.metrics:
-            self._calls += 1
-            for name, value in event.metrics.items():
-                self._sums[name] = self._sums.get(name, 0.0) + value
+        self.table.metrics(event.metrics)
         evaluation = None
         if self.config.options.eval_episodes and self._is_due("eval"):
             yield from self._evaluate()
@@ -159,8 +152,8 @@ class Session:
         return True
 
     def _finish(self, event: TrainEnd) -> Iterator[Event]:
-        wanted = self.config.options.eval_episodes and self.loop.env_steps >= self.loop.steps
-        if wanted and (self.last_evaluation is None or self._due["eval"] <= self.loop.env_steps):
+        complete = self.loop.env_steps >= self.loop.steps
+        if self.config.options.eval_episodes and complete and self._evaluated != self.loop.env_steps:
             yield from self._evaluate()
             self._row(self.last_evaluation)
         yield from self._save("last")
@@ -170,9 +163,11 @@ class Session:
 
     def _evaluate(self) -> Iterator[Event]:
         found = self.score(self.agent(), self.config.options.eval_episodes, "select")
-        self.last_evaluation = found
+        self.last_evaluation, self._evaluated = found, self.loop.env_steps
         best = found.mean >= self.best
         self.best = max(self.best, found.mean)
+        if best and self.folder is None:
+            self._best_weights = self._weights()
         yield self._tell(EvaluationEnd(**self.loop.now(), evaluation=found, best=best))
         numbered = f"step-{self.loop.env_steps:09d}"
         yield from self._save(*(["best"] if best else []), *([numbered] if self.config.options.keep else []))
@@ -191,11 +186,25 @@ class Session:
         return Evaluation.of(*evaluate(agent.actor, env, episodes, seed, action_mode=mode, kwargs=kwargs))
 
     def agent(self) -> Agent:
-        """The agent as it is now; it goes on learning where its networks act through their framework."""
-        from tandem.collect.actor import forwards
+        """The agent as it is now. It stays so while training goes on."""
+        return self._agent(self._weights())
 
+    def restored(self, which: str) -> Agent:
+        """The agent of one of the run's checkpoints; without a folder, the best one."""
+        if self.folder is None:
+            return self._agent(self._best_weights)
+        saved = checkpoint.read(checkpoint.find(self.folder, which)).group("networks")
+        return self._agent({role: plans.select(saved, role) for role in self.kind.acting})
+
+    def _weights(self) -> dict[str, plans.Weights]:
+        return {role: self.backend.networks[role].read() for role in self.kind.acting}
+
+    def _agent(self, weights: dict[str, plans.Weights]) -> Agent:
+        networks: dict[str, Any] = {}
+        for role, w in weights.items():
+            network = self.backend.networks[role]
+            networks[role] = network.frozen(w) if network.plan is None else plans.Twin(network.plan, w)
         name = f"{self.config.algorithm} {self.config.env}"
-        networks = forwards(self.backend, self.kind.acting)
         return Agent(self.kind, self.config.settings, self.observation, self.action, networks, name)
 
     def fingerprint(self) -> str:
@@ -207,29 +216,15 @@ class Session:
         return digest.hexdigest()[:16]
 
     def _row(self, evaluation: Evaluation | None) -> None:
-        now = self.loop.now()
-        row = {**now, "seconds": round(now["seconds"], 3), "fingerprint": self.fingerprint()}
-        row["return_mean"] = float(np.mean(self._returns)) if self._returns else None
-        row["length_mean"] = float(np.mean(self._lengths)) if self._lengths else None
-        row["eval_mean"], row["eval_std"] = (evaluation.mean, evaluation.std) if evaluation else (None, None)
-        row |= {name: total / self._calls for name, total in self._sums.items()}
-        self._sums, self._calls = {}, 0
-        for writer in self._writers:
-            writer.write(row)
+        self.table.write(self.loop.now(), self.fingerprint(), evaluation)
 
-    def _open(self) -> list[Writer]:
+    def _open(self) -> None:
         if self.folder is None:
-            return []
+            return
         config.save(self.config, self.folder)
-        options = self.config.options
-        writers: list[Writer] = [CsvWriter(self.folder / "progress.csv", COLUMNS)]
-        if options.tensorboard:
-            writers.append(TensorBoardWriter(self.folder / "tensorboard"))
-        if options.wandb:
-            writers.append(WandbWriter(options.wandb, self.folder.name, self.folder, self.config.to_json()))
-        for writer in writers:
-            writer.rewind(self.loop.env_steps)
-        return writers
+        for folder in (self.folder, self.folder / "checkpoints"):
+            files.sweep(folder)
+        self.table.open(self.config, self.folder, self.loop.env_steps)
 
     # Saving and resuming
 
@@ -260,13 +255,11 @@ class Session:
             "whole": replay,
             "session": {
                 "best": None if self.best == -np.inf else self.best,
-                "returns": list(self._returns),
-                "lengths": list(self._lengths),
-                "sums": self._sums,
-                "calls": self._calls,
+                "evaluated": self._evaluated,
+                "table": self.table.state(),
                 "due": self._due,
                 "numbered": self._numbered,
-                "callbacks": [c.state() for c in self.callbacks],
+                "callbacks": calls.state(self.callbacks),
             },
         }
         return data, groups
@@ -276,31 +269,29 @@ class Session:
             raise ResumeError(
                 f"{saved.path} holds an agent, not a whole run.", "the run's last.zip", "resume from the run's folder."
             )
+        groups = {g: saved.group(g) for g in ("engine", "collector", "learner")}
         try:
-            self.loop.load_state(saved.data, {g: saved.group(g) for g in ("engine", "collector", "learner")})
+            self.loop.load_state(saved.data, groups)
             inner = saved.data["session"]
-        except (KeyError, ValueError, TypeError) as error:
+            self.best = -np.inf if inner["best"] is None else inner["best"]
+            self.table.load_state(inner["table"])
+            self._evaluated, self._due, self._numbered = inner["evaluated"], inner["due"], inner["numbered"]
+            states = inner["callbacks"]
+        except TandemError:
+            raise
+        except Exception as error:  # each engine has errors of its own for arrays that do not fit
             raise CheckpointError(
-                f"{saved.path} does not fit this run ({type(error).__name__}: {error}).",
+                f"{saved.path} does not fit this run ({type(error).__name__}: {str(error)[:200]}).",
                 "a checkpoint of the same algorithm, settings and networks",
                 "resume with what the run was started with; see its config.json.",
             ) from error
-        self.best = -np.inf if inner["best"] is None else inner["best"]
-        self._returns.extend(inner["returns"])
-        self._lengths.extend(inner["lengths"])
-        self._sums, self._calls, self._numbered = inner["sums"], inner["calls"], inner["numbered"]
-        self._due = inner["due"]
-        for callback, state in zip(self.callbacks, inner["callbacks"], strict=False):
-            if state is not None:  # of another callback, which had nothing to remember
-                callback.load_state(state)
+        calls.load_state(self.callbacks, states)
 
     def result(self) -> dict[str, Any]:
         """Scores the best and the last agent on seeds that chose neither; writes and returns result.json."""
         conf, now = self.config, self.loop.now()
         last = self.score(self.agent(), conf.options.final_episodes, "final")
-        best = last
-        if self.folder is not None and (self.folder / "checkpoints" / "best.zip").is_file():
-            best = self.score(self.restored("best"), conf.options.final_episodes, "final")
+        best = self.score(self.restored("best"), conf.options.final_episodes, "final")
         found = {
             "algorithm": conf.algorithm,
             "env": conf.env,
@@ -319,56 +310,5 @@ class Session:
         }
         self.evaluation = best
         if self.folder is not None:
-            (self.folder / "result.json").write_text(json.dumps(found, indent=2) + "\n")
+            config.write_json(self.folder / "result.json", found)
         return found
-
-    def restored(self, which: str) -> Agent:
-        """The agent of one of the run's checkpoints."""
-        assert self.folder is not None
-        saved = checkpoint.read(checkpoint.find(self.folder, which))
-        agent = self.agent()
-        for role in self.kind.acting:
-            weights = plans.select(saved.group("networks"), role)
-            network = self.backend.networks[role]
-            if network.plan is not None:
-                agent.networks[role] = plans.Twin(network.plan, weights)
-            else:
-                kept = network.read()
-                network.write(weights)
-                agent.networks[role] = _frozen(network, kept, weights)
-        return agent
-
-
-def _frozen(network: Any, current: Any, weights: Any) -> Any:
-    """A forward function with other weights than the network has now."""
-    network.write(current)
-
-    def forward(x: Any) -> Any:
-        now = network.read()
-        network.write(weights)
-        try:
-            return network.predict(x)
-        finally:
-            network.write(now)
-
-    return forward
-
-
-class _Signals:
-    """SIGINT and SIGTERM ask for the end of the sitting; a second SIGINT interrupts at once."""
-
-    def __init__(self, stop: Any) -> None:
-        self.stop, self._old = stop, {}  # type: ignore[var-annotated]
-
-    def __enter__(self) -> None:
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._old[number] = signal.signal(number, self._caught)
-
-    def _caught(self, number: int, frame: Any) -> None:
-        self.stop(signal.Signals(number).name)
-        signal.signal(number, self._old[number])
-
-    def __exit__(self, *_: Any) -> None:
-        for number, old in self._old.items():
-            signal.signal(number, old)

@@ -1,0 +1,43 @@
+"""Writing files so that a kill or a full disk leaves what was there before."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+PART = ".part"  # how the names of unfinished files end
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """A file that takes the place of `path` when all of it is written and flushed; after an exception `path` is as it was."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}{PART}")
+    try:
+        with open(beside, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+    _flush_folder(path.parent)
+
+
+def sweep(folder: Path) -> None:
+    """Removes unfinished files, which only a killed process leaves."""
+    for left in folder.glob(f".*{PART}"):
+        left.unlink(missing_ok=True)
+
+
+def _flush_folder(folder: Path) -> None:
+    """So that the rename itself survives a power cut, where the system lets a folder be opened."""
+    if os.name == "posix":
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

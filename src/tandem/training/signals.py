@@ -1,0 +1,30 @@
+"""SIGINT and SIGTERM as a wish to end."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable
+from typing import Any
+
+
+class Signals:
+    """While entered, a SIGINT or SIGTERM calls `stop` with its name; the same one again does what it did before."""
+
+    def __init__(self, stop: Callable[[str], None]) -> None:
+        self.stop = stop
+        self._old: dict[int, Any] = {}
+
+    def __enter__(self) -> Signals:
+        if threading.current_thread() is threading.main_thread():  # only there Python lets handlers be set
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._old[number] = signal.signal(number, self._caught)
+        return self
+
+    def _caught(self, number: int, frame: Any) -> None:
+        self.stop(signal.Signals(number).name)
+        signal.signal(number, self._old[number])
+
+    def __exit__(self, *_: Any) -> None:
+        for number, old in self._old.items():
+            signal.signal(number, old)
