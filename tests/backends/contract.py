@@ -65,8 +65,9 @@ def layers(*wanted: Any) -> Any:
                 made.append(nn.Linear(width, x))
                 width = x
             else:
-                kinds = {"norm": lambda: nn.BatchNorm1d(width), "drop": lambda: nn.Dropout(0.4), "layer": lambda: nn.LayerNorm(width)}  # fmt: skip
-                made.append({**kinds, "relu": nn.ReLU, "tanh": nn.Tanh}[x]())
+                kinds = {"norm": nn.BatchNorm1d, "layer": nn.LayerNorm, "drop": lambda width: nn.Dropout(0.4)}
+                kinds |= {"relu": lambda width: nn.ReLU(), "tanh": lambda width: nn.Tanh()}
+                made.append(kinds[x](width))
         return nn.Sequential(*made)
     import keras
 
@@ -205,23 +206,21 @@ def check_a_loss_of_the_wrong_shape_is_refused() -> None:
 
 def check_each_verb_moves_its_own_weights_only() -> None:
     algorithm, backend = build("sac", fakes.BOX)
-    data, rate = batches(algorithm, fakes.BOX, 1), "learning_rate"
+    data = batches(algorithm, fakes.BOX, 1)
     parts = ["network/actor/", "network/q1/", "network/q2/", "network/q1_target", "network/q2_target", "network/log_alpha"]
     parts += ["optimizer/actor", "optimizer/critic"]
     track = lambda b: backend.track(algorithm.qs[0], algorithm.targets[0], b.settings["tau"])  # noqa: E731
+    descend = lambda optimizer, loss: lambda b: backend.minimize(optimizer, loss, b, b.settings["learning_rate"])  # noqa: E731
     verbs = {
-        "actor": (lambda b: backend.minimize(algorithm.actor_optimizer, algorithm.actor_loss, b, b.settings[rate]), [0, 6]),
-        "critic": (
-            lambda b: backend.minimize(algorithm.critic_optimizer, algorithm.critic_loss, b, b.settings[rate]),
-            [1, 2, 7],
-        ),
+        "actor": (descend(algorithm.actor_optimizer, algorithm.actor_loss), [0, 6]),
+        "critic": (descend(algorithm.critic_optimizer, algorithm.critic_loss), [1, 2, 7]),
         "track": (track, [3]),
     }
     critics_first = batches(algorithm, fakes.BOX, 1, seed=1, tau=0.0)
     backend.compile(algorithm.update)(critics_first)  # so that targets are behind
     for name, (verb, wanted) in verbs.items():
         before = backend.state()
-        out = backend.compile(lambda b, verb=verb: (verb(b), Update({"x": b.settings[rate]}))[1])(data)
+        out = backend.compile(lambda b, verb=verb: (verb(b), Update({"x": b.settings["tau"]}))[1])(data)
         assert out.applied == 1
         after = backend.state()
         assert [i for i, p in enumerate(parts) if moved(before, after, p)] == wanted, name

@@ -169,8 +169,10 @@ def _compiled_gradient(optimizer: Optimizer, umbrella: _Umbrella) -> tuple[Any, 
         grad, (value, (aux, moved)) = grad_and_value(f, has_aux=True)(flat)
         return value, aux, grad, moved
 
-    gradient.__code__ = gradient.__code__.replace()  # torch counts compilations by code object, and stops at 8 of them
-    return torch.compile(gradient, fullgraph=True), statistics
+    # Code of its own, since torch counts compilations by code object and stops at 8; and no dynamic shapes, which it would
+    # otherwise turn to because gradients of one process differ in size.
+    gradient.__code__ = gradient.__code__.replace()
+    return torch.compile(gradient, fullgraph=True, dynamic=False), statistics
 
 
 class TorchBackend(base.Backend):
@@ -221,7 +223,7 @@ class TorchBackend(base.Backend):
             out = source.features(name, lambda: body.eval()(zeros["obs"] if source.head and source.with_action else zeros))
         plan = modules.recognise(body, source.inputs.shape[0]) if vector(source.inputs) else None
         if not source.head:
-            return body, plan
+            return (nn.Sequential(*modules.chain(body)) if plan is not None else body), plan
         head_plan = fit(source.head, out.shape[1] + (zeros["action"].shape[1] if source.with_action else 0))
         head = modules.build(head_plan)
         modules.write(head_plan, head, init(head_plan, np.random.default_rng(source.seed)))
