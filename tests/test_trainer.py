@@ -681,3 +681,11 @@ def test_memory_mapped_replay_resumes_exactly(tmp_path: Path) -> None:
 def test_infinite_horizon_is_registered() -> None:
     assert isinstance(make("tandem/InfiniteHorizon-v0").unwrapped, InfiniteHorizon)
     assert isinstance(make(IdentityBox), IdentityBox)
+
+
+def test_statistics_need_a_layer_that_takes_them() -> None:
+    """normalize_observations with a user's own body would do nothing: it is refused."""
+    torch = pytest.importorskip("torch")
+    settings = {"steps": 64, "rollout": 8, "batch_size": 64, "normalize_observations": True}
+    with pytest.raises(SettingError, match="network of your own"):
+        trainer.session("ppo", "CartPole-v1", network=lambda space: torch.nn.Linear(4, 8), **settings)

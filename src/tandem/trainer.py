@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import warnings
 from collections.abc import Callable, Iterable
@@ -16,7 +17,7 @@ import numpy as np
 
 from tandem import algorithms, backends, spaces, zoo
 from tandem.collect.agent import Agent
-from tandem.collect.environments import EnvLike, environment_name, spaces_of
+from tandem.collect.environments import EnvLike, environment_name, make, spaces_of
 from tandem.collect.evaluation import evaluate as play
 from tandem.errors import ResumeError, RunFolderError, SettingError, TandemError, UnknownNameError
 from tandem.networks.defaults import is_function
@@ -146,6 +147,7 @@ def session(
     if not isinstance(seed, int) or not 0 <= seed < 2**63:
         raise SettingError(f"seed={seed!r}.", "a whole number from 0 on", "give one, such as 0.")
     kind = algorithms.get(algorithm)
+    env = _versioned(env)
     given = {**settings, **{n: v for n, v in (("steps", steps), ("envs", envs)) if v is not None}}
     chosen, options, source = settle(algorithm, environment_name(env), given)
     space, action = spaces_of(env)
@@ -223,7 +225,8 @@ def _extended(conf: Config, steps: int) -> Config:
     }
     old, every = conf.settings.steps, conf.options
     options = replace(every, eval_every=every.eval_every or max(1, old // 20), log_every=every.log_every or max(1, old // 100))
-    return replace(conf, settings=replace(conf.settings, steps=steps, **held), options=options)
+    longer = replace(conf.settings, steps=steps, **held)
+    return replace(conf, settings=longer, options=options, extended_from=conf.extended_from or old)
 
 
 def evaluate(agent: Agent, env: EnvLike, episodes: int = 20, seed: int = 0, deterministic: bool = True) -> Evaluation:
@@ -246,10 +249,10 @@ def run_folder(folder: Path) -> Path:
         return folder
     from tandem.training.runs import suggest
 
-    what = "is not a run" if folder.is_dir() else "does not exist"
-    raise RunFolderError(
-        f"the folder {folder} {what}.", "a folder that `tandem train` made", suggest(folder.parent, folder.name)
-    )
+    if folder.is_dir():
+        raise RunFolderError(f"the folder {folder} is not a run.", "a folder that `tandem train` made", suggest(folder, ""))
+    near = suggest(folder.parent, folder.name)
+    raise RunFolderError(f"the folder {folder} does not exist.", "a folder that `tandem train` made", near)
 
 
 def default_folder(algorithm: str, env: EnvLike, seed: int | str) -> Path:
@@ -288,6 +291,17 @@ def _fresh(folder: Path) -> Path:
             f"choose another, or go on with it: --resume {os.fspath(folder)}",
         )
     return folder
+
+
+def _versioned(env: EnvLike) -> EnvLike:
+    """An id without a version ("CartPole"), which Gymnasium takes for the newest, with it: the zoo's entries have one."""
+    if not isinstance(env, str) or ":" in env or re.search(r"-v\d+$", env):
+        return env
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        made = make(env)
+    made.close()
+    return str(made.spec.id) if made.spec is not None else env
 
 
 def _framework_of(network: Any, space: Any) -> str | None:

@@ -105,13 +105,26 @@ def screen(env: Any, mode: str, kwargs: Mapping[str, Any] | None = None) -> Iter
     if not has_display():
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # else SDL complains on stderr that it finds none
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Gymnasium warns of a mode that the environment does not have; `watch` says so better
-        made = make(env, {**(kwargs or {}), "render_mode": mode}) if isinstance(env, str) else make(env, kwargs)
-    try:
-        yield made
-    finally:
-        if made is not env:
-            made.close()
+        warnings.simplefilter("ignore")  # of a missing screen, of odd render modes: what matters of it becomes an error here
+        made = _drawable(env, mode, kwargs) if isinstance(env, str) else make(env, kwargs)
+        try:
+            yield made
+        finally:
+            if made is not env:
+                made.close()
+
+
+def _drawable(env: str, mode: str, kwargs: Mapping[str, Any] | None) -> Any:
+    plain = make(env, kwargs)
+    modes = plain.metadata.get("render_modes") or []
+    plain.close()
+    if mode not in modes:
+        raise SettingError(
+            f"{env} cannot be drawn: its render modes are {', '.join(map(str, modes)) or 'none'}.",
+            f"an environment with render_mode={mode!r}",
+            "add it to the environment's metadata, or do without pictures.",
+        )
+    return make(env, {**(kwargs or {}), "render_mode": mode})
 
 
 def has_display() -> bool:

@@ -88,8 +88,10 @@ def test_one_object_is_one_environment():
 
 
 def test_auto_is_native_where_that_can_be_resumed():
-    assert isinstance(vectorize("CartPole-v1", 2), Native)
-    assert isinstance(vectorize("CartPole-v1", 2, mode="plain"), Stepped)
+    assert isinstance(vectorize("CartPole-v1", 8), Native)
+    assert isinstance(vectorize("CartPole-v1", 2), Stepped)
+    assert isinstance(vectorize("CartPole-v1", 8, mode="plain"), Stepped)
+    assert isinstance(vectorize("CartPole-v1", 2, mode="native"), Native)
     assert isinstance(vectorize("Pendulum-v1", 2), Stepped)
     with pytest.raises(SettingError, match="no vector entry point"):
         vectorize("Pendulum-v1", 2, mode="native")
@@ -324,7 +326,7 @@ def test_loading_a_state_into_fewer_environments_is_refused():
 
 
 def test_what_cannot_be_resumed_is_named():
-    assert resume_fault("CartPole-v1") is None
+    assert resume_fault("CartPole-v1", mode="native") is None
     assert resume_fault("CartPole-v1", mode="plain") is None
     assert resume_fault(known.Identity(3)) is None
     assert "environment 0 of tandem/Unrepeatable-v0" in str(resume_fault("tandem/Unrepeatable-v0"))

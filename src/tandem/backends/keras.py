@@ -88,7 +88,7 @@ class _OnFeatures(keras.Model):
     """The user's body, and our head on its features beside the action."""
 
     def __init__(self, body: Any, head: Any) -> None:
-        super().__init__()
+        super().__init__(name="on_features")  # TensorFlow takes no name that begins with an underscore
         self.body, self.head = body, head
 
     def call(self, x: Any, training: bool | None = None) -> Any:

@@ -169,7 +169,10 @@ def _compiled_gradient(optimizer: Optimizer, umbrella: _Umbrella) -> tuple[Any, 
         grad, (value, (aux, moved)) = grad_and_value(f, has_aux=True)(flat)
         return value, aux, grad, moved
 
-    return torch.compile(gradient, fullgraph=True), statistics
+    # Code of its own, since torch counts compilations by code object and stops at 8; and no dynamic shapes, which it would
+    # otherwise turn to because gradients of one process differ in size.
+    gradient.__code__ = gradient.__code__.replace()
+    return torch.compile(gradient, fullgraph=True, dynamic=False), statistics
 
 
 class TorchBackend(base.Backend):
@@ -317,7 +320,10 @@ class TorchBackend(base.Backend):
 
         def one(batches: Batch, settings: dict[str, Any], rows: Any) -> Update:
             self._code, self._dirty = 0, False
-            return update(tree_map(lambda x: x[rows], batches)._replace(settings=settings))
+            batch = tree_map(lambda x: x[rows], batches)._replace(settings=settings)
+            if self.compiling:  # of a view, torch compiles the shape of the whole too: K, which varies
+                batch = tree_map(torch.clone, batch)
+            return update(batch)
 
         def several(batches: Batch, indices: Array | None) -> base.Outcome:
             settings = tree_map(torch.as_tensor, batches.settings)

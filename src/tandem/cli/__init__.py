@@ -24,8 +24,15 @@ from tandem.errors import (
 )
 
 REFUSED = (UnknownNameError, SettingError, SpaceError, NetworkError, RunFolderError, ResumeError, EngineError)
-COMMANDS = {  # name -> (module, what it does)
+COMMANDS = {  # name -> (module, what it does); a module `list` would hide the built-in here
     "train": ("train", "train an agent, or go on with a run"),
+    "evaluate": ("evaluate", "score an agent on fresh episodes"),
+    "watch": ("watch", "see it play: a window, or a GIF or MP4"),
+    "plot": ("plot", "draw the learning curve of one run, or of several"),
+    "list": ("catalogue", "algorithms, tuned settings, engines"),
+    "check": ("check", "whether an environment can be trained in"),
+    "export": ("export", "an agent as a file that needs no tandem: numpy or onnx"),
+    "verify": ("verify", "train a run again and compare its weights, row by row"),
 }
 
 

@@ -33,6 +33,7 @@ __all__ = [
 EnvLike = Any  # a Gymnasium id, an environment, or a callable without arguments that returns one
 Mode = Literal["auto", "native", "plain"]
 
+NATIVE_FROM = 8  # with fewer, NumPy's overhead outweighs the loop it saves (CartPole breaks even at 5)
 _NAMESPACES = {"ALE": "ale_py", "tandem": "tandem.testing.environments"}  # modules that register ids when imported
 _EXTRAS = {"box2d": "box2d", "mujoco": "mujoco", "ale": "atari"}  # part of an entry point or id -> extra of tandem-rl
 
@@ -93,7 +94,7 @@ def vectorize(
     """n environments stepped together.
 
     mode: "native" is the environment's own vector entry point, "plain" steps n environments one after the other, "auto" is
-    native where one is registered whose state can be kept exactly, else plain.
+    native where one is registered whose state can be kept exactly and n is at least NATIVE_FROM, else plain.
     """
     if n < 1 or mode not in get_args(Mode):
         raise SettingError(
@@ -101,7 +102,7 @@ def vectorize(
         )
     if mode == "native":
         return _native(env, n, seed, kwargs)
-    if mode == "auto" and _has_native(env):
+    if mode == "auto" and n >= NATIVE_FROM and _has_native(env):
         try:
             native = _native(env, n, seed, kwargs)
             native.reset()

@@ -196,11 +196,7 @@ def recognise(model: Any, features: int) -> tuple[Plan, dict[str, Any]] | None:
             plan.append(p.LayerNorm(features, layer.epsilon))
         elif type(layer) is keras.layers.Activation and _activation(layer) in p.ACTIVATIONS:
             plan.append(p.Activation(_activation(layer)))
-        elif (
-            type(layer) is keras.layers.ReLU
-            and layer.get_config().get("max_value") is None
-            and not layer.get_config()["negative_slope"]
-        ):
+        elif type(layer) is keras.layers.ReLU and (layer.max_value, layer.negative_slope, layer.threshold) == (None, 0, 0):
             plan.append(p.Activation("relu"))
         else:
             return None

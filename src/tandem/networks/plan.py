@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -37,6 +38,10 @@ class Layer:
     def forward(self, w: Weights, x: Tree) -> Array:
         raise NotImplementedError
 
+    def bound(self, w: Weights) -> Callable[[Tree], Array]:
+        """`forward` with these NumPy weights, as quick as can be: it is called at every step of an environment."""
+        return partial(self.forward, w)
+
 
 Plan = tuple[Layer, ...]
 
@@ -56,6 +61,16 @@ class Dense(Layer):
 
     def forward(self, w: Weights, x: Array) -> Array:
         return activate(self.activation, x @ w["kernel"] + w["bias"])
+
+    def bound(self, w: Weights) -> Callable[[Tree], Array]:
+        kernel, bias, activation = w["kernel"], w["bias"], self.activation
+
+        def run(x: Array) -> Array:
+            out = x @ kernel
+            out += bias  # in place: no array but one
+            return np.tanh(out, out) if activation == "tanh" else activate(activation, out)
+
+        return run
 
 
 @dataclass(frozen=True)
@@ -198,6 +213,10 @@ class Branches(Layer):
         parts = [forward(plan, select(w, k), x[k]) for k, plan in self.plans.items()]
         return ops.of(parts[0]).concat(parts, -1)
 
+    def bound(self, w: Weights) -> Callable[[Tree], Array]:
+        twins = [(k, Twin(plan, select(w, k))) for k, plan in self.plans.items()]
+        return lambda x: np.concatenate([twin(x[k]) for k, twin in twins], -1)
+
 
 @dataclass(frozen=True)
 class Dueling(Layer):
@@ -213,6 +232,10 @@ class Dueling(Layer):
     def forward(self, w: Weights, x: Array) -> Array:
         v, a = forward(self.value, select(w, "value"), x), forward(self.advantage, select(w, "advantage"), x)
         return combine_dueling(v, a)
+
+    def bound(self, w: Weights) -> Callable[[Tree], Array]:
+        v, a = Twin(self.value, select(w, "value")), Twin(self.advantage, select(w, "advantage"))
+        return lambda x: combine_dueling(v(x), a(x))
 
 
 def combine_dueling(value: Array, advantage: Array) -> Array:
@@ -251,17 +274,26 @@ class Twin:
     """A plan with NumPy weights, ready to be called: the network without its framework."""
 
     def __init__(self, plan: Plan, weights: Weights | None = None) -> None:
-        self.plan = plan
-        self._steps: list[tuple[Callable[[Weights, Tree], Array], Weights]] = []
+        self.plan, self._weights = plan, weights
+        self._steps: list[Callable[[Tree], Array]] = []
         if weights is not None:
             self.load(weights)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Twin, (self.plan, self._weights)  # the bound steps do not travel
+
     def load(self, weights: Weights) -> None:
-        self._steps = [(layer.forward, select(weights, str(i))) for i, layer in enumerate(self.plan)]
+        self._weights = weights
+        self._steps = [layer.bound(select(weights, str(i))) for i, layer in enumerate(self.plan)]
+
+    @property
+    def weights(self) -> Weights:
+        """What `load` was given."""
+        return self._weights or {}
 
     def __call__(self, x: Tree) -> Array:
-        for step, w in self._steps:
-            x = step(w, x)
+        for step in self._steps:
+            x = step(x)
         return x
 
 

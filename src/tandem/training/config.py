@@ -55,6 +55,7 @@ class Config:
     env_kwargs: dict[str, Any] = field(default_factory=dict)
     own_network: bool = False  # made by the user's code, which resuming and loading need again
     own_env: bool = False
+    extended_from: int = 0  # the length that the run began with, where it was extended
 
     def to_json(self) -> dict[str, Any]:
         data = {f.name: getattr(self, f.name) for f in fields(self)}

@@ -64,8 +64,21 @@ class RolloutLearner:
             )
         self._run = backend.compile(algorithm.update)
         self._networks = forwards(backend, algorithm.preparing)
-        self._observations = ObservationMoments(observation) if s.normalize_observations else None
+        self._observations = self._moments(observation) if s.normalize_observations else None
         self._rewards = RewardScale(s.envs, s.gamma) if s.normalize_rewards else None
+
+    def _moments(self, observation: Any) -> ObservationMoments:
+        """Statistics for the networks' first layers. SettingError where a network, its user's, has none that takes them."""
+        moments = ObservationMoments(observation)
+        for role in self.algorithm.preparing:
+            weights = self.backend.networks[role].read()
+            if not set(moments.publish({})) <= set(weights):
+                raise SettingError(
+                    f"normalize_observations=True with a network of your own ({role}), which has no layer for the statistics.",
+                    "the default networks, which begin with one",
+                    "leave network= out, or wrap the environment with gymnasium.wrappers.NormalizeObservation.",
+                )
+        return moments
 
     def chance(self, env_steps: int) -> bool:
         return False

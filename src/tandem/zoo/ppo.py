@@ -29,8 +29,9 @@ ENTRIES = {
             "entropy": 0.0,
             "learning_rate": "1e-3:0",
             "clip": "0.2:0",
+            "vectorization": "plain",
         },
-        ZOO,
+        ZOO + " (its environments are plain ones, too)",
     ),
     "Acrobot-v1": Entry(
         {

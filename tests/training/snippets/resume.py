@@ -14,14 +14,15 @@ CASES = {
         "dqn",
         "CartPole-v1",
         {"steps": 900, "train_every": 12, "updates_per_call": 3, "learning_starts": 60, "buffer_size": 300, "hidden": (16, 16),
-         "prioritized": True, "dueling": True, "n_step": 3, "target_every": 60, "batch_size": 16, "envs": 3},
+         "prioritized": True, "dueling": True, "n_step": 3, "target_every": 60, "batch_size": 16, "envs": 3,
+         "vectorization": "native"},
         (7, 350, 380),
     ),
     "ppo": (
         "ppo",
         "CartPole-v1",
         {"steps": 1500, "envs": 4, "rollout": 32, "batch_size": 32, "epochs": 2, "hidden": (16,), "max_kl": 0.02,
-         "normalize_observations": True, "normalize_rewards": True},
+         "normalize_observations": True, "normalize_rewards": True, "vectorization": "native"},
         (1, 500, 1100),
     ),
     "ppo_plain": (

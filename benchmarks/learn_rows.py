@@ -1,0 +1,70 @@
+"""What `make learn` trains: each row is an algorithm on an environment on one engine, over several seeds, and owes a score."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Learned:
+    """`settings` go on top of the zoo's entry; `threshold` is owed by the best checkpoints' mean over the seeds. `mark` is an
+    evaluation mean whose first passing is written down; every seed owes it within `mark_within` steps, where that is given."""
+
+    name: str
+    algorithm: str
+    env: str
+    framework: str
+    steps: int
+    threshold: float
+    settings: dict[str, Any] = field(default_factory=dict)
+    seeds: tuple[int, ...] = (0, 1, 2)
+    mark: float | None = None
+    mark_within: int | None = None
+
+    @property
+    def title(self) -> str:
+        return f"{self.algorithm.upper()} {self.env}, {self.steps:,} steps"
+
+
+def _rows() -> tuple[Learned, ...]:
+    found = [
+        Learned(
+            f"ppo-cartpole-{engine}",
+            "ppo",
+            "CartPole-v1",
+            engine,
+            100_000,
+            495.0,
+            {"eval_every": 2_500},
+            mark=475.0,
+            mark_within=30_000,
+        )
+        for engine in ("jax", "tensorflow", "torch", "keras-torch")
+    ]
+    found += [
+        Learned(f"dqn-cartpole-{engine}", "dqn", "CartPole-v1", engine, 50_000, 475.0, {"eval_every": 2_500}, mark=475.0)
+        for engine in ("jax", "torch", "tensorflow")
+    ]
+    found += [
+        Learned("ppo-acrobot-jax", "ppo", "Acrobot-v1", "jax", 1_000_000, -85.0, mark=-85.0),
+        Learned("dqn-acrobot-jax", "dqn", "Acrobot-v1", "jax", 100_000, -85.0, mark=-85.0),
+        Learned("dqn-lunarlander-jax", "dqn", "LunarLander-v3", "jax", 300_000, 200.0, mark=200.0),
+    ]
+    found += [
+        Learned(f"sac-pendulum-{engine}", "sac", "Pendulum-v1", engine, 20_000, -165.0, mark=-165.0)
+        for engine in ("jax", "torch", "tensorflow")
+    ]
+    found += [Learned("sac-halfcheetah-jax", "sac", "HalfCheetah-v5", "jax", 300_000, 5_000.0, mark=5_000.0)]
+    return tuple(found)
+
+
+ROWS = _rows()
+
+
+def find(name: str) -> Learned:
+    """The row of that name; SystemExit with the known ones if there is none."""
+    for row in ROWS:
+        if row.name == name:
+            return row
+    raise SystemExit(f"There is no row {name!r}.\nExpected: one of {', '.join(row.name for row in ROWS)}.")

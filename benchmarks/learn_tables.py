@@ -1,0 +1,165 @@
+"""From finished runs to learn.csv (a line for each row and seed) and learn.md (a line for each row)."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import numpy as np
+
+from benchmarks import tables
+from benchmarks.learn_rows import ROWS, Learned
+
+COLUMNS = (
+    "row",
+    "algorithm",
+    "env",
+    "framework",
+    "seed",
+    "steps",
+    "best_mean",
+    "best_std",
+    "episodes",
+    "last_mean",
+    "last_std",
+    "mark",
+    "mark_step",
+    "updates",
+    "seconds",
+    "commit",
+    "versions",
+    "date",
+)
+Line = dict[str, str]
+
+
+def entry(row: Learned, seed: int, folder: Path) -> Line:
+    """What a finished run says about itself."""
+    from tandem.training.runs import read_run
+
+    result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+    run = read_run(folder)
+    step = first_passing(run.column("env_steps"), run.column("eval_mean"), row.mark)
+    ended = datetime.fromtimestamp((folder / "result.json").stat().st_mtime, UTC)
+    known = {n: v for n, v in result["versions"].items() if n != "platform"}
+    cells: dict[str, Any] = {
+        "row": row.name,
+        "algorithm": result["algorithm"],
+        "env": result["env"],
+        "framework": result["framework"],
+        "seed": seed,
+        "steps": result["env_steps"],
+        "best_mean": round(result["eval_mean"], 3),
+        "best_std": round(result["eval_std"], 3),
+        "episodes": result["eval_episodes"],
+        "last_mean": round(result["last_eval_mean"], 3),
+        "last_std": round(result["last_eval_std"], 3),
+        "mark": "" if row.mark is None else f"{row.mark:g}",
+        "mark_step": "" if step is None else step,
+        "updates": result["updates"],
+        "seconds": result["seconds"],
+        "commit": str(run.config.get("commit", ""))[:10],
+        "versions": " ".join(f"{n}={v}" for n, v in sorted(known.items())),
+        "date": ended.strftime("%Y-%m-%d %H:%M UTC"),
+    }
+    return {name: str(cells[name]) for name in COLUMNS}
+
+
+def first_passing(steps: Any, means: Any, mark: float | None) -> int | None:
+    """The first step whose evaluation mean is at least the mark; None if none is (rows without evaluation are NaN)."""
+    if mark is None:
+        return None
+    passed = np.flatnonzero(np.asarray(means, np.float64) >= mark)
+    return int(steps[passed[0]]) if len(passed) else None
+
+
+def read(path: Path) -> list[Line]:
+    """The lines of learn.csv; none where there is no such file."""
+    if not path.is_file():
+        return []
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def merged(old: Iterable[Line], new: Iterable[Line]) -> list[Line]:
+    """New lines in the place of old ones of the same row and seed, in the order of the rows."""
+    found = {(line["row"], int(line["seed"])): line for line in (*old, *new)}
+    order = {row.name: i for i, row in enumerate(ROWS)}
+    return [found[key] for key in sorted(found, key=lambda key: (order.get(key[0], len(order)), *key))]
+
+
+def write(path: Path, report: Path, lines: list[Line], text: str) -> None:
+    """Both files, each as a whole or not at all."""
+    buffer = io.StringIO(newline="")
+    writer = csv.DictWriter(buffer, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(lines)
+    tables.write(path, buffer.getvalue())
+    tables.write(report, text)
+
+
+HEAD = """\
+# Learning
+
+A score is the mean over the seeds of {episodes} evaluation episodes of the best checkpoint, on seeds that did not choose it;
+the last checkpoint's stands beside it. `at` are the steps at which each seed's evaluation mean (10 episodes, during training)
+first reached the mark. `make learn ROW=…` makes a row again; learn.csv has every seed, and curves/ROW.png the curves.
+
+| row | what | engine | best | seeds | last | owed | reached | mark | at | within | minutes a seed |
+|---|---|---|--:|---|--:|--:|---|--:|---|---|--:|
+"""
+
+
+def markdown(lines: list[Line]) -> str:
+    """The report: one line for each row of which a seed is finished."""
+    body = []
+    for row in ROWS:
+        mine = [line for line in lines if line["row"] == row.name]
+        if mine:
+            body.append(_line(row, mine))
+    commits = sorted({line["commit"] for line in lines})
+    episodes = sorted({line["episodes"] for line in lines}) or ["200"]
+    ending = f"\nMeasured at commit{'s' if len(commits) > 1 else ''} {', '.join(commits)}.\n" if commits else ""
+    return HEAD.format(episodes="/".join(episodes)) + "".join(f"{line}\n" for line in body) + ending
+
+
+def _line(row: Learned, lines: list[Line]) -> str:
+    best, last = (mean(float(line[name]) for line in lines) for name in ("best_mean", "last_mean"))
+    at = [int(line["mark_step"]) if line["mark_step"] else None for line in lines]
+    cells = [
+        row.name,
+        row.title,
+        row.framework,
+        f"{best:.1f}",
+        ", ".join(f"{float(line['best_mean']):.1f}" for line in lines),
+        f"{last:.1f}",
+        f"{row.threshold:g}",
+        verdict(row, best, len(lines)),
+        "" if row.mark is None else f"{row.mark:g}",
+        ", ".join("never" if step is None else f"{step:,}" for step in at),
+        within(row, at),
+        f"{mean(float(line['seconds']) for line in lines) / 60:.1f}",
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def verdict(row: Learned, best: float, seeds: int) -> str:
+    """Whether the score is reached; nothing is while seeds are missing."""
+    if seeds < len(row.seeds):
+        return f"{seeds} of {len(row.seeds)} seeds"
+    return "yes" if best >= row.threshold else "**no**"
+
+
+def within(row: Learned, at: list[int | None]) -> str:
+    """Whether every seed passed the mark in time."""
+    if row.mark_within is None:
+        return ""
+    if any(step is None or step > row.mark_within for step in at):
+        return f"**not** before {row.mark_within:,}"
+    return f"before {row.mark_within:,}" if len(at) == len(row.seeds) else f"{len(at)} of {len(row.seeds)} seeds"

@@ -1,0 +1,125 @@
+"""Our settings in the words of Stable-Baselines3 and SBX, and their agents made from them."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import Any
+
+# Settings of ours that are not a keyword of theirs: how environments are made, and what has to have one value to be comparable.
+ELSEWHERE = {"steps", "envs", "vectorization", "hidden", "activation", "memmap", "adam_epsilon"}
+FIXED: dict[str, dict[str, Any]] = {
+    "ppo": {
+        "value_clip": 0.0,
+        "max_kl": 0.0,
+        "normalize_observations": False,
+        "normalize_rewards": False,
+        "log_std": 0.0,
+        "optimizer": "adam",
+    },
+    "dqn": {"double": False, "dueling": False, "prioritized": False, "n_step": 1, "optimizer": "adam"},
+    "sac": {"temperature": "auto", "target_entropy": "auto", "initial_temperature": 1.0, "optimizer": "adam"},
+}
+UNUSED = {"dqn": {"priority_alpha", "priority_beta"}}  # no effect with the fixed values
+SAME = ("gamma", "learning_rate", "batch_size")
+NAMES: dict[str, dict[str, str]] = {  # ours -> theirs
+    "ppo": {
+        "rollout": "n_steps",
+        "epochs": "n_epochs",
+        "gae_lambda": "gae_lambda",
+        "clip": "clip_range",
+        "value_weight": "vf_coef",
+        "entropy": "ent_coef",
+        "max_grad_norm": "max_grad_norm",
+        "normalize_advantage": "normalize_advantage",
+    },
+    "dqn": {
+        "buffer_size": "buffer_size",
+        "train_every": "train_freq",
+        "updates_per_call": "gradient_steps",
+        "target_every": "target_update_interval",
+        "tau": "tau",
+        "max_grad_norm": "max_grad_norm",
+    },
+    "sac": {"buffer_size": "buffer_size", "train_every": "train_freq", "updates_per_call": "gradient_steps", "tau": "tau"},
+}
+SPECIAL = {"ppo": {"orthogonal"}, "dqn": {"epsilon", "learning_starts"}, "sac": {"learning_starts"}}
+ABSENT = {("sbx", "dqn"): {"max_grad_norm"}}  # what a peer does not have
+
+
+def translate(peer: str, algorithm: str, settings: Any) -> dict[str, Any]:
+    """Keywords for the peer's agent as JSON data; a schedule is {"start", "end"}. ValueError for what it cannot do."""
+    s = settings
+    for name, value in FIXED[algorithm].items():
+        if getattr(s, name) != value:
+            raise ValueError(f"{peer} has no {algorithm} with {name}={getattr(s, name)!r}; it needs {value!r}.")
+    names = {**{n: n for n in SAME}, **NAMES[algorithm]}
+    found = {theirs: _plain(getattr(s, ours)) for ours, theirs in names.items()}
+    for name in ABSENT.get((peer, algorithm), ()):
+        del found[name]
+    policy: dict[str, Any] = {"net_arch": list(s.hidden), "optimizer_kwargs": {"eps": s.adam_epsilon}}
+    if algorithm == "ppo":
+        policy["ortho_init"] = s.orthogonal
+        found["ent_coef"] = s.entropy.start
+    else:
+        # We learn from n >= learning_starts steps on, they from n > learning_starts; we never draw from less than a batch.
+        found["learning_starts"] = max(s.learning_starts, s.batch_size) - 1
+    if algorithm == "dqn":
+        e = s.epsilon
+        found |= {"exploration_initial_eps": e.start, "exploration_final_eps": e.end, "exploration_fraction": e.fraction}
+    if algorithm == "sac":
+        found["ent_coef"] = "auto"
+    return {**found, "policy_kwargs": policy, "activation": s.activation}
+
+
+def _plain(value: Any) -> Any:
+    if not hasattr(value, "fraction"):
+        return value
+    if value.end is not None and value.fraction != 1:
+        raise ValueError(f"the schedule {value} ends before the run does; the peers have no such one.")
+    return value.start if value.end is None else {"start": value.start, "end": value.end}
+
+
+def hide_tensorflow() -> None:
+    """Importing either peer imports TensorFlow where it is installed, for seconds and for nothing (SBX even stops then, for
+    want of tf_keras). Their users need not have it, so they are measured as without it."""
+    sys.modules["tensorflow"] = None  # type: ignore[assignment]
+
+
+def environments(env: str, envs: int, seed: int) -> Any:
+    """Their fastest vector for quick environments: in the process, one after the other."""
+    from stable_baselines3.common.env_util import make_vec_env
+    from stable_baselines3.common.vec_env import DummyVecEnv
+
+    return make_vec_env(env, n_envs=envs, seed=seed, vec_env_cls=DummyVecEnv)
+
+
+def agent(peer: str, algorithm: str, keywords: dict[str, Any], envs: Any, seed: int) -> Any:
+    """The peer's agent, made from what `translate` gave."""
+    keywords = {k: _schedule(v) if isinstance(v, dict) and "start" in v else v for k, v in keywords.items()}
+    activation = keywords.pop("activation")
+    library = import_module({"sb3": "stable_baselines3", "sbx": "sbx"}[peer])
+    if peer == "sb3":
+        import torch
+
+        torch.set_num_threads(1)
+        functions = {"tanh": torch.nn.Tanh, "relu": torch.nn.ReLU}
+    else:
+        import jax
+
+        functions = {"tanh": jax.nn.tanh, "relu": jax.nn.relu}
+    keywords["policy_kwargs"] = {**keywords["policy_kwargs"], "activation_fn": functions[activation]}
+    return getattr(library, algorithm.upper())("MlpPolicy", envs, seed=seed, device="cpu", verbose=0, **keywords)
+
+
+def made_updates(model: Any) -> int:
+    """Optimizer updates so far. Their PPO counts epochs."""
+    batches = model.n_steps * model.n_envs // model.batch_size if hasattr(model, "n_epochs") else 1
+    return int(model._n_updates) * batches
+
+
+def _schedule(ends: dict[str, float]) -> Any:
+    def at(remaining: float) -> float:
+        return ends["end"] + remaining * (ends["start"] - ends["end"])
+
+    return at

@@ -1,0 +1,198 @@
+"""What `make bench` measures: each row is one piece of work, done by us on each engine and by each peer."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+ENGINES = ("jax", "tensorflow", "torch", "keras-torch")
+PEERS = ("sb3", "sbx")
+USUAL = ("jax", "tensorflow", "torch", "sb3", "sbx")  # who takes part if nobody is named
+NAMES = {
+    "jax": "tandem, jax",
+    "tensorflow": "tandem, tensorflow",
+    "torch": "tandem, torch",
+    "keras-torch": "tandem, keras-torch",
+    "sb3": "Stable-Baselines3",
+    "sbx": "SBX",
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A piece of work. `settings` go on top of the zoo's entry for (algorithm, env) and hold for everyone; targets and goals
+    say how many times as fast as a peer an engine has to be: (engine, peer) -> factor."""
+
+    name: str
+    title: str
+    algorithm: str
+    env: str
+    settings: dict[str, Any]
+    start: int  # environment steps of the first, calibrating run
+    quick: int  # environment steps of the short run of a smoke test
+    targets: dict[tuple[str, str], float] = field(default_factory=dict)
+    goals: dict[tuple[str, str], float] = field(default_factory=dict)
+    notes: str = ""
+
+
+@dataclass(frozen=True)
+class Reach:
+    """Seconds from the command to a first evaluation of `score`, everything included."""
+
+    name: str
+    title: str
+    algorithm: str
+    env: str
+    settings: dict[str, Any]
+    score: float
+    eval_every: int
+    goal: float  # seconds
+    first: str  # who is to be the first
+    notes: str = ""
+
+
+PPO = "PPO CartPole-v1, 8 environments × 32, 20 epochs of 256, 64-64 tanh"
+
+ROWS: tuple[Row | Reach, ...] = (
+    Row(
+        "ppo-native",
+        PPO + ", the fastest vector of environments that each can use",
+        "ppo",
+        "CartPole-v1",
+        {"vectorization": "native"},
+        start=16_384,
+        quick=4_096,
+        targets={
+            ("jax", "sb3"): 6.0,
+            ("jax", "sbx"): 3.5,
+            ("tensorflow", "sb3"): 4.0,
+            ("torch", "sb3"): 2.3,
+        },
+        goals={("jax", "sb3"): 10.0, ("torch", "sb3"): 4.0},
+        notes="tandem steps Gymnasium's registered vector entry point; the peers can only step plain environments, by "
+        "DummyVecEnv, which is their fastest here.",
+    ),
+    Row(
+        "ppo-plain",
+        PPO + ", plain environments on both sides",
+        "ppo",
+        "CartPole-v1",
+        {"vectorization": "plain"},
+        start=16_384,
+        quick=4_096,
+        targets={("jax", "sb3"): 5.0, ("jax", "sbx"): 3.0},
+    ),
+    Row(
+        "dqn",
+        "DQN CartPole-v1, 128 updates of 64 after every 256 steps, 256-256 relu, target every 10 steps, no double, no dueling, "
+        "uniform",
+        "dqn",
+        "CartPole-v1",
+        {"double": False, "dueling": False, "prioritized": False, "vectorization": "plain"},
+        start=16_384,
+        quick=2_048,
+        targets={("jax", "sb3"): 3.0, ("jax", "sbx"): 1.5, ("tensorflow", "sb3"): 2.5, ("torch", "sb3"): 1.5},
+        goals={("jax", "sb3"): 5.0, ("jax", "sbx"): 2.0},
+        notes="SBX does not clip gradients; the others do, at 10.",
+    ),
+    Row(
+        "sac",
+        "SAC Pendulum-v1, 256-256 relu, batch 256, one update after each step, learned temperature",
+        "sac",
+        "Pendulum-v1",
+        # The first update needs a whole batch of transitions here, where the peers would draw it from the first 101.
+        {"learning_starts": 256, "vectorization": "plain"},
+        start=1_024,
+        quick=384,
+        targets={("jax", "sb3"): 2.5, ("jax", "sbx"): 1.2, ("tensorflow", "sb3"): 2.0, ("torch", "sb3"): 1.1},
+        goals={("jax", "sb3"): 4.0, ("jax", "sbx"): 1.7},
+    ),
+    Reach(
+        "seconds-to-475",
+        "PPO CartPole-v1, zoo settings: seconds from the command to an evaluation (10 episodes, every 2,500 steps) of 475",
+        "ppo",
+        "CartPole-v1",
+        {"vectorization": "auto"},
+        score=475.0,
+        eval_every=2_500,
+        goal=10.0,
+        first="jax",
+        notes="Imports, construction, compilation, training and evaluations; tandem also writes its folder with checkpoints. "
+        "Every evaluation of 10 episodes steps 10 environments together, on all sides.",
+    ),
+)
+
+
+def find(name: str) -> Row | Reach:
+    """The row of that name; SystemExit with the known ones if there is none."""
+    for row in ROWS:
+        if row.name == name:
+            return row
+    raise SystemExit(f"There is no row {name!r}.\nExpected: one of {', '.join(row.name for row in ROWS)}.")
+
+
+def resolved(row: Row | Reach, steps: int = 0) -> Any:
+    """The algorithm's settings that this row runs with, for a run of that many steps (0: the zoo's)."""
+    from tandem.trainer import settle
+
+    return settle(row.algorithm, row.env, {**row.settings, **({"steps": steps} if steps else {})})[0]
+
+
+def block(settings: Any) -> int:
+    """Environment steps between two calls of updates."""
+    return int(settings.rollout * settings.envs if hasattr(settings, "rollout") else settings.train_every)
+
+
+def rounded(settings: Any, steps: int) -> int:
+    """The next length that is whole blocks."""
+    return math.ceil(steps / block(settings)) * block(settings)
+
+
+def updates(settings: Any, steps: int) -> int:
+    """How many updates a run of that many environment steps has to make."""
+    s, blocks = settings, steps // block(settings)
+    if hasattr(s, "rollout"):
+        return blocks * int(s.epochs) * (block(s) // int(s.batch_size))
+    idle = math.ceil(max(int(s.learning_starts), int(s.batch_size)) / block(s)) - 1
+    return max(0, blocks - idle) * int(s.updates_per_call)
+
+
+def products(algorithm: str, settings: Any, observation: int, actions: int) -> list[tuple[int, int, int, float]]:
+    """The matrix products of learning and acting: (rows, inputs, outputs, how often per environment step).
+
+    `actions`: how many there are to choose from, or how many numbers one is. A layer's forward pass is one product; its
+    backward pass two: one for its weights, one for its inputs, which the first layer of a network does without.
+    """
+    s, rate = settings, updates(settings, 1000 * block(settings)) / (1000 * block(settings))
+    found: list[tuple[int, int, int, float]] = []
+
+    def passes(sizes: list[int], rows: int, rate: float, forward: int = 1, weights: int = 0, inputs: int = 0) -> None:
+        """inputs: gradients by the inputs; 1: of all layers but the first, 2: of the first one too."""
+        for i, (m, n) in enumerate(pairwise(sizes)):
+            found.append((rows, m, n, rate * forward))
+            found.append((m, rows, n, rate * weights))
+            found.append((rows, n, m, rate * ((inputs > 0) if i else (inputs == 2))))
+
+    hidden = list(s.hidden)
+    if algorithm == "ppo":
+        actor, critic = [observation, *hidden, actions], [observation, *hidden, 1]
+        for sizes in (actor, critic):
+            passes(sizes, s.batch_size, rate, weights=1, inputs=1)
+            passes(sizes, block(s), 1 / block(s))  # values, and probabilities of the actions taken
+        passes(actor, s.envs, 1 / s.envs)
+    elif algorithm == "dqn":
+        q = [observation, *hidden, actions]
+        passes(q, s.batch_size, rate, weights=1, inputs=1)
+        passes(q, s.batch_size, rate)  # of the target
+        passes(q, s.envs, 1 / s.envs)
+    else:
+        actor, q = [observation, *hidden, 2 * actions], [observation + actions, *hidden, 1]
+        passes(actor, s.batch_size, rate)  # the next actions
+        passes(q, s.batch_size, 2 * rate)  # the targets of both critics
+        passes(q, s.batch_size, 2 * rate, weights=1, inputs=1)
+        passes(actor, s.batch_size, rate, weights=1, inputs=1)
+        passes(q, s.batch_size, 2 * rate, inputs=2)  # what the actor climbs
+        passes(actor, s.envs, 1 / s.envs)
+    return [p for p in found if p[3]]

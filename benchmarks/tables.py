@@ -1,0 +1,231 @@
+"""From measurements to the table: medians, factors, what is reached; merging with what was measured before, and writing."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+import tempfile
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks.measure import Pair
+from benchmarks.rows import ENGINES, NAMES, PEERS, ROWS, Reach, Row
+
+Data = dict[str, Any]
+
+
+def summary(pairs: list[Pair], clock: str = "wall") -> Data:
+    """Medians over the repeats of one contestant."""
+    speeds = [p.steps_per_second(clock) for p in pairs]
+    good = [s for s in speeds if not math.isnan(s)]
+    per_update = [s * p.updates_per_step for s, p in zip(speeds, pairs, strict=True) if not math.isnan(s)]
+    firsts = [r.first for p in pairs for r in (p.short, p.long) if r.first is not None]
+    shares = [p.share_of_core for p in pairs if not math.isnan(p.share_of_core)]
+    return {
+        "steps_per_second": median(good) if good else None,
+        "spread": (max(good) - min(good)) / median(good) if good else None,
+        "updates_per_second": median(per_update) if per_update else None,
+        "startup": median([r.startup for p in pairs for r in (p.short, p.long)]),
+        "first_updates": median(firsts) if firsts else None,
+        "share_of_core": median(shares) if shares else None,
+        "clock": clock,
+        "steps": [pairs[0].short.steps, pairs[0].long.steps],
+        "pairs": [p.to_json() for p in pairs],
+    }
+
+
+def factor(found: Mapping[str, Data], engine: str, peer: str) -> float | None:
+    """How many times as fast the engine is; None where one of them was not measured."""
+    ours, theirs = (found.get(name, {}).get("steps_per_second") for name in (engine, peer))
+    return ours / theirs if ours and theirs else None
+
+
+def share_of_limit(speed: float | None, limit: Data | None) -> float | None:
+    """(bare environment + bare matrix products) / total, by the environment step."""
+    return (limit["environment"] + limit["products"]) * speed if limit and speed else None
+
+
+def merged(old: Data, new: Data) -> Data:
+    """`new` on top of `old`: a row keeps the contestants that were not measured again."""
+    rows = dict(old.get("rows", {}))
+    for name, row in new.get("rows", {}).items():
+        before = rows.get(name, {})
+        contestants = {**before.get("contestants", {}), **row.get("contestants", {})}
+        rows[name] = {**before, **row, "contestants": contestants}
+    return {**old, **new, "rows": rows}
+
+
+def load(path: Path) -> Data:
+    """What was measured before; nothing where there is no such file."""
+    data: Data = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return data
+
+
+def write(path: Path, text: str) -> None:
+    """Writes a file as a whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def machine() -> Data:
+    """What it was measured on."""
+    model = platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
+    if info.is_file():
+        lines = [line for line in info.read_text().splitlines() if line.startswith("model name")]
+        model = lines[0].split(":", 1)[1].strip() if lines else model
+    return {"processor": model, "cores": os.cpu_count()}
+
+
+def versions() -> dict[str, str]:
+    """Of everything that takes part."""
+    from tandem.training.config import versions as own
+
+    found = own()
+    for name in ("jaxlib", "stable-baselines3", "sbx-rl", "flax"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+# --- Markdown ----------------------------------------------------------------------------------------------------------
+
+HEAD = (
+    "| | steps/s | spread | updates/s | × SB3 | × SBX | asked | reached | start-up s | first updates s | of the limit |\n"
+    "|---|--:|--:|--:|--:|--:|---|---|--:|--:|--:|"
+)
+METHOD = """\
+Speed is the slope between a short run (at least {seconds:g} s) and one three times as long, so neither start-up nor compilation
+counts; the median of {repeats}, everyone in turn. Each run has a process of its own, kept to one core and one thread, without
+evaluations, checkpoints and logs. `spread` is (largest − smallest) / median. `start-up` is from the command to the begin of the
+run, imports included; `first updates` from there until the first updates are done, compilation included. `of the limit` is
+(time of the bare environment + time of the bare matrix products) / total: 100 % would be a program that does nothing else."""
+
+
+def markdown(data: Data) -> str:
+    """The whole report."""
+    lines = ["# Speed", "", METHOD.format(seconds=data.get("seconds", 5), repeats=data.get("repeats", 5)), ""]
+    for row in ROWS:
+        if found := data.get("rows", {}).get(row.name):
+            lines += [f"## {row.name}", "", f"{row.title}.", ""]
+            lines += _reach(row, found) if isinstance(row, Reach) else _speed(row, found)
+            lines += ["", *([row.notes, ""] if row.notes else []), _origin(found), ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _speed(row: Row, found: Data) -> list[str]:
+    lines, measured = [HEAD], found["contestants"]
+    for name in (*ENGINES, *PEERS):
+        if name not in measured:
+            continue
+        one, ours = measured[name], name in ENGINES
+        factors = {p: factor(measured, name, p) if ours else None for p in PEERS}
+        asked, reached = verdict(row, name, factors)
+        cells = [
+            NAMES[name],
+            _number(one["steps_per_second"]),
+            _percent(one["spread"]),
+            _number(one["updates_per_second"]),
+            *(_times(factors[p]) for p in PEERS),
+            asked,
+            reached,
+            _seconds(one["startup"]),
+            _seconds(one["first_updates"]),
+            _percent(share_of_limit(one["steps_per_second"], found.get("limit"))),
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    if limit := found.get("limit"):
+        lines += [
+            "",
+            f"The limit: {limit['environment'] * 1e6:.2f} µs of environment and {limit['products'] * 1e6:.2f} µs of matrix "
+            "products for each environment step.",
+        ]
+    busy = [NAMES[n] for n, one in measured.items() if (one.get("share_of_core") or 1.0) < 0.95]
+    if by_processor := [NAMES[n] for n, one in measured.items() if one.get("clock") == "cpu"]:
+        lines += ["", f"By the processor's clock, not the wall's: {', '.join(by_processor)}."]
+    if busy:
+        lines += ["", f"The core was not ours alone while these were measured: {', '.join(busy)}."]
+    return lines
+
+
+def verdict(row: Row, engine: str, factors: Mapping[str, float | None]) -> tuple[str, str]:
+    """What is asked of an engine, and whether it is reached: "yes", "yes, and the goal", "no", "not measured"."""
+    targets = {peer: x for (name, peer), x in row.targets.items() if name == engine}
+    goals = {peer: x for (name, peer), x in row.goals.items() if name == engine}
+    if not targets:
+        return "", ""
+    asked = " · ".join(f"{x:g}× {peer.upper()}" for peer, x in targets.items())
+    if goals:
+        asked += f" (goal {' · '.join(f'{x:g}× {peer.upper()}' for peer, x in goals.items())})"
+    known = {peer: x for peer, x in factors.items() if x is not None}
+    if any(known.get(peer, math.inf) < x for peer, x in targets.items()):
+        return asked, "**no**"
+    if any(peer not in known for peer in targets):
+        return asked, "not measured"
+    return asked, "yes, and the goal" if goals and all(known.get(p, 0.0) >= x for p, x in goals.items()) else "yes"
+
+
+def _reach(row: Reach, found: Data) -> list[str]:
+    lines = ["| | seconds (median) | each seed | steps | reached |", "|---|--:|---|---|---|"]
+    middle = {name: median_reached(one["runs"]) for name, one in found["contestants"].items()}
+    for name, seconds in sorted(middle.items(), key=lambda item: item[1]):
+        runs = found["contestants"][name]["runs"]
+        each = ", ".join("never" if r["seconds"] is None else f"{r['seconds']:.1f}" for r in runs)
+        steps = ", ".join("–" if r["steps"] is None else f"{r['steps']:,}" for r in runs)
+        said = ""
+        if name == row.first:
+            said = ("first" if seconds <= min(middle.values()) else "**not the first**") + (
+                f", under {row.goal:g} s" if seconds < row.goal else f", goal of {row.goal:g} s not reached"
+            )
+        lines.append(f"| {NAMES[name]} | {'never' if seconds == math.inf else f'{seconds:.1f}'} | {each} | {steps} | {said} |")
+    return lines
+
+
+def median_reached(runs: list[Data]) -> float:
+    """The median of the seconds, where a run that never got there took forever."""
+    return median([math.inf if r["seconds"] is None else r["seconds"] for r in runs])
+
+
+def _origin(found: Data) -> str:
+    where, installed = found.get("machine", {}), found.get("versions", {})
+    known = ", ".join(f"{n} {v}" for n, v in sorted(installed.items()) if n != "platform")
+    return (
+        f"Measured {found.get('date', '')} at commit {str(found.get('commit', ''))[:10]}, seed {found.get('seed', 0)}, on "
+        f"{where.get('processor', '?')}, {where.get('cores', '?')} cores; {known}."
+    )
+
+
+def _number(x: float | None) -> str:
+    return "–" if x is None else f"{x:,.0f}"
+
+
+def _percent(x: float | None) -> str:
+    return "–" if x is None else f"{100 * x:.0f} %"
+
+
+def _times(x: float | None) -> str:
+    return "" if x is None else f"{x:.2f}"
+
+
+def _seconds(x: float | None) -> str:
+    return "–" if x is None else f"{x:.1f}"

@@ -1,0 +1,55 @@
+"""What the commands that read a run have in common: its checkpoint, its agent, its environment."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tandem import trainer
+from tandem.collect.environments import make
+from tandem.errors import SettingError, UnknownNameError
+from tandem.training import checkpoint
+
+
+class Loaded(NamedTuple):
+    """An agent, the checkpoint it is from, and the run's settings."""
+
+    agent: Any
+    file: Path
+    folder: Path
+    config: dict[str, Any]
+
+    @property
+    def env(self) -> Any:
+        """The environment it was trained in, as `make` takes it. SettingError where only a program can make that."""
+        if self.config["own_env"]:
+            raise SettingError(
+                f"{self.folder} was trained in an environment that a program made ({self.config['env']}).",
+                "an environment with a Gymnasium id",
+                "do it in Python: tandem.evaluate(tandem.load(folder), env).",
+            )
+        kwargs = self.config.get("env_kwargs")
+        return partial(make, self.config["env"], kwargs) if kwargs else self.config["env"]
+
+
+def load(path: str, which: str) -> Loaded:
+    """The agent of a run's folder, or of a checkpoint file."""
+    found = Path(path)
+    if not found.is_file():
+        trainer.run_folder(found)
+        names = sorted(f.stem for f in (found / "checkpoints").glob("*.zip"))
+        if which != "best" and which not in names:  # a run without evaluations has no best: the last stands in for it
+            raise UnknownNameError(f"checkpoint in {found}:", which, names)
+    file = checkpoint.find(found, which)
+    agent = trainer.load(file)
+    folder = found if found.is_dir() else found.parent.parent if found.parent.name == "checkpoints" else found.parent
+    return Loaded(agent, file, folder, checkpoint.read(file).data["config"])
+
+
+def arguments(parser: Any) -> None:
+    """The arguments that say which agent."""
+    parser.add_argument("folder", metavar="DIR", help="a run's folder, or one of its checkpoints")
+    parser.add_argument(
+        "--which", default="best", metavar="NAME", help="best, last, or a number's name as step-000010000 [best]"
+    )

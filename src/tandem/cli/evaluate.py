@@ -1,0 +1,31 @@
+"""`tandem evaluate`."""
+
+from __future__ import annotations
+
+import json
+
+from tandem import trainer
+from tandem.cli import agents
+from tandem.cli.parser import Parser
+
+ABOUT = "Scores the agent of a run: undiscounted returns of whole episodes, on seeds that did not choose the checkpoint."
+
+
+def run(given: list[str]) -> int:
+    """Prints mean and standard deviation, or everything as JSON."""
+    parser = Parser("evaluate", ABOUT, ("tandem evaluate runs/… --episodes 100",))
+    agents.arguments(parser)
+    parser.add_argument("--episodes", type=int, default=20, metavar="N", help="how many [20]")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the episodes [0]")
+    parser.add_argument("--json", action="store_true", help="one JSON object, with the return and length of each episode")
+    args = parser.read(given)
+    found = agents.load(args.folder, args.which)
+    result = trainer.evaluate(found.agent, found.env, args.episodes, args.seed)
+    if args.json:
+        said = {"checkpoint": str(found.file), "env": found.config["env"], "episodes": args.episodes, "seed": args.seed}
+        print(json.dumps(said | result._asdict()))
+    else:
+        span = f"lowest {min(result.returns):.1f}, highest {max(result.returns):.1f}"
+        print(f"{found.agent.name}, {found.file}")
+        print(f"return {result.mean:.1f} ± {result.std:.1f} over {args.episodes} episodes ({span})")
+    return 0

@@ -1,0 +1,36 @@
+"""`tandem export`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tandem.cli import agents
+from tandem.cli.parser import Parser
+from tandem.errors import SettingError, UnknownNameError
+from tandem.export import to_numpy, to_onnx
+
+ABOUT = """Writes the agent of a run as a file that needs no framework: numpy (.npz: weights, and a plan of the layers) or onnx
+(a graph from observations to actions, compared with the agent where onnxruntime is installed)."""
+FORMATS = {"numpy": (to_numpy, ".npz"), "onnx": (to_onnx, ".onnx")}
+
+
+def run(given: list[str]) -> int:
+    """Writes the file, says where, and how it is used."""
+    parser = Parser("export", ABOUT, ("tandem export runs/… --to onnx", "tandem export runs/… --to numpy --out agent.npz"))
+    agents.arguments(parser)
+    parser.add_argument("--to", required=True, metavar="FORMAT", help="numpy or onnx")
+    parser.add_argument("--out", metavar="FILE", help="the file [agent.npz or agent.onnx in the run's folder]")
+    args = parser.read(given)
+    if args.to not in FORMATS:
+        raise UnknownNameError("format", args.to, FORMATS)
+    write, suffix = FORMATS[args.to]
+    found = agents.load(args.folder, args.which)
+    out = Path(args.out) if args.out else found.folder / f"agent{suffix}"
+    if out.suffix != suffix:
+        raise SettingError(
+            f"cannot write {args.to} to {out.name!r}.", f"a name that ends in {suffix}", f"--out {out.stem}{suffix}"
+        )
+    done = write(found.agent, out)
+    same = ", which gives what the agent gives (run with onnxruntime)" if done.verified else ""
+    print(f"wrote {done.file}{same}. In Python:\n\n{done.how}", end="")
+    return 0

@@ -1,0 +1,32 @@
+"""`tandem watch`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tandem.cli import agents
+from tandem.cli.parser import Parser
+from tandem.watch import film, has_display, screen, show
+
+ABOUT = "Shows the agent of a run play: in a window, or as a GIF or MP4 where there is no screen or --out is given."
+
+
+def run(given: list[str]) -> int:
+    """Opens a window, or writes a file and says where."""
+    parser = Parser("watch", ABOUT, ("tandem watch runs/…", "tandem watch runs/… --out play.mp4 --episodes 3"))
+    agents.arguments(parser)
+    parser.add_argument("--out", metavar="FILE", help="write .gif or .mp4 [where there is no screen: animation.gif in the run]")
+    parser.add_argument("--episodes", type=int, default=1, metavar="N", help="how many [1]")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the first; the next one's is one more [0]")
+    args = parser.read(given)
+    found = agents.load(args.folder, args.which)
+    _ = found.env  # refuses what only a program can make
+    env, kwargs = found.config["env"], found.config.get("env_kwargs")
+    if args.out is None and has_display():
+        with screen(env, "human", kwargs) as window:
+            for episode, score in enumerate(show(found.agent.act, window, args.episodes, args.seed)):
+                print(f"episode {episode + 1}: return {score:.1f}")
+        return 0
+    out = Path(args.out) if args.out else found.folder / "animation.gif"
+    print(f"wrote {film(found.agent, env, out, kwargs, episodes=args.episodes, seed=args.seed)}")
+    return 0

@@ -1,0 +1,184 @@
+"""Agents as files that need no tandem: NumPy arrays with a plan, or an ONNX graph."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tandem.collect.agent import Agent
+from tandem.errors import CheckpointError, NetworkError, RunFolderError
+from tandem.networks import onnx, plan
+from tandem.spaces import Leaf, Spec
+from tandem.types import Array, Tree
+
+ROWS = 16  # random observations that an ONNX file is tried with
+
+
+class Exported(NamedTuple):
+    """The file, and how to use it. `verified`: the file was run and gave what the agent gives; only ONNX can be."""
+
+    file: Path
+    how: str
+    verified: bool = False
+
+
+def to_numpy(agent: Agent, out: Path) -> Exported:
+    """Writes an .npz: the weights by place and name, and the text `plan`, a JSON list of layers.
+
+    NetworkError where the network's layers are not known, RunFolderError where the file cannot be written.
+    """
+    twin = _twin(agent)
+    arrays: dict[str, Any] = {"plan": np.array(json.dumps(plan.to_json(twin.plan))), **twin.weights}
+    beside = out.with_name(f".{out.name}.part.npz")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        np.savez(beside, **arrays)
+        os.replace(beside, out)
+    except OSError as error:
+        raise _unwritable(out, error) from error
+    return Exported(out, _how(agent, twin, out))
+
+
+def to_onnx(agent: Agent, out: Path) -> Exported:
+    """Writes an ONNX graph: from observations, a batch of them, to `action` (the best one, as the environment takes it) and
+    `output` (what the network says). Run with onnxruntime, if that is installed, and compared with the agent.
+
+    NetworkError for layers that ONNX has not, EngineError without onnx, RunFolderError where the file cannot be written.
+    """
+    twin, action = _twin(agent), agent.action
+    graph = onnx.Graph()
+    names: Any = {k: k for k in agent.observation} if isinstance(agent.observation, dict) else "obs"
+    raw = graph.plan(twin.plan, twin.weights, names)
+    best = onnx.deterministic(graph, raw, action, agent.algorithm.action_mode == "unit")
+    obs = _observations(agent.observation)
+    width = int(twin(obs).shape[-1])
+    model = graph.model(
+        agent.observation, {"action": (best, action.dtype, list(action.shape)), "output": (raw, np.float32, [width])}
+    )
+    verified = _compare(agent, twin, model, obs)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_bytes(model.SerializeToString())
+    except OSError as error:
+        raise _unwritable(out, error) from error
+    first = next(iter(obs)) if isinstance(obs, dict) else "obs"
+    return Exported(out, HOW_ONNX.format(file=out, first=first, meaning=_meaning(agent)), verified)
+
+
+def _twin(agent: Agent) -> plan.Twin:
+    """The one network that acts, without its framework."""
+    networks = list(agent.networks.values())
+    if len(networks) != 1 or not isinstance(networks[0], plan.Twin):
+        raise NetworkError(
+            f"{agent.name} acts with a network that only its framework can run.",
+            "one network of known layers",
+            "export it with its framework: torch.onnx.export, or model.export in Keras.",
+        )
+    return networks[0]
+
+
+def _compare(agent: Agent, twin: plan.Twin, model: Any, obs: Tree) -> bool:
+    found = onnx.run(model, obs if isinstance(obs, dict) else {"obs": obs})
+    if found is None:
+        return False
+    expected, action = twin(obs), agent.act(obs)
+    agreed = np.allclose(found["output"], expected, rtol=1e-4, atol=1e-4)
+    if action.dtype == np.float32:
+        agreed = agreed and np.allclose(found["action"], action, rtol=1e-4, atol=1e-4)
+    else:
+        agreed = agreed and np.mean(found["action"] == action) > 0.9  # of equally good choices either may be taken
+    if not agreed:
+        worst = float(np.max(np.abs(found["output"] - expected)))
+        raise CheckpointError(
+            f"the ONNX graph of {agent.name} differs from the agent by up to {worst:g}.",
+            "the same outputs to within 1e-4",
+            "report it; meanwhile, export to numpy.",
+        )
+    return True
+
+
+def _observations(spec: Spec) -> Tree:
+    """Random ones, [ROWS, ...]."""
+    rng = np.random.default_rng(0)
+    if isinstance(spec, dict):
+        return {k: _observation(rng, s) for k, s in spec.items()}
+    return _observation(rng, spec)
+
+
+def _observation(rng: np.random.Generator, leaf: Leaf) -> Array:
+    shape = (ROWS, *leaf.shape)
+    if leaf.sizes:
+        sizes = leaf.sizes if leaf.shape else leaf.sizes[0]
+        return (rng.integers(sizes, size=shape) + leaf.start).astype(leaf.dtype)
+    if leaf.dtype == "float32":
+        return np.clip(rng.standard_normal(shape), *(np.reshape(b, leaf.shape) for b in (leaf.low, leaf.high))).astype(
+            np.float32
+        )
+    return rng.integers(0, 2 if leaf.kind == "multibinary" else 256, shape).astype(leaf.dtype)
+
+
+def _how(agent: Agent, twin: plan.Twin, out: Path) -> str:
+    """A page of Python that reads the file: plain NumPy where the layers are simple ones."""
+    kinds = list(dict.fromkeys(type(layer).__name__ for layer in twin.plan))
+    used = {getattr(layer, "activation", "linear") for layer in twin.plan}
+    if not set(kinds) <= set(STEPS) or not used <= {"tanh", "relu", "linear"}:
+        return HOW_TWIN.format(file=out, meaning=_meaning(agent))
+    steps = "\n".join(f'        if layer["layer"] == "{kind}":\n            {STEPS[kind]}' for kind in kinds)
+    return HOW_NUMPY.format(file=out, meaning=_meaning(agent), steps=steps)
+
+
+def _meaning(agent: Agent) -> str:
+    """What the network's output says."""
+    if agent.action.kind == "box":
+        then = "go through tanh, then to the bounds" if agent.algorithm.action_mode == "unit" else "are clipped to the bounds"
+        return f"means of the actions, which {then}; after them the logarithms of their deviations"
+    return "a number for each choice: the largest is the best"
+
+
+def _unwritable(out: Path, error: OSError) -> RunFolderError:
+    return RunFolderError(
+        f"cannot write {out}: {error}.", "a folder with write permission and free space", "choose another --out."
+    )
+
+
+STEPS = {  # layer -> what it does, in NumPy; `w(name)` is one of its weights
+    "Cast": 'x = np.asarray(x, np.float32).reshape(-1, layer["width"])',
+    "Dense": 'x = activations[layer["activation"]](x @ w("kernel") + w("bias"))',
+    "Normalize": 'x = np.clip((x - w("mean")) / np.sqrt(w("variance") + 1e-8), -layer["clip"], layer["clip"])',
+    "Scale": 'x = np.concatenate([x, 0 * x + w("log_std")], -1)',
+}
+HOW_NUMPY = """\
+import json
+import numpy as np
+
+data = np.load("{file}")
+plan = json.loads(str(data["plan"]))  # a list of layers, each with its name and shape
+activations = {{"tanh": np.tanh, "relu": lambda x: np.maximum(x, 0), "linear": lambda x: x}}
+
+
+def network(x):  # observations [batch, ...] -> {meaning}
+    for i, layer in enumerate(plan):
+        w = lambda name: data[f"{{i}}/{{name}}"]
+{steps}
+    return x
+"""
+HOW_TWIN = """\
+import json
+import numpy as np
+from tandem.networks.plan import Twin, from_json  # needs no framework; the layers are written there in NumPy
+
+data = np.load("{file}")
+network = Twin(from_json(json.loads(str(data["plan"]))), data)  # observations [batch, ...] -> {meaning}
+"""
+
+HOW_ONNX = """\
+import onnxruntime
+
+session = onnxruntime.InferenceSession("{file}")
+action, output = session.run(["action", "output"], {{"{first}": observations}})  # batches
+# action: as the environment takes it; output: {meaning}
+"""

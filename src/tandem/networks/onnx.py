@@ -1,0 +1,207 @@
+"""Plans as ONNX graphs, built node by node: no framework is needed, only the package onnx."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from tandem.errors import EngineError, NetworkError
+from tandem.networks.plan import (
+    Activation,
+    Branches,
+    Cast,
+    Conv,
+    Dense,
+    Dueling,
+    Flatten,
+    Image,
+    Layer,
+    LayerNorm,
+    Normalize,
+    OneHot,
+    Plan,
+    Scale,
+    Weights,
+    select,
+)
+from tandem.spaces import Leaf, Spec
+from tandem.types import Array
+
+OPSET = 17  # of 2022; every runtime of the last years reads it
+SIMPLE = {"tanh": "Tanh", "relu": "Relu", "sigmoid": "Sigmoid", "softplus": "Softplus", "elu": "Elu"}
+
+
+class Graph:
+    """Nodes and constants in the making. Every method takes and gives names of values."""
+
+    def __init__(self) -> None:
+        self.helper, self.numpy_helper, self.types = _onnx()
+        self.nodes: list[Any] = []
+        self.constants: list[Any] = []
+
+    def __call__(self, kind: str, *inputs: str, **attributes: Any) -> str:
+        """A node with one output."""
+        name = f"{kind.lower()}_{len(self.nodes)}"
+        self.nodes.append(self.helper.make_node(kind, inputs, [name], **attributes))
+        return name
+
+    def constant(self, value: Any, dtype: Any = np.float32) -> str:
+        name = f"constant_{len(self.constants)}"
+        self.constants.append(self.numpy_helper.from_array(np.array(value, dtype), name))
+        return name
+
+    def plan(self, plan: Plan, weights: Weights, x: Any) -> str:
+        """A plan's output for the value x, or for a dict of values where it begins with Branches."""
+        for i, layer in enumerate(plan):
+            build = LAYERS.get(type(layer))
+            if build is None:
+                raise NetworkError(
+                    f"the layer {type(layer).__name__} cannot be written as ONNX.",
+                    f"a network of {', '.join(sorted(k.__name__ for k in LAYERS))}",
+                    "export it to numpy instead, or with its own framework.",
+                )
+            x = build(self, layer, select(weights, str(i)), x)
+        return str(x)
+
+    def activate(self, name: str, x: str) -> str:
+        if name == "linear":
+            return x
+        if name == "silu":
+            return self("Mul", x, self("Sigmoid", x))
+        if name == "gelu":  # x * (1 + erf(x / sqrt(2))) / 2
+            twice = self("Add", self("Erf", self("Mul", x, self.constant(0.5**0.5))), self.constant(1.0))
+            return self("Mul", self("Mul", x, self.constant(0.5)), twice)
+        return self(SIMPLE[name], x)
+
+    def reshape(self, x: str, shape: tuple[int, ...]) -> str:
+        return self("Reshape", x, self.constant(shape, np.int64))
+
+    def float32(self, x: str) -> str:
+        return self("Cast", x, to=self.types.FLOAT)
+
+    def model(self, inputs: Spec, outputs: dict[str, tuple[str, Any, list[Any]]]) -> Any:
+        """The finished model, checked. outputs: name -> (value, NumPy dtype, shape)."""
+        leaves = inputs if isinstance(inputs, dict) else {"obs": inputs}
+        of = self.helper.np_dtype_to_tensor_dtype
+        enter = [
+            self.helper.make_tensor_value_info(name, of(np.dtype(leaf.dtype)), ["batch", *leaf.shape])
+            for name, leaf in leaves.items()
+        ]
+        leave = []
+        for name, (value, dtype, shape) in outputs.items():
+            self.nodes.append(self.helper.make_node("Identity", [value], [name]))
+            leave.append(self.helper.make_tensor_value_info(name, of(np.dtype(dtype)), ["batch", *shape]))
+        graph = self.helper.make_graph(self.nodes, "agent", enter, leave, self.constants)
+        opset = [self.helper.make_opsetid("", OPSET)]
+        return self.helper.make_model(graph, opset_imports=opset, producer_name="tandem", ir_version=8)
+
+
+def _dense(g: Graph, layer: Dense, w: Weights, x: str) -> str:
+    return g.activate(layer.activation, g("Gemm", x, g.constant(w["kernel"]), g.constant(w["bias"])))
+
+
+def _conv(g: Graph, layer: Conv, w: Weights, x: str) -> str:
+    kernel, bias = g.constant(np.transpose(w["kernel"], (3, 2, 0, 1))), g.constant(w["bias"])  # HWIO to OIHW
+    first = g("Transpose", x, perm=[0, 3, 1, 2])  # ONNX has channels first
+    out = g("Conv", first, kernel, bias, kernel_shape=[layer.kernel] * 2, strides=[layer.stride] * 2)
+    return g.activate(layer.activation, g("Transpose", out, perm=[0, 2, 3, 1]))
+
+
+def _one_hot(g: Graph, layer: OneHot, w: Weights, x: str) -> str:
+    values = g.constant([0.0, 1.0])
+    if len(layer.sizes) == 1:
+        symbol = g("Sub", g.reshape(x, (-1,)), g.constant(layer.start, np.int64))
+        return g("OneHot", symbol, g.constant(layer.sizes[0], np.int64), values)
+    columns = [g("Gather", x, g.constant(i, np.int64), axis=1) for i in range(len(layer.sizes))]
+    parts = [g("OneHot", c, g.constant(n, np.int64), values) for c, n in zip(columns, layer.sizes, strict=True)]
+    return g("Concat", *parts, axis=-1)
+
+
+def _image(g: Graph, layer: Image, w: Weights, x: str) -> str:
+    scaled = g("Mul", g.float32(x), g.constant(1 / 255))
+    return g("Transpose", scaled, perm=[0, 2, 3, 1]) if layer.channels_first else scaled
+
+
+def _normalize(g: Graph, layer: Normalize, w: Weights, x: str) -> str:
+    deviation = np.sqrt(w["variance"] + np.float32(1e-8))
+    scaled = g("Div", g("Sub", x, g.constant(w["mean"])), g.constant(deviation))
+    return g("Clip", scaled, g.constant(-layer.clip), g.constant(layer.clip))
+
+
+def _layer_norm(g: Graph, layer: LayerNorm, w: Weights, x: str) -> str:
+    return g("LayerNormalization", x, g.constant(w["scale"]), g.constant(w["bias"]), axis=-1, epsilon=layer.epsilon)
+
+
+def _scale(g: Graph, layer: Scale, w: Weights, x: str) -> str:
+    return g("Concat", x, g("Add", g("Mul", x, g.constant(0.0)), g.constant(w["log_std"])), axis=-1)
+
+
+def _branches(g: Graph, layer: Branches, w: Weights, x: Any) -> str:
+    parts = [g.plan(plan, select(w, name), x[name]) for name, plan in layer.plans.items()]
+    return g("Concat", *parts, axis=-1) if len(parts) > 1 else parts[0]
+
+
+def _dueling(g: Graph, layer: Dueling, w: Weights, x: str) -> str:
+    value = g.plan(layer.value, select(w, "value"), x)
+    advantage = g.plan(layer.advantage, select(w, "advantage"), x)
+    return g("Add", value, g("Sub", advantage, g("ReduceMean", advantage, axes=[-1], keepdims=1)))
+
+
+LAYERS: dict[type[Layer], Callable[..., str]] = {
+    Dense: _dense,
+    Conv: _conv,
+    Activation: lambda g, layer, w, x: g.activate(layer.activation, x),
+    Flatten: lambda g, layer, w, x: g("Flatten", x, axis=1),
+    Cast: lambda g, layer, w, x: g.reshape(g.float32(x), (-1, layer.width)),
+    OneHot: _one_hot,
+    Image: _image,
+    Normalize: _normalize,
+    LayerNorm: _layer_norm,
+    Scale: _scale,
+    Branches: _branches,
+    Dueling: _dueling,
+}
+
+
+def deterministic(g: Graph, out: str, action: Leaf, unit: bool) -> str:
+    """The best action by a policy's or Q-network's output: the likeliest choices, or the mean within the bounds (`unit`: the
+    tanh of it, stretched to them). What follows the mean in `out` is its spread."""
+    if action.kind == "discrete":
+        return g("Add", g("ArgMax", out, axis=-1, keepdims=0), g.constant(action.start, np.int64))
+    if action.kind == "multidiscrete":
+        ends = np.cumsum((0, *action.sizes))
+        choices = [g("ArgMax", _columns(g, out, a, b), axis=-1, keepdims=1) for a, b in pairwise(ends)]
+        return g("Concat", *choices, axis=-1)
+    mean = _columns(g, out, 0, action.width)
+    low, high = (np.array(bound, np.float32) for bound in (action.low, action.high))
+    if unit:
+        mean = g("Add", g("Mul", g("Tanh", mean), g.constant((high - low) / 2)), g.constant((low + high) / 2))
+    return g("Min", g("Max", mean, g.constant(low)), g.constant(high))
+
+
+def _columns(g: Graph, x: str, start: int, end: int) -> str:
+    return g("Slice", x, *(g.constant([v], np.int64) for v in (start, end, 1)))  # of axis 1
+
+
+def run(model: Any, inputs: dict[str, Array]) -> dict[str, Array] | None:
+    """What onnxruntime makes of a model; None where it is not installed."""
+    try:
+        import onnxruntime
+    except ImportError:
+        return None
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    names = [o.name for o in session.get_outputs()]
+    return dict(zip(names, session.run(names, inputs), strict=True))
+
+
+def _onnx() -> tuple[Any, Any, Any]:
+    try:
+        from onnx import TensorProto, helper, numpy_helper
+    except ImportError as error:
+        raise EngineError("onnx is not installed.", "it, to write ONNX", "pip install 'tandem-rl[onnx]'") from error
+    return helper, numpy_helper, TensorProto

@@ -1,0 +1,77 @@
+"""What the parity suite runs, on every engine and by the reference: run as a script, it makes each case's updates on one
+engine and writes what came out.
+
+    python tests/algorithms/cases.py FRAMEWORK FILE.npz [compile]
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tandem.algorithms.base import Schedule
+from tandem.spaces import Leaf
+from tandem.testing import fakes
+from tandem.types import Batch
+
+UPDATES, ROWS = 20, 32
+SGD: dict[str, Any] = {"optimizer": "sgd", "learning_rate": Schedule(0.1, 0.02)}
+
+
+class Case(NamedTuple):
+    algorithm: str
+    action: Leaf
+    settings: dict[str, Any]
+
+
+CASES = {
+    "dqn": Case("dqn", fakes.DISCRETE, {"double": False, "max_grad_norm": 0.2}),
+    "dqn double dueling prioritized": Case("dqn", fakes.DISCRETE, {"dueling": True, "prioritized": True}),
+    "ppo categorical": Case("ppo", fakes.DISCRETE, {"entropy": Schedule(0.01)}),
+    "ppo gaussian normalized": Case(
+        "ppo", fakes.BOX, {"normalize_observations": True, "value_clip": 0.2, "entropy": Schedule(0.01)}
+    ),
+    "ppo multi-categorical": Case(
+        "ppo", fakes.MULTI, {"normalize_advantage": False, "clip": Schedule(0.3, 0.1), "max_kl": 0.42}
+    ),
+    "sac": Case("sac", fakes.BOX, {"hidden": (32, 32)}),
+}
+
+
+def prepared(case: Case, framework: str, compile: bool = False) -> tuple[Any, Any, Batch]:
+    """(algorithm, backend, batches [UPDATES, ROWS, ...]) of a case, the same on every framework."""
+    algorithm, backend = fakes.build(case.algorithm, framework, case.action, compile=compile, **{**SGD, **case.settings})
+    for network in trained(algorithm).values():
+        weights = network.read()
+        moments = {n: w + 0.3 for n, w in weights.items() if n.endswith(("/mean", "/variance"))}
+        if moments:  # statistics that do something
+            network.write({**weights, **moments})
+    return algorithm, backend, fakes.batches(algorithm, fakes.VECTOR, case.action, UPDATES, ROWS)
+
+
+def trained(algorithm: Any) -> dict[str, Any]:
+    """Its networks by name, targets too."""
+    return {n: net for n, net in algorithm.backend.networks.items() if n != "log_alpha"}
+
+
+def main(framework: str, file: str, *flags: str) -> None:
+    found: dict[str, Any] = {}
+    for name, case in CASES.items():
+        algorithm, backend, batches = prepared(case, framework, "compile" in flags)
+        found |= {f"first {name}: {n} {w}": x for n, net in trained(algorithm).items() for w, x in net.read().items()}
+        outcome = backend.compile(algorithm.update)(batches)
+        assert not outcome.fault, (name, outcome.fault)
+        found |= {f"{name}: {metric}": values for metric, values in outcome.metrics.items()}
+        found |= {f"{name}: {n} {w}": x for n, net in trained(algorithm).items() for w, x in net.read().items()}
+        found[f"{name}: applied"] = outcome.applied
+        if not isinstance(outcome.priority, tuple):
+            found[f"{name}: priority"] = outcome.priority
+    np.savez(file, **found)
+    print(json.dumps(sorted(found)))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

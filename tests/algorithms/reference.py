@@ -1,0 +1,195 @@
+"""DQN, PPO and SAC once more, straight from their papers: float64, torch's autograd and plain loops over named weights, and
+nothing of tandem's ops, losses, distributions, networks or backends. Slow, and meant to be read beside the papers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+Weights = dict[str, torch.Tensor]
+DOUBLE = {"dtype": torch.float64}
+
+
+def tensor(x: Any) -> torch.Tensor:
+    x = torch.as_tensor(np.asarray(x))
+    return x.to(torch.float64) if x.is_floating_point() else x
+
+
+class Reference:
+    """Weights of every network by name, and `updates(batches)`, which moves them as the paper says."""
+
+    def __init__(self, weights: dict[str, dict[str, Any]], settings: Any) -> None:
+        self.nets = {n: {k: tensor(v).requires_grad_(True) for k, v in w.items()} for n, w in weights.items()}
+        self.settings = settings
+
+    def run(self, b: Any) -> dict[str, list[Any]]:
+        found: dict[str, list[Any]] = {}
+        for k in range(len(b.settings["learning_rate"])):
+            row = self.row(b, k)
+            metrics, stopped = self.update(row)
+            for name, value in metrics.items():
+                found.setdefault(name, []).append(value.detach().numpy())
+            if stopped:
+                found["applied"] = [k]
+                break
+        return found
+
+    def row(self, b: Any, k: int) -> Any:
+        pick = lambda x: {n: pick(v) for n, v in x.items()} if isinstance(x, dict) else tensor(x[k])  # noqa: E731
+        noise = tuple(pick(x) for x in b.noise)
+        fields = {n: pick(x) for n, x in b._asdict().items() if n != "noise" and not isinstance(x, tuple)}
+        return b._replace(noise=noise, **fields)
+
+    def update(self, b: Any) -> tuple[dict[str, torch.Tensor], bool]:
+        raise NotImplementedError
+
+    def descend(self, loss: torch.Tensor, weights: list[torch.Tensor], rate: torch.Tensor, clip: Any = None) -> None:
+        grads = torch.autograd.grad(loss, weights)
+        norm = torch.sqrt(sum((g * g).sum() for g in grads))
+        scale = 1.0 if clip is None or norm <= clip else clip / norm
+        with torch.no_grad():
+            for w, g in zip(weights, grads, strict=True):
+                w -= rate * scale * g
+
+    def weights(self, *names: str) -> list[torch.Tensor]:
+        return [w for n in names for k, w in self.nets[n].items() if not k.endswith(("/mean", "/variance"))]
+
+
+def dense(w: Weights, place: str, x: torch.Tensor) -> torch.Tensor:
+    return x @ w[f"{place}/kernel"] + w[f"{place}/bias"]
+
+
+def hidden(w: Weights, x: torch.Tensor, activation: Callable[[torch.Tensor], torch.Tensor], first: int) -> torch.Tensor:
+    return activation(dense(w, str(first + 1), activation(dense(w, str(first), x))))
+
+
+class DQN(Reference):
+    """Mnih et al. 2015, algorithm 1; van Hasselt et al. 2016, eq. 4; Wang et al. 2016, eq. 9; Schaul et al. 2016, alg. 1."""
+
+    def q(self, net: str, obs: torch.Tensor) -> torch.Tensor:
+        w = self.nets[net]
+        h = hidden(w, obs, torch.relu, 1)
+        if not self.settings.dueling:
+            return dense(w, "3", h)
+        v, a = (dense(w, f"3/{s}/1", torch.relu(dense(w, f"3/{s}/0", h))) for s in ("value", "advantage"))
+        return v + (a - a.mean(1, keepdim=True))
+
+    def update(self, b: Any) -> tuple[dict[str, torch.Tensor], bool]:
+        rows = torch.arange(len(b.action))
+        with torch.no_grad():
+            later = self.q("q_target", b.next_obs)
+            best = (self.q("q", b.next_obs) if self.settings.double else later).argmax(1)
+            y = b.reward + b.discount * later[rows, best]
+        delta = y - self.q("q", b.obs)[rows, b.action]
+        error = torch.where(delta.abs() <= 1, delta**2 / 2, delta.abs() - 0.5)
+        loss = (b.weight * error).sum() / len(rows)
+        self.descend(loss, self.weights("q"), b.settings["learning_rate"], b.settings["max_grad_norm"])
+        with torch.no_grad():
+            for k, w in self.nets["q_target"].items():
+                w.copy_((1 - b.settings["tau"]) * w + b.settings["tau"] * self.nets["q"][k])
+        return {"loss": loss} | ({"priority": delta} if self.settings.prioritized else {}), False
+
+
+class PPO(Reference):
+    """Schulman et al. 2017, eqs. 7 and 9; Schulman 2020 for the divergence."""
+
+    action: Any = None
+
+    def output(self, net: str, obs: torch.Tensor) -> torch.Tensor:
+        w, first = self.nets[net], 1
+        if self.settings.normalize_observations:
+            obs, first = ((obs - w["1/mean"]) / torch.sqrt(w["1/variance"] + 1e-8)).clamp(-10, 10).detach(), 2
+        return dense(w, str(first + 2), hidden(w, obs, torch.tanh, first))
+
+    def policy(self, obs: torch.Tensor) -> torch.distributions.Distribution:
+        out = self.output("actor", obs)
+        if self.action.kind == "box":
+            std = torch.exp(self.nets["actor"]["5/log_std"]).expand_as(out)
+            return torch.distributions.Independent(torch.distributions.Normal(out, std), 1)
+        parts = [torch.distributions.Categorical(logits=x) for x in out.split(self.action.sizes, 1)]
+        return parts[0] if self.action.kind == "discrete" else Several(parts)
+
+    def update(self, b: Any) -> tuple[dict[str, torch.Tensor], bool]:
+        s, weight, old = b.settings, b.weight / b.weight.sum(), b.extra
+        policy = self.policy(b.obs)
+        ratio = torch.exp(policy.log_prob(b.action) - old["log_prob"])
+        advantage = old["advantage"]
+        if self.settings.normalize_advantage:
+            mean = (weight * advantage).sum()
+            advantage = (advantage - mean) / (torch.sqrt((weight * (advantage - mean) ** 2).sum()) + 1e-8)
+        surrogate = torch.minimum(ratio * advantage, ratio.clamp(1 - s["clip"], 1 + s["clip"]) * advantage)
+        value = self.output("critic", b.obs)[:, 0]
+        error = (value - old["return"]) ** 2
+        if reach := self.settings.value_clip:
+            near = old["value"] + (value - old["value"]).clamp(-reach, reach)
+            error = torch.maximum(error, (near - old["return"]) ** 2)
+        entropy = policy.entropy()
+        loss = (weight * (self.settings.value_weight * error - surrogate - s["entropy"] * entropy)).sum()
+        kl = (weight * (ratio - 1 - torch.log(ratio))).sum()
+        metrics = {"loss": loss, "kl": kl, "value_loss": (weight * error).sum(), "entropy": (weight * entropy).sum()}
+        if self.settings.max_kl and kl > self.settings.max_kl:
+            return metrics, True
+        self.descend(loss, self.weights("actor", "critic"), s["learning_rate"], s["max_grad_norm"])
+        return metrics, False
+
+
+class Several:
+    """Independent choices at several positions."""
+
+    def __init__(self, parts: list[Any]) -> None:
+        self.parts = parts
+
+    def log_prob(self, action: torch.Tensor) -> torch.Tensor:
+        return sum(p.log_prob(action[:, i]) for i, p in enumerate(self.parts))
+
+    def entropy(self) -> torch.Tensor:
+        return sum(p.entropy() for p in self.parts)
+
+
+class SAC(Reference):
+    """Haarnoja et al. 2018 (arXiv:1812.05905), algorithm 1, eqs. 5, 7 and 18."""
+
+    alpha: torch.Tensor | None = None  # its logarithm
+
+    def policy(self, obs: torch.Tensor, noise: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        mean, log_std = dense(self.nets["actor"], "3", hidden(self.nets["actor"], obs, torch.relu, 1)).chunk(2, 1)
+        std = torch.exp(log_std.clamp(-20, 2))
+        u = mean + std * noise
+        log_prob = torch.distributions.Normal(mean, std).log_prob(u) - torch.log(1 - torch.tanh(u) ** 2)
+        return torch.tanh(u), log_prob.sum(1)
+
+    def q(self, net: str, obs: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
+        w = self.nets[net]
+        return dense(w, "3", hidden(w, torch.cat([obs, action], 1), torch.relu, 1))[:, 0]
+
+    def update(self, b: Any) -> tuple[dict[str, torch.Tensor], bool]:
+        s, rate = self.settings, b.settings["learning_rate"]
+        if self.alpha is None:
+            first = s.initial_temperature if s.temperature == "auto" else s.temperature
+            self.alpha = torch.tensor(first, **DOUBLE).log().requires_grad_(True)
+        with torch.no_grad():
+            action, log_prob = self.policy(b.next_obs, b.noise[0])
+            later = torch.minimum(*(self.q(f"q{i}_target", b.next_obs, action) for i in (1, 2)))
+            y = b.reward + b.discount * (later - self.alpha.exp() * log_prob)
+        q1, q2 = (self.q(f"q{i}", b.obs, b.action) for i in (1, 2))
+        critic = (b.weight * ((q1 - y) ** 2 + (q2 - y) ** 2) / 2).mean()
+        self.descend(critic, self.weights("q1", "q2"), rate)
+        action, log_prob = self.policy(b.obs, b.noise[1])
+        q = torch.minimum(*(self.q(f"q{i}", b.obs, action) for i in (1, 2)))
+        actor = (b.weight * (self.alpha.exp().detach() * log_prob - q)).mean()
+        self.descend(actor, self.weights("actor"), rate)
+        if s.temperature == "auto":
+            aim = log_prob.detach() - b.action.shape[1]
+            self.descend((b.weight * -self.alpha * aim).mean(), [self.alpha], rate)
+        with torch.no_grad():
+            for i in (1, 2):
+                for k, w in self.nets[f"q{i}_target"].items():
+                    w += b.settings["tau"] * (self.nets[f"q{i}"][k] - w)
+        metrics = {"critic_loss": critic, "actor_loss": actor, "q": q1.mean(), "entropy": -log_prob.mean()}
+        return {**metrics, "temperature": self.alpha.exp()}, False
+
+
+KINDS = {"dqn": DQN, "ppo": PPO, "sac": SAC}

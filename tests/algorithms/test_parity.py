@@ -1,0 +1,65 @@
+"""From the same weights and batches, after 20 updates by plain gradient descent, every engine stands where a slow, independent
+reference in float64 stands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.algorithms import cases
+from tests.helpers import run_python
+
+SCRIPT = Path(cases.__file__)
+
+
+@pytest.fixture(scope="module")
+def expected() -> dict[str, Any]:
+    from tests.algorithms import reference
+
+    found: dict[str, Any] = {}
+    for name, case in cases.CASES.items():
+        algorithm, _, batches = cases.prepared(case, "torch")
+        first = {n: net.read() for n, net in cases.trained(algorithm).items()}
+        paper = reference.KINDS[case.algorithm](first, algorithm.settings)
+        paper.action = case.action
+        metrics = paper.run(batches)
+        found[f"{name}: applied"] = metrics.pop("applied", [cases.UPDATES])[0]
+        found |= {f"{name}: {m}": np.array(values) for m, values in metrics.items()}
+        found |= {f"first {name}: {n} {k}": w for n, net in first.items() for k, w in net.items()}
+        found |= {f"{name}: {n} {k}": w.detach().numpy() for n, net in paper.nets.items() for k, w in net.items()}
+    return found
+
+
+def test_the_reference_learns_stops_and_moves_what_it_should(expected) -> None:
+    stopped = "ppo multi-categorical"
+    assert 3 < expected[f"{stopped}: applied"] < cases.UPDATES - 3
+    assert len(expected[f"{stopped}: kl"]) == expected[f"{stopped}: applied"] + 1
+    assert expected["dqn: loss"][-5:].mean() < 0.9 * expected["dqn: loss"][:5].mean()
+    assert np.ptp(expected["sac: temperature"]) > 0.1
+    moved = [np.abs(expected[n] - expected[f"first {n}"]).max() for n in expected if n.endswith("/kernel") and "first" not in n]
+    assert len(moved) > 30 and min(moved) > 3e-3  # far more than what engines may differ by
+
+
+ENGINES = ["torch", "jax", "tensorflow", "keras-torch", pytest.param("torch compile", marks=pytest.mark.slow)]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_an_engine_agrees_with_the_reference(engine, expected, tmp_path) -> None:
+    framework, *flags = engine.split()
+    (names,) = run_python(SCRIPT, framework, str(tmp_path / "found.npz"), *flags, engine=framework, timeout=280)
+    found = np.load(tmp_path / "found.npz")
+    assert sorted(expected) == names
+    wrong = []
+    for name, wanted in expected.items():
+        got = found[name]
+        if got.shape != np.shape(wanted) or got.dtype not in (np.float32, np.int64):
+            wrong.append(f"{name}: {got.dtype} {got.shape}, expected {np.shape(wanted)}")
+            continue
+        weight = "/" in name.split()[-1]
+        allowed = 1e-5 * np.maximum(1, np.abs(wanted)) if weight else 1e-6 + 1e-5 * np.abs(wanted)
+        if (np.abs(got - wanted) > allowed).any():
+            wrong.append(f"{name}: off by {np.abs(got - wanted).max():.2e}")
+    assert not wrong, "\n".join(wrong)

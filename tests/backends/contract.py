@@ -1,0 +1,405 @@
+"""What every backend promises, checked on one of them. Run as a script, it prints [check, fault or null] line by line.
+
+python tests/backends/contract.py FRAMEWORK [compile]
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tandem.algorithms.base import Schedule
+from tandem.errors import NetworkError
+from tandem.networks.plan import Twin
+from tandem.testing import fakes
+from tandem.types import Batch, Update, tree_map
+
+FRAMEWORK, COMPILE = sys.argv[1], "compile" in sys.argv[2:]
+SMALL: dict[str, Any] = {"hidden": (8,), "learning_rate": Schedule(3e-2)}
+ROWS = 16
+
+
+def build(name: str, action: Any, network: Any = None, seed: int = 0, **settings: Any) -> tuple[Any, Any]:
+    return fakes.build(name, FRAMEWORK, action, network=network, seed=seed, compile=COMPILE, **{**SMALL, **settings})
+
+
+def batches(algorithm: Any, action: Any, updates: int, seed: int = 0, **settings: Any) -> Batch:
+    made = fakes.batches(algorithm, fakes.VECTOR, action, updates, ROWS, seed)
+    return made._replace(settings=made.settings | {n: np.full(updates, x, np.float32) for n, x in settings.items()})
+
+
+def poisoned(x: np.ndarray, k: int, value: float = np.nan) -> np.ndarray:
+    return np.where(np.arange(len(x)).reshape(-1, *[1] * (x.ndim - 1)) == k, np.float32(value), x)
+
+
+def same(a: dict[str, Any], b: dict[str, Any]) -> None:
+    """Two states, bit for bit."""
+    assert sorted(a) == sorted(b)
+    differ = [n for n in a if not np.array_equal(a[n], b[n])]
+    assert not differ, f"{differ} differ"
+
+
+def moved(a: dict[str, Any], b: dict[str, Any], part: str) -> bool:
+    """Whether anything under `part` differs."""
+    names = [n for n in a if n.startswith(part)]
+    assert names, (part, list(a))
+    return any(not np.array_equal(a[n], b[n]) for n in names)
+
+
+# --- users' networks --------------------------------------------------------------------------------------------------
+
+
+def layers(*wanted: Any) -> Any:
+    """A user's chain in the framework's own words: numbers are Dense layers, texts are what they say."""
+    if FRAMEWORK == "torch":
+        from torch import nn
+
+        made, width = [], 4
+        for x in wanted:
+            if isinstance(x, int):
+                made.append(nn.Linear(width, x))
+                width = x
+            else:
+                kinds = {"norm": nn.BatchNorm1d, "layer": nn.LayerNorm, "drop": lambda width: nn.Dropout(0.4)}
+                kinds |= {"relu": lambda width: nn.ReLU(), "tanh": lambda width: nn.Tanh()}
+                made.append(kinds[x](width))
+        return nn.Sequential(*made)
+    import keras
+
+    kinds = {"norm": keras.layers.BatchNormalization, "drop": lambda: keras.layers.Dropout(0.4)}
+    kinds |= {"layer": lambda: keras.layers.LayerNormalization(epsilon=1e-5), "relu": keras.layers.ReLU}
+    kinds |= {"tanh": lambda: keras.layers.Activation("tanh")}
+    return keras.Sequential([keras.layers.Dense(x) if isinstance(x, int) else kinds[x]() for x in wanted])
+
+
+def moody(space: Any) -> Any:
+    return layers(8, "norm", "relu", "drop")
+
+
+# --- updates that take no effect --------------------------------------------------------------------------------------
+
+
+def check_a_stop_leaves_the_weights_of_the_updates_before() -> None:
+    for network in (None, moody):  # with statistics and generators, which a forward pass moves
+        algorithm, backend = build("ppo", fakes.DISCRETE, network, max_kl=0.5)
+        run, first = backend.compile(algorithm.update), backend.state()
+        data = batches(algorithm, fakes.DISCRETE, 6)
+        far = data._replace(extra=data.extra | {"log_prob": poisoned(data.extra["log_prob"], 3, -4)})
+        out = run(far)
+        assert (out.applied, out.stopped, out.fault) == (3, True, ""), out
+        assert out.metrics["kl"].shape == (4,) and out.metrics["kl"][3] > 0.5 > out.metrics["kl"][:3].max()
+        stopped = backend.state()
+        assert moved(first, stopped, "network/actor")
+        backend.load_state(first)
+        other = far._replace(extra=far.extra | {"return": poisoned(far.extra["return"], 4, 1e3)})
+        run(other)
+        same(stopped, backend.state())  # what comes after a stop has no part
+        backend.load_state(first)
+        assert run(fakes.first(data, 3)).applied == 3
+        same(stopped, backend.state())  # nor has the update that asked for it
+        assert run(fakes.first(data, 3)).applied == 3  # and the next call goes on
+
+
+def check_nan_is_named_and_never_reaches_the_weights() -> None:
+    poison = {
+        "dqn": lambda b: b._replace(reward=poisoned(b.reward, 2)),
+        "ppo": lambda b: b._replace(extra=b.extra | {"advantage": poisoned(b.extra["advantage"], 2)}),
+        "sac": lambda b: b._replace(noise=(b.noise[0], poisoned(b.noise[1], 2))),  # only the actor's loss sees it
+    }
+    faults = {"dqn": "q", "ppo": "ppo", "sac": "actor"}
+    for name, spoil in poison.items():
+        action = fakes.BOX if name == "sac" else fakes.DISCRETE
+        algorithm, backend = build(name, action)
+        run, first = backend.compile(algorithm.update), backend.state()
+        data = batches(algorithm, action, 4)
+        out = run(spoil(data))
+        assert (out.applied, out.stopped, out.fault) == (2, False, faults[name]), (name, out)
+        assert all(np.isfinite(x).all() and len(x) == 2 for x in out.metrics.values()), out
+        after = backend.state()
+        backend.load_state(first)
+        assert run(fakes.first(data, 2)).fault == ""
+        same(after, backend.state())
+        out = run(tree_map(lambda x: x[2:4], spoil(data)))  # a call whose first update is refused
+        assert (out.applied, out.fault) == (0, faults[name])
+        same(after, backend.state())
+
+
+def check_nan_leaves_statistics_and_generators_alone() -> None:
+    algorithm, backend = build("dqn", fakes.DISCRETE, moody)
+    run, first = backend.compile(algorithm.update), backend.state()
+    data = batches(algorithm, fakes.DISCRETE, 5)
+    assert run(data._replace(reward=poisoned(data.reward, 2))).applied == 2
+    after = backend.state()
+    backend.load_state(first)
+    run(fakes.first(data, 2))
+    same(after, backend.state())
+
+
+# --- one call ---------------------------------------------------------------------------------------------------------
+
+
+def check_few_lengths_are_compiled() -> None:
+    algorithm, backend = build("dqn", fakes.DISCRETE)
+    traced = 0
+
+    def update(b: Batch) -> Update:
+        nonlocal traced
+        traced += 1
+        return algorithm.update(b)
+
+    run, data = backend.compile(update), batches(algorithm, fakes.DISCRETE, 16)
+    found = {}
+    for updates in (3, 5, 7, 6, 2, 8, 5, 13, 9, 16, 3):
+        out = run(fakes.first(data, updates))
+        assert out.applied == updates == len(out.metrics["loss"])
+        found[updates] = traced
+    per_length = {"jax": 1, "tensorflow": 2}.get(FRAMEWORK)  # TensorFlow traces once more, for the shapes that come out
+    assert per_length is None or traced <= 4 * per_length, found
+
+
+def check_a_padded_call_is_the_same_call() -> None:
+    algorithm, backend = build("dqn", fakes.DISCRETE)
+    run, first, data = backend.compile(algorithm.update), backend.state(), batches(algorithm, fakes.DISCRETE, 8, tau=0.1)
+    run(fakes.first(data, 3)), run(fakes.first(data, 4))
+    backend.load_state(first)
+    run(fakes.first(data, 7))  # filled up to 8
+    after = backend.state()
+    backend.load_state(first)
+    for part in (slice(0, 4), slice(4, 7)):
+        run(tree_map(lambda x, part=part: x[part], data))
+    same(after, backend.state())
+
+
+def check_rows_by_index_are_the_rows_themselves() -> None:
+    algorithm, backend = build("ppo", fakes.DISCRETE)
+    run, first = backend.compile(algorithm.update), backend.state()
+    data = batches(algorithm, fakes.DISCRETE, 4)
+    flat = tree_map(lambda x: x.reshape(-1, *x.shape[2:]), data._replace(settings={}))._replace(settings=data.settings)
+    order = np.random.default_rng(0).permutation(4 * ROWS).reshape(4, ROWS)
+    out = run(flat, order.astype(np.int32))
+    after = backend.state()
+    backend.load_state(first)
+    chosen = tree_map(lambda x: x[order], flat._replace(settings={}))._replace(settings=data.settings)
+    again = run(chosen)
+    same(after, backend.state())
+    same(out.metrics, again.metrics)
+
+
+def check_a_loss_of_the_wrong_shape_is_refused() -> None:
+    algorithm, backend = build("dqn", fakes.DISCRETE)
+    data = batches(algorithm, fakes.DISCRETE, 1)
+    losses = {"[B, A]": lambda b: (algorithm.q(b.obs), {}), "[A]": lambda b: (algorithm.q(b.obs)[0], {})}
+    for name, loss in losses.items():
+        update = lambda b, f=loss: Update({"x": backend.minimize(algorithm.optimizer, f, b, b.settings["learning_rate"])[0]})  # noqa: E731
+        with pytest.raises(Exception, match="one number each"):
+            backend.compile(update)(data)
+            raise AssertionError(name)
+
+
+# --- whose weights ----------------------------------------------------------------------------------------------------
+
+
+def check_each_verb_moves_its_own_weights_only() -> None:
+    algorithm, backend = build("sac", fakes.BOX)
+    data = batches(algorithm, fakes.BOX, 1)
+    parts = ["network/actor/", "network/q1/", "network/q2/", "network/q1_target", "network/q2_target", "network/log_alpha"]
+    parts += ["optimizer/actor", "optimizer/critic"]
+    track = lambda b: backend.track(algorithm.qs[0], algorithm.targets[0], b.settings["tau"])  # noqa: E731
+    descend = lambda optimizer, loss: lambda b: backend.minimize(optimizer, loss, b, b.settings["learning_rate"])  # noqa: E731
+    verbs = {
+        "actor": (descend(algorithm.actor_optimizer, algorithm.actor_loss), [0, 6]),
+        "critic": (descend(algorithm.critic_optimizer, algorithm.critic_loss), [1, 2, 7]),
+        "track": (track, [3]),
+    }
+    critics_first = batches(algorithm, fakes.BOX, 1, seed=1, tau=0.0)
+    backend.compile(algorithm.update)(critics_first)  # so that targets are behind
+    for name, (verb, wanted) in verbs.items():
+        before = backend.state()
+        out = backend.compile(lambda b, verb=verb: (verb(b), Update({"x": b.settings["tau"]}))[1])(data)
+        assert out.applied == 1
+        after = backend.state()
+        assert [i for i, p in enumerate(parts) if moved(before, after, p)] == wanted, name
+
+
+def check_targets_follow_by_tau() -> None:
+    algorithm, backend = build("dqn", fakes.DISCRETE)
+    run = backend.compile(algorithm.update)
+    first = algorithm.target.read()
+    run(batches(algorithm, fakes.DISCRETE, 3, tau=0.0))
+    same(first, algorithm.target.read())
+    before = algorithm.target.read()
+    run(batches(algorithm, fakes.DISCRETE, 1, tau=0.25))
+    net = algorithm.q.read()
+    for n, w in algorithm.target.read().items():
+        np.testing.assert_allclose(w, 0.75 * before[n] + 0.25 * net[n], rtol=1e-5, atol=1e-7)
+    run(batches(algorithm, fakes.DISCRETE, 1, tau=1.0))
+    for n, w in algorithm.target.read().items():
+        np.testing.assert_allclose(w, algorithm.q.read()[n], rtol=1e-6, atol=1e-8)
+
+
+def check_adam_is_the_paper_s() -> None:
+    """Kingma & Ba 2015, algorithm 1, with an epsilon that shows where it is added; and gradients clipped by their norm."""
+    _, backend = build("dqn", fakes.DISCRETE)
+    number = backend.scalar("number", 0.5)
+    optimizer = backend.optimizer("number", [number], "adam", epsilon=0.1)
+
+    def update(b: Batch) -> Update:
+        loss = lambda b: ((number() - b.reward) ** 2, {})  # noqa: E731
+        value, _ = backend.minimize(optimizer, loss, b, b.settings["rate"], b.settings["clip"])
+        return Update({"loss": value})
+
+    rng = np.random.default_rng(0)
+    reward, clip = rng.normal(3, 1, (6, 5)).astype(np.float32), np.array([9, 9, 9, 0.5, 9, 9], np.float32)
+    rate = np.linspace(0.1, 0.3, 6, dtype=np.float32)
+    out = backend.compile(update)(Batch(reward, reward, reward, settings={"rate": rate, "clip": clip}))
+    x, m, v, losses = 0.5, 0.0, 0.0, []
+    for t in range(6):
+        losses.append(np.mean((x - reward[t]) ** 2))
+        g = np.mean(2 * (x - reward[t]))
+        g *= min(1, clip[t] / abs(g))
+        m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g * g
+        x -= rate[t] * (m / (1 - 0.9 ** (t + 1))) / (np.sqrt(v / (1 - 0.999 ** (t + 1))) + 0.1)
+    np.testing.assert_allclose(out.metrics["loss"], losses, rtol=1e-4)
+    np.testing.assert_allclose(number.read()["value"], x, rtol=1e-4)
+
+
+# --- state ------------------------------------------------------------------------------------------------------------
+
+
+def check_state_brings_everything_back() -> None:
+    algorithm, backend = build("dqn", fakes.DISCRETE, moody)
+    run, fresh = backend.compile(algorithm.update), backend.state()
+    data, later = batches(algorithm, fakes.DISCRETE, 3), batches(algorithm, fakes.DISCRETE, 3, seed=1)
+    run(data)
+    saved = backend.state()
+    kept = {n: x.copy() for n, x in saved.items()}
+    out, after = run(later), backend.state()
+    same(kept, saved)  # a state is a copy
+    assert moved(saved, after, "network/q/") and moved(saved, after, "optimizer/q")
+    backend.load_state(saved)
+    same(saved, backend.state())
+    again = run(later)
+    same(out.metrics, again.metrics)
+    same(after, backend.state())
+    same(kept, saved)
+    other, elsewhere = build("dqn", fakes.DISCRETE, moody, seed=7)
+    elsewhere.load_state(saved)
+    same(out.metrics, elsewhere.compile(other.update)(later).metrics)
+    same(after, elsewhere.state())
+    backend.load_state(fresh)  # from before the first update
+    same(fresh, backend.state())
+
+
+def check_training_mode_is_for_learning_alone() -> None:
+    algorithm, backend = build("dqn", fakes.DISCRETE, moody)
+    run = backend.compile(algorithm.update)
+    assert algorithm.q.plan is None
+    data = batches(algorithm, fakes.DISCRETE, 3, tau=0.0, learning_rate=0.0)
+    before, target = algorithm.q.read(), algorithm.target.read()
+    out = run(data)
+    assert len(set(out.metrics["loss"])) == 3
+    changed = [n for n, w in algorithm.q.read().items() if not np.array_equal(w, before[n])]
+    floats = [n for n in changed if before[n].shape == (8,)]
+    assert len(floats) == 2, changed  # mean and variance; the rest are counters
+    same({n: target[n] for n in floats}, {n: algorithm.target.read()[n] for n in floats})
+    state, obs = backend.state(), data.obs[0]
+    values = algorithm.q.predict(obs)
+    np.testing.assert_array_equal(values, algorithm.q.predict(obs))  # no dropout
+    np.testing.assert_allclose(algorithm.q.predict(obs[:1]), values[:1], rtol=1e-5, atol=1e-6)  # no statistics of the batch
+    same(state, backend.state())
+    run(batches(algorithm, fakes.DISCRETE, 1, tau=0.5))
+    for n in floats:  # copied, not mixed
+        np.testing.assert_allclose(algorithm.target.read()[n], algorithm.q.read()[n], rtol=1e-6)
+
+
+def check_dropout_drops_while_learning() -> None:
+    algorithm, backend = build("dqn", fakes.DISCRETE, lambda space: layers(8, "relu", "drop"))
+    run, data = backend.compile(algorithm.update), batches(algorithm, fakes.DISCRETE, 1, learning_rate=0.0, tau=0.0)
+    assert run(data).metrics["loss"] != run(data).metrics["loss"]
+
+
+# --- users' networks: taken or refused --------------------------------------------------------------------------------
+
+
+def check_bodies_get_heads() -> None:
+    algorithm, backend = build("ppo", fakes.BOX, lambda space: layers(8, "layer", "tanh"))
+    assert [type(layer).__name__ for layer in algorithm.actor.plan] == ["Dense", "LayerNorm", "Activation", "Dense", "Scale"]
+    obs = batches(algorithm, fakes.BOX, 1).obs[0]
+    backend.compile(algorithm.update)(batches(algorithm, fakes.BOX, 2))
+    for network in (algorithm.actor, algorithm.critic):
+        twin = Twin(network.plan, network.read())
+        np.testing.assert_allclose(twin(obs), network.predict(obs), rtol=1e-4, atol=1e-5)
+    algorithm, backend = build("ppo", fakes.DISCRETE, lambda space: (layers(6, "tanh"), layers(9, "relu", 5, "tanh")))
+    assert [layer.units for layer in algorithm.critic.plan if hasattr(layer, "units")] == [9, 5, 1]
+    assert [layer.units for layer in algorithm.actor.plan if hasattr(layer, "units")] == [6, 2]
+    algorithm, backend = build("sac", fakes.BOX, lambda space: layers(8, "relu"))
+    a, b = (q.read() for q in algorithm.qs)
+    assert all(not np.array_equal(a[n], b[n]) for n in a if a[n].any()), "twin critics start as one"
+    assert backend.compile(algorithm.update)(batches(algorithm, fakes.BOX, 2)).applied == 2
+
+
+def check_whole_networks_are_taken() -> None:
+    networks = {"q": layers(8, "relu", 2)}
+    algorithm, backend = build("dqn", fakes.DISCRETE, networks)
+    assert backend.compile(algorithm.update)(batches(algorithm, fakes.DISCRETE, 3, tau=0.0)).applied == 3
+    q, target = algorithm.q.read(), algorithm.target.read()
+    assert algorithm.q.plan is not None and not np.array_equal(q["0/kernel"], target["0/kernel"])
+    assert algorithm.q.module is networks["q"], "the user's own network learns"
+    made, _ = build("dqn", fakes.DISCRETE, {"q": lambda space: layers(8, "norm", "relu", 2)})
+    assert made.q.plan is None and made.q.predict(np.zeros((3, 4), np.float32)).shape == (3, 2)
+
+
+def check_what_does_not_fit_is_refused() -> None:
+    wrong: dict[str, Any] = {
+        r"puts out shape \(2, 3\).*\n.*\(2, 2\)": {"q": lambda space: layers(8, "relu", 3)},
+        "failed on float32 \\(2, 4\\)": {"q": lambda space: broken()},
+        "gave a str": lambda space: "network",
+        "a body, or the pair": lambda space: (layers(8), layers(8), layers(8)),
+        "nose does not fit": {"q": layers(8, 2), "nose": layers(8)},
+        r"network= is a Sequential": layers(8),
+        r"puts out shape \(2, 4, 1\)": lambda space: flat(),
+    }
+    for match, network in wrong.items():
+        with pytest.raises(NetworkError, match=match):
+            build("dqn", fakes.DISCRETE, network)
+            raise AssertionError(f"{match!r} was taken")
+
+
+def broken() -> Any:
+    if FRAMEWORK == "torch":
+        from torch import nn
+
+        return nn.Linear(5, 2)
+    import keras
+
+    return keras.Sequential([keras.Input((5,)), keras.layers.Dense(2)])
+
+
+def flat() -> Any:
+    if FRAMEWORK == "torch":
+        from torch import nn
+
+        return nn.Unflatten(1, (4, 1))
+    import keras
+
+    return keras.layers.Reshape((4, 1))
+
+
+def main() -> None:
+    for name, check in list(globals().items()):
+        if name.startswith("check_"):
+            try:
+                check()
+                fault = None
+            except (Exception, pytest.fail.Exception):
+                fault = traceback.format_exc(limit=-4)
+            print(json.dumps([name.removeprefix("check_"), fault]), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""Choosing an engine: what is refused, and what the refusal says."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from tandem import backends
+from tandem.errors import EngineError, UnknownNameError
+from tests.helpers import run_python
+
+
+@pytest.fixture
+def only(monkeypatch):
+    """Makes all but the named libraries seem missing."""
+
+    def hide(*present: str) -> None:
+        monkeypatch.setattr(importlib.util, "find_spec", lambda name: object() if name in present else None)
+        monkeypatch.delitem(sys.modules, "keras", raising=False)
+
+    return hide
+
+
+def test_the_quickest_installed_engine_is_chosen(only) -> None:
+    only("torch", "keras", "tensorflow", "jax")
+    assert backends.installed() == ["jax", "tensorflow", "torch", "keras-torch"] and backends.choose() == "jax"
+    only("torch", "keras", "tensorflow")
+    assert backends.choose() == "tensorflow"
+    only("torch", "keras")
+    assert backends.choose() == "torch"
+    only("jax", "torch")  # without Keras
+    assert backends.installed() == ["torch"]
+
+
+def test_nothing_installed_is_said(only) -> None:
+    only("keras")
+    with pytest.raises(EngineError, match=r"no engine is installed(.|\n)*pip install"):
+        backends.choose()
+
+
+def test_a_framework_that_is_not_there_is_said_with_what_to_install(only) -> None:
+    only("torch")
+    with pytest.raises(EngineError, match=r"'jax' needs keras and jax(.|\n)*installed engines: torch(.|\n)*tandem-rl\[jax\]"):
+        backends.choose("jax")
+    with pytest.raises(EngineError, match=r"tandem-rl\[torch,jax\]"):
+        backends.choose("keras-torch")
+
+
+def test_an_unknown_framework_or_device_is_said_with_the_nearest() -> None:
+    with pytest.raises(UnknownNameError, match=r"no framework 'pytorch'(.|\n)*'torch'"):
+        backends.choose("pytorch")
+    with pytest.raises(UnknownNameError, match=r"no device 'gpu'(.|\n)*auto, cpu, cuda"):
+        backends.make("torch", "gpu")
+
+
+def test_the_engine_that_keras_runs_on_comes_first_and_excludes_the_others(only, monkeypatch) -> None:
+    only("torch", "keras", "tensorflow", "jax")
+    running = SimpleNamespace(backend=SimpleNamespace(backend=lambda: "torch"))
+    monkeypatch.setitem(sys.modules, "keras", running)
+    assert backends.choose() == "keras-torch" and backends.choose("torch") == "torch"
+    with pytest.raises(EngineError, match=r"imported Keras on torch(.|\n)*KERAS_BACKEND=jax(.|\n)*framework='keras-torch'"):
+        backends.choose("jax")
+
+
+DEVICES_AND_ENGINES = """
+    import json, os, sys
+    from tandem import backends
+    from tandem.errors import EngineError
+    framework, other = sys.argv[1:]
+    for device in ("cuda", "cpu", "auto"):
+        try:
+            print(json.dumps(backends.make(framework, device).device))
+        except EngineError as error:
+            print(json.dumps(str(error)))
+    try:
+        backends.make(other)
+    except EngineError as error:
+        print(json.dumps(str(error)))
+"""
+
+
+@pytest.mark.parametrize("framework, other", [("torch", ""), ("jax", "tensorflow"), ("tensorflow", "jax")])
+def test_a_device_that_is_not_there_and_a_second_keras_engine_are_refused(framework, other) -> None:
+    said = run_python(DEVICES_AND_ENGINES if other else DEVICES_AND_ENGINES.split("    try:\n        backends.make(other)")[0],
+                      framework, other)  # fmt: skip
+    assert said[0].startswith("device 'cuda' was asked for") and "use device='cpu'" in said[0]
+    assert said[1:3] == ["cpu", "cpu"]
+    if other:
+        assert f"KERAS_BACKEND={other}" in said[3] and f"framework={framework!r}" in said[3]

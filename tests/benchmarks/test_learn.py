@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+import json
+import signal
+import time
+
+import pytest
+
+from benchmarks import learn, learn_rows, learn_tables
+from benchmarks.learn_rows import ROWS
+
+PPO = learn_rows.find("ppo-cartpole-jax")
+COLUMNS = "env_steps,updates,episodes,seconds,return_mean,length_mean,eval_mean,eval_std,fingerprint\n"
+
+
+def line(row: str = PPO.name, seed: int = 0, best: float = 500.0, step: str = "20000") -> learn_tables.Line:
+    cells = dict.fromkeys(learn_tables.COLUMNS, "")
+    numbers = {"best_mean": str(best), "last_mean": "450.0", "seconds": "60", "mark_step": step, "episodes": "200"}
+    return {**cells, **numbers, "row": row, "seed": str(seed), "commit": "abc"}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A run as a finished one leaves it."""
+    result = {
+        "algorithm": "ppo",
+        "env": "CartPole-v1",
+        "framework": "jax",
+        "env_steps": 100_000,
+        "updates": 7_800,
+        "seconds": 12.5,
+        "eval_mean": 499.12345,
+        "eval_std": 1.5,
+        "eval_episodes": 200,
+        "last_eval_mean": 480.0,
+        "last_eval_std": 20.0,
+        "versions": {"python": "3.11", "platform": "somewhere", "jax": "0.10"},
+    }
+    (tmp_path / "result.json").write_text(json.dumps(result))
+    (tmp_path / "config.json").write_text(json.dumps({"commit": "0123456789abcdef"}))
+    rows = "2500,0,0,1,,,100,1,a\n5000,0,0,1,,,,,b\n7500,0,0,1,,,480,1,c\n10000,0,0,1,,,300,1,d\n"
+    (tmp_path / "progress.csv").write_text(COLUMNS + rows)
+    return tmp_path
+
+
+def test_rows_of_the_issue_are_there() -> None:
+    assert len({row.name for row in ROWS}) == len(ROWS)
+    assert {row.framework for row in ROWS if row.name.startswith("ppo-cartpole")} == {
+        "jax",
+        "tensorflow",
+        "torch",
+        "keras-torch",
+    }
+    with pytest.raises(SystemExit, match="no row"):
+        learn_rows.find("ppo-cartpole")
+
+
+def test_a_finished_run_becomes_a_line(folder) -> None:
+    found = learn_tables.entry(PPO, 2, folder)
+    assert tuple(found) == learn_tables.COLUMNS
+    assert (found["row"], found["seed"], found["steps"], found["best_mean"]) == (PPO.name, "2", "100000", "499.123")
+    assert (found["mark"], found["mark_step"], found["commit"]) == ("475", "7500", "0123456789")
+    assert found["versions"] == "jax=0.10 python=3.11"
+
+
+def test_the_first_step_at_the_mark() -> None:
+    steps, means = [10, 20, 30, 40], [float("nan"), 474.9, 475.0, 500.0]
+    assert learn_tables.first_passing(steps, means, 475.0) == 30
+    assert learn_tables.first_passing(steps, means, 501.0) is None
+    assert learn_tables.first_passing(steps, means, None) is None
+
+
+def test_lines_are_replaced_by_row_and_seed_and_kept_in_order() -> None:
+    last, first = ROWS[-1].name, ROWS[0].name
+    old = [line(last, 0), line(first, 10, 1.0), line(first, 2, 1.0)]
+    found = learn_tables.merged(old, [line(first, 2, 2.0)])
+    assert [(x["row"], x["seed"], x["best_mean"]) for x in found] == [
+        (first, "2", "2.0"),
+        (first, "10", "1.0"),
+        (last, "0", "500.0"),
+    ]
+
+
+def test_lines_come_back_from_the_file(tmp_path) -> None:
+    lines = [line(seed=seed) for seed in range(3)]
+    learn_tables.write(tmp_path / "learn.csv", tmp_path / "learn.md", lines, learn_tables.markdown(lines))
+    assert learn_tables.read(tmp_path / "learn.csv") == lines
+    assert learn_tables.read(tmp_path / "none.csv") == []
+
+
+@pytest.mark.parametrize(
+    "best, steps, reached, within",
+    [
+        ((500.0, 490.0, 495.0), ("20000", "25000", "30000"), "yes", "before 30,000"),
+        ((500.0, 490.0, 494.9), ("20000", "25000", "32500"), "**no**", "**not** before 30,000"),
+        ((500.0, 500.0, 500.0), ("20000", "", "30000"), "yes", "**not** before 30,000"),
+        ((500.0, 500.0), ("20000", "20000"), "2 of 3 seeds", "2 of 3 seeds"),
+    ],
+)
+def test_a_row_is_judged_by_its_mean_and_by_every_seed(best, steps, reached: str, within: str) -> None:
+    lines = [line(seed=i, best=b, step=s) for i, (b, s) in enumerate(zip(best, steps, strict=True))]
+    row = next(text for text in learn_tables.markdown(lines).splitlines() if text.startswith(f"| {PPO.name} "))
+    cells = [cell.strip() for cell in row.strip("|").split("|")]
+    assert cells[7] == reached and cells[10] == within
+    assert cells[3] == f"{sum(best) / len(best):.1f}"
+
+
+def test_only_a_run_at_its_end_is_finished(folder, tmp_path) -> None:
+    assert learn.finished(folder, 100_000) and not learn.finished(folder, 100_001)
+    (folder / "result.json").write_text('{"env_st')
+    assert not learn.finished(folder, 100)
+    assert not learn.finished(tmp_path / "nowhere", 100)
+
+
+class Process:
+    """One that ends by itself after some polls, or when it is asked to."""
+
+    def __init__(self, polls: float, code: int = 0) -> None:
+        self.polls, self.returncode, self.signals = polls, code, []
+
+    def poll(self) -> int | None:
+        self.polls -= 1
+        return self.returncode if self.polls <= 0 or self.signals else None
+
+    def send_signal(self, number: int) -> None:
+        self.signals.append(number)
+
+    def wait(self) -> int:
+        return self.returncode
+
+
+def test_no_more_seeds_at_once_than_asked_for() -> None:
+    running, most, ended = set(), [], []
+
+    def start(seed: int) -> Process:
+        running.add(seed)
+        most.append(len(running))
+        return Process(polls=3 - seed, code=seed)
+
+    def done(seed: int, code: int) -> None:
+        running.discard(seed)
+        ended.append((seed, code))
+
+    learn.side_by_side([0, 1, 2], 2, start, done, time.monotonic() + 60, pause=0)
+    assert max(most) == 2 and sorted(ended) == [(0, 0), (1, 1), (2, 2)]
+
+
+def test_at_the_deadline_runs_are_asked_to_end_and_none_begins() -> None:
+    started: dict[int, Process] = {}
+    ended = []
+
+    def start(seed: int) -> Process:
+        started[seed] = Process(polls=float("inf"))
+        return started[seed]
+
+    learn.side_by_side([0, 1, 2], 2, start, lambda *end: ended.append(end), time.monotonic() - 1, pause=0)
+    assert set(started) == {0, 1} and ended == [(0, 0), (1, 0)]
+    assert all(process.signals == [signal.SIGTERM] for process in started.values())
+
+
+def test_a_crash_of_ours_leaves_no_process_behind() -> None:
+    process = Process(polls=1)
+    other = Process(polls=float("inf"))
+
+    def done(*_: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        learn.side_by_side([0, 1], 2, lambda seed: (process, other)[seed], done, time.monotonic() + 60, pause=0)
+    assert other.signals == [signal.SIGTERM]

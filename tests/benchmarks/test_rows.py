@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import pytest
+
+from benchmarks import peers, rows
+from benchmarks.rows import ENGINES, PEERS, ROWS, Row
+from tandem.algorithms import get
+from tandem.algorithms.base import Schedule
+
+SPEED = [row for row in ROWS if isinstance(row, Row)]
+
+
+def test_an_unknown_row_is_answered_with_the_known_ones() -> None:
+    with pytest.raises(SystemExit, match="no row 'pqn'") as raised:
+        rows.find("pqn")
+    assert "dqn" in str(raised.value)
+
+
+@pytest.mark.parametrize("row", SPEED, ids=lambda row: row.name)
+def test_targets_are_of_those_who_take_part(row: Row) -> None:
+    for engine, peer in {**row.targets, **row.goals}:
+        assert engine in ENGINES and peer in PEERS
+    assert all(row.goals[pair] > row.targets[pair] for pair in row.goals)
+
+
+def test_updates_of_ppo_come_with_every_rollout() -> None:
+    settings = rows.resolved(rows.find("ppo-plain"))
+    assert rows.block(settings) == 256
+    assert [rows.updates(settings, n) for n in (255, 256, 2_560)] == [0, 20, 200]
+    assert rows.updates(replace(settings, batch_size=64), 256) == 80
+
+
+def test_updates_of_dqn_begin_with_the_first_block_beyond_learning_starts() -> None:
+    settings = rows.resolved(rows.find("dqn"))
+    assert [rows.updates(settings, n) for n in (768, 1_024, 1_280)] == [0, 128, 256]
+
+
+def test_updates_of_sac_begin_with_a_whole_batch() -> None:
+    settings = rows.resolved(rows.find("sac"))
+    assert [rows.updates(settings, n) for n in (255, 256, 1_000)] == [0, 1, 745]
+    assert rows.updates(replace(settings, learning_starts=0), 256) == 1
+
+
+def test_lengths_are_whole_blocks() -> None:
+    settings = rows.resolved(rows.find("dqn"))
+    assert [rows.rounded(settings, n) for n in (1, 256, 257)] == [256, 256, 512]
+
+
+def test_products_of_dqn_worked_by_hand() -> None:
+    """One hidden layer of 3, observations of 4, 2 actions, batches of 5; an update each step."""
+    base = rows.resolved(rows.find("dqn"))
+    settings = replace(base, hidden=(3,), batch_size=5, learning_starts=0, train_every=5, updates_per_call=5)
+    found = [(m, k, n, round(often, 2)) for m, k, n, often in rows.products("dqn", settings, 4, 2)]
+    forward = [(5, 4, 3, 1.0), (5, 3, 2, 1.0)]
+    weights = [(4, 5, 3, 1.0), (3, 5, 2, 1.0)]
+    inputs = [(5, 2, 3, 1.0)]  # the first layer's inputs are observations
+    acting = [(1, 4, 3, 1.0), (1, 3, 2, 1.0)]
+    assert sorted(found) == sorted([*forward, *weights, *inputs, *forward, *acting])
+
+
+def test_work_of_sac_worked_by_hand() -> None:
+    """Multiplications of one step by the passes that the paper's equations need."""
+    base = rows.resolved(rows.find("sac"))
+    settings = replace(base, hidden=(8,), batch_size=16, learning_starts=0)
+    total = sum(m * k * n * often for m, k, n, often in rows.products("sac", settings, 3, 1))
+    actor, critic = 3 * 8 + 8 * 2, 4 * 8 + 8 * 1  # of one row, forward
+    rate = rows.updates(settings, 1_000) / 1_000  # the first 15 steps have no whole batch
+    critics = 2 * critic + 2 * (critic + critic + 8 * 1)  # targets; forward, weights, inputs of the second layer
+    policy = actor + (actor + actor + 8 * 2) + 2 * (critic + critic)  # next; forward, weights, inputs; through the critics
+    assert total == pytest.approx(16 * rate * (critics + policy) + actor, rel=1e-3)
+
+
+@pytest.mark.parametrize("peer", PEERS)
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_every_setting_is_translated_or_has_to_have_one_value(row: Row, peer: str) -> None:
+    """A setting of ours that the peers were not told would make it another piece of work."""
+    name = row.algorithm
+    known = {
+        *peers.SAME,
+        *peers.NAMES[name],
+        *peers.FIXED[name],
+        *peers.SPECIAL[name],
+        *peers.UNUSED.get(name, ()),
+        *peers.ELSEWHERE,
+    }
+    assert {f.name for f in fields(get(name).Settings)} <= known
+    peers.translate(peer, name, rows.resolved(row))
+
+
+def test_ppo_in_their_words() -> None:
+    told = peers.translate("sb3", "ppo", rows.resolved(rows.find("ppo-plain")))
+    assert (told["n_steps"], told["batch_size"], told["n_epochs"], told["gamma"], told["gae_lambda"]) == (
+        32,
+        256,
+        20,
+        0.98,
+        0.8,
+    )
+    assert told["learning_rate"] == {"start": 1e-3, "end": 0.0} and told["clip_range"] == {"start": 0.2, "end": 0.0}
+    assert (told["ent_coef"], told["vf_coef"], told["max_grad_norm"]) == (0.0, 0.5, 0.5)
+    assert told["policy_kwargs"] == {"net_arch": [64, 64], "optimizer_kwargs": {"eps": 1e-5}, "ortho_init": True}
+
+
+def test_dqn_in_their_words() -> None:
+    settings = rows.resolved(rows.find("dqn"))
+    told = peers.translate("sb3", "dqn", settings)
+    assert (told["train_freq"], told["gradient_steps"], told["target_update_interval"]) == (256, 128, 10)
+    assert (told["exploration_initial_eps"], told["exploration_final_eps"], told["exploration_fraction"]) == (1.0, 0.04, 0.16)
+    assert told["learning_starts"] == 999  # they learn from more than that many steps on, we from that many
+    assert told["max_grad_norm"] == 10.0 and "max_grad_norm" not in peers.translate("sbx", "dqn", settings)
+
+
+def test_what_they_cannot_do_is_refused() -> None:
+    settings = rows.resolved(rows.find("dqn"))
+    with pytest.raises(ValueError, match="double=True"):
+        peers.translate("sb3", "dqn", replace(settings, double=True))
+    with pytest.raises(ValueError, match="ends before the run"):
+        peers.translate("sb3", "dqn", replace(settings, learning_rate=Schedule(1e-3, 0.0, 0.5)))
+
+
+def test_their_schedules_count_down() -> None:
+    at = peers._schedule({"start": 0.2, "end": 0.1})
+    assert (at(1.0), at(0.5), at(0.0)) == pytest.approx((0.2, 0.15, 0.1))

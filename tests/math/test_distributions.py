@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import special, stats
+
+from tandem.math.distributions import Categorical, Gaussian, MultiCategorical, for_actions, tanh_normal
+from tandem.testing import fakes
+
+LOGITS = np.array([1.0, -0.5, 0.3, 2.0, 0.0, -1.0], np.float32)
+DRAWS = 40_000
+
+
+def noise_of(distribution, shape=(DRAWS,)):
+    noise = distribution.noise(np.random.default_rng(0), shape)
+    assert noise.dtype == np.float32
+    return noise
+
+
+def test_categorical() -> None:
+    d, p = Categorical(6), special.softmax(LOGITS)
+    drawn = np.bincount(d.sample(LOGITS, noise_of(d)), minlength=6) / DRAWS
+    np.testing.assert_allclose(drawn, p, atol=4 * np.sqrt(0.25 / DRAWS))
+    np.testing.assert_allclose([d.log_prob(LOGITS, np.array(i)) for i in range(6)], np.log(p), rtol=1e-5)
+    np.testing.assert_allclose(d.entropy(LOGITS), stats.entropy(p), rtol=1e-5)
+    assert d.mode(LOGITS) == 3 and d.width == 6
+
+
+def test_multi_categorical() -> None:
+    d, parts = MultiCategorical((2, 4)), (special.softmax(LOGITS[:2]), special.softmax(LOGITS[2:]))
+    drawn = d.sample(np.tile(LOGITS, (DRAWS, 1)), noise_of(d))
+    joint = np.histogram2d(*drawn.T, bins=(range(3), range(5)))[0] / DRAWS
+    np.testing.assert_allclose(joint, np.outer(*parts), atol=4 * np.sqrt(0.25 / DRAWS))  # and independent of one another
+    action = np.array([[0, 1], [1, 3]])
+    expected = [np.log(parts[0][a] * parts[1][b]) for a, b in action]
+    np.testing.assert_allclose(d.log_prob(np.tile(LOGITS, (2, 1)), action), expected, rtol=1e-5)
+    np.testing.assert_allclose(d.entropy(LOGITS), sum(map(stats.entropy, parts)), rtol=1e-5)
+    np.testing.assert_array_equal(d.mode(LOGITS), [0, 1])
+
+
+def test_gaussian() -> None:
+    d, out = Gaussian(2), np.array([1.0, -2.0, np.log(0.5), np.log(3.0)], np.float32)
+    drawn = d.sample(out, noise_of(d))
+    for i, (mean, std) in enumerate([(1.0, 0.5), (-2.0, 3.0)]):
+        assert stats.kstest(drawn[:, i], stats.norm(mean, std).cdf).pvalue > 1e-3
+    normal = stats.multivariate_normal([1, -2], np.diag([0.25, 9.0]))
+    np.testing.assert_allclose(d.log_prob(out, drawn[:20]), normal.logpdf(drawn[:20]), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(d.entropy(out), normal.entropy(), rtol=1e-6)
+    np.testing.assert_array_equal(d.mode(out), out[:2])
+    assert d.width == 4
+
+
+def test_tanh_normal_by_the_change_of_variables() -> None:
+    """The density of the action is the normal's, divided by how much tanh stretches: here by finite differences."""
+    noise = np.linspace(-2.5, 2.5, 11)[:, None]
+    mean, log_std = np.full_like(noise, 0.3), np.full_like(noise, -0.4)
+    action, log_prob = tanh_normal(mean, log_std, noise)
+    u, step = mean + np.exp(log_std) * noise, 1e-5
+    stretch = (np.tanh(u + step) - np.tanh(u - step)) / (2 * step)
+    expected = stats.norm(0.3, np.exp(-0.4)).logpdf(u) - np.log(stretch)
+    np.testing.assert_allclose(action, np.tanh(u))
+    np.testing.assert_allclose(log_prob, expected[:, 0], rtol=1e-6, atol=1e-6)
+
+
+def test_tanh_normal_stays_finite_far_out() -> None:
+    noise = np.array([[-8.0], [8.0]], np.float32)
+    action, log_prob = tanh_normal(np.zeros_like(noise), np.full_like(noise, 2.0), noise)
+    assert np.abs(action).max() <= 1 and np.isfinite(log_prob).all()
+    expected = stats.norm(0, np.exp(2)).logpdf(59.1124) - (np.log(4) - 2 * 59.1124)  # log(1 - tanh(u)^2) -> log 4 - 2u
+    np.testing.assert_allclose(log_prob, expected, rtol=1e-3)
+
+
+@pytest.mark.parametrize("d", [Categorical(3), MultiCategorical((2, 3)), Gaussian(2)], ids=str)
+def test_noise_takes_any_shape(d) -> None:
+    noise = noise_of(d, (5, 4))
+    assert noise.shape[:2] == (5, 4) and np.isfinite(noise).all()
+    assert d.sample(np.zeros((5, 4, d.width), np.float32), noise).shape[:2] == (5, 4)
+
+
+def test_the_distribution_of_a_space() -> None:
+    assert for_actions(fakes.DISCRETE) == Categorical(2)
+    assert for_actions(fakes.MULTI) == MultiCategorical((2, 3))
+    assert for_actions(fakes.BOX) == Gaussian(2)

@@ -1,0 +1,82 @@
+"""Plans of every kind, with weights: run as a script, built and run on one framework.
+
+python tests/networks/plans.py FRAMEWORK WEIGHTS.npz FOUND.npz
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import numpy as np
+
+from tandem import algorithms, backends
+from tandem.networks.defaults import Drawn, Role, mlp
+from tandem.networks.plan import Activation, Cast, Dense, Flatten, LayerNorm, Plan, init
+from tandem.spaces import Leaf
+from tandem.testing import fakes
+
+LAST = Leaf("box", (36, 44, 2), "uint8")
+FIRST = Leaf("box", (2, 44, 36), "uint8")
+BITS = Leaf("multibinary", (5,), "int8")
+SHIFTED = Leaf("discrete", (), "int64", (3,), start=-1)
+MATRIX = Leaf("box", (2, 3), "float32", (), (-9.0,) * 6, (9.0,) * 6)
+DICT = {"camera": FIRST, "arm/angles": fakes.VECTOR, "mode": SHIFTED, "switches": fakes.MULTI, "bits": BITS}
+
+
+def role(algorithm: str, name: str, inputs: Any, action: Leaf, **settings: Any) -> tuple[Any, Plan]:
+    kind = algorithms.get(algorithm)
+    found: Role = kind.roles(inputs, action, kind.Settings(**{"hidden": (16, 8), **settings}))[name]
+    return found.inputs, found.plan
+
+
+EVERY = ("tanh", "relu", "sigmoid", "softplus", "elu", "gelu", "silu", "linear")
+CASES: dict[str, tuple[Any, Plan]] = {
+    "mlp": role("ppo", "critic", fakes.VECTOR, fakes.DISCRETE),
+    "normalize and scale": role("ppo", "actor", fakes.VECTOR, fakes.BOX, normalize_observations=True),
+    "dueling": role("dqn", "q", fakes.VECTOR, fakes.DISCRETE, dueling=True),
+    "dueling without hidden layers": role("dqn", "q", fakes.VECTOR, fakes.DISCRETE, dueling=True, hidden=()),
+    "observation and action": role("sac", "q1", DICT, fakes.BOX),
+    "images, channels last": role("dqn", "q", LAST, fakes.DISCRETE),
+    "images, channels first": role("dqn", "q", FIRST, fakes.DISCRETE, dueling=True),
+    "dict": role("ppo", "actor", DICT, fakes.MULTI, normalize_observations=True),
+    "discrete": role("dqn", "q", SHIFTED, fakes.DISCRETE),
+    "multidiscrete": role("dqn", "q", fakes.MULTI, fakes.DISCRETE),
+    "multibinary": role("dqn", "q", BITS, fakes.DISCRETE),
+    "matrix": role("dqn", "q", MATRIX, fakes.DISCRETE),
+    "layer norm": (fakes.VECTOR, (Cast(4), Dense(4, 8), LayerNorm(8), Activation("elu"), Dense(8, 3))),
+    "flatten": (MATRIX, (Flatten(), Dense(6, 2))),
+    **{f"dense {a}": (fakes.VECTOR, (Cast(4), Dense(4, 3, a))) for a in EVERY},
+    **{f"activation {a}": (fakes.VECTOR, mlp(fakes.VECTOR, (), a) + (Dense(4, 3), Activation(a))) for a in EVERY},
+}
+
+
+def weights(name: str) -> dict[str, np.ndarray]:
+    """Weights that hide nothing: no zeros, no ones, nothing symmetric."""
+    rng = np.random.default_rng(len(name))
+    drawn = init(CASES[name][1], rng)
+    return {n: (w + 0.1 + 0.2 * rng.random(w.shape)).astype(np.float32) for n, w in drawn.items()}
+
+
+def observations(name: str) -> Any:
+    return fakes.values(CASES[name][0], (3,), np.random.default_rng(7))
+
+
+def main(framework: str, given: str, file: str) -> None:
+    backend, stored = backends.make(framework, "cpu"), np.load(given)
+    found: dict[str, Any] = {}
+    for name, (inputs, plan) in CASES.items():
+        w = {n.split(": ", 1)[1]: stored[n] for n in stored.files if n.startswith(f"{name}: ")}
+        network = backend.network(
+            name.replace(" ", "_").replace(",", ""), Drawn(plan, init(plan, np.random.default_rng(0)), inputs)
+        )
+        network.write(w)
+        found |= {f"{name}: {n}": x for n, x in network.read().items()}
+        found[f"{name}: output"] = network.predict(observations(name))
+    np.savez(file, **found)
+    print(json.dumps(len(found)))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

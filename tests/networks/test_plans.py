@@ -1,0 +1,159 @@
+"""Plans: as data, as NumPy twins, and as networks of every framework, which must all put out the same."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tandem.errors import NetworkError, SettingError
+from tandem.networks.defaults import fit, has_images, mlp, nature_cnn
+from tandem.networks.plan import (
+    Activation,
+    Branches,
+    Cast,
+    Conv,
+    Dense,
+    Dueling,
+    Flatten,
+    LayerNorm,
+    Normalize,
+    Scale,
+    Twin,
+    forward,
+    from_json,
+    frozen,
+    init,
+    to_json,
+    width,
+)
+from tandem.spaces import Leaf
+from tandem.testing import fakes
+from tests.helpers import run_python
+from tests.networks import plans
+from tests.networks.plans import CASES
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_plan_survives_json(name) -> None:
+    plan = CASES[name][1]
+    assert from_json(json.loads(json.dumps(to_json(plan)))) == plan
+
+
+def test_first_weights_follow_the_seed() -> None:
+    plan = CASES["dict"][1]
+    one, two, other = (init(plan, np.random.default_rng(s)) for s in (1, 1, 2))
+    assert sorted(one) == sorted(two)
+    assert all(np.array_equal(one[n], two[n]) and one[n].dtype == np.float32 for n in one)
+    assert not any(np.array_equal(one[n], other[n]) for n in one if n.endswith("kernel"))
+
+
+@pytest.mark.parametrize("inputs, units", [(6, 4), (4, 6), (5, 5)])
+def test_orthogonal_weights_are(inputs, units) -> None:
+    w = Dense(inputs, units, "linear", "orthogonal", 2.0).init(np.random.default_rng(0))
+    kernel = w["kernel"] if inputs >= units else w["kernel"].T
+    np.testing.assert_allclose(kernel.T @ kernel, 4 * np.eye(min(inputs, units)), atol=1e-5)
+    assert not w["bias"].any()
+    conv = Conv(2, 3, 4, 1, initializer="orthogonal").init(np.random.default_rng(0))["kernel"]
+    assert conv.shape == (4, 4, 2, 3)
+    np.testing.assert_allclose(conv.reshape(-1, 3).T @ conv.reshape(-1, 3), np.eye(3), atol=1e-5)
+
+
+def test_uniform_weights_are_as_torch_draws_them() -> None:
+    w = Dense(100, 50).init(np.random.default_rng(0))
+    for x in w.values():
+        assert 0.09 < np.abs(x).max() <= 0.1
+    assert abs(w["kernel"].std() - 0.1 / 3**0.5) < 1e-3
+
+
+def test_dense_conv_layer_norm_and_dueling_by_loops() -> None:
+    rng = np.random.default_rng(0)
+    image, kernel, bias = rng.normal(size=(2, 7, 6, 3)), rng.normal(size=(3, 3, 3, 4)), rng.normal(size=4)
+    got = Conv(3, 4, 3, 2, "linear").forward({"kernel": kernel, "bias": bias}, image)
+    assert got.shape == (2, 3, 2, 4)
+    for b, i, j, f in np.ndindex(got.shape):
+        patch = image[b, 2 * i : 2 * i + 3, 2 * j : 2 * j + 3]
+        np.testing.assert_allclose(got[b, i, j, f], (patch * kernel[..., f]).sum() + bias[f])
+    x = rng.normal(size=(5, 4))
+    normed = LayerNorm(4).forward({"scale": np.full(4, 2.0), "bias": np.full(4, 1.0)}, x)
+    for got_row, row in zip(normed, x, strict=True):
+        np.testing.assert_allclose(got_row, 2 * (row - row.mean()) / np.sqrt(row.var() + 1e-5) + 1)
+    value, advantage = rng.normal(size=(4, 1)), rng.normal(size=(4, 3))
+    streams = {"value/0/kernel": value, "value/0/bias": np.zeros(1)}
+    streams |= {"advantage/0/kernel": advantage, "advantage/0/bias": np.zeros(3)}
+    q = Dueling((Dense(4, 1),), (Dense(4, 3),)).forward(streams, x)
+    a = x @ advantage
+    np.testing.assert_allclose(q, x @ value + a - a.mean(1, keepdims=True))
+    np.testing.assert_allclose(q.mean(1), (x @ value)[:, 0])
+
+
+def test_normalize_clips_and_learns_nothing() -> None:
+    layer = Normalize(2, clip=3.0)
+    w = {"mean": np.array([1.0, 0.0], np.float32), "variance": np.array([4.0, 1e-6], np.float32)}
+    np.testing.assert_allclose(layer.forward(w, np.array([[2.0, 5.0]], np.float32)), [[0.5, 3.0]], rtol=1e-6)
+    plan = (Branches({"a": (Cast(2), layer), "b": (Cast(1),)}), Dense(3, 1))
+    assert frozen(plan) == {"0/a/1/mean", "0/a/1/variance"}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_width_is_what_comes_out(name) -> None:
+    plan = CASES[name][1]
+    out = forward(plan, plans.weights(name), plans.observations(name))
+    assert out.shape == (3, width(plan)) and out.dtype == np.float32
+    np.testing.assert_array_equal(Twin(plan, plans.weights(name))(plans.observations(name)), out)
+
+
+def test_a_twin_travels_and_takes_new_weights() -> None:
+    plan, x = CASES["dict"][1], plans.observations("dict")
+    twin = pickle.loads(pickle.dumps(Twin(plan, plans.weights("dict"))))
+    np.testing.assert_array_equal(twin(x), forward(plan, plans.weights("dict"), x))
+    fresh = init(plan, np.random.default_rng(3))
+    twin.load(fresh)
+    np.testing.assert_array_equal(twin(x), forward(plan, fresh, x))
+
+
+def test_a_width_that_no_layer_states_is_refused() -> None:
+    for plan in ((), (Activation("relu"),), (Cast(4), Flatten()), (Conv(1, 2, 3, 1),)):
+        with pytest.raises(NetworkError, match="cannot tell the output width"):
+            width(plan)
+    assert width((Dense(2, 3), Scale(3))) == 6 and width((Dueling((Dense(2, 1),), (Dense(2, 5),)),)) == 5
+
+
+def test_errors_say_what_is_wrong() -> None:
+    with pytest.raises(NetworkError, match=r"names the layer 'Attention'(.|\n)*Dense"):
+        from_json([{"layer": "Attention"}])
+    with pytest.raises(SettingError, match=r"no activation 'swish'(.|\n)*silu"):
+        mlp(fakes.VECTOR, (8,), "swish")
+    with pytest.raises(SettingError, match=r"\(35, 40, 3\) are too small(.|\n)*36 x 36"):
+        nature_cnn(Leaf("box", (35, 40, 3), "uint8"))
+
+
+def test_the_nature_cnn_is_the_paper_s() -> None:
+    plan = nature_cnn(Leaf("box", (84, 84, 4), "uint8"))
+    assert [w.shape for n, w in init(plan, np.random.default_rng(0)).items() if n.endswith("kernel")] == [
+        (8, 8, 4, 32), (4, 4, 32, 64), (3, 3, 64, 64), (7 * 7 * 64, 512),
+    ]  # fmt: skip
+    assert has_images(plans.DICT) and not has_images(fakes.VECTOR)
+
+
+def test_a_head_is_fitted_to_its_body() -> None:
+    head = (Dueling((Dense(0, 8), Dense(8, 1)), (Dense(0, 8), Dense(8, 4))), Activation("relu"))
+    fitted = fit(head, 7)
+    assert fitted[0].value[0].inputs == fitted[0].advantage[0].inputs == 7 and fitted[0].value[1].inputs == 8
+
+
+@pytest.mark.parametrize("framework", ["torch", "jax", "tensorflow", pytest.param("keras-torch", marks=pytest.mark.slow)])
+def test_every_framework_puts_out_what_the_twin_does(framework, tmp_path) -> None:
+    given = {f"{name}: {n}": w for name in CASES for n, w in plans.weights(name).items()}
+    np.savez(tmp_path / "weights.npz", **given)
+    run_python(Path(plans.__file__), framework, str(tmp_path / "weights.npz"), str(tmp_path / "found.npz"), engine=framework)
+    found = np.load(tmp_path / "found.npz")
+    wrong = [n for n, w in given.items() if not np.array_equal(found[n], w)]
+    assert not wrong, f"written, but not read back: {wrong}"
+    for name, (_, plan) in CASES.items():
+        expected = Twin(plan, plans.weights(name))(plans.observations(name))
+        size = np.abs(expected).max()
+        np.testing.assert_allclose(found[f"{name}: output"], expected, rtol=1e-4, atol=1e-5 * max(1, size), err_msg=name)
