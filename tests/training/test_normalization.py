@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tandem import trainer
+from tandem.networks.plan import Twin
 from tandem.spaces import Leaf
 from tandem.training.normalization import Moments, ObservationMoments, RewardScale
 from tandem.types import Cuts, Trajectory
@@ -97,8 +98,8 @@ def test_a_run_publishes_its_statistics_and_takes_them_up_again(tmp_path: Path) 
         weights = run.backend.networks[role].read()
         np.testing.assert_allclose(weights["1/mean"], rows.mean(0), rtol=1e-5, atol=1e-6)
         np.testing.assert_allclose(weights["1/variance"], rows.var(0), rtol=1e-5)
-    features = run.agent().networks["actor"]._steps[1]
-    normal = features[0](features[1], rows.astype(np.float32))
+    actor = run.backend.networks["actor"]
+    normal = Twin(actor.plan[:2], actor.read())(rows.astype(np.float32))
     assert normal.mean(0) == pytest.approx(np.zeros(3), abs=1e-4) and normal.std(0) == pytest.approx(np.ones(3), abs=1e-3)
     resumed = trainer.session(resume=tmp_path / "run")
     mine, theirs = (r.loop.learner.state(True)[1] for r in (run, resumed))
