@@ -69,7 +69,7 @@ def small_cnn(space):
         class Body(nn.Module):
             def __init__(self):
                 super().__init__()
-                self.inner = nn.Sequential(nn.Conv2d(1, 4, 9, 9), nn.ReLU(), nn.Flatten())
+                self.inner = nn.Sequential(nn.Conv2d(1, 16, 9, 9), nn.ReLU(), nn.Flatten())
 
             def forward(self, x):
                 return self.inner(x.permute(0, 3, 1, 2).float() / 255)
@@ -78,7 +78,7 @@ def small_cnn(space):
     import keras
 
     x = keras.Input(space.shape, dtype="uint8")
-    y = keras.layers.Conv2D(4, 9, 9, activation="relu")(keras.layers.Rescaling(1 / 255)(x))
+    y = keras.layers.Conv2D(16, 9, 9, activation="relu")(keras.layers.Rescaling(1 / 255)(x))
     return keras.Model(x, keras.layers.Flatten()(y))
 
 
