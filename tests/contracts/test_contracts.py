@@ -17,13 +17,14 @@ LEARNING = {
     "ppo": ("ppo_identity", "ppo_dict", "ppo_image", "ppo_box", "ppo_chain", "ppo_infinite_horizon", "ppo_pair", "ppo_matrix"),
     "sac": ("sac_box", "sac_infinite_horizon", "sac_pair"),
 }
+pytestmark = pytest.mark.timeout(600)  # TensorFlow compiles every loop of the short contracts anew
 ENGINES = ("torch", "jax", "tensorflow", "keras-torch")
 
 
 def run(engine: str, *cases: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:  # where JAX finds what an equal loop has compiled already
         cache = {"JAX_COMPILATION_CACHE_DIR": folder, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
-        said = run_python(SNIPPET, engine, *cases, engine=engine, timeout=280, env=cache)  # type: ignore[arg-type]
+        said = run_python(SNIPPET, engine, *cases, engine=engine, timeout=550, env=cache)  # type: ignore[arg-type]
     assert [s["case"] for s in said] == list(cases)
     assert not [s for s in said if s["failed"]], said
     return {s["case"]: s["found"] for s in said}

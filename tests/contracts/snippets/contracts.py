@@ -183,7 +183,7 @@ SHORT = {
 
 def short(name):
     kind, env, more = SHORT[name]
-    return kind, env, {**BASE[kind], "steps": 600, "hidden": (8,), **more}
+    return kind, env, {**BASE[kind], "steps": 400, "hidden": (8,), **more}
 
 
 @case
