@@ -274,22 +274,18 @@ class Twin:
     """A plan with NumPy weights, ready to be called: the network without its framework."""
 
     def __init__(self, plan: Plan, weights: Weights | None = None) -> None:
-        self.plan, self._weights = plan, weights
+        self.plan = plan
+        self.weights: Weights = {}  # what `load` was given
         self._steps: list[Callable[[Tree], Array]] = []
         if weights is not None:
             self.load(weights)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Twin, (self.plan, self._weights)  # the bound steps do not travel
+        return Twin, (self.plan, self.weights or None)  # the bound steps do not travel
 
     def load(self, weights: Weights) -> None:
-        self._weights = weights
+        self.weights = weights
         self._steps = [layer.bound(select(weights, str(i))) for i, layer in enumerate(self.plan)]
-
-    @property
-    def weights(self) -> Weights:
-        """What `load` was given."""
-        return {f"{i}/{n}": v for i, (_, w) in enumerate(self._steps) for n, v in w.items()}
 
     def __call__(self, x: Tree) -> Array:
         for step in self._steps:
