@@ -109,6 +109,7 @@ def test_help_for_an_environment_shows_the_values_of_the_zoo(capsys) -> None:
         ("train ppo CartPole-v1 --framework torch --device gpu", "did you mean 'cpu'"),
         ("train ppo CartPole-v1 --extend", "without --resume"),
         ("train ppo CartPole-v1 --seeds 0", "at least 1"),
+        ("train ppo CartPol", "did you mean 'CartPole-v"),
         ("train sac CartPole-v1", "a bounded Box of actions"),
         ("train dqn Pendulum-v1", "Discrete actions"),
         ("train --resume RUNS/pp0", "did you mean RUNS/ppo"),
@@ -229,6 +230,25 @@ def test_stopping_and_resuming_gives_the_rows_of_an_uninterrupted_run(finished, 
     capsys.readouterr()
     assert main(["verify", run, "--quiet"]) == 2
     assert "was extended from 1024 to 1500 steps" in capsys.readouterr().err
+
+
+def test_an_id_without_a_version_is_the_newest(tmp_path) -> None:
+    assert main(["train", "ppo", "CartPole", *SMALL, "--steps", "64", "--no-plots", "--out", str(tmp_path / "run")]) == 0
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert config["env"] == "CartPole-v1" and config["settings"]["rollout"] == 32
+
+
+def test_a_run_with_callbacks_goes_on_from_the_command_line_and_back(tmp_path) -> None:
+    """The command line has a callback of its own, which remembers nothing, in the place of the program's."""
+    from tandem.training.callbacks import EarlyStop
+
+    run, more = (
+        tmp_path / "run",
+        {"plots": False, "eval_episodes": 1, "final_episodes": 1, "hidden": (8,), "tensorboard": False},
+    )
+    tandem.train("ppo", "CartPole-v1", framework="torch", steps=1024, stop_at=256, out=run, callbacks=[EarlyStop(1e9)], **more)
+    assert main(["train", "--resume", str(run), "--stop-at", "512", "--quiet"]) == 0
+    assert tandem.train(resume=run, callbacks=[EarlyStop(1e9)]).reason == "steps"
 
 
 def test_several_seeds_make_several_runs_and_one_curve(tmp_path, capsys) -> None:
@@ -405,6 +425,27 @@ def test_verify_finds_the_first_row_that_differs(finished, tmp_path, capsys) -> 
     shown = capsys.readouterr().out
     assert f"row 2 of {forged / 'progress.csv'} (step {int(step):,})" in shown and "0123456789abcdef" in shown and old in shown
     assert main(["verify", str(forged), "--quiet", "--steps", table[0]["env_steps"]]) == 0  # before it, all is well
+
+
+def test_a_run_of_sac_from_the_outside(tmp_path, capsys) -> None:
+    given = [
+        "--learning-starts",
+        "50",
+        "--steps",
+        "200",
+        "--target-entropy",
+        "-1",
+        "--temperature",
+        "0.2",
+        "--buffer-size",
+        "1e3",
+    ]
+    assert main(["train", "sac", "Pendulum-v1", *SMALL, *given, "--no-plots", "--out", str(tmp_path / "run")]) == 0
+    settings = json.loads((tmp_path / "run" / "config.json").read_text())["settings"]
+    assert (settings["temperature"], settings["target_entropy"], settings["buffer_size"]) == (0.2, -1, 1000)
+    assert main(["verify", str(tmp_path / "run"), "--quiet", "--steps", "100"]) == 0
+    assert main(["export", str(tmp_path / "run"), "--to", "numpy", "--out", str(tmp_path / "sac.npz")]) == 0
+    assert "tanh" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("to, name", [("numpy", "agent.npz"), ("onnx", "agent.onnx")])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import warnings
 from collections.abc import Callable, Iterable
@@ -16,7 +17,7 @@ import numpy as np
 
 from tandem import algorithms, backends, spaces, zoo
 from tandem.collect.agent import Agent
-from tandem.collect.environments import EnvLike, environment_name, spaces_of
+from tandem.collect.environments import EnvLike, environment_name, make, spaces_of
 from tandem.collect.evaluation import evaluate as play
 from tandem.errors import ResumeError, RunFolderError, SettingError, TandemError, UnknownNameError
 from tandem.networks.defaults import is_function
@@ -146,6 +147,7 @@ def session(
     if not isinstance(seed, int) or not 0 <= seed < 2**63:
         raise SettingError(f"seed={seed!r}.", "a whole number from 0 on", "give one, such as 0.")
     kind = algorithms.get(algorithm)
+    env = _versioned(env)
     given = {**settings, **{n: v for n, v in (("steps", steps), ("envs", envs)) if v is not None}}
     chosen, options, source = settle(algorithm, environment_name(env), given)
     space, action = spaces_of(env)
@@ -289,6 +291,17 @@ def _fresh(folder: Path) -> Path:
             f"choose another, or go on with it: --resume {os.fspath(folder)}",
         )
     return folder
+
+
+def _versioned(env: EnvLike) -> EnvLike:
+    """An id without a version ("CartPole"), which Gymnasium takes for the newest, with it: the zoo's entries have one."""
+    if not isinstance(env, str) or ":" in env or re.search(r"-v\d+$", env):
+        return env
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        made = make(env)
+    made.close()
+    return str(made.spec.id) if made.spec is not None else env
 
 
 def _framework_of(network: Any, space: Any) -> str | None:

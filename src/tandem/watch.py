@@ -105,13 +105,13 @@ def screen(env: Any, mode: str, kwargs: Mapping[str, Any] | None = None) -> Iter
     if not has_display():
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # else SDL complains on stderr that it finds none
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Gymnasium warns of a mode that the environment does not have; `watch` says so better
+        warnings.simplefilter("ignore")  # of a missing screen, of odd render modes: what matters of it becomes an error here
         made = _drawable(env, mode, kwargs) if isinstance(env, str) else make(env, kwargs)
-    try:
-        yield made
-    finally:
-        if made is not env:
-            made.close()
+        try:
+            yield made
+        finally:
+            if made is not env:
+                made.close()
 
 
 def _drawable(env: str, mode: str, kwargs: Mapping[str, Any] | None) -> Any:

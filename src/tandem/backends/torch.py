@@ -223,7 +223,7 @@ class TorchBackend(base.Backend):
             out = source.features(name, lambda: body.eval()(zeros["obs"] if source.head and source.with_action else zeros))
         plan = modules.recognise(body, source.inputs.shape[0]) if vector(source.inputs) else None
         if not source.head:
-            return body, plan
+            return (nn.Sequential(*modules.chain(body)) if plan is not None else body), plan
         head_plan = fit(source.head, out.shape[1] + (zeros["action"].shape[1] if source.with_action else 0))
         head = modules.build(head_plan)
         modules.write(head_plan, head, init(head_plan, np.random.default_rng(source.seed)))

@@ -59,7 +59,7 @@ def _several(args: argparse.Namespace) -> int:
         if code := _code(result.reason):
             return code
         scores.append(result.evaluation.mean)
-        print(f"seed {seed}: {_score(result.evaluation)}")
+        print("\n".join([f"seed {seed}: {_score(result.evaluation)}", *result.notes]), flush=True)
     drawn = curve(folders, parent / "curve.png")
     mean = sum(scores) / count
     print(f"mean over {count} seeds: {mean:.1f} (lowest {min(scores):.1f}, highest {max(scores):.1f})\ncurve: {drawn}")

@@ -274,18 +274,22 @@ class Twin:
     """A plan with NumPy weights, ready to be called: the network without its framework."""
 
     def __init__(self, plan: Plan, weights: Weights | None = None) -> None:
-        self.plan = plan
-        self.weights: Weights = {}  # what `load` was given
+        self.plan, self._weights = plan, weights
         self._steps: list[Callable[[Tree], Array]] = []
         if weights is not None:
             self.load(weights)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Twin, (self.plan, self.weights or None)  # the bound steps do not travel
+        return Twin, (self.plan, self._weights)  # the bound steps do not travel
 
     def load(self, weights: Weights) -> None:
-        self.weights = weights
+        self._weights = weights
         self._steps = [layer.bound(select(weights, str(i))) for i, layer in enumerate(self.plan)]
+
+    @property
+    def weights(self) -> Weights:
+        """What `load` was given."""
+        return self._weights or {}
 
     def __call__(self, x: Tree) -> Array:
         for step in self._steps:

@@ -64,8 +64,21 @@ class RolloutLearner:
             )
         self._run = backend.compile(algorithm.update)
         self._networks = forwards(backend, algorithm.preparing)
-        self._observations = ObservationMoments(observation) if s.normalize_observations else None
+        self._observations = self._moments(observation) if s.normalize_observations else None
         self._rewards = RewardScale(s.envs, s.gamma) if s.normalize_rewards else None
+
+    def _moments(self, observation: Any) -> ObservationMoments:
+        """Statistics for the networks' first layers. SettingError where a network, its user's, has none that takes them."""
+        moments = ObservationMoments(observation)
+        for role in self.algorithm.preparing:
+            weights = self.backend.networks[role].read()
+            if not set(moments.publish({})) <= set(weights):
+                raise SettingError(
+                    f"normalize_observations=True with a network of your own ({role}), which has no layer for the statistics.",
+                    "the default networks, which begin with one",
+                    "leave network= out, or wrap the environment with gymnasium.wrappers.NormalizeObservation.",
+                )
+        return moments
 
     def chance(self, env_steps: int) -> bool:
         return False
@@ -82,8 +95,8 @@ class RolloutLearner:
         indices = np.concatenate([order.permutation(self.rows) for _ in range(self.settings.epochs)])
         schedule = self.algorithm.schedule(np.full(calls, span.progress), (span.begin, span.end))
         outcome = self._run(data._replace(settings=schedule), indices.reshape(calls, -1).astype(np.int32))
-        metrics = checked(outcome, self.updates)
         self.updates += outcome.applied
+        metrics = checked(outcome, self.updates)
         if self._observations:
             self._observations.add(trajectory.obs, trajectory.valid)
             for role in self.algorithm.preparing:
@@ -147,8 +160,8 @@ class ReplayLearner:
                 settings={n: v[part] for n, v in schedule.items()},
             )
             outcome = self._run(batch)
-            metrics.append(checked(outcome, self.updates))
             self.updates += outcome.applied
+            metrics.append(checked(outcome, self.updates))
             if not isinstance(outcome.priority, tuple):
                 self.sampler.update(ids, outcome.priority)
         return {n: float(np.mean([m[n] for m in metrics])) for n in metrics[0]}
@@ -173,12 +186,11 @@ class ReplayLearner:
             part.load_state(data[name], {n.removeprefix(f"{name}/"): x for n, x in arrays.items() if n.startswith(f"{name}/")})
 
 
-def checked(outcome: Outcome, before: int) -> dict[str, float]:
-    """The means of a call's metrics. Raises NonFiniteError where an update was refused; what was before it holds."""
+def checked(outcome: Outcome, updates: int) -> dict[str, float]:
+    """The means of a call's metrics. Raises NonFiniteError where an update was refused; the `updates` before it hold."""
     if outcome.fault:
-        update = before + outcome.applied + 1
         raise NonFiniteError(
-            f"the loss or a gradient of the optimizer {outcome.fault!r} was not finite in update {update}, which was not made.",
+            f"loss or gradient of the optimizer {outcome.fault!r} was not finite in update {updates + 1}, which was not made.",
             "finite losses and gradients",
             "lower the learning rate, clip gradients, scale rewards; resume from the last checkpoint.",
         )

@@ -52,8 +52,11 @@ def _twin(written: Any, weights: plans.Weights, inputs: Any) -> Any:
     """The network without its framework, tried once; None where the file holds no plan of it."""
     if written is None:
         return None
-    twin = plans.Twin(plans.from_json(written), weights)
+    plan = plans.from_json(written)
+    twin = plans.Twin(plan, weights)
     twin(example(inputs))
+    if unused := [n for n in weights if int(n.split("/")[0]) >= len(plan)]:
+        raise ValueError(f"weights {', '.join(unused)} for a plan of {len(plan)} layers")
     return twin
 
 

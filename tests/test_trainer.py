@@ -1,0 +1,691 @@
+"""The trainer door: what is chosen, refused, written down, given back."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import tandem
+from tandem import trainer
+from tandem.collect import evaluation as playing
+from tandem.collect.environments import make
+from tandem.collect.vector import episode_seed
+from tandem.errors import (
+    CheckpointError,
+    EngineError,
+    NetworkError,
+    ResumeError,
+    RunFolderError,
+    SettingError,
+    SpaceError,
+    TandemError,
+    UnknownNameError,
+)
+from tandem.testing.environments import Chain, Identity, IdentityBox, InfiniteHorizon
+from tandem.training import session as sessions
+from tandem.training.callbacks import Callback, EarlyStop, LambdaCallback
+from tandem.training.events import BatchBegin, BatchEnd, CheckpointSaved, EpisodeEnd, EvaluationEnd, TrainBegin, TrainEnd
+from tandem.training.seeds import derived
+from tests.helpers import run_python
+
+QUIET: dict[str, Any] = {"plots": False, "tensorboard": False, "eval_episodes": 2, "final_episodes": 3, "keep": 1}
+SMALL: dict[str, Any] = {"envs": 2, "rollout": 16, "batch_size": 16, "epochs": 1, "hidden": (8,), **QUIET}
+SMALL["vectorization"] = "plain"  # a block of it is 32 steps exactly: none that only resets
+TINY_DQN: dict[str, Any] = {"hidden": (8,), "learning_starts": 20, "train_every": 4, "updates_per_call": 2, **QUIET}
+TINY_DQN |= {"batch_size": 8, "buffer_size": 200, "eval_every": 1000, "log_every": 100}
+
+
+def small(env: Any = "CartPole-v1", steps: int = 64, **given: Any) -> Any:
+    return tandem.train("ppo", env, framework="torch", steps=steps, **{**SMALL, **given})
+
+
+class Odd(gymnasium.Env[Any, Any]):
+    """Spaces that nobody asked for."""
+
+    def __init__(self, observation: Any, action: Any) -> None:
+        self.observation_space, self.action_space = observation, action
+
+    def reset(self, **_: Any) -> Any:
+        raise AssertionError("nothing may run")
+
+
+# What is chosen
+
+
+def test_given_settings_win_over_the_zoo_and_the_zoo_over_defaults() -> None:
+    zoo, _, source = trainer.settle("dqn", "CartPole-v1", {})
+    assert zoo.learning_rate.start == 2.3e-3 and zoo.steps == 50_000 and "rl-baselines3-zoo" in source
+    assert zoo.double, "a default that the zoo does not mention"
+    assert trainer.settle("dqn", "Blackjack-v1", {})[0].learning_rate.start == 1e-4
+    given = trainer.settle("dqn", "CartPole-v1", {"learning_rate": "1e-3:0", "log_every": 7})
+    assert (given[0].learning_rate.start, given[0].learning_rate.end, given[1].log_every) == (1e-3, 0.0, 7)
+
+
+def test_steps_replaces_the_length_and_nothing_else() -> None:
+    zoo, shorter = trainer.settle("dqn", "CartPole-v1", {})[0], trainer.settle("dqn", "CartPole-v1", {"steps": 100})[0]
+    assert shorter.steps == 100
+    assert [n for n in vars(zoo) if getattr(zoo, n) != getattr(shorter, n)] == ["steps"]
+
+
+@pytest.mark.parametrize(
+    "algorithm, env, given, nearest",
+    [
+        ("pop", "CartPole-v1", {}, "ppo"),
+        ("ppo", "CartPol-v1", {}, "CartPole-v1"),
+        ("ppo", "tandem/Chian-v0", {}, "tandem/Chain-v0"),
+        ("ppo", "CartPole-v1", {"lerning_rate": 1e-3}, "learning_rate"),
+        ("dqn", "CartPole-v1", {"evalepisodes": 3}, "eval_episodes"),
+        ("ppo", "CartPole-v1", {"device": "cudda"}, "cuda"),
+        ("ppo", "CartPole-v1", {"framework": "torhc"}, "torch"),
+    ],
+)
+def test_a_mistyped_name_is_answered_with_the_nearest(algorithm: str, env: str, given: dict[str, Any], nearest: str) -> None:
+    with pytest.raises(UnknownNameError, match=f"did you mean.*'{nearest}'"):
+        trainer.session(algorithm, env, **{"framework": "torch", **given})
+
+
+@pytest.mark.parametrize(
+    "algorithm, given, says",
+    [
+        ("ppo", {"epochs": "many"}, "epochs='many'.*\n.*whole number"),
+        ("ppo", {"epochs": 1.5}, "whole number"),
+        ("ppo", {"steps": float("inf")}, "steps=inf"),
+        ("ppo", {"epochs": True}, "epochs=True"),
+        ("ppo", {"normalize_rewards": 1}, "true or false"),
+        ("ppo", {"clip": "0.2:"}, "a schedule"),
+        ("ppo", {"value_weight": float("nan")}, "value_weight=nan"),
+        ("ppo", {"optimizer": "adamw"}, "'adam' or 'sgd'"),
+        ("ppo", {"hidden": (8, 0)}, "at least 1 unit"),
+        ("ppo", {"activation": "tahn"}, "tanh"),
+        ("ppo", {"gamma": 1.01}, "between 0 and 1"),
+        ("ppo", {"learning_rate": 0}, "learning_rate=0"),
+        ("ppo", {"learning_rate": 1e20}, "learning_rate=1e\\+20"),
+        ("ppo", {"envs": 0}, "at least 1"),
+        ("ppo", {"final_episodes": 0}, "final_episodes=0"),
+        ("ppo", {"checkpoint_seconds": -1}, "checkpoint_seconds=-1"),
+        ("ppo", {"batch_size": 48}, "256 rows, batches have 48.*\n.*\n.*batch_size=(32|64)"),
+        ("dqn", {"updates_per_call": 0}, "updates_per_call=0"),
+        ("dqn", {"train_every": 3, "envs": 2}, "train_every=3 with 2"),
+        ("ppo", {"seed": -1}, "seed=-1"),
+        ("ppo", {"seed": "one"}, "seed='one'"),
+    ],
+)
+def test_wrong_values_are_named(algorithm: str, given: dict[str, Any], says: str) -> None:
+    with pytest.raises(SettingError, match=says):
+        trainer.session(algorithm, "CartPole-v1", framework="torch", **given)
+
+
+BOX, MANY = spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(3)
+
+
+@pytest.mark.parametrize(
+    "algorithm, observation, action, says",
+    [
+        ("dqn", BOX, BOX, "dqn cannot act in a box"),
+        ("dqn", BOX, spaces.MultiDiscrete([2, 2]), "dqn cannot act in a multidiscrete"),
+        ("sac", BOX, MANY, "sac cannot act in a discrete"),
+        ("sac", BOX, spaces.Box(-np.inf, np.inf, (2,)), "without bounds"),
+        ("sac", BOX, spaces.Box(-1, 1, (2, 2)), r"shape \(2, 2\)"),
+        ("ppo", BOX, spaces.MultiBinary(3), "MultiBinary"),
+        ("ppo", spaces.Tuple([BOX, MANY]), MANY, "Tuple"),
+        ("ppo", BOX, spaces.Dict({"a": MANY}), "Dict"),
+        ("ppo", spaces.Dict({"a": spaces.Text(3)}), MANY, "Text"),
+    ],
+)
+def test_spaces_that_an_algorithm_cannot_do_are_refused_before_anything_runs(
+    algorithm: str, observation: Any, action: Any, says: str, tmp_path: Path
+) -> None:
+    with pytest.raises(SpaceError, match=says):
+        trainer.session(algorithm, lambda: Odd(observation, action), framework="torch", out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_without_algorithm_environment_or_engine() -> None:
+    with pytest.raises(SettingError, match="without an algorithm"):
+        tandem.train()
+    with pytest.raises(SettingError, match="a Gymnasium id"):
+        tandem.train("ppo", 7)
+    with pytest.raises(EngineError, match="KERAS_BACKEND=jax"):
+        run_other_keras()
+
+
+def run_other_keras() -> None:
+    code = """
+        import keras, tandem
+        try:
+            tandem.train("ppo", "CartPole-v1", framework="jax")
+        except tandem.errors.EngineError as error:
+            import json; print(json.dumps(str(error)))
+    """
+    raise EngineError(run_python(code, engine="keras-torch")[0])
+
+
+# Environments
+
+
+def test_environments_by_id_object_and_function() -> None:
+    class Counting(gymnasium.Wrapper[Any, Any, Any, Any]):
+        steps = 0
+
+        def step(self, action: Any) -> Any:
+            type(self).steps += 1
+            self.own = getattr(self, "own", 0) + 1
+            return super().step(action)
+
+    env = Counting(Identity())
+    ended = small(env, steps=48, envs=1)
+    assert env.own == 48, "evaluation steps copies, never the environment that is trained on"
+    assert Counting.steps > 48
+    assert ended.folder is None and ended.agent.observation.kind == "discrete"
+    with pytest.raises(SettingError, match="a separate environment for each"):
+        small(Identity(), envs=2)
+    assert len(small(lambda: Identity(), steps=32).evaluation.returns) == 3
+    assert len(small(Identity, steps=32).evaluation.returns) == 3
+
+
+def test_an_environment_that_is_not_ours_is_left_open() -> None:
+    class Closable(Identity):
+        closed = 0
+
+        def close(self) -> None:
+            self.closed += 1
+
+    env = Closable()
+    small(env, steps=32, envs=1)
+    assert env.closed == 0
+
+
+# Loading and acting
+
+
+def test_a_loaded_agent_acts_without_any_framework(tmp_path: Path) -> None:
+    agent = small(out=tmp_path / "run").agent
+    obs = np.linspace(-0.1, 0.1, 40, dtype=np.float32).reshape(10, 4)
+    code = """
+        import json, sys
+        import numpy as np
+        import tandem
+        agent = tandem.load(sys.argv[1])
+        actions = agent.act(np.linspace(-0.1, 0.1, 40, dtype=np.float32).reshape(10, 4))
+        print(json.dumps([actions.tolist(), sorted({"torch", "keras", "jax", "tensorflow", "matplotlib"} & set(sys.modules))]))
+    """
+    assert run_python(code, str(tmp_path / "run")) == [[agent.act(obs).tolist(), []]]
+
+
+def test_load_takes_the_best_unless_told_otherwise(tmp_path: Path) -> None:
+    small(out=tmp_path / "run", steps=320, eval_every=32, keep=2, learning_rate=0.02)
+    folder = tmp_path / "run" / "checkpoints"
+    numbered = sorted(f.name for f in folder.glob("step-*.zip"))
+    assert numbered == ["step-000000288.zip", "step-000000320.zip"]
+    best, last, at = (trainer.load(tmp_path / "run", which=w) for w in ("best", "last", "step-000000288"))
+    assert (trainer.load(folder / "best.zip").networks["actor"](OBS) == best.networks["actor"](OBS)).all()
+    assert (last.networks["actor"](OBS) != at.networks["actor"](OBS)).any()
+    with pytest.raises(CheckpointError, match="did you mean 'step-000000320'"):
+        trainer.load(tmp_path / "run", which="step-000000321")
+
+
+OBS = np.full((3, 4), 0.1, np.float32)
+
+
+def test_before_any_evaluation_the_last_stands_for_the_best(tmp_path: Path) -> None:
+    small(out=tmp_path / "run", steps=64, eval_episodes=0, learning_rate=0.05)
+    assert [f.name for f in (tmp_path / "run" / "checkpoints").iterdir()] == ["last.zip"]
+    first = trainer.session("ppo", "CartPole-v1", framework="torch", **SMALL).agent()
+    assert (trainer.load(tmp_path / "run").networks["actor"](OBS) != first.networks["actor"](OBS)).any()
+
+
+def agent_for(observation: Any, action: Any, algorithm: str = "ppo", **settings: Any) -> Any:
+    return trainer.session(algorithm, lambda: Odd(observation, action), framework="torch", **{**SMALL, **settings}).agent()
+
+
+def test_one_observation_or_a_batch() -> None:
+    agent = agent_for(BOX, MANY)
+    one, batch = agent.act(np.zeros(2)), agent.act(np.zeros((5, 2)))
+    assert np.shape(one) == () and batch.shape == (5,) and (batch == one).all()
+    for wrong in (np.zeros(3), np.zeros((5, 3)), np.zeros((1, 5, 2))):
+        with pytest.raises(SpaceError, match=r"has shape"):
+            agent.act(wrong)
+    agent.seed(0)
+    drawn = agent.act(np.zeros((200, 2)), deterministic=False)
+    assert len(set(drawn.tolist())) == 3
+    agent.seed(0)
+    assert (agent.act(np.zeros((200, 2)), deterministic=False) == drawn).all()
+
+
+def test_dicts_of_observations() -> None:
+    inner = spaces.Dict({"place": BOX, "kind": spaces.Discrete(4, start=2)})
+    agent = agent_for(spaces.Dict({"in": inner, "on": spaces.MultiBinary(2)}), MANY)
+    one = {"in": {"place": np.zeros(2), "kind": 3}, "on": np.ones(2, np.int8)}
+    assert np.shape(agent.act(one)) == ()
+    batch = {"in": {"place": np.zeros((4, 2)), "kind": np.full(4, 3)}, "on": np.ones((4, 2), np.int8)}
+    assert agent.act(batch).tolist() == [agent.act(one)] * 4
+    with pytest.raises(SpaceError, match="entries in/kind, in/place"):
+        agent.act({"in": {"place": np.zeros(2), "kind": 3}})
+    for kind in (3, np.full(3, 3)):
+        with pytest.raises(SpaceError, match="all of one observation, or all of a batch"):
+            agent.act({"in": {"place": np.zeros((4, 2)), "kind": kind}, "on": np.ones((4, 2), np.int8)})
+
+
+def test_actions_are_as_the_environment_takes_them() -> None:
+    agent = agent_for(BOX, spaces.Discrete(3, start=-1))
+    agent.seed(1)
+    assert set(agent.act(np.zeros((100, 2)), deterministic=False).tolist()) == {-1, 0, 1}
+    bounded = spaces.Box(np.array([-2, 5], np.float32), np.array([-1, 9], np.float32))
+    ppo = agent_for(BOX, bounded, log_std=2.0)
+    sac = trainer.session("sac", lambda: Odd(BOX, bounded), framework="torch", hidden=(8,), buffer_size=10).agent()
+    for agent in (ppo, sac):
+        drawn = agent.act(np.random.default_rng(0).uniform(-1, 1, (200, 2)), deterministic=False)
+        assert drawn.dtype == np.float32 and all(bounded.contains(a) for a in drawn)
+        assert np.ptp(drawn, axis=0).min() > 0.5, "it is stretched to the bounds, or cut there"
+    assert sac.act(np.zeros(2)).shape == (2,) and bounded.contains(sac.act(np.zeros(2)))
+    multi = agent_for(spaces.MultiDiscrete([2, 3]), spaces.MultiDiscrete([4, 5]))
+    assert multi.act(np.array([1, 2])).shape == (2,)
+
+
+def test_stable_baselines3_can_evaluate_an_agent() -> None:
+    pytest.importorskip("stable_baselines3")
+    from stable_baselines3.common.env_util import make_vec_env
+    from stable_baselines3.common.evaluation import evaluate_policy
+
+    agent = small(steps=32).agent
+    mean, _ = evaluate_policy(agent, make_vec_env("CartPole-v1", n_envs=2), n_eval_episodes=4, warn=False)
+    assert 5 < mean <= 500
+
+
+def test_evaluation_is_the_same_every_time_and_for_any_number_of_environments() -> None:
+    agent = small(steps=32).agent
+    first = tandem.evaluate(agent, "CartPole-v1", episodes=6, seed=3)
+    assert first == tandem.evaluate(agent, "CartPole-v1", episodes=6, seed=3) != tandem.evaluate(agent, "CartPole-v1", 6, 4)
+    assert first.mean == np.mean(first.returns) and first.std == np.std(first.returns) and len(first.lengths) == 6
+    alone = playing.evaluate(agent.actor, "CartPole-v1", 6, 3, environments=1)
+    assert alone == (first.returns, first.lengths)
+    noisy = [tandem.evaluate(agent, "CartPole-v1", 6, 3, deterministic=False) for _ in range(2)]
+    assert noisy[0] == noisy[1] != first
+    assert noisy[0] != tandem.evaluate(agent, "CartPole-v1", 6, 4, deterministic=False)
+
+
+# Networks of the user's
+
+
+def torch_body(space: Any, width: int = 8) -> Any:
+    from torch import nn
+
+    class Body(nn.Module):  # its own forward: no twin
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(space.shape[0], width)
+
+        def forward(self, x: Any) -> Any:
+            return self.inner(x).sin()
+
+    return Body()
+
+
+def test_a_body_a_pair_or_whole_networks() -> None:
+    from torch import nn
+
+    def pair(space: Any) -> Any:
+        return nn.Sequential(nn.Linear(4, 8), nn.Tanh()), nn.Sequential(nn.Linear(4, 6), nn.ReLU())
+
+    whole = {"actor": nn.Linear(4, 2), "critic": lambda space: nn.Linear(*space.shape, 1)}
+    sizes = []
+    for network in (torch_body, pair, whole):
+        run = trainer.session("ppo", "CartPole-v1", network=network, steps=64, **SMALL)
+        assert run.config.framework == "torch", "it follows from the network"
+        before = {n: w.copy() for n, w in run.backend.networks["actor"].read().items()}
+        for _ in run.events():
+            pass
+        after = run.backend.networks["actor"].read()
+        assert all((before[n] != after[n]).any() for n in before), "the head and the body both learn"
+        assert np.shape(run.agent().act(OBS)) == (3,)
+        sizes.append([sum(x.size for x in run.backend.networks[r].read().values()) for r in ("actor", "critic")])
+    assert sizes == [[40 + 18, 40 + 9], [40 + 18, 30 + 7], [10, 5]]
+
+
+@pytest.mark.parametrize("network", [[1], "mlp", {"actor": None}, "module", "tuple"])
+def test_networks_of_another_kind_are_refused(network: Any) -> None:
+    from torch import nn
+
+    network = {"module": nn.Linear(4, 2), "tuple": (nn.Linear(4, 2), nn.Linear(4, 2))}.get(str(network), network)
+    with pytest.raises(NetworkError):
+        trainer.session("ppo", "CartPole-v1", framework="torch", network=network, **SMALL)
+
+
+def test_a_network_without_a_twin_has_to_be_given_again(tmp_path: Path) -> None:
+    ended = small(network=torch_body, out=tmp_path / "run", steps=128, stop_at=64, learning_rate=0.02)
+    obs = np.random.default_rng(0).standard_normal((50, 4)).astype(np.float32)
+    before = ended.agent.act(obs).tolist()
+    with pytest.raises(CheckpointError, match=r"network of its user's \(actor\)(.|\n)*network="):
+        tandem.load(tmp_path / "run")
+    assert tandem.load(tmp_path / "run", network=torch_body).act(obs).tolist() == before
+    assert tandem.load(tmp_path / "run", network=torch_body, env="CartPole-v1").act(obs).tolist() == before
+    with pytest.raises(CheckpointError, match="shapes"):
+        tandem.load(tmp_path / "run", network=lambda space: torch_body(space, width=9))
+    with pytest.raises(ResumeError, match="network="):
+        tandem.train(resume=tmp_path / "run")
+    resumed = tandem.train(resume=tmp_path / "run", network=torch_body)
+    assert resumed.agent.networks["actor"] is not ended.agent.networks["actor"]
+    assert ended.agent.act(obs).tolist() == before, "an agent once given stays as it is"
+
+
+@pytest.mark.slow
+def test_keras_networks() -> None:
+    code = """
+        import json
+        import keras, numpy as np, tandem
+        from tandem import trainer
+        QUIET = dict(plots=False, tensorboard=False, eval_episodes=2, final_episodes=2, envs=2, rollout=16, batch_size=16)
+
+        def body(space):
+            x = keras.Input(space.shape)
+            return keras.Model(x, keras.ops.sin(keras.layers.Dense(8)(keras.layers.BatchNormalization()(x))))
+
+        def known(space):
+            return keras.Sequential([keras.Input(space.shape), keras.layers.Dense(8, activation="tanh")])
+
+        whole = {"actor": known, "critic": keras.layers.Dense(1)}
+        whole["actor"] = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
+        obs = np.random.default_rng(0).standard_normal((64, 4)).astype(np.float32)
+        for network in (body, lambda s: (known(s), body(s)), whole):
+            run = trainer.session("ppo", "CartPole-v1", network=network, steps=64, learning_rate=0.05, **QUIET)
+            first, out = run.agent(), []
+            for agent in (first, None):
+                if agent is None:
+                    for _ in run.events():
+                        pass
+                    agent = run.agent()
+                out.append(agent.networks["actor"](obs))
+            print(json.dumps([run.config.framework, run.backend.networks["actor"].plan is not None,
+                              bool((out[0] != out[1]).all()), bool((first.networks["actor"](obs) == out[0]).all())]))
+    """
+    for engine in ("jax", "keras-torch"):
+        assert run_python(code, engine=engine) == [  # type: ignore[arg-type]
+            [engine, False, True, True],
+            [engine, True, True, True],
+            [engine, True, True, True],
+        ]
+
+
+# Runs and their folders
+
+
+def test_nothing_is_written_without_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    seen: Counter[str] = Counter()
+    small(callbacks=[LambdaCallback(on_checkpoint=lambda e: seen.update(["checkpoint"]))], eval_every=32)
+    assert not list(tmp_path.iterdir()) and not seen
+
+
+def test_without_a_folder_the_best_agent_is_given_back_too() -> None:
+    weights: list[Any] = []
+    run = trainer.session("ppo", "CartPole-v1", framework="torch", steps=320, learning_rate=0.1, **{**SMALL, "eval_every": 32})
+    for event in run.events():
+        if isinstance(event, EvaluationEnd):
+            weights.append((event.best, run.agent().networks["actor"](OBS)))
+    best = [w for chosen, w in weights if chosen][-1]
+    assert not weights[-1][0], "the last was not the best; choose another seed"
+    assert (run.restored("best").networks["actor"](OBS) == best).all()
+
+
+def test_result_json_says_what_the_issue_lists(tmp_path: Path) -> None:
+    ended = small(out=tmp_path / "run")
+    found = json.loads((tmp_path / "run" / "result.json").read_text())
+    wanted = "algorithm env framework seed env_steps updates seconds steps_per_second eval_mean eval_std eval_episodes versions"
+    assert set(wanted.split()) <= set(found)
+    assert (found["algorithm"], found["env"], found["framework"], found["seed"]) == ("ppo", "CartPole-v1", "torch", 0)
+    assert (found["env_steps"], found["updates"], found["eval_episodes"]) == (64, 4, 3)
+    assert found["eval_mean"] == ended.evaluation.mean == np.mean(ended.evaluation.returns) and "torch" in found["versions"]
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert config["settings"]["steps"] == 64 and config["seed"] == 0 and "python" in config["versions"]
+
+
+def test_the_best_is_chosen_on_other_seeds_than_it_is_scored_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    used: list[tuple[int, int]] = []
+    real = sessions.evaluate
+
+    def spy(actor: Any, env: Any, episodes: int, seed: int, **rest: Any) -> Any:
+        used.append((episodes, seed))
+        return real(actor, env, episodes, seed, **rest)
+
+    monkeypatch.setattr(sessions, "evaluate", spy)
+    small(out=tmp_path / "run", seed=5, eval_every=32)
+    assert used == [(2, derived(5, "select"))] * 2 + [(3, derived(5, "final"))] * 2
+    training = {episode_seed(derived(5, "environments"), e, k) for e in range(2) for k in range(100)}
+    chosen, scored = ({episode_seed(derived(5, p), playing.EVALUATION, k) for k in range(100)} for p in ("select", "final"))
+    assert not training & chosen and not training & scored and not chosen & scored
+
+
+def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(RunFolderError, match="not empty"):
+        small(out=tmp_path)
+    with pytest.raises(RunFolderError, match="does not exist(.|\n)*did you mean"):
+        small(out=tmp_path / "run-one", steps=32)
+        tandem.train(resume=tmp_path / "run-on")
+    with pytest.raises(RunFolderError, match="is not a run"):
+        tandem.train(resume=tmp_path)
+
+
+# Events and callbacks
+
+
+class Recorder(Callback):
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+
+
+for _name in [n for n in dir(Callback) if n.startswith("on_")]:
+    setattr(Recorder, _name, lambda self, event: self.seen.append(event))
+
+
+def test_events_come_in_order_and_reach_callbacks_first(tmp_path: Path) -> None:
+    recorder, part = Recorder(), Counter[str]()
+    subset = LambdaCallback(on_train_end=lambda e: part.update(["end"]), on_batch_begin=lambda e: part.update(["batch"]))
+    run = trainer.session(
+        "ppo",
+        "CartPole-v1",
+        framework="torch",
+        steps=96,
+        eval_every=64,
+        out=tmp_path / "run",
+        callbacks=[recorder, subset],
+        **SMALL,
+    )
+    seen = []
+    for event in run:
+        assert recorder.seen[-1] is event
+        seen.append(event)
+    assert seen == recorder.seen and part == {"end": 1, "batch": 3}
+    kinds = [type(e).__name__ for e in seen]
+    assert kinds[:4] == ["TrainBegin", "CheckpointSaved", "EpisodeBegin", "EpisodeBegin"] and kinds[-1] == "TrainEnd"
+    order = [k for k in kinds if k in ("BatchBegin", "BatchEnd", "EvaluationEnd")]
+    assert order == ["BatchBegin", "BatchEnd"] * 2 + ["EvaluationEnd", "BatchBegin", "BatchEnd", "EvaluationEnd"]
+    assert kinds.count("EpisodeBegin") == kinds.count("EpisodeEnd") + 2
+    for name in ("env_steps", "updates", "episodes", "seconds"):
+        # a block's episodes are told after it was collected, each with the steps at which it ended
+        counts = [getattr(e, name) for e in seen if name != "env_steps" or not isinstance(e, BatchBegin)]
+        assert counts == sorted(counts), name
+    ends = [e for e in seen if isinstance(e, EpisodeEnd)]
+    assert [e.episodes for e in ends] == list(range(1, len(ends) + 1))
+    begin, end = seen[0], seen[-1]
+    assert isinstance(begin, TrainBegin) and (begin.steps, begin.stop_at, begin.env_steps) == (96, 96, 0)
+    assert isinstance(end, TrainEnd) and (end.reason, end.env_steps, end.updates) == ("steps", 96, 6)
+    calls = [e for e in seen if isinstance(e, BatchEnd)]
+    assert set(calls[0].shares) == {"environment", "acting", "learning"} and "loss" in calls[0].metrics
+    assert {e.path.name for e in seen if isinstance(e, CheckpointSaved)} >= {"last.zip", "best.zip", "step-000000064.zip"}
+
+
+def test_a_checkpoint_is_written_before_anything_is_learned(tmp_path: Path) -> None:
+    run = trainer.session("ppo", "CartPole-v1", framework="torch", steps=64, out=tmp_path / "run", **SMALL)
+    for event in run:
+        if isinstance(event, CheckpointSaved):
+            assert event.env_steps == 0 and event.path.is_file()
+            break
+    first = trainer.session("ppo", "CartPole-v1", framework="torch", **SMALL).agent()
+    assert (trainer.load(tmp_path / "run", which="last").networks["actor"](OBS) == first.networks["actor"](OBS)).all()
+
+
+@pytest.mark.parametrize("kind", ["on_train_begin", "on_episode_end", "on_batch_end", "on_evaluation", "on_checkpoint"])
+def test_any_event_may_stop_the_run(kind: str, tmp_path: Path) -> None:
+    stop = LambdaCallback(**{kind: lambda event: True})
+    ended = small(steps=640, eval_every=32, out=tmp_path / "run", callbacks=[stop])
+    assert ended.reason == "callback" and ended.summary["env_steps"] <= 160
+    assert tandem.train(resume=tmp_path / "run").summary["env_steps"] == 640
+
+
+def test_early_stop_remembers_across_sittings(tmp_path: Path) -> None:
+    """Chain pays 1 only at its end: six wins in a row are reached at the same step in one sitting and in three."""
+
+    def steps(out: Path, stops: tuple[int | None, ...]) -> int:
+        given: dict[str, Any] = {**SMALL, "gamma": 0.9, "learning_rate": 0.01, "eval_episodes": 0}
+        run = trainer.session(
+            "ppo", Chain, framework="torch", steps=4000, out=out, callbacks=[EarlyStop(1.0, episodes=12)], **given
+        )
+        for i, stop in enumerate(stops):
+            if i:
+                others = [Callback(), EarlyStop(1.0, episodes=12)]  # another callback has come before it
+                run = trainer.session(resume=out, env=Chain, callbacks=others)
+            *_, end = run.events(stop)
+        assert isinstance(end, TrainEnd) and end.reason == "criterion"
+        return end.env_steps
+
+    whole = steps(tmp_path / "whole", (None,))
+    assert 64 < whole < 4000
+    assert steps(tmp_path / "parts", (32, whole - 64, None)) == whole
+
+
+# Resuming
+
+
+def test_resume_takes_nothing_that_the_run_knows(tmp_path: Path) -> None:
+    small(out=tmp_path / "run", steps=64, stop_at=32)
+    for given in ({"algorithm": "ppo"}, {"framework": "torch"}, {"envs": 2}, {"out": "x"}, {"gamma": 0.9}):
+        with pytest.raises(ResumeError, match=f"resume= was given with {next(iter(given))}"):
+            tandem.train(resume=tmp_path / "run", **given)  # type: ignore[arg-type]
+
+
+def test_the_length_of_a_run_is_fixed_unless_extended(tmp_path: Path) -> None:
+    small(out=tmp_path / "run", steps=64, learning_rate="1e-2:1e-3", clip="0.2:0.1:0.5")
+    for steps, extend in ((128, False), (32, False), (32, True)):
+        with pytest.raises(ResumeError, match=f"steps={steps}"):
+            tandem.train(resume=tmp_path / "run", steps=steps, extend=extend)
+    run = trainer.session(resume=tmp_path / "run", steps=128, extend=True)
+    s = run.config.settings
+    assert s.steps == 128 and s.learning_rate(0.5) == s.learning_rate(1.0) == np.float32(1e-3)
+    assert s.clip(0.25) == s.clip(1.0) == np.float32(0.1) and s.clip(0.125) == np.float32(0.15)
+    for _ in run.events():
+        pass
+    assert run.loop.env_steps == 128
+    again = trainer.session(resume=tmp_path / "run")
+    assert again.config == run.config, "the extended length is what the run has now"
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["settings"]["steps"] == 128
+
+
+def test_a_finished_run_resumed_stays_as_it_is(tmp_path: Path) -> None:
+    small(out=tmp_path / "run", eval_every=48)
+    before = {f: (tmp_path / "run" / f).read_bytes() for f in ("progress.csv", "config.json")}
+    ended = tandem.train(resume=tmp_path / "run")
+    assert ended.summary["env_steps"] == 64
+    assert {f: (tmp_path / "run" / f).read_bytes() for f in before} == before
+
+
+def test_a_run_on_an_object_needs_it_again(tmp_path: Path) -> None:
+    small(Identity, out=tmp_path / "run", steps=64, stop_at=32)
+    with pytest.raises(ResumeError, match="env="):
+        tandem.train(resume=tmp_path / "run")
+    assert tandem.train(env=Identity, resume=tmp_path / "run").summary["env_steps"] == 64
+
+
+def test_another_environment_or_network_does_not_fit(tmp_path: Path) -> None:
+    from torch import nn
+
+    def body(width: int) -> Any:
+        return lambda space: nn.Sequential(nn.Linear(4, width), nn.Tanh())
+
+    small(lambda: make("CartPole-v1"), network=body(8), out=tmp_path / "run", steps=64, stop_at=32)
+    with pytest.raises(CheckpointError, match="does not fit"):
+        tandem.train(resume=tmp_path / "run", env="CartPole-v1", network=body(9))
+    with pytest.raises(TandemError):
+        tandem.train(resume=tmp_path / "run", env=Identity, network=lambda space: nn.Linear(1, 8))
+
+
+def test_an_edited_config_is_told_and_put_right(tmp_path: Path) -> None:
+    small(out=tmp_path / "run", steps=64, stop_at=32)
+    file = tmp_path / "run" / "config.json"
+    whole = file.read_text()
+    file.write_text(whole.replace('"gamma": 0.98', '"gamma": 0.5'))
+    with pytest.warns(RuntimeWarning, match=r"gamma=0.5 \(not 0.98\)"):
+        ended = tandem.train(resume=tmp_path / "run")
+    assert ended.summary["env_steps"] == 64 and file.read_text() == whole
+    file.write_text("torn {")
+    tandem.train(resume=tmp_path / "run")
+    assert file.read_text() == whole
+
+
+# Checkpoints
+
+
+def test_the_interval_of_checkpoints_stretches_where_writing_is_slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Writing takes 2 s, a block 1 s, and one checkpoint is asked for every 10 s: 40 s lie between them, 5 %."""
+    clock = [0.0]
+    monkeypatch.setattr(sessions, "monotonic", lambda: clock[0])
+    real = sessions.checkpoint.write
+
+    def slow(*given: Any) -> None:
+        clock[0] += 2.0
+        real(*given)
+
+    monkeypatch.setattr(sessions.checkpoint, "write", slow)
+    run = trainer.session(
+        "ppo", "CartPole-v1", framework="torch", steps=32 * 130, out=tmp_path / "run",
+        **{**SMALL, "eval_episodes": 0, "checkpoint_seconds": 10, "log_every": 10**6},
+    )  # fmt: skip
+    times = []
+    for event in run:
+        if isinstance(event, BatchEnd):
+            clock[0] += 1.0
+        if isinstance(event, CheckpointSaved):
+            times.append(clock[0])
+    assert [b - a for a, b in pairwise(times[:-1])] == [43.0] * 3  # 41 blocks, the first beyond 40 s
+
+
+def test_memory_mapped_replay_resumes_exactly(tmp_path: Path) -> None:
+    def run(out: Path, stops: tuple[int | None, ...], **given: Any) -> Any:
+        now = trainer.session("dqn", "CartPole-v1", framework="torch", steps=300, out=out, **{**TINY_DQN, **given})
+        for i, stop in enumerate(stops):
+            now = trainer.session(resume=out) if i else now
+            for _ in now.events(stop):
+                pass
+        return now
+
+    runs = [
+        run(tmp_path / "plain", (None,)),
+        run(tmp_path / "mapped", (None,), memmap=True),
+        run(tmp_path / "parts", (100, 250, None), memmap=True),
+    ]
+    assert len({r.fingerprint() for r in runs}) == 1 and runs[0].loop.learner.updates > 50
+    rings = [r.loop.learner.ring for r in runs]
+    assert len(list((tmp_path / "parts" / "replay").glob("*.npy"))) == 6 and not (tmp_path / "plain" / "replay").exists()
+    for name, x in rings[0].state()[1].items():
+        assert x.tobytes() == rings[1].state()[1][name].tobytes() == rings[2].state()[1][name].tobytes(), name
+
+
+def test_infinite_horizon_is_registered() -> None:
+    assert isinstance(make("tandem/InfiniteHorizon-v0").unwrapped, InfiniteHorizon)
+    assert isinstance(make(IdentityBox), IdentityBox)
+
+
+def test_statistics_need_a_layer_that_takes_them() -> None:
+    """normalize_observations with a user's own body would do nothing: it is refused."""
+    torch = pytest.importorskip("torch")
+    settings = {"steps": 64, "rollout": 8, "batch_size": 64, "normalize_observations": True}
+    with pytest.raises(SettingError, match="network of your own"):
+        trainer.session("ppo", "CartPole-v1", network=lambda space: torch.nn.Linear(4, 8), **settings)
