@@ -11,7 +11,6 @@ import numpy as np
 
 SECONDS = 1e-3  # of each timing, at least: short, so that some of them fall between the turns of other processes
 REPEATS = 40  # of which the quickest counts: everything else on the machine can only add to it
-
 UNIT = 16  # the fewest calls of a timing
 
 
