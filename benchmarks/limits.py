@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 
 SECONDS = 1e-3  # of each timing, at least: short, so that some of them fall between the turns of other processes
-REPEATS = 60  # of which the quickest counts: everything else on the machine can only add to it
+REPEATS = 40  # of which the quickest counts: everything else on the machine can only add to it
+UNIT = 16  # the fewest calls of a timing
 
 
 def bare(job: dict[str, Any]) -> dict[str, float]:
@@ -65,6 +67,7 @@ def plain_step(env: str, n: int) -> float:
     return max(0.0, quickest(play) - share * quickest(reset))
 
 
+@lru_cache
 def product(m: int, k: int, n: int) -> float:
     """Seconds of [m, k] @ [k, n] in float32 by whichever of NumPy and XLA is quicker."""
     rng = np.random.default_rng(0)
@@ -84,7 +87,7 @@ def _by_xla(a: Any, b: Any) -> Callable[[int], None]:
     from jax import lax
 
     jax.config.update("jax_cpu_enable_async_dispatch", False)
-    many = 64
+    many = UNIT
     stacked = np.stack([a] * many)
 
     run = jax.jit(lambda stacked, b: lax.scan(lambda carry, x: (carry, x @ b), 0, stacked)[1])
@@ -96,7 +99,7 @@ def _by_xla(a: Any, b: Any) -> Callable[[int], None]:
     return play
 
 
-def quickest(play: Callable[[int], None], unit: int = 64) -> float:
+def quickest(play: Callable[[int], None], unit: int = UNIT) -> float:
     """Seconds of one call among many: play(n) makes n of them."""
     play(unit)
     calls = unit

@@ -18,7 +18,7 @@ from tandem.testing import fakes
 from tandem.types import Batch
 
 UPDATES, ROWS = 20, 32
-SGD: dict[str, Any] = {"optimizer": "sgd", "learning_rate": Schedule(0.1, 0.02)}
+SGD: dict[str, Any] = {"optimizer": "sgd", "learning_rate": Schedule(0.5, 0.1)}
 
 
 class Case(NamedTuple):
@@ -28,14 +28,14 @@ class Case(NamedTuple):
 
 
 CASES = {
-    "dqn": Case("dqn", fakes.DISCRETE, {"double": False, "max_grad_norm": 0.2}),
+    "dqn": Case("dqn", fakes.DISCRETE, {"double": False, "max_grad_norm": 0.5}),
     "dqn double dueling prioritized": Case("dqn", fakes.DISCRETE, {"dueling": True, "prioritized": True}),
     "ppo categorical": Case("ppo", fakes.DISCRETE, {"entropy": Schedule(0.01)}),
     "ppo gaussian normalized": Case(
-        "ppo", fakes.BOX, {"normalize_observations": True, "value_clip": 0.2, "entropy": Schedule(0.01)}
+        "ppo", fakes.BOX, {"normalize_observations": True, "value_clip": 0.2, "entropy": Schedule(0.01), "orthogonal": False}
     ),
     "ppo multi-categorical": Case(
-        "ppo", fakes.MULTI, {"normalize_advantage": False, "clip": Schedule(0.3, 0.1), "max_kl": 0.42}
+        "ppo", fakes.MULTI, {"normalize_advantage": False, "clip": Schedule(0.3, 0.1), "max_kl": 0.46, "orthogonal": False}
     ),
     "sac": Case("sac", fakes.BOX, {"hidden": (32, 32)}),
 }

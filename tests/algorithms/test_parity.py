@@ -40,7 +40,7 @@ def test_the_reference_learns_stops_and_moves_what_it_should(expected) -> None:
     assert expected["dqn: loss"][-5:].mean() < 0.9 * expected["dqn: loss"][:5].mean()
     assert np.ptp(expected["sac: temperature"]) > 0.1
     moved = [np.abs(expected[n] - expected[f"first {n}"]).max() for n in expected if n.endswith("/kernel") and "first" not in n]
-    assert len(moved) > 30 and min(moved) > 3e-3  # far more than what engines may differ by
+    assert len(moved) > 30 and min(moved) > 5e-4  # far more than engines may differ by
 
 
 ENGINES = ["torch", "jax", "tensorflow", "keras-torch", pytest.param("torch compile", marks=pytest.mark.slow)]
@@ -59,7 +59,7 @@ def test_an_engine_agrees_with_the_reference(engine, expected, tmp_path) -> None
             wrong.append(f"{name}: {got.dtype} {got.shape}, expected {np.shape(wanted)}")
             continue
         weight = "/" in name.split()[-1]
-        allowed = 1e-5 * np.maximum(1, np.abs(wanted)) if weight else 1e-6 + 1e-5 * np.abs(wanted)
+        allowed = 3e-6 * np.maximum(1, np.abs(wanted)) if weight else 1e-6 + 1e-5 * np.abs(wanted)
         if (np.abs(got - wanted) > allowed).any():
             wrong.append(f"{name}: off by {np.abs(got - wanted).max():.2e}")
     assert not wrong, "\n".join(wrong)

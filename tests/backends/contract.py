@@ -343,13 +343,30 @@ def check_bodies_get_heads() -> None:
     assert backend.compile(algorithm.update)(batches(algorithm, fakes.BOX, 2)).applied == 2
 
 
+def called(network: Any, x: np.ndarray) -> np.ndarray:
+    """What a user's network gives when the user calls it."""
+    if FRAMEWORK == "torch":
+        import torch
+
+        x = torch.as_tensor(x)
+    out = network(x)
+    return np.asarray(out.detach() if hasattr(out, "detach") else out)
+
+
 def check_whole_networks_are_taken() -> None:
     networks = {"q": layers(8, "relu", 2)}
     algorithm, backend = build("dqn", fakes.DISCRETE, networks)
     assert backend.compile(algorithm.update)(batches(algorithm, fakes.DISCRETE, 3, tau=0.0)).applied == 3
     q, target = algorithm.q.read(), algorithm.target.read()
     assert algorithm.q.plan is not None and not np.array_equal(q["0/kernel"], target["0/kernel"])
-    assert algorithm.q.module is networks["q"], "the user's own network learns"
+    x = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
+    np.testing.assert_allclose(called(networks["q"], x), algorithm.q.predict(x), rtol=1e-5)  # the user's own network learns
+    if FRAMEWORK == "torch":  # a module that is one layer, and no chain
+        from torch import nn
+
+        single, backend = build("dqn", fakes.DISCRETE, {"q": nn.Linear(4, 2)})
+        assert backend.compile(single.update)(batches(single, fakes.DISCRETE, 1)).applied == 1
+        np.testing.assert_allclose(Twin(single.q.plan, single.q.read())(x), single.q.predict(x), rtol=1e-5)
     made, _ = build("dqn", fakes.DISCRETE, {"q": lambda space: layers(8, "norm", "relu", 2)})
     assert made.q.plan is None and made.q.predict(np.zeros((3, 4), np.float32)).shape == (3, 2)
 

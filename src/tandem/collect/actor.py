@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from tandem.algorithms.base import Algorithm, Forward
-from tandem.networks.plan import Twin, Weights
+from tandem.networks.plan import Twin
 from tandem.spaces import Leaf
 from tandem.types import Array, Tree
 
@@ -25,13 +24,6 @@ class PolicyActor:
 
     def initial_state(self, n: int) -> Tree:
         return ()
-
-    def load(self, weights: Mapping[str, Weights]) -> None:
-        """New weights for the networks that act without their framework; the others have theirs already."""
-        for name, w in weights.items():
-            twin = self.networks[name]
-            if isinstance(twin, Twin):
-                twin.load(w)
 
 
 class ChanceActor:
@@ -64,6 +56,8 @@ def forwards(backend: Any, roles: tuple[str, ...]) -> dict[str, Forward]:
     return found
 
 
-def weights(backend: Any, roles: tuple[str, ...]) -> dict[str, Weights]:
-    """What changes in twins when the backend has learned."""
-    return {r: backend.networks[r].read() for r in roles if backend.networks[r].plan is not None}
+def publish(backend: Any, networks: dict[str, Forward]) -> None:
+    """New weights for the networks that need no framework; the others have theirs already."""
+    for role, network in networks.items():
+        if isinstance(network, Twin):
+            network.load(backend.networks[role].read())

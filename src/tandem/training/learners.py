@@ -7,8 +7,8 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from tandem.algorithms.base import Forward
 from tandem.backends.base import Outcome
-from tandem.collect.actor import forwards, weights
 from tandem.errors import NonFiniteError, SettingError
 from tandem.replay.buffer import Ring
 from tandem.replay.samplers import PrioritizedSampler, UniformSampler
@@ -50,7 +50,9 @@ class Learner(Protocol):
 class RolloutLearner:
     """Several epochs over each rollout, then it is gone."""
 
-    def __init__(self, algorithm: Any, backend: Any, observation: Any, generators: Generators) -> None:
+    def __init__(
+        self, algorithm: Any, backend: Any, observation: Any, generators: Generators, networks: dict[str, Forward]
+    ) -> None:
         s = algorithm.settings
         self.algorithm, self.backend, self.generators, self.settings = algorithm, backend, generators, s
         self.block, self.updates = s.rollout, 0
@@ -63,7 +65,7 @@ class RolloutLearner:
                 f"use batch_size={min(fits, key=lambda d: abs(d - s.batch_size))}, or another rollout.",
             )
         self._run = backend.compile(algorithm.update)
-        self._networks = forwards(backend, algorithm.preparing)
+        self._networks = networks
         self._observations = self._moments(observation) if s.normalize_observations else None
         self._rewards = RewardScale(s.envs, s.gamma) if s.normalize_rewards else None
 
@@ -85,9 +87,6 @@ class RolloutLearner:
 
     def learn(self, trajectory: Trajectory, span: Span) -> dict[str, float]:
         """The metrics of the updates, averaged."""
-        fresh = weights(self.backend, self.algorithm.preparing)
-        for role, w in fresh.items():
-            self._networks[role].load(w)  # type: ignore[attr-defined]
         scaled = self._rewards(trajectory) if self._rewards else trajectory
         data = self.algorithm.prepare(scaled, self._networks)
         calls = self.settings.epochs * (self.rows // self.settings.batch_size)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tandem.collect.actor import ChanceActor, PolicyActor, forwards, weights
+from tandem.collect.actor import ChanceActor, PolicyActor, forwards, publish
 from tandem.collect.collector import Collector
 from tandem.collect.vector import Environments
 from tandem.training.events import BatchBegin, BatchEnd, EpisodeBegin, EpisodeEnd, Event, TrainBegin, TrainEnd
@@ -30,10 +30,11 @@ class Loop:
         self.settings = algorithm.settings
         observation, action = environments.observation, environments.action
         self.collector = Collector(environments, self.settings.gamma, algorithm.action_mode)
-        self.actor = PolicyActor(type(algorithm), action, forwards(backend, algorithm.acting))
+        self.networks = forwards(backend, tuple(dict.fromkeys((*algorithm.acting, *algorithm.preparing))))
+        self.actor = PolicyActor(type(algorithm), action, {role: self.networks[role] for role in algorithm.acting})
         self.chance = ChanceActor(action)
         self.learner: Learner = (
-            RolloutLearner(algorithm, backend, observation, generators)
+            RolloutLearner(algorithm, backend, observation, generators, self.networks)
             if algorithm.needs == "rollouts"
             else ReplayLearner(algorithm, backend, observation, action, generators, folder)
         )
@@ -78,8 +79,8 @@ class Loop:
         began = perf_counter()
         before = self.learner.updates
         metrics = self.learner.learn(trajectory, Span(begin, self.env_steps, self.steps))
-        if self.learner.updates > before:
-            self.actor.load(weights(self.backend, self.algorithm.acting))
+        if self.learner.updates > before or self.algorithm.preparing:  # a rollout moves statistics even where no update holds
+            publish(self.backend, self.networks)
         took = perf_counter() - began
         self.learning += took
         self.seconds += took
@@ -115,4 +116,4 @@ class Loop:
         self.learner.load_state(data["learner"], groups["learner"])
         self.generators.load_state(data["generators"])
         self.episodes, self.seconds, self.learning = (data["counters"][k] for k in ("episodes", "seconds", "learning"))
-        self.actor.load(weights(self.backend, self.algorithm.acting))
+        publish(self.backend, self.networks)
