@@ -49,7 +49,7 @@ def short() -> Any:
 
     def get(engine: str) -> dict[str, Any]:
         if engine not in found:
-            # TensorFlow takes a minute and a half to compile for `resumes`; tests/training/test_resume.py resumes whole runs on it
+            # TensorFlow compiles for 90 s for `resumes`; tests/training/test_resume.py resumes whole runs on it
             found[engine] = run(engine, *(c for c in SHORT if (engine, c) != ("tensorflow", "resumes")))
         return found[engine]
 
