@@ -68,7 +68,7 @@ def many(guarded: Callable[..., Any], variables: list[Any]) -> Callable[..., Any
     fast = jax.jit(scanned, donate_argnums=0)
 
     def run(data: Batch, settings: Any, rows: Any, live: Any) -> Any:
-        values, outs = fast([v.value for v in variables], data, settings, rows, live)
+        values, outs = fast([v._value for v in variables], data, settings, rows, live)  # `value` asks for scopes each time
         for v, x in zip(variables, values, strict=True):
             v._value = x  # assign would copy; the old value was donated
         return outs
