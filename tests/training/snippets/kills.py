@@ -7,7 +7,6 @@ import os
 import random
 import signal
 import sys
-import time
 import zipfile
 from pathlib import Path
 
@@ -23,6 +22,10 @@ SETTINGS = {
 }  # fmt: skip
 
 
+def begun(name):
+    return (folder / name / "checkpoints" / "last.zip").is_file()
+
+
 def sitting(name, tamper=None):
     """The child that goes on with the run `name`, or begins it."""
     if pid := os.fork():
@@ -31,10 +34,9 @@ def sitting(name, tamper=None):
         out = folder / name
         if tamper:
             tamper()
-        begun = (out / "checkpoints" / "last.zip").is_file()
         run = (
             trainer.session(resume=out)
-            if begun
+            if begun(name)
             else trainer.session("dqn", "CartPole-v1", framework="torch", out=out, **SETTINGS)
         )
         for _ in run.events():
@@ -68,18 +70,29 @@ def table(name):
     return [[c for k, c in zip(columns, row, strict=True) if k != "seconds"] for row in rows]
 
 
-def killed(name, pid, moment):
-    """Whether the child was killed rather than done; `moment` is when to do it, in seconds; None: it does it itself."""
-    if moment is not None:
-        while not (folder / name / "checkpoints" / "last.zip").is_file():
-            time.sleep(0.01)
-        time.sleep(moment)
-        os.kill(pid, signal.SIGKILL)
+def killed(pid):
+    """Whether the child was killed rather than done."""
     return os.WIFSIGNALED(os.waitpid(pid, 0)[1])
 
 
 def die():
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def at_call(number):
+    """Dies at that call of a function, whichever it is: seeded, and the same moment on every machine."""
+
+    def tamper():
+        left = [number]
+
+        def count(frame, event, arg):
+            left[0] -= 1
+            if left[0] == 0:
+                die()
+
+        sys.setprofile(count)
+
+    return tamper
 
 
 def before_renaming():
@@ -132,19 +145,19 @@ def after_renaming():
     files._flush_folder = flush
 
 
-assert not killed("whole", sitting("whole"), None)
-rng, done, moments = random.Random(0), 0, []
+assert not killed(sitting("whole"))
+rng, done = random.Random(0), 0
 while done < kills:
-    moment = rng.uniform(0.0, 0.4)
-    if not killed("random", sitting("random"), moment):
+    call = rng.randrange(30_000, 300_000)
+    if not killed(sitting("random", at_call(call))):
         break
     done += 1
-    print(json.dumps({"kill": round(moment, 3), "wrong": whole("random")}), flush=True)
-killed("random", sitting("random"), None)
+    print(json.dumps({"kill": call, "wrong": whole("random") if begun("random") else []}), flush=True)
+killed(sitting("random"))
 for tamper in (amid_writing, before_renaming, after_renaming, amid_config, amid_writing):
-    assert killed("inside", sitting("inside", tamper), None), tamper
+    assert killed(sitting("inside", tamper)), tamper
     parts = [f.name for place in (folder / "inside", folder / "inside" / "checkpoints") for f in place.glob(".*.part")]
     print(json.dumps({"inside": tamper.__name__, "parts": parts, "wrong": whole("inside")}), flush=True)
-killed("inside", sitting("inside"), None)
+killed(sitting("inside"))
 left = [str(f) for f in folder.rglob("*.part")]
 print(json.dumps({"left": left, "tables": table("whole") == table("random") == table("inside"), "kills": done}))
