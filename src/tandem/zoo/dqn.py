@@ -7,6 +7,20 @@ from tandem.zoo import Entry
 
 ZOO = "rl-baselines3-zoo 2.9, hyperparams/dqn.yml"
 
+ACROBOT = {
+    "steps": 100_000,
+    "learning_rate": 6.3e-4,
+    "batch_size": 128,
+    "buffer_size": 50_000,
+    "learning_starts": 0,
+    "gamma": 0.99,
+    "target_every": 250,
+    "train_every": 4,
+    "updates_per_call": -1,
+    "epsilon": "1:0.1:0.12",
+    "hidden": (256, 256),
+}
+
 ENTRIES = {
     "CartPole-v1": Entry(
         {
@@ -24,38 +38,8 @@ ENTRIES = {
         },
         ZOO,
     ),
-    "Acrobot-v1": Entry(
-        {
-            "steps": 100_000,
-            "learning_rate": 6.3e-4,
-            "batch_size": 128,
-            "buffer_size": 50_000,
-            "learning_starts": 0,
-            "gamma": 0.99,
-            "target_every": 250,
-            "train_every": 4,
-            "updates_per_call": -1,
-            "epsilon": "1:0.1:0.12",
-            "hidden": (256, 256),
-        },
-        ZOO,
-    ),
-    "LunarLander-v3": Entry(
-        {
-            "steps": 300_000,
-            "learning_rate": 6.3e-4,
-            "batch_size": 128,
-            "buffer_size": 50_000,
-            "learning_starts": 0,
-            "gamma": 0.99,
-            "target_every": 250,
-            "train_every": 4,
-            "updates_per_call": -1,
-            "epsilon": "1:0.1:0.12",
-            "hidden": (256, 256),
-        },
-        ZOO + " (LunarLander-v2; steps 300,000 instead of 100,000)",
-    ),
+    "Acrobot-v1": Entry(ACROBOT, ZOO),
+    "LunarLander-v3": Entry({**ACROBOT, "steps": 300_000}, ZOO + " (LunarLander-v2; steps 300,000 instead of 100,000)"),
     "MountainCar-v0": Entry(
         {
             "steps": 120_000,
