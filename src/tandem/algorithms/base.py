@@ -121,6 +121,11 @@ class Algorithm(ABC):
         raise NotImplementedError
 
 
+def optimizer_options(settings: Any) -> dict[str, float]:
+    """What goes with the name `settings.optimizer` to the backend: Adam's epsilon; SGD has nothing."""
+    return {"epsilon": settings.adam_epsilon} if settings.optimizer == "adam" else {}
+
+
 def one_axis(name: str, action: Leaf) -> None:
     """Refuses a Box of actions that is not a vector."""
     if action.kind == "box" and len(action.shape) != 1:

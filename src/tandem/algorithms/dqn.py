@@ -57,7 +57,7 @@ class DQN(base.Algorithm):
     def __init__(self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: DQNSettings) -> None:
         self.backend, self.settings = backend, settings
         self.q, self.target = backend.pair("q", networks["q"])
-        self.optimizer = backend.optimizer("q", [self.q], settings.optimizer, **adam(settings))
+        self.optimizer = backend.optimizer("q", [self.q], settings.optimizer, **base.optimizer_options(settings))
 
     @classmethod
     def check(cls, observation: Spec, action: Leaf) -> None:
@@ -115,8 +115,3 @@ class DQN(base.Algorithm):
             return noise[1], {}, state
         greedy = ops.of(obs).argmax(networks["q"](obs), -1)
         return (np.where(noise[0], noise[1], greedy) if noise else greedy), {}, state
-
-
-def adam(settings: Any) -> dict[str, float]:
-    """Options of the optimizer."""
-    return {"epsilon": settings.adam_epsilon} if settings.optimizer == "adam" else {}

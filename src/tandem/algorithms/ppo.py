@@ -62,7 +62,7 @@ class PPO(base.Algorithm):
         self.backend, self.settings, self.policy = backend, settings, for_actions(action)
         self.actor = backend.network("actor", networks["actor"])
         self.critic = backend.network("critic", networks["critic"])
-        options = {"epsilon": settings.adam_epsilon} if settings.optimizer == "adam" else {}
+        options = base.optimizer_options(settings)
         self.optimizer = backend.optimizer("ppo", [self.actor, self.critic], settings.optimizer, **options)
 
     @classmethod

@@ -52,7 +52,7 @@ class SAC(base.Algorithm):
         self.backend, self.settings, self.size = backend, settings, action.width
         self.actor = backend.network("actor", networks["actor"])
         self.qs, self.targets = zip(backend.pair("q1", networks["q1"]), backend.pair("q2", networks["q2"]), strict=True)
-        options = {"epsilon": settings.adam_epsilon} if settings.optimizer == "adam" else {}
+        options = base.optimizer_options(settings)
         self.critic_optimizer = backend.optimizer("critic", list(self.qs), settings.optimizer, **options)
         self.actor_optimizer = backend.optimizer("actor", [self.actor], settings.optimizer, **options)
         self.learned = settings.temperature == "auto"
