@@ -129,7 +129,8 @@ class ReplayLearner:
                 "a multiple of the number of environments, since they step together",
                 f"use train_every={s.envs * max(1, round(s.train_every / s.envs))}.",
             )
-        self.observation, self.action = observation, action
+        row = 2 * Ring.size(1, 1, observation, action)  # bytes of a transition, and of what follows it
+        self.most = max(1, CALL_BYTES // max(1, row * s.batch_size))  # updates in one call
         self.block, self.updates, self.n = s.train_every // s.envs, 0, getattr(s, "n_step", 1)
         files = str(folder / "replay") if s.memmap and folder is not None else None
         self.ring = Ring(s.buffer_size, s.envs, observation, action, path=files)
@@ -166,9 +167,7 @@ class ReplayLearner:
         return {n: float(np.mean([m[n] for m in metrics])) for n in metrics[0]}
 
     def _parts(self, owed: int) -> list[slice]:
-        row = 2 * self.ring.size(1, 1, self.observation, self.action)
-        most = max(1, CALL_BYTES // max(1, row * self.settings.batch_size))
-        return [slice(i, min(i + most, owed)) for i in range(0, owed, most)]
+        return [slice(i, min(i + self.most, owed)) for i in range(0, owed, self.most)]
 
     def state(self, replay: bool) -> tuple[dict[str, Any], dict[str, Array]]:
         data: dict[str, Any] = {"updates": self.updates}
