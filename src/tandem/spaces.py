@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from math import prod
 from typing import Any, Literal
 
 import numpy as np
@@ -36,7 +37,7 @@ class Leaf:
     @property
     def width(self) -> int:
         """How many numbers a network sees of it (one-hot for discrete kinds)."""
-        return sum(self.sizes) if self.sizes else int(np.prod(self.shape, dtype=int))
+        return sum(self.sizes) if self.sizes else prod(self.shape)
 
     @property
     def bounded(self) -> bool:

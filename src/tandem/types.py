@@ -74,7 +74,7 @@ def tree_map(f: Callable[..., Any], tree: Tree, *rest: Tree) -> Tree:
     if isinstance(tree, dict):
         return {k: tree_map(f, v, *(r[k] for r in rest)) for k, v in tree.items()}
     if isinstance(tree, tuple):
-        parts = [tree_map(f, *xs) for xs in zip(tree, *rest, strict=True)]
+        parts = [tree_map(f, *xs) for xs in zip(tree, *rest, strict=True)] if tree else ()
         return type(tree)(*parts) if hasattr(tree, "_fields") else tuple(parts)
     return f(tree, *rest)
 

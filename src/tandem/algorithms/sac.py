@@ -136,4 +136,4 @@ class SAC(base.Algorithm):
         out, size = networks["actor"](obs), action.width
         if isinstance(noise, tuple):
             return np.tanh(out[..., :size]), {}, state
-        return np.tanh(out[..., :size] + np.exp(np.clip(out[..., size:], -20.0, 2.0)) * noise), {}, state
+        return np.tanh(out[..., :size] + np.exp(out[..., size:].clip(-20.0, 2.0)) * noise), {}, state

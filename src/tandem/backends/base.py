@@ -42,6 +42,11 @@ class Network(ABC):
     def read(self) -> Weights:
         """The weights as NumPy arrays: by the plan's names if there is one, else by their position."""
 
+    def copy_to(self, weights: Weights) -> None:
+        """Writes the weights over those that `read` gave before."""
+        for name, x in self.read().items():
+            np.copyto(weights[name], x)
+
     @abstractmethod
     def write(self, weights: Weights) -> None:
         """Puts such weights in."""
@@ -126,11 +131,12 @@ def reduce(loss: Array, batch: Batch, count: Array | None) -> Array:
     return xp.mean(weighted) if count is None else xp.sum(weighted) / count
 
 
-def outcome(metrics: dict[str, Any], priority: Any, codes: Any, faults: list[str]) -> Outcome:
-    """The Outcome of per-update codes [K]: 0 applied, 1 stopped, 2 + i not finite in the i-th optimizer, -1 not run."""
-    codes = np.asarray(codes)
-    applied = int(np.argmax(codes != 0)) if (codes != 0).any() else len(codes)
-    code = int(codes[applied]) if applied < len(codes) else 0
+def outcome(metrics: dict[str, Any], priority: Any, codes: list[int], faults: list[str]) -> Outcome:
+    """The Outcome of NumPy arrays [K, ...] and of the updates' codes: 0 applied, 1 stopped, 2 + i not finite in the i-th
+    optimizer, -1 not run."""
+    applied = next((k for k, code in enumerate(codes) if code), len(codes))
+    code = codes[applied] if applied < len(codes) else 0
     stopped = code == 1
-    metrics, priority = tree_map(lambda x: np.asarray(x)[: applied + stopped], (metrics, priority))
+    if code:
+        metrics, priority = tree_map(lambda x: x[: applied + stopped], (metrics, priority))
     return Outcome(metrics, priority, applied, stopped, faults[code - 2] if code >= 2 else "")

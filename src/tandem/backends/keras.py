@@ -52,12 +52,20 @@ class KerasNetwork(base.Network):
     def variables(self) -> list[Any]:
         return list(self.module.variables)
 
+    @property
+    def _weights(self) -> dict[str, Any]:
+        """The variables by the plan's names, else by position."""
+        return self._named if self.plan is not None else {str(i): v for i, v in enumerate(self.variables)}
+
     def read(self) -> Weights:
-        named = self._named if self.plan is not None else {str(i): v for i, v in enumerate(self.variables)}
-        return models.read(named)
+        return models.read(self._weights)
+
+    def copy_to(self, weights: Weights) -> None:
+        for name, v in self._weights.items():
+            np.copyto(weights[name], np.asarray(v._value))  # `value` asks for scopes each time
 
     def write(self, weights: Weights) -> None:
-        models.write(self._named if self.plan is not None else {str(i): v for i, v in enumerate(self.variables)}, weights)
+        models.write(self._weights, weights)
 
     def predict(self, x: Tree) -> np.ndarray[Any, Any]:
         if self._predict is None:
@@ -188,31 +196,37 @@ class KerasBackend(base.Backend):
                 t.assign(ops.where(tau > 0, s.value, t.value))
 
     def compile(self, update: Callable[[Batch], Update]) -> Callable[..., base.Outcome]:
+        names: list[str] = []  # of the metrics, which come back as one array: each array of its own costs a hand-over
+
         def guarded(b: Batch, active: Any) -> tuple[Any, Any, Any]:
             """One update; gives (metrics and priority, its code, whether its changes are kept)."""
             self._code = ops.convert_to_tensor(np.int32(0))
             out = update(b)
+            names[:] = out.metrics
+            metrics = ops.stack([ops.cast(out.metrics[n], "float32") for n in names]) if names else ops.zeros(0)
             code = ops.where(active, ops.cast(self._code, "int32"), -1)
-            return (out.metrics, out.priority), code, ops.equal(code, 0)
+            return (metrics, out.priority), code, ops.equal(code, 0)
 
         faults = [o.name for o in self._optimizers]
         many = engine().many(guarded, self.variables)
         lengths: set[int] = set()
 
         def run(batches: Batch, indices: Array | None = None) -> base.Outcome:
-            settings = batches.settings
+            settings, data = batches.settings, batches._replace(settings={})
             count = len(next(iter(settings.values())))
             padded = _padded(count, lengths)
-            data, rows = batches._replace(settings={}), np.arange(count, dtype=np.int32)
-            if indices is None:
-                data = tree_map(lambda x: _lengthen(x, padded), data)
-            else:
-                rows = np.asarray(indices, np.int32)
-            rows, settings = tree_map(lambda x: _lengthen(np.asarray(x), padded), (rows, settings))
-            (metrics, priority), codes = many(data, settings, rows, np.arange(padded) < count)
-            metrics, priority, codes = self.to_host((metrics, priority, codes))
-            cut = tree_map(lambda x: x[:count], (metrics, priority, codes))
-            return base.outcome(cut[0], cut[1], cut[2], faults)
+            live = np.ones(count, np.bool_)
+            rows = np.arange(count, dtype=np.int32) if indices is None else np.asarray(indices, np.int32)
+            if padded != count:
+                if indices is None:
+                    data = tree_map(lambda x: _lengthen(x, padded), data)
+                rows, settings = tree_map(lambda x: _lengthen(x, padded), (rows, settings))
+                live = np.arange(padded) < count
+            (metrics, priority), codes = many(data, settings, rows, live)
+            named = dict(zip(names, np.asarray(metrics)[:count].T, strict=True))
+            return base.outcome(
+                named, tree_map(lambda x: np.asarray(x)[:count], priority), np.asarray(codes)[:count].tolist(), faults
+            )
 
         return run
 
@@ -309,4 +323,4 @@ def _padded(count: int, lengths: set[int]) -> int:
 
 def _lengthen(x: Any, count: int) -> Any:
     """x [K, ...] with its last row repeated up to `count`."""
-    return x if len(x) == count else np.concatenate([np.asarray(x), np.repeat(np.asarray(x[-1:]), count - len(x), 0)])
+    return np.concatenate([np.asarray(x), np.repeat(np.asarray(x[-1:]), count - len(x), 0)])

@@ -60,4 +60,4 @@ def publish(backend: Any, networks: dict[str, Forward]) -> None:
     """New weights for the networks that need no framework; the others have theirs already."""
     for role, network in networks.items():
         if isinstance(network, Twin):
-            network.load(backend.networks[role].read())
+            backend.networks[role].copy_to(network.weights)

@@ -128,8 +128,12 @@ class Collector:
     def _count(self, trajectory: Trajectory, rows: list[Step]) -> None:
         """Steps, scores and lengths of the block, and the episodes that ended in it."""
         reward, valid, begin = trajectory.reward * trajectory.valid, trajectory.valid, np.zeros(self.n, np.int64)
-        self.env_steps += int(valid.sum())
+        self.env_steps += int(np.count_nonzero(valid))
         self.episodes = []
+        if not trajectory.last.any():
+            self._scores += reward.sum(axis=0, dtype=np.float64)
+            self._lengths += valid.sum(axis=0)
+            return
         for t, i in np.argwhere(trajectory.last).tolist():
             score = self._scores[i] + reward[begin[i] : t + 1, i].sum(dtype=np.float64)
             length = self._lengths[i] + valid[begin[i] : t + 1, i].sum()
