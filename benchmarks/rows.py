@@ -114,7 +114,7 @@ ROWS: tuple[Row | Reach, ...] = (
         "PPO CartPole-v1, zoo settings: seconds from the command to an evaluation (10 episodes, every 2,500 steps) of 475",
         "ppo",
         "CartPole-v1",
-        {"vectorization": "auto"},
+        {},
         score=475.0,
         eval_every=2_500,
         goal=10.0,

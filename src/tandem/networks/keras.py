@@ -150,7 +150,7 @@ def _chain(plan: Plan, x: Any, place: str, variables: dict[str, Any]) -> Any:
 
 def _layer(layer: p.Layer) -> keras.layers.Layer:
     if isinstance(layer, p.Dense):
-        return keras.layers.Dense(layer.units, activation=layer.activation)
+        return keras.layers.Dense(layer.units, activation=layer.activation, kernel_initializer="zeros")
     if isinstance(layer, p.Conv):
         return keras.layers.Conv2D(
             layer.filters, layer.kernel, layer.stride, activation=layer.activation, data_format="channels_last"
