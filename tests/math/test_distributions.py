@@ -81,3 +81,23 @@ def test_the_distribution_of_a_space() -> None:
     assert for_actions(fakes.DISCRETE) == Categorical(2)
     assert for_actions(fakes.MULTI) == MultiCategorical((2, 3))
     assert for_actions(fakes.BOX) == Gaussian(2)
+
+
+def test_divergences_by_their_definition() -> None:
+    """KL(old || new) = E_old[log old - log new]: summed over all choices, and by quadrature for a normal."""
+    rng = np.random.default_rng(3)
+    old, new = rng.normal(size=(2, 6))
+    p = special.softmax(old)
+    wanted = sum(p[i] * (np.log(p[i]) - np.log(special.softmax(new)[i])) for i in range(6))
+    np.testing.assert_allclose(Categorical(6).kl(old, new), wanted, rtol=1e-6)
+    parts = Categorical(2).kl(old[:2], new[:2]) + Categorical(4).kl(old[2:], new[2:])
+    np.testing.assert_allclose(MultiCategorical((2, 4)).kl(old, new), parts, rtol=1e-6)
+    before, after = np.array([0.5, -1.0, -0.3, 0.2]), np.array([0.1, -0.7, 0.1, 0.0])  # means, log deviations
+    x = np.linspace(-12, 12, 200_001)
+    total = 0.0
+    for i in range(2):
+        one, other = (stats.norm(out[i], np.exp(out[i + 2])) for out in (before, after))
+        total += np.trapezoid(one.pdf(x) * (one.logpdf(x) - other.logpdf(x)), x)
+    np.testing.assert_allclose(Gaussian(2).kl(before, after), total, rtol=1e-6)
+    for d, out in ((Categorical(6), old), (MultiCategorical((2, 4)), old), (Gaussian(3), old)):
+        np.testing.assert_allclose(d.kl(out, out), 0.0, atol=1e-12)

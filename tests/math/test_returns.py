@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tandem.math.returns import generalized_advantage
+from tandem.math.returns import generalized_advantage, retrace, vtrace
 
 
 def slow(reward, discount, last, value, bootstrap, trace):
@@ -53,3 +53,101 @@ def test_nothing_reaches_over_an_end() -> None:
     after = generalized_advantage(reward, discount, last, value, np.full(1, 50, np.float32), 0.9)
     np.testing.assert_array_equal(before[:3], after[:3])
     assert (before[3:] != after[3:]).all()
+
+
+# --- off-policy corrections --------------------------------------------------------------------------------------------
+
+
+def episodes(seed: int, steps: int = 12, envs: int = 6):
+    """(reward, discount, last, value, bootstrap, ratio, terminated) with ends of both kinds in the middle."""
+    rng = np.random.default_rng(seed)
+    reward, value = rng.normal(size=(2, steps, envs)).astype(np.float32)
+    last = rng.random((steps, envs)) < 0.2
+    terminated = last & (rng.random((steps, envs)) < 0.5)
+    last[-1, 0] = last[3, 1] = terminated[3, 1] = last[4, 2] = True
+    terminated[4, 2] = False
+    discount = np.where(terminated, 0, 0.9).astype(np.float32)
+    ratio = np.exp(rng.normal(size=(steps, envs))).astype(np.float32)
+    return reward, discount, last, value, rng.normal(size=envs).astype(np.float32), ratio
+
+
+def slow_vtrace(reward, discount, last, value, bootstrap, ratio, rho, c):
+    """Espeholt et al. 2018, eq. 1: the sum over s..s+n-1 of products of traces times temporal differences."""
+    steps, envs = reward.shape
+    target, advantage = np.zeros((2, steps, envs))
+    for n in range(envs):
+        end = lambda t, n=n: last[t, n]  # noqa: E731
+        after = lambda t, n=n: bootstrap[n] if t == steps else value[t, n]  # noqa: E731
+        for s in range(steps):
+            total, weight = float(value[s, n]), 1.0
+            for t in range(s, steps):
+                gamma = 0.0 if end(t) else discount[t, n]
+                total += weight * min(rho, ratio[t, n]) * (reward[t, n] + gamma * after(t + 1) - value[t, n])
+                weight *= gamma * min(c, ratio[t, n])
+            target[s, n] = total
+        for s in range(steps):
+            following = 0.0 if end(s) else discount[s, n] * (bootstrap[n] if s == steps - 1 else target[s + 1, n])
+            advantage[s, n] = min(rho, ratio[s, n]) * (reward[s, n] + following - value[s, n])
+    return target, advantage
+
+
+@pytest.mark.parametrize("rho, c", [(1.0, 1.0), (2.0, 0.5), (100.0, 100.0)])
+def test_vtrace_is_the_papers_sum(rho, c) -> None:
+    data = episodes(3)
+    got, wanted = vtrace(*data, rho, c), slow_vtrace(*data, rho, c)
+    for x, y in zip(got, wanted, strict=True):
+        assert x.dtype == np.float32
+        np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-4)
+
+
+def test_vtrace_by_hand() -> None:
+    one = np.ones((2, 1), np.float32)
+    value, ratio = np.array([[2.0], [4.0]], np.float32), np.array([[0.5], [3.0]], np.float32)
+    target, advantage = vtrace(one, 0.5 * one, np.zeros((2, 1), bool), value, np.array([8.0], np.float32), ratio)
+    second = 1 + 0.5 * 8 - 4  # its ratio is cut at 1
+    np.testing.assert_allclose(target[:, 0], [2 + 0.5 * (1 + 0.5 * 4 - 2) + 0.5 * 0.5 * second, 4 + second])
+    np.testing.assert_allclose(advantage[:, 0], [0.5 * (1 + 0.5 * (4 + second) - 2), second])
+
+
+def test_vtrace_of_the_policy_that_acted_is_its_return() -> None:
+    reward, discount, last, value, bootstrap, ratio = episodes(4)
+    target, advantage = vtrace(reward, discount, last, value, bootstrap, np.ones_like(ratio))
+    wanted = generalized_advantage(reward, discount, last, value, bootstrap, 1.0)
+    np.testing.assert_allclose(target, value + wanted, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(advantage, wanted, rtol=1e-4, atol=1e-4)
+
+
+def slow_retrace(reward, discount, last, q, value, bootstrap, ratio, trace):
+    """Munos et al. 2016, eq. 3: Q plus the discounted sum of traces times differences of expected Sarsa."""
+    steps, envs = reward.shape
+    out = np.zeros((steps, envs))
+    for n in range(envs):
+        for s in range(steps):
+            total, weight = float(q[s, n]), 1.0
+            for t in range(s, steps):
+                if t > s:
+                    weight *= trace * min(1.0, ratio[t, n])
+                gamma = 0.0 if last[t, n] else discount[t, n]
+                following = bootstrap[n] if t == steps - 1 else value[t + 1, n]
+                total += weight * (reward[t, n] + gamma * following - q[t, n])
+                weight *= gamma
+            out[s, n] = total
+    return out
+
+
+@pytest.mark.parametrize("trace", [0.0, 0.7, 1.0])
+def test_retrace_is_the_papers_sum(trace) -> None:
+    reward, discount, last, value, bootstrap, ratio = episodes(5)
+    q = np.random.default_rng(6).normal(size=reward.shape).astype(np.float32)
+    got = retrace(reward, discount, last, q, value, bootstrap, ratio, trace)
+    assert got.dtype == np.float32
+    np.testing.assert_allclose(
+        got, slow_retrace(reward, discount, last, q, value, bootstrap, ratio, trace), rtol=1e-4, atol=1e-4
+    )
+
+
+def test_retrace_by_hand() -> None:
+    one = np.ones((2, 1), np.float32)
+    q, value, ratio = (np.array(x, np.float32)[:, None] for x in ([1.0, 3.0], [9.0, 4.0], [7.0, 0.5]))
+    got = retrace(one, 0.5 * one, np.zeros((2, 1), bool), q, value, np.array([8.0], np.float32), ratio)
+    np.testing.assert_allclose(got[:, 0], [1 + 0.5 * (0.5 * (5 - 3) + 4), 5])

@@ -2,7 +2,8 @@
 function of its batch, and one seed gives the same actions on every engine.
 
 Every distribution has `width` (how many numbers the network gives), `noise(rng, shape)` (what a sample needs), `sample(out,
-noise)`, `mode(out)`, `log_prob(out, action)` and `entropy(out)`; out is [..., width], log_prob and entropy are [...].
+noise)`, `mode(out)`, `log_prob(out, action)`, `entropy(out)` and `kl(old, out)`, the divergence KL(old || new); outputs are
+[..., width], log_prob, entropy and kl are [...].
 """
 
 from __future__ import annotations
@@ -50,6 +51,11 @@ class Categorical:
         log_p = xp.log_softmax(out)
         return -xp.sum(xp.exp(log_p) * log_p, -1)
 
+    def kl(self, old: Array, out: Array) -> Array:
+        xp = ops.of(out)
+        log_old = xp.log_softmax(old)
+        return xp.sum(xp.exp(log_old) * (log_old - xp.log_softmax(out)), -1)
+
 
 @dataclass(frozen=True)
 class MultiCategorical:
@@ -81,6 +87,10 @@ class MultiCategorical:
     def entropy(self, out: Array) -> Array:
         return _total(d.entropy(logits) for d, logits in self._parts(out))
 
+    def kl(self, old: Array, out: Array) -> Array:
+        pairs = zip(self._parts(old), self._parts(out), strict=True)
+        return _total(d.kl(before, after) for (d, before), (_, after) in pairs)
+
 
 @dataclass(frozen=True)
 class Gaussian:
@@ -109,6 +119,12 @@ class Gaussian:
 
     def entropy(self, out: Array) -> Array:
         return ops.of(out).sum(out[..., self.size :] + 0.5 * log(2 * pi * e), -1)
+
+    def kl(self, old: Array, out: Array) -> Array:
+        xp, n = ops.of(out), self.size
+        far = (old[..., :n] - out[..., :n]) ** 2
+        apart = out[..., n:] - old[..., n:]
+        return xp.sum(apart + 0.5 * (xp.exp(-2.0 * apart) + far * xp.exp(-2.0 * out[..., n:])) - 0.5, -1)
 
 
 def tanh_normal(mean: Array, log_std: Array, noise: Array) -> tuple[Array, Array]:
