@@ -52,9 +52,17 @@ def _rows() -> tuple[Learned, ...]:
         Learned("dqn-lunarlander-jax", "dqn", "LunarLander-v3", "jax", 300_000, 200.0, mark=200.0),
     ]
     found += [
-        Learned(f"sac-pendulum-{engine}", "sac", "Pendulum-v1", engine, 20_000, -165.0, mark=-165.0)
+        Learned(f"sac-pendulum-{engine}", "sac", "Pendulum-v1", engine, 20_000, -165.0)
         for engine in ("jax", "torch", "tensorflow")
     ]
+    found += [Learned("a2c-cartpole-jax", "a2c", "CartPole-v1", "jax", 300_000, 490.0, mark=475.0)]
+    found += [Learned("sac-cartpole-jax", "sac", "CartPole-v1", "jax", 100_000, 475.0, mark=475.0)]
+    found += [
+        Learned("trpo-cartpole-jax", "trpo", "CartPole-v1", "jax", 100_000, 490.0, mark=475.0),
+        Learned("trpo-pendulum-jax", "trpo", "Pendulum-v1", "jax", 100_000, -185.0),
+    ]
+    found += [Learned(f"{name}-pendulum-jax", name, "Pendulum-v1", "jax", 20_000, -165.0) for name in ("ddpg", "td3")]
+    found += [Learned("td3-halfcheetah-jax", "td3", "HalfCheetah-v5", "jax", 300_000, 5_000.0, mark=5_000.0)]
     found += [Learned("sac-halfcheetah-jax", "sac", "HalfCheetah-v5", "jax", 300_000, 5_000.0, mark=5_000.0)]
     return tuple(found)
 

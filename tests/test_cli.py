@@ -100,7 +100,7 @@ def test_help_for_an_environment_shows_the_values_of_the_zoo(capsys) -> None:
         ("train ppo CartPole-v1 --stop-at soon", "a whole number"),
         ("train ppo CartPole-v1 --gamma 1.5", "between 0 and 1"),
         ("train ppo CartPole-v1 --learning-rate 1:2:3:4", "a schedule"),
-        ("train ppo CartPole-v1 --optimizer adamw", "'adam' or 'sgd'"),
+        ("train ppo CartPole-v1 --optimizer adamw", "'adam' or 'rmsprop' or 'sgd'"),
         ("train ppo CartPole-v1 --activation tnh", "tanh"),
         ("train ppo CartPole-v1 --seed x", "invalid int value: 'x'"),
         ("train ppo CartPole-v1 more", "unrecognized arguments: more"),

@@ -146,12 +146,13 @@ def session(
         )
     if not isinstance(seed, int) or not 0 <= seed < 2**63:
         raise SettingError(f"seed={seed!r}.", "a whole number from 0 on", "give one, such as 0.")
-    kind = algorithms.get(algorithm)
+    algorithms.get(algorithm)  # refuses an unknown name before anything is made
     env = _versioned(env)
     given = {**settings, **{n: v for n, v in (("steps", steps), ("envs", envs)) if v is not None}}
     chosen, options, source = settle(algorithm, environment_name(env), given)
     space, action = spaces_of(env)
-    kind.check(spaces.observation_spec(space), spaces.leaf(action))
+    leaf = spaces.leaf(action)
+    algorithms.get(algorithm).of(leaf).check(spaces.observation_spec(space), leaf)
     conf = Config(
         algorithm=algorithm,
         env=environment_name(env),

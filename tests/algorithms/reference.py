@@ -1,4 +1,4 @@
-"""DQN, PPO and SAC once more, straight from their papers: float64, torch's autograd and plain loops over named weights, and
+"""Every algorithm once more, straight from their papers: float64, torch's autograd and plain loops over named weights, and
 nothing of tandem's ops, losses, distributions, networks or backends. Slow, and meant to be read beside the papers."""
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Reference:
 
     def row(self, b: Any, k: int) -> Any:
         pick = lambda x: {n: pick(v) for n, v in x.items()} if isinstance(x, dict) else tensor(x[k])  # noqa: E731
-        noise = tuple(pick(x) for x in b.noise)
+        noise = tuple(pick(x) for x in b.noise) if isinstance(b.noise, tuple) else pick(b.noise)
         fields = {n: pick(x) for n, x in b._asdict().items() if n != "noise" and not isinstance(x, tuple)}
         return b._replace(noise=noise, **fields)
 
@@ -107,7 +107,8 @@ class PPO(Reference):
     def policy(self, obs: torch.Tensor) -> torch.distributions.Distribution:
         out = self.output("actor", obs)
         if self.action.kind == "box":
-            std = torch.exp(self.nets["actor"]["5/log_std"]).expand_as(out)
+            (log_std,) = (w for k, w in self.nets["actor"].items() if k.endswith("/log_std"))
+            std = torch.exp(log_std).expand_as(out)
             return torch.distributions.Independent(torch.distributions.Normal(out, std), 1)
         parts = [torch.distributions.Categorical(logits=x) for x in out.split(self.action.sizes, 1)]
         return parts[0] if self.action.kind == "discrete" else Several(parts)
@@ -134,6 +135,67 @@ class PPO(Reference):
             return metrics, True
         self.descend(loss, self.weights("actor", "critic"), s["learning_rate"], s["max_grad_norm"])
         return metrics, False
+
+
+class A2C(PPO):
+    """Mnih et al. 2016, section 4 and algorithm S3, as a mean over the rows that count."""
+
+    def update(self, b: Any) -> tuple[dict[str, torch.Tensor], bool]:
+        s, weight = b.settings, b.weight / b.weight.sum()
+        policy, value = self.policy(b.obs), self.output("critic", b.obs)[:, 0]
+        error, entropy = (b.extra["return"] - value) ** 2, policy.entropy()
+        gain = policy.log_prob(b.action) * b.extra["advantage"] + s["entropy"] * entropy
+        loss = (weight * (self.settings.value_weight * error - gain)).sum()
+        self.descend(loss, self.weights("actor", "critic"), s["learning_rate"], s["max_grad_norm"])
+        return {"loss": loss, "value_loss": (weight * error).sum(), "entropy": (weight * entropy).sum()}, False
+
+
+class TRPO(PPO):
+    """Schulman et al. 2015, appendix C, with the Fisher matrix written out; the same number of conjugate gradients."""
+
+    def gain(self, b: Any, weight: torch.Tensor) -> torch.Tensor:
+        mean = (weight * b.extra["advantage"]).sum()
+        deviation = torch.sqrt((weight * (b.extra["advantage"] - mean) ** 2).sum())
+        advantage = (b.extra["advantage"] - mean) / (deviation + 1e-8)
+        return (weight * torch.exp(self.policy(b.obs).log_prob(b.action) - b.extra["log_prob"]) * advantage).sum()
+
+    def far(self, old: Any, b: Any, weight: torch.Tensor) -> torch.Tensor:
+        return (weight * torch.distributions.kl_divergence(old, self.policy(b.obs))).sum()
+
+    def natural(self, b: Any, weight: torch.Tensor) -> dict[str, torch.Tensor]:
+        s, names = self.settings, self.weights("actor")
+        flatten = lambda xs: torch.cat([x.reshape(-1) for x in xs])  # noqa: E731
+        with torch.no_grad():
+            old = self.policy(b.obs)
+        before = self.gain(b, weight)
+        g = flatten(torch.autograd.grad(before, names))
+        slope = flatten(torch.autograd.grad(self.far(old, b, weight), names, create_graph=True))
+        fisher = torch.stack([flatten(torch.autograd.grad(x, names, retain_graph=True)) for x in slope])
+        fisher = fisher + s.damping * torch.eye(len(g), **DOUBLE)
+        x, r = torch.zeros_like(g), g.clone()
+        p = r.clone()
+        for _ in range(s.conjugate_steps):
+            step = (r @ r) / (p @ fisher @ p)
+            x, after = x + step * p, r - step * fisher @ p
+            p, r = after + (after @ after) / (r @ r) * p, after
+        whole = x * torch.sqrt(2 * b.settings["radius"] / (x @ fisher @ x))
+        first = [w.detach().clone() for w in names]
+        for k in range(s.backtracks):
+            with torch.no_grad():
+                for w, old_w, d in zip(names, first, whole.split([w.numel() for w in names]), strict=True):
+                    w.copy_(old_w + s.shrink**k * d.reshape(w.shape))
+                better, far = self.gain(b, weight) - before, self.far(old, b, weight)
+            if better > 0 and far <= b.settings["radius"]:
+                return {"improvement": better, "divergence": far}
+        raise AssertionError("no step was accepted: the case shows nothing")
+
+    def update(self, b: Any) -> tuple[dict[str, torch.Tensor], bool]:
+        s, weight = b.settings, b.weight / b.weight.sum()
+        nothing = torch.tensor(float("nan"), **DOUBLE)
+        found = self.natural(b, weight) if s["policy"] else {"improvement": nothing, "divergence": nothing}
+        loss = (weight * (self.output("critic", b.obs)[:, 0] - b.extra["return"]) ** 2).sum()
+        self.descend(loss, self.weights("critic"), s["learning_rate"], s["max_grad_norm"])
+        return {"value_loss": loss, **found}, False
 
 
 class Several:
@@ -192,4 +254,95 @@ class SAC(Reference):
         return {**metrics, "temperature": self.alpha.exp()}, False
 
 
-KINDS = {"dqn": DQN, "ppo": PPO, "sac": SAC}
+class DiscreteSAC(Reference):
+    """Christodoulou 2019, algorithm 1, eqs. 10 to 12."""
+
+    alpha: torch.Tensor | None = None  # its logarithm
+
+    def out(self, net: str, obs: torch.Tensor) -> torch.Tensor:
+        return dense(self.nets[net], "3", hidden(self.nets[net], obs, torch.relu, 1))
+
+    def update(self, b: Any) -> tuple[dict[str, torch.Tensor], bool]:
+        rate, rows = b.settings["learning_rate"], torch.arange(len(b.action))
+        if self.alpha is None:
+            self.alpha = torch.tensor(self.settings.initial_temperature, **DOUBLE).log().requires_grad_(True)
+        with torch.no_grad():
+            p = torch.softmax(self.out("actor", b.next_obs), 1)
+            later = torch.minimum(self.out("q1_target", b.next_obs), self.out("q2_target", b.next_obs))
+            y = b.reward + b.discount * (p * (later - self.alpha.exp() * torch.log(p))).sum(1)
+        q1, q2 = (self.out(f"q{i}", b.obs)[rows, b.action] for i in (1, 2))
+        critic = (b.weight * ((q1 - y) ** 2 + (q2 - y) ** 2) / 2).mean()
+        self.descend(critic, self.weights("q1", "q2"), rate)
+        p = torch.softmax(self.out("actor", b.obs), 1)
+        with torch.no_grad():
+            least = torch.minimum(self.out("q1", b.obs), self.out("q2", b.obs))
+        entropy = -(p * torch.log(p)).sum(1)
+        actor = (b.weight * (-self.alpha.exp().detach() * entropy - (p * least).sum(1))).mean()
+        self.descend(actor, self.weights("actor"), rate)
+        aim = entropy.detach() - 0.98 * np.log(p.shape[1])
+        self.descend((b.weight * self.alpha * aim).mean(), [self.alpha], rate)
+        with torch.no_grad():
+            for i in (1, 2):
+                for k, w in self.nets[f"q{i}_target"].items():
+                    w += b.settings["tau"] * (self.nets[f"q{i}"][k] - w)
+        metrics = {"critic_loss": critic, "actor_loss": actor, "q": q1.mean(), "entropy": entropy.mean()}
+        return {**metrics, "temperature": self.alpha.exp()}, False
+
+
+class Deterministic(Reference):
+    """What DDPG and TD3 have in common."""
+
+    def policy(self, net: str, obs: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(dense(self.nets[net], "3", hidden(self.nets[net], obs, torch.relu, 1)))
+
+    def q(self, net: str, obs: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
+        w = self.nets[net]
+        return dense(w, "3", hidden(w, torch.cat([obs, action], 1), torch.relu, 1))[:, 0]
+
+    def track(self, tau: torch.Tensor, *nets: str) -> None:
+        with torch.no_grad():
+            for net in nets:
+                for k, w in self.nets[f"{net}_target"].items():
+                    w.copy_(tau * self.nets[net][k] + (1 - tau) * w)
+
+
+class DDPG(Deterministic):
+    """Lillicrap et al. 2016, algorithm 1."""
+
+    def update(self, b: Any) -> tuple[dict[str, torch.Tensor], bool]:
+        s = b.settings
+        with torch.no_grad():
+            y = b.reward + b.discount * self.q("q_target", b.next_obs, self.policy("actor_target", b.next_obs))
+        q = self.q("q", b.obs, b.action)
+        critic = (b.weight * (y - q) ** 2).mean()
+        self.descend(critic, self.weights("q"), s["learning_rate"])
+        actor = (b.weight * -self.q("q", b.obs, self.policy("actor", b.obs))).mean()
+        self.descend(actor, self.weights("actor"), s["actor_learning_rate"])
+        self.track(s["tau"], "q", "actor")
+        return {"critic_loss": critic, "actor_loss": actor, "q": q.mean()}, False
+
+
+class TD3(Deterministic):
+    """Fujimoto et al. 2018, algorithm 1."""
+
+    made = 0
+
+    def update(self, b: Any) -> tuple[dict[str, torch.Tensor], bool]:
+        s, given = b.settings, self.settings
+        with torch.no_grad():
+            noise = (b.noise * given.smoothing).clamp(-given.smoothing_clip, given.smoothing_clip)
+            action = (self.policy("actor_target", b.next_obs) + noise).clamp(-1, 1)
+            y = b.reward + b.discount * torch.minimum(*(self.q(f"q{i}_target", b.next_obs, action) for i in (1, 2)))
+        q1, q2 = (self.q(f"q{i}", b.obs, b.action) for i in (1, 2))
+        critic = (b.weight * ((y - q1) ** 2 + (y - q2) ** 2)).mean()
+        self.descend(critic, self.weights("q1", "q2"), s["learning_rate"])
+        self.made += 1
+        actor = torch.tensor(float("nan"), **DOUBLE)
+        if self.made % given.policy_delay == 0:
+            actor = (b.weight * -self.q("q1", b.obs, self.policy("actor", b.obs))).mean()
+            self.descend(actor, self.weights("actor"), s["learning_rate"])
+            self.track(s["tau"], "q1", "q2", "actor")
+        return {"critic_loss": critic, "actor_loss": actor, "q": q1.mean()}, False
+
+
+KINDS = {"a2c": A2C, "ddpg": DDPG, "dqn": DQN, "ppo": PPO, "sac": SAC, "sac discrete": DiscreteSAC, "td3": TD3, "trpo": TRPO}

@@ -201,6 +201,49 @@ def check_a_loss_of_the_wrong_shape_is_refused() -> None:
             raise AssertionError(name)
 
 
+# --- updates of which a part is left out ------------------------------------------------------------------------------
+
+
+def check_what_is_not_due_is_left_out() -> None:
+    algorithm, backend = build("td3", fakes.BOX)  # its policy is due in every second update
+    run, first = backend.compile(algorithm.update), backend.state()
+    data = batches(algorithm, fakes.BOX, 4, tau=0.5)
+    out = run(data)
+    assert np.isnan(out.metrics["actor_loss"]).tolist() == [True, False, True, False]
+    assert np.isfinite(out.metrics["critic_loss"]).all()
+    together = backend.state()
+    backend.load_state(first)
+    parts = [
+        "network/actor/",
+        "network/actor_target",
+        "network/q1_target",
+        "optimizer/actor",
+        "network/q1/",
+        "optimizer/critic",
+    ]
+    for k in range(4):
+        before = backend.state()
+        run(tree_map(lambda x, k=k: x[k : k + 1], data))
+        found = [moved(before, backend.state(), p) for p in parts]
+        assert found == [k % 2 == 1] * 4 + [True] * 2, (k, found)
+    for n, x in backend.state().items():
+        np.testing.assert_allclose(x, together[n], rtol=1e-5, atol=1e-7, err_msg=n)
+
+
+def check_a_fault_in_what_is_due_is_named() -> None:
+    algorithm, backend = build("td3", fakes.BOX)
+    infinite = lambda b: (algorithm.actor_loss(b)[0] + b.settings["policy"] * np.float32(np.inf), {})  # noqa: E731
+
+    def update(b: Batch) -> Update:
+        descend = lambda: {"x": backend.minimize(algorithm.actor_optimizer, infinite, b, b.settings["tau"])[0]}  # noqa: E731
+        return Update(backend.when(b.settings["policy"], descend, ("x",)))
+
+    run, data, before = backend.compile(update), batches(algorithm, fakes.BOX, 4), backend.state()
+    out = run(data)
+    assert (out.applied, out.fault) == (1, "actor"), out
+    same(before, backend.state())
+
+
 # --- whose weights ----------------------------------------------------------------------------------------------------
 
 
@@ -265,6 +308,27 @@ def check_adam_is_the_paper_s() -> None:
         m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g * g
         x -= rate[t] * (m / (1 - 0.9 ** (t + 1))) / (np.sqrt(v / (1 - 0.999 ** (t + 1))) + 0.1)
     np.testing.assert_allclose(out.metrics["loss"], losses, rtol=1e-4)
+    np.testing.assert_allclose(number.read()["value"], x, rtol=1e-4)
+
+
+def check_rmsprop_is_the_paper_s() -> None:
+    """Mnih et al. 2016, supplement, with an epsilon that shows where it is added and a mean square that begins at 1."""
+    _, backend = build("dqn", fakes.DISCRETE)
+    number = backend.scalar("number", 0.5)
+    optimizer = backend.optimizer("number", [number], "rmsprop", decay=0.8, epsilon=0.1)
+
+    def update(b: Batch) -> Update:
+        loss = lambda b: ((number() - b.reward) ** 2, {})  # noqa: E731
+        return Update({"loss": backend.minimize(optimizer, loss, b, b.settings["rate"])[0]})
+
+    reward = np.random.default_rng(0).normal(3, 1, (6, 5)).astype(np.float32)
+    rate = np.linspace(0.1, 0.3, 6, dtype=np.float32)
+    backend.compile(update)(Batch(reward, reward, reward, settings={"rate": rate}))
+    x, v = 0.5, 1.0
+    for t in range(6):
+        g = np.mean(2 * (x - reward[t]))
+        v = 0.8 * v + 0.2 * g * g
+        x -= rate[t] * g / np.sqrt(v + 0.1)
     np.testing.assert_allclose(number.read()["value"], x, rtol=1e-4)
 
 

@@ -14,7 +14,7 @@ SNIPPET = Path(__file__).parent / "snippets" / "resume.py"
 @pytest.mark.parametrize("engine", ["torch", "jax", "tensorflow", pytest.param("keras-torch", marks=pytest.mark.slow)])
 def test_sittings_make_the_same_run(engine: str, tmp_path: Path) -> None:
     cases = run_python(SNIPPET, str(tmp_path), engine, engine=engine, timeout=280)  # type: ignore[arg-type]
-    assert [c["case"] for c in cases] == ["dqn", "ppo", "ppo_plain", "sac"]
+    assert [c["case"] for c in cases] == ["dqn", "ppo", "ppo_plain", "sac", "td3"]
     for case in cases:
         assert case["updates"] > 20
         assert len(set(case["ends"])) == len(case["ends"]), "every sitting did something"

@@ -10,7 +10,15 @@ from tandem.errors import UnknownNameError
 
 __all__ = ["NAMES", "Schedule", "get"]
 
-NAMES = {"dqn": "DQN", "ppo": "PPO", "sac": "SAC"}  # module -> class
+NAMES = {
+    "a2c": "A2C",
+    "ddpg": "DDPG",
+    "dqn": "DQN",
+    "ppo": "PPO",
+    "sac": "SAC",
+    "td3": "TD3",
+    "trpo": "TRPO",
+}  # module -> class
 
 
 def get(name: str) -> Any:

@@ -6,12 +6,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
 from tandem.errors import SpaceError
-from tandem.networks.defaults import Role
+from tandem.networks.defaults import Role, mlp
+from tandem.networks.plan import Dense
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch, Trajectory, Tree, Update
 
@@ -68,6 +69,38 @@ class Settings:
     hidden: tuple[int, ...] = setting((64, 64), "widths of the hidden layers of the default networks")
     activation: str = setting("tanh", "activation of the hidden layers")
 
+    @property
+    def updates_per_step(self) -> float:
+        """Updates for each environment step, roughly."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class ReplaySettings(Settings):
+    """What every algorithm has that learns from a replay buffer."""
+
+    batch_size: int = setting(256, "transitions per update")
+    buffer_size: int = setting(1_000_000, "transitions kept")
+    learning_starts: int = setting(100, "environment steps, acting at random, before the first update")
+    train_every: int = setting(1, "environment steps between calls of updates")
+    updates_per_call: int = setting(1, "updates in a call; -1: one for each step collected")
+    adam_epsilon: float = setting(1e-8, "Adam's epsilon, added to the root of the second moment", "Kingma & Ba 2015")
+    optimizer: Literal["adam", "sgd"] = setting("adam", "the optimizer")
+    memmap: bool = setting(False, "keep the replay buffer in files of the run's folder instead of memory")
+
+    @property
+    def updates_per_step(self) -> float:
+        return max(self.updates_per_call, 1) / self.train_every
+
+
+class Call(NamedTuple):
+    """Where a call of K updates stands in its run."""
+
+    progress: Array  # [K]  in [0, 1]
+    begin: int  # environment steps before what was collected for it
+    end: int  # and after
+    updates: int  # made before
+
 
 class Algorithm(ABC):
     """One paper. `needs` says what it learns from: "transitions" out of a replay buffer, or whole "rollouts", once."""
@@ -79,6 +112,11 @@ class Algorithm(ABC):
     action_mode: ClassVar[str] = (
         "as_is"  # how environments take its actions: "as_is", "clip" to bounds, "unit" rescaled from [-1, 1]
     )
+
+    @classmethod
+    def of(cls, action: Leaf) -> type[Algorithm]:
+        """The class for these actions: this one, or that of another paper with the same settings."""
+        return cls
 
     @classmethod
     @abstractmethod
@@ -95,9 +133,8 @@ class Algorithm(ABC):
         """One update of everything it trains; traced and compiled, so it reads nothing but the batch."""
 
     @abstractmethod
-    def schedule(self, progress: Array, span: tuple[int, int]) -> dict[str, Array]:
-        """The settings of a call's updates at `progress` [K] in [0, 1], after the environment steps span[0] to span[1]:
-        name -> [K]."""
+    def schedule(self, call: Call) -> dict[str, Array]:
+        """The settings of a call's updates: name -> [K]."""
 
     def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Tree:
         """What its losses need of randomness for batches of `shape` ([K, B])."""
@@ -122,7 +159,9 @@ class Algorithm(ABC):
 
 
 def optimizer_options(settings: Any) -> dict[str, float]:
-    """What goes with the name `settings.optimizer` to the backend: Adam's epsilon; SGD has nothing."""
+    """What goes with the name `settings.optimizer` to the backend: Adam's epsilon, RMSProp's decay and epsilon."""
+    if settings.optimizer == "rmsprop":
+        return {"decay": settings.rms_decay, "epsilon": settings.rms_epsilon}
     return {"epsilon": settings.adam_epsilon} if settings.optimizer == "adam" else {}
 
 
@@ -134,6 +173,22 @@ def one_axis(name: str, action: Leaf) -> None:
             "a vector of actions: a shape with one number",
             "reshape it with gymnasium.wrappers.TransformAction.",
         )
+
+
+def bounded_vector(name: str, action: Leaf) -> None:
+    """Refuses actions that are not a vector with finite bounds."""
+    if action.kind != "box" or not action.bounded:
+        what = f"a {action.kind} action space" if action.kind != "box" else "a Box of actions without bounds"
+        raise SpaceError(
+            f"{name} cannot act in {what}.", "a bounded Box of actions", "use ppo or dqn, or give the Box finite bounds."
+        )
+    one_axis(name, action)
+
+
+def action_value(observation: Spec, action: Leaf, settings: Any) -> Role:
+    """A critic of observations and actions."""
+    both = {"obs": observation, "action": action}
+    return Role(both, mlp(both, settings.hidden, settings.activation), (Dense(0, 1),), "critic")
 
 
 def describe(settings: type[Settings]) -> list[tuple[str, Any, str, str]]:

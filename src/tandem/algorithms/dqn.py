@@ -5,13 +5,13 @@ prioritized replay (Schaul et al. 2016, arXiv:1511.05952)."""
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from tandem import ops
 from tandem.algorithms import base
-from tandem.algorithms.base import Forward, Schedule, setting
+from tandem.algorithms.base import Call, Forward, Schedule, setting
 from tandem.errors import SpaceError
 from tandem.math.values import huber, q_learning
 from tandem.networks.defaults import Role, mlp
@@ -24,7 +24,7 @@ SB3 = "Stable-Baselines3 2.9 (DQN)"
 
 
 @dataclass(frozen=True)
-class DQNSettings(base.Settings):
+class DQNSettings(base.ReplaySettings):
     """What DQN can be told."""
 
     learning_rate: Schedule = setting(Schedule(1e-4), "step size of Adam; a schedule", SB3)
@@ -44,9 +44,6 @@ class DQNSettings(base.Settings):
     priority_alpha: float = setting(0.6, "exponent of priorities", "Schaul et al. 2016, table 3 (proportional)")
     priority_beta: Schedule = setting(Schedule(0.4, 1.0), "exponent of importance weights; a schedule", "Schaul et al. 2016")
     max_grad_norm: float = setting(10.0, "gradients are clipped to this global norm", SB3)
-    adam_epsilon: float = setting(1e-8, "Adam's epsilon, added to the root of the second moment", "Kingma & Ba 2015")
-    optimizer: Literal["adam", "sgd"] = setting("adam", "the optimizer")
-    memmap: bool = setting(False, "keep the replay buffer in files of the run's folder instead of memory")
 
 
 class DQN(base.Algorithm):
@@ -91,13 +88,13 @@ class DQN(base.Algorithm):
         self.backend.track(self.q, self.target, s["tau"])
         return Update({"loss": loss}, priority=aux["td"] if self.settings.prioritized else ())
 
-    def schedule(self, progress: Array, span: tuple[int, int]) -> dict[str, Array]:
-        s, tau = self.settings, np.zeros(len(progress), np.float32)
-        if span[1] // s.target_every > span[0] // s.target_every:
+    def schedule(self, call: Call) -> dict[str, Array]:
+        s, tau = self.settings, np.zeros(len(call.progress), np.float32)
+        if call.end // s.target_every > call.begin // s.target_every:
             tau[-1] = s.tau  # a copy is due: after the call's last update
         return {
-            "learning_rate": s.learning_rate(progress),
-            "max_grad_norm": np.full(len(progress), s.max_grad_norm, np.float32),
+            "learning_rate": s.learning_rate(call.progress),
+            "max_grad_norm": np.full(len(call.progress), s.max_grad_norm, np.float32),
             "tau": tau,
         }
 

@@ -4,29 +4,22 @@ multi-discrete and continuous actions. Details and defaults as in "The 37 implem
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
-
-import numpy as np
+from typing import Any
 
 from tandem import ops
 from tandem.algorithms import base
-from tandem.algorithms.base import Forward, Schedule, setting
-from tandem.errors import SpaceError
-from tandem.math.distributions import for_actions
+from tandem.algorithms.base import Call, Schedule, setting
+from tandem.algorithms.on_policy import DETAILS, OnPolicy, OnPolicySettings
 from tandem.math.policies import clipped_surrogate, kl_estimate, standardize
-from tandem.math.returns import generalized_advantage
 from tandem.math.values import clipped_value_loss
-from tandem.networks.defaults import Role, mlp
-from tandem.networks.plan import Dense, Scale
 from tandem.spaces import Leaf, Spec
-from tandem.types import Array, Batch, Trajectory, Tree, Update, tree_map
+from tandem.types import Array, Batch, Update
 
 PAPER = "Schulman et al. 2017, table 3 (MuJoCo)"
-DETAILS = "Huang et al. 2022"
 
 
 @dataclass(frozen=True)
-class PPOSettings(base.Settings):
+class PPOSettings(OnPolicySettings):
     """What PPO can be told."""
 
     envs: int = setting(8, "how many environments are stepped side by side", "Schulman et al. 2017, table 5 (Atari)")
@@ -34,67 +27,26 @@ class PPOSettings(base.Settings):
     epochs: int = setting(10, "passes over a rollout", PAPER)
     batch_size: int = setting(64, "rows per update", PAPER)
     gae_lambda: float = setting(0.95, "trace of generalised advantage estimation", PAPER)
+    entropy: Schedule = setting(Schedule(0.0), "weight of the entropy bonus; a schedule", PAPER)
     clip: Schedule = setting(Schedule(0.2), "how far the probability ratio may leave 1 with profit; a schedule", PAPER)
     value_clip: float = setting(
         0.0, "how far values may move in one rollout with profit; 0: freely", DETAILS + ", detail 9: no gain"
     )
-    value_weight: float = setting(0.5, "weight of the value loss", DETAILS + ", detail 9")
-    entropy: Schedule = setting(Schedule(0.0), "weight of the entropy bonus; a schedule", PAPER)
     max_kl: float = setting(0.0, "stop a rollout's updates beyond this divergence from the old policy; 0: never", DETAILS)
-    max_grad_norm: float = setting(0.5, "gradients are clipped to this global norm", DETAILS + ", detail 11")
-    normalize_advantage: bool = setting(True, "standardise advantages within each batch", DETAILS + ", detail 7")
-    normalize_observations: bool = setting(False, "standardise observations by running statistics, clipped at 10", DETAILS)
-    normalize_rewards: bool = setting(False, "divide rewards by the running deviation of returns, clipped at 10", DETAILS)
-    orthogonal: bool = setting(True, "orthogonal first weights, gain sqrt(2); heads 0.01 and 1", DETAILS + ", detail 2")
-    log_std: float = setting(0.0, "first log standard deviation of continuous actions", DETAILS + ", continuous detail 2")
-    adam_epsilon: float = setting(1e-5, "Adam's epsilon, added to the root of the second moment", DETAILS + ", detail 3")
-    optimizer: Literal["adam", "sgd"] = setting("adam", "the optimizer")
+
+    @property
+    def updates_per_step(self) -> float:
+        return self.epochs / self.batch_size
 
 
-class PPO(base.Algorithm):
+class PPO(OnPolicy):
     Settings = PPOSettings
-    needs = "rollouts"
-    acting = ("actor",)
-    preparing = ("actor", "critic")
-    action_mode = "clip"
+    name = "ppo"
 
     def __init__(self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: PPOSettings) -> None:
-        self.backend, self.settings, self.policy = backend, settings, for_actions(action)
-        self.actor = backend.network("actor", networks["actor"])
-        self.critic = backend.network("critic", networks["critic"])
+        super().__init__(backend, networks, observation, action, settings)
         options = base.optimizer_options(settings)
         self.optimizer = backend.optimizer("ppo", [self.actor, self.critic], settings.optimizer, **options)
-
-    @classmethod
-    def check(cls, observation: Spec, action: Leaf) -> None:
-        if action.kind == "multibinary":
-            raise SpaceError(
-                "ppo cannot act in a MultiBinary action space.",
-                "Discrete, MultiDiscrete or Box actions",
-                "use MultiDiscrete([2, ...]).",
-            )
-        base.one_axis("ppo", action)
-
-    @classmethod
-    def roles(cls, observation: Spec, action: Leaf, settings: PPOSettings) -> dict[str, Role]:
-        init, gain, small, one = ("orthogonal", 2**0.5, 0.01, 1.0) if settings.orthogonal else ("uniform", 1.0, 1.0, 1.0)
-        body = mlp(
-            observation,
-            settings.hidden,
-            settings.activation,
-            initializer=init,
-            gain=gain,
-            normalize=settings.normalize_observations,
-        )
-        policy = for_actions(action)
-        if action.kind == "box":
-            actor: tuple[Any, ...] = (Dense(0, policy.size, "linear", init, small), Scale(policy.size, settings.log_std))
-        else:
-            actor = (Dense(0, policy.width, "linear", init, small),)
-        return {
-            "actor": Role(observation, body, actor),
-            "critic": Role(observation, body, (Dense(0, 1, "linear", init, one),), "critic"),
-        }
 
     def loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
         s, old = b.settings, b.extra
@@ -118,45 +70,5 @@ class PPO(base.Algorithm):
         loss, aux = self.backend.minimize(self.optimizer, self.loss, b, s["learning_rate"], s["max_grad_norm"], rows, stop)
         return Update({"loss": loss, **{n: xp.sum(v * b.weight) / rows for n, v in aux.items()}})
 
-    def schedule(self, progress: Array, span: tuple[int, int]) -> dict[str, Array]:
-        s = self.settings
-        scheduled = {n: getattr(s, n)(progress) for n in ("learning_rate", "clip", "entropy")}
-        return {**scheduled, "max_grad_norm": np.full(len(progress), s.max_grad_norm, np.float32)}
-
-    @staticmethod
-    def act_noise(settings: Any, action: Leaf, rng: np.random.Generator, shape: tuple[int, ...], progress: Array) -> Tree:
-        return for_actions(action).noise(rng, shape)
-
-    @staticmethod
-    def act(
-        networks: dict[str, Forward], obs: Tree, state: Tree, noise: Tree, action: Leaf
-    ) -> tuple[Array, dict[str, Array], Tree]:
-        policy, out = for_actions(action), networks["actor"](obs)
-        return (policy.mode(out) if isinstance(noise, tuple) else policy.sample(out, noise)), {}, state
-
-    def prepare(self, trajectory: Trajectory, networks: dict[str, Forward]) -> Batch:
-        """Advantages and returns (GAE); the value of what followed a cut step is folded into its reward."""
-        t, shape = trajectory, trajectory.reward.shape
-        obs, action = tree_map(lambda x: x.reshape(-1, *x.shape[2:]), (t.obs, t.action))
-        value = networks["critic"](obs)[:, 0].reshape(shape)
-        reward = t.reward + _after_cuts(t, value, networks["critic"])
-        bootstrap = networks["critic"](t.bootstrap)[:, 0]
-        advantage = generalized_advantage(reward, t.discount, t.last, value, bootstrap, self.settings.gae_lambda)
-        log_prob = self.policy.log_prob(networks["actor"](obs), action)
-        extra = {"advantage": advantage, "return": advantage + value, "value": value, "log_prob": log_prob}
-        return Batch(
-            obs, action, weight=t.valid.reshape(-1).astype(np.float32), extra={n: x.reshape(-1) for n, x in extra.items()}
-        )
-
-
-def _after_cuts(t: Trajectory, value: Array, critic: Forward) -> Array:
-    """gamma * V(true last observation) at the steps where an episode was cut, else 0; [T, N]."""
-    after = np.zeros_like(value)
-    cut = t.last & (t.discount > 0)
-    if cut.any():
-        after[:-1] = np.where(cut[:-1], t.discount[:-1] * value[1:], 0)  # where obs[t + 1] is that observation
-        after[-1] = np.where(cut[-1], t.discount[-1] * critic(t.bootstrap)[:, 0], 0)
-        if len(t.cuts.t):
-            at = (t.cuts.t, t.cuts.env)
-            after[at] = np.where(cut[at], t.discount[at] * critic(t.cuts.obs)[:, 0], 0)
-    return after
+    def schedule(self, call: Call) -> dict[str, Array]:
+        return self.scheduled(call, "learning_rate", "clip", "entropy", "max_grad_norm")

@@ -9,8 +9,7 @@ import numpy as np
 
 from tandem import ops
 from tandem.algorithms import base
-from tandem.algorithms.base import Forward, setting
-from tandem.errors import SpaceError
+from tandem.algorithms.base import Call, Forward, setting
 from tandem.math.distributions import Gaussian, tanh_normal
 from tandem.networks.defaults import Role, mlp
 from tandem.networks.plan import Dense
@@ -22,7 +21,7 @@ SB3 = "Stable-Baselines3 2.9 (SAC)"
 
 
 @dataclass(frozen=True)
-class SACSettings(base.Settings):
+class SACSettings(base.ReplaySettings):
     """What SAC can be told."""
 
     steps: int = setting(1_000_000, "environment steps of the whole run, and the horizon of its schedules", PAPER)
@@ -35,11 +34,10 @@ class SACSettings(base.Settings):
     updates_per_call: int = setting(1, "updates in a call; -1: one for each step collected", PAPER)
     tau: float = setting(0.005, "how much of the critics their targets take over at each update", PAPER)
     temperature: Literal["auto"] | float = setting("auto", "weight of the entropy; 'auto' learns it", "section 5 of the paper")
-    target_entropy: Literal["auto"] | float = setting("auto", "entropy the temperature aims at; 'auto': -(action size)", PAPER)
+    target_entropy: Literal["auto"] | float = setting(
+        "auto", "entropy the temperature aims at; 'auto': -(action size), or 0.98 log(choices)", PAPER + "; Christodoulou 2019"
+    )
     initial_temperature: float = setting(1.0, "the temperature at the start, where it is learned", SB3)
-    adam_epsilon: float = setting(1e-8, "Adam's epsilon, added to the root of the second moment", "Kingma & Ba 2015")
-    optimizer: Literal["adam", "sgd"] = setting("adam", "the optimizer")
-    memmap: bool = setting(False, "keep the replay buffer in files of the run's folder instead of memory")
 
 
 class SAC(base.Algorithm):
@@ -63,19 +61,18 @@ class SAC(base.Algorithm):
             self.alpha_optimizer = backend.optimizer("temperature", [self.log_alpha], settings.optimizer, **options)
 
     @classmethod
+    def of(cls, action: Leaf) -> type[base.Algorithm]:
+        from tandem.algorithms.sac_discrete import DiscreteSAC
+
+        return DiscreteSAC if action.kind == "discrete" else cls
+
+    @classmethod
     def check(cls, observation: Spec, action: Leaf) -> None:
-        if action.kind != "box" or not action.bounded:
-            what = f"a {action.kind} action space" if action.kind != "box" else "a Box of actions without bounds"
-            raise SpaceError(
-                f"sac cannot act in {what}.", "a bounded Box of actions", "use ppo or dqn, or give the Box finite bounds."
-            )
-        base.one_axis("sac", action)
+        base.bounded_vector("sac", action)
 
     @classmethod
     def roles(cls, observation: Spec, action: Leaf, settings: SACSettings) -> dict[str, Role]:
-        body = mlp(observation, settings.hidden, settings.activation)
-        both = {"obs": observation, "action": action}
-        q = Role(both, mlp(both, settings.hidden, settings.activation), (Dense(0, 1),), "critic")
+        body, q = mlp(observation, settings.hidden, settings.activation), base.action_value(observation, action, settings)
         return {"actor": Role(observation, body, (Dense(0, 2 * action.width),)), "q1": q, "q2": q}
 
     def sample(self, obs: Tree, noise: Array) -> tuple[Array, Array]:
@@ -114,10 +111,10 @@ class SAC(base.Algorithm):
         metrics = {"critic_loss": critic_loss, "actor_loss": actor_loss, "q": xp.mean(critic["q"])}
         return Update({**metrics, "entropy": -xp.mean(actor["log_prob"]), "temperature": xp.exp(self.log_alpha())})
 
-    def schedule(self, progress: Array, span: tuple[int, int]) -> dict[str, Array]:
+    def schedule(self, call: Call) -> dict[str, Array]:
         return {
-            "learning_rate": self.settings.learning_rate(progress),
-            "tau": np.full(len(progress), self.settings.tau, np.float32),
+            "learning_rate": self.settings.learning_rate(call.progress),
+            "tau": np.full(len(call.progress), self.settings.tau, np.float32),
         }
 
     def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Tree:

@@ -16,6 +16,18 @@ from tandem.types import Array, Batch, Tree, Update, leaves, tree_map
 Loss = Callable[[Batch], tuple[Array, dict[str, Array]]]  # one number per sample, and what else is wanted of the forward pass
 
 
+Each = Callable[[Batch], Array]  # one number per sample
+
+
+class Region(NamedTuple):
+    """How a step within a trust region is found."""
+
+    damping: float  # times the identity, added to the divergence's second derivative
+    iterations: int  # of conjugate gradients
+    backtracks: int  # steps tried, each `shrink` times as long as the one before
+    shrink: float
+
+
 class Outcome(NamedTuple):
     """What a compiled call of K updates came to; NumPy. Rows are those of the updates that took effect, and of the one that
     asked to stop."""
@@ -82,7 +94,9 @@ class Backend(ABC):
     @abstractmethod
     def optimizer(self, name: str, networks: list[Any], kind: str = "adam", **options: float) -> Any:
         """An optimizer of the networks' (and scalars') trainable weights: "adam" (Kingma & Ba 2015, arXiv:1412.6980,
-        algorithm 1: epsilon is added to the root of the corrected second moment; options epsilon, beta1, beta2) or "sgd"."""
+        algorithm 1: epsilon is added to the root of the corrected second moment; options epsilon, beta1, beta2), "rmsprop"
+        (Mnih et al. 2016, arXiv:1602.01783, supplement: g <- decay g + (1 - decay) grad^2, weight -= rate grad / sqrt(g +
+        epsilon); g begins at 1, so that the first steps are not too long; options decay, epsilon) or "sgd"."""
 
     @abstractmethod
     def minimize(
@@ -101,6 +115,22 @@ class Backend(ABC):
         (default: the number of samples). Gradients are clipped to the global norm `clip_norm`. Where `stop(aux)` is true, or
         the loss or a gradient is not finite, this update and the later ones of the call change nothing.
         """
+
+    @abstractmethod
+    def improve(
+        self, optimizer: Any, objective: Each, divergence: Each, batch: Batch, radius: Array, region: Region, count: Array
+    ) -> dict[str, Array]:
+        """One natural-gradient step on this optimizer's own weights, of whatever kind it is, that betters `objective` and keeps
+        `divergence` within `radius` (Schulman et al. 2015, arXiv:1502.05477, appendix C); none where no such step is found.
+
+        Both functions give one number per sample, reduced as `minimize` does; `divergence` from what it is now, where it has
+        to be 0 with gradient 0. Returns {"improvement", "divergence"} of the step that was made, 0 if none was.
+        """
+
+    @abstractmethod
+    def when(self, flag: Array, update: Callable[[], dict[str, Array]], names: tuple[str, ...]) -> dict[str, Array]:
+        """`update()`, which gives metrics of these names, where `flag` is 1; where it is 0, nothing is computed or changed, and
+        the metrics are NaN: not measured."""
 
     @abstractmethod
     def track(self, source: Network, target: Network, tau: Array) -> None:

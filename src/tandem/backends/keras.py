@@ -8,13 +8,16 @@ import math
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import accumulate
 from typing import Any
 
 import keras
 import numpy as np
 
 from tandem.backends import base
+from tandem.backends.keras_optimizers import OPTIMIZERS, Optimizer
 from tandem.errors import NetworkError
+from tandem.math.optimization import conjugate_gradient
 from tandem.networks import keras as models
 from tandem.networks.defaults import Drawn, Given, Source, example, fit, vector
 from tandem.networks.plan import Plan, Weights, init
@@ -22,57 +25,6 @@ from tandem.types import Array, Batch, Tree, Update, tree_map
 
 ENGINE = keras.backend.backend()
 ops = keras.ops
-
-
-TOGETHER = 2**14  # numbers; weights of fewer are optimized as one vector
-
-
-class Optimizer:
-    """Adam (Kingma & Ba 2015, arXiv:1412.6980, algorithm 1) or plain gradient descent, on vectors: one for each large weight,
-    and one for all small ones together. Keras's own take weights one by one, for which XLA compiles half a second longer and a
-    SAC update takes a tenth longer; and Keras's Adam adds epsilon elsewhere than the paper and torch."""
-
-    def __init__(self, name: str, networks: list[Any], kind: str, epsilon: float, beta1: float, beta2: float) -> None:
-        self.name, self.networks, self.adam = name, networks, kind == "adam"
-        self.trained = list({id(v): v for n in networks for v in n.module.trainable_variables}.values())
-        self.epsilon, self.beta1, self.beta2 = epsilon, beta1, beta2
-        sizes = [math.prod(v.shape) for v in self.trained]
-        small = [i for i, size in enumerate(sizes) if size < TOGETHER]
-        self._groups = [[i] for i, size in enumerate(sizes) if size >= TOGETHER] + ([small] if small else [])
-        self._sizes = [[sizes[i] for i in group] for group in self._groups]
-        self.variables: list[Any] = []
-        if self.adam:
-            self.variables = [keras.Variable(np.int32(0), dtype="int32", trainable=False, name=f"{name}_updates")]
-            for i, group in enumerate(self._sizes):
-                for moment in ("first", "second"):
-                    zeros = np.zeros(sum(group), np.float32)
-                    self.variables.append(keras.Variable(zeros, trainable=False, name=f"{name}_{moment}_{i}"))
-
-    def vectors(self, gradients: list[Array]) -> list[Array]:
-        """The gradients of all weights as this optimizer's vectors."""
-        flat = [ops.reshape(g, (-1,)) for g in gradients]
-        return [ops.concatenate([flat[i] for i in group]) if len(group) > 1 else flat[group[0]] for group in self._groups]
-
-    def apply(self, gradients: list[Array], learning_rate: Array) -> None:
-        """Moves the weights against such vectors."""
-        if self.adam:
-            self.variables[0].assign(self.variables[0].value + 1)
-        for k, (group, sizes) in enumerate(zip(self._groups, self._sizes, strict=True)):
-            change = learning_rate * (self._direction(k, gradients[k]) if self.adam else gradients[k])
-            at = 0
-            for i, size in zip(group, sizes, strict=True):
-                weight = self.trained[i]
-                weight.assign(weight.value - ops.reshape(change[at : at + size], weight.shape))
-                at += size
-
-    def _direction(self, k: int, gradient: Array) -> Array:
-        """Adam's for the k-th vector."""
-        first, second = self.variables[1 + 2 * k], self.variables[2 + 2 * k]
-        t = ops.cast(self.variables[0].value, "float32")
-        first.assign(first.value * self.beta1 + gradient * (1.0 - self.beta1))
-        second.assign(second.value * self.beta2 + gradient * gradient * (1.0 - self.beta2))
-        root = ops.sqrt(second.value / (1.0 - ops.power(self.beta2, t))) + self.epsilon
-        return first.value / (1.0 - ops.power(self.beta1, t)) / root
 
 
 class KerasNetwork(base.Network):
@@ -174,7 +126,7 @@ class KerasBackend(base.Backend):
         return scalar
 
     def optimizer(self, name: str, networks: list[Any], kind: str = "adam", **options: float) -> Optimizer:
-        made = Optimizer(name, networks, kind, **{"epsilon": 1e-8, "beta1": 0.9, "beta2": 0.999, **options})
+        made: Optimizer = OPTIMIZERS[kind](name, networks, **options)
         self._owners[f"optimizer/{name}"] = made
         self._optimizers.append(made)
         return made
@@ -213,6 +165,68 @@ class KerasBackend(base.Backend):
             grads = [g * scale for g in grads]
         optimizer.apply(grads, learning_rate)
         return value, aux
+
+    def improve(
+        self,
+        optimizer: Optimizer,
+        objective: base.Each,
+        divergence: base.Each,
+        batch: Batch,
+        radius: Array,
+        region: base.Region,
+        count: Array,
+    ) -> dict[str, Array]:
+        trained, values = optimizer.trained, [v.value for v in optimizer.trained]
+        mine = {id(v) for v in trained}
+        rest = [(v, v.value) for v in self.variables if id(v) not in mine]
+        start = ops.concatenate([ops.reshape(x, (-1,)) for x in values])
+
+        def split(flat: Array) -> list[Array]:
+            ends = list(accumulate(math.prod(v.shape) for v in trained))
+            return [ops.reshape(flat[a:b], v.shape) for v, a, b in zip(trained, [0, *ends], ends, strict=False)]
+
+        def at(each: base.Each) -> Callable[[Array], Array]:
+            def value(flat: Array) -> Array:
+                with keras.StatelessScope(rest + list(zip(trained, split(flat), strict=True))):
+                    return base.reduce(each(batch), batch, count)
+
+            return value
+
+        gain, apart = at(objective), at(divergence)
+        before, gradient = engine().value_and_gradient(gain, start)
+
+        def product(x: Array) -> Array:
+            return engine().hessian_product(apart, start, x) + region.damping * x
+
+        x = conjugate_gradient(product, gradient, region.iterations, engine().repeat)
+        whole = x * ops.sqrt(2.0 * radius / (ops.sum(x * product(x)) + 1e-10))
+
+        def attempt(k: Array) -> tuple[Array, Any]:
+            flat = start + whole * ops.power(region.shrink, ops.cast(k, "float32"))
+            better, far = gain(flat) - before, apart(flat)
+            return ops.logical_and(better > 0, far <= radius), (flat, better, far)
+
+        found, (flat, better, far) = engine().first(region.backtracks, attempt)
+        fine = ops.isfinite(ops.sum(gradient * gradient) + before)
+        code = ops.where(fine, 0, 2 + self._optimizers.index(optimizer))
+        self._code = ops.where(ops.equal(self._code, 0), code, self._code)
+        for v, x, old in zip(trained, split(flat), values, strict=True):
+            v.assign(ops.where(found, x, old))
+        return {"improvement": ops.where(found, better, 0.0), "divergence": ops.where(found, far, 0.0)}
+
+    def when(self, flag: Array, update: Callable[[], dict[str, Array]], names: tuple[str, ...]) -> dict[str, Array]:
+        before = self._code
+
+        def done() -> tuple[list[Array], Array]:
+            self._code = before  # it may be traced twice
+            metrics = update()
+            return [ops.cast(metrics[n], "float32") for n in names], ops.cast(self._code, "int32")
+
+        def idle() -> tuple[list[Array], Array]:
+            return [ops.convert_to_tensor(np.float32(np.nan))] * len(names), ops.cast(before, "int32")
+
+        metrics, self._code = engine().choose(ops.greater(flag, 0), done, idle, self.variables)
+        return dict(zip(names, metrics, strict=True))
 
     def track(self, source: Any, target: Any, tau: Array) -> None:
         for s, t in zip(source.module.trainable_variables, target.module.trainable_variables, strict=True):

@@ -49,6 +49,50 @@ def gradient(
     return value, aux, grads
 
 
+def value_and_gradient(f: Callable[[Any], Any], x: Any) -> tuple[Any, Any]:
+    """f(x) and its gradient."""
+    value, grad = jax.value_and_grad(f)(x)
+    return value, grad
+
+
+def hessian_product(f: Callable[[Any], Any], x: Any, v: Any) -> Any:
+    """The second derivative of f at x, times v."""
+    return jax.jvp(jax.grad(f), (x,), (v,))[1]
+
+
+def repeat(count: int, body: Callable[[Any], Any], state: Any) -> Any:
+    """`body` applied `count` times."""
+    return jax.lax.fori_loop(0, count, lambda _, s: body(s), state)
+
+
+def first(count: int, attempt: Callable[[Any], Any]) -> Any:
+    """(accepted, found) of the first of `count` attempts that is accepted, or of the last one."""
+    return jax.lax.while_loop(
+        lambda state: jax.numpy.logical_and(state[0] < count, jax.numpy.logical_not(state[1][0])),
+        lambda state: (state[0] + 1, attempt(state[0])),
+        (1, attempt(0)),
+    )[1]
+
+
+def choose(flag: Any, done: Callable[[], Any], idle: Callable[[], Any], variables: list[Any]) -> Any:
+    """`done()` where the flag is true, else `idle()`; only the one is computed. `done` may assign to `variables`."""
+    values = [v.value for v in variables]
+    moved: list[int] = []
+
+    def branch() -> Any:
+        with keras.StatelessScope(list(zip(variables, values, strict=True))) as scope:
+            out = done()
+        after = [scope.get_current_value(v) for v in variables]
+        moved[:] = [i for i, (new, old) in enumerate(zip(after, values, strict=True)) if new is not old]
+        return out, [after[i] for i in moved]
+
+    jax.eval_shape(branch)  # to know which variables it moves: the others need not pass through the choice
+    out, new = jax.lax.cond(flag, branch, lambda: (idle(), [values[i] for i in moved]))
+    for i, x in zip(moved, new, strict=True):
+        variables[i].assign(x)
+    return out
+
+
 def many(guarded: Callable[..., Any], variables: list[Any]) -> Callable[..., Any]:
     """A function of (data, settings [K], rows [K, ...], live [K]) that makes K guarded updates of `variables`."""
 

@@ -48,6 +48,44 @@ def gradient(
     return value, aux, tape.gradient(value, values, unconnected_gradients=tf.UnconnectedGradients.ZERO)
 
 
+def value_and_gradient(f: Callable[[Any], Any], x: Any) -> tuple[Any, Any]:
+    """f(x) and its gradient."""
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        value = f(x)
+    return value, tape.gradient(value, x)
+
+
+def hessian_product(f: Callable[[Any], Any], x: Any, v: Any) -> Any:
+    """The second derivative of f at x, times v."""
+    with tf.GradientTape() as outer:
+        outer.watch(x)
+        with tf.GradientTape() as inner:
+            inner.watch(x)
+            value = f(x)
+        along = tf.reduce_sum(inner.gradient(value, x) * v)
+    return outer.gradient(along, x)
+
+
+def repeat(count: int, body: Callable[[Any], Any], state: Any) -> Any:
+    """`body` applied `count` times."""
+    return tf.while_loop(lambda k, s: k < count, lambda k, s: (k + 1, body(s)), (tf.constant(0), state))[1]
+
+
+def first(count: int, attempt: Callable[[Any], Any]) -> Any:
+    """(accepted, found) of the first of `count` attempts that is accepted, or of the last one."""
+    return tf.while_loop(
+        lambda k, state: tf.logical_and(k < count, tf.logical_not(state[0])),
+        lambda k, state: (k + 1, attempt(k)),
+        (tf.constant(1), attempt(tf.constant(0))),
+    )[1]
+
+
+def choose(flag: Any, done: Callable[[], Any], idle: Callable[[], Any], variables: list[Any]) -> Any:
+    """`done()` where the flag is true, else `idle()`; only the one is computed. `done` may assign to `variables`."""
+    return tf.cond(flag, done, idle)
+
+
 def many(guarded: Callable[..., Any], variables: list[Any]) -> Callable[..., Any]:
     """A function of (data, settings [K], rows [K, ...], live [K]), in one structure each time, that makes K guarded updates of
     `variables`."""

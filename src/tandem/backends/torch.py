@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
-from torch.func import functional_call, grad_and_value
 
 from tandem import ops
 from tandem.backends import base
+from tandem.backends.torch_optimizers import Optimizer, Umbrella, compiled_gradient
 from tandem.errors import EngineError, NetworkError
+from tandem.math.optimization import conjugate_gradient
 from tandem.networks import torch as modules
 from tandem.networks.defaults import Given, Source, example, fit, vector
 from tandem.networks.plan import Plan, Weights, init
@@ -107,72 +108,6 @@ class _OnFeatures(nn.Module):
 
     def forward(self, x: Tree) -> Array:
         return self.head(torch.cat([self.body(x["obs"]), x["action"]], -1))
-
-
-class Optimizer:
-    """The framework's optimizer over one flat parameter, of which the networks' weights are views."""
-
-    def __init__(self, name: str, networks: list[Any], kind: str, options: dict[str, float]) -> None:
-        self.name, self.networks = name, networks
-        self.parameters = list({id(p): p for n in networks for p in n.weights if p.requires_grad}.values())
-        self.sizes = [p.numel() for p in self.parameters]
-        with torch.no_grad():
-            flat = torch.cat([p.reshape(-1) for p in self.parameters])
-            for p, part in zip(self.parameters, flat.split(self.sizes), strict=True):
-                p.data = part.view(p.shape)
-        self.flat = nn.Parameter(flat)
-        self.inner: Any
-        if kind == "adam":
-            betas = options.get("beta1", 0.9), options.get("beta2", 0.999)
-            self.inner = torch.optim.Adam([self.flat], lr=0.0, betas=betas, eps=options.get("epsilon", 1e-8), fused=True)
-            # what Adam's first step would make: so that the tensors of a state are the same before it and after
-            step = torch.zeros((), device=flat.device)
-            moments = {"exp_avg": torch.zeros_like(flat), "exp_avg_sq": torch.zeros_like(flat)}
-            self.inner.state[self.flat].update({"step": step, **moments})
-        else:
-            self.inner = torch.optim.SGD([self.flat], lr=0.0)
-        self.gradient: Any = None  # compiled
-        self.statistics: dict[str, torch.Tensor] = {}  # what a forward pass moves (batch norm's), by its name in that gradient
-
-    def unflatten(self, flat: torch.Tensor, names: list[str]) -> dict[str, torch.Tensor]:
-        parts = flat.split(self.sizes)
-        return {n: x.view(p.shape) for n, x, p in zip(names, parts, self.parameters, strict=True)}
-
-
-class _Umbrella(nn.Module):
-    """All networks of one loss under one roof, so that `functional_call` can put traced weights into them."""
-
-    def __init__(self, networks: list[Any], loss: base.Loss) -> None:
-        super().__init__()
-        self.networks = nn.ModuleList([n.module for n in networks])
-        self.loss = loss
-
-    def forward(self, batch: Batch, count: Array | None) -> tuple[Array, dict[str, Array]]:
-        loss, aux = self.loss(batch)
-        return base.reduce(loss, batch, count), aux
-
-
-def _compiled_gradient(optimizer: Optimizer, umbrella: _Umbrella) -> tuple[Any, dict[str, torch.Tensor]]:
-    """A compiled function (flat weights, statistics, batch, count) -> (loss, aux, flat gradient, moved statistics), and the
-    statistics that it takes. They go in and come out, since nothing outside a gradient may be changed within it."""
-    by_id = {id(p): n for n, p in umbrella.named_parameters()}
-    names = [by_id[id(p)] for p in optimizer.parameters]
-    moody = [f"networks.{i}." for i, n in enumerate(optimizer.networks) if n.moody]
-    statistics = {n: b for n, b in umbrella.named_buffers() if n.startswith(tuple(moody))}
-
-    def gradient(flat: Array, statistics: dict[str, Array], batch: Batch, count: Array | None) -> Any:
-        def f(flat: Array) -> Any:
-            moved = {n: b.clone() for n, b in statistics.items()}
-            value, aux = functional_call(umbrella, optimizer.unflatten(flat, names) | moved, (batch, count))
-            return value, (aux, moved)
-
-        grad, (value, (aux, moved)) = grad_and_value(f, has_aux=True)(flat)
-        return value, aux, grad, moved
-
-    # Code of its own, since torch counts compilations by code object and stops at 8; and no dynamic shapes, which it would
-    # otherwise turn to because gradients of one process differ in size.
-    gradient.__code__ = gradient.__code__.replace()
-    return torch.compile(gradient, fullgraph=True, dynamic=False), statistics
 
 
 class TorchBackend(base.Backend):
@@ -299,11 +234,61 @@ class TorchBackend(base.Backend):
 
     def _compiled(self, optimizer: Optimizer, loss: base.Loss, batch: Batch, count: Array | None) -> _Gradient:
         if optimizer.gradient is None:
-            optimizer.gradient, optimizer.statistics = _compiled_gradient(optimizer, _Umbrella(optimizer.networks, loss))
+            optimizer.gradient, optimizer.statistics = compiled_gradient(optimizer, Umbrella(optimizer.networks, loss))
         value, aux, grad, moved = optimizer.gradient(optimizer.flat.detach(), optimizer.statistics, batch, count)
         for name, x in moved.items():
             optimizer.statistics[name].copy_(x)
         return value, aux, grad
+
+    def improve(
+        self,
+        optimizer: Optimizer,
+        objective: base.Each,
+        divergence: base.Each,
+        batch: Batch,
+        radius: Array,
+        region: base.Region,
+        count: Array,
+    ) -> dict[str, Array]:
+        parameters, flat = optimizer.parameters, optimizer.flat.detach()
+
+        def at(each: base.Each) -> torch.Tensor:
+            reduced: torch.Tensor = base.reduce(each(batch), batch, count)
+            return reduced
+
+        def gradient(value: torch.Tensor, **options: bool) -> torch.Tensor:
+            grads = torch.autograd.grad(value, parameters, materialize_grads=True, **options)
+            return torch.cat([g.reshape(-1) for g in grads])
+
+        with torch.enable_grad():
+            before = at(objective)
+            slope = gradient(before)
+            changing = gradient(at(divergence), create_graph=True)
+
+        def product(x: torch.Tensor) -> torch.Tensor:
+            with torch.enable_grad():
+                along = (changing * x).sum()
+            return gradient(along, retain_graph=True) + region.damping * x
+
+        none = torch.zeros((), device=self._device)
+        if self._code == 0 and not torch.isfinite((slope * slope).sum() + before):
+            self._code = 2 + self._optimizers.index(optimizer)
+        if self._code:
+            return {"improvement": none, "divergence": none}
+        x = conjugate_gradient(product, slope, region.iterations, _repeat)
+        whole = x * torch.sqrt(2.0 * radius / ((x * product(x)).sum() + 1e-10))
+        start = flat.clone()
+        for k in range(region.backtracks):
+            torch.add(start, whole, alpha=region.shrink**k, out=flat)
+            better, far = at(objective) - before, at(divergence)
+            if better > 0 and far <= radius:
+                self._dirty = True
+                return {"improvement": better.detach(), "divergence": far.detach()}
+        flat.copy_(start)
+        return {"improvement": none, "divergence": none}
+
+    def when(self, flag: Array, update: Callable[[], dict[str, Array]], names: tuple[str, ...]) -> dict[str, Array]:
+        return update() if float(flag) else {n: torch.tensor(torch.nan, device=self._device) for n in names}
 
     def track(self, source: Any, target: Any, tau: Array) -> None:
         if self._code or (mix := float(tau)) == 0.0:
@@ -385,6 +370,12 @@ class TorchBackend(base.Backend):
         for n, t in self._tensors().items():
             t.copy_(torch.as_tensor(state[n]))
         self._set_generators({n: torch.tensor(x) for n, x in state.items() if n.startswith("generator/")})
+
+
+def _repeat(count: int, body: Callable[[Any], Any], state: Any) -> Any:
+    for _ in range(count):
+        state = body(state)
+    return state
 
 
 _MOODY = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd, nn.MultiheadAttention, nn.RNNBase)

@@ -62,7 +62,7 @@ def _algorithms(observation: Spec, action: Leaf) -> Finding:
     able, refused = [], []
     for name in algorithms.NAMES:
         try:
-            algorithms.get(name).check(observation, action)
+            algorithms.get(name).of(action).check(observation, action)
             able.append(name)
         except SpaceError as error:
             refused.append(_line(error))

@@ -40,6 +40,7 @@ def begin(kind: Kind, env: Any, framework: str, *, seed: int = 0, network: Any =
     check_ranges(chosen)
     environments = vectorize(env, chosen.envs, derived(seed, "environments"), chosen.vectorization)
     observation, action = environments.observation, environments.action
+    kind = kind.of(action)
     kind.check(observation, action)
     generators = Generators(seed)
     made = sources(kind.roles(observation, action, chosen), network, environments.observation_space, generators)
@@ -66,17 +67,17 @@ def weights(loop: Loop) -> Weights:
 
 
 def values(loop: Loop, obs: Tree, action: Array | None = None) -> Array:
-    """What it thinks observations [B, ...] are worth [B]: its critic, its best action value, or the lesser of two critics of
+    """What it thinks observations [B, ...] are worth [B]: its critic, its best action value, or the least of its critics of
     `action` [B, ...] (the mean action of its policy, if there is none)."""
     networks = forwards(loop.backend, tuple(n for n in ("critic", "q", "q1", "q2", "actor") if n in loop.backend.networks))
     if "critic" in networks:
         return networks["critic"](obs)[..., 0]
-    if "q" in networks:
+    if "actor" not in networks:
         return networks["q"](obs).max(-1)
     if action is None:
         action = loop.algorithm.act(networks, obs, (), (), loop.chance.action)[0]
     pair = {"obs": obs, "action": np.asarray(action, np.float32)}
-    return np.minimum(networks["q1"](pair), networks["q2"](pair))[..., 0]
+    return np.min([networks[n](pair)[..., 0] for n in ("q", "q1", "q2") if n in networks], axis=0)
 
 
 def score(loop: Loop, env: Any, episodes: int = 20, seed: int = 0) -> float:
@@ -136,19 +137,27 @@ def touches_only_its_own(kind: Kind, env: Any, framework: str, *, network: Any =
     while not made or len(done) < len(made):
         loop = begin(kind, env, framework, network=network, optimizer="sgd", **settings)
         algorithm, backend = loop.algorithm, loop.backend
-        real = backend.minimize
+        descend, improve = backend.minimize, backend.improve
         calls: list[Any] = []
 
-        def only(optimizer: Any, loss: Any, batch: Any, rate: Any, *rest: Any, real: Any = real, calls: Any = calls) -> Any:
+        def turn(optimizer: Any, calls: Any = calls) -> float:
             if optimizer not in calls:  # an update may be traced more than once
                 calls.append(optimizer)
-            return real(optimizer, loss, batch, rate if calls.index(optimizer) == len(done) else rate * 0.0, *rest)
+            return float(calls.index(optimizer) == len(done))
 
-        backend.minimize = only
+        def descend_only(o: Any, loss: Any, b: Any, rate: Any, *rest: Any, f: Any = descend, turn: Any = turn) -> Any:
+            return f(o, loss, b, rate * turn(o), *rest)
+
+        def improve_only(o: Any, g: Any, d: Any, b: Any, radius: Any, *rest: Any, f: Any = improve, turn: Any = turn) -> Any:
+            return f(o, g, d, b, radius * turn(o), *rest)
+
+        backend.minimize, backend.improve = descend_only, improve_only
         spec = loop.collector.environments
         batch = fakes.first(fakes.batches(algorithm, spec.observation, spec.action, 1, 16), 1)
         if "tau" in batch.settings:
             batch.settings["tau"] = np.zeros(1, np.float32)
+        if "policy" in batch.settings:  # what is not due in every update
+            batch.settings["policy"] = np.ones(1, np.float32)
         before = weights(loop)
         outcome = backend.compile(algorithm.update)(batch)
         assert outcome.applied == 1 and not outcome.fault, outcome

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tandem import algorithms, backends
+from tandem.algorithms.base import Call
 from tandem.networks.defaults import sources
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch, Tree, tree_map
@@ -28,7 +29,7 @@ def build(
     **settings: Any,
 ) -> tuple[Any, Any]:
     """(algorithm, backend) of that name, on made-up spaces."""
-    kind = algorithms.get(name)
+    kind = algorithms.get(name).of(action)
     chosen = kind.Settings(**settings)
     backend = backends.make(framework, "cpu", seed=seed, compile=compile)
     made = sources(kind.roles(observation, action, chosen), network, None, lambda n: np.random.default_rng([seed, *n.encode()]))
@@ -53,7 +54,7 @@ def batches(algorithm: Any, observation: Spec, action: Leaf, updates: int, rows:
     """Made-up data for a call of `updates` updates of `rows` rows each, [K, B, ...]."""
     rng = np.random.default_rng(seed)
     shape = (updates, rows)
-    settings = algorithm.schedule(np.linspace(0, 1, updates), (0, updates))
+    settings = algorithm.schedule(Call(np.linspace(0, 1, updates), 0, updates, 0))
     obs, chosen = values(observation, shape, rng), values(action, shape, rng)
 
     def numbers() -> Array:
@@ -62,6 +63,9 @@ def batches(algorithm: Any, observation: Spec, action: Leaf, updates: int, rows:
     if algorithm.needs == "rollouts":
         old = np.log(rng.uniform(0.3, 0.7, shape)).astype(np.float32)
         extra = {"log_prob": old, "advantage": numbers(), "return": numbers(), "value": numbers()}
+        if hasattr(algorithm, "divergence"):  # from what the actor gives now
+            flat = tree_map(lambda x: x.reshape(-1, *x.shape[2:]), obs)
+            extra["policy"] = algorithm.actor.predict(flat).reshape(*shape, -1)
         return Batch(obs, chosen, weight=(rng.random(shape) < 0.9).astype(np.float32), extra=extra, settings=settings)
     discount = (0.99 * (rng.random(shape) < 0.9)).astype(np.float32)
     settings["tau"] = np.where(np.arange(updates) % 5 == 4, np.float32(0.5), settings["tau"]).astype(np.float32)

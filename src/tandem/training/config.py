@@ -198,12 +198,12 @@ def describe_type(hint: Any) -> str:
 
 POSITIVE = (
     "steps", "envs", "batch_size", "buffer_size", "train_every", "rollout", "epochs", "n_step", "target_every",
-    "threads", "final_episodes",
+    "policy_delay", "threads", "final_episodes",
 )  # fmt: skip
-FRACTIONS = ("gamma", "gae_lambda", "tau", "priority_alpha")
+FRACTIONS = ("gamma", "gae_lambda", "tau", "priority_alpha", "rms_decay")
 NOT_NEGATIVE = (
     "learning_starts", "max_kl", "value_clip", "value_weight", "eval_every", "eval_episodes", "log_every", "checkpoint_seconds",
-    "keep",
+    "keep", "exploration", "smoothing", "smoothing_clip",
 )  # fmt: skip
 # Gradients whose norm is finite are below 1.9e19 in float32, so no step of this size times one of them overflows: weights stay
 # finite without being looked at after each update.
@@ -227,11 +227,15 @@ def check_ranges(settings: Any) -> None:
         raise SettingError(
             f"setting updates_per_call={settings.updates_per_call}.", "at least 1, or -1: one for each step", "try 1."
         )
-    rate = settings.learning_rate
-    if not 0 < rate.start <= LARGEST_RATE or not 0 <= (rate.end or 0) <= LARGEST_RATE:
-        raise SettingError(
-            f"setting learning_rate={rate}.", f"a step size above 0 and up to {LARGEST_RATE:g}, or a schedule", "try 3e-4."
-        )
+    for name in ("adam_epsilon", "rms_epsilon"):
+        if getattr(settings, name, 1) <= 0:  # a weight without a gradient would become 0 / 0
+            raise SettingError(f"setting {name}={getattr(settings, name)}.", "a number above 0", "try 1e-8.")
+    for name in ("learning_rate", "actor_learning_rate"):
+        rate = getattr(settings, name, settings.learning_rate)
+        if not 0 < rate.start <= LARGEST_RATE or not 0 <= (rate.end or 0) <= LARGEST_RATE:
+            raise SettingError(
+                f"setting {name}={rate}.", f"a step size above 0 and up to {LARGEST_RATE:g}, or a schedule", "try 3e-4."
+            )
 
 
 def versions() -> dict[str, str]:
@@ -264,6 +268,5 @@ def compiles(config: Config, optimizers_known: bool) -> bool:
     if config.options.compile == "yes":
         return True
     s = config.settings
-    per_step = s.epochs / s.batch_size if hasattr(s, "epochs") else max(s.updates_per_call, 1) / s.train_every
     compiler = any(which(c) for c in ("g++", "clang++", os.environ.get("CXX", "g++")))
-    return optimizers_known and compiler and sys.platform != "win32" and s.steps * per_step >= 50_000
+    return optimizers_known and compiler and sys.platform != "win32" and s.steps * s.updates_per_step >= 50_000

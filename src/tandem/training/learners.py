@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from tandem.algorithms.base import Forward
+from tandem.algorithms.base import Call, Forward
 from tandem.backends.base import Outcome
 from tandem.errors import NonFiniteError, SettingError
 from tandem.replay.buffer import Ring
@@ -57,22 +58,24 @@ class RolloutLearner:
         self.algorithm, self.backend, self.generators, self.settings = algorithm, backend, generators, s
         self.block, self.updates = s.rollout, 0
         self.rows = s.rollout * s.envs
-        if self.rows % s.batch_size:
+        self.epochs, self.batch = getattr(s, "epochs", 1), getattr(s, "batch_size", self.rows)  # else all of it once
+        if self.rows % self.batch:
             fits = [d for d in range(1, self.rows + 1) if self.rows % d == 0]
             raise SettingError(
-                f"a rollout of {s.rollout} steps x {s.envs} environments has {self.rows} rows, batches have {s.batch_size}.",
+                f"a rollout of {s.rollout} steps x {s.envs} environments has {self.rows} rows, batches have {self.batch}.",
                 "rows that divide into batches evenly",
-                f"use batch_size={min(fits, key=lambda d: abs(d - s.batch_size))}, or another rollout.",
+                f"use batch_size={min(fits, key=lambda d: abs(d - self.batch))}, or another rollout.",
             )
         self._run = backend.compile(algorithm.update)
         self._networks = networks
+        self._normalized = tuple(dict.fromkeys((*algorithm.acting, *algorithm.preparing)))
         self._observations = self._moments(observation) if s.normalize_observations else None
         self._rewards = RewardScale(s.envs, s.gamma) if s.normalize_rewards else None
 
     def _moments(self, observation: Any) -> ObservationMoments:
         """Statistics for the networks' first layers. SettingError where a network, its user's, has none that takes them."""
         moments = ObservationMoments(observation)
-        for role in self.algorithm.preparing:
+        for role in self._normalized:
             weights = self.backend.networks[role].read()
             if not set(moments.publish({})) <= set(weights):
                 raise SettingError(
@@ -89,16 +92,16 @@ class RolloutLearner:
         """The metrics of the updates, averaged."""
         scaled = self._rewards(trajectory) if self._rewards else trajectory
         data = self.algorithm.prepare(scaled, self._networks)
-        calls = self.settings.epochs * (self.rows // self.settings.batch_size)
+        calls = self.epochs * (self.rows // self.batch)
         order = self.generators("batches")
-        indices = np.concatenate([order.permutation(self.rows) for _ in range(self.settings.epochs)])
-        schedule = self.algorithm.schedule(np.full(calls, span.progress), (span.begin, span.end))
+        indices = np.concatenate([order.permutation(self.rows) for _ in range(self.epochs)])
+        schedule = self.algorithm.schedule(Call(np.full(calls, span.progress), span.begin, span.end, self.updates))
         outcome = self._run(data._replace(settings=schedule), indices.reshape(calls, -1).astype(np.int32))
         self.updates += outcome.applied
         metrics = checked(outcome, self.updates)
         if self._observations:
             self._observations.add(trajectory.obs, trajectory.valid)
-            for role in self.algorithm.preparing:
+            for role in self._normalized:
                 network = self.backend.networks[role]
                 network.write(self._observations.publish(network.read()))
         return metrics
@@ -150,7 +153,7 @@ class ReplayLearner:
         owed = self.settings.updates_per_call if self.settings.updates_per_call > 0 else trajectory.reward.size
         beta = self.settings.priority_beta(np.full(owed, span.progress)) if hasattr(self.settings, "priority_beta") else None
         draw = self.sampler.draw(self.generators("replay"), owed, self.settings.batch_size, beta)
-        schedule = self.algorithm.schedule(np.full(owed, span.progress), (span.begin, span.end))
+        schedule = self.algorithm.schedule(Call(np.full(owed, span.progress), span.begin, span.end, self.updates))
         metrics: list[dict[str, float]] = []
         for part in self._parts(owed):
             ids = draw.ids[part]
@@ -164,7 +167,9 @@ class ReplayLearner:
             metrics.append(checked(outcome, self.updates))
             if not isinstance(outcome.priority, tuple):
                 self.sampler.update(ids, outcome.priority)
-        return metrics[0] if len(metrics) == 1 else {n: float(np.mean([m[n] for m in metrics])) for n in metrics[0]}
+        if len(metrics) == 1:
+            return metrics[0]
+        return {n: float(np.mean([m[n] for m in metrics if n in m])) for n in dict.fromkeys(n for m in metrics for n in m)}
 
     def _parts(self, owed: int) -> list[slice]:
         return [slice(i, min(i + self.most, owed)) for i in range(0, owed, self.most)]
@@ -185,7 +190,8 @@ class ReplayLearner:
 
 
 def checked(outcome: Outcome, updates: int) -> dict[str, float]:
-    """The means of a call's metrics. Raises NonFiniteError where an update was refused; the `updates` before it hold."""
+    """The means of a call's metrics, over the updates that have them (others say NaN). Raises NonFiniteError where an update
+    was refused; the `updates` before it hold."""
     if outcome.fault:
         raise NonFiniteError(
             f"loss or gradient of the optimizer {outcome.fault!r} was not finite in update {updates + 1}, which was not made.",
@@ -193,5 +199,6 @@ def checked(outcome: Outcome, updates: int) -> dict[str, float]:
             "lower the learning rate, clip gradients, scale rewards; resume from the last checkpoint.",
         )
     if outcome.applied == 1:  # quicker than a mean
-        return {n: float(v[0]) for n, v in outcome.metrics.items()}
-    return {n: float(v[: outcome.applied].mean()) for n, v in outcome.metrics.items()} if outcome.applied else {}
+        return {n: x for n, v in outcome.metrics.items() if not math.isnan(x := float(v[0]))}
+    known = {n: v[: outcome.applied][~np.isnan(v[: outcome.applied])] for n, v in outcome.metrics.items()}
+    return {n: float(v.mean()) for n, v in known.items() if len(v)}

@@ -57,12 +57,13 @@ class Session:
         resume: checkpoint.Checkpoint | None = None,
     ) -> None:
         self.config, self.env, self.folder, self.callbacks = conf, env, folder, list(callbacks)
-        self.kind, s = algorithms.get(conf.algorithm), conf.settings
+        s = conf.settings
         config.check_ranges(s)
         config.check_ranges(conf.options)
         seed = derived(conf.seed, "environments")
         environments = vectorize(env, s.envs, seed, s.vectorization, conf.env_kwargs or None)
         self.observation, self.action = environments.observation, environments.action
+        self.kind = algorithms.get(conf.algorithm).of(self.action)
         self.kind.check(self.observation, self.action)
         generators = Generators(conf.seed)
         roles = self.kind.roles(self.observation, self.action, s)

@@ -25,7 +25,7 @@ class Table:
         self._returns: deque[float] = deque(maxlen=WINDOW)
         self._lengths: deque[int] = deque(maxlen=WINDOW)
         self._sums: dict[str, float] = {}
-        self._calls = 0
+        self._counts: dict[str, int] = {}
         self._writers: list[Writer] = []
 
     def open(self, conf: Config, folder: Path, env_steps: int) -> None:
@@ -48,9 +48,9 @@ class Table:
 
     def metrics(self, metrics: Mapping[str, float]) -> None:
         """Of a call of updates; none before learning starts."""
-        self._calls += bool(metrics)
         for name, value in metrics.items():
             self._sums[name] = self._sums.get(name, 0.0) + value
+            self._counts[name] = self._counts.get(name, 0) + 1
 
     def write(self, now: Mapping[str, Any], fingerprint: str, evaluation: Evaluation | None) -> None:
         """A row for the counters `now`."""
@@ -58,16 +58,16 @@ class Table:
         row["return_mean"] = float(np.mean(self._returns)) if self._returns else None
         row["length_mean"] = float(np.mean(self._lengths)) if self._lengths else None
         row["eval_mean"], row["eval_std"] = (evaluation.mean, evaluation.std) if evaluation else (None, None)
-        row |= {name: total / self._calls for name, total in self._sums.items()}
-        self._sums, self._calls = {}, 0
+        row |= {name: total / self._counts[name] for name, total in self._sums.items()}
+        self._sums, self._counts = {}, {}
         for writer in self._writers:
             writer.write(row)
 
     def state(self) -> dict[str, Any]:
         lists = {"returns": list(self._returns), "lengths": list(self._lengths)}
-        return {**lists, "sums": dict(self._sums), "calls": self._calls}
+        return {**lists, "sums": dict(self._sums), "counts": dict(self._counts)}
 
     def load_state(self, state: dict[str, Any]) -> None:
         self._returns.extend(state["returns"])
         self._lengths.extend(state["lengths"])
-        self._sums, self._calls = dict(state["sums"]), state["calls"]
+        self._sums, self._counts = dict(state["sums"]), dict(state["counts"])

@@ -12,7 +12,7 @@ from tandem.testing import contracts
 from tandem.testing import environments as games
 
 engine, wanted = sys.argv[1], sys.argv[2:]
-DQN, PPO, SAC = (algorithms.get(n) for n in ("dqn", "ppo", "sac"))
+A2C, DDPG, DQN, PPO, SAC, TD3, TRPO = (algorithms.get(n) for n in ("a2c", "ddpg", "dqn", "ppo", "sac", "td3", "trpo"))
 BASE = {
     DQN: {"hidden": (32,), "envs": 4, "learning_starts": 100, "train_every": 16, "updates_per_call": 16, "batch_size": 64,
           "buffer_size": 5000, "target_every": 64, "learning_rate": 3e-3, "epsilon": "1:0.1:0.5", "gamma": 0.9},
@@ -21,6 +21,9 @@ BASE = {
     SAC: {"hidden": (32, 32), "envs": 4, "learning_starts": 200, "train_every": 16, "updates_per_call": 16, "batch_size": 64,
           "buffer_size": 5000, "learning_rate": 3e-3, "gamma": 0.9, "tau": 0.02},
 }  # fmt: skip
+BASE[A2C] = {"hidden": (32,), "envs": 4, "rollout": 4, "learning_rate": "1e-2:1e-3", "gamma": 0.9}
+BASE[TRPO] = {"hidden": (32,), "envs": 8, "rollout": 32, "learning_rate": "2e-2:1e-3", "gamma": 0.9, "radius": 0.03}
+BASE |= {TD3: {**BASE[SAC], "exploration": 0.2}, DDPG: {**BASE[SAC], "exploration": 0.2, "actor_learning_rate": 1e-3}}
 CASES = {}
 
 
@@ -50,6 +53,18 @@ def dqn_identity():
 def ppo_identity():
     solve(PPO, games.Identity, 4000)
     solve(PPO, games.IdentityMultiDiscrete, 6000)
+
+
+@case
+def a2c_identity():
+    solve(A2C, games.Identity, 8000)
+    solve(A2C, games.IdentityMultiDiscrete, 12000)
+
+
+@case
+def trpo_identity():
+    solve(TRPO, games.Identity, 6000)
+    solve(TRPO, games.IdentityMultiDiscrete, 8000)
 
 
 @case
@@ -98,9 +113,43 @@ def ppo_box():
 
 
 @case
+def a2c_box():
+    solve(A2C, games.IdentityBox, 24000, least=-0.5, entropy=0.0, log_std=-0.5, gamma=0.1)
+
+
+@case
+def trpo_box():
+    solve(TRPO, games.IdentityBox, 24000, least=-0.5, log_std=-0.5, gamma=0.1)
+
+
+@case
 def sac_box():
     solve(SAC, games.IdentityBox, 3000, least=-0.2, gamma=0.1)
     solve(SAC, lambda: games.IdentityBox(size=2, scale=3.0), 5000, least=-3.0, gamma=0.1)
+
+
+@case
+def sac_identity():
+    solve(SAC, games.Identity, 4000)
+
+
+@case
+def sac_chain():
+    """The values of what its policy does, next to greedy at so low a temperature."""
+    loop = solve(SAC, games.Chain, 8000, temperature=0.01)
+    q = np.min([n(np.arange(4)).max(-1) for n in contracts.forwards(loop.backend, ("q1", "q2")).values()], axis=0)
+    return near(q, [0.9 ** (3 - s) for s in range(4)], 0.15)
+
+
+@case
+def ddpg_box():
+    solve(DDPG, games.IdentityBox, 4000, least=-0.2, gamma=0.1)
+
+
+@case
+def td3_box():
+    solve(TD3, games.IdentityBox, 4000, least=-0.2, gamma=0.1)
+    solve(TD3, lambda: games.IdentityBox(size=2, scale=3.0), 6000, least=-3.0, gamma=0.1)
 
 
 @case
@@ -113,6 +162,18 @@ def dqn_chain():
 @case
 def ppo_chain():
     loop = solve(PPO, games.Chain, 8000)
+    return near(contracts.values(loop, np.arange(1, 4)), [0.9**2, 0.9, 1.0], 0.15)
+
+
+@case
+def a2c_chain():
+    loop = solve(A2C, games.Chain, 12000)
+    return near(contracts.values(loop, np.arange(1, 4)), [0.9**2, 0.9, 1.0], 0.15)
+
+
+@case
+def trpo_chain():
+    loop = solve(TRPO, games.Chain, 12000)
     return near(contracts.values(loop, np.arange(1, 4)), [0.9**2, 0.9, 1.0], 0.15)
 
 
@@ -133,10 +194,30 @@ def ppo_infinite_horizon():
 
 
 @case
+def a2c_infinite_horizon():
+    return near(contracts.values(solve(A2C, lambda: games.InfiniteHorizon(length=3), 16000), ONE), [10.0], 0.5)
+
+
+@case
+def trpo_infinite_horizon():
+    return near(contracts.values(solve(TRPO, lambda: games.InfiniteHorizon(length=3), 16000), ONE), [10.0], 0.5)
+
+
+@case
 def sac_infinite_horizon():
     """With a fixed temperature of next to nothing, so that the entropy adds nothing to the values."""
     loop = solve(SAC, lambda: games.InfiniteHorizon(continuous=True), 5000, temperature=1e-4)
     return near(contracts.values(loop, ONE), [10.0], 0.5)
+
+
+@case
+def ddpg_infinite_horizon():
+    return near(contracts.values(solve(DDPG, lambda: games.InfiniteHorizon(continuous=True), 5000), ONE), [10.0], 0.5)
+
+
+@case
+def td3_infinite_horizon():
+    return near(contracts.values(solve(TD3, lambda: games.InfiniteHorizon(continuous=True), 6000), ONE), [10.0], 0.5)
 
 
 PAIR = np.eye(2, dtype=np.float32)
@@ -153,9 +234,33 @@ def ppo_pair():
 
 
 @case
+def a2c_pair():
+    return near(contracts.values(solve(A2C, games.TerminatedTruncatedPair, 16000), PAIR), [1.0, 10.0], 0.5)
+
+
+@case
+def trpo_pair():
+    return near(contracts.values(solve(TRPO, games.TerminatedTruncatedPair, 16000), PAIR), [1.0, 10.0], 0.5)
+
+
+@case
 def sac_pair():
     loop = solve(SAC, lambda: games.TerminatedTruncatedPair(continuous=True), 6000, temperature=1e-4)
     return near(contracts.values(loop, PAIR), [1.0, 10.0], 0.5)
+
+
+@case
+def ddpg_pair():
+    return near(
+        contracts.values(solve(DDPG, lambda: games.TerminatedTruncatedPair(continuous=True), 6000), PAIR), [1.0, 10.0], 0.5
+    )
+
+
+@case
+def td3_pair():
+    return near(
+        contracts.values(solve(TD3, lambda: games.TerminatedTruncatedPair(continuous=True), 8000), PAIR), [1.0, 10.0], 0.5
+    )
 
 
 @case
@@ -178,6 +283,11 @@ SHORT = {
     "ppo_multi": (PPO, games.IdentityMultiDiscrete, {}),
     "ppo_box": (PPO, games.IdentityBox, {"normalize_observations": True, "normalize_rewards": True, "max_kl": 0.05}),
     "sac": (SAC, games.IdentityBox, {}),
+    "sac_discrete": (SAC, games.Chain, {}),
+    "a2c": (A2C, games.IdentityBox, {"normalize_observations": True}),
+    "ddpg": (DDPG, games.IdentityBox, {}),
+    "trpo": (TRPO, games.IdentityBox, {}),
+    "td3": (TD3, games.IdentityBox, {}),
 }
 
 

@@ -37,6 +37,12 @@ CASES = {
         {"steps": 420, "hidden": (16, 16), "batch_size": 16, "learning_starts": 50, "buffer_size": 300},
         (30, 201, 333),
     ),
+    "td3": (
+        "td3",
+        "Pendulum-v1",
+        {"steps": 300, "hidden": (16, 16), "batch_size": 16, "learning_starts": 50, "buffer_size": 200, "policy_delay": 3},
+        (101, 204),
+    ),
 }  # fmt: skip
 
 

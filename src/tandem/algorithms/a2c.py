@@ -1,0 +1,57 @@
+"""Advantage actor-critic (Mnih et al. 2016, arXiv:1602.01783): one gradient a rollout, of all environments together. It is A3C
+with its workers in step, as OpenAI Baselines made it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from tandem import ops
+from tandem.algorithms import base
+from tandem.algorithms.base import Call, Schedule, setting
+from tandem.algorithms.on_policy import A3C, OnPolicy, OnPolicySettings
+from tandem.math.policies import standardize
+from tandem.spaces import Leaf, Spec
+from tandem.types import Array, Batch, Update
+
+SB3 = "Stable-Baselines3 2.9 (A2C)"
+
+
+@dataclass(frozen=True)
+class A2CSettings(OnPolicySettings):
+    """What A2C can be told."""
+
+    rollout: int = setting(5, "steps of each environment between updates", A3C)
+    learning_rate: Schedule = setting(Schedule(7e-4), "step size of the optimizer; a schedule", SB3)
+    gae_lambda: float = setting(1.0, "trace of generalised advantage estimation; 1: as many steps as there are", A3C)
+    entropy: Schedule = setting(Schedule(0.01), "weight of the entropy bonus; a schedule", A3C)
+    normalize_advantage: bool = setting(False, "standardise advantages within each batch", SB3)
+    optimizer: Literal["adam", "rmsprop", "sgd"] = setting("rmsprop", "the optimizer", A3C)
+
+
+class A2C(OnPolicy):
+    Settings = A2CSettings
+    name = "a2c"
+    preparing = ("critic",)
+
+    def __init__(self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: A2CSettings) -> None:
+        super().__init__(backend, networks, observation, action, settings)
+        options = base.optimizer_options(settings)
+        self.optimizer = backend.optimizer("a2c", [self.actor, self.critic], settings.optimizer, **options)
+
+    def loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
+        out, value = self.actor(b.obs), self.critic(b.obs)[..., 0]
+        advantage = standardize(b.extra["advantage"], b.weight) if self.settings.normalize_advantage else b.extra["advantage"]
+        score = self.policy.log_prob(out, b.action) * advantage  # section 4, algorithm S3
+        error, entropy = (value - b.extra["return"]) ** 2, self.policy.entropy(out)
+        loss = self.settings.value_weight * error - score - b.settings["entropy"] * entropy
+        return loss, {"value_loss": error, "entropy": entropy}
+
+    def update(self, b: Batch) -> Update:
+        s, xp = b.settings, ops.of(b.weight)
+        rows = xp.sum(b.weight)  # a row that only reset its environment weighs nothing
+        loss, aux = self.backend.minimize(self.optimizer, self.loss, b, s["learning_rate"], s["max_grad_norm"], rows)
+        return Update({"loss": loss, **{n: xp.sum(v * b.weight) / rows for n, v in aux.items()}})
+
+    def schedule(self, call: Call) -> dict[str, Array]:
+        return self.scheduled(call, "learning_rate", "entropy", "max_grad_norm")

@@ -1,0 +1,94 @@
+"""Deep deterministic policy gradient (Lillicrap et al. 2016, arXiv:1509.02971)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tandem import ops
+from tandem.algorithms import base
+from tandem.algorithms.base import Call, Forward, Schedule, setting
+from tandem.networks.defaults import Role, mlp
+from tandem.networks.plan import Dense
+from tandem.spaces import Leaf, Spec
+from tandem.types import Array, Batch, Tree, Update
+
+PAPER = "Lillicrap et al. 2016, section 7"
+NORMAL = "Fujimoto et al. 2018, section 6.1: correlated noise gains nothing"
+
+
+@dataclass(frozen=True)
+class DDPGSettings(base.ReplaySettings):
+    """What DDPG can be told."""
+
+    steps: int = setting(1_000_000, "environment steps of the whole run, and the horizon of its schedules", PAPER)
+    learning_rate: Schedule = setting(Schedule(1e-3), "step size of the critic's optimizer; a schedule", PAPER)
+    actor_learning_rate: Schedule = setting(Schedule(1e-4), "step size of the actor's optimizer; a schedule", PAPER)
+    hidden: tuple[int, ...] = setting((400, 300), "widths of the hidden layers of the default networks", PAPER)
+    activation: str = setting("relu", "activation of the hidden layers", PAPER)
+    batch_size: int = setting(64, "transitions per update", PAPER)
+    buffer_size: int = setting(1_000_000, "transitions kept", PAPER)
+    exploration: float = setting(0.1, "standard deviation of the noise on actions, which lie in [-1, 1]", NORMAL)
+    tau: float = setting(0.001, "how much of the networks their targets take over at each update", PAPER)
+
+
+class DDPG(base.Algorithm):
+    Settings = DDPGSettings
+    needs = "transitions"
+    acting = ("actor",)
+    action_mode = "unit"
+
+    def __init__(self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: DDPGSettings) -> None:
+        self.backend, self.settings = backend, settings
+        self.actor, self.actor_target = backend.pair("actor", networks["actor"])
+        self.q, self.q_target = backend.pair("q", networks["q"])
+        options = base.optimizer_options(settings)
+        self.critic_optimizer = backend.optimizer("critic", [self.q], settings.optimizer, **options)
+        self.actor_optimizer = backend.optimizer("actor", [self.actor], settings.optimizer, **options)
+
+    @classmethod
+    def check(cls, observation: Spec, action: Leaf) -> None:
+        base.bounded_vector("ddpg", action)
+
+    @classmethod
+    def roles(cls, observation: Spec, action: Leaf, settings: DDPGSettings) -> dict[str, Role]:
+        body, q = mlp(observation, settings.hidden, settings.activation), base.action_value(observation, action, settings)
+        return {"actor": Role(observation, body, (Dense(0, action.width, "tanh"),)), "q": q}
+
+    def critic_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:  # eqs. 4 and 5
+        later = self.q_target({"obs": b.next_obs, "action": self.actor_target(b.next_obs)})[..., 0]
+        y = ops.of(b.reward).stop_gradient(b.reward + b.discount * later)
+        q = self.q({"obs": b.obs, "action": b.action})[..., 0]
+        return (q - y) ** 2, {"q": q}
+
+    def actor_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:  # eq. 6
+        return -self.q({"obs": b.obs, "action": self.actor(b.obs)})[..., 0], {}
+
+    def update(self, b: Batch) -> Update:
+        s = b.settings
+        critic_loss, critic = self.backend.minimize(self.critic_optimizer, self.critic_loss, b, s["learning_rate"])
+        actor_loss, _ = self.backend.minimize(self.actor_optimizer, self.actor_loss, b, s["actor_learning_rate"])
+        self.backend.track(self.q, self.q_target, s["tau"])
+        self.backend.track(self.actor, self.actor_target, s["tau"])
+        return Update({"critic_loss": critic_loss, "actor_loss": actor_loss, "q": ops.of(b.reward).mean(critic["q"])})
+
+    def schedule(self, call: Call) -> dict[str, Array]:
+        s = self.settings
+        return {
+            "learning_rate": s.learning_rate(call.progress),
+            "actor_learning_rate": s.actor_learning_rate(call.progress),
+            "tau": np.full(len(call.progress), s.tau, np.float32),
+        }
+
+    @staticmethod
+    def act_noise(settings: Any, action: Leaf, rng: np.random.Generator, shape: tuple[int, ...], progress: Array) -> Tree:
+        return np.float32(settings.exploration) * rng.standard_normal((*shape, action.width), dtype=np.float32)
+
+    @staticmethod
+    def act(
+        networks: dict[str, Forward], obs: Tree, state: Tree, noise: Tree, action: Leaf
+    ) -> tuple[Array, dict[str, Array], Tree]:
+        out = networks["actor"](obs)
+        return (out if isinstance(noise, tuple) else (out + noise).clip(-1.0, 1.0)), {}, state

@@ -1,0 +1,137 @@
+"""What actor-critics share that learn from whole rollouts, once: how they act, their networks, and advantages (GAE)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from tandem.algorithms import base
+from tandem.algorithms.base import Call, Forward, Schedule, setting
+from tandem.errors import SpaceError
+from tandem.math.distributions import for_actions
+from tandem.math.returns import generalized_advantage
+from tandem.networks.defaults import Role, mlp
+from tandem.networks.plan import Dense, Scale
+from tandem.spaces import Leaf, Spec
+from tandem.types import Array, Batch, Trajectory, Tree, tree_map
+
+DETAILS = "Huang et al. 2022"  # "The 37 implementation details of PPO"
+A3C = "Mnih et al. 2016, section 5.1 and supplement"
+
+
+@dataclass(frozen=True)
+class OnPolicySettings(base.Settings):
+    """What each of them can be told."""
+
+    envs: int = setting(8, "how many environments are stepped side by side")
+    rollout: int = setting(256, "steps of each environment between updates")
+    gae_lambda: float = setting(0.95, "trace of generalised advantage estimation")
+    value_weight: float = setting(0.5, "weight of the value loss", DETAILS + ", detail 9")
+    entropy: Schedule = setting(Schedule(0.0), "weight of the entropy bonus; a schedule")
+    max_grad_norm: float = setting(0.5, "gradients are clipped to this global norm", DETAILS + ", detail 11")
+    normalize_advantage: bool = setting(True, "standardise advantages within each batch", DETAILS + ", detail 7")
+    normalize_observations: bool = setting(False, "standardise observations by running statistics, clipped at 10", DETAILS)
+    normalize_rewards: bool = setting(False, "divide rewards by the running deviation of returns, clipped at 10", DETAILS)
+    orthogonal: bool = setting(True, "orthogonal first weights, gain sqrt(2); heads 0.01 and 1", DETAILS + ", detail 2")
+    log_std: float = setting(0.0, "first log standard deviation of continuous actions", DETAILS + ", continuous detail 2")
+    adam_epsilon: float = setting(1e-5, "Adam's epsilon, added to the root of the second moment", DETAILS + ", detail 3")
+    rms_decay: float = setting(0.99, "decay of RMSProp's mean square", A3C)
+    rms_epsilon: float = setting(1e-5, "what RMSProp adds to its mean square, below the root", "Stable-Baselines3 2.9 (A2C)")
+    optimizer: Literal["adam", "rmsprop", "sgd"] = setting("adam", "the optimizer")
+
+    @property
+    def updates_per_step(self) -> float:
+        return 1.0 / (self.rollout * self.envs)
+
+
+class OnPolicy(base.Algorithm):
+    """An actor and a critic with networks of their own, for discrete, multi-discrete and continuous actions."""
+
+    needs = "rollouts"
+    acting = ("actor",)
+    preparing: ClassVar[tuple[str, ...]] = ("actor", "critic")
+    action_mode = "clip"
+    name: ClassVar[str]
+
+    def __init__(self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: Any) -> None:
+        self.backend, self.settings, self.policy = backend, settings, for_actions(action)
+        self.actor = backend.network("actor", networks["actor"])
+        self.critic = backend.network("critic", networks["critic"])
+
+    @classmethod
+    def check(cls, observation: Spec, action: Leaf) -> None:
+        if action.kind == "multibinary":
+            raise SpaceError(
+                f"{cls.name} cannot act in a MultiBinary action space.",
+                "Discrete, MultiDiscrete or Box actions",
+                "use MultiDiscrete([2, ...]).",
+            )
+        base.one_axis(cls.name, action)
+
+    @classmethod
+    def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:
+        init, gain, small, one = ("orthogonal", 2**0.5, 0.01, 1.0) if settings.orthogonal else ("uniform", 1.0, 1.0, 1.0)
+        body = mlp(
+            observation,
+            settings.hidden,
+            settings.activation,
+            initializer=init,
+            gain=gain,
+            normalize=settings.normalize_observations,
+        )
+        policy = for_actions(action)
+        if action.kind == "box":
+            actor: tuple[Any, ...] = (Dense(0, policy.size, "linear", init, small), Scale(policy.size, settings.log_std))
+        else:
+            actor = (Dense(0, policy.width, "linear", init, small),)
+        return {
+            "actor": Role(observation, body, actor),
+            "critic": Role(observation, body, (Dense(0, 1, "linear", init, one),), "critic"),
+        }
+
+    def scheduled(self, call: Call, *names: str) -> dict[str, Array]:
+        """These settings, schedules or fixed numbers, at each update of a call."""
+        given = {n: getattr(self.settings, n) for n in names}
+        count = len(call.progress)
+        return {n: s(call.progress) if isinstance(s, Schedule) else np.full(count, s, np.float32) for n, s in given.items()}
+
+    @staticmethod
+    def act_noise(settings: Any, action: Leaf, rng: np.random.Generator, shape: tuple[int, ...], progress: Array) -> Tree:
+        return for_actions(action).noise(rng, shape)
+
+    @staticmethod
+    def act(
+        networks: dict[str, Forward], obs: Tree, state: Tree, noise: Tree, action: Leaf
+    ) -> tuple[Array, dict[str, Array], Tree]:
+        policy, out = for_actions(action), networks["actor"](obs)
+        return (policy.mode(out) if isinstance(noise, tuple) else policy.sample(out, noise)), {}, state
+
+    def prepare(self, trajectory: Trajectory, networks: dict[str, Forward]) -> Batch:
+        """Advantages and returns (GAE); the value of what followed a cut step is folded into its reward."""
+        t, shape = trajectory, trajectory.reward.shape
+        obs, action = tree_map(lambda x: x.reshape(-1, *x.shape[2:]), (t.obs, t.action))
+        value = networks["critic"](obs)[:, 0].reshape(shape)
+        reward = t.reward + _after_cuts(t, value, networks["critic"])
+        bootstrap = networks["critic"](t.bootstrap)[:, 0]
+        advantage = generalized_advantage(reward, t.discount, t.last, value, bootstrap, self.settings.gae_lambda)
+        extra = {"advantage": advantage, "return": advantage + value, "value": value}
+        if "actor" in self.preparing:
+            extra["log_prob"] = self.policy.log_prob(networks["actor"](obs), action)
+        return Batch(
+            obs, action, weight=t.valid.reshape(-1).astype(np.float32), extra={n: x.reshape(-1) for n, x in extra.items()}
+        )
+
+
+def _after_cuts(t: Trajectory, value: Array, critic: Forward) -> Array:
+    """gamma * V(true last observation) at the steps where an episode was cut, else 0; [T, N]."""
+    after = np.zeros_like(value)
+    cut = t.last & (t.discount > 0)
+    if cut.any():
+        after[:-1] = np.where(cut[:-1], t.discount[:-1] * value[1:], 0)  # where obs[t + 1] is that observation
+        after[-1] = np.where(cut[-1], t.discount[-1] * critic(t.bootstrap)[:, 0], 0)
+        if len(t.cuts.t):
+            at = (t.cuts.t, t.cuts.env)
+            after[at] = np.where(cut[at], t.discount[at] * critic(t.cuts.obs)[:, 0], 0)
+    return after

@@ -1,0 +1,83 @@
+"""Trust region policy optimisation (Schulman et al. 2015, arXiv:1502.05477), with generalised advantages (Schulman et al. 2016,
+arXiv:1506.02438): natural gradients by conjugate gradients on Fisher-vector products, and a line search."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tandem import ops
+from tandem.algorithms import base
+from tandem.algorithms.base import Call, Forward, Schedule, setting
+from tandem.algorithms.on_policy import OnPolicy, OnPolicySettings
+from tandem.backends.base import Region
+from tandem.math.policies import standardize
+from tandem.spaces import Leaf, Spec
+from tandem.types import Array, Batch, Trajectory, Update
+
+PAPER = "Schulman et al. 2015, appendix D, table 2"
+GAE = "Schulman et al. 2016, section 6"
+SB3 = "sb3-contrib 2.9 (TRPO)"
+
+
+@dataclass(frozen=True)
+class TRPOSettings(OnPolicySettings):
+    """What TRPO can be told."""
+
+    envs: int = setting(1, "how many environments are stepped side by side")
+    rollout: int = setting(2_048, "steps of each environment between updates", SB3)
+    learning_rate: Schedule = setting(Schedule(1e-3), "step size of the critic's optimizer; a schedule", SB3)
+    gae_lambda: float = setting(0.95, "trace of generalised advantage estimation", SB3)
+    radius: Schedule = setting(Schedule(0.01), "largest mean divergence of a step; a schedule", PAPER)
+    damping: float = setting(0.1, "times the identity, added to the Fisher matrix", SB3)
+    conjugate_steps: int = setting(15, "iterations of conjugate gradients", SB3)
+    backtracks: int = setting(10, "step lengths tried", SB3)
+    shrink: float = setting(0.8, "each is as many times the one before", SB3)
+    epochs: int = setting(10, "steps of the critic on each rollout, each on all of it", SB3 + ", there in batches of 128")
+
+
+class TRPO(OnPolicy):
+    Settings = TRPOSettings
+    name = "trpo"
+
+    def __init__(self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: TRPOSettings) -> None:
+        super().__init__(backend, networks, observation, action, settings)
+        self.region = Region(settings.damping, settings.conjugate_steps, settings.backtracks, settings.shrink)
+        self.actor_optimizer = backend.optimizer("actor", [self.actor], "sgd")
+        options = base.optimizer_options(settings)
+        self.critic_optimizer = backend.optimizer("critic", [self.critic], settings.optimizer, **options)
+
+    def objective(self, b: Batch) -> Array:  # eq. 14
+        log_ratio = self.policy.log_prob(self.actor(b.obs), b.action) - b.extra["log_prob"]
+        advantage = standardize(b.extra["advantage"], b.weight) if self.settings.normalize_advantage else b.extra["advantage"]
+        return ops.of(log_ratio).exp(log_ratio) * advantage
+
+    def divergence(self, b: Batch) -> Array:  # eq. 12
+        return self.policy.kl(b.extra["policy"], self.actor(b.obs))
+
+    def value_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
+        return (self.critic(b.obs)[..., 0] - b.extra["return"]) ** 2, {}
+
+    def update(self, b: Batch) -> Update:
+        s, rows = b.settings, ops.of(b.weight).sum(b.weight)
+
+        def policy() -> dict[str, Array]:  # appendix C
+            found: dict[str, Array] = self.backend.improve(
+                self.actor_optimizer, self.objective, self.divergence, b, s["radius"], self.region, rows
+            )
+            return found
+
+        found = self.backend.when(s["policy"], policy, ("improvement", "divergence"))
+        rate, clip = s["learning_rate"], s["max_grad_norm"]
+        value_loss, _ = self.backend.minimize(self.critic_optimizer, self.value_loss, b, rate, clip, rows)
+        return Update({"value_loss": value_loss, **found})
+
+    def schedule(self, call: Call) -> dict[str, Array]:
+        first = (np.arange(len(call.progress)) == 0).astype(np.float32)
+        return {"policy": first, **self.scheduled(call, "learning_rate", "radius", "max_grad_norm")}
+
+    def prepare(self, trajectory: Trajectory, networks: dict[str, Forward]) -> Batch:
+        batch = super().prepare(trajectory, networks)
+        return batch._replace(extra={**batch.extra, "policy": networks["actor"](batch.obs)})

@@ -1,0 +1,97 @@
+"""Optimizers for torch, each over one flat parameter, and gradients for them that are compiled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.func import functional_call, grad_and_value
+
+from tandem.backends import base
+from tandem.types import Array, Batch
+
+
+class RMSProp(torch.optim.Optimizer):
+    """With epsilon below the root, and a mean square that begins at 1; torch's own has neither."""
+
+    def __init__(self, flat: nn.Parameter, decay: float, epsilon: float) -> None:
+        super().__init__([flat], {"lr": 0.0})
+        self.decay, self.epsilon = decay, epsilon
+        self.state[flat]["square"] = torch.ones_like(flat.detach())
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        (group,) = self.param_groups
+        (flat,) = group["params"]
+        square = self.state[flat]["square"]
+        square.mul_(self.decay).addcmul_(flat.grad, flat.grad, value=1.0 - self.decay)
+        flat.addcdiv_(flat.grad, (square + self.epsilon).sqrt_(), value=-group["lr"])
+
+
+class Optimizer:
+    """The framework's optimizer over one flat parameter, of which the networks' weights are views."""
+
+    def __init__(self, name: str, networks: list[Any], kind: str, options: dict[str, float]) -> None:
+        self.name, self.networks = name, networks
+        self.parameters = list({id(p): p for n in networks for p in n.weights if p.requires_grad}.values())
+        self.sizes = [p.numel() for p in self.parameters]
+        with torch.no_grad():
+            flat = torch.cat([p.reshape(-1) for p in self.parameters])
+            for p, part in zip(self.parameters, flat.split(self.sizes), strict=True):
+                p.data = part.view(p.shape)
+        self.flat = nn.Parameter(flat)
+        self.inner: Any
+        if kind == "adam":
+            betas = options.get("beta1", 0.9), options.get("beta2", 0.999)
+            self.inner = torch.optim.Adam([self.flat], lr=0.0, betas=betas, eps=options.get("epsilon", 1e-8), fused=True)
+            # what Adam's first step would make: so that the tensors of a state are the same before it and after
+            step = torch.zeros((), device=flat.device)
+            moments = {"exp_avg": torch.zeros_like(flat), "exp_avg_sq": torch.zeros_like(flat)}
+            self.inner.state[self.flat].update({"step": step, **moments})
+        elif kind == "rmsprop":
+            self.inner = RMSProp(self.flat, options.get("decay", 0.99), options.get("epsilon", 1e-5))
+        else:
+            self.inner = torch.optim.SGD([self.flat], lr=0.0)
+        self.gradient: Any = None  # compiled
+        self.statistics: dict[str, torch.Tensor] = {}  # what a forward pass moves (batch norm's), by its name in that gradient
+
+    def unflatten(self, flat: torch.Tensor, names: list[str]) -> dict[str, torch.Tensor]:
+        parts = flat.split(self.sizes)
+        return {n: x.view(p.shape) for n, x, p in zip(names, parts, self.parameters, strict=True)}
+
+
+class Umbrella(nn.Module):
+    """All networks of one loss under one roof, so that `functional_call` can put traced weights into them."""
+
+    def __init__(self, networks: list[Any], loss: base.Loss) -> None:
+        super().__init__()
+        self.networks = nn.ModuleList([n.module for n in networks])
+        self.loss = loss
+
+    def forward(self, batch: Batch, count: Array | None) -> tuple[Array, dict[str, Array]]:
+        loss, aux = self.loss(batch)
+        return base.reduce(loss, batch, count), aux
+
+
+def compiled_gradient(optimizer: Optimizer, umbrella: Umbrella) -> tuple[Any, dict[str, torch.Tensor]]:
+    """A compiled function (flat weights, statistics, batch, count) -> (loss, aux, flat gradient, moved statistics), and the
+    statistics that it takes. They go in and come out, since nothing outside a gradient may be changed within it."""
+    by_id = {id(p): n for n, p in umbrella.named_parameters()}
+    names = [by_id[id(p)] for p in optimizer.parameters]
+    moody = [f"networks.{i}." for i, n in enumerate(optimizer.networks) if n.moody]
+    statistics = {n: b for n, b in umbrella.named_buffers() if n.startswith(tuple(moody))}
+
+    def gradient(flat: Array, statistics: dict[str, Array], batch: Batch, count: Array | None) -> Any:
+        def f(flat: Array) -> Any:
+            moved = {n: b.clone() for n, b in statistics.items()}
+            value, aux = functional_call(umbrella, optimizer.unflatten(flat, names) | moved, (batch, count))
+            return value, (aux, moved)
+
+        grad, (value, (aux, moved)) = grad_and_value(f, has_aux=True)(flat)
+        return value, aux, grad, moved
+
+    # Code of its own, since torch counts compilations by code object and stops at 8; and no dynamic shapes, which it would
+    # otherwise turn to because gradients of one process differ in size.
+    gradient.__code__ = gradient.__code__.replace()
+    return torch.compile(gradient, fullgraph=True, dynamic=False), statistics
