@@ -142,7 +142,7 @@ def _line(row: Learned, lines: list[Line]) -> str:
         f"{row.threshold:g}",
         verdict(row, best, len(lines)),
         "" if row.mark is None else f"{row.mark:g}",
-        ", ".join("never" if step is None else f"{step:,}" for step in at),
+        "" if row.mark is None else ", ".join("never" if step is None else f"{step:,}" for step in at),
         within(row, at),
         f"{mean(float(line['seconds']) for line in lines) / 60:.1f}",
     ]
