@@ -153,7 +153,7 @@ def _own(first: argparse.Namespace, settings: Any) -> None:
     mine, all_of_them = {f.name for f in fields(settings)}, {k.Settings: {f.name for f in fields(k.Settings)} for k in _kinds()}
     for name in vars(first):
         if name not in mine and any(name in others for others in all_of_them.values()):
-            owners = " and ".join(n for n, k in zip(algorithms.NAMES, all_of_them.values(), strict=True) if name in k)
+            owners = ", ".join(n for n, k in zip(algorithms.NAMES, all_of_them.values(), strict=True) if name in k)
             known = ["--" + n.replace("_", "-") for n in mine]
             fix = f"leave it out: it is a setting of {owners}. `tandem train {first.algorithm} --help` shows those there are."
             raise UnknownNameError(f"flag of {first.algorithm}", "--" + name.replace("_", "-"), known, fix)
