@@ -9,8 +9,7 @@ from typing import Any, Literal
 from tandem import ops
 from tandem.algorithms import base
 from tandem.algorithms.base import Call, Schedule, setting
-from tandem.algorithms.on_policy import A3C, OnPolicy, OnPolicySettings
-from tandem.math.policies import standardize
+from tandem.algorithms.on_policy import A3C, DETAILS, OnPolicy, OnPolicySettings
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch, Update
 
@@ -24,6 +23,7 @@ class A2CSettings(OnPolicySettings):
     rollout: int = setting(5, "steps of each environment between updates", A3C)
     learning_rate: Schedule = setting(Schedule(7e-4), "step size of the optimizer; a schedule", SB3)
     gae_lambda: float = setting(1.0, "trace of generalised advantage estimation; 1: as many steps as there are", A3C)
+    value_weight: float = setting(0.5, "weight of the value loss", DETAILS + ", detail 9")
     entropy: Schedule = setting(Schedule(0.01), "weight of the entropy bonus; a schedule", A3C)
     normalize_advantage: bool = setting(False, "standardise advantages within each batch", SB3)
     optimizer: Literal["adam", "rmsprop", "sgd"] = setting("rmsprop", "the optimizer", A3C)
@@ -31,7 +31,6 @@ class A2CSettings(OnPolicySettings):
 
 class A2C(OnPolicy):
     Settings = A2CSettings
-    name = "a2c"
     preparing = ("critic",)
 
     def __init__(self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: A2CSettings) -> None:
@@ -41,8 +40,7 @@ class A2C(OnPolicy):
 
     def loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
         out, value = self.actor(b.obs), self.critic(b.obs)[..., 0]
-        advantage = standardize(b.extra["advantage"], b.weight) if self.settings.normalize_advantage else b.extra["advantage"]
-        score = self.policy.log_prob(out, b.action) * advantage  # section 4, algorithm S3
+        score = self.policy.log_prob(out, b.action) * self.advantage(b)  # section 4, algorithm S3
         error, entropy = (value - b.extra["return"]) ** 2, self.policy.entropy(out)
         loss = self.settings.value_weight * error - score - b.settings["entropy"] * entropy
         return loss, {"value_loss": error, "entropy": entropy}

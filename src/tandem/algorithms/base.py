@@ -106,6 +106,7 @@ class Algorithm(ABC):
     """One paper. `needs` says what it learns from: "transitions" out of a replay buffer, or whole "rollouts", once."""
 
     Settings: ClassVar[type[Settings]]
+    settings: Any  # an instance of them
     needs: ClassVar[Literal["transitions", "rollouts"]]
     acting: ClassVar[tuple[str, ...]]  # the roles that `act` uses
     preparing: ClassVar[tuple[str, ...]] = ()  # the roles that `prepare` uses
@@ -135,6 +136,12 @@ class Algorithm(ABC):
     @abstractmethod
     def schedule(self, call: Call) -> dict[str, Array]:
         """The settings of a call's updates: name -> [K]."""
+
+    def scheduled(self, call: Call, *names: str) -> dict[str, Array]:
+        """These settings, schedules or fixed numbers, at each update of a call."""
+        given = {n: getattr(self.settings, n) for n in names}
+        count = len(call.progress)
+        return {n: s(call.progress) if isinstance(s, Schedule) else np.full(count, s, np.float32) for n, s in given.items()}
 
     def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Tree:
         """What its losses need of randomness for batches of `shape` ([K, B])."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -35,12 +35,12 @@ class DDPGSettings(base.ReplaySettings):
 
 
 class DDPG(base.Algorithm):
-    Settings = DDPGSettings
+    Settings: ClassVar[type[base.Settings]] = DDPGSettings
     needs = "transitions"
     acting = ("actor",)
     action_mode = "unit"
 
-    def __init__(self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: DDPGSettings) -> None:
+    def __init__(self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: Any) -> None:
         self.backend, self.settings = backend, settings
         self.actor, self.actor_target = backend.pair("actor", networks["actor"])
         self.q, self.q_target = backend.pair("q", networks["q"])
@@ -50,10 +50,10 @@ class DDPG(base.Algorithm):
 
     @classmethod
     def check(cls, observation: Spec, action: Leaf) -> None:
-        base.bounded_vector("ddpg", action)
+        base.bounded_vector(cls.__name__.lower(), action)
 
     @classmethod
-    def roles(cls, observation: Spec, action: Leaf, settings: DDPGSettings) -> dict[str, Role]:
+    def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:
         body, q = mlp(observation, settings.hidden, settings.activation), base.action_value(observation, action, settings)
         return {"actor": Role(observation, body, (Dense(0, action.width, "tanh"),)), "q": q}
 
@@ -75,12 +75,7 @@ class DDPG(base.Algorithm):
         return Update({"critic_loss": critic_loss, "actor_loss": actor_loss, "q": ops.of(b.reward).mean(critic["q"])})
 
     def schedule(self, call: Call) -> dict[str, Array]:
-        s = self.settings
-        return {
-            "learning_rate": s.learning_rate(call.progress),
-            "actor_learning_rate": s.actor_learning_rate(call.progress),
-            "tau": np.full(len(call.progress), s.tau, np.float32),
-        }
+        return self.scheduled(call, "learning_rate", "actor_learning_rate", "tau")
 
     @staticmethod
     def act_noise(settings: Any, action: Leaf, rng: np.random.Generator, shape: tuple[int, ...], progress: Array) -> Tree:

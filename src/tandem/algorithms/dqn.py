@@ -92,11 +92,7 @@ class DQN(base.Algorithm):
         s, tau = self.settings, np.zeros(len(call.progress), np.float32)
         if call.end // s.target_every > call.begin // s.target_every:
             tau[-1] = s.tau  # a copy is due: after the call's last update
-        return {
-            "learning_rate": s.learning_rate(call.progress),
-            "max_grad_norm": np.full(len(call.progress), s.max_grad_norm, np.float32),
-            "tau": tau,
-        }
+        return {**self.scheduled(call, "learning_rate", "max_grad_norm"), "tau": tau}
 
     @staticmethod
     def act_noise(settings: Any, action: Leaf, rng: np.random.Generator, shape: tuple[int, ...], progress: Array) -> Tree:

@@ -8,9 +8,10 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from tandem.algorithms import base
-from tandem.algorithms.base import Call, Forward, Schedule, setting
+from tandem.algorithms.base import Forward, setting
 from tandem.errors import SpaceError
 from tandem.math.distributions import for_actions
+from tandem.math.policies import standardize
 from tandem.math.returns import generalized_advantage
 from tandem.networks.defaults import Role, mlp
 from tandem.networks.plan import Dense, Scale
@@ -28,8 +29,6 @@ class OnPolicySettings(base.Settings):
     envs: int = setting(8, "how many environments are stepped side by side")
     rollout: int = setting(256, "steps of each environment between updates")
     gae_lambda: float = setting(0.95, "trace of generalised advantage estimation")
-    value_weight: float = setting(0.5, "weight of the value loss", DETAILS + ", detail 9")
-    entropy: Schedule = setting(Schedule(0.0), "weight of the entropy bonus; a schedule")
     max_grad_norm: float = setting(0.5, "gradients are clipped to this global norm", DETAILS + ", detail 11")
     normalize_advantage: bool = setting(True, "standardise advantages within each batch", DETAILS + ", detail 7")
     normalize_observations: bool = setting(False, "standardise observations by running statistics, clipped at 10", DETAILS)
@@ -53,7 +52,6 @@ class OnPolicy(base.Algorithm):
     acting = ("actor",)
     preparing: ClassVar[tuple[str, ...]] = ("actor", "critic")
     action_mode = "clip"
-    name: ClassVar[str]
 
     def __init__(self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: Any) -> None:
         self.backend, self.settings, self.policy = backend, settings, for_actions(action)
@@ -64,11 +62,11 @@ class OnPolicy(base.Algorithm):
     def check(cls, observation: Spec, action: Leaf) -> None:
         if action.kind == "multibinary":
             raise SpaceError(
-                f"{cls.name} cannot act in a MultiBinary action space.",
+                f"{cls.__name__.lower()} cannot act in a MultiBinary action space.",
                 "Discrete, MultiDiscrete or Box actions",
                 "use MultiDiscrete([2, ...]).",
             )
-        base.one_axis(cls.name, action)
+        base.one_axis(cls.__name__.lower(), action)
 
     @classmethod
     def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:
@@ -91,11 +89,10 @@ class OnPolicy(base.Algorithm):
             "critic": Role(observation, body, (Dense(0, 1, "linear", init, one),), "critic"),
         }
 
-    def scheduled(self, call: Call, *names: str) -> dict[str, Array]:
-        """These settings, schedules or fixed numbers, at each update of a call."""
-        given = {n: getattr(self.settings, n) for n in names}
-        count = len(call.progress)
-        return {n: s(call.progress) if isinstance(s, Schedule) else np.full(count, s, np.float32) for n, s in given.items()}
+    def advantage(self, b: Batch) -> Array:
+        """The batch's advantages, standardised where the settings say so."""
+        found: Array = b.extra["advantage"]
+        return standardize(found, b.weight) if self.settings.normalize_advantage else found
 
     @staticmethod
     def act_noise(settings: Any, action: Leaf, rng: np.random.Generator, shape: tuple[int, ...], progress: Array) -> Tree:
@@ -116,12 +113,14 @@ class OnPolicy(base.Algorithm):
         reward = t.reward + _after_cuts(t, value, networks["critic"])
         bootstrap = networks["critic"](t.bootstrap)[:, 0]
         advantage = generalized_advantage(reward, t.discount, t.last, value, bootstrap, self.settings.gae_lambda)
-        extra = {"advantage": advantage, "return": advantage + value, "value": value}
+        extra = {n: x.reshape(-1) for n, x in (("advantage", advantage), ("return", advantage + value), ("value", value))}
         if "actor" in self.preparing:
-            extra["log_prob"] = self.policy.log_prob(networks["actor"](obs), action)
-        return Batch(
-            obs, action, weight=t.valid.reshape(-1).astype(np.float32), extra={n: x.reshape(-1) for n, x in extra.items()}
-        )
+            extra |= self.remembered(networks["actor"](obs), action)
+        return Batch(obs, action, weight=t.valid.reshape(-1).astype(np.float32), extra=extra)
+
+    def remembered(self, out: Array, action: Array) -> dict[str, Array]:
+        """What the losses need of the policy that acted, from its output [rows, ...]."""
+        return {"log_prob": self.policy.log_prob(out, action)}
 
 
 def _after_cuts(t: Trajectory, value: Array, critic: Forward) -> Array:

@@ -10,7 +10,7 @@ from tandem import ops
 from tandem.algorithms import base
 from tandem.algorithms.base import Call, Schedule, setting
 from tandem.algorithms.on_policy import DETAILS, OnPolicy, OnPolicySettings
-from tandem.math.policies import clipped_surrogate, kl_estimate, standardize
+from tandem.math.policies import clipped_surrogate, kl_estimate
 from tandem.math.values import clipped_value_loss
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch, Update
@@ -27,6 +27,7 @@ class PPOSettings(OnPolicySettings):
     epochs: int = setting(10, "passes over a rollout", PAPER)
     batch_size: int = setting(64, "rows per update", PAPER)
     gae_lambda: float = setting(0.95, "trace of generalised advantage estimation", PAPER)
+    value_weight: float = setting(0.5, "weight of the value loss", DETAILS + ", detail 9")
     entropy: Schedule = setting(Schedule(0.0), "weight of the entropy bonus; a schedule", PAPER)
     clip: Schedule = setting(Schedule(0.2), "how far the probability ratio may leave 1 with profit; a schedule", PAPER)
     value_clip: float = setting(
@@ -41,7 +42,6 @@ class PPOSettings(OnPolicySettings):
 
 class PPO(OnPolicy):
     Settings = PPOSettings
-    name = "ppo"
 
     def __init__(self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: PPOSettings) -> None:
         super().__init__(backend, networks, observation, action, settings)
@@ -52,8 +52,7 @@ class PPO(OnPolicy):
         s, old = b.settings, b.extra
         out = self.actor(b.obs)
         log_ratio = self.policy.log_prob(out, b.action) - old["log_prob"]
-        advantage = standardize(old["advantage"], b.weight) if self.settings.normalize_advantage else old["advantage"]
-        surrogate = clipped_surrogate(ops.of(out).exp(log_ratio), advantage, s["clip"])  # eq. 7
+        surrogate = clipped_surrogate(ops.of(out).exp(log_ratio), self.advantage(b), s["clip"])  # eq. 7
         value = self.critic(b.obs)[..., 0]
         if self.settings.value_clip:
             error = clipped_value_loss(value, old["value"], old["return"], self.settings.value_clip)

@@ -56,7 +56,8 @@ class SAC(base.Algorithm):
         self.learned = settings.temperature == "auto"
         start = settings.initial_temperature if self.learned else float(settings.temperature)
         self.log_alpha = backend.scalar("log_alpha", float(np.log(start)))
-        self.target_entropy = -float(self.size) if settings.target_entropy == "auto" else float(settings.target_entropy)
+        wanted = settings.target_entropy
+        self.target_entropy = self.usual_entropy(action) if wanted == "auto" else float(wanted)
         if self.learned:
             self.alpha_optimizer = backend.optimizer("temperature", [self.log_alpha], settings.optimizer, **options)
 
@@ -74,6 +75,11 @@ class SAC(base.Algorithm):
     def roles(cls, observation: Spec, action: Leaf, settings: SACSettings) -> dict[str, Role]:
         body, q = mlp(observation, settings.hidden, settings.activation), base.action_value(observation, action, settings)
         return {"actor": Role(observation, body, (Dense(0, 2 * action.width),)), "q1": q, "q2": q}
+
+    @staticmethod
+    def usual_entropy(action: Leaf) -> float:
+        """What the temperature aims at unless told otherwise."""
+        return -float(action.width)
 
     def sample(self, obs: Tree, noise: Array) -> tuple[Array, Array]:
         """An action and its log-probability, differentiable through the noise."""
@@ -95,10 +101,10 @@ class SAC(base.Algorithm):
         xp = ops.of(b.reward)
         action, log_prob = self.sample(b.obs, b.noise[1])
         q = xp.minimum(*self.value(self.qs, b.obs, action))
-        return xp.stop_gradient(xp.exp(self.log_alpha())) * log_prob - q, {"log_prob": log_prob}
+        return xp.stop_gradient(xp.exp(self.log_alpha())) * log_prob - q, {"entropy": -log_prob}
 
     def alpha_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:  # eq. 18, in log space as is usual
-        return -self.log_alpha() * (b.extra["log_prob"] + self.target_entropy), {}
+        return self.log_alpha() * (b.extra["entropy"] - self.target_entropy), {}
 
     def update(self, b: Batch) -> Update:
         rate, xp = b.settings["learning_rate"], ops.of(b.reward)
@@ -109,13 +115,10 @@ class SAC(base.Algorithm):
         for q, target in zip(self.qs, self.targets, strict=True):
             self.backend.track(q, target, b.settings["tau"])
         metrics = {"critic_loss": critic_loss, "actor_loss": actor_loss, "q": xp.mean(critic["q"])}
-        return Update({**metrics, "entropy": -xp.mean(actor["log_prob"]), "temperature": xp.exp(self.log_alpha())})
+        return Update({**metrics, "entropy": xp.mean(actor["entropy"]), "temperature": xp.exp(self.log_alpha())})
 
     def schedule(self, call: Call) -> dict[str, Array]:
-        return {
-            "learning_rate": self.settings.learning_rate(call.progress),
-            "tau": np.full(len(call.progress), self.settings.tau, np.float32),
-        }
+        return self.scheduled(call, "learning_rate", "tau")
 
     def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Tree:
         """Standard normal, for the next actions and for the current ones."""

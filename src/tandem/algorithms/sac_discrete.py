@@ -8,35 +8,19 @@ from typing import Any
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms import base
-from tandem.algorithms.base import Call, Forward
-from tandem.algorithms.sac import SACSettings
+from tandem.algorithms.base import Forward
+from tandem.algorithms.sac import SAC, SACSettings
 from tandem.math.distributions import Categorical
 from tandem.networks.defaults import Role, mlp
 from tandem.networks.plan import Dense
 from tandem.spaces import Leaf, Spec
-from tandem.types import Array, Batch, Tree, Update
+from tandem.types import Array, Batch, Tree
 
 
-class DiscreteSAC(base.Algorithm):
-    Settings = SACSettings
-    needs = "transitions"
-    acting = ("actor",)
+class DiscreteSAC(SAC):
+    """SAC's update, on losses over all actions."""
 
-    def __init__(self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: SACSettings) -> None:
-        self.backend, self.settings = backend, settings
-        self.actor = backend.network("actor", networks["actor"])
-        self.qs, self.targets = zip(backend.pair("q1", networks["q1"]), backend.pair("q2", networks["q2"]), strict=True)
-        options = base.optimizer_options(settings)
-        self.critic_optimizer = backend.optimizer("critic", list(self.qs), settings.optimizer, **options)
-        self.actor_optimizer = backend.optimizer("actor", [self.actor], settings.optimizer, **options)
-        self.learned = settings.temperature == "auto"
-        start = settings.initial_temperature if self.learned else float(settings.temperature)
-        self.log_alpha = backend.scalar("log_alpha", float(np.log(start)))
-        most = float(np.log(action.sizes[0]))  # the entropy of choosing evenly
-        self.target_entropy = 0.98 * most if settings.target_entropy == "auto" else float(settings.target_entropy)
-        if self.learned:
-            self.alpha_optimizer = backend.optimizer("temperature", [self.log_alpha], settings.optimizer, **options)
+    action_mode = "as_is"
 
     @classmethod
     def check(cls, observation: Spec, action: Leaf) -> None:
@@ -47,6 +31,10 @@ class DiscreteSAC(base.Algorithm):
         body, head = mlp(observation, settings.hidden, settings.activation), (Dense(0, action.sizes[0]),)
         q = Role(observation, body, head, "critic")
         return {"actor": Role(observation, body, head), "q1": q, "q2": q}
+
+    @staticmethod
+    def usual_entropy(action: Leaf) -> float:
+        return 0.98 * float(np.log(action.sizes[0]))  # nearly that of choosing evenly
 
     def policy(self, obs: Tree) -> tuple[Array, Array]:
         """(probabilities, their logarithms) of all actions, [B, A]."""
@@ -70,25 +58,9 @@ class DiscreteSAC(base.Algorithm):
         loss = xp.sum(p * (xp.stop_gradient(xp.exp(self.log_alpha())) * log_p - least), -1)
         return loss, {"entropy": -xp.sum(p * log_p, -1)}
 
-    def alpha_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:  # eq. 11, in log space as is usual
-        return self.log_alpha() * (b.extra["entropy"] - self.target_entropy), {}
-
-    def update(self, b: Batch) -> Update:
-        rate, xp = b.settings["learning_rate"], ops.of(b.reward)
-        critic_loss, critic = self.backend.minimize(self.critic_optimizer, self.critic_loss, b, rate)
-        actor_loss, actor = self.backend.minimize(self.actor_optimizer, self.actor_loss, b, rate)
-        if self.learned:
-            self.backend.minimize(self.alpha_optimizer, self.alpha_loss, b._replace(extra=actor), rate)
-        for q, target in zip(self.qs, self.targets, strict=True):
-            self.backend.track(q, target, b.settings["tau"])
-        metrics = {"critic_loss": critic_loss, "actor_loss": actor_loss, "q": xp.mean(critic["q"])}
-        return Update({**metrics, "entropy": xp.mean(actor["entropy"]), "temperature": xp.exp(self.log_alpha())})
-
-    def schedule(self, call: Call) -> dict[str, Array]:
-        return {
-            "learning_rate": self.settings.learning_rate(call.progress),
-            "tau": np.full(len(call.progress), self.settings.tau, np.float32),
-        }
+    def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Tree:
+        """None: nothing is sampled. (The temperature's loss, eq. 11, is SAC's, with the exact entropy.)"""
+        return ()
 
     @staticmethod
     def act_noise(settings: Any, action: Leaf, rng: np.random.Generator, shape: tuple[int, ...], progress: Array) -> Tree:

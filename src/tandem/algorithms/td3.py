@@ -10,7 +10,8 @@ import numpy as np
 
 from tandem import ops
 from tandem.algorithms import base
-from tandem.algorithms.base import Call, Forward, setting
+from tandem.algorithms.base import Call, setting
+from tandem.algorithms.ddpg import DDPG
 from tandem.networks.defaults import Role, mlp
 from tandem.networks.plan import Dense
 from tandem.spaces import Leaf, Spec
@@ -39,13 +40,12 @@ class TD3Settings(base.ReplaySettings):
     tau: float = setting(0.005, "how much of the networks their targets take over at each of their updates", TABLE)
 
 
-class TD3(base.Algorithm):
-    Settings = TD3Settings
-    needs = "transitions"
-    acting = ("actor",)
-    action_mode = "unit"
+class TD3(DDPG):
+    """It acts as DDPG does."""
 
-    def __init__(self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: TD3Settings) -> None:
+    Settings = TD3Settings
+
+    def __init__(self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: Any) -> None:
         self.backend, self.settings, self.size = backend, settings, action.width
         self.actor, self.actor_target = backend.pair("actor", networks["actor"])
         self.qs, self.targets = zip(backend.pair("q1", networks["q1"]), backend.pair("q2", networks["q2"]), strict=True)
@@ -54,11 +54,7 @@ class TD3(base.Algorithm):
         self.actor_optimizer = backend.optimizer("actor", [self.actor], settings.optimizer, **options)
 
     @classmethod
-    def check(cls, observation: Spec, action: Leaf) -> None:
-        base.bounded_vector("td3", action)
-
-    @classmethod
-    def roles(cls, observation: Spec, action: Leaf, settings: TD3Settings) -> dict[str, Role]:
+    def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:
         body, q = mlp(observation, settings.hidden, settings.activation), base.action_value(observation, action, settings)
         return {"actor": Role(observation, body, (Dense(0, action.width, "tanh"),)), "q1": q, "q2": q}
 
@@ -88,24 +84,10 @@ class TD3(base.Algorithm):
         return Update({"critic_loss": critic_loss, "q": xp.mean(critic["q"]), **actor})
 
     def schedule(self, call: Call) -> dict[str, Array]:
-        count = len(call.progress)
-        return {
-            "learning_rate": self.settings.learning_rate(call.progress),
-            "tau": np.full(count, self.settings.tau, np.float32),
-            "policy": ((call.updates + 1 + np.arange(count)) % self.settings.policy_delay == 0).astype(np.float32),
-        }
+        made = call.updates + 1 + np.arange(len(call.progress))
+        due = (made % self.settings.policy_delay == 0).astype(np.float32)
+        return {**self.scheduled(call, "learning_rate", "tau"), "policy": due}
 
     def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Tree:
         """Standard normal, for the target actions."""
         return rng.standard_normal((*shape, self.size), dtype=np.float32)
-
-    @staticmethod
-    def act_noise(settings: Any, action: Leaf, rng: np.random.Generator, shape: tuple[int, ...], progress: Array) -> Tree:
-        return np.float32(settings.exploration) * rng.standard_normal((*shape, action.width), dtype=np.float32)
-
-    @staticmethod
-    def act(
-        networks: dict[str, Forward], obs: Tree, state: Tree, noise: Tree, action: Leaf
-    ) -> tuple[Array, dict[str, Array], Tree]:
-        out = networks["actor"](obs)
-        return (out if isinstance(noise, tuple) else (out + noise).clip(-1.0, 1.0)), {}, state

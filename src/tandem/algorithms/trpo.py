@@ -10,15 +10,13 @@ import numpy as np
 
 from tandem import ops
 from tandem.algorithms import base
-from tandem.algorithms.base import Call, Forward, Schedule, setting
+from tandem.algorithms.base import Call, Schedule, setting
 from tandem.algorithms.on_policy import OnPolicy, OnPolicySettings
 from tandem.backends.base import Region
-from tandem.math.policies import standardize
 from tandem.spaces import Leaf, Spec
-from tandem.types import Array, Batch, Trajectory, Update
+from tandem.types import Array, Batch, Update
 
 PAPER = "Schulman et al. 2015, appendix D, table 2"
-GAE = "Schulman et al. 2016, section 6"
 SB3 = "sb3-contrib 2.9 (TRPO)"
 
 
@@ -40,7 +38,6 @@ class TRPOSettings(OnPolicySettings):
 
 class TRPO(OnPolicy):
     Settings = TRPOSettings
-    name = "trpo"
 
     def __init__(self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: TRPOSettings) -> None:
         super().__init__(backend, networks, observation, action, settings)
@@ -51,8 +48,7 @@ class TRPO(OnPolicy):
 
     def objective(self, b: Batch) -> Array:  # eq. 14
         log_ratio = self.policy.log_prob(self.actor(b.obs), b.action) - b.extra["log_prob"]
-        advantage = standardize(b.extra["advantage"], b.weight) if self.settings.normalize_advantage else b.extra["advantage"]
-        return ops.of(log_ratio).exp(log_ratio) * advantage
+        return ops.of(log_ratio).exp(log_ratio) * self.advantage(b)
 
     def divergence(self, b: Batch) -> Array:  # eq. 12
         return self.policy.kl(b.extra["policy"], self.actor(b.obs))
@@ -78,6 +74,5 @@ class TRPO(OnPolicy):
         first = (np.arange(len(call.progress)) == 0).astype(np.float32)
         return {"policy": first, **self.scheduled(call, "learning_rate", "radius", "max_grad_norm")}
 
-    def prepare(self, trajectory: Trajectory, networks: dict[str, Forward]) -> Batch:
-        batch = super().prepare(trajectory, networks)
-        return batch._replace(extra={**batch.extra, "policy": networks["actor"](batch.obs)})
+    def remembered(self, out: Array, action: Array) -> dict[str, Array]:
+        return {**super().remembered(out, action), "policy": out}

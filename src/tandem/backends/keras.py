@@ -270,13 +270,7 @@ class KerasBackend(base.Backend):
 
         return run
 
-    # Moving
-
-    def to_device(self, tree: Tree) -> Tree:
-        return tree_map(ops.convert_to_tensor, tree)
-
-    def to_host(self, tree: Tree) -> Tree:
-        return tree_map(np.asarray, tree)
+    # State
 
     @property
     def variables(self) -> list[Any]:

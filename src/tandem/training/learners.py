@@ -68,14 +68,13 @@ class RolloutLearner:
             )
         self._run = backend.compile(algorithm.update)
         self._networks = networks
-        self._normalized = tuple(dict.fromkeys((*algorithm.acting, *algorithm.preparing)))
         self._observations = self._moments(observation) if s.normalize_observations else None
         self._rewards = RewardScale(s.envs, s.gamma) if s.normalize_rewards else None
 
     def _moments(self, observation: Any) -> ObservationMoments:
         """Statistics for the networks' first layers. SettingError where a network, its user's, has none that takes them."""
         moments = ObservationMoments(observation)
-        for role in self._normalized:
+        for role in self._networks:
             weights = self.backend.networks[role].read()
             if not set(moments.publish({})) <= set(weights):
                 raise SettingError(
@@ -101,7 +100,7 @@ class RolloutLearner:
         metrics = checked(outcome, self.updates)
         if self._observations:
             self._observations.add(trajectory.obs, trajectory.valid)
-            for role in self._normalized:
+            for role in self._networks:
                 network = self.backend.networks[role]
                 network.write(self._observations.publish(network.read()))
         return metrics
