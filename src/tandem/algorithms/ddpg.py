@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
-
-import numpy as np
+from typing import Any
 
 from tandem import ops
 from tandem.algorithms import base
-from tandem.algorithms.base import Call, Forward, Schedule, setting
-from tandem.networks.defaults import Role, mlp
-from tandem.networks.plan import Dense
+from tandem.algorithms.base import Call, Schedule, setting
+from tandem.algorithms.deterministic import Deterministic
 from tandem.spaces import Leaf, Spec
-from tandem.types import Array, Batch, Tree, Update
+from tandem.types import Array, Batch, Update
 
 PAPER = "Lillicrap et al. 2016, section 7"
 NORMAL = "Fujimoto et al. 2018, section 6.1: correlated noise gains nothing"
@@ -34,28 +31,17 @@ class DDPGSettings(base.ReplaySettings):
     tau: float = setting(0.001, "how much of the networks their targets take over at each update", PAPER)
 
 
-class DDPG(base.Algorithm):
-    Settings: ClassVar[type[base.Settings]] = DDPGSettings
-    needs = "transitions"
-    acting = ("actor",)
-    action_mode = "unit"
+class DDPG(Deterministic):
+    Settings = DDPGSettings
+    critics = ("q",)
 
-    def __init__(self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: Any) -> None:
+    def __init__(self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: DDPGSettings) -> None:
         self.backend, self.settings = backend, settings
         self.actor, self.actor_target = backend.pair("actor", networks["actor"])
         self.q, self.q_target = backend.pair("q", networks["q"])
         options = base.optimizer_options(settings)
         self.critic_optimizer = backend.optimizer("critic", [self.q], settings.optimizer, **options)
         self.actor_optimizer = backend.optimizer("actor", [self.actor], settings.optimizer, **options)
-
-    @classmethod
-    def check(cls, observation: Spec, action: Leaf) -> None:
-        base.bounded_vector(cls.__name__.lower(), action)
-
-    @classmethod
-    def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:
-        body, q = mlp(observation, settings.hidden, settings.activation), base.action_value(observation, action, settings)
-        return {"actor": Role(observation, body, (Dense(0, action.width, "tanh"),)), "q": q}
 
     def critic_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:  # eqs. 4 and 5
         later = self.q_target({"obs": b.next_obs, "action": self.actor_target(b.next_obs)})[..., 0]
@@ -76,14 +62,3 @@ class DDPG(base.Algorithm):
 
     def schedule(self, call: Call) -> dict[str, Array]:
         return self.scheduled(call, "learning_rate", "actor_learning_rate", "tau")
-
-    @staticmethod
-    def act_noise(settings: Any, action: Leaf, rng: np.random.Generator, shape: tuple[int, ...], progress: Array) -> Tree:
-        return np.float32(settings.exploration) * rng.standard_normal((*shape, action.width), dtype=np.float32)
-
-    @staticmethod
-    def act(
-        networks: dict[str, Forward], obs: Tree, state: Tree, noise: Tree, action: Leaf
-    ) -> tuple[Array, dict[str, Array], Tree]:
-        out = networks["actor"](obs)
-        return (out if isinstance(noise, tuple) else (out + noise).clip(-1.0, 1.0)), {}, state

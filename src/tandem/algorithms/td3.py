@@ -11,9 +11,7 @@ import numpy as np
 from tandem import ops
 from tandem.algorithms import base
 from tandem.algorithms.base import Call, setting
-from tandem.algorithms.ddpg import DDPG
-from tandem.networks.defaults import Role, mlp
-from tandem.networks.plan import Dense
+from tandem.algorithms.deterministic import Deterministic
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch, Tree, Update
 
@@ -40,23 +38,17 @@ class TD3Settings(base.ReplaySettings):
     tau: float = setting(0.005, "how much of the networks their targets take over at each of their updates", TABLE)
 
 
-class TD3(DDPG):
-    """It acts as DDPG does."""
-
+class TD3(Deterministic):
     Settings = TD3Settings
+    critics = ("q1", "q2")
 
-    def __init__(self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: Any) -> None:
+    def __init__(self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: TD3Settings) -> None:
         self.backend, self.settings, self.size = backend, settings, action.width
         self.actor, self.actor_target = backend.pair("actor", networks["actor"])
         self.qs, self.targets = zip(backend.pair("q1", networks["q1"]), backend.pair("q2", networks["q2"]), strict=True)
         options = base.optimizer_options(settings)
         self.critic_optimizer = backend.optimizer("critic", list(self.qs), settings.optimizer, **options)
         self.actor_optimizer = backend.optimizer("actor", [self.actor], settings.optimizer, **options)
-
-    @classmethod
-    def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:
-        body, q = mlp(observation, settings.hidden, settings.activation), base.action_value(observation, action, settings)
-        return {"actor": Role(observation, body, (Dense(0, action.width, "tanh"),)), "q1": q, "q2": q}
 
     def critic_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:  # algorithm 1
         xp, s = ops.of(b.reward), self.settings
