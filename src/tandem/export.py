@@ -11,7 +11,7 @@ import numpy as np
 
 from tandem.collect.agent import Agent
 from tandem.errors import CheckpointError, NetworkError, RunFolderError
-from tandem.networks import onnx, plan
+from tandem.networks import onnx, plan, serial
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Tree
 
@@ -32,7 +32,7 @@ def to_numpy(agent: Agent, out: Path) -> Exported:
     NetworkError where the network's layers are not known, RunFolderError where the file cannot be written.
     """
     twin = _twin(agent)
-    arrays: dict[str, Any] = {"plan": np.array(json.dumps(plan.to_json(twin.plan))), **twin.weights}
+    arrays: dict[str, Any] = {"plan": np.array(json.dumps(serial.to_json(twin.plan))), **twin.weights}
     beside = out.with_name(f".{out.name}.part.npz")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -53,7 +53,7 @@ def to_onnx(agent: Agent, out: Path) -> Exported:
     graph = onnx.Graph()
     names: Any = {k: k for k in agent.observation} if isinstance(agent.observation, dict) else "obs"
     raw = graph.plan(twin.plan, twin.weights, names)
-    best = onnx.deterministic(graph, raw, action, agent.algorithm.action_mode == "unit")
+    best = onnx.deterministic(graph, raw, action, agent.algorithm.action_mode == "unit", agent.algorithm.squashed)
     obs = _observations(agent.observation)
     width = int(twin(obs).shape[-1])
     model = graph.model(
@@ -134,9 +134,10 @@ def _how(agent: Agent, twin: plan.Twin, out: Path) -> str:
 def _meaning(agent: Agent) -> str:
     """What the network's output says."""
     if agent.action.kind == "box":
-        then = "go through tanh, then to the bounds" if agent.algorithm.action_mode == "unit" else "are clipped to the bounds"
-        return f"means of the actions, which {then}; after them the logarithms of their deviations"
-    return "a number for each choice: the largest is the best"
+        kind = agent.algorithm
+        then = "are stretched from [-1, 1] to the bounds" if kind.action_mode == "unit" else "are clipped to the bounds"
+        return f"the actions, which {'go through tanh and ' * kind.squashed}{then}; their spread, if any, and values come after"
+    return "a number for each choice: the largest is the best (values of states, if any, come after)"
 
 
 def _unwritable(out: Path, error: OSError) -> RunFolderError:
@@ -169,7 +170,8 @@ def network(x):  # observations [batch, ...] -> {meaning}
 HOW_TWIN = """\
 import json
 import numpy as np
-from tandem.networks.plan import Twin, from_json  # needs no framework; the layers are written there in NumPy
+from tandem.networks.plan import Twin  # needs no framework: its layers are written in NumPy
+from tandem.networks.serial import from_json
 
 data = np.load("{file}")
 network = Twin(from_json(json.loads(str(data["plan"]))), data)  # observations [batch, ...] -> {meaning}

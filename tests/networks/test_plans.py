@@ -24,12 +24,11 @@ from tandem.networks.plan import (
     Scale,
     Twin,
     forward,
-    from_json,
     frozen,
     init,
-    to_json,
     width,
 )
+from tandem.networks.serial import from_json, to_json
 from tandem.spaces import Leaf
 from tandem.testing import fakes
 from tests.helpers import run_python

@@ -114,6 +114,8 @@ class Algorithm(ABC):
         "as_is"  # how environments take its actions: "as_is", "clip" to bounds, "unit" rescaled from [-1, 1]
     )
 
+    squashed: ClassVar[bool] = False  # its best action is the tanh of what the network gives
+
     @classmethod
     def of(cls, action: Leaf) -> type[Algorithm]:
         """The class for these actions: this one, or that of another paper with the same settings."""

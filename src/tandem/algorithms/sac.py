@@ -45,6 +45,7 @@ class SAC(base.Algorithm):
     needs = "transitions"
     acting = ("actor",)
     action_mode = "unit"
+    squashed = True
 
     def __init__(self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: SACSettings) -> None:
         self.backend, self.settings, self.size = backend, settings, action.width

@@ -21,6 +21,7 @@ class DiscreteSAC(SAC):
     """SAC's update, on losses over all actions."""
 
     action_mode = "as_is"
+    squashed = False
 
     @classmethod
     def check(cls, observation: Spec, action: Leaf) -> None:

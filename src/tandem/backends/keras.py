@@ -5,9 +5,7 @@ from __future__ import annotations
 
 import importlib
 import math
-import random
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from itertools import accumulate
 from typing import Any
 
@@ -16,11 +14,10 @@ import numpy as np
 
 from tandem.backends import base
 from tandem.backends.keras_optimizers import OPTIMIZERS, Optimizer
-from tandem.errors import NetworkError
 from tandem.math.optimization import conjugate_gradient
 from tandem.networks import keras as models
-from tandem.networks.defaults import Drawn, Given, Source, example, fit, vector
-from tandem.networks.plan import Plan, Weights, init
+from tandem.networks.defaults import Drawn, Source
+from tandem.networks.plan import Plan, Weights
 from tandem.types import Array, Batch, Tree, Update, tree_map
 
 ENGINE = keras.backend.backend()
@@ -82,17 +79,6 @@ class Scalar:
         return {"value": np.array(self.variable.value, copy=True)}
 
 
-class _OnFeatures(keras.Model):
-    """The user's body, and our head on its features beside the action."""
-
-    def __init__(self, body: Any, head: Any) -> None:
-        super().__init__(name="on_features")  # TensorFlow takes no name that begins with an underscore
-        self.body, self.head = body, head
-
-    def call(self, x: Any, training: bool | None = None) -> Any:
-        return self.head(ops.concatenate([self.body(x["obs"], training=training), x["action"]], -1))
-
-
 class KerasBackend(base.Backend):
     """Keras models on the engine that Keras was started with (TensorFlow or JAX)."""
 
@@ -108,11 +94,11 @@ class KerasBackend(base.Backend):
 
     def network(self, name: str, source: Source) -> KerasNetwork:
         if isinstance(source, Drawn):
-            model, variables = models.build(source.plan, symbolic(source.inputs))
+            model, variables = models.build(source.plan, models.symbolic(source.inputs))
             models.write(variables, source.weights)
             net = KerasNetwork(name, model, source.plan, variables)
         else:
-            net = KerasNetwork(name, *given(name, source))
+            net = KerasNetwork(name, *models.given(name, source))
         self._owners[f"network/{name}"] = self.networks[name] = net
         return net
 
@@ -285,60 +271,6 @@ class KerasBackend(base.Backend):
     def load_state(self, state: dict[str, np.ndarray[Any, Any]]) -> None:
         for n, v in self._named().items():
             v.assign(state[n])
-
-
-def given(name: str, source: Given) -> tuple[Any, Plan | None, dict[str, Any]]:
-    """The model that a user made, with our head on it: (model, plan if all is known, variables by the plan's names)."""
-    with _seeded(source.seed):
-        return _given(name, source)
-
-
-@contextmanager
-def _seeded(seed: int) -> Iterator[None]:
-    """Seeds Python's generator, from which Keras draws its own seeds, and gives it back as it was."""
-    state = random.getstate()
-    random.seed(seed)
-    try:
-        yield
-    finally:
-        random.setstate(state)
-
-
-def _given(name: str, source: Given) -> tuple[Any, Plan | None, dict[str, Any]]:
-    body = source.make()
-    if not isinstance(body, keras.layers.Layer):
-        raise NetworkError(
-            f"network= gave a {type(body).__name__} for {name!r}.",
-            f"a Keras model, since the framework is {ENGINE}",
-            "return a model, or choose the framework your network is made with.",
-        )
-    zeros = tree_map(ops.convert_to_tensor, example(source.inputs))
-    out = source.features(name, lambda: body(zeros["obs"] if source.head and source.with_action else zeros))
-    known = models.recognise(body, source.inputs.shape[0]) if vector(source.inputs) else None
-    if not source.head:
-        return (body, *(known or (None, {})))
-    width = int(out.shape[1]) + (int(zeros["action"].shape[1]) if source.with_action else 0)
-    head_plan = fit(source.head, width)
-    head, variables = models.build(head_plan, keras.Input((width,)))
-    models.write(variables, init(head_plan, np.random.default_rng(source.seed)))
-    if source.with_action:
-        model = _OnFeatures(body, head)
-        model(zeros)
-        return model, None, {}
-    model = keras.Sequential([body, head])
-    model(zeros)
-    if known is None:
-        return model, None, {}
-    plan, named = known
-    shifted = {f"{int(n.split('/', 1)[0]) + len(plan)}/{n.split('/', 1)[1]}": v for n, v in variables.items()}
-    return model, plan + head_plan, named | shifted
-
-
-def symbolic(inputs: Any, name: str | None = None) -> Any:
-    """Keras inputs for a tree of Leaves."""
-    if isinstance(inputs, dict):
-        return {k: symbolic(v, k.replace("/", "_")) for k, v in inputs.items()}
-    return keras.Input(inputs.shape, name=name, dtype="int32" if inputs.dtype.startswith("int") else inputs.dtype)
 
 
 def engine() -> Any:

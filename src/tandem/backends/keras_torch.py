@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from tandem.backends.keras import given, symbolic
 from tandem.backends.torch import TorchBackend, TorchNetwork
 from tandem.networks import keras as models
 from tandem.networks.defaults import Given, Source
@@ -51,8 +50,8 @@ class KerasTorchBackend(TorchBackend):
 
     def _made(self, name: str, source: Source) -> TorchNetwork:
         if isinstance(source, Given):
-            return KerasTorchNetwork(name, *given(name, source), self._device)
-        model, variables = models.build(source.plan, symbolic(source.inputs))
+            return KerasTorchNetwork(name, *models.given(name, source), self._device)
+        model, variables = models.build(source.plan, models.symbolic(source.inputs))
         models.write(variables, source.weights)
         return KerasTorchNetwork(name, model, source.plan, variables, self._device)
 

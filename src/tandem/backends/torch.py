@@ -20,8 +20,8 @@ from tandem.backends.torch_optimizers import Optimizer, Umbrella, compiled_gradi
 from tandem.errors import EngineError, NetworkError
 from tandem.math.optimization import conjugate_gradient
 from tandem.networks import torch as modules
-from tandem.networks.defaults import Given, Source, example, fit, vector
-from tandem.networks.plan import Plan, Weights, init
+from tandem.networks.defaults import Given, Source
+from tandem.networks.plan import Plan, Weights
 from tandem.types import Array, Batch, Tree, Update, tree_map
 
 _Gradient = tuple[Array, dict[str, Array], Array]  # loss, what else came of it, flat gradient
@@ -99,17 +99,6 @@ class Scalar(nn.Module):
         return {"value": self.value.detach().cpu().numpy().copy()}
 
 
-class _OnFeatures(nn.Module):
-    """The user's body, and our head on its features beside the action."""
-
-    def __init__(self, body: nn.Module, head: nn.Module) -> None:
-        super().__init__()
-        self.body, self.head = body, head
-
-    def forward(self, x: Tree) -> Array:
-        return self.head(torch.cat([self.body(x["obs"]), x["action"]], -1))
-
-
 class TorchBackend(base.Backend):
     """Eager PyTorch; with `compile`, every gradient is one compiled graph (about 3 s each to build; see docs/design.md)."""
 
@@ -140,31 +129,10 @@ class TorchBackend(base.Backend):
 
     def _made(self, name: str, source: Source) -> TorchNetwork:
         if isinstance(source, Given):
-            return TorchNetwork(name, *self._given(name, source), self._device)
+            return TorchNetwork(name, *modules.given(name, source), self._device)
         net = TorchNetwork(name, modules.build(source.plan), source.plan, self._device)
         net.write(source.weights)
         return net
-
-    def _given(self, name: str, source: Given) -> tuple[nn.Module, Plan | None]:
-        body = source.make()
-        if not isinstance(body, nn.Module):
-            raise NetworkError(
-                f"network= gave a {type(body).__name__} for {name!r}.",
-                "a torch.nn.Module, since the framework is torch",
-                "return a module, or choose the framework your network is made with.",
-            )
-        zeros = tree_map(torch.as_tensor, example(source.inputs))
-        with torch.no_grad():
-            out = source.features(name, lambda: body.eval()(zeros["obs"] if source.head and source.with_action else zeros))
-        plan = modules.recognise(body, source.inputs.shape[0]) if vector(source.inputs) else None
-        if not source.head:
-            return (nn.Sequential(*modules.chain(body)) if plan is not None else body), plan
-        head_plan = fit(source.head, out.shape[1] + (zeros["action"].shape[1] if source.with_action else 0))
-        head = modules.build(head_plan)
-        modules.write(head_plan, head, init(head_plan, np.random.default_rng(source.seed)))
-        if source.with_action:
-            return _OnFeatures(body, head), None
-        return nn.Sequential(*modules.chain(body), *head), plan + head_plan if plan is not None else None
 
     def pair(self, name: str, source: Source) -> tuple[TorchNetwork, TorchNetwork]:
         net, target = self.network(name, source), self.network(f"{name}_target", source)

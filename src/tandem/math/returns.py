@@ -1,9 +1,11 @@
-"""Returns and advantages over trajectories [T, N]. These run once a rollout, on the host, over NumPy arrays."""
+"""Returns and advantages over trajectories [T, N]. `generalized_advantage` runs once a rollout, on the host, over NumPy arrays;
+the others over any engine's, since what is replayed has to be corrected by the policy of the day, inside the loss."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from tandem import ops
 from tandem.types import Array
 
 
@@ -25,6 +27,32 @@ def generalized_advantage(reward: Array, discount: Array, last: Array, value: Ar
     return advantage
 
 
+def accumulate(x: Array, decay: Array) -> Array:
+    """y_t = x_t + decay_t y_{t+1} along the first axis, with nothing after the end, in log2(T) steps over whole arrays
+    (Hillis & Steele 1986, doi:10.1145/7902.7903): quick to compile, and to run eagerly. x, decay [T, ...]."""
+    xp, reach = ops.of(x), 1
+    while reach < x.shape[0]:  # each y_t holds `reach` terms so far, and decay_t their product
+        x = xp.concat([x[:-reach] + decay[:-reach] * x[reach:], x[-reach:]], 0)
+        decay = xp.concat([decay[:-reach] * decay[reach:], decay[-reach:]], 0)
+        reach *= 2
+    return x
+
+
+def _shifted(x: Array, end: Array) -> Array:
+    """x[1:], then `end`: what follows each step."""
+    return ops.of(x).concat([x[1:], end[None]], 0)
+
+
+def multi_step(reward: Array, discount: Array, last: Array, bootstrap: Array) -> Array:
+    """R_t = r_t + gamma r_{t+1} + ... up to the end of the episode, or to `bootstrap` [N], the value of what follows the last
+    step (Mnih et al. 2016, arXiv:1602.01783, algorithms S2 and S3). The other arguments are those of `generalized_advantage`.
+    Returns [T, N]."""
+    xp = ops.of(reward)
+    reach = xp.where(last, 0.0 * discount, discount)
+    x = xp.concat([reward[:-1], (reward[-1] + reach[-1] * bootstrap)[None]], 0)
+    return accumulate(x, reach)
+
+
 def vtrace(
     reward: Array, discount: Array, last: Array, value: Array, bootstrap: Array, ratio: Array, rho: float = 1.0, c: float = 1.0
 ) -> tuple[Array, Array]:
@@ -35,18 +63,12 @@ def vtrace(
     differences and at c in traces. The other arguments and shapes are those of `generalized_advantage`: where a step is the
     last of its episode, a cut step's bootstrap is in its reward already. Returns two arrays [T, N].
     """
-    reach = np.where(last, np.float32(0), discount)
-    weight, trace = np.minimum(ratio, np.float32(rho)), reach * np.minimum(ratio, np.float32(c))
-    following = np.concatenate([value[1:], bootstrap[None]])
-    delta = weight * (reward + reach * following - value)
-    gap = np.empty_like(delta)  # v_s - V_s
-    running = np.zeros_like(bootstrap)
-    for t in range(len(delta) - 1, -1, -1):
-        running = delta[t] + trace[t] * running
-        gap[t] = running
-    target = value + gap
-    after = np.concatenate([target[1:], bootstrap[None]])
-    return target, weight * (reward + reach * after - value)
+    xp = ops.of(reward)
+    reach = xp.where(last, 0.0 * discount, discount)
+    weight = xp.clip(ratio, 0.0, rho)
+    delta = weight * (reward + reach * _shifted(value, bootstrap) - value)
+    target = value + accumulate(delta, reach * xp.clip(ratio, 0.0, c))
+    return target, weight * (reward + reach * _shifted(target, bootstrap) - value)
 
 
 def retrace(
@@ -59,11 +81,7 @@ def retrace(
     pi(a|s) / mu(a|s), cut at 1 and multiplied by `trace`, lambda. reward, discount, last and bootstrap [N], the value of the
     state after the last step, as in `generalized_advantage`. Returns [T, N].
     """
-    reach = np.where(last, np.float32(0), discount)
-    cut = np.float32(trace) * np.minimum(ratio, np.float32(1))
-    target = np.empty_like(q)
-    after = bootstrap
-    for t in range(len(q) - 1, -1, -1):
-        target[t] = reward[t] + reach[t] * after
-        after = cut[t] * (target[t] - q[t]) + value[t]
-    return target
+    xp = ops.of(reward)
+    reach, cut = xp.where(last, 0.0 * discount, discount), trace * xp.clip(ratio, 0.0, 1.0)
+    after = _shifted(value - cut * q, bootstrap)  # of the next step: all but its own target
+    return accumulate(reward + reach * after, reach * _shifted(cut, 0.0 * bootstrap))

@@ -19,10 +19,13 @@ from tandem.networks.plan import (
     Dense,
     Dueling,
     Flatten,
+    Half,
     Image,
+    Layer,
     Normalize,
     OneHot,
     Plan,
+    Streams,
     Weights,
     init,
     width,
@@ -39,7 +42,7 @@ class Role:
     inputs: Inputs
     body: Plan
     head: Plan  # its first layers' `inputs` are set to the width of the body by `fit`
-    part: str = "actor"  # which of the user's bodies it stands on: "actor" or "critic"
+    part: str = "actor"  # which of the user's bodies it stands on: "actor", "critic", or "both", where its head is a fork
 
     @property
     def outputs(self) -> int:
@@ -52,15 +55,36 @@ class Role:
 
 
 def fit(head: Plan, features: int) -> Plan:
-    """The head for that many features: every Dense layer written with inputs=0 gets them."""
-    fitted = []
+    """The head for that many features: every Dense layer written with inputs=0 gets them, or the half of them."""
+    fitted: list[Layer] = []
     for layer in head:
         if isinstance(layer, Dense) and layer.inputs == 0:
             layer = replace(layer, inputs=features)
-        elif isinstance(layer, Dueling):
-            layer = replace(layer, value=fit(layer.value, features), advantage=fit(layer.advantage, features))
+        elif isinstance(layer, Half):
+            layer = replace(layer, inputs=features)
+            features = width((layer,))
+        elif parts := streams((layer,)):
+            layer = _forked(layer, {k: fit(plan, features) for k, plan in parts.items()})
         fitted.append(layer)
     return tuple(fitted)
+
+
+def streams(head: Plan) -> dict[str, Plan]:
+    """The plans of a head that begins with a fork, by name; none where it does not."""
+    if isinstance(head[0], Streams) and not isinstance(head[0], Branches):
+        return head[0].plans
+    return {"value": head[0].value, "advantage": head[0].advantage} if isinstance(head[0], Dueling) else {}
+
+
+def _forked(layer: Layer, plans: dict[str, Plan]) -> Layer:
+    """The fork with other plans."""
+    return Dueling(**plans) if isinstance(layer, Dueling) else replace(layer, plans=plans)  # type: ignore[call-arg]
+
+
+def apart(bodies: tuple[Plan, ...], head: Plan) -> Plan:
+    """A fork whose two streams stand on bodies of their own, not on one."""
+    joined = {k: body + fit(p, width(body)) for body, (k, p) in zip(bodies, streams(head).items(), strict=True)}
+    return (_forked(head[0], joined),)
 
 
 def encoder(inputs: Inputs, *, normalize: bool = False, initializer: str = "uniform") -> Plan:
@@ -135,7 +159,8 @@ class Drawn:
 @dataclass(frozen=True)
 class Given:
     """A network that the user makes: `make()` returns a fresh module. Where there is a `head`, what it makes is a body that
-    takes observations, and the head stands on its features (and on the action, where one enters)."""
+    takes observations, and the head stands on its features (and on the action, where one enters); or a pair of bodies, one
+    for each stream of a head that is a fork."""
 
     make: Callable[[], Any]
     inputs: Inputs
@@ -230,7 +255,7 @@ def _body(network: Callable[[Any], Any], space: Any, part: str) -> Callable[[], 
             raise NetworkError(
                 f"network= gave a tuple of {len(made)}.", "a body, or the pair (actor body, critic body)", "give one of these."
             )
-        return made[part == "critic"]
+        return made if part == "both" else made[part == "critic"]
 
     return make
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -10,8 +11,10 @@ from typing import Any
 import keras
 import numpy as np
 
+from tandem.errors import NetworkError
 from tandem.networks import plan as p
-from tandem.networks.plan import Plan, Weights
+from tandem.networks.defaults import Given, apart, example, fit, streams, vector
+from tandem.networks.plan import Plan, Weights, init
 from tandem.types import Tree, tree_map
 
 ops = keras.ops
@@ -111,6 +114,24 @@ class Scale(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable("tandem")
+class Half(keras.layers.Layer):
+    """The first or the second half of each vector."""
+
+    def __init__(self, inputs: int, second: bool, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.half = p.Half(inputs, second)
+
+    def call(self, x: Any) -> Any:
+        return self.half.forward({}, x)
+
+    def compute_output_shape(self, shape: Any) -> Any:
+        return (*shape[:-1], p.width((self.half,)))
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "inputs": self.half.inputs, "second": self.half.second}
+
+
+@keras.saving.register_keras_serializable("tandem")
 class CombineDueling(keras.layers.Layer):
     """V + A - mean(A)."""
 
@@ -133,8 +154,8 @@ def build(plan: Plan, inputs: Any) -> tuple[keras.Model, dict[str, Any]]:
 def _chain(plan: Plan, x: Any, place: str, variables: dict[str, Any]) -> Any:
     for i, layer in enumerate(plan):
         here = f"{place}{i}"
-        if isinstance(layer, p.Branches):
-            x = [_chain(plan, x[k], f"{here}/{k}/", variables) for k, plan in layer.plans.items()]
+        if isinstance(layer, p.Streams):
+            x = [_chain(plan, layer.part(x, k), f"{here}/{k}/", variables) for k, plan in layer.plans.items()]
             x = keras.layers.Concatenate()(x) if len(x) > 1 else x[0]
         elif isinstance(layer, p.Dueling):
             streams = [_chain(getattr(layer, k), x, f"{here}/{k}/", variables) for k in ("value", "advantage")]
@@ -169,6 +190,8 @@ def _layer(layer: p.Layer) -> keras.layers.Layer:
         return Scale(layer.width, layer.initial)
     if isinstance(layer, p.Image):
         return Image(layer.channels_first)
+    if isinstance(layer, p.Half):
+        return Half(layer.inputs, layer.second)
     return keras.layers.Flatten(data_format="channels_last")
 
 
@@ -239,3 +262,90 @@ def frozen(model: Any, weights: list[np.ndarray[Any, Any]]) -> Callable[[Tree], 
     elif keras.backend.backend() == "tensorflow":
         call = sys.modules["tensorflow"].function(call, reduce_retracing=True, autograph=False)
     return lambda x: np.asarray(ops.convert_to_numpy(call(tree_map(ops.convert_to_tensor, x))))
+
+
+# --- what users give ---------------------------------------------------------------------------------------------------
+
+
+class OnFeatures(keras.Model):
+    """The user's body, and our head on its features beside the action."""
+
+    def __init__(self, body: Any, head: Any) -> None:
+        super().__init__(name="on_features")  # TensorFlow takes no name that begins with an underscore
+        self.body, self.head = body, head
+
+    def call(self, x: Any, training: bool | None = None) -> Any:
+        return self.head(ops.concatenate([self.body(x["obs"], training=training), x["action"]], -1))
+
+
+def symbolic(inputs: Any, name: str | None = None) -> Any:
+    """Keras inputs for a tree of Leaves."""
+    if isinstance(inputs, dict):
+        return {k: symbolic(v, k.replace("/", "_")) for k, v in inputs.items()}
+    return keras.Input(inputs.shape, name=name, dtype="int32" if inputs.dtype.startswith("int") else inputs.dtype)
+
+
+def given(name: str, source: Given) -> tuple[Any, Plan | None, dict[str, Any]]:
+    """The network of a role that stands on what the user makes: (model, its plan where all its layers are known, its variables
+    by the plan's names)."""
+    state = random.getstate()
+    random.seed(source.seed)  # Keras draws the seeds of its initialisers from Python's generator
+    try:
+        return _given(name, source)
+    finally:
+        random.setstate(state)
+
+
+def _given(name: str, source: Given) -> tuple[Any, Plan | None, dict[str, Any]]:
+    made = source.make()
+    if isinstance(made, tuple):
+        return _apart(name, source, made)
+    out, known = _looked_at(name, source, made)
+    if not source.head:
+        return (made, *(known or (None, {})))
+    width = out + (source.inputs["action"].width if source.with_action else 0)
+    head_plan = fit(source.head, width)
+    head, variables = build(head_plan, keras.Input((width,)))
+    write(variables, init(head_plan, np.random.default_rng(source.seed)))
+    model = OnFeatures(made, head) if source.with_action else keras.Sequential([made, head])
+    model(tree_map(ops.convert_to_tensor, example(source.inputs)))
+    if known is None or source.with_action:
+        return model, None, {}
+    plan, named = known
+    return model, plan + head_plan, named | _shifted(variables, len(plan))
+
+
+def _looked_at(name: str, source: Given, body: Any) -> tuple[int, tuple[Plan, dict[str, Any]] | None]:
+    """How many numbers a model puts out, and its plan and variables if they are known."""
+    if not isinstance(body, keras.layers.Layer):
+        raise NetworkError(
+            f"network= gave a {type(body).__name__} for {name!r}.",
+            f"a Keras model, since the framework is Keras on {keras.backend.backend()}",
+            "return a model, or choose the framework your network is made with.",
+        )
+    zeros = tree_map(ops.convert_to_tensor, example(source.inputs))
+    out = source.features(name, lambda: body(zeros["obs"] if source.head and source.with_action else zeros))
+    return int(out.shape[1]), recognise(body, source.inputs.shape[0]) if vector(source.inputs) else None
+
+
+def _apart(name: str, source: Given, bodies: tuple[Any, ...]) -> tuple[Any, Plan | None, dict[str, Any]]:
+    """Each stream of the head on a body of its own."""
+    inputs, outs, plans = symbolic(source.inputs), [], []
+    variables: dict[str, Any] = {}
+    for i, (body, (stream, head)) in enumerate(zip(bodies, streams(source.head).items(), strict=True)):
+        width, known = _looked_at(name, source, body)
+        mine: dict[str, Any] = {}
+        outs.append(_chain(fit(head, width), body(inputs), "", mine))
+        mine = {n: get() for n, get in mine.items()}
+        write(mine, init(fit(head, width), np.random.default_rng(source.seed + i)))
+        if known is not None:
+            plans.append(known[0])
+            variables |= {f"0/{stream}/{n}": v for n, v in (known[1] | _shifted(mine, len(known[0]))).items()}
+    joined = CombineDueling()(outs) if isinstance(source.head[0], p.Dueling) else keras.layers.Concatenate()(outs)
+    model = keras.Model(inputs, joined)
+    return (model, apart(tuple(plans), source.head), variables) if len(plans) == len(bodies) else (model, None, {})
+
+
+def _shifted(variables: dict[str, Any], places: int) -> dict[str, Any]:
+    """Variables by the names they have `places` layers further on."""
+    return {f"{int(n.split('/', 1)[0]) + places}/{n.split('/', 1)[1]}": v for n, v in variables.items()}

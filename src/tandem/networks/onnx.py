@@ -17,6 +17,7 @@ from tandem.networks.plan import (
     Dense,
     Dueling,
     Flatten,
+    Half,
     Image,
     Layer,
     LayerNorm,
@@ -24,6 +25,7 @@ from tandem.networks.plan import (
     OneHot,
     Plan,
     Scale,
+    Streams,
     Weights,
     select,
 )
@@ -139,8 +141,8 @@ def _scale(g: Graph, layer: Scale, w: Weights, x: str) -> str:
     return g("Concat", x, g("Add", g("Mul", x, g.constant(0.0)), g.constant(w["log_std"])), axis=-1)
 
 
-def _branches(g: Graph, layer: Branches, w: Weights, x: Any) -> str:
-    parts = [g.plan(plan, select(w, name), x[name]) for name, plan in layer.plans.items()]
+def _streams(g: Graph, layer: Streams, w: Weights, x: Any) -> str:
+    parts = [g.plan(plan, select(w, name), layer.part(x, name)) for name, plan in layer.plans.items()]
     return g("Concat", *parts, axis=-1) if len(parts) > 1 else parts[0]
 
 
@@ -148,6 +150,10 @@ def _dueling(g: Graph, layer: Dueling, w: Weights, x: str) -> str:
     value = g.plan(layer.value, select(w, "value"), x)
     advantage = g.plan(layer.advantage, select(w, "advantage"), x)
     return g("Add", value, g("Sub", advantage, g("ReduceMean", advantage, axes=[-1], keepdims=1)))
+
+
+def _half(g: Graph, layer: Half, w: Weights, x: str) -> str:
+    return _columns(g, x, layer.place.start, layer.place.stop)
 
 
 LAYERS: dict[type[Layer], Callable[..., str]] = {
@@ -161,24 +167,29 @@ LAYERS: dict[type[Layer], Callable[..., str]] = {
     Normalize: _normalize,
     LayerNorm: _layer_norm,
     Scale: _scale,
-    Branches: _branches,
+    Branches: _streams,
+    Streams: _streams,
+    Half: _half,
     Dueling: _dueling,
 }
 
 
-def deterministic(g: Graph, out: str, action: Leaf, unit: bool) -> str:
-    """The best action by a policy's or Q-network's output: the likeliest choices, or the mean within the bounds (`unit`: the
-    tanh of it, stretched to them). What follows the mean in `out` is its spread."""
+def deterministic(g: Graph, out: str, action: Leaf, unit: bool, squash: bool) -> str:
+    """The best action by a policy's or Q-network's output: the likeliest choices, or the mean, its tanh if `squash`, stretched
+    from [-1, 1] to the bounds if `unit`, and cut there. What follows in `out`, a spread or values, does not matter."""
     if action.kind == "discrete":
-        return g("Add", g("ArgMax", out, axis=-1, keepdims=0), g.constant(action.start, np.int64))
+        best = g("ArgMax", _columns(g, out, 0, action.sizes[0]), axis=-1, keepdims=0)
+        return g("Add", best, g.constant(action.start, np.int64))
     if action.kind == "multidiscrete":
         ends = np.cumsum((0, *action.sizes))
         choices = [g("ArgMax", _columns(g, out, a, b), axis=-1, keepdims=1) for a, b in pairwise(ends)]
         return g("Concat", *choices, axis=-1)
     mean = _columns(g, out, 0, action.width)
     low, high = (np.array(bound, np.float32) for bound in (action.low, action.high))
+    if squash:
+        mean = g("Tanh", mean)
     if unit:
-        mean = g("Add", g("Mul", g("Tanh", mean), g.constant((high - low) / 2)), g.constant((low + high) / 2))
+        mean = g("Add", g("Mul", mean, g.constant((high - low) / 2)), g.constant((low + high) / 2))
     return g("Min", g("Max", mean, g.constant(low)), g.constant(high))
 
 

@@ -9,7 +9,7 @@ checkpoint trained on one framework loads into another. Initial weights are draw
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
@@ -20,7 +20,7 @@ from tandem.errors import NetworkError
 from tandem.types import Array, Tree
 
 Weights = dict[str, Array]
-_registry: dict[str, type[Layer]] = {}
+REGISTRY: dict[str, type[Layer]] = {}
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Layer:
     frozen: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls) -> None:
-        _registry[cls.__name__] = cls
+        REGISTRY[cls.__name__] = cls
 
     def init(self, rng: np.random.Generator) -> Weights:
         return {}
@@ -197,8 +197,24 @@ class Scale(Layer):
 
 
 @dataclass(frozen=True)
-class Branches(Layer):
-    """One plan for each entry of a dict of inputs; their outputs side by side. Its weights are "name/place/weight"."""
+class Half(Layer):
+    """The first or the second half of vectors of `inputs` numbers."""
+
+    inputs: int
+    second: bool
+
+    @property
+    def place(self) -> slice:
+        middle = self.inputs // 2
+        return slice(middle, self.inputs) if self.second else slice(0, middle)
+
+    def forward(self, w: Weights, x: Array) -> Array:
+        return x[..., self.place]
+
+
+@dataclass(frozen=True)
+class Streams(Layer):
+    """Several plans on one input; their outputs side by side. Its weights are "name/place/weight"."""
 
     plans: dict[str, Plan]
 
@@ -206,16 +222,30 @@ class Branches(Layer):
     def frozen_names(self) -> set[str]:
         return {f"{k}/{n}" for k, plan in self.plans.items() for n in frozen(plan)}
 
+    @staticmethod
+    def part(x: Tree, name: str) -> Tree:
+        """What enters the plan of that name."""
+        return x
+
     def init(self, rng: np.random.Generator) -> Weights:
         return {f"{k}/{n}": v for k, plan in self.plans.items() for n, v in init(plan, rng).items()}
 
     def forward(self, w: Weights, x: Tree) -> Array:
-        parts = [forward(plan, select(w, k), x[k]) for k, plan in self.plans.items()]
+        parts = [forward(plan, select(w, k), self.part(x, k)) for k, plan in self.plans.items()]
         return ops.of(parts[0]).concat(parts, -1)
 
     def bound(self, w: Weights) -> Callable[[Tree], Array]:
         twins = [(k, Twin(plan, select(w, k))) for k, plan in self.plans.items()]
-        return lambda x: np.concatenate([twin(x[k]) for k, twin in twins], -1)
+        return lambda x: np.concatenate([twin(self.part(x, k)) for k, twin in twins], -1)
+
+
+@dataclass(frozen=True)
+class Branches(Streams):
+    """One plan for each entry of a dict of inputs; their outputs side by side."""
+
+    @staticmethod
+    def part(x: Tree, name: str) -> Tree:
+        return x[name]
 
 
 @dataclass(frozen=True)
@@ -253,7 +283,7 @@ def frozen(plan: Plan) -> set[str]:
     """The names of weights that take no gradient."""
     found: set[str] = set()
     for i, layer in enumerate(plan):
-        names = layer.frozen_names if isinstance(layer, Branches) else set(layer.frozen)
+        names = layer.frozen_names if isinstance(layer, Streams) else set(layer.frozen)
         found |= {f"{i}/{n}" for n in names}
     return found
 
@@ -297,44 +327,6 @@ class Twin:
         return x
 
 
-def to_json(plan: Plan) -> list[Any]:
-    """A plan as JSON data."""
-    return [
-        {"layer": type(layer).__name__, **{f.name: _to_json(getattr(layer, f.name)) for f in fields(layer)}} for layer in plan
-    ]
-
-
-def _to_json(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {k: to_json(v) for k, v in value.items()}
-    if isinstance(value, tuple) and value and isinstance(value[0], Layer):
-        return to_json(value)
-    return value
-
-
-def from_json(data: list[Any]) -> Plan:
-    """The plan that `to_json` wrote."""
-    plan: list[Layer] = []
-    for item in data:
-        kind = _registry.get(item["layer"])
-        if kind is None:
-            raise NetworkError(
-                f"the plan of a network names the layer {item['layer']!r}.",
-                f"one of {', '.join(sorted(_registry))}",
-                "load it with the version of tandem that wrote it, or give network=.",
-            )
-        plan.append(kind(**{k: _from_json(v) for k, v in item.items() if k != "layer"}))
-    return tuple(plan)
-
-
-def _from_json(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {k: from_json(v) for k, v in value.items()}
-    if isinstance(value, list):
-        return from_json(value) if value and isinstance(value[0], dict) else tuple(value)
-    return value
-
-
 def width(plan: Plan) -> int:
     """How many numbers a plan puts out, as its last layer says; activations leave it as it is."""
     for layer in reversed(plan):
@@ -348,7 +340,9 @@ def width(plan: Plan) -> int:
             return layer.width
         if isinstance(layer, Scale):
             return 2 * layer.width
-        if isinstance(layer, Branches):
+        if isinstance(layer, Half):
+            return layer.inputs - layer.inputs // 2 if layer.second else layer.inputs // 2
+        if isinstance(layer, Streams):
             return sum(width(p) for p in layer.plans.values())
         if isinstance(layer, Dueling):
             return width(layer.advantage)

@@ -8,8 +8,11 @@ import numpy as np
 import torch
 from torch import nn
 
+from tandem.errors import NetworkError
 from tandem.networks import plan as p
-from tandem.networks.plan import Plan, Weights
+from tandem.networks.defaults import Given, apart, example, fit, streams, vector
+from tandem.networks.plan import Plan, Weights, init
+from tandem.types import tree_map
 
 _ACTIVATIONS = {
     "linear": nn.Identity, "tanh": nn.Tanh, "relu": nn.ReLU, "sigmoid": nn.Sigmoid,
@@ -71,27 +74,38 @@ class Scale(nn.Module):
         return torch.cat([x, self.log_std.expand_as(x)], -1)
 
 
-class Branches(nn.Module):
-    """One module for each entry of a dict of inputs."""
+class Streams(nn.Module):
+    """Modules whose outputs stand side by side: on one input, or each on its own entry of a dict."""
 
-    def __init__(self, layer: p.Branches) -> None:
+    def __init__(self, layer: p.Streams, parts: list[nn.Module] | None = None) -> None:
         super().__init__()
-        self.names = list(layer.plans)
-        self.parts = nn.ModuleList([build(plan) for plan in layer.plans.values()])
+        self.part, self.names = layer.part, list(layer.plans)
+        self.parts = nn.ModuleList(parts or [build(plan) for plan in layer.plans.values()])
 
     def forward(self, x: Any) -> Any:
-        return torch.cat([part(x[name]) for name, part in zip(self.names, self.parts, strict=True)], -1)
+        return torch.cat([part(self.part(x, name)) for name, part in zip(self.names, self.parts, strict=True)], -1)
 
 
 class Dueling(nn.Module):
     """Value and advantage streams."""
 
-    def __init__(self, layer: p.Dueling) -> None:
+    def __init__(self, value: nn.Module, advantage: nn.Module) -> None:
         super().__init__()
-        self.value, self.advantage = build(layer.value), build(layer.advantage)
+        self.value, self.advantage = value, advantage
 
     def forward(self, x: Any) -> Any:
         return p.combine_dueling(self.value(x), self.advantage(x))
+
+
+class OnFeatures(nn.Module):
+    """The user's body, and our head on its features beside the action."""
+
+    def __init__(self, body: nn.Module, head: nn.Module) -> None:
+        super().__init__()
+        self.body, self.head = body, head
+
+    def forward(self, x: Any) -> Any:
+        return self.head(torch.cat([self.body(x["obs"]), x["action"]], -1))
 
 
 def build(plan: Plan) -> nn.Sequential:
@@ -109,7 +123,8 @@ def _layer(layer: p.Layer) -> nn.Module:
     if isinstance(layer, p.Activation):
         return _ACTIVATIONS[layer.activation]()
     special: dict[type, Any] = {
-        p.Image: Image, p.Scale: Scale, p.Branches: Branches, p.Dueling: Dueling, p.Flatten: lambda _: FlattenChannelsLast(),
+        p.Image: Image, p.Scale: Scale, p.Streams: Streams, p.Branches: Streams, p.Flatten: lambda _: FlattenChannelsLast(),
+        p.Dueling: lambda d: Dueling(build(d.value), build(d.advantage)),
     }  # fmt: skip
     return special.get(type(layer), Stateless)(layer)
 
@@ -124,7 +139,7 @@ def tensors(plan: Plan, module: Any) -> dict[str, tuple[torch.Tensor, str]]:
             found[f"{i}/bias"] = (inner.bias, "")
         elif isinstance(layer, p.LayerNorm):
             found[f"{i}/scale"], found[f"{i}/bias"] = (part.weight, ""), (part.bias, "")
-        elif isinstance(layer, p.Branches):
+        elif isinstance(layer, p.Streams):
             for (name, inner_plan), inner in zip(layer.plans.items(), part.parts, strict=True):
                 found.update({f"{i}/{name}/{n}": t for n, t in tensors(inner_plan, inner).items()})
         elif isinstance(layer, p.Dueling):
@@ -189,3 +204,51 @@ def _plain(part: Any) -> bool:
     options = {nn.GELU: ("approximate", "none"), nn.ELU: ("alpha", 1.0), nn.Softplus: ("beta", 1.0)}
     name, wanted = options.get(type(part), ("training", part.training))
     return bool(getattr(part, name) == wanted)
+
+
+# --- what users give ---------------------------------------------------------------------------------------------------
+
+
+def given(name: str, source: Given) -> tuple[nn.Module, Plan | None]:
+    """The network of a role that stands on what the user makes, and its plan where all its layers are known."""
+    made = source.make()
+    if isinstance(made, tuple):
+        return _apart(name, source, made)
+    out, plan = _looked_at(name, source, made)
+    if not source.head:
+        return (nn.Sequential(*chain(made)) if plan is not None else made), plan
+    head_plan = fit(source.head, out + (source.inputs["action"].width if source.with_action else 0))
+    head = _drawn(head_plan, source.seed)
+    if source.with_action:
+        return OnFeatures(made, head), None
+    return nn.Sequential(*chain(made), *head), plan + head_plan if plan is not None else None
+
+
+def _looked_at(name: str, source: Given, body: Any) -> tuple[int, Plan | None]:
+    """How many numbers a module puts out, and its plan if it is known."""
+    if not isinstance(body, nn.Module):
+        raise NetworkError(
+            f"network= gave a {type(body).__name__} for {name!r}.",
+            "a torch.nn.Module, since the framework is torch",
+            "return a module, or choose the framework your network is made with.",
+        )
+    zeros = tree_map(torch.as_tensor, example(source.inputs))
+    with torch.no_grad():
+        out = source.features(name, lambda: body.eval()(zeros["obs"] if source.head and source.with_action else zeros))
+    return int(out.shape[1]), recognise(body, source.inputs.shape[0]) if vector(source.inputs) else None
+
+
+def _drawn(head: Plan, seed: int) -> nn.Sequential:
+    module = build(head)
+    write(head, module, init(head, np.random.default_rng(seed)))
+    return module
+
+
+def _apart(name: str, source: Given, bodies: tuple[Any, ...]) -> tuple[nn.Module, Plan | None]:
+    """Each stream of the head on a body of its own."""
+    looks = [_looked_at(name, source, body) for body in bodies]
+    heads = [fit(plan, out) for plan, (out, _) in zip(streams(source.head).values(), looks, strict=True)]
+    parts = [nn.Sequential(*chain(b), *_drawn(h, source.seed + i)) for i, (b, h) in enumerate(zip(bodies, heads, strict=True))]
+    fork = Dueling(*parts) if isinstance(source.head[0], p.Dueling) else Streams(source.head[0], parts)  # type: ignore[arg-type]
+    plans = tuple(plan for _, plan in looks if plan is not None)
+    return nn.Sequential(fork), apart(plans, source.head) if len(plans) == len(bodies) else None

@@ -10,6 +10,7 @@ from tandem.collect.agent import Agent
 from tandem.collect.environments import EnvLike, spaces_of
 from tandem.errors import CheckpointError, TandemError
 from tandem.networks import plan as plans
+from tandem.networks import serial
 from tandem.networks.defaults import example, is_function, sources
 from tandem.training import checkpoint, config
 from tandem.training.config import Config
@@ -52,7 +53,7 @@ def _twin(written: Any, weights: plans.Weights, inputs: Any) -> Any:
     """The network without its framework, tried once; None where the file holds no plan of it."""
     if written is None:
         return None
-    plan = plans.from_json(written)
+    plan = serial.from_json(written)
     twin = plans.Twin(plan, weights)
     twin(example(inputs))
     if unused := [n for n in weights if int(n.split("/")[0]) >= len(plan)]:

@@ -16,6 +16,7 @@ from tandem.collect.environments import is_instance, separate, vectorize
 from tandem.collect.evaluation import evaluate
 from tandem.errors import CheckpointError, ResumeError, TandemError
 from tandem.networks import plan as plans
+from tandem.networks import serial
 from tandem.networks.defaults import sources
 from tandem.training import callbacks as calls
 from tandem.training import checkpoint, config, files
@@ -252,7 +253,7 @@ class Session:
             "config": self.config.to_json(),
             "observation": spaces.to_json(self.observation),
             "action": spaces.to_json(self.action),
-            "plans": {r: None if p is None else plans.to_json(p) for r, p in acting.items()},
+            "plans": {r: None if p is None else serial.to_json(p) for r, p in acting.items()},
             "whole": replay,
             "session": {
                 "best": None if self.best == -np.inf else self.best,
