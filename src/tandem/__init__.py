@@ -16,12 +16,26 @@ _HOMES = {  # public name -> (module, attribute of it); an empty attribute is th
     "Result": ("tandem.trainer", "Result"),
     "errors": ("tandem.errors", ""),
     "evaluate": ("tandem.trainer", "evaluate"),
+    "make_evaluator": ("tandem.makers", "make_evaluator"),
+    "make_trainer": ("tandem.makers", "make_trainer"),
     "load": ("tandem.trainer", "load"),
     "session": ("tandem.trainer", "session"),
     "train": ("tandem.trainer", "train"),
 }
 
-__all__ = ["Agent", "Evaluation", "Result", "__version__", "errors", "evaluate", "load", "session", "train"]
+__all__ = [
+    "Agent",
+    "Evaluation",
+    "Result",
+    "__version__",
+    "errors",
+    "evaluate",
+    "load",
+    "make_evaluator",
+    "make_trainer",
+    "session",
+    "train",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -75,7 +75,8 @@ def train(
     steps: the run's length in environment steps and its schedules' horizon; stop_at ends this sitting earlier.
     out: the run's folder; None keeps nothing. resume: the folder of a run to go on with, instead of algorithm and env;
     with a larger `steps` only if `extend`, which holds schedules at their ends.
-    settings: any setting of the algorithm or of `Options`. What is not given comes from the zoo's entry for (algorithm,
+    settings: any setting of the algorithm or of `Options`; `optimizer` may also be one of the framework's (keras.optimizers,
+    torch.optim), which then keeps its own step size. What is not given comes from the zoo's entry for (algorithm,
     env) if there is one, else from the algorithm's defaults.
     """
     run = session(
@@ -131,6 +132,7 @@ def session(
     **settings: Any,
 ) -> Session:
     """The run that `train` would make, for those who own their loop: iterate over it for its events."""
+    own_optimizer = settings.pop("optimizer") if not isinstance(settings.get("optimizer", ""), str) else None
     if resume is not None:
         own = {"algorithm": algorithm, "framework": framework, "envs": envs, "out": out, **settings}
         if said := [name for name, value in own.items() if value is not None]:
@@ -139,7 +141,7 @@ def session(
                 "nothing that the run has in its config.json already",
                 "leave these out; a run goes on as it began.",
             )
-        return _resumed(Path(resume), env, network, steps, extend, callbacks)
+        return _resumed(Path(resume), {"env": env, "network": network, "optimizer": own_optimizer}, steps, extend, callbacks)
     if algorithm is None or env is None:
         raise SettingError(
             "train() was called without an algorithm or an environment.", "both, or resume=", "train('ppo', 'CartPole-v1')"
@@ -166,9 +168,10 @@ def session(
         commit=config.commit(),
         own_network=network is not None,
         own_env=not isinstance(env, str),
+        own_optimizer=own_optimizer is not None,
     )
     folder = None if out is None else _fresh(Path(out))
-    return Session(conf, env, folder=folder, network=network, callbacks=callbacks)
+    return Session(conf, env, folder=folder, network=network, optimizer=own_optimizer, callbacks=callbacks)
 
 
 def settle(algorithm: str, env: str, given: dict[str, Any]) -> tuple[Any, Options, str]:
@@ -187,9 +190,7 @@ def settle(algorithm: str, env: str, given: dict[str, Any]) -> tuple[Any, Option
     return chosen, options, entry.source if entry else f"defaults of {algorithm}"
 
 
-def _resumed(
-    folder: Path, env: EnvLike, network: Any, steps: int | None, extend: bool, callbacks: Iterable[Callback]
-) -> Session:
+def _resumed(folder: Path, own: dict[str, Any], steps: int | None, extend: bool, callbacks: Iterable[Callback]) -> Session:
     saved = checkpoint.read(checkpoint.find(run_folder(folder), "last"))
     conf = config.of(saved)
     if changed := config.differing(config.read(folder), saved.data["config"]):
@@ -198,8 +199,8 @@ def _resumed(
             RuntimeWarning,
             stacklevel=4,
         )
-    for own, value, name in ((conf.own_env, env, "env"), (conf.own_network, network, "network")):
-        if own and value is None:
+    for name, value in own.items():
+        if getattr(conf, f"own_{name}") and value is None:
             raise ResumeError(
                 f"the run {folder} was trained with {name}= from a program; it cannot be made again from the folder alone.",
                 f"the same {name}=",
@@ -213,7 +214,8 @@ def _resumed(
                 "leave steps out, use stop_at to end earlier, or extend.",
             )
         conf = _extended(conf, steps)
-    return Session(conf, conf.env if env is None else env, folder=folder, network=network, callbacks=callbacks, resume=saved)
+    env = own.pop("env")
+    return Session(conf, conf.env if env is None else env, folder=folder, callbacks=callbacks, resume=saved, **own)
 
 
 def _extended(conf: Config, steps: int) -> Config:

@@ -19,6 +19,7 @@ from tandem.types import Batch
 
 UPDATES, ROWS = 20, 32
 SGD: dict[str, Any] = {"optimizer": "sgd", "learning_rate": Schedule(0.5, 0.1)}
+SHORT: dict[str, Any] = {"rollout": 7, "hidden": (32, 32)}  # eight rows a sequence, four sequences
 
 
 class Case(NamedTuple):
@@ -44,6 +45,17 @@ CASES = {
     "ddpg": Case("ddpg", fakes.BOX, {"hidden": (32, 32), "actor_learning_rate": Schedule(0.3)}),
     "trpo": Case("trpo", fakes.DISCRETE, {"hidden": (8, 8), "conjugate_steps": 5, "orthogonal": False}),
     "trpo gaussian": Case("trpo", fakes.BOX, {"hidden": (8, 8), "conjugate_steps": 5, "orthogonal": False}),
+    "a3c": Case("a3c", fakes.DISCRETE, {**SHORT, "reduction": "sum", "learning_rate": Schedule(0.02)}),
+    "a3c spherical": Case("a3c", fakes.BOX, {**SHORT, "shared": False, "learning_rate": Schedule(0.3)}),
+    "impala": Case("impala", fakes.DISCRETE, {**SHORT, "rho": 1.5, "c": 0.8, "learning_rate": Schedule(0.2)}),
+    "acer prioritized": Case(
+        "acer", fakes.DISCRETE, {**SHORT, "truncation": 1.2, "replay": "prioritized", "learning_rate": Schedule(0.2)}
+    ),
+    "nstep_q dueling": Case(
+        "nstep_q",
+        fakes.DISCRETE,
+        {**SHORT, "dueling": True, "replay": "prioritized", "priority": "error", "learning_rate": Schedule(0.3)},  # no ties
+    ),
     "td3": Case("td3", fakes.BOX, {"hidden": (32, 32), "policy_delay": 3}),
 }
 

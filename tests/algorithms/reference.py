@@ -343,6 +343,3 @@ class TD3(Deterministic):
             self.descend(actor, self.weights("actor"), s["learning_rate"])
             self.track(s["tau"], "q1", "q2", "actor")
         return {"critic_loss": critic, "actor_loss": actor, "q": q1.mean()}, False
-
-
-KINDS = {"a2c": A2C, "ddpg": DDPG, "dqn": DQN, "ppo": PPO, "sac": SAC, "sac discrete": DiscreteSAC, "td3": TD3, "trpo": TRPO}

@@ -17,13 +17,13 @@ SCRIPT = Path(cases.__file__)
 
 @pytest.fixture(scope="module")
 def expected() -> dict[str, Any]:
-    from tests.algorithms import reference
+    from tests.algorithms.reference_sequences import KINDS
 
     found: dict[str, Any] = {}
     for name, case in cases.CASES.items():
         algorithm, _, batches = cases.prepared(case, "torch")
         first = {n: net.read() for n, net in cases.trained(algorithm).items()}
-        paper = reference.KINDS.get(name, reference.KINDS[case.algorithm])(first, algorithm.settings)
+        paper = KINDS.get(name, KINDS[case.algorithm])(first, algorithm.settings)
         paper.action = case.action
         metrics = paper.run(batches)
         found[f"{name}: applied"] = metrics.pop("applied", [cases.UPDATES])[0]

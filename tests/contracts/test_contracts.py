@@ -20,6 +20,10 @@ LEARNING = {
     "ddpg": ("ddpg_box", "ddpg_infinite_horizon", "ddpg_pair"),
     "trpo": ("trpo_identity", "trpo_box", "trpo_chain", "trpo_infinite_horizon", "trpo_pair"),
     "td3": ("td3_box", "td3_infinite_horizon", "td3_pair"),
+    "a3c": ("a3c_games",),
+    "impala": ("impala_games",),
+    "acer": ("acer_games", "acer_of_replay_alone"),
+    "nstep_q": ("nstep_q_games",),
 }
 pytestmark = pytest.mark.timeout(600)  # TensorFlow compiles every loop of the short contracts anew
 ENGINES = ("torch", "jax", "tensorflow", "keras-torch")
@@ -68,6 +72,7 @@ def test_short_contracts(engine: str, short: Any) -> None:
     assert owners["a2c"] == ["a2c"]
     assert owners["sac_discrete"] == owners["sac"]
     assert owners["trpo"] == ["actor", "critic"]
+    assert all(owners[n] == ["net"] for n in ("a3c", "impala", "acer", "nstep_q"))
     assert owners["ddpg"] == owners["td3"] == ["critic", "actor"]
 
 

@@ -12,8 +12,12 @@ __all__ = ["NAMES", "Schedule", "get"]
 
 NAMES = {
     "a2c": "A2C",
+    "a3c": "A3C",
+    "acer": "ACER",
     "ddpg": "DDPG",
     "dqn": "DQN",
+    "impala": "IMPALA",
+    "nstep_q": "NStepQ",
     "ppo": "PPO",
     "sac": "SAC",
     "td3": "TD3",

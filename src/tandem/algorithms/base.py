@@ -103,17 +103,19 @@ class Call(NamedTuple):
 
 
 class Algorithm(ABC):
-    """One paper. `needs` says what it learns from: "transitions" out of a replay buffer, or whole "rollouts", once."""
+    """One paper. `needs` says what it learns from: "transitions" out of a replay buffer, whole "rollouts",
+    once, or "sequences" of steps, fresh and replayed."""
 
     Settings: ClassVar[type[Settings]]
     settings: Any  # an instance of them
-    needs: ClassVar[Literal["transitions", "rollouts"]]
+    needs: ClassVar[Literal["transitions", "rollouts", "sequences"]]
     acting: ClassVar[tuple[str, ...]]  # the roles that `act` uses
     preparing: ClassVar[tuple[str, ...]] = ()  # the roles that `prepare` uses
     action_mode: ClassVar[str] = (
         "as_is"  # how environments take its actions: "as_is", "clip" to bounds, "unit" rescaled from [-1, 1]
     )
 
+    valued: ClassVar[bool] = False  # its network gives action values, not a policy
     squashed: ClassVar[bool] = False  # its best action is the tanh of what the network gives
 
     @classmethod
@@ -163,7 +165,8 @@ class Algorithm(ABC):
         deterministic action."""
 
     def prepare(self, trajectory: Trajectory, networks: dict[str, Forward]) -> Batch:
-        """Rows [T * N, ...] to learn from, made once a rollout on the host (advantages, returns). For "rollouts"."""
+        """What to learn from, made once a rollout on the host: for "rollouts", rows [T * N, ...] with advantages and returns;
+        for "sequences", [T + 1, N, ...] with what is remembered of the policy that acted."""
         raise NotImplementedError
 
 
@@ -172,6 +175,20 @@ def optimizer_options(settings: Any) -> dict[str, float]:
     if settings.optimizer == "rmsprop":
         return {"decay": settings.rms_decay, "epsilon": settings.rms_epsilon}
     return {"epsilon": settings.adam_epsilon} if settings.optimizer == "adam" else {}
+
+
+def after_cuts(t: Trajectory, value: Array, worth: Callable[[Tree], Array]) -> Array:
+    """gamma * V(true last observation) at the steps where an episode was cut, else 0; [T, N]. value [T, N] is what the
+    trajectory's observations are worth; `worth` says it of others, [rows, ...] to [rows]."""
+    after = np.zeros_like(value)
+    cut = t.last & (t.discount > 0)
+    if cut.any():
+        after[:-1] = np.where(cut[:-1], t.discount[:-1] * value[1:], 0)  # where obs[t + 1] is that observation
+        after[-1] = np.where(cut[-1], t.discount[-1] * worth(t.bootstrap), 0)
+        if len(t.cuts.t):
+            at = (t.cuts.t, t.cuts.env)
+            after[at] = np.where(cut[at], t.discount[at] * worth(t.cuts.obs), 0)
+    return after
 
 
 def one_axis(name: str, action: Leaf) -> None:

@@ -50,6 +50,7 @@ class DQN(base.Algorithm):
     Settings = DQNSettings
     needs = "transitions"
     acting = ("q",)
+    valued = True
 
     def __init__(self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: DQNSettings) -> None:
         self.backend, self.settings = backend, settings

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from tandem.algorithms import base
-from tandem.algorithms.base import Forward, setting
+from tandem.algorithms.base import Forward, after_cuts, setting
 from tandem.errors import SpaceError
 from tandem.math.distributions import for_actions
 from tandem.math.policies import standardize
@@ -110,7 +110,7 @@ class OnPolicy(base.Algorithm):
         t, shape = trajectory, trajectory.reward.shape
         obs, action = tree_map(lambda x: x.reshape(-1, *x.shape[2:]), (t.obs, t.action))
         value = networks["critic"](obs)[:, 0].reshape(shape)
-        reward = t.reward + _after_cuts(t, value, networks["critic"])
+        reward = t.reward + after_cuts(t, value, lambda obs: networks["critic"](obs)[:, 0])
         bootstrap = networks["critic"](t.bootstrap)[:, 0]
         advantage = generalized_advantage(reward, t.discount, t.last, value, bootstrap, self.settings.gae_lambda)
         extra = {n: x.reshape(-1) for n, x in (("advantage", advantage), ("return", advantage + value), ("value", value))}
@@ -121,16 +121,3 @@ class OnPolicy(base.Algorithm):
     def remembered(self, out: Array, action: Array) -> dict[str, Array]:
         """What the losses need of the policy that acted, from its output [rows, ...]."""
         return {"log_prob": self.policy.log_prob(out, action)}
-
-
-def _after_cuts(t: Trajectory, value: Array, critic: Forward) -> Array:
-    """gamma * V(true last observation) at the steps where an episode was cut, else 0; [T, N]."""
-    after = np.zeros_like(value)
-    cut = t.last & (t.discount > 0)
-    if cut.any():
-        after[:-1] = np.where(cut[:-1], t.discount[:-1] * value[1:], 0)  # where obs[t + 1] is that observation
-        after[-1] = np.where(cut[-1], t.discount[-1] * critic(t.bootstrap)[:, 0], 0)
-        if len(t.cuts.t):
-            at = (t.cuts.t, t.cuts.env)
-            after[at] = np.where(cut[at], t.discount[at] * critic(t.cuts.obs)[:, 0], 0)
-    return after

@@ -54,8 +54,11 @@ def choose(framework: str | None = None) -> str:
     return framework
 
 
-def make(framework: str, device: str = "auto", *, seed: int = 0, threads: int = 1, compile: bool = False) -> Any:
-    """The backend of that name. `threads` are those of one operation; `compile` is torch's (the others always compile)."""
+def make(
+    framework: str, device: str = "auto", *, seed: int = 0, threads: int = 1, compile: bool = False, optimizer: Any = None
+) -> Any:
+    """The backend of that name. `threads` are those of one operation; `compile` is torch's (the others always compile).
+    `optimizer` is one of the framework's own, of which copies are used wherever an algorithm asks for one."""
     framework = choose(framework)
     if device not in DEVICES:
         raise UnknownNameError("device", device, DEVICES)
@@ -65,9 +68,11 @@ def make(framework: str, device: str = "auto", *, seed: int = 0, threads: int = 
         os.environ["KERAS_BACKEND"] = str(ENGINES[framework])
     if framework in ("torch", "keras-torch"):
         module = importlib.import_module(f"tandem.backends.{framework.replace('-', '_')}")
-        return module.make(device, seed=seed, threads=threads, compile=compile)
-    module = importlib.import_module("tandem.backends.keras")
-    return module.KerasBackend(device, threads=threads)
+        made = module.make(device, seed=seed, threads=threads, compile=compile)
+    else:
+        made = importlib.import_module("tandem.backends.keras").KerasBackend(device, threads=threads)
+    made.given_optimizer = optimizer
+    return made
 
 
 def _running() -> str | None:

@@ -78,6 +78,7 @@ class Backend(ABC):
     framework: str
     device: str
     networks: dict[str, Any]  # networks, targets and scalars by name
+    given_optimizer: Any = None  # the user's own, of which `optimizer` makes copies, whatever kind is asked for
 
     @abstractmethod
     def network(self, name: str, source: Source) -> Network:
@@ -131,6 +132,10 @@ class Backend(ABC):
     def when(self, flag: Array, update: Callable[[], dict[str, Array]], names: tuple[str, ...]) -> dict[str, Array]:
         """`update()`, which gives metrics of these names, where `flag` is 1; where it is 0, nothing is computed or changed, and
         the metrics are NaN: not measured."""
+
+    @abstractmethod
+    def gradient(self, f: Callable[[Array], Array], x: Array) -> Array:
+        """The derivative of f, an array to one number, at x."""
 
     @abstractmethod
     def track(self, source: Network, target: Network, tau: Array) -> None:

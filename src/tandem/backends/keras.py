@@ -13,7 +13,7 @@ import keras
 import numpy as np
 
 from tandem.backends import base
-from tandem.backends.keras_optimizers import OPTIMIZERS, Optimizer
+from tandem.backends.keras_optimizers import OPTIMIZERS, Given, Optimizer
 from tandem.math.optimization import conjugate_gradient
 from tandem.networks import keras as models
 from tandem.networks.defaults import Drawn, Source
@@ -112,7 +112,8 @@ class KerasBackend(base.Backend):
         return scalar
 
     def optimizer(self, name: str, networks: list[Any], kind: str = "adam", **options: float) -> Optimizer:
-        made: Optimizer = OPTIMIZERS[kind](name, networks, **options)
+        given = self.given_optimizer
+        made: Optimizer = OPTIMIZERS[kind](name, networks, **options) if given is None else Given(name, networks, given)
         self._owners[f"optimizer/{name}"] = made
         self._optimizers.append(made)
         return made
@@ -213,6 +214,9 @@ class KerasBackend(base.Backend):
 
         metrics, self._code = engine().choose(ops.greater(flag, 0), done, idle, self.variables)
         return dict(zip(names, metrics, strict=True))
+
+    def gradient(self, f: Callable[[Array], Array], x: Array) -> Array:
+        return engine().value_and_gradient(f, x)[1]
 
     def track(self, source: Any, target: Any, tau: Array) -> None:
         for s, t in zip(source.module.trainable_variables, target.module.trainable_variables, strict=True):

@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from tandem.errors import SettingError
 from tandem.types import Array
 
 ops = keras.ops
@@ -92,6 +93,28 @@ class RMSProp(Optimizer):
         square = self.square[k]
         square.assign(square.value * self.decay + gradient * gradient * (1.0 - self.decay))
         return gradient / ops.sqrt(square.value + self.epsilon)
+
+
+class Given(Optimizer):
+    """A copy of an optimizer of Keras's, with its own step size and whatever else it was made with."""
+
+    def __init__(self, name: str, networks: list[Any], given: Any) -> None:
+        super().__init__(name, networks)
+        if not isinstance(given, keras.optimizers.Optimizer):
+            raise SettingError(
+                f"optimizer= is a {type(given).__name__}.",
+                f"the name of one, or an optimizer of Keras's, since the framework is Keras on {keras.backend.backend()}",
+                "give keras.optimizers.Adam(learning_rate=…), say.",
+            )
+        self.inner = keras.optimizers.deserialize(keras.optimizers.serialize(given))
+        self.inner.build(self.trained)
+        self.variables = list(self.inner.variables)
+
+    def vectors(self, gradients: list[Array]) -> list[Array]:
+        return gradients
+
+    def apply(self, gradients: list[Array], learning_rate: Array) -> None:
+        self.inner.apply(gradients, self.trained)
 
 
 OPTIMIZERS: dict[str, Any] = {"adam": Adam, "rmsprop": RMSProp, "sgd": Optimizer}

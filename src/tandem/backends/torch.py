@@ -156,7 +156,8 @@ class TorchBackend(base.Backend):
                     "one optimizer for each weight",
                     "give networks that share no layers.",
                 )
-        self._optimizers.append(Optimizer(name, networks, kind, options))
+        chosen = kind if self.given_optimizer is None else self.given_optimizer
+        self._optimizers.append(Optimizer(name, networks, chosen, options))
         return self._optimizers[-1]
 
     # Learning
@@ -187,7 +188,8 @@ class TorchBackend(base.Backend):
             return value, aux
         if clip_norm is not None:
             grad *= torch.clamp(clip_norm / (norm + 1e-6), max=1.0)
-        optimizer.inner.param_groups[0]["lr"] = float(learning_rate)
+        if not optimizer.given:
+            optimizer.inner.param_groups[0]["lr"] = float(learning_rate)
         optimizer.flat.grad = grad
         optimizer.inner.step()
         self._dirty = True
@@ -257,6 +259,11 @@ class TorchBackend(base.Backend):
 
     def when(self, flag: Array, update: Callable[[], dict[str, Array]], names: tuple[str, ...]) -> dict[str, Array]:
         return update() if float(flag) else {n: torch.tensor(torch.nan, device=self._device) for n in names}
+
+    def gradient(self, f: Callable[[Array], Array], x: Array) -> Array:
+        with torch.enable_grad():
+            leaf = x.detach().requires_grad_()
+            return torch.autograd.grad(f(leaf), leaf)[0]
 
     def track(self, source: Any, target: Any, tau: Array) -> None:
         if self._code or (mix := float(tau)) == 0.0:

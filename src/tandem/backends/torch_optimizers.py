@@ -9,6 +9,7 @@ from torch import nn
 from torch.func import functional_call, grad_and_value
 
 from tandem.backends import base
+from tandem.errors import SettingError
 from tandem.types import Array, Batch
 
 
@@ -32,8 +33,8 @@ class RMSProp(torch.optim.Optimizer):
 class Optimizer:
     """The framework's optimizer over one flat parameter, of which the networks' weights are views."""
 
-    def __init__(self, name: str, networks: list[Any], kind: str, options: dict[str, float]) -> None:
-        self.name, self.networks = name, networks
+    def __init__(self, name: str, networks: list[Any], kind: Any, options: dict[str, float]) -> None:
+        self.name, self.networks, self.given = name, networks, not isinstance(kind, str)
         self.parameters = list({id(p): p for n in networks for p in n.weights if p.requires_grad}.values())
         self.sizes = [p.numel() for p in self.parameters]
         with torch.no_grad():
@@ -42,7 +43,9 @@ class Optimizer:
                 p.data = part.view(p.shape)
         self.flat = nn.Parameter(flat)
         self.inner: Any
-        if kind == "adam":
+        if self.given:
+            self.inner = _copied(kind, self.flat)
+        elif kind == "adam":
             betas = options.get("beta1", 0.9), options.get("beta2", 0.999)
             self.inner = torch.optim.Adam([self.flat], lr=0.0, betas=betas, eps=options.get("epsilon", 1e-8), fused=True)
             # what Adam's first step would make: so that the tensors of a state are the same before it and after
@@ -59,6 +62,25 @@ class Optimizer:
     def unflatten(self, flat: torch.Tensor, names: list[str]) -> dict[str, torch.Tensor]:
         parts = flat.split(self.sizes)
         return {n: x.view(p.shape) for n, x, p in zip(names, parts, self.parameters, strict=True)}
+
+
+def _copied(given: Any, flat: nn.Parameter) -> torch.optim.Optimizer:
+    """An optimizer of the given one's kind and options over `flat`, with a state as before its first step."""
+    if not isinstance(given, torch.optim.Optimizer) or len(given.param_groups) != 1 or isinstance(given, torch.optim.LBFGS):
+        raise SettingError(
+            f"optimizer= is a {type(given).__name__}.",
+            "the name of one, or a torch.optim optimizer of one parameter group that needs no closure: networks are torch's",
+            "give torch.optim.AdamW([torch.zeros(1)], lr=…), say: of its parameters only the options count.",
+        )
+    made = type(given)([flat], **given.defaults)
+    if not made.state[flat]:  # most make theirs in the first step: one of no consequence
+        before, flat.grad = flat.detach().clone(), torch.zeros_like(flat)
+        made.step()
+        with torch.no_grad():
+            flat.copy_(before)
+        if "step" in made.state[flat]:
+            made.state[flat]["step"].zero_()
+    return made
 
 
 class Umbrella(nn.Module):

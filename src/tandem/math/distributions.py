@@ -127,6 +127,46 @@ class Gaussian:
         return xp.sum(apart + 0.5 * (xp.exp(-2.0 * apart) + far * xp.exp(-2.0 * out[..., n:])) - 0.5, -1)
 
 
+@dataclass(frozen=True)
+class Spherical:
+    """A normal distribution over `size` numbers with one variance for all of them, from means and the number whose softplus, at
+    least 1e-4, is that variance (Mnih et al. 2016, arXiv:1602.01783, supplement, section 9)."""
+
+    size: int
+
+    @property
+    def width(self) -> int:
+        return self.size + 1
+
+    def variance(self, out: Array) -> Array:
+        """[...]"""
+        xp = ops.of(out)
+        return xp.clip(xp.softplus(out[..., self.size]), 1e-4, float("inf"))
+
+    def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        return rng.standard_normal((*shape, self.size), dtype=np.float32)
+
+    def sample(self, out: Array, noise: Array) -> Array:
+        return out[..., : self.size] + ops.of(out).sqrt(self.variance(out))[..., None] * noise
+
+    def mode(self, out: Array) -> Array:
+        return out[..., : self.size]
+
+    def log_prob(self, out: Array, action: Array) -> Array:
+        xp, variance = ops.of(out), self.variance(out)
+        far = xp.sum((action - out[..., : self.size]) ** 2, -1)
+        return -0.5 * (far / variance + self.size * xp.log(2 * pi * variance))
+
+    def entropy(self, out: Array) -> Array:
+        return 0.5 * self.size * ops.of(out).log(2 * pi * e * self.variance(out))
+
+    def kl(self, old: Array, out: Array) -> Array:
+        xp, n = ops.of(out), self.size
+        before, after = self.variance(old), self.variance(out)
+        far = xp.sum((old[..., :n] - out[..., :n]) ** 2, -1)
+        return 0.5 * (far / after + n * (before / after - 1.0 - xp.log(before / after)))
+
+
 def tanh_normal(mean: Array, log_std: Array, noise: Array) -> tuple[Array, Array]:
     """An action in (-1, 1) and its log-probability, from standard normal noise (Haarnoja et al. 2018, arXiv:1812.05905,
     appendix C, eq. 26). mean, log_std, noise [..., D]; returns action [..., D], log_prob [...]."""

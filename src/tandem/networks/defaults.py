@@ -43,6 +43,7 @@ class Role:
     body: Plan
     head: Plan  # its first layers' `inputs` are set to the width of the body by `fit`
     part: str = "actor"  # which of the user's bodies it stands on: "actor", "critic", or "both", where its head is a fork
+    split: bool = False  # by default each stream of the fork stands on a body of its own
 
     @property
     def outputs(self) -> int:
@@ -51,6 +52,8 @@ class Role:
 
     @property
     def plan(self) -> Plan:
+        if self.split:
+            return apart((self.body, self.body), self.head)
         return self.body + fit(self.head, width(self.body))
 
 
@@ -76,6 +79,11 @@ def streams(head: Plan) -> dict[str, Plan]:
     return {"value": head[0].value, "advantage": head[0].advantage} if isinstance(head[0], Dueling) else {}
 
 
+def whole_streams(head: Plan) -> dict[str, Plan]:
+    """The same, for bodies of their own, of which none takes a half only."""
+    return {k: tuple(layer for layer in plan if not isinstance(layer, Half)) for k, plan in streams(head).items()}
+
+
 def _forked(layer: Layer, plans: dict[str, Plan]) -> Layer:
     """The fork with other plans."""
     return Dueling(**plans) if isinstance(layer, Dueling) else replace(layer, plans=plans)  # type: ignore[call-arg]
@@ -83,7 +91,7 @@ def _forked(layer: Layer, plans: dict[str, Plan]) -> Layer:
 
 def apart(bodies: tuple[Plan, ...], head: Plan) -> Plan:
     """A fork whose two streams stand on bodies of their own, not on one."""
-    joined = {k: body + fit(p, width(body)) for body, (k, p) in zip(bodies, streams(head).items(), strict=True)}
+    joined = {k: body + fit(p, width(body)) for body, (k, p) in zip(bodies, whole_streams(head).items(), strict=True)}
     return (_forked(head[0], joined),)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from tandem.errors import NetworkError
 from tandem.networks import plan as p
-from tandem.networks.defaults import Given, apart, example, fit, streams, vector
+from tandem.networks.defaults import Given, apart, example, fit, vector, whole_streams
 from tandem.networks.plan import Plan, Weights, init
 from tandem.types import Tree, tree_map
 
@@ -203,11 +203,11 @@ def _exact_gelu(x: Any) -> Any:
 def recognise(model: Any, features: int) -> tuple[Plan, dict[str, Any]] | None:
     """The plan of a user's model that is a chain of known layers on `features` numbers, and its variables by the plan's
     names; None where it is anything else."""
-    if not isinstance(model, keras.Sequential) or not model.built:
+    if not isinstance(model, keras.Model) or not model.built or not (layers := _in_a_row(model)):
         return None
     plan: list[p.Layer] = []
     variables: dict[str, Any] = {}
-    for layer in model.layers:
+    for layer in layers:
         if layer.compute_dtype != "float32" or layer.variable_dtype != "float32":
             return None
         if type(layer) is keras.layers.Dense and layer.use_bias and _activation(layer) in p.ACTIVATIONS:
@@ -224,6 +224,21 @@ def recognise(model: Any, features: int) -> tuple[Plan, dict[str, Any]] | None:
         else:
             return None
     return (tuple(plan), variables) if any(isinstance(layer, p.Dense) for layer in plan) else None
+
+
+def _in_a_row(model: Any) -> list[Any]:
+    """The layers of a model that calls one after the other, each once; none where it does otherwise."""
+    if type(model) is keras.Sequential:
+        return list(model.layers)
+    if type(model).__name__ != "Functional" or len(model.inputs) != 1 or len(model.outputs) != 1:
+        return []
+    x, found = model.inputs[0], []
+    for layer in model.layers[1:]:
+        if len(layer._inbound_nodes) != 1 or layer.input is not x:
+            return []
+        x = layer.output
+        found.append(layer)
+    return found if x is model.outputs[0] else []
 
 
 def _activation(layer: Any) -> str:
@@ -332,7 +347,7 @@ def _apart(name: str, source: Given, bodies: tuple[Any, ...]) -> tuple[Any, Plan
     """Each stream of the head on a body of its own."""
     inputs, outs, plans = symbolic(source.inputs), [], []
     variables: dict[str, Any] = {}
-    for i, (body, (stream, head)) in enumerate(zip(bodies, streams(source.head).items(), strict=True)):
+    for i, (body, (stream, head)) in enumerate(zip(bodies, whole_streams(source.head).items(), strict=True)):
         width, known = _looked_at(name, source, body)
         mine: dict[str, Any] = {}
         outs.append(_chain(fit(head, width), body(inputs), "", mine))

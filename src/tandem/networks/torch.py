@@ -10,7 +10,7 @@ from torch import nn
 
 from tandem.errors import NetworkError
 from tandem.networks import plan as p
-from tandem.networks.defaults import Given, apart, example, fit, streams, vector
+from tandem.networks.defaults import Given, apart, example, fit, vector, whole_streams
 from tandem.networks.plan import Plan, Weights, init
 from tandem.types import tree_map
 
@@ -106,6 +106,18 @@ class OnFeatures(nn.Module):
 
     def forward(self, x: Any) -> Any:
         return self.head(torch.cat([self.body(x["obs"]), x["action"]], -1))
+
+
+class Joined(nn.Module):
+    """A user's whole module; of several outputs, all side by side."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Any) -> Any:
+        out = self.inner(x)
+        return torch.cat(tuple(out), -1) if isinstance(out, (tuple, list)) else out
 
 
 def build(plan: Plan) -> nn.Sequential:
@@ -247,7 +259,7 @@ def _drawn(head: Plan, seed: int) -> nn.Sequential:
 def _apart(name: str, source: Given, bodies: tuple[Any, ...]) -> tuple[nn.Module, Plan | None]:
     """Each stream of the head on a body of its own."""
     looks = [_looked_at(name, source, body) for body in bodies]
-    heads = [fit(plan, out) for plan, (out, _) in zip(streams(source.head).values(), looks, strict=True)]
+    heads = [fit(plan, out) for plan, (out, _) in zip(whole_streams(source.head).values(), looks, strict=True)]
     parts = [nn.Sequential(*chain(b), *_drawn(h, source.seed + i)) for i, (b, h) in enumerate(zip(bodies, heads, strict=True))]
     fork = Dueling(*parts) if isinstance(source.head[0], p.Dueling) else Streams(source.head[0], parts)  # type: ignore[arg-type]
     plans = tuple(plan for _, plan in looks if plan is not None)

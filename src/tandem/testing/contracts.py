@@ -69,9 +69,13 @@ def weights(loop: Loop) -> Weights:
 def values(loop: Loop, obs: Tree, action: Array | None = None) -> Array:
     """What it thinks observations [B, ...] are worth [B]: its critic, its best action value, or the least of its critics of
     `action` [B, ...] (the mean action of its policy, if there is none)."""
-    networks = forwards(loop.backend, tuple(n for n in ("critic", "q", "q1", "q2", "actor") if n in loop.backend.networks))
+    networks = forwards(
+        loop.backend, tuple(n for n in ("net", "critic", "q", "q1", "q2", "actor") if n in loop.backend.networks)
+    )
     if "critic" in networks:
         return networks["critic"](obs)[..., 0]
+    if "net" in networks:
+        return loop.algorithm.worth(networks["net"](obs))
     if "actor" not in networks:
         return networks["q"](obs).max(-1)
     if action is None:
@@ -153,9 +157,11 @@ def touches_only_its_own(kind: Kind, env: Any, framework: str, *, network: Any =
 
         backend.minimize, backend.improve = descend_only, improve_only
         spec = loop.collector.environments
-        batch = fakes.first(fakes.batches(algorithm, spec.observation, spec.action, 1, 16), 1)
-        if "tau" in batch.settings:
-            batch.settings["tau"] = np.zeros(1, np.float32)
+        rows = 4 * (loop.settings.rollout + 1) if algorithm.needs == "sequences" else 16
+        batch = fakes.first(fakes.batches(algorithm, spec.observation, spec.action, 1, rows), 1)
+        for name in ("tau", "average_tau"):
+            if name in batch.settings:
+                batch.settings[name] = np.zeros(1, np.float32)
         if "policy" in batch.settings:  # what is not due in every update
             batch.settings["policy"] = np.ones(1, np.float32)
         before = weights(loop)

@@ -60,6 +60,20 @@ def batches(algorithm: Any, observation: Spec, action: Leaf, updates: int, rows:
     def numbers() -> Array:
         return rng.standard_normal(shape, dtype=np.float32)
 
+    if algorithm.needs == "sequences":
+        weight = (rng.random(shape) < 0.9).astype(np.float32)
+        weight[:, -rows // (algorithm.settings.rollout + 1) :] = 0  # what follows the last steps
+        last, remembered = rng.random(shape) < 0.2, {}
+        for name, inner in algorithm.behaviour(action).items():  # logarithms of probabilities, or all of them
+            x = rng.uniform(0.2, 0.8, (*shape, *inner)).astype(np.float32)
+            remembered[name] = x / x.sum(-1, keepdims=True) if inner else np.log(x)
+        cut = (last & (rng.random(shape) < 0.3)).astype(np.float32)
+        extra = {"last": last, "cut": cut, "valid": weight, **remembered}
+        if "tau" in settings:  # a copy that is due
+            settings["tau"] = (np.arange(updates) % 5 == 4).astype(np.float32)
+        importance = rng.uniform(0.5, 1, shape).astype(np.float32)
+        discount = np.where(last & (cut == 0), 0, np.float32(0.9)).astype(np.float32)
+        return Batch(obs, chosen, numbers(), discount, weight=weight * importance, extra=extra, settings=settings)
     if algorithm.needs == "rollouts":
         old = np.log(rng.uniform(0.3, 0.7, shape)).astype(np.float32)
         extra = {"log_prob": old, "advantage": numbers(), "return": numbers(), "value": numbers()}

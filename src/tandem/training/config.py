@@ -31,6 +31,7 @@ class Options:
     log_every: int = setting(0, "environment steps between rows of progress.csv; 0: a hundredth of the run")
     checkpoint_seconds: float = setting(30.0, "seconds between checkpoints; stretched where writing would take over 5 %")
     keep: int = setting(3, "how many numbered checkpoints to keep, one an evaluation")
+    save_every: int = setting(0, "environment steps between checkpoints that stay, a first and a last one too; 0: none")
     threads: int = setting(1, "threads of one operation of the framework")
     compile: Literal["auto", "yes", "no"] = setting("auto", "torch only: compile gradients; auto: where the run is long enough")
     tensorboard: bool = setting(True, "write TensorBoard events")
@@ -55,6 +56,7 @@ class Config:
     env_kwargs: dict[str, Any] = field(default_factory=dict)
     own_network: bool = False  # made by the user's code, which resuming and loading need again
     own_env: bool = False
+    own_optimizer: bool = False
     extended_from: int = 0  # the length that the run began with, where it was extended
 
     def to_json(self) -> dict[str, Any]:

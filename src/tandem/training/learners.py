@@ -166,9 +166,7 @@ class ReplayLearner:
             metrics.append(checked(outcome, self.updates))
             if not isinstance(outcome.priority, tuple):
                 self.sampler.update(ids, outcome.priority)
-        if len(metrics) == 1:
-            return metrics[0]
-        return {n: float(np.mean([m[n] for m in metrics if n in m])) for n in dict.fromkeys(n for m in metrics for n in m)}
+        return averaged(metrics)
 
     def _parts(self, owed: int) -> list[slice]:
         return [slice(i, min(i + self.most, owed)) for i in range(0, owed, self.most)]
@@ -186,6 +184,13 @@ class ReplayLearner:
         self.updates = data["updates"]
         for name, part in (("ring", self.ring), ("sampler", self.sampler)):
             part.load_state(data[name], {n.removeprefix(f"{name}/"): x for n, x in arrays.items() if n.startswith(f"{name}/")})
+
+
+def averaged(metrics: list[dict[str, float]]) -> dict[str, float]:
+    """The means of several calls' metrics, over those that have them."""
+    if len(metrics) == 1:
+        return metrics[0]
+    return {n: float(np.mean([m[n] for m in metrics if n in m])) for n in dict.fromkeys(n for m in metrics for n in m)}
 
 
 def checked(outcome: Outcome, updates: int) -> dict[str, float]:

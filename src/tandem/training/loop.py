@@ -14,6 +14,7 @@ from tandem.collect.vector import Environments
 from tandem.training.events import BatchBegin, BatchEnd, EpisodeBegin, EpisodeEnd, Event, TrainBegin, TrainEnd
 from tandem.training.learners import Learner, ReplayLearner, RolloutLearner, Span
 from tandem.training.seeds import Generators
+from tandem.training.sequences import SequenceLearner
 from tandem.types import Array
 
 
@@ -33,11 +34,13 @@ class Loop:
         self.networks = forwards(backend, tuple(dict.fromkeys((*algorithm.acting, *algorithm.preparing))))
         self.actor = PolicyActor(type(algorithm), action, {role: self.networks[role] for role in algorithm.acting})
         self.chance = ChanceActor(action)
-        self.learner: Learner = (
-            RolloutLearner(algorithm, backend, observation, generators, self.networks)
-            if algorithm.needs == "rollouts"
-            else ReplayLearner(algorithm, backend, observation, action, generators, folder)
-        )
+        self.learner: Learner
+        if algorithm.needs == "rollouts":
+            self.learner = RolloutLearner(algorithm, backend, observation, generators, self.networks)
+        elif algorithm.needs == "sequences":
+            self.learner = SequenceLearner(algorithm, backend, observation, action, generators, self.networks)
+        else:
+            self.learner = ReplayLearner(algorithm, backend, observation, action, generators, folder)
         self.steps, self.episodes, self.seconds, self.learning = self.settings.steps, 0, 0.0, 0.0
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tandem import algorithms, backends, spaces
+from tandem.collect.actor import publish
 from tandem.collect.agent import Agent
 from tandem.collect.environments import is_instance, separate, vectorize
 from tandem.collect.evaluation import evaluate
@@ -54,6 +56,7 @@ class Session:
         *,
         folder: Path | None = None,
         network: Any = None,
+        optimizer: Any = None,
         callbacks: Iterable[Callback] = (),
         resume: checkpoint.Checkpoint | None = None,
     ) -> None:
@@ -75,6 +78,7 @@ class Session:
             seed=derived(conf.seed, "framework"),
             threads=conf.options.threads,
             compile=config.compiles(conf, network is None),
+            optimizer=optimizer,
         )
         self.algorithm = self.kind(self.backend, made, self.observation, self.action, s)
         self.loop = Loop(self.algorithm, self.backend, environments, generators, folder)
@@ -89,12 +93,31 @@ class Session:
         self._every = {
             "eval": conf.options.eval_every or max(1, s.steps // 20),
             "log": conf.options.log_every or max(1, s.steps // 100),
+            "save": conf.options.save_every,
         }
         self._due = dict(self._every)
+        self.catch_signals = True  # SIGINT and SIGTERM end the sitting with a checkpoint
         self._saved_at, self._pause = monotonic(), conf.options.checkpoint_seconds
         self._numbered: list[str] = []
         if resume is not None:
             self._resume(resume)
+
+    def begin_with(self, weights: dict[str, plans.Weights], source: Any) -> None:
+        """Puts trained weights of the roles that act into the networks, and their targets, before the first step.
+        CheckpointError where they do not fit; `source` is its name for where they are from."""
+        for role, given in weights.items():
+            for name in (role, f"{role}_target"):
+                if (network := self.backend.networks.get(name)) is None:
+                    continue
+                own = {n: x.shape for n, x in network.read().items()}
+                if own != {n: x.shape for n, x in given.items()}:
+                    raise CheckpointError(
+                        f"the weights of {role!r} in {source} do not fit the network here.",
+                        f"weights of the shapes {list(own.values())}",
+                        "give the network that they were trained with.",
+                    )
+                network.write(given)
+        publish(self.backend, self.loop.networks)
 
     # Going
 
@@ -104,7 +127,7 @@ class Session:
     def events(self, stop_at: int | None = None) -> Iterator[Event]:
         """The events until `stop_at` environment steps or the run's length."""
         try:
-            with Signals(self.stop):
+            with Signals(self.stop) if self.catch_signals else nullcontext():
                 self._open()
                 for event in self.loop.events(stop_at):
                     if isinstance(event, TrainEnd):
@@ -112,7 +135,7 @@ class Session:
                         return
                     yield self._tell(event)
                     if isinstance(event, TrainBegin) and self._unsaved:
-                        yield from self._save("last")
+                        yield from self._save("last", *self._kept())
                     if isinstance(event, EpisodeEnd):
                         self.table.episode(event.episode)
                     if isinstance(event, BatchEnd):
@@ -144,8 +167,14 @@ class Session:
             evaluation = self.last_evaluation
         if self._is_due("log") or evaluation is not None:
             self._row(evaluation)
+        if self._every["save"] and self._is_due("save"):
+            yield from self._save(*self._kept())
         if self.folder is not None and monotonic() - self._saved_at > self._pause:
             yield from self._save("last")
+
+    def _kept(self) -> list[str]:
+        """The name of a checkpoint that stays, if there are to be any."""
+        return [f"kept-{self.loop.env_steps:09d}"] if self._every["save"] else []
 
     def _is_due(self, what: str) -> bool:
         if self.loop.env_steps < self._due[what]:
@@ -158,7 +187,7 @@ class Session:
         if self.config.options.eval_episodes and complete and self._evaluated != self.loop.env_steps:
             yield from self._evaluate()
             self._row(self.last_evaluation)
-        yield from self._save("last")
+        yield from self._save("last", *self._kept())
         yield self._tell(event)
 
     # Evaluating and writing down
@@ -277,7 +306,8 @@ class Session:
             inner = saved.data["session"]
             self.best = -np.inf if inner["best"] is None else inner["best"]
             self.table.load_state(inner["table"])
-            self._evaluated, self._due, self._numbered = inner["evaluated"], inner["due"], inner["numbered"]
+            self._evaluated, self._numbered = inner["evaluated"], inner["numbered"]
+            self._due |= inner["due"]
             states = inner["callbacks"]
         except TandemError:
             raise

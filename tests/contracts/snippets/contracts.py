@@ -13,6 +13,7 @@ from tandem.testing import environments as games
 
 engine, wanted = sys.argv[1], sys.argv[2:]
 A2C, DDPG, DQN, PPO, SAC, TD3, TRPO = (algorithms.get(n) for n in ("a2c", "ddpg", "dqn", "ppo", "sac", "td3", "trpo"))
+A3C, ACER, IMPALA, NSTEP_Q = (algorithms.get(n) for n in ("a3c", "acer", "impala", "nstep_q"))
 BASE = {
     DQN: {"hidden": (32,), "envs": 4, "learning_starts": 100, "train_every": 16, "updates_per_call": 16, "batch_size": 64,
           "buffer_size": 5000, "target_every": 64, "learning_rate": 3e-3, "epsilon": "1:0.1:0.5", "gamma": 0.9},
@@ -24,6 +25,11 @@ BASE = {
 BASE[A2C] = {"hidden": (32,), "envs": 4, "rollout": 4, "learning_rate": "1e-2:1e-3", "gamma": 0.9}
 BASE[TRPO] = {"hidden": (32,), "envs": 8, "rollout": 32, "learning_rate": "2e-2:1e-3", "gamma": 0.9, "radius": 0.03}
 BASE |= {TD3: {**BASE[SAC], "exploration": 0.2}, DDPG: {**BASE[SAC], "exploration": 0.2, "actor_learning_rate": 1e-3}}
+BASE |= {k: {"hidden": (32,), "envs": 8, "rollout": 8, "learning_rate": "1e-2:1e-3", "gamma": 0.9} for k in (A3C, IMPALA, ACER)}
+for kind in (IMPALA, ACER):
+    BASE[kind] |= {"replay_ratio": 1.0, "replay_size": 50, "replay_starts": 16, "entropy": 0.01}
+BASE[NSTEP_Q] = {**BASE[A3C], "epsilon": "1:0.1:0.5", "target_updates": 20, "replay": "prioritized", "priority": "error",
+                 "replay_ratio": 1.0, "replay_size": 50, "replay_starts": 16, "evict": "sample"}  # fmt: skip
 CASES = {}
 
 
@@ -275,6 +281,44 @@ def ppo_matrix():
     return near(contracts.values(loop, np.arange(2)), [1.0, 1.0], 0.15)
 
 
+@case
+def a3c_games():
+    solve(A3C, games.Identity, 12000)
+    solve(A3C, games.IdentityBox, 32000, least=-0.5, entropy=0.0, gamma=0.1)
+    found = near(contracts.values(solve(A3C, games.Chain, 16000), np.arange(1, 4)), [0.9**2, 0.9, 1.0], 0.15)
+    return found + near(contracts.values(solve(A3C, games.TerminatedTruncatedPair, 24000), PAIR), [1.0, 10.0], 0.5)
+
+
+@case
+def impala_games():
+    solve(IMPALA, games.IdentityMultiDiscrete, 16000)
+    solve(IMPALA, games.IdentityBox, 32000, least=-0.5, entropy=0.0, gamma=0.1)
+    found = near(contracts.values(solve(IMPALA, games.Chain, 16000), np.arange(1, 4)), [0.9**2, 0.9, 1.0], 0.15)
+    return found + near(contracts.values(solve(IMPALA, games.TerminatedTruncatedPair, 24000), PAIR), [1.0, 10.0], 0.5)
+
+
+@case
+def acer_games():
+    solve(ACER, games.Identity, 12000)
+    found = near(contracts.values(solve(ACER, games.Chain, 16000), np.arange(1, 4)), [0.9**2, 0.9, 1.0], 0.15)
+    more = near(contracts.values(solve(ACER, lambda: games.InfiniteHorizon(length=3), 16000), ONE), [10.0], 0.5)
+    return found + more + near(contracts.values(solve(ACER, games.TerminatedTruncatedPair, 24000), PAIR), [1.0, 10.0], 0.5)
+
+
+@case
+def acer_of_replay_alone():
+    """Nothing but old sequences: corrected, they teach as much."""
+    loop = solve(ACER, games.Chain, 24000, online=False, replay_ratio=2.0)
+    return near(contracts.values(loop, np.arange(1, 4)), [0.9**2, 0.9, 1.0], 0.15)
+
+
+@case
+def nstep_q_games():
+    solve(NSTEP_Q, games.Identity, 12000, dueling=True)
+    found = near(contracts.values(solve(NSTEP_Q, games.Chain, 24000), np.arange(4)), [0.9 ** (3 - s) for s in range(4)], 0.15)
+    return found + near(contracts.values(solve(NSTEP_Q, games.TerminatedTruncatedPair, 24000), PAIR), [1.0, 10.0], 0.5)
+
+
 # What takes a handful of updates
 
 SHORT = {
@@ -288,6 +332,10 @@ SHORT = {
     "ddpg": (DDPG, games.IdentityBox, {}),
     "trpo": (TRPO, games.IdentityBox, {}),
     "td3": (TD3, games.IdentityBox, {}),
+    "a3c": (A3C, games.IdentityBox, {"shared": False}),
+    "impala": (IMPALA, games.Chain, {}),
+    "acer": (ACER, games.Chain, {"replay": "prioritized", "evict": "sample"}),
+    "nstep_q": (NSTEP_Q, games.Chain, {"dueling": True}),
 }
 
 
@@ -327,6 +375,8 @@ def refuses_what_is_not_finite():
         own = {n: v for n, v in settings.items() if hasattr(kind.Settings, n) and v is not None}
         if kind is DQN:  # Chain's one-hot states leave units dead before anything overflows
             env, own = "CartPole-v1", own | {"target_every": 16, "dueling": False}
+        if kind is NSTEP_Q:
+            env, own = "CartPole-v1", own | {"target_updates": 1, "dueling": False}
         contracts.refuses_what_is_not_finite(kind, env, engine, **own)
 
 

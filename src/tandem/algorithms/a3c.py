@@ -1,0 +1,43 @@
+"""Advantage actor-critic as its asynchronous workers learn (Mnih et al. 2016, arXiv:1602.01783, section 4, algorithm S3): the
+losses of a sequence, whose returns bootstrap from the value after it. Here workers step together; see a2c.py for GAE."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tandem import ops
+from tandem.algorithms.base import Call, Schedule, setting
+from tandem.algorithms.sequences import ActorCritic, SequenceSettings
+from tandem.math.returns import multi_step
+from tandem.types import Array, Batch
+
+PAPER = "Mnih et al. 2016, section 5.1 and supplement"
+
+
+@dataclass(frozen=True)
+class A3CSettings(SequenceSettings):
+    """What A3C can be told."""
+
+    rollout: int = setting(5, "steps in a sequence", PAPER)
+    learning_rate: Schedule = setting(Schedule(7e-4), "step size of the optimizer; a schedule", "Stable-Baselines3 2.9 (A2C)")
+    value_weight: float = setting(1.0, "weight of the value loss, the squared error", PAPER)
+    entropy: Schedule = setting(Schedule(0.01), "weight of the entropy bonus; a schedule", PAPER)
+
+
+class A3C(ActorCritic):
+    Settings = A3CSettings
+    reported = ("value_loss", "entropy")
+
+    def losses(self, out: Array, b: Batch) -> tuple[Array, dict[str, Array]]:
+        s, xp, q = self.settings, ops.of(out), self.sequences(b)
+        policy, value = out[:-1, :, :-1], out[..., -1]
+        known = xp.stop_gradient(value)
+        reward = q.reward + q.cut * (known[:-1] - q.reward)
+        error = multi_step(reward, q.discount, q.last, known[-1]) - value[:-1]
+        entropy = self.policy.entropy(policy)
+        score = self.policy.log_prob(policy, q.action) * xp.stop_gradient(error)
+        loss = s.value_weight * error**2 - score - b.settings["entropy"] * entropy
+        return loss, {"value_loss": error**2, "entropy": entropy, "error": error}
+
+    def schedule(self, call: Call) -> dict[str, Array]:
+        return self.scheduled(call, "learning_rate", "max_grad_norm", "entropy")

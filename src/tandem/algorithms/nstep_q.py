@@ -1,0 +1,93 @@
+"""Multi-step Q-learning from sequences (Mnih et al. 2016, arXiv:1602.01783, algorithm S2), with double targets (van Hasselt et
+al. 2016, arXiv:1509.06461) and dueling networks (Wang et al. 2016, arXiv:1511.06581). dqn.py learns from single transitions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tandem import ops
+from tandem.algorithms.base import Call, Forward, Schedule, setting
+from tandem.algorithms.dqn import DQN, SB3
+from tandem.algorithms.sequences import OnSequences, SequenceSettings
+from tandem.errors import SpaceError
+from tandem.math.returns import multi_step
+from tandem.math.values import huber
+from tandem.networks.plan import Dense, Dueling, Half, Plan
+from tandem.spaces import Leaf, Spec
+from tandem.types import Array, Batch, Tree, Update
+
+PAPER = "Mnih et al. 2016, section 5.1 and supplement"
+
+
+@dataclass(frozen=True)
+class NStepQSettings(SequenceSettings):
+    """What n-step Q-learning can be told."""
+
+    rollout: int = setting(5, "steps in a sequence", PAPER)
+    learning_rate: Schedule = setting(Schedule(7e-4), "step size of the optimizer; a schedule")
+    epsilon: Schedule = setting(Schedule(1.0, 0.05, 0.1), "probability of a random action; a schedule", SB3)
+    double: bool = setting(True, "choose the last action by the network, value it by the target", "van Hasselt et al. 2016")
+    dueling: bool = setting(False, "streams for value and advantages, each on half of the features", "Wang et al. 2016")
+    target_updates: int = setting(1000, "updates between copies to the target network", "drlbox 1.16")
+
+
+class NStepQ(OnSequences):
+    Settings = NStepQSettings
+    valued = True
+    reported = ("q",)
+
+    def make(self, source: Any) -> None:
+        self.net, self.target = self.backend.pair("net", source)
+
+    @classmethod
+    def check(cls, observation: Spec, action: Leaf) -> None:
+        if action.kind != "discrete":
+            raise SpaceError(
+                f"nstep_q cannot act in a {action.kind} action space.",
+                "Discrete actions",
+                "use ppo or a3c, or discretise them.",
+            )
+
+    @classmethod
+    def head(cls, action: Leaf, settings: Any) -> Plan:
+        if not settings.dueling:
+            return (Dense(0, action.sizes[0]),)
+        units = max(1, settings.hidden[-1] // 2) if settings.hidden else 64
+        hidden = Dense(0, units, settings.activation)
+        return (Dueling(*((Half(0, second), hidden, Dense(units, n)) for second, n in ((False, 1), (True, action.sizes[0])))),)
+
+    def worth(self, out: Array) -> Array:
+        xp = ops.of(out)
+        return xp.take(out, xp.argmax(out, -1))
+
+    def losses(self, out: Array, b: Batch) -> tuple[Array, dict[str, Array]]:
+        xp, batch = ops.of(out), self.sequences(b)
+        q, later = xp.take(out[:-1], batch.action), xp.stop_gradient(self.over_time(self.target(b.obs)))
+        known = xp.stop_gradient(out)
+        best = xp.take(later, xp.argmax(known if self.settings.double else later, -1))
+        reward = batch.reward + batch.cut * (best[:-1] - batch.reward)
+        error = multi_step(reward, batch.discount, batch.last, best[-1]) - q
+        return huber(error), {"error": error, "q": q}
+
+    def update(self, b: Batch) -> Update:
+        done = super().update(b)
+        self.backend.track(self.net, self.target, b.settings["tau"])
+        return done
+
+    def schedule(self, call: Call) -> dict[str, Array]:
+        made = call.updates + 1 + np.arange(len(call.progress))
+        due = (made % self.settings.target_updates == 0).astype(np.float32)
+        return {**self.scheduled(call, "learning_rate", "max_grad_norm"), "tau": due}
+
+    @staticmethod
+    def act_noise(settings: Any, action: Leaf, rng: np.random.Generator, shape: tuple[int, ...], progress: Array) -> Tree:
+        return DQN.act_noise(settings, action, rng, shape, progress)
+
+    @staticmethod
+    def act(
+        networks: dict[str, Forward], obs: Tree, state: Tree, noise: Tree, action: Leaf
+    ) -> tuple[Array, dict[str, Array], Tree]:
+        return DQN.act({"q": networks["net"]}, obs, state, noise, action)

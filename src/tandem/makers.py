@@ -1,0 +1,364 @@
+"""`make_trainer` and `make_evaluator`: training and evaluation by the arguments that drlbox documents.
+
+    make_trainer("a3c", env_maker=lambda: gymnasium.make("CartPole-v1"), feature_maker=my_feature).run()
+
+For a3c, acer, impala and dqn all documented arguments have their documented defaults; losses are summed over a batch, as those
+defaults (step size, norm of clipping) assume. Other algorithms take the arguments that they share with these, with their own
+defaults, and any setting of theirs by its name.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from tandem import algorithms, spaces, trainer
+from tandem.collect.agent import Agent
+from tandem.collect.environments import environment_name, make, spaces_of
+from tandem.errors import SettingError, UnknownNameError
+from tandem.math.distributions import Categorical
+from tandem.networks import makers
+from tandem.networks import plan as plans
+from tandem.training import checkpoint
+from tandem.training.config import Options
+from tandem.training.events import Evaluation
+from tandem.training.progress import Progress
+
+DOCUMENTED = {"a3c": "a3c", "acer": "acer", "impala": "impala", "dqn": "nstep_q"}  # its name -> ours
+NOISE = {None: "no", "ig": "independent", "fg": "factorised"}
+
+
+@dataclass(frozen=True)
+class Shared:
+    """Arguments of trainers and evaluators."""
+
+    env_maker: Callable[[], Any] | None = None  # makes a Gymnasium environment
+    state_to_input: Callable[[Any], Any] | None = None  # from an observation to what the network takes
+    load_model: str | None = None  # a run's folder or checkpoint, or a .keras or .h5 file
+    load_model_custom: dict[str, Any] | None = None  # classes for that file
+    verbose: bool = False  # say how it goes
+
+
+@dataclass(frozen=True)
+class Training(Shared):
+    """Arguments of all trainers; defaults as documented."""
+
+    feature_maker: Callable[[Any], Any] | None = None  # observation space -> (Input, feature) or (Input, (feature, feature))
+    model_maker: Callable[[Any], Any] | None = None  # environment -> whole model; wins over feature_maker
+    num_parallel: int = 1  # workers; the documented default is the number of cores
+    port_begin: int = 2220  # not needed: nothing listens here
+    discount: float = 0.99
+    train_steps: int = 1_000_000
+    rollout_maxlen: int = 32
+    batch_size: int = 1
+    online_learning: bool = True
+    replay_type: str | None = None
+    replay_ratio: float = 4
+    replay_kwargs: dict[str, Any] | None = None  # maxlen 1000, minlen 100, in rollout lists; alpha, evict_rule
+    replay_priority_type: str = "differential"
+    optimizer: Any = "adam"  # or an instance of the framework's
+    opt_clip_norm: float = 40.0
+    opt_kwargs: dict[str, Any] | None = None  # learning_rate 1e-4, epsilon 1e-4
+    noisynet: Literal["ig", "fg"] | None = None
+    save_dir: str | None = None
+    save_interval: int = 10_000
+    catch_signal: bool = False
+
+
+@dataclass(frozen=True)
+class A3CTraining(Training):
+    a3c_entropy_weight: float = 1e-2
+
+
+@dataclass(frozen=True)
+class ACERTraining(A3CTraining):
+    replay_type: str | None = "uniform"
+    acer_kl_weight: float = 1e-1
+    acer_trunc_max: float = 10.0
+    acer_soft_update_ratio: float = 0.05
+
+
+@dataclass(frozen=True)
+class IMPALATraining(A3CTraining):
+    replay_type: str | None = "uniform"
+    impala_trunc_rho_max: float = 1.0
+    impala_trunc_c_max: float = 1.0
+
+
+@dataclass(frozen=True)
+class DQNTraining(Training):
+    dqn_double: bool = True
+    dqn_dueling: bool = False
+    policy_eps_start: float = 1.0
+    policy_eps_end: float = 0.01
+    policy_eps_decay_steps: int = 1_000_000
+    sync_target_interval: int = 1000
+
+
+@dataclass(frozen=True)
+class Evaluating(Shared):
+    """Arguments of evaluators; defaults as documented."""
+
+    feature_maker: Callable[[Any], Any] | None = None  # with model_maker, only for a checkpoint of such a network
+    model_maker: Callable[[Any], Any] | None = None
+    render_timestep: float | None = None  # seconds between two calls of env.render()
+    render_end: bool = False
+    num_episodes: int = 20
+    policy_type: Literal["stochastic", "greedy"] = "stochastic"
+    policy_eps: float = 0.0  # of random actions, where it is greedy
+    seed: int = 0
+
+
+TRAINING: dict[str, type[Training]] = {"a3c": A3CTraining, "acer": ACERTraining, "impala": IMPALATraining, "dqn": DQNTraining}
+
+
+def make_trainer(algorithm: str, **arguments: Any) -> Trainer:
+    """A trainer; `run()` trains. algorithm: "a3c", "acer", "impala", "dqn" (multi-step Q-learning), or any other of ours.
+
+    Raises UnknownNameError for an algorithm or an argument that there is not, SettingError for values that do not fit.
+    """
+    return Trainer(algorithm, arguments)
+
+
+def make_evaluator(algorithm: str, **arguments: Any) -> Evaluator:
+    """An evaluator; `run()` plays, and returns what it measured. algorithm: "ac" (for a3c and impala), "acer", "dqn", or any
+    other of ours."""
+    return Evaluator(algorithm, arguments)
+
+
+class Trainer:
+    """What make_trainer returns."""
+
+    def __init__(self, algorithm: str, given: dict[str, Any]) -> None:
+        self.name = algorithm.lower()
+        self.algorithm = DOCUMENTED.get(self.name, self.name)
+        known = [*TRAINING, *algorithms.NAMES]
+        if self.name not in known:
+            raise UnknownNameError("algorithm", algorithm, known)
+        kind = TRAINING.get(self.name, Training)
+        own = set() if self.name in TRAINING else {f.name for f in fields(algorithms.get(self.algorithm).Settings)}
+        own |= {f.name for f in fields(Options)} | {"seed", "framework"}
+        self.arguments = _checked(kind, f"make_trainer({algorithm!r})", given, own - {f.name for f in fields(kind)})
+        self.given = given
+        if self.arguments.num_parallel != 1:
+            raise SettingError(
+                f"num_parallel={self.arguments.num_parallel}.",
+                "1: asynchronous workers are not there yet",
+                "leave it out; batch_size environments are stepped side by side in this process.",
+            )
+
+    def run(self) -> trainer.Result:
+        """Trains, and returns the agent, its folder (None without save_dir) and its evaluation."""
+        a, settings = self.arguments, self.settings()
+        env, network, extra = self._environment(), self._network(), {}
+        if a.save_dir is not None:
+            extra = {"out": numbered(Path(a.save_dir), environment_name(env())), "save_every": a.save_interval}
+        own = {n: self.given[n] for n in ("seed", "framework") if n in self.given}
+        options = {"eval_episodes": 0, "plots": False} | extra | own
+        run = trainer.session(
+            self.algorithm, env, network=network, callbacks=[Progress(0)] if a.verbose else [], **{**options, **settings}
+        )
+        run.catch_signals = a.catch_signal
+        if a.load_model is not None and not a.load_model.endswith(makers.KERAS_FILES):
+            saved = checkpoint.read(checkpoint.find(Path(a.load_model), "best"))
+            run.begin_with({r: plans.select(saved.group("networks"), r) for r in run.kind.acting}, saved.path)
+        return trainer.complete(run)
+
+    def settings(self) -> dict[str, Any]:
+        """The arguments as settings of the algorithm."""
+        a = self.arguments
+        rest = {n: v for n, v in self.given.items() if n not in {f.name for f in fields(a)} | {"seed", "framework"}}
+        shared = {"discount": "gamma", "train_steps": "steps", "opt_clip_norm": "max_grad_norm"}
+        if self.name not in TRAINING:
+            names = {f.name for f in fields(algorithms.get(self.algorithm).Settings)}
+            found = {ours: self.given[n] for n, ours in shared.items() if n in self.given}
+            if "noisynet" in self.given:
+                found["noisy"] = NOISE[a.noisynet]
+            if "optimizer" in self.given:
+                found["optimizer"] = a.optimizer
+            found |= _renamed("opt_kwargs", a.opt_kwargs, {"learning_rate": "learning_rate", "epsilon": "adam_epsilon"})
+            taken = {*shared, "noisynet", "optimizer", "opt_kwargs", *(f.name for f in fields(Shared))}
+            taken |= {"feature_maker", "model_maker", "num_parallel", "port_begin", "save_dir", "save_interval", "catch_signal"}
+            odd = [n for n in self.given if n not in taken and n not in rest] + [n for n in found if n not in names]
+            if odd:
+                raise SettingError(
+                    f"{self.name} has nothing that {', '.join(odd)} could set.",
+                    "the arguments that it shares with a3c and dqn, and its own settings by name",
+                    f"see `tandem train {self.algorithm} --help`.",
+                )
+            return found | rest
+        found = {ours: getattr(a, n) for n, ours in shared.items()} | {"reduction": "sum"}
+        found |= {"rollout": a.rollout_maxlen, "envs": a.batch_size, "online": a.online_learning, "optimizer": a.optimizer}
+        found |= {"replay": a.replay_type or "none", "replay_ratio": a.replay_ratio, "priority": a.replay_priority_type}
+        replay = {"maxlen": "replay_size", "minlen": "replay_starts", "alpha": "priority_alpha", "evict_rule": "evict"}
+        found |= _renamed("replay_kwargs", {"maxlen": 1000, "minlen": 100} | (a.replay_kwargs or {}), replay)
+        options = {"learning_rate": 1e-4, "epsilon": 1e-4} | (a.opt_kwargs or {})
+        found |= _renamed("opt_kwargs", options, {"learning_rate": "learning_rate", "epsilon": "adam_epsilon"})
+        if isinstance(a, A3CTraining):
+            found |= {"entropy": a.a3c_entropy_weight, "value_weight": 1.0}
+        if isinstance(a, ACERTraining):
+            found |= {"kl": a.acer_kl_weight, "truncation": a.acer_trunc_max, "average_tau": a.acer_soft_update_ratio}
+        if isinstance(a, IMPALATraining):
+            found |= {"rho": a.impala_trunc_rho_max, "c": a.impala_trunc_c_max}
+        if isinstance(a, DQNTraining):
+            done = min(1.0, a.train_steps / a.policy_eps_decay_steps)  # of the way down, by the end of the run
+            end = a.policy_eps_start + done * (a.policy_eps_end - a.policy_eps_start)
+            fraction = min(1.0, a.policy_eps_decay_steps / a.train_steps)
+            found |= {"double": a.dqn_double, "dueling": a.dqn_dueling, "target_updates": a.sync_target_interval}
+            found["epsilon"] = f"{a.policy_eps_start!r}:{end!r}:{fraction!r}"
+        return found | rest
+
+    def _environment(self) -> Callable[[], Any]:
+        return _environment(self.arguments)
+
+    def _network(self) -> Any:
+        return _network(self.arguments, self.algorithm)
+
+
+class Evaluator:
+    """What make_evaluator returns."""
+
+    def __init__(self, algorithm: str, given: dict[str, Any]) -> None:
+        self.name = algorithm.lower()
+        self.algorithm = {"ac": "a3c", **DOCUMENTED}.get(self.name, self.name)
+        known = ["ac", *DOCUMENTED, *algorithms.NAMES]
+        if self.name not in known:
+            raise UnknownNameError("algorithm", algorithm, known)
+        self.arguments = _checked(Evaluating, f"make_evaluator({algorithm!r})", given, set())
+        if self.arguments.load_model is None:
+            raise SettingError("load_model was not given.", "what to evaluate", "load_model='runs/…' or a .keras file.")
+
+    def run(self) -> Evaluation:
+        """Plays num_episodes episodes one after the other."""
+        a = self.arguments
+        env, rng = _environment(a)(), np.random.default_rng(a.seed)
+        agent = self.agent(env)
+        agent.seed(a.seed)
+        returns: list[float] = []
+        lengths: list[int] = []
+        try:
+            for episode in range(a.num_episodes):
+                score, length = self._play(env, agent, rng, int(rng.integers(2**31)))
+                returns.append(score)
+                lengths.append(length)
+                if a.verbose:
+                    print(f"episode {episode + 1}: {score:g}", flush=True)
+        finally:
+            env.close()
+        found = Evaluation.of(returns, lengths)
+        if a.verbose:
+            print(f"mean of {a.num_episodes} episodes: {found.mean:g}", flush=True)
+        return found
+
+    def agent(self, env: Any) -> Agent:
+        """The agent to evaluate: of a checkpoint, or around a Keras model."""
+        a, path = self.arguments, str(self.arguments.load_model)
+        if not path.endswith(makers.KERAS_FILES):
+            return trainer.load(path, network=_network(a, self.algorithm), env=lambda: env)
+        action = spaces.leaf(env.action_space)
+        kind = algorithms.get(self.algorithm).of(action)
+        observation = spaces.observation_spec(env.observation_space)
+        kind.check(observation, action)
+        (role,) = kind.acting
+        network = makers.forward(makers.whole(makers.read(path, a.load_model_custom)))
+        return Agent(kind, kind.Settings(), observation, action, {role: network}, f"{self.name} {path}")
+
+    def _play(self, env: Any, agent: Agent, rng: np.random.Generator, seed: int) -> tuple[float, int]:
+        a, score, length, over = self.arguments, 0.0, 0, False
+        obs, _ = env.reset(seed=seed)
+        while not over:
+            if a.render_timestep is not None:
+                env.render()
+                time.sleep(a.render_timestep)
+            obs, reward, terminated, truncated, _ = env.step(self._action(agent, obs, rng))
+            score, length, over = score + float(reward), length + 1, terminated or truncated
+        if a.render_end:
+            env.render()
+        return score, length
+
+    def _action(self, agent: Agent, obs: Any, rng: np.random.Generator) -> Any:
+        a = self.arguments
+        if a.policy_type == "greedy":
+            if agent.action.kind == "box":
+                raise SettingError("policy_type='greedy' for continuous actions.", "'stochastic'", "leave policy_type out.")
+            if rng.random() < a.policy_eps:
+                return agent.action.start + rng.integers(agent.action.sizes if agent.action.shape else agent.action.sizes[0])
+            return agent.act(obs)
+        if agent.algorithm.valued:  # a softmax of the values
+            (network,), rows = agent.networks.values(), np.asarray(obs)[None]
+            choice = Categorical(agent.action.sizes[0])
+            return agent.action.start + choice.sample(network(rows), choice.noise(rng, (1,)))[0]
+        return agent.act(obs, deterministic=False)
+
+
+def numbered(folder: Path, env: str) -> Path:
+    """folder/<env>-run<k>, where k is one more than the largest there is."""
+    name = env.replace("/", "-").replace(":", "-")
+    found = [re.fullmatch(rf"{re.escape(name)}-run(\d+)", p.name) for p in folder.glob(f"{name}-run*")]
+    return folder / f"{name}-run{max((int(m[1]) for m in found if m), default=0) + 1}"
+
+
+def _environment(a: Shared) -> Callable[[], Any]:
+    """A maker of environments whose observations are what the network takes."""
+    if a.env_maker is None:
+        raise SettingError("env_maker was not given.", "a function that makes an environment", "env_maker=lambda: …")
+    maker, convert = a.env_maker, a.state_to_input
+    if convert is None:
+        return lambda: make(maker)
+    import gymnasium
+
+    first = make(maker)
+    shown = np.asarray(convert(first.reset(seed=0)[0]))
+    first.close()
+    dtype = shown.dtype if shown.dtype == np.uint8 else np.dtype(np.float32)
+    low, high = (0, 255) if dtype == np.uint8 else (-np.inf, np.inf)
+    space = gymnasium.spaces.Box(low, high, shown.shape, dtype.type)
+
+    def converted() -> Any:
+        return gymnasium.wrappers.TransformObservation(make(maker), lambda x: np.asarray(convert(x), dtype), space)
+
+    return converted
+
+
+def _network(a: Any, algorithm: str) -> Any:
+    """`network=`, of what was given: a file's model, model_maker, feature_maker; None for the default network."""
+    path = a.load_model or ""
+    env_maker = a.env_maker
+    if path.endswith(makers.KERAS_FILES):
+        return {"net": lambda _: makers.whole(makers.read(path, a.load_model_custom))}
+    if a.model_maker is not None:
+        roles = algorithms.get(algorithm).acting
+        return {role: lambda _: makers.whole(a.model_maker(make(env_maker))) for role in roles}
+    if a.feature_maker is None:
+        return None
+    space = spaces_of(env_maker)[0]
+    return lambda _: makers.body(a.feature_maker(space))
+
+
+def _checked(kind: Any, where: str, given: dict[str, Any], more: set[str]) -> Any:
+    """The arguments, with their types looked at where they are plain ones."""
+    names = {f.name for f in fields(kind)}
+    for name in given:
+        if name not in names | more:
+            raise UnknownNameError(f"argument of {where}", name, names | more)
+    made = kind(**{n: v for n, v in given.items() if n in names})
+    plain = {f.name for f in fields(kind) if str(f.type) in ("int", "float", "bool")}
+    for name in plain & given.keys():
+        value, wanted = given[name], {f.name: str(f.type) for f in fields(kind)}[name]
+        fits = isinstance(value, bool) if wanted == "bool" else isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not fits or (wanted == "int" and value != int(value)):
+            raise SettingError(f"{where}: {name}={value!r}.", f"{wanted}", "give a value of that kind.")
+    return made
+
+
+def _renamed(what: str, given: dict[str, Any] | None, names: dict[str, str]) -> dict[str, Any]:
+    for name in given or {}:
+        if name not in names:
+            raise UnknownNameError(f"entry of {what}", name, names)
+    return {names[n]: v for n, v in (given or {}).items()}

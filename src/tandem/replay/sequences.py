@@ -1,0 +1,148 @@
+"""A buffer of sequences: `steps` steps of one environment each, with the observation after them, kept and drawn whole."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from tandem.errors import NonFiniteError, ResumeError
+from tandem.replay.memory import require
+from tandem.replay.sumtree import SumTree
+from tandem.spaces import Leaf, Spec
+from tandem.types import Array, Batch, Tree, leaves, tree_map
+
+EPS = 1e-6  # keeps every sequence possible
+
+
+class Drawn(NamedTuple):
+    """B sequences out of a buffer."""
+
+    slots: Array  # int64 [B]: where they are
+    batch: Batch  # [T + 1, B, ...]
+    importance: Array  # float32 [B]
+
+
+class SequenceBuffer:
+    """The newest `capacity` sequences, or with evict="sample" those that priorities have spared, in arrays
+    [steps + 1, capacity, ...]. Dtypes are kept.
+
+    Without `alpha` every sequence is drawn alike, with replacement. With it, one is drawn with probability
+    p ** alpha / sum p ** alpha (Schaul et al. 2016, arXiv:1511.05952, eq. 1), new ones with the largest p so far;
+    evict="sample" then lets sequences give way with probabilities in proportion to 1 / p ** alpha.
+
+    columns: what is kept of each step beside the observation: name -> (shape, dtype).
+    Raises MemoryBudgetError, before anything is allocated, where that is more than the machine has left.
+    """
+
+    def __init__(
+        self,
+        capacity: int,
+        steps: int,
+        obs: Spec,
+        columns: dict[str, tuple[tuple[int, ...], str]],
+        *,
+        alpha: float | None = None,
+        evict: Literal["oldest", "sample"] = "oldest",
+    ) -> None:
+        self.capacity, self.steps, self.alpha, self.evict = capacity, steps, alpha, evict
+        require(self.size(capacity, steps, obs, columns), f"a replay buffer of {capacity:,} sequences of {steps} steps")
+        each = {k: np.zeros((steps + 1, capacity, *leaf.shape), leaf.dtype) for k, leaf in _leaves(obs).items()}
+        self._obs: Tree = each if isinstance(obs, dict) else each[""]
+        self._columns = {n: np.zeros((steps + 1, capacity, *shape), dtype) for n, (shape, dtype) in columns.items()}
+        self._tree = SumTree(capacity)
+        self._largest, self._count, self._next = 1.0, 0, 0
+
+    @staticmethod
+    def size(capacity: int, steps: int, obs: Spec, columns: dict[str, tuple[tuple[int, ...], str]]) -> int:
+        """Bytes of such a buffer's arrays."""
+        each = [(leaf.shape, leaf.dtype) for leaf in _leaves(obs).values()]
+        row = sum(int(np.prod(shape, dtype=object)) * np.dtype(dtype).itemsize for shape, dtype in [*each, *columns.values()])
+        return row * (steps + 1) * capacity
+
+    def __len__(self) -> int:
+        """How many sequences there are to draw."""
+        return self._count
+
+    def add(self, batch: Batch, rng: np.random.Generator) -> None:
+        """Keep N sequences [T + 1, N, ...]. `rng` is asked only for evict="sample", once the buffer is full."""
+        given = self._named(batch)
+        for i in range(len(given["reward"][0])):
+            slot = self._slot(rng)
+            for x, new in zip(leaves(self._obs), leaves(batch.obs), strict=True):
+                x[:, slot] = new[:, i]
+            for name, x in self._columns.items():
+                x[:, slot] = given[name][:, i]
+            self._tree.set(np.array([slot]), np.array([self._largest]))
+            self._count = min(self._count + 1, self.capacity)
+
+    def draw(self, rng: np.random.Generator, count: int, beta: float) -> Drawn:
+        """`count` sequences, and their importance weights: (N P) ** -beta, divided by the largest of them."""
+        if self.alpha is None:
+            slots = rng.integers(self._count, size=count)
+            importance = np.ones(count, np.float32)
+        else:
+            part = (np.arange(count) + rng.random(count)) / count  # stratified
+            slots = self._tree.find(part * self._tree.total)
+            p = self._tree.get(slots)
+            importance = ((p.min() / p) ** beta).astype(np.float32)
+        columns = {n: x[:, slots] for n, x in self._columns.items()}
+        rest: dict[str, Any] = {n: columns.pop(n) for n in ("action", "reward", "discount", "weight")}
+        return Drawn(slots, Batch(tree_map(lambda x: x[:, slots], self._obs), **rest, extra=columns), importance)
+
+    def update(self, slots: Array, priority: Array) -> None:
+        """New priorities [B] of the sequences in `slots` [B]; the last wins. NonFiniteError where one is not finite."""
+        if self.alpha is None:
+            return
+        if not np.isfinite(priority).all():
+            raise NonFiniteError(
+                "a new priority of a sequence is NaN or infinite.",
+                "finite ones",
+                "look for exploding losses or rewards; a smaller learning rate or clipped gradients may help.",
+            )
+        p = (np.abs(np.asarray(priority, np.float64)) + EPS) ** self.alpha
+        self._largest = max(self._largest, float(p.max()))
+        self._tree.set(slots, p)
+
+    def _slot(self, rng: np.random.Generator) -> int:
+        """Where the next sequence goes."""
+        if self._count < self.capacity or self.alpha is None or self.evict == "oldest":
+            slot, self._next = self._next, (self._next + 1) % self.capacity
+            return slot
+        chances = np.cumsum(1.0 / self._tree.leaves)
+        return int(np.searchsorted(chances, rng.random() * chances[-1], side="right").clip(max=self.capacity - 1))
+
+    def _named(self, batch: Batch) -> dict[str, Array]:
+        rest = {"action": batch.action, "reward": batch.reward, "discount": batch.discount, "weight": batch.weight}
+        return rest | batch.extra
+
+    def state(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        """(JSON data, arrays) for `load_state`; views, good until the next add."""
+        used = self._count
+        arrays = {f"obs/{i}": x[:, :used] for i, x in enumerate(leaves(self._obs))}
+        arrays |= {f"column/{n}": x[:, :used] for n, x in self._columns.items()}
+        arrays["priority"] = self._tree.leaves[:used]
+        data = {"capacity": self.capacity, "steps": self.steps, "largest": self._largest, "count": used, "next": self._next}
+        return data, arrays
+
+    def load_state(self, data: dict[str, Any], arrays: dict[str, Array]) -> None:
+        """Become the buffer whose `state` this was. ResumeError where that one had another size or other columns."""
+        mine = {f"obs/{i}": x for i, x in enumerate(leaves(self._obs))} | {f"column/{n}": x for n, x in self._columns.items()}
+        used = int(data["count"])
+        wanted = {n: (x[:, :used].shape, x.dtype) for n, x in mine.items()}
+        found = {n: (arrays[n].shape, arrays[n].dtype) for n in mine if n in arrays}
+        if (data["capacity"], data["steps"]) != (self.capacity, self.steps) or found != wanted:
+            raise ResumeError(
+                f"the saved replay buffer has {data['capacity']} sequences of {data['steps']} steps, with {found}.",
+                f"{self.capacity} of {self.steps}, with {wanted}",
+                "resume with the settings and the environment that the run began with.",
+            )
+        for n, x in mine.items():
+            x[:, :used] = arrays[n]
+        self._tree = SumTree(self.capacity)
+        self._tree.set(np.arange(used), arrays["priority"])
+        self._largest, self._count, self._next = float(data["largest"]), used, int(data["next"])
+
+
+def _leaves(obs: Spec) -> dict[str, Leaf]:
+    return obs if isinstance(obs, dict) else {"": obs}

@@ -1,0 +1,83 @@
+"""From trajectories to updates, the third way: from sequences, once as they come and again from a buffer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tandem.algorithms.base import Call, Forward
+from tandem.replay.sequences import SequenceBuffer
+from tandem.training.learners import Span, averaged, checked
+from tandem.training.seeds import Generators
+from tandem.types import Array, Batch, Trajectory, tree_map
+
+
+class SequenceLearner:
+    """One update on each block of sequences, then a number of updates, drawn anew each time, on replayed ones."""
+
+    def __init__(
+        self,
+        algorithm: Any,
+        backend: Any,
+        observation: Any,
+        action: Any,
+        generators: Generators,
+        networks: dict[str, Forward],
+    ) -> None:
+        s = algorithm.settings
+        self.algorithm, self.backend, self.generators, self.settings = algorithm, backend, generators, s
+        self.block, self.updates, self.networks = s.rollout, 0, networks
+        self.buffer: SequenceBuffer | None = None
+        if s.replay != "none":
+            number, flag = ((), "float32"), ((), "bool")
+            columns = {"action": (action.shape, action.dtype), "reward": number, "discount": number, "weight": number}
+            columns |= {"last": flag, "cut": number} | {n: (x, "float32") for n, x in algorithm.behaviour(action).items()}
+            alpha = s.priority_alpha if s.replay == "prioritized" else None
+            self.buffer = SequenceBuffer(s.replay_size, s.rollout, observation, columns, alpha=alpha, evict=s.evict)
+        self._run = backend.compile(algorithm.update)
+
+    def chance(self, env_steps: int) -> bool:
+        return False
+
+    def learn(self, trajectory: Trajectory, span: Span) -> dict[str, float]:
+        """The metrics of the updates, averaged; none where there was none."""
+        s, data = self.settings, self.algorithm.prepare(trajectory, self.networks)
+        cut, after = data.extra["cut"], data.extra.pop("after")
+        metrics = []
+        if s.online:
+            fresh = data._replace(reward=data.reward + after, extra={**data.extra, "cut": np.zeros_like(cut)})
+            metrics.append(self._update(fresh, np.ones(s.envs, np.float32), span)[0])
+        if self.buffer is not None:
+            rng = self.generators("replay")
+            self.buffer.add(data._replace(weight=data.weight * (1 - cut)), rng)
+            owed = int(rng.poisson(s.replay_ratio)) if len(self.buffer) >= s.replay_starts else 0
+            for _ in range(owed):
+                drawn = self.buffer.draw(rng, s.envs, float(s.priority_beta(np.array([span.progress]))[0]))
+                found, priority = self._update(drawn.batch, drawn.importance, span)
+                metrics.append(found)
+                if not isinstance(priority, tuple):
+                    self.buffer.update(drawn.slots, priority[0])
+        return averaged(metrics) if metrics else {}
+
+    def _update(self, sequences: Batch, importance: Array, span: Span) -> tuple[dict[str, float], Any]:
+        """One update on sequences [T + 1, B, ...]: its metrics, and the sequences' new priorities."""
+        valid = sequences.weight
+        batch = sequences._replace(weight=valid * importance, extra={**sequences.extra, "valid": valid})
+        rows = tree_map(lambda x: x.reshape(1, -1, *x.shape[2:]), batch)
+        schedule = self.algorithm.schedule(Call(np.full(1, span.progress), span.begin, span.end, self.updates))
+        outcome = self._run(rows._replace(settings=schedule))
+        self.updates += outcome.applied
+        return checked(outcome, self.updates), outcome.priority
+
+    def state(self, replay: bool) -> tuple[dict[str, Any], dict[str, Array]]:
+        data: dict[str, Any] = {"updates": self.updates}
+        if not replay or self.buffer is None:
+            return data, {}
+        data["buffer"], arrays = self.buffer.state()
+        return data, arrays
+
+    def load_state(self, data: dict[str, Any], arrays: dict[str, Array]) -> None:
+        self.updates = data["updates"]
+        if self.buffer is not None:
+            self.buffer.load_state(data["buffer"], arrays)

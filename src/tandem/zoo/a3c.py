@@ -1,0 +1,7 @@
+"""a3c."""
+
+from __future__ import annotations
+
+from tandem.zoo import Entry
+
+ENTRIES: dict[str, Entry] = {}

@@ -1,0 +1,7 @@
+"""acer."""
+
+from __future__ import annotations
+
+from tandem.zoo import Entry
+
+ENTRIES: dict[str, Entry] = {}

@@ -1,0 +1,7 @@
+"""impala."""
+
+from __future__ import annotations
+
+from tandem.zoo import Entry
+
+ENTRIES: dict[str, Entry] = {}

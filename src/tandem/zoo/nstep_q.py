@@ -1,0 +1,7 @@
+"""nstep_q."""
+
+from __future__ import annotations
+
+from tandem.zoo import Entry
+
+ENTRIES: dict[str, Entry] = {}

@@ -1,0 +1,189 @@
+"""The algorithms that learn from sequences, as reference.py has the others: loops over sequences and their steps, backwards."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from tests.algorithms import reference
+from tests.algorithms.reference import DOUBLE, Reference, dense, hidden
+
+
+class Sequences(Reference):
+    """Loops over sequences and their steps. Rows are time first: row t * B + i is step t of sequence i."""
+
+    def out(self, net: str, obs: torch.Tensor) -> torch.Tensor:
+        w = self.nets[net]
+        if any(k.startswith("0/policy/") for k in w):  # two bodies
+            parts = [
+                {k.removeprefix(f"0/{n}/"): v for k, v in w.items() if k.startswith(f"0/{n}/")} for n in ("policy", "value")
+            ]
+            return torch.cat([dense(p, "3", hidden(p, obs, torch.tanh, 1)) for p in parts], 1)
+        h = hidden(w, obs, torch.tanh, 1)
+        return torch.cat([dense(w, f"3/{n}/0", h) for n in ("policy", "value")], 1)
+
+    def over(self, x: torch.Tensor) -> torch.Tensor:
+        return x.reshape(self.settings.rollout + 1, -1, *x.shape[1:])
+
+    def policies(self, out: torch.Tensor) -> torch.distributions.Distribution:
+        if self.action.kind == "discrete":
+            return torch.distributions.Categorical(logits=out)
+        std = torch.sqrt(torch.nn.functional.softplus(out[..., -1:]).clamp(min=1e-4)).expand_as(out[..., :-1])
+        return torch.distributions.Independent(torch.distributions.Normal(out[..., :-1], std), 1)
+
+    def settle(self, b: Any, loss: torch.Tensor, aux: dict[str, torch.Tensor], out: torch.Tensor) -> Any:
+        """Reduces, descends, and gives the metrics with the sequences' priorities."""
+        s, weight, valid = self.settings, self.over(b.weight)[:-1], self.over(b.extra["valid"])[:-1]
+        total = (loss * weight).sum() / (1.0 if s.reduction == "sum" else valid.sum())
+        found = {}
+        if s.replay == "prioritized" and s.priority == "error":
+            found["priority"] = (aux["error"].abs() * valid).sum(0) / valid.sum(0)
+        elif s.replay == "prioritized":
+            (slope,) = torch.autograd.grad((loss * valid).sum(), out, retain_graph=True)
+            found["priority"] = self.over(slope.abs().sum(1)).sum(0)
+        self.descend(total, self.weights("net"), b.settings["learning_rate"], b.settings["max_grad_norm"])
+        metrics = {n: (x * valid).sum() / valid.sum() for n, x in aux.items() if n != "error"}
+        return {"loss": total, **metrics, **found}
+
+    def back(self, b: Any, step: Any, start: torch.Tensor) -> torch.Tensor:
+        """Goes backwards through each sequence: `step(t, i, after)` gives (what is noted for t, what the step before sees)."""
+        steps, count = self.settings.rollout, start.shape[0]
+        noted = torch.zeros(steps, count, **DOUBLE)
+        for i in range(count):
+            after = start[i]
+            for t in reversed(range(steps)):
+                noted[t, i], after = step(t, i, after)
+        return noted
+
+
+class A3C(Sequences):
+    """Mnih et al. 2016, algorithm S3."""
+
+    def update(self, b: Any) -> tuple[dict[str, torch.Tensor], bool]:
+        over, s = self.over, self.settings
+        out = self.out("net", b.obs)
+        policy, value = self.policies(over(out[:, :-1])[:-1]), over(out[:, -1])
+        v, r, gamma, last, cut = value.detach(), over(b.reward), over(b.discount), over(b.extra["last"]), over(b.extra["cut"])
+
+        def step(t: int, i: int, after: Any) -> Any:
+            R = v[t, i] if cut[t, i] else r[t, i] + (0.0 if last[t, i] else gamma[t, i] * after)
+            return R, R
+
+        error = self.back(b, step, v[-1]) - value[:-1]
+        entropy = policy.entropy()
+        log_prob = policy.log_prob(over(b.action)[:-1])
+        loss = s.value_weight * error**2 - log_prob * error.detach() - b.settings["entropy"] * entropy
+        return self.settle(b, loss, {"value_loss": error**2, "entropy": entropy, "error": error}, out), False
+
+
+class IMPALA(Sequences):
+    """Espeholt et al. 2018, remark 1 (the recursion) and section 4.2."""
+
+    def update(self, b: Any) -> tuple[dict[str, torch.Tensor], bool]:
+        over, s = self.over, self.settings
+        out = self.out("net", b.obs)
+        policy, value = self.policies(over(out[:, :-1])[:-1]), over(out[:, -1])
+        v, r, gamma, last, cut = value.detach(), over(b.reward), over(b.discount), over(b.extra["last"]), over(b.extra["cut"])
+        log_prob = policy.log_prob(over(b.action)[:-1])
+        ratio = torch.exp(log_prob - over(b.extra["log_prob"])[:-1]).detach()
+        gain = torch.zeros_like(ratio)
+
+        def step(t: int, i: int, after: Any) -> Any:  # after: (v_{t+1}, V_{t+1})
+            reach = 0.0 if last[t, i] else gamma[t, i]
+            reward = v[t, i] if cut[t, i] else r[t, i]
+            rho, c = min(s.rho, float(ratio[t, i])), min(s.c, float(ratio[t, i]))
+            target = v[t, i] + rho * (reward + reach * after[1] - v[t, i]) + reach * c * (after[0] - after[1])
+            gain[t, i] = rho * (reward + reach * after[0] - v[t, i])
+            return target, torch.stack([target, v[t, i]])
+
+        error = self.back(b, step, torch.stack([v[-1], v[-1]], 1)) - value[:-1]
+        entropy = policy.entropy()
+        loss = s.value_weight * error**2 - log_prob * gain - b.settings["entropy"] * entropy
+        aux = {"value_loss": error**2, "entropy": entropy, "ratio": ratio, "error": error}
+        return self.settle(b, loss, aux, out), False
+
+
+class ACER(Sequences):
+    """Wang et al. 2017, eqs. 5 and 9 (its second term as a sum over all actions), without the trust region's projection."""
+
+    def update(self, b: Any) -> tuple[dict[str, torch.Tensor], bool]:
+        over, s, n = self.over, self.settings, self.action.sizes[0]
+        out = self.out("net", b.obs)
+        p, q = over(torch.softmax(out[:, :n], 1)), over(out[:, n:])
+        p = (p - 1e-6 / n).clamp(min=1e-6)
+        r, gamma, last, cut, a = (over(x) for x in (b.reward, b.discount, b.extra["last"], b.extra["cut"], b.action))
+        pi, known, mu = p.detach(), q.detach(), over(b.extra["probabilities"])
+        value, ratio = (pi * known).sum(-1), pi / mu
+
+        def step(t: int, i: int, after: Any) -> Any:
+            own = known[t, i, a[t, i]]
+            target = own if cut[t, i] else r[t, i] + (0.0 if last[t, i] else gamma[t, i] * after)
+            return target, min(1.0, float(ratio[t, i, a[t, i]])) * (target - own) + value[t, i]
+
+        target = self.back(b, step, value[-1])
+        log_p, a = torch.log(p[:-1]), a[:-1, :, None]
+        taken, rho = q[:-1].gather(-1, a)[..., 0], ratio[:-1].gather(-1, a)[..., 0]
+        loss = -rho.clamp(max=s.truncation) * (target - value[:-1]) * log_p.gather(-1, a)[..., 0]
+        for j in range(n):
+            missed = (1 - s.truncation / ratio[:-1, :, j]).clamp(min=0)
+            loss = loss - missed * pi[:-1, :, j] * (known[:-1, :, j] - value[:-1]) * log_p[:, :, j]
+        entropy, error = -(p[:-1] * log_p).sum(-1), target - taken
+        with torch.no_grad():
+            average = (over(torch.softmax(self.out("net_target", b.obs)[:, :n], 1))[:-1] - 1e-6 / n).clamp(min=1e-6)
+        kl = (average * torch.log(average / p[:-1])).sum(-1)
+        loss = loss + s.value_weight * error**2 - b.settings["entropy"] * entropy + s.kl * kl
+        aux = {"value_loss": error**2, "entropy": entropy, "kl": kl, "ratio": rho, "error": error}
+        found = self.settle(b, loss, aux, out)
+        with torch.no_grad():
+            for k, w in self.nets["net_target"].items():
+                w += b.settings["average_tau"] * (self.nets["net"][k] - w)
+        return found, False
+
+
+class NStepQ(Sequences):
+    """Mnih et al. 2016, algorithm S2, with double targets and dueling streams on halves of the features."""
+
+    def out(self, net: str, obs: torch.Tensor) -> torch.Tensor:
+        w = self.nets[net]
+        halves = zip(("value", "advantage"), hidden(w, obs, torch.tanh, 1).chunk(2, 1), strict=True)
+        v, a = (dense(w, f"3/{n}/2", torch.tanh(dense(w, f"3/{n}/1", h))) for n, h in halves)
+        return v + a - a.mean(1, keepdim=True)
+
+    def update(self, b: Any) -> tuple[dict[str, torch.Tensor], bool]:
+        over = self.over
+        out = self.out("net", b.obs)
+        q = over(out)
+        r, gamma, last, cut, a = (over(x) for x in (b.reward, b.discount, b.extra["last"], b.extra["cut"], b.action))
+        with torch.no_grad():
+            best = over(self.out("net_target", b.obs)).gather(-1, q.argmax(-1, keepdim=True))[..., 0]
+
+        def step(t: int, i: int, after: Any) -> Any:
+            target = best[t, i] if cut[t, i] else r[t, i] + (0.0 if last[t, i] else gamma[t, i] * after)
+            return target, target
+
+        taken = q[:-1].gather(-1, a[:-1, :, None])[..., 0]
+        error = self.back(b, step, best[-1]) - taken
+        loss = torch.where(error.abs() <= 1, error**2 / 2, error.abs() - 0.5)
+        found = self.settle(b, loss, {"q": taken, "error": error}, out)
+        if b.settings["tau"]:
+            with torch.no_grad():
+                for k, w in self.nets["net_target"].items():
+                    w.copy_(self.nets["net"][k])
+        return found, False
+
+
+KINDS = {
+    "a2c": reference.A2C,
+    "a3c": A3C,
+    "acer": ACER,
+    "ddpg": reference.DDPG,
+    "dqn": reference.DQN,
+    "impala": IMPALA,
+    "nstep_q": NStepQ,
+    "ppo": reference.PPO,
+    "sac": reference.SAC,
+    "sac discrete": reference.DiscreteSAC,
+    "td3": reference.TD3,
+    "trpo": reference.TRPO,
+}

@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tandem.errors import MemoryBudgetError, NonFiniteError, ResumeError
+from tandem.replay.sequences import SequenceBuffer
+from tandem.spaces import Leaf
+from tandem.types import Batch
+
+OBS = Leaf("box", (2,), "float32", (), (-9.0,) * 2, (9.0,) * 2)
+NUMBER, FLAG = ((), "float32"), ((), "bool")
+COLUMNS = {
+    "action": ((), "int64"),
+    "reward": NUMBER,
+    "discount": NUMBER,
+    "weight": NUMBER,
+    "last": FLAG,
+    "mu": ((3,), "float32"),
+}
+STEPS = 4
+
+
+def buffer(capacity: int = 5, **options) -> SequenceBuffer:
+    return SequenceBuffer(capacity, STEPS, OBS, COLUMNS, **options)
+
+
+def sequences(*names: int) -> Batch:
+    """One for each name, which is in all of its numbers."""
+    n = np.array(names, np.float32) + np.linspace(0, 0.4, STEPS + 1, dtype=np.float32)[:, None]
+    extra = {"last": n > np.inf, "mu": np.repeat(n[..., None], 3, -1)}
+    return Batch(np.repeat(n[..., None], 2, -1), n.astype(np.int64), n, n, weight=n, extra=extra)
+
+
+def names(x: Batch) -> list[int]:
+    return [int(n) for n in x.reward[0]]
+
+
+def filled(*given: int, **options) -> SequenceBuffer:
+    made, rng = buffer(**options), np.random.default_rng(0)
+    for name in given:
+        made.add(sequences(name), rng)
+    return made
+
+
+def test_what_comes_out_is_what_went_in() -> None:
+    made, rng = buffer(), np.random.default_rng(1)
+    made.add(sequences(10, 20, 30), rng)
+    drawn = made.draw(rng, 64, 0.4)
+    assert len(made) == 3 and set(names(drawn.batch)) == {10, 20, 30}
+    wanted = sequences(*names(drawn.batch))
+    for got, x in zip(drawn.batch[:4], wanted[:4], strict=True):
+        np.testing.assert_array_equal(got, x)
+        assert got.dtype == x.dtype
+    np.testing.assert_array_equal(drawn.batch.extra["mu"], wanted.extra["mu"])
+    np.testing.assert_array_equal(drawn.importance, np.ones(64, np.float32))
+
+
+def test_the_oldest_give_way() -> None:
+    made = filled(*range(1, 8))
+    assert set(names(made.draw(np.random.default_rng(0), 200, 0.4).batch)) == {3, 4, 5, 6, 7}
+
+
+def test_prioritized_draws_in_proportion_and_weighs_by_hand() -> None:
+    made = filled(1, 2, 3, 4, alpha=1.0)
+    made.update(np.arange(4), np.array([1.0, 2.0, 3.0, 4.0]))
+    drawn = made.draw(np.random.default_rng(0), 10_000, 0.5)
+    share = np.bincount(drawn.slots, minlength=4) / 10_000
+    np.testing.assert_allclose(share, [0.1, 0.2, 0.3, 0.4], atol=2e-4)  # stratified: next to no spread
+    np.testing.assert_allclose(drawn.importance, (1.0 / np.array([1.0, 2.0, 3.0, 4.0])[drawn.slots]) ** 0.5, rtol=1e-5)
+    made.add(sequences(5), np.random.default_rng(0))
+    share = np.bincount(made.draw(np.random.default_rng(0), 10_000, 0.5).slots, minlength=5) / 10_000
+    assert share[4] == pytest.approx(4 / 14, abs=2e-3)  # as the largest so far
+
+
+def test_alpha_makes_it_flatter() -> None:
+    made = filled(1, 2, alpha=0.5)
+    made.update(np.arange(2), np.array([1.0, 4.0]))
+    share = np.bincount(made.draw(np.random.default_rng(0), 9_999, 1.0).slots, minlength=2) / 9_999
+    np.testing.assert_allclose(share, [1 / 3, 2 / 3], atol=1e-3)
+
+
+def test_those_of_low_priority_give_way_more_often() -> None:
+    gone = np.zeros(5)
+    for seed in range(2_000):
+        made = filled(*range(5), alpha=1.0, evict="sample")
+        made.update(np.arange(5), np.array([1.0, 1.0, 1.0, 1.0, 4.0]))
+        made.add(sequences(9), np.random.default_rng(seed))
+        gone += [name not in names(made.draw(np.random.default_rng(0), 200, 1.0).batch) for name in range(5)]
+    np.testing.assert_allclose(gone / 2_000, np.array([4, 4, 4, 4, 1]) / 17, atol=0.03)
+
+
+@pytest.mark.parametrize("options", [{}, {"alpha": 0.6}, {"alpha": 0.6, "evict": "sample"}])
+@pytest.mark.parametrize("count", [0, 3, 12])
+def test_state_round_trip(options, count) -> None:
+    made = filled(*range(count), **options)
+    if count:
+        made.update(np.arange(2), np.array([0.5, 3.0]))
+    data, arrays = made.state()
+    other = filled(50, 51, **options)
+    other.load_state(data, {n: x.copy() for n, x in arrays.items()})
+    for one in (made, other):
+        one.add(sequences(70, 71), np.random.default_rng(3))
+    first, second = (one.draw(np.random.default_rng(4), 32, 0.7) for one in (made, other))
+    np.testing.assert_array_equal(first.slots, second.slots)
+    np.testing.assert_array_equal(first.importance, second.importance)
+    np.testing.assert_array_equal(first.batch.obs, second.batch.obs)
+
+
+def test_the_state_of_another_buffer_is_refused() -> None:
+    data, arrays = filled(1, 2).state()
+    with pytest.raises(ResumeError, match="5 sequences of 4 steps"):
+        buffer(6).load_state(data, arrays)
+
+
+def test_priorities_must_be_finite() -> None:
+    made = filled(1, 2, alpha=0.6)
+    with pytest.raises(NonFiniteError, match="NaN or infinite"):
+        made.update(np.array([0]), np.array([np.nan]))
+
+
+def test_its_size_is_known_and_refused_before_it_is_allocated() -> None:
+    made = buffer()
+    held = sum(x.nbytes for x in made.state()[1].values())  # nothing yet
+    assert held == 0
+    made = filled(*range(5))
+    held = sum(x.nbytes for n, x in made.state()[1].items() if n != "priority")
+    assert SequenceBuffer.size(5, STEPS, OBS, COLUMNS) == held
+    with pytest.raises(MemoryBudgetError, match="sequences of 4 steps needs"):
+        buffer(10**12)
