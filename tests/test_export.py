@@ -67,6 +67,10 @@ def built(kind: Any, plan: Any, observation: Any, action: Any) -> Agent:
         agent("ppo", SYMBOLS, ARM),
         agent("ppo", BOX, ARM, log_std=-0.7),
         agent("sac", BOX, ARM),
+        agent("ddpg", BOX, ARM),  # its network ends in tanh already
+        agent("a3c", BOX, ARM, shared=False),
+        agent("acer", {"a": BOX, "b": BITS}, CHOICE, shared=False),
+        agent("nstep_q", BOX, CHOICE, dueling=True),
     ],
     ids=lambda a: f"{a.algorithm.__name__} {type(a.observation).__name__}",
 )
@@ -144,6 +148,8 @@ def test_a_missing_onnx_has_its_install_line(tmp_path, monkeypatch) -> None:
         agent("dqn", BOX, CHOICE),
         agent("dqn", BOX, CHOICE, dueling=True),
         agent("dqn", IMAGE, CHOICE),
+        agent("acer", BOX, CHOICE, shared=False),
+        agent("nstep_q", BOX, CHOICE, dueling=True),
         built(algorithms.get("dqn"), (Cast(3), Normalize(3), Dense(3, 3, "silu")), BOX, CHOICE),
         built(algorithms.get("dqn"), (Branches({"a": (OneHot((4,), 2),)}), Dense(4, 3)), {"a": SYMBOL}, CHOICE),
         built(algorithms.get("dqn"), (Cast(3), Dueling((Dense(3, 1),), (Dense(3, 3),))), BOX, CHOICE),

@@ -334,11 +334,18 @@ def _network(a: Any, algorithm: str) -> Any:
         return {"net": lambda _: makers.whole(makers.read(path, a.load_model_custom))}
     if a.model_maker is not None:
         roles = algorithms.get(algorithm).acting
-        return {role: lambda _: makers.whole(a.model_maker(make(env_maker))) for role in roles}
+        return {role: lambda _: makers.whole(a.model_maker(_with_plain_numbers(make(env_maker)))) for role in roles}
     if a.feature_maker is None:
         return None
     space = spaces_of(env_maker)[0]
     return lambda _: makers.body(a.feature_maker(space))
+
+
+def _with_plain_numbers(env: Any) -> Any:
+    """The environment, whose number of actions is Python's: Keras 3 builds no layer of np.int64 units."""
+    if hasattr(env.action_space, "n"):
+        env.action_space.n = int(env.action_space.n)
+    return env
 
 
 def _checked(kind: Any, where: str, given: dict[str, Any], more: set[str]) -> Any:

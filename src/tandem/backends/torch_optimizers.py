@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import torch
@@ -72,7 +73,8 @@ def _copied(given: Any, flat: nn.Parameter) -> torch.optim.Optimizer:
             "the name of one, or a torch.optim optimizer of one parameter group that needs no closure: networks are torch's",
             "give torch.optim.AdamW([torch.zeros(1)], lr=…), say: of its parameters only the options count.",
         )
-    made = type(given)([flat], **given.defaults)
+    taken = inspect.signature(type(given)).parameters
+    made = type(given)([flat], **{n: v for n, v in given.defaults.items() if n in taken})
     if not made.state[flat]:  # most make theirs in the first step: one of no consequence
         before, flat.grad = flat.detach().clone(), torch.zeros_like(flat)
         made.step()

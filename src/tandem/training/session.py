@@ -221,7 +221,10 @@ class Session:
         return self._agent(self._weights())
 
     def restored(self, which: str) -> Agent:
-        """The agent of one of the run's checkpoints; without a folder, the best one."""
+        """The agent of one of the run's checkpoints; without a folder, the best one. Where nothing was evaluated, "best" is the
+        agent as it is now."""
+        if which == "best" and self._evaluated < 0:
+            return self.agent()
         if self.folder is None:
             return self._agent(self._best_weights)
         saved = checkpoint.read(checkpoint.find(self.folder, which)).group("networks")
