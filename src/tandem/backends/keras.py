@@ -20,6 +20,7 @@ from tandem.errors import NetworkError
 from tandem.math.optimization import conjugate_gradient
 from tandem.networks import keras as models
 from tandem.networks.defaults import Drawn, Given, Source, example, fit, vector
+from tandem.networks.noisy import is_noise
 from tandem.networks.plan import Plan, Weights, init
 from tandem.types import Array, Batch, Tree, Update, tree_map
 
@@ -32,6 +33,7 @@ class KerasNetwork(base.Network):
 
     def __init__(self, name: str, model: Any, plan: Plan | None, variables: dict[str, Any]) -> None:
         self.name, self.module, self.plan, self._named = name, model, plan, variables
+        self.noise = {n: v for n, v in variables.items() if is_noise(n)}
         self.learning = False
         self._predict: Any = None
 
@@ -56,6 +58,13 @@ class KerasNetwork(base.Network):
 
     def write(self, weights: Weights) -> None:
         models.write(self._weights, weights)
+
+    def place(self, noise: dict[str, Array]) -> None:
+        for n, x in noise.items():
+            self.noise[n].assign(x)
+
+    def read_noise(self) -> Weights:
+        return models.read(self.noise)
 
     def predict(self, x: Tree) -> np.ndarray[Any, Any]:
         if self._predict is None:
@@ -231,8 +240,9 @@ class KerasBackend(base.Backend):
     def track(self, source: Any, target: Any, tau: Array) -> None:
         for s, t in zip(source.module.trainable_variables, target.module.trainable_variables, strict=True):
             t.assign(t.value + tau * (s.value - t.value))
+        noise = {id(v) for v in target.noise.values()}
         for s, t in zip(source.module.non_trainable_variables, target.module.non_trainable_variables, strict=True):
-            if "float" in s.dtype:  # batch-norm statistics; not the seeds of dropout
+            if "float" in s.dtype and id(t) not in noise:  # batch-norm statistics; not the seeds of dropout
                 t.assign(ops.where(tau > 0, s.value, t.value))
 
     def compile(self, update: Callable[[Batch], Update]) -> Callable[..., base.Outcome]:
@@ -247,7 +257,7 @@ class KerasBackend(base.Backend):
             code = ops.where(active, ops.cast(self._code, "int32"), -1)
             return (metrics, out.priority), code, ops.equal(code, 0)
 
-        faults = [o.name for o in self._optimizers]
+        faults, update = [o.name for o in self._optimizers], self._placing(update)
         many = engine().many(guarded, self.variables)
         lengths: set[int] = set()
 
@@ -288,7 +298,8 @@ class KerasBackend(base.Backend):
 
 
 def given(name: str, source: Given) -> tuple[Any, Plan | None, dict[str, Any]]:
-    """The model that a user made, with our head on it: (model, plan if all is known, variables by the plan's names)."""
+    """The model that a user made, with our head on it: (model, plan if all is known, variables by the plan's names, else those
+    of the head by the head's)."""
     with _seeded(source.seed):
         return _given(name, source)
 
@@ -324,11 +335,11 @@ def _given(name: str, source: Given) -> tuple[Any, Plan | None, dict[str, Any]]:
     if source.with_action:
         model = _OnFeatures(body, head)
         model(zeros)
-        return model, None, {}
+        return model, None, variables
     model = keras.Sequential([body, head])
     model(zeros)
     if known is None:
-        return model, None, {}
+        return model, None, variables
     plan, named = known
     shifted = {f"{int(n.split('/', 1)[0]) + len(plan)}/{n.split('/', 1)[1]}": v for n, v in variables.items()}
     return model, plan + head_plan, named | shifted

@@ -10,6 +10,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from tandem.networks import noisy
 from tandem.networks import plan as p
 from tandem.networks.plan import Plan, Weights
 from tandem.types import Tree, tree_map
@@ -89,6 +90,31 @@ class Normalize(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable("tandem")
+class NoisyDense(keras.layers.Layer):
+    """A Dense layer with noise on its weights, which is set from outside."""
+
+    def __init__(self, inputs: int, units: int, activation: str = "linear", **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.inputs, self.units, self.activation = inputs, units, activation
+
+    def build(self, shape: Any) -> None:
+        for kind, inner in (("kernel", (self.inputs, self.units)), ("bias", (self.units,))):
+            for name in (kind, f"{kind}_sigma", f"{kind}_noise"):
+                trained = name not in noisy.NoisyDense.frozen
+                setattr(self, name, self.add_weight(shape=inner, initializer="zeros", trainable=trained, name=name))
+
+    def call(self, x: Any) -> Any:
+        layer = noisy.NoisyDense(self.inputs, self.units, self.activation)
+        return layer.forward({v.name: v.value for v in self.variables}, x)
+
+    def compute_output_shape(self, shape: Any) -> Any:
+        return (*shape[:-1], self.units)
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "inputs": self.inputs, "units": self.units, "activation": self.activation}
+
+
+@keras.saving.register_keras_serializable("tandem")
 class Scale(keras.layers.Layer):
     """Output beside learned log standard deviations."""
 
@@ -149,6 +175,8 @@ def _chain(plan: Plan, x: Any, place: str, variables: dict[str, Any]) -> Any:
 
 
 def _layer(layer: p.Layer) -> keras.layers.Layer:
+    if isinstance(layer, noisy.NoisyDense):
+        return NoisyDense(layer.inputs, layer.units, layer.activation)
     if isinstance(layer, p.Dense):
         return keras.layers.Dense(layer.units, activation=layer.activation, kernel_initializer="zeros")
     if isinstance(layer, p.Conv):

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from tandem.networks import plan as p
+from tandem.networks.noisy import NoisyDense
 from tandem.networks.plan import Plan, Weights
 
 _ACTIVATIONS = {
@@ -28,17 +29,20 @@ class Activated(nn.Module):
         return self.activation(self.layer(x))
 
 
-class Stateless(nn.Module):
-    """A layer without trained weights: its plan's own forward, over torch tensors."""
+class Direct(nn.Module):
+    """A layer that computes its plan's own forward, over torch tensors."""
 
     def __init__(self, layer: p.Layer) -> None:
         super().__init__()
         self.plan_layer = layer
         for name, value in layer.init(np.random.default_rng(0)).items():
-            self.register_buffer(name, torch.as_tensor(value))
+            if name in layer.frozen:
+                self.register_buffer(name, torch.as_tensor(value))
+            else:
+                self.register_parameter(name, nn.Parameter(torch.as_tensor(value)))
 
     def forward(self, x: Any) -> Any:
-        return self.plan_layer.forward(dict(self.named_buffers(recurse=False)), x)
+        return self.plan_layer.forward({**self._parameters, **self._buffers}, x)
 
 
 class Image(nn.Module):
@@ -100,7 +104,7 @@ def build(plan: Plan) -> nn.Sequential:
 
 
 def _layer(layer: p.Layer) -> nn.Module:
-    if isinstance(layer, p.Dense):
+    if type(layer) is p.Dense:
         return Activated(nn.Linear(layer.inputs, layer.units), layer.activation)
     if isinstance(layer, p.Conv):
         return Activated(nn.Conv2d(layer.channels, layer.filters, layer.kernel, layer.stride), layer.activation)
@@ -111,14 +115,14 @@ def _layer(layer: p.Layer) -> nn.Module:
     special: dict[type, Any] = {
         p.Image: Image, p.Scale: Scale, p.Branches: Branches, p.Dueling: Dueling, p.Flatten: lambda _: FlattenChannelsLast(),
     }  # fmt: skip
-    return special.get(type(layer), Stateless)(layer)
+    return special.get(type(layer), Direct)(layer)
 
 
 def tensors(plan: Plan, module: Any) -> dict[str, tuple[torch.Tensor, str]]:
     """Every weight of a plan's module by the plan's name for it: (tensor, how it is turned against the plan's layout)."""
     found: dict[str, tuple[torch.Tensor, str]] = {}
     for i, (layer, part) in enumerate(zip(plan, module, strict=True)):
-        if isinstance(layer, (p.Dense, p.Conv)):
+        if type(layer) in (p.Dense, p.Conv):
             inner = part.layer if isinstance(part, Activated) else part
             found[f"{i}/kernel"] = (inner.weight, "dense" if isinstance(layer, p.Dense) else "conv")
             found[f"{i}/bias"] = (inner.bias, "")
@@ -133,6 +137,12 @@ def tensors(plan: Plan, module: Any) -> dict[str, tuple[torch.Tensor, str]]:
         else:
             found.update({f"{i}/{n}": (getattr(part, n), "") for n in layer.init(np.random.default_rng(0))})
     return found
+
+
+def noise(module: Any) -> dict[str, torch.Tensor]:
+    """The noise of a module's noisy layers, by the plan's names where it is built of a plan."""
+    layers = {n: m for n, m in module.named_modules() if isinstance(m, Direct) and isinstance(m.plan_layer, NoisyDense)}
+    return {f"{n.replace('.', '/')}/{name}": getattr(m, name) for n, m in layers.items() for name in NoisyDense.frozen}
 
 
 def read(plan: Plan, module: Any) -> Weights:
