@@ -50,7 +50,7 @@ class Learner(Protocol):
 
 class RolloutLearner:
     """Several epochs over each rollout, then it is gone. Noise on weights stays as it was when they acted: on-policy gradients
-    are unbiased only then (Fortunato et al. 2018, section 3.2)."""
+    are unbiased only then (Fortunato et al. 2018, section 3.1)."""
 
     def __init__(
         self, algorithm: Any, backend: Any, observation: Any, generators: Generators, networks: dict[str, Forward]
