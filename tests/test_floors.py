@@ -27,7 +27,7 @@ FLOORS: list[set[str]] = [
     {"training"},
     {"zoo"},
     {"testing"},
-    DOORS := {"trainer", "agent", "cluster", "cli", "export", "plots", "watch"},
+    DOORS := {"trainer", "agent", "cluster", "cli", "export", "makers", "plots", "watch"},
     {"examples", "__main__"},
     {"__init__"},
 ]

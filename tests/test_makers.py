@@ -278,6 +278,6 @@ with tempfile.TemporaryDirectory() as folder:
 def test_keras_makers_and_files(engine: Any) -> None:
     found = run_python(KERAS, engine=engine, timeout=280)
     assert found == [
-        ["a3c", 4, True], ["impala", 4, False], ["dqn", 4, True], ["model", 4, True],
+        ["a3c", 4, True], ["impala", 4, True], ["dqn", 4, True], ["model", 4, True],
         ["keras", True, 2], ["h5", True, 2], ["refused", True, 0],
     ]  # fmt: skip

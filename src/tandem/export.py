@@ -149,6 +149,7 @@ def _unwritable(out: Path, error: OSError) -> RunFolderError:
 STEPS = {  # layer -> what it does, in NumPy; `w(name)` is one of its weights
     "Cast": 'x = np.asarray(x, np.float32).reshape(-1, layer["width"])',
     "Dense": 'x = activations[layer["activation"]](x @ w("kernel") + w("bias"))',
+    "NoisyDense": 'x = activations[layer["activation"]](x @ w("kernel") + w("bias"))  # without its noise',
     "Normalize": 'x = np.clip((x - w("mean")) / np.sqrt(w("variance") + 1e-8), -layer["clip"], layer["clip"])',
     "Scale": 'x = np.concatenate([x, 0 * x + w("log_std")], -1)',
 }

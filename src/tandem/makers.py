@@ -193,7 +193,7 @@ class Trainer:
                     f"see `tandem train {self.algorithm} --help`.",
                 )
             return found | rest
-        found = {ours: getattr(a, n) for n, ours in shared.items()} | {"reduction": "sum"}
+        found = {ours: getattr(a, n) for n, ours in shared.items()} | {"reduction": "sum", "noisy": NOISE[a.noisynet]}
         found |= {"rollout": a.rollout_maxlen, "envs": a.batch_size, "online": a.online_learning, "optimizer": a.optimizer}
         found |= {"replay": a.replay_type or "none", "replay_ratio": a.replay_ratio, "priority": a.replay_priority_type}
         replay = {"maxlen": "replay_size", "minlen": "replay_starts", "alpha": "priority_alpha", "evict_rule": "evict"}
@@ -208,7 +208,7 @@ class Trainer:
             found |= {"rho": a.impala_trunc_rho_max, "c": a.impala_trunc_c_max}
         if isinstance(a, DQNTraining):
             done = min(1.0, a.train_steps / a.policy_eps_decay_steps)  # of the way down, by the end of the run
-            end = a.policy_eps_start + done * (a.policy_eps_end - a.policy_eps_start)
+            end = a.policy_eps_end if done == 1 else (1 - done) * a.policy_eps_start + done * a.policy_eps_end
             fraction = min(1.0, a.policy_eps_decay_steps / a.train_steps)
             found |= {"double": a.dqn_double, "dueling": a.dqn_dueling, "target_updates": a.sync_target_interval}
             found["epsilon"] = f"{a.policy_eps_start!r}:{end!r}:{fraction!r}"
@@ -355,6 +355,8 @@ def _checked(kind: Any, where: str, given: dict[str, Any], more: set[str]) -> An
         if name not in names | more:
             raise UnknownNameError(f"argument of {where}", name, names | more)
     made = kind(**{n: v for n, v in given.items() if n in names})
+    if given.get("noisynet") not in NOISE:
+        raise SettingError(f"{where}: noisynet={given['noisynet']!r}.", "None, 'ig' or 'fg'", "choose one of those.")
     plain = {f.name for f in fields(kind) if str(f.type) in ("int", "float", "bool")}
     for name in plain & given.keys():
         value, wanted = given[name], {f.name: str(f.type) for f in fields(kind)}[name]

@@ -31,6 +31,7 @@ class Case(NamedTuple):
 CASES = {
     "dqn": Case("dqn", fakes.DISCRETE, {"double": False, "max_grad_norm": 0.5}),
     "dqn double dueling prioritized": Case("dqn", fakes.DISCRETE, {"dueling": True, "prioritized": True}),
+    "dqn dueling noisy": Case("dqn", fakes.DISCRETE, {"dueling": True, "noisy": "factorised"}),
     "ppo categorical": Case("ppo", fakes.DISCRETE, {"entropy": Schedule(0.01)}),
     "ppo gaussian normalized": Case(
         "ppo", fakes.BOX, {"normalize_observations": True, "value_clip": 0.2, "entropy": Schedule(0.01), "orthogonal": False}
@@ -40,6 +41,7 @@ CASES = {
     ),
     "a2c": Case("a2c", fakes.DISCRETE, {"orthogonal": False}),
     "a2c gaussian": Case("a2c", fakes.BOX, {"normalize_observations": True, "orthogonal": False, "entropy": Schedule(0.02)}),
+    "a2c gaussian noisy": Case("a2c", fakes.BOX, {"orthogonal": False, "noisy": "independent"}),
     "sac": Case("sac", fakes.BOX, {"hidden": (32, 32)}),
     "sac discrete": Case("sac", fakes.DISCRETE, {"hidden": (32, 32)}),
     "ddpg": Case("ddpg", fakes.BOX, {"hidden": (32, 32), "actor_learning_rate": Schedule(0.3)}),

@@ -29,6 +29,9 @@ class Reference:
         found: dict[str, list[Any]] = {}
         for k in range(len(b.settings["learning_rate"])):
             row = self.row(b, k)
+            for name in [n for n in row.settings if n.startswith("noise/")]:
+                _, net, weight = name.split("/", 2)
+                self.nets[net][weight] = row.settings[name]
             metrics, stopped = self.update(row)
             for name, value in metrics.items():
                 found.setdefault(name, []).append(value.detach().numpy())
@@ -55,11 +58,15 @@ class Reference:
                 w -= rate * scale * g
 
     def weights(self, *names: str) -> list[torch.Tensor]:
-        return [w for n in names for k, w in self.nets[n].items() if not k.endswith(("/mean", "/variance"))]
+        return [w for n in names for k, w in self.nets[n].items() if not k.endswith(("/mean", "/variance", "_noise"))]
 
 
 def dense(w: Weights, place: str, x: torch.Tensor) -> torch.Tensor:
-    return x @ w[f"{place}/kernel"] + w[f"{place}/bias"]
+    kernel, bias = w[f"{place}/kernel"], w[f"{place}/bias"]
+    if f"{place}/kernel_sigma" in w:  # Fortunato et al. 2018, eq. 9
+        kernel = kernel + w[f"{place}/kernel_sigma"] * w[f"{place}/kernel_noise"]
+        bias = bias + w[f"{place}/bias_sigma"] * w[f"{place}/bias_noise"]
+    return x @ kernel + bias
 
 
 def hidden(w: Weights, x: torch.Tensor, activation: Callable[[torch.Tensor], torch.Tensor], first: int) -> torch.Tensor:
@@ -88,7 +95,7 @@ class DQN(Reference):
         loss = (b.weight * error).sum() / len(rows)
         self.descend(loss, self.weights("q"), b.settings["learning_rate"], b.settings["max_grad_norm"])
         with torch.no_grad():
-            for k, w in self.nets["q_target"].items():
+            for k, w in ((k, w) for k, w in self.nets["q_target"].items() if not k.endswith("_noise")):
                 w.copy_((1 - b.settings["tau"]) * w + b.settings["tau"] * self.nets["q"][k])
         return {"loss": loss} | ({"priority": delta} if self.settings.prioritized else {}), False
 

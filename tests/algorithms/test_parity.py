@@ -40,6 +40,8 @@ def test_the_reference_learns_stops_and_moves_what_it_should(expected) -> None:
     assert expected["dqn: loss"][-5:].mean() < 0.9 * expected["dqn: loss"][:5].mean()
     assert np.ptp(expected["sac: temperature"]) > 0.1
     moved = [np.abs(expected[n] - expected[f"first {n}"]).max() for n in expected if n.endswith("/kernel") and "first" not in n]
+    sigmas = [np.abs(expected[n] - expected[f"first {n}"]).max() for n in expected if "_sigma" in n and "first" not in n]
+    assert len(sigmas) == 12 and min(sigmas) > 1e-4
     assert len(moved) > 30 and min(moved) > 5e-4  # far more than engines may differ by
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tandem.algorithms.base import Schedule
-from tandem.errors import NetworkError
+from tandem.errors import NetworkError, SettingError
 from tandem.networks.plan import Twin
 from tandem.testing import fakes
 from tandem.types import Batch, Update, tree_map
@@ -433,6 +433,96 @@ def check_whole_networks_are_taken() -> None:
         np.testing.assert_allclose(Twin(single.q.plan, single.q.read())(x), single.q.predict(x), rtol=1e-5)
     made, _ = build("dqn", fakes.DISCRETE, {"q": lambda space: layers(8, "norm", "relu", 2)})
     assert made.q.plan is None and made.q.predict(np.zeros((3, 4), np.float32)).shape == (3, 2)
+
+
+# --- noise on weights -------------------------------------------------------------------------------------------------
+
+
+def noises(network: Any) -> dict[str, np.ndarray]:
+    return network.read_noise()
+
+
+def check_noise_enters_with_each_update() -> None:
+    algorithm, backend = build("dqn", fakes.DISCRETE, dueling=True, noisy="factorised")
+    run, first = backend.compile(algorithm.update), backend.state()
+    data = batches(algorithm, fakes.DISCRETE, 3, tau=1.0)
+    noise = {n: x for n, x in data.settings.items() if n.startswith("noise/")}
+    assert sorted(noise) == sorted(
+        f"noise/{net}/2/{s}/1/{n}_noise"
+        for net in ("q", "q_target")
+        for s in ("value", "advantage")
+        for n in ("kernel", "bias")
+    )
+    out = run(data)
+    for name, x in noise.items():
+        _, net, place = name.split("/", 2)
+        np.testing.assert_array_equal(noises(backend.networks[net])[place], x[2])  # each keeps its own, whatever is tracked
+    tracked, kernel = algorithm.target.mean(), "2/value/1/kernel"
+    np.testing.assert_allclose(tracked[kernel], algorithm.q.mean()[kernel], rtol=1e-5)
+    after = backend.state()
+    backend.load_state(first)
+    one = [run(tree_map(lambda x, k=k: x[k : k + 1], data)).metrics["loss"][0] for k in range(3)]
+    np.testing.assert_allclose(one, out.metrics["loss"], rtol=1e-5)
+    backend.load_state(first)
+    quiet = data._replace(settings=data.settings | {n: 0 * x for n, x in noise.items()})
+    assert np.abs(run(quiet).metrics["loss"] - out.metrics["loss"]).min() > 1e-4
+    backend.load_state(first)
+    run(data)
+    same(after, backend.state())
+
+
+def check_noise_travels_beside_indices() -> None:
+    algorithm, backend = build("ppo", fakes.DISCRETE, noisy="independent")
+    run, first = backend.compile(algorithm.update), backend.state()
+    data = batches(algorithm, fakes.DISCRETE, 3)
+    run(data)
+    stacked = backend.state()
+    backend.load_state(first)
+    rows = tree_map(lambda x: x.reshape(-1, *x.shape[2:]), data._replace(settings={}))
+    run(rows._replace(settings=data.settings), np.arange(3 * ROWS, dtype=np.int32).reshape(3, ROWS))
+    for n, x in backend.state().items():
+        np.testing.assert_allclose(x, stacked[n], rtol=1e-5, atol=1e-6)
+    kept = {n: x for n, x in data.settings.items() if not n.startswith("noise/")}
+    before = noises(algorithm.actor)
+    run(rows._replace(settings=kept), np.arange(3 * ROWS, dtype=np.int32).reshape(3, ROWS))
+    same(before, noises(algorithm.actor))  # where none travels, it stays
+    assert moved(stacked, backend.state(), "network/actor")
+
+
+def check_a_refused_update_leaves_no_noise() -> None:
+    algorithm, backend = build("dqn", fakes.DISCRETE, noisy="independent")
+    run, first = backend.compile(algorithm.update), backend.state()
+    data = batches(algorithm, fakes.DISCRETE, 4)
+    assert run(data._replace(reward=poisoned(data.reward, 2))).applied == 2
+    after = backend.state()
+    backend.load_state(first)
+    run(fakes.first(data, 2))
+    same(after, backend.state())
+
+
+def check_users_bodies_get_noisy_heads() -> None:
+    x = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
+    for body in (lambda space: layers(8, "relu"), moody):
+        algorithm, backend = build("dqn", fakes.DISCRETE, body, noisy="factorised")
+        q, quiet = algorithm.q, algorithm.q.predict(x)
+        assert (q.plan is None) == (body is moody) and len(q.noise) == len(algorithm.target.noise) == 2
+        q.place({n: v[0] for n, v in q.draw("factorised", np.random.default_rng(1), 1).items()})
+        heard, now = noises(q), backend.state()
+        loud = q.predict(x)
+        assert np.abs(loud - quiet).max() > 0.01
+        mean = q.mean()
+        same(now, backend.state())  # looking changes nothing
+        still = Twin(q.plan, mean)(x) if q.plan is not None else q.frozen(mean)(x)
+        np.testing.assert_allclose(still, quiet, rtol=1e-5, atol=1e-6)
+        np.testing.assert_array_equal(q.predict(x), loud)
+        if q.plan is not None:
+            np.testing.assert_allclose(Twin(q.plan, q.read())(x), loud, rtol=1e-5, atol=1e-6)
+        assert backend.compile(algorithm.update)(batches(algorithm, fakes.DISCRETE, 2)).applied == 2
+        assert not any(np.array_equal(heard[n], v) for n, v in noises(q).items())
+    critics, _ = build("sac", fakes.BOX, moody, noisy="independent")  # the action enters beside what the body makes
+    assert critics.qs[0].plan is None and len(critics.qs[0].noise) == 2
+    with pytest.raises(SettingError, match=r"noisy='independent' with whole networks(.|\n)*function that returns a body"):
+        build("dqn", fakes.DISCRETE, {"q": layers(8, 2)}, noisy="independent")
 
 
 def check_what_does_not_fit_is_refused() -> None:

@@ -13,7 +13,8 @@ import numpy as np
 
 from tandem import algorithms, backends
 from tandem.networks.defaults import Drawn, Role, mlp
-from tandem.networks.plan import Activation, Cast, Dense, Flatten, LayerNorm, Plan, init
+from tandem.networks.noisy import NoisyDense, noisy
+from tandem.networks.plan import Activation, Cast, Dense, Dueling, Flatten, LayerNorm, Plan, init
 from tandem.spaces import Leaf
 from tandem.testing import fakes
 
@@ -46,6 +47,8 @@ CASES: dict[str, tuple[Any, Plan]] = {
     "multibinary": role("dqn", "q", BITS, fakes.DISCRETE),
     "matrix": role("dqn", "q", MATRIX, fakes.DISCRETE),
     "layer norm": (fakes.VECTOR, (Cast(4), Dense(4, 8), LayerNorm(8), Activation("elu"), Dense(8, 3))),
+    "noisy": (fakes.VECTOR, (Cast(4), Dense(4, 8, "relu"), NoisyDense(8, 3, "gelu"))),
+    "noisy dueling": (fakes.VECTOR, (Cast(4), Dense(4, 8), *noisy((Dueling((Dense(8, 1),), (Dense(8, 5), Dense(5, 3))),)))),
     "flatten": (MATRIX, (Flatten(), Dense(6, 2))),
     **{f"dense {a}": (fakes.VECTOR, (Cast(4), Dense(4, 3, a))) for a in EVERY},
     **{f"activation {a}": (fakes.VECTOR, mlp(fakes.VECTOR, (), a) + (Dense(4, 3), Activation(a))) for a in EVERY},

@@ -100,8 +100,15 @@ KERAS = """
     }
     rng = np.random.default_rng(0)
     x = rng.normal(size=(6, 4)).astype(np.float32)
-    for name, chain in known.items():
-        model = keras.Sequential(chain)
+    def functional(chain):
+        first = y = keras.Input((4,))
+        for layer in chain:
+            y = layer(y)
+        return keras.Model(first, y)
+
+    models_known = {name: keras.Sequential(chain) for name, chain in known.items()}
+    models_known["functional"] = functional([layers.Dense(8, activation="relu"), layers.Activation("tanh"), layers.Dense(3)])
+    for name, model in models_known.items():
         model(x)
         for v in model.trainable_variables:
             v.assign(np.asarray(v.value) + 0.1 * rng.normal(size=v.shape).astype(np.float32))
@@ -112,8 +119,9 @@ KERAS = """
         model = keras.Sequential(chain)
         model(x)
         print(json.dumps([name, "unknown", models.recognise(model, 4) is None]))
-    x = keras.Input((4,))
-    print(json.dumps(["functional", "unknown", models.recognise(keras.Model(x, layers.Dense(2)(x)), 4) is None]))
+    x, twice = keras.Input((4,)), layers.Dense(4)
+    for name, y in (("around", x + twice(x)), ("twice", twice(twice(x))), ("dropped", layers.Dropout(0.1)(twice(x)))):
+        print(json.dumps([f"functional, {name}", "unknown", models.recognise(keras.Model(x, y), 4) is None]))
 """
 
 

@@ -5,17 +5,19 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from tandem.errors import SpaceError
-from tandem.networks.defaults import Role, mlp
+from tandem.errors import SettingError, SpaceError
+from tandem.networks.defaults import Role, Source, mlp, sources
+from tandem.networks.noisy import noisy
 from tandem.networks.plan import Dense
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch, Trajectory, Tree, Update
 
+NOISY = "Fortunato et al. 2018, section 3"
 Forward = Callable[[Tree], Array]  # a network for acting: NumPy in, NumPy out
 
 
@@ -68,6 +70,11 @@ class Settings:
     learning_rate: Schedule = setting(Schedule(3e-4), "step size of the optimizer; a schedule")
     hidden: tuple[int, ...] = setting((64, 64), "widths of the hidden layers of the default networks")
     activation: str = setting("tanh", "activation of the hidden layers")
+    noisy: Literal["no", "independent", "factorised"] = setting(
+        "no",
+        "learned noise on the weights of output layers, to explore by: a draw for each, or one for each row and column",
+        NOISY,
+    )
 
     @property
     def updates_per_step(self) -> float:
@@ -132,6 +139,29 @@ class Algorithm(ABC):
     @abstractmethod
     def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:
         """Its networks by name, with their default bodies and heads."""
+
+    @classmethod
+    def sources(
+        cls,
+        observation: Spec,
+        action: Leaf,
+        settings: Any,
+        network: Any,
+        space: Any,
+        generator: Callable[[str], np.random.Generator],
+    ) -> dict[str, Source]:
+        """Where each role's network comes from (see `networks.defaults.sources`), with noise on its head if the settings say
+        so. SettingError for noise on whole networks of the user's."""
+        roles = cls.roles(observation, action, settings)
+        if settings.noisy != "no":
+            if isinstance(network, dict):
+                raise SettingError(
+                    f"noisy={settings.noisy!r} with whole networks of your own ({', '.join(map(str, network))}).",
+                    "heads of ours, which the noise is put on",
+                    "give network= as a function that returns a body, or leave noisy out.",
+                )
+            roles = {name: replace(role, head=noisy(role.head)) for name, role in roles.items()}
+        return sources(roles, network, space, generator)
 
     @abstractmethod
     def update(self, batch: Batch) -> Update:

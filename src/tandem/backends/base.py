@@ -9,14 +9,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tandem import ops
+from tandem.networks import noisy
 from tandem.networks.defaults import Source
-from tandem.networks.plan import Plan, Weights
+from tandem.networks.plan import Plan, Weights, select
 from tandem.types import Array, Batch, Tree, Update, leaves, tree_map
 
 Loss = Callable[[Batch], tuple[Array, dict[str, Array]]]  # one number per sample, and what else is wanted of the forward pass
 
 
 Each = Callable[[Batch], Array]  # one number per sample
+
+NOISE = "noise/"  # begins the names of settings that are noise for an update: "noise/NETWORK/WEIGHT"
 
 
 class Region(NamedTuple):
@@ -45,6 +48,7 @@ class Network(ABC):
     name: str
     plan: Plan | None
     module: Any
+    noise: dict[str, Any]  # of noisy layers, by "place/name": what the engine keeps it in
 
     @abstractmethod
     def __call__(self, x: Tree, training: bool | None = None) -> Array:
@@ -62,6 +66,28 @@ class Network(ABC):
     @abstractmethod
     def write(self, weights: Weights) -> None:
         """Puts such weights in."""
+
+    @abstractmethod
+    def place(self, noise: dict[str, Array]) -> None:
+        """Sets the noise of noisy layers, by its names in `self.noise`; inside an update or between calls."""
+
+    def draw(self, kind: str, rng: np.random.Generator, count: int) -> Weights:
+        """Fresh noise for `place`, `count` times [count, ...], of one kind: "independent" or "factorised"."""
+        return noisy.draw(kind, rng, {n: tuple(x.shape) for n, x in self.noise.items()}, count)
+
+    @abstractmethod
+    def read_noise(self) -> Weights:
+        """The noise as it is."""
+
+    def mean(self) -> Weights:
+        """What `read` gives, with noise 0."""
+        if not self.noise:
+            return self.read()
+        now = self.read_noise()
+        self.place({n: np.zeros_like(x) for n, x in now.items()})
+        found = self.read()
+        self.place(now)
+        return found
 
     @abstractmethod
     def predict(self, x: Tree) -> np.ndarray[Any, Any]:
@@ -139,12 +165,33 @@ class Backend(ABC):
 
     @abstractmethod
     def track(self, source: Network, target: Network, tau: Array) -> None:
-        """target += tau * (source - target); statistics without a gradient are copied wherever tau > 0."""
+        """target += tau * (source - target); statistics without a gradient are copied wherever tau > 0. Noise is left alone."""
 
     @abstractmethod
     def compile(self, update: Callable[[Batch], Update]) -> Callable[..., Outcome]:
         """`run(batches)` makes K updates from arrays [K, ...]; `run(data, indices)` makes K from the rows indices[k] of data
-        [N, ...]; either way `settings` are [K] each. One compiled call, one wait for the device."""
+        [N, ...]; either way `settings` are [K] each. One compiled call, one wait for the device.
+
+        Before an update, those of its settings that `noise` made are placed in the networks; the update does not see them.
+        Without such settings networks keep the noise they have."""
+
+    def noise(self, kind: str, rng: np.random.Generator, count: int) -> dict[str, Array]:
+        """Fresh noise for all noisy layers, those of targets too, as settings of `count` updates; [count, ...] each."""
+        networks = {n: x for n, x in self.networks.items() if isinstance(x, Network)}
+        return {f"{NOISE}{name}/{n}": x for name, net in networks.items() for n, x in net.draw(kind, rng, count).items()}
+
+    def _placing(self, update: Callable[[Batch], Update]) -> Callable[[Batch], Update]:
+        """`update`, after the noise among its settings has been placed."""
+        noisy = {n: x for n, x in self.networks.items() if isinstance(x, Network) and x.noise}
+        if not noisy:
+            return update
+
+        def placed(batch: Batch) -> Update:
+            for name, network in noisy.items():
+                network.place(select(batch.settings, NOISE + name))
+            return update(batch._replace(settings={n: x for n, x in batch.settings.items() if not n.startswith(NOISE)}))
+
+        return placed
 
     @abstractmethod
     def state(self) -> dict[str, np.ndarray[Any, Any]]:

@@ -17,6 +17,7 @@ from tandem.backends.keras_optimizers import OPTIMIZERS, Given, Optimizer
 from tandem.math.optimization import conjugate_gradient
 from tandem.networks import keras as models
 from tandem.networks.defaults import Drawn, Source
+from tandem.networks.noisy import is_noise
 from tandem.networks.plan import Plan, Weights
 from tandem.types import Array, Batch, Tree, Update, tree_map
 
@@ -29,6 +30,7 @@ class KerasNetwork(base.Network):
 
     def __init__(self, name: str, model: Any, plan: Plan | None, variables: dict[str, Any]) -> None:
         self.name, self.module, self.plan, self._named = name, model, plan, variables
+        self.noise = {n: v for n, v in variables.items() if is_noise(n)}
         self.learning = False
         self._predict: Any = None
 
@@ -53,6 +55,13 @@ class KerasNetwork(base.Network):
 
     def write(self, weights: Weights) -> None:
         models.write(self._weights, weights)
+
+    def place(self, noise: dict[str, Array]) -> None:
+        for n, x in noise.items():
+            self.noise[n].assign(x)
+
+    def read_noise(self) -> Weights:
+        return models.read(self.noise)
 
     def predict(self, x: Tree) -> np.ndarray[Any, Any]:
         if self._predict is None:
@@ -221,8 +230,9 @@ class KerasBackend(base.Backend):
     def track(self, source: Any, target: Any, tau: Array) -> None:
         for s, t in zip(source.module.trainable_variables, target.module.trainable_variables, strict=True):
             t.assign(t.value + tau * (s.value - t.value))
+        noise = {id(v) for v in target.noise.values()}
         for s, t in zip(source.module.non_trainable_variables, target.module.non_trainable_variables, strict=True):
-            if "float" in s.dtype:  # batch-norm statistics; not the seeds of dropout
+            if "float" in s.dtype and id(t) not in noise:  # batch-norm statistics; not the seeds of dropout
                 t.assign(ops.where(tau > 0, s.value, t.value))
 
     def compile(self, update: Callable[[Batch], Update]) -> Callable[..., base.Outcome]:
@@ -237,7 +247,7 @@ class KerasBackend(base.Backend):
             code = ops.where(active, ops.cast(self._code, "int32"), -1)
             return (metrics, out.priority), code, ops.equal(code, 0)
 
-        faults = [o.name for o in self._optimizers]
+        faults, update = [o.name for o in self._optimizers], self._placing(update)
         many = engine().many(guarded, self.variables)
         lengths: set[int] = set()
 

@@ -11,6 +11,7 @@ import numpy as np
 from tandem.backends.torch import TorchBackend, TorchNetwork
 from tandem.networks import keras as models
 from tandem.networks.defaults import Given, Source
+from tandem.networks.noisy import is_noise
 from tandem.networks.plan import Plan, Weights
 from tandem.types import Array, Tree
 
@@ -21,8 +22,10 @@ class KerasTorchNetwork(TorchNetwork):
     def __init__(self, name: str, model: Any, plan: Plan | None, variables: dict[str, Any], device: Any) -> None:
         super().__init__(name, model, plan, device)
         self._named = variables
+        self.noise = {n: v.value for n, v in variables.items() if is_noise(n)}
         self.weights = [v.value for v in model.trainable_variables]  # torch's own lists sort by names that are counted up
-        self.statistics = [v.value for v in model.non_trainable_variables if "float" in v.dtype]
+        mine = {id(t) for t in self.noise.values()}
+        self.statistics = [v.value for v in model.non_trainable_variables if "float" in v.dtype and id(v.value) not in mine]
 
     def __call__(self, x: Tree, training: bool | None = None) -> Array:
         return self.module(x, training=self.learning if training is None else training)

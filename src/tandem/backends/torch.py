@@ -35,7 +35,8 @@ class TorchNetwork(base.Network):
         self.moody = plan is None and any(isinstance(m, _MOODY) or not _known(m) for m in module.modules())  # has training mode
         self.learning = False
         self.weights: list[nn.Parameter] = list(module.parameters())  # with a gradient, or a target's
-        self.statistics: list[torch.Tensor] = list(module.buffers())
+        self.noise = modules.noise(module, plan)
+        self.statistics = [t for t in module.buffers() if all(t is not x for x in self.noise.values())]
 
     def __call__(self, x: Tree, training: bool | None = None) -> Array:
         if self.moody:
@@ -60,6 +61,14 @@ class TorchNetwork(base.Network):
             with torch.no_grad():
                 for i, t in enumerate(self.tensors()):
                     t.copy_(torch.as_tensor(weights[str(i)]))
+
+    @torch.no_grad()
+    def place(self, noise: dict[str, Array]) -> None:
+        for n, x in noise.items():
+            self.noise[n].copy_(torch.as_tensor(x))
+
+    def read_noise(self) -> Weights:
+        return {n: np.array(t.detach().cpu().numpy()) for n, t in self.noise.items()}
 
     @torch.inference_mode()
     def predict(self, x: Tree) -> np.ndarray[Any, Any]:
@@ -274,7 +283,7 @@ class TorchBackend(base.Backend):
             t.copy_(s)  # batch-norm statistics are copied, not mixed
 
     def compile(self, update: Callable[[Batch], Update]) -> Callable[..., base.Outcome]:
-        faults = [o.name for o in self._optimizers]
+        faults, update = [o.name for o in self._optimizers], self._placing(update)
         live = list(self._tensors().values())
         moody = any(n.moody for n in self.networks.values())  # then a forward pass moves statistics and generators
 
@@ -287,6 +296,7 @@ class TorchBackend(base.Backend):
 
         def several(batches: Batch, indices: Array | None) -> base.Outcome:
             settings = tree_map(torch.as_tensor, batches.settings)
+            noisy = any(n.startswith(base.NOISE) for n in settings)  # then each update changes something at once
             batches, rows = self.to_device((batches._replace(settings={}), () if indices is None else indices))
             each = [{n: v[k] for n, v in settings.items()} for k in range(len(next(iter(settings.values()))))]
             rows = range(len(each)) if indices is None else rows
@@ -298,7 +308,7 @@ class TorchBackend(base.Backend):
                     break
             code = self._code
             good = len(outs) - bool(code)
-            if code and (self._dirty or moody):  # half an update was made: back to the start, and the good ones once more
+            if code and (self._dirty or moody or noisy):  # half an update was made: back to the start, the good ones once more
                 torch._foreach_copy_(live, before)
                 self._set_generators(generators)
                 for k in range(good):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tandem.algorithms.base import Algorithm, Forward
-from tandem.networks.plan import Twin
+from tandem.networks.plan import Twin, Weights
 from tandem.spaces import Leaf
 from tandem.types import Array, Tree
 
@@ -54,6 +54,18 @@ def forwards(backend: Any, roles: tuple[str, ...]) -> dict[str, Forward]:
         network = backend.networks[role]
         found[role] = Twin(network.plan, network.read()) if network.plan is not None else network.predict
     return found
+
+
+def fixed(network: Any, weights: Weights) -> Forward:
+    """A network's forward function with these weights, whatever becomes of its own."""
+    return network.frozen(weights) if network.plan is None else Twin(network.plan, weights)
+
+
+def redraw(backend: Any, networks: dict[str, Forward], kind: str, rng: np.random.Generator) -> None:
+    """New noise for networks with noisy layers; `publish` brings it to those that act."""
+    for role in networks:
+        network = backend.networks[role]
+        network.place({n: x[0] for n, x in network.draw(kind, rng, 1).items()})
 
 
 def publish(backend: Any, networks: dict[str, Forward]) -> None:

@@ -15,7 +15,8 @@ from tandem.types import Array, Tree, leaves, tree_map
 
 
 class Agent:
-    """What training gives back and `tandem.load` reads. `networks` are its forward functions by role."""
+    """What training gives back and `tandem.load` reads. `networks` are its forward functions by role, without noise on their
+    weights: with `deterministic=False` only actions are drawn, as the algorithm explores."""
 
     def __init__(
         self,

@@ -12,6 +12,7 @@ import keras
 import numpy as np
 
 from tandem.errors import NetworkError
+from tandem.networks import noisy
 from tandem.networks import plan as p
 from tandem.networks.defaults import Given, apart, example, fit, vector, whole_streams
 from tandem.networks.plan import Plan, Weights, init
@@ -89,6 +90,31 @@ class Normalize(keras.layers.Layer):
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "width": self.width, "clip": self.clip}
+
+
+@keras.saving.register_keras_serializable("tandem")
+class NoisyDense(keras.layers.Layer):
+    """A Dense layer with noise on its weights, which is set from outside."""
+
+    def __init__(self, inputs: int, units: int, activation: str = "linear", **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.inputs, self.units, self.activation = inputs, units, activation
+
+    def build(self, shape: Any) -> None:
+        for kind, inner in (("kernel", (self.inputs, self.units)), ("bias", (self.units,))):
+            for name in (kind, f"{kind}_sigma", f"{kind}_noise"):
+                trained = name not in noisy.NoisyDense.frozen
+                setattr(self, name, self.add_weight(shape=inner, initializer="zeros", trainable=trained, name=name))
+
+    def call(self, x: Any) -> Any:
+        layer = noisy.NoisyDense(self.inputs, self.units, self.activation)
+        return layer.forward({v.name: v.value for v in self.variables}, x)
+
+    def compute_output_shape(self, shape: Any) -> Any:
+        return (*shape[:-1], self.units)
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "inputs": self.inputs, "units": self.units, "activation": self.activation}
 
 
 @keras.saving.register_keras_serializable("tandem")
@@ -170,6 +196,8 @@ def _chain(plan: Plan, x: Any, place: str, variables: dict[str, Any]) -> Any:
 
 
 def _layer(layer: p.Layer) -> keras.layers.Layer:
+    if isinstance(layer, noisy.NoisyDense):
+        return NoisyDense(layer.inputs, layer.units, layer.activation)
     if isinstance(layer, p.Dense):
         return keras.layers.Dense(layer.units, activation=layer.activation, kernel_initializer="zeros")
     if isinstance(layer, p.Conv):
@@ -302,7 +330,7 @@ def symbolic(inputs: Any, name: str | None = None) -> Any:
 
 def given(name: str, source: Given) -> tuple[Any, Plan | None, dict[str, Any]]:
     """The network of a role that stands on what the user makes: (model, its plan where all its layers are known, its variables
-    by the plan's names)."""
+    by the plan's names, else those of the head by the head's)."""
     state = random.getstate()
     random.seed(source.seed)  # Keras draws the seeds of its initialisers from Python's generator
     try:
@@ -325,7 +353,7 @@ def _given(name: str, source: Given) -> tuple[Any, Plan | None, dict[str, Any]]:
     model = OnFeatures(made, head) if source.with_action else keras.Sequential([made, head])
     model(tree_map(ops.convert_to_tensor, example(source.inputs)))
     if known is None or source.with_action:
-        return model, None, {}
+        return model, None, variables
     plan, named = known
     return model, plan + head_plan, named | _shifted(variables, len(plan))
 
@@ -347,18 +375,20 @@ def _apart(name: str, source: Given, bodies: tuple[Any, ...]) -> tuple[Any, Plan
     """Each stream of the head on a body of its own."""
     inputs, outs, plans = symbolic(source.inputs), [], []
     variables: dict[str, Any] = {}
+    own: dict[str, Any] = {}
     for i, (body, (stream, head)) in enumerate(zip(bodies, whole_streams(source.head).items(), strict=True)):
         width, known = _looked_at(name, source, body)
         mine: dict[str, Any] = {}
         outs.append(_chain(fit(head, width), body(inputs), "", mine))
         mine = {n: get() for n, get in mine.items()}
         write(mine, init(fit(head, width), np.random.default_rng(source.seed + i)))
+        own |= {f"{stream}/{n}": v for n, v in mine.items()}
         if known is not None:
             plans.append(known[0])
             variables |= {f"0/{stream}/{n}": v for n, v in (known[1] | _shifted(mine, len(known[0]))).items()}
     joined = CombineDueling()(outs) if isinstance(source.head[0], p.Dueling) else keras.layers.Concatenate()(outs)
     model = keras.Model(inputs, joined)
-    return (model, apart(tuple(plans), source.head), variables) if len(plans) == len(bodies) else (model, None, {})
+    return (model, apart(tuple(plans), source.head), variables) if len(plans) == len(bodies) else (model, None, own)
 
 
 def _shifted(variables: dict[str, Any], places: int) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tandem.errors import EngineError, NetworkError
+from tandem.networks.noisy import NoisyDense
 from tandem.networks.plan import (
     Activation,
     Branches,
@@ -105,6 +106,11 @@ def _dense(g: Graph, layer: Dense, w: Weights, x: str) -> str:
     return g.activate(layer.activation, g("Gemm", x, g.constant(w["kernel"]), g.constant(w["bias"])))
 
 
+def _noisy_dense(g: Graph, layer: NoisyDense, w: Weights, x: str) -> str:
+    settled = {n: w[n] + w[f"{n}_sigma"] * w[f"{n}_noise"] for n in ("kernel", "bias")}
+    return _dense(g, layer, settled, x)
+
+
 def _conv(g: Graph, layer: Conv, w: Weights, x: str) -> str:
     kernel, bias = g.constant(np.transpose(w["kernel"], (3, 2, 0, 1))), g.constant(w["bias"])  # HWIO to OIHW
     first = g("Transpose", x, perm=[0, 3, 1, 2])  # ONNX has channels first
@@ -158,6 +164,7 @@ def _half(g: Graph, layer: Half, w: Weights, x: str) -> str:
 
 LAYERS: dict[type[Layer], Callable[..., str]] = {
     Dense: _dense,
+    NoisyDense: _noisy_dense,
     Conv: _conv,
     Activation: lambda g, layer, w, x: g.activate(layer.activation, x),
     Flatten: lambda g, layer, w, x: g("Flatten", x, axis=1),

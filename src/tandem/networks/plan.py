@@ -255,6 +255,10 @@ class Dueling(Layer):
     value: Plan
     advantage: Plan
 
+    @property
+    def frozen_names(self) -> set[str]:
+        return {f"{k}/{n}" for k in ("value", "advantage") for n in frozen(getattr(self, k))}
+
     def init(self, rng: np.random.Generator) -> Weights:
         streams = (("value", self.value), ("advantage", self.advantage))
         return {f"{k}/{n}": v for k, plan in streams for n, v in init(plan, rng).items()}
@@ -283,7 +287,7 @@ def frozen(plan: Plan) -> set[str]:
     """The names of weights that take no gradient."""
     found: set[str] = set()
     for i, layer in enumerate(plan):
-        names = layer.frozen_names if isinstance(layer, Streams) else set(layer.frozen)
+        names = layer.frozen_names if isinstance(layer, (Streams, Dueling)) else set(layer.frozen)
         found |= {f"{i}/{n}" for n in names}
     return found
 

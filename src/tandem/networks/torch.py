@@ -11,6 +11,7 @@ from torch import nn
 from tandem.errors import NetworkError
 from tandem.networks import plan as p
 from tandem.networks.defaults import Given, apart, example, fit, vector, whole_streams
+from tandem.networks.noisy import NoisyDense, is_noise
 from tandem.networks.plan import Plan, Weights, init
 from tandem.types import tree_map
 
@@ -31,17 +32,20 @@ class Activated(nn.Module):
         return self.activation(self.layer(x))
 
 
-class Stateless(nn.Module):
-    """A layer without trained weights: its plan's own forward, over torch tensors."""
+class Direct(nn.Module):
+    """A layer that computes its plan's own forward, over torch tensors."""
 
     def __init__(self, layer: p.Layer) -> None:
         super().__init__()
         self.plan_layer = layer
         for name, value in layer.init(np.random.default_rng(0)).items():
-            self.register_buffer(name, torch.as_tensor(value))
+            if name in layer.frozen:
+                self.register_buffer(name, torch.as_tensor(value))
+            else:
+                self.register_parameter(name, nn.Parameter(torch.as_tensor(value)))
 
     def forward(self, x: Any) -> Any:
-        return self.plan_layer.forward(dict(self.named_buffers(recurse=False)), x)
+        return self.plan_layer.forward({**self._parameters, **self._buffers}, x)
 
 
 class Image(nn.Module):
@@ -126,7 +130,7 @@ def build(plan: Plan) -> nn.Sequential:
 
 
 def _layer(layer: p.Layer) -> nn.Module:
-    if isinstance(layer, p.Dense):
+    if type(layer) is p.Dense:
         return Activated(nn.Linear(layer.inputs, layer.units), layer.activation)
     if isinstance(layer, p.Conv):
         return Activated(nn.Conv2d(layer.channels, layer.filters, layer.kernel, layer.stride), layer.activation)
@@ -138,14 +142,14 @@ def _layer(layer: p.Layer) -> nn.Module:
         p.Image: Image, p.Scale: Scale, p.Streams: Streams, p.Branches: Streams, p.Flatten: lambda _: FlattenChannelsLast(),
         p.Dueling: lambda d: Dueling(build(d.value), build(d.advantage)),
     }  # fmt: skip
-    return special.get(type(layer), Stateless)(layer)
+    return special.get(type(layer), Direct)(layer)
 
 
 def tensors(plan: Plan, module: Any) -> dict[str, tuple[torch.Tensor, str]]:
     """Every weight of a plan's module by the plan's name for it: (tensor, how it is turned against the plan's layout)."""
     found: dict[str, tuple[torch.Tensor, str]] = {}
     for i, (layer, part) in enumerate(zip(plan, module, strict=True)):
-        if isinstance(layer, (p.Dense, p.Conv)):
+        if type(layer) in (p.Dense, p.Conv):
             inner = part.layer if isinstance(part, Activated) else part
             found[f"{i}/kernel"] = (inner.weight, "dense" if isinstance(layer, p.Dense) else "conv")
             found[f"{i}/bias"] = (inner.bias, "")
@@ -160,6 +164,14 @@ def tensors(plan: Plan, module: Any) -> dict[str, tuple[torch.Tensor, str]]:
         else:
             found.update({f"{i}/{n}": (getattr(part, n), "") for n in layer.init(np.random.default_rng(0))})
     return found
+
+
+def noise(module: Any, plan: Plan | None) -> dict[str, torch.Tensor]:
+    """The noise of a module's noisy layers, by the plan's names if there is one."""
+    if plan is not None:
+        return {n: t for n, (t, _) in tensors(plan, module).items() if is_noise(n)}
+    layers = {n: m for n, m in module.named_modules() if isinstance(m, Direct) and isinstance(m.plan_layer, NoisyDense)}
+    return {f"{n.replace('.', '/')}/{name}": getattr(m, name) for n, m in layers.items() for name in NoisyDense.frozen}
 
 
 def read(plan: Plan, module: Any) -> Weights:

@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 
 from tandem import backends
-from tandem.algorithms.base import Algorithm
-from tandem.collect.actor import forwards
+from tandem.algorithms.base import Algorithm, Forward
+from tandem.collect.actor import PolicyActor, fixed
 from tandem.collect.environments import make, vectorize
 from tandem.collect.evaluation import evaluate
 from tandem.errors import NonFiniteError
-from tandem.networks.defaults import sources
+from tandem.networks.noisy import is_noise
 from tandem.testing import fakes
 from tandem.training.config import apply, check_ranges
 from tandem.training.events import BatchEnd
@@ -43,7 +43,7 @@ def begin(kind: Kind, env: Any, framework: str, *, seed: int = 0, network: Any =
     kind = kind.of(action)
     kind.check(observation, action)
     generators = Generators(seed)
-    made = sources(kind.roles(observation, action, chosen), network, environments.observation_space, generators)
+    made = kind.sources(observation, action, chosen, network, environments.observation_space, generators)
     backend = backends.make(framework, "cpu", seed=derived(seed, "framework"))
     algorithm: Any = kind
     return Loop(algorithm(backend, made, observation, action, chosen), backend, environments, generators)
@@ -66,12 +66,16 @@ def weights(loop: Loop) -> Weights:
     return {f"{role}/{n}": x for role in sorted(networks) for n, x in networks[role].read().items()}
 
 
+def _settled(loop: Loop, *roles: str) -> dict[str, Forward]:
+    """The forward functions of these networks, without noise on their weights."""
+    return {r: fixed(n, n.mean()) for r in roles for n in (loop.backend.networks[r],)}
+
+
 def values(loop: Loop, obs: Tree, action: Array | None = None) -> Array:
     """What it thinks observations [B, ...] are worth [B]: its critic, its best action value, or the least of its critics of
     `action` [B, ...] (the mean action of its policy, if there is none)."""
-    networks = forwards(
-        loop.backend, tuple(n for n in ("net", "critic", "q", "q1", "q2", "actor") if n in loop.backend.networks)
-    )
+    names = ("net", "critic", "q", "q1", "q2", "actor")
+    networks = _settled(loop, *(n for n in names if n in loop.backend.networks))
     if "critic" in networks:
         return networks["critic"](obs)[..., 0]
     if "net" in networks:
@@ -86,7 +90,9 @@ def values(loop: Loop, obs: Tree, action: Array | None = None) -> Array:
 
 def score(loop: Loop, env: Any, episodes: int = 20, seed: int = 0) -> float:
     """Mean return of its deterministic policy."""
-    returns, _ = evaluate(loop.actor, env, episodes, seed, action_mode=loop.algorithm.action_mode)
+    kind: Any = type(loop.algorithm)
+    actor = PolicyActor(kind, loop.chance.action, _settled(loop, *kind.acting))
+    returns, _ = evaluate(actor, env, episodes, seed, action_mode=loop.algorithm.action_mode)
     return float(np.mean(returns))
 
 
@@ -168,7 +174,7 @@ def touches_only_its_own(kind: Kind, env: Any, framework: str, *, network: Any =
         outcome = backend.compile(algorithm.update)(batch)
         assert outcome.applied == 1 and not outcome.fault, outcome
         after = weights(loop)
-        changed = {n.split("/")[0] for n in before if before[n].tobytes() != after[n].tobytes()}
+        changed = {n.split("/")[0] for n in before if before[n].tobytes() != after[n].tobytes() and not is_noise(n)}
         made = [o.name for o in calls]
         mine = {n.name for n in calls[len(done)].networks}
         assert changed == mine, f"{kind.__name__} on {framework}: optimizer {made[len(done)]!r} changed {changed}, not {mine}"

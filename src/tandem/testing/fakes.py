@@ -8,7 +8,6 @@ import numpy as np
 
 from tandem import algorithms, backends
 from tandem.algorithms.base import Call
-from tandem.networks.defaults import sources
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch, Tree, tree_map
 
@@ -32,7 +31,7 @@ def build(
     kind = algorithms.get(name).of(action)
     chosen = kind.Settings(**settings)
     backend = backends.make(framework, "cpu", seed=seed, compile=compile)
-    made = sources(kind.roles(observation, action, chosen), network, None, lambda n: np.random.default_rng([seed, *n.encode()]))
+    made = kind.sources(observation, action, chosen, network, None, lambda n: np.random.default_rng([seed, *n.encode()]))
     return kind(backend, made, observation, action, chosen), backend
 
 
@@ -55,6 +54,8 @@ def batches(algorithm: Any, observation: Spec, action: Leaf, updates: int, rows:
     rng = np.random.default_rng(seed)
     shape = (updates, rows)
     settings = algorithm.schedule(Call(np.linspace(0, 1, updates), 0, updates, 0))
+    if algorithm.settings.noisy != "no":
+        settings |= algorithm.backend.noise(algorithm.settings.noisy, np.random.default_rng([seed, 1]), updates)
     obs, chosen = values(observation, shape, rng), values(action, shape, rng)
 
     def numbers() -> Array:

@@ -49,7 +49,8 @@ class Learner(Protocol):
 
 
 class RolloutLearner:
-    """Several epochs over each rollout, then it is gone."""
+    """Several epochs over each rollout, then it is gone. Noise on weights stays as it was when they acted: on-policy gradients
+    are unbiased only then (Fortunato et al. 2018, section 3.1)."""
 
     def __init__(
         self, algorithm: Any, backend: Any, observation: Any, generators: Generators, networks: dict[str, Forward]
@@ -153,6 +154,8 @@ class ReplayLearner:
         beta = self.settings.priority_beta(np.full(owed, span.progress)) if hasattr(self.settings, "priority_beta") else None
         draw = self.sampler.draw(self.generators("replay"), owed, self.settings.batch_size, beta)
         schedule = self.algorithm.schedule(Call(np.full(owed, span.progress), span.begin, span.end, self.updates))
+        if self.settings.noisy != "no":
+            schedule |= self.backend.noise(self.settings.noisy, self.generators("noise/learning"), owed)
         metrics: list[dict[str, float]] = []
         for part in self._parts(owed):
             ids = draw.ids[part]

@@ -11,7 +11,7 @@ from tandem.collect.environments import EnvLike, spaces_of
 from tandem.errors import CheckpointError, TandemError
 from tandem.networks import plan as plans
 from tandem.networks import serial
-from tandem.networks.defaults import example, is_function, sources
+from tandem.networks.defaults import example, is_function
 from tandem.training import checkpoint, config
 from tandem.training.config import Config
 from tandem.training.seeds import Generators
@@ -66,7 +66,7 @@ def _rebuilt(kind: Any, conf: Config, observation: Any, action: Any, network: An
     backend = backends.make(conf.framework, "auto")
     given = network.values() if isinstance(network, dict) else [network]
     space = spaces_of(conf.env if env is None else env)[0] if any(map(is_function, given)) else None
-    made = sources(kind.roles(observation, action, conf.settings), network, space, Generators(conf.seed))
+    made = kind.sources(observation, action, conf.settings, network, space, Generators(conf.seed))
     kind(backend, made, observation, action, conf.settings)
     found: dict[str, Any] = backend.networks
     return found

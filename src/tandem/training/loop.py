@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tandem.collect.actor import ChanceActor, PolicyActor, forwards, publish
+from tandem.collect.actor import ChanceActor, PolicyActor, forwards, publish, redraw
 from tandem.collect.collector import Collector
 from tandem.collect.vector import Environments
 from tandem.training.events import BatchBegin, BatchEnd, EpisodeBegin, EpisodeEnd, Event, TrainBegin, TrainEnd
@@ -41,6 +41,7 @@ class Loop:
             self.learner = SequenceLearner(algorithm, backend, observation, action, generators, self.networks)
         else:
             self.learner = ReplayLearner(algorithm, backend, observation, action, generators, folder)
+        self._sync()
         self.steps, self.episodes, self.seconds, self.learning = self.settings.steps, 0, 0.0, 0.0
 
     @property
@@ -83,11 +84,17 @@ class Loop:
         before = self.learner.updates
         metrics = self.learner.learn(trajectory, Span(begin, self.env_steps, self.steps))
         if self.learner.updates > before or self.algorithm.preparing:  # a rollout moves statistics even where no update holds
-            publish(self.backend, self.networks)
+            self._sync()
         took = perf_counter() - began
         self.learning += took
         self.seconds += took
         yield BatchEnd(**self.now(), metrics=metrics, shares={**self.collector.seconds, "learning": self.learning})
+
+    def _sync(self) -> None:
+        """New weights to act with, and new noise on them where there is any: it stays as it is until the next time."""
+        if self.settings.noisy != "no":
+            redraw(self.backend, self.networks, self.settings.noisy, self.generators("noise/acting"))
+        publish(self.backend, self.networks)
 
     def _noise(self, begin: int) -> tuple[Any, Array]:
         """Who acts in the next block, and the randomness for it."""

@@ -54,18 +54,21 @@ class SequenceLearner:
             owed = int(rng.poisson(s.replay_ratio)) if len(self.buffer) >= s.replay_starts else 0
             for _ in range(owed):
                 drawn = self.buffer.draw(rng, s.envs, float(s.priority_beta(np.array([span.progress]))[0]))
-                found, priority = self._update(drawn.batch, drawn.importance, span)
+                found, priority = self._update(drawn.batch, drawn.importance, span, redrawn=s.noisy != "no")
                 metrics.append(found)
                 if not isinstance(priority, tuple):
                     self.buffer.update(drawn.slots, priority[0])
         return averaged(metrics) if metrics else {}
 
-    def _update(self, sequences: Batch, importance: Array, span: Span) -> tuple[dict[str, float], Any]:
-        """One update on sequences [T + 1, B, ...]: its metrics, and the sequences' new priorities."""
+    def _update(self, sequences: Batch, importance: Array, span: Span, redrawn: bool = False) -> tuple[dict[str, float], Any]:
+        """One update on sequences [T + 1, B, ...]: its metrics, and the sequences' new priorities. Fresh sequences are learned
+        from under the noise that they were collected with, others under noise that is `redrawn`."""
         valid = sequences.weight
         batch = sequences._replace(weight=valid * importance, extra={**sequences.extra, "valid": valid})
         rows = tree_map(lambda x: x.reshape(1, -1, *x.shape[2:]), batch)
         schedule = self.algorithm.schedule(Call(np.full(1, span.progress), span.begin, span.end, self.updates))
+        if redrawn:
+            schedule |= self.backend.noise(self.settings.noisy, self.generators("noise/learning"), 1)
         outcome = self._run(rows._replace(settings=schedule))
         self.updates += outcome.applied
         return checked(outcome, self.updates), outcome.priority

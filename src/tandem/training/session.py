@@ -12,14 +12,13 @@ from typing import Any
 import numpy as np
 
 from tandem import algorithms, backends, spaces
-from tandem.collect.actor import publish
+from tandem.collect.actor import fixed, publish
 from tandem.collect.agent import Agent
 from tandem.collect.environments import is_instance, separate, vectorize
 from tandem.collect.evaluation import evaluate
 from tandem.errors import CheckpointError, ResumeError, TandemError
 from tandem.networks import plan as plans
 from tandem.networks import serial
-from tandem.networks.defaults import sources
 from tandem.training import callbacks as calls
 from tandem.training import checkpoint, config, files
 from tandem.training.callbacks import Callback
@@ -70,8 +69,7 @@ class Session:
         self.kind = algorithms.get(conf.algorithm).of(self.action)
         self.kind.check(self.observation, self.action)
         generators = Generators(conf.seed)
-        roles = self.kind.roles(self.observation, self.action, s)
-        made = sources(roles, network, environments.observation_space, generators)
+        made = self.kind.sources(self.observation, self.action, s, network, environments.observation_space, generators)
         self.backend = backends.make(
             conf.framework,
             conf.device,
@@ -231,13 +229,11 @@ class Session:
         return self._agent({role: plans.select(saved, role) for role in self.kind.acting})
 
     def _weights(self) -> dict[str, plans.Weights]:
-        return {role: self.backend.networks[role].read() for role in self.kind.acting}
+        """Of the networks that act, without noise."""
+        return {role: self.backend.networks[role].mean() for role in self.kind.acting}
 
     def _agent(self, weights: dict[str, plans.Weights]) -> Agent:
-        networks: dict[str, Any] = {}
-        for role, w in weights.items():
-            network = self.backend.networks[role]
-            networks[role] = network.frozen(w) if network.plan is None else plans.Twin(network.plan, w)
+        networks = {role: fixed(self.backend.networks[role], w) for role, w in weights.items()}
         name = f"{self.config.algorithm} {self.config.env}"
         return Agent(self.kind, self.config.settings, self.observation, self.action, networks, name)
 
@@ -278,9 +274,8 @@ class Session:
     def state(self, replay: bool) -> tuple[dict[str, Any], checkpoint.Groups]:
         """What a checkpoint holds: `networks` is what acting needs, in names that every framework shares."""
         data, groups = self.loop.state(replay)
-        networks = self.backend.networks
-        acting = {r: networks[r].plan for r in self.kind.acting}
-        groups["networks"] = {f"{r}/{n}": w for r in acting for n, w in networks[r].read().items()}
+        acting = {r: self.backend.networks[r].plan for r in self.kind.acting}
+        groups["networks"] = {f"{r}/{n}": w for r, weights in self._weights().items() for n, w in weights.items()}
         data |= {
             "config": self.config.to_json(),
             "observation": spaces.to_json(self.observation),

@@ -8,6 +8,7 @@ import time
 import numpy as np
 
 from tandem import algorithms
+from tandem.collect.actor import forwards
 from tandem.testing import contracts
 from tandem.testing import environments as games
 
@@ -53,6 +54,21 @@ def near(found, expected, tolerance):
 def dqn_identity():
     solve(DQN, games.Identity, 4000)
     solve(DQN, lambda: games.Identity(start=3), 4000, double=False, dueling=True, prioritized=True, n_step=1)
+
+
+QUIET = {"epsilon": 0.0, "noisy": "factorised"}  # no random action: only noise on weights explores
+
+
+@case
+def dqn_noisy():
+    """Chain's one reward lies four right actions away; without noise it would never be seen."""
+    alone = {"envs": 1, "learning_starts": 0, "train_every": 4, "updates_per_call": 4, "batch_size": 32, "n_step": 3, **QUIET}
+    loop = contracts.begin(DQN, games.Chain, engine, **{**BASE[DQN], "steps": 1500, **alone, "noisy": "no"})
+    contracts.train(loop)
+    assert contracts.score(loop, games.Chain) == 0.0, "this seed needs no exploration: it shows nothing"
+    solve(DQN, games.Chain, 1500, **alone | {"noisy": "independent"})
+    loop = solve(DQN, games.Chain, 1500, **alone)
+    return near(contracts.values(loop, np.arange(4)), [0.9 ** (3 - s) for s in range(4)], 0.15)
 
 
 @case
@@ -143,7 +159,7 @@ def sac_identity():
 def sac_chain():
     """The values of what its policy does, next to greedy at so low a temperature."""
     loop = solve(SAC, games.Chain, 8000, temperature=0.01)
-    q = np.min([n(np.arange(4)).max(-1) for n in contracts.forwards(loop.backend, ("q1", "q2")).values()], axis=0)
+    q = np.min([n(np.arange(4)).max(-1) for n in forwards(loop.backend, ("q1", "q2")).values()], axis=0)
     return near(q, [0.9 ** (3 - s) for s in range(4)], 0.15)
 
 
@@ -323,12 +339,14 @@ def nstep_q_games():
 
 SHORT = {
     "dqn": (DQN, games.Chain, {"prioritized": True, "dueling": True, "n_step": 2}),
+    "dqn_noisy": (DQN, games.Chain, {"dueling": True, **QUIET}),
     "ppo": (PPO, games.Chain, {}),
     "ppo_multi": (PPO, games.IdentityMultiDiscrete, {}),
     "ppo_box": (PPO, games.IdentityBox, {"normalize_observations": True, "normalize_rewards": True, "max_kl": 0.05}),
     "sac": (SAC, games.IdentityBox, {}),
     "sac_discrete": (SAC, games.Chain, {}),
     "a2c": (A2C, games.IdentityBox, {"normalize_observations": True}),
+    "a2c_noisy": (A2C, games.Chain, {"noisy": "independent", "entropy": 0.0}),
     "ddpg": (DDPG, games.IdentityBox, {}),
     "trpo": (TRPO, games.IdentityBox, {}),
     "td3": (TD3, games.IdentityBox, {}),
