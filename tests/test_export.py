@@ -43,8 +43,9 @@ ARM = Leaf("box", (2,), "float32", (), (-1.0, -3.0), (1.0, 0.5))
 
 def agent(algorithm: str, observation: Any, action: Any, **settings: Any) -> Agent:
     """An untrained one, with the weights made unequal everywhere (biases and statistics begin as zeros and ones)."""
-    kind = algorithms.get(algorithm)
-    roles = kind.roles(observation, action, kind.Settings(hidden=(8,), **settings))
+    chosen = algorithms.get(algorithm).Settings(hidden=(8,), **settings)
+    kind = algorithms.get(algorithm).of(action, chosen)
+    roles = kind.roles(observation, action, chosen)
     return built(kind, roles[kind.acting[0]].plan, observation, action)
 
 
@@ -66,6 +67,7 @@ def built(kind: Any, plan: Any, observation: Any, action: Any) -> Agent:
         agent("ppo", BOX, SYMBOLS, normalize_observations=True),
         agent("ppo", SYMBOLS, ARM),
         agent("ppo", BOX, ARM, log_std=-0.7),
+        agent("ppo", BOX, ARM, policy="beta"),
         agent("sac", BOX, ARM),
     ],
     ids=lambda a: f"{a.algorithm.__name__} {type(a.observation).__name__}",

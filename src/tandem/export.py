@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tandem.algorithms.beta import BetaPolicy
 from tandem.collect.agent import Agent
 from tandem.errors import CheckpointError, NetworkError, RunFolderError
 from tandem.networks import onnx, plan
@@ -53,7 +54,7 @@ def to_onnx(agent: Agent, out: Path) -> Exported:
     graph = onnx.Graph()
     names: Any = {k: k for k in agent.observation} if isinstance(agent.observation, dict) else "obs"
     raw = graph.plan(twin.plan, twin.weights, names)
-    best = onnx.deterministic(graph, raw, action, agent.algorithm.action_mode == "unit")
+    best = onnx.deterministic(graph, raw, action, _squash(agent))
     obs = _observations(agent.observation)
     width = int(twin(obs).shape[-1])
     model = graph.model(
@@ -134,9 +135,20 @@ def _how(agent: Agent, twin: plan.Twin, out: Path) -> str:
 def _meaning(agent: Agent) -> str:
     """What the network's output says."""
     if agent.action.kind == "box":
-        then = "go through tanh, then to the bounds" if agent.algorithm.action_mode == "unit" else "are clipped to the bounds"
+        if (squash := _squash(agent)) == "beta":
+            return (
+                "alphas - 1 of the actions, then betas - 1, before softplus; (alpha - beta) / (alpha + beta) goes to the bounds"
+            )
+        then = "go through tanh, then to the bounds" if squash else "are clipped to the bounds"
         return f"means of the actions, which {then}; after them the logarithms of their deviations"
     return "a number for each choice: the largest is the best"
+
+
+def _squash(agent: Agent) -> str:
+    """What brings its continuous actions between the bounds: "tanh", "beta" or, where they are clipped, nothing."""
+    if agent.algorithm.action_mode != "unit":
+        return ""
+    return "beta" if issubclass(agent.algorithm, BetaPolicy) else "tanh"
 
 
 def _unwritable(out: Path, error: OSError) -> RunFolderError:

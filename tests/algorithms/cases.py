@@ -37,6 +37,7 @@ CASES = {
     "ppo multi-categorical": Case(
         "ppo", fakes.MULTI, {"normalize_advantage": False, "clip": Schedule(0.3, 0.1), "max_kl": 0.46, "orthogonal": False}
     ),
+    "ppo beta": Case("ppo", fakes.BOX, {"policy": "beta", "entropy": Schedule(0.02), "orthogonal": False}),
     "a2c": Case("a2c", fakes.DISCRETE, {"orthogonal": False}),
     "a2c gaussian": Case("a2c", fakes.BOX, {"normalize_observations": True, "orthogonal": False, "entropy": Schedule(0.02)}),
     "sac": Case("sac", fakes.BOX, {"hidden": (32, 32)}),
@@ -44,6 +45,7 @@ CASES = {
     "ddpg": Case("ddpg", fakes.BOX, {"hidden": (32, 32), "actor_learning_rate": Schedule(0.3)}),
     "trpo": Case("trpo", fakes.DISCRETE, {"hidden": (8, 8), "conjugate_steps": 5, "orthogonal": False}),
     "trpo gaussian": Case("trpo", fakes.BOX, {"hidden": (8, 8), "conjugate_steps": 5, "orthogonal": False}),
+    "trpo beta": Case("trpo", fakes.BOX, {"hidden": (8, 8), "conjugate_steps": 5, "orthogonal": False, "policy": "beta"}),
     "td3": Case("td3", fakes.BOX, {"hidden": (32, 32), "policy_delay": 3}),
 }
 

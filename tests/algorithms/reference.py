@@ -106,6 +106,8 @@ class PPO(Reference):
 
     def policy(self, obs: torch.Tensor) -> torch.distributions.Distribution:
         out = self.output("actor", obs)
+        if self.settings.policy == "beta":
+            return Beta(*(torch.nn.functional.softplus(x) + 1 for x in out.chunk(2, 1)))
         if self.action.kind == "box":
             (log_std,) = (w for k, w in self.nets["actor"].items() if k.endswith("/log_std"))
             std = torch.exp(log_std).expand_as(out)
@@ -160,7 +162,7 @@ class TRPO(PPO):
         return (weight * torch.exp(self.policy(b.obs).log_prob(b.action) - b.extra["log_prob"]) * advantage).sum()
 
     def far(self, old: Any, b: Any, weight: torch.Tensor) -> torch.Tensor:
-        return (weight * torch.distributions.kl_divergence(old, self.policy(b.obs))).sum()
+        return (weight * torch.distributions.kl_divergence(old, self.policy(b.obs)).reshape(len(weight), -1).sum(1)).sum()
 
     def natural(self, b: Any, weight: torch.Tensor) -> dict[str, torch.Tensor]:
         s, names = self.settings, self.weights("actor")
@@ -196,6 +198,19 @@ class TRPO(PPO):
         loss = (weight * (self.output("critic", b.obs)[:, 0] - b.extra["return"]) ** 2).sum()
         self.descend(loss, self.weights("critic"), s["learning_rate"], s["max_grad_norm"])
         return {"value_loss": loss, **found}, False
+
+
+class Beta(torch.distributions.Beta):
+    """Chou et al. 2017 over [-1, 1], independently in every dimension; 1e-6 from the bounds the density is held."""
+
+    def log_prob(self, action: torch.Tensor) -> torch.Tensor:
+        a, b = self.concentration1, self.concentration0
+        near, far = ((1 + action) / 2).clamp(min=1e-6), ((1 - action) / 2).clamp(min=1e-6)
+        norm = torch.lgamma(a) + torch.lgamma(b) - torch.lgamma(a + b)
+        return ((a - 1) * near.log() + (b - 1) * far.log() - norm - np.log(2)).sum(1)
+
+    def entropy(self) -> torch.Tensor:
+        return (super().entropy() + np.log(2)).sum(1)
 
 
 class Several:

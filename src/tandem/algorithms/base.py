@@ -115,8 +115,9 @@ class Algorithm(ABC):
     )
 
     @classmethod
-    def of(cls, action: Leaf) -> type[Algorithm]:
-        """The class for these actions: this one, or that of another paper with the same settings."""
+    def of(cls, action: Leaf, settings: Any = None) -> type[Algorithm]:
+        """The class for these actions and settings (None: the defaults): this one, or that of another paper with the same
+        settings."""
         return cls
 
     @classmethod

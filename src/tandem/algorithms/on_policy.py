@@ -10,7 +10,7 @@ import numpy as np
 from tandem.algorithms import base
 from tandem.algorithms.base import Forward, setting
 from tandem.errors import SpaceError
-from tandem.math.distributions import for_actions
+from tandem.math.distributions import Gaussian, for_actions
 from tandem.math.policies import standardize
 from tandem.math.returns import generalized_advantage
 from tandem.networks.defaults import Role, mlp
@@ -19,6 +19,7 @@ from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch, Trajectory, Tree, tree_map
 
 DETAILS = "Huang et al. 2022"  # "The 37 implementation details of PPO"
+BETA = "Chou et al. 2017"
 A3C = "Mnih et al. 2016, section 5.1 and supplement"
 
 
@@ -33,6 +34,7 @@ class OnPolicySettings(base.Settings):
     normalize_advantage: bool = setting(True, "standardise advantages within each batch", DETAILS + ", detail 7")
     normalize_observations: bool = setting(False, "standardise observations by running statistics, clipped at 10", DETAILS)
     normalize_rewards: bool = setting(False, "divide rewards by the running deviation of returns, clipped at 10", DETAILS)
+    policy: Literal["gaussian", "beta"] = setting("gaussian", "distribution of continuous actions; beta needs bounds", BETA)
     orthogonal: bool = setting(True, "orthogonal first weights, gain sqrt(2); heads 0.01 and 1", DETAILS + ", detail 2")
     log_std: float = setting(0.0, "first log standard deviation of continuous actions", DETAILS + ", continuous detail 2")
     adam_epsilon: float = setting(1e-5, "Adam's epsilon, added to the root of the second moment", DETAILS + ", detail 3")
@@ -54,9 +56,23 @@ class OnPolicy(base.Algorithm):
     action_mode = "clip"
 
     def __init__(self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: Any) -> None:
-        self.backend, self.settings, self.policy = backend, settings, for_actions(action)
+        self.backend, self.settings, self.policy = backend, settings, self.distribution(action)
         self.actor = backend.network("actor", networks["actor"])
         self.critic = backend.network("critic", networks["critic"])
+
+    @classmethod
+    def of(cls, action: Leaf, settings: Any = None) -> type[base.Algorithm]:
+        if settings is None or settings.policy == "gaussian":
+            return cls
+        from tandem.algorithms import beta
+
+        found: type[base.Algorithm] = getattr(beta, f"Beta{cls.__name__}")
+        return found
+
+    @classmethod
+    def distribution(cls, action: Leaf) -> Any:
+        """Its policy's, over these actions."""
+        return for_actions(action)
 
     @classmethod
     def check(cls, observation: Spec, action: Leaf) -> None:
@@ -79,8 +95,8 @@ class OnPolicy(base.Algorithm):
             gain=gain,
             normalize=settings.normalize_observations,
         )
-        policy = for_actions(action)
-        if action.kind == "box":
+        policy = cls.distribution(action)
+        if isinstance(policy, Gaussian):
             actor: tuple[Any, ...] = (Dense(0, policy.size, "linear", init, small), Scale(policy.size, settings.log_std))
         else:
             actor = (Dense(0, policy.width, "linear", init, small),)
@@ -94,15 +110,15 @@ class OnPolicy(base.Algorithm):
         found: Array = b.extra["advantage"]
         return standardize(found, b.weight) if self.settings.normalize_advantage else found
 
-    @staticmethod
-    def act_noise(settings: Any, action: Leaf, rng: np.random.Generator, shape: tuple[int, ...], progress: Array) -> Tree:
-        return for_actions(action).noise(rng, shape)
+    @classmethod
+    def act_noise(cls, settings: Any, action: Leaf, rng: np.random.Generator, shape: tuple[int, ...], progress: Array) -> Tree:
+        return cls.distribution(action).noise(rng, shape)
 
-    @staticmethod
+    @classmethod
     def act(
-        networks: dict[str, Forward], obs: Tree, state: Tree, noise: Tree, action: Leaf
+        cls, networks: dict[str, Forward], obs: Tree, state: Tree, noise: Tree, action: Leaf
     ) -> tuple[Array, dict[str, Array], Tree]:
-        policy, out = for_actions(action), networks["actor"](obs)
+        policy, out = cls.distribution(action), networks["actor"](obs)
         return (policy.mode(out) if isinstance(noise, tuple) else policy.sample(out, noise)), {}, state
 
     def prepare(self, trajectory: Trajectory, networks: dict[str, Forward]) -> Batch:

@@ -62,7 +62,7 @@ class SAC(base.Algorithm):
             self.alpha_optimizer = backend.optimizer("temperature", [self.log_alpha], settings.optimizer, **options)
 
     @classmethod
-    def of(cls, action: Leaf) -> type[base.Algorithm]:
+    def of(cls, action: Leaf, settings: Any = None) -> type[base.Algorithm]:
         from tandem.algorithms.sac_discrete import DiscreteSAC
 
         return DiscreteSAC if action.kind == "discrete" else cls

@@ -166,19 +166,23 @@ LAYERS: dict[type[Layer], Callable[..., str]] = {
 }
 
 
-def deterministic(g: Graph, out: str, action: Leaf, unit: bool) -> str:
-    """The best action by a policy's or Q-network's output: the likeliest choices, or the mean within the bounds (`unit`: the
-    tanh of it, stretched to them). What follows the mean in `out` is its spread."""
+def deterministic(g: Graph, out: str, action: Leaf, squash: str) -> str:
+    """The best action by a policy's or Q-network's output: the likeliest choices, or the mean within the bounds. What follows
+    the mean in `out` is its spread. squash: "tanh" of that mean, or the mean of a "beta" distribution, is stretched to them."""
     if action.kind == "discrete":
         return g("Add", g("ArgMax", out, axis=-1, keepdims=0), g.constant(action.start, np.int64))
     if action.kind == "multidiscrete":
         ends = np.cumsum((0, *action.sizes))
         choices = [g("ArgMax", _columns(g, out, a, b), axis=-1, keepdims=1) for a, b in pairwise(ends)]
         return g("Concat", *choices, axis=-1)
-    mean = _columns(g, out, 0, action.width)
+    mean, half = _columns(g, out, 0, action.width), action.width
+    if squash == "beta":
+        a, b = (g("Add", g("Softplus", x), g.constant(1.0)) for x in (mean, _columns(g, out, half, 2 * half)))
+        mean = g("Div", g("Sub", a, b), g("Add", a, b))
     low, high = (np.array(bound, np.float32) for bound in (action.low, action.high))
-    if unit:
-        mean = g("Add", g("Mul", g("Tanh", mean), g.constant((high - low) / 2)), g.constant((low + high) / 2))
+    if squash:
+        mean = g("Tanh", mean) if squash == "tanh" else mean
+        mean = g("Add", g("Mul", mean, g.constant((high - low) / 2)), g.constant((low + high) / 2))
     return g("Min", g("Max", mean, g.constant(low)), g.constant(high))
 
 

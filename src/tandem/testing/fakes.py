@@ -29,8 +29,8 @@ def build(
     **settings: Any,
 ) -> tuple[Any, Any]:
     """(algorithm, backend) of that name, on made-up spaces."""
-    kind = algorithms.get(name).of(action)
-    chosen = kind.Settings(**settings)
+    chosen = algorithms.get(name).Settings(**settings)
+    kind = algorithms.get(name).of(action, chosen)
     backend = backends.make(framework, "cpu", seed=seed, compile=compile)
     made = sources(kind.roles(observation, action, chosen), network, None, lambda n: np.random.default_rng([seed, *n.encode()]))
     return kind(backend, made, observation, action, chosen), backend

@@ -63,7 +63,7 @@ class Session:
         seed = derived(conf.seed, "environments")
         environments = vectorize(env, s.envs, seed, s.vectorization, conf.env_kwargs or None)
         self.observation, self.action = environments.observation, environments.action
-        self.kind = algorithms.get(conf.algorithm).of(self.action)
+        self.kind = algorithms.get(conf.algorithm).of(self.action, s)
         self.kind.check(self.observation, self.action)
         generators = Generators(conf.seed)
         roles = self.kind.roles(self.observation, self.action, s)

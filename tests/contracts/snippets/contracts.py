@@ -6,6 +6,7 @@ import sys
 import time
 
 import numpy as np
+from gymnasium import spaces
 
 from tandem import algorithms
 from tandem.testing import contracts
@@ -110,6 +111,26 @@ def ppo_image():
 @case
 def ppo_box():
     solve(PPO, games.IdentityBox, 16000, least=-0.5, entropy=0.0, log_std=-0.5, gamma=0.1, batch_size=32)
+
+
+@case
+def ppo_beta_box():
+    solve(PPO, shifted, 16000, least=-2.0, entropy=0.0, gamma=0.1, batch_size=32, policy="beta")
+
+
+def shifted():
+    """IdentityBox whose bounds are uneven: actions are in 0 to 4, and 2 more than what is seen."""
+    from gymnasium.wrappers import TransformAction
+
+    game = games.IdentityBox(scale=2.0)
+    made = TransformAction(game, lambda a: a - np.float32(2), spaces.Box(0, 4, (1,), np.float32))
+    made.optimum = 0.0
+    return made
+
+
+@case
+def trpo_beta_box():
+    solve(TRPO, games.IdentityBox, 24000, least=-0.5, gamma=0.1, policy="beta")
 
 
 @case
@@ -282,6 +303,7 @@ SHORT = {
     "ppo": (PPO, games.Chain, {}),
     "ppo_multi": (PPO, games.IdentityMultiDiscrete, {}),
     "ppo_box": (PPO, games.IdentityBox, {"normalize_observations": True, "normalize_rewards": True, "max_kl": 0.05}),
+    "ppo_beta": (PPO, games.IdentityBox, {"policy": "beta"}),
     "sac": (SAC, games.IdentityBox, {}),
     "sac_discrete": (SAC, games.Chain, {}),
     "a2c": (A2C, games.IdentityBox, {"normalize_observations": True}),
