@@ -32,8 +32,15 @@ class OnPolicySettings(base.Settings):
     gae_lambda: float = setting(0.95, "trace of generalised advantage estimation")
     max_grad_norm: float = setting(0.5, "gradients are clipped to this global norm", DETAILS + ", detail 11")
     normalize_advantage: bool = setting(True, "standardise advantages within each batch", DETAILS + ", detail 7")
-    normalize_observations: bool = setting(False, "standardise observations by running statistics, clipped at 10", DETAILS)
-    normalize_rewards: bool = setting(False, "divide rewards by the running deviation of returns, clipped at 10", DETAILS)
+    normalize_observations: bool = setting(
+        False, "standardise observations by running statistics, clipped at 10", DETAILS + ", continuous details 6, 7"
+    )
+    normalize_rewards: bool = setting(
+        False, "divide rewards by the running deviation of returns, clipped at 10", DETAILS + ", continuous details 8, 9"
+    )
+    standardize_rewards: bool = setting(
+        False, "subtract the running mean of rewards, divide by their running deviation, clip at 10", "Zheng et al. 2023"
+    )
     policy: Literal["gaussian", "beta"] = setting("gaussian", "distribution of continuous actions; beta needs bounds", BETA)
     orthogonal: bool = setting(True, "orthogonal first weights, gain sqrt(2); heads 0.01 and 1", DETAILS + ", detail 2")
     log_std: float = setting(0.0, "first log standard deviation of continuous actions", DETAILS + ", continuous detail 2")
