@@ -68,6 +68,8 @@ def built(kind: Any, plan: Any, observation: Any, action: Any) -> Agent:
         agent("ppo", SYMBOLS, ARM),
         agent("ppo", BOX, ARM, log_std=-0.7),
         agent("ppo", BOX, ARM, policy="beta"),
+        agent("dqn", {"obs": BOX, "action_mask": replace(BITS, shape=(3,))}, replace(CHOICE, masked=True)),
+        agent("ppo", {"obs": BOX, "action_mask": replace(BITS, shape=(5,))}, replace(SYMBOLS, masked=True)),
         agent("sac", BOX, ARM),
     ],
     ids=lambda a: f"{a.algorithm.__name__} {type(a.observation).__name__}",

@@ -13,7 +13,7 @@ from tandem.algorithms.beta import BetaPolicy
 from tandem.collect.agent import Agent
 from tandem.errors import CheckpointError, NetworkError, RunFolderError
 from tandem.networks import onnx, plan
-from tandem.spaces import Leaf, Spec
+from tandem.spaces import MASK, Leaf, Spec
 from tandem.types import Array, Tree
 
 ROWS = 16  # random observations that an ONNX file is tried with
@@ -54,7 +54,8 @@ def to_onnx(agent: Agent, out: Path) -> Exported:
     graph = onnx.Graph()
     names: Any = {k: k for k in agent.observation} if isinstance(agent.observation, dict) else "obs"
     raw = graph.plan(twin.plan, twin.weights, names)
-    best = onnx.deterministic(graph, raw, action, _squash(agent))
+    allowed = graph.masked(raw, MASK) if action.masked else raw
+    best = onnx.deterministic(graph, allowed, action, _squash(agent))
     obs = _observations(agent.observation)
     width = int(twin(obs).shape[-1])
     model = graph.model(
@@ -119,7 +120,7 @@ def _observation(rng: np.random.Generator, leaf: Leaf) -> Array:
         return np.clip(rng.standard_normal(shape), *(np.reshape(b, leaf.shape) for b in (leaf.low, leaf.high))).astype(
             np.float32
         )
-    return rng.integers(0, 2 if leaf.kind == "multibinary" else 256, shape).astype(leaf.dtype)
+    return rng.integers(0, 2 if leaf.kind == "multibinary" or leaf.high[0] == 1 else 256, shape).astype(leaf.dtype)
 
 
 def _how(agent: Agent, twin: plan.Twin, out: Path) -> str:
@@ -141,7 +142,7 @@ def _meaning(agent: Agent) -> str:
             )
         then = "go through tanh, then to the bounds" if squash else "are clipped to the bounds"
         return f"means of the actions, which {then}; after them the logarithms of their deviations"
-    return "a number for each choice: the largest is the best"
+    return "a number for each choice: the largest is the best" + f", where {MASK!r} is 1" * agent.action.masked
 
 
 def _squash(agent: Agent) -> str:

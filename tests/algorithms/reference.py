@@ -69,7 +69,10 @@ def hidden(w: Weights, x: torch.Tensor, activation: Callable[[torch.Tensor], tor
 class DQN(Reference):
     """Mnih et al. 2015, algorithm 1; van Hasselt et al. 2016, eq. 4; Wang et al. 2016, eq. 9; Schaul et al. 2016, alg. 1."""
 
-    def q(self, net: str, obs: torch.Tensor) -> torch.Tensor:
+    def q(self, net: str, obs: Any) -> torch.Tensor:
+        """Of what is forbidden, the values are lower than any (Huang & Ontañón 2022)."""
+        if isinstance(obs, dict):
+            return self.q(net, obs["obs"]).masked_fill(obs["action_mask"] == 0, -torch.inf)
         w = self.nets[net]
         h = hidden(w, obs, torch.relu, 1)
         if not self.settings.dueling:
@@ -104,7 +107,9 @@ class PPO(Reference):
             obs, first = ((obs - w["1/mean"]) / torch.sqrt(w["1/variance"] + 1e-8)).clamp(-10, 10).detach(), 2
         return dense(w, str(first + 2), hidden(w, obs, torch.tanh, first))
 
-    def policy(self, obs: torch.Tensor) -> torch.distributions.Distribution:
+    def policy(self, obs: Any) -> Any:
+        if isinstance(obs, dict):
+            return Some(self.output("actor", obs["obs"]), obs["action_mask"] != 0)
         out = self.output("actor", obs)
         if self.settings.policy == "beta":
             return Beta(*(torch.nn.functional.softplus(x) + 1 for x in out.chunk(2, 1)))
@@ -124,7 +129,7 @@ class PPO(Reference):
             mean = (weight * advantage).sum()
             advantage = (advantage - mean) / (torch.sqrt((weight * (advantage - mean) ** 2).sum()) + 1e-8)
         surrogate = torch.minimum(ratio * advantage, ratio.clamp(1 - s["clip"], 1 + s["clip"]) * advantage)
-        value = self.output("critic", b.obs)[:, 0]
+        value = self.output("critic", b.obs["obs"] if isinstance(b.obs, dict) else b.obs)[:, 0]
         error = (value - old["return"]) ** 2
         if reach := self.settings.value_clip:
             near = old["value"] + (value - old["value"]).clamp(-reach, reach)
@@ -198,6 +203,20 @@ class TRPO(PPO):
         loss = (weight * (self.output("critic", b.obs)[:, 0] - b.extra["return"]) ** 2).sum()
         self.descend(loss, self.weights("critic"), s["learning_rate"], s["max_grad_norm"])
         return {"value_loss": loss, **found}, False
+
+
+class Some:
+    """Choices of which some are allowed: softmax over those alone."""
+
+    def __init__(self, logits: torch.Tensor, allowed: torch.Tensor) -> None:
+        weights = torch.where(allowed, torch.exp(logits), 0.0)
+        self.p = weights / weights.sum(1, keepdim=True)
+
+    def log_prob(self, action: torch.Tensor) -> torch.Tensor:
+        return self.p.gather(1, action[:, None])[:, 0].log()
+
+    def entropy(self) -> torch.Tensor:
+        return -torch.stack([(q := p[p > 0]) @ q.log() for p in self.p])
 
 
 class Beta(torch.distributions.Beta):

@@ -13,9 +13,19 @@ from tests.helpers import run_python
 SNIPPET = Path(__file__).parent / "snippets" / "contracts.py"
 SHORT = ("reproducible", "resumes", "touches_only_its_own", "refuses_what_is_not_finite", "first_rollout")
 LEARNING = {
-    "dqn": ("dqn_identity", "dqn_dict", "dqn_image", "dqn_chain", "dqn_infinite_horizon", "dqn_pair", "dqn_matrix"),
+    "dqn": (
+        "dqn_identity",
+        "dqn_masked",
+        "dqn_dict",
+        "dqn_image",
+        "dqn_chain",
+        "dqn_infinite_horizon",
+        "dqn_pair",
+        "dqn_matrix",
+    ),
     "ppo": (
         "ppo_identity",
+        "ppo_masked",
         "ppo_dict",
         "ppo_image",
         "ppo_box",
@@ -25,10 +35,10 @@ LEARNING = {
         "ppo_pair",
         "ppo_matrix",
     ),
-    "sac": ("sac_box", "sac_identity", "sac_chain", "sac_infinite_horizon", "sac_pair"),
-    "a2c": ("a2c_identity", "a2c_box", "a2c_chain", "a2c_infinite_horizon", "a2c_pair"),
+    "sac": ("sac_box", "sac_identity", "sac_masked", "sac_chain", "sac_infinite_horizon", "sac_pair"),
+    "a2c": ("a2c_identity", "a2c_masked", "a2c_box", "a2c_chain", "a2c_infinite_horizon", "a2c_pair"),
     "ddpg": ("ddpg_box", "ddpg_infinite_horizon", "ddpg_pair"),
-    "trpo": ("trpo_identity", "trpo_box", "trpo_beta_box", "trpo_chain", "trpo_infinite_horizon", "trpo_pair"),
+    "trpo": ("trpo_identity", "trpo_masked", "trpo_box", "trpo_beta_box", "trpo_chain", "trpo_infinite_horizon", "trpo_pair"),
     "td3": ("td3_box", "td3_infinite_horizon", "td3_pair"),
 }
 pytestmark = pytest.mark.timeout(600)  # TensorFlow compiles every loop of the short contracts anew

@@ -11,11 +11,12 @@ from tandem.algorithms import base
 from tandem.algorithms.base import Forward, setting
 from tandem.errors import SpaceError
 from tandem.math.distributions import Gaussian, for_actions
+from tandem.math.masks import masked
 from tandem.math.policies import standardize
 from tandem.math.returns import generalized_advantage
 from tandem.networks.defaults import Role, mlp
 from tandem.networks.plan import Dense, Scale
-from tandem.spaces import Leaf, Spec
+from tandem.spaces import Leaf, Spec, seen
 from tandem.types import Array, Batch, Trajectory, Tree, tree_map
 
 DETAILS = "Huang et al. 2022"  # "The 37 implementation details of PPO"
@@ -63,7 +64,7 @@ class OnPolicy(base.Algorithm):
     action_mode = "clip"
 
     def __init__(self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: Any) -> None:
-        self.backend, self.settings, self.policy = backend, settings, self.distribution(action)
+        self.backend, self.settings, self.action, self.policy = backend, settings, action, self.distribution(action)
         self.actor = backend.network("actor", networks["actor"])
         self.critic = backend.network("critic", networks["critic"])
 
@@ -95,7 +96,7 @@ class OnPolicy(base.Algorithm):
     def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:
         init, gain, small, one = ("orthogonal", 2**0.5, 0.01, 1.0) if settings.orthogonal else ("uniform", 1.0, 1.0, 1.0)
         body = mlp(
-            observation,
+            seen(observation, action),
             settings.hidden,
             settings.activation,
             initializer=init,
@@ -112,6 +113,10 @@ class OnPolicy(base.Algorithm):
             "critic": Role(observation, body, (Dense(0, 1, "linear", init, one),), "critic"),
         }
 
+    def output(self, obs: Tree) -> Array:
+        """What its policy is made of."""
+        return masked(self.actor(obs), obs, self.action)
+
     def advantage(self, b: Batch) -> Array:
         """The batch's advantages, standardised where the settings say so."""
         found: Array = b.extra["advantage"]
@@ -125,7 +130,7 @@ class OnPolicy(base.Algorithm):
     def act(
         cls, networks: dict[str, Forward], obs: Tree, state: Tree, noise: Tree, action: Leaf
     ) -> tuple[Array, dict[str, Array], Tree]:
-        policy, out = cls.distribution(action), networks["actor"](obs)
+        policy, out = cls.distribution(action), masked(networks["actor"](obs), obs, action)
         return (policy.mode(out) if isinstance(noise, tuple) else policy.sample(out, noise)), {}, state
 
     def prepare(self, trajectory: Trajectory, networks: dict[str, Forward]) -> Batch:
@@ -138,7 +143,7 @@ class OnPolicy(base.Algorithm):
         advantage = generalized_advantage(reward, t.discount, t.last, value, bootstrap, self.settings.gae_lambda)
         extra = {n: x.reshape(-1) for n, x in (("advantage", advantage), ("return", advantage + value), ("value", value))}
         if "actor" in self.preparing:
-            extra |= self.remembered(networks["actor"](obs), action)
+            extra |= self.remembered(masked(networks["actor"](obs), obs, self.action), action)
         return Batch(obs, action, weight=t.valid.reshape(-1).astype(np.float32), extra=extra)
 
     def remembered(self, out: Array, action: Array) -> dict[str, Array]:

@@ -56,7 +56,7 @@ class PPO(OnPolicy):
 
     def loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
         s, old = b.settings, b.extra
-        out = self.actor(b.obs)
+        out = self.output(b.obs)
         log_ratio = self.policy.log_prob(out, b.action) - old["log_prob"]
         surrogate = clipped_surrogate(ops.of(out).exp(log_ratio), self.advantage(b), s["clip"])  # eq. 7
         value = self.critic(b.obs)[..., 0]

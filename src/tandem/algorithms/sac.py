@@ -47,7 +47,7 @@ class SAC(base.Algorithm):
     action_mode = "unit"
 
     def __init__(self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: SACSettings) -> None:
-        self.backend, self.settings, self.size = backend, settings, action.width
+        self.backend, self.settings, self.action, self.size = backend, settings, action, action.width
         self.actor = backend.network("actor", networks["actor"])
         self.qs, self.targets = zip(backend.pair("q1", networks["q1"]), backend.pair("q2", networks["q2"]), strict=True)
         options = base.optimizer_options(settings)

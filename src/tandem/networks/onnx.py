@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tandem.errors import EngineError, NetworkError
+from tandem.math.masks import FORBIDDEN
 from tandem.networks.plan import (
     Activation,
     Branches,
@@ -78,6 +79,10 @@ class Graph:
 
     def reshape(self, x: str, shape: tuple[int, ...]) -> str:
         return self("Reshape", x, self.constant(shape, np.int64))
+
+    def masked(self, x: str, mask: str) -> str:
+        """x with FORBIDDEN where the input `mask` is 0."""
+        return self("Where", self("Cast", mask, to=self.types.BOOL), x, self.constant(FORBIDDEN))
 
     def float32(self, x: str) -> str:
         return self("Cast", x, to=self.types.FLOAT)

@@ -11,6 +11,7 @@ import numpy as np
 from tandem.collect.actor import ChanceActor, PolicyActor, forwards, publish
 from tandem.collect.collector import Collector
 from tandem.collect.vector import Environments
+from tandem.spaces import seen
 from tandem.training.events import BatchBegin, BatchEnd, EpisodeBegin, EpisodeEnd, Event, TrainBegin, TrainEnd
 from tandem.training.learners import Learner, ReplayLearner, RolloutLearner, Span
 from tandem.training.seeds import Generators
@@ -34,7 +35,7 @@ class Loop:
         self.actor = PolicyActor(type(algorithm), action, {role: self.networks[role] for role in algorithm.acting})
         self.chance = ChanceActor(action)
         self.learner: Learner = (
-            RolloutLearner(algorithm, backend, observation, generators, self.networks)
+            RolloutLearner(algorithm, backend, seen(observation, action), generators, self.networks)
             if algorithm.needs == "rollouts"
             else ReplayLearner(algorithm, backend, observation, action, generators, folder)
         )
