@@ -61,6 +61,9 @@ def _rows() -> tuple[Learned, ...]:
         Learned("trpo-cartpole-jax", "trpo", "CartPole-v1", "jax", 100_000, 490.0, mark=475.0),
         Learned("trpo-pendulum-jax", "trpo", "Pendulum-v1", "jax", 100_000, -185.0),
     ]
+    beta: dict[str, Any] = {"policy": "beta", "rollout": 512, "gamma": 0.95, "epochs": 15, "learning_rate": "2e-3:0"}
+    beta |= {"normalize_observations": True, "normalize_rewards": True, "eval_episodes": 30}
+    found += [Learned("ppo-beta-pendulum-jax", "ppo", "Pendulum-v1", "jax", 100_000, -185.0, beta)]
     found += [Learned(f"{name}-pendulum-jax", name, "Pendulum-v1", "jax", 20_000, -165.0) for name in ("ddpg", "td3")]
     found += [Learned("td3-halfcheetah-jax", "td3", "HalfCheetah-v5", "jax", 300_000, 5_000.0, mark=5_000.0)]
     found += [Learned("sac-halfcheetah-jax", "sac", "HalfCheetah-v5", "jax", 300_000, 5_000.0, mark=5_000.0)]

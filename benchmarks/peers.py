@@ -14,6 +14,8 @@ FIXED: dict[str, dict[str, Any]] = {
         "max_kl": 0.0,
         "normalize_observations": False,
         "normalize_rewards": False,
+        "standardize_rewards": False,
+        "policy": "gaussian",
         "log_std": 0.0,
         "optimizer": "adam",
     },

@@ -43,8 +43,9 @@ ARM = Leaf("box", (2,), "float32", (), (-1.0, -3.0), (1.0, 0.5))
 
 def agent(algorithm: str, observation: Any, action: Any, **settings: Any) -> Agent:
     """An untrained one, with the weights made unequal everywhere (biases and statistics begin as zeros and ones)."""
-    kind = algorithms.get(algorithm)
-    roles = kind.roles(observation, action, kind.Settings(hidden=(8,), **settings))
+    chosen = algorithms.get(algorithm).Settings(hidden=(8,), **settings)
+    kind = algorithms.get(algorithm).of(action, chosen)
+    roles = kind.roles(observation, action, chosen)
     return built(kind, roles[kind.acting[0]].plan, observation, action)
 
 
@@ -66,6 +67,9 @@ def built(kind: Any, plan: Any, observation: Any, action: Any) -> Agent:
         agent("ppo", BOX, SYMBOLS, normalize_observations=True),
         agent("ppo", SYMBOLS, ARM),
         agent("ppo", BOX, ARM, log_std=-0.7),
+        agent("ppo", BOX, ARM, policy="beta"),
+        agent("dqn", {"obs": BOX, "action_mask": replace(BITS, shape=(3,))}, replace(CHOICE, masked=True)),
+        agent("ppo", {"obs": BOX, "action_mask": replace(BITS, shape=(5,))}, replace(SYMBOLS, masked=True)),
         agent("sac", BOX, ARM),
         agent("ddpg", BOX, ARM),  # its network ends in tanh already
         agent("a3c", BOX, ARM, shared=False),

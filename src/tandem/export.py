@@ -12,7 +12,7 @@ import numpy as np
 from tandem.collect.agent import Agent
 from tandem.errors import CheckpointError, NetworkError, RunFolderError
 from tandem.networks import onnx, plan, serial
-from tandem.spaces import Leaf, Spec
+from tandem.spaces import MASK, Leaf, Spec
 from tandem.types import Array, Tree
 
 ROWS = 16  # random observations that an ONNX file is tried with
@@ -53,7 +53,8 @@ def to_onnx(agent: Agent, out: Path) -> Exported:
     graph = onnx.Graph()
     names: Any = {k: k for k in agent.observation} if isinstance(agent.observation, dict) else "obs"
     raw = graph.plan(twin.plan, twin.weights, names)
-    best = onnx.deterministic(graph, raw, action, agent.algorithm.action_mode == "unit", agent.algorithm.squashed)
+    allowed = graph.masked(raw, MASK) if action.masked else raw
+    best = onnx.deterministic(graph, allowed, action, agent.algorithm.action_mode == "unit", agent.algorithm.squashed)
     obs = _observations(agent.observation)
     width = int(twin(obs).shape[-1])
     model = graph.model(
@@ -118,7 +119,7 @@ def _observation(rng: np.random.Generator, leaf: Leaf) -> Array:
         return np.clip(rng.standard_normal(shape), *(np.reshape(b, leaf.shape) for b in (leaf.low, leaf.high))).astype(
             np.float32
         )
-    return rng.integers(0, 2 if leaf.kind == "multibinary" else 256, shape).astype(leaf.dtype)
+    return rng.integers(0, 2 if leaf.kind == "multibinary" or leaf.high[0] == 1 else 256, shape).astype(leaf.dtype)
 
 
 def _how(agent: Agent, twin: plan.Twin, out: Path) -> str:
@@ -135,9 +136,15 @@ def _meaning(agent: Agent) -> str:
     """What the network's output says."""
     if agent.action.kind == "box":
         kind = agent.algorithm
+        if kind.squashed == "beta":
+            return (
+                "alphas - 1 of the actions, then betas - 1, before softplus; (alpha - beta) / (alpha + beta) goes to the bounds"
+            )
         then = "are stretched from [-1, 1] to the bounds" if kind.action_mode == "unit" else "are clipped to the bounds"
-        return f"the actions, which {'go through tanh and ' * kind.squashed}{then}; their spread, if any, and values come after"
-    return "a number for each choice: the largest is the best (values of states, if any, come after)"
+        tanh = "go through tanh and " * (kind.squashed == "tanh")
+        return f"the actions, which {tanh}{then}; their spread, if any, and values come after"
+    where = f", where {MASK!r} is 1" * agent.action.masked
+    return f"a number for each choice: the largest is the best{where} (values of states, if any, come after)"
 
 
 def _unwritable(out: Path, error: OSError) -> RunFolderError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import prod
 from typing import Any, Literal
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from tandem.errors import SpaceError
 
+MASK = "action_mask"  # the entry of an observation that says which choices may be taken
 Kind = Literal["box", "discrete", "multidiscrete", "multibinary"]
 
 
@@ -28,6 +29,7 @@ class Leaf:
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
     start: int = 0  # the first value of a discrete space
+    masked: bool = False  # of discrete actions: observations have a mask of the choices, under MASK
 
     @property
     def image(self) -> bool:
@@ -80,6 +82,30 @@ def observation_spec(space: Any) -> Spec:
         spec = observation_spec(inner)
         found.update({f"{key}/{k}": s for k, s in spec.items()} if isinstance(spec, dict) else {str(key): spec})
     return found
+
+
+def action_leaf(space: Any, observation: Spec) -> Leaf:
+    """The Leaf of an action space; `masked` where its actions are discrete and observations have an entry for their mask.
+
+    Raises SpaceError for a mask of another size than there are choices."""
+    action = leaf(space)
+    if not (action.sizes and isinstance(observation, dict) and MASK in observation):
+        return action
+    mask = observation[MASK]
+    if mask.sizes or mask.shape != (action.width,):
+        raise SpaceError(
+            f"observations have an entry {MASK!r} of shape {mask.shape} ({mask.kind}); {space} has {action.width} choices.",
+            f"a MultiBinary({action.width}), or a Box of 0 and 1 of shape ({action.width},)",
+            "give one number for each choice, those of all positions side by side; or give the entry another name.",
+        )
+    return replace(action, masked=True)
+
+
+def seen(observation: Spec, action: Leaf) -> Spec:
+    """What default networks see of an observation: all but the mask of the actions."""
+    if action.masked and isinstance(observation, dict):
+        return {k: s for k, s in observation.items() if k != MASK}
+    return observation
 
 
 def flatten_observation(space: Any, obs: Any) -> Any:

@@ -154,7 +154,7 @@ def session(
     chosen, options, source = settle(algorithm, environment_name(env), given)
     space, action = spaces_of(env)
     leaf = spaces.leaf(action)
-    algorithms.get(algorithm).of(leaf).check(spaces.observation_spec(space), leaf)
+    algorithms.get(algorithm).of(leaf, chosen).check(spaces.observation_spec(space), leaf)
     conf = Config(
         algorithm=algorithm,
         env=environment_name(env),

@@ -104,11 +104,13 @@ def screen(env: Any, mode: str, kwargs: Mapping[str, Any] | None = None) -> Iter
     """An environment that renders in this mode. An id is made with it; whatever else was given has chosen its own."""
     if not has_display():
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # else SDL complains on stderr that it finds none
+    from tandem.collect.masks import with_masks
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of a missing screen, of odd render modes: what matters of it becomes an error here
         made = _drawable(env, mode, kwargs) if isinstance(env, str) else make(env, kwargs)
         try:
-            yield made
+            yield with_masks([made])[0]
         finally:
             if made is not env:
                 made.close()

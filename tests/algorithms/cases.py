@@ -26,12 +26,15 @@ class Case(NamedTuple):
     algorithm: str
     action: Leaf
     settings: dict[str, Any]
+    observation: Any = fakes.VECTOR
 
 
 CASES = {
     "dqn": Case("dqn", fakes.DISCRETE, {"double": False, "max_grad_norm": 0.5}),
     "dqn double dueling prioritized": Case("dqn", fakes.DISCRETE, {"dueling": True, "prioritized": True}),
     "dqn dueling noisy": Case("dqn", fakes.DISCRETE, {"dueling": True, "noisy": "factorised"}),
+    "dqn masked": Case("dqn", fakes.MASKED, {}, fakes.MASKED_VECTOR),
+    "ppo masked": Case("ppo", fakes.MASKED, {"entropy": Schedule(0.02), "orthogonal": False}, fakes.MASKED_VECTOR),
     "ppo categorical": Case("ppo", fakes.DISCRETE, {"entropy": Schedule(0.01)}),
     "ppo gaussian normalized": Case(
         "ppo", fakes.BOX, {"normalize_observations": True, "value_clip": 0.2, "entropy": Schedule(0.01), "orthogonal": False}
@@ -39,6 +42,7 @@ CASES = {
     "ppo multi-categorical": Case(
         "ppo", fakes.MULTI, {"normalize_advantage": False, "clip": Schedule(0.3, 0.1), "max_kl": 0.46, "orthogonal": False}
     ),
+    "ppo beta": Case("ppo", fakes.BOX, {"policy": "beta", "entropy": Schedule(0.02), "orthogonal": False}),
     "a2c": Case("a2c", fakes.DISCRETE, {"orthogonal": False}),
     "a2c gaussian": Case("a2c", fakes.BOX, {"normalize_observations": True, "orthogonal": False, "entropy": Schedule(0.02)}),
     "a2c gaussian noisy": Case("a2c", fakes.BOX, {"orthogonal": False, "noisy": "independent"}),
@@ -58,19 +62,21 @@ CASES = {
         fakes.DISCRETE,
         {**SHORT, "dueling": True, "replay": "prioritized", "priority": "error", "learning_rate": Schedule(0.3)},  # no ties
     ),
+    "trpo beta": Case("trpo", fakes.BOX, {"hidden": (8, 8), "conjugate_steps": 5, "orthogonal": False, "policy": "beta"}),
     "td3": Case("td3", fakes.BOX, {"hidden": (32, 32), "policy_delay": 3}),
 }
 
 
 def prepared(case: Case, framework: str, compile: bool = False) -> tuple[Any, Any, Batch]:
     """(algorithm, backend, batches [UPDATES, ROWS, ...]) of a case, the same on every framework."""
-    algorithm, backend = fakes.build(case.algorithm, framework, case.action, compile=compile, **{**SGD, **case.settings})
+    given = {**SGD, **case.settings}
+    algorithm, backend = fakes.build(case.algorithm, framework, case.action, case.observation, compile=compile, **given)
     for network in trained(algorithm).values():
         weights = network.read()
         moments = {n: w + 0.3 for n, w in weights.items() if n.endswith(("/mean", "/variance"))}
         if moments:  # statistics that do something
             network.write({**weights, **moments})
-    return algorithm, backend, fakes.batches(algorithm, fakes.VECTOR, case.action, UPDATES, ROWS)
+    return algorithm, backend, fakes.batches(algorithm, case.observation, case.action, UPDATES, ROWS)
 
 
 def trained(algorithm: Any) -> dict[str, Any]:

@@ -76,7 +76,10 @@ def hidden(w: Weights, x: torch.Tensor, activation: Callable[[torch.Tensor], tor
 class DQN(Reference):
     """Mnih et al. 2015, algorithm 1; van Hasselt et al. 2016, eq. 4; Wang et al. 2016, eq. 9; Schaul et al. 2016, alg. 1."""
 
-    def q(self, net: str, obs: torch.Tensor) -> torch.Tensor:
+    def q(self, net: str, obs: Any) -> torch.Tensor:
+        """Of what is forbidden, the values are lower than any (Huang & Ontañón 2022)."""
+        if isinstance(obs, dict):
+            return self.q(net, obs["obs"]).masked_fill(obs["action_mask"] == 0, -torch.inf)
         w = self.nets[net]
         h = hidden(w, obs, torch.relu, 1)
         if not self.settings.dueling:
@@ -111,8 +114,12 @@ class PPO(Reference):
             obs, first = ((obs - w["1/mean"]) / torch.sqrt(w["1/variance"] + 1e-8)).clamp(-10, 10).detach(), 2
         return dense(w, str(first + 2), hidden(w, obs, torch.tanh, first))
 
-    def policy(self, obs: torch.Tensor) -> torch.distributions.Distribution:
+    def policy(self, obs: Any) -> Any:
+        if isinstance(obs, dict):
+            return Some(self.output("actor", obs["obs"]), obs["action_mask"] != 0)
         out = self.output("actor", obs)
+        if self.settings.policy == "beta":
+            return Beta(*(torch.nn.functional.softplus(x) + 1 for x in out.chunk(2, 1)))
         if self.action.kind == "box":
             (log_std,) = (w for k, w in self.nets["actor"].items() if k.endswith("/log_std"))
             std = torch.exp(log_std).expand_as(out)
@@ -129,7 +136,7 @@ class PPO(Reference):
             mean = (weight * advantage).sum()
             advantage = (advantage - mean) / (torch.sqrt((weight * (advantage - mean) ** 2).sum()) + 1e-8)
         surrogate = torch.minimum(ratio * advantage, ratio.clamp(1 - s["clip"], 1 + s["clip"]) * advantage)
-        value = self.output("critic", b.obs)[:, 0]
+        value = self.output("critic", b.obs["obs"] if isinstance(b.obs, dict) else b.obs)[:, 0]
         error = (value - old["return"]) ** 2
         if reach := self.settings.value_clip:
             near = old["value"] + (value - old["value"]).clamp(-reach, reach)
@@ -167,7 +174,7 @@ class TRPO(PPO):
         return (weight * torch.exp(self.policy(b.obs).log_prob(b.action) - b.extra["log_prob"]) * advantage).sum()
 
     def far(self, old: Any, b: Any, weight: torch.Tensor) -> torch.Tensor:
-        return (weight * torch.distributions.kl_divergence(old, self.policy(b.obs))).sum()
+        return (weight * torch.distributions.kl_divergence(old, self.policy(b.obs)).reshape(len(weight), -1).sum(1)).sum()
 
     def natural(self, b: Any, weight: torch.Tensor) -> dict[str, torch.Tensor]:
         s, names = self.settings, self.weights("actor")
@@ -203,6 +210,33 @@ class TRPO(PPO):
         loss = (weight * (self.output("critic", b.obs)[:, 0] - b.extra["return"]) ** 2).sum()
         self.descend(loss, self.weights("critic"), s["learning_rate"], s["max_grad_norm"])
         return {"value_loss": loss, **found}, False
+
+
+class Some:
+    """Choices of which some are allowed: softmax over those alone."""
+
+    def __init__(self, logits: torch.Tensor, allowed: torch.Tensor) -> None:
+        weights = torch.where(allowed, torch.exp(logits), 0.0)
+        self.p = weights / weights.sum(1, keepdim=True)
+
+    def log_prob(self, action: torch.Tensor) -> torch.Tensor:
+        return self.p.gather(1, action[:, None])[:, 0].log()
+
+    def entropy(self) -> torch.Tensor:
+        return -torch.stack([(q := p[p > 0]) @ q.log() for p in self.p])
+
+
+class Beta(torch.distributions.Beta):
+    """Chou et al. 2017 over [-1, 1], independently in every dimension; 1e-6 from the bounds the density is held."""
+
+    def log_prob(self, action: torch.Tensor) -> torch.Tensor:
+        a, b = self.concentration1, self.concentration0
+        near, far = ((1 + action) / 2).clamp(min=1e-6), ((1 - action) / 2).clamp(min=1e-6)
+        norm = torch.lgamma(a) + torch.lgamma(b) - torch.lgamma(a + b)
+        return ((a - 1) * near.log() + (b - 1) * far.log() - norm - np.log(2)).sum(1)
+
+    def entropy(self) -> torch.Tensor:
+        return (super().entropy() + np.log(2)).sum(1)
 
 
 class Several:

@@ -15,6 +15,7 @@ SHORT = ("reproducible", "resumes", "touches_only_its_own", "refuses_what_is_not
 LEARNING = {
     "dqn": (
         "dqn_identity",
+        "dqn_masked",
         "dqn_dict",
         "dqn_image",
         "dqn_chain",
@@ -23,16 +24,27 @@ LEARNING = {
         "dqn_matrix",
         "dqn_noisy",
     ),
-    "ppo": ("ppo_identity", "ppo_dict", "ppo_image", "ppo_box", "ppo_chain", "ppo_infinite_horizon", "ppo_pair", "ppo_matrix"),
-    "sac": ("sac_box", "sac_identity", "sac_chain", "sac_infinite_horizon", "sac_pair"),
-    "a2c": ("a2c_identity", "a2c_box", "a2c_chain", "a2c_infinite_horizon", "a2c_pair"),
+    "ppo": (
+        "ppo_identity",
+        "ppo_masked",
+        "ppo_dict",
+        "ppo_image",
+        "ppo_box",
+        "ppo_beta_box",
+        "ppo_chain",
+        "ppo_infinite_horizon",
+        "ppo_pair",
+        "ppo_matrix",
+    ),
+    "sac": ("sac_box", "sac_identity", "sac_masked", "sac_chain", "sac_infinite_horizon", "sac_pair"),
+    "a2c": ("a2c_identity", "a2c_masked", "a2c_box", "a2c_chain", "a2c_infinite_horizon", "a2c_pair"),
     "ddpg": ("ddpg_box", "ddpg_infinite_horizon", "ddpg_pair"),
-    "trpo": ("trpo_identity", "trpo_box", "trpo_chain", "trpo_infinite_horizon", "trpo_pair"),
+    "trpo": ("trpo_identity", "trpo_masked", "trpo_box", "trpo_beta_box", "trpo_chain", "trpo_infinite_horizon", "trpo_pair"),
     "td3": ("td3_box", "td3_infinite_horizon", "td3_pair"),
     "a3c": ("a3c_games",),
     "impala": ("impala_games",),
     "acer": ("acer_games", "acer_of_replay_alone"),
-    "nstep_q": ("nstep_q_games",),
+    "nstep_q": ("nstep_q_games", "sequences_masked"),
 }
 pytestmark = pytest.mark.timeout(600)  # TensorFlow compiles every loop of the short contracts anew
 ENGINES = ("torch", "jax", "tensorflow", "keras-torch")

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tandem.math.returns import generalized_advantage, retrace, vtrace
+from tandem.math.returns import generalized_advantage, lambda_return, retrace, vtrace
 
 
 def slow(reward, discount, last, value, bootstrap, trace):
@@ -151,3 +151,42 @@ def test_retrace_by_hand() -> None:
     q, value, ratio = (np.array(x, np.float32)[:, None] for x in ([1.0, 3.0], [9.0, 4.0], [7.0, 0.5]))
     got = retrace(one, 0.5 * one, np.zeros((2, 1), bool), q, value, np.array([8.0], np.float32), ratio)
     np.testing.assert_allclose(got[:, 0], [1 + 0.5 * (0.5 * (5 - 3) + 4), 5])
+
+
+def slow_lambda_return(reward, discount, last, value, bootstrap, trace):
+    """Sutton & Barto 2018, eq. 12.3 with discounts of each step: the mean of n-step returns with weights (1 - lambda)
+    lambda^(n - 1), the rest of the weight on the longest that there is."""
+    steps, envs = reward.shape
+    out = np.zeros((steps, envs))
+    for n in range(envs):
+        for t in range(steps):
+            total, weight, gone, rewards = 0.0, 1.0, 1.0, 0.0
+            for k in range(t, steps):
+                rewards += gone * reward[k, n]
+                gone *= 0.0 if last[k, n] else discount[k, n]
+                following = bootstrap[n] if k == steps - 1 else value[k + 1, n]
+                share = weight if k == steps - 1 or last[k, n] else weight * (1 - trace)
+                total += share * (rewards + gone * following)
+                weight -= share
+                if not weight:
+                    break
+            out[t, n] = total
+    return out
+
+
+@pytest.mark.parametrize("trace", [0.0, 0.6, 1.0])
+def test_lambda_returns_are_means_of_n_step_returns(trace) -> None:
+    data = episodes(7)[:-1]
+    got = lambda_return(*data, trace)
+    assert got.dtype == np.float32
+    np.testing.assert_allclose(got, slow_lambda_return(*data, trace), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(got, data[3] + generalized_advantage(*data, trace), rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(lambda_return(*data, np.full_like(data[0], trace)), got)
+
+
+def test_lambda_returns_by_hand() -> None:
+    one = np.ones((2, 1), np.float32)
+    data = one, 0.5 * one, np.zeros((2, 1), bool), np.array([[2.0], [4.0]], np.float32), np.array([8.0], np.float32)
+    np.testing.assert_allclose(lambda_return(*data, 0.25)[:, 0], [1 + 0.5 * (0.75 * 4 + 0.25 * 5), 5])
+    traces = np.array([[1.0], [0.0]], np.float32)
+    np.testing.assert_allclose(lambda_return(*data, traces)[:, 0], [1 + 0.5 * 5, 5])

@@ -10,10 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tandem import trainer
+from tandem import algorithms, trainer
+from tandem.algorithms.base import describe
+from tandem.errors import SettingError
 from tandem.networks.plan import Twin
 from tandem.spaces import Leaf
-from tandem.training.normalization import Moments, ObservationMoments, RewardScale
+from tandem.training.normalization import Moments, ObservationMoments, RewardScale, RewardStandard
 from tandem.types import Cuts, Trajectory
 
 QUIET: dict[str, Any] = {"plots": False, "tensorboard": False, "eval_episodes": 0, "final_episodes": 1, "hidden": (8,)}
@@ -81,6 +83,55 @@ def test_rewards_are_clipped_and_reset_rows_left_out() -> None:
     fresh = RewardScale(1, 0.9)
     fresh(trajectory([[1], [0], [1]], [[True], [False], [False]], [[True], [False], [True]]))
     assert fresh.moments.count == 2 and fresh.moments.mean.tolist() == [1.0]
+
+
+def test_rewards_are_standardised_by_all_that_came_so_far() -> None:
+    standard = RewardStandard()
+    first = standard(trajectory([[1, 3], [99, 5]], [[False, False], [False, True]], [[True, True], [False, True]]))
+    valid = np.array([1.0, 3.0, 5.0])  # 99 came with a step that only reset
+    np.testing.assert_allclose(
+        first.reward, (np.array([[1, 3], [99, 5]]) - 3) / valid.std() * [[1, 1], [0, 1]] + [[0, 0], [10, 0]]
+    )
+    assert first.reward.dtype == np.float32
+    other = RewardStandard()
+    other.load_state(standard.state())
+    seen = np.array([1.0, 3.0, 5.0, 7.0, 7.0])
+    for s in (standard, other):
+        later = s(trajectory([[7, 7]], [[False, False]]))
+        np.testing.assert_allclose(later.reward, [[(7 - seen.mean()) / seen.std()] * 2], rtol=1e-6)
+
+
+def test_rewards_are_not_standardised_twice() -> None:
+    with pytest.raises(SettingError, match="normalize_rewards=True and standardize_rewards=True"):
+        trainer.session("ppo", "Pendulum-v1", framework="torch", normalize_rewards=True, standardize_rewards=True, **QUIET)
+
+
+DETAILS: dict[str, tuple[Any, Any]] = {  # the ten well-known ones: off, and on
+    "normalize_advantage": (False, True),
+    "normalize_observations": (False, True),
+    "standardize_rewards": (False, True),
+    "normalize_rewards": (False, True),
+    "entropy": (0.0, 0.01),
+    "learning_rate": (3e-4, "3e-4:0"),
+    "max_grad_norm": (1e9, 0.5),
+    "orthogonal": (False, True),
+    "adam_epsilon": (1e-8, 1e-5),
+    "activation": ("relu", "tanh"),
+}
+
+
+@pytest.mark.parametrize("name", DETAILS)
+def test_each_of_the_ten_details_of_ppo_is_a_setting_with_its_source_and_does_something(name: str) -> None:
+    (source,) = (s for n, _, _, s in describe(algorithms.get("ppo").Settings) if n == name)
+    assert source
+    prints = []
+    for value in DETAILS[name]:
+        given = {"envs": 2, "rollout": 16, "batch_size": 16, "epochs": 2, "normalize_advantage": False, **QUIET, name: value}
+        run = trainer.session("ppo", "Pendulum-v1", framework="torch", steps=64, **given)
+        for _ in run.events():
+            pass
+        prints.append(run.fingerprint())
+    assert prints[0] != prints[1]
 
 
 def test_a_run_publishes_its_statistics_and_takes_them_up_again(tmp_path: Path) -> None:

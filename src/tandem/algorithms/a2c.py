@@ -39,7 +39,7 @@ class A2C(OnPolicy):
         self.optimizer = backend.optimizer("a2c", [self.actor, self.critic], settings.optimizer, **options)
 
     def loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
-        out, value = self.actor(b.obs), self.critic(b.obs)[..., 0]
+        out, value = self.output(b.obs), self.critic(b.obs)[..., 0]
         score = self.policy.log_prob(out, b.action) * self.advantage(b)  # section 4, algorithm S3
         error, entropy = (value - b.extra["return"]) ** 2, self.policy.entropy(out)
         loss = self.settings.value_weight * error - score - b.settings["entropy"] * entropy

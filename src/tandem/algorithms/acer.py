@@ -88,7 +88,7 @@ class ACER(ActorCritic):
         loss = policy_loss + s.value_weight * error**2 - b.settings["entropy"] * entropy
         aux = {"value_loss": error**2, "entropy": entropy, "ratio": ratio, "error": error, "kl": 0.0 * entropy}
         if s.kl:
-            average = self.probabilities(xp.stop_gradient(self.over_time(self.average(b.obs)))[:-1])
+            average = self.probabilities(xp.stop_gradient(self.over_time(self.output(self.average, b.obs)))[:-1])
             aux["kl"] = xp.sum(average * (xp.log(average) - log_p), -1)
             loss = loss + s.kl * aux["kl"]
         return loss, aux

@@ -123,11 +123,12 @@ class Algorithm(ABC):
     )
 
     valued: ClassVar[bool] = False  # its network gives action values, not a policy
-    squashed: ClassVar[bool] = False  # its best action is the tanh of what the network gives
+    squashed: ClassVar[str] = ""  # "tanh", or "beta": what makes its best action of what the network gives
 
     @classmethod
-    def of(cls, action: Leaf) -> type[Algorithm]:
-        """The class for these actions: this one, or that of another paper with the same settings."""
+    def of(cls, action: Leaf, settings: Any = None) -> type[Algorithm]:
+        """The class for these actions and settings (None: the defaults): this one, or that of another paper with the same
+        settings."""
         return cls
 
     @classmethod

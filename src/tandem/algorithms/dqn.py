@@ -13,10 +13,11 @@ from tandem import ops
 from tandem.algorithms import base
 from tandem.algorithms.base import Call, Forward, Schedule, setting
 from tandem.errors import SpaceError
+from tandem.math.masks import evenly, masked
 from tandem.math.values import huber, q_learning
 from tandem.networks.defaults import Role, mlp
 from tandem.networks.plan import Dense, Dueling
-from tandem.spaces import Leaf, Spec
+from tandem.spaces import Leaf, Spec, seen
 from tandem.types import Array, Batch, Tree, Update
 
 ATARI = "Mnih et al. 2015, extended data table 1"
@@ -53,7 +54,7 @@ class DQN(base.Algorithm):
     valued = True
 
     def __init__(self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: DQNSettings) -> None:
-        self.backend, self.settings = backend, settings
+        self.backend, self.settings, self.action = backend, settings, action
         self.q, self.target = backend.pair("q", networks["q"])
         self.optimizer = backend.optimizer("q", [self.q], settings.optimizer, **base.optimizer_options(settings))
 
@@ -68,7 +69,7 @@ class DQN(base.Algorithm):
 
     @classmethod
     def roles(cls, observation: Spec, action: Leaf, settings: DQNSettings) -> dict[str, Role]:
-        body = mlp(observation, settings.hidden, settings.activation)
+        body = mlp(seen(observation, action), settings.hidden, settings.activation)
         head: tuple[Any, ...] = (Dense(0, action.sizes[0]),)
         if settings.dueling:
             last = body[-1]
@@ -79,8 +80,9 @@ class DQN(base.Algorithm):
         return {"q": Role(observation, body, head)}
 
     def loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
-        selector = self.q(b.next_obs, training=False) if self.settings.double else None
-        td = q_learning(self.q(b.obs), b.action, b.reward, b.discount, self.target(b.next_obs), selector)
+        after = masked(self.target(b.next_obs), b.next_obs, self.action)  # what is forbidden there is no maximum
+        selector = masked(self.q(b.next_obs, training=False), b.next_obs, self.action) if self.settings.double else None
+        td = q_learning(self.q(b.obs), b.action, b.reward, b.discount, after, selector)
         return huber(td), {"td": td}
 
     def update(self, b: Batch) -> Update:
@@ -97,15 +99,18 @@ class DQN(base.Algorithm):
 
     @staticmethod
     def act_noise(settings: Any, action: Leaf, rng: np.random.Generator, shape: tuple[int, ...], progress: Array) -> Tree:
-        """Whether each action is random, and which one it would be."""
+        """Whether each action is random, and which one it would be; where actions have masks, the numbers to draw it by."""
         explore = rng.random(shape) < settings.epsilon(progress)[:, None]
+        if action.masked:
+            return explore, rng.random((*shape, action.width), dtype=np.float32)
         return explore, rng.integers(action.sizes[0], size=shape)
 
     @staticmethod
     def act(
         networks: dict[str, Forward], obs: Tree, state: Tree, noise: Tree, action: Leaf
     ) -> tuple[Array, dict[str, Array], Tree]:
+        other = evenly(noise[1], obs, action) if noise and action.masked else noise[1] if noise else ()
         if noise and noise[0].all():
-            return noise[1], {}, state
-        greedy = ops.of(obs).argmax(networks["q"](obs), -1)
-        return (np.where(noise[0], noise[1], greedy) if noise else greedy), {}, state
+            return other, {}, state
+        greedy = ops.of(obs).argmax(masked(networks["q"](obs), obs, action), -1)
+        return (np.where(noise[0], other, greedy) if noise else greedy), {}, state

@@ -65,7 +65,7 @@ class NStepQ(OnSequences):
 
     def losses(self, out: Array, b: Batch) -> tuple[Array, dict[str, Array]]:
         xp, batch = ops.of(out), self.sequences(b)
-        q, later = xp.take(out[:-1], batch.action), xp.stop_gradient(self.over_time(self.target(b.obs)))
+        q, later = xp.take(out[:-1], batch.action), xp.stop_gradient(self.over_time(self.output(self.target, b.obs)))
         known = xp.stop_gradient(out)
         best = xp.take(later, xp.argmax(known if self.settings.double else later, -1))
         reward = batch.reward + batch.cut * (best[:-1] - batch.reward)

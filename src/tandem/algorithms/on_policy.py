@@ -10,15 +10,17 @@ import numpy as np
 from tandem.algorithms import base
 from tandem.algorithms.base import Forward, after_cuts, setting
 from tandem.errors import SpaceError
-from tandem.math.distributions import for_actions
+from tandem.math.distributions import Gaussian, for_actions
+from tandem.math.masks import masked
 from tandem.math.policies import standardize
 from tandem.math.returns import generalized_advantage
 from tandem.networks.defaults import Role, mlp
 from tandem.networks.plan import Dense, Scale
-from tandem.spaces import Leaf, Spec
+from tandem.spaces import Leaf, Spec, seen
 from tandem.types import Array, Batch, Trajectory, Tree, tree_map
 
 DETAILS = "Huang et al. 2022"  # "The 37 implementation details of PPO"
+BETA = "Chou et al. 2017"
 A3C = "Mnih et al. 2016, section 5.1 and supplement"
 
 
@@ -31,8 +33,16 @@ class OnPolicySettings(base.Settings):
     gae_lambda: float = setting(0.95, "trace of generalised advantage estimation")
     max_grad_norm: float = setting(0.5, "gradients are clipped to this global norm", DETAILS + ", detail 11")
     normalize_advantage: bool = setting(True, "standardise advantages within each batch", DETAILS + ", detail 7")
-    normalize_observations: bool = setting(False, "standardise observations by running statistics, clipped at 10", DETAILS)
-    normalize_rewards: bool = setting(False, "divide rewards by the running deviation of returns, clipped at 10", DETAILS)
+    normalize_observations: bool = setting(
+        False, "standardise observations by running statistics, clipped at 10", DETAILS + ", continuous details 6, 7"
+    )
+    normalize_rewards: bool = setting(
+        False, "divide rewards by the running deviation of returns, clipped at 10", DETAILS + ", continuous details 8, 9"
+    )
+    standardize_rewards: bool = setting(
+        False, "subtract the running mean of rewards, divide by their running deviation, clip at 10", "Zheng et al. 2023"
+    )
+    policy: Literal["gaussian", "beta"] = setting("gaussian", "distribution of continuous actions; beta needs bounds", BETA)
     orthogonal: bool = setting(True, "orthogonal first weights, gain sqrt(2); heads 0.01 and 1", DETAILS + ", detail 2")
     log_std: float = setting(0.0, "first log standard deviation of continuous actions", DETAILS + ", continuous detail 2")
     adam_epsilon: float = setting(1e-5, "Adam's epsilon, added to the root of the second moment", DETAILS + ", detail 3")
@@ -54,9 +64,23 @@ class OnPolicy(base.Algorithm):
     action_mode = "clip"
 
     def __init__(self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: Any) -> None:
-        self.backend, self.settings, self.policy = backend, settings, for_actions(action)
+        self.backend, self.settings, self.action, self.policy = backend, settings, action, self.distribution(action)
         self.actor = backend.network("actor", networks["actor"])
         self.critic = backend.network("critic", networks["critic"])
+
+    @classmethod
+    def of(cls, action: Leaf, settings: Any = None) -> type[base.Algorithm]:
+        if settings is None or settings.policy == "gaussian":
+            return cls
+        from tandem.algorithms import beta
+
+        found: type[base.Algorithm] = getattr(beta, f"Beta{cls.__name__}")
+        return found
+
+    @classmethod
+    def distribution(cls, action: Leaf) -> Any:
+        """Its policy's, over these actions."""
+        return for_actions(action)
 
     @classmethod
     def check(cls, observation: Spec, action: Leaf) -> None:
@@ -72,15 +96,15 @@ class OnPolicy(base.Algorithm):
     def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:
         init, gain, small, one = ("orthogonal", 2**0.5, 0.01, 1.0) if settings.orthogonal else ("uniform", 1.0, 1.0, 1.0)
         body = mlp(
-            observation,
+            seen(observation, action),
             settings.hidden,
             settings.activation,
             initializer=init,
             gain=gain,
             normalize=settings.normalize_observations,
         )
-        policy = for_actions(action)
-        if action.kind == "box":
+        policy = cls.distribution(action)
+        if isinstance(policy, Gaussian):
             actor: tuple[Any, ...] = (Dense(0, policy.size, "linear", init, small), Scale(policy.size, settings.log_std))
         else:
             actor = (Dense(0, policy.width, "linear", init, small),)
@@ -89,20 +113,24 @@ class OnPolicy(base.Algorithm):
             "critic": Role(observation, body, (Dense(0, 1, "linear", init, one),), "critic"),
         }
 
+    def output(self, obs: Tree) -> Array:
+        """What its policy is made of."""
+        return masked(self.actor(obs), obs, self.action)
+
     def advantage(self, b: Batch) -> Array:
         """The batch's advantages, standardised where the settings say so."""
         found: Array = b.extra["advantage"]
         return standardize(found, b.weight) if self.settings.normalize_advantage else found
 
-    @staticmethod
-    def act_noise(settings: Any, action: Leaf, rng: np.random.Generator, shape: tuple[int, ...], progress: Array) -> Tree:
-        return for_actions(action).noise(rng, shape)
+    @classmethod
+    def act_noise(cls, settings: Any, action: Leaf, rng: np.random.Generator, shape: tuple[int, ...], progress: Array) -> Tree:
+        return cls.distribution(action).noise(rng, shape)
 
-    @staticmethod
+    @classmethod
     def act(
-        networks: dict[str, Forward], obs: Tree, state: Tree, noise: Tree, action: Leaf
+        cls, networks: dict[str, Forward], obs: Tree, state: Tree, noise: Tree, action: Leaf
     ) -> tuple[Array, dict[str, Array], Tree]:
-        policy, out = for_actions(action), networks["actor"](obs)
+        policy, out = cls.distribution(action), masked(networks["actor"](obs), obs, action)
         return (policy.mode(out) if isinstance(noise, tuple) else policy.sample(out, noise)), {}, state
 
     def prepare(self, trajectory: Trajectory, networks: dict[str, Forward]) -> Batch:
@@ -115,7 +143,7 @@ class OnPolicy(base.Algorithm):
         advantage = generalized_advantage(reward, t.discount, t.last, value, bootstrap, self.settings.gae_lambda)
         extra = {n: x.reshape(-1) for n, x in (("advantage", advantage), ("return", advantage + value), ("value", value))}
         if "actor" in self.preparing:
-            extra |= self.remembered(networks["actor"](obs), action)
+            extra |= self.remembered(masked(networks["actor"](obs), obs, self.action), action)
         return Batch(obs, action, weight=t.valid.reshape(-1).astype(np.float32), extra=extra)
 
     def remembered(self, out: Array, action: Array) -> dict[str, Array]:

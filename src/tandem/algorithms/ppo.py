@@ -23,12 +23,18 @@ class PPOSettings(OnPolicySettings):
     """What PPO can be told."""
 
     envs: int = setting(8, "how many environments are stepped side by side", "Schulman et al. 2017, table 5 (Atari)")
+    learning_rate: Schedule = setting(
+        Schedule(3e-4), "step size of the optimizer; a schedule, such as 3e-4:0", PAPER + "; " + DETAILS + ", detail 4"
+    )
+    activation: str = setting("tanh", "activation of the hidden layers", "Schulman et al. 2017, section 6.1")
     rollout: int = setting(256, "steps of each environment between updates", "2048 in all, as in " + PAPER)
     epochs: int = setting(10, "passes over a rollout", PAPER)
     batch_size: int = setting(64, "rows per update", PAPER)
     gae_lambda: float = setting(0.95, "trace of generalised advantage estimation", PAPER)
     value_weight: float = setting(0.5, "weight of the value loss", DETAILS + ", detail 9")
-    entropy: Schedule = setting(Schedule(0.0), "weight of the entropy bonus; a schedule", PAPER)
+    entropy: Schedule = setting(
+        Schedule(0.0), "weight of the entropy bonus; a schedule", PAPER + "; " + DETAILS + ", detail 10"
+    )
     clip: Schedule = setting(Schedule(0.2), "how far the probability ratio may leave 1 with profit; a schedule", PAPER)
     value_clip: float = setting(
         0.0, "how far values may move in one rollout with profit; 0: freely", DETAILS + ", detail 9: no gain"
@@ -50,7 +56,7 @@ class PPO(OnPolicy):
 
     def loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
         s, old = b.settings, b.extra
-        out = self.actor(b.obs)
+        out = self.output(b.obs)
         log_ratio = self.policy.log_prob(out, b.action) - old["log_prob"]
         surrogate = clipped_surrogate(ops.of(out).exp(log_ratio), self.advantage(b), s["clip"])  # eq. 7
         value = self.critic(b.obs)[..., 0]

@@ -45,10 +45,10 @@ class SAC(base.Algorithm):
     needs = "transitions"
     acting = ("actor",)
     action_mode = "unit"
-    squashed = True
+    squashed = "tanh"
 
     def __init__(self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: SACSettings) -> None:
-        self.backend, self.settings, self.size = backend, settings, action.width
+        self.backend, self.settings, self.action, self.size = backend, settings, action, action.width
         self.actor = backend.network("actor", networks["actor"])
         self.qs, self.targets = zip(backend.pair("q1", networks["q1"]), backend.pair("q2", networks["q2"]), strict=True)
         options = base.optimizer_options(settings)
@@ -63,7 +63,7 @@ class SAC(base.Algorithm):
             self.alpha_optimizer = backend.optimizer("temperature", [self.log_alpha], settings.optimizer, **options)
 
     @classmethod
-    def of(cls, action: Leaf) -> type[base.Algorithm]:
+    def of(cls, action: Leaf, settings: Any = None) -> type[base.Algorithm]:
         from tandem.algorithms.sac_discrete import DiscreteSAC
 
         return DiscreteSAC if action.kind == "discrete" else cls

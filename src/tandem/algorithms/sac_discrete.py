@@ -11,9 +11,10 @@ from tandem import ops
 from tandem.algorithms.base import Forward
 from tandem.algorithms.sac import SAC, SACSettings
 from tandem.math.distributions import Categorical
+from tandem.math.masks import masked
 from tandem.networks.defaults import Role, mlp
 from tandem.networks.plan import Dense
-from tandem.spaces import Leaf, Spec
+from tandem.spaces import MASK, Leaf, Spec, seen
 from tandem.types import Array, Batch, Tree
 
 
@@ -21,7 +22,7 @@ class DiscreteSAC(SAC):
     """SAC's update, on losses over all actions."""
 
     action_mode = "as_is"
-    squashed = False
+    squashed = ""
 
     @classmethod
     def check(cls, observation: Spec, action: Leaf) -> None:
@@ -29,7 +30,7 @@ class DiscreteSAC(SAC):
 
     @classmethod
     def roles(cls, observation: Spec, action: Leaf, settings: SACSettings) -> dict[str, Role]:
-        body, head = mlp(observation, settings.hidden, settings.activation), (Dense(0, action.sizes[0]),)
+        body, head = mlp(seen(observation, action), settings.hidden, settings.activation), (Dense(0, action.sizes[0]),)
         q = Role(observation, body, head, "critic")
         return {"actor": Role(observation, body, head), "q1": q, "q2": q}
 
@@ -39,7 +40,7 @@ class DiscreteSAC(SAC):
 
     def policy(self, obs: Tree) -> tuple[Array, Array]:
         """(probabilities, their logarithms) of all actions, [B, A]."""
-        out = self.actor(obs)
+        out = masked(self.actor(obs), obs, self.action)
         log_p = ops.of(out).log_softmax(out)
         return ops.of(out).exp(log_p), log_p
 
@@ -59,6 +60,14 @@ class DiscreteSAC(SAC):
         loss = xp.sum(p * (xp.stop_gradient(xp.exp(self.log_alpha())) * log_p - least), -1)
         return loss, {"entropy": -xp.sum(p * log_p, -1)}
 
+    def alpha_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:  # eq. 11
+        """With masks the usual entropy is nearly that of choosing evenly among what is allowed."""
+        if not (self.action.masked and self.settings.target_entropy == "auto"):
+            return super().alpha_loss(b)
+        xp = ops.of(b.reward)
+        allowed = xp.sum(xp.cast(b.obs[MASK]), -1)
+        return self.log_alpha() * (b.extra["entropy"] - 0.98 * xp.log(allowed)), {}
+
     def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Tree:
         """None: nothing is sampled. (The temperature's loss, eq. 11, is SAC's, with the exact entropy.)"""
         return ()
@@ -71,5 +80,5 @@ class DiscreteSAC(SAC):
     def act(
         networks: dict[str, Forward], obs: Tree, state: Tree, noise: Tree, action: Leaf
     ) -> tuple[Array, dict[str, Array], Tree]:
-        policy, out = Categorical(action.sizes[0]), networks["actor"](obs)
+        policy, out = Categorical(action.sizes[0]), masked(networks["actor"](obs), obs, action)
         return (policy.mode(out) if isinstance(noise, tuple) else policy.sample(out, noise)), {}, state

@@ -17,9 +17,10 @@ from tandem.algorithms import base
 from tandem.algorithms.base import Call, Forward, Schedule, setting
 from tandem.errors import SpaceError
 from tandem.math.distributions import Spherical, for_actions
+from tandem.math.masks import masked
 from tandem.networks.defaults import Role, mlp, streams
 from tandem.networks.plan import Dense, Plan, Streams
-from tandem.spaces import Leaf, Spec
+from tandem.spaces import Leaf, Spec, seen
 from tandem.types import Array, Batch, Trajectory, Tree, Update, tree_map
 
 ACER = "Wang et al. 2017, section 3 and appendix A"
@@ -93,7 +94,7 @@ class OnSequences(base.Algorithm):
 
     @classmethod
     def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:
-        body, head = mlp(observation, settings.hidden, settings.activation), cls.head(action, settings)
+        body, head = mlp(seen(observation, action), settings.hidden, settings.activation), cls.head(action, settings)
         forked = bool(streams(head))
         return {"net": Role(observation, body, head, "both" if forked else "actor", split=forked and not settings.shared)}
 
@@ -105,6 +106,17 @@ class OnSequences(base.Algorithm):
     def remembered(self, out: Array, action: Array) -> dict[str, Array]:
         """That, from the network's output [rows, ...] and the actions taken."""
         return {}
+
+    def allowed(self, out: Array, obs: Tree) -> Array:
+        """A network's output, of which the first numbers are those of actions: without what masks forbid."""
+        if not self.leaf.masked:
+            return out
+        n = self.leaf.width
+        return ops.of(out).concat([masked(out[..., :n], obs, self.leaf), out[..., n:]], -1)
+
+    def output(self, network: Any, obs: Tree) -> Array:
+        """What one of its networks says of observations [rows, ...]."""
+        return self.allowed(network(obs), obs)
 
     def worth(self, out: Array) -> Array:
         """The value of states [...] by the network's output [..., outputs]."""
@@ -122,10 +134,10 @@ class OnSequences(base.Algorithm):
         extra, after = {"last": longer(t.last), "cut": longer(cut.astype(np.float32))}, np.zeros(shape, np.float32)
         if names or cut.any():
             obs, action = tree_map(lambda x: x.reshape(-1, *x.shape[2:]), (t.obs, t.action))
-            out = net(obs)
+            out = self.allowed(net(obs), obs)
             remembered = self.remembered(out, action)
             extra |= {k: longer(remembered[k].reshape(*shape, *names[k]).astype(np.float32)) for k in names}
-            after = base.after_cuts(t, self.worth(out).reshape(shape), lambda obs: self.worth(net(obs)))
+            after = base.after_cuts(t, self.worth(out).reshape(shape), lambda obs: self.worth(self.allowed(net(obs), obs)))
         return Batch(
             tree_map(lambda x, end: np.concatenate([x, end[None]]), t.obs, t.bootstrap),
             longer(t.action),
@@ -152,7 +164,7 @@ class OnSequences(base.Algorithm):
         raise NotImplementedError
 
     def loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
-        each, aux = self.losses(self.over_time(self.net(b.obs)), b)
+        each, aux = self.losses(self.over_time(self.output(self.net, b.obs)), b)
         xp = ops.of(each)
         return xp.reshape(xp.concat([each, 0.0 * each[:1]], 0), (-1,)), aux
 
@@ -172,7 +184,7 @@ class OnSequences(base.Algorithm):
     def steepness(self, b: Batch) -> Array:
         """The L1 norm of the gradient of the sequences' summed losses in the network's outputs, [B]."""
         xp, valid = ops.of(b.reward), self.over_time(b.extra["valid"])[:-1]
-        out = self.over_time(self.net(b.obs))
+        out = self.over_time(self.output(self.net, b.obs))
         slope = xp.abs(self.backend.gradient(lambda o: xp.sum(self.losses(o, b)[0] * valid), out))
         return xp.sum(xp.sum(slope, -1), 0)
 
@@ -221,5 +233,5 @@ class ActorCritic(OnSequences):
         networks: dict[str, Forward], obs: Tree, state: Tree, noise: Tree, action: Leaf
     ) -> tuple[Array, dict[str, Array], Tree]:
         policy = distribution(action)
-        out = networks["net"](obs)[..., : policy.width]
+        out = masked(networks["net"](obs)[..., : policy.width], obs, action)
         return (policy.mode(out) if isinstance(noise, tuple) else policy.sample(out, noise)), {}, state

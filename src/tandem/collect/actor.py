@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tandem.algorithms.base import Algorithm, Forward
+from tandem.math.masks import evenly
 from tandem.networks.plan import Twin, Weights
 from tandem.spaces import Leaf
 from tandem.types import Array, Tree
@@ -27,13 +28,16 @@ class PolicyActor:
 
 
 class ChanceActor:
-    """Actions drawn evenly beforehand: the noise is the action."""
+    """Actions drawn evenly beforehand: the noise is the action. Where actions have masks, it is a number for each choice, and
+    the largest of those that are allowed is taken."""
 
     def __init__(self, action: Leaf) -> None:
         self.action = action
 
     def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
         """Actions [*shape, ...]: any choice, or anything in [-1, 1]."""
+        if self.action.masked:
+            return rng.random((*shape, self.action.width), dtype=np.float32)
         if self.action.sizes:
             return rng.integers(
                 self.action.sizes if self.action.shape else self.action.sizes[0], size=(*shape, *self.action.shape)
@@ -41,7 +45,7 @@ class ChanceActor:
         return rng.uniform(-1, 1, (*shape, *self.action.shape)).astype(np.float32)
 
     def act(self, obs: Tree, state: Tree, noise: Tree) -> tuple[Array, dict[str, Array], Tree]:
-        return noise, {}, state
+        return (evenly(noise, obs, self.action) if self.action.masked else noise), {}, state
 
     def initial_state(self, n: int) -> Tree:
         return ()

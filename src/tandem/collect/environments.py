@@ -13,8 +13,9 @@ from tandem.collect.native import Native
 from tandem.collect.stepped import Stepped
 from tandem.collect.vector import Environments, Step, episode_seed
 from tandem.errors import EngineError, ResumeError, SettingError, TandemError, UnknownNameError
+from tandem.math.masks import evenly
 from tandem.spaces import Leaf
-from tandem.types import Array, leaves
+from tandem.types import Array, Tree, leaves
 
 __all__ = [
     "Environments",
@@ -79,10 +80,14 @@ def make(env: EnvLike, kwargs: Mapping[str, Any] | None = None) -> Any:
 
 
 def spaces_of(env: EnvLike, kwargs: Mapping[str, Any] | None = None) -> tuple[Any, Any]:
-    """(observation space, action space), as Gymnasium has them, of an environment that is made to look at them."""
+    """(observation space, action space), as Gymnasium has them, of an environment that is made to look at them. Masks that it
+    gives in its info are a part of the former, see `collect.masks`."""
+    from tandem.collect.masks import with_masks
+
     made = make(env, kwargs)
     try:
-        return made.observation_space, made.action_space
+        (shown,) = with_masks([made])
+        return shown.observation_space, shown.action_space
     finally:
         if made is not env:
             made.close()
@@ -140,12 +145,15 @@ def resume_fault(
     first, second = (vectorize(separate(env), n, seed, mode, kwargs) for _ in range(2))
     rng = np.random.default_rng(seed)
     try:
-        first.reset()
+        obs = first.reset()
         for _ in range(steps):
-            first.step(_random_actions(first.action, n, rng))
+            obs = first.step(random_actions(first.action, n, rng, obs)).obs
         data, arrays = first.state()
-        actions = [_random_actions(first.action, n, rng) for _ in range(steps)]
-        expected = [first.step(a) for a in actions]
+        actions, expected = [], []
+        for _ in range(steps):
+            actions.append(random_actions(first.action, n, rng, obs))
+            expected.append(first.step(actions[-1]))
+            obs = expected[-1].obs
         second.reset()
         second.load_state(data, arrays)
         for t, (a, one) in enumerate(zip(actions, expected, strict=True)):
@@ -168,7 +176,11 @@ def is_instance(env: EnvLike) -> bool:
     return not isinstance(env, (str, type)) and hasattr(env, "unwrapped")
 
 
-def _random_actions(action: Leaf, n: int, rng: np.random.Generator) -> Array:
+def random_actions(action: Leaf, n: int, rng: np.random.Generator, obs: Tree) -> Array:
+    """Any n actions that the masks of observations [n, ...] allow, as the environment takes them."""
+    if action.masked:
+        noise = rng.random((n, action.width), dtype=np.float32)
+        return (evenly(noise, obs, action) + action.start).astype(action.dtype)
     if action.kind == "box":
         low, high = (np.clip(b, -1e3, 1e3).reshape(action.shape) for b in (action.low, action.high))
         return rng.uniform(low, high, (n, *action.shape)).astype(action.dtype)
@@ -184,7 +196,9 @@ def _plain(env: EnvLike, n: int, seed: int, kwargs: Mapping[str, Any] | None) ->
             "a separate environment for each",
             "pass an id, or a callable that makes a new environment on every call; or use one environment.",
         )
-    return Stepped(environment_name(env), made, seed)
+    from tandem.collect.masks import with_masks
+
+    return Stepped(environment_name(env), with_masks(made), seed)
 
 
 def _native(env: EnvLike, n: int, seed: int, kwargs: Mapping[str, Any] | None) -> Native:

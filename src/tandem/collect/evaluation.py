@@ -42,6 +42,8 @@ def evaluate(
     """
     if episodes < 1 or environments < 1:
         raise SettingError(f"episodes={episodes}, environments={environments}.", "both at least 1", "correct them.")
+    from tandem.collect.masks import with_masks
+
     n = 1 if is_instance(env) else min(episodes, environments)
     numbers = np.zeros(n, np.int64)  # of the episode that each environment plays
     begun = 0
@@ -51,7 +53,7 @@ def evaluate(
         numbers[i], begun = begun, begun + 1
         return episode_seed(seed, EVALUATION, int(numbers[i]))
 
-    envs = Stepped(environment_name(env), [make(env, kwargs) for _ in range(n)], next_seed=next_seed)
+    envs = Stepped(environment_name(env), with_masks([make(env, kwargs) for _ in range(n)]), next_seed=next_seed)
     try:
         return _play(actor, envs, numbers, episodes, action_mode, noise)
     finally:

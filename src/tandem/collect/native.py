@@ -8,9 +8,20 @@ from typing import Any
 
 import numpy as np
 
-from tandem.collect.vector import Arrays, Environments, Json, Step, all_finite, bad_rows, episode_seed, not_finite, raised
+from tandem.collect.vector import (
+    Arrays,
+    Environments,
+    Json,
+    Step,
+    all_finite,
+    bad_rows,
+    episode_seed,
+    no_choice,
+    not_finite,
+    raised,
+)
 from tandem.errors import EnvironmentFault, ResumeError, SettingError
-from tandem.spaces import Leaf, flatten_observation
+from tandem.spaces import MASK, Leaf, flatten_observation
 from tandem.types import Array, Tree, leaves
 
 
@@ -36,12 +47,19 @@ class Native(Environments):
 
     def reset(self) -> Tree:
         try:
-            seen, _ = self._envs.reset(seed=self._seed)
+            seen, info = self._envs.reset(seed=self._seed)
         except Exception as error:
             raise raised(self.name, None, 0, error) from error
+        if MASK in info and not self.action.masked:
+            raise SettingError(
+                f"the vector environment of {self.name} gives action masks in its info.",
+                "masks as a part of the observation",
+                "use mode='plain' (vectorization='plain'), which makes them one.",
+            )
         self._steps, self._ended = 0, np.zeros(self.n, np.bool_)
         obs = self._read(seen)
         self._check(obs, "the observation")
+        self._check_masks(obs, ~self._ended)
         return obs
 
     def step(self, actions: Array) -> Step:
@@ -56,6 +74,7 @@ class Native(Environments):
         self._check(reward, "the reward")
         self._check(obs, "the observation")
         self._ended = terminated | truncated
+        self._check_masks(obs, ~terminated)
         return Step(obs, reward, terminated, truncated, valid)
 
     def state(self) -> tuple[Json, Arrays]:
@@ -103,6 +122,10 @@ class Native(Environments):
                 "correct the environment's observation or its observation_space.",
             )
         return x
+
+    def _check_masks(self, obs: Tree, going: Array) -> None:
+        if self.action.masked and len(rows := [i for i in self.stuck(obs) if going[i]]):
+            raise no_choice(self.name, int(rows[0]), f"at step {self._steps} since the first reset")
 
     def _check(self, tree: Tree, what: str) -> None:
         for x in leaves(tree):

@@ -18,13 +18,14 @@ from tandem.collect.vector import (
     all_finite,
     bad_rows,
     episode_seed,
+    no_choice,
     not_finite,
     raised,
     wrong_observation,
     wrong_reward,
 )
 from tandem.errors import ResumeError, SpaceError, TandemError
-from tandem.spaces import Leaf, flatten_observation
+from tandem.spaces import MASK, Leaf, flatten_observation
 from tandem.types import Array, Tree, leaves
 
 
@@ -95,6 +96,10 @@ class Stepped(Environments):
             i = int(bad_rows(reward)[0])
             raise not_finite(self.name, "the reward", i, self._when(i, ended.get(i)), reward[i])
         self._check(obs)
+        if self.action.masked:  # what terminated goes on from nowhere
+            for i, last in final:
+                if not terminated[i] and len(self.stuck({MASK: last[MASK][None]})):
+                    raise no_choice(self.name, i, self._when(i, ended[i]))
         self._obs = obs
         return Step(obs, reward, np.array(terminated, np.bool_), np.array(truncated, np.bool_), self._valid.copy(), final)
 
@@ -212,6 +217,8 @@ class Stepped(Environments):
             if x.dtype.kind == "f" and not all_finite(x):
                 i = int(bad_rows(x)[0])
                 raise not_finite(self.name, "the observation", i, self._when(i), x[i])
+        if self.action.masked and len(rows := self.stuck(obs)):
+            raise no_choice(self.name, int(rows[0]), self._when(int(rows[0])))
 
 
 class ActionLog:

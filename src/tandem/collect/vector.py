@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tandem.errors import EnvironmentFault, NonFiniteError
-from tandem.spaces import Leaf, Spec, leaf, observation_spec
+from tandem.spaces import MASK, Leaf, Spec, action_leaf, observation_spec
 from tandem.types import Array, Tree
 
 Json = dict[str, Any]
@@ -45,7 +45,9 @@ class Environments(ABC):
     def __init__(self, name: str, n: int, observation_space: Any, action_space: Any) -> None:
         self.name, self.n = name, n
         self.observation_space, self.action_space = observation_space, action_space
-        self.observation, self.action = observation_spec(observation_space), leaf(action_space)
+        self.observation = observation_spec(observation_space)
+        self.action = action_leaf(action_space, self.observation)
+        self._first_choices = np.cumsum((0, *self.action.sizes))[:-1]  # of each position, in a mask
 
     @abstractmethod
     def reset(self) -> Tree:
@@ -69,6 +71,11 @@ class Environments(ABC):
     @abstractmethod
     def close(self) -> None:
         """Free what the environments hold."""
+
+    def stuck(self, obs: Tree) -> Array:
+        """The numbers of the rows of obs [N, ...] whose mask leaves no choice at some position."""
+        left = np.add.reduceat(obs[MASK] != 0, self._first_choices, axis=1)
+        return np.flatnonzero(~left.astype(np.bool_).all(axis=1))
 
 
 def episode_seed(seed: int, env: int, episode: int) -> int:
@@ -98,6 +105,14 @@ def not_finite(name: str, what: str, env: int, when: str, value: Array) -> NonFi
         f"environment {env} of {name} gave {what} {np.asarray(value)} {when}.",
         "finite numbers in every observation and reward",
         "look for a division by zero or a diverging simulation in the environment; `tandem check` shows the first bad step.",
+    )
+
+
+def no_choice(name: str, env: int, when: str) -> EnvironmentFault:
+    return EnvironmentFault(
+        f"the action mask of environment {env} of {name} forbids every choice {when}.",
+        "at least one 1 for every choice that has to be made",
+        "allow an action that does nothing, or end the episode (terminated) where nothing can be done.",
     )
 
 

@@ -85,3 +85,22 @@ def retrace(
     reach, cut = xp.where(last, 0.0 * discount, discount), trace * xp.clip(ratio, 0.0, 1.0)
     after = _shifted(value - cut * q, bootstrap)  # of the next step: all but its own target
     return accumulate(reward + reach * after, reach * _shifted(cut, 0.0 * bootstrap))
+
+
+def lambda_return(reward: Array, discount: Array, last: Array, value: Array, bootstrap: Array, trace: float | Array) -> Array:
+    """Lambda-returns of states (Sutton & Barto 2018, section 12.8, eq. 12.18, the recursive form): G_t = r_{t+1} + gamma_{t+1}
+    ((1 - lambda) V(s_{t+1}) + lambda G_{t+1}). With 1 the discounted return, with 0 that of one step.
+
+    trace is lambda, one for all, or [T, N]: lambda_{t+1}, what follows step t is weighed by. The other arguments are those of
+    `generalized_advantage`; with the value of the taken action in the place of V they are the returns of actions of eq. 12.19,
+    with its expectation over actions those of eq. 12.20. Returns [T, N].
+    """
+    reach = np.where(last, np.float32(0), discount)
+    following = np.concatenate([value[1:], bootstrap[None]])
+    mix = np.broadcast_to(np.asarray(trace, np.float32), reward.shape)
+    target = np.empty_like(following)
+    running = bootstrap
+    for t in range(len(target) - 1, -1, -1):
+        running = reward[t] + reach[t] * ((1 - mix[t]) * following[t] + mix[t] * running)
+        target[t] = running
+    return target

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tandem.errors import EngineError, NetworkError
+from tandem.math.masks import FORBIDDEN
 from tandem.networks.noisy import NoisyDense
 from tandem.networks.plan import (
     Activation,
@@ -81,6 +82,10 @@ class Graph:
 
     def reshape(self, x: str, shape: tuple[int, ...]) -> str:
         return self("Reshape", x, self.constant(shape, np.int64))
+
+    def masked(self, x: str, mask: str) -> str:
+        """x with FORBIDDEN where the input `mask` is 0."""
+        return self("Where", self("Cast", mask, to=self.types.BOOL), x, self.constant(FORBIDDEN))
 
     def float32(self, x: str) -> str:
         return self("Cast", x, to=self.types.FLOAT)
@@ -181,9 +186,10 @@ LAYERS: dict[type[Layer], Callable[..., str]] = {
 }
 
 
-def deterministic(g: Graph, out: str, action: Leaf, unit: bool, squash: bool) -> str:
-    """The best action by a policy's or Q-network's output: the likeliest choices, or the mean, its tanh if `squash`, stretched
-    from [-1, 1] to the bounds if `unit`, and cut there. What follows in `out`, a spread or values, does not matter."""
+def deterministic(g: Graph, out: str, action: Leaf, unit: bool, squash: str) -> str:
+    """The best action by a policy's or Q-network's output: the likeliest choices, or the mean (its "tanh", or that of a "beta"
+    distribution, by `squash`), stretched from [-1, 1] to the bounds if `unit`, and cut there. What follows in `out`, a spread
+    or values, does not matter."""
     if action.kind == "discrete":
         best = g("ArgMax", _columns(g, out, 0, action.sizes[0]), axis=-1, keepdims=0)
         return g("Add", best, g.constant(action.start, np.int64))
@@ -191,9 +197,12 @@ def deterministic(g: Graph, out: str, action: Leaf, unit: bool, squash: bool) ->
         ends = np.cumsum((0, *action.sizes))
         choices = [g("ArgMax", _columns(g, out, a, b), axis=-1, keepdims=1) for a, b in pairwise(ends)]
         return g("Concat", *choices, axis=-1)
-    mean = _columns(g, out, 0, action.width)
+    mean, half = _columns(g, out, 0, action.width), action.width
+    if squash == "beta":
+        a, b = (g("Add", g("Softplus", x), g.constant(1.0)) for x in (mean, _columns(g, out, half, 2 * half)))
+        mean = g("Div", g("Sub", a, b), g("Add", a, b))
     low, high = (np.array(bound, np.float32) for bound in (action.low, action.high))
-    if squash:
+    if squash == "tanh":
         mean = g("Tanh", mean)
     if unit:
         mean = g("Add", g("Mul", mean, g.constant((high - low) / 2)), g.constant((low + high) / 2))

@@ -40,7 +40,7 @@ def begin(kind: Kind, env: Any, framework: str, *, seed: int = 0, network: Any =
     check_ranges(chosen)
     environments = vectorize(env, chosen.envs, derived(seed, "environments"), chosen.vectorization)
     observation, action = environments.observation, environments.action
-    kind = kind.of(action)
+    kind = kind.of(action, chosen)
     kind.check(observation, action)
     generators = Generators(seed)
     made = kind.sources(observation, action, chosen, network, environments.observation_space, generators)

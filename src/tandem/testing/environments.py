@@ -127,6 +127,59 @@ class IdentityMultiDiscrete(_Game):
         return 1 / (1 - gamma)
 
 
+class Forbidden(Identity):
+    """Say the symbol that follows the one you see (after the last, the first): reward 1 if right, else 0. To say the symbol
+    itself is forbidden, as `info["action_mask"]` says; it raises ValueError, or pays 10 where `raises` is False.
+
+    optimum = length, without what is forbidden; value = 1 / (1 - gamma).
+    """
+
+    def __init__(self, n: int = 4, length: int = 10, raises: bool = True) -> None:
+        super().__init__(n, length)
+        self.raises = raises
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        obs, _ = super().reset(seed=seed, options=options)
+        return obs, {"action_mask": self.mask()}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        obs, reward, terminated, truncated, _ = super().step(action)
+        return obs, reward, terminated, truncated, {"action_mask": self.mask()}
+
+    def mask(self) -> Array:
+        """int8 [n]: 0 for the symbol to be seen."""
+        return np.array(np.arange(self.action_space.n) != self.symbol, np.int8)
+
+    def play(self, action: Any) -> tuple[float, bool]:
+        if action == self.symbol and self.raises:
+            raise ValueError(f"the forbidden action {action} was taken")
+        reward = 10.0 if action == self.symbol else float(action == (self.symbol + 1) % self.action_space.n)
+        self.begin()
+        return reward, False
+
+
+class ForbiddenMultiDiscrete(IdentityMultiDiscrete):
+    """`Forbidden` with several symbols at a time, and with masks in a Dict observation: reward is the share that is right, and
+    any symbol that is said where it is seen raises ValueError."""
+
+    def __init__(self, sizes: Sequence[int] = (3, 2), length: int = 10) -> None:
+        super().__init__(sizes, length)
+        self.observation_space = spaces.Dict(
+            {"symbols": self.action_space, "action_mask": spaces.Box(0, 1, (sum(sizes),), np.int8)}
+        )
+
+    def observe(self) -> Any:
+        parts = [np.arange(n) != s for n, s in zip(self.action_space.nvec, self.symbols, strict=True)]
+        return {"symbols": self.symbols.copy(), "action_mask": np.concatenate(parts).astype(np.int8)}
+
+    def play(self, action: Any) -> tuple[float, bool]:
+        if (action == self.symbols).any():
+            raise ValueError(f"the forbidden action {action} was taken, of {self.symbols}")
+        reward = float(np.mean(action == (self.symbols + 1) % self.action_space.nvec))
+        self.begin()
+        return reward, False
+
+
 class IdentityBox(_Game):
     """Give back the vector that you see: reward -|action - observation|²; uniform in [-scale, scale]; cut after `length` steps.
 
@@ -329,7 +382,8 @@ KNOWN = (
     TerminatedTruncatedPair,
     MatrixGame,
 )
+MASKED = (Forbidden, ForbiddenMultiDiscrete)  # raise where an action is taken that their masks forbid
 FAULTY = (NotFinite, Raises, WrongShape, Unrepeatable, Slow)
 
-for _class in KNOWN + FAULTY:
+for _class in KNOWN + MASKED + FAULTY:
     gymnasium.register(f"tandem/{_class.__name__}-v0", f"{__name__}:{_class.__name__}")

@@ -8,12 +8,15 @@ import numpy as np
 
 from tandem import algorithms, backends
 from tandem.algorithms.base import Call
-from tandem.spaces import Leaf, Spec
+from tandem.math.masks import masked
+from tandem.spaces import MASK, Leaf, Spec
 from tandem.types import Array, Batch, Tree, tree_map
 
 VECTOR = Leaf("box", (4,), "float32", (), (-9.0,) * 4, (9.0,) * 4)
 DISCRETE = Leaf("discrete", (), "int64", (2,))
 MULTI = Leaf("multidiscrete", (2,), "int64", (2, 3))
+MASKED = Leaf("discrete", (), "int64", (4,), masked=True)
+MASKED_VECTOR = {"obs": VECTOR, MASK: Leaf("multibinary", (4,), "int8")}
 BOX = Leaf("box", (2,), "float32", (), (-1.0,) * 2, (1.0,) * 2)
 
 
@@ -28,8 +31,8 @@ def build(
     **settings: Any,
 ) -> tuple[Any, Any]:
     """(algorithm, backend) of that name, on made-up spaces."""
-    kind = algorithms.get(name).of(action)
-    chosen = kind.Settings(**settings)
+    chosen = algorithms.get(name).Settings(**settings)
+    kind = algorithms.get(name).of(action, chosen)
     backend = backends.make(framework, "cpu", seed=seed, compile=compile)
     made = kind.sources(observation, action, chosen, network, None, lambda n: np.random.default_rng([seed, *n.encode()]))
     return kind(backend, made, observation, action, chosen), backend
@@ -57,6 +60,7 @@ def batches(algorithm: Any, observation: Spec, action: Leaf, updates: int, rows:
     if algorithm.settings.noisy != "no":
         settings |= algorithm.backend.noise(algorithm.settings.noisy, np.random.default_rng([seed, 1]), updates)
     obs, chosen = values(observation, shape, rng), values(action, shape, rng)
+    allow(obs, chosen, action)
 
     def numbers() -> Array:
         return rng.standard_normal(shape, dtype=np.float32)
@@ -80,20 +84,29 @@ def batches(algorithm: Any, observation: Spec, action: Leaf, updates: int, rows:
         extra = {"log_prob": old, "advantage": numbers(), "return": numbers(), "value": numbers()}
         if hasattr(algorithm, "divergence"):  # from what the actor gives now
             flat = tree_map(lambda x: x.reshape(-1, *x.shape[2:]), obs)
-            extra["policy"] = algorithm.actor.predict(flat).reshape(*shape, -1)
+            extra["policy"] = masked(algorithm.actor.predict(flat).reshape(*shape, -1), obs, action)
         return Batch(obs, chosen, weight=(rng.random(shape) < 0.9).astype(np.float32), extra=extra, settings=settings)
     discount = (0.99 * (rng.random(shape) < 0.9)).astype(np.float32)
     settings["tau"] = np.where(np.arange(updates) % 5 == 4, np.float32(0.5), settings["tau"]).astype(np.float32)
+    reward, after = numbers(), values(observation, shape, rng)
+    allow(after, values(action, shape, np.random.default_rng(seed)), action)
     return Batch(
         obs,
         chosen,
-        numbers(),
+        reward,
         discount,
-        values(observation, shape, rng),
+        after,
         weight=rng.uniform(0.2, 1, shape).astype(np.float32),
         noise=algorithm.noise(rng, shape),
         settings=settings,
     )
+
+
+def allow(obs: Tree, chosen: Array, action: Leaf) -> None:
+    """Makes the masks of made-up observations allow these actions, where there are masks."""
+    if action.masked:
+        first_choices = np.cumsum((0, *action.sizes))[:-1]
+        np.put_along_axis(obs[MASK], (chosen.reshape(*chosen.shape[:2], -1) + first_choices).astype(np.int64), 1, -1)
 
 
 def first(batch: Batch, updates: int) -> Batch:

@@ -14,7 +14,7 @@ from tandem.errors import NonFiniteError, SettingError
 from tandem.replay.buffer import Ring
 from tandem.replay.samplers import PrioritizedSampler, UniformSampler
 from tandem.training import normalization
-from tandem.training.normalization import ObservationMoments, RewardScale
+from tandem.training.normalization import ObservationMoments, RewardScale, RewardStandard
 from tandem.training.seeds import Generators
 from tandem.types import Array, Trajectory
 
@@ -70,7 +70,14 @@ class RolloutLearner:
         self._run = backend.compile(algorithm.update)
         self._networks = networks
         self._observations = self._moments(observation) if s.normalize_observations else None
-        self._rewards = RewardScale(s.envs, s.gamma) if s.normalize_rewards else None
+        if s.normalize_rewards and s.standardize_rewards:
+            raise SettingError(
+                "settings normalize_rewards=True and standardize_rewards=True.",
+                "one of them: the first scales rewards by their returns, the second centres them as well",
+                "leave one out.",
+            )
+        scaled = RewardScale(s.envs, s.gamma) if s.normalize_rewards else None
+        self._rewards = RewardStandard() if s.standardize_rewards else scaled
 
     def _moments(self, observation: Any) -> ObservationMoments:
         """Statistics for the networks' first layers. SettingError where a network, its user's, has none that takes them."""

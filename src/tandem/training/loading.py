@@ -29,7 +29,7 @@ def load(path: str | Path, network: Any = None, env: EnvLike = None, which: str 
     try:
         observation, action = (spaces.from_json(saved.data[k]) for k in ("observation", "action"))
         assert isinstance(action, spaces.Leaf)
-        kind = algorithms.get(conf.algorithm).of(action)
+        kind = algorithms.get(conf.algorithm).of(action, conf.settings)
         inputs = {role: r.inputs for role, r in kind.roles(observation, action, conf.settings).items()}
         networks = {r: _twin(saved.data["plans"][r], plans.select(weights, r), inputs[r]) for r in kind.acting}
     except TandemError:

@@ -11,6 +11,7 @@ import numpy as np
 from tandem.collect.actor import ChanceActor, PolicyActor, forwards, publish, redraw
 from tandem.collect.collector import Collector
 from tandem.collect.vector import Environments
+from tandem.spaces import seen
 from tandem.training.events import BatchBegin, BatchEnd, EpisodeBegin, EpisodeEnd, Event, TrainBegin, TrainEnd
 from tandem.training.learners import Learner, ReplayLearner, RolloutLearner, Span
 from tandem.training.seeds import Generators
@@ -36,7 +37,7 @@ class Loop:
         self.chance = ChanceActor(action)
         self.learner: Learner
         if algorithm.needs == "rollouts":
-            self.learner = RolloutLearner(algorithm, backend, observation, generators, self.networks)
+            self.learner = RolloutLearner(algorithm, backend, seen(observation, action), generators, self.networks)
         elif algorithm.needs == "sequences":
             self.learner = SequenceLearner(algorithm, backend, observation, action, generators, self.networks)
         else:

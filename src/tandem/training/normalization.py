@@ -83,8 +83,29 @@ class RewardScale:
         self.running = state["running"].copy()
 
 
+class RewardStandard:
+    """Subtracts the running mean of rewards and divides by their running standard deviation, clipped at 10 (Zheng et al. 2023,
+    arXiv:2307.04964, section 5.3.1, "reward normalization and clipping"). Without the mean the task is another one where
+    episodes end early: living on then pays neither more nor less than the average step does."""
+
+    def __init__(self) -> None:
+        self.moments = Moments(1)
+
+    def __call__(self, trajectory: Trajectory) -> Trajectory:
+        """The trajectory with standardised rewards, which are taken into the statistics first."""
+        self.moments.add(trajectory.reward[trajectory.valid][:, None])
+        standard = (trajectory.reward - self.moments.mean[0]) / np.sqrt(self.moments.variance[0] + 1e-8)
+        return trajectory._replace(reward=np.clip(standard, -10.0, 10.0).astype(np.float32))
+
+    def state(self) -> dict[str, Array]:
+        return self.moments.state()
+
+    def load_state(self, state: dict[str, Array]) -> None:
+        self.moments.load_state(state)
+
+
 def state(parts: dict[str, Any]) -> dict[str, Array]:
-    """The states of named Moments and RewardScales, as flat names."""
+    """The states of named Moments, RewardScales and RewardStandards, as flat names."""
     return {f"{name}/{n}": x for name, part in parts.items() for n, x in part.state().items()}
 
 

@@ -66,7 +66,7 @@ class Session:
         seed = derived(conf.seed, "environments")
         environments = vectorize(env, s.envs, seed, s.vectorization, conf.env_kwargs or None)
         self.observation, self.action = environments.observation, environments.action
-        self.kind = algorithms.get(conf.algorithm).of(self.action)
+        self.kind = algorithms.get(conf.algorithm).of(self.action, s)
         self.kind.check(self.observation, self.action)
         generators = Generators(conf.seed)
         made = self.kind.sources(self.observation, self.action, s, network, environments.observation_space, generators)

@@ -6,6 +6,7 @@ import sys
 import time
 
 import numpy as np
+from gymnasium import spaces
 
 from tandem import algorithms
 from tandem.collect.actor import forwards
@@ -132,6 +133,64 @@ def ppo_image():
 @case
 def ppo_box():
     solve(PPO, games.IdentityBox, 16000, least=-0.5, entropy=0.0, log_std=-0.5, gamma=0.1, batch_size=32)
+
+
+# Both raise where a forbidden action is taken: in collecting, by chance or exploration, and in evaluation
+
+
+@case
+def dqn_masked():
+    solve(DQN, games.Forbidden, 4000)
+
+
+@case
+def ppo_masked():
+    solve(PPO, games.Forbidden, 4000)
+    solve(PPO, games.ForbiddenMultiDiscrete, 6000)
+
+
+@case
+def a2c_masked():
+    solve(A2C, games.Forbidden, 8000)
+    solve(A2C, games.ForbiddenMultiDiscrete, 12000)
+
+
+@case
+def trpo_masked():
+    solve(TRPO, games.Forbidden, 6000)
+
+
+@case
+def sac_masked():
+    loop = solve(SAC, games.Forbidden, 4000)
+    assert float(loop.backend.networks["log_alpha"].read()["value"]) < 1.0  # no entropy is asked for that masks do not allow
+
+
+@case
+def sequences_masked():
+    for kind in (A3C, IMPALA, ACER, NSTEP_Q):
+        solve(kind, games.Forbidden, 16000)
+    solve(A3C, games.ForbiddenMultiDiscrete, 24000)
+
+
+@case
+def ppo_beta_box():
+    solve(PPO, shifted, 16000, least=-2.0, entropy=0.0, gamma=0.1, batch_size=32, policy="beta")
+
+
+def shifted():
+    """IdentityBox whose bounds are uneven: actions are in 0 to 4, and 2 more than what is seen."""
+    from gymnasium.wrappers import TransformAction
+
+    game = games.IdentityBox(scale=2.0)
+    made = TransformAction(game, lambda a: a - np.float32(2), spaces.Box(0, 4, (1,), np.float32))
+    made.optimum = 0.0
+    return made
+
+
+@case
+def trpo_beta_box():
+    solve(TRPO, games.IdentityBox, 24000, least=-0.5, gamma=0.1, policy="beta")
 
 
 @case
@@ -343,6 +402,10 @@ SHORT = {
     "ppo": (PPO, games.Chain, {}),
     "ppo_multi": (PPO, games.IdentityMultiDiscrete, {}),
     "ppo_box": (PPO, games.IdentityBox, {"normalize_observations": True, "normalize_rewards": True, "max_kl": 0.05}),
+    "ppo_masked": (PPO, games.ForbiddenMultiDiscrete, {"normalize_observations": True}),
+    "dqn_masked": (DQN, games.Forbidden, {"n_step": 2}),
+    "sac_masked": (SAC, games.Forbidden, {}),
+    "ppo_beta": (PPO, games.IdentityBox, {"policy": "beta"}),
     "sac": (SAC, games.IdentityBox, {}),
     "sac_discrete": (SAC, games.Chain, {}),
     "a2c": (A2C, games.IdentityBox, {"normalize_observations": True}),

@@ -1,0 +1,78 @@
+"""The gamma function's relatives against SciPy's and values of the tables; the Beta distribution made of them."""
+
+from __future__ import annotations
+
+from math import log, pi
+
+import numpy as np
+import pytest
+from scipy import integrate, special, stats
+
+from tandem.math.distributions import Beta
+from tandem.math.special import digamma, lgamma, log_beta
+
+X = np.concatenate([np.linspace(1, 5, 300), np.geomspace(5, 1e5, 200)])
+EULER = 0.5772156649015329
+
+
+@pytest.mark.parametrize("dtype, tolerance", [(np.float64, 1e-7), (np.float32, 1e-6)])
+def test_they_are_the_functions_that_they_are_named_for(dtype, tolerance) -> None:
+    x = X.astype(dtype)
+    for mine, theirs in ((lgamma, special.gammaln), (digamma, special.digamma)):
+        got, wanted = mine(x), theirs(x.astype(np.float64))
+        assert got.dtype == dtype
+        assert (np.abs(got - wanted) <= tolerance * np.maximum(1, np.abs(wanted))).all(), mine.__name__
+    a, b = np.meshgrid(x[x < 100][::7], x[x < 100][::7])
+    np.testing.assert_allclose(
+        log_beta(a, b), special.betaln(a.astype(np.float64), b.astype(np.float64)), tolerance, 5 * tolerance
+    )
+
+
+def test_known_values() -> None:
+    """Gamma(1) = Gamma(2) = 1, Gamma(5) = 24, Gamma(3/2) = sqrt(pi)/2; psi(1) = -gamma, psi(2) = 1 - gamma, psi(3/2) =
+    2 - gamma - 2 log 2; B(1, 1) = 1, B(2, 3) = 1/12 (Abramowitz & Stegun 1964, chapter 6)."""
+    np.testing.assert_allclose(lgamma(np.array([1.0, 2, 5, 1.5])), [0, 0, log(24), log(pi**0.5 / 2)], atol=1e-7)
+    np.testing.assert_allclose(digamma(np.array([1.0, 2, 1.5])), [-EULER, 1 - EULER, 2 - EULER - 2 * log(2)], atol=1e-7)
+    np.testing.assert_allclose(log_beta(np.array([1.0, 2]), np.array([1.0, 3])), [0, -log(12)], atol=1e-7)
+
+
+OUTPUTS = np.array([[-9.0, -9.0], [0.0, 0.0], [3.0, -1.0], [50.0, 20.0]], np.float32)
+
+
+@pytest.mark.parametrize("out", OUTPUTS, ids=str)
+def test_beta_is_scipys(out) -> None:
+    d, known = Beta(1), stats.beta(*(np.log1p(np.exp(out.astype(np.float64))) + 1), -1, 2)
+    noise = d.noise(np.random.default_rng(0), (20_000,))
+    drawn = d.sample(np.tile(out, (20_000, 1)), noise)
+    assert drawn.dtype == noise.dtype == np.float32 and np.abs(drawn).max() <= 1
+    assert stats.kstest(drawn[:, 0], known.cdf).pvalue > 1e-3
+    np.testing.assert_allclose(d.log_prob(out, drawn[:50]), known.logpdf(drawn[:50, 0]), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(d.entropy(out), known.entropy(), atol=1e-4)
+    np.testing.assert_allclose(d.mode(out), [known.mean()], atol=1e-6)
+
+
+def test_beta_divergence_by_quadrature_and_several_dimensions_add_up() -> None:
+    old, new = np.array([0.5, -1.0]), np.array([2.0, 1.5])
+    one, other = (stats.beta(*(np.log1p(np.exp(o)) + 1), -1, 2) for o in (old, new))
+    wanted = integrate.quad(lambda x: one.pdf(x) * (one.logpdf(x) - other.logpdf(x)), -1, 1)[0]
+    np.testing.assert_allclose(Beta(1).kl(old, new), wanted, rtol=1e-5)
+    np.testing.assert_allclose(Beta(1).kl(old, old), 0, atol=1e-12)
+    both = lambda x, y: np.array([x[0], y[0], x[1], y[1]])  # noqa: E731
+    two, action = both(old, new), np.array([0.3, -0.8])
+    np.testing.assert_allclose(Beta(2).kl(two, both(new, old)), Beta(1).kl(old, new) + Beta(1).kl(new, old))
+    parts = [Beta(1).log_prob(o, a) for o, a in ((old, action[:1]), (new, action[1:]))]
+    np.testing.assert_allclose(Beta(2).log_prob(two, action), sum(parts))
+    np.testing.assert_allclose(Beta(2).entropy(two), Beta(1).entropy(old) + Beta(1).entropy(new))
+    assert Beta(2).width == 4
+
+
+def test_at_the_bounds_and_far_out_everything_stays_finite() -> None:
+    out = np.array([[-100.0, 100.0], [3000.0, -100.0]], np.float32)
+    noise = Beta(1).noise(np.random.default_rng(1), (2,))
+    for found in (
+        Beta(1).log_prob(out, np.array([[-1.0], [1.0]], np.float32)),
+        Beta(1).entropy(out),
+        Beta(1).sample(out, noise),
+        Beta(1).kl(out, out[::-1]),
+    ):
+        assert np.isfinite(found).all()
