@@ -21,8 +21,8 @@ class AtariVector(Environments):
 
     A seed costs ale_py some 100 ms, the time of 180 steps: it loads the emulator anew. So a game is not seeded for each
     episode, but for the first that begins `EACH` steps or more after it was last; the k-th time by `episode_seed(seed, i, k)`.
-    When a run is resumed, all actions since then are taken again. The resets that ale_py would make on the step after an end never
-    come to pass: a game that ended is reset before. Seeds draw other no-ops and repeated actions than in plain environments.
+    When a run is resumed, all actions since then are taken again. The resets that ale_py would make on the step after an end
+    never come to pass: a game that ended is reset before. Seeds draw other no-ops and repeated actions than in plain ones.
     """
 
     EACH = 4_000
