@@ -10,9 +10,11 @@ from tandem.collect.evaluation import evaluate as play
 from tandem.training.events import EpisodeEnd
 
 folder = Path(sys.argv[1])
-SETTINGS = {"steps": 240, "envs": 2, "train_every": 8, "learning_starts": 40, "batch_size": 4, "buffer_size": 100,
-            "eval_every": 120, "eval_episodes": 1, "final_episodes": 1, "plots": False, "tensorboard": False, "frame_stack": 3, "frame_skip": 5,
-            "noop_max": 5}  # fmt: skip
+SETTINGS = {
+    "steps": 240, "envs": 2, "train_every": 8, "learning_starts": 40, "batch_size": 4, "buffer_size": 100, "eval_every": 120,
+    "eval_episodes": 1, "final_episodes": 1, "plots": False, "tensorboard": False, "frame_stack": 3, "frame_skip": 5,
+    "noop_max": 5,
+}  # fmt: skip
 
 
 def finished(run, stop_at=None):
