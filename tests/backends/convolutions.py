@@ -1,5 +1,5 @@
-"""Updates of a network with a convolution, several in a call, prints whether they are those of single calls, and whether one that
-is not finite leaves nothing behind. Argument: the framework. (On a processor JAX and TensorFlow make them one call each.)"""
+"""Updates of a network with a convolution, three in a call: prints whether they are those of single calls, and whether one
+that is not finite leaves nothing behind. Argument: the framework. (On a processor JAX and TensorFlow make them one by one.)"""
 
 import json
 import sys
