@@ -19,7 +19,9 @@ class Leaf:
     """One array of a space.
 
     shape and dtype are those of a single element. `sizes` are the numbers of choices of a discrete (one) or multidiscrete
-    (one for each position) space. `low` and `high` are the bounds of a box, flattened.
+    (one for each position) space. `low` and `high` are the bounds of a box, flattened. `stack`: the first axis holds that many
+    of an episode's newest pictures, the newest last, and zeros before its first; 0 where nothing is known of that kind. It is
+    what an attribute `stack` of the Box says (`atari.declared` sets it).
     """
 
     kind: Kind
@@ -30,6 +32,7 @@ class Leaf:
     high: tuple[float, ...] = ()
     start: int = 0  # the first value of a discrete space
     masked: bool = False  # of discrete actions: observations have a mask of the choices, under MASK
+    stack: int = 0
 
     @property
     def image(self) -> bool:
@@ -55,7 +58,7 @@ def leaf(space: Any) -> Leaf:
     if name == "Box":
         low, high = (tuple(float(v) for v in np.ravel(b)) for b in (space.low, space.high))
         dtype = "float32" if np.issubdtype(space.dtype, np.floating) else str(space.dtype)
-        return Leaf("box", tuple(space.shape), dtype, (), low, high)
+        return Leaf("box", tuple(space.shape), dtype, (), low, high, stack=getattr(space, "stack", 0))
     if name == "Discrete":
         return Leaf("discrete", (), "int64", (int(space.n),), start=int(space.start))
     if name == "MultiDiscrete":

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from tandem import algorithms, backends, spaces, zoo
+from tandem.collect import atari
 from tandem.collect.agent import Agent
 from tandem.collect.environments import EnvLike, environment_name, make, spaces_of
 from tandem.collect.evaluation import evaluate as play
@@ -152,7 +153,8 @@ def session(
     env = _versioned(env)
     given = {**settings, **{n: v for n, v in (("steps", steps), ("envs", envs)) if v is not None}}
     chosen, options, source = settle(algorithm, environment_name(env), given)
-    space, action = spaces_of(env)
+    env_kwargs = atari.arguments(env, options)
+    space, action = spaces_of(env, env_kwargs)
     leaf = spaces.leaf(action)
     algorithms.get(algorithm).of(leaf, chosen).check(spaces.observation_spec(space), leaf)
     conf = Config(
@@ -169,6 +171,7 @@ def session(
         own_network=network is not None,
         own_env=not isinstance(env, str),
         own_optimizer=own_optimizer is not None,
+        env_kwargs=env_kwargs,
     )
     folder = None if out is None else _fresh(Path(out))
     return Session(conf, env, folder=folder, network=network, optimizer=own_optimizer, callbacks=callbacks)
@@ -233,7 +236,8 @@ def _extended(conf: Config, steps: int) -> Config:
 
 
 def evaluate(agent: Agent, env: EnvLike, episodes: int = 20, seed: int = 0, deterministic: bool = True) -> Evaluation:
-    """Undiscounted returns of exactly `episodes` episodes, each on its own seed, derived from `seed`."""
+    """Undiscounted returns of exactly `episodes` episodes, each on its own seed, derived from `seed`. The id of an Atari game
+    is made as the agent's was (`atari.Preprocessing`)."""
     noise: Callable[[int, int], Any] | None = None
     if not deterministic:
         rng = Generators(seed)("evaluation")
@@ -242,7 +246,9 @@ def evaluate(agent: Agent, env: EnvLike, episodes: int = 20, seed: int = 0, dete
             drawn = agent.algorithm.act_noise(agent.settings, agent.action, rng, (1, n), np.ones(1))
             return tree_map(lambda x: x[0], drawn)
 
-    found = play(agent.actor, env, episodes, seed, action_mode=agent.algorithm.action_mode, noise=noise)  # type: ignore[arg-type]
+    mode: Any = agent.algorithm.action_mode
+    kwargs = agent.env_kwargs if atari.is_atari(env) else None
+    found = play(agent.actor, env, episodes, seed, action_mode=mode, noise=noise, kwargs=kwargs)
     return Evaluation.of(*found)
 
 

@@ -19,3 +19,9 @@ def test_a_backend_keeps_its_contract(engine) -> None:
     assert len(checks) >= 16
     broken = [f"{name}\n{fault}" for name, fault in checks if fault]
     assert not broken, "\n".join(broken)
+
+
+@pytest.mark.parametrize("engine", ["torch", "jax", pytest.param("tensorflow", marks=pytest.mark.slow)])
+def test_convolutions_keep_it_too(engine) -> None:
+    (found,) = run_python(SCRIPT.with_name("convolutions.py"), engine, engine=engine, timeout=280)
+    assert found == {"same": True, "moved": True, "shapes": [3, [3, 5], [3]], "halted": [1, "q", True]}

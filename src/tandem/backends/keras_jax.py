@@ -94,25 +94,39 @@ def choose(flag: Any, done: Callable[[], Any], idle: Callable[[], Any], variable
 
 
 def many(guarded: Callable[..., Any], variables: list[Any]) -> Callable[..., Any]:
-    """A function of (data, settings [K], rows [K, ...], live [K]) that makes K guarded updates of `variables`."""
+    """A function of (data, settings [K], rows [K, ...], live [K]) that makes K guarded updates of `variables`.
 
-    def scanned(values: list[Any], data: Batch, settings: Any, rows: Any, live: Any) -> Any:
-        def body(carry: Any, k: Any) -> Any:
-            values, active = carry
-            settings, rows, live = k
-            b = tree_map(lambda x: x[rows], data)._replace(settings=settings)
-            with keras.StatelessScope(list(zip(variables, values, strict=True))) as scope:
-                out, code, keep = guarded(b, jax.numpy.logical_and(active, live))
-            new = [jax.numpy.where(keep, scope.get_current_value(v), old) for v, old in zip(variables, values, strict=True)]
-            return (new, keep), (out, code)
+    They are one scan; but one call each where the variables hold a convolution's kernel (the only ones of four axes) and the
+    processor is the device: inside of a loop XLA makes convolutions there some twenty times slower."""
 
-        (values, _), outs = jax.lax.scan(body, (values, jax.numpy.asarray(True)), (settings, rows, live))
+    def one(carry: Any, data: Batch, k: Any) -> Any:
+        values, active = carry
+        settings, rows, live = k
+        b = tree_map(lambda x: x[rows], data)._replace(settings=settings)
+        with keras.StatelessScope(list(zip(variables, values, strict=True))) as scope:
+            out, code, keep = guarded(b, jax.numpy.logical_and(active, live))
+        new = [jax.numpy.where(keep, scope.get_current_value(v), old) for v, old in zip(variables, values, strict=True)]
+        return (new, keep), (out, code)
+
+    def scanned(values: list[Any], data: Batch, *each: Any) -> Any:
+        (values, _), outs = jax.lax.scan(lambda carry, k: one(carry, data, k), (values, jax.numpy.asarray(True)), each)
         return values, outs
 
-    fast = jax.jit(scanned, donate_argnums=0)
+    scan, step = jax.jit(scanned, donate_argnums=0), jax.jit(one, donate_argnums=0)
 
-    def run(data: Batch, settings: Any, rows: Any, live: Any) -> Any:
-        values, outs = fast([v._value for v in variables], data, settings, rows, live)  # `value` asks for scopes each time
+    def looped(values: list[Any], data: Batch, *each: Any) -> Any:
+        carry, outs, data = (values, jax.numpy.asarray(True)), [], jax.device_put(data)
+        for k in range(len(each[-1])):
+            carry, out = step(carry, data, tree_map(lambda x, k=k: x[k], each))
+            outs.append(out)
+        return carry[0], tree_map(lambda *xs: jax.numpy.stack(xs), *outs)
+
+    convolves = any(len(v.shape) == 4 for v in variables)
+
+    def run(data: Batch, *each: Any) -> Any:
+        before = [v._value for v in variables]  # `value` asks for scopes each time
+        apart = convolves and next(iter(before[0].devices())).platform == "cpu"
+        values, outs = (looped if apart else scan)(before, data, *each)
         for v, x in zip(variables, values, strict=True):
             v._value = x  # assign would copy; the old value was donated
         return outs

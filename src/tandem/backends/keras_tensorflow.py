@@ -88,7 +88,11 @@ def choose(flag: Any, done: Callable[[], Any], idle: Callable[[], Any], variable
 
 def many(guarded: Callable[..., Any], variables: list[Any]) -> Callable[..., Any]:
     """A function of (data, settings [K], rows [K, ...], live [K]), in one structure each time, that makes K guarded updates of
-    `variables`."""
+    `variables`.
+
+    They are one loop; but one call each where the variables hold a convolution's kernel (the only ones of four axes) and the
+    processor is the device: inside of a loop XLA makes convolutions there some twenty times slower."""
+    apart = any(len(v.shape) == 4 for v in variables) and not tf.config.list_logical_devices("GPU")
 
     def looped(data: Batch, settings: Any, rows: Any, live: Any) -> Any:
         count = rows.shape[0]
@@ -105,12 +109,26 @@ def many(guarded: Callable[..., Any], variables: list[Any]) -> Callable[..., Any
             flat = keras.tree.flatten((out, code))
             return k + 1, keep, [a.write(k, x) for a, x in zip(arrays, flat, strict=True)]
 
+        if apart:
+            old = [tf.identity(v.value) for v in variables]
+            out, code, keep = one(0, tf.constant(True))
+            for v, o in zip(variables, old, strict=True):
+                v.assign(tf.where(keep, v.value, o))
+            return keras.tree.map_structure(lambda x: x[None], (out, code))
         spec = _traced(lambda: one(0, tf.constant(True))[:2])
         arrays = [tf.TensorArray(s.dtype, size=count, element_shape=s.shape) for s in keras.tree.flatten(spec)]
         _, _, arrays = tf.while_loop(lambda k, a, t: k < count, body, (tf.constant(0), tf.constant(True), arrays))
         return keras.tree.pack_sequence_as(spec, [a.stack() for a in arrays])
 
     made: dict[Any, Callable[..., Any]] = {}
+
+    def alone(data: Batch, settings: Any, rows: Any, live: Any) -> Any:
+        outs, active = [], True
+        for k, r in enumerate(rows):
+            batch, of = (tree_map(lambda x, i=i: np.asarray(x)[i][None], tree) for i, tree in ((r, data), (k, settings)))
+            outs.append(tree_map(np.asarray, run(batch, of, np.zeros(1, np.int32), np.array([bool(live[k]) and active]))))
+            active = active and outs[-1][1][0] == 0
+        return tree_map(lambda *xs: np.concatenate(xs), *outs)
 
     def run(*tree: Any) -> Any:
         arrays = [np.asarray(x) for x in keras.tree.flatten(tree)]
@@ -119,7 +137,7 @@ def many(guarded: Callable[..., Any], variables: list[Any]) -> Callable[..., Any
             made[key] = _packed(looped, tree, arrays)
         return made[key](arrays)
 
-    return run
+    return alone if apart else run
 
 
 SMALL = 2**20  # bytes

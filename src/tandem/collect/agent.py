@@ -16,7 +16,8 @@ from tandem.types import Array, Tree, leaves, tree_map
 
 class Agent:
     """What training gives back and `tandem.load` reads. `networks` are its forward functions by role, without noise on their
-    weights: with `deterministic=False` only actions are drawn, as the algorithm explores."""
+    weights: with `deterministic=False` only actions are drawn, as the algorithm explores. `env_kwargs` are what its Atari game
+    was made with, {} for other environments."""
 
     def __init__(
         self,
@@ -26,9 +27,10 @@ class Agent:
         action: Leaf,
         networks: dict[str, Forward],
         name: str = "",
+        env_kwargs: dict[str, Any] | None = None,
     ) -> None:
         self.algorithm, self.settings, self.observation, self.action, self.name = algorithm, settings, observation, action, name
-        self.networks = networks
+        self.networks, self.env_kwargs = networks, env_kwargs or {}
         self.actor = PolicyActor(algorithm, action, networks)
         self._to_environment = to_environment(action, algorithm.action_mode)  # type: ignore[arg-type]
         self._rng = np.random.default_rng()

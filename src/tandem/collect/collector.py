@@ -80,6 +80,8 @@ class Collector:
         self._count(trajectory, rows)
         self.seconds["environment"] += stepping
         self.seconds["acting"] += acting
+        if self.environments.clips:
+            return trajectory._replace(reward=np.clip(trajectory.reward, -1, 1))
         return trajectory
 
     def state(self) -> tuple[Json, Arrays]:

@@ -9,6 +9,8 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from tandem.collect import atari
+from tandem.collect.atari_vector import AtariVector
 from tandem.collect.native import Native
 from tandem.collect.stepped import Stepped
 from tandem.collect.vector import Environments, Step, episode_seed
@@ -55,12 +57,14 @@ def make(env: EnvLike, kwargs: Mapping[str, Any] | None = None) -> Any:
 
     env: a Gymnasium id ("CartPole-v1", "module:Id-v0"), an environment (given back as it is) or a callable without
     arguments that returns one.
-    kwargs: arguments for an id's environment, such as render_mode.
+    kwargs: arguments for an id's environment, such as render_mode; an Atari game's may hold those of `atari.Preprocessing`.
     Raises UnknownNameError for an unknown id, EngineError for one whose packages are not installed, SettingError for
     arguments that do not fit.
     """
     import gymnasium
 
+    if atari.is_atari(env):
+        return _guarded(env, lambda: atari.make(env, kwargs))
     if isinstance(env, str):
         return _guarded(env, lambda: gymnasium.make(env, disable_env_checker=True, **dict(kwargs or {})))
     if kwargs:
@@ -99,12 +103,15 @@ def vectorize(
     """n environments stepped together.
 
     mode: "native" is the environment's own vector entry point, "plain" steps n environments one after the other, "auto" is
-    native where one is registered whose state can be kept exactly and n is at least NATIVE_FROM, else plain.
+    native where one is registered whose state can be kept exactly and n is at least NATIVE_FROM, else plain. Atari games are
+    native whatever n is: ale_py's own vector is quicker from one game on, and is resumed exactly.
     """
     if n < 1 or mode not in get_args(Mode):
         raise SettingError(
             f"n={n}, mode={mode!r}.", f"n of at least 1 and mode one of {', '.join(get_args(Mode))}", "correct it."
         )
+    if atari.is_atari(env):
+        return _atari(env, n, seed, mode, kwargs)
     if mode == "native":
         return _native(env, n, seed, kwargs)
     if mode == "auto" and n >= NATIVE_FROM and _has_native(env):
@@ -199,6 +206,15 @@ def _plain(env: EnvLike, n: int, seed: int, kwargs: Mapping[str, Any] | None) ->
     from tandem.collect.masks import with_masks
 
     return Stepped(environment_name(env), with_masks(made), seed)
+
+
+def _atari(env: str, n: int, seed: int, mode: Mode, kwargs: Mapping[str, Any] | None) -> Environments:
+    does = atari.split(kwargs)[0]
+    # ale_py's vector presses FIRE at resets only: enough where a lost life leads to one.
+    native = mode == "native" or (mode == "auto" and (does.life_loss_ends or not does.press_fire))
+    made = _guarded(env, lambda: AtariVector(env, n, seed, kwargs)) if native else _plain(env, n, seed, kwargs)
+    made.clips = does.clip_rewards
+    return made
 
 
 def _native(env: EnvLike, n: int, seed: int, kwargs: Mapping[str, Any] | None) -> Native:

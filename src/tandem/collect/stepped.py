@@ -252,6 +252,10 @@ class ActionLog:
     def of(self, i: int) -> Array:
         return self._data[self.start[i] : self.end, i].copy()
 
+    def at(self, t: int) -> Array:
+        """The actions [N, ...] of row t; zeros where an episode began later, in a log made by `holding`."""
+        return self._data[t]
+
     def _make_room(self, actions: Array) -> None:
         """Drop the rows before every running episode; at least double what is left."""
         drop = min(self.start)

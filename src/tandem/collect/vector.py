@@ -41,6 +41,7 @@ class Environments(ABC):
     action_space: Any
     observation: Spec
     action: Leaf
+    clips = False  # whether learners see rewards clipped to [-1, 1]; scores are of whole ones
 
     def __init__(self, name: str, n: int, observation_space: Any, action_space: Any) -> None:
         self.name, self.n = name, n

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from tandem.errors import EnvironmentFault, ResumeError, SettingError, SpaceError
+from tandem.replay import stacks
 from tandem.replay.cuts import CutStore
 from tandem.replay.memory import allocate, require
 from tandem.spaces import Leaf, Spec
-from tandem.types import Batch, Cuts, Trajectory, Tree, leaves
+from tandem.types import Batch, Cuts, Trajectory, Tree
 
 AnyArray = np.ndarray[Any, Any]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
@@ -27,7 +28,8 @@ class Ring:
     A row is one step of one environment, named for good by its id = t * N + environment, where t counts all time steps ever
     written. An observation is stored once: what followed row t is the observation of row t + 1, and beyond the newest row a
     slot holds the observations that the next rows will start from. Only where an episode was cut and its environment reset
-    in the same step is the true last observation kept aside.
+    in the same step is the true last observation kept aside. Of observations that are declared to be stacks of pictures
+    (`Leaf.stack`) each picture is stored once; those that the oldest row shows are kept in slots before it.
 
     capacity: transitions to keep, rounded up to whole time steps. obs, action: what a single one looks like; dtypes are
     kept, so uint8 images stay uint8. path: a folder of this ring's own for memory-mapped files (older ones in it are
@@ -39,7 +41,7 @@ class Ring:
     def __init__(self, capacity: int, envs: int, obs: Spec, action: Leaf, *, path: str | None = None) -> None:
         columns = _columns(capacity, envs, obs, action)
         self.capacity, self.envs = capacity, envs
-        self.slots = _slots(capacity, envs)
+        self.slots, self.history = _slots(capacity, envs, obs), _history(obs)
         files: list[Path] | None = None
         if path is not None:
             Path(path).mkdir(parents=True, exist_ok=True)
@@ -52,8 +54,10 @@ class Ring:
         self._columns = {name: allocate(*of, file) for (name, of), file in zip(columns.items(), places, strict=True)}
         self._flat = {name: x.reshape(self.slots * envs, *x.shape[2:]) for name, x in self._columns.items()}
         self._keys = list(obs) if isinstance(obs, dict) else None
-        self._obs_names = [name for name in columns if name.split("/")[0] == "obs"]
-        self._cuts = CutStore(leaves(obs))
+        self._leaves = _named(obs)
+        kept = {n: x for name, leaf in self._leaves.items() for n, x in stacks.stored(name, leaf).items()}
+        self._obs_names = list(kept)
+        self._cuts = CutStore(list(kept.values()))
         self._time = 0  # time steps ever written
         self._drawable = 0
 
@@ -75,7 +79,7 @@ class Ring:
     @property
     def oldest(self) -> int:
         """The smallest id in the ring."""
-        return max(0, self._time - self.slots + 1) * self.envs
+        return self._first(self._time) * self.envs
 
     @property
     def newest(self) -> int:
@@ -117,14 +121,15 @@ class Ring:
         steps = len(trajectory.reward)
         end = self._time + steps
         skip = max(0, steps - self.slots + 1)
-        cuts = self._read_cuts(trajectory, skip) if len(trajectory.cuts.t) else None
-        self._drop(max(0, end - self.slots + 1))
+        kept = max(0, self._first(end) - self._time)
+        cuts = self._read_cuts(trajectory, kept) if len(trajectory.cuts.t) else None
+        self._drop(self._first(end))
         for low, high, first in self._spans(self._time + skip, steps - skip):
             for column, rows in zip(self._columns.values(), given, strict=True):
                 column[low:high] = rows[skip + first : skip + first + high - low]
         for name, now in zip(self._obs_names, following, strict=True):
             self._columns[name][end % self.slots] = now
-        self._drawable += int(np.count_nonzero(trajectory.valid[skip:]))
+        self._drawable += int(np.count_nonzero(trajectory.valid[kept:]))
         if cuts is not None:
             self._cuts.append(*cuts)
         self._time = end
@@ -150,7 +155,7 @@ class Ring:
         reward, discount = self._flat["reward"].take(at), self._flat["discount"].take(at)
         final, at_final = (row, at) if n == 1 else self._accumulate(row, at, reward, discount, n)
         after = self._next_obs(final, at_final, discount)
-        obs = [self._flat[name].take(at, axis=0) for name in self._obs_names]
+        obs = self._observed(at)
         action = self._flat["action"].take(at, axis=0)
 
         def shaped(x: AnyArray) -> AnyArray:
@@ -192,7 +197,7 @@ class Ring:
         self._cuts.clear()
         self._cuts.append(arrays["cut_ids"], [arrays[f"cut_{name}"] for name in self._obs_names])
         self._time = int(meta["time"])
-        oldest = self.oldest // self.envs
+        oldest = self._first(self._time)
         self._drawable = self._count_valid(oldest, self._time - oldest)
 
     def _read(self, trajectory: Trajectory) -> tuple[list[AnyArray], list[AnyArray]]:
@@ -205,6 +210,7 @@ class Ring:
         for name, x in zip(self._obs_names, following, strict=True):
             column = self._columns[name]
             _check(f"bootstrap of {name}", x, column.shape[1:], column.dtype)
+        self._check_order(trajectory.obs, dict(zip(self._columns, given, strict=True)))
         return given, following
 
     def _read_cuts(self, trajectory: Trajectory, skip: int) -> tuple[IntArray, list[AnyArray]]:
@@ -244,14 +250,39 @@ class Ring:
 
     def _next_obs(self, final: IntArray, at_final: IntArray, discount: AnyArray) -> list[AnyArray]:
         """The observations after rows `final`."""
-        after = self.position(final + self.envs)
-        obs = [self._flat[name].take(after, axis=0) for name in self._obs_names]
+        obs = self._observed(self.position(final + self.envs))
         if len(self._cuts):
             ended = np.flatnonzero(self.last.take(at_final) & (discount > 0))
             which, where = self._cuts.find(final[ended])
-            for x, kept in zip(obs, self._cuts.obs, strict=True):
-                x[ended[which]] = kept[where]
+            if which.size:
+                rows, saved = ended[which], dict(zip(self._obs_names, self._cuts.obs, strict=True))
+                for x, (name, leaf) in zip(obs, self._leaves.items(), strict=True):
+                    new = saved[name][where]
+                    if leaf.stack:
+                        age = saved[f"age/{name}"][where]
+                        new = stacks.after(self._flat[name], at_final[rows], self.envs, leaf.stack, new, age)
+                    x[rows] = new
         return obs
+
+    def _observed(self, at: IntArray) -> list[AnyArray]:
+        """The observations at these positions, an array for each leaf."""
+        return [
+            stacks.together(self._flat[name], self._flat[f"age/{name}"], at, self.envs, leaf.stack)
+            if leaf.stack
+            else self._flat[name].take(at, axis=0)
+            for name, leaf in self._leaves.items()
+        ]
+
+    def _check_order(self, obs: Tree, columns: dict[str, AnyArray]) -> None:
+        """Refuses observations that are no stacks and are declared to be."""
+        for x, (name, leaf) in zip(self._split(obs), self._leaves.items(), strict=True):
+            if leaf.stack:
+                previous = self._columns[name][(self._time - 1) % self.slots] if self._time else None
+                stacks.check_order(x, columns[f"age/{name}"], previous, name)
+
+    def _first(self, time: int) -> int:
+        """The oldest time step whose rows are in the ring, when so many were ever written."""
+        return max(0, time - self.slots + 1 + self.history)
 
     def _drop(self, oldest: int) -> None:
         """Let go of the rows before time `oldest`."""
@@ -273,24 +304,38 @@ class Ring:
             yield 0, steps - (high - low), high - low
 
     def _parts(self, obs: Tree) -> list[AnyArray]:
+        """The observations' arrays in the order of their columns."""
+        parts = zip(self._split(obs), self._leaves.items(), strict=True)
+        return [part for x, (name, leaf) in parts for part in stacks.apart(x, leaf, name)]
+
+    def _split(self, obs: Tree) -> list[AnyArray]:
         return [obs] if self._keys is None else [obs[key] for key in self._keys]
 
     def _tree(self, parts: list[AnyArray]) -> Tree:
         return parts[0] if self._keys is None else dict(zip(self._keys, parts, strict=True))
 
 
-def _slots(capacity: int, envs: int) -> int:
-    """Time steps to keep, and one for the observations after the newest."""
-    return -(-capacity // envs) + 1
+def _named(obs: Spec) -> dict[str, Leaf]:
+    return {f"obs/{key}": leaf for key, leaf in obs.items()} if isinstance(obs, dict) else {"obs": obs}
+
+
+def _history(obs: Spec) -> int:
+    """How many time steps before a row its observation shows."""
+    return max((leaf.stack - 1 for leaf in _named(obs).values() if leaf.stack), default=0)
+
+
+def _slots(capacity: int, envs: int, obs: Spec) -> int:
+    """Time steps to keep, what the oldest of them show, and one for the observations after the newest."""
+    return -(-capacity // envs) + 1 + _history(obs)
 
 
 def _columns(capacity: int, envs: int, obs: Spec, action: Leaf) -> dict[str, tuple[tuple[int, ...], str]]:
     """name -> (shape, dtype) of every array of a ring."""
     if capacity < 1 or envs < 1:
         raise SettingError(f"a ring for {capacity} transitions of {envs} environments.", "at least one of each", "raise them.")
-    named = {f"obs/{key}": leaf for key, leaf in obs.items()} if isinstance(obs, dict) else {"obs": obs}
-    lead = (_slots(capacity, envs), envs)
-    found = {name: ((*lead, *leaf.shape), leaf.dtype) for name, leaf in (*named.items(), ("action", action))}
+    lead = (_slots(capacity, envs, obs), envs)
+    kept = {n: x for name, leaf in _named(obs).items() for n, x in stacks.stored(name, leaf).items()}
+    found = {name: ((*lead, *leaf.shape), leaf.dtype) for name, leaf in (*kept.items(), ("action", action))}
     return found | {name: (lead, dtype) for name, dtype in _ROW}
 
 

@@ -170,9 +170,11 @@ class PrioritizedSampler:
             return
         first = max(self._seen * ring.envs, ring.oldest)
         new = ring.position(np.arange(first, ring.newest + 1))
-        # Besides the slots of the new rows, the one after them was taken, for the observations that follow.
-        head = ring.position(np.arange(ring.newest + 1, ring.newest + 1 + ring.envs))
-        self._tree.set(np.concatenate([new, head]), np.append(ring.valid.take(new) * self._largest, np.zeros(ring.envs)))
+        # Besides the slots of the new rows, the one after them was taken, for the observations that follow; and the rows in
+        # those after that, which the oldest rows show pictures of, are drawn no more.
+        gone = (1 + ring.history) * ring.envs
+        head = ring.position(np.arange(ring.newest + 1, ring.newest + 1 + gone))
+        self._tree.set(np.concatenate([new, head]), np.append(ring.valid.take(new) * self._largest, np.zeros(gone)))
         self._seen = ring.time
 
     def _ids(self, at: IntArray) -> IntArray:

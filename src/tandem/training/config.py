@@ -16,14 +16,15 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from tandem import algorithms
 from tandem.algorithms.base import Schedule, setting
+from tandem.collect.atari import Preprocessing
 from tandem.errors import RunFolderError, SettingError, TandemError, UnknownNameError
 from tandem.training import files
 from tandem.training.checkpoint import Checkpoint, damaged
 
 
 @dataclass(frozen=True)
-class Options:
-    """What a run does beside learning."""
+class Options(Preprocessing):
+    """What a run does beside learning; and, first, what is done to an Atari game."""
 
     eval_every: int = setting(0, "environment steps between evaluations; 0: a twentieth of the run")
     eval_episodes: int = setting(10, "episodes of each evaluation, which choose the best checkpoint")
@@ -200,12 +201,12 @@ def describe_type(hint: Any) -> str:
 
 POSITIVE = (
     "steps", "envs", "batch_size", "buffer_size", "train_every", "rollout", "epochs", "n_step", "target_every",
-    "policy_delay", "threads", "final_episodes",
+    "policy_delay", "threads", "final_episodes", "frame_stack", "frame_skip",
 )  # fmt: skip
 FRACTIONS = ("gamma", "gae_lambda", "tau", "priority_alpha", "rms_decay")
 NOT_NEGATIVE = (
     "learning_starts", "max_kl", "value_clip", "value_weight", "eval_every", "eval_episodes", "log_every", "checkpoint_seconds",
-    "keep", "exploration", "smoothing", "smoothing_clip",
+    "keep", "exploration", "smoothing", "smoothing_clip", "noop_max",
 )  # fmt: skip
 # Gradients whose norm is finite are below 1.9e19 in float32, so no step of this size times one of them overflows: weights stay
 # finite without being looked at after each update.

@@ -46,7 +46,7 @@ def load(path: str | Path, network: Any = None, env: EnvLike = None, which: str 
     if unknown:
         made = _rebuilt(kind, conf, observation, action, network, env)
         networks |= {r: _filled(made[r], plans.select(weights, r), saved.path) for r in unknown}
-    return Agent(kind, conf.settings, observation, action, networks, f"{conf.algorithm} {conf.env}")
+    return Agent(kind, conf.settings, observation, action, networks, f"{conf.algorithm} {conf.env}", conf.env_kwargs)
 
 
 def _twin(written: Any, weights: plans.Weights, inputs: Any) -> Any:
@@ -65,7 +65,8 @@ def _rebuilt(kind: Any, conf: Config, observation: Any, action: Any, network: An
     """A user's networks on their framework, to be filled with saved weights."""
     backend = backends.make(conf.framework, "auto")
     given = network.values() if isinstance(network, dict) else [network]
-    space = spaces_of(conf.env if env is None else env)[0] if any(map(is_function, given)) else None
+    where, kwargs = (conf.env, conf.env_kwargs) if env is None else (env, None)
+    space = spaces_of(where, kwargs)[0] if any(map(is_function, given)) else None
     made = kind.sources(observation, action, conf.settings, network, space, Generators(conf.seed))
     kind(backend, made, observation, action, conf.settings)
     found: dict[str, Any] = backend.networks

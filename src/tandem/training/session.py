@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tandem import algorithms, backends, spaces
+from tandem.collect import atari
 from tandem.collect.actor import fixed, publish
 from tandem.collect.agent import Agent
 from tandem.collect.environments import is_instance, separate, vectorize
@@ -64,7 +65,8 @@ class Session:
         config.check_ranges(s)
         config.check_ranges(conf.options)
         seed = derived(conf.seed, "environments")
-        environments = vectorize(env, s.envs, seed, s.vectorization, conf.env_kwargs or None)
+        kwargs = atari.training(env, conf.env_kwargs, conf.options)
+        environments = vectorize(env, s.envs, seed, s.vectorization, kwargs)
         self.observation, self.action = environments.observation, environments.action
         self.kind = algorithms.get(conf.algorithm).of(self.action, s)
         self.kind.check(self.observation, self.action)
@@ -235,7 +237,8 @@ class Session:
     def _agent(self, weights: dict[str, plans.Weights]) -> Agent:
         networks = {role: fixed(self.backend.networks[role], w) for role, w in weights.items()}
         name = f"{self.config.algorithm} {self.config.env}"
-        return Agent(self.kind, self.config.settings, self.observation, self.action, networks, name)
+        kwargs = self.config.env_kwargs
+        return Agent(self.kind, self.config.settings, self.observation, self.action, networks, name, kwargs)
 
     def fingerprint(self) -> str:
         """Sixteen hexadecimal digits of all weights: equal where, and only where, training went the same way."""

@@ -21,6 +21,20 @@ ACROBOT = {
     "hidden": (256, 256),
 }
 
+# The source's environments are NoFrameskip-v4, without sticky actions; ours is as its id says.
+ATARI = {
+    "steps": 10_000_000,
+    "learning_rate": 1e-4,
+    "batch_size": 32,
+    "buffer_size": 100_000,
+    "learning_starts": 100_000,
+    "gamma": 0.99,
+    "target_every": 1_000,
+    "train_every": 4,
+    "updates_per_call": 1,
+    "epsilon": "1:0.01:0.1",
+}
+
 ENTRIES = {
     "CartPole-v1": Entry(
         {
@@ -56,4 +70,5 @@ ENTRIES = {
         },
         ZOO,
     ),
+    **{f"ALE/{game}-v5": Entry(ATARI, ZOO + " (atari)") for game in ("Pong", "Breakout")},
 }

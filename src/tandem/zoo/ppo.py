@@ -15,6 +15,22 @@ LANDER = {
     "epochs": 4,
     "entropy": 0.01,
 }
+# The source's environments are NoFrameskip-v4, without sticky actions; ours is as its id says. Its policy and value share
+# their convolutions.
+ATARI = {
+    "steps": 10_000_000,
+    "envs": 8,
+    "rollout": 128,
+    "batch_size": 256,
+    "epochs": 4,
+    "gamma": 0.99,
+    "gae_lambda": 0.95,
+    "learning_rate": "2.5e-4:0",
+    "clip": "0.1:0",
+    "entropy": 0.01,
+    "value_weight": 0.5,
+    "max_grad_norm": 0.5,
+}
 
 ENTRIES = {
     "CartPole-v1": Entry(
@@ -100,4 +116,5 @@ ENTRIES = {
         },
         ZOO + " (HalfCheetah-v4)",
     ),
+    **{f"ALE/{game}-v5": Entry(ATARI, ZOO + " (atari; as Huang et al. 2022, nine details)") for game in ("Pong", "Breakout")},
 }

@@ -1,0 +1,88 @@
+"""Stacks of pictures, kept as one picture a row: taken apart when they come, built again when they are drawn.
+
+Of an observation [k, ...] the newest picture is kept, and its *age*: how many of its pictures, from the newest back, are not
+mere zeros. Those were the newest of the rows before, all of the same episode; the others are zeros. So nothing has to be known
+of where episodes begin, and how they are reset.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tandem.errors import EnvironmentFault, SpaceError
+from tandem.spaces import Leaf
+
+AnyArray = np.ndarray[Any, Any]
+IntArray = np.ndarray[Any, np.dtype[np.int64]]
+
+
+def stored(name: str, leaf: Leaf) -> dict[str, Leaf]:
+    """The columns that keep an observation: itself, or a picture and its age."""
+    if not leaf.stack:
+        return {name: leaf}
+    if leaf.shape[:1] != (leaf.stack,):
+        raise SpaceError(
+            f"observations of shape {leaf.shape} are declared to be stacks of {leaf.stack}.",
+            f"{leaf.stack} pictures along the first axis",
+            "set the attribute `stack` of the Box to the length of its first axis, or remove it.",
+        )
+    return {name: Leaf(leaf.kind, leaf.shape[1:], leaf.dtype), f"age/{name}": Leaf("discrete", (), "uint8")}
+
+
+def apart(x: AnyArray, leaf: Leaf, name: str) -> list[AnyArray]:
+    """Observations [..., *leaf.shape] as the columns of `stored` have them."""
+    if not leaf.stack:
+        return [x]
+    if x.shape[-len(leaf.shape) :] != leaf.shape:
+        raise SpaceError(
+            f"{name} came with shape {x.shape}.", f"stacks of shape {leaf.shape}", "let the collector reshape to the spaces."
+        )
+    lead = x.shape[: x.ndim - len(leaf.shape)]
+    flat = x.reshape(-1, leaf.stack, int(np.prod(leaf.shape[1:])))
+    age = np.full(len(flat), leaf.stack, np.uint8)
+    short = np.flatnonzero(~flat[:, 0].any(axis=-1))  # few: the beginnings of episodes
+    if short.size:
+        seen = np.asarray(flat[short].any(axis=-1))
+        seen[:, -1] = True
+        age[short] = leaf.stack - seen.argmax(axis=1)
+    newest = flat[:, -1].reshape(*lead, *leaf.shape[1:])
+    return [newest, age.reshape(lead)]
+
+
+def together(pictures: AnyArray, ages: AnyArray, at: IntArray, envs: int, k: int) -> AnyArray:
+    """The stacks [B, k, ...] of the rows at positions `at` [B], of columns [rows, ...] in which a time step is `envs` rows."""
+    before = np.arange(k - 1, -1, -1) * envs
+    stacks = pictures.take(at[:, None] - before, axis=0, mode="wrap")
+    return _blanked(stacks, ages.take(at))
+
+
+def after(pictures: AnyArray, at: IntArray, envs: int, k: int, last: AnyArray, age: AnyArray) -> AnyArray:
+    """The stacks [B, k, ...] that followed the rows at `at`, given their newest pictures [B, ...] and ages [B]."""
+    before = np.arange(k - 2, -1, -1) * envs
+    stacks = np.empty((len(at), k, *pictures.shape[1:]), pictures.dtype)
+    stacks[:, :-1] = pictures.take(at[:, None] - before, axis=0, mode="wrap")
+    stacks[:, -1] = last
+    return _blanked(stacks, age)
+
+
+def _blanked(stacks: AnyArray, age: AnyArray) -> AnyArray:
+    k = stacks.shape[1]
+    if (age < k).any():
+        stacks[age[:, None] < np.arange(k, 0, -1)] = 0
+    return stacks
+
+
+def check_order(x: AnyArray, age: AnyArray, previous: AnyArray | None, name: str) -> None:
+    """Refuses stacks [T, N, k, ...] that do not go on from each other, or from the pictures [N, ...] of the row before."""
+    for t in range(previous is None, len(x)):
+        now, then = x[t, :, -2], x[t - 1, :, -1] if t else previous
+        wrong = (now != then).reshape(len(now), -1).any(axis=1) & (age[t] > 1)
+        if wrong.any():
+            raise EnvironmentFault(
+                f"{name} of environment {int(np.argmax(wrong))} is declared to be a stack of the newest {x.shape[2]} pictures,"
+                " and does not go on from the one before.",
+                "the newest picture last, and zeros before the first of an episode",
+                'FrameStackObservation(env, k, padding_type="zero"); or do not declare it.',
+            )
