@@ -119,6 +119,31 @@ def test_priorities_must_be_finite() -> None:
         made.update(np.array([0]), np.array([np.nan]))
 
 
+def test_pictures_of_stacks_are_kept_once_and_stacked_again() -> None:
+    picture, rng = Leaf("box", (4, 6, 6), "uint8", stack=4), np.random.default_rng(5)
+    shown = rng.integers(1, 256, (STEPS + 4, 3, 6, 6)).astype(np.uint8)  # none is all zeros
+    stacks = np.stack([shown[i : i + STEPS + 1] for i in range(4)], 2)
+    stacks[2:4, 1, :-1] = 0  # an episode of the second environment begins at its third step
+    stacks[3, 1, -2] = shown[2 + 3, 1]
+    stacks[4, 1, 0] = 0
+    columns = {n: x for n, x in COLUMNS.items() if n in ("action", "reward", "discount", "weight")}
+    made = SequenceBuffer(5, STEPS, {"eye": picture, "ear": OBS}, columns)
+    plain = sequences(0, 1, 2)
+    made.add(plain._replace(obs={"eye": stacks, "ear": plain.obs}, extra={}), rng)
+    drawn = made.draw(rng, 30, 1.0)
+    which = drawn.batch.reward[0].astype(int)
+    np.testing.assert_array_equal(drawn.batch.obs["eye"], stacks[:, which])
+    np.testing.assert_array_equal(drawn.batch.obs["ear"], plain.obs[:, which])
+    large = [Leaf("box", (4, 84, 84), "uint8", stack=k) for k in (4, 0)]
+    once, whole = (SequenceBuffer.size(100, 20, leaf, columns) for leaf in large)
+    assert once < 0.29 * whole
+    data, arrays = made.state()
+    other = SequenceBuffer(5, STEPS, {"eye": picture, "ear": OBS}, columns)
+    other.load_state(data, {n: x.copy() for n, x in arrays.items()})
+    again = other.draw(np.random.default_rng(1), 9, 1.0).batch.obs["eye"]
+    np.testing.assert_array_equal(again, made.draw(np.random.default_rng(1), 9, 1.0).batch.obs["eye"])
+
+
 def test_its_size_is_known_and_refused_before_it_is_allocated() -> None:
     made = buffer()
     held = sum(x.nbytes for x in made.state()[1].values())  # nothing yet

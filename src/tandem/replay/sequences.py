@@ -1,4 +1,5 @@
-"""A buffer of sequences: `steps` steps of one environment each, with the observation after them, kept and drawn whole."""
+"""A buffer of sequences: `steps` steps of one environment each, with the observation after them, kept and drawn whole. Each
+picture of a stack is kept once."""
 
 from __future__ import annotations
 
@@ -8,9 +9,10 @@ import numpy as np
 
 from tandem.errors import NonFiniteError, ResumeError
 from tandem.replay.memory import require
+from tandem.replay.stacks import apart, blanked, stored
 from tandem.replay.sumtree import SumTree
 from tandem.spaces import Leaf, Spec
-from tandem.types import Array, Batch, Tree, leaves, tree_map
+from tandem.types import Array, Batch, leaves
 
 EPS = 1e-6  # keeps every sequence possible
 
@@ -25,7 +27,7 @@ class Drawn(NamedTuple):
 
 class SequenceBuffer:
     """The newest `capacity` sequences, or with evict="sample" those that priorities have spared, in arrays
-    [steps + 1, capacity, ...]. Dtypes are kept.
+    [steps + 1, capacity, ...], pictures of stacks of k in [steps + k, capacity, ...]. Dtypes are kept.
 
     Without `alpha` every sequence is drawn alike, with replacement. With it, one is drawn with probability
     p ** alpha / sum p ** alpha (Schaul et al. 2016, arXiv:1511.05952, eq. 1), new ones with the largest p so far;
@@ -47,18 +49,16 @@ class SequenceBuffer:
     ) -> None:
         self.capacity, self.steps, self.alpha, self.evict = capacity, steps, alpha, evict
         require(self.size(capacity, steps, obs, columns), f"a replay buffer of {capacity:,} sequences of {steps} steps")
-        each = {k: np.zeros((steps + 1, capacity, *leaf.shape), leaf.dtype) for k, leaf in _leaves(obs).items()}
-        self._obs: Tree = each if isinstance(obs, dict) else each[""]
-        self._columns = {n: np.zeros((steps + 1, capacity, *shape), dtype) for n, (shape, dtype) in columns.items()}
+        self._spec = obs
+        self._columns = {n: np.zeros(shape, dtype) for n, (shape, dtype) in _arrays(capacity, steps, obs, columns).items()}
         self._tree = SumTree(capacity)
         self._largest, self._count, self._next = 1.0, 0, 0
 
     @staticmethod
     def size(capacity: int, steps: int, obs: Spec, columns: dict[str, tuple[tuple[int, ...], str]]) -> int:
         """Bytes of such a buffer's arrays."""
-        each = [(leaf.shape, leaf.dtype) for leaf in _leaves(obs).values()]
-        row = sum(int(np.prod(shape, dtype=object)) * np.dtype(dtype).itemsize for shape, dtype in [*each, *columns.values()])
-        return row * (steps + 1) * capacity
+        arrays = _arrays(capacity, steps, obs, columns).values()
+        return sum(int(np.prod(shape, dtype=object)) * np.dtype(dtype).itemsize for shape, dtype in arrays)
 
     def __len__(self) -> int:
         """How many sequences there are to draw."""
@@ -69,8 +69,6 @@ class SequenceBuffer:
         given = self._named(batch)
         for i in range(len(given["reward"][0])):
             slot = self._slot(rng)
-            for x, new in zip(leaves(self._obs), leaves(batch.obs), strict=True):
-                x[:, slot] = new[:, i]
             for name, x in self._columns.items():
                 x[:, slot] = given[name][:, i]
             self._tree.set(np.array([slot]), np.array([self._largest]))
@@ -88,7 +86,17 @@ class SequenceBuffer:
             importance = ((p.min() / p) ** beta).astype(np.float32)
         columns = {n: x[:, slots] for n, x in self._columns.items()}
         rest: dict[str, Any] = {n: columns.pop(n) for n in ("action", "reward", "discount", "weight")}
-        return Drawn(slots, Batch(tree_map(lambda x: x[:, slots], self._obs), **rest, extra=columns), importance)
+        obs = {k: self._stacked(columns, k, leaf) for k, leaf in _leaves(self._spec).items()}
+        return Drawn(slots, Batch(obs if isinstance(self._spec, dict) else obs[""], **rest, extra=columns), importance)
+
+    def _stacked(self, columns: dict[str, Array], key: str, leaf: Leaf) -> Array:
+        """The observations [T + 1, B, ...] of columns, which it takes out of them."""
+        x = columns.pop(f"obs/{key}")
+        if not leaf.stack:
+            return x
+        steps, age = self.steps + 1, columns.pop(f"age/{key}")
+        stacks = np.stack([x[i : i + steps] for i in range(leaf.stack)], 2)
+        return blanked(stacks.reshape(-1, *leaf.shape), age.ravel()).reshape(stacks.shape)
 
     def update(self, slots: Array, priority: Array) -> None:
         """New priorities [B] of the sequences in `slots` [B]; the last wins. NonFiniteError where one is not finite."""
@@ -113,21 +121,24 @@ class SequenceBuffer:
         return int(np.searchsorted(chances, rng.random() * chances[-1], side="right").clip(max=self.capacity - 1))
 
     def _named(self, batch: Batch) -> dict[str, Array]:
-        rest = {"action": batch.action, "reward": batch.reward, "discount": batch.discount, "weight": batch.weight}
-        return rest | batch.extra
+        found = {"action": batch.action, "reward": batch.reward, "discount": batch.discount, "weight": batch.weight}
+        for (key, leaf), x in zip(_leaves(self._spec).items(), leaves(batch.obs), strict=True):
+            new, *age = apart(x, leaf, f"obs/{key}")
+            older = [np.moveaxis(x[0, :, :-1], 0, 1)] if age else []  # of the first stack, oldest first
+            found |= {f"obs/{key}": np.concatenate([*older, new]), **{f"age/{key}": a for a in age}}
+        return found | batch.extra
 
     def state(self) -> tuple[dict[str, Any], dict[str, Array]]:
         """(JSON data, arrays) for `load_state`; views, good until the next add."""
         used = self._count
-        arrays = {f"obs/{i}": x[:, :used] for i, x in enumerate(leaves(self._obs))}
-        arrays |= {f"column/{n}": x[:, :used] for n, x in self._columns.items()}
+        arrays = {f"column/{n}": x[:, :used] for n, x in self._columns.items()}
         arrays["priority"] = self._tree.leaves[:used]
         data = {"capacity": self.capacity, "steps": self.steps, "largest": self._largest, "count": used, "next": self._next}
         return data, arrays
 
     def load_state(self, data: dict[str, Any], arrays: dict[str, Array]) -> None:
         """Become the buffer whose `state` this was. ResumeError where that one had another size or other columns."""
-        mine = {f"obs/{i}": x for i, x in enumerate(leaves(self._obs))} | {f"column/{n}": x for n, x in self._columns.items()}
+        mine = {f"column/{n}": x for n, x in self._columns.items()}
         used = int(data["count"])
         wanted = {n: (x[:, :used].shape, x.dtype) for n, x in mine.items()}
         found = {n: (arrays[n].shape, arrays[n].dtype) for n in mine if n in arrays}
@@ -142,6 +153,18 @@ class SequenceBuffer:
         self._tree = SumTree(self.capacity)
         self._tree.set(np.arange(used), arrays["priority"])
         self._largest, self._count, self._next = float(data["largest"]), used, int(data["next"])
+
+
+def _arrays(
+    capacity: int, steps: int, obs: Spec, columns: dict[str, tuple[tuple[int, ...], str]]
+) -> dict[str, tuple[tuple[int, ...], str]]:
+    """What is allocated: name -> (shape, dtype)."""
+    found = {n: ((steps + 1, capacity, *shape), dtype) for n, (shape, dtype) in columns.items()}
+    for key, leaf in _leaves(obs).items():
+        picture, *age = stored(f"obs/{key}", leaf).values()
+        found[f"obs/{key}"] = (steps + max(1, leaf.stack), capacity, *picture.shape), picture.dtype
+        found |= {f"age/{key}": ((steps + 1, capacity), a.dtype) for a in age}
+    return found
 
 
 def _leaves(obs: Spec) -> dict[str, Leaf]:

@@ -55,7 +55,7 @@ def together(pictures: AnyArray, ages: AnyArray, at: IntArray, envs: int, k: int
     """The stacks [B, k, ...] of the rows at positions `at` [B], of columns [rows, ...] in which a time step is `envs` rows."""
     before = np.arange(k - 1, -1, -1) * envs
     stacks = pictures.take(at[:, None] - before, axis=0, mode="wrap")
-    return _blanked(stacks, ages.take(at))
+    return blanked(stacks, ages.take(at))
 
 
 def after(pictures: AnyArray, at: IntArray, envs: int, k: int, last: AnyArray, age: AnyArray) -> AnyArray:
@@ -64,10 +64,11 @@ def after(pictures: AnyArray, at: IntArray, envs: int, k: int, last: AnyArray, a
     stacks = np.empty((len(at), k, *pictures.shape[1:]), pictures.dtype)
     stacks[:, :-1] = pictures.take(at[:, None] - before, axis=0, mode="wrap")
     stacks[:, -1] = last
-    return _blanked(stacks, age)
+    return blanked(stacks, age)
 
 
-def _blanked(stacks: AnyArray, age: AnyArray) -> AnyArray:
+def blanked(stacks: AnyArray, age: AnyArray) -> AnyArray:
+    """Stacks [B, k, ...] with zeros where their ages [B] say so; in place."""
     k = stacks.shape[1]
     if (age < k).any():
         stacks[age[:, None] < np.arange(k, 0, -1)] = 0
