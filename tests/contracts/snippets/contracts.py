@@ -170,7 +170,7 @@ def sac_masked():
 def sequences_masked():
     for kind in (A3C, IMPALA, ACER, NSTEP_Q):
         solve(kind, games.Forbidden, 16000)
-    solve(A3C, games.ForbiddenMultiDiscrete, 24000)
+    solve(A3C, games.ForbiddenMultiDiscrete, 24000, entropy=0.05)
 
 
 @case
