@@ -21,6 +21,7 @@ from tandem.math.optimization import conjugate_gradient
 from tandem.networks import keras as models
 from tandem.networks.defaults import Drawn, Given, Source, example, fit, vector
 from tandem.networks.plan import Plan, Weights, init
+from tandem.networks.recurrent import GRU, Recurrent
 from tandem.types import Array, Batch, Tree, Update, tree_map
 
 ENGINE = keras.backend.backend()
@@ -91,6 +92,18 @@ class _OnFeatures(keras.Model):
 
     def call(self, x: Any, training: bool | None = None) -> Any:
         return self.head(ops.concatenate([self.body(x["obs"], training=training), x["action"]], -1))
+
+
+class _Remembering(keras.Model):
+    """The user's body, our GRU on its features, and our head on its states."""
+
+    def __init__(self, body: Any, cell: Any, head: Any) -> None:
+        super().__init__(name="remembering")
+        self.body, self.cell, self.head = body, cell, head
+
+    def call(self, x: Any, training: bool | None = None) -> Any:
+        states = self.cell(self.body(x["obs"], training=training), x["state"], x["start"])
+        return ops.concatenate([self.head(states), states], -1)
 
 
 class KerasBackend(base.Backend):
@@ -313,10 +326,13 @@ def _given(name: str, source: Given) -> tuple[Any, Plan | None, dict[str, Any]]:
             "return a model, or choose the framework your network is made with.",
         )
     zeros = tree_map(ops.convert_to_tensor, example(source.inputs))
-    out = source.features(name, lambda: body(zeros["obs"] if source.head and source.with_action else zeros))
-    known = models.recognise(body, source.inputs.shape[0]) if vector(source.inputs) else None
+    out = source.features(name, lambda: body(zeros["obs"] if source.head and source.beside else zeros))
+    seen = source.inputs["obs"] if source.units else source.inputs
+    known = models.recognise(body, seen.shape[0]) if vector(seen) else None
     if not source.head:
         return (body, *(known or (None, {})))
+    if source.units:
+        return _with_memory(source, body, int(out.shape[1]), known, zeros)
     width = int(out.shape[1]) + (int(zeros["action"].shape[1]) if source.with_action else 0)
     head_plan = fit(source.head, width)
     head, variables = models.build(head_plan, keras.Input((width,)))
@@ -332,6 +348,26 @@ def _given(name: str, source: Given) -> tuple[Any, Plan | None, dict[str, Any]]:
     plan, named = known
     shifted = {f"{int(n.split('/', 1)[0]) + len(plan)}/{n.split('/', 1)[1]}": v for n, v in variables.items()}
     return model, plan + head_plan, named | shifted
+
+
+def _with_memory(
+    source: Given, body: Any, features: int, known: tuple[Plan, dict[str, Any]] | None, zeros: Any
+) -> tuple[Any, Plan | None, dict[str, Any]]:
+    cell = GRU(features, source.units)
+    head_plan = fit(source.head, source.units)
+    head, variables = models.build(head_plan, keras.Input((source.units,)))
+    rng = np.random.default_rng(source.seed)
+    made = models.Cell(features, source.units)
+    models.write(made.named, cell.init(rng))
+    models.write(variables, init(head_plan, rng))
+    model = _Remembering(body, made, head)
+    model(zeros)
+    if known is None:
+        return model, None, {}
+    plan, named = known
+    parts = {"body": named, "cell": made.named, "head": variables}
+    found = {f"0/{part}/{n}": v for part, inner in parts.items() for n, v in inner.items()}
+    return model, (Recurrent(plan, features, source.units, head_plan),), found
 
 
 def symbolic(inputs: Any, name: str | None = None) -> Any:

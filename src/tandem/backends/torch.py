@@ -155,10 +155,13 @@ class TorchBackend(base.Backend):
             )
         zeros = tree_map(torch.as_tensor, example(source.inputs))
         with torch.no_grad():
-            out = source.features(name, lambda: body.eval()(zeros["obs"] if source.head and source.with_action else zeros))
-        plan = modules.recognise(body, source.inputs.shape[0]) if vector(source.inputs) else None
+            out = source.features(name, lambda: body.eval()(zeros["obs"] if source.head and source.beside else zeros))
+        seen = source.inputs["obs"] if source.units else source.inputs
+        plan = modules.recognise(body, seen.shape[0]) if vector(seen) else None
         if not source.head:
             return (nn.Sequential(*modules.chain(body)) if plan is not None else body), plan
+        if source.units:
+            return modules.with_memory(body, plan, out.shape[1], source)
         head_plan = fit(source.head, out.shape[1] + (zeros["action"].shape[1] if source.with_action else 0))
         head = modules.build(head_plan)
         modules.write(head_plan, head, init(head_plan, np.random.default_rng(source.seed)))

@@ -12,6 +12,7 @@ import numpy as np
 
 from tandem.networks import plan as p
 from tandem.networks.plan import Plan, Weights
+from tandem.networks.recurrent import GRU, Recurrent, unroll
 from tandem.types import Tree, tree_map
 
 ops = keras.ops
@@ -122,6 +123,27 @@ class CombineDueling(keras.layers.Layer):
         return shapes[1]
 
 
+@keras.saving.register_keras_serializable("tandem")
+class Cell(keras.layers.Layer):
+    """A GRU, from features, state and starts to the states after each step."""
+
+    def __init__(self, inputs: int, units: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.inputs, self.units = inputs, units
+        first = GRU(inputs, units).init(np.random.default_rng(0))
+        self.named = {n: self.add_weight(shape=x.shape, initializer="zeros", name=n) for n, x in first.items()}
+
+    def call(self, x: Any, state: Any, start: Any) -> Any:
+        w = {n: ops.convert_to_tensor(v) for n, v in self.named.items()}
+        return unroll(w, x, state, start, ops.shape(state)[0])
+
+    def compute_output_shape(self, x_shape: Any, state_shape: Any, start_shape: Any) -> Any:
+        return (x_shape[0], self.units)
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "inputs": self.inputs, "units": self.units}
+
+
 def build(plan: Plan, inputs: Any) -> tuple[keras.Model, dict[str, Any]]:
     """The functional model of a plan over symbolic `inputs` (a tree of keras.Input), and its variables by the plan's names;
     weights are still to be loaded."""
@@ -139,6 +161,12 @@ def _chain(plan: Plan, x: Any, place: str, variables: dict[str, Any]) -> Any:
         elif isinstance(layer, p.Dueling):
             streams = [_chain(getattr(layer, k), x, f"{here}/{k}/", variables) for k in ("value", "advantage")]
             x = CombineDueling()(streams)
+        elif isinstance(layer, Recurrent):
+            features = _chain(layer.body, x["obs"], f"{here}/body/", variables)
+            cell = Cell(layer.inputs, layer.units)
+            states = cell(features, x["state"], x["start"])
+            x = keras.layers.Concatenate()([_chain(layer.head, states, f"{here}/head/", variables), states])
+            variables |= {f"{here}/cell/{n}": lambda v=v: v for n, v in cell.named.items()}
         else:
             made = _layer(layer)
             x = made(x)

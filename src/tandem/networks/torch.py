@@ -9,7 +9,9 @@ import torch
 from torch import nn
 
 from tandem.networks import plan as p
+from tandem.networks.defaults import Given, fit
 from tandem.networks.plan import Plan, Weights
+from tandem.networks.recurrent import GRU, Recurrent, unroll
 
 _ACTIVATIONS = {
     "linear": nn.Identity, "tanh": nn.Tanh, "relu": nn.ReLU, "sigmoid": nn.Sigmoid,
@@ -94,6 +96,43 @@ class Dueling(nn.Module):
         return p.combine_dueling(self.value(x), self.advantage(x))
 
 
+class Cell(nn.Module):
+    """A GRU, from features, state and starts to the states after each step."""
+
+    def __init__(self, layer: GRU) -> None:
+        super().__init__()
+        for name, value in layer.init(np.random.default_rng(0)).items():
+            self.register_parameter(name, nn.Parameter(torch.as_tensor(value)))
+
+    def forward(self, x: Any, state: Any, start: Any) -> Any:
+        w = {"kernel": self.kernel, "recurrent": self.recurrent, "bias": self.bias}
+        return unroll(w, x, state, start, state.shape[0])
+
+
+class Remembering(nn.Module):
+    """A body, ours or its user's, a GRU on its features and a head on its states."""
+
+    def __init__(self, body: nn.Module, cell: nn.Module, head: nn.Module) -> None:
+        super().__init__()
+        self.body, self.cell, self.head = body, cell, head
+
+    def forward(self, x: Any) -> Any:
+        states = self.cell(self.body(x["obs"]), x["state"], x["start"])
+        return torch.cat([self.head(states), states], -1)
+
+
+def with_memory(body: nn.Module, known: Plan | None, features: int, source: Given) -> tuple[nn.Module, Plan | None]:
+    """The user's body with our GRU on its features and our head, and the plan of it all where the body's is known."""
+    cell, head, rng = GRU(features, source.units), fit(source.head, source.units), np.random.default_rng(source.seed)
+    made = Remembering(nn.Sequential(*chain(body)) if known is not None else body, Cell(cell), build(head))
+    with torch.no_grad():
+        for name, value in cell.init(rng).items():
+            getattr(made.cell, name).copy_(torch.as_tensor(value))
+    write(head, made.head, p.init(head, rng))
+    plan = None if known is None else (Recurrent(known, features, source.units, head),)
+    return made if plan is None else nn.Sequential(made), plan
+
+
 def build(plan: Plan) -> nn.Sequential:
     """The module of a plan, with weights still to be loaded."""
     return nn.Sequential(*(_layer(layer) for layer in plan))
@@ -110,6 +149,7 @@ def _layer(layer: p.Layer) -> nn.Module:
         return _ACTIVATIONS[layer.activation]()
     special: dict[type, Any] = {
         p.Image: Image, p.Scale: Scale, p.Branches: Branches, p.Dueling: Dueling, p.Flatten: lambda _: FlattenChannelsLast(),
+        GRU: Cell, Recurrent: lambda r: Remembering(build(r.body), Cell(r.cell), build(r.head)),
     }  # fmt: skip
     return special.get(type(layer), Stateless)(layer)
 
@@ -130,6 +170,10 @@ def tensors(plan: Plan, module: Any) -> dict[str, tuple[torch.Tensor, str]]:
         elif isinstance(layer, p.Dueling):
             for name in ("value", "advantage"):
                 found.update({f"{i}/{name}/{n}": t for n, t in tensors(getattr(layer, name), getattr(part, name)).items()})
+        elif isinstance(layer, Recurrent):
+            for name, inner_plan in (("body", layer.body), ("head", layer.head)):
+                found.update({f"{i}/{name}/{n}": t for n, t in tensors(inner_plan, getattr(part, name)).items()})
+            found.update({f"{i}/cell/{n}": (t, "") for n, t in part.cell.named_parameters()})
         else:
             found.update({f"{i}/{n}": (getattr(part, n), "") for n in layer.init(np.random.default_rng(0))})
     return found
