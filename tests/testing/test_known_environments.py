@@ -34,6 +34,8 @@ def _right(env, obs):
         return int(env.payoffs[int(obs)].argmax())
     if isinstance(env, (known.InfiniteHorizon, known.TerminatedTruncatedPair)):
         return env.action_space.sample()
+    if isinstance(env, known.Recall):
+        return env.symbol  # seen in the first step
     return obs
 
 

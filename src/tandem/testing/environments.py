@@ -257,6 +257,49 @@ class MatrixGame(_Game):
         return np.array(self.payoffs.max(axis=1))
 
 
+class Recall(_Game):
+    """Remember the symbol that is seen first, and say it in the last of `length` steps, when nothing is to be seen: reward 1 if
+    right, else 0; all else pays 0. Symbols 0 to n - 1 are drawn uniformly, and n stands for nothing to be seen; terminates.
+
+    optimum = 1, without a memory 1 / n; value at the first state = gamma ** (length - 1).
+    """
+
+    optimum = 1.0
+
+    def __init__(self, n: int = 2, length: int = 3) -> None:
+        self.n, self.steps, self.length = n, length, length + 1
+        self.observation_space, self.action_space = spaces.Discrete(n + 1), spaces.Discrete(n)
+        self.symbol = 0
+
+    def begin(self) -> None:
+        self.symbol = int(self.np_random.integers(self.n))
+
+    def observe(self) -> Any:
+        return np.int64(self.symbol if self.t == 0 else self.n)
+
+    def play(self, action: Any) -> tuple[float, bool]:
+        over = self.t == self.steps
+        return float(over and action == self.symbol), over
+
+    def value(self, gamma: float) -> float:
+        return float(gamma ** (self.steps - 1))
+
+
+class CartPolePositions(gymnasium.ObservationWrapper[Any, Any, Any]):
+    """Gymnasium's CartPole without its velocities: only the cart's place and the pole's angle are seen, so that one observation
+    does not tell what to do. Cut after 500 steps, as CartPole-v1 is, where it is made by its id."""
+
+    optimum = 500.0
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        super().__init__(gymnasium.make("CartPole-v1", render_mode=render_mode).unwrapped)
+        whole: Any = self.env.observation_space
+        self.observation_space = spaces.Box(whole.low[[0, 2]], whole.high[[0, 2]], dtype=np.float32)
+
+    def observation(self, observation: Any) -> Any:
+        return observation[[0, 2]]
+
+
 class NotFinite(InfiniteHorizon):
     """`InfiniteHorizon` with NaN in the observation or the reward of step `at` of every episode."""
 
@@ -328,8 +371,10 @@ KNOWN = (
     InfiniteHorizon,
     TerminatedTruncatedPair,
     MatrixGame,
+    Recall,
 )
 FAULTY = (NotFinite, Raises, WrongShape, Unrepeatable, Slow)
 
 for _class in KNOWN + FAULTY:
     gymnasium.register(f"tandem/{_class.__name__}-v0", f"{__name__}:{_class.__name__}")
+gymnasium.register("tandem/CartPolePositions-v0", f"{__name__}:CartPolePositions", max_episode_steps=500)
