@@ -14,9 +14,19 @@ SNIPPET = Path(__file__).parent / "snippets" / "contracts.py"
 SHORT = ("reproducible", "resumes", "touches_only_its_own", "refuses_what_is_not_finite", "first_rollout")
 LEARNING = {
     "dqn": ("dqn_identity", "dqn_dict", "dqn_image", "dqn_chain", "dqn_infinite_horizon", "dqn_pair", "dqn_matrix"),
-    "ppo": ("ppo_identity", "ppo_dict", "ppo_image", "ppo_box", "ppo_chain", "ppo_infinite_horizon", "ppo_pair", "ppo_matrix"),
+    "ppo": (
+        "ppo_identity",
+        "ppo_dict",
+        "ppo_image",
+        "ppo_box",
+        "ppo_chain",
+        "ppo_infinite_horizon",
+        "ppo_pair",
+        "ppo_matrix",
+        "ppo_recall",
+    ),
     "sac": ("sac_box", "sac_identity", "sac_chain", "sac_infinite_horizon", "sac_pair"),
-    "a2c": ("a2c_identity", "a2c_box", "a2c_chain", "a2c_infinite_horizon", "a2c_pair"),
+    "a2c": ("a2c_identity", "a2c_box", "a2c_chain", "a2c_infinite_horizon", "a2c_pair", "a2c_recall"),
     "ddpg": ("ddpg_box", "ddpg_infinite_horizon", "ddpg_pair"),
     "trpo": ("trpo_identity", "trpo_box", "trpo_chain", "trpo_infinite_horizon", "trpo_pair"),
     "td3": ("td3_box", "td3_infinite_horizon", "td3_pair"),
@@ -65,7 +75,7 @@ def test_short_contracts(engine: str, short: Any) -> None:
     """Reproducible, resumable, refuses NaN; each optimizer on its own networks."""
     owners = short(engine)["touches_only_its_own"]
     assert owners["sac"] == ["critic", "actor", "temperature"] and owners["dqn"] == ["q"] and owners["ppo"] == ["ppo"]
-    assert owners["a2c"] == ["a2c"]
+    assert owners["a2c"] == owners["a2c_recurrent"] == ["a2c"] and owners["ppo_recurrent"] == ["ppo"]
     assert owners["sac_discrete"] == owners["sac"]
     assert owners["trpo"] == ["actor", "critic"]
     assert owners["ddpg"] == owners["td3"] == ["critic", "actor"]

@@ -110,6 +110,8 @@ class Algorithm(ABC):
     needs: ClassVar[Literal["transitions", "rollouts"]]
     acting: ClassVar[tuple[str, ...]]  # the roles that `act` uses
     preparing: ClassVar[tuple[str, ...]] = ()  # the roles that `prepare` uses
+    sequence = 0  # steps in each row of what `prepare` gives; 0: a row is a step
+    memory: Tree = ()  # an array that `prepare` carries from one rollout to the next: part of a checkpoint
     action_mode: ClassVar[str] = (
         "as_is"  # how environments take its actions: "as_is", "clip" to bounds, "unit" rescaled from [-1, 1]
     )
@@ -145,6 +147,11 @@ class Algorithm(ABC):
 
     def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Tree:
         """What its losses need of randomness for batches of `shape` ([K, B])."""
+        return ()
+
+    @staticmethod
+    def initial_state(settings: Any, n: int) -> Tree:
+        """The recurrent state of `act` at the beginning of n episodes; () for none."""
         return ()
 
     @staticmethod

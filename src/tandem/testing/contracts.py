@@ -18,6 +18,7 @@ import numpy as np
 
 from tandem import backends
 from tandem.algorithms.base import Algorithm
+from tandem.algorithms.recurrent import later
 from tandem.collect.actor import forwards
 from tandem.collect.environments import make, vectorize
 from tandem.collect.evaluation import evaluate
@@ -28,7 +29,7 @@ from tandem.training.config import apply, check_ranges
 from tandem.training.events import BatchEnd
 from tandem.training.loop import Loop
 from tandem.training.seeds import Generators, derived
-from tandem.types import Array, Tree
+from tandem.types import Array, Tree, leaves
 
 Kind = type[Algorithm]
 Weights = dict[str, Array]
@@ -67,9 +68,11 @@ def weights(loop: Loop) -> Weights:
 
 
 def values(loop: Loop, obs: Tree, action: Array | None = None) -> Array:
-    """What it thinks observations [B, ...] are worth [B]: its critic, its best action value, or the least of its critics of
-    `action` [B, ...] (the mean action of its policy, if there is none)."""
+    """What it thinks observations [B, ...] are worth [B]: its critic (one with a memory: as first observations), its best
+    action value, or the least of its critics of `action` [B, ...] (the mean action of its policy, if there is none)."""
     networks = forwards(loop.backend, tuple(n for n in ("critic", "q", "q1", "q2", "actor") if n in loop.backend.networks))
+    if "critic" in networks and loop.algorithm.sequence:
+        return later(networks["critic"], obs, loop.actor.initial_state(len(leaves(obs)[0])))[:, 0]
     if "critic" in networks:
         return networks["critic"](obs)[..., 0]
     if "actor" not in networks:

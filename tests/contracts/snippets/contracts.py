@@ -275,6 +275,19 @@ def ppo_matrix():
     return near(contracts.values(loop, np.arange(2)), [1.0, 1.0], 0.15)
 
 
+@case
+def ppo_recall():
+    """Episodes of 3 steps, in sequences of 8: without a memory, or with one that ends with the sequence, 1/2 is the best."""
+    loop = solve(PPO, games.Recall, 8000, recurrent=16, sequence=8)
+    return near(contracts.values(loop, np.arange(2)), [0.9**2] * 2, 0.15)
+
+
+@case
+def a2c_recall():
+    loop = solve(A2C, games.Recall, 24000, recurrent=16, envs=8, rollout=8, optimizer="adam", learning_rate="3e-3:1e-3")
+    return near(contracts.values(loop, np.arange(2)), [0.9**2] * 2, 0.15)
+
+
 # What takes a handful of updates
 
 SHORT = {
@@ -282,6 +295,8 @@ SHORT = {
     "ppo": (PPO, games.Chain, {}),
     "ppo_multi": (PPO, games.IdentityMultiDiscrete, {}),
     "ppo_box": (PPO, games.IdentityBox, {"normalize_observations": True, "normalize_rewards": True, "max_kl": 0.05}),
+    "ppo_recurrent": (PPO, games.Chain, {"recurrent": 8, "sequence": 8}),
+    "a2c_recurrent": (A2C, games.IdentityBox, {"recurrent": 8, "sequence": 2, "normalize_observations": True}),
     "sac": (SAC, games.IdentityBox, {}),
     "sac_discrete": (SAC, games.Chain, {}),
     "a2c": (A2C, games.IdentityBox, {"normalize_observations": True}),
