@@ -56,6 +56,9 @@ def _rows() -> tuple[Learned, ...]:
         for engine in ("jax", "torch", "tensorflow")
     ]
     found += [Learned("a2c-cartpole-jax", "a2c", "CartPole-v1", "jax", 300_000, 490.0, mark=475.0)]
+    found += [
+        Learned("ppo-gru-cartpole-jax", "ppo", "tandem/CartPolePositions-v0", "jax", 200_000, 475.0, mark=475.0),
+    ]
     found += [Learned("sac-cartpole-jax", "sac", "CartPole-v1", "jax", 100_000, 475.0, mark=475.0)]
     found += [
         Learned("trpo-cartpole-jax", "trpo", "CartPole-v1", "jax", 100_000, 490.0, mark=475.0),

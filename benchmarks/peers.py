@@ -17,12 +17,16 @@ FIXED: dict[str, dict[str, Any]] = {
         "standardize_rewards": False,
         "policy": "gaussian",
         "log_std": 0.0,
+        "recurrent": 0,
         "optimizer": "adam",
     },
     "dqn": {"double": False, "dueling": False, "prioritized": False, "n_step": 1, "optimizer": "adam"},
     "sac": {"temperature": "auto", "target_entropy": "auto", "initial_temperature": 1.0, "optimizer": "adam"},
 }
-UNUSED = {"dqn": {"priority_alpha", "priority_beta"}, "ppo": {"rms_decay", "rms_epsilon"}}  # no effect with the fixed values
+UNUSED = {
+    "dqn": {"priority_alpha", "priority_beta"},
+    "ppo": {"rms_decay", "rms_epsilon", "sequence"},
+}  # no effect with the fixed values
 SAME = ("gamma", "learning_rate", "batch_size")
 NAMES: dict[str, dict[str, str]] = {  # ours -> theirs
     "ppo": {

@@ -55,6 +55,8 @@ OPS: dict[str, Call] = {
     "concat": lambda f, i: f.concat([i["x"], i["y"]], -1),
     "stack": lambda f, i: f.stack([i["row"], i["other"]], -1),
     "reshape": lambda f, i: f.reshape(i["x"], (-1, 3)),
+    "swapaxes": lambda f, i: f.swapaxes(i["x"], 0, 1),
+    "scan": lambda f, i: f.scan(lambda h, rows: 0.5 * h + rows[0] * rows[1], i["row"][:3], (i["unit"], i["noise"])),
     "take": lambda f, i: f.take(i["x"], i["index"]),
     "one_hot": lambda f, i: f.one_hot(i["index"], 6),
     "cast bytes": lambda f, i: f.cast(i["bytes"]),

@@ -28,8 +28,8 @@ FLOORS: list[set[str]] = [
     {"zoo"},
     {"testing"},
     DOORS := {"trainer", "agent", "cluster", "cli", "export", "makers", "plots", "watch"},
-    {"examples", "__main__"},
     {"__init__"},
+    {"examples", "__main__"},
 ]
 # On these floors the rooms may import one another: the ground is one small vocabulary, and doors open into doors.
 SHARED_FLOORS: list[set[str]] = [FLOORS[0], DOORS]

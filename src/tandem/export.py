@@ -12,6 +12,7 @@ import numpy as np
 from tandem.collect.agent import Agent
 from tandem.errors import CheckpointError, NetworkError, RunFolderError
 from tandem.networks import onnx, plan, serial
+from tandem.networks.recurrent import Recurrent
 from tandem.spaces import MASK, Leaf, Spec
 from tandem.types import Array, Tree
 
@@ -124,6 +125,8 @@ def _observation(rng: np.random.Generator, leaf: Leaf) -> Array:
 
 def _how(agent: Agent, twin: plan.Twin, out: Path) -> str:
     """A page of Python that reads the file: plain NumPy where the layers are simple ones."""
+    if isinstance(twin.plan[0], Recurrent):
+        return HOW_RECURRENT.format(file=out, meaning=_meaning(agent), units=twin.plan[0].units)
     kinds = list(dict.fromkeys(type(layer).__name__ for layer in twin.plan))
     used = {getattr(layer, "activation", "linear") for layer in twin.plan}
     if not set(kinds) <= set(STEPS) or not used <= {"tanh", "relu", "linear"}:
@@ -183,6 +186,22 @@ from tandem.networks.serial import from_json
 
 data = np.load("{file}")
 network = Twin(from_json(json.loads(str(data["plan"]))), data)  # observations [batch, ...] -> {meaning}
+"""
+
+HOW_RECURRENT = """\
+import json
+import numpy as np
+from tandem.networks.plan import Twin
+from tandem.networks.serial import from_json  # needs no framework; the layers are written there in NumPy
+
+data = np.load("{file}")
+network = Twin(from_json(json.loads(str(data["plan"]))), data)
+state = np.zeros((1, {units}), np.float32)  # [batch, {units}], zero where an episode begins
+
+
+def step(x, state):  # observations [batch, ...] and the state before -> ({meaning}; the state after)
+    out = network({{"obs": x, "state": state, "start": np.zeros(len(state), np.float32)}})
+    return out[:, :-{units}], out[:, -{units}:]
 """
 
 HOW_ONNX = """\

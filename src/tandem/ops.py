@@ -3,12 +3,13 @@ tensors, or the tensors of the engine that Keras runs on (TensorFlow, JAX). No f
 exists. Reductions take `axis`; what is listed here is all there is.
 
     exp log tanh sqrt abs where minimum maximum clip softplus sigmoid relu elu gelu silu
-    concat stack reshape sum mean std argmax log_softmax take one_hot cast stop_gradient isfinite all
+    concat stack reshape swapaxes sum mean std argmax log_softmax take one_hot cast stop_gradient isfinite all scan
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -36,11 +37,23 @@ def of(x: Any) -> Any:
     return _by_type.setdefault(type(x), found)
 
 
+Step = Callable[[Array, tuple[Array, ...]], Array]  # (state, the rows xs[t]) -> next state
+
+
+def _steps(step: Step, state: Array, xs: tuple[Array, ...]) -> list[Array]:
+    found = []
+    for rows in zip(*xs, strict=True):
+        state = step(state, rows)
+        found.append(state)
+    return found
+
+
 class _Numpy:
     def __init__(self) -> None:
         self.exp, self.log, self.tanh, self.sqrt, self.abs, self.where = np.exp, np.log, np.tanh, np.sqrt, np.abs, np.where
         self.minimum, self.maximum, self.clip, self.concat = np.minimum, np.maximum, np.clip, np.concatenate
         self.stack, self.reshape, self.isfinite, self.all = np.stack, np.reshape, np.isfinite, np.all
+        self.swapaxes = np.swapaxes
         self.sum, self.mean, self.std, self.argmax = np.sum, np.mean, np.std, np.argmax
 
     def softplus(self, x: Array) -> Array:
@@ -77,6 +90,10 @@ class _Numpy:
     def stop_gradient(self, x: Array) -> Array:
         return x
 
+    def scan(self, step: Step, state: Array, xs: tuple[Array, ...]) -> Array:
+        """`state = step(state, rows)` for the rows [...] of all xs [T, ...] in turn; all the states, [T, ...]."""
+        return np.stack(_steps(step, state, xs))
+
 
 def _erf(x: Array) -> Array:
     """The error function by Abramowitz & Stegun (1964), 7.1.26: absolute error below 1.5e-7, which is float32's own."""
@@ -91,7 +108,7 @@ class _Torch:
 
         self.exp, self.log, self.tanh, self.sqrt, self.abs = torch.exp, torch.log, torch.tanh, torch.sqrt, torch.abs
         self.minimum, self.maximum, self.clip, self.concat = torch.minimum, torch.maximum, torch.clamp, torch.cat
-        self.where, self.stack, self.reshape = torch.where, torch.stack, torch.reshape
+        self.where, self.stack, self.reshape, self.swapaxes = torch.where, torch.stack, torch.reshape, torch.swapaxes
         self.sum, self.mean, self.argmax = torch.sum, torch.mean, torch.argmax
         self.isfinite, self.all, self.sigmoid, self.relu = torch.isfinite, torch.all, torch.sigmoid, torch.relu
         f = torch.nn.functional
@@ -116,6 +133,9 @@ class _Torch:
     def stop_gradient(self, x: Array) -> Array:
         return x.detach()
 
+    def scan(self, step: Step, state: Array, xs: tuple[Array, ...]) -> Array:
+        return self.stack(_steps(step, state, xs))
+
 
 class _Keras:
     def __init__(self) -> None:
@@ -127,6 +147,7 @@ class _Keras:
         self.sum, self.mean, self.std, self.argmax = ops.sum, ops.mean, ops.std, ops.argmax
         self.softplus, self.sigmoid, self.relu, self.elu, self.silu = ops.softplus, ops.sigmoid, ops.relu, ops.elu, ops.silu
         self.log_softmax, self.stop_gradient, self._ops = ops.log_softmax, ops.stop_gradient, ops
+        self.swapaxes = ops.swapaxes
 
     def gelu(self, x: Array) -> Array:
         return self._ops.gelu(x, approximate=False)
@@ -139,3 +160,27 @@ class _Keras:
 
     def cast(self, x: Array) -> Array:
         return self._ops.cast(x, "float32")
+
+    def scan(self, step: Step, state: Array, xs: tuple[Array, ...]) -> Array:
+        if "tensorflow" in type(state).__module__:
+            return _tensorflow_scan(step, state, xs)
+
+        def twice(state: Array, rows: tuple[Array, ...]) -> tuple[Array, Array]:
+            state = step(state, rows)
+            return state, state
+
+        return self._ops.scan(twice, state, xs)[1]
+
+
+def _tensorflow_scan(step: Step, state: Array, xs: tuple[Array, ...]) -> Array:
+    """A loop that says how long it is at most, which its gradient needs within a compiled function; Keras's own does not."""
+    tf, length = sys.modules["tensorflow"], xs[0].shape[0]
+    count = tf.shape(xs[0])[0] if length is None else length
+    states = tf.TensorArray(state.dtype, size=count, element_shape=state.shape)
+
+    def body(t: Array, state: Array, states: Array) -> tuple[Array, Array, Array]:
+        state = step(state, tuple(x[t] for x in xs))
+        return t + 1, state, states.write(t, state)
+
+    loop = tf.while_loop(lambda t, *_: t < count, body, (0, state, states), maximum_iterations=length)
+    return loop[2].stack()

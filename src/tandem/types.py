@@ -51,6 +51,7 @@ class Trajectory(NamedTuple):
     cuts: Cuts  # where the observation after a `last` row is not obs[t + 1]
     bootstrap: Tree  # [N, ...]  the observations after the last step
     extra: dict[str, Any] = {}  # what acting left beside the action, [T, N, ...]
+    state: Tree = ()  # [N, ...]  the actor's recurrent state before the first step
 
 
 class Update(NamedTuple):

@@ -7,7 +7,7 @@ import os
 import sys
 import warnings
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
@@ -34,7 +34,7 @@ class Moment(NamedTuple):
 
 
 def animate(
-    act: Callable[[Any], Any],
+    act: Any,
     env: Any,
     out: Path | None = None,
     episodes: int = 1,
@@ -44,7 +44,8 @@ def animate(
 ) -> Path:
     """Plays episodes and writes them as a GIF or MP4, by the suffix of `out` (without one: `<environment>.gif` here).
 
-    env is a Gymnasium environment made with render_mode="rgb_array"; it is left open. act maps one observation to an action.
+    env is a Gymnasium environment made with render_mode="rgb_array"; it is left open. act maps one observation to an action, or
+    is an agent, whose memory, if it has one, begins anew with each episode.
     Episode i starts from seed + i and is cut after max_steps. fps is what the environment says, or 30. GIFs leave out pictures
     to stay at 25 a second.
     Raises SettingError (suffix or render mode), EngineError (ffmpeg or OpenGL missing), EnvironmentFault (rendering fails).
@@ -70,8 +71,9 @@ def animate(
     return out
 
 
-def show(act: Callable[[Any], Any], env: Any, episodes: int = 1, seed: int = 0, max_steps: int = 1000) -> list[float]:
-    """Plays episodes in a window; gives their returns. env is made with render_mode="human"; EngineError without a display."""
+def show(act: Any, env: Any, episodes: int = 1, seed: int = 0, max_steps: int = 1000) -> list[float]:
+    """Plays episodes in a window, with `act` as `animate` takes it; gives their returns. env is made with render_mode="human";
+    EngineError without a display."""
     if not has_display():
         raise EngineError(
             "there is no display (neither DISPLAY nor WAYLAND_DISPLAY is set).",
@@ -92,7 +94,7 @@ def film(agent: Any, env: Any, out: Path, kwargs: Mapping[str, Any] | None = Non
     before = out.exists()
     with screen(env, "rgb_array", kwargs) as made:
         try:
-            return animate(agent.act, made, out, **how)
+            return animate(agent, made, out, **how)
         except Exception:
             if not before:
                 out.unlink(missing_ok=True)  # begun, and worth nothing
@@ -134,21 +136,20 @@ def has_display() -> bool:
     return sys.platform in ("darwin", "win32") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
-def _play(act: Callable[[Any], Any], env: Any, episodes: int, seed: int, max_steps: int) -> Iterator[Moment]:
+def _play(act: Any, env: Any, episodes: int, seed: int, max_steps: int) -> Iterator[Moment]:
     for episode in range(episodes):
         obs, _ = env.reset(seed=seed + episode)
-        moment = Moment(episode, 0, 0.0, False)
+        moment, state = Moment(episode, 0, 0.0, False), None
         yield moment
         while not moment.ended:
-            obs, reward, terminated, truncated, _ = env.step(act(obs))
+            action, state = act.predict(obs, state, deterministic=True) if hasattr(act, "predict") else (act(obs), None)
+            obs, reward, terminated, truncated, _ = env.step(action)
             step = moment.step + 1
             moment = Moment(episode, step, moment.score + float(reward), bool(terminated or truncated) or step >= max_steps)
             yield moment
 
 
-def _pictures(
-    act: Callable[[Any], Any], env: Any, name: str, episodes: int, seed: int, max_steps: int
-) -> Iterator[tuple[Moment, Any]]:
+def _pictures(act: Any, env: Any, name: str, episodes: int, seed: int, max_steps: int) -> Iterator[tuple[Moment, Any]]:
     """Each moment with its picture (a Pillow image, RGB, even sides), the figures in a strip below."""
     from PIL import Image, ImageDraw, ImageFont
 

@@ -46,6 +46,14 @@ CASES = {
     "a2c": Case("a2c", fakes.DISCRETE, {"orthogonal": False}),
     "a2c gaussian": Case("a2c", fakes.BOX, {"normalize_observations": True, "orthogonal": False, "entropy": Schedule(0.02)}),
     "a2c gaussian noisy": Case("a2c", fakes.BOX, {"orthogonal": False, "noisy": "independent"}),
+    "ppo recurrent": Case(
+        "ppo", fakes.DISCRETE, {"recurrent": 6, "sequence": 8, "hidden": (16, 16), "orthogonal": False, "value_clip": 0.2}
+    ),
+    "a2c recurrent gaussian": Case(
+        "a2c",
+        fakes.BOX,
+        {"recurrent": 5, "sequence": 4, "hidden": (16, 16), "normalize_observations": True, "orthogonal": False},
+    ),
     "sac": Case("sac", fakes.BOX, {"hidden": (32, 32)}),
     "sac discrete": Case("sac", fakes.DISCRETE, {"hidden": (32, 32)}),
     "ddpg": Case("ddpg", fakes.BOX, {"hidden": (32, 32), "actor_learning_rate": Schedule(0.3)}),

@@ -107,12 +107,45 @@ class PPO(Reference):
     """Schulman et al. 2017, eqs. 7 and 9; Schulman 2020 for the divergence."""
 
     action: Any = None
+    extra: Any = None  # of the batch under way
+
+    def row(self, b: Any, k: int) -> Any:
+        row = super().row(b, k)
+        self.extra = row.extra
+        if not getattr(self.settings, "recurrent", 0):
+            return row
+        flat = lambda x: x.reshape(-1, *x.shape[2:])  # noqa: E731
+        extra = {n: x if n.endswith("_state") else flat(x) for n, x in row.extra.items()}
+        return row._replace(obs=flat(row.obs), action=flat(row.action), weight=flat(row.weight), extra=extra)
+
+    def memory(self, net: str, features: torch.Tensor) -> torch.Tensor:
+        """The states after each step of sequences one after the other (Cho et al. 2014, v1; z keeps the old state)."""
+        w, h, start = (
+            {k[7:]: x for k, x in self.nets[net].items() if "/cell/" in k},
+            self.extra[f"{net}_state"],
+            self.extra["start"],
+        )
+        x, found = features.reshape(*start.shape, -1), []
+        for t in range(start.shape[1]):
+            h = torch.where(start[:, t, None] == 1, 0.0, h)
+            (xz, xr, xn), (hz, hr, hn) = (
+                (y @ w[name] + w["bias"][i]).chunk(3, 1) for i, (name, y) in enumerate((("kernel", x[:, t]), ("recurrent", h)))
+            )
+            z, r = 1 / (1 + torch.exp(-xz - hz)), 1 / (1 + torch.exp(-xr - hr))
+            h = z * h + (1 - z) * torch.tanh(xn + r * hn)
+            found.append(h)
+        return torch.stack(found, 1).flatten(0, 1)
 
     def output(self, net: str, obs: torch.Tensor) -> torch.Tensor:
         w, first = self.nets[net], 1
+        if getattr(self.settings, "recurrent", 0):
+            w = {k.removeprefix("0/body/"): x for k, x in w.items()}
         if self.settings.normalize_observations:
             obs, first = ((obs - w["1/mean"]) / torch.sqrt(w["1/variance"] + 1e-8)).clamp(-10, 10).detach(), 2
-        return dense(w, str(first + 2), hidden(w, obs, torch.tanh, first))
+        features = hidden(w, obs, torch.tanh, first)
+        if getattr(self.settings, "recurrent", 0):
+            return dense(w, "0/head/0", self.memory(net, features))
+        return dense(w, str(first + 2), features)
 
     def policy(self, obs: Any) -> Any:
         if isinstance(obs, dict):

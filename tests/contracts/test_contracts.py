@@ -35,9 +35,10 @@ LEARNING = {
         "ppo_infinite_horizon",
         "ppo_pair",
         "ppo_matrix",
+        "ppo_recall",
     ),
     "sac": ("sac_box", "sac_identity", "sac_masked", "sac_chain", "sac_infinite_horizon", "sac_pair"),
-    "a2c": ("a2c_identity", "a2c_masked", "a2c_box", "a2c_chain", "a2c_infinite_horizon", "a2c_pair"),
+    "a2c": ("a2c_identity", "a2c_masked", "a2c_box", "a2c_chain", "a2c_infinite_horizon", "a2c_pair", "a2c_recall"),
     "ddpg": ("ddpg_box", "ddpg_infinite_horizon", "ddpg_pair"),
     "trpo": ("trpo_identity", "trpo_masked", "trpo_box", "trpo_beta_box", "trpo_chain", "trpo_infinite_horizon", "trpo_pair"),
     "td3": ("td3_box", "td3_infinite_horizon", "td3_pair"),
@@ -91,6 +92,7 @@ def test_short_contracts(engine: str, short: Any) -> None:
     owners = short(engine)["touches_only_its_own"]
     assert owners["sac"] == ["critic", "actor", "temperature"] and owners["dqn"] == ["q"] and owners["ppo"] == ["ppo"]
     assert owners["a2c"] == owners["a2c_noisy"] == ["a2c"] and owners["dqn_noisy"] == ["q"]
+    assert owners["a2c"] == owners["a2c_recurrent"] == ["a2c"] and owners["ppo_recurrent"] == ["ppo"]
     assert owners["sac_discrete"] == owners["sac"]
     assert owners["trpo"] == ["actor", "critic"]
     assert all(owners[n] == ["net"] for n in ("a3c", "impala", "acer", "nstep_q"))

@@ -39,6 +39,8 @@ CASES: dict[str, tuple[Any, Plan]] = {
     "dueling": role("dqn", "q", fakes.VECTOR, fakes.DISCRETE, dueling=True),
     "dueling without hidden layers": role("dqn", "q", fakes.VECTOR, fakes.DISCRETE, dueling=True, hidden=()),
     "observation and action": role("sac", "q1", DICT, fakes.BOX),
+    "recurrent": role("ppo", "actor", fakes.VECTOR, fakes.BOX, normalize_observations=True, recurrent=5),
+    "recurrent dict": role("a2c", "critic", DICT, fakes.DISCRETE, recurrent=3),
     "images, channels last": role("dqn", "q", LAST, fakes.DISCRETE),
     "images, channels first": role("dqn", "q", FIRST, fakes.DISCRETE, dueling=True),
     "dict": role("ppo", "actor", DICT, fakes.MULTI, normalize_observations=True),

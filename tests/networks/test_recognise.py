@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from tandem.networks import torch as modules
+from tandem.networks import torch_bodies
 from tandem.networks.plan import Twin
 from tests.helpers import run_python
 
@@ -53,9 +54,9 @@ UNKNOWN = {
 @pytest.mark.parametrize("name", KNOWN)
 def test_a_known_torch_module_has_a_twin(name) -> None:
     module, x = KNOWN[name](), RNG.normal(size=(6, 4)).astype(np.float32)
-    plan = modules.recognise(module, 4)
+    plan = torch_bodies.recognise(module, 4)
     assert plan is not None
-    chain = nn.Sequential(*modules.chain(module))
+    chain = nn.Sequential(*torch_bodies.chain(module))
     with torch.no_grad():
         for w in module.parameters():
             w += 0.1 * torch.randn(w.shape, generator=torch.Generator().manual_seed(0))
@@ -65,7 +66,7 @@ def test_a_known_torch_module_has_a_twin(name) -> None:
 
 @pytest.mark.parametrize("name", UNKNOWN)
 def test_any_other_torch_module_is_left_alone(name) -> None:
-    assert modules.recognise(UNKNOWN[name](), 4) is None
+    assert torch_bodies.recognise(UNKNOWN[name](), 4) is None
 
 
 KERAS = """
@@ -73,6 +74,7 @@ KERAS = """
     import keras, numpy as np
     from keras import layers
     from tandem.networks import keras as models
+    from tandem.networks.keras_bodies import recognise
     from tandem.networks.plan import Twin
 
     def double(x):
@@ -112,16 +114,16 @@ KERAS = """
         model(x)
         for v in model.trainable_variables:
             v.assign(np.asarray(v.value) + 0.1 * rng.normal(size=v.shape).astype(np.float32))
-        found = models.recognise(model, 4)
+        found = recognise(model, 4)
         off = float(np.abs(Twin(found[0], models.read(found[1]))(x) - np.asarray(model(x))).max()) if found else None
         print(json.dumps([name, "known", off]))
     for name, chain in unknown.items():
         model = keras.Sequential(chain)
         model(x)
-        print(json.dumps([name, "unknown", models.recognise(model, 4) is None]))
+        print(json.dumps([name, "unknown", recognise(model, 4) is None]))
     x, twice = keras.Input((4,)), layers.Dense(4)
     for name, y in (("around", x + twice(x)), ("twice", twice(twice(x))), ("dropped", layers.Dropout(0.1)(twice(x)))):
-        print(json.dumps([f"functional, {name}", "unknown", models.recognise(keras.Model(x, y), 4) is None]))
+        print(json.dumps([f"functional, {name}", "unknown", recognise(keras.Model(x, y), 4) is None]))
 """
 
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from tandem import ops
 from tandem.algorithms import base
 from tandem.algorithms.base import Call, Schedule, setting
-from tandem.algorithms.on_policy import A3C, DETAILS, OnPolicy, OnPolicySettings
+from tandem.algorithms.on_policy import A3C, DETAILS, OnPolicy, RecurrentSettings
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch, Update
 
@@ -17,7 +17,7 @@ SB3 = "Stable-Baselines3 2.9 (A2C)"
 
 
 @dataclass(frozen=True)
-class A2CSettings(OnPolicySettings):
+class A2CSettings(RecurrentSettings):
     """What A2C can be told."""
 
     rollout: int = setting(5, "steps of each environment between updates", A3C)
@@ -39,14 +39,14 @@ class A2C(OnPolicy):
         self.optimizer = backend.optimizer("a2c", [self.actor, self.critic], settings.optimizer, **options)
 
     def loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
-        out, value = self.output(b.obs), self.critic(b.obs)[..., 0]
+        out, value = self.output(self.actor, b), self.output(self.critic, b)[..., 0]
         score = self.policy.log_prob(out, b.action) * self.advantage(b)  # section 4, algorithm S3
         error, entropy = (value - b.extra["return"]) ** 2, self.policy.entropy(out)
         loss = self.settings.value_weight * error - score - b.settings["entropy"] * entropy
         return loss, {"value_loss": error, "entropy": entropy}
 
     def update(self, b: Batch) -> Update:
-        s, xp = b.settings, ops.of(b.weight)
+        s, xp, b = b.settings, ops.of(b.weight), self.steps(b)
         rows = xp.sum(b.weight)  # a row that only reset its environment weighs nothing
         loss, aux = self.backend.minimize(self.optimizer, self.loss, b, s["learning_rate"], s["max_grad_norm"], rows)
         return Update({"loss": loss, **{n: xp.sum(v * b.weight) / rows for n, v in aux.items()}})

@@ -118,6 +118,8 @@ class Algorithm(ABC):
     needs: ClassVar[Literal["transitions", "rollouts", "sequences"]]
     acting: ClassVar[tuple[str, ...]]  # the roles that `act` uses
     preparing: ClassVar[tuple[str, ...]] = ()  # the roles that `prepare` uses
+    sequence = 0  # steps in each row of what `prepare` gives; 0: a row is a step
+    memory: Tree = ()  # an array that `prepare` carries from one rollout to the next: part of a checkpoint
     action_mode: ClassVar[str] = (
         "as_is"  # how environments take its actions: "as_is", "clip" to bounds, "unit" rescaled from [-1, 1]
     )
@@ -183,6 +185,11 @@ class Algorithm(ABC):
         return ()
 
     @staticmethod
+    def initial_state(settings: Any, n: int) -> Tree:
+        """The recurrent state of `act` at the beginning of n episodes; () for none."""
+        return ()
+
+    @staticmethod
     @abstractmethod
     def act_noise(settings: Any, action: Leaf, rng: np.random.Generator, shape: tuple[int, ...], progress: Array) -> Tree:
         """What acting needs of randomness for `shape` ([T, N]) observations, at `progress` [T]."""
@@ -208,17 +215,18 @@ def optimizer_options(settings: Any) -> dict[str, float]:
     return {"epsilon": settings.adam_epsilon} if settings.optimizer == "adam" else {}
 
 
-def after_cuts(t: Trajectory, value: Array, worth: Callable[[Tree], Array]) -> Array:
+def after_cuts(t: Trajectory, value: Array, bootstrap: Array, later: Callable[[Any, Tree], Array]) -> Array:
     """gamma * V(true last observation) at the steps where an episode was cut, else 0; [T, N]. value [T, N] is what the
-    trajectory's observations are worth; `worth` says it of others, [rows, ...] to [rows]."""
+    trajectory's observations are worth, bootstrap [N] what follows them; `later(at, obs)` says it of others, [rows, ...] to
+    [rows], each seen after the step of the trajectory that `at` names."""
     after = np.zeros_like(value)
     cut = t.last & (t.discount > 0)
     if cut.any():
         after[:-1] = np.where(cut[:-1], t.discount[:-1] * value[1:], 0)  # where obs[t + 1] is that observation
-        after[-1] = np.where(cut[-1], t.discount[-1] * worth(t.bootstrap), 0)
+        after[-1] = np.where(cut[-1], t.discount[-1] * bootstrap, 0)
         if len(t.cuts.t):
             at = (t.cuts.t, t.cuts.env)
-            after[at] = np.where(cut[at], t.discount[at] * worth(t.cuts.obs), 0)
+            after[at] = np.where(cut[at], t.discount[at] * later(at, t.cuts.obs), 0)
     return after
 
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from tandem.algorithms import base
+from tandem.algorithms import base, recurrent
 from tandem.algorithms.base import Forward, after_cuts, setting
 from tandem.errors import SpaceError
 from tandem.math.distributions import Gaussian, for_actions
@@ -16,11 +16,13 @@ from tandem.math.policies import standardize
 from tandem.math.returns import generalized_advantage
 from tandem.networks.defaults import Role, mlp
 from tandem.networks.plan import Dense, Scale
+from tandem.networks.recurrent import entering
 from tandem.spaces import Leaf, Spec, seen
 from tandem.types import Array, Batch, Trajectory, Tree, tree_map
 
 DETAILS = "Huang et al. 2022"  # "The 37 implementation details of PPO"
 BETA = "Chou et al. 2017"
+GRU = "Cho et al. 2014, arXiv:1406.1078"
 A3C = "Mnih et al. 2016, section 5.1 and supplement"
 
 
@@ -55,8 +57,17 @@ class OnPolicySettings(base.Settings):
         return 1.0 / (self.rollout * self.envs)
 
 
+@dataclass(frozen=True)
+class RecurrentSettings(OnPolicySettings):
+    """What those of them can be told that may have a memory."""
+
+    recurrent: int = setting(0, "units of a GRU between the body and the head of both networks; 0: none", GRU)
+    sequence: int = setting(0, "steps that gradients go back through a GRU, a divisor of the rollout's; 0: all of them")
+
+
 class OnPolicy(base.Algorithm):
-    """An actor and a critic with networks of their own, for discrete, multi-discrete and continuous actions."""
+    """An actor and a critic with networks of their own, for discrete, multi-discrete and continuous actions. With
+    `settings.recurrent` both have a memory, and `update` gets sequences [S, L, ...], which `steps` makes rows of."""
 
     needs = "rollouts"
     acting = ("actor",)
@@ -67,6 +78,9 @@ class OnPolicy(base.Algorithm):
         self.backend, self.settings, self.action, self.policy = backend, settings, action, self.distribution(action)
         self.actor = backend.network("actor", networks["actor"])
         self.critic = backend.network("critic", networks["critic"])
+        if units := getattr(settings, "recurrent", 0):
+            self.sequence = settings.sequence or settings.rollout
+            self.memory = np.zeros((settings.envs, units), np.float32)  # the critic's state before the next rollout
 
     @classmethod
     def of(cls, action: Leaf, settings: Any = None) -> type[base.Algorithm]:
@@ -108,19 +122,35 @@ class OnPolicy(base.Algorithm):
             actor: tuple[Any, ...] = (Dense(0, policy.size, "linear", init, small), Scale(policy.size, settings.log_std))
         else:
             actor = (Dense(0, policy.width, "linear", init, small),)
+        units = getattr(settings, "recurrent", 0)
+        inputs = entering(observation, units) if units else observation
         return {
-            "actor": Role(observation, body, actor),
-            "critic": Role(observation, body, (Dense(0, 1, "linear", init, one),), "critic"),
+            "actor": Role(inputs, body, actor, units=units),
+            "critic": Role(inputs, body, (Dense(0, 1, "linear", init, one),), "critic", units=units),
         }
 
-    def output(self, obs: Tree) -> Array:
-        """What its policy is made of."""
-        return masked(self.actor(obs), obs, self.action)
+    def steps(self, b: Batch) -> Batch:
+        """The batch as rows, one for each step."""
+        return recurrent.steps(b) if self.sequence else b
+
+    def output(self, network: Any, b: Batch) -> Array:
+        """What the actor or the critic puts out for these rows."""
+        if self.sequence:
+            state = b.extra[f"{network.name}_state"]
+            out = network({"obs": b.obs, "state": state, "start": b.extra["start"]})[:, : -state.shape[-1]]
+        else:
+            out = network(b.obs)
+        return masked(out, b.obs, self.action) if network is self.actor else out
 
     def advantage(self, b: Batch) -> Array:
         """The batch's advantages, standardised where the settings say so."""
         found: Array = b.extra["advantage"]
         return standardize(found, b.weight) if self.settings.normalize_advantage else found
+
+    @staticmethod
+    def initial_state(settings: Any, n: int) -> Tree:
+        units = getattr(settings, "recurrent", 0)
+        return np.zeros((n, units), np.float32) if units else ()
 
     @classmethod
     def act_noise(cls, settings: Any, action: Leaf, rng: np.random.Generator, shape: tuple[int, ...], progress: Array) -> Tree:
@@ -130,21 +160,46 @@ class OnPolicy(base.Algorithm):
     def act(
         cls, networks: dict[str, Forward], obs: Tree, state: Tree, noise: Tree, action: Leaf
     ) -> tuple[Array, dict[str, Array], Tree]:
-        policy, out = cls.distribution(action), masked(networks["actor"](obs), obs, action)
+        policy = cls.distribution(action)
+        if isinstance(state, tuple):
+            out = networks["actor"](obs)
+        else:
+            out, after = recurrent.follow(networks["actor"], obs, state, np.zeros((1, len(state)), np.float32))
+            state = after[0]
+        out = masked(out, obs, action)
         return (policy.mode(out) if isinstance(noise, tuple) else policy.sample(out, noise)), {}, state
 
     def prepare(self, trajectory: Trajectory, networks: dict[str, Forward]) -> Batch:
         """Advantages and returns (GAE); the value of what followed a cut step is folded into its reward."""
         t, shape = trajectory, trajectory.reward.shape
         obs, action = tree_map(lambda x: x.reshape(-1, *x.shape[2:]), (t.obs, t.action))
-        value = networks["critic"](obs)[:, 0].reshape(shape)
-        reward = t.reward + after_cuts(t, value, lambda obs: networks["critic"](obs)[:, 0])
-        bootstrap = networks["critic"](t.bootstrap)[:, 0]
+        critic, start, after = networks["critic"], recurrent.starts(t), np.empty(0)
+        if self.sequence:
+            out, after = recurrent.follow(critic, obs, self.memory, start)
+        else:
+            out = critic(obs)
+        value = out[:, 0].reshape(shape)
+
+        def later(at: Any, seen: Tree) -> Array:
+            """The value of what was seen after the steps `at` of the rollout."""
+            return (recurrent.later(critic, seen, after[at]) if self.sequence else critic(seen))[:, 0]
+
+        bootstrap = later(-1, t.bootstrap)
+        reward = t.reward + after_cuts(t, value, bootstrap, later)
         advantage = generalized_advantage(reward, t.discount, t.last, value, bootstrap, self.settings.gae_lambda)
         extra = {n: x.reshape(-1) for n, x in (("advantage", advantage), ("return", advantage + value), ("value", value))}
-        if "actor" in self.preparing:
-            extra |= self.remembered(masked(networks["actor"](obs), obs, self.action), action)
-        return Batch(obs, action, weight=t.valid.reshape(-1).astype(np.float32), extra=extra)
+        rows = Batch(obs, action, weight=t.valid.reshape(-1).astype(np.float32), extra=extra)
+        if not self.sequence:
+            if "actor" in self.preparing:
+                extra |= self.remembered(masked(networks["actor"](obs), obs, self.action), action)
+            return rows
+        out, acted = recurrent.follow(networks["actor"], obs, t.state, start)
+        out = masked(out, obs, self.action)
+        extra |= {"start": start.reshape(-1)} | (self.remembered(out, action) if "actor" in self.preparing else {})
+        firsts = {"actor_state": (t.state, acted), "critic_state": (self.memory, after)}
+        states = {n: recurrent.before(first, then, self.sequence) for n, (first, then) in firsts.items()}
+        self.memory = recurrent.ending(t, after)
+        return recurrent.sequences(rows, shape, self.sequence, states)
 
     def remembered(self, out: Array, action: Array) -> dict[str, Array]:
         """What the losses need of the policy that acted, from its output [rows, ...]."""

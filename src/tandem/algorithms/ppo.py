@@ -9,7 +9,7 @@ from typing import Any
 from tandem import ops
 from tandem.algorithms import base
 from tandem.algorithms.base import Call, Schedule, setting
-from tandem.algorithms.on_policy import DETAILS, OnPolicy, OnPolicySettings
+from tandem.algorithms.on_policy import DETAILS, OnPolicy, RecurrentSettings
 from tandem.math.policies import clipped_surrogate, kl_estimate
 from tandem.math.values import clipped_value_loss
 from tandem.spaces import Leaf, Spec
@@ -19,7 +19,7 @@ PAPER = "Schulman et al. 2017, table 3 (MuJoCo)"
 
 
 @dataclass(frozen=True)
-class PPOSettings(OnPolicySettings):
+class PPOSettings(RecurrentSettings):
     """What PPO can be told."""
 
     envs: int = setting(8, "how many environments are stepped side by side", "Schulman et al. 2017, table 5 (Atari)")
@@ -36,6 +36,7 @@ class PPOSettings(OnPolicySettings):
         Schedule(0.0), "weight of the entropy bonus; a schedule", PAPER + "; " + DETAILS + ", detail 10"
     )
     clip: Schedule = setting(Schedule(0.2), "how far the probability ratio may leave 1 with profit; a schedule", PAPER)
+    sequence: int = setting(16, "steps that gradients go back through a GRU, a divisor of rollout and batch; 0: the rollout")
     value_clip: float = setting(
         0.0, "how far values may move in one rollout with profit; 0: freely", DETAILS + ", detail 9: no gain"
     )
@@ -56,10 +57,10 @@ class PPO(OnPolicy):
 
     def loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
         s, old = b.settings, b.extra
-        out = self.output(b.obs)
+        out = self.output(self.actor, b)
         log_ratio = self.policy.log_prob(out, b.action) - old["log_prob"]
         surrogate = clipped_surrogate(ops.of(out).exp(log_ratio), self.advantage(b), s["clip"])  # eq. 7
-        value = self.critic(b.obs)[..., 0]
+        value = self.output(self.critic, b)[..., 0]
         if self.settings.value_clip:
             error = clipped_value_loss(value, old["value"], old["return"], self.settings.value_clip)
         else:
@@ -69,7 +70,7 @@ class PPO(OnPolicy):
         return loss, {"kl": kl_estimate(log_ratio), "value_loss": error, "entropy": entropy}
 
     def update(self, b: Batch) -> Update:
-        s, xp = b.settings, ops.of(b.weight)
+        s, xp, b = b.settings, ops.of(b.weight), self.steps(b)
         rows = xp.sum(b.weight)  # a row that only reset its environment weighs nothing
         stop = (lambda aux: xp.sum(aux["kl"] * b.weight) / rows > self.settings.max_kl) if self.settings.max_kl else None
         loss, aux = self.backend.minimize(self.optimizer, self.loss, b, s["learning_rate"], s["max_grad_norm"], rows, stop)

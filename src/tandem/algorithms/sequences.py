@@ -137,7 +137,12 @@ class OnSequences(base.Algorithm):
             out = self.allowed(net(obs), obs)
             remembered = self.remembered(out, action)
             extra |= {k: longer(remembered[k].reshape(*shape, *names[k]).astype(np.float32)) for k in names}
-            after = base.after_cuts(t, self.worth(out).reshape(shape), lambda obs: self.worth(self.allowed(net(obs), obs)))
+            value = self.worth(out).reshape(shape)
+
+            def later(at: Any, seen: Tree) -> Array:
+                return self.worth(self.allowed(net(seen), seen))
+
+            after = base.after_cuts(t, value, later(-1, t.bootstrap) if cut[-1].any() else value[-1], later)
         return Batch(
             tree_map(lambda x, end: np.concatenate([x, end[None]]), t.obs, t.bootstrap),
             longer(t.action),

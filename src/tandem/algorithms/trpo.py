@@ -47,11 +47,11 @@ class TRPO(OnPolicy):
         self.critic_optimizer = backend.optimizer("critic", [self.critic], settings.optimizer, **options)
 
     def objective(self, b: Batch) -> Array:  # eq. 14
-        log_ratio = self.policy.log_prob(self.output(b.obs), b.action) - b.extra["log_prob"]
+        log_ratio = self.policy.log_prob(self.output(self.actor, b), b.action) - b.extra["log_prob"]
         return ops.of(log_ratio).exp(log_ratio) * self.advantage(b)
 
     def divergence(self, b: Batch) -> Array:  # eq. 12
-        return self.policy.kl(b.extra["policy"], self.output(b.obs))
+        return self.policy.kl(b.extra["policy"], self.output(self.actor, b))
 
     def value_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
         return (self.critic(b.obs)[..., 0] - b.extra["return"]) ** 2, {}

@@ -16,6 +16,7 @@ from tandem.backends import base
 from tandem.backends.keras_optimizers import OPTIMIZERS, Given, Optimizer
 from tandem.math.optimization import conjugate_gradient
 from tandem.networks import keras as models
+from tandem.networks import keras_bodies
 from tandem.networks.defaults import Drawn, Source
 from tandem.networks.noisy import is_noise
 from tandem.networks.plan import Plan, Weights
@@ -107,7 +108,7 @@ class KerasBackend(base.Backend):
             models.write(variables, source.weights)
             net = KerasNetwork(name, model, source.plan, variables)
         else:
-            net = KerasNetwork(name, *models.given(name, source))
+            net = KerasNetwork(name, *keras_bodies.given(name, source))
         self._owners[f"network/{name}"] = self.networks[name] = net
         return net
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from tandem.backends.torch import TorchBackend, TorchNetwork
 from tandem.networks import keras as models
+from tandem.networks import keras_bodies
 from tandem.networks.defaults import Given, Source
 from tandem.networks.noisy import is_noise
 from tandem.networks.plan import Plan, Weights
@@ -53,7 +54,7 @@ class KerasTorchBackend(TorchBackend):
 
     def _made(self, name: str, source: Source) -> TorchNetwork:
         if isinstance(source, Given):
-            return KerasTorchNetwork(name, *models.given(name, source), self._device)
+            return KerasTorchNetwork(name, *keras_bodies.given(name, source), self._device)
         model, variables = models.build(source.plan, models.symbolic(source.inputs))
         models.write(variables, source.weights)
         return KerasTorchNetwork(name, model, source.plan, variables, self._device)

@@ -20,6 +20,7 @@ from tandem.backends.torch_optimizers import Optimizer, Umbrella, compiled_gradi
 from tandem.errors import EngineError, NetworkError
 from tandem.math.optimization import conjugate_gradient
 from tandem.networks import torch as modules
+from tandem.networks import torch_bodies
 from tandem.networks.defaults import Given, Source
 from tandem.networks.plan import Plan, Weights
 from tandem.types import Array, Batch, Tree, Update, tree_map
@@ -138,7 +139,7 @@ class TorchBackend(base.Backend):
 
     def _made(self, name: str, source: Source) -> TorchNetwork:
         if isinstance(source, Given):
-            return TorchNetwork(name, *modules.given(name, source), self._device)
+            return TorchNetwork(name, *torch_bodies.given(name, source), self._device)
         net = TorchNetwork(name, modules.build(source.plan), source.plan, self._device)
         net.write(source.weights)
         return net

@@ -24,7 +24,7 @@ def run(given: list[str]) -> int:
     env, kwargs = found.config["env"], found.config.get("env_kwargs")
     if args.out is None and has_display():
         with screen(env, "human", kwargs) as window:
-            for episode, score in enumerate(show(found.agent.act, window, args.episodes, args.seed)):
+            for episode, score in enumerate(show(found.agent, window, args.episodes, args.seed)):
                 print(f"episode {episode + 1}: return {score:.1f}")
         return 0
     out = Path(args.out) if args.out else found.folder / "animation.gif"

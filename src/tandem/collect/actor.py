@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,17 +15,18 @@ from tandem.types import Array, Tree
 
 
 class PolicyActor:
-    """An algorithm's way to act, with a forward function for each of its networks."""
+    """An algorithm's way to act by its settings, with a forward function for each of its networks."""
 
-    def __init__(self, algorithm: type[Algorithm], action: Leaf, networks: dict[str, Forward]) -> None:
+    def __init__(self, algorithm: type[Algorithm], settings: Any, action: Leaf, networks: dict[str, Forward]) -> None:
         self.action, self.networks, self._act = action, networks, algorithm.act
+        self._initial_state = partial(algorithm.initial_state, settings)
 
     def act(self, obs: Tree, state: Tree, noise: Tree) -> tuple[Array, dict[str, Array], Tree]:
         """Actions for observations [N, ...]; deterministic ones with noise=()."""
         return self._act(self.networks, obs, state, noise, self.action)
 
     def initial_state(self, n: int) -> Tree:
-        return ()
+        return self._initial_state(n)
 
 
 class ChanceActor:

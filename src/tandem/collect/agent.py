@@ -9,7 +9,7 @@ import numpy as np
 from tandem.algorithms.base import Algorithm, Forward
 from tandem.collect.actions import to_environment
 from tandem.collect.actor import PolicyActor
-from tandem.errors import SpaceError
+from tandem.errors import NetworkError, SpaceError
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Tree, leaves, tree_map
 
@@ -31,7 +31,7 @@ class Agent:
     ) -> None:
         self.algorithm, self.settings, self.observation, self.action, self.name = algorithm, settings, observation, action, name
         self.networks, self.env_kwargs = networks, env_kwargs or {}
-        self.actor = PolicyActor(algorithm, action, networks)
+        self.actor = PolicyActor(algorithm, settings, action, networks)
         self._to_environment = to_environment(action, algorithm.action_mode)  # type: ignore[arg-type]
         self._rng = np.random.default_rng()
 
@@ -42,22 +42,47 @@ class Agent:
     def act(self, obs: Tree, deterministic: bool = True) -> Array:
         """The action for one observation, or actions for a batch [B, ...] of them, as the environment takes them.
 
-        Raises SpaceError for observations of another shape than the agent was trained on.
+        Raises SpaceError for observations of another shape than the agent was trained on, NetworkError where the agent has a
+        memory: then its actions depend on more than what is seen now, and `predict` is the way to act.
         """
+        if not isinstance(self.actor.initial_state(1), tuple):
+            raise NetworkError(
+                f"{self.name or 'this agent'} has a memory, of which act(obs) knows nothing.",
+                "its state of the step before, beside the observation",
+                "action, state = agent.predict(obs, state, episode_start, deterministic=True), with state=None at first.",
+            )
+        return self._acted(obs, (), None, deterministic)[0]
+
+    def predict(
+        self, observation: Tree, state: Any = None, episode_start: Any = None, deterministic: bool = False
+    ) -> tuple[Array, Any]:
+        """(actions, state), as Stable-Baselines3 calls its policies: `state` is what the call before gave back, and is initial
+        where it is None, or where `episode_start` (one or [B]) is true."""
+        return self._acted(observation, state, episode_start, deterministic)
+
+    def _acted(self, obs: Tree, state: Any, start: Any, deterministic: bool) -> tuple[Array, Any]:
         rows, single = self._rows(obs)
         n = len(leaves(rows)[0])
         noise: Tree = ()
         if not deterministic:
             drawn = self.algorithm.act_noise(self.settings, self.action, self._rng, (1, n), np.ones(1))
             noise = tree_map(lambda x: x[0], drawn)
-        actions = self._to_environment(np.asarray(self.actor.act(rows, (), noise)[0], self.action.dtype))
-        return actions[0] if single else actions
+        found, _, after = self.actor.act(rows, self._state(n, state, start), noise)
+        actions = self._to_environment(np.asarray(found, self.action.dtype))
+        return (actions[0] if single else actions), (state if isinstance(after, tuple) else after)
 
-    def predict(
-        self, observation: Tree, state: Any = None, episode_start: Any = None, deterministic: bool = False
-    ) -> tuple[Array, Any]:
-        """(actions, state), as Stable-Baselines3 calls its policies."""
-        return self.act(observation, deterministic), state
+    def _state(self, n: int, state: Any, start: Any) -> Tree:
+        """The state [n, ...] to act on; () for an agent without a memory."""
+        initial = self.actor.initial_state(n)
+        if isinstance(initial, tuple) or state is None:
+            return initial
+        if np.shape(state) != initial.shape:
+            raise SpaceError(
+                f"the state has shape {np.shape(state)} for {n} observations.",
+                f"shape {initial.shape}",
+                "give the state that the call before gave back, or None at first.",
+            )
+        return state if start is None else np.where(np.reshape(start, (-1, 1)), initial, state)
 
     def _rows(self, obs: Tree) -> tuple[Tree, bool]:
         """Observations as [B, ...], and whether there was just one."""

@@ -40,7 +40,7 @@ class Collector:
     valid rows so far; `seconds` is the time so far spent in "environment" and "acting".
 
     The recurrent state is the initial one again after every row that is `last` or not `valid`; a learner that unrolls over a
-    trajectory resets it at the same rows.
+    trajectory from its `state` resets it at the same rows.
     """
 
     def __init__(self, environments: Environments, gamma: float, action_mode: ActionMode = "as_is") -> None:
@@ -60,7 +60,7 @@ class Collector:
 
         noise: what the actor needs for the block, a tree of arrays [steps, N, ...], or ()."""
         obs, state, initial = self._begin(actor)
-        blocks, rows, final = _Blocks(steps, self.environments, obs), [], []
+        blocks, rows, final, begun = _Blocks(steps, self.environments, obs), [], [], state
         acting, stepping, quiet = 0.0, 0.0, isinstance(noise, tuple) and not noise
         for t in range(steps):
             t0 = perf_counter()
@@ -76,7 +76,7 @@ class Collector:
             final += [(t, i, last) for i, last in one.final]
             state = restarted(state, initial, one)
         self._obs, self._state = obs, state
-        trajectory = blocks.trajectory(rows, final, self.gamma)
+        trajectory = blocks.trajectory(rows, final, self.gamma)._replace(state=begun)
         self._count(trajectory, rows)
         self.seconds["environment"] += stepping
         self.seconds["acting"] += acting

@@ -30,6 +30,7 @@ from tandem.networks.plan import (
     init,
     width,
 )
+from tandem.networks.recurrent import Recurrent
 from tandem.spaces import Leaf, Spec
 
 Inputs = Any  # a Spec, or {"obs": Spec, "action": Leaf}
@@ -44,6 +45,7 @@ class Role:
     head: Plan  # its first layers' `inputs` are set to the width of the body by `fit`
     part: str = "actor"  # which of the user's bodies it stands on: "actor", "critic", or "both", where its head is a fork
     split: bool = False  # by default each stream of the fork stands on a body of its own
+    units: int = 0  # of a GRU between body and head; `inputs` are then as `networks.recurrent.entering` has them
 
     @property
     def outputs(self) -> int:
@@ -54,6 +56,8 @@ class Role:
     def plan(self) -> Plan:
         if self.split:
             return apart((self.body, self.body), self.head)
+        if self.units:
+            return (Recurrent(self.body, width(self.body), self.units, fit(self.head, self.units)),)
         return self.body + fit(self.head, width(self.body))
 
 
@@ -175,11 +179,17 @@ class Given:
     outputs: int  # how many numbers it has to put out, with its head
     seed: int  # of first weights: of the head, and of what Keras draws while `make` runs
     head: Plan = ()
+    units: int = 0  # of a GRU between a body and the head
 
     @property
     def with_action(self) -> bool:
         """Whether an action enters beside the observation; a body sees the observation only."""
-        return isinstance(self.inputs, dict) and "action" in self.inputs
+        return isinstance(self.inputs, dict) and "action" in self.inputs and not self.units
+
+    @property
+    def beside(self) -> bool:
+        """Whether anything enters beside the observation, which is then the entry "obs"."""
+        return self.with_action or self.units > 0
 
     def features(self, name: str, call: Callable[[], Any]) -> Any:
         """What `call()`, the network on two made-up observations, puts out. Raises NetworkError where it fails, or where the
@@ -241,10 +251,16 @@ def sources(
         if network is None:
             found[name] = Drawn(role.plan, init(role.plan, rng), role.inputs)
         elif isinstance(network, dict):
+            if role.units:
+                raise NetworkError(
+                    f"network= gives whole networks; recurrent={role.units} puts a GRU between a body and a head.",
+                    "a function of the observation space that returns a body",
+                    "give the body alone, or leave recurrent out.",
+                )
             found[name] = Given(_whole(network[name], space), role.inputs, role.outputs, int(rng.integers(2**31)))
         elif is_function(network):
             body = _body(network, space, role.part)
-            found[name] = Given(body, role.inputs, role.outputs, int(rng.integers(2**31)), role.head)
+            found[name] = Given(body, role.inputs, role.outputs, int(rng.integers(2**31)), role.head, role.units)
         else:
             raise NetworkError(
                 f"network= is a {type(network).__name__}.",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -11,11 +10,10 @@ from typing import Any
 import keras
 import numpy as np
 
-from tandem.errors import NetworkError
 from tandem.networks import noisy
 from tandem.networks import plan as p
-from tandem.networks.defaults import Given, apart, example, fit, vector, whole_streams
-from tandem.networks.plan import Plan, Weights, init
+from tandem.networks.plan import Plan, Weights
+from tandem.networks.recurrent import GRU, Recurrent, unroll
 from tandem.types import Tree, tree_map
 
 ops = keras.ops
@@ -169,23 +167,50 @@ class CombineDueling(keras.layers.Layer):
         return shapes[1]
 
 
+@keras.saving.register_keras_serializable("tandem")
+class Cell(keras.layers.Layer):
+    """A GRU, from features, state and starts to the states after each step."""
+
+    def __init__(self, inputs: int, units: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.inputs, self.units = inputs, units
+        first = GRU(inputs, units).init(np.random.default_rng(0))
+        self.named = {n: self.add_weight(shape=x.shape, initializer="zeros", name=n) for n, x in first.items()}
+
+    def call(self, x: Any, state: Any, start: Any) -> Any:
+        w = {n: ops.convert_to_tensor(v) for n, v in self.named.items()}
+        return unroll(w, x, state, start, ops.shape(state)[0])
+
+    def compute_output_shape(self, x_shape: Any, state_shape: Any, start_shape: Any) -> Any:
+        return (x_shape[0], self.units)
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "inputs": self.inputs, "units": self.units}
+
+
 def build(plan: Plan, inputs: Any) -> tuple[keras.Model, dict[str, Any]]:
     """The functional model of a plan over symbolic `inputs` (a tree of keras.Input), and its variables by the plan's names;
     weights are still to be loaded."""
     variables: dict[str, Any] = {}
-    outputs = _chain(plan, inputs, "", variables)
+    outputs = chained(plan, inputs, "", variables)
     return keras.Model(inputs, outputs), {name: get() for name, get in variables.items()}
 
 
-def _chain(plan: Plan, x: Any, place: str, variables: dict[str, Any]) -> Any:
+def chained(plan: Plan, x: Any, place: str, variables: dict[str, Any]) -> Any:
     for i, layer in enumerate(plan):
         here = f"{place}{i}"
         if isinstance(layer, p.Streams):
-            x = [_chain(plan, layer.part(x, k), f"{here}/{k}/", variables) for k, plan in layer.plans.items()]
+            x = [chained(plan, layer.part(x, k), f"{here}/{k}/", variables) for k, plan in layer.plans.items()]
             x = keras.layers.Concatenate()(x) if len(x) > 1 else x[0]
         elif isinstance(layer, p.Dueling):
-            streams = [_chain(getattr(layer, k), x, f"{here}/{k}/", variables) for k in ("value", "advantage")]
+            streams = [chained(getattr(layer, k), x, f"{here}/{k}/", variables) for k in ("value", "advantage")]
             x = CombineDueling()(streams)
+        elif isinstance(layer, Recurrent):
+            features = chained(layer.body, x["obs"], f"{here}/body/", variables)
+            cell = Cell(layer.inputs, layer.units)
+            states = cell(features, x["state"], x["start"])
+            x = keras.layers.Concatenate()([chained(layer.head, states, f"{here}/head/", variables), states])
+            variables |= {f"{here}/cell/{n}": lambda v=v: v for n, v in cell.named.items()}
         else:
             made = _layer(layer)
             x = made(x)
@@ -228,57 +253,6 @@ def _exact_gelu(x: Any) -> Any:
     return ops.gelu(x, approximate=False)
 
 
-def recognise(model: Any, features: int) -> tuple[Plan, dict[str, Any]] | None:
-    """The plan of a user's model that is a chain of known layers on `features` numbers, and its variables by the plan's
-    names; None where it is anything else."""
-    if not isinstance(model, keras.Model) or not model.built or not (layers := _in_a_row(model)):
-        return None
-    plan: list[p.Layer] = []
-    variables: dict[str, Any] = {}
-    for layer in layers:
-        if layer.compute_dtype != "float32" or layer.variable_dtype != "float32":
-            return None
-        if type(layer) is keras.layers.Dense and layer.use_bias and _activation(layer) in p.ACTIVATIONS:
-            variables |= {f"{len(plan)}/kernel": layer.kernel, f"{len(plan)}/bias": layer.bias}
-            plan.append(p.Dense(features, layer.units, _activation(layer)))
-            features = layer.units
-        elif type(layer) is keras.layers.LayerNormalization and _plain_norm(layer):
-            variables |= {f"{len(plan)}/scale": layer.gamma, f"{len(plan)}/bias": layer.beta}
-            plan.append(p.LayerNorm(features, layer.epsilon))
-        elif type(layer) is keras.layers.Activation and _activation(layer) in p.ACTIVATIONS:
-            plan.append(p.Activation(_activation(layer)))
-        elif type(layer) is keras.layers.ReLU and (layer.max_value, layer.negative_slope, layer.threshold) == (None, 0, 0):
-            plan.append(p.Activation("relu"))
-        else:
-            return None
-    return (tuple(plan), variables) if any(isinstance(layer, p.Dense) for layer in plan) else None
-
-
-def _in_a_row(model: Any) -> list[Any]:
-    """The layers of a model that calls one after the other, each once; none where it does otherwise."""
-    if type(model) is keras.Sequential:
-        return list(model.layers)
-    if type(model).__name__ != "Functional" or len(model.inputs) != 1 or len(model.outputs) != 1:
-        return []
-    x, found = model.inputs[0], []
-    for layer in model.layers[1:]:
-        if len(layer._inbound_nodes) != 1 or layer.input is not x:
-            return []
-        x = layer.output
-        found.append(layer)
-    return found if x is model.outputs[0] else []
-
-
-def _activation(layer: Any) -> str:
-    """The name of a layer's activation if it is Keras's own of that name, else nothing."""
-    name = getattr(layer.activation, "__name__", "")
-    return name if getattr(keras.activations, name, None) is layer.activation else ""
-
-
-def _plain_norm(layer: Any) -> bool:
-    return bool(layer.axis in (-1, [-1], 1, [1]) and layer.scale and layer.center and not layer.get_config().get("rms_scaling"))
-
-
 def read(variables: dict[str, Any]) -> Weights:
     """The values of a plan's variables, as NumPy arrays of their own."""
     to_numpy = keras.ops.convert_to_numpy if keras.backend.backend() == "torch" else np.asarray  # the first is slower
@@ -307,90 +281,8 @@ def frozen(model: Any, weights: list[np.ndarray[Any, Any]]) -> Callable[[Tree], 
     return lambda x: np.asarray(ops.convert_to_numpy(call(tree_map(ops.convert_to_tensor, x))))
 
 
-# --- what users give ---------------------------------------------------------------------------------------------------
-
-
-class OnFeatures(keras.Model):
-    """The user's body, and our head on its features beside the action."""
-
-    def __init__(self, body: Any, head: Any) -> None:
-        super().__init__(name="on_features")  # TensorFlow takes no name that begins with an underscore
-        self.body, self.head = body, head
-
-    def call(self, x: Any, training: bool | None = None) -> Any:
-        return self.head(ops.concatenate([self.body(x["obs"], training=training), x["action"]], -1))
-
-
 def symbolic(inputs: Any, name: str | None = None) -> Any:
     """Keras inputs for a tree of Leaves."""
     if isinstance(inputs, dict):
         return {k: symbolic(v, k.replace("/", "_")) for k, v in inputs.items()}
     return keras.Input(inputs.shape, name=name, dtype="int32" if inputs.dtype.startswith("int") else inputs.dtype)
-
-
-def given(name: str, source: Given) -> tuple[Any, Plan | None, dict[str, Any]]:
-    """The network of a role that stands on what the user makes: (model, its plan where all its layers are known, its variables
-    by the plan's names, else those of the head by the head's)."""
-    state = random.getstate()
-    random.seed(source.seed)  # Keras draws the seeds of its initialisers from Python's generator
-    try:
-        return _given(name, source)
-    finally:
-        random.setstate(state)
-
-
-def _given(name: str, source: Given) -> tuple[Any, Plan | None, dict[str, Any]]:
-    made = source.make()
-    if isinstance(made, tuple):
-        return _apart(name, source, made)
-    out, known = _looked_at(name, source, made)
-    if not source.head:
-        return (made, *(known or (None, {})))
-    width = out + (source.inputs["action"].width if source.with_action else 0)
-    head_plan = fit(source.head, width)
-    head, variables = build(head_plan, keras.Input((width,)))
-    write(variables, init(head_plan, np.random.default_rng(source.seed)))
-    model = OnFeatures(made, head) if source.with_action else keras.Sequential([made, head])
-    model(tree_map(ops.convert_to_tensor, example(source.inputs)))
-    if known is None or source.with_action:
-        return model, None, variables
-    plan, named = known
-    return model, plan + head_plan, named | _shifted(variables, len(plan))
-
-
-def _looked_at(name: str, source: Given, body: Any) -> tuple[int, tuple[Plan, dict[str, Any]] | None]:
-    """How many numbers a model puts out, and its plan and variables if they are known."""
-    if not isinstance(body, keras.layers.Layer):
-        raise NetworkError(
-            f"network= gave a {type(body).__name__} for {name!r}.",
-            f"a Keras model, since the framework is Keras on {keras.backend.backend()}",
-            "return a model, or choose the framework your network is made with.",
-        )
-    zeros = tree_map(ops.convert_to_tensor, example(source.inputs))
-    out = source.features(name, lambda: body(zeros["obs"] if source.head and source.with_action else zeros))
-    return int(out.shape[1]), recognise(body, source.inputs.shape[0]) if vector(source.inputs) else None
-
-
-def _apart(name: str, source: Given, bodies: tuple[Any, ...]) -> tuple[Any, Plan | None, dict[str, Any]]:
-    """Each stream of the head on a body of its own."""
-    inputs, outs, plans = symbolic(source.inputs), [], []
-    variables: dict[str, Any] = {}
-    own: dict[str, Any] = {}
-    for i, (body, (stream, head)) in enumerate(zip(bodies, whole_streams(source.head).items(), strict=True)):
-        width, known = _looked_at(name, source, body)
-        mine: dict[str, Any] = {}
-        outs.append(_chain(fit(head, width), body(inputs), "", mine))
-        mine = {n: get() for n, get in mine.items()}
-        write(mine, init(fit(head, width), np.random.default_rng(source.seed + i)))
-        own |= {f"{stream}/{n}": v for n, v in mine.items()}
-        if known is not None:
-            plans.append(known[0])
-            variables |= {f"0/{stream}/{n}": v for n, v in (known[1] | _shifted(mine, len(known[0]))).items()}
-    joined = CombineDueling()(outs) if isinstance(source.head[0], p.Dueling) else keras.layers.Concatenate()(outs)
-    model = keras.Model(inputs, joined)
-    return (model, apart(tuple(plans), source.head), variables) if len(plans) == len(bodies) else (model, None, own)
-
-
-def _shifted(variables: dict[str, Any], places: int) -> dict[str, Any]:
-    """Variables by the names they have `places` layers further on."""
-    return {f"{int(n.split('/', 1)[0]) + places}/{n.split('/', 1)[1]}": v for n, v in variables.items()}

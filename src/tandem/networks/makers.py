@@ -32,7 +32,7 @@ def whole(made: Any) -> Any:
             return made
         return sys.modules["keras"].Model(made.inputs[0], sys.modules["keras"].layers.Concatenate()(outputs))
     if hasattr(made, "parameters"):
-        from tandem.networks.torch import Joined
+        from tandem.networks.torch_bodies import Joined
 
         return Joined(made)
     raise _unfit("model_maker", f"a {type(made).__name__}", "a Keras model or a torch module")

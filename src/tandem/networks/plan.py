@@ -32,6 +32,15 @@ class Layer:
     def __init_subclass__(cls) -> None:
         REGISTRY[cls.__name__] = cls
 
+    @property
+    def frozen_names(self) -> set[str]:
+        return set(self.frozen)
+
+    @property
+    def outputs(self) -> int | None:
+        """How many numbers it puts out, where `width` does not know it."""
+        return None
+
     def init(self, rng: np.random.Generator) -> Weights:
         return {}
 
@@ -57,7 +66,7 @@ class Dense(Layer):
     gain: float = 1.0
 
     def init(self, rng: np.random.Generator) -> Weights:
-        return _draw(rng, (self.inputs, self.units), self.initializer, self.gain)
+        return draw(rng, (self.inputs, self.units), self.initializer, self.gain)
 
     def forward(self, w: Weights, x: Array) -> Array:
         return activate(self.activation, x @ w["kernel"] + w["bias"])
@@ -86,7 +95,7 @@ class Conv(Layer):
     gain: float = 1.0
 
     def init(self, rng: np.random.Generator) -> Weights:
-        return _draw(rng, (self.kernel, self.kernel, self.channels, self.filters), self.initializer, self.gain)
+        return draw(rng, (self.kernel, self.kernel, self.channels, self.filters), self.initializer, self.gain)
 
     def forward(self, w: Weights, x: Array) -> Array:
         k, s = self.kernel, self.stride
@@ -287,8 +296,7 @@ def frozen(plan: Plan) -> set[str]:
     """The names of weights that take no gradient."""
     found: set[str] = set()
     for i, layer in enumerate(plan):
-        names = layer.frozen_names if isinstance(layer, (Streams, Dueling)) else set(layer.frozen)
-        found |= {f"{i}/{n}" for n in names}
+        found |= {f"{i}/{n}" for n in layer.frozen_names}
     return found
 
 
@@ -350,6 +358,8 @@ def width(plan: Plan) -> int:
             return sum(width(p) for p in layer.plans.values())
         if isinstance(layer, Dueling):
             return width(layer.advantage)
+        if layer.outputs is not None:
+            return layer.outputs
         break
     raise NetworkError(
         f"cannot tell the output width of {plan}.", "a plan that ends in a known width", "end it with a Dense layer."
@@ -368,7 +378,7 @@ def activate(name: str, x: Array) -> Array:
 ACTIVATIONS = ("linear", "tanh", "relu", "sigmoid", "softplus", "elu", "gelu", "silu")
 
 
-def _draw(rng: np.random.Generator, shape: tuple[int, ...], initializer: str, gain: float) -> Weights:
+def draw(rng: np.random.Generator, shape: tuple[int, ...], initializer: str, gain: float) -> Weights:
     """Kernel and bias. Orthogonal as in Saxe et al. (2014, arXiv:1312.6120); uniform as torch's Linear and Conv2d."""
     fan_in = int(np.prod(shape[:-1]))
     if initializer == "orthogonal":

@@ -8,14 +8,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from tandem.errors import NetworkError
 from tandem.networks import plan as p
-from tandem.networks.defaults import Given, apart, example, fit, vector, whole_streams
 from tandem.networks.noisy import NoisyDense, is_noise
-from tandem.networks.plan import Plan, Weights, init
-from tandem.types import tree_map
+from tandem.networks.plan import Plan, Weights
+from tandem.networks.recurrent import GRU, Recurrent, unroll
 
-_ACTIVATIONS = {
+ACTIVATIONS = {
     "linear": nn.Identity, "tanh": nn.Tanh, "relu": nn.ReLU, "sigmoid": nn.Sigmoid,
     "softplus": nn.Softplus, "elu": nn.ELU, "gelu": nn.GELU, "silu": nn.SiLU,
 }  # fmt: skip
@@ -26,7 +24,7 @@ class Activated(nn.Module):
 
     def __init__(self, layer: nn.Module, activation: str) -> None:
         super().__init__()
-        self.layer, self.activation = layer, _ACTIVATIONS[activation]()
+        self.layer, self.activation = layer, ACTIVATIONS[activation]()
 
     def forward(self, x: Any) -> Any:
         return self.activation(self.layer(x))
@@ -101,27 +99,29 @@ class Dueling(nn.Module):
         return p.combine_dueling(self.value(x), self.advantage(x))
 
 
-class OnFeatures(nn.Module):
-    """The user's body, and our head on its features beside the action."""
+class Cell(nn.Module):
+    """A GRU, from features, state and starts to the states after each step."""
 
-    def __init__(self, body: nn.Module, head: nn.Module) -> None:
+    def __init__(self, layer: GRU) -> None:
         super().__init__()
-        self.body, self.head = body, head
+        for name, value in layer.init(np.random.default_rng(0)).items():
+            self.register_parameter(name, nn.Parameter(torch.as_tensor(value)))
+
+    def forward(self, x: Any, state: Any, start: Any) -> Any:
+        w = {"kernel": self.kernel, "recurrent": self.recurrent, "bias": self.bias}
+        return unroll(w, x, state, start, state.shape[0])
+
+
+class Remembering(nn.Module):
+    """A body, ours or its user's, a GRU on its features and a head on its states."""
+
+    def __init__(self, body: nn.Module, cell: nn.Module, head: nn.Module) -> None:
+        super().__init__()
+        self.body, self.cell, self.head = body, cell, head
 
     def forward(self, x: Any) -> Any:
-        return self.head(torch.cat([self.body(x["obs"]), x["action"]], -1))
-
-
-class Joined(nn.Module):
-    """A user's whole module; of several outputs, all side by side."""
-
-    def __init__(self, inner: nn.Module) -> None:
-        super().__init__()
-        self.inner = inner
-
-    def forward(self, x: Any) -> Any:
-        out = self.inner(x)
-        return torch.cat(tuple(out), -1) if isinstance(out, (tuple, list)) else out
+        states = self.cell(self.body(x["obs"]), x["state"], x["start"])
+        return torch.cat([self.head(states), states], -1)
 
 
 def build(plan: Plan) -> nn.Sequential:
@@ -137,10 +137,11 @@ def _layer(layer: p.Layer) -> nn.Module:
     if isinstance(layer, p.LayerNorm):
         return nn.LayerNorm(layer.width, layer.epsilon)
     if isinstance(layer, p.Activation):
-        return _ACTIVATIONS[layer.activation]()
+        return ACTIVATIONS[layer.activation]()
     special: dict[type, Any] = {
         p.Image: Image, p.Scale: Scale, p.Streams: Streams, p.Branches: Streams, p.Flatten: lambda _: FlattenChannelsLast(),
         p.Dueling: lambda d: Dueling(build(d.value), build(d.advantage)),
+        GRU: Cell, Recurrent: lambda r: Remembering(build(r.body), Cell(r.cell), build(r.head)),
     }  # fmt: skip
     return special.get(type(layer), Direct)(layer)
 
@@ -161,6 +162,10 @@ def tensors(plan: Plan, module: Any) -> dict[str, tuple[torch.Tensor, str]]:
         elif isinstance(layer, p.Dueling):
             for name in ("value", "advantage"):
                 found.update({f"{i}/{name}/{n}": t for n, t in tensors(getattr(layer, name), getattr(part, name)).items()})
+        elif isinstance(layer, Recurrent):
+            for name, inner_plan in (("body", layer.body), ("head", layer.head)):
+                found.update({f"{i}/{name}/{n}": t for n, t in tensors(inner_plan, getattr(part, name)).items()})
+            found.update({f"{i}/cell/{n}": (t, "") for n, t in part.cell.named_parameters()})
         else:
             found.update({f"{i}/{n}": (getattr(part, n), "") for n in layer.init(np.random.default_rng(0))})
     return found
@@ -191,88 +196,3 @@ def write(plan: Plan, module: Any, weights: Weights) -> None:
         for n, (t, turned) in tensors(plan, module).items():
             value = torch.as_tensor(np.asarray(weights[n]))
             t.copy_(value.T if turned == "dense" else value.permute(3, 2, 0, 1) if turned == "conv" else value)
-
-
-def recognise(module: Any, features: int) -> Plan | None:
-    """The plan of a user's module that is a chain of known layers on `features` numbers; None where it is anything else."""
-    by_type = {v: k for k, v in _ACTIVATIONS.items()}
-    plan: list[p.Layer] = []
-    for part in chain(module):
-        if not _plain(part):
-            return None
-        if type(part) is nn.Linear:
-            features = part.out_features
-            plan.append(p.Dense(part.in_features, features))
-        elif type(part) is nn.LayerNorm:
-            plan.append(p.LayerNorm(features, part.eps))
-        elif type(part) in by_type:
-            plan.append(p.Activation(by_type[type(part)]))
-        else:
-            return None
-    return tuple(plan) if any(isinstance(layer, p.Dense) for layer in plan) else None
-
-
-def chain(module: Any) -> list[Any]:
-    """The modules that `module` calls one after the other: those of a Sequential, else itself alone."""
-    return list(module) if type(module) is nn.Sequential else [module]  # a subclass may call them otherwise
-
-
-def _plain(part: Any) -> bool:
-    """Whether a module does just what its plan's layer does: no hooks, no options that a plan cannot express."""
-    if part._forward_hooks or part._forward_pre_hooks or any(w.dtype != torch.float32 for w in part.parameters()):
-        return False
-    if type(part) is nn.Linear:
-        return part.bias is not None
-    if type(part) is nn.LayerNorm:
-        return len(part.normalized_shape) == 1 and bool(part.elementwise_affine) and part.bias is not None
-    options = {nn.GELU: ("approximate", "none"), nn.ELU: ("alpha", 1.0), nn.Softplus: ("beta", 1.0)}
-    name, wanted = options.get(type(part), ("training", part.training))
-    return bool(getattr(part, name) == wanted)
-
-
-# --- what users give ---------------------------------------------------------------------------------------------------
-
-
-def given(name: str, source: Given) -> tuple[nn.Module, Plan | None]:
-    """The network of a role that stands on what the user makes, and its plan where all its layers are known."""
-    made = source.make()
-    if isinstance(made, tuple):
-        return _apart(name, source, made)
-    out, plan = _looked_at(name, source, made)
-    if not source.head:
-        return (nn.Sequential(*chain(made)) if plan is not None else made), plan
-    head_plan = fit(source.head, out + (source.inputs["action"].width if source.with_action else 0))
-    head = _drawn(head_plan, source.seed)
-    if source.with_action:
-        return OnFeatures(made, head), None
-    return nn.Sequential(*chain(made), *head), plan + head_plan if plan is not None else None
-
-
-def _looked_at(name: str, source: Given, body: Any) -> tuple[int, Plan | None]:
-    """How many numbers a module puts out, and its plan if it is known."""
-    if not isinstance(body, nn.Module):
-        raise NetworkError(
-            f"network= gave a {type(body).__name__} for {name!r}.",
-            "a torch.nn.Module, since the framework is torch",
-            "return a module, or choose the framework your network is made with.",
-        )
-    zeros = tree_map(torch.as_tensor, example(source.inputs))
-    with torch.no_grad():
-        out = source.features(name, lambda: body.eval()(zeros["obs"] if source.head and source.with_action else zeros))
-    return int(out.shape[1]), recognise(body, source.inputs.shape[0]) if vector(source.inputs) else None
-
-
-def _drawn(head: Plan, seed: int) -> nn.Sequential:
-    module = build(head)
-    write(head, module, init(head, np.random.default_rng(seed)))
-    return module
-
-
-def _apart(name: str, source: Given, bodies: tuple[Any, ...]) -> tuple[nn.Module, Plan | None]:
-    """Each stream of the head on a body of its own."""
-    looks = [_looked_at(name, source, body) for body in bodies]
-    heads = [fit(plan, out) for plan, (out, _) in zip(whole_streams(source.head).values(), looks, strict=True)]
-    parts = [nn.Sequential(*chain(b), *_drawn(h, source.seed + i)) for i, (b, h) in enumerate(zip(bodies, heads, strict=True))]
-    fork = Dueling(*parts) if isinstance(source.head[0], p.Dueling) else Streams(source.head[0], parts)  # type: ignore[arg-type]
-    plans = tuple(plan for _, plan in looks if plan is not None)
-    return nn.Sequential(fork), apart(plans, source.head) if len(plans) == len(bodies) else None

@@ -18,6 +18,7 @@ import numpy as np
 
 from tandem import backends
 from tandem.algorithms.base import Algorithm, Forward
+from tandem.algorithms.recurrent import later
 from tandem.collect.actor import PolicyActor, fixed
 from tandem.collect.environments import make, vectorize
 from tandem.collect.evaluation import evaluate
@@ -28,7 +29,7 @@ from tandem.training.config import apply, check_ranges
 from tandem.training.events import BatchEnd
 from tandem.training.loop import Loop
 from tandem.training.seeds import Generators, derived
-from tandem.types import Array, Tree
+from tandem.types import Array, Tree, leaves
 
 Kind = type[Algorithm]
 Weights = dict[str, Array]
@@ -72,10 +73,12 @@ def _settled(loop: Loop, *roles: str) -> dict[str, Forward]:
 
 
 def values(loop: Loop, obs: Tree, action: Array | None = None) -> Array:
-    """What it thinks observations [B, ...] are worth [B]: its critic, its best action value, or the least of its critics of
-    `action` [B, ...] (the mean action of its policy, if there is none)."""
+    """What it thinks observations [B, ...] are worth [B]: its critic (one with a memory: as first observations), its best
+    action value, or the least of its critics of `action` [B, ...] (the mean action of its policy, if there is none)."""
     names = ("net", "critic", "q", "q1", "q2", "actor")
     networks = _settled(loop, *(n for n in names if n in loop.backend.networks))
+    if "critic" in networks and loop.algorithm.sequence:
+        return later(networks["critic"], obs, loop.actor.initial_state(len(leaves(obs)[0])))[:, 0]
     if "critic" in networks:
         return networks["critic"](obs)[..., 0]
     if "net" in networks:
@@ -91,7 +94,7 @@ def values(loop: Loop, obs: Tree, action: Array | None = None) -> Array:
 def score(loop: Loop, env: Any, episodes: int = 20, seed: int = 0) -> float:
     """Mean return of its deterministic policy."""
     kind: Any = type(loop.algorithm)
-    actor = PolicyActor(kind, loop.chance.action, _settled(loop, *kind.acting))
+    actor = PolicyActor(kind, loop.settings, loop.chance.action, _settled(loop, *kind.acting))
     returns, _ = evaluate(actor, env, episodes, seed, action_mode=loop.algorithm.action_mode)
     return float(np.mean(returns))
 

@@ -19,7 +19,7 @@ from gymnasium import spaces
 Array = np.ndarray[Any, Any]
 
 
-class _Game(gymnasium.Env[Any, Any]):
+class Game(gymnasium.Env[Any, Any]):
     """What these have in common: a score for each action, a state that moves on, an end that is counted in steps."""
 
     observation_space: Any
@@ -49,7 +49,7 @@ class _Game(gymnasium.Env[Any, Any]):
         raise NotImplementedError
 
 
-class Identity(_Game):
+class Identity(Game):
     """Say the symbol that you see: reward 1 if right, else 0; the next symbol is drawn uniformly; cut after `length` steps.
 
     optimum = length; value = 1 / (1 - gamma). `start` is the first symbol of both Discrete(n) spaces.
@@ -101,7 +101,7 @@ class IdentityImage(Identity):
         return picture
 
 
-class IdentityMultiDiscrete(_Game):
+class IdentityMultiDiscrete(Game):
     """Say every symbol that you see: reward is the share that is right; cut after `length` steps.
 
     optimum = length; value = 1 / (1 - gamma).
@@ -180,7 +180,7 @@ class ForbiddenMultiDiscrete(IdentityMultiDiscrete):
         return reward, False
 
 
-class IdentityBox(_Game):
+class IdentityBox(Game):
     """Give back the vector that you see: reward -|action - observation|²; uniform in [-scale, scale]; cut after `length` steps.
 
     optimum = 0; value = 0. Always answering 0 scores -size * scale² / 3 a step.
@@ -208,7 +208,7 @@ class IdentityBox(_Game):
         return 0.0
 
 
-class Chain(_Game):
+class Chain(Game):
     """States 0 to n - 1 in a row, from 0; action 1 goes right, 0 left. Reaching the last one pays 1 and terminates; all else
     pays 0. Cut after `length` steps (20 n).
 
@@ -236,7 +236,7 @@ class Chain(_Game):
         return float(gamma ** (self.n - 2 - state))
 
 
-class InfiniteHorizon(_Game):
+class InfiniteHorizon(Game):
     """Reward 1 for whatever is done in the only state there is, for ever; cut after `length` steps.
 
     optimum = length; value = 1 / (1 - gamma), which is reached only by bootstrapping where the limit cuts.
@@ -257,7 +257,7 @@ class InfiniteHorizon(_Game):
         return 1 / (1 - gamma)
 
 
-class TerminatedTruncatedPair(_Game):
+class TerminatedTruncatedPair(Game):
     """Two states, drawn uniformly; both pay 1 and stay as they are. State 0 terminates after one step, state 1 is cut after it.
 
     optimum = 1; values: 1 in state 0, 1 / (1 - gamma) in state 1. Observed as [1, 0] and [0, 1].
@@ -283,7 +283,7 @@ class TerminatedTruncatedPair(_Game):
         return 1.0, 1 / (1 - gamma)
 
 
-class MatrixGame(_Game):
+class MatrixGame(Game):
     """A payoff matrix [states, actions]: a state is drawn uniformly, one action pays its entry plus Gaussian noise, and the
     episode terminates. One row makes it a bandit.
 
@@ -387,3 +387,5 @@ FAULTY = (NotFinite, Raises, WrongShape, Unrepeatable, Slow)
 
 for _class in KNOWN + MASKED + FAULTY:
     gymnasium.register(f"tandem/{_class.__name__}-v0", f"{__name__}:{_class.__name__}")
+gymnasium.register("tandem/Recall-v0", "tandem.testing.memory:Recall")
+gymnasium.register("tandem/CartPolePositions-v0", "tandem.testing.memory:CartPolePositions", max_episode_steps=500)

@@ -53,9 +53,10 @@ def values(spec: Spec, shape: tuple[int, ...], rng: np.random.Generator) -> Tree
 
 
 def batches(algorithm: Any, observation: Spec, action: Leaf, updates: int, rows: int, seed: int = 0) -> Batch:
-    """Made-up data for a call of `updates` updates of `rows` rows each, [K, B, ...]."""
+    """Made-up data for a call of `updates` updates of `rows` rows each, [K, B, ...]; of an algorithm with a memory, in
+    sequences."""
     rng = np.random.default_rng(seed)
-    shape = (updates, rows)
+    shape = (updates, rows // algorithm.sequence, algorithm.sequence) if algorithm.sequence else (updates, rows)
     settings = algorithm.schedule(Call(np.linspace(0, 1, updates), 0, updates, 0))
     if algorithm.settings.noisy != "no":
         settings |= algorithm.backend.noise(algorithm.settings.noisy, np.random.default_rng([seed, 1]), updates)
@@ -82,6 +83,10 @@ def batches(algorithm: Any, observation: Spec, action: Leaf, updates: int, rows:
     if algorithm.needs == "rollouts":
         old = np.log(rng.uniform(0.3, 0.7, shape)).astype(np.float32)
         extra = {"log_prob": old, "advantage": numbers(), "return": numbers(), "value": numbers()}
+        if algorithm.sequence:
+            units = (*shape[:2], algorithm.settings.recurrent)
+            extra |= {f"{n}_state": np.tanh(rng.standard_normal(units)).astype(np.float32) for n in ("actor", "critic")}
+            extra["start"] = (rng.random(shape) < 0.2).astype(np.float32)
         if hasattr(algorithm, "divergence"):  # from what the actor gives now
             flat = tree_map(lambda x: x.reshape(-1, *x.shape[2:]), obs)
             extra["policy"] = masked(algorithm.actor.predict(flat).reshape(*shape, -1), obs, action)

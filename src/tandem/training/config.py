@@ -206,7 +206,7 @@ POSITIVE = (
 FRACTIONS = ("gamma", "gae_lambda", "tau", "priority_alpha", "rms_decay")
 NOT_NEGATIVE = (
     "learning_starts", "max_kl", "value_clip", "value_weight", "eval_every", "eval_episodes", "log_every", "checkpoint_seconds",
-    "keep", "exploration", "smoothing", "smoothing_clip", "noop_max",
+    "keep", "exploration", "smoothing", "smoothing_clip", "noop_max", "recurrent", "sequence",
 )  # fmt: skip
 # Gradients whose norm is finite are below 1.9e19 in float32, so no step of this size times one of them overflows: weights stay
 # finite without being looked at after each update.
@@ -263,7 +263,8 @@ def commit() -> str:
 
 def compiles(config: Config, optimizers_known: bool) -> bool:
     """Whether torch should compile its gradients: asked for, or worth its some 10 s: a long run of known networks, and a C++
-    compiler. Decided from the settings alone, so that a run and its resumption decide alike."""
+    compiler. Not for recurrent ones, whose graph grows with the sequence. Decided from the settings alone, so that a run and
+    its resumption decide alike."""
     from shutil import which
 
     if config.framework != "torch" or config.options.compile == "no":
@@ -272,4 +273,10 @@ def compiles(config: Config, optimizers_known: bool) -> bool:
         return True
     s = config.settings
     compiler = any(which(c) for c in ("g++", "clang++", os.environ.get("CXX", "g++")))
-    return optimizers_known and compiler and sys.platform != "win32" and s.steps * s.updates_per_step >= 50_000
+    return (
+        optimizers_known
+        and not getattr(s, "recurrent", 0)
+        and compiler
+        and sys.platform != "win32"
+        and s.steps * s.updates_per_step >= 50_000
+    )

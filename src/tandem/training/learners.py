@@ -58,7 +58,7 @@ class RolloutLearner:
         s = algorithm.settings
         self.algorithm, self.backend, self.generators, self.settings = algorithm, backend, generators, s
         self.block, self.updates = s.rollout, 0
-        self.rows = s.rollout * s.envs
+        self.rows, each = s.rollout * s.envs, algorithm.sequence or 1
         self.epochs, self.batch = getattr(s, "epochs", 1), getattr(s, "batch_size", self.rows)  # else all of it once
         if self.rows % self.batch:
             fits = [d for d in range(1, self.rows + 1) if self.rows % d == 0]
@@ -67,8 +67,16 @@ class RolloutLearner:
                 "rows that divide into batches evenly",
                 f"use batch_size={min(fits, key=lambda d: abs(d - self.batch))}, or another rollout.",
             )
+        if s.rollout % each or self.batch % each:
+            raise SettingError(
+                f"sequences of {each} steps, rollouts of {s.rollout} steps and batches of {self.batch} rows.",
+                "rollouts and batches that divide into sequences evenly",
+                f"use sequence={math.gcd(s.rollout, self.batch)}, or another rollout or batch_size.",
+            )
+        self.rows, self.batch = self.rows // each, self.batch // each
         self._run = backend.compile(algorithm.update)
         self._networks = networks
+        self._place = "0/body/" if algorithm.sequence else ""  # of a network's first layers
         self._observations = self._moments(observation) if s.normalize_observations else None
         if s.normalize_rewards and s.standardize_rewards:
             raise SettingError(
@@ -84,7 +92,7 @@ class RolloutLearner:
         moments = ObservationMoments(observation)
         for role in self._networks:
             weights = self.backend.networks[role].read()
-            if not set(moments.publish({})) <= set(weights):
+            if not set(moments.publish({}, self._place)) <= set(weights):
                 raise SettingError(
                     f"normalize_observations=True with a network of your own ({role}), which has no layer for the statistics.",
                     "the default networks, which begin with one",
@@ -110,7 +118,7 @@ class RolloutLearner:
             self._observations.add(trajectory.obs, trajectory.valid)
             for role in self._networks:
                 network = self.backend.networks[role]
-                network.write(self._observations.publish(network.read()))
+                network.write(self._observations.publish(network.read(), self._place))
         return metrics
 
     def _parts(self) -> dict[str, Any]:
@@ -118,10 +126,14 @@ class RolloutLearner:
         return parts | ({"reward": self._rewards} if self._rewards else {})
 
     def state(self, replay: bool) -> tuple[dict[str, Any], dict[str, Array]]:
-        return {"updates": self.updates}, normalization.state(self._parts())
+        memory = self.algorithm.memory
+        carried = {} if isinstance(memory, tuple) else {"memory": memory.copy()}
+        return {"updates": self.updates}, carried | normalization.state(self._parts())
 
     def load_state(self, data: dict[str, Any], arrays: dict[str, Array]) -> None:
         self.updates = data["updates"]
+        if not isinstance(self.algorithm.memory, tuple):
+            self.algorithm.memory = arrays["memory"].copy()
         normalization.load_state(self._parts(), arrays)
 
 

@@ -33,7 +33,9 @@ class Loop:
         observation, action = environments.observation, environments.action
         self.collector = Collector(environments, self.settings.gamma, algorithm.action_mode)
         self.networks = forwards(backend, tuple(dict.fromkeys((*algorithm.acting, *algorithm.preparing))))
-        self.actor = PolicyActor(type(algorithm), action, {role: self.networks[role] for role in algorithm.acting})
+        self.actor = PolicyActor(
+            type(algorithm), self.settings, action, {role: self.networks[role] for role in algorithm.acting}
+        )
         self.chance = ChanceActor(action)
         self.learner: Learner
         if algorithm.needs == "rollouts":

@@ -46,12 +46,12 @@ class ObservationMoments:
             rows = obs[key] if key else obs
             moments.add(rows.reshape(valid.size, -1)[valid.reshape(-1)])
 
-    def publish(self, weights: dict[str, Array]) -> dict[str, Array]:
+    def publish(self, weights: dict[str, Array], before: str = "") -> dict[str, Array]:
         """A plan's weights with these moments in its Normalize layers: "1/mean" for one array of observations,
-        "0/name/1/mean" for an entry of a dict."""
+        "0/name/1/mean" for an entry of a dict, with `before` where that plan lies in another."""
         found = dict(weights)
         for key, moments in self.moments.items():
-            place = f"0/{key}/1" if key else "1"
+            place = before + (f"0/{key}/1" if key else "1")
             found[f"{place}/mean"] = moments.mean.astype(np.float32)
             found[f"{place}/variance"] = np.minimum(moments.variance, np.finfo(np.float32).max).astype(np.float32)
         return found

@@ -49,6 +49,24 @@ ENTRIES = {
         },
         ZOO + " (its environments are plain ones, too)",
     ),
+    "tandem/CartPolePositions-v0": Entry(
+        {
+            "steps": 200_000,
+            "envs": 8,
+            "rollout": 128,
+            "batch_size": 256,
+            "sequence": 16,
+            "recurrent": 64,
+            "hidden": (64,),
+            "gae_lambda": 0.95,
+            "gamma": 0.98,
+            "epochs": 10,
+            "entropy": 0.0,
+            "learning_rate": "1e-3:0",
+            "vectorization": "plain",
+        },
+        "ours: CartPole-v1's step size and discount, rollouts of eight sequences",
+    ),
     "Acrobot-v1": Entry(
         {
             "steps": 1_000_000,

@@ -12,6 +12,7 @@ from tandem import algorithms
 from tandem.collect.actor import forwards
 from tandem.testing import contracts
 from tandem.testing import environments as games
+from tandem.testing.memory import Recall
 
 engine, wanted = sys.argv[1], sys.argv[2:]
 A2C, DDPG, DQN, PPO, SAC, TD3, TRPO = (algorithms.get(n) for n in ("a2c", "ddpg", "dqn", "ppo", "sac", "td3", "trpo"))
@@ -394,6 +395,19 @@ def nstep_q_games():
     return found + near(contracts.values(solve(NSTEP_Q, games.TerminatedTruncatedPair, 24000), PAIR), [1.0, 10.0], 0.5)
 
 
+@case
+def ppo_recall():
+    """Episodes of 3 steps, in sequences of 8: without a memory, or with one that ends with the sequence, 1/2 is the best."""
+    loop = solve(PPO, Recall, 8000, recurrent=16, sequence=8)
+    return near(contracts.values(loop, np.arange(2)), [0.9**2] * 2, 0.15)
+
+
+@case
+def a2c_recall():
+    loop = solve(A2C, Recall, 24000, recurrent=16, envs=8, rollout=8, optimizer="adam", learning_rate="3e-3:1e-3")
+    return near(contracts.values(loop, np.arange(2)), [0.9**2] * 2, 0.15)
+
+
 # What takes a handful of updates
 
 SHORT = {
@@ -406,6 +420,8 @@ SHORT = {
     "dqn_masked": (DQN, games.Forbidden, {"n_step": 2}),
     "sac_masked": (SAC, games.Forbidden, {}),
     "ppo_beta": (PPO, games.IdentityBox, {"policy": "beta"}),
+    "ppo_recurrent": (PPO, games.Chain, {"recurrent": 8, "sequence": 8}),
+    "a2c_recurrent": (A2C, games.IdentityBox, {"recurrent": 8, "sequence": 2, "normalize_observations": True}),
     "sac": (SAC, games.IdentityBox, {}),
     "sac_discrete": (SAC, games.Chain, {}),
     "a2c": (A2C, games.IdentityBox, {"normalize_observations": True}),

@@ -1,0 +1,67 @@
+"""How rollouts become sequences for networks with a memory (see networks/recurrent.py), and sequences the steps of a batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tandem import ops
+from tandem.algorithms.base import Forward
+from tandem.types import Array, Batch, Trajectory, Tree, tree_map
+
+
+def starts(t: Trajectory) -> Array:
+    """float32 [T, N], 1 where an episode begins within the rollout: after a `last` row. Where the environment resets itself on
+    the next step, it begins after the row that only reset; that one, which opens with the last episode's true last observation,
+    keeps the last episode's state, so that its value is that observation's."""
+    found = np.zeros(t.last.shape, np.float32)
+    found[1:] = (t.last[:-1] | ~t.valid[:-1]) & t.valid[1:]
+    return found
+
+
+def follow(network: Forward, obs: Tree, state: Array, start: Array) -> tuple[Array, Array]:
+    """What a network puts out for rows obs [T * N, ...], and its state after each of them, [T, N, units]."""
+    out = network({"obs": obs, "state": state, "start": start.reshape(-1)})
+    units = state.shape[-1]
+    return out[:, :-units], out[:, -units:].reshape(*start.shape, units)
+
+
+def later(network: Forward, obs: Tree, state: Array) -> Array:
+    """What it puts out for single observations [B, ...], each after its own state [B, units]."""
+    found: Array = network({"obs": obs, "state": state, "start": np.zeros(len(state), np.float32)})
+    return found[:, : -state.shape[-1]]
+
+
+def ending(t: Trajectory, after: Array) -> Array:
+    """The state [N, units] before the next rollout."""
+    return np.where((t.last | ~t.valid)[-1][:, None], np.float32(0), after[-1])
+
+
+def before(first: Array, after: Array, length: int) -> Array:
+    """The states [S, units] before the sequences of `length` steps, from the first one [N, units] and those after each step. At
+    an episode's first step its start stands for the state, whatever that is."""
+    return np.concatenate([first[None], after[length - 1 : -1 : length]]).reshape(-1, first.shape[-1])
+
+
+def sequences(rows: Batch, shape: tuple[int, int], length: int, states: dict[str, Array]) -> Batch:
+    """Rows [T * N, ...] of a rollout of shape (T, N) as sequences [S, length, ...], with the states before them."""
+
+    def cut(x: Array) -> Array:
+        x = x.reshape(-1, length, shape[1], *x.shape[1:])
+        return np.ascontiguousarray(np.moveaxis(x, 2, 1)).reshape(-1, length, *x.shape[3:])
+
+    obs, action, weight, extra = tree_map(cut, (rows.obs, rows.action, rows.weight, rows.extra))
+    return rows._replace(obs=obs, action=action, weight=weight, extra={**extra, **states})
+
+
+def steps(b: Batch) -> Batch:
+    """A batch of sequences [S, L, ...] as steps [L * S, ...], time first; the states before the sequences stay as they are."""
+
+    def flat(x: Any) -> Any:
+        xp = ops.of(x)
+        x = xp.swapaxes(x, 0, 1)
+        return xp.reshape(x, (-1, *x.shape[2:]))
+
+    extra = {n: x if n.endswith("_state") else flat(x) for n, x in b.extra.items()}
+    return b._replace(obs=tree_map(flat, b.obs), action=flat(b.action), weight=flat(b.weight), extra=extra)

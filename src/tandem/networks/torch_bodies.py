@@ -1,0 +1,137 @@
+"""Torch modules that users make: recognised where their layers are known, and completed with our heads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from tandem.errors import NetworkError
+from tandem.networks import plan as p
+from tandem.networks.defaults import Given, apart, example, fit, vector, whole_streams
+from tandem.networks.plan import Plan, init
+from tandem.networks.recurrent import GRU, Recurrent
+from tandem.networks.torch import ACTIVATIONS, Cell, Dueling, Remembering, Streams, build, write
+from tandem.types import tree_map
+
+
+class OnFeatures(nn.Module):
+    """The user's body, and our head on its features beside the action."""
+
+    def __init__(self, body: nn.Module, head: nn.Module) -> None:
+        super().__init__()
+        self.body, self.head = body, head
+
+    def forward(self, x: Any) -> Any:
+        return self.head(torch.cat([self.body(x["obs"]), x["action"]], -1))
+
+
+class Joined(nn.Module):
+    """A user's whole module; of several outputs, all side by side."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Any) -> Any:
+        out = self.inner(x)
+        return torch.cat(tuple(out), -1) if isinstance(out, (tuple, list)) else out
+
+
+def recognise(module: Any, features: int) -> Plan | None:
+    """The plan of a user's module that is a chain of known layers on `features` numbers; None where it is anything else."""
+    by_type = {v: k for k, v in ACTIVATIONS.items()}
+    plan: list[p.Layer] = []
+    for part in chain(module):
+        if not _plain(part):
+            return None
+        if type(part) is nn.Linear:
+            features = part.out_features
+            plan.append(p.Dense(part.in_features, features))
+        elif type(part) is nn.LayerNorm:
+            plan.append(p.LayerNorm(features, part.eps))
+        elif type(part) in by_type:
+            plan.append(p.Activation(by_type[type(part)]))
+        else:
+            return None
+    return tuple(plan) if any(isinstance(layer, p.Dense) for layer in plan) else None
+
+
+def chain(module: Any) -> list[Any]:
+    """The modules that `module` calls one after the other: those of a Sequential, else itself alone."""
+    return list(module) if type(module) is nn.Sequential else [module]  # a subclass may call them otherwise
+
+
+def _plain(part: Any) -> bool:
+    """Whether a module does just what its plan's layer does: no hooks, no options that a plan cannot express."""
+    if part._forward_hooks or part._forward_pre_hooks or any(w.dtype != torch.float32 for w in part.parameters()):
+        return False
+    if type(part) is nn.Linear:
+        return part.bias is not None
+    if type(part) is nn.LayerNorm:
+        return len(part.normalized_shape) == 1 and bool(part.elementwise_affine) and part.bias is not None
+    options = {nn.GELU: ("approximate", "none"), nn.ELU: ("alpha", 1.0), nn.Softplus: ("beta", 1.0)}
+    name, wanted = options.get(type(part), ("training", part.training))
+    return bool(getattr(part, name) == wanted)
+
+
+def given(name: str, source: Given) -> tuple[nn.Module, Plan | None]:
+    """The network of a role that stands on what the user makes, and its plan where all its layers are known."""
+    made = source.make()
+    if isinstance(made, tuple):
+        return _apart(name, source, made)
+    out, plan = _looked_at(name, source, made)
+    if not source.head:
+        return (nn.Sequential(*chain(made)) if plan is not None else made), plan
+    if source.units:
+        return _with_memory(made, plan, out, source)
+    head_plan = fit(source.head, out + (source.inputs["action"].width if source.with_action else 0))
+    head = _drawn(head_plan, source.seed)
+    if source.with_action:
+        return OnFeatures(made, head), None
+    return nn.Sequential(*chain(made), *head), plan + head_plan if plan is not None else None
+
+
+def _looked_at(name: str, source: Given, body: Any) -> tuple[int, Plan | None]:
+    """How many numbers a module puts out, and its plan if it is known."""
+    if not isinstance(body, nn.Module):
+        raise NetworkError(
+            f"network= gave a {type(body).__name__} for {name!r}.",
+            "a torch.nn.Module, since the framework is torch",
+            "return a module, or choose the framework your network is made with.",
+        )
+    zeros = tree_map(torch.as_tensor, example(source.inputs))
+    with torch.no_grad():
+        out = source.features(name, lambda: body.eval()(zeros["obs"] if source.head and source.beside else zeros))
+    seen = source.inputs["obs"] if source.units else source.inputs
+    return int(out.shape[1]), recognise(body, seen.shape[0]) if vector(seen) else None
+
+
+def _drawn(head: Plan, seed: int) -> nn.Sequential:
+    module = build(head)
+    write(head, module, init(head, np.random.default_rng(seed)))
+    return module
+
+
+def _apart(name: str, source: Given, bodies: tuple[Any, ...]) -> tuple[nn.Module, Plan | None]:
+    """Each stream of the head on a body of its own."""
+    looks = [_looked_at(name, source, body) for body in bodies]
+    heads = [fit(plan, out) for plan, (out, _) in zip(whole_streams(source.head).values(), looks, strict=True)]
+    parts = [nn.Sequential(*chain(b), *_drawn(h, source.seed + i)) for i, (b, h) in enumerate(zip(bodies, heads, strict=True))]
+    fork = Dueling(*parts) if isinstance(source.head[0], p.Dueling) else Streams(source.head[0], parts)  # type: ignore[arg-type]
+    plans = tuple(plan for _, plan in looks if plan is not None)
+    return nn.Sequential(fork), apart(plans, source.head) if len(plans) == len(bodies) else None
+
+
+def _with_memory(body: nn.Module, known: Plan | None, features: int, source: Given) -> tuple[nn.Module, Plan | None]:
+    """The user's body with our GRU on its features and our head, and the plan of it all where the body's is known."""
+    cell, head, rng = GRU(features, source.units), fit(source.head, source.units), np.random.default_rng(source.seed)
+    made = Remembering(nn.Sequential(*chain(body)) if known is not None else body, Cell(cell), build(head))
+    with torch.no_grad():
+        for name, value in cell.init(rng).items():
+            getattr(made.cell, name).copy_(torch.as_tensor(value))
+    write(head, made.head, init(head, rng))
+    plan = None if known is None else (Recurrent(known, features, source.units, head),)
+    return made if plan is None else nn.Sequential(made), plan

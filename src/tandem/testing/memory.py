@@ -1,0 +1,54 @@
+"""Environments that no policy without a memory solves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from tandem.testing.environments import Game
+
+
+class Recall(Game):
+    """Remember the symbol that is seen first, and say it in the last of `length` steps, when nothing is to be seen: reward 1 if
+    right, else 0; all else pays 0. Symbols 0 to n - 1 are drawn uniformly, and n stands for nothing to be seen; terminates.
+
+    optimum = 1, without a memory 1 / n; value at the first state = gamma ** (length - 1).
+    """
+
+    optimum = 1.0
+
+    def __init__(self, n: int = 2, length: int = 3) -> None:
+        self.n, self.steps, self.length = n, length, length + 1
+        self.observation_space, self.action_space = spaces.Discrete(n + 1), spaces.Discrete(n)
+        self.symbol = 0
+
+    def begin(self) -> None:
+        self.symbol = int(self.np_random.integers(self.n))
+
+    def observe(self) -> Any:
+        return np.int64(self.symbol if self.t == 0 else self.n)
+
+    def play(self, action: Any) -> tuple[float, bool]:
+        over = self.t == self.steps
+        return float(over and action == self.symbol), over
+
+    def value(self, gamma: float) -> float:
+        return float(gamma ** (self.steps - 1))
+
+
+class CartPolePositions(gymnasium.ObservationWrapper[Any, Any, Any]):
+    """Gymnasium's CartPole without its velocities: only the cart's place and the pole's angle are seen, so that one observation
+    does not tell what to do. Cut after 500 steps, as CartPole-v1 is, where it is made by its id."""
+
+    optimum = 500.0
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        super().__init__(gymnasium.make("CartPole-v1", render_mode=render_mode).unwrapped)
+        whole: Any = self.env.observation_space
+        self.observation_space = spaces.Box(whole.low[[0, 2]], whole.high[[0, 2]], dtype=np.float32)
+
+    def observation(self, observation: Any) -> Any:
+        return observation[[0, 2]]
