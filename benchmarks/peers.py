@@ -19,9 +19,10 @@ FIXED: dict[str, dict[str, Any]] = {
         "log_std": 0.0,
         "recurrent": 0,
         "optimizer": "adam",
+        "noisy": "no",
     },
-    "dqn": {"double": False, "dueling": False, "prioritized": False, "n_step": 1, "optimizer": "adam"},
-    "sac": {"temperature": "auto", "target_entropy": "auto", "initial_temperature": 1.0, "optimizer": "adam"},
+    "dqn": {"double": False, "dueling": False, "prioritized": False, "n_step": 1, "optimizer": "adam", "noisy": "no"},
+    "sac": {"temperature": "auto", "target_entropy": "auto", "initial_temperature": 1.0, "optimizer": "adam", "noisy": "no"},
 }
 UNUSED = {
     "dqn": {"priority_alpha", "priority_beta"},

@@ -398,7 +398,7 @@ def test_check_has_a_line_for_each_finding(capsys) -> None:
     assert main(["check", "CartPole-v1", "--steps", "200"]) == 0
     shown = capsys.readouterr().out
     for part in (
-        "dqn, ppo",
+        "nstep_q, ppo",
         "every number finite",
         "exact, to the bit",
         "plain speed",

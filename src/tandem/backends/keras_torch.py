@@ -21,9 +21,8 @@ class KerasTorchNetwork(TorchNetwork):
     """A Keras model that is a torch module."""
 
     def __init__(self, name: str, model: Any, plan: Plan | None, variables: dict[str, Any], device: Any) -> None:
-        super().__init__(name, model, plan, device)
+        super().__init__(name, model, plan, device, {n: v.value for n, v in variables.items() if is_noise(n)})
         self._named = variables
-        self.noise = {n: v.value for n, v in variables.items() if is_noise(n)}
         self.weights = [v.value for v in model.trainable_variables]  # torch's own lists sort by names that are counted up
         mine = {id(t) for t in self.noise.values()}
         self.statistics = [v.value for v in model.non_trainable_variables if "float" in v.dtype and id(v.value) not in mine]

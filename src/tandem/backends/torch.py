@@ -31,12 +31,14 @@ _Gradient = tuple[Array, dict[str, Array], Array]  # loss, what else came of it,
 class TorchNetwork(base.Network):
     """A torch module, and its plan where all its layers are known."""
 
-    def __init__(self, name: str, module: nn.Module, plan: Plan | None, device: torch.device) -> None:
+    def __init__(
+        self, name: str, module: nn.Module, plan: Plan | None, device: torch.device, noise: dict[str, Array] | None = None
+    ) -> None:
         self.name, self.plan, self.module, self.device = name, plan, module.to(device).eval(), device
         self.moody = plan is None and any(isinstance(m, _MOODY) or not _known(m) for m in module.modules())  # has training mode
         self.learning = False
         self.weights: list[nn.Parameter] = list(module.parameters())  # with a gradient, or a target's
-        self.noise = modules.noise(module, plan)
+        self.noise = modules.noise(module, plan) if noise is None else noise
         self.statistics = [t for t in module.buffers() if all(t is not x for x in self.noise.values())]
 
     def __call__(self, x: Tree, training: bool | None = None) -> Array:
