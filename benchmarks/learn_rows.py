@@ -57,12 +57,14 @@ def _rows() -> tuple[Learned, ...]:
     ]
     found += [Learned("a2c-cartpole-jax", "a2c", "CartPole-v1", "jax", 300_000, 490.0, mark=475.0)]
     found += [
-        Learned("ppo-gru-cartpole-jax", "ppo", "tandem/CartPolePositions-v0", "jax", 200_000, 475.0, mark=475.0),
+        Learned(f"{name}-cartpole-jax", name, "CartPole-v1", "jax", 300_000, 490.0, mark=475.0) for name in ("acer", "impala")
     ]
+    found += [Learned("acer-lunarlander-jax", "acer", "LunarLander-v3", "jax", 1_000_000, 170.0, mark=170.0)]
+    found += [Learned("ppo-gru-cartpole-jax", "ppo", "tandem/CartPolePositions-v0", "jax", 200_000, 475.0, mark=475.0)]
     found += [Learned("sac-cartpole-jax", "sac", "CartPole-v1", "jax", 100_000, 475.0, mark=475.0)]
     found += [
         Learned("trpo-cartpole-jax", "trpo", "CartPole-v1", "jax", 100_000, 490.0, mark=475.0),
-        Learned("trpo-pendulum-jax", "trpo", "Pendulum-v1", "jax", 100_000, -185.0),
+        Learned("trpo-pendulum-jax", "trpo", "Pendulum-v1", "jax", 100_000, -185.0, {"eval_episodes": 30}),
     ]
     beta: dict[str, Any] = {"policy": "beta", "rollout": 512, "gamma": 0.95, "epochs": 15, "learning_rate": "2e-3:0"}
     beta |= {"normalize_observations": True, "normalize_rewards": True, "eval_episodes": 30}
