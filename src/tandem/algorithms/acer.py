@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tandem import ops
+from tandem.algorithms import base
 from tandem.algorithms.base import Call, Schedule, setting
 from tandem.algorithms.sequences import ActorCritic, SequenceSettings
-from tandem.errors import SpaceError
 from tandem.math.returns import retrace
 from tandem.networks.plan import Dense, Plan, Streams
 from tandem.spaces import Leaf, Spec
@@ -45,8 +45,7 @@ class ACER(ActorCritic):
 
     @classmethod
     def check(cls, observation: Spec, action: Leaf) -> None:
-        if action.kind != "discrete":
-            raise SpaceError(f"acer cannot act in a {action.kind} action space.", "Discrete actions", "use impala, a3c or ppo.")
+        base.discrete("acer", action)
 
     @classmethod
     def head(cls, action: Leaf, settings: Any) -> Plan:

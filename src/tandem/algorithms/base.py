@@ -240,6 +240,27 @@ def one_axis(name: str, action: Leaf) -> None:
         )
 
 
+def drawable(name: str, action: Leaf) -> None:
+    """Refuses actions that no policy of ours draws: MultiBinary ones, and a Box that is not a vector."""
+    if action.kind == "multibinary":
+        raise SpaceError(
+            f"{name} cannot act in a MultiBinary action space.",
+            "Discrete, MultiDiscrete or Box actions",
+            "use MultiDiscrete([2, ...]).",
+        )
+    one_axis(name, action)
+
+
+def discrete(name: str, action: Leaf) -> None:
+    """Refuses all but Discrete actions."""
+    if action.kind != "discrete":
+        raise SpaceError(
+            f"{name} cannot act in a {action.kind} action space.",
+            "Discrete actions",
+            "use ppo, impala or sac, or discretise the actions.",
+        )
+
+
 def bounded_vector(name: str, action: Leaf) -> None:
     """Refuses actions that are not a vector with finite bounds."""
     if action.kind != "box" or not action.bounded:

@@ -12,7 +12,6 @@ import numpy as np
 from tandem import ops
 from tandem.algorithms import base
 from tandem.algorithms.base import Call, Forward, Schedule, setting
-from tandem.errors import SpaceError
 from tandem.math.masks import evenly, masked
 from tandem.math.values import huber, q_learning
 from tandem.networks.defaults import Role, mlp
@@ -60,12 +59,7 @@ class DQN(base.Algorithm):
 
     @classmethod
     def check(cls, observation: Spec, action: Leaf) -> None:
-        if action.kind != "discrete":
-            raise SpaceError(
-                f"dqn cannot act in a {action.kind} action space.",
-                "Discrete actions",
-                "use ppo or sac, or discretise the actions.",
-            )
+        base.discrete("dqn", action)
 
     @classmethod
     def roles(cls, observation: Spec, action: Leaf, settings: DQNSettings) -> dict[str, Role]:

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from tandem import ops
+from tandem.algorithms import base
 from tandem.algorithms.base import Call, Forward, Schedule, setting
 from tandem.algorithms.dqn import DQN, SB3
 from tandem.algorithms.sequences import OnSequences, SequenceSettings
-from tandem.errors import SpaceError
 from tandem.math.returns import multi_step
 from tandem.math.values import huber
 from tandem.networks.plan import Dense, Dueling, Half, Plan
@@ -44,12 +44,7 @@ class NStepQ(OnSequences):
 
     @classmethod
     def check(cls, observation: Spec, action: Leaf) -> None:
-        if action.kind != "discrete":
-            raise SpaceError(
-                f"nstep_q cannot act in a {action.kind} action space.",
-                "Discrete actions",
-                "use ppo or a3c, or discretise them.",
-            )
+        base.discrete("nstep_q", action)
 
     @classmethod
     def head(cls, action: Leaf, settings: Any) -> Plan:

@@ -9,7 +9,6 @@ import numpy as np
 
 from tandem.algorithms import base, recurrent
 from tandem.algorithms.base import Forward, after_cuts, setting
-from tandem.errors import SpaceError
 from tandem.math.distributions import Gaussian, for_actions
 from tandem.math.masks import masked
 from tandem.math.policies import standardize
@@ -98,13 +97,7 @@ class OnPolicy(base.Algorithm):
 
     @classmethod
     def check(cls, observation: Spec, action: Leaf) -> None:
-        if action.kind == "multibinary":
-            raise SpaceError(
-                f"{cls.__name__.lower()} cannot act in a MultiBinary action space.",
-                "Discrete, MultiDiscrete or Box actions",
-                "use MultiDiscrete([2, ...]).",
-            )
-        base.one_axis(cls.__name__.lower(), action)
+        base.drawable(cls.__name__.lower(), action)
 
     @classmethod
     def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:

@@ -15,7 +15,6 @@ import numpy as np
 from tandem import ops
 from tandem.algorithms import base
 from tandem.algorithms.base import Call, Forward, Schedule, setting
-from tandem.errors import SpaceError
 from tandem.math.distributions import Spherical, for_actions
 from tandem.math.masks import masked
 from tandem.networks.defaults import Role, mlp, streams
@@ -216,13 +215,7 @@ class ActorCritic(OnSequences):
 
     @classmethod
     def check(cls, observation: Spec, action: Leaf) -> None:
-        if action.kind == "multibinary":
-            raise SpaceError(
-                f"{cls.__name__.lower()} cannot act in a MultiBinary action space.",
-                "Discrete, MultiDiscrete or Box actions",
-                "use MultiDiscrete([2, ...]).",
-            )
-        base.one_axis(cls.__name__.lower(), action)
+        base.drawable(cls.__name__.lower(), action)
 
     @classmethod
     def head(cls, action: Leaf, settings: Any) -> Plan:
