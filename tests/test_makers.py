@@ -15,6 +15,7 @@ from tandem import algorithms
 from tandem.algorithms.base import Schedule
 from tandem.errors import CheckpointError, NetworkError, SettingError, UnknownNameError
 from tandem.makers import numbered
+from tandem.testing.environments import Forbidden
 from tandem.training.config import apply
 from tests.helpers import run_python
 
@@ -193,6 +194,16 @@ def test_an_evaluator_gives_back_what_it_measured(tmp_path, capsys) -> None:
     greedy = tandem.make_evaluator("ac", policy_type="greedy", **given).run()
     random = tandem.make_evaluator("ac", policy_type="greedy", policy_eps=1.0, **given).run()
     assert len({tuple(e.returns) for e in (greedy, random, found)}) == 3
+
+
+@pytest.mark.parametrize("given", [{}, {"policy_type": "greedy"}, {"policy_type": "greedy", "policy_eps": 1.0}])
+def test_an_evaluator_takes_no_forbidden_action(given: Any) -> None:
+    """`Forbidden` raises where one is taken."""
+    short = {"env_maker": Forbidden, "train_steps": 100, "framework": "torch"}
+    agent = tandem.make_trainer("dqn", **short).run().agent
+    made = tandem.make_evaluator("dqn", env_maker=Forbidden, load_model="x", num_episodes=5, **given)
+    made.agent = lambda env: agent
+    assert made.run().lengths == [10] * 5
 
 
 def test_an_evaluator_renders_when_told_to() -> None:

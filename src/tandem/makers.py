@@ -21,14 +21,17 @@ import numpy as np
 from tandem import algorithms, spaces, trainer
 from tandem.collect.agent import Agent
 from tandem.collect.environments import environment_name, make, spaces_of
+from tandem.collect.masks import with_masks
 from tandem.errors import SettingError, UnknownNameError
 from tandem.math.distributions import Categorical
+from tandem.math.masks import evenly, masked
 from tandem.networks import makers
 from tandem.networks import plan as plans
 from tandem.training import checkpoint
 from tandem.training.config import Options
 from tandem.training.events import Evaluation
 from tandem.training.progress import Progress
+from tandem.types import tree_map
 
 DOCUMENTED = {"a3c": "a3c", "acer": "acer", "impala": "impala", "dqn": "nstep_q"}  # its name -> ours
 NOISE = {None: "no", "ig": "independent", "fg": "factorised"}
@@ -237,7 +240,8 @@ class Evaluator:
     def run(self) -> Evaluation:
         """Plays num_episodes episodes one after the other."""
         a = self.arguments
-        env, rng = _environment(a)(), np.random.default_rng(a.seed)
+        (env,) = with_masks([_environment(a)()])
+        rng = np.random.default_rng(a.seed)
         agent = self.agent(env)
         agent.seed(a.seed)
         returns: list[float] = []
@@ -261,9 +265,9 @@ class Evaluator:
         a, path = self.arguments, str(self.arguments.load_model)
         if not path.endswith(makers.KERAS_FILES):
             return trainer.load(path, network=_network(a, self.algorithm), env=lambda: env)
-        action = spaces.leaf(env.action_space)
-        kind = algorithms.get(self.algorithm).of(action)
         observation = spaces.observation_spec(env.observation_space)
+        action = spaces.action_leaf(env.action_space, observation)
+        kind = algorithms.get(self.algorithm).of(action)
         kind.check(observation, action)
         (role,) = kind.acting
         network = makers.forward(makers.whole(makers.read(path, a.load_model_custom)))
@@ -283,18 +287,16 @@ class Evaluator:
         return score, length
 
     def _action(self, agent: Agent, obs: Any, rng: np.random.Generator) -> Any:
-        a = self.arguments
-        if a.policy_type == "greedy":
-            if agent.action.kind == "box":
-                raise SettingError("policy_type='greedy' for continuous actions.", "'stochastic'", "leave policy_type out.")
-            if rng.random() < a.policy_eps:
-                return agent.action.start + rng.integers(agent.action.sizes if agent.action.shape else agent.action.sizes[0])
-            return agent.act(obs)
-        if agent.algorithm.valued:  # a softmax of the values
-            (network,), rows = agent.networks.values(), np.asarray(obs)[None]
-            choice = Categorical(agent.action.sizes[0])
-            return agent.action.start + choice.sample(network(rows), choice.noise(rng, (1,)))[0]
-        return agent.act(obs, deterministic=False)
+        a, action = self.arguments, agent.action
+        if a.policy_type == "greedy" and action.kind == "box":
+            raise SettingError("policy_type='greedy' for continuous actions.", "'stochastic'", "leave policy_type out.")
+        rows = tree_map(lambda x: np.asarray(x)[None], obs)
+        if a.policy_type == "greedy" and rng.random() < a.policy_eps:
+            return action.start + evenly(rng.random((1, action.width)), rows, action)[0]
+        if a.policy_type == "stochastic" and agent.algorithm.valued:  # a softmax of the values
+            (network,), choice = agent.networks.values(), Categorical(action.sizes[0])
+            return action.start + choice.sample(masked(network(rows), rows, action), choice.noise(rng, (1,)))[0]
+        return agent.act(obs, deterministic=a.policy_type == "greedy")
 
 
 def numbered(folder: Path, env: str) -> Path:

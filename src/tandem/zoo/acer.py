@@ -19,4 +19,15 @@ ENTRIES = {
         },
         OURS,
     ),
+    "LunarLander-v3": Entry(
+        {
+            "steps": 1_000_000,
+            "learning_rate": "7e-4:0",
+            "entropy": 0.01,
+            "replay_ratio": 2.0,
+            "replay_size": 2_500,
+            "shared": False,
+        },
+        OURS,
+    ),
 }
