@@ -78,6 +78,7 @@ def _speed(row: Row, contestants: list[str], args: Any, core: int | None) -> dic
         return run(contestant, rows.rounded(settings, steps))
 
     settings, lengths = rows.resolved(row), {}
+    contestants = [name for name in contestants if name not in row.without]
     for name in contestants:
         wanted = row.quick if args.quick else calibrated(partial(calibrating, name), row.start, args.seconds)
         lengths[name] = rows.rounded(settings, wanted)

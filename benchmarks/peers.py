@@ -6,6 +6,8 @@ import sys
 from importlib import import_module
 from typing import Any
 
+import numpy as np
+
 # Settings of ours that are not a keyword of theirs: how environments are made, and what has to have one value to be comparable.
 ELSEWHERE = {"steps", "envs", "vectorization", "hidden", "activation", "memmap", "adam_epsilon"}
 FIXED: dict[str, dict[str, Any]] = {
@@ -21,12 +23,26 @@ FIXED: dict[str, dict[str, Any]] = {
         "optimizer": "adam",
         "noisy": "no",
     },
+    "a2c": {
+        "normalize_observations": False,
+        "normalize_rewards": False,
+        "standardize_rewards": False,
+        "policy": "gaussian",
+        "log_std": 0.0,
+        "recurrent": 0,
+        "optimizer": "rmsprop",
+        "rms_decay": 0.99,
+        "noisy": "no",
+    },
+    "ddpg": {"optimizer": "adam", "noisy": "no"},
+    "td3": {"optimizer": "adam", "noisy": "no"},
     "dqn": {"double": False, "dueling": False, "prioritized": False, "n_step": 1, "optimizer": "adam", "noisy": "no"},
     "sac": {"temperature": "auto", "target_entropy": "auto", "initial_temperature": 1.0, "optimizer": "adam", "noisy": "no"},
 }
 UNUSED = {
     "dqn": {"priority_alpha", "priority_beta"},
     "ppo": {"rms_decay", "rms_epsilon", "sequence"},
+    "a2c": {"sequence"},
 }  # no effect with the fixed values
 SAME = ("gamma", "learning_rate", "batch_size")
 NAMES: dict[str, dict[str, str]] = {  # ours -> theirs
@@ -40,6 +56,25 @@ NAMES: dict[str, dict[str, str]] = {  # ours -> theirs
         "max_grad_norm": "max_grad_norm",
         "normalize_advantage": "normalize_advantage",
     },
+    "a2c": {
+        "rollout": "n_steps",
+        "gae_lambda": "gae_lambda",
+        "value_weight": "vf_coef",
+        "entropy": "ent_coef",
+        "max_grad_norm": "max_grad_norm",
+        "normalize_advantage": "normalize_advantage",
+        "rms_epsilon": "rms_prop_eps",
+    },
+    "ddpg": {"buffer_size": "buffer_size", "train_every": "train_freq", "updates_per_call": "gradient_steps", "tau": "tau"},
+    "td3": {
+        "buffer_size": "buffer_size",
+        "train_every": "train_freq",
+        "updates_per_call": "gradient_steps",
+        "tau": "tau",
+        "policy_delay": "policy_delay",
+        "smoothing": "target_policy_noise",
+        "smoothing_clip": "target_noise_clip",
+    },
     "dqn": {
         "buffer_size": "buffer_size",
         "train_every": "train_freq",
@@ -50,8 +85,15 @@ NAMES: dict[str, dict[str, str]] = {  # ours -> theirs
     },
     "sac": {"buffer_size": "buffer_size", "train_every": "train_freq", "updates_per_call": "gradient_steps", "tau": "tau"},
 }
-SPECIAL = {"ppo": {"orthogonal"}, "dqn": {"epsilon", "learning_starts"}, "sac": {"learning_starts"}}
-ABSENT = {("sbx", "dqn"): {"max_grad_norm"}}  # what a peer does not have
+SPECIAL = {
+    "ppo": {"orthogonal"},
+    "a2c": {"orthogonal"},
+    "dqn": {"epsilon", "learning_starts"},
+    "sac": {"learning_starts"},
+    "ddpg": {"learning_starts", "exploration", "actor_learning_rate"},
+    "td3": {"learning_starts", "exploration"},
+}
+ABSENT = {("sbx", "dqn"): {"max_grad_norm"}, ("sb3", "a2c"): {"batch_size"}}  # what a peer does not have
 
 
 def translate(peer: str, algorithm: str, settings: Any) -> dict[str, Any]:
@@ -60,12 +102,11 @@ def translate(peer: str, algorithm: str, settings: Any) -> dict[str, Any]:
     for name, value in FIXED[algorithm].items():
         if getattr(s, name) != value:
             raise ValueError(f"{peer} has no {algorithm} with {name}={getattr(s, name)!r}; it needs {value!r}.")
-    names = {**{n: n for n in SAME}, **NAMES[algorithm]}
+    absent = ABSENT.get((peer, algorithm), ())
+    names = {n: x for n, x in {**{n: n for n in SAME}, **NAMES[algorithm]}.items() if x not in absent}
     found = {theirs: _plain(getattr(s, ours)) for ours, theirs in names.items()}
-    for name in ABSENT.get((peer, algorithm), ()):
-        del found[name]
     policy: dict[str, Any] = {"net_arch": list(s.hidden), "optimizer_kwargs": {"eps": s.adam_epsilon}}
-    if algorithm == "ppo":
+    if algorithm in ("ppo", "a2c"):
         policy["ortho_init"] = s.orthogonal
         found["ent_coef"] = s.entropy.start
     else:
@@ -76,6 +117,12 @@ def translate(peer: str, algorithm: str, settings: Any) -> dict[str, Any]:
         found |= {"exploration_initial_eps": e.start, "exploration_final_eps": e.end, "exploration_fraction": e.fraction}
     if algorithm == "sac":
         found["ent_coef"] = "auto"
+    if algorithm in ("ddpg", "td3"):
+        found["exploration"] = s.exploration
+    if algorithm == "ddpg" and s.actor_learning_rate != s.learning_rate:
+        raise ValueError(f"{peer}'s DDPG has one step size; ours are {s.learning_rate} and {s.actor_learning_rate}.")
+    if algorithm == "a2c":
+        del policy["optimizer_kwargs"]  # they make their own for RMSProp, of rms_prop_eps
     return {**found, "policy_kwargs": policy, "activation": s.activation}
 
 
@@ -105,6 +152,11 @@ def agent(peer: str, algorithm: str, keywords: dict[str, Any], envs: Any, seed: 
     """The peer's agent, made from what `translate` gave."""
     keywords = {k: _schedule(v) if isinstance(v, dict) and "start" in v else v for k, v in keywords.items()}
     activation = keywords.pop("activation")
+    if "exploration" in keywords:
+        from stable_baselines3.common.noise import NormalActionNoise
+
+        zeros = np.zeros(envs.action_space.shape)
+        keywords["action_noise"] = NormalActionNoise(zeros, zeros + keywords.pop("exploration"))
     library = import_module({"sb3": "stable_baselines3", "sbx": "sbx"}[peer])
     if peer == "sb3":
         import torch

@@ -35,6 +35,7 @@ class Row:
     targets: dict[tuple[str, str], float] = field(default_factory=dict)
     goals: dict[tuple[str, str], float] = field(default_factory=dict)
     notes: str = ""
+    without: tuple[str, ...] = ()  # peers that do not have the algorithm
 
 
 @dataclass(frozen=True)
@@ -109,6 +110,38 @@ ROWS: tuple[Row | Reach, ...] = (
         targets={("jax", "sb3"): 2.5, ("jax", "sbx"): 1.2, ("tensorflow", "sb3"): 2.0, ("torch", "sb3"): 1.1},
         goals={("jax", "sb3"): 4.0, ("jax", "sbx"): 1.7},
     ),
+    Row(
+        "td3",
+        "TD3 Pendulum-v1, 400-300 relu, batch 256, one update after each step, the policy's every other time",
+        "td3",
+        "Pendulum-v1",
+        {"learning_starts": 256, "vectorization": "plain"},
+        start=1_024,
+        quick=384,
+        targets={("jax", "sb3"): 2.5, ("jax", "sbx"): 1.2},
+    ),
+    Row(
+        "ddpg",
+        "DDPG Pendulum-v1, 400-300 relu, batch 256, one update after each step",
+        "ddpg",
+        "Pendulum-v1",
+        {"learning_starts": 256, "vectorization": "plain"},
+        start=1_024,
+        quick=384,
+        targets={("jax", "sb3"): 2.5, ("jax", "sbx"): 1.2},
+    ),
+    Row(
+        "a2c",
+        "A2C CartPole-v1, 8 environments × 5, 64-64 tanh, RMSProp",
+        "a2c",
+        "CartPole-v1",
+        {"vectorization": "plain"},
+        start=16_384,
+        quick=4_096,
+        targets={("jax", "sb3"): 4.0, ("torch", "sb3"): 2.0},
+        notes="SBX has no A2C.",
+        without=("sbx",),
+    ),
     Reach(
         "seconds-to-475",
         "PPO CartPole-v1, zoo settings: seconds from the command to an evaluation (10 episodes, every 2,500 steps) of 475",
@@ -154,7 +187,7 @@ def updates(settings: Any, steps: int) -> int:
     """How many updates a run of that many environment steps has to make."""
     s, blocks = settings, steps // block(settings)
     if hasattr(s, "rollout"):
-        return blocks * int(s.epochs) * (block(s) // int(s.batch_size))
+        return blocks * int(getattr(s, "epochs", 1)) * (block(s) // int(getattr(s, "batch_size", block(s))))
     idle = math.ceil(max(int(s.learning_starts), int(s.batch_size)) / block(s)) - 1
     return max(0, blocks - idle) * int(s.updates_per_call)
 
@@ -176,17 +209,27 @@ def products(algorithm: str, settings: Any, observation: int, actions: int) -> l
             found.append((rows, n, m, rate * ((inputs > 0) if i else (inputs == 2))))
 
     hidden = list(s.hidden)
-    if algorithm == "ppo":
+    if algorithm in ("ppo", "a2c"):
         actor, critic = [observation, *hidden, actions], [observation, *hidden, 1]
         for sizes in (actor, critic):
-            passes(sizes, s.batch_size, rate, weights=1, inputs=1)
-            passes(sizes, block(s), 1 / block(s))  # values, and probabilities of the actions taken
+            passes(sizes, getattr(s, "batch_size", block(s)), rate, weights=1, inputs=1)
+            if algorithm == "ppo" or sizes is critic:
+                passes(sizes, block(s), 1 / block(s))  # values, and probabilities of the actions taken
         passes(actor, s.envs, 1 / s.envs)
     elif algorithm == "dqn":
         q = [observation, *hidden, actions]
         passes(q, s.batch_size, rate, weights=1, inputs=1)
         passes(q, s.batch_size, rate)  # of the target
         passes(q, s.envs, 1 / s.envs)
+    elif algorithm in ("ddpg", "td3"):
+        critics, policy = (2, rate / s.policy_delay) if algorithm == "td3" else (1, rate)
+        actor, q = [observation, *hidden, actions], [observation + actions, *hidden, 1]
+        passes(actor, s.batch_size, rate)  # the next actions
+        passes(q, s.batch_size, critics * rate)  # the targets
+        passes(q, s.batch_size, critics * rate, weights=1, inputs=1)
+        passes(actor, s.batch_size, policy, weights=1, inputs=1)
+        passes(q, s.batch_size, policy, inputs=2)  # what the actor climbs
+        passes(actor, s.envs, 1 / s.envs)
     else:
         actor, q = [observation, *hidden, 2 * actions], [observation + actions, *hidden, 1]
         passes(actor, s.batch_size, rate)  # the next actions
