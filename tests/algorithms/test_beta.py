@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from tandem import trainer
-from tandem.algorithms.beta import BetaA2C, BetaPPO, BetaTRPO
+from tandem.algorithms.a2c import BetaA2C
+from tandem.algorithms.ppo import BetaPPO
+from tandem.algorithms.trpo import BetaTRPO
 from tandem.errors import SpaceError
 from tandem.testing import environments as games
 

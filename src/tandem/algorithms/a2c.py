@@ -9,6 +9,7 @@ from typing import Any, Literal
 from tandem import ops
 from tandem.algorithms import base
 from tandem.algorithms.base import Call, Schedule, setting
+from tandem.algorithms.beta import BetaPolicy
 from tandem.algorithms.on_policy import A3C, DETAILS, OnPolicy, RecurrentSettings
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch, Update
@@ -53,3 +54,7 @@ class A2C(OnPolicy):
 
     def schedule(self, call: Call) -> dict[str, Array]:
         return self.scheduled(call, "learning_rate", "entropy", "max_grad_norm")
+
+
+class BetaA2C(BetaPolicy, A2C):
+    """With a Beta policy."""

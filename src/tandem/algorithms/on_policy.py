@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -85,9 +86,7 @@ class OnPolicy(base.Algorithm):
     def of(cls, action: Leaf, settings: Any = None) -> type[base.Algorithm]:
         if settings is None or settings.policy == "gaussian":
             return cls
-        from tandem.algorithms import beta
-
-        found: type[base.Algorithm] = getattr(beta, f"Beta{cls.__name__}")
+        found: type[base.Algorithm] = getattr(sys.modules[cls.__module__], f"Beta{cls.__name__}")  # beside it, in its file
         return found
 
     @classmethod

@@ -9,6 +9,7 @@ from typing import Any
 from tandem import ops
 from tandem.algorithms import base
 from tandem.algorithms.base import Call, Schedule, setting
+from tandem.algorithms.beta import BetaPolicy
 from tandem.algorithms.on_policy import DETAILS, OnPolicy, RecurrentSettings
 from tandem.math.policies import clipped_surrogate, kl_estimate
 from tandem.math.values import clipped_value_loss
@@ -78,3 +79,7 @@ class PPO(OnPolicy):
 
     def schedule(self, call: Call) -> dict[str, Array]:
         return self.scheduled(call, "learning_rate", "clip", "entropy", "max_grad_norm")
+
+
+class BetaPPO(BetaPolicy, PPO):
+    """With a Beta policy."""

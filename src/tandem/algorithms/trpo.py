@@ -11,6 +11,7 @@ import numpy as np
 from tandem import ops
 from tandem.algorithms import base
 from tandem.algorithms.base import Call, Schedule, setting
+from tandem.algorithms.beta import BetaPolicy
 from tandem.algorithms.on_policy import OnPolicy, OnPolicySettings
 from tandem.backends.base import Region
 from tandem.spaces import Leaf, Spec
@@ -76,3 +77,7 @@ class TRPO(OnPolicy):
 
     def remembered(self, out: Array, action: Array) -> dict[str, Array]:
         return {**super().remembered(out, action), "policy": out}
+
+
+class BetaTRPO(BetaPolicy, TRPO):
+    """With a Beta policy."""
