@@ -1,6 +1,6 @@
 """Continuous actions from a Beta distribution (Chou et al. 2017, "Improving stochastic policy gradients in continuous control
-with deep reinforcement learning using the Beta distribution", PMLR 70): bounded as actions are, so that no probability lies beyond
-the bounds and none has to be clipped. `OnPolicy.of` chooses what stands on it by the setting `policy`."""
+with deep reinforcement learning using the Beta distribution", PMLR 70): bounded as actions are, so that no probability lies
+beyond the bounds and none has to be clipped. `OnPolicy.of` chooses what stands on it by the setting `policy`."""
 
 from __future__ import annotations
 
