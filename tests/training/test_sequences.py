@@ -1,0 +1,79 @@
+"""Learning from sequences: how often, from what, and exactly resumed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tandem
+from tandem import algorithms
+from tandem.testing import contracts
+from tandem.testing.environments import Chain, InfiniteHorizon, TerminatedTruncatedPair
+
+SMALL: dict[str, Any] = {"hidden": (8,), "envs": 3, "rollout": 4, "gamma": 0.5}
+REPLAYED = {"replay": "prioritized", "evict": "sample", "replay_size": 20, "replay_starts": 6, "replay_ratio": 2.0}
+
+
+def begun(name: str, env: Any = Chain, **settings: Any) -> Any:
+    return contracts.begin(algorithms.get(name), env, "torch", **{**SMALL, "steps": 1200, **settings})
+
+
+@pytest.mark.parametrize("online, ratio", [(True, 0.0), (False, 3.0), (True, 3.0)])
+def test_updates_come_as_often_as_was_asked(online: bool, ratio: float) -> None:
+    loop = begun("impala", online=online, replay="uniform", replay_ratio=ratio, replay_size=50, replay_starts=12)
+    contracts.train(loop)
+    blocks = 1200 // 12
+    expected = blocks * online + (blocks - 3) * ratio  # replay begins with the fourth block
+    assert loop.learner.updates == pytest.approx(expected, abs=4 * np.sqrt(blocks * ratio) if ratio else 0)
+    assert loop.settings.updates_per_step == pytest.approx((online + ratio) / 12)
+
+
+def test_what_is_remembered_is_of_the_policy_that_acted() -> None:
+    """At first pi is mu: every ratio is 1."""
+    for name in ("impala", "acer"):
+        loop = begun(name, replay="none")
+        assert contracts.train(loop, updates=1)[0]["ratio"] == pytest.approx(1.0, abs=1e-5)
+
+
+def test_a_cut_step_gets_the_value_after_it_when_fresh_and_weighs_nothing_when_replayed() -> None:
+    loop = begun("a3c", lambda: InfiniteHorizon(length=3), replay="uniform", replay_starts=10**6, vectorization="plain")
+    seen: list[Any] = []
+    run = loop.learner._run
+    loop.learner._run = lambda batch: (seen.append(batch), run(batch))[1]
+    contracts.train(loop, updates=1)
+    (fresh,), kept = seen, loop.learner.buffer.draw(np.random.default_rng(0), 50, 1.0).batch
+    reward, last = fresh.reward.reshape(5, 3), fresh.extra["last"].reshape(5, 3)
+    assert last[:4].sum() == 3 and last[2].all()  # after three steps each
+    known = contracts.values(loop, np.ones((1, 1), np.float32))[0]  # of weights one update on
+    assert reward[2] == pytest.approx(1 + 0.5 * known, abs=0.05) and not fresh.extra["cut"].any()
+    assert (kept.reward[2] == 1).all() and (kept.weight[2] == 0).all() and (kept.extra["cut"][2] == 1).all()
+    assert (kept.weight[[0, 1, 3]] == 1).all() and (kept.weight[4] == 0).all()
+
+
+def test_terminated_steps_are_learned_from_when_replayed() -> None:
+    loop = begun("a3c", TerminatedTruncatedPair, replay="uniform", replay_starts=10**6)
+    contracts.train(loop, updates=40)
+    kept = loop.learner.buffer.draw(np.random.default_rng(0), 200, 1.0).batch
+    over = kept.extra["last"] & (kept.discount == 0)
+    assert over.any() and (kept.weight[over] == 1).all() and (kept.extra["cut"][over] == 0).all()
+
+
+def test_priorities_of_replayed_sequences_follow_their_errors() -> None:
+    loop = begun("nstep_q", **REPLAYED, priority="error", target_updates=5)
+    contracts.train(loop)
+    priority = loop.learner.buffer.state()[1]["priority"]
+    assert len(np.unique(priority)) > 10 and (priority > 0).all()
+
+
+@pytest.mark.parametrize("name", ["a3c", "acer", "impala", "nstep_q"])
+def test_a_run_is_resumed_to_the_bit(name: str, tmp_path) -> None:
+    given = {**SMALL, **REPLAYED, "eval_episodes": 1, "final_episodes": 1, "plots": False, "tensorboard": False, "seed": 3}
+    whole = tandem.train(name, "CartPole-v1", framework="torch", steps=720, out=tmp_path / "whole", **given)
+    tandem.train(name, "CartPole-v1", framework="torch", steps=720, stop_at=300, out=tmp_path / "halves", **given)
+    halves = tandem.train(resume=tmp_path / "halves")
+    rows = [(r.folder / "progress.csv").read_text().splitlines()[-1].split(",") for r in (whole, halves)]
+    head = (whole.folder / "progress.csv").read_text().splitlines()[0].split(",")
+    at = head.index("fingerprint")
+    assert rows[0][at] == rows[1][at] and whole.summary["updates"] == halves.summary["updates"] > 60
