@@ -92,7 +92,9 @@ def test_epsilon_decays_by_steps_whatever_the_length_of_the_run(decay: int, at: 
 
 def test_other_algorithms_keep_their_own_defaults_and_take_their_own_settings() -> None:
     assert settings("ppo") == algorithms.get("ppo").Settings()
-    s = settings("ppo", discount=0.9, train_steps=500, opt_kwargs={"learning_rate": 1e-3}, clip=0.1, noisynet="ig")
+    given = {"train_steps": 500, "rollout_maxlen": 8, "opt_kwargs": {"learning_rate": 1e-3}, "noisynet": "ig"}
+    s = settings("ppo", discount=0.9, clip=0.1, batch_size=32, **given)
+    assert (s.rollout, s.batch_size, s.envs, s.adam_epsilon) == (8, 32, 8, 1e-5)  # its own batch_size, not the documented one
     assert (s.gamma, s.steps, s.learning_rate, s.clip, s.noisy) == (
         0.9, 500, Schedule(1e-3), Schedule(0.1), "independent",
     )  # fmt: skip
@@ -136,7 +138,7 @@ def test_nothing_runs_without_an_environment_or_a_model() -> None:
     with pytest.raises(UnknownNameError, match="acer"):
         tandem.make_trainer("ace", env_maker=cartpole)
     with pytest.raises(SettingError, match="rollout_maxlen"):
-        settings("ppo", rollout_maxlen=5)
+        settings("td3", rollout_maxlen=5)
 
 
 @pytest.mark.parametrize("name", ["a3c", "acer", "impala", "dqn"])

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -34,6 +34,7 @@ from tandem.training.progress import Progress
 from tandem.types import tree_map
 
 DOCUMENTED = {"a3c": "a3c", "acer": "acer", "impala": "impala", "dqn": "nstep_q"}  # its name -> ours
+OURS = ("seed", "framework")  # arguments of `tandem.train` that trainers take as well
 NOISE = {None: "no", "ig": "independent", "fg": "factorised"}
 
 
@@ -48,6 +49,32 @@ class Shared:
     verbose: bool = False  # say how it goes
 
 
+def means(setting: str | Callable[[Any], dict[str, Any]], default: Any) -> Any:
+    """A documented argument with its default, and what it means: a setting of ours, or settings made of its value."""
+    return field(default=default, metadata={"means": setting})
+
+
+def _renamed(what: str, names: dict[str, str]) -> Callable[[dict[str, Any] | None], dict[str, Any]]:
+    """What a dict of documented entries means."""
+
+    def settings(given: dict[str, Any] | None) -> dict[str, Any]:
+        for name in given or {}:
+            if name not in names:
+                raise UnknownNameError(f"entry of {what}", name, names)
+        return {names[n]: v for n, v in (given or {}).items()}
+
+    return settings
+
+
+REPLAY = {"maxlen": "replay_size", "minlen": "replay_starts", "alpha": "priority_alpha", "evict_rule": "evict"}
+OPTIMIZER = {"learning_rate": "learning_rate", "epsilon": "adam_epsilon"}
+# What holds for entries that are not given.
+ENTRIES: dict[str, dict[str, Any]] = {
+    "replay_kwargs": {"maxlen": 1000, "minlen": 100},
+    "opt_kwargs": {"learning_rate": 1e-4, "epsilon": 1e-4},
+}
+
+
 @dataclass(frozen=True)
 class Training(Shared):
     """Arguments of all trainers; defaults as documented."""
@@ -56,52 +83,67 @@ class Training(Shared):
     model_maker: Callable[[Any], Any] | None = None  # environment -> whole model; wins over feature_maker
     num_parallel: int = 1  # workers; the documented default is the number of cores
     port_begin: int = 2220  # not needed: nothing listens here
-    discount: float = 0.99
-    train_steps: int = 1_000_000
-    rollout_maxlen: int = 32
-    batch_size: int = 1
-    online_learning: bool = True
-    replay_type: str | None = None
-    replay_ratio: float = 4
-    replay_kwargs: dict[str, Any] | None = None  # maxlen 1000, minlen 100, in rollout lists; alpha, evict_rule
-    replay_priority_type: str = "differential"
-    optimizer: Any = "adam"  # or an instance of the framework's
-    opt_clip_norm: float = 40.0
-    opt_kwargs: dict[str, Any] | None = None  # learning_rate 1e-4, epsilon 1e-4
-    noisynet: Literal["ig", "fg"] | None = None
+    discount: float = means("gamma", 0.99)
+    train_steps: int = means("steps", 1_000_000)
+    rollout_maxlen: int = means("rollout", 32)
+    batch_size: int = means("envs", 1)
+    online_learning: bool = means("online", True)
+    replay_type: str | None = means(lambda kind: {"replay": kind or "none"}, None)
+    replay_ratio: float = means("replay_ratio", 4)
+    replay_kwargs: dict[str, Any] | None = means(_renamed("replay_kwargs", REPLAY), None)
+    replay_priority_type: str = means("priority", "differential")
+    optimizer: Any = means("optimizer", "adam")  # or an instance of the framework's
+    opt_clip_norm: float = means("max_grad_norm", 40.0)
+    opt_kwargs: dict[str, Any] | None = means(_renamed("opt_kwargs", OPTIMIZER), None)
+    noisynet: Literal["ig", "fg"] | None = means(lambda kind: {"noisy": NOISE[kind]}, None)
     save_dir: str | None = None
     save_interval: int = 10_000
     catch_signal: bool = False
 
+    def implied(self) -> dict[str, Any]:
+        """Settings that no argument sets, or several together."""
+        return {"reduction": "sum"}
+
 
 @dataclass(frozen=True)
 class A3CTraining(Training):
-    a3c_entropy_weight: float = 1e-2
+    a3c_entropy_weight: float = means("entropy", 1e-2)
+
+    def implied(self) -> dict[str, Any]:
+        return {"reduction": "sum", "value_weight": 1.0}
 
 
 @dataclass(frozen=True)
 class ACERTraining(A3CTraining):
-    replay_type: str | None = "uniform"
-    acer_kl_weight: float = 1e-1
-    acer_trunc_max: float = 10.0
-    acer_soft_update_ratio: float = 0.05
+    replay_type: str | None = means(lambda kind: {"replay": kind or "none"}, "uniform")
+    acer_kl_weight: float = means("kl", 1e-1)
+    acer_trunc_max: float = means("truncation", 10.0)
+    acer_soft_update_ratio: float = means("average_tau", 0.05)
 
 
 @dataclass(frozen=True)
 class IMPALATraining(A3CTraining):
-    replay_type: str | None = "uniform"
-    impala_trunc_rho_max: float = 1.0
-    impala_trunc_c_max: float = 1.0
+    replay_type: str | None = means(lambda kind: {"replay": kind or "none"}, "uniform")
+    impala_trunc_rho_max: float = means("rho", 1.0)
+    impala_trunc_c_max: float = means("c", 1.0)
 
 
 @dataclass(frozen=True)
 class DQNTraining(Training):
-    dqn_double: bool = True
-    dqn_dueling: bool = False
+    dqn_double: bool = means("double", True)
+    dqn_dueling: bool = means("dueling", False)
     policy_eps_start: float = 1.0
     policy_eps_end: float = 0.01
     policy_eps_decay_steps: int = 1_000_000
-    sync_target_interval: int = 1000
+    sync_target_interval: int = means("target_updates", 1000)
+
+    def implied(self) -> dict[str, Any]:
+        """Epsilon as a schedule, whose fractions are of the run; one that is longer ends on its way."""
+        start, end = self.policy_eps_start, self.policy_eps_end
+        if self.train_steps < self.policy_eps_decay_steps:
+            end = start + self.train_steps / self.policy_eps_decay_steps * (end - start)
+        fraction = min(1.0, self.policy_eps_decay_steps / self.train_steps)
+        return {"reduction": "sum", "epsilon": f"{start!r}:{end!r}:{fraction!r}"}
 
 
 @dataclass(frozen=True)
@@ -146,7 +188,7 @@ class Trainer:
             raise UnknownNameError("algorithm", algorithm, known)
         kind = TRAINING.get(self.name, Training)
         own = set() if self.name in TRAINING else {f.name for f in fields(algorithms.get(self.algorithm).Settings)}
-        own |= {f.name for f in fields(Options)} | {"seed", "framework"}
+        own |= {f.name for f in fields(Options)} | set(OURS)
         self.arguments = _checked(kind, f"make_trainer({algorithm!r})", given, own - {f.name for f in fields(kind)})
         self.given = given
         if self.arguments.num_parallel != 1:
@@ -162,11 +204,8 @@ class Trainer:
         env, network, extra = self._environment(), self._network(), {}
         if a.save_dir is not None:
             extra = {"out": numbered(Path(a.save_dir), environment_name(env())), "save_every": a.save_interval}
-        own = {n: self.given[n] for n in ("seed", "framework") if n in self.given}
-        options = {"eval_episodes": 0, "plots": False} | extra | own
-        run = trainer.session(
-            self.algorithm, env, network=network, callbacks=[Progress(0)] if a.verbose else [], **{**options, **settings}
-        )
+        given = {"eval_episodes": 0, "plots": False} | extra | {n: self.given[n] for n in OURS if n in self.given} | settings
+        run = trainer.session(self.algorithm, env, network=network, callbacks=[Progress(0)] if a.verbose else [], **given)
         run.catch_signals = a.catch_signal
         if a.load_model is not None and not a.load_model.endswith(makers.KERAS_FILES):
             saved = checkpoint.read(checkpoint.find(Path(a.load_model), "best"))
@@ -175,47 +214,25 @@ class Trainer:
 
     def settings(self) -> dict[str, Any]:
         """The arguments as settings of the algorithm."""
-        a = self.arguments
-        rest = {n: v for n, v in self.given.items() if n not in {f.name for f in fields(a)} | {"seed", "framework"}}
-        shared = {"discount": "gamma", "train_steps": "steps", "opt_clip_norm": "max_grad_norm"}
-        if self.name not in TRAINING:
-            names = {f.name for f in fields(algorithms.get(self.algorithm).Settings)}
-            found = {ours: self.given[n] for n, ours in shared.items() if n in self.given}
-            if "noisynet" in self.given:
-                found["noisy"] = NOISE[a.noisynet]
-            if "optimizer" in self.given:
-                found["optimizer"] = a.optimizer
-            found |= _renamed("opt_kwargs", a.opt_kwargs, {"learning_rate": "learning_rate", "epsilon": "adam_epsilon"})
-            taken = {*shared, "noisynet", "optimizer", "opt_kwargs", *(f.name for f in fields(Shared))}
-            taken |= {"feature_maker", "model_maker", "num_parallel", "port_begin", "save_dir", "save_interval", "catch_signal"}
-            odd = [n for n in self.given if n not in taken and n not in rest] + [n for n in found if n not in names]
-            if odd:
-                raise SettingError(
-                    f"{self.name} has nothing that {', '.join(odd)} could set.",
-                    "the arguments that it shares with a3c and dqn, and its own settings by name",
-                    f"see `tandem train {self.algorithm} --help`.",
-                )
-            return found | rest
-        found = {ours: getattr(a, n) for n, ours in shared.items()} | {"reduction": "sum", "noisy": NOISE[a.noisynet]}
-        found |= {"rollout": a.rollout_maxlen, "envs": a.batch_size, "online": a.online_learning, "optimizer": a.optimizer}
-        found |= {"replay": a.replay_type or "none", "replay_ratio": a.replay_ratio, "priority": a.replay_priority_type}
-        replay = {"maxlen": "replay_size", "minlen": "replay_starts", "alpha": "priority_alpha", "evict_rule": "evict"}
-        found |= _renamed("replay_kwargs", {"maxlen": 1000, "minlen": 100} | (a.replay_kwargs or {}), replay)
-        options = {"learning_rate": 1e-4, "epsilon": 1e-4} | (a.opt_kwargs or {})
-        found |= _renamed("opt_kwargs", options, {"learning_rate": "learning_rate", "epsilon": "adam_epsilon"})
-        if isinstance(a, A3CTraining):
-            found |= {"entropy": a.a3c_entropy_weight, "value_weight": 1.0}
-        if isinstance(a, ACERTraining):
-            found |= {"kl": a.acer_kl_weight, "truncation": a.acer_trunc_max, "average_tau": a.acer_soft_update_ratio}
-        if isinstance(a, IMPALATraining):
-            found |= {"rho": a.impala_trunc_rho_max, "c": a.impala_trunc_c_max}
-        if isinstance(a, DQNTraining):
-            done = min(1.0, a.train_steps / a.policy_eps_decay_steps)  # of the way down, by the end of the run
-            end = a.policy_eps_end if done == 1 else (1 - done) * a.policy_eps_start + done * a.policy_eps_end
-            fraction = min(1.0, a.policy_eps_decay_steps / a.train_steps)
-            found |= {"double": a.dqn_double, "dueling": a.dqn_dueling, "target_updates": a.sync_target_interval}
-            found["epsilon"] = f"{a.policy_eps_start!r}:{end!r}:{fraction!r}"
-        return found | rest
+        documented, found, odd = self.name in TRAINING, dict[str, Any](), []
+        own = {f.name for f in fields(algorithms.get(self.algorithm).Settings)}
+        meant = {f.name: f.metadata["means"] for f in fields(self.arguments) if "means" in f.metadata}
+        for name in meant if documented else [n for n in self.given if n in meant and n not in own]:
+            value = getattr(self.arguments, name)
+            if documented and name in ENTRIES:
+                value = {**ENTRIES[name], **(value or {})}
+            made = meant[name](value) if callable(meant[name]) else {meant[name]: value}
+            odd += [] if made.keys() <= own else [name]
+            found |= made
+        if odd:
+            raise SettingError(
+                f"{self.name} has nothing that {', '.join(odd)} could set.",
+                "the arguments that it shares with a3c and dqn, and its own settings by name",
+                f"see `tandem train {self.algorithm} --help`.",
+            )
+        rest = {n: v for n, v in self.given.items() if n in own and not (documented and n in meant)}
+        options = {n: v for n, v in self.given.items() if n in {f.name for f in fields(Options)}}
+        return found | (self.arguments.implied() if documented else {}) | rest | options
 
     def _environment(self) -> Callable[[], Any]:
         return _environment(self.arguments)
@@ -366,10 +383,3 @@ def _checked(kind: Any, where: str, given: dict[str, Any], more: set[str]) -> An
         if not fits or (wanted == "int" and value != int(value)):
             raise SettingError(f"{where}: {name}={value!r}.", f"{wanted}", "give a value of that kind.")
     return made
-
-
-def _renamed(what: str, given: dict[str, Any] | None, names: dict[str, str]) -> dict[str, Any]:
-    for name in given or {}:
-        if name not in names:
-            raise UnknownNameError(f"entry of {what}", name, names)
-    return {names[n]: v for n, v in (given or {}).items()}
