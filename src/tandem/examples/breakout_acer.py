@@ -56,9 +56,7 @@ def main(kind: str = "keras", steps: str = "10000000", **arguments: Any) -> tand
         rollout_maxlen=4,
         batch_size=8,
         train_steps=int(steps),
-        save_dir="runs",
-        verbose=True,
-        **arguments,
+        **{"save_dir": "runs", "verbose": True, **arguments},
     )
     return trainer.run()
 

@@ -30,7 +30,7 @@ def torch_feature(space: Any) -> Any:
     return nn.Sequential(nn.Linear(space.shape[0], 200), nn.ReLU(), nn.Linear(200, 100), nn.ReLU())
 
 
-def main(kind: str = "keras", steps: str = "100000") -> tandem.Result:
+def main(kind: str = "keras", steps: str = "100000", **arguments: Any) -> tandem.Result:
     trainer = tandem.make_trainer(
         algorithm="a3c",
         env_maker=lambda: gymnasium.make("CartPole-v1"),
@@ -38,7 +38,7 @@ def main(kind: str = "keras", steps: str = "100000") -> tandem.Result:
         batch_size=8,  # eight environments, and a rollout list of each in an update
         opt_kwargs={"learning_rate": 7e-4},
         train_steps=int(steps),
-        verbose=True,
+        **{"verbose": True, **arguments},
     )
     return trainer.run()
 

@@ -1,0 +1,36 @@
+"""The examples run."""
+
+from __future__ import annotations
+
+import pytest
+
+from tandem.examples import breakout_acer, cartpole_a3c
+from tests.helpers import run_python
+
+
+def test_cartpole_by_a3c_on_torch() -> None:
+    result = cartpole_a3c.main("torch", "512")
+    assert result.summary["updates"] == 2 and result.summary["framework"] == "torch"
+
+
+@pytest.mark.slow
+def test_breakout_by_acer_on_torch(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = breakout_acer.main("torch", "64", final_episodes=1)
+    assert result.folder.name == "ALE-Breakout-v5-run1" and result.agent.observation.shape == (4, 84, 84)
+    assert result.summary["updates"] >= 2  # 8 lists of 4 steps each
+
+
+CODE = """
+import json
+from tandem.examples import breakout_acer, cartpole_a3c
+
+print(json.dumps(cartpole_a3c.main("keras", "512", verbose=False).summary["updates"]))
+result = breakout_acer.main("keras", "32", final_episodes=1, verbose=False, save_dir=None)
+print(json.dumps([result.summary["updates"], list(result.agent.observation.shape)]))
+"""
+
+
+@pytest.mark.slow
+def test_examples_on_keras() -> None:
+    assert run_python(CODE, engine="jax", timeout=200) == [2, [1, [4, 84, 84]]]
