@@ -64,7 +64,7 @@ UNROLLED = """
 """
 
 
-@pytest.mark.parametrize("algorithm", ["ppo", "a2c"])
+@pytest.mark.parametrize("algorithm", ["ppo", pytest.param("a2c", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "engine", ["torch", *(pytest.param(e, marks=pytest.mark.slow) for e in ("jax", "tensorflow", "keras-torch"))]
 )

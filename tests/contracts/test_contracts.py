@@ -91,8 +91,10 @@ def test_short_contracts(engine: str, short: Any) -> None:
     """Reproducible, resumable, refuses NaN; each optimizer on its own networks."""
     owners = short(engine)["touches_only_its_own"]
     assert owners["sac"] == ["critic", "actor", "temperature"] and owners["dqn"] == ["q"] and owners["ppo"] == ["ppo"]
-    assert owners["a2c"] == owners["a2c_noisy"] == ["a2c"] and owners["dqn_noisy"] == ["q"]
-    assert owners["a2c"] == owners["a2c_recurrent"] == ["a2c"] and owners["ppo_recurrent"] == ["ppo"]
+    assert owners["a2c"] == ["a2c"]
+    if engine in ("torch", "jax"):
+        assert owners["a2c_noisy"] == owners["a2c_recurrent"] == ["a2c"]
+        assert owners["dqn_noisy"] == ["q"] and owners["ppo_recurrent"] == ["ppo"]
     assert owners["sac_discrete"] == owners["sac"]
     assert owners["trpo"] == ["actor", "critic"]
     assert all(owners[n] == ["net"] for n in ("a3c", "impala", "acer", "nstep_q"))

@@ -48,6 +48,7 @@ def test_it_is_torch_s() -> None:
     np.testing.assert_allclose(got.reshape(L, S, H), expected, atol=2e-6)
 
 
+@pytest.mark.slow
 def test_it_is_keras_s() -> None:
     code = """
         import json, sys

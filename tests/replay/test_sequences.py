@@ -82,12 +82,12 @@ def test_alpha_makes_it_flatter() -> None:
 
 def test_those_of_low_priority_give_way_more_often() -> None:
     gone = np.zeros(5)
-    for seed in range(2_000):
+    for seed in range(500):
         made = filled(*range(5), alpha=1.0, evict="sample")
         made.update(np.arange(5), np.array([1.0, 1.0, 1.0, 1.0, 4.0]))
         made.add(sequences(9), np.random.default_rng(seed))
         gone += [name not in names(made.draw(np.random.default_rng(0), 200, 1.0).batch) for name in range(5)]
-    np.testing.assert_allclose(gone / 2_000, np.array([4, 4, 4, 4, 1]) / 17, atol=0.03)
+    np.testing.assert_allclose(gone / 500, np.array([4, 4, 4, 4, 1]) / 17, atol=0.06)
 
 
 @pytest.mark.parametrize("options", [{}, {"alpha": 0.6}, {"alpha": 0.6, "evict": "sample"}])

@@ -67,7 +67,10 @@ def test_priorities_of_replayed_sequences_follow_their_errors() -> None:
     assert len(np.unique(priority)) > 10 and (priority > 0).all()
 
 
-@pytest.mark.parametrize("name", ["a3c", "acer", "impala", "nstep_q"])
+REST = [pytest.param(name, marks=pytest.mark.slow) for name in ("a3c", "impala", "nstep_q")]
+
+
+@pytest.mark.parametrize("name", ["acer", *REST])
 def test_a_run_is_resumed_to_the_bit(name: str, tmp_path) -> None:
     given = {**SMALL, **REPLAYED, "eval_episodes": 1, "final_episodes": 1, "plots": False, "tensorboard": False, "seed": 3}
     whole = tandem.train(name, "CartPole-v1", framework="torch", steps=720, out=tmp_path / "whole", **given)
