@@ -45,13 +45,15 @@ def test_the_reference_learns_stops_and_moves_what_it_should(expected) -> None:
     assert len(moved) > 30 and min(moved) > 5e-4  # far more than engines may differ by
 
 
-ENGINES = ["torch", "jax", "tensorflow", "keras-torch", pytest.param("torch compile", marks=pytest.mark.slow)]
+LONG = [pytest.param(engine, marks=pytest.mark.slow) for engine in ("jax", "tensorflow", "torch compile")]  # they compile
+ENGINES = ["torch", "keras-torch", *LONG]
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_an_engine_agrees_with_the_reference(engine, expected, tmp_path) -> None:
     framework, *flags = engine.split()
-    (names,) = run_python(SCRIPT, framework, str(tmp_path / "found.npz"), *flags, engine=framework, timeout=280)
+    (names,) = run_python(SCRIPT, framework, str(tmp_path / "found.npz"), *flags, engine=framework, timeout=550)
     found = np.load(tmp_path / "found.npz")
     assert sorted(expected) == names
     wrong = []
