@@ -9,7 +9,7 @@ import pytest
 from tests.helpers import run_python
 
 SCRIPT = Path(__file__).parent / "contract.py"
-ENGINES = ["torch", "keras-torch"] + [pytest.param(e, marks=pytest.mark.slow) for e in ("jax", "tensorflow", "torch compile")]
+ENGINES = ["torch"] + [pytest.param(e, marks=pytest.mark.slow) for e in ("jax", "tensorflow", "keras-torch", "torch compile")]
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -21,7 +21,7 @@ def test_a_backend_keeps_its_contract(engine) -> None:
     assert not broken, "\n".join(broken)
 
 
-@pytest.mark.parametrize("engine", ["torch", "jax", pytest.param("tensorflow", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("engine", ["torch", *(pytest.param(e, marks=pytest.mark.slow) for e in ("jax", "tensorflow"))])
 def test_convolutions_keep_it_too(engine) -> None:
     (found,) = run_python(SCRIPT.with_name("convolutions.py"), engine, engine=engine, timeout=280)
     assert found == {"same": True, "moved": True, "shapes": [3, [3, 5], [3]], "halted": [1, "q", True]}

@@ -66,7 +66,7 @@ def marked(*params: Any, slow: bool) -> Any:
 
 @pytest.mark.parametrize(
     "engine, algorithm",
-    [marked(e, a, slow=(e, a) != ("torch", "ppo")) for e in ("torch", "jax") for a in LEARNING],
+    [marked(e, a, slow=(e, a) != ("torch", "impala")) for e in ("torch", "jax") for a in LEARNING],
 )
 def test_known_environments_are_solved(engine: str, algorithm: str) -> None:
     run(engine, *LEARNING[algorithm])

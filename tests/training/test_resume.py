@@ -11,7 +11,9 @@ from tests.helpers import run_python
 SNIPPET = Path(__file__).parent / "snippets" / "resume.py"
 
 
-@pytest.mark.parametrize("engine", ["torch", "jax", "tensorflow", pytest.param("keras-torch", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "engine", ["torch", *(pytest.param(e, marks=pytest.mark.slow) for e in ("jax", "tensorflow", "keras-torch"))]
+)
 def test_sittings_make_the_same_run(engine: str, tmp_path: Path) -> None:
     cases = run_python(SNIPPET, str(tmp_path), engine, engine=engine, timeout=280)  # type: ignore[arg-type]
     assert [c["case"] for c in cases] == ["dqn", "ppo", "ppo_plain", "sac", "td3"]
