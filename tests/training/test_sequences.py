@@ -9,6 +9,7 @@ import pytest
 
 import tandem
 from tandem import algorithms
+from tandem.errors import SettingError
 from tandem.testing import contracts
 from tandem.testing.environments import Chain, InfiniteHorizon, TerminatedTruncatedPair
 
@@ -30,6 +31,19 @@ def test_updates_come_as_often_as_was_asked(online: bool, ratio: float) -> None:
     assert loop.settings.updates_per_step == pytest.approx((online + ratio) / 12)
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"online": False, "replay": "none"},
+        {"online": False, "replay": "uniform", "replay_ratio": 0.0},
+        {"replay": "uniform", "replay_starts": 30, "replay_size": 20},
+    ],
+)
+def test_a_run_that_would_never_learn_is_refused(given: Any) -> None:
+    with pytest.raises(SettingError, match="something to learn from"):
+        begun("impala", **given)
+
+
 def test_what_is_remembered_is_of_the_policy_that_acted() -> None:
     """At first pi is mu: every ratio is 1."""
     for name in ("impala", "acer"):
@@ -38,7 +52,7 @@ def test_what_is_remembered_is_of_the_policy_that_acted() -> None:
 
 
 def test_a_cut_step_gets_the_value_after_it_when_fresh_and_weighs_nothing_when_replayed() -> None:
-    loop = begun("a3c", lambda: InfiniteHorizon(length=3), replay="uniform", replay_starts=10**6, vectorization="plain")
+    loop = begun("a3c", lambda: InfiniteHorizon(length=3), replay="uniform", replay_starts=1000, vectorization="plain")
     seen: list[Any] = []
     run = loop.learner._run
     loop.learner._run = lambda batch: (seen.append(batch), run(batch))[1]
@@ -53,7 +67,7 @@ def test_a_cut_step_gets_the_value_after_it_when_fresh_and_weighs_nothing_when_r
 
 
 def test_terminated_steps_are_learned_from_when_replayed() -> None:
-    loop = begun("a3c", TerminatedTruncatedPair, replay="uniform", replay_starts=10**6)
+    loop = begun("a3c", TerminatedTruncatedPair, replay="uniform", replay_starts=1000)
     contracts.train(loop, updates=40)
     kept = loop.learner.buffer.draw(np.random.default_rng(0), 200, 1.0).batch
     over = kept.extra["last"] & (kept.discount == 0)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tandem.algorithms.base import Call, Forward
+from tandem.errors import SettingError
 from tandem.replay.sequences import SequenceBuffer
 from tandem.training.learners import Span, averaged, checked
 from tandem.training.seeds import Generators
@@ -28,6 +29,14 @@ class SequenceLearner:
         s = algorithm.settings
         self.algorithm, self.backend, self.generators, self.settings = algorithm, backend, generators, s
         self.block, self.updates, self.networks = s.rollout, 0, networks
+        replays = s.replay != "none" and s.replay_ratio > 0
+        if not (s.online or replays) or (replays and s.replay_starts > s.replay_size):
+            raise SettingError(
+                f"online={s.online}, replay={s.replay!r}, replay_ratio={s.replay_ratio}, replay_starts={s.replay_starts} and"
+                f" replay_size={s.replay_size}.",
+                "something to learn from: online, or a replay buffer that can hold replay_starts sequences",
+                "leave online on, or choose replay='uniform' with a replay_starts below its replay_size.",
+            )
         self.buffer: SequenceBuffer | None = None
         if s.replay != "none":
             number, flag = ((), "float32"), ((), "bool")
