@@ -274,12 +274,12 @@ def test_an_environment_that_cannot_be_drawn_costs_one_line(tmp_path, capsys) ->
 
 
 def test_a_failing_renderer_leaves_no_torn_animation(tmp_path, monkeypatch, capsys) -> None:
-    import gymnasium
+    from gymnasium.envs.classic_control import CartPoleEnv
 
     def broken(self):
         raise RuntimeError("no GL")
 
-    monkeypatch.setattr(gymnasium.envs.classic_control.CartPoleEnv, "render", broken)
+    monkeypatch.setattr(CartPoleEnv, "render", broken)
     small = [*SMALL, "--steps", "100", "--out", str(tmp_path / "run")]
     assert main(["train", "ppo", "CartPole-v1", *small]) == 0
     assert "no animation: the environment's render() failed: RuntimeError: no GL" in capsys.readouterr().out
