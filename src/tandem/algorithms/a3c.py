@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tandem import ops
-from tandem.algorithms.base import Call, Schedule, setting
+from tandem.algorithms.base import Schedule, setting
 from tandem.algorithms.sequences import ActorCritic, SequenceSettings
 from tandem.math.returns import multi_step
 from tandem.types import Array, Batch
@@ -32,12 +32,9 @@ class A3C(ActorCritic):
         s, xp, q = self.settings, ops.of(out), self.sequences(b)
         policy, value = out[:-1, :, :-1], out[..., -1]
         known = xp.stop_gradient(value)
-        reward = q.reward + q.cut * (known[:-1] - q.reward)
+        reward = q.rewards(known[:-1])
         error = multi_step(reward, q.discount, q.last, known[-1]) - value[:-1]
         entropy = self.policy.entropy(policy)
         score = self.policy.log_prob(policy, q.action) * xp.stop_gradient(error)
         loss = s.value_weight * error**2 - score - b.settings["entropy"] * entropy
         return loss, {"value_loss": error**2, "entropy": entropy, "error": error}
-
-    def schedule(self, call: Call) -> dict[str, Array]:
-        return self.scheduled(call, "learning_rate", "max_grad_norm", "entropy")

@@ -78,7 +78,7 @@ class ACER(ActorCritic):
         pi, known = pi[:-1], known[:-1]
         ratios = pi / batch.extra["probabilities"]
         ratio, own = xp.take(ratios, batch.action), xp.stop_gradient(taken)
-        reward = batch.reward + batch.cut * (own - batch.reward)
+        reward = batch.rewards(own)
         target = retrace(reward, batch.discount, batch.last, own, value[:-1], value[-1], ratio)  # eq. 5
         gain = xp.clip(ratio, 0.0, s.truncation) * (target - value[:-1])
         correction = xp.clip(1.0 - s.truncation / ratios, 0.0, 1.0) * pi * (known - value[:-1][..., None])
@@ -99,4 +99,4 @@ class ACER(ActorCritic):
         return done
 
     def schedule(self, call: Call) -> dict[str, Array]:
-        return self.scheduled(call, "learning_rate", "max_grad_norm", "entropy", "average_tau")
+        return {**super().schedule(call), **self.scheduled(call, "average_tau")}

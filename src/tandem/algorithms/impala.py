@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tandem import ops
-from tandem.algorithms.base import Call, Schedule, setting
+from tandem.algorithms.base import Schedule, setting
 from tandem.algorithms.sequences import ActorCritic, SequenceSettings
 from tandem.math.returns import vtrace
 from tandem.spaces import Leaf
@@ -45,13 +45,10 @@ class IMPALA(ActorCritic):
         s, xp, q = self.settings, ops.of(out), self.sequences(b)
         policy, value = out[:-1, :, :-1], out[..., -1]
         known = xp.stop_gradient(value)
-        reward = q.reward + q.cut * (known[:-1] - q.reward)
+        reward = q.rewards(known[:-1])
         log_prob = self.policy.log_prob(policy, q.action)
         ratio = xp.exp(xp.stop_gradient(log_prob) - q.extra["log_prob"])
         target, advantage = vtrace(reward, q.discount, q.last, known[:-1], known[-1], ratio, s.rho, s.c)  # eq. 1
         error, entropy = target - value[:-1], self.policy.entropy(policy)
         loss = s.value_weight * error**2 - log_prob * advantage - b.settings["entropy"] * entropy  # section 4.2
         return loss, {"value_loss": error**2, "entropy": entropy, "ratio": ratio, "error": error}
-
-    def schedule(self, call: Call) -> dict[str, Array]:
-        return self.scheduled(call, "learning_rate", "max_grad_norm", "entropy")

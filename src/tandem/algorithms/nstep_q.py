@@ -63,7 +63,7 @@ class NStepQ(OnSequences):
         q, later = xp.take(out[:-1], batch.action), xp.stop_gradient(self.over_time(self.output(self.target, b.obs)))
         known = xp.stop_gradient(out)
         best = xp.take(later, xp.argmax(known if self.settings.double else later, -1))
-        reward = batch.reward + batch.cut * (best[:-1] - batch.reward)
+        reward = batch.rewards(best[:-1])
         error = multi_step(reward, batch.discount, batch.last, best[-1]) - q
         return huber(error), {"error": error, "q": q}
 

@@ -68,6 +68,10 @@ class Sequences(NamedTuple):
     # the episode, since the value after it is not known any more
     extra: dict[str, Array]  # what is remembered of the policy that acted, [T, B, ...]
 
+    def rewards(self, own: Array) -> Array:
+        """The rewards, and `own` [T, B], its own value, of a step that stands for it."""
+        return self.reward + self.cut * (own - self.reward)
+
 
 class OnSequences(base.Algorithm):
     """One network, `net`, with all outputs side by side, and one optimizer."""
@@ -221,6 +225,9 @@ class ActorCritic(OnSequences):
     def head(cls, action: Leaf, settings: Any) -> Plan:
         policy = Dense(0, distribution(action).width, "linear", "orthogonal", 0.01)
         return (Streams({"policy": (policy,), "value": (Dense(0, 1, "linear", "orthogonal"),)}),)
+
+    def schedule(self, call: Call) -> dict[str, Array]:
+        return self.scheduled(call, "learning_rate", "max_grad_norm", "entropy")
 
     @staticmethod
     def act_noise(settings: Any, action: Leaf, rng: np.random.Generator, shape: tuple[int, ...], progress: Array) -> Tree:
