@@ -154,7 +154,7 @@ def test_samplers_draw_only_rows_that_can_be_shown(envs: int) -> None:
             np.testing.assert_array_equal(once.transitions(draw.ids).obs, whole.transitions(draw.ids).obs)
             seen |= set(draw.ids.ravel().tolist())
         rare.update(draw.ids, rng.random(draw.ids.shape))
-        p = rare._tree.leaves
+        p = rare._priorities.tree.leaves
         assert np.count_nonzero(p) == len(once)  # rows that are only shown by others are drawn no more
     assert len(seen) > 60 * envs
 

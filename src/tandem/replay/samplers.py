@@ -9,9 +9,9 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from tandem.errors import NonFiniteError, ResumeError, SettingError
+from tandem.errors import ResumeError, SettingError
 from tandem.replay.buffer import Ring
-from tandem.replay.sumtree import SumTree
+from tandem.replay.priorities import Priorities
 from tandem.types import Array, Trajectory
 
 AnyArray = np.ndarray[Any, Any]
@@ -93,9 +93,8 @@ class PrioritizedSampler:
     def __init__(self, ring: Ring, *, alpha: float = 0.6, eps: float = 1e-6) -> None:
         if not (alpha >= 0 and eps > 0):
             raise SettingError(f"alpha {alpha}, eps {eps}.", "alpha >= 0 and eps > 0", "the usual ones are 0.6 and 1e-6.")
-        self.ring, self.alpha, self.eps = ring, alpha, eps
-        self._tree = SumTree(ring.slots * ring.envs)
-        self._largest = 1.0  # of p ** alpha
+        self.ring = ring
+        self._priorities = Priorities(ring.slots * ring.envs, alpha, eps)
         self._seen = 0  # time steps of the ring that have come into the tree
 
     def add(self, trajectory: Trajectory) -> None:
@@ -114,11 +113,8 @@ class PrioritizedSampler:
         """
         _require_rows(self.ring)
         self._catch_up()
-        part = (np.arange(batch_size) + rng.random((updates, batch_size))) / batch_size
-        at = self._tree.find(part.ravel() * self._tree.total)
-        p = self._tree.get(at).reshape(updates, batch_size)
-        weight = (p.min(axis=1, keepdims=True) / p) ** np.broadcast_to(beta, updates)[:, None]
-        return Draw(self._ids(at).reshape(updates, batch_size), weight.astype(np.float32))
+        at, weight = self._priorities.draw(rng, updates, batch_size, beta)
+        return Draw(self._ids(at), weight)
 
     def update(self, ids: IntArray, priority: AnyArray) -> None:
         """New priorities [K, B] (errors of any sign) of rows `ids` [K, B]. Of several for one row the last wins, in the order
@@ -126,25 +122,17 @@ class PrioritizedSampler:
 
         Raises NonFiniteError for NaN or infinite priorities; none is taken in then.
         """
-        p = np.abs(np.asarray(priority, np.float64)).ravel()
-        if not np.isfinite(p).all():
-            raise NonFiniteError(
-                f"{np.count_nonzero(~np.isfinite(p))} of {p.size} new priorities are NaN or infinite.",
-                "finite ones, such as absolute TD errors",
-                "look for exploding losses or rewards; a smaller learning rate or clipped gradients may help.",
-            )
+        powers = self._priorities.powers(priority)
         self._catch_up()
         here = self.ring.contains(ids).ravel()
         if here.any():
-            p = (p[here] + self.eps) ** self.alpha
-            self._largest = max(self._largest, float(p.max()))
-            self._tree.set(self.ring.position(ids.ravel()[here]), p)
+            self._priorities.set(self.ring.position(ids.ravel()[here]), powers[here])
 
     def state(self) -> tuple[dict[str, Any], dict[str, AnyArray]]:
         """(JSON data, arrays) for `load_state`; without the ring, which has its own. Views, good until the next change."""
         self._catch_up()
         used = min(self._seen + 1, self.ring.slots) * self.ring.envs if self._seen else 0
-        return {"largest": self._largest, "seen": self._seen}, {"priority": self._tree.leaves[:used]}
+        return {"largest": self._priorities.largest, "seen": self._seen}, {"priority": self._priorities.tree.leaves[:used]}
 
     def load_state(self, meta: dict[str, Any], arrays: dict[str, AnyArray]) -> None:
         """Become the sampler whose `state` this was, bit for bit. Load the ring first.
@@ -159,9 +147,8 @@ class PrioritizedSampler:
                 f"{used}, after {self.ring.time} time steps, as in the ring here",
                 "load the ring and the sampler from one checkpoint, the ring first.",
             )
-        self._tree = SumTree(self._tree.size)
-        self._tree.set(np.arange(used), priority)
-        self._largest, self._seen = float(meta["largest"]), self.ring.time
+        self._priorities.load(priority, float(meta["largest"]))
+        self._seen = self.ring.time
 
     def _catch_up(self) -> None:
         """Bring the rows written since the last look into the tree, and take those out that they replaced."""
@@ -174,7 +161,8 @@ class PrioritizedSampler:
         # those after that, which the oldest rows show pictures of, are drawn no more.
         gone = (1 + ring.history) * ring.envs
         head = ring.position(np.arange(ring.newest + 1, ring.newest + 1 + gone))
-        self._tree.set(np.concatenate([new, head]), np.append(ring.valid.take(new) * self._largest, np.zeros(gone)))
+        powers = np.append(ring.valid.take(new) * self._priorities.largest, np.zeros(gone))
+        self._priorities.tree.set(np.concatenate([new, head]), powers)
         self._seen = ring.time
 
     def _ids(self, at: IntArray) -> IntArray:

@@ -7,10 +7,10 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from tandem.errors import NonFiniteError, ResumeError
+from tandem.errors import ResumeError
 from tandem.replay.memory import require
+from tandem.replay.priorities import Priorities
 from tandem.replay.stacks import apart, blanked, stored
-from tandem.replay.sumtree import SumTree
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch, leaves
 
@@ -51,8 +51,8 @@ class SequenceBuffer:
         require(self.size(capacity, steps, obs, columns), f"a replay buffer of {capacity:,} sequences of {steps} steps")
         self._spec = obs
         self._columns = {n: np.zeros(shape, dtype) for n, (shape, dtype) in _arrays(capacity, steps, obs, columns).items()}
-        self._tree = SumTree(capacity)
-        self._largest, self._count, self._next = 1.0, 0, 0
+        self._priorities = Priorities(capacity, alpha or 0.0, EPS)
+        self._count = self._next = 0
 
     @staticmethod
     def size(capacity: int, steps: int, obs: Spec, columns: dict[str, tuple[tuple[int, ...], str]]) -> int:
@@ -71,7 +71,7 @@ class SequenceBuffer:
             slot = self._slot(rng)
             for name, x in self._columns.items():
                 x[:, slot] = given[name][:, i]
-            self._tree.set(np.array([slot]), np.array([self._largest]))
+            self._priorities.tree.set(np.array([slot]), np.array([self._priorities.largest]))
             self._count = min(self._count + 1, self.capacity)
 
     def draw(self, rng: np.random.Generator, count: int, beta: float) -> Drawn:
@@ -80,10 +80,7 @@ class SequenceBuffer:
             slots = rng.integers(self._count, size=count)
             importance = np.ones(count, np.float32)
         else:
-            part = (np.arange(count) + rng.random(count)) / count  # stratified
-            slots = self._tree.find(part * self._tree.total)
-            p = self._tree.get(slots)
-            importance = ((p.min() / p) ** beta).astype(np.float32)
+            (slots,), (importance,) = self._priorities.draw(rng, 1, count, np.array([beta]))
         columns = {n: x[:, slots] for n, x in self._columns.items()}
         rest: dict[str, Any] = {n: columns.pop(n) for n in ("action", "reward", "discount", "weight")}
         obs = {k: self._stacked(columns, k, leaf) for k, leaf in _leaves(self._spec).items()}
@@ -100,24 +97,15 @@ class SequenceBuffer:
 
     def update(self, slots: Array, priority: Array) -> None:
         """New priorities [B] of the sequences in `slots` [B]; the last wins. NonFiniteError where one is not finite."""
-        if self.alpha is None:
-            return
-        if not np.isfinite(priority).all():
-            raise NonFiniteError(
-                "a new priority of a sequence is NaN or infinite.",
-                "finite ones",
-                "look for exploding losses or rewards; a smaller learning rate or clipped gradients may help.",
-            )
-        p = (np.abs(np.asarray(priority, np.float64)) + EPS) ** self.alpha
-        self._largest = max(self._largest, float(p.max()))
-        self._tree.set(slots, p)
+        if self.alpha is not None:
+            self._priorities.set(slots, self._priorities.powers(priority))
 
     def _slot(self, rng: np.random.Generator) -> int:
         """Where the next sequence goes."""
         if self._count < self.capacity or self.alpha is None or self.evict == "oldest":
             slot, self._next = self._next, (self._next + 1) % self.capacity
             return slot
-        chances = np.cumsum(1.0 / self._tree.leaves)
+        chances = np.cumsum(1.0 / self._priorities.tree.leaves)
         return int(np.searchsorted(chances, rng.random() * chances[-1], side="right").clip(max=self.capacity - 1))
 
     def _named(self, batch: Batch) -> dict[str, Array]:
@@ -132,9 +120,15 @@ class SequenceBuffer:
         """(JSON data, arrays) for `load_state`; views, good until the next add."""
         used = self._count
         arrays = {f"column/{n}": x[:, :used] for n, x in self._columns.items()}
-        arrays["priority"] = self._tree.leaves[:used]
-        data = {"capacity": self.capacity, "steps": self.steps, "largest": self._largest, "count": used, "next": self._next}
-        return data, arrays
+        arrays["priority"] = self._priorities.tree.leaves[:used]
+        data = {
+            "capacity": self.capacity,
+            "steps": self.steps,
+            "largest": self._priorities.largest,
+            "count": used,
+            "next": self._next,
+        }
+        return data | {"largest": self._priorities.largest}, arrays
 
     def load_state(self, data: dict[str, Any], arrays: dict[str, Array]) -> None:
         """Become the buffer whose `state` this was. ResumeError where that one had another size or other columns."""
@@ -150,9 +144,8 @@ class SequenceBuffer:
             )
         for n, x in mine.items():
             x[:, :used] = arrays[n]
-        self._tree = SumTree(self.capacity)
-        self._tree.set(np.arange(used), arrays["priority"])
-        self._largest, self._count, self._next = float(data["largest"]), used, int(data["next"])
+        self._priorities.load(arrays["priority"], float(data["largest"]))
+        self._count, self._next = used, int(data["next"])
 
 
 def _arrays(
