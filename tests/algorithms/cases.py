@@ -46,6 +46,8 @@ CASES = {
     "a2c": Case("a2c", fakes.DISCRETE, {"orthogonal": False}),
     "a2c gaussian": Case("a2c", fakes.BOX, {"normalize_observations": True, "orthogonal": False, "entropy": Schedule(0.02)}),
     "a2c gaussian noisy": Case("a2c", fakes.BOX, {"orthogonal": False, "noisy": "independent"}),
+    "ppo shared gaussian": Case("ppo", fakes.BOX, {"shared": True, "normalize_observations": True, "orthogonal": False}),
+    "a2c shared masked": Case("a2c", fakes.MASKED, {"shared": True, "orthogonal": False}, fakes.MASKED_VECTOR),
     "ppo recurrent": Case(
         "ppo", fakes.DISCRETE, {"recurrent": 6, "sequence": 8, "hidden": (16, 16), "orthogonal": False, "value_clip": 0.2}
     ),

@@ -136,8 +136,14 @@ class PPO(Reference):
             found.append(h)
         return torch.stack(found, 1).flatten(0, 1)
 
+    @property
+    def shared(self) -> bool:
+        return getattr(self.settings, "shared", False)
+
     def output(self, net: str, obs: torch.Tensor) -> torch.Tensor:
-        w, first = self.nets[net], 1
+        w, first, head = self.nets["actor" if self.shared else net], 1, ""
+        if self.shared:
+            head = "/policy/0" if net == "actor" else "/value/0"
         if getattr(self.settings, "recurrent", 0):
             w = {k.removeprefix("0/body/"): x for k, x in w.items()}
         if self.settings.normalize_observations:
@@ -145,7 +151,14 @@ class PPO(Reference):
         features = hidden(w, obs, torch.tanh, first)
         if getattr(self.settings, "recurrent", 0):
             return dense(w, "0/head/0", self.memory(net, features))
-        return dense(w, str(first + 2), features)
+        return dense(w, f"{first + 2}{head}", features)
+
+    def value(self, obs: Any) -> torch.Tensor:
+        return self.output("critic", obs["obs"] if isinstance(obs, dict) else obs)[:, 0]
+
+    @property
+    def learned(self) -> list[torch.Tensor]:
+        return self.weights("actor") if self.shared else self.weights("actor", "critic")
 
     def policy(self, obs: Any) -> Any:
         if isinstance(obs, dict):
@@ -169,7 +182,7 @@ class PPO(Reference):
             mean = (weight * advantage).sum()
             advantage = (advantage - mean) / (torch.sqrt((weight * (advantage - mean) ** 2).sum()) + 1e-8)
         surrogate = torch.minimum(ratio * advantage, ratio.clamp(1 - s["clip"], 1 + s["clip"]) * advantage)
-        value = self.output("critic", b.obs["obs"] if isinstance(b.obs, dict) else b.obs)[:, 0]
+        value = self.value(b.obs)
         error = (value - old["return"]) ** 2
         if reach := self.settings.value_clip:
             near = old["value"] + (value - old["value"]).clamp(-reach, reach)
@@ -180,7 +193,7 @@ class PPO(Reference):
         metrics = {"loss": loss, "kl": kl, "value_loss": (weight * error).sum(), "entropy": (weight * entropy).sum()}
         if self.settings.max_kl and kl > self.settings.max_kl:
             return metrics, True
-        self.descend(loss, self.weights("actor", "critic"), s["learning_rate"], s["max_grad_norm"])
+        self.descend(loss, self.learned, s["learning_rate"], s["max_grad_norm"])
         return metrics, False
 
 
@@ -189,11 +202,11 @@ class A2C(PPO):
 
     def update(self, b: Any) -> tuple[dict[str, torch.Tensor], bool]:
         s, weight = b.settings, b.weight / b.weight.sum()
-        policy, value = self.policy(b.obs), self.output("critic", b.obs)[:, 0]
+        policy, value = self.policy(b.obs), self.value(b.obs)
         error, entropy = (b.extra["return"] - value) ** 2, policy.entropy()
         gain = policy.log_prob(b.action) * b.extra["advantage"] + s["entropy"] * entropy
         loss = (weight * (self.settings.value_weight * error - gain)).sum()
-        self.descend(loss, self.weights("actor", "critic"), s["learning_rate"], s["max_grad_norm"])
+        self.descend(loss, self.learned, s["learning_rate"], s["max_grad_norm"])
         return {"loss": loss, "value_loss": (weight * error).sum(), "entropy": (weight * entropy).sum()}, False
 
 

@@ -10,7 +10,7 @@ from tandem import ops
 from tandem.algorithms import base
 from tandem.algorithms.base import Call, Schedule, setting
 from tandem.algorithms.beta import BetaPolicy
-from tandem.algorithms.on_policy import A3C, DETAILS, OnPolicy, RecurrentSettings
+from tandem.algorithms.on_policy import A3C, DETAILS, JointSettings, OnPolicy
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch, Update
 
@@ -18,7 +18,7 @@ SB3 = "Stable-Baselines3 2.9 (A2C)"
 
 
 @dataclass(frozen=True)
-class A2CSettings(RecurrentSettings):
+class A2CSettings(JointSettings):
     """What A2C can be told."""
 
     rollout: int = setting(5, "steps of each environment between updates", A3C)
@@ -33,14 +33,15 @@ class A2CSettings(RecurrentSettings):
 class A2C(OnPolicy):
     Settings = A2CSettings
     preparing = ("critic",)
+    remembers = False
 
     def __init__(self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: A2CSettings) -> None:
         super().__init__(backend, networks, observation, action, settings)
         options = base.optimizer_options(settings)
-        self.optimizer = backend.optimizer("a2c", [self.actor, self.critic], settings.optimizer, **options)
+        self.optimizer = backend.optimizer("a2c", self.networks, settings.optimizer, **options)
 
     def loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
-        out, value = self.output(self.actor, b), self.output(self.critic, b)[..., 0]
+        out, value = self.outputs(b)
         score = self.policy.log_prob(out, b.action) * self.advantage(b)  # section 4, algorithm S3
         error, entropy = (value - b.extra["return"]) ** 2, self.policy.entropy(out)
         loss = self.settings.value_weight * error - score - b.settings["entropy"] * entropy

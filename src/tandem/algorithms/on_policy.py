@@ -10,12 +10,13 @@ import numpy as np
 
 from tandem.algorithms import base, recurrent
 from tandem.algorithms.base import Forward, after_cuts, setting
+from tandem.errors import SettingError
 from tandem.math.distributions import Gaussian, for_actions
 from tandem.math.masks import masked
 from tandem.math.policies import standardize
 from tandem.math.returns import generalized_advantage
 from tandem.networks.defaults import Role, mlp
-from tandem.networks.plan import Dense, Scale
+from tandem.networks.plan import Dense, Scale, Streams
 from tandem.networks.recurrent import entering
 from tandem.spaces import Leaf, Spec, seen
 from tandem.types import Array, Batch, Trajectory, Tree, tree_map
@@ -58,26 +59,35 @@ class OnPolicySettings(base.Settings):
 
 
 @dataclass(frozen=True)
-class RecurrentSettings(OnPolicySettings):
-    """What those of them can be told that may have a memory."""
+class JointSettings(OnPolicySettings):
+    """What those of them can be told whose actor and critic learn by one loss."""
+
+    shared: bool = setting(
+        False, "one body for actor and critic, as is usual for pictures", DETAILS + ", detail 13, Atari detail 8"
+    )
 
     recurrent: int = setting(0, "units of a GRU between the body and the head of both networks; 0: none", GRU)
     sequence: int = setting(0, "steps that gradients go back through a GRU, a divisor of the rollout's; 0: all of them")
 
 
 class OnPolicy(base.Algorithm):
-    """An actor and a critic with networks of their own, for discrete, multi-discrete and continuous actions. With
-    `settings.recurrent` both have a memory, and `update` gets sequences [S, L, ...], which `steps` makes rows of."""
+    """An actor and a critic with networks of their own, for discrete, multi-discrete and continuous actions; or, with
+    `settings.shared`, one network, "actor", whose last output is the value. With `settings.recurrent` both have a memory, and
+    `update` gets sequences [S, L, ...], which `steps` makes rows of."""
 
     needs = "rollouts"
     acting = ("actor",)
     preparing: ClassVar[tuple[str, ...]] = ("actor", "critic")
+    remembers: ClassVar[bool] = True  # whether the losses need the policy that acted
     action_mode = "clip"
 
     def __init__(self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: Any) -> None:
         self.backend, self.settings, self.action, self.policy = backend, settings, action, self.distribution(action)
         self.actor = backend.network("actor", networks["actor"])
-        self.critic = backend.network("critic", networks["critic"])
+        self.critic: Any = backend.network("critic", networks["critic"]) if "critic" in networks else None
+        self.networks = [self.actor, self.critic] if self.critic else [self.actor]
+        if self.critic is None:
+            self.preparing = ("actor",)  # type: ignore[misc]
         if units := getattr(settings, "recurrent", 0):
             self.sequence = settings.sequence or settings.rollout
             self.memory = np.zeros((settings.envs, units), np.float32)  # the critic's state before the next rollout
@@ -114,11 +124,20 @@ class OnPolicy(base.Algorithm):
             actor: tuple[Any, ...] = (Dense(0, policy.size, "linear", init, small), Scale(policy.size, settings.log_std))
         else:
             actor = (Dense(0, policy.width, "linear", init, small),)
+        critic = (Dense(0, 1, "linear", init, one),)
         units = getattr(settings, "recurrent", 0)
+        if getattr(settings, "shared", False):
+            if units:
+                raise SettingError(
+                    f"shared=True and recurrent={units}.",
+                    "one of them: a GRU stands on a body of its own",
+                    "leave one out.",
+                )
+            return {"actor": Role(observation, body, (Streams({"policy": actor, "value": critic}),), "both")}
         inputs = entering(observation, units) if units else observation
         return {
             "actor": Role(inputs, body, actor, units=units),
-            "critic": Role(inputs, body, (Dense(0, 1, "linear", init, one),), "critic", units=units),
+            "critic": Role(inputs, body, critic, "critic", units=units),
         }
 
     def steps(self, b: Batch) -> Batch:
@@ -133,6 +152,16 @@ class OnPolicy(base.Algorithm):
         else:
             out = network(b.obs)
         return masked(out, b.obs, self.action) if network is self.actor else out
+
+    def outputs(self, b: Batch) -> tuple[Array, Array]:
+        """What the actor puts out for these rows, and their values [rows]."""
+        if self.critic is None:
+            return self.apart(self.actor(b.obs), b.obs)
+        return self.output(self.actor, b), self.output(self.critic, b)[..., 0]
+
+    def apart(self, out: Array, obs: Tree) -> tuple[Array, Array]:
+        """The same, from what a network of both puts out."""
+        return masked(out[..., :-1], obs, self.action), out[..., -1]
 
     def advantage(self, b: Batch) -> Array:
         """The batch's advantages, standardised where the settings say so."""
@@ -154,7 +183,7 @@ class OnPolicy(base.Algorithm):
     ) -> tuple[Array, dict[str, Array], Tree]:
         policy = cls.distribution(action)
         if isinstance(state, tuple):
-            out = networks["actor"](obs)
+            out = networks["actor"](obs)[..., : policy.width]
         else:
             out, after = recurrent.follow(networks["actor"], obs, state, np.zeros((1, len(state)), np.float32))
             state = after[0]
@@ -165,16 +194,21 @@ class OnPolicy(base.Algorithm):
         """Advantages and returns (GAE); the value of what followed a cut step is folded into its reward."""
         t, shape = trajectory, trajectory.reward.shape
         obs, action = tree_map(lambda x: x.reshape(-1, *x.shape[2:]), (t.obs, t.action))
-        critic, start, after = networks["critic"], recurrent.starts(t), np.empty(0)
+        start, after, policy = recurrent.starts(t), np.empty(0), None
         if self.sequence:
-            out, after = recurrent.follow(critic, obs, self.memory, start)
+            out, after = recurrent.follow(networks["critic"], obs, self.memory, start)
+            value = out[:, 0]
+        elif self.critic is None:
+            policy, value = self.apart(networks["actor"](obs), obs)
         else:
-            out = critic(obs)
-        value = out[:, 0].reshape(shape)
+            value = networks["critic"](obs)[:, 0]
+        value = value.reshape(shape)
 
         def later(at: Any, seen: Tree) -> Array:
             """The value of what was seen after the steps `at` of the rollout."""
-            return (recurrent.later(critic, seen, after[at]) if self.sequence else critic(seen))[:, 0]
+            if self.sequence:
+                return recurrent.later(networks["critic"], seen, after[at])[:, 0]
+            return networks["critic" if self.critic else "actor"](seen)[:, -1]
 
         bootstrap = later(-1, t.bootstrap)
         reward = t.reward + after_cuts(t, value, bootstrap, later)
@@ -182,12 +216,13 @@ class OnPolicy(base.Algorithm):
         extra = {n: x.reshape(-1) for n, x in (("advantage", advantage), ("return", advantage + value), ("value", value))}
         rows = Batch(obs, action, weight=t.valid.reshape(-1).astype(np.float32), extra=extra)
         if not self.sequence:
-            if "actor" in self.preparing:
-                extra |= self.remembered(masked(networks["actor"](obs), obs, self.action), action)
+            if self.remembers:
+                policy = masked(networks["actor"](obs), obs, self.action) if policy is None else policy
+                extra |= self.remembered(policy, action)
             return rows
-        out, acted = recurrent.follow(networks["actor"], obs, t.state, start)
-        out = masked(out, obs, self.action)
-        extra |= {"start": start.reshape(-1)} | (self.remembered(out, action) if "actor" in self.preparing else {})
+        policy, acted = recurrent.follow(networks["actor"], obs, t.state, start)
+        policy = masked(policy, obs, self.action)
+        extra |= {"start": start.reshape(-1)} | (self.remembered(policy, action) if self.remembers else {})
         firsts = {"actor_state": (t.state, acted), "critic_state": (self.memory, after)}
         states = {n: recurrent.before(first, then, self.sequence) for n, (first, then) in firsts.items()}
         self.memory = recurrent.ending(t, after)

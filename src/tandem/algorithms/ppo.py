@@ -10,7 +10,7 @@ from tandem import ops
 from tandem.algorithms import base
 from tandem.algorithms.base import Call, Schedule, setting
 from tandem.algorithms.beta import BetaPolicy
-from tandem.algorithms.on_policy import DETAILS, OnPolicy, RecurrentSettings
+from tandem.algorithms.on_policy import DETAILS, JointSettings, OnPolicy
 from tandem.math.policies import clipped_surrogate, kl_estimate
 from tandem.math.values import clipped_value_loss
 from tandem.spaces import Leaf, Spec
@@ -20,7 +20,7 @@ PAPER = "Schulman et al. 2017, table 3 (MuJoCo)"
 
 
 @dataclass(frozen=True)
-class PPOSettings(RecurrentSettings):
+class PPOSettings(JointSettings):
     """What PPO can be told."""
 
     envs: int = setting(8, "how many environments are stepped side by side", "Schulman et al. 2017, table 5 (Atari)")
@@ -54,14 +54,13 @@ class PPO(OnPolicy):
     def __init__(self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: PPOSettings) -> None:
         super().__init__(backend, networks, observation, action, settings)
         options = base.optimizer_options(settings)
-        self.optimizer = backend.optimizer("ppo", [self.actor, self.critic], settings.optimizer, **options)
+        self.optimizer = backend.optimizer("ppo", self.networks, settings.optimizer, **options)
 
     def loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
         s, old = b.settings, b.extra
-        out = self.output(self.actor, b)
+        out, value = self.outputs(b)
         log_ratio = self.policy.log_prob(out, b.action) - old["log_prob"]
         surrogate = clipped_surrogate(ops.of(out).exp(log_ratio), self.advantage(b), s["clip"])  # eq. 7
-        value = self.output(self.critic, b)[..., 0]
         if self.settings.value_clip:
             error = clipped_value_loss(value, old["value"], old["return"], self.settings.value_clip)
         else:

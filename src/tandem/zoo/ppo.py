@@ -30,6 +30,7 @@ ATARI = {
     "entropy": 0.01,
     "value_weight": 0.5,
     "max_grad_norm": 0.5,
+    "shared": True,
 }
 
 ENTRIES = {
