@@ -381,6 +381,17 @@ def check_training_mode_is_for_learning_alone() -> None:
         np.testing.assert_allclose(algorithm.target.read()[n], algorithm.q.read()[n], rtol=1e-6)
 
 
+def check_rows_do_not_hang_on_how_many_there_are() -> None:
+    """Batches are filled up to lengths that are compiled already; nothing of that is to be seen."""
+    algorithm, _ = build("dqn", fakes.DISCRETE, lambda space: layers(8, "relu"))
+    obs = np.random.default_rng(0).standard_normal((40, *fakes.VECTOR.shape)).astype(np.float32)
+    whole = algorithm.q.predict(obs)
+    for rows in (3, 8, 1, 5, 13, 40, 33):
+        found = algorithm.q.predict(obs[:rows])
+        assert found.shape == (rows, *whole.shape[1:])
+        np.testing.assert_allclose(found, whole[:rows], rtol=1e-5, atol=1e-6)
+
+
 def check_dropout_drops_while_learning() -> None:
     algorithm, backend = build("dqn", fakes.DISCRETE, lambda space: layers(8, "relu", "drop"))
     run, data = backend.compile(algorithm.update), batches(algorithm, fakes.DISCRETE, 1, learning_rate=0.0, tau=0.0)

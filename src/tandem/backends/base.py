@@ -58,6 +58,11 @@ class Network(ABC):
     def read(self) -> Weights:
         """The weights as NumPy arrays: by the plan's names if there is one, else by their position."""
 
+    @property
+    def convolves(self) -> bool:
+        """Whether there is a convolution in it: no other weights than its kernel have four axes."""
+        return any(x.ndim == 4 for x in self.read().values())
+
     def copy_to(self, weights: Weights) -> None:
         """Writes the weights over those that `read` gave before."""
         for name, x in self.read().items():

@@ -14,13 +14,14 @@ import numpy as np
 
 from tandem.backends import base
 from tandem.backends.keras_optimizers import OPTIMIZERS, Given, Optimizer
+from tandem.backends.memory import keep_freed
 from tandem.math.optimization import conjugate_gradient
 from tandem.networks import keras as models
 from tandem.networks import keras_bodies
 from tandem.networks.defaults import Drawn, Source
 from tandem.networks.noisy import is_noise
 from tandem.networks.plan import Plan, Weights
-from tandem.types import Array, Batch, Tree, Update, tree_map
+from tandem.types import Array, Batch, Tree, Update, leaves, tree_map
 
 ENGINE = keras.backend.backend()
 ops = keras.ops
@@ -34,6 +35,7 @@ class KerasNetwork(base.Network):
         self.noise = {n: v for n, v in variables.items() if is_noise(n)}
         self.learning = False
         self._predict: Any = None
+        self._lengths: set[int] = set()  # of batches that `predict` was compiled for
 
     def __call__(self, x: Tree, training: bool | None = None) -> Array:
         return self.module(x, training=self.learning if training is None else training)
@@ -67,7 +69,11 @@ class KerasNetwork(base.Network):
     def predict(self, x: Tree) -> np.ndarray[Any, Any]:
         if self._predict is None:
             self._predict = engine().forward(self.module)
-        return np.asarray(self._predict(tree_map(ops.convert_to_tensor, x)))
+        rows = len(leaves(x)[0])
+        padded = _padded(rows, self._lengths)
+        if padded != rows:
+            x = tree_map(lambda a: _lengthen(a, padded), x)
+        return np.asarray(self._predict(tree_map(ops.convert_to_tensor, x)))[:rows]
 
     def frozen(self, weights: Weights) -> Callable[[Tree], np.ndarray[Any, Any]]:
         return models.frozen(self.module, [weights[str(i)] for i in range(len(self.variables))])
@@ -110,6 +116,8 @@ class KerasBackend(base.Backend):
         else:
             net = KerasNetwork(name, *keras_bodies.given(name, source))
         self._owners[f"network/{name}"] = self.networks[name] = net
+        if self.device == "cpu" and net.convolves:
+            keep_freed()
         return net
 
     def pair(self, name: str, source: Source) -> tuple[KerasNetwork, KerasNetwork]:
@@ -294,7 +302,7 @@ def engine() -> Any:
 
 
 def _padded(count: int, lengths: set[int]) -> int:
-    """To how many updates a call of `count` is filled up, so that few lengths are ever compiled: the first two as they come,
+    """To how many updates or rows a call of `count` is filled up, so that few lengths are compiled: the first two as they come,
     then a known one less than twice as long, or a power of two. Adds it to the known `lengths`."""
     if count not in lengths and len(lengths) >= 2:
         count = min((n for n in lengths if count <= n < 2 * count), default=1 << (count - 1).bit_length())

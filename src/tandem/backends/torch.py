@@ -16,6 +16,7 @@ from torch import nn
 
 from tandem import ops
 from tandem.backends import base
+from tandem.backends.memory import keep_freed
 from tandem.backends.torch_optimizers import Optimizer, Umbrella, compiled_gradient
 from tandem.errors import EngineError, NetworkError
 from tandem.math.optimization import conjugate_gradient
@@ -137,6 +138,8 @@ class TorchBackend(base.Backend):
 
     def network(self, name: str, source: Source) -> TorchNetwork:
         self.networks[name] = net = self._made(name, source)
+        if self._device.type == "cpu" and net.convolves:
+            keep_freed()
         return net
 
     def _made(self, name: str, source: Source) -> TorchNetwork:
@@ -292,7 +295,11 @@ class TorchBackend(base.Backend):
 
         def one(batches: Batch, settings: dict[str, Any], rows: Any) -> Update:
             self._code, self._dirty = 0, False
-            batch = tree_map(lambda x: x[rows], batches)._replace(settings=settings)
+            if isinstance(rows, torch.Tensor):  # many times quicker than x[rows]
+                batch = tree_map(lambda x: x.index_select(0, rows), batches)
+            else:
+                batch = tree_map(lambda x: x[rows], batches)
+            batch = batch._replace(settings=settings)
             if self.compiling:  # of a view, torch compiles the shape of the whole too: K, which varies
                 batch = tree_map(torch.clone, batch)
             return update(batch)

@@ -47,15 +47,18 @@ class Direct(nn.Module):
 
 
 class Image(nn.Module):
-    """Bytes to [0, 1], channels first, as torch's convolutions want them."""
+    """Bytes to [0, 1], channels first as torch's convolutions want them, but last in memory on processors: an update of the
+    Nature CNN takes a quarter less there, and flattening in our order is free."""
 
     def __init__(self, layer: p.Image) -> None:
         super().__init__()
         self.channels_first = layer.channels_first
 
     def forward(self, x: Any) -> Any:
-        x = x.to(torch.float32) * (1 / 255)
-        return x if self.channels_first else x.permute(0, 3, 1, 2)
+        x = x if self.channels_first else x.permute(0, 3, 1, 2)
+        if x.device.type == "cpu":
+            x = x.contiguous(memory_format=torch.channels_last)  # while they are bytes: a quarter of the way
+        return x.to(torch.float32) * (1 / 255)
 
 
 class FlattenChannelsLast(nn.Module):
