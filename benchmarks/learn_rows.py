@@ -72,7 +72,7 @@ def _rows() -> tuple[Learned, ...]:
     found += [Learned(f"{name}-pendulum-jax", name, "Pendulum-v1", "jax", 20_000, -165.0) for name in ("ddpg", "td3")]
     found += [Learned("td3-halfcheetah-jax", "td3", "HalfCheetah-v5", "jax", 300_000, 5_000.0, mark=5_000.0)]
     found += [Learned("sac-halfcheetah-jax", "sac", "HalfCheetah-v5", "jax", 300_000, 5_000.0, mark=5_000.0)]
-    found += [Learned("ppo-pong-jax", "ppo", "ALE/Pong-v5", "jax", 2_000_000, 0.0, seeds=(0,), mark=0.0)]  # hours: one seed
+    found += [Learned("ppo-pong-torch", "ppo", "ALE/Pong-v5", "torch", 2_000_000, 0.0, seeds=(0,), mark=0.0)]  # hours: one seed
     return tuple(found)
 
 

@@ -103,15 +103,17 @@ def bare_job(row: Row) -> dict[str, Any]:
     """What the worker has to be told to measure the row's limit."""
     import gymnasium
 
-    settings = rows.resolved(row)
-    env = gymnasium.make(row.env)
+    from tandem.collect import atari
+
+    settings, game = rows.resolved(row), atari.is_atari(row.env)
+    env = atari.make(row.env) if game else gymnasium.make(row.env)
     actions = int(getattr(env.action_space, "n", 0)) or env.action_space.shape[0]
     return {
         "kind": "limit",
         "env": row.env,
         "envs": settings.envs,
         "native": settings.vectorization == "native",
-        "products": rows.products(row.algorithm, settings, env.observation_space.shape[0], actions),
+        "products": rows.products(row.algorithm, settings, 0 if game else env.observation_space.shape[0], actions),
     }
 
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from tandem.collect.atari import is_atari, quiet
+
 # Settings of ours that are not a keyword of theirs: how environments are made, and what has to have one value to be comparable.
 ELSEWHERE = {"steps", "envs", "vectorization", "hidden", "activation", "memmap", "adam_epsilon"}
 FIXED: dict[str, dict[str, Any]] = {
@@ -20,7 +22,6 @@ FIXED: dict[str, dict[str, Any]] = {
         "policy": "gaussian",
         "log_std": 0.0,
         "recurrent": 0,
-        "shared": False,
         "optimizer": "adam",
         "noisy": "no",
     },
@@ -31,7 +32,6 @@ FIXED: dict[str, dict[str, Any]] = {
         "policy": "gaussian",
         "log_std": 0.0,
         "recurrent": 0,
-        "shared": False,
         "optimizer": "rmsprop",
         "rms_decay": 0.99,
         "noisy": "no",
@@ -88,8 +88,8 @@ NAMES: dict[str, dict[str, str]] = {  # ours -> theirs
     "sac": {"buffer_size": "buffer_size", "train_every": "train_freq", "updates_per_call": "gradient_steps", "tau": "tau"},
 }
 SPECIAL = {
-    "ppo": {"orthogonal"},
-    "a2c": {"orthogonal"},
+    "ppo": {"orthogonal", "shared"},
+    "a2c": {"orthogonal", "shared"},
     "dqn": {"epsilon", "learning_starts"},
     "sac": {"learning_starts"},
     "ddpg": {"learning_starts", "exploration", "actor_learning_rate"},
@@ -110,6 +110,8 @@ def translate(peer: str, algorithm: str, settings: Any) -> dict[str, Any]:
     policy: dict[str, Any] = {"net_arch": list(s.hidden), "optimizer_kwargs": {"eps": s.adam_epsilon}}
     if algorithm in ("ppo", "a2c"):
         policy["ortho_init"] = s.orthogonal
+        if s.shared:  # their convolutions are, and theirs alone; nothing is hidden behind them
+            found["policy"], policy["net_arch"] = "CnnPolicy", []
         found["ent_coef"] = s.entropy.start
     else:
         # We learn from n >= learning_starts steps on, they from n > learning_starts; we never draw from less than a batch.
@@ -143,10 +145,14 @@ def hide_tensorflow() -> None:
 
 
 def environments(env: str, envs: int, seed: int) -> Any:
-    """Their fastest vector for quick environments: in the process, one after the other."""
-    from stable_baselines3.common.env_util import make_vec_env
-    from stable_baselines3.common.vec_env import DummyVecEnv
+    """Their fastest vector for quick environments: in the process, one after the other; games as their wrappers have them."""
+    from stable_baselines3.common.env_util import make_atari_env, make_vec_env
+    from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack
 
+    if is_atari(env):
+        quiet()
+        one_frame = {"frameskip": 1}  # their wrapper skips
+        return VecFrameStack(make_atari_env(env, envs, seed, env_kwargs=one_frame, vec_env_cls=DummyVecEnv), 4)
     return make_vec_env(env, n_envs=envs, seed=seed, vec_env_cls=DummyVecEnv)
 
 
@@ -170,7 +176,10 @@ def agent(peer: str, algorithm: str, keywords: dict[str, Any], envs: Any, seed: 
 
         functions = {"tanh": jax.nn.tanh, "relu": jax.nn.relu}
     keywords["policy_kwargs"] = {**keywords["policy_kwargs"], "activation_fn": functions[activation]}
-    return getattr(library, algorithm.upper())("MlpPolicy", envs, seed=seed, device="cpu", verbose=0, **keywords)
+    policy = keywords.pop("policy", "MlpPolicy")
+    if (policy == "CnnPolicy") != (len(envs.observation_space.shape) == 3):
+        raise ValueError(f"{peer} shares a body between actor and critic for pictures, and only for them.")
+    return getattr(library, algorithm.upper())(policy, envs, seed=seed, device="cpu", verbose=0, **keywords)
 
 
 def made_updates(model: Any) -> int:

@@ -142,6 +142,19 @@ ROWS: tuple[Row | Reach, ...] = (
         notes="SBX has no A2C.",
         without=("sbx",),
     ),
+    Row(
+        "ppo-pong",
+        "PPO ALE/Pong-v5, 8 games × 128, 4 epochs of 256, Nature CNN shared by actor and critic, CleanRL's settings",
+        "ppo",
+        "ALE/Pong-v5",
+        {"vectorization": "native"},
+        start=2_048,
+        quick=1_024,
+        targets={("torch", "sb3"): 1.5},
+        notes="tandem steps ale_py's own vector of games, in C++; Stable-Baselines3 its Atari wrappers, by DummyVecEnv. "
+        "CleanRL's clipping of value losses is off on all sides: Stable-Baselines3 has none by default. SBX is left out.",
+        without=("sbx",),
+    ),
     Reach(
         "seconds-to-475",
         "PPO CartPole-v1, zoo settings: seconds from the command to an evaluation (10 episodes, every 2,500 steps) of 475",
@@ -192,38 +205,50 @@ def updates(settings: Any, steps: int) -> int:
     return max(0, blocks - idle) * int(s.updates_per_call)
 
 
+Shape = tuple[int, int, int]  # of a layer's product for one sample: rows, inputs, outputs
+NATURE: list[Shape] = [(400, 256, 32), (81, 512, 64), (49, 576, 64), (1, 3136, 512)]  # four pictures of 84 x 84
+
+
+def layers(sizes: list[int]) -> list[Shape]:
+    """Dense layers, one after the other."""
+    return [(1, m, n) for m, n in pairwise(sizes)]
+
+
 def products(algorithm: str, settings: Any, observation: int, actions: int) -> list[tuple[int, int, int, float]]:
     """The matrix products of learning and acting: (rows, inputs, outputs, how often per environment step).
 
-    `actions`: how many there are to choose from, or how many numbers one is. A layer's forward pass is one product; its
-    backward pass two: one for its weights, one for its inputs, which the first layer of a network does without.
+    `observation`: how many numbers one has; 0: four pictures. `actions`: how many there are to choose from, or how many numbers
+    one is. A layer's forward pass is one product (a convolution's has a row for each place of its kernel); its backward pass
+    two: one for its weights, one for its inputs, which the first layer of a network does without.
     """
     s, rate = settings, updates(settings, 1000 * block(settings)) / (1000 * block(settings))
     found: list[tuple[int, int, int, float]] = []
 
-    def passes(sizes: list[int], rows: int, rate: float, forward: int = 1, weights: int = 0, inputs: int = 0) -> None:
+    def passes(net: list[Shape], rows: int, rate: float, forward: int = 1, weights: int = 0, inputs: int = 0) -> None:
         """inputs: gradients by the inputs; 1: of all layers but the first, 2: of the first one too."""
-        for i, (m, n) in enumerate(pairwise(sizes)):
-            found.append((rows, m, n, rate * forward))
-            found.append((m, rows, n, rate * weights))
-            found.append((rows, n, m, rate * ((inputs > 0) if i else (inputs == 2))))
+        for i, (places, m, n) in enumerate(net):
+            found.append((places * rows, m, n, rate * forward))
+            found.append((m, places * rows, n, rate * weights))
+            found.append((places * rows, n, m, rate * ((inputs > 0) if i else (inputs == 2))))
 
     hidden = list(s.hidden)
     if algorithm in ("ppo", "a2c"):
-        actor, critic = [observation, *hidden, actions], [observation, *hidden, 1]
-        for sizes in (actor, critic):
-            passes(sizes, getattr(s, "batch_size", block(s)), rate, weights=1, inputs=1)
-            if algorithm == "ppo" or sizes is critic:
-                passes(sizes, block(s), 1 / block(s))  # values, and probabilities of the actions taken
+        body = layers([observation, *hidden]) if observation else NATURE
+        heads = [[*body, (1, body[-1][2], n)] for n in ((actions + 1,) if s.shared else (actions, 1))]
+        actor, critic = heads[0], heads[-1]
+        for net in heads:
+            passes(net, getattr(s, "batch_size", block(s)), rate, weights=1, inputs=1)
+            if algorithm == "ppo" or net is critic:
+                passes(net, block(s), 1 / block(s))  # values, and probabilities of the actions taken
         passes(actor, s.envs, 1 / s.envs)
     elif algorithm == "dqn":
-        q = [observation, *hidden, actions]
+        q = layers([observation, *hidden, actions])
         passes(q, s.batch_size, rate, weights=1, inputs=1)
         passes(q, s.batch_size, rate)  # of the target
         passes(q, s.envs, 1 / s.envs)
     elif algorithm in ("ddpg", "td3"):
         critics, policy = (2, rate / s.policy_delay) if algorithm == "td3" else (1, rate)
-        actor, q = [observation, *hidden, actions], [observation + actions, *hidden, 1]
+        actor, q = layers([observation, *hidden, actions]), layers([observation + actions, *hidden, 1])
         passes(actor, s.batch_size, rate)  # the next actions
         passes(q, s.batch_size, critics * rate)  # the targets
         passes(q, s.batch_size, critics * rate, weights=1, inputs=1)
@@ -231,7 +256,7 @@ def products(algorithm: str, settings: Any, observation: int, actions: int) -> l
         passes(q, s.batch_size, policy, inputs=2)  # what the actor climbs
         passes(actor, s.envs, 1 / s.envs)
     else:
-        actor, q = [observation, *hidden, 2 * actions], [observation + actions, *hidden, 1]
+        actor, q = layers([observation, *hidden, 2 * actions]), layers([observation + actions, *hidden, 1])
         passes(actor, s.batch_size, rate)  # the next actions
         passes(q, s.batch_size, 2 * rate)  # the targets of both critics
         passes(q, s.batch_size, 2 * rate, weights=1, inputs=1)

@@ -114,6 +114,7 @@ def test_a_mistyped_name_is_answered_with_the_nearest(algorithm: str, env: str, 
         ("ppo", {"batch_size": 48}, "256 rows, batches have 48.*\n.*\n.*batch_size=(32|64)"),
         ("dqn", {"updates_per_call": 0}, "updates_per_call=0"),
         ("dqn", {"train_every": 3, "envs": 2}, "train_every=3 with 2"),
+        ("ppo", {"shared": True, "recurrent": 8}, "shared=True and recurrent=8"),
         ("ppo", {"seed": -1}, "seed=-1"),
         ("ppo", {"seed": "one"}, "seed='one'"),
     ],
@@ -348,6 +349,27 @@ def test_a_body_a_pair_or_whole_networks() -> None:
         assert np.shape(run.agent().act(OBS)) == (3,)
         sizes.append([sum(x.size for x in run.backend.networks[r].read().values()) for r in ("actor", "critic")])
     assert sizes == [[40 + 18, 40 + 9], [40 + 18, 30 + 7], [10, 5]]
+
+
+def test_one_body_for_actor_and_critic() -> None:
+    from torch import nn
+
+    def pair(space: Any) -> Any:
+        return nn.Sequential(nn.Linear(4, 8), nn.Tanh()), nn.Sequential(nn.Linear(4, 6), nn.ReLU())
+
+    sizes = []
+    for network in (None, torch_body, pair, {"actor": nn.Linear(4, 3)}):
+        run = trainer.session("ppo", "CartPole-v1", framework="torch", shared=True, network=network, steps=64, **SMALL)
+        before = {n: w.copy() for n, w in run.backend.networks["actor"].read().items()}
+        for _ in run.events():
+            pass
+        assert list(run.backend.networks) == ["actor"]
+        after = run.backend.networks["actor"].read()
+        assert all((before[n] != after[n]).any() for n in before), "both heads and the body learn"
+        assert np.shape(run.agent().act(OBS)) == (3,)
+        sizes.append(sum(x.size for x in after.values()))
+    assert sizes[0] == 4 * 8 + 8 + 8 * 3 + 3
+    assert sizes[1:] == [40 + 18 + 9, 40 + 18 + 30 + 7, 15]
 
 
 @pytest.mark.parametrize("network", [[1], "mlp", {"actor": None}, "module", "tuple"])

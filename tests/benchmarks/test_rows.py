@@ -91,6 +91,21 @@ def test_work_of_a2c_worked_by_hand() -> None:
     assert total == pytest.approx((2 * actor + 8 * 2) + (2 * critic + 8 * 1) + critic + actor)
 
 
+def test_work_of_ppo_on_pictures_worked_by_hand() -> None:
+    """The Nature CNN's multiplications (Mnih et al. 2015, Methods), of one body with seven outputs."""
+    settings = rows.resolved(rows.find("ppo-pong"))
+    total = sum(m * k * n * often for m, k, n, often in rows.products("ppo", settings, 0, 6))
+    first, rest = 20 * 20 * 8 * 8 * 4 * 32, 9 * 9 * 4 * 4 * 32 * 64 + 7 * 7 * 3 * 3 * 64 * 64 + 3136 * 512 + 512 * 7
+    assert rows.updates(settings, 1_024) == 16  # 4 epochs of 4: each row four times
+    assert total == pytest.approx(4 * (2 * first + 3 * rest) + (first + rest) + (first + rest))
+
+
+def test_their_convolutions_are_shared() -> None:
+    told = peers.translate("sb3", "ppo", rows.resolved(rows.find("ppo-pong")))
+    assert told["policy"] == "CnnPolicy" and told["policy_kwargs"]["net_arch"] == []
+    assert (told["learning_rate"], told["clip_range"]) == ({"start": 2.5e-4, "end": 0.0}, {"start": 0.1, "end": 0.0})
+
+
 TAKING_PART = [(row, peer) for row in ROWS for peer in PEERS if peer not in getattr(row, "without", ())]
 
 

@@ -181,14 +181,17 @@ class OnPolicy(base.Algorithm):
     def act(
         cls, networks: dict[str, Forward], obs: Tree, state: Tree, noise: Tree, action: Leaf
     ) -> tuple[Array, dict[str, Array], Tree]:
-        policy = cls.distribution(action)
+        policy, kept = cls.distribution(action), dict[str, Array]()
         if isinstance(state, tuple):
-            out = networks["actor"](obs)[..., : policy.width]
+            whole = networks["actor"](obs)
+            out = whole[..., : policy.width]
+            if whole.shape != out.shape:  # with values: one pass less when the rollout is there
+                kept = {"output": whole}
         else:
             out, after = recurrent.follow(networks["actor"], obs, state, np.zeros((1, len(state)), np.float32))
             state = after[0]
         out = masked(out, obs, action)
-        return (policy.mode(out) if isinstance(noise, tuple) else policy.sample(out, noise)), {}, state
+        return (policy.mode(out) if isinstance(noise, tuple) else policy.sample(out, noise)), kept, state
 
     def prepare(self, trajectory: Trajectory, networks: dict[str, Forward]) -> Batch:
         """Advantages and returns (GAE); the value of what followed a cut step is folded into its reward."""
@@ -199,7 +202,7 @@ class OnPolicy(base.Algorithm):
             out, after = recurrent.follow(networks["critic"], obs, self.memory, start)
             value = out[:, 0]
         elif self.critic is None:
-            policy, value = self.apart(networks["actor"](obs), obs)
+            policy, value = self.apart(t.extra["output"].reshape(t.reward.size, -1), obs)
         else:
             value = networks["critic"](obs)[:, 0]
         value = value.reshape(shape)

@@ -83,6 +83,8 @@ def values(loop: Loop, obs: Tree, action: Array | None = None) -> Array:
         return networks["critic"](obs)[..., 0]
     if "net" in networks:
         return loop.algorithm.worth(networks["net"](obs))
+    if "actor" in networks and len(networks) == 1:  # one body for both
+        return networks["actor"](obs)[..., -1]
     if "actor" not in networks:
         return networks["q"](obs).max(-1)
     if action is None:

@@ -15,8 +15,7 @@ LANDER = {
     "epochs": 4,
     "entropy": 0.01,
 }
-# The source's environments are NoFrameskip-v4, without sticky actions; ours is as its id says. Its policy and value share
-# their convolutions.
+# The source's environments are NoFrameskip-v4, without sticky actions; ours is as its id says.
 ATARI = {
     "steps": 10_000_000,
     "envs": 8,

@@ -132,6 +132,19 @@ def ppo_image():
 
 
 @case
+def ppo_shared():
+    solve(PPO, games.IdentityImage, 8000, network=small_cnn, shared=True, value_weight=0.1)
+    loop = solve(PPO, games.Chain, 8000, shared=True)
+    return near(contracts.values(loop, np.arange(1, 4)), [0.9**2, 0.9, 1.0], 0.15)
+
+
+@case
+def a2c_shared():
+    loop = solve(A2C, lambda: games.InfiniteHorizon(length=3), 16000, shared=True)
+    return near(contracts.values(loop, ONE), [10.0], 0.5)
+
+
+@case
 def ppo_box():
     solve(PPO, games.IdentityBox, 16000, least=-0.5, entropy=0.0, log_std=-0.5, gamma=0.1, batch_size=32)
 
@@ -159,6 +172,7 @@ def a2c_masked():
 @case
 def trpo_masked():
     solve(TRPO, games.Forbidden, 6000)
+    solve(TRPO, games.ForbiddenMultiDiscrete, 8000)
 
 
 @case
@@ -187,6 +201,11 @@ def shifted():
     made = TransformAction(game, lambda a: a - np.float32(2), spaces.Box(0, 4, (1,), np.float32))
     made.optimum = 0.0
     return made
+
+
+@case
+def a2c_beta_box():
+    solve(A2C, games.IdentityBox, 24000, least=-0.5, entropy=0.0, gamma=0.1, policy="beta")
 
 
 @case
@@ -420,6 +439,7 @@ SHORT = {
     "dqn_masked": (DQN, games.Forbidden, {"n_step": 2}),
     "sac_masked": (SAC, games.Forbidden, {}),
     "ppo_beta": (PPO, games.IdentityBox, {"policy": "beta"}),
+    "ppo_shared": (PPO, games.IdentityBox, {"shared": True, "normalize_observations": True}),
     "ppo_recurrent": (PPO, games.Chain, {"recurrent": 8, "sequence": 8}),
     "a2c_recurrent": (A2C, games.IdentityBox, {"recurrent": 8, "sequence": 2, "normalize_observations": True}),
     "sac": (SAC, games.IdentityBox, {}),
@@ -444,6 +464,7 @@ VARIANTS = {
     "ppo_multi",
     "ppo_masked",
     "ppo_beta",
+    "ppo_shared",
     "ppo_recurrent",
     "a2c_recurrent",
     "a2c_noisy",
