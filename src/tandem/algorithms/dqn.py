@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from tandem import ops
 from tandem.algorithms import base
 from tandem.algorithms.base import Call, Forward, Schedule, setting
 from tandem.math.masks import evenly, masked
@@ -106,5 +105,5 @@ class DQN(base.Algorithm):
         other = evenly(noise[1], obs, action) if noise and action.masked else noise[1] if noise else ()
         if noise and noise[0].all():
             return other, {}, state
-        greedy = ops.of(obs).argmax(masked(networks["q"](obs), obs, action), -1)
+        greedy = masked(networks["q"](obs), obs, action).argmax(-1)
         return (np.where(noise[0], other, greedy) if noise else greedy), {}, state

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from time import perf_counter
 from typing import NamedTuple, Protocol
 
@@ -61,10 +62,10 @@ class Collector:
         noise: what the actor needs for the block, a tree of arrays [steps, N, ...], or ()."""
         obs, state, initial = self._begin(actor)
         blocks, rows, final, begun = _Blocks(steps, self.environments, obs), [], [], state
-        acting, stepping, quiet = 0.0, 0.0, isinstance(noise, tuple) and not noise
-        for t in range(steps):
+        acting, stepping = 0.0, 0.0
+        for t, drawn in enumerate(_each(noise, steps)):
             t0 = perf_counter()
-            action, extra, state = actor.act(obs, state, () if quiet else _at(noise, t))
+            action, extra, state = actor.act(obs, state, drawn)
             t1 = perf_counter()
             row = blocks.put(t, obs, action, extra)
             t2 = perf_counter()
@@ -204,8 +205,13 @@ class _Blocks:
             self.extra[key] = np.empty((self.steps, *x.shape), dtype)
 
 
-def _at(noise: Tree, t: int) -> Tree:
-    return noise[t] if isinstance(noise, np.ndarray) else tree_map(lambda x: x[t], noise)
+def _each(noise: Tree, steps: int) -> Iterable[Tree]:
+    """The noise of each step."""
+    if isinstance(noise, np.ndarray):
+        return noise
+    if isinstance(noise, tuple) and not hasattr(noise, "_fields"):
+        return zip(*(_each(part, steps) for part in noise), strict=True) if noise else [()] * steps
+    return (tree_map(lambda x, t=t: x[t], noise) for t in range(steps))
 
 
 def restarted(state: Tree, initial: Tree, one: Step) -> Tree:

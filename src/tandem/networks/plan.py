@@ -72,12 +72,12 @@ class Dense(Layer):
         return activate(self.activation, x @ w["kernel"] + w["bias"])
 
     def bound(self, w: Weights) -> Callable[[Tree], Array]:
-        kernel, bias, activation = w["kernel"], w["bias"], self.activation
+        kernel, bias, activation = w["kernel"], w["bias"], _INTO.get(self.activation, partial(activate, self.activation))
 
         def run(x: Array) -> Array:
             out = x @ kernel
             out += bias  # in place: no array but one
-            return np.tanh(out, out) if activation == "tanh" else activate(activation, out)
+            return activation(out)
 
         return run
 
@@ -131,6 +131,10 @@ class Cast(Layer):
     def forward(self, w: Weights, x: Array) -> Array:
         xp = ops.of(x)
         return xp.reshape(xp.cast(x), (-1, self.width))
+
+    def bound(self, w: Weights) -> Callable[[Tree], Array]:
+        whole = partial(self.forward, w)
+        return lambda x: x if x.ndim == 2 and x.dtype == np.float32 else whole(x)
 
 
 @dataclass(frozen=True)
@@ -368,11 +372,11 @@ def width(plan: Plan) -> int:
 
 def activate(name: str, x: Array) -> Array:
     """The activation of that name."""
-    if name == "linear":
-        return x
-    if name == "tanh":
-        return ops.of(x).tanh(x)
-    return getattr(ops.of(x), name)(x)
+    return x if name == "linear" else getattr(ops.of(x), name)(x)
+
+
+_ZERO = np.float32(0)
+_INTO: dict[str, Any] = {"tanh": lambda x: np.tanh(x, x), "relu": lambda x: np.maximum(x, _ZERO, out=x)}
 
 
 ACTIVATIONS = ("linear", "tanh", "relu", "sigmoid", "softplus", "elu", "gelu", "silu")
