@@ -69,8 +69,9 @@ class KerasNetwork(base.Network):
     def predict(self, x: Tree) -> np.ndarray[Any, Any]:
         if self._predict is None:
             self._predict = engine().forward(self.module)
-        rows = len(leaves(x)[0])
-        padded = _padded(rows, self._lengths)
+        lengths = {len(a) for a in leaves(x)}
+        rows = max(lengths)
+        padded = _padded(rows, self._lengths) if len(lengths) == 1 else rows  # else they are steps, and states before them
         if padded != rows:
             x = tree_map(lambda a: _lengthen(a, padded), x)
         return np.asarray(self._predict(tree_map(ops.convert_to_tensor, x)))[:rows]
