@@ -221,7 +221,8 @@ def products(algorithm: str, settings: Any, observation: int, actions: int) -> l
     one is. A layer's forward pass is one product (a convolution's has a row for each place of its kernel); its backward pass
     two: one for its weights, one for its inputs, which the first layer of a network does without.
     """
-    s, rate = settings, updates(settings, 1000 * block(settings)) / (1000 * block(settings))
+    s, span = settings, 1000 * block(settings)  # speed is a slope: what idles before the first update does not count
+    rate = (updates(s, 2 * span) - updates(s, span)) / span
     found: list[tuple[int, int, int, float]] = []
 
     def passes(net: list[Shape], rows: int, rate: float, forward: int = 1, weights: int = 0, inputs: int = 0) -> None:
