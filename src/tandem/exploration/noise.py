@@ -1,0 +1,128 @@
+"""Random processes that are added to an action: what explores where actions are numbers."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+
+from tandem.errors import SettingError
+from tandem.types import Array
+
+Seed = int | np.random.Generator | None
+
+
+class RandomProcess(ABC):
+    """A process in time. `rng` is its generator, seeded when it is made."""
+
+    def __init__(self, seed: Seed = None) -> None:
+        self.rng = np.random.default_rng(seed)
+
+    @abstractmethod
+    def sample(self) -> Array:
+        """The noise of the next step, [size] float64."""
+
+    @abstractmethod
+    def reset_states(self) -> None:
+        """Before an episode: forgets where the process is. Annealing goes on."""
+
+    def state(self) -> dict[str, Any]:
+        """All that the next sample depends on, as JSON data."""
+        return {"rng": self.rng.bit_generator.state}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        self.rng.bit_generator.state = state["rng"]
+
+
+class AnnealedGaussianProcess(RandomProcess):
+    """What Gaussian processes share: a deviation that falls linearly from `sigma` to `sigma_min` over `n_steps_annealing`
+    samples, then stays; constant without `sigma_min`."""
+
+    def __init__(self, mu: float, sigma: float, sigma_min: float | None, n_steps_annealing: int, seed: Seed = None) -> None:
+        super().__init__(seed)
+        if not sigma >= 0 or (sigma_min is not None and not 0 <= sigma_min <= sigma):
+            raise SettingError(
+                f"sigma={sigma!r} and sigma_min={sigma_min!r}.",
+                "deviations from 0 on, the second one not above the first, or None",
+                "try sigma=0.2, sigma_min=0.05.",
+            )
+        if n_steps_annealing < 1:
+            raise SettingError(f"n_steps_annealing={n_steps_annealing!r}.", "a number of steps, at least 1", "try 1000.")
+        self.mu, self.sigma, self.sigma_min, self.n_steps_annealing = mu, sigma, sigma_min, n_steps_annealing
+        self.n_steps = 0  # samples so far
+
+    @property
+    def current_sigma(self) -> float:
+        if self.sigma_min is None:
+            return self.sigma
+        return max(self.sigma_min, self.sigma - (self.sigma - self.sigma_min) * self.n_steps / self.n_steps_annealing)
+
+    def state(self) -> dict[str, Any]:
+        return {**super().state(), "n_steps": self.n_steps}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        super().load_state(state)
+        self.n_steps = state["n_steps"]
+
+
+class GaussianWhiteNoiseProcess(AnnealedGaussianProcess):
+    """Independent samples of N(mu, current_sigma^2). size: how many numbers an action is, or its shape."""
+
+    def __init__(
+        self,
+        mu: float = 0.0,
+        sigma: float = 1.0,
+        sigma_min: float | None = None,
+        n_steps_annealing: int = 1000,
+        size: int | tuple[int, ...] = 1,
+        seed: Seed = None,
+    ) -> None:
+        super().__init__(mu, sigma, sigma_min, n_steps_annealing, seed)
+        self.size = size
+
+    def reset_states(self) -> None:
+        """Nothing to forget: samples are independent."""
+
+    def sample(self) -> Array:
+        found = self.rng.normal(self.mu, self.current_sigma, self.size)
+        self.n_steps += 1
+        return found
+
+
+class OrnsteinUhlenbeckProcess(AnnealedGaussianProcess):
+    """x <- x + theta (mu - x) dt + current_sigma sqrt(dt) N(0, 1): noise that goes on from where it was (Uhlenbeck & Ornstein
+    1930; for control, Lillicrap et al. 2016, arXiv:1509.02971, section 7). Episodes begin at N(mu, current_sigma^2)."""
+
+    def __init__(
+        self,
+        theta: float,
+        mu: float = 0.0,
+        sigma: float = 1.0,
+        dt: float = 1e-2,
+        size: int | tuple[int, ...] = 1,
+        sigma_min: float | None = None,
+        n_steps_annealing: int = 1000,
+        seed: Seed = None,
+    ) -> None:
+        super().__init__(mu, sigma, sigma_min, n_steps_annealing, seed)
+        if not dt > 0 or not theta >= 0:
+            raise SettingError(f"theta={theta!r}, dt={dt!r}.", "theta from 0 on, dt above 0", "try theta=0.15, dt=1e-2.")
+        self.theta, self.dt, self.size = theta, dt, size
+        self.reset_states()
+
+    def reset_states(self) -> None:
+        self.x = self.rng.normal(self.mu, self.current_sigma, self.size)
+
+    def sample(self) -> Array:
+        drift = self.theta * (self.mu - self.x) * self.dt
+        self.x = self.x + drift + self.current_sigma * np.sqrt(self.dt) * self.rng.standard_normal(self.size)
+        self.n_steps += 1
+        return self.x.copy()
+
+    def state(self) -> dict[str, Any]:
+        return {**super().state(), "x": self.x.tolist()}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        super().load_state(state)
+        self.x = np.array(state["x"])

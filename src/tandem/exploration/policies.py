@@ -1,0 +1,227 @@
+"""How an action is chosen from one number for each action that there is.
+
+Every policy has `choose(values, step)`, over any leading axes, and `select_action` for a single vector. Its randomness is its
+own: `rng`, a NumPy generator, seeded when the policy is made.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+
+from tandem import ops
+from tandem.errors import NonFiniteError, SettingError
+from tandem.types import Array
+
+Seed = int | np.random.Generator | None
+CLIP = (-500.0, 500.0)
+
+
+class Policy(ABC):
+    """Chooses actions. seed: of its generator, or a generator to share."""
+
+    def __init__(self, seed: Seed = None) -> None:
+        self.rng = np.random.default_rng(seed)
+
+    @abstractmethod
+    def choose(self, values: Array, step: int = 0) -> Array:
+        """Actions [...], int64, from values [..., n]; `step` counts the steps of training from 0."""
+
+    def select_action(self, values: Array, step: int = 0) -> int:
+        """The action, 0 to n - 1, for one vector [n] of values. NonFiniteError where they are not finite, SettingError where
+        this is no vector."""
+        values = np.asarray(values)
+        if values.ndim != 1 or not values.size:
+            raise SettingError(
+                f"{type(self).__name__}.select_action was given values of shape {values.shape}.",
+                "a vector with one number for each action",
+                "use choose(values) for several observations at once, or take the first row.",
+            )
+        return int(self.choose(values, step))
+
+    def state(self) -> dict[str, Any]:
+        """All that the next choice depends on, as JSON data."""
+        return {"rng": self.rng.bit_generator.state}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        self.rng.bit_generator.state = state["rng"]
+
+    def _at_random(self, values: Array) -> Array:
+        return self.rng.integers(values.shape[-1], size=values.shape[:-1])
+
+    def _or_random(self, eps: float, best: Array, values: Array) -> Array:
+        """`best`, or with probability eps any action."""
+        explore = self.rng.random(best.shape) < eps
+        return np.where(explore, self._at_random(values), best)
+
+    def _draw(self, probabilities: Array) -> Array:
+        """Actions [...] drawn by probabilities [..., n]."""
+        ends = np.cumsum(probabilities, -1)
+        at = self.rng.random((*ends.shape[:-1], 1)) * ends[..., -1:]
+        return (ends <= at).sum(-1).clip(max=ends.shape[-1] - 1)
+
+
+class SoftmaxPolicy(Policy):
+    """Draws by the probabilities that the network gives; its last layer is a softmax."""
+
+    def choose(self, values: Array, step: int = 0) -> Array:
+        p = _finite(self, values)
+        if (p < 0).any() or (abs(p.sum(-1) - 1) > 1e-3).any():
+            raise SettingError(
+                f"SoftmaxPolicy was given numbers that are no probabilities: {_shown(p)}.",
+                "numbers from 0 on, with the sum 1",
+                "end the network with a softmax, or use BoltzmannQPolicy, which takes any numbers.",
+            )
+        return self._draw(p)
+
+    def select_action(self, values: Any, step: Any = 0) -> int:
+        """The action for one vector of probabilities. As documented elsewhere, select_action(n, probabilities) is the same."""
+        return super().select_action(step if np.ndim(values) == 0 else values)
+
+
+class GreedyQPolicy(Policy):
+    """The action of the highest value; of equal ones the first."""
+
+    def choose(self, values: Array, step: int = 0) -> Array:
+        return _finite(self, values).argmax(-1)
+
+
+class EpsGreedyQPolicy(Policy):
+    """Any action with probability `eps`, else the best (Sutton & Barto 2018, section 2.2)."""
+
+    def __init__(self, eps: float = 0.1, seed: Seed = None) -> None:
+        super().__init__(seed)
+        self.eps = _within("eps", eps, 0.0, 1.0)
+
+    def choose(self, values: Array, step: int = 0) -> Array:
+        values = _finite(self, values)
+        return self._or_random(self.eps, values.argmax(-1), values)
+
+
+class AdaptiveEpsGreedyPolicy(Policy):
+    """Any action with probability min_eps + (initial_eps - min_eps) exp(-decay_rate step), else the best."""
+
+    def __init__(self, initial_eps: float = 1.0, min_eps: float = 0.1, decay_rate: float = 1e-4, seed: Seed = None) -> None:
+        super().__init__(seed)
+        self.initial_eps, self.min_eps = _within("initial_eps", initial_eps, 0.0, 1.0), _within("min_eps", min_eps, 0.0, 1.0)
+        self.decay_rate = _within("decay_rate", decay_rate, 0.0)
+        self.eps = self.initial_eps  # at the last step that was asked for
+
+    def choose(self, values: Array, step: int = 0) -> Array:
+        values = _finite(self, values)
+        self.eps = float(self.min_eps + (self.initial_eps - self.min_eps) * np.exp(-self.decay_rate * step))
+        return self._or_random(self.eps, values.argmax(-1), values)
+
+
+class BoltzmannQPolicy(Policy):
+    """Draws by softmax(values / tau), the quotient clipped (Sutton & Barto 2018, section 2.8)."""
+
+    def __init__(self, tau: float = 1.0, clip: tuple[float, float] = CLIP, seed: Seed = None) -> None:
+        super().__init__(seed)
+        self.tau, self.clip = _above("tau", tau), _range(clip)
+
+    def choose(self, values: Array, step: int = 0) -> Array:
+        x = np.clip(_finite(self, values) / self.tau, *self.clip)
+        return self._draw(np.exp(x - x.max(-1, keepdims=True)))
+
+
+class MaxBoltzmannQPolicy(BoltzmannQPolicy):
+    """As `BoltzmannQPolicy` with probability `eps`, else the best (Wiering 1999, "Explorations in efficient reinforcement
+    learning", section 4.2)."""
+
+    def __init__(self, eps: float = 0.1, tau: float = 1.0, clip: tuple[float, float] = CLIP, seed: Seed = None) -> None:
+        super().__init__(tau, clip, seed)
+        self.eps = _within("eps", eps, 0.0, 1.0)
+
+    def choose(self, values: Array, step: int = 0) -> Array:
+        best = _finite(self, values).argmax(-1)
+        explore = self.rng.random(best.shape) < self.eps
+        return np.where(explore, super().choose(values, step), best)
+
+
+class BoltzmannGumbelQPolicy(Policy):
+    """The highest of values + C / sqrt(count) Gumbel noise; `count` says how often an action was taken, and begins at 1
+    (Cesa-Bianchi et al. 2017, arXiv:1705.10257, section 4)."""
+
+    def __init__(self, C: float = 1.0, seed: Seed = None) -> None:
+        super().__init__(seed)
+        self.C, self.counts = _above("C", C), np.ones(0, np.int64)
+
+    def choose(self, values: Array, step: int = 0) -> Array:
+        """Counts begin anew at step 0. Several observations are chosen for by the counts before them."""
+        values = _finite(self, values)
+        if step == 0 or len(self.counts) != values.shape[-1]:
+            self.counts = np.ones(values.shape[-1], np.int64)
+        found = (values + self.C / np.sqrt(self.counts) * self.rng.gumbel(size=values.shape)).argmax(-1)
+        np.add.at(self.counts, found, 1)
+        return found
+
+    def state(self) -> dict[str, Any]:
+        return {**super().state(), "counts": self.counts.tolist()}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        super().load_state(state)
+        self.counts = np.array(state["counts"], np.int64)
+
+
+class GumbelSoftmaxPolicy(Policy):
+    """Draws by softmax(logits), as the highest of logits + Gumbel noise; with probability `eps` any action. `relaxed` is the
+    sample that gradients pass through (Jang et al. 2017, arXiv:1611.01144, eq. 2)."""
+
+    def __init__(self, temperature: float = 1.0, eps: float = 0.01, seed: Seed = None) -> None:
+        super().__init__(seed)
+        self.temperature, self.eps = _above("temperature", temperature), _within("eps", eps, 0.0, 1.0)
+
+    def choose(self, values: Array, step: int = 0) -> Array:
+        values = _finite(self, values)
+        return self._or_random(self.eps, (values + self.noise(values.shape)).argmax(-1), values)
+
+    def noise(self, shape: tuple[int, ...]) -> Array:
+        """Gumbel noise, -log(-log U), float32; drawn here, so that a compiled loss takes it as data."""
+        return self.rng.gumbel(size=shape).astype(np.float32)
+
+    def relaxed(self, logits: Array, noise: Array, hard: bool = True) -> Array:
+        """softmax((logits + noise) / temperature), [..., n], on any framework; with `hard` its one-hot maximum forwards, and
+        its gradient backwards ("straight-through", section 2.2)."""
+        xp = ops.of(logits)
+        soft = xp.exp(xp.log_softmax((logits + noise) / self.temperature))
+        if not hard:
+            return soft
+        return xp.stop_gradient(xp.one_hot(xp.argmax(soft, -1), soft.shape[-1]) - soft) + soft
+
+
+def _finite(policy: Policy, values: Array) -> Array:
+    values = np.asarray(values)
+    if not np.isfinite(values).all():
+        raise NonFiniteError(
+            f"{type(policy).__name__} was given values that are not finite: {_shown(values)}.",
+            "one finite number for each action",
+            "lower the learning rate, or clip gradients; look at what the network is given.",
+        )
+    return values
+
+
+def _shown(values: Array) -> str:
+    return np.array2string(values.reshape(-1)[:8], precision=4, separator=", ") + (" ..." if values.size > 8 else "")
+
+
+def _above(name: str, value: float) -> float:
+    if not (np.isfinite(value) and value > 0):
+        raise SettingError(f"{name}={value!r}.", "a number above 0", f"try {name}=1.0.")
+    return float(value)
+
+
+def _within(name: str, value: float, low: float, high: float = np.inf) -> float:
+    if not (np.isfinite(value) and low <= value <= high):
+        wanted = f"a number from {low:g} on" if high == np.inf else f"a number from {low:g} to {high:g}"
+        raise SettingError(f"{name}={value!r}.", wanted, f"try {name}={low if high == np.inf else high / 10:g}.")
+    return float(value)
+
+
+def _range(clip: tuple[float, float]) -> tuple[float, float]:
+    low, high = clip
+    if not low < high:
+        raise SettingError(f"clip={clip}.", "two numbers, the lower one first", f"try clip={CLIP}.")
+    return low, high

@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tandem import exploration as e
+from tandem.errors import NonFiniteError, SettingError
+
+Q = np.array([1.0, 3.0, 2.0, -1.0])
+MANY = np.broadcast_to(Q, (40_000, 4))
+ALL = [
+    e.SoftmaxPolicy,
+    e.GreedyQPolicy,
+    e.EpsGreedyQPolicy,
+    e.AdaptiveEpsGreedyPolicy,
+    e.BoltzmannQPolicy,
+    e.MaxBoltzmannQPolicy,
+    e.BoltzmannGumbelQPolicy,
+    e.GumbelSoftmaxPolicy,
+]
+
+
+def softmax(x: np.ndarray) -> np.ndarray:
+    return np.exp(x) / np.exp(x).sum()
+
+
+def shares(policy: e.Policy, values: Any = MANY, step: int = 0) -> np.ndarray:
+    return np.bincount(policy.choose(values, step), minlength=4) / len(values)
+
+
+def near(found: np.ndarray, expected: Any) -> None:
+    """Within five standard deviations of a share of 40,000."""
+    np.testing.assert_allclose(found, expected, atol=5 * 0.5 / 200)
+
+
+def test_greedy_takes_the_first_of_the_best() -> None:
+    assert e.GreedyQPolicy().select_action(np.array([0.0, 2.0, 2.0])) == 1
+
+
+def test_eps_greedy() -> None:
+    near(shares(e.EpsGreedyQPolicy(0.4, seed=0)), [0.1, 0.7, 0.1, 0.1])
+    assert (e.EpsGreedyQPolicy(0.0).choose(MANY) == 1).all()
+
+
+def test_adaptive_eps_greedy_decays_with_the_step() -> None:
+    policy = e.AdaptiveEpsGreedyPolicy(0.9, 0.1, 1e-3, seed=0)
+    near(shares(policy, step=1000), np.array([0.0, 1.0, 0.0, 0.0]) * (1 - policy.eps) + policy.eps / 4)
+    assert policy.eps == pytest.approx(0.1 + 0.8 * np.exp(-1))
+    near(shares(policy, step=10**6), [0.025, 0.925, 0.025, 0.025])
+
+
+def test_softmax_takes_probabilities_in_either_documented_way() -> None:
+    p = np.array([0.1, 0.2, 0.3, 0.4], np.float32)
+    near(shares(e.SoftmaxPolicy(seed=0), np.broadcast_to(p, (40_000, 4))), p)
+    assert e.SoftmaxPolicy(seed=3).select_action(4, p) == e.SoftmaxPolicy(seed=3).select_action(p)
+    assert e.SoftmaxPolicy().select_action(np.array([0.0, 0.0, 1.0])) == 2
+    with pytest.raises(SettingError, match=r"no probabilities(.|\n)*BoltzmannQPolicy"):
+        e.SoftmaxPolicy().select_action(Q)
+
+
+def test_boltzmann_and_its_clip() -> None:
+    near(shares(e.BoltzmannQPolicy(2.0, seed=0)), softmax(Q / 2))
+    near(shares(e.BoltzmannQPolicy(clip=(-0.5, 1.5), seed=0)), softmax(Q.clip(-0.5, 1.5)))
+    assert e.BoltzmannQPolicy(1e-3).select_action(np.array([1e5, 1e5 + 1e4])) in (0, 1)  # both at the clip; no overflow
+    near(shares(e.MaxBoltzmannQPolicy(0.3, 2.0, seed=0)), 0.3 * softmax(Q / 2) + [0.0, 0.7, 0.0, 0.0])
+
+
+def test_boltzmann_gumbel_counts_and_begins_anew_at_step_0() -> None:
+    policy, rng = e.BoltzmannGumbelQPolicy(2.0, seed=5), np.random.default_rng(5)
+    counts = np.ones(4)
+    for step in range(20):
+        expected = (Q + 2.0 / np.sqrt(counts) * rng.gumbel(size=4)).argmax()
+        assert policy.select_action(Q, step) == expected
+        counts[expected] += 1
+    assert policy.counts.tolist() == counts.tolist() and counts.sum() == 24
+    policy.select_action(Q, 0)
+    assert policy.counts.sum() == 5
+
+
+def test_gumbel_softmax_draws_by_softmax_or_anything() -> None:
+    near(shares(e.GumbelSoftmaxPolicy(eps=0.2, seed=0)), 0.8 * softmax(Q) + 0.05)
+
+
+@pytest.mark.parametrize("hard", [True, False])
+def test_gumbel_softmax_lets_gradients_through(hard: bool) -> None:
+    import torch
+
+    policy = e.GumbelSoftmaxPolicy(temperature=0.5, seed=0)
+    noise = policy.noise((3, 4))
+    logits = torch.tensor(np.tile(Q, (3, 1)), dtype=torch.float32, requires_grad=True)
+    sample = policy.relaxed(logits, torch.as_tensor(noise), hard)
+    soft = torch.softmax((logits + torch.as_tensor(noise)) / 0.5, -1)
+    expected = torch.nn.functional.one_hot(soft.argmax(-1), 4) if hard else soft
+    np.testing.assert_allclose(sample.detach().numpy(), expected.detach().numpy(), atol=1e-6)
+    weights = torch.arange(12.0).reshape(3, 4)
+    (found,) = torch.autograd.grad((sample * weights).sum(), logits)
+    (wanted,) = torch.autograd.grad((soft * weights).sum(), logits)
+    np.testing.assert_allclose(found.numpy(), wanted.numpy(), atol=1e-5)
+    np.testing.assert_allclose(policy.relaxed(np.tile(Q, (3, 1)), noise, hard), sample.detach().numpy(), atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_seeds_shapes_and_saved_states(kind: type[e.Policy]) -> None:
+    values = softmax(Q) if kind is e.SoftmaxPolicy else Q
+    several = np.broadcast_to(values, (2, 3, 4))
+    first, second = kind(seed=1), kind(seed=1)
+    assert first.choose(several).shape == (2, 3) and first.choose(several, 7).dtype == np.int64
+    second.choose(several)
+    saved = json.loads(json.dumps(second.state()))
+    third = kind(seed=9)
+    third.load_state(saved)
+    second.choose(several, 7)
+    after = [[p.select_action(values, step) for step in range(8, 30)] for p in (first, second)]
+    third.choose(several, 7)
+    assert after[0] == after[1] == [third.select_action(values, step) for step in range(8, 30)]
+    assert all(type(a) is int and 0 <= a < 4 for a in after[0])
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_what_cannot_be_chosen_from_is_refused(kind: type[e.Policy]) -> None:
+    with pytest.raises(NonFiniteError, match=kind.__name__):
+        kind().select_action(np.array([0.5, np.nan, 0.5]))
+    with pytest.raises(SettingError, match=r"shape \(1, 4\)"):
+        kind().select_action(Q[None])
+
+
+@pytest.mark.parametrize(
+    "make, says",
+    [
+        (lambda: e.EpsGreedyQPolicy(1.5), "eps=1.5"),
+        (lambda: e.AdaptiveEpsGreedyPolicy(min_eps=-0.1), "min_eps=-0.1"),
+        (lambda: e.AdaptiveEpsGreedyPolicy(decay_rate=float("nan")), "decay_rate=nan"),
+        (lambda: e.BoltzmannQPolicy(tau=0.0), "tau=0.0"),
+        (lambda: e.BoltzmannQPolicy(clip=(1.0, -1.0)), "clip="),
+        (lambda: e.BoltzmannGumbelQPolicy(C=0), "C=0"),
+        (lambda: e.GumbelSoftmaxPolicy(temperature=-1.0), "temperature=-1.0"),
+    ],
+)
+def test_numbers_out_of_range_are_named(make: Any, says: str) -> None:
+    with pytest.raises(SettingError, match=f"{says}(.|\n)*Expected(.|\n)*Fix"):
+        make()
