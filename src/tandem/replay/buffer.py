@@ -96,6 +96,11 @@ class Ring:
         """bool [slots * N], to be indexed by `position(ids)`: whether the row may be learned from."""
         return self._flat["valid"]
 
+    @property
+    def discount(self) -> AnyArray:
+        """float32 [slots * N], to be indexed by `position(ids)`: gamma, and 0 where the episode terminated."""
+        return self._flat["discount"]
+
     def contains(self, ids: IntArray) -> BoolArray:
         """Whether each of `ids` is (still) in the ring; bool, in the shape of `ids`."""
         found: BoolArray = (ids >= self.oldest) & (ids <= self.newest)
@@ -168,6 +173,11 @@ class Ring:
             shaped(discount),
             self._tree([shaped(x) for x in after]),
         )
+
+    def after(self, ids: IntArray) -> Tree:
+        """What was seen after rows `ids` [B] of the ring, [B, ...]; of no meaning where the episode terminated."""
+        at = self.position(ids)
+        return self._tree(self._next_obs(ids, at, self.discount.take(at)))
 
     def state(self) -> tuple[dict[str, Any], dict[str, AnyArray]]:
         """(JSON data, arrays): all that `load_state` needs. Only slots in use; the arrays are views, good until the next add

@@ -1,0 +1,202 @@
+"""Hindsight against a slow reference: episodes as lists, in which every state is a number of its own."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tandem.errors import SettingError
+from tandem.replay.buffer import Ring
+from tandem.replay.hindsight import DictGoals, Episodes, Hindsight
+from tandem.spaces import Leaf
+from tandem.types import Cuts, Trajectory
+
+NUMBER = Leaf("box", (1,), "float32")
+OBS: dict[str, Any] = {"observation": NUMBER, "achieved_goal": NUMBER, "desired_goal": NUMBER}
+ACTION = Leaf("discrete", (), "int64", (2,))
+GAMMA = 0.9
+OWN = -1.0  # the goal that episodes have while they are played
+
+
+class World:
+    """N environments that reset in the same step; every state is a number of its own."""
+
+    def __init__(self, envs: int, seed: int, lazy: bool = False) -> None:
+        self.n, self.rng, self.serial, self.lazy = envs, np.random.default_rng(seed), 0, lazy
+        self.episodes: list[list[int]] = [[self.new()] for _ in range(envs)]  # the running ones: their states
+        self.all: list[list[int]] = list(self.episodes)
+        self.resets = [False] * envs
+
+    def new(self) -> int:
+        self.serial += 1
+        return self.serial
+
+    def obs(self, numbers: list[int]) -> dict[str, Any]:
+        x = np.array(numbers, np.float32)[:, None]
+        return {"observation": x, "achieved_goal": 10 * x, "desired_goal": np.full_like(x, OWN)}
+
+    def play(self, steps: int) -> Trajectory:
+        seen, discount, last, valid, cuts = [], [], [], [], []
+        for t in range(steps):
+            seen.append([e[-1] for e in self.episodes])
+            row_discount, row_last, row_valid = [GAMMA] * self.n, [False] * self.n, [True] * self.n
+            for i in range(self.n):
+                if self.resets[i]:
+                    self.resets[i], row_valid[i] = False, False
+                    self.begin(i)
+                    continue
+                self.episodes[i].append(self.new())
+                chance = self.rng.random()
+                if chance < 0.25:
+                    row_last[i] = True
+                    if chance < 0.1:
+                        row_discount[i] = 0.0
+                    if self.lazy:
+                        self.resets[i] = True
+                    else:
+                        cuts.append((t, i, self.episodes[i][-1]))
+                        self.begin(i)
+            discount.append(row_discount)
+            last.append(row_last)
+            valid.append(row_valid)
+        parts = [self.obs(s) for s in seen]
+        c = Cuts(
+            np.array([c[0] for c in cuts], np.int64), np.array([c[1] for c in cuts], np.int64), self.obs([c[2] for c in cuts])
+        )
+        return Trajectory(
+            {k: np.stack([p[k] for p in parts]) for k in OBS},
+            np.zeros((steps, self.n), np.int64),
+            np.zeros((steps, self.n), np.float32),
+            np.array(discount, np.float32),
+            np.array(last),
+            np.array(valid),
+            c,
+            self.obs([e[-1] for e in self.episodes]),
+        )
+
+    def begin(self, i: int) -> None:
+        self.episodes[i] = [self.new()]
+        self.all.append(self.episodes[i])
+
+
+def played(envs: int = 3, lazy: bool = False, capacity: int = 60, seed: int = 0) -> tuple[World, Ring]:
+    world, ring = World(envs, seed, lazy), Ring(capacity, envs, OBS, ACTION)
+    for steps in (7, 1, 30, 12):  # it wraps around
+        ring.add(world.play(steps))
+    return world, ring
+
+
+def rows(ring: Ring) -> np.ndarray:
+    ids = np.arange(ring.oldest, ring.newest + 1)
+    return ids[ring.valid[ring.position(ids)]]
+
+
+def state(ring: Ring, ids: np.ndarray) -> np.ndarray:
+    return ring.transitions(ids).obs["observation"][..., 0].astype(int)
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+@pytest.mark.parametrize("envs", [1, 3])
+def test_bounds_are_those_of_the_episodes_that_were_played(envs: int, lazy: bool) -> None:
+    world, ring = World(envs, 1, lazy), Ring(60, envs, OBS, ACTION)
+    episodes = Episodes(ring)
+    for steps in (4, 9, 1, 40, 3):
+        ring.add(world.play(steps))
+        ids = rows(ring)
+        first, last = episodes.bounds(ids)
+        again = Episodes(ring).bounds(ids)  # one that looks for the first time
+        assert (first == again[0]).all() and (last == again[1]).all()
+        of = {s: e for e in world.all for s in e}
+        held = set(state(ring, ids).tolist())
+        for s, a, b in zip(*(state(ring, x).tolist() for x in (ids, first, last)), strict=True):
+            steps_held = [x for x in of[s][:-1] if x in held] if len(of[s]) > 1 else [s]
+            assert (a, b) == (steps_held[0], steps_held[-1])
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+@pytest.mark.parametrize("strategy", ["future", "final", "episode"])
+def test_goals_are_what_the_episode_reached(strategy: Any, lazy: bool) -> None:
+    world, ring = played(lazy=lazy)
+    ids = np.tile(rows(ring), 200)
+    before = ring.transitions(ids)
+    arrived, states = before.next_obs["achieved_goal"].copy(), state(ring, ids)
+    goals = DictGoals(lambda a, g, info: (a == g)[:, 0] * 1.0, lambda a, g, info: (a == g)[:, 0])
+    batch = Hindsight(ring, goals, GAMMA, k=None, strategy=strategy).relabel(np.random.default_rng(0), ids, before)
+    given = batch.obs["desired_goal"]
+    assert (given == batch.next_obs["desired_goal"]).all()
+
+    of, held = {s: e for e in world.all for s in e}, set(states.tolist())
+    unknown = {of[s][-1] for s in terminating(ring)}  # what was seen last before a termination
+    found: dict[int, set[int]] = {}
+    for s, goal in zip(states.tolist(), given[:, 0].tolist(), strict=True):
+        found.setdefault(s, set()).add(round(goal / 10) if goal != OWN else 0)
+    for s, its in found.items():
+        reached = [after for x, after in pairwise(of[s]) if x in held and after not in unknown]
+        later, end = {x for x in reached if x > s}, set(reached[-1:])
+        assert its == ({"future": later, "final": end, "episode": set(reached)}[strategy] or {0}), (s, strategy)
+
+    changed, done = given[:, 0] != OWN, (arrived == given)[:, 0]
+    assert done[changed].any() and not done[changed].all()
+    assert (batch.reward[changed] == done[changed]).all()
+    np.testing.assert_array_equal(batch.discount[changed], np.where(done[changed], np.float32(0), np.float32(GAMMA)))
+
+
+def terminating(ring: Ring) -> list[int]:
+    """States from which a step terminated its episode."""
+    ids = rows(ring)
+    at = ring.position(ids)
+    return state(ring, ids[ring.last[at] & (ring.discount[at] == 0)]).tolist()
+
+
+def test_future_goals_are_drawn_evenly() -> None:
+    ring = Ring(50, 1, OBS, ACTION)
+    world = World(1, 0)
+    world.rng = type("Never", (), {"random": lambda self: 1.0})()  # no episode ends
+    ring.add(world.play(11))
+    hindsight = Hindsight(ring, DictGoals(lambda a, g, i: np.zeros(len(g))), GAMMA, k=None)
+    source, found = hindsight.sources(np.random.default_rng(0), np.full(12_000, 4))
+    assert found.all()
+    counts = np.bincount(source, minlength=11)
+    assert (counts[:4] == 0).all() and abs(counts[4:] - 12_000 / 7).max() < 5 * (12_000 / 7) ** 0.5
+
+
+@pytest.mark.parametrize("k, share", [(4.0, 0.8), (1, 0.5), (0, 0.0), (None, 1.0)])
+def test_k_says_how_many_keep_their_goal(k: float | None, share: float) -> None:
+    _, ring = played()
+    ids = np.tile(rows(ring), (4, 100))
+    hindsight = Hindsight(ring, DictGoals(lambda a, g, i: np.zeros(len(g))), GAMMA, k=k, strategy="episode")
+    batch = hindsight.relabel(np.random.default_rng(0), ids, ring.transitions(ids))
+    assert batch.reward.shape == ids.shape and batch.obs["desired_goal"].shape == (*ids.shape, 1)
+    possible = hindsight.sources(np.random.default_rng(0), ids.reshape(-1))[1].mean()
+    found = (batch.obs["desired_goal"] != OWN).mean()
+    assert found == pytest.approx(share * possible, abs=0.01)
+
+
+def test_what_keeps_its_goal_keeps_everything() -> None:
+    _, ring = played()
+    ids = np.tile(rows(ring), 20)
+    whole = ring.transitions(ids)
+    hindsight = Hindsight(ring, DictGoals(lambda a, g, i: np.ones(len(g))), 0.5)
+    batch = hindsight.relabel(np.random.default_rng(0), ids, ring.transitions(ids))
+    same = batch.obs["desired_goal"][:, 0] == OWN
+    assert 0.2 < same.mean() < 0.5
+    for name in ("observation", "achieved_goal"):
+        np.testing.assert_array_equal(batch.obs[name], whole.obs[name])
+        np.testing.assert_array_equal(batch.next_obs[name], whole.next_obs[name])
+    np.testing.assert_array_equal(batch.discount[same], whole.discount[same])
+    assert (batch.reward[same] == 0).all() and (batch.reward[~same] == 1).all() and (batch.discount[~same] == 0.5).all()
+
+
+def test_wrong_judgements_and_settings_are_named() -> None:
+    _, ring = played()
+    ids = rows(ring)
+    wrong = Hindsight(ring, DictGoals(lambda a, g, i: np.zeros((len(g), 1))), GAMMA, k=None)
+    with pytest.raises(SettingError, match=r"rewards of shape \(\d+, 1\)"):
+        wrong.relabel(np.random.default_rng(0), ids, ring.transitions(ids))
+    with pytest.raises(SettingError, match="strategy='past'"):
+        Hindsight(ring, wrong.goals, GAMMA, strategy="past")  # type: ignore[arg-type]
+    with pytest.raises(SettingError, match="k=-1"):
+        Hindsight(ring, wrong.goals, GAMMA, k=-1)
