@@ -19,7 +19,7 @@ FLOORS: list[set[str]] = [
     {"types", "ops", "spaces", "errors", "version"},
     {"math"},
     {"networks"},
-    {"replay", "exploration"},
+    {"replay", "exploration", "planning"},
     {"backends"},
     {"algorithms"},
     {"collect"},

@@ -41,6 +41,21 @@ class Episodes:
         last = np.where(after // SPAN == env, after % SPAN, ring.time - 1)
         return first * ring.envs + env, last * ring.envs + env
 
+    def finished(self) -> tuple[IntArray, IntArray]:
+        """The first and the last rows, as ids, of all episodes that have ended, as far as the ring holds them."""
+        self._look()
+        time, env = self._ends % SPAN, self._ends // SPAN
+        last = time * self.ring.envs + env
+        last = last[self.ring.valid.take(self.ring.position(last))]
+        return self.bounds(last)[0], last
+
+    def known(self, last: IntArray) -> IntArray:
+        """The last rows of episodes after which what was seen is known: one earlier where the episode terminated, since there
+        the ring keeps nothing."""
+        at = self.ring.position(last)
+        earlier: IntArray = last - self.ring.envs * (self.ring.last.take(at) & (self.ring.discount.take(at) == 0))
+        return earlier
+
     def _look(self) -> None:
         ring = self.ring
         oldest = ring.oldest // ring.envs
@@ -110,9 +125,7 @@ class Hindsight:
         """(rows after which the new goals of rows `ids` [B] were reached, whether there is one)."""
         ring = self.ring
         first, last = self.episodes.bounds(ids)
-        at = ring.position(last)
-        unknown = ring.last.take(at) & (ring.discount.take(at) == 0)
-        high = last - ring.envs * unknown
+        high = self.episodes.known(last)
         low = ids if self.strategy == "future" else first
         found: BoolArray = high >= low
         if self.strategy == "final":

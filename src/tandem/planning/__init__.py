@@ -1,0 +1,5 @@
+"""Planning: choosing an action by looking ahead."""
+
+from tandem.planning.mcts import BaseNode, Node, run_mcts_search, select_action_after_search, visit_shares
+
+__all__ = ["BaseNode", "Node", "run_mcts_search", "select_action_after_search", "visit_shares"]
