@@ -70,6 +70,9 @@ def built(kind: Any, plan: Any, observation: Any, action: Any) -> Agent:
         agent("ppo", BOX, ARM, policy="beta"),
         agent("dqn", {"obs": BOX, "action_mask": replace(BITS, shape=(3,))}, replace(CHOICE, masked=True)),
         agent("ppo", {"obs": BOX, "action_mask": replace(BITS, shape=(5,))}, replace(SYMBOLS, masked=True)),
+        agent("ppo", BOX, ARM, shared=True),
+        agent("a2c", {"obs": BOX, "action_mask": replace(BITS, shape=(5,))}, replace(SYMBOLS, masked=True), shared=True),
+        agent("a3c", {"obs": BOX, "action_mask": replace(BITS, shape=(3,))}, replace(CHOICE, masked=True)),
         agent("sac", BOX, ARM),
         agent("ddpg", BOX, ARM),  # its network ends in tanh already
         agent("a3c", BOX, ARM, shared=False),

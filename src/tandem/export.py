@@ -54,7 +54,7 @@ def to_onnx(agent: Agent, out: Path) -> Exported:
     graph = onnx.Graph()
     names: Any = {k: k for k in agent.observation} if isinstance(agent.observation, dict) else "obs"
     raw = graph.plan(twin.plan, twin.weights, names)
-    allowed = graph.masked(raw, MASK) if action.masked else raw
+    allowed = graph.masked(graph.columns(raw, 0, action.width), MASK) if action.masked else raw
     best = onnx.deterministic(graph, allowed, action, agent.algorithm.action_mode == "unit", agent.algorithm.squashed)
     obs = _observations(agent.observation)
     width = int(twin(obs).shape[-1])

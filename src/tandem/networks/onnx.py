@@ -83,6 +83,10 @@ class Graph:
     def reshape(self, x: str, shape: tuple[int, ...]) -> str:
         return self("Reshape", x, self.constant(shape, np.int64))
 
+    def columns(self, x: str, start: int, end: int) -> str:
+        """x [:, start:end]."""
+        return self("Slice", x, *(self.constant([v], np.int64) for v in (start, end, 1)))
+
     def masked(self, x: str, mask: str) -> str:
         """x with FORBIDDEN where the input `mask` is 0."""
         return self("Where", self("Cast", mask, to=self.types.BOOL), x, self.constant(FORBIDDEN))
@@ -164,7 +168,7 @@ def _dueling(g: Graph, layer: Dueling, w: Weights, x: str) -> str:
 
 
 def _half(g: Graph, layer: Half, w: Weights, x: str) -> str:
-    return _columns(g, x, layer.place.start, layer.place.stop)
+    return g.columns(x, layer.place.start, layer.place.stop)
 
 
 LAYERS: dict[type[Layer], Callable[..., str]] = {
@@ -191,15 +195,15 @@ def deterministic(g: Graph, out: str, action: Leaf, unit: bool, squash: str) -> 
     distribution, by `squash`), stretched from [-1, 1] to the bounds if `unit`, and cut there. What follows in `out`, a spread
     or values, does not matter."""
     if action.kind == "discrete":
-        best = g("ArgMax", _columns(g, out, 0, action.sizes[0]), axis=-1, keepdims=0)
+        best = g("ArgMax", g.columns(out, 0, action.sizes[0]), axis=-1, keepdims=0)
         return g("Add", best, g.constant(action.start, np.int64))
     if action.kind == "multidiscrete":
         ends = np.cumsum((0, *action.sizes))
-        choices = [g("ArgMax", _columns(g, out, a, b), axis=-1, keepdims=1) for a, b in pairwise(ends)]
+        choices = [g("ArgMax", g.columns(out, a, b), axis=-1, keepdims=1) for a, b in pairwise(ends)]
         return g("Concat", *choices, axis=-1)
-    mean, half = _columns(g, out, 0, action.width), action.width
+    mean, half = g.columns(out, 0, action.width), action.width
     if squash == "beta":
-        a, b = (g("Add", g("Softplus", x), g.constant(1.0)) for x in (mean, _columns(g, out, half, 2 * half)))
+        a, b = (g("Add", g("Softplus", x), g.constant(1.0)) for x in (mean, g.columns(out, half, 2 * half)))
         mean = g("Div", g("Sub", a, b), g("Add", a, b))
     low, high = (np.array(bound, np.float32) for bound in (action.low, action.high))
     if squash == "tanh":
@@ -207,10 +211,6 @@ def deterministic(g: Graph, out: str, action: Leaf, unit: bool, squash: str) -> 
     if unit:
         mean = g("Add", g("Mul", mean, g.constant((high - low) / 2)), g.constant((low + high) / 2))
     return g("Min", g("Max", mean, g.constant(low)), g.constant(high))
-
-
-def _columns(g: Graph, x: str, start: int, end: int) -> str:
-    return g("Slice", x, *(g.constant([v], np.int64) for v in (start, end, 1)))  # of axis 1
 
 
 def run(model: Any, inputs: dict[str, Array]) -> dict[str, Array] | None:
