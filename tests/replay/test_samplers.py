@@ -140,6 +140,25 @@ def test_of_several_priorities_the_last_wins_and_overwritten_rows_are_left_out()
     np.testing.assert_allclose(sampler.state()[1]["priority"], [7, 0, 5, 2, 6])
 
 
+def test_distinct_rows_come_in_proportion_and_leave_the_tree_as_it_was() -> None:
+    """One row has nine tenths of the priority: it is in every batch, once, and the others come alike."""
+    sampler = make("prioritized", 50, envs=2, alpha=1.0, distinct=True)
+    sampler.add(steps(10, 2, invalid=((3, 1),)))
+    valid = [i for i in range(20) if i != 7]
+    sampler.update(np.array([valid]), np.array([[162.0 if i == 4 else 1.0 for i in valid]]))
+    before = sampler._priorities.tree._nodes.copy()
+    draw = sampler.draw(np.random.default_rng(0), 4000, 6, np.full(4000, 0.5))
+    np.testing.assert_array_equal(sampler._priorities.tree._nodes, before)
+    assert all(len(set(batch)) == 6 for batch in draw.ids.tolist())
+    assert (draw.ids == 4).any(axis=1).all()
+    assert_frequencies(draw.ids[draw.ids != 4], {i: 1.0 for i in valid if i != 4})
+    np.testing.assert_allclose(draw.weight[draw.ids == 4], (1 / 162) ** 0.5, rtol=1e-4)
+    assert (draw.weight[draw.ids != 4] == 1.0).all()
+    whole = sampler.draw(np.random.default_rng(0), 3, 19, np.ones(3)).ids
+    assert (np.sort(whole, 1) == valid).all()
+    assert sampler.draw(np.random.default_rng(0), 3, 20, np.ones(3)).ids.shape == (3, 20)  # more than there are: with repeats
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_priorities_must_be_finite(bad: float) -> None:
     sampler = make("prioritized", 4)

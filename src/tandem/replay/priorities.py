@@ -20,14 +20,37 @@ class Priorities:
         self.alpha, self.eps, self.largest = alpha, eps, 1.0
         self.tree = SumTree(size)
 
-    def draw(self, rng: np.random.Generator, updates: int, batch_size: int, beta: AnyArray) -> tuple[IntArray, AnyArray]:
+    def draw(
+        self, rng: np.random.Generator, updates: int, batch_size: int, beta: AnyArray, distinct: bool = False
+    ) -> tuple[IntArray, AnyArray]:
         """Slots, and their importance weights, [K, B] both: the j-th of a batch comes from the j-th of B equal parts of the
-        total, and weighs (N P(i)) ** -beta divided by the largest of its batch; beta [K]."""
+        total, and weighs (N P(i)) ** -beta divided by the largest of its batch; beta [K]. With `distinct` what a batch has
+        already is drawn anew, from the rest; B slots have to have priorities then."""
         part = (np.arange(batch_size) + rng.random((updates, batch_size))) / batch_size
         at = self.tree.find(part.ravel() * self.tree.total).reshape(updates, batch_size)
+        if distinct:
+            for slots in at:
+                self._without_repeats(rng, slots)
         p = self.tree.get(at)
         weight = (p.min(axis=1, keepdims=True) / p) ** np.broadcast_to(beta, updates)[:, None]
         return at, weight.astype(np.float32)
+
+    def _without_repeats(self, rng: np.random.Generator, slots: IntArray) -> None:
+        """Replaces what occurs again in `slots` [B], in place, by draws from the slots that do not occur."""
+        taken, first = np.unique(slots, return_index=True)
+        todo = np.delete(np.arange(len(slots)), first)
+        if not todo.size:
+            return
+        before = self.tree.get(taken)
+        self.tree.set(taken, np.zeros(len(taken)))
+        while todo.size:
+            found = self.tree.find(rng.random(todo.size) * self.tree.total)
+            new, first = np.unique(found, return_index=True)
+            slots[todo[first]] = new
+            taken, before = np.append(taken, new), np.append(before, self.tree.get(new))
+            self.tree.set(new, np.zeros(len(new)))
+            todo = np.delete(todo, first)
+        self.tree.set(taken, before)
 
     def powers(self, priority: AnyArray) -> AnyArray:
         """p ** alpha, flat, of new priorities of any sign. NonFiniteError for NaN or infinite ones."""

@@ -87,13 +87,14 @@ class PrioritizedSampler:
     Row i is drawn with probability P(i) = p_i ** alpha / sum_k p_k ** alpha, where p_i = |priority| + eps (equation 1). New
     rows come in with the largest p so far (1 at first), so that each is likely to be seen soon.
 
-    alpha: 0 is uniform, 1 fully proportional; 0.6 is the paper's choice (table 3). eps keeps every row possible.
+    alpha: 0 is uniform, 1 fully proportional; 0.6 is the paper's choice (table 3). eps keeps every row possible. distinct: no
+    row twice in a batch, as long as the ring has as many.
     """
 
-    def __init__(self, ring: Ring, *, alpha: float = 0.6, eps: float = 1e-6) -> None:
+    def __init__(self, ring: Ring, *, alpha: float = 0.6, eps: float = 1e-6, distinct: bool = False) -> None:
         if not (alpha >= 0 and eps > 0):
             raise SettingError(f"alpha {alpha}, eps {eps}.", "alpha >= 0 and eps > 0", "the usual ones are 0.6 and 1e-6.")
-        self.ring = ring
+        self.ring, self.distinct = ring, distinct
         self._priorities = Priorities(ring.slots * ring.envs, alpha, eps)
         self._seen = 0  # time steps of the ring that have come into the tree
 
@@ -113,7 +114,8 @@ class PrioritizedSampler:
         """
         _require_rows(self.ring)
         self._catch_up()
-        at, weight = self._priorities.draw(rng, updates, batch_size, beta)
+        distinct = self.distinct and batch_size <= len(self.ring)
+        at, weight = self._priorities.draw(rng, updates, batch_size, beta, distinct)
         return Draw(self._ids(at), weight)
 
     def update(self, ids: IntArray, priority: AnyArray) -> None:
