@@ -11,12 +11,13 @@ from tests.helpers import run_python
 SNIPPET = Path(__file__).parent / "snippets" / "resume.py"
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "engine", ["torch", *(pytest.param(e, marks=pytest.mark.slow) for e in ("jax", "tensorflow", "keras-torch"))]
 )
 def test_sittings_make_the_same_run(engine: str, tmp_path: Path) -> None:
-    cases = run_python(SNIPPET, str(tmp_path), engine, engine=engine, timeout=280)  # type: ignore[arg-type]
-    assert [c["case"] for c in cases] == ["dqn", "ppo", "ppo_plain", "sac", "td3"]
+    cases = run_python(SNIPPET, str(tmp_path), engine, engine=engine, timeout=550)  # type: ignore[arg-type]
+    assert [c["case"] for c in cases] == ["dqn", "ppo", "ppo_plain", "sac", "td3", "a2c_recurrent", "acer"]
     for case in cases:
         assert case["updates"] > 20
         assert len(set(case["ends"])) == len(case["ends"]), "every sitting did something"

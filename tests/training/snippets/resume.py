@@ -43,6 +43,18 @@ CASES = {
         {"steps": 300, "hidden": (16, 16), "batch_size": 16, "learning_starts": 50, "buffer_size": 200, "policy_delay": 3},
         (101, 204),
     ),
+    "a2c_recurrent": (
+        "a2c",
+        "CartPole-v1",
+        {"steps": 400, "envs": 2, "rollout": 8, "recurrent": 6, "sequence": 4, "hidden": (8,)},
+        (90, 230),
+    ),
+    "acer": (
+        "acer",
+        "CartPole-v1",
+        {"steps": 600, "envs": 2, "rollout": 6, "hidden": (8,), "replay_ratio": 1.0, "replay_size": 30, "replay_starts": 4},
+        (100, 333),
+    ),
 }  # fmt: skip
 
 
