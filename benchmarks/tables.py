@@ -52,13 +52,8 @@ def share_of_limit(speed: float | None, limit: Data | None) -> float | None:
 
 
 def merged(old: Data, new: Data) -> Data:
-    """`new` on top of `old`: a row keeps the contestants that were not measured again."""
-    rows = dict(old.get("rows", {}))
-    for name, row in new.get("rows", {}).items():
-        before = rows.get(name, {})
-        contestants = {**before.get("contestants", {}), **row.get("contestants", {})}
-        rows[name] = {**before, **row, "contestants": contestants}
-    return {**old, **new, "rows": rows}
+    """`new` on top of `old`, row by row: factors are of what was measured side by side, so a row is replaced as a whole."""
+    return {**old, **new, "rows": {**old.get("rows", {}), **new.get("rows", {})}}
 
 
 def load(path: Path) -> Data:
