@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tandem import ops
 from tandem.algorithms.base import Schedule
+from tandem.backends.squares import squares
 from tandem.errors import NetworkError, SettingError
 from tandem.networks.plan import Twin
 from tandem.testing import fakes
@@ -396,6 +398,32 @@ def check_dropout_drops_while_learning() -> None:
     algorithm, backend = build("dqn", fakes.DISCRETE, lambda space: layers(8, "relu", "drop"))
     run, data = backend.compile(algorithm.update), batches(algorithm, fakes.DISCRETE, 1, learning_rate=0.0, tau=0.0)
     assert run(data).metrics["loss"] != run(data).metrics["loss"]
+
+
+# --- users' losses ----------------------------------------------------------------------------------------------------
+
+
+def check_arrays_that_have_the_batch_twice_are_found() -> None:
+    algorithm, _ = build("dqn", fakes.DISCRETE)
+    rows, spec = 13, fakes.batches(algorithm, fakes.VECTOR, fakes.DISCRETE, 1, 13)
+    batch = tree_map(lambda x: x[0], spec._replace(settings={}))
+
+    def error(b: Batch) -> Any:
+        return b.reward - algorithm.q(b.obs)[:, :1]  # (B,) with (B, 1)
+
+    def nonsense(b: Batch) -> Any:
+        wrong = error(b)
+        return (wrong * wrong).mean() if FRAMEWORK == "torch" else ops.of(wrong).mean(wrong * wrong)
+
+    def sound(b: Batch) -> Any:
+        td = b.reward - algorithm.q(b.obs)[:, 0]
+        return ops.of(td).mean(td * td)
+
+    assert squares(FRAMEWORK, sound, batch, rows) == []
+    found = squares(FRAMEWORK, nonsense, batch, rows)
+    assert "# (B,) with (B, 1)" in found[0] and "contract.py, line " in found[0], found
+    assert len(found) == 2 and "wrong * wrong" in found[1], found
+    assert squares(FRAMEWORK, nonsense, tree_map(lambda x: x[:7], batch), 8) == []
 
 
 # --- users' networks: taken or refused --------------------------------------------------------------------------------
