@@ -1,0 +1,92 @@
+"""All variables that can be reached from an agent: a target network that training did not know of would be a constant in
+compiled code, and missing in every checkpoint."""
+
+from __future__ import annotations
+
+import sys
+from types import FunctionType, ModuleType, SimpleNamespace
+from typing import Any, NamedTuple
+
+CLOSED = {
+    "gym",
+    "gymnasium",
+    "jax",
+    "jaxlib",
+    "keras",
+    "matplotlib",
+    "numpy",
+    "pettingzoo",
+    "ray",
+    "tandem",
+    "tensorflow",
+    "torch",
+}
+
+
+class Reached(NamedTuple):
+    """What was found, by its path of attributes, keys and numbers ("target/actors/0"); each object once, where it was first."""
+
+    modules: dict[str, Any]  # torch modules and Keras layers or models; what is inside of them is theirs
+    variables: dict[str, Any]  # tensors and variables beside them
+    optimizers: dict[str, Any]
+
+
+def reach(agent: Any) -> Reached:
+    """Looks through the attributes of an object, and of what they hold: lists, tuples, dicts and other objects. Environments,
+    functions, and what Python's own library and those that are `CLOSED` made are left alone."""
+    found, seen = Reached({}, {}, {}), {id(agent)}
+    kinds = _kinds()
+
+    def visit(value: Any, path: str) -> None:
+        if id(value) in seen or isinstance(value, (str, bytes, int, float, type, FunctionType, ModuleType, type(None))):
+            return
+        seen.add(id(value))
+        for kind, into in zip(kinds, found, strict=True):
+            if isinstance(value, kind):
+                into[path] = value
+                return
+        if isinstance(value, dict):
+            children = [(str(k), v) for k, v in value.items()]
+        elif isinstance(value, (list, tuple)):
+            children = [(str(i), v) for i, v in enumerate(value)]
+        else:
+            children = _attributes(value)
+        for name, child in children:
+            visit(child, f"{path}/{name}" if path else name)
+
+    for name, value in _attributes(agent, own=True):
+        visit(value, name)
+    return found
+
+
+def _kinds() -> tuple[tuple[type, ...], ...]:
+    """The classes of modules, variables and optimizers, of the frameworks that were imported."""
+    torch, keras = sys.modules.get("torch"), sys.modules.get("keras")
+    modules: list[type] = []
+    variables: list[type] = []
+    optimizers: list[type] = []
+    if torch is not None:
+        modules.append(torch.nn.Module)
+        variables.append(torch.Tensor)
+        optimizers.append(torch.optim.Optimizer)
+    if keras is not None:
+        modules.append(keras.Layer)
+        variables.append(keras.Variable)
+        optimizers.append(keras.optimizers.Optimizer)
+    if (tensorflow := sys.modules.get("tensorflow")) is not None:
+        variables.append(tensorflow.Variable)
+    return tuple(modules), tuple(variables), tuple(optimizers)
+
+
+def _attributes(value: Any, own: bool = False) -> list[tuple[str, Any]]:
+    """An object's attributes, if it may be looked into (`own`: it may)."""
+    if not own and (_closed(type(value)) or callable(getattr(value, "step", None))):  # an environment
+        return []
+    return list(getattr(value, "__dict__", {}).items())
+
+
+def _closed(kind: type) -> bool:
+    package = kind.__module__.split(".")[0]
+    if kind is SimpleNamespace or kind.__module__.startswith("tandem.examples"):
+        return False
+    return package in CLOSED or (package in sys.stdlib_module_names and package != "__main__")
