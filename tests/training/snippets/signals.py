@@ -13,6 +13,7 @@ from tandem.training.callbacks import LambdaCallback
 from tandem.training.events import TrainEnd
 
 folder = Path(sys.argv[1])
+signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell runs in the background begins with it ignored
 SETTINGS = {
     "steps": 640, "envs": 2, "rollout": 16, "batch_size": 16, "epochs": 2, "hidden": (8,), "plots": False, "tensorboard": False,
     "eval_episodes": 1, "final_episodes": 1, "log_every": 64, "normalize_observations": True,
