@@ -400,33 +400,6 @@ def check_dropout_drops_while_learning() -> None:
     assert run(data).metrics["loss"] != run(data).metrics["loss"]
 
 
-def check_what_is_computed_ahead_is_what_updates_would_compute() -> None:
-    """Over several parts of rows, and up to a copy to the target by the last update."""
-    found = []
-    for ahead in (False, True):
-        algorithm, backend = build("dqn", fakes.DISCRETE, double=False)
-        data, calls = fakes.batches(algorithm, fakes.VECTOR, fakes.DISCRETE, 40, 32, 0), []
-        tau = np.zeros(40, np.float32)
-        tau[-1] = 1.0
-
-        def counted(b: Batch, algorithm: Any = algorithm, calls: Any = calls) -> Any:
-            calls.append(tuple(b.next_obs.shape))
-            return algorithm.ahead(b)
-
-        run = backend.compile(algorithm.update, counted if ahead else None)
-        first = run(data._replace(settings={**data.settings, "tau": tau}))
-        second = run(data._replace(settings={**data.settings, "tau": tau}))
-        assert calls[:3] == ([(512, 4), (512, 4), (256, 4)] if ahead else [])
-        found.append((first.metrics["loss"], second.metrics["loss"], algorithm.q.read(), algorithm.target.read()))
-    plain, early = found
-    np.testing.assert_allclose(early[0], plain[0], rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(early[1], plain[1], rtol=1e-4, atol=1e-5)  # the second call has the new target
-    assert abs(plain[1][0] - plain[0][0]) > 1e-3
-    for ours, theirs in zip(early[2:], plain[2:], strict=True):
-        for n in ours:
-            np.testing.assert_allclose(ours[n], theirs[n], rtol=1e-4, atol=1e-5)
-
-
 # --- users' losses ----------------------------------------------------------------------------------------------------
 
 

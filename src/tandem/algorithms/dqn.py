@@ -72,12 +72,8 @@ class DQN(base.Algorithm):
             head = (Dueling(*((*hidden, Dense(units, n)) for n in (1, action.sizes[0]))),)
         return {"q": Role(observation, body, head)}
 
-    def ahead(self, b: Batch) -> dict[str, Array]:
-        """What the target says, which no update of a call changes but the last."""
-        return {"after": masked(self.target(b.next_obs), b.next_obs, self.action)}  # what is forbidden there is no maximum
-
     def loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
-        after = b.extra["after"] if "after" in b.extra else self.ahead(b)["after"]
+        after = masked(self.target(b.next_obs), b.next_obs, self.action)  # what is forbidden there is no maximum
         selector = masked(self.q(b.next_obs, training=False), b.next_obs, self.action) if self.settings.double else None
         td = q_learning(self.q(b.obs), b.action, b.reward, b.discount, after, selector)
         return huber(td), {"td": td}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -19,8 +18,6 @@ Loss = Callable[[Batch], tuple[Array, dict[str, Array]]]  # one number per sampl
 
 
 Each = Callable[[Batch], Array]  # one number per sample
-Ahead = Callable[[Batch], dict[str, Array]]
-AHEAD_ROWS = 512  # at a time: more, and their activations leave the cache
 
 NOISE = "noise/"  # begins the names of settings that are noise for an update: "noise/NETWORK/WEIGHT"
 
@@ -176,16 +173,12 @@ class Backend(ABC):
         """target += tau * (source - target); statistics without a gradient are copied wherever tau > 0. Noise is left alone."""
 
     @abstractmethod
-    def compile(self, update: Callable[[Batch], Update], ahead: Ahead | None = None) -> Callable[..., Outcome]:
+    def compile(self, update: Callable[[Batch], Update]) -> Callable[..., Outcome]:
         """`run(batches)` makes K updates from arrays [K, ...]; `run(data, indices)` makes K from the rows indices[k] of data
         [N, ...]; either way `settings` are [K] each. One compiled call, one wait for the device.
 
         Before an update, those of its settings that `noise` made are placed in the networks; the update does not see them.
-        Without such settings networks keep the noise they have.
-
-        `ahead(batch)` is called before the updates, on the rows of all batches together (some hundreds at a time): what it
-        gives, [rows, ...] each, stands in `batch.extra` for the updates. Nothing that it reads may change in a call, but by
-        its last update."""
+        Without such settings networks keep the noise they have."""
 
     def noise(self, kind: str, rng: np.random.Generator, count: int) -> dict[str, Array]:
         """Fresh noise for all noisy layers, those of targets too, as settings of `count` updates; [count, ...] each."""
@@ -212,20 +205,6 @@ class Backend(ABC):
     @abstractmethod
     def load_state(self, state: dict[str, np.ndarray[Any, Any]]) -> None:
         """Puts `state()` back, exactly."""
-
-
-def ahead_of(ahead: Ahead | None, batches: Batch, axes: int) -> Batch:
-    """The batches with what `ahead` gives of their rows in `extra`; rows are the first `axes` axes, 1 or 2."""
-    if ahead is None:
-        return batches
-    shape = tuple(leaves(batches.obs)[0].shape[:axes])
-    rows = math.prod(shape)
-    flat = tree_map(lambda x: ops.of(x).reshape(x, (rows, *x.shape[axes:])), batches)
-    step = max(AHEAD_ROWS, -(-rows // 16))  # engines compile each part
-    parts = [ahead(tree_map(lambda x, i=i: x[i : i + step], flat)) for i in range(0, rows, step)]
-    found = {n: ops.of(x).concat([p[n] for p in parts], 0) for n, x in parts[0].items()}
-    extra = {n: ops.of(x).reshape(x, (*shape, *x.shape[1:])) for n, x in found.items()}
-    return batches._replace(extra={**batches.extra, **extra})
 
 
 def reduce(loss: Array, batch: Batch, count: Array | None) -> Array:

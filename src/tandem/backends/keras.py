@@ -6,7 +6,6 @@ from __future__ import annotations
 import importlib
 import math
 from collections.abc import Callable
-from functools import partial
 from itertools import accumulate
 from typing import Any
 
@@ -246,7 +245,7 @@ class KerasBackend(base.Backend):
             if "float" in s.dtype and id(t) not in noise:  # batch-norm statistics; not the seeds of dropout
                 t.assign(ops.where(tau > 0, s.value, t.value))
 
-    def compile(self, update: Callable[[Batch], Update], ahead: base.Ahead | None = None) -> Callable[..., base.Outcome]:
+    def compile(self, update: Callable[[Batch], Update]) -> Callable[..., base.Outcome]:
         names: list[str] = []  # of the metrics, which come back as one array: each array of its own costs a hand-over
 
         def guarded(b: Batch, active: Any) -> tuple[Any, Any, Any]:
@@ -259,7 +258,7 @@ class KerasBackend(base.Backend):
             return (metrics, out.priority), code, ops.equal(code, 0)
 
         faults, update = [o.name for o in self._optimizers], self._placing(update)
-        many = engine().many(guarded, self.variables, partial(base.ahead_of, ahead))
+        many = engine().many(guarded, self.variables)
         lengths: set[int] = set()
 
         def run(batches: Batch, indices: Array | None = None) -> base.Outcome:

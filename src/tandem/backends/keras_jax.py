@@ -117,9 +117,8 @@ def choose(flag: Any, done: Callable[[], Any], idle: Callable[[], Any], variable
     return out
 
 
-def many(guarded: Callable[..., Any], variables: list[Any], ahead: Callable[[Batch, int], Batch]) -> Callable[..., Any]:
-    """A function of (data, settings [K], rows [K, ...], live [K]) that makes K guarded updates of `variables`, after `ahead`
-    was called with the data and how many of their axes are rows.
+def many(guarded: Callable[..., Any], variables: list[Any]) -> Callable[..., Any]:
+    """A function of (data, settings [K], rows [K, ...], live [K]) that makes K guarded updates of `variables`.
 
     They are one scan; but one call each where the variables hold a convolution's kernel (the only ones of four axes) and the
     processor is the device: inside of a loop XLA makes convolutions there some twenty times slower."""
@@ -133,20 +132,14 @@ def many(guarded: Callable[..., Any], variables: list[Any], ahead: Callable[[Bat
         new = [jax.numpy.where(keep, scope.get_current_value(v), old) for v, old in zip(variables, values, strict=True)]
         return (new, keep), (out, code)
 
-    def begun(values: list[Any], data: Batch, rows: Any) -> Batch:
-        with keras.StatelessScope(list(zip(variables, values, strict=True))):
-            return ahead(data, 2 if rows.ndim == 1 else 1)
-
     def scanned(values: list[Any], data: Batch, *each: Any) -> Any:
-        data = begun(values, data, each[1])
         (values, _), outs = jax.lax.scan(lambda carry, k: one(carry, data, k), (values, jax.numpy.asarray(True)), each)
         return values, outs
 
     scan, step = (jax.jit(f, donate_argnums=0, compiler_options=_options()) for f in (scanned, one))
-    begin = jax.jit(begun)
 
     def looped(values: list[Any], data: Batch, *each: Any) -> Any:
-        carry, outs, data = (values, jax.numpy.asarray(True)), [], begin(values, data, each[1])
+        carry, outs, data = (values, jax.numpy.asarray(True)), [], jax.device_put(data)
         for k in range(len(each[-1])):
             carry, out = step(carry, data, tree_map(lambda x, k=k: x[k], each))
             outs.append(out)

@@ -86,16 +86,16 @@ def choose(flag: Any, done: Callable[[], Any], idle: Callable[[], Any], variable
     return tf.cond(flag, done, idle)
 
 
-def many(guarded: Callable[..., Any], variables: list[Any], ahead: Callable[[Batch, int], Batch]) -> Callable[..., Any]:
+def many(guarded: Callable[..., Any], variables: list[Any]) -> Callable[..., Any]:
     """A function of (data, settings [K], rows [K, ...], live [K]), in one structure each time, that makes K guarded updates of
-    `variables`, after `ahead` was called with the data and how many of their axes are rows.
+    `variables`.
 
     They are one loop; but one call each where the variables hold a convolution's kernel (the only ones of four axes) and the
     processor is the device: inside of a loop XLA makes convolutions there some twenty times slower."""
     apart = any(len(v.shape) == 4 for v in variables) and not tf.config.list_logical_devices("GPU")
 
     def looped(data: Batch, settings: Any, rows: Any, live: Any) -> Any:
-        count, data = rows.shape[0], ahead(data, 2 if rows.shape.rank == 1 else 1)
+        count = rows.shape[0]
 
         def one(k: Any, active: Any) -> Any:
             b = tree_map(lambda x: tf.gather(x, rows[k]), data)._replace(settings=tree_map(lambda s: s[k], settings))

@@ -288,7 +288,7 @@ class TorchBackend(base.Backend):
         for s, t in zip(source.statistics, target.statistics, strict=True):
             t.copy_(s)  # batch-norm statistics are copied, not mixed
 
-    def compile(self, update: Callable[[Batch], Update], ahead: base.Ahead | None = None) -> Callable[..., base.Outcome]:
+    def compile(self, update: Callable[[Batch], Update]) -> Callable[..., base.Outcome]:
         faults, update = [o.name for o in self._optimizers], self._placing(update)
         live = list(self._tensors().values())
         moody = any(n.moody for n in self.networks.values())  # then a forward pass moves statistics and generators
@@ -308,7 +308,6 @@ class TorchBackend(base.Backend):
             settings = tree_map(torch.as_tensor, batches.settings)
             noisy = any(n.startswith(base.NOISE) for n in settings)  # then each update changes something at once
             batches, rows = self.to_device((batches._replace(settings={}), () if indices is None else indices))
-            batches = base.ahead_of(ahead, batches, 2 if indices is None else 1)
             each = [{n: v[k] for n, v in settings.items()} for k in range(len(next(iter(settings.values()))))]
             rows = range(len(each)) if indices is None else rows
             before, generators = [x.clone() for x in live], self._generators() if moody else {}

@@ -158,8 +158,7 @@ class ReplayLearner:
         self.ring = Ring(s.buffer_size, s.envs, observation, action, path=files)
         prioritized = getattr(s, "prioritized", False)
         self.sampler: Any = PrioritizedSampler(self.ring, alpha=s.priority_alpha) if prioritized else UniformSampler(self.ring)
-        ahead = None if s.noisy != "no" else getattr(algorithm, "ahead", None)  # noise is another in each update
-        self._run = backend.compile(algorithm.update, ahead)
+        self._run = backend.compile(algorithm.update)
 
     def chance(self, env_steps: int) -> bool:
         """Whether to act at random still, so that the first updates see some variety."""
