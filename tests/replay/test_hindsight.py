@@ -10,7 +10,8 @@ import pytest
 
 from tandem.errors import SettingError
 from tandem.replay.buffer import Ring
-from tandem.replay.hindsight import DictGoals, Episodes, Hindsight
+from tandem.replay.episodes import Episodes
+from tandem.replay.hindsight import DictGoals, Hindsight
 from tandem.spaces import Leaf
 from tandem.types import Cuts, Trajectory
 

@@ -295,11 +295,8 @@ class TorchBackend(base.Backend):
 
         def one(batches: Batch, settings: dict[str, Any], rows: Any) -> Update:
             self._code, self._dirty = 0, False
-            if isinstance(rows, torch.Tensor):  # many times quicker than x[rows]
-                batch = tree_map(lambda x: x.index_select(0, rows), batches)
-            else:
-                batch = tree_map(lambda x: x[rows], batches)
-            batch = batch._replace(settings=settings)
+            several = isinstance(rows, torch.Tensor)  # then index_select is many times quicker than x[rows]
+            batch = tree_map(lambda x: x.index_select(0, rows) if several else x[rows], batches)._replace(settings=settings)
             if self.compiling:  # of a view, torch compiles the shape of the whole too: K, which varies
                 batch = tree_map(torch.clone, batch)
             return update(batch)

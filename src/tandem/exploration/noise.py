@@ -8,16 +8,12 @@ from typing import Any
 import numpy as np
 
 from tandem.errors import SettingError
+from tandem.exploration.seeded import Seed, Seeded
 from tandem.types import Array
 
-Seed = int | np.random.Generator | None
 
-
-class RandomProcess(ABC):
-    """A process in time. `rng` is its generator, seeded when it is made."""
-
-    def __init__(self, seed: Seed = None) -> None:
-        self.rng = np.random.default_rng(seed)
+class RandomProcess(Seeded, ABC):
+    """A process in time."""
 
     @abstractmethod
     def sample(self) -> Array:
@@ -26,13 +22,6 @@ class RandomProcess(ABC):
     @abstractmethod
     def reset_states(self) -> None:
         """Before an episode: forgets where the process is. Annealing goes on."""
-
-    def state(self) -> dict[str, Any]:
-        """All that the next sample depends on, as JSON data."""
-        return {"rng": self.rng.bit_generator.state}
-
-    def load_state(self, state: dict[str, Any]) -> None:
-        self.rng.bit_generator.state = state["rng"]
 
 
 class AnnealedGaussianProcess(RandomProcess):

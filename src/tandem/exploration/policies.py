@@ -13,17 +13,14 @@ import numpy as np
 
 from tandem import ops
 from tandem.errors import NonFiniteError, SettingError
+from tandem.exploration.seeded import Seed, Seeded
 from tandem.types import Array
 
-Seed = int | np.random.Generator | None
 CLIP = (-500.0, 500.0)
 
 
-class Policy(ABC):
-    """Chooses actions. seed: of its generator, or a generator to share."""
-
-    def __init__(self, seed: Seed = None) -> None:
-        self.rng = np.random.default_rng(seed)
+class Policy(Seeded, ABC):
+    """Chooses actions."""
 
     @abstractmethod
     def choose(self, values: Array, step: int = 0) -> Array:
@@ -40,13 +37,6 @@ class Policy(ABC):
                 "use choose(values) for several observations at once, or take the first row.",
             )
         return int(self.choose(values, step))
-
-    def state(self) -> dict[str, Any]:
-        """All that the next choice depends on, as JSON data."""
-        return {"rng": self.rng.bit_generator.state}
-
-    def load_state(self, state: dict[str, Any]) -> None:
-        self.rng.bit_generator.state = state["rng"]
 
     def _at_random(self, values: Array) -> Array:
         return self.rng.integers(values.shape[-1], size=values.shape[:-1])

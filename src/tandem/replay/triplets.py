@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from tandem.errors import SettingError
-from tandem.replay.buffer import Ring
-from tandem.replay.hindsight import Episodes, IntArray
+from tandem.replay.buffer import IntArray, Ring
+from tandem.replay.episodes import Episodes
 from tandem.types import Batch, tree_map
 
 

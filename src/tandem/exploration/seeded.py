@@ -1,0 +1,24 @@
+"""What draws random numbers of its own, and can be saved."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+Seed = int | np.random.Generator | None
+
+
+class Seeded:
+    """`rng` is its NumPy generator. seed: of that, or a generator to share."""
+
+    def __init__(self, seed: Seed = None) -> None:
+        self.rng = np.random.default_rng(seed)
+
+    def state(self) -> dict[str, Any]:
+        """All that comes next depends on, as JSON data."""
+        return {"rng": self.rng.bit_generator.state}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Goes on from what `state` gave."""
+        self.rng.bit_generator.state = state["rng"]
