@@ -25,7 +25,7 @@ FLOORS: list[set[str]] = [
     {"collect"},
     {"parallel"},
     {"training"},
-    {"zoo"},
+    {"zoo", "agents"},
     {"testing"},
     DOORS := {"trainer", "agent", "cluster", "cli", "export", "makers", "plots", "watch"},
     {"__init__"},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 from tandem.errors import RunFolderError, SettingError
 from tandem.math.statistics import bootstrap_band, iqm
 from tandem.training.runs import Run, read_run
+from tandem.watch import has_display
 
 # The colour-blind safe palette of Okabe and Ito, 2008
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -45,6 +46,30 @@ def curve(folders: Sequence[Path], out: Path, *, individual: bool = False, title
     except ValueError as error:
         raise SettingError(f"cannot write {out.name!r}: {error}.", "a name that ends in .png, .svg or .pdf") from error
     return out
+
+
+def episodes(series: Mapping[str, Sequence[float]]) -> Any:
+    """A matplotlib figure of numbers that there is one of for each episode, each series by its name in axes of its own; shown
+    where there is a screen."""
+    from matplotlib.figure import Figure
+
+    size: dict[str, Any] = {"figsize": (7.2, 0.6 + 3.2 * len(series)), "layout": "constrained"}
+    if has_display():
+        from matplotlib import pyplot as plt
+
+        figure: Any = plt.figure(**size)
+    else:
+        figure = Figure(**size)
+    for i, (name, values) in enumerate(series.items()):
+        axes = figure.add_subplot(len(series), 1, i + 1)
+        axes.plot(np.arange(1, len(values) + 1), np.asarray(values, float), color=COLOURS[i], linewidth=1.4)
+        axes.set_ylabel(name)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(True, color="#e6e6e6", linewidth=0.8)
+    axes.set_xlabel("episode")
+    if has_display():
+        figure.show()
+    return figure
 
 
 def _axes() -> tuple[Any, Any]:

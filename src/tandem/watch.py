@@ -89,6 +89,18 @@ def show(act: Any, env: Any, episodes: int = 1, seed: int = 0, max_steps: int = 
     return [moment.score for moment in _play(act, env, episodes, seed, max_steps) if moment.ended]
 
 
+def play(act: Any, env: Any, max_steps: int, seed: int = 0) -> tuple[list[Any], float, int]:
+    """Plays one episode of at most max_steps: (its observations, the sum of its rewards, its steps)."""
+    seen: list[Any] = []
+
+    def noted(obs: Any) -> Any:
+        seen.append(obs)
+        return act(obs)
+
+    *_, last = _play(noted, env, 1, seed, max_steps)
+    return seen, last.score, last.step
+
+
 def film(agent: Any, env: Any, out: Path, kwargs: Mapping[str, Any] | None = None, **how: Any) -> Path:
     """Writes an agent's play as a GIF or MP4, in an environment made for drawing; `how` is as `watch.animate` takes it."""
     before = out.exists()

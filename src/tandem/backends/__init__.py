@@ -32,7 +32,7 @@ def choose(framework: str | None = None) -> str:
         found = installed()
         if not found:
             raise EngineError("no engine is installed.", "one of torch, tensorflow, jax", "pip install 'tandem-rl[jax]'")
-        return next((n for n in found if ENGINES[n] and ENGINES[n] == _running()), found[0])
+        return next((n for n in found if ENGINES[n] and ENGINES[n] == running()), found[0])
     if framework not in ENGINES:
         raise UnknownNameError("framework", framework, ENGINES)
     missing = [m for m in _NEEDS[framework] if importlib.util.find_spec(m) is None]
@@ -43,13 +43,13 @@ def choose(framework: str | None = None) -> str:
             f"one of the installed engines: {', '.join(installed()) or 'none'}",
             f"pip install 'tandem-rl[{extra}]'",
         )
-    wanted, running = ENGINES[framework], _running()
-    if wanted and running and wanted != running:
+    wanted, engine = ENGINES[framework], running()
+    if wanted and engine and wanted != engine:
         raise EngineError(
-            f"framework {framework!r} was asked for, but this process has imported Keras on {running}.",
+            f"framework {framework!r} was asked for, but this process has imported Keras on {engine}.",
             "one Keras engine per process; Keras reads it once, when it is imported",
             f"set the environment variable KERAS_BACKEND={wanted} before anything imports keras, "
-            f"or use framework={next(n for n, engine in ENGINES.items() if engine == running)!r}.",
+            f"or use framework={next(n for n, keras in ENGINES.items() if keras == engine)!r}.",
         )
     return framework
 
@@ -75,7 +75,7 @@ def make(
     return made
 
 
-def _running() -> str | None:
+def running() -> str | None:
     """The engine Keras runs on in this process, if it has been imported."""
     keras = sys.modules.get("keras")
     return keras.backend.backend() if keras is not None and hasattr(keras, "backend") else None

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tandem import ops
+from tandem.backends.reach import Reached
 from tandem.networks import noisy
 from tandem.networks.defaults import Source
 from tandem.networks.plan import Plan, Weights, select
@@ -18,6 +19,7 @@ Loss = Callable[[Batch], tuple[Array, dict[str, Array]]]  # one number per sampl
 
 
 Each = Callable[[Batch], Array]  # one number per sample
+Losses = Callable[[Batch], tuple[list[Array], dict[str, Array]]]  # of several optimizers, or one of all; numbers, or per sample
 
 NOISE = "noise/"  # begins the names of settings that are noise for an update: "noise/NETWORK/WEIGHT"
 
@@ -149,6 +151,28 @@ class Backend(ABC):
         """
 
     @abstractmethod
+    def descend(self, optimizers: list[Any], losses: Losses, batch: Batch) -> tuple[list[Array], dict[str, Array]]:
+        """One step of each optimizer, which `own` gave, on its own of the losses, or on the only one: all gradients are taken
+        at the same point, before any step. Returns the reduced losses and `aux`; what is not finite is handled as by
+        `minimize`."""
+
+    @abstractmethod
+    def adopt(self, found: Reached) -> None:
+        """Takes in the networks and variables of a user's agent: from now on they are part of updates and of `state`."""
+
+    @abstractmethod
+    def own(self, name: str, optimizer: Any, weights: list[Any]) -> Any:
+        """The user's optimizer itself, for `descend`; `weights` are those of the agent's that it is meant for."""
+
+    @abstractmethod
+    def forward(self, function: Callable[..., Array]) -> Callable[..., Any]:
+        """A user's function of arrays [B, ...] as one of NumPy arrays: without gradients, and compiled where that can be."""
+
+    @abstractmethod
+    def call(self, function: Callable[..., Any], *arrays: Tree) -> Any:
+        """`function` of such arrays, once, not compiled, without gradients; what it gives as NumPy arrays."""
+
+    @abstractmethod
     def improve(
         self, optimizer: Any, objective: Each, divergence: Each, batch: Batch, radius: Array, region: Region, count: Array
     ) -> dict[str, Array]:
@@ -173,12 +197,12 @@ class Backend(ABC):
         """target += tau * (source - target); statistics without a gradient are copied wherever tau > 0. Noise is left alone."""
 
     @abstractmethod
-    def compile(self, update: Callable[[Batch], Update]) -> Callable[..., Outcome]:
+    def compile(self, update: Callable[[Batch], Update], jit: bool = True) -> Callable[..., Outcome]:
         """`run(batches)` makes K updates from arrays [K, ...]; `run(data, indices)` makes K from the rows indices[k] of data
         [N, ...]; either way `settings` are [K] each. One compiled call, one wait for the device.
 
         Before an update, those of its settings that `noise` made are placed in the networks; the update does not see them.
-        Without such settings networks keep the noise they have."""
+        Without such settings networks keep the noise they have. `jit=False` leaves the compiler out, where there is one."""
 
     def noise(self, kind: str, rng: np.random.Generator, count: int) -> dict[str, Array]:
         """Fresh noise for all noisy layers, those of targets too, as settings of `count` updates; [count, ...] each."""
@@ -216,6 +240,11 @@ def reduce(loss: Array, batch: Batch, count: Array | None) -> Array:
             raise ValueError(f"a {name} has shape {tuple(x.shape)} for {rows} samples; expected one number each: ({rows},)")
     weighted = loss if weight is None else loss * weight
     return xp.mean(weighted) if count is None else xp.sum(weighted) / count
+
+
+def reduced(loss: Array, batch: Batch) -> Array:
+    """A user's loss as one number: as it is, if it is one, else as `reduce` makes it of one per sample."""
+    return reduce(loss, batch, None) if len(loss.shape) else loss
 
 
 def outcome(metrics: dict[str, Any], priority: Any, codes: list[int], faults: list[str]) -> Outcome:

@@ -13,8 +13,9 @@ import keras
 import numpy as np
 
 from tandem.backends import base
-from tandem.backends.keras_optimizers import OPTIMIZERS, Given, Optimizer
+from tandem.backends.keras_optimizers import OPTIMIZERS, Given, Optimizer, Own
 from tandem.backends.memory import keep_freed
+from tandem.backends.reach import Reached
 from tandem.math.optimization import conjugate_gradient
 from tandem.networks import keras as models
 from tandem.networks import keras_bodies
@@ -96,6 +97,14 @@ class Scalar:
         return {"value": np.array(self.variable.value, copy=True)}
 
 
+class Loose(Scalar):
+    """A variable of a user's agent beside its models."""
+
+    def __init__(self, name: str, variable: Any) -> None:
+        self.name, self.learning, self.variable, self.module = name, False, variable, self
+        self.variables = self.trainable_variables = [variable]
+
+
 class KerasBackend(base.Backend):
     """Keras models on the engine that Keras was started with (TensorFlow or JAX)."""
 
@@ -104,7 +113,8 @@ class KerasBackend(base.Backend):
         self.device = engine().choose_device(device, threads)
         self.networks = {}
         self._owners: dict[str, Any] = {}  # everything that holds variables, by its name in a checkpoint
-        self._optimizers: list[Optimizer] = []
+        self._optimizers: list[Any] = []
+        self._shared = False  # whether others may hold the variables' arrays: a user's agent may
         self._code: Any = None  # while an update is traced: 0, or why it must take no effect
 
     # Making
@@ -171,6 +181,40 @@ class KerasBackend(base.Backend):
             grads = [g * scale for g in grads]
         optimizer.apply(grads, learning_rate)
         return value, aux
+
+    def descend(self, optimizers: list[Own], losses: base.Losses, batch: Batch) -> tuple[list[Array], dict[str, Array]]:
+        def all_reduced(b: Batch) -> tuple[list[Array], dict[str, Array]]:
+            each, aux = losses(b)
+            return [base.reduced(x, b) for x in each], aux
+
+        groups = [o.trained for o in optimizers]
+        values, aux, grads = engine().gradients(all_reduced, batch, groups, self.variables)
+        for i, (o, mine) in enumerate(zip(optimizers, grads, strict=True)):
+            norm = sum(ops.sum(g * g) for g in mine) + values[min(i, len(values) - 1)]
+            code = ops.where(ops.isfinite(norm), 0, 2 + self._optimizers.index(o))
+            self._code = ops.where(ops.equal(self._code, 0), code, self._code)
+        for o, mine in zip(optimizers, grads, strict=True):
+            o.inner.apply(mine, o.trained)
+        return values, aux
+
+    def adopt(self, found: Reached) -> None:
+        self._shared = True
+        for name, module in found.modules.items():
+            self._owners[f"network/{name}"] = self.networks[name] = KerasNetwork(name, module, None, {})
+        for name, variable in found.variables.items():
+            self._owners[f"network/{name}"] = self.networks[name] = Loose(name, variable)
+
+    def own(self, name: str, optimizer: Any, weights: list[Any]) -> Own:
+        self._owners[f"optimizer/{name}"] = made = Own(name, optimizer, weights)
+        self._optimizers.append(made)
+        return made
+
+    def forward(self, function: Callable[..., Array]) -> Callable[..., Any]:
+        made: Callable[..., Any] = engine().forwards(function, self.variables)
+        return made
+
+    def call(self, function: Callable[..., Any], *arrays: Tree) -> Any:
+        return tree_map(ops.convert_to_numpy, function(*tree_map(ops.convert_to_tensor, arrays)))
 
     def improve(
         self,
@@ -245,7 +289,7 @@ class KerasBackend(base.Backend):
             if "float" in s.dtype and id(t) not in noise:  # batch-norm statistics; not the seeds of dropout
                 t.assign(ops.where(tau > 0, s.value, t.value))
 
-    def compile(self, update: Callable[[Batch], Update]) -> Callable[..., base.Outcome]:
+    def compile(self, update: Callable[[Batch], Update], jit: bool = True) -> Callable[..., base.Outcome]:
         names: list[str] = []  # of the metrics, which come back as one array: each array of its own costs a hand-over
 
         def guarded(b: Batch, active: Any) -> tuple[Any, Any, Any]:
@@ -258,7 +302,7 @@ class KerasBackend(base.Backend):
             return (metrics, out.priority), code, ops.equal(code, 0)
 
         faults, update = [o.name for o in self._optimizers], self._placing(update)
-        many = engine().many(guarded, self.variables)
+        many = engine().many(guarded, self.variables, jit, not self._shared)
         lengths: set[int] = set()
 
         def run(batches: Batch, indices: Array | None = None) -> base.Outcome:

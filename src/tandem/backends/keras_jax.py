@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import keras
+import numpy as np
 
 from tandem.errors import EngineError
 from tandem.types import Array, Batch, tree_map
@@ -39,6 +40,17 @@ def _options() -> dict[str, Any]:
     return FEWER_COPIES
 
 
+def forwards(function: Callable[..., Any], variables: list[Any]) -> Callable[..., Any]:
+    """A function of arrays that reads these variables, compiled, without gradients; NumPy in and out."""
+
+    def stateless(values: list[Any], *xs: Any) -> Any:
+        with keras.StatelessScope(list(zip(variables, values, strict=True))):
+            return function(*xs)
+
+    step = jax.jit(stateless)
+    return lambda *xs: tree_map(np.asarray, step([v._value for v in variables], *xs))
+
+
 def forward(model: Any) -> Callable[[Any], Any]:
     """The model in inference mode, compiled."""
     step = jax.jit(lambda t, n, x: model.stateless_call(t, n, x, training=False)[0])
@@ -63,6 +75,33 @@ def gradient(
         if new is not old:
             v.assign(new)
     return value, aux, grads
+
+
+def gradients(
+    losses: Callable[[Batch], Any], batch: Batch, groups: list[list[Any]], variables: list[Any]
+) -> tuple[list[Array], Any, list[list[Array]]]:
+    """(losses, aux, gradients of each group by its own loss, or by the only one); other `variables` move as the forward pass
+    moves them."""
+    mine = {id(v) for group in groups for v in group}
+    rest = [(v, v.value) for v in variables if id(v) not in mine]
+
+    def f(values: list[list[Any]]) -> Any:
+        pairs = [(v, _narrow(x)) for group, xs in zip(groups, values, strict=True) for v, x in zip(group, xs, strict=True)]
+        with keras.StatelessScope(rest + pairs) as scope:
+            found, aux = losses(batch)
+        return found, (aux, [scope.get_current_value(v) for v, _ in rest])
+
+    found, back, (aux, moved) = jax.vjp(f, [[v.value for v in group] for group in groups], has_aux=True)
+
+    def by(i: int) -> list[list[Array]]:
+        grads: list[list[Array]] = back([jax.numpy.full_like(x, float(k == i)) for k, x in enumerate(found)])[0]
+        return grads
+
+    grads = by(0) if len(found) == 1 else [by(i)[i] for i in range(len(groups))]
+    for (v, old), new in zip(rest, moved, strict=True):
+        if new is not old:
+            v.assign(new)
+    return found, aux, grads
 
 
 def _narrow(weight: Any) -> Any:
@@ -117,8 +156,9 @@ def choose(flag: Any, done: Callable[[], Any], idle: Callable[[], Any], variable
     return out
 
 
-def many(guarded: Callable[..., Any], variables: list[Any]) -> Callable[..., Any]:
-    """A function of (data, settings [K], rows [K, ...], live [K]) that makes K guarded updates of `variables`.
+def many(guarded: Callable[..., Any], variables: list[Any], jit: bool = True, donate: bool = True) -> Callable[..., Any]:
+    """A function of (data, settings [K], rows [K, ...], live [K]) that makes K guarded updates of `variables`; without `jit`
+    each operation by itself. With `donate` the variables' old arrays are used up.
 
     They are one scan; but one call each where the variables hold a convolution's kernel (the only ones of four axes) and the
     processor is the device: inside of a loop XLA makes convolutions there some twenty times slower."""
@@ -136,7 +176,10 @@ def many(guarded: Callable[..., Any], variables: list[Any]) -> Callable[..., Any
         (values, _), outs = jax.lax.scan(lambda carry, k: one(carry, data, k), (values, jax.numpy.asarray(True)), each)
         return values, outs
 
-    scan, step = (jax.jit(f, donate_argnums=0, compiler_options=_options()) for f in (scanned, one))
+    scan, step = scanned, one
+    if jit:
+        given = 0 if donate else ()
+        scan, step = (jax.jit(f, donate_argnums=given, compiler_options=_options()) for f in (scanned, one))
 
     def looped(values: list[Any], data: Batch, *each: Any) -> Any:
         carry, outs, data = (values, jax.numpy.asarray(True)), [], jax.device_put(data)
@@ -149,7 +192,7 @@ def many(guarded: Callable[..., Any], variables: list[Any]) -> Callable[..., Any
 
     def run(data: Batch, *each: Any) -> Any:
         before = [v._value for v in variables]  # `value` asks for scopes each time
-        apart = convolves and next(iter(before[0].devices())).platform == "cpu"
+        apart = not jit or (convolves and next(iter(before[0].devices())).platform == "cpu")
         values, outs = (looped if apart else scan)(before, data, *each)
         for v, x in zip(variables, values, strict=True):
             v._value = x  # assign would copy; the old value was donated

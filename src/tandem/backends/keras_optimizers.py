@@ -117,4 +117,39 @@ class Given(Optimizer):
         self.inner.apply(gradients, self.trained)
 
 
+class Own:
+    """A user's own optimizer of Keras's: itself, not a copy."""
+
+    def __init__(self, name: str, optimizer: Any, weights: list[Any]) -> None:
+        if not isinstance(optimizer, keras.optimizers.Optimizer):
+            raise SettingError(
+                f"an optimizer is a {type(optimizer).__name__}.",
+                f"an optimizer of Keras's, since the agent is Keras on {keras.backend.backend()}",
+                "give keras.optimizers.Adam(), say.",
+            )
+        self.name, self.inner = name, optimizer
+        self.trained = [v for v in weights if v.trainable]
+        if not self.trained:
+            raise SettingError(
+                f"there are no trainable weights for the optimizer {name}.",
+                "variables of networks that are built, in agent.param",
+                "build the networks before you take their weights: call each on a batch of zeros, or give it an Input.",
+            )
+        if not optimizer.built:
+            optimizer.build(self.trained)
+        elif {id(v) for v in optimizer._trainable_variables} != {id(v) for v in self.trained}:
+            raise SettingError(
+                f"the optimizer {name} has trained other weights before.",
+                "a new optimizer, or the one that trained these weights",
+                "give keras.optimizers.Adam(), say.",
+            )
+        self.variables = list(optimizer.variables)
+
+    def __enter__(self) -> Own:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        """Nothing to give back: the variables are its own."""
+
+
 OPTIMIZERS: dict[str, Any] = {"adam": Adam, "rmsprop": RMSProp, "sgd": Optimizer}

@@ -30,6 +30,20 @@ def choose_device(device: str, threads: int) -> str:
     return "cuda" if gpu and device != "cpu" else "cpu"
 
 
+def forwards(function: Callable[..., Any], variables: list[Any]) -> Callable[..., Any]:
+    """A function of arrays, compiled to a graph, without gradients; NumPy in and out."""
+    made: dict[Any, Callable[..., Any]] = {}
+
+    def run(*xs: Any) -> Any:
+        key = tuple((x.shape, x.dtype.char) for x in keras.tree.flatten(xs))
+        if key not in made:
+            graph = tf.function(function, autograph=False)
+            made[key] = graph.get_concrete_function(*tree_map(lambda x: tf.TensorSpec(x.shape, x.dtype), xs))
+        return tree_map(lambda x: x.numpy(), made[key](*tree_map(tf.convert_to_tensor, xs)))
+
+    return run
+
+
 def forward(model: Any) -> Callable[[Any], Any]:
     """The model in inference mode, compiled."""
     compiled: Callable[[Any], Any] = tf.function(lambda x: model(x, training=False), reduce_retracing=True, autograph=False)
@@ -46,6 +60,21 @@ def gradient(
             tape.watch(v)
         value, aux = loss(batch)
     return value, aux, tape.gradient(value, values, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+
+
+def gradients(
+    losses: Callable[[Batch], Any], batch: Batch, groups: list[list[Any]], variables: list[Any]
+) -> tuple[list[Array], Any, list[list[Array]]]:
+    """(losses, aux, gradients of each group by its own loss, or by the only one); other variables move as the forward pass
+    moves them."""
+    values = [[v.value for v in group] for group in groups]
+    with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
+        for v in (v for group in values for v in group):
+            tape.watch(v)
+        found, aux = losses(batch)
+    by = found if len(found) == len(groups) else found * len(groups)
+    zero = tf.UnconnectedGradients.ZERO
+    return found, aux, [tape.gradient(x, group, unconnected_gradients=zero) for x, group in zip(by, values, strict=True)]
 
 
 def value_and_gradient(f: Callable[[Any], Any], x: Any) -> tuple[Any, Any]:
@@ -86,9 +115,9 @@ def choose(flag: Any, done: Callable[[], Any], idle: Callable[[], Any], variable
     return tf.cond(flag, done, idle)
 
 
-def many(guarded: Callable[..., Any], variables: list[Any]) -> Callable[..., Any]:
+def many(guarded: Callable[..., Any], variables: list[Any], jit: bool = True, donate: bool = True) -> Callable[..., Any]:
     """A function of (data, settings [K], rows [K, ...], live [K]), in one structure each time, that makes K guarded updates of
-    `variables`.
+    `variables`; without `jit` a graph that XLA does not compile.
 
     They are one loop; but one call each where the variables hold a convolution's kernel (the only ones of four axes) and the
     processor is the device: inside of a loop XLA makes convolutions there some twenty times slower."""
@@ -134,7 +163,7 @@ def many(guarded: Callable[..., Any], variables: list[Any]) -> Callable[..., Any
         arrays = [np.asarray(x) for x in keras.tree.flatten(tree)]
         key = tuple((x.shape, x.dtype) for x in arrays)
         if key not in made:
-            made[key] = _packed(looped, tree, arrays)
+            made[key] = _packed(looped, tree, arrays, jit)
         return made[key](arrays)
 
     return alone if apart else run
@@ -143,7 +172,7 @@ def many(guarded: Callable[..., Any], variables: list[Any]) -> Callable[..., Any
 SMALL = 2**20  # bytes
 
 
-def _packed(f: Callable[..., Any], tree: Any, arrays: list[Any]) -> Callable[..., Any]:
+def _packed(f: Callable[..., Any], tree: Any, arrays: list[Any], jit: bool) -> Callable[..., Any]:
     """`f(*tree)` compiled for the shapes of `arrays`, the leaves of `tree`, as a function of such arrays. Small ones travel
     together: TensorFlow takes longer to look at an argument than to copy it (a tenth of a call of one SAC update)."""
     together: dict[Any, list[int]] = {}
@@ -153,7 +182,7 @@ def _packed(f: Callable[..., Any], tree: Any, arrays: list[Any]) -> Callable[...
     sizes = [[arrays[i].size for i in group] for group in groups]
     shapes = [x.shape for x in arrays]
 
-    @tf.function(jit_compile=True, autograph=False)
+    @tf.function(jit_compile=jit, autograph=False)
     def unpacked(*packs: Any) -> Any:
         parts = [part for pack, size in zip(packs, sizes, strict=True) for part in tf.split(pack, size)]
         by_place = dict(zip((i for group in groups for i in group), parts, strict=True))

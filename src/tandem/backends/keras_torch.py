@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from tandem.backends.torch import TorchBackend, TorchNetwork
+from tandem.backends.torch import TorchBackend
+from tandem.backends.torch_networks import TorchNetwork
 from tandem.networks import keras as models
 from tandem.networks import keras_bodies
 from tandem.networks.defaults import Given, Source

@@ -6,7 +6,6 @@ and a short list of inputs for a compiled gradient.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -17,99 +16,18 @@ from torch import nn
 from tandem import ops
 from tandem.backends import base
 from tandem.backends.memory import keep_freed
+from tandem.backends.reach import Reached
+from tandem.backends.torch_networks import Loose, Scalar, TorchNetwork
 from tandem.backends.torch_optimizers import Optimizer, Umbrella, compiled_gradient
+from tandem.backends.torch_own import Own
 from tandem.errors import EngineError, NetworkError
 from tandem.math.optimization import conjugate_gradient
 from tandem.networks import torch as modules
 from tandem.networks import torch_bodies
 from tandem.networks.defaults import Given, Source
-from tandem.networks.plan import Plan, Weights
 from tandem.types import Array, Batch, Tree, Update, tree_map
 
 _Gradient = tuple[Array, dict[str, Array], Array]  # loss, what else came of it, flat gradient
-
-
-class TorchNetwork(base.Network):
-    """A torch module, and its plan where all its layers are known."""
-
-    def __init__(
-        self, name: str, module: nn.Module, plan: Plan | None, device: torch.device, noise: dict[str, Array] | None = None
-    ) -> None:
-        self.name, self.plan, self.module, self.device = name, plan, module.to(device).eval(), device
-        self.moody = plan is None and any(isinstance(m, _MOODY) or not _known(m) for m in module.modules())  # has training mode
-        self.learning = False
-        self.weights: list[nn.Parameter] = list(module.parameters())  # with a gradient, or a target's
-        self.noise = modules.noise(module, plan) if noise is None else noise
-        self.statistics = [t for t in module.buffers() if all(t is not x for x in self.noise.values())]
-
-    def __call__(self, x: Tree, training: bool | None = None) -> Array:
-        if self.moody:
-            wanted = self.learning if training is None else training
-            if self.module.training != wanted:
-                self.module.train(wanted)
-        return self.module(x)
-
-    def tensors(self) -> list[torch.Tensor]:
-        """Parameters and buffers, in an order that does not change from one process to the next."""
-        return list(self.module.state_dict().values())
-
-    def read(self) -> Weights:
-        if self.plan is not None:
-            return modules.read(self.plan, self.module)
-        return {str(i): np.array(t.detach().cpu().numpy()) for i, t in enumerate(self.tensors())}
-
-    def write(self, weights: Weights) -> None:
-        if self.plan is not None:
-            modules.write(self.plan, self.module, weights)
-        else:
-            with torch.no_grad():
-                for i, t in enumerate(self.tensors()):
-                    t.copy_(torch.as_tensor(weights[str(i)]))
-
-    @torch.no_grad()
-    def place(self, noise: dict[str, Array]) -> None:
-        for n, x in noise.items():
-            self.noise[n].copy_(torch.as_tensor(x))
-
-    def read_noise(self) -> Weights:
-        return {n: np.array(t.detach().cpu().numpy()) for n, t in self.noise.items()}
-
-    @torch.inference_mode()
-    def predict(self, x: Tree) -> np.ndarray[Any, Any]:
-        out: np.ndarray[Any, Any] = self(self._there(x), training=False).cpu().numpy()
-        return out
-
-    def _there(self, x: Tree) -> Tree:
-        return tree_map(lambda a: torch.as_tensor(a, device=self.device), x)
-
-    def frozen(self, weights: Weights) -> Callable[[Tree], np.ndarray[Any, Any]]:
-        other = TorchNetwork(self.name, copy.deepcopy(self.module), self.plan, self.device)
-        other.write(weights)
-        forward: Callable[[Tree], np.ndarray[Any, Any]] = other.predict
-        return forward
-
-
-class Scalar(nn.Module):
-    """One trained number."""
-
-    def __init__(self, name: str, value: float, device: torch.device) -> None:
-        super().__init__()
-        self.name, self.plan, self.learning, self.moody = name, None, False, False
-        self.value = nn.Parameter(torch.tensor(float(value), device=device))
-        self.weights = [self.value]
-
-    @property
-    def module(self) -> nn.Module:
-        return self
-
-    def forward(self) -> Array:
-        return self.value
-
-    def tensors(self) -> list[torch.Tensor]:
-        return [self.value.detach()]
-
-    def read(self) -> Weights:
-        return {"value": self.value.detach().cpu().numpy().copy()}
 
 
 class TorchBackend(base.Backend):
@@ -130,7 +48,7 @@ class TorchBackend(base.Backend):
         self.device, self.compiling = device, compile
         self._device = torch.device(device)
         self.networks = {}
-        self._optimizers: list[Optimizer] = []
+        self._optimizers: list[Any] = []
         self._code = 0  # of this update: 1 where it asked to stop, 2 + i where the i-th optimizer met what is not finite
         self._dirty = False  # whether this update has changed anything yet
 
@@ -172,8 +90,8 @@ class TorchBackend(base.Backend):
                     "give networks that share no layers.",
                 )
         chosen = kind if self.given_optimizer is None else self.given_optimizer
-        self._optimizers.append(Optimizer(name, networks, chosen, options))
-        return self._optimizers[-1]
+        self._optimizers.append(made := Optimizer(name, networks, chosen, options))
+        return made
 
     # Learning
 
@@ -209,6 +127,50 @@ class TorchBackend(base.Backend):
         optimizer.inner.step()
         self._dirty = True
         return value, aux
+
+    def descend(self, optimizers: list[Own], losses: base.Losses, batch: Batch) -> tuple[list[Array], dict[str, Array]]:
+        with torch.enable_grad():
+            each, aux = losses(batch)
+            values = [base.reduced(x, batch) for x in each]
+            groups = [o.parameters for o in optimizers]
+            if len(values) == 1:
+                grads = list(torch.autograd.grad(values[0], [p for g in groups for p in g], materialize_grads=True))
+            else:
+                pairs = list(zip(values, groups, strict=True))
+                grads = [
+                    grad
+                    for i, (value, group) in enumerate(pairs)
+                    for grad in torch.autograd.grad(value, group, retain_graph=i + 1 < len(pairs), materialize_grads=True)
+                ]
+        for i, o in enumerate(optimizers):
+            mine, grads = grads[: len(o.parameters)], grads[len(o.parameters) :]
+            o.take(mine)
+            value = values[min(i, len(values) - 1)]
+            if self._code == 0 and not torch.isfinite(o.norm() + value.detach()):
+                self._code = 2 + self._optimizers.index(o)
+        if not self._code:
+            for o in optimizers:
+                o.inner.step()
+            self._dirty = True
+        return [v.detach() for v in values], {k: v.detach() for k, v in aux.items()}
+
+    def adopt(self, found: Reached) -> None:
+        for name, module in found.modules.items():
+            self.networks[name] = TorchNetwork(name, module, None, self._device)
+        for name, x in found.variables.items():
+            self.networks[name] = Loose(name, x)
+
+    def own(self, name: str, optimizer: Any, weights: list[Any]) -> Own:
+        self._optimizers.append(made := Own(name, optimizer, weights))
+        return made
+
+    def forward(self, function: Callable[..., Array]) -> Callable[..., Any]:
+        return lambda *xs: self.call(function, *xs)
+
+    def call(self, function: Callable[..., Any], *arrays: Tree) -> Any:
+        with torch.inference_mode():
+            out = function(*self.to_device(arrays))
+        return tree_map(lambda a: a.cpu().numpy() if isinstance(a, torch.Tensor) else np.asarray(a), out)
 
     def _eager(self, optimizer: Optimizer, loss: base.Loss, batch: Batch, count: Array | None) -> _Gradient:
         with torch.enable_grad():
@@ -288,7 +250,7 @@ class TorchBackend(base.Backend):
         for s, t in zip(source.statistics, target.statistics, strict=True):
             t.copy_(s)  # batch-norm statistics are copied, not mixed
 
-    def compile(self, update: Callable[[Batch], Update]) -> Callable[..., base.Outcome]:
+    def compile(self, update: Callable[[Batch], Update], jit: bool = True) -> Callable[..., base.Outcome]:
         faults, update = [o.name for o in self._optimizers], self._placing(update)
         live = list(self._tensors().values())
         moody = any(n.moody for n in self.networks.values())  # then a forward pass moves statistics and generators
@@ -340,8 +302,7 @@ class TorchBackend(base.Backend):
     def _tensors(self) -> dict[str, torch.Tensor]:
         found = {f"network/{name}/{i}": t for name, net in self.networks.items() for i, t in enumerate(net.tensors())}
         for o in self._optimizers:
-            state = o.inner.state[o.flat]
-            found |= {f"optimizer/{o.name}/{n}": t for n, t in state.items() if isinstance(t, torch.Tensor)}
+            found |= {f"optimizer/{o.name}/{n}": t for n, t in o.tensors().items()}
         return found
 
     def _generators(self) -> dict[str, torch.Tensor]:
@@ -368,14 +329,6 @@ def _repeat(count: int, body: Callable[[Any], Any], state: Any) -> Any:
     for _ in range(count):
         state = body(state)
     return state
-
-
-_MOODY = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd, nn.MultiheadAttention, nn.RNNBase)
-
-
-def _known(module: nn.Module) -> bool:
-    """Whether a module's behaviour does not depend on training mode: torch's own, and ours, apart from the few that do."""
-    return type(module).__module__.startswith(("torch.nn.", "tandem.")) and not isinstance(module, _MOODY)
 
 
 def make(device: str, *, seed: int, threads: int, compile: bool) -> TorchBackend:

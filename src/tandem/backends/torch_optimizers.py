@@ -10,6 +10,7 @@ from torch import nn
 from torch.func import functional_call, grad_and_value
 
 from tandem.backends import base
+from tandem.backends.torch_own import begin
 from tandem.errors import SettingError
 from tandem.types import Array, Batch
 
@@ -60,6 +61,10 @@ class Optimizer:
         self.gradient: Any = None  # compiled
         self.statistics: dict[str, torch.Tensor] = {}  # what a forward pass moves (batch norm's), by its name in that gradient
 
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Its state by name."""
+        return {n: t for n, t in self.inner.state[self.flat].items() if isinstance(t, torch.Tensor)}
+
     def unflatten(self, flat: torch.Tensor, names: list[str]) -> dict[str, torch.Tensor]:
         parts = flat.split(self.sizes)
         return {n: x.view(p.shape) for n, x, p in zip(names, parts, self.parameters, strict=True)}
@@ -75,13 +80,8 @@ def _copied(given: Any, flat: nn.Parameter) -> torch.optim.Optimizer:
         )
     taken = inspect.signature(type(given)).parameters
     made = type(given)([flat], **{n: v for n, v in given.defaults.items() if n in taken})
-    if not made.state[flat]:  # most make theirs in the first step: one of no consequence
-        before, flat.grad = flat.detach().clone(), torch.zeros_like(flat)
-        made.step()
-        with torch.no_grad():
-            flat.copy_(before)
-        if "step" in made.state[flat]:
-            made.state[flat]["step"].zero_()
+    if not made.state[flat]:
+        begin(made, flat, made.param_groups[0])
     return made
 
 

@@ -57,6 +57,11 @@ class Stepped(Environments):
         self._log = ActionLog(self.n)
         self._obs: Tree = None
 
+    @property
+    def first(self) -> Any:
+        """One of the environments."""
+        return self._envs[0]
+
     def reset(self) -> Tree:
         self._episodes, self._log = [-1] * self.n, ActionLog(self.n)
         obs = self._empty()

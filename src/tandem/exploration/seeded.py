@@ -10,10 +10,10 @@ Seed = int | np.random.Generator | None
 
 
 class Seeded:
-    """`rng` is its NumPy generator. seed: of that, or a generator to share."""
+    """`rng` is its NumPy generator. seed: of that, or a generator to share; `seeded` says whether there was one."""
 
     def __init__(self, seed: Seed = None) -> None:
-        self.rng = np.random.default_rng(seed)
+        self.rng, self.seeded = np.random.default_rng(seed), seed is not None
 
     def state(self) -> dict[str, Any]:
         """All that comes next depends on, as JSON data."""

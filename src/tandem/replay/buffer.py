@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -33,13 +34,22 @@ class Ring:
 
     capacity: transitions to keep, rounded up to whole time steps. obs, action: what a single one looks like; dtypes are
     kept, so uint8 images stay uint8. path: a folder of this ring's own for memory-mapped files (older ones in it are
-    replaced); without it the arrays are in memory.
+    replaced); without it the arrays are in memory. extra: what else of a trajectory's `extra` to keep with each row.
 
     Raises MemoryBudgetError, before anything is allocated, where `size` is more than the machine (or the disk) has left.
     """
 
-    def __init__(self, capacity: int, envs: int, obs: Spec, action: Leaf, *, path: str | None = None) -> None:
-        columns = _columns(capacity, envs, obs, action)
+    def __init__(
+        self,
+        capacity: int,
+        envs: int,
+        obs: Spec,
+        action: Leaf,
+        *,
+        path: str | None = None,
+        extra: Mapping[str, Leaf] = MappingProxyType({}),
+    ) -> None:
+        columns = _columns(capacity, envs, obs, action, extra)
         self.capacity, self.envs = capacity, envs
         self.slots, self.history = _slots(capacity, envs, obs), _history(obs)
         files: list[Path] | None = None
@@ -47,24 +57,25 @@ class Ring:
             Path(path).mkdir(parents=True, exist_ok=True)
             # Numbered: an observation's name may hold characters that a file's must not.
             files = [Path(path) / f"{i:02d}_{name.split('/')[0]}.npy" for i, name in enumerate(columns)]
-        size = self.size(capacity, envs, obs, action)
+        size = self.size(capacity, envs, obs, action, extra)
         require(size, f"a replay buffer of {capacity:,} transitions from {envs} environment(s)", files)
 
         places: Sequence[Path | None] = files or [None] * len(columns)
         self._columns = {name: allocate(*of, file) for (name, of), file in zip(columns.items(), places, strict=True)}
         self._flat = {name: x.reshape(self.slots * envs, *x.shape[2:]) for name, x in self._columns.items()}
-        self._keys = list(obs) if isinstance(obs, dict) else None
+        self._keys, self._extra = list(obs) if isinstance(obs, dict) else None, list(extra)
         self._leaves = _named(obs)
         kept = {n: x for name, leaf in self._leaves.items() for n, x in stacks.stored(name, leaf).items()}
         self._obs_names = list(kept)
         self._cuts = CutStore(list(kept.values()))
         self._time = 0  # time steps ever written
+        self._kept = 0  # those before it were let go of
         self._drawable = 0
 
     @staticmethod
-    def size(capacity: int, envs: int, obs: Spec, action: Leaf) -> int:
+    def size(capacity: int, envs: int, obs: Spec, action: Leaf, extra: Mapping[str, Leaf] = MappingProxyType({})) -> int:
         """Bytes of such a ring's arrays. Cut episodes whose environment was reset at once add one observation each."""
-        columns = _columns(capacity, envs, obs, action)
+        columns = _columns(capacity, envs, obs, action, extra)
         return sum(int(np.prod(shape, dtype=object)) * np.dtype(dtype).itemsize for shape, dtype in columns.values())
 
     def __len__(self) -> int:
@@ -118,7 +129,7 @@ class Ring:
 
         Its first observations must be what followed the last add, except where that ended the episode (then `last`, and an
         entry in `cuts`, say so). Observations in `cuts` of episodes that terminated are not kept: nothing is learned from
-        them, as their discount is 0. `extra` is not kept either.
+        them, as their discount is 0. Of `extra` what the ring was made for is kept.
 
         Raises SpaceError for arrays of another shape or dtype, EnvironmentFault for cuts where no episode ended.
         """
@@ -138,6 +149,12 @@ class Ring:
         if cuts is not None:
             self._cuts.append(*cuts)
         self._time = end
+
+    def forget(self, steps: int | None = None) -> None:
+        """Let go of the oldest time steps, of all of them without a number; what is written later stays."""
+        first = self._time if steps is None else min(self._first(self._time) + max(steps, 0), self._time)
+        self._drop(first)
+        self._kept = max(first, self._kept)
 
     def transitions(self, ids: IntArray, n: int = 1) -> Batch:
         """The n-step transitions that start in rows `ids` (any shape [...]; fields are [..., *their own]).
@@ -172,6 +189,7 @@ class Ring:
             shaped(reward),
             shaped(discount),
             self._tree([shaped(x) for x in after]),
+            extra={name: shaped(self._flat[f"extra/{name}"].take(at, axis=0)) for name in self._extra},
         )
 
     def after(self, ids: IntArray) -> Tree:
@@ -186,7 +204,7 @@ class Ring:
         arrays = {name: column[:used] for name, column in self._columns.items()}
         arrays["cut_ids"] = self._cuts.ids
         arrays.update({f"cut_{name}": x for name, x in zip(self._obs_names, self._cuts.obs, strict=True)})
-        return {"slots": self.slots, "envs": self.envs, "time": self._time}, arrays
+        return {"slots": self.slots, "envs": self.envs, "time": self._time, "kept": self._kept}, arrays
 
     def load_state(self, meta: dict[str, Any], arrays: dict[str, AnyArray]) -> None:
         """Become the ring whose `state` this was, bit for bit: the same ids, the same transitions, now and later.
@@ -206,7 +224,7 @@ class Ring:
             column[:used] = arrays[name]
         self._cuts.clear()
         self._cuts.append(arrays["cut_ids"], [arrays[f"cut_{name}"] for name in self._obs_names])
-        self._time = int(meta["time"])
+        self._time, self._kept = int(meta["time"]), int(meta.get("kept", 0))
         oldest = self._first(self._time)
         self._drawable = self._count_valid(oldest, self._time - oldest)
 
@@ -214,6 +232,7 @@ class Ring:
         """The trajectory's arrays in the order of the columns, and the observations after it; shapes and dtypes checked."""
         following = self._parts(trajectory.bootstrap)
         given = [*self._parts(trajectory.obs), trajectory.action, *(getattr(trajectory, name) for name, _ in _ROW)]
+        given += [trajectory.extra[name] for name in self._extra]
         steps = len(trajectory.reward)
         for (name, column), x in zip(self._columns.items(), given, strict=True):
             _check(name, x, (steps, *column.shape[1:]), column.dtype)
@@ -292,7 +311,7 @@ class Ring:
 
     def _first(self, time: int) -> int:
         """The oldest time step whose rows are in the ring, when so many were ever written."""
-        return max(0, time - self.slots + 1 + self.history)
+        return max(self._kept, time - self.slots + 1 + self.history)
 
     def _drop(self, oldest: int) -> None:
         """Let go of the rows before time `oldest`."""
@@ -339,14 +358,17 @@ def _slots(capacity: int, envs: int, obs: Spec) -> int:
     return -(-capacity // envs) + 1 + _history(obs)
 
 
-def _columns(capacity: int, envs: int, obs: Spec, action: Leaf) -> dict[str, tuple[tuple[int, ...], str]]:
+def _columns(
+    capacity: int, envs: int, obs: Spec, action: Leaf, extra: Mapping[str, Leaf]
+) -> dict[str, tuple[tuple[int, ...], str]]:
     """name -> (shape, dtype) of every array of a ring."""
     if capacity < 1 or envs < 1:
         raise SettingError(f"a ring for {capacity} transitions of {envs} environments.", "at least one of each", "raise them.")
     lead = (_slots(capacity, envs, obs), envs)
     kept = {n: x for name, leaf in _named(obs).items() for n, x in stacks.stored(name, leaf).items()}
     found = {name: ((*lead, *leaf.shape), leaf.dtype) for name, leaf in (*kept.items(), ("action", action))}
-    return found | {name: (lead, dtype) for name, dtype in _ROW}
+    found |= {name: (lead, dtype) for name, dtype in _ROW}
+    return found | {f"extra/{name}": ((*lead, *leaf.shape), leaf.dtype) for name, leaf in extra.items()}
 
 
 def _check(name: str, x: AnyArray, shape: tuple[int, ...], dtype: Any) -> None:

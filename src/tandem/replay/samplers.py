@@ -36,6 +36,8 @@ class Sampler(Protocol):
 
     def update(self, ids: IntArray, priority: AnyArray) -> None: ...
 
+    def forget(self, steps: int | None = None) -> None: ...
+
     def state(self) -> tuple[dict[str, Any], dict[str, AnyArray]]: ...
 
     def load_state(self, meta: dict[str, Any], arrays: dict[str, AnyArray]) -> None: ...
@@ -46,6 +48,10 @@ class UniformSampler:
 
     def __init__(self, ring: Ring) -> None:
         self.ring = ring
+
+    def forget(self, steps: int | None = None) -> None:
+        """The ring lets go of its oldest time steps, or of all."""
+        self.ring.forget(steps)
 
     def add(self, trajectory: Trajectory) -> None:
         """Write to the ring."""
@@ -81,6 +87,40 @@ class UniformSampler:
         """Nothing to restore."""
 
 
+class DistinctSampler(UniformSampler):
+    """Every valid row alike, and none twice in all the batches of a draw; where the ring has too few for that, none twice in a
+    batch; where it has too few even for one, `UniformSampler`'s way."""
+
+    def draw(self, rng: np.random.Generator, updates: int, batch_size: int, beta: AnyArray | None = None) -> Draw:
+        ring, wanted = self.ring, updates * batch_size
+        if len(ring) < batch_size:
+            return super().draw(rng, updates, batch_size)
+        if len(ring) >= wanted:
+            at = rng.choice(len(ring), wanted, replace=False)
+        else:
+            at = np.concatenate([rng.choice(len(ring), batch_size, replace=False) for _ in range(updates)])
+        return Draw(self._numbered(at).reshape(updates, batch_size))
+
+    def _numbered(self, at: IntArray) -> IntArray:
+        """The ids of the valid rows with these numbers, counted from the oldest."""
+        ring = self.ring
+        if len(ring) == ring.newest + 1 - ring.oldest:
+            return at + ring.oldest
+        ids = np.arange(ring.oldest, ring.newest + 1)
+        return ids[ring.valid.take(ring.position(ids))][at]
+
+
+class PassSampler(DistinctSampler):
+    """All valid rows in random order, and all again, as often as it takes: every row is drawn as often as any other, or once
+    more."""
+
+    def draw(self, rng: np.random.Generator, updates: int, batch_size: int, beta: AnyArray | None = None) -> Draw:
+        _require_rows(self.ring)
+        rows, wanted = len(self.ring), updates * batch_size
+        order = np.concatenate([rng.permutation(rows) for _ in range(-(-wanted // rows))])
+        return Draw(self._numbered(order[:wanted]).reshape(updates, batch_size))
+
+
 class PrioritizedSampler:
     """Proportional prioritized replay (Schaul et al. 2016, arXiv:1511.05952, section 3.3 and algorithm 1).
 
@@ -97,6 +137,24 @@ class PrioritizedSampler:
         self.ring, self.distinct = ring, distinct
         self._priorities = Priorities(ring.slots * ring.envs, alpha, eps)
         self._seen = 0  # time steps of the ring that have come into the tree
+
+    def forget(self, steps: int | None = None) -> None:
+        """The ring lets go of its oldest time steps, or of all, and their priorities go too."""
+        self._catch_up()
+        before = self.ring.oldest
+        self.ring.forget(steps)
+        gone = self.ring.position(np.arange(before, self.ring.oldest))
+        if gone.size:
+            self._priorities.tree.set(gone, np.zeros(gone.size))
+
+    @property
+    def powers(self) -> AnyArray:
+        """(|priority| + eps) ** alpha of the rows that can be drawn, [len(ring)], the oldest first: what draws and effective
+        sample sizes go by."""
+        self._catch_up()
+        ids = np.arange(self.ring.oldest, self.ring.newest + 1)
+        at = self.ring.position(ids)
+        return self._priorities.tree.get(at[self.ring.valid.take(at)])
 
     def add(self, trajectory: Trajectory) -> None:
         """Write to the ring."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tandem.collect.actor import ChanceActor, PolicyActor, forwards, publish, redraw
-from tandem.collect.collector import Collector
+from tandem.collect.collector import Actor, Collector
 from tandem.collect.vector import Environments
 from tandem.spaces import seen
 from tandem.training.events import BatchBegin, BatchEnd, EpisodeBegin, EpisodeEnd, Event, TrainBegin, TrainEnd
@@ -22,23 +22,33 @@ from tandem.types import Array
 class Loop:
     """An algorithm learning in environments: from `env_steps` on, to a run's length of `steps`.
 
-    Between two events that `settled` calls the end of a block, everything is as a checkpoint needs it.
+    Between two events that `settled` calls the end of a block, everything is as a checkpoint needs it. By default an algorithm
+    acts by its networks, and learns as it `needs`; `actor` and `learner` are others.
     """
 
     def __init__(
-        self, algorithm: Any, backend: Any, environments: Environments, generators: Generators, folder: Any = None
+        self,
+        algorithm: Any,
+        backend: Any,
+        environments: Environments,
+        generators: Generators,
+        folder: Any = None,
+        *,
+        actor: Actor | None = None,
+        learner: Learner | None = None,
     ) -> None:
         self.algorithm, self.backend, self.generators = algorithm, backend, generators
         self.settings = algorithm.settings
         observation, action = environments.observation, environments.action
         self.collector = Collector(environments, self.settings.gamma, algorithm.action_mode)
         self.networks = forwards(backend, tuple(dict.fromkeys((*algorithm.acting, *algorithm.preparing))))
-        self.actor = PolicyActor(
-            type(algorithm), self.settings, action, {role: self.networks[role] for role in algorithm.acting}
-        )
+        acting = {role: self.networks[role] for role in algorithm.acting}
+        self.actor: Actor = actor or PolicyActor(type(algorithm), self.settings, action, acting)
         self.chance = ChanceActor(action)
         self.learner: Learner
-        if algorithm.needs == "rollouts":
+        if learner is not None:
+            self.learner = learner
+        elif algorithm.needs == "rollouts":
             self.learner = RolloutLearner(algorithm, backend, seen(observation, action), generators, self.networks)
         elif algorithm.needs == "sequences":
             self.learner = SequenceLearner(algorithm, backend, observation, action, generators, self.networks)

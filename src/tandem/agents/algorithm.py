@@ -1,0 +1,103 @@
+"""A user's loss as an algorithm of the house."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tandem.agents.reports import PrioritizedReplay
+from tandem.algorithms.base import Settings
+from tandem.errors import NetworkError
+from tandem.types import Array, Batch, Tree, Update, leaves
+
+FOREVER = 2**62  # environment steps: episodes end a training, not steps
+
+
+class AgentAlgorithm:
+    """Trains an agent by its `__call__`, with one optimizer or several.
+
+    reports: the names of what the loss has to tell `prioritized_replay`. extra: whether actions are stored in pairs with what
+    `action` gave beside them.
+    """
+
+    action_mode = "as_is"
+    acting: tuple[str, ...] = ()  # the agent acts by itself
+    preparing: tuple[str, ...] = ()
+
+    def __init__(
+        self, agent: Any, backend: Any, optimizers: list[Any], envs: int, gamma: float, reports: tuple[str, ...], extra: bool
+    ) -> None:
+        self.agent, self.backend, self.optimizers, self.reports, self.extra = agent, backend, optimizers, reports, extra
+        self.settings = Settings(steps=FOREVER, envs=envs, gamma=gamma)
+        self._read: dict[str, Any] = {}  # the agent's own numbers that a loss has looked at while it was compiled
+        self._compiles = backend.framework in ("jax", "tensorflow")
+
+    @staticmethod
+    def act_noise(settings: Any, action: Any, rng: Any, shape: tuple[int, ...], progress: Array) -> Tree:
+        """Policies and noise processes draw their own."""
+        return ()
+
+    def update(self, batch: Batch) -> Update:
+        """One step of every optimizer."""
+        values, told = self.backend.descend(self.optimizers, self._watched if self._compiles else self.losses, batch)
+        return Update({"loss": sum(values)}, told or ())
+
+    def losses(self, batch: Batch) -> tuple[list[Array], dict[str, Array]]:
+        """What the agent's `__call__` gives, as a list, and what it reported. d is 0 where an episode goes on and 1 where it
+        terminated; of n-step transitions 1 - gamma ** (m - 1) where it goes on after m steps, so that gamma (1 - d) is the
+        discount of what follows whatever m is. NetworkError for a loss that is none."""
+        rows = leaves(batch.obs)[0].shape[0]
+        replay: PrioritizedReplay = self.agent.prioritized_replay
+        replay.begin(batch.weight)
+        action = [batch.extra["irl"], batch.action] if self.extra else batch.action
+        found = self.agent(batch.obs, action, batch.next_obs, batch.reward, 1.0 - batch.discount / self.settings.gamma)
+        losses = list(found) if isinstance(found, (list, tuple)) else [found]
+        self._check(losses, rows)
+        return losses, replay.taken(self.reports, rows)
+
+    def changed(self) -> list[str]:
+        """The agent's numbers that are compiled into its loss and have been given other values since."""
+        return [n for n, x in self._read.items() if getattr(self.agent, n, None) != x]
+
+    def forget(self) -> None:
+        """The loss is to be compiled anew."""
+        self._read = {}
+
+    def _check(self, losses: list[Any], rows: int) -> None:
+        if self.optimizers and len(losses) not in {1, len(self.optimizers)}:
+            raise NetworkError(
+                f"__call__ returned {len(losses)} losses for {len(self.optimizers)} optimizers.",
+                "one loss, or one for each optimizer in their order",
+                "return them as a list, or give as many optimizers.",
+            )
+        for x in losses:
+            if not hasattr(x, "shape") or isinstance(x, np.ndarray):
+                raise NetworkError(
+                    f"__call__ returned a {type(x).__name__}.",
+                    "the loss as a tensor of the agent's framework, which gradients go through",
+                    "return the mean of the losses of the samples, or one of each.",
+                )
+            if tuple(x.shape) not in ((), (rows,)):
+                raise NetworkError(
+                    f"__call__ returned a loss of shape {tuple(x.shape)} for {rows} samples.",
+                    f"one number, (), or one for each sample, ({rows},)",
+                    "take the mean, or squeeze the axes that are too many.",
+                )
+
+    def _watched(self, batch: Batch) -> tuple[list[Array], dict[str, Array]]:
+        """`losses`, while it is compiled: notes which plain numbers of the agent it reads, since they become constants."""
+        agent, kind, read = self.agent, type(self.agent), self._read
+
+        class Watched(kind):  # type: ignore[misc,valid-type]
+            def __getattribute__(self, name: str) -> Any:
+                value = super().__getattribute__(name)
+                if isinstance(value, (bool, int, float)):
+                    read[name] = value
+                return value
+
+        agent.__class__ = Watched
+        try:
+            return self.losses(batch)
+        finally:
+            agent.__class__ = kind

@@ -1,0 +1,101 @@
+"""An agent in files: its parameters alone, or all that training needs to go on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tandem.backends import variables
+from tandem.errors import CheckpointError
+from tandem.training import checkpoint
+from tandem.types import Array
+
+PARAM, WHOLE = "param", "agent"  # what a file holds
+KEPT = ("total_episode", "total_time", "loss", "loss_list", "reward_list")
+
+
+def parameters(agent: Any) -> tuple[dict[str, Any], checkpoint.Groups]:
+    """What a file of parameters holds: the arrays of `agent.param` in order, and how they are nested."""
+    arrays = variables.read(variables.flat(agent.param))
+    data = {"holds": PARAM, "nesting": _nesting(agent.param)}
+    return data, {"param": {str(i): x for i, x in enumerate(arrays)}}
+
+
+def whole(agent: Any, assembly: Any, pools: bool) -> tuple[dict[str, Any], checkpoint.Groups]:
+    """What a file of the agent holds: parameters and records; and once there was training, networks, optimizers, counters,
+    generators, and with `pools` the transitions."""
+    data, groups = parameters(agent)
+    data |= {"holds": WHOLE, "records": {name: getattr(agent, name) for name in KEPT}}
+    if assembly is not None:
+        loop, inner = assembly.loop.state(pools)
+        data |= {"loop": loop, "actor": assembly.actor.state(), "losses": list(assembly.learner.losses), "pools": pools}
+        groups |= {name: {n: x.copy() for n, x in arrays.items()} for name, arrays in inner.items()}
+    return data, groups
+
+
+def read(path: Any, holds: str | None = None) -> checkpoint.Checkpoint:
+    """A file of either kind. CheckpointError where it is something else, with a word on pickles."""
+    path = Path(path)
+    if path.is_file():
+        with path.open("rb") as file:
+            first = file.read(2)
+        if first[:1] == b"\x80" and first[1:] in (b"\x02", b"\x03", b"\x04", b"\x05"):
+            raise CheckpointError(
+                f"{path} is a pickle.",
+                "a file that save or save_param wrote; reading a pickle runs whatever code is in it, so it is never done here",
+                "open it where it was made, take the arrays out, and give them to the agent's variables one by one.",
+            )
+    found = checkpoint.read(path)
+    kind = found.data.get("holds")
+    if kind not in (PARAM, WHOLE) or (holds is not None and kind != holds):
+        raise CheckpointError(
+            f"{path} holds {'parameters alone' if kind == PARAM else 'another kind of checkpoint'}.",
+            "what agent.save wrote" if holds == WHOLE else "what agent.save or agent.save_param wrote",
+            "use agent.restore_param for parameters, tandem.load for the folder of a run.",
+        )
+    return found
+
+
+def restore_param(path: Any) -> Any:
+    """The arrays of the parameters in a file of `save_param` or `save`, nested as `agent.param` was: NumPy arrays in lists."""
+    found = read(path)
+    arrays = found.group("param")
+    values = iter([arrays[str(i)] for i in range(len(arrays))])
+
+    def nested(nesting: Any) -> Any:
+        return next(values) if nesting is None else [nested(part) for part in nesting]
+
+    return nested(found.data["nesting"])
+
+
+def put(agent: Any, arrays: dict[str, Array], path: Any) -> None:
+    """Gives the agent's parameters these values. CheckpointError where they do not fit."""
+    mine = variables.flat(agent.param)
+    values = [arrays[str(i)] for i in range(len(arrays))]
+    have, came = ([tuple(x.shape) for x in xs] for xs in (mine, values))
+    if have != came:
+        raise CheckpointError(
+            f"{path} holds parameters of the shapes {came}.",
+            f"those of agent.param: {have}",
+            "restore into an agent that was made with the same arguments.",
+        )
+    variables.write(mine, values)
+
+
+def load(agent: Any, assembly: Any, saved: checkpoint.Checkpoint) -> None:
+    """Brings a training to where it was. CheckpointError where it was another one."""
+    data = saved.data
+    try:
+        assembly.loop.load_state(data["loop"], {name: saved.group(name) for name in ("engine", "collector", "learner")})
+        assembly.actor.load_state(data["actor"])
+    except (KeyError, ValueError) as error:
+        raise CheckpointError(
+            f"{saved.path} does not fit this agent ({type(error).__name__}: {str(error)[:200]}).",
+            "an agent made, and set, with the same arguments, and the same kind of optimizers",
+            "call set as it was called before, then restore, then train.",
+        ) from error
+    assembly.learner.losses[:] = data["losses"]
+
+
+def _nesting(param: Any) -> Any:
+    return [_nesting(part) for part in param] if isinstance(param, (list, tuple)) else None

@@ -1,0 +1,116 @@
+"""Torch modules, and tensors beside them, behind the seam."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from tandem.backends import base
+from tandem.networks import torch as modules
+from tandem.networks.plan import Plan, Weights
+from tandem.types import Array, Tree, tree_map
+
+
+class TorchNetwork(base.Network):
+    """A torch module, and its plan where all its layers are known."""
+
+    def __init__(
+        self, name: str, module: nn.Module, plan: Plan | None, device: torch.device, noise: dict[str, Array] | None = None
+    ) -> None:
+        self.name, self.plan, self.module, self.device = name, plan, module.to(device).eval(), device
+        self.moody = plan is None and any(isinstance(m, _MOODY) or not _known(m) for m in module.modules())  # has training mode
+        self.learning = False
+        self.weights: list[nn.Parameter] = list(module.parameters())  # with a gradient, or a target's
+        self.noise = modules.noise(module, plan) if noise is None else noise
+        self.statistics = [t for t in module.buffers() if all(t is not x for x in self.noise.values())]
+
+    def __call__(self, x: Tree, training: bool | None = None) -> Array:
+        if self.moody:
+            wanted = self.learning if training is None else training
+            if self.module.training != wanted:
+                self.module.train(wanted)
+        return self.module(x)
+
+    def tensors(self) -> list[torch.Tensor]:
+        """Parameters and buffers, in an order that does not change from one process to the next."""
+        return list(self.module.state_dict().values())
+
+    def read(self) -> Weights:
+        if self.plan is not None:
+            return modules.read(self.plan, self.module)
+        return {str(i): np.array(t.detach().cpu().numpy()) for i, t in enumerate(self.tensors())}
+
+    def write(self, weights: Weights) -> None:
+        if self.plan is not None:
+            modules.write(self.plan, self.module, weights)
+        else:
+            with torch.no_grad():
+                for i, t in enumerate(self.tensors()):
+                    t.copy_(torch.as_tensor(weights[str(i)]))
+
+    @torch.no_grad()
+    def place(self, noise: dict[str, Array]) -> None:
+        for n, x in noise.items():
+            self.noise[n].copy_(torch.as_tensor(x))
+
+    def read_noise(self) -> Weights:
+        return {n: np.array(t.detach().cpu().numpy()) for n, t in self.noise.items()}
+
+    @torch.inference_mode()
+    def predict(self, x: Tree) -> np.ndarray[Any, Any]:
+        out: np.ndarray[Any, Any] = self(self._there(x), training=False).cpu().numpy()
+        return out
+
+    def _there(self, x: Tree) -> Tree:
+        return tree_map(lambda a: torch.as_tensor(a, device=self.device), x)
+
+    def frozen(self, weights: Weights) -> Callable[[Tree], np.ndarray[Any, Any]]:
+        other = TorchNetwork(self.name, copy.deepcopy(self.module), self.plan, self.device)
+        other.write(weights)
+        forward: Callable[[Tree], np.ndarray[Any, Any]] = other.predict
+        return forward
+
+
+class Scalar(nn.Module):
+    """One trained number."""
+
+    def __init__(self, name: str, value: float, device: torch.device) -> None:
+        super().__init__()
+        self.name, self.plan, self.learning, self.moody = name, None, False, False
+        self.value = nn.Parameter(torch.tensor(float(value), device=device))
+        self.weights = [self.value]
+
+    @property
+    def module(self) -> nn.Module:
+        return self
+
+    def forward(self) -> Array:
+        return self.value
+
+    def tensors(self) -> list[torch.Tensor]:
+        return [self.value.detach()]
+
+    def read(self) -> Weights:
+        return {"value": self.value.detach().cpu().numpy().copy()}
+
+
+class Loose(Scalar):
+    """A tensor of a user's agent beside its modules."""
+
+    def __init__(self, name: str, tensor: torch.Tensor) -> None:
+        nn.Module.__init__(self)
+        self.name, self.plan, self.learning, self.moody = name, None, False, False
+        self.value, self.weights = tensor, [tensor]
+
+
+_MOODY = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd, nn.MultiheadAttention, nn.RNNBase)
+
+
+def _known(module: nn.Module) -> bool:
+    """Whether a module's behaviour does not depend on training mode: torch's own, and ours, apart from the few that do."""
+    return type(module).__module__.startswith(("torch.nn.", "tandem.")) and not isinstance(module, _MOODY)

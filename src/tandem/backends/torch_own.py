@@ -1,0 +1,149 @@
+"""A user's own torch optimizer, as it trains their agent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from tandem.errors import SettingError
+
+ELEMENTWISE = {  # they treat each number alone, so that many weights may be one vector; one call instead of one for each
+    torch.optim.Adam,
+    torch.optim.AdamW,
+    torch.optim.SGD,
+    torch.optim.RMSprop,
+    torch.optim.Adagrad,
+    torch.optim.Adadelta,
+    torch.optim.Adamax,
+    torch.optim.NAdam,
+    torch.optim.RAdam,
+}
+FUSED = {torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD, torch.optim.Adagrad}
+
+
+class Own:
+    """A user's own optimizer. While we train (`with`), the weights of each of its groups are views of one vector, which is what
+    it optimizes, where that makes no difference to it; afterwards it has its weights back, and their state."""
+
+    def __init__(self, name: str, optimizer: Any, weights: list[Any]) -> None:
+        if not isinstance(optimizer, torch.optim.Optimizer) or isinstance(optimizer, torch.optim.LBFGS):
+            raise SettingError(
+                f"an optimizer is a {type(optimizer).__name__}.",
+                "an optimizer of torch.optim that needs no closure, since the agent's networks are torch's",
+                "give torch.optim.Adam(agent.param), say.",
+            )
+        self.name, self.inner = name, optimizer
+        self.groups = [[p for p in g["params"] if p.requires_grad] for g in optimizer.param_groups]
+        self.parameters = [p for g in self.groups for p in g]
+        strangers = {id(p) for p in self.parameters} - {id(p) for p in weights}
+        if strangers or not self.parameters:
+            what = f"{len(strangers)} tensors that are none of" if strangers else "no weights of"
+            raise SettingError(
+                f"the optimizer {name} trains {what} agent.param's.",
+                "the weights in agent.param, those of its own entry where there are several optimizers",
+                "make it from them: torch.optim.Adam(agent.param), or of agent.param[i] for the i-th.",
+            )
+        self.flats: list[nn.Parameter] = []
+        self._views: list[list[torch.Tensor]] = []
+        self._gradient: torch.Tensor = torch.zeros(())
+
+    def __enter__(self) -> Own:
+        """Makes vectors of the groups."""
+        kind, groups = type(self.inner), self.inner.param_groups
+        plain = all(not g.get("capturable") and not g.get("differentiable") and not g.get("maximize") for g in groups)
+        alike = all(len({(p.dtype, p.device) for p in g}) == 1 for g in self.groups)
+        if kind not in ELEMENTWISE or not plain or not alike:
+            return self
+        for group, parameters in zip(groups, self.groups, strict=True):
+            with torch.no_grad():
+                flat = nn.Parameter(torch.cat([p.reshape(-1) for p in parameters]))
+                for p, part in zip(parameters, flat.detach().split([p.numel() for p in parameters]), strict=True):
+                    p.data = part.view(p.shape)
+            states = [self.inner.state.pop(p, {}) for p in parameters]
+            group["params"] = [flat]
+            self.flats.append(flat)
+            if kind in FUSED and group.get("fused") is None and group.get("foreach") is None and flat.dtype == torch.float32:
+                group["fused"] = True
+            if all(states):
+                self.inner.state[flat] = {n: _joined([s[n] for s in states]) for n in states[0]}
+            else:
+                begin(self.inner, flat, group)
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        """Gives it its weights back."""
+        if not self.flats:
+            return
+        for group, flat, parameters in zip(self.inner.param_groups, self.flats, self.groups, strict=True):
+            state = self.inner.state.pop(flat, {})
+            group["params"] = parameters
+            sizes = [p.numel() for p in parameters]
+            apart = {n: _parted(x, flat, sizes) for n, x in state.items()}
+            for i, p in enumerate(parameters):
+                if state:
+                    self.inner.state[p] = {n: x[i].view(p.shape) if _array(x[i]) else x[i] for n, x in apart.items()}
+        self.flats = []
+
+    def take(self, gradients: list[torch.Tensor]) -> None:
+        """These are the gradients of `parameters` for its next step."""
+        if not self.flats:
+            for p, g in zip(self.parameters, gradients, strict=True):
+                p.grad = g
+            self._gradient = torch.cat([g.reshape(-1) for g in gradients])
+            return
+        vectors = []
+        for flat, group in zip(self.flats, self.groups, strict=True):
+            mine, gradients = gradients[: len(group)], gradients[len(group) :]
+            flat.grad = torch.cat([g.reshape(-1) for g in mine])
+            vectors.append(flat.grad)
+        self._gradient = vectors[0] if len(vectors) == 1 else torch.cat(vectors)
+
+    def norm(self) -> torch.Tensor:
+        return torch.linalg.vector_norm(self._gradient)
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Its state by name."""
+        weights = self.flats or self.parameters
+        return {
+            f"{i}/{n}": t
+            for i, p in enumerate(weights)
+            for n, t in self.inner.state.get(p, {}).items()
+            if isinstance(t, torch.Tensor)
+        }
+
+
+def begin(optimizer: torch.optim.Optimizer, weight: nn.Parameter, group: dict[str, Any]) -> None:
+    """Gives the optimizer its state of `weight`, in that group, as it is before a first step: most make theirs only then."""
+    before, weight.grad = weight.detach().clone(), torch.zeros_like(weight)
+    others = {id(g): g["params"] for g in optimizer.param_groups if g is not group}
+    for g in optimizer.param_groups:
+        g["params"] = g["params"] if g is group else []
+    optimizer.step()
+    for g in optimizer.param_groups:
+        g["params"] = others.get(id(g), g["params"])
+    with torch.no_grad():
+        weight.copy_(before)
+    state = optimizer.state.get(weight, {})
+    if "step" in state:
+        state["step"].zero_()
+    if "mu_product" in state:
+        state["mu_product"].fill_(1.0)
+    weight.grad = None
+
+
+def _joined(parts: list[Any]) -> Any:
+    """One state of what were several: vectors one after the other, counts as they are."""
+    return torch.cat([x.reshape(-1) for x in parts]) if _array(parts[0]) else parts[0]
+
+
+def _parted(x: Any, flat: torch.Tensor, sizes: list[int]) -> list[Any]:
+    """The other way."""
+    if isinstance(x, torch.Tensor) and x.shape == flat.shape:
+        return [part.clone() for part in x.split(sizes)]
+    return [x.clone() if isinstance(x, torch.Tensor) else x for _ in sizes]
+
+
+def _array(x: Any) -> bool:
+    return isinstance(x, torch.Tensor) and x.ndim > 0

@@ -1,0 +1,106 @@
+"""Reading, writing and copying lists of a user's variables: torch tensors, or variables of Keras."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from tandem.errors import SettingError
+from tandem.types import Array
+
+_copies: dict[tuple[int, ...], Any] = {}  # compiled copies of TensorFlow's, by the variables they are of, which they hold
+
+
+def assign_param(target: Any, source: Any, tau: float = 1.0) -> None:
+    """target <- tau source + (1 - tau) target, variable by variable, for lists (of lists) of torch tensors or Keras variables:
+    a copy by default, a step of Polyak averaging with tau below 1. Integer ones, the seeds of dropout, are left alone.
+
+    Raises SettingError where the lists do not match.
+    """
+    targets, sources = flat(target), flat(source)
+    shapes = [[tuple(x.shape) for x in xs] for xs in (targets, sources)]
+    if shapes[0] != shapes[1]:
+        raise SettingError(
+            f"variables of the shapes {shapes[0]} are to become ones of the shapes {shapes[1]}.",
+            "lists of as many variables, of the same shapes in the same order",
+            "give the variables of two networks that were made alike.",
+        )
+    if not targets:
+        return
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(targets[0], torch.Tensor):
+        with torch.no_grad():
+            if tau == 1.0:
+                torch._foreach_copy_(targets, sources)
+            else:
+                torch._foreach_lerp_(targets, sources, tau)
+        return
+    pairs = [(t, s) for t, s in zip(targets, sources, strict=True) if "float" in str(t.dtype)]
+    if _engine() == "tensorflow":
+        _tensorflow(pairs, tau)
+    else:
+        _jax(pairs, tau)
+
+
+def read(variables: Iterable[Any]) -> list[Array]:
+    """Their values, as NumPy arrays of their own."""
+    return [np.array(_host(v), copy=True) for v in variables]
+
+
+def write(variables: Iterable[Any], values: Iterable[Array]) -> None:
+    """Gives them these values."""
+    torch = sys.modules.get("torch")
+    for v, x in zip(variables, values, strict=True):
+        if torch is not None and isinstance(v, torch.Tensor):
+            with torch.no_grad():
+                v.copy_(torch.as_tensor(x))
+        else:
+            v.assign(x)
+
+
+def flat(variables: Any) -> list[Any]:
+    """The variables in lists of lists, and in generators, in order."""
+    if isinstance(variables, (list, tuple)) or hasattr(variables, "__next__"):
+        return [x for part in variables for x in flat(part)]
+    return [variables]
+
+
+def _host(v: Any) -> Any:
+    return v.detach().cpu().numpy() if hasattr(v, "detach") else np.asarray(v.numpy() if hasattr(v, "numpy") else v)
+
+
+def _engine() -> str:
+    name: str = sys.modules["keras"].backend.backend()
+    return name
+
+
+def _tensorflow(pairs: list[tuple[Any, Any]], tau: float) -> None:
+    import tensorflow as tf
+
+    key = tuple(id(v) for pair in pairs for v in pair)
+    if key not in _copies:
+
+        def mixed(share: Any) -> None:
+            for t, s in pairs:
+                t.assign(s + 0.0 if share is None else t + share * (s - t))
+
+        _copies[key] = tf.function(mixed, autograph=False)
+    _copies[key](None if tau == 1.0 else tf.constant(tau, tf.float32))
+
+
+def _jax(pairs: list[tuple[Any, Any]], tau: float) -> None:
+    import jax
+
+    if "jax" not in _functions:
+        _functions["jax"] = jax.jit(lambda ts, ss, share: [t + share * (s - t) for t, s in zip(ts, ss, strict=True)])
+        _functions["copy"] = jax.jit(lambda ss: [jax.numpy.copy(s) for s in ss])
+    sources = [s.value for _, s in pairs]
+    new = _functions["copy"](sources) if tau == 1.0 else _functions["jax"]([t.value for t, _ in pairs], sources, tau)
+    for (t, _), x in zip(pairs, new, strict=True):
+        t.assign(x)
+
+
+_functions: dict[str, Any] = {}

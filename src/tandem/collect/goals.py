@@ -1,0 +1,57 @@
+"""Environments with a goal of their own that is no part of what they observe."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from tandem.errors import EnvironmentFault
+from tandem.types import Array
+
+OBSERVATION, GOAL, ACHIEVED = "observation", "desired_goal", "achieved_goal"
+
+
+class WithGoal(gymnasium.Wrapper):  # type: ignore[misc]
+    """Observations are {"observation": what the environment gives, "desired_goal": its attribute `goal` at that moment}."""
+
+    def __init__(self, env: Any) -> None:
+        super().__init__(env)
+        if getattr(env, "goal", None) is None:
+            env.reset(seed=0)
+        goal = self._goal()
+        self.observation_space = spaces.Dict(
+            {OBSERVATION: env.observation_space, GOAL: spaces.Box(-np.inf, np.inf, goal.shape, np.float32)}
+        )
+
+    def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
+        obs, info = self.env.reset(**options)
+        return {OBSERVATION: obs, GOAL: self._goal()}, info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        return {OBSERVATION: obs, GOAL: self._goal()}, reward, terminated, truncated, info
+
+    def _goal(self) -> Array:
+        goal = getattr(self.env, "goal", None)
+        if goal is None:
+            raise EnvironmentFault(
+                f"{type(self.env).__name__} has no goal.",
+                "Dict observations with achieved_goal and desired_goal, or an attribute `goal`",
+                "set self.goal in reset, an array like those that reward_done_func is given.",
+            )
+        return np.asarray(goal, np.float32)
+
+
+def with_goal(env: Any) -> Any:
+    """The environment as it is, if its observations have goals, else with its own."""
+    space = env.observation_space
+    has = isinstance(space, spaces.Dict) and {OBSERVATION, GOAL, ACHIEVED} <= set(space.spaces)
+    return env if has else WithGoal(env)
+
+
+def joined(obs: Any) -> Array:
+    """What networks see of such observations [...]: state and goal side by side."""
+    return np.concatenate([obs[OBSERVATION], obs[GOAL]], -1)

@@ -1,0 +1,44 @@
+"""DQN (Mnih et al. 2015, doi:10.1038/nature14236) on CartPole, in Keras.
+
+KERAS_BACKEND=jax python -m tandem.examples.keras.DQN
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import keras
+from keras import layers, ops
+
+from tandem.agent import RL, assign_param
+from tandem.exploration import EpsGreedyQPolicy
+
+
+class DQN(RL):
+    def __init__(self, state_dim: int, hidden_dim: int, action_dim: int) -> None:
+        super().__init__()
+        self.q_net, self.target_q_net = (
+            keras.Sequential([keras.Input((state_dim,)), layers.Dense(hidden_dim, "relu"), layers.Dense(action_dim)])
+            for _ in range(2)
+        )
+        self.param = self.q_net.weights
+        self.env = gymnasium.make("CartPole-v1")
+        self.gamma = 0.98
+
+    def action(self, s: Any) -> Any:
+        return self.q_net(s)
+
+    def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
+        q_value = ops.take_along_axis(self.q_net(s), a[:, None], 1)[:, 0]
+        target = ops.stop_gradient(r + self.gamma * (1 - d) * ops.max(self.target_q_net(next_s), 1))
+        return ops.mean((q_value - target) ** 2)
+
+    def update_param(self) -> None:
+        assign_param(self.target_q_net.weights, self.q_net.weights)
+
+
+if __name__ == "__main__":
+    model = DQN(4, 128, 2)
+    model.set(policy=EpsGreedyQPolicy(0.01), pool_size=10000, batch=64, update_steps=10, trial_count=10, criterion=475)
+    model.train(keras.metrics.Mean(), keras.optimizers.Adam(), 1000)

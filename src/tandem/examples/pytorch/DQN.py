@@ -1,0 +1,44 @@
+"""DQN (Mnih et al. 2015, doi:10.1038/nature14236) on CartPole, in PyTorch.
+
+python -m tandem.examples.pytorch.DQN
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import torch
+from torch import nn
+
+from tandem.agent import RL_pytorch, assign_param
+from tandem.exploration import EpsGreedyQPolicy
+
+
+class DQN(RL_pytorch):
+    def __init__(self, state_dim: int, hidden_dim: int, action_dim: int) -> None:
+        super().__init__()
+        self.q_net, self.target_q_net = (
+            nn.Sequential(nn.Linear(state_dim, hidden_dim), nn.ReLU(), nn.Linear(hidden_dim, action_dim)) for _ in range(2)
+        )
+        self.param = self.q_net.parameters()
+        self.env = gymnasium.make("CartPole-v1")
+        self.gamma = 0.98
+
+    def action(self, s: Any) -> Any:
+        return self.q_net(s)
+
+    def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
+        q_value = self.q_net(s).gather(1, a[:, None])[:, 0]
+        with torch.no_grad():
+            target = r + self.gamma * (1 - d) * self.target_q_net(next_s).max(1).values
+        return ((q_value - target) ** 2).mean()
+
+    def update_param(self) -> None:
+        assign_param(self.target_q_net.parameters(), self.q_net.parameters())
+
+
+if __name__ == "__main__":
+    model = DQN(4, 128, 2)
+    model.set(policy=EpsGreedyQPolicy(0.01), pool_size=10000, batch=64, update_steps=10, trial_count=10, criterion=475)
+    model.train(torch.optim.Adam(model.param), 1000)

@@ -1,0 +1,85 @@
+"""Priorities made of what a loss reports of each sample: its error, and for PPO also its ratio of probabilities."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tandem.errors import SettingError
+from tandem.replay.buffer import IntArray, Ring
+from tandem.replay.samplers import AnyArray, PrioritizedSampler
+from tandem.types import Trajectory
+
+TERMS = ("TD", "ratio")
+
+
+class ScoredSampler(PrioritizedSampler):
+    """Proportional prioritized replay by a score of reported terms.
+
+    initial: what new rows have of each term until the first report, {"TD": 7.0} or {"TD": 7.0, "ratio": 1.0}; afterwards they
+    have the largest reported so far. The score is |TD|, or share |TD| + (1 - share) |ratio - 1|; a row is drawn in proportion
+    to (score + eps) ** alpha. No row twice in a batch as long as the ring has enough.
+    """
+
+    def __init__(
+        self, ring: Ring, initial: Mapping[str, float], *, share: float = 0.5, alpha: float = 0.7, eps: float = 1e-7
+    ) -> None:
+        super().__init__(ring, alpha=alpha, eps=eps, distinct=True)
+        if not 0 <= share <= 1:
+            raise SettingError(f"lambda_={share!r}.", "a share from 0 to 1", "use lambda_=0.5.")
+        self.share, self.most = share, dict(initial)
+        self._reported = False
+        self._terms = {name: np.zeros(ring.slots * ring.envs, np.float32) for name in initial}
+        self._set_newest()
+
+    def term(self, name: str) -> AnyArray:
+        """What is known of the rows in the ring, the oldest first: "TD" or "ratio", float32 [rows]."""
+        self._catch_up()
+        return self._terms[name].take(self.ring.position(np.arange(self.ring.oldest, self.ring.newest + 1)))
+
+    def add(self, trajectory: Trajectory) -> None:
+        before = self.ring.newest + 1
+        super().add(trajectory)
+        new = self.ring.position(np.arange(max(before, self.ring.oldest), self.ring.newest + 1))
+        for name, x in self._terms.items():
+            x[new] = self.most[name]
+
+    def update(self, ids: IntArray, priority: Any) -> None:
+        """What the loss reported of rows `ids` [K, B]: {"TD": [K, B], "ratio": [K, B]}."""
+        terms = {name: np.asarray(priority[name]) for name in self._terms}
+        super().update(ids, self._score(terms))
+        here = self.ring.contains(ids).ravel()
+        at = self.ring.position(ids.ravel()[here])
+        for name, x in terms.items():
+            size = abs(x)
+            self._terms[name][at] = (size if name == "TD" else x).ravel()[here]
+            self.most[name] = max(self.most[name], float(size.max())) if self._reported else float(size.max())
+        self._reported = True
+        self._set_newest()
+
+    def state(self) -> tuple[dict[str, Any], dict[str, AnyArray]]:
+        data, arrays = super().state()
+        used = len(arrays["priority"])
+        data |= {"most": self.most, "reported": self._reported}
+        return data, arrays | {f"term/{name}": x[:used] for name, x in self._terms.items()}
+
+    def load_state(self, meta: dict[str, Any], arrays: dict[str, AnyArray]) -> None:
+        super().load_state(meta, arrays)
+        self.most, self._reported = dict(meta["most"]), meta["reported"]
+        for name, x in self._terms.items():
+            saved = arrays[f"term/{name}"]
+            x[: len(saved)] = saved
+        self._set_newest()
+
+    def _score(self, terms: Mapping[str, Any]) -> Any:
+        if "ratio" not in terms:
+            return abs(terms["TD"])
+        return self.share * abs(terms["TD"]) + (1 - self.share) * abs(terms["ratio"] - 1)
+
+    def _set_newest(self) -> None:
+        """New rows come into the tree with the score of the largest terms."""
+        self._priorities.largest = float(
+            self._priorities.powers(self._score({n: np.array(x) for n, x in self.most.items()}))[0]
+        )
