@@ -143,7 +143,7 @@ class Autosave:
         named = policy.limit() is not None
         file = _File(_beside(base, self._label) if named else base, self._score, self._moment)
         slot = self._slot(base, file) if rolling else None
-        last = policy.save_last and last
+        last = policy.save_last and (last or rolling)
         if slot is None and not last:
             return
         if slot and named:
@@ -162,7 +162,7 @@ class Autosave:
         self._queued = [(s, f) for s, f in self._queued if f.path in pending]
         if self.policy.save_top_k is None:
             return f"{base} rolling"
-        known = {f.path: f.rank for f in (*self._kept(base), *(f for _, f in self._queued)) if f.path != file.path}
+        known = {f.path: f.rank for f in (*self._kept(base), *(f for _, f in self._queued))}
         limit = self.policy.limit() or 1
         if sum(rank > file.rank for rank in known.values()) >= limit:
             return None
