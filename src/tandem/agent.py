@@ -78,7 +78,7 @@ class _Agent:
     _choices: Choices | None
     _assembly: Assembly | None
     _pending: checkpoint.Checkpoint | None  # what the next `train` goes on from
-    _rotation: Any  # which files were written
+    _autosave: Any  # which files were written; after `restore` its state
     _pools: bool  # whether transitions stay and are saved
     _sizes: dict[int | None, float]  # smoothed effective sample sizes, by process
 
@@ -87,7 +87,7 @@ class _Agent:
         agent = super().__new__(cls)
         vars(agent).update(callbacks=[], prioritized_replay=PrioritizedReplay(), loss_list=[], reward_list=[])
         vars(agent).update(total_episode=0, time=0.0, total_time=0.0)
-        vars(agent).update(_loss=None, _choices=None, _assembly=None, _pending=None, _rotation=None, _pools=True, _sizes={})
+        vars(agent).update(_loss=None, _choices=None, _assembly=None, _pending=None, _autosave=None, _pools=True, _sizes={})
         return agent
 
     @property
@@ -162,13 +162,10 @@ class _Agent:
         if not self._pools:
             assembly.learner.sampler.forget()
         writer = Writer()
-        autosave = Autosave(policy, self._snapshot, writer)
-        if self._rotation is not None:
-            autosave.load_state(self._rotation)
-        try:
-            return Sitting(self, assembly, episodes, metric, p).run(autosave, writer)
-        finally:
-            self._rotation = autosave.state()
+        before, self._autosave = self._autosave, Autosave(policy, self._snapshot, writer)
+        if before is not None:
+            self._autosave.load_state(before if isinstance(before, dict) else before.state())
+        return Sitting(self, assembly, episodes, metric, p).run(self._autosave, writer)
 
     def _assembled(self, windows: dict[str, Any]) -> Assembly:
         """The parts of the training, new ones where the agent has another environment or optimizer than they were made for."""
@@ -233,11 +230,14 @@ class _Agent:
         saving.put(self, found.group("param"), path)
         for name, value in found.data["records"].items():
             vars(self)["_loss" if name == "loss" else name] = value
-        self._assembly = None
+        self._assembly, self._autosave = None, found.data["files"]
         self._pending = found if "loop" in found.data else None
 
     def _snapshot(self, param_only: bool) -> tuple[dict[str, Any], checkpoint.Groups]:
-        return saving.parameters(self) if param_only else saving.whole(self, self._assembly, self._pools)
+        if param_only:
+            return saving.parameters(self)
+        data, groups = saving.whole(self, self._assembly, self._pools)
+        return data | {"files": self._autosave.state() if isinstance(self._autosave, Autosave) else self._autosave}, groups
 
     # Looking
 

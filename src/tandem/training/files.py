@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +15,7 @@ PART = ".part"  # how the names of unfinished files end
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
     """A file that takes the place of `path` when all of it is written and flushed; after an exception `path` is as it was."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}{PART}")
+    beside = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}{PART}")
     try:
         with open(beside, "wb") as file:
             yield file
