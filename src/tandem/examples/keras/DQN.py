@@ -32,7 +32,9 @@ class DQN(RL):
     def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
         q_value = ops.take_along_axis(self.q_net(s), a[:, None], 1)[:, 0]
         target = ops.stop_gradient(r + self.gamma * (1 - d) * ops.max(self.target_q_net(next_s), 1))
-        return ops.mean((q_value - target) ** 2)
+        TD = q_value - target
+        self.prioritized_replay.update(TD)  # what PR=True draws by
+        return ops.mean(TD**2)
 
     def update_param(self) -> None:
         assign_param(self.target_q_net.weights, self.q_net.weights)

@@ -32,7 +32,9 @@ class DQN(RL_pytorch):
         q_value = self.q_net(s).gather(1, a[:, None])[:, 0]
         with torch.no_grad():
             target = r + self.gamma * (1 - d) * self.target_q_net(next_s).max(1).values
-        return ((q_value - target) ** 2).mean()
+        TD = q_value - target
+        self.prioritized_replay.update(TD)  # what PR=True draws by
+        return (TD**2).mean()
 
     def update_param(self) -> None:
         assign_param(self.target_q_net.parameters(), self.q_net.parameters())
