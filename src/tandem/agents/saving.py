@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
 from tandem.backends import variables
-from tandem.errors import CheckpointError
+from tandem.errors import CheckpointError, ResumeError
 from tandem.training import checkpoint
 from tandem.types import Array
 
@@ -84,9 +85,17 @@ def put(agent: Any, arrays: dict[str, Array], path: Any) -> None:
 
 def load(agent: Any, assembly: Any, saved: checkpoint.Checkpoint) -> None:
     """Brings a training to where it was. CheckpointError where it was another one."""
-    data = saved.data
+    data, groups = saved.data, {name: saved.group(name) for name in ("engine", "collector", "learner")}
     try:
-        assembly.loop.load_state(data["loop"], {name: saved.group(name) for name in ("engine", "collector", "learner")})
+        try:
+            assembly.loop.load_state(data["loop"], groups)
+        except ResumeError as error:
+            warnings.warn(
+                f"{error.happened} All else is as it was; the episodes under way are broken off, and new ones begin.", stacklevel=2
+            )
+            begun = data["loop"]["collector"] | {"begun": False}
+            assembly.loop.load_state(data["loop"] | {"collector": begun}, groups)
+            assembly.learner.ring.break_off()
         assembly.actor.load_state(data["actor"])
     except (KeyError, ValueError) as error:
         raise CheckpointError(

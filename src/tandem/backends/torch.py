@@ -129,6 +129,9 @@ class TorchBackend(base.Backend):
         return value, aux
 
     def descend(self, optimizers: list[Own], losses: base.Losses, batch: Batch) -> tuple[list[Array], dict[str, Array]]:
+        moody = self._moody(optimizers)
+        for module in moody:
+            module.train()
         with torch.enable_grad():
             each, aux = losses(batch)
             values = [base.reduced(x, batch) for x in each]
@@ -142,6 +145,8 @@ class TorchBackend(base.Backend):
                     for i, (value, group) in enumerate(pairs)
                     for grad in torch.autograd.grad(value, group, retain_graph=i + 1 < len(pairs), materialize_grads=True)
                 ]
+        for module in moody:
+            module.eval()
         for i, o in enumerate(optimizers):
             mine, grads = grads[: len(o.parameters)], grads[len(o.parameters) :]
             o.take(mine)
@@ -153,6 +158,12 @@ class TorchBackend(base.Backend):
                 o.inner.step()
             self._dirty = True
         return [v.detach() for v in values], {k: v.detach() for k, v in aux.items()}
+
+    def _moody(self, optimizers: list[Own]) -> list[nn.Module]:
+        """The modules with a training mode that these optimizers train."""
+        trained = {id(p) for o in optimizers for p in o.parameters}
+        moody = [n for n in self.networks.values() if n.moody]
+        return [n.module for n in moody if any(id(p) in trained for p in n.weights)]
 
     def adopt(self, found: Reached) -> None:
         for name, module in found.modules.items():

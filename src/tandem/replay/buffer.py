@@ -156,6 +156,16 @@ class Ring:
         self._drop(first)
         self._kept = max(first, self._kept)
 
+    def break_off(self) -> None:
+        """The episodes under way are cut after the newest rows: what is written next belongs to others."""
+        ids = np.arange(max(self.oldest, self.newest + 1 - self.envs), self.newest + 1)
+        ids = ids[~self.last.take(self.position(ids))]
+        at = self.position(ids)
+        self.last[at] = True
+        going = self.discount.take(at) > 0
+        after = [self._columns[name][self._time % self.slots][ids[going] % self.envs] for name in self._obs_names]
+        self._cuts.append(ids[going], after)
+
     def transitions(self, ids: IntArray, n: int = 1) -> Batch:
         """The n-step transitions that start in rows `ids` (any shape [...]; fields are [..., *their own]).
 

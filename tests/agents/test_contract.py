@@ -1,0 +1,432 @@
+"""What a user's agent is told before training starts, and what happens around it: callbacks, lines, files, optimizers."""
+
+from __future__ import annotations
+
+import copy
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import tandem  # noqa: E402
+from tandem.agent import LambdaCallback, RL_pytorch, restore_param  # noqa: E402
+from tandem.agents.sitting import cadence  # noqa: E402
+from tandem.errors import CheckpointError, NetworkError, SettingError, TandemError  # noqa: E402
+from tandem.exploration import EpsGreedyQPolicy, GreedyQPolicy, OrnsteinUhlenbeckProcess  # noqa: E402
+from tests.agents.agents import Clock, Probe, trained  # noqa: E402
+
+
+def without(name: str) -> Any:
+    agent = Probe()
+    if name in ("env", "param"):
+        setattr(agent, name, None if name == "env" else [])
+        return agent
+    kind = type("Forgetful", (RL_pytorch,), {n: x for n, x in vars(Probe).items() if n not in (name, "__init__", "__dict__")})
+    other = kind()
+    other.__dict__.update(agent.__dict__)
+    return other
+
+
+@pytest.mark.parametrize("name", ["env", "param", "action", "__call__", "update_param"])
+def test_what_is_forgotten_is_named_with_an_example(name: str) -> None:
+    agent = without(name)
+    agent.set(policy=GreedyQPolicy())
+    with pytest.raises(SettingError, match=rf"{name} is (missing|empty)[\s\S]*for example: ") as told:
+        agent.train(torch.optim.SGD(Probe().param, 0.1), 1)
+    assert name.strip("_") in str(told.value).split("for example")[1] or name == "param"
+
+
+def test_hooks_of_modes_are_missed_too() -> None:
+    with pytest.raises(SettingError, match="reward_done_func_ma is missing"):
+        trained(Probe(), MARL=True)
+    with pytest.raises(SettingError, match="reward_done_func is missing"):
+        trained(Probe(), HER=True, policy=None)
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        (lambda s, r: None, "returned a NoneType"),
+        (lambda s, r: 0.5, "returned a float"),
+        (lambda s, r: np.zeros(()), "returned a ndarray"),
+        (lambda s, r: s, r"loss of shape \(11, 2\) for 11 samples"),
+        (lambda s, r: (s[:, :1] - r[:, None]) ** 2, r"loss of shape \(11, 1\)"),
+        (lambda s, r: [s.mean(), r.mean()], "returned 2 losses for 1 optimizers"),
+    ],
+)
+def test_wrong_losses_are_named(returned: Any, message: str) -> None:
+    class Wrong(Probe):
+        def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
+            return returned(s, r)
+
+    with pytest.raises(NetworkError, match=message):
+        trained(Wrong())
+
+
+def test_each_sample_with_each_other_is_refused_with_its_line() -> None:
+    class Square(Probe):
+        def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
+            value = self.net(s)[:, :1]
+            return ((value - r) ** 2).mean()  # (B, 1) - (B,)
+
+    with pytest.raises(NetworkError, match=r"test_contract.py, line \d+: return \(\(value - r\)") as told:
+        trained(Square())
+    assert "squeeze" in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (lambda x: x[:, :1], r"shape \(1, 1\), which the policy"),
+        (lambda x: x[0], r"shape \(2,\) for 1 observations"),
+        (lambda x: x[:, None], r"shape \(1, 1, 2\), which the policy"),
+    ],
+)
+def test_wrong_actions_are_named(given: Any, message: str) -> None:
+    class Wrong(Probe):
+        def action(self, s: Any) -> Any:
+            return given(self.net(s))
+
+    with pytest.raises(NetworkError, match=message):
+        trained(Wrong())
+
+
+@pytest.mark.parametrize(
+    ("choices", "message"),
+    [
+        ({"noise": OrnsteinUhlenbeckProcess(0.1)}, "policy and noise"),
+        ({"batch": 0}, "batch=0"),
+        ({"batch": 200}, "pool_size=100, batch=200"),
+        ({"criterion": 1.0}, "without trial_count"),
+        ({"PPO": True}, "without update_steps"),
+        ({"PPO": True, "HER": True, "update_steps": 8}, "PPO=True and HER=True"),
+        ({"HER": True, "num_steps": 2}, "num_steps"),
+    ],
+)
+def test_choices_that_contradict_each_other(choices: Any, message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        trained(Probe(), **choices)
+
+
+def test_what_is_not_there_yet_says_so() -> None:
+    agent = Probe()
+    agent.set(policy=GreedyQPolicy())
+    for name in ("processes", "processes_her", "processes_pr"):
+        with pytest.raises(SettingError, match=f"{name}=7"):
+            agent.train(torch.optim.SGD(agent.param, 0.1), 1, **{name: 7})
+
+
+def test_train_before_set_and_without_an_optimizer() -> None:
+    with pytest.raises(SettingError, match="before set"):
+        Probe().train(None, 1)
+    agent = Probe()
+    agent.set(policy=GreedyQPolicy())
+    with pytest.raises(SettingError, match="no optimizer"):
+        agent.train(None, 1)
+
+
+def test_optimizers_have_to_be_of_the_agents_weights() -> None:
+    agent, other = Probe(), Probe()
+    agent.set(policy=GreedyQPolicy())
+    with pytest.raises(SettingError, match="none of agent.param"):
+        agent.train(torch.optim.SGD(other.param, 0.1), 1)
+    agent.optimizer = None
+    with pytest.raises(SettingError, match="1 optimizers|2 optimizers"):
+        agent.train([torch.optim.SGD(agent.param, 0.1)] * 2, 1)
+
+
+def test_lists_of_policies_have_to_fit() -> None:
+    with pytest.raises(SettingError, match="2 policies"):
+        trained(Probe(), policy=[GreedyQPolicy(), GreedyQPolicy()])
+    assert trained(Probe([Clock(), Clock()]), policy=[GreedyQPolicy(), EpsGreedyQPolicy(1.0)]).total_episode == 4
+
+
+def test_a_forgotten_super_init_does_no_harm() -> None:
+    class Bare(Probe):
+        def __init__(self) -> None:
+            self.net, self.target = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+            self.param, self.env, self.seen, self.losses, self.copies = self.net.parameters(), Clock(), [], 0, []
+
+    assert trained(Bare()).total_episode == 4
+
+
+# --- Optimizers
+
+
+class Pair(Probe):
+    """Two networks and two losses; the second depends on the first network too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.other = torch.nn.Linear(2, 1)
+        self.param = [self.net.parameters(), self.other.parameters()]
+
+    def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
+        self.seen.append((s, a, next_s, r, d))
+        first, second = self.net(s)[:, 0], self.other(s)[:, 0]
+        return [(first - r).pow(2).mean(), (second - first).pow(2).mean()]
+
+    def update_param(self) -> None:
+        return None
+
+
+@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.SGD, torch.optim.RMSprop, torch.optim.AdamW, torch.optim.Rprop])
+def test_each_optimizer_steps_by_its_own_loss_from_the_same_point(kind: Any) -> None:
+    agent = Pair()
+    start = copy.deepcopy((agent.net, agent.other))
+    agent.set(policy=GreedyQPolicy(), pool_size=100, batch=4)
+    optimizers = [kind(part, lr=0.01) for part in agent.param]
+    agent.train(optimizers, 4, p=0)
+    for module in start:
+        for parameter in module.parameters():
+            parameter.requires_grad_()
+    mine = [kind(module.parameters(), lr=0.01) for module in start]
+    for s, _, _, r, _ in agent.seen[1:]:
+        first, second = start[0](s)[:, 0], start[1](s)[:, 0]
+        losses = [(first - r).pow(2).mean(), (second - first).pow(2).mean()]
+        grads = [torch.autograd.grad(x, list(m.parameters()), retain_graph=True) for x, m in zip(losses, start, strict=True)]
+        for module, mine_, own in zip(start, mine, grads, strict=True):
+            for parameter, gradient in zip(module.parameters(), own, strict=True):
+                parameter.grad = gradient
+            mine_.step()
+    for module, reference in zip((agent.net, agent.other), start, strict=True):
+        for x, y in zip(module.parameters(), reference.parameters(), strict=True):
+            torch.testing.assert_close(x, y, rtol=1e-5, atol=1e-6)
+    # and the optimizers have their weights and their state back
+    for given, reference in zip(optimizers, mine, strict=True):
+        assert [p.shape for p in given.param_groups[0]["params"]] == [p.shape for p in reference.param_groups[0]["params"]]
+        for p, q in zip(given.param_groups[0]["params"], reference.param_groups[0]["params"], strict=True):
+            for name, x in reference.state[q].items():
+                if isinstance(x, torch.Tensor):
+                    torch.testing.assert_close(given.state[p][name], x, rtol=1e-4, atol=1e-6)
+
+
+def test_the_optimizer_goes_on_from_one_training_to_the_next_and_a_preset_one_is_kept() -> None:
+    agent = Probe()
+    agent.optimizer = torch.optim.Adam(agent.param, 0.01)
+    agent.set(policy=GreedyQPolicy(), pool_size=100, batch=4)
+    agent.train(torch.optim.SGD(agent.param, 100.0), 2, p=0)
+    agent.train(None, 2, p=0)
+    state = agent.optimizer.state[agent.param[0]]
+    assert isinstance(agent.optimizer, torch.optim.Adam) and state["step"] == 17 and state["exp_avg"].shape == (2, 2)
+
+
+def test_a_learning_rate_that_is_changed_is_obeyed() -> None:
+    agent = Probe()
+    agent.optimizer = torch.optim.Adam(agent.param, 0.01)
+    agent.set(policy=GreedyQPolicy(), pool_size=100, batch=4)
+    agent.train(None, 2, p=0)
+    agent.optimizer.param_groups[0]["lr"] = 0.0
+    before = [x.detach().clone() for x in agent.param]
+    agent.train(None, 2, p=0)
+    assert all(torch.equal(x, y) for x, y in zip(before, agent.param, strict=True))
+
+
+def test_what_is_not_finite_changes_nothing() -> None:
+    class Bad(Probe):
+        def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
+            return (self.net(s)[:, 0] - r).pow(2).mean() * (1.0 if len(s) != 4 or s[:, 1].max() < 2 else float("nan"))
+
+    agent = Bad()
+    agent.set(policy=GreedyQPolicy(), pool_size=100, batch=4)
+    with pytest.raises(TandemError, match=r"optimizer '0' was not finite in update \d+"):
+        agent.train(torch.optim.Adam(agent.param, 0.01), 10, p=0)
+    assert all(torch.isfinite(x).all() for x in agent.param)
+    assert agent.optimizer.param_groups[0]["params"] == agent.param
+
+
+def test_batch_norm_trains_and_acts_as_it_should() -> None:
+    class Norm(Probe):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = torch.nn.Sequential(torch.nn.BatchNorm1d(2), torch.nn.Linear(2, 2))
+            self.target = copy.deepcopy(self.net)
+            self.param = self.net.parameters()
+            self.modes: list[tuple[str, bool]] = []
+
+        def action(self, s: Any) -> Any:
+            self.modes.append(("action", self.net.training))
+            return self.net(s)
+
+        def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
+            self.modes += [("loss", self.net.training), ("target", self.target.training)]
+            return super().__call__(s, a, next_s, r, d)
+
+    agent = trained(Norm())
+    assert set(agent.modes[2:]) == {("action", False), ("loss", True), ("target", False)}
+    assert agent.net[0].num_batches_tracked == 17
+
+
+# --- Callbacks and lines
+
+
+def test_callbacks_hear_everything_in_order() -> None:
+    heard: list[Any] = []
+    agent = Probe()
+    names = ("on_train_begin", "on_train_end", "on_episode_begin", "on_episode_end", "on_batch_begin", "on_batch_end")
+    agent.callbacks.append(LambdaCallback(**{n: lambda *x, n=n: heard.append((n, *x)) for n in names}))
+    trained(agent, 2, num_updates=2)
+    kinds = [h[0] for h in heard]
+    assert kinds[0] == "on_train_begin" and kinds[-1] == "on_train_end"
+    assert kinds.count("on_batch_begin") == kinds.count("on_batch_end") == 14
+    assert [h[1] for h in heard if h[0] == "on_batch_end"] == list(range(14))
+    ends = [h for h in heard if h[0] == "on_episode_end"]
+    assert [h[1] for h in ends] == [0, 1] and ends[1][2] == {"loss": agent.loss_list[1], "reward": 15.0}
+    losses = [h[2]["loss"] for h in heard if h[0] == "on_batch_end"]
+    assert agent.loss_list == pytest.approx([np.mean(losses[:4]), np.mean(losses[4:])])
+
+
+def test_any_subset_and_any_object_is_a_callback() -> None:
+    class Stop:
+        def on_episode_end(self, i: int, logs: dict[str, Any]) -> None:
+            agent.stop_training = i == 1
+
+    agent = Probe()
+    agent.callbacks = [Stop(), LambdaCallback(on_train_begin=lambda logs: None)]
+    assert trained(agent, None).total_episode == 2
+
+
+@pytest.mark.parametrize(
+    ("p", "episodes", "every"),
+    [(None, 100, 10), (None, 7, 1), (None, 95, 10), (0, 100, 0), (5, 100, 20), (1, 50, 50), (4, 10, 2), (None, None, 10), (20, 5, 1)],
+)
+def test_how_often_a_line_is_printed(p: int | None, episodes: int | None, every: int) -> None:
+    assert cadence(p, episodes) == every
+
+
+def test_lines(capsys: Any) -> None:
+    agent = Probe()
+    agent.set(policy=GreedyQPolicy(), pool_size=100, batch=4, trial_count=2, criterion=15.0)
+    agent.train(torch.optim.SGD(agent.param, 0.01), 20)
+    out = capsys.readouterr().out
+    assert "episode:1   loss:" in out and "reward:15" in out and "average reward:15 >= criterion:15" in out and "time:0s" in out
+
+
+# --- Files
+
+
+class Walk(Clock):
+    """Begins where its seed says, so that an episode can be played again."""
+
+    def reset(self, seed: int = 0) -> Any:
+        self.t, self.episode = 0, seed % 100
+        return np.array([0.0, self.episode / 100], np.float32)
+
+    def step(self, action: Any) -> Any:
+        self.t += 1
+        self.actions.append(int(action))
+        return np.array([self.t, self.episode / 100], np.float32), float(self.t + action), self.t == 7, {}
+
+
+def fresh(env: Any = None, **choices: Any) -> Probe:
+    agent = Probe(env or Walk())
+    agent.set(**{"policy": EpsGreedyQPolicy(0.5), "pool_size": 50, "batch": 4, "update_steps": 3, **choices})
+    return agent
+
+
+@pytest.mark.parametrize("choices", [{}, {"PR": True}, {"PPO": True, "update_steps": 10}, {"num_updates": 2}])
+def test_saved_and_restored_it_goes_on_to_the_bit(choices: Any, tmp_path: Path) -> None:
+    whole = fresh(**choices)
+    whole.train(torch.optim.Adam(whole.param), 9, p=0)
+    first = fresh(**choices)
+    first.train(torch.optim.Adam(first.param), 4, p=0)
+    first.save(tmp_path / "model.dat")
+    second = fresh(**choices)
+    second.net.weight.data.zero_()
+    second.restore(tmp_path / "model.dat")
+    assert torch.equal(second.net.weight, first.net.weight) and second.reward_list == first.reward_list
+    second.train(torch.optim.Adam(second.param), 5, p=0)
+    assert all(torch.equal(x, y) for x, y in zip(whole.net.parameters(), second.net.parameters(), strict=True))
+    assert all(torch.equal(x, y) for x, y in zip(whole.target.parameters(), second.target.parameters(), strict=True))
+    assert second.loss_list == whole.loss_list and second.env.actions[-5:] == whole.env.actions[-5:]
+
+
+def test_where_the_environment_cannot_be_brought_back_new_episodes_begin(tmp_path: Path) -> None:
+    first = fresh(Clock(7))
+    first.train(torch.optim.Adam(first.param), 3, p=0)
+    first.train(None, 1, p=0)
+    first._assembly.loop.collector.environments.step(np.zeros(1))  # amid an episode
+    first.save(tmp_path / "model.dat")
+    second = fresh(Clock(7))
+    second.restore(tmp_path / "model.dat")
+    with pytest.warns(UserWarning, match="new ones begin"):
+        second.train(torch.optim.Adam(second.param), 2, p=0)
+    assert second.total_episode == 6
+
+
+def test_parameters_alone(tmp_path: Path) -> None:
+    agent, other = Pair(), Pair()
+    for x in other.net.parameters():
+        x.data.zero_()
+    agent.save_param(tmp_path / "param.dat")
+    other.restore_param(tmp_path / "param.dat")
+    assert torch.equal(agent.net.weight, other.net.weight)
+    arrays = tandem.restore_param(tmp_path / "param.dat")
+    assert [[x.shape for x in part] for part in arrays] == [[(2, 2), (2,)], [(1, 2), (1,)]]
+    np.testing.assert_array_equal(arrays[0][0], agent.net.weight.detach())
+    loaded = pickle.loads(pickle.dumps(agent.param))  # noqa: S301
+    assert torch.equal(loaded[0][0], agent.net.weight)
+    with pytest.raises(CheckpointError, match="shapes"):
+        Probe().restore_param(tmp_path / "param.dat")
+    with pytest.raises(CheckpointError, match="parameters alone"):
+        agent.restore(tmp_path / "param.dat")
+
+
+def test_a_pickle_is_refused_with_a_reason(tmp_path: Path) -> None:
+    path = tmp_path / "param.dat"
+    path.write_bytes(pickle.dumps([1, 2]))
+    for read in (Probe().restore_param, Probe().restore, restore_param):
+        with pytest.raises(CheckpointError, match="is a pickle[\\s\\S]*runs whatever code"):
+            read(path)
+
+
+def test_files_while_training(tmp_path: Path) -> None:
+    agent = fresh()
+    agent.path, agent.save_freq, agent.max_save_files = tmp_path / "model.dat", 2, 2
+    agent.train(torch.optim.Adam(agent.param), 7, p=0)
+    names = sorted(os.listdir(tmp_path))
+    assert len(names) == 2 and all(n.startswith("model-") and n.endswith(".dat") for n in names)
+    again = fresh()
+    again.restore(tmp_path / names[-1])
+    again.path, again.save_freq, again.max_save_files = agent.path, 2, 2
+    again.train(torch.optim.Adam(again.param), 4, p=0)
+    assert len(os.listdir(tmp_path)) == 2
+
+
+def test_parameters_only_and_best_only(tmp_path: Path) -> None:
+    agent = fresh(trial_count=2)
+    agent.path, agent.save_param_only, agent.save_best_only = tmp_path / "best.dat", True, True
+    agent.train(torch.optim.Adam(agent.param), 4, p=0)
+    assert os.listdir(tmp_path) == ["best.dat"] and len(tandem.restore_param(tmp_path / "best.dat")) == 2
+
+
+# --- Looking
+
+
+def test_pictures_and_plays(tmp_path: Path) -> None:
+    agent = trained(Probe())
+    figure = agent.visualize_reward_loss()
+    assert [len(axes.lines[0].get_ydata()) for axes in figure.axes] == [4, 4]
+    assert len(agent.visualize_loss().axes) == len(agent.visualize_reward().axes) == 1
+    states, score, steps = agent.run_agent(100)
+    assert (len(states), score, steps) == (5, 15.0, 5)
+    assert agent.run_agent(3)[1:] == (6.0, 3)
+
+
+def test_an_agent_plays_before_it_is_trained() -> None:
+    assert Probe().run_agent(10)[1:] == (15.0, 5)
+
+
+@pytest.mark.parametrize("suffix", ["gif", "mp4"])
+def test_animations(suffix: str, tmp_path: Path) -> None:
+    from tandem.examples.pytorch.DQN import DQN
+
+    agent = DQN(4, 8, 2)
+    agent.set(policy=EpsGreedyQPolicy(0.01))
+    file = agent.animate_agent(20, save_path=tmp_path / f"play.{suffix}", writer="imagemagick")
+    assert file.stat().st_size > 1000

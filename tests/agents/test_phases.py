@@ -1,0 +1,346 @@
+"""When a user's agent learns, from what, and what its loss is told: worked out beforehand on a clock."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from tandem.agent import assign_param  # noqa: E402
+from tandem.errors import SettingError  # noqa: E402
+from tandem.exploration import GaussianWhiteNoiseProcess, GreedyQPolicy  # noqa: E402
+from tests.agents.agents import Clock, Probe, trained  # noqa: E402
+
+
+def test_a_phase_after_each_step_once_the_pool_holds_a_batch() -> None:
+    agent = trained(Probe(), 4)  # 20 steps, the first batch at the fourth
+    assert agent.losses - 1 == 17 and agent.copies == list(range(1, 18))
+    assert all(len(s) == 4 for s, *_ in agent.seen[1:])
+
+
+@pytest.mark.parametrize(("choices", "copies"), [({"update_steps": 5}, [5, 10, 15]), ({"update_batches": 7}, [7, 14])])
+def test_update_param_after_as_many_phases_or_batches(choices: Any, copies: list[int]) -> None:
+    assert trained(Probe(), 4, **choices).copies == copies
+
+
+def test_num_updates_mini_batches_of_a_phase_share_no_transition() -> None:
+    agent = trained(Probe(), 4, num_updates=3)
+    assert agent.losses - 1 == 3 * 17 and agent.copies == [3 * k for k in range(1, 18)]
+    last = torch.cat([s for s, *_ in agent.seen[-3:]])
+    assert len({tuple(row) for row in last.tolist()}) == 12
+
+
+def test_update_batches_within_a_phase_of_several() -> None:
+    assert trained(Probe(), 4, num_updates=3, update_batches=2).copies == list(range(2, 52, 2))
+
+
+def test_ppo_collects_learns_from_all_and_begins_anew() -> None:
+    agent = trained(Probe(), 4, PPO=True, update_steps=8)  # 20 steps: two phases of 10 passes over 8 in batches of 4
+    assert agent.losses - 1 == 40 and agent.copies == [20, 40]
+    for phase, begin in ((agent.seen[1:21], 0), (agent.seen[21:41], 8)):
+        steps = [5 * e + t for s, *_ in phase for t, e in s.tolist()]
+        assert sorted(steps) == sorted(10 * list(range(begin, begin + 8)))
+    assert len(agent._assembly.learner.ring) == 4
+
+
+def test_ppo_with_num_updates() -> None:
+    assert trained(Probe(), 4, PPO=True, update_steps=8, num_updates=3).copies == [3, 6]
+
+
+def test_the_pool_keeps_the_newest() -> None:
+    agent = trained(Probe(), 10, pool_size=12)
+    ring = agent._assembly.learner.ring
+    assert len(ring) == 12 and ring.newest == 49
+    late = {5 * e + t for s, *_ in agent.seen[-5:] for t, e in s.tolist()}
+    assert min(late) >= 49 - 12 - 4
+
+
+def test_what_the_loss_is_told() -> None:
+    agent = trained(Probe(Clock(3)), 4)
+    for s, a, after, r, d in agent.seen[1:]:
+        t, episode = s.numpy().T
+        assert s.dtype == r.dtype == d.dtype == torch.float32 and a.dtype == torch.int64 and a.shape == r.shape == d.shape
+        np.testing.assert_array_equal(r, t + 1)
+        np.testing.assert_array_equal(d, t == 2)
+        going = t != 2
+        np.testing.assert_array_equal(after[going], np.stack([t + 1, episode], 1)[going])
+
+
+def test_a_cut_is_no_end() -> None:
+    agent = trained(Probe(Clock(3, cut=True)), 4)
+    for s, _, after, _, d in agent.seen[1:]:
+        np.testing.assert_array_equal(d, 0)
+        np.testing.assert_array_equal(after[:, 0], s[:, 0] + 1)  # the true last observation
+
+
+def test_n_steps_are_discounted_from_the_first_state_on() -> None:
+    agent = Probe(Clock(4))
+    agent.gamma = 0.5
+    trained(agent, 20, num_steps=3)
+    reward = {0: 1 + 0.5 * 2 + 0.25 * 3, 1: 2 + 0.5 * 3 + 0.25 * 4, 2: 3 + 0.5 * 4, 3: 4.0}
+    checked = 0
+    for s, _, after, r, d in agent.seen[-40:]:  # from the tenth episode on
+        for (t, e), after_t, ret, end in zip(s.tolist(), after[:, 0].tolist(), r.tolist(), d.tolist(), strict=True):
+            if e < 9:  # windows at the newest rows are shorter
+                assert ret == reward[t] and end == (0.75 if t == 0 else 1.0)  # (1 - d) gamma = gamma ** 3 where it goes on
+                assert t != 0 or after_t == 3
+                checked += 1
+    assert checked > 40
+
+
+def test_num_steps_need_a_discount() -> None:
+    with pytest.raises(SettingError, match=r"self.gamma"):
+        trained(Probe(), 4, num_steps=3)
+
+
+def test_several_environments_step_together() -> None:
+    agent = trained(Probe([Clock(), Clock(4), Clock(3)]), 6)
+    assert agent._assembly.loop.env_steps % 3 == 0
+    assert agent.losses - 1 == len(agent.copies) == agent._assembly.loop.env_steps - 3  # a batch is there after two steps of three
+    assert agent.reward_list[:3] == [6.0, 10.0, 15.0]
+
+
+def test_records() -> None:
+    agent = trained(Probe(), 4)
+    assert agent.reward_list == [15.0] * 4 and len(agent.loss_list) == 4 and agent.total_episode == 4
+    assert isinstance(agent.given, np.float32) and agent.given == np.float32(agent.loss_list[-1]) == np.float32(agent.loss)
+    assert 0 < agent.time <= agent.total_time
+
+
+def test_stopped_before_any_update_the_loss_is_0() -> None:
+    agent = Probe()
+    agent.stop_training = True
+    assert trained(agent, 4).given == np.float32(0) and not agent.reward_list
+    assert trained(agent, 2).reward_list == [15.0, 15.0]
+
+
+def test_the_criterion_ends_it() -> None:
+    agent = trained(Probe(), None, trial_count=3, criterion=15.0)
+    assert agent.total_episode == 3
+
+
+def test_the_window_drops_more_than_one_when_the_pool_is_full() -> None:
+    agent = Probe()
+    agent.set(policy=GreedyQPolicy(), pool_size=12, batch=4)
+    agent.train(torch.optim.SGD(agent.param, 0.01), 4, window_size=5, p=0)
+    assert len(agent._assembly.learner.ring) == 7 + 20 - 12 - 5 + 5 - 5  # 12 at step 12: 7; 12 at 17: 7; then 10
+
+
+def test_periodic_clearing() -> None:
+    agent = Probe()
+    agent.set(policy=GreedyQPolicy(), pool_size=100, batch=4)
+    agent.train(torch.optim.SGD(agent.param, 0.01), 4, clearing_freq=10, window_size_=6, p=0)
+    assert len(agent._assembly.learner.ring) == 20 - 12
+
+
+def test_save_data_false_begins_with_an_empty_pool() -> None:
+    agent = trained(Probe(), 4)
+    agent.train(None, 1, save_data=False, p=0)
+    assert len(agent._assembly.learner.ring) == 5
+    agent.train(None, 1, p=0)
+    assert len(agent._assembly.learner.ring) == 10
+
+
+def test_the_batch_may_change() -> None:
+    agent = Probe()
+    agent.batch_size_fn = lambda: 7
+    trained(agent, 4)
+    assert [len(s) for s, *_ in agent.seen[1:]] == [4, 5, 6] + [7] * 14 or len(agent.seen[-1][0]) == 7
+
+
+# --- Prioritized replay
+
+
+def test_priorities_by_error_new_ones_first() -> None:
+    agent = trained(Probe(), 8, PR=True, alpha=1.0, epsilon=1e-9, lr=0.0)
+    replay = agent.prioritized_replay
+    assert len(replay.TD) == 40
+    ring = agent._assembly.learner.ring
+    rows = ring.transitions(np.arange(ring.oldest, ring.newest + 1))
+    true = (agent.net(torch.from_numpy(rows.obs))[:, 0] - torch.from_numpy(rows.reward)).abs().detach().numpy()
+    reported = ~np.isclose(replay.TD, replay.sampler.most["TD"])
+    np.testing.assert_allclose(replay.TD[reported], true[reported], rtol=1e-5)
+    assert reported.sum() > 20
+    np.testing.assert_allclose(replay.powers(), replay.TD, rtol=1e-6)
+    assert all(len({tuple(x) for x in s.tolist()}) == 4 for s, *_ in agent.seen[1:])  # none twice in a batch
+
+
+def test_the_first_have_initial_td() -> None:
+    agent = trained(Probe(), 1, PR=True, initial_TD=3.0, batch=100)
+    np.testing.assert_array_equal(agent.prioritized_replay.TD, [3.0] * 5)
+
+
+def test_a_loss_per_sample_is_weighted() -> None:
+    class Each(Probe):
+        def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
+            TD = self.net(s)[:, 0] - r
+            self.prioritized_replay.update(TD)
+            self.weights = [*getattr(self, "weights", []), self.prioritized_replay.weight]
+            return TD**2
+
+    agent = trained(Each(), 8, PR=True, beta=1.0)
+    assert any(w.min() < 0.99 for w in agent.weights[1:]) and all(w.max() == 1 for w in agent.weights[1:])
+
+
+def test_ppo_with_priorities_by_error_and_ratio_drops_the_oldest() -> None:
+    class Both(Probe):
+        def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
+            TD = self.net(s)[:, 0] - r
+            self.prioritized_replay.update(TD, 1.0 + 0.1 * s[:, 0])
+            return (TD**2).mean()
+
+        def window_size_fn(self) -> int:
+            self.drops = [*getattr(self, "drops", []), self.adjust_window_size()]
+            return 3
+
+    agent = trained(Both(), 8, PPO=True, PR=True, update_steps=10, lambda_=0.5, alpha=1.0, epsilon=1e-9, lr=0.0)
+    replay = agent.prioritized_replay
+    assert len(replay.ratio) == len(replay.TD) == 40 - 4 * 3
+    np.testing.assert_allclose(replay.powers(), 0.5 * replay.TD + 0.5 * abs(replay.ratio - 1), rtol=1e-5)
+    assert all(0 < n < 40 for n in agent.drops)
+
+
+def test_without_windows_or_with_a_number() -> None:
+    for number, left in ((None, 20), (5, 10)):
+        agent = Probe()
+        agent.set(policy=GreedyQPolicy(), pool_size=100, batch=4, PR=True, update_steps=8)
+        agent.train(torch.optim.SGD(agent.param, 0.01), 4, window_size_pr=number, p=0)
+        assert len(agent._assembly.learner.ring) == left
+
+
+def test_effective_sizes_of_tiny_pools() -> None:
+    agent = trained(Probe(), 1, PR=True, batch=100)
+    assert agent.adjust_window_size() == 5 - 4  # equal weights are worth all of them; one goes at least
+    agent._assembly.learner.sampler.forget(4)
+    assert agent.adjust_window_size() == 0
+
+
+# --- Hindsight, several agents, IRL
+
+
+class Line:
+    """A point on a line that has to reach its goal."""
+
+    def __init__(self) -> None:
+        self.action_space = None
+
+    def reset(self) -> Any:
+        self.at, self.t, self.goal = 0.0, 0, np.array([9.0])
+        return np.array([self.at])
+
+    def step(self, action: Any) -> Any:
+        self.at += 1.0
+        self.t += 1
+        return np.array([self.at]), -1.0, self.t == 6, {"TimeLimit.truncated": True} if self.t == 6 else {}
+
+
+class Goal(Probe):
+    def __init__(self, batched: bool = True) -> None:
+        super().__init__(Line(), 2, 1)
+        self.batched = batched
+
+    def reward_done_func(self, next_state: Any, goal: Any) -> Any:
+        if self.batched:
+            near = np.abs(next_state - goal).max(-1) < 0.5
+            return np.where(near, 0.0, -1.0), near
+        if abs(float(next_state[0]) - float(goal[0])) < 0.5:
+            return 0.0, True
+        return -1.0, False
+
+
+@pytest.mark.parametrize("batched", [True, False])
+@pytest.mark.parametrize("k", [None, 1.0])
+def test_hindsight(batched: bool, k: float | None) -> None:
+    agent = Goal(batched)
+    options = {"policy": None, "noise": GaussianWhiteNoiseProcess(sigma=0.1), "HER": True, "k": k, "batch": 8}
+    if batched:
+        trained(agent, 6, **options)
+    else:
+        with pytest.warns(UserWarning, match="reward_done_func cannot take a batch") as told:
+            trained(agent, 6, **options)
+        assert len(told) == 1
+    own = 0
+    for s, _, after, r, d in agent.seen[1:]:
+        assert s.shape == (8, 2) and torch.equal(s[:, 1], after[:, 1])
+        reached = (after[:, 0] - s[:, 1]).abs() < 0.5
+        assert torch.equal(r, reached.float() - 1) and torch.equal(d.bool(), reached)
+        own += int((s[:, 1] == 9).sum())
+        later = s[s[:, 1] != 9]
+        assert (later[:, 1] > later[:, 0]).all()
+    share = own / (8 * len(agent.seen[1:]))
+    assert share == 0 if k is None else 0.4 < share < 0.6
+
+
+class Two:
+    """Two agents, who are told their number and the step."""
+
+    def reset(self) -> Any:
+        self.t, self.actions = 0, []
+        return self._obs()
+
+    def step(self, actions: Any) -> Any:
+        self.t += 1
+        self.actions.append(np.array(actions))
+        return self._obs(), [1.0, 3.0], [False, self.t == 5], {}
+
+    def _obs(self) -> Any:
+        return np.array([[0.0, self.t], [1.0, self.t]])
+
+
+def test_several_agents() -> None:
+    class Joint(Probe):
+        def action(self, s: Any, i: int) -> Any:  # type: ignore[override]
+            assert (s[:, 0] == i).all()
+            return torch.stack([1.0 - 2 * s[:, 0], s[:, 0] * 0], 1)  # agent 0 takes 0, agent 1 takes 1
+
+        def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
+            self.seen.append((s, a, next_s, r, d))
+            return (self.net(s).sum((1, 2)) - r).pow(2).mean()
+
+        def reward_done_func_ma(self, r: Any, d: Any) -> Any:
+            return np.mean(r), any(d)
+
+    agent = trained(Joint(Two()), 4, MARL=True)
+    assert agent.reward_list == [10.0] * 4
+    for s, a, _, r, d in agent.seen[1:]:
+        assert s.shape == (4, 2, 2) and torch.equal(a, torch.tensor([[0, 1]] * 4)) and (r == 2).all()
+        assert torch.equal(d.bool(), s[:, 0, 1] == 4)
+
+
+def test_irl_keeps_both_outputs() -> None:
+    class Inverse(Probe):
+        def action(self, s: Any) -> Any:
+            return 10 * s, torch.stack([s[:, 0] * 0, s[:, 0] + 1], 1)
+
+        def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
+            extra, action = a
+            self.seen.append((s, extra, action))
+            return ((self.net(s)[:, 0] - r) ** 2).mean()
+
+    agent = trained(Inverse(), 4, IRL=True)
+    for s, extra, action in agent.seen[1:]:
+        assert torch.equal(extra, 10 * s) and (action == 1).all()
+
+
+def test_actions_as_they_are() -> None:
+    class Fixed(Probe):
+        def action(self, s: Any) -> Any:
+            return torch.ones(len(s), dtype=torch.int64)
+
+    agent = trained(Fixed(), 2, policy=None)
+    assert set(agent.env.actions) == {1}
+
+
+def test_assign_param() -> None:
+    a, b = torch.nn.Linear(2, 3), torch.nn.Linear(2, 3)
+    before = [x.detach().clone() for x in a.parameters()]
+    assign_param(a.parameters(), b.parameters(), 0.25)
+    for x, y, old in zip(a.parameters(), b.parameters(), before, strict=True):
+        torch.testing.assert_close(x, old + 0.25 * (y - old))
+    assign_param([list(a.parameters())], b.parameters())
+    assert all(torch.equal(x, y) for x, y in zip(a.parameters(), b.parameters(), strict=True))
+    with pytest.raises(SettingError, match="same shapes"):
+        assign_param(a.parameters(), torch.nn.Linear(3, 2).parameters())
