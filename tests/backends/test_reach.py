@@ -60,8 +60,7 @@ def test_everything_is_found_once_where_it_was_first(nn) -> None:
 def test_parameters_in_lists_are_those_of_their_module(nn) -> None:
     q = nn.Linear(2, 2)
     found = reach(Helper(q=q, param=list(q.parameters()), loose=nn.Parameter(q.weight.detach().clone())))
-    assert list(found.modules) == ["q"] and "loose" in found.variables
-    assert found.variables["param/0"] is q.weight
+    assert list(found.modules) == ["q"] and list(found.variables) == ["loose"]
 
 
 def test_libraries_objects_are_left_alone(nn) -> None:

@@ -56,7 +56,15 @@ def reach(agent: Any) -> Reached:
 
     for name, value in _attributes(agent, own=True):
         visit(value, name)
-    return found
+    inside = {id(v) for module in found.modules.values() for v in _variables(module)}
+    return found._replace(variables={n: v for n, v in found.variables.items() if id(v) not in inside})
+
+
+def _variables(module: Any) -> list[Any]:
+    """All that a torch module or a Keras layer holds."""
+    if hasattr(module, "variables"):
+        return list(module.variables)
+    return [*module.parameters(), *module.buffers()]
 
 
 def _kinds() -> tuple[tuple[type, ...], ...]:

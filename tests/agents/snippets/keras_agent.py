@@ -1,0 +1,172 @@
+"""A Keras agent on the engine of KERAS_BACKEND: prints one JSON object of what was found."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import warnings
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import keras
+import numpy as np
+from keras import layers, ops
+
+from tandem import RL, assign_param
+from tandem.backends import variables
+from tandem.errors import TandemError
+from tandem.exploration import EpsGreedyQPolicy, SoftmaxPolicy
+
+found: dict[str, Any] = {}
+
+
+def mlp(out: int, activation: str | None = None) -> Any:
+    return keras.Sequential([keras.Input((4,)), layers.Dense(8, "tanh"), layers.Dense(out, activation)])
+
+
+class Q(RL):
+    def __init__(self) -> None:
+        super().__init__()
+        keras.utils.set_random_seed(0)
+        self.q, self.target = mlp(2), mlp(2)
+        self.param, self.env, self.gamma = self.q.weights, gymnasium.make("CartPole-v1"), 0.9
+
+    def action(self, s: Any) -> Any:
+        return self.q(s)
+
+    def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
+        value = ops.take_along_axis(self.q(s), a[:, None], 1)[:, 0]
+        TD = value - ops.stop_gradient(r + self.gamma * (1 - d) * ops.max(self.target(next_s), 1))
+        self.prioritized_replay.update(TD)
+        return ops.mean(TD**2)
+
+    def update_param(self) -> None:
+        assign_param(self.target.weights, self.q.weights)
+
+
+def trained(episodes: int = 4, jit: bool = True, kind: Any = Q, **choices: Any) -> Any:
+    agent = kind()
+    agent.set(**{"policy": EpsGreedyQPolicy(0.5), "pool_size": 200, "batch": 8, "update_steps": 5, **choices})
+    agent.train(keras.metrics.Mean(), keras.optimizers.Adam(0.01), episodes, jit_compile=jit, p=0)
+    return agent
+
+
+def apart(a: Any, b: Any) -> float:
+    return apart_(a.param, b.param)
+
+
+def apart_(a: Any, b: Any) -> float:
+    return float(max(abs(x - y).max() for x, y in zip(variables.read(a), variables.read(b), strict=True)))
+
+
+one = trained()
+found["moved"] = apart(one, Q()) > 0.01 and apart(one, trained()) == 0.0
+found["losses"] = len(one.loss_list) == 4 and one.loss_list[-1] > 0
+found["jit"] = apart(one, trained(jit=False)) < 1e-4
+
+# every variable that can be reached takes part: the target is in no list of parameters
+one.target.trainable_variables[0].assign(one.target.trainable_variables[0] + 1.0)
+before = one.loss
+one.train(None, None, 1, p=0)
+found["target"] = bool(np.isfinite(one.loss)) and before != one.loss
+
+# what is saved goes on to the bit
+with tempfile.TemporaryDirectory() as folder:
+    for name, choices in (("resume", {}), ("resume_pr", {"PR": True})):
+        whole = trained(6, **choices)
+        half = trained(3, **choices)
+        half.save(Path(folder) / "x.dat")
+        again = Q()
+        again.set(policy=EpsGreedyQPolicy(0.5), pool_size=200, batch=8, update_steps=5, **choices)
+        again.restore(Path(folder) / "x.dat")
+        again.train(keras.metrics.Mean(), keras.optimizers.Adam(0.01), 3, p=0)
+        found[name] = apart(whole, again) == 0.0 and whole.loss_list == again.loss_list
+
+# a number that a compiled loss has read may change
+with warnings.catch_warnings(record=True) as told:
+    warnings.simplefilter("always")
+    other = trained()
+    other.gamma = 0.0
+    other.train(None, None, 1, p=0)
+    found["gamma"] = any("gamma changed" in str(w.message) for w in told)
+
+
+class Late(Q):
+    """Its networks are built when they are first called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = keras.Sequential([layers.Dense(8, "tanh"), layers.Dense(2)])
+        self.body(np.zeros((1, 4), np.float32))
+        self.target = keras.Sequential([layers.Dense(8, "tanh"), layers.Dense(2)])
+        self.q, self.param = self.body, self.body.weights
+
+    def update_param(self) -> None:
+        assign_param(self.target.weights, self.body.weights)
+
+
+found["late"] = trained(kind=Late).total_episode == 4
+
+
+class ActorCritic(RL):
+    """Two optimizers and two losses, PPO, a batch norm, a softmax."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        keras.utils.set_random_seed(0)
+        self.actor, self.old, self.critic = mlp(2, "softmax"), mlp(2, "softmax"), mlp(1)
+        self.norm = keras.Sequential([keras.Input((4,)), layers.BatchNormalization(), layers.Dense(1)])
+        self.param = [self.actor.weights, self.critic.weights + self.norm.weights]
+        self.env = gymnasium.make("CartPole-v1")
+
+    def action(self, s: Any) -> Any:
+        return self.old(s)
+
+    def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
+        value = self.critic(s)[:, 0] + self.norm(s, training=True)[:, 0]
+        TD = ops.stop_gradient(r + 0.9 * (1 - d) * self.critic(next_s)[:, 0]) - value
+        new, old = (ops.take_along_axis(net(s), a[:, None], 1)[:, 0] for net in (self.actor, self.old))
+        ratio = new / ops.stop_gradient(old)
+        self.prioritized_replay.update(TD, ratio)
+        return [-ops.mean(ratio * ops.stop_gradient(TD)), ops.mean(TD**2)]
+
+    def update_param(self) -> None:
+        assign_param(self.old.weights, self.actor.weights)
+
+
+for pr in (False, True):
+    agent = ActorCritic()
+    start = variables.read(variables.flat(agent.param))
+    agent.set(policy=SoftmaxPolicy(), pool_size=300, batch=8, update_steps=40, PPO=True, PR=pr)
+    agent.train(None, [keras.optimizers.Adam(0.01), keras.optimizers.SGD(0.01)], 8, p=0)
+    after = variables.read(variables.flat(agent.param))
+    moved = [bool(abs(x - y).max() > 0) for x, y in zip(start, after, strict=True) if x.dtype.kind == "f"]
+    found[f"ppo_{pr}"] = all(moved) and apart_(agent.old.weights, agent.actor.weights) == 0
+
+
+class Square(Q):
+    def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
+        value = self.q(s)[:, :1]
+        return ops.mean((value - r) ** 2)
+
+
+class Column(Q):
+    def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
+        return self.q(s)[:, :1]
+
+
+for kind, word in ((Square, "return ops.mean((value - r)"), (Column, "shape (11, 1)")):
+    try:
+        trained(kind=kind)
+    except TandemError as error:
+        found[kind.__name__] = word in str(error) or str(error)
+
+soft = Q()
+old = variables.read(soft.target.weights)
+assign_param(soft.target.weights, soft.q.weights, 0.25)
+found["soft"] = all(
+    np.allclose(t, o + 0.25 * (s - o), atol=1e-6)
+    for t, o, s in zip(variables.read(soft.target.weights), old, variables.read(soft.q.weights), strict=True)
+)
+print(json.dumps(found))
