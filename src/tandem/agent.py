@@ -119,6 +119,7 @@ class _Agent:
         lambda_: float = 0.5,
         alpha: float = 0.7,
         *,
+        TRL: bool = False,
         beta: float = 0.4,
         k: float | None = 4.0,
         strategy: str = "future",

@@ -14,7 +14,8 @@ from tandem.exploration import GreedyQPolicy
 
 
 class Clock:
-    """A plain object: observes the step of the episode and how many episodes have ended, rewards the step, ends after `length`."""
+    """A plain object: observes the step of the episode and how many episodes have ended, rewards the step, and ends after
+    `length` of them."""
 
     def __init__(self, length: int = 5, cut: bool = False) -> None:
         self.length, self.cut, self.episode = length, cut, 0

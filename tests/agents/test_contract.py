@@ -293,7 +293,17 @@ def test_any_subset_and_any_object_is_a_callback() -> None:
 
 @pytest.mark.parametrize(
     ("p", "episodes", "every"),
-    [(None, 100, 10), (None, 7, 1), (None, 95, 10), (0, 100, 0), (5, 100, 20), (1, 50, 50), (4, 10, 2), (None, None, 10), (20, 5, 1)],
+    [
+        (None, 100, 10),
+        (None, 7, 1),
+        (None, 95, 10),
+        (0, 100, 0),
+        (5, 100, 20),
+        (1, 50, 50),
+        (4, 10, 2),
+        (None, None, 10),
+        (20, 5, 1),
+    ],
 )
 def test_how_often_a_line_is_printed(p: int | None, episodes: int | None, every: int) -> None:
     assert cadence(p, episodes) == every
@@ -369,7 +379,7 @@ def test_parameters_alone(tmp_path: Path) -> None:
     arrays = tandem.restore_param(tmp_path / "param.dat")
     assert [[x.shape for x in part] for part in arrays] == [[(2, 2), (2,)], [(1, 2), (1,)]]
     np.testing.assert_array_equal(arrays[0][0], agent.net.weight.detach())
-    loaded = pickle.loads(pickle.dumps(agent.param))  # noqa: S301
+    loaded = pickle.loads(pickle.dumps(agent.param))
     assert torch.equal(loaded[0][0], agent.net.weight)
     with pytest.raises(CheckpointError, match="shapes"):
         Probe().restore_param(tmp_path / "param.dat")

@@ -99,7 +99,9 @@ def test_num_steps_need_a_discount() -> None:
 def test_several_environments_step_together() -> None:
     agent = trained(Probe([Clock(), Clock(4), Clock(3)]), 6)
     assert agent._assembly.loop.env_steps % 3 == 0
-    assert agent.losses - 1 == len(agent.copies) == agent._assembly.loop.env_steps - 3  # a batch is there after two steps of three
+    assert (
+        agent.losses - 1 == len(agent.copies) == agent._assembly.loop.env_steps - 3
+    )  # a batch is there after two steps of three
     assert agent.reward_list[:3] == [6.0, 10.0, 15.0]
 
 
@@ -323,6 +325,21 @@ def test_irl_keeps_both_outputs() -> None:
     agent = trained(Inverse(), 4, IRL=True)
     for s, extra, action in agent.seen[1:]:
         assert torch.equal(extra, 10 * s) and (action == 1).all()
+
+
+def test_triplets_of_an_episode() -> None:
+    class Temporal(Probe):
+        def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
+            self.seen.append((s, a, next_s, r, d))
+            return ((self.net(s)[..., 0] - r) ** 2).mean()
+
+    agent = trained(Temporal(Clock(6)), 4, TRL=True)
+    assert len(agent.seen) > 10
+    for s, a, after, r, d in agent.seen[1:]:
+        assert s.shape == after.shape == (4, 2, 2) and a.shape == r.shape == d.shape == (4, 2)
+        i, k = s[:, 0, 0], r[:, 1] - 1
+        assert (i == r[:, 0] - 1).all() and (i < k).all() and (s[:, 1, 0] == k + 1).all()
+        assert (after[:, 0] == s[:, 1]).all() and (after[:, 1, 0] > k + 1).all() and (s[..., 1] == after[..., 1]).all()
 
 
 def test_actions_as_they_are() -> None:

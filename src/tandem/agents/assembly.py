@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from tandem.replay.buffer import Ring
 from tandem.replay.hindsight import DictGoals, Hindsight
 from tandem.replay.samplers import DistinctSampler, PassSampler
 from tandem.replay.scored import ScoredSampler
+from tandem.replay.triplets import TripletDraws
 from tandem.spaces import Leaf
 from tandem.training.loop import Loop
 from tandem.training.seeds import Generators, derived
@@ -55,6 +57,8 @@ class Assembly:
         reports = () if not choices.PR else (("TD", "ratio") if choices.PPO else ("TD",))
         n = self.environments.n
         self.algorithm = AgentAlgorithm(agent, self.backend, self.optimizers, n, gamma, reports, choices.IRL)
+        if choices.TRL:
+            self._first = tree_map(lambda x: np.stack([x, x], 1), self._first)
         taken = contract.lengths(self.backend.networks.values(), self._first)
         contract.rehearse(self.algorithm, self.backend, self._first, taken)
         agents = leaves(self._first.obs)[0].shape[1] if choices.MARL else 1
@@ -182,7 +186,7 @@ class Assembly:
             eps = 1e-7 if c.epsilon is None else c.epsilon
             sampler = ScoredSampler(ring, initial, share=c.lambda_, alpha=c.alpha, eps=eps)
         else:
-            sampler = PassSampler(ring) if c.PPO else DistinctSampler(ring)
+            sampler = PassSampler(ring) if c.PPO else TripletDraws(ring) if c.TRL else DistinctSampler(ring)
         relabel = None
         if c.HER:
             relabel = Hindsight(ring, self._goals(), 1.0, k=c.k, strategy=c.strategy).relabel  # type: ignore[arg-type]
@@ -198,7 +202,7 @@ class Assembly:
             relabel=relabel,
             renew=empty if c.PPO else keep,
             trim=keep,
-            n=c.steps,
+            fetch=sampler.triplets.transitions if c.TRL else partial(ring.transitions, n=c.steps),
             beta=c.beta,
         )
 

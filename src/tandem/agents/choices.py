@@ -30,6 +30,7 @@ class Choices:
     MARL: bool = False
     PR: bool = False
     IRL: bool = False
+    TRL: bool = False  # batches are of three steps of an episode, see `tandem.replay.triplets`
     epsilon: float | None = None  # added to priorities; 1e-7 by default
     initial_ratio: float = 1.0
     initial_TD: float = 7.0
@@ -69,6 +70,10 @@ class Choices:
         ):
             if getattr(self, one) and getattr(self, other):
                 raise SettingError(f"{one}=True and {other}=True.", f"one of them: {why}", "leave one of them out.")
+        if self.TRL and (self.PPO or self.PR or self.HER or self.IRL or self.steps > 1):
+            raise SettingError(
+                "TRL=True with another mode or num_steps.", "TRL=True alone, or with MARL", "leave the other arguments out."
+            )
         if self.HER and self.steps > 1:
             raise SettingError("HER=True and num_steps > 1.", "one-step transitions with hindsight", "leave num_steps out.")
         if self.size < self.minibatch or (self.PPO and self.size < (self.update_steps or 0)):

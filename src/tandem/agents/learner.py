@@ -32,8 +32,8 @@ class Rhythm:
 class PhaseLearner:
     """After each step, or after as many as were asked for, a training phase: mini-batches, and then `update_param`.
 
-    renew: what becomes of the pool after `update_param`. see: what of observations the loss is given. host: the agent, for its
-    hooks.
+    fetch: from drawn ids to transitions. relabel: gives them other goals. see: what of observations the loss is given. renew:
+    what becomes of the pool after `update_param`; trim: and whenever there is something new in it.
     """
 
     block = 1  # a step of each environment at a time: episodes are counted exactly
@@ -50,7 +50,7 @@ class PhaseLearner:
         relabel: Relabel | None,
         renew: Callable[[Any], None],
         trim: Callable[[Any], None],
-        n: int,
+        fetch: Callable[[IntArray], Batch],
         beta: float,
     ) -> None:
         self.algorithm, self.backend, self.generators, self.sampler, self.rhythm = (
@@ -60,7 +60,7 @@ class PhaseLearner:
             sampler,
             rhythm,
         )
-        self.see, self.relabel, self.renew, self.trim, self.n, self.beta = see, relabel, renew, trim, n, beta
+        self.see, self.relabel, self.renew, self.trim, self.fetch, self.beta = see, relabel, renew, trim, fetch, beta
         self.updates = 0  # made so far
         self.phases = 0
         self.fresh = 0  # steps since the last phase
@@ -89,7 +89,7 @@ class PhaseLearner:
         self.fresh += trajectory.reward.size
         self.trim(self.sampler)
         r = self.rhythm
-        if len(self.ring) < r.batch or (r.collect is not None and self.fresh < r.collect):
+        if not self.sampler.ready(r.batch) or (r.collect is not None and self.fresh < r.collect):
             return {}
         phases = 1 if r.collect is not None else trajectory.reward.size
         self.fresh = 0
@@ -122,7 +122,7 @@ class PhaseLearner:
         return metrics
 
     def _call(self, ids: IntArray, weight: Array) -> dict[str, float]:
-        batch = self.ring.transitions(ids, self.n)
+        batch = self.fetch(ids)
         if self.relabel is not None:
             batch = self.relabel(self.generators("hindsight"), ids, batch)
         number = self.updates + np.arange(len(ids), dtype=np.float32)

@@ -91,7 +91,8 @@ def load(agent: Any, assembly: Any, saved: checkpoint.Checkpoint) -> None:
             assembly.loop.load_state(data["loop"], groups)
         except ResumeError as error:
             warnings.warn(
-                f"{error.happened} All else is as it was; the episodes under way are broken off, and new ones begin.", stacklevel=2
+                f"{error.happened} All else is as it was; the episodes under way are broken off, and new ones begin.",
+                stacklevel=2,
             )
             begun = data["loop"]["collector"] | {"begun": False}
             assembly.loop.load_state(data["loop"] | {"collector": begun}, groups)

@@ -36,6 +36,8 @@ class Sampler(Protocol):
 
     def update(self, ids: IntArray, priority: AnyArray) -> None: ...
 
+    def ready(self, batch_size: int) -> bool: ...
+
     def forget(self, steps: int | None = None) -> None: ...
 
     def state(self) -> tuple[dict[str, Any], dict[str, AnyArray]]: ...
@@ -48,6 +50,10 @@ class UniformSampler:
 
     def __init__(self, ring: Ring) -> None:
         self.ring = ring
+
+    def ready(self, batch_size: int) -> bool:
+        """Whether there are rows for a batch."""
+        return len(self.ring) >= batch_size
 
     def forget(self, steps: int | None = None) -> None:
         """The ring lets go of its oldest time steps, or of all."""
@@ -137,6 +143,10 @@ class PrioritizedSampler:
         self.ring, self.distinct = ring, distinct
         self._priorities = Priorities(ring.slots * ring.envs, alpha, eps)
         self._seen = 0  # time steps of the ring that have come into the tree
+
+    def ready(self, batch_size: int) -> bool:
+        """Whether there are rows for a batch."""
+        return len(self.ring) >= batch_size
 
     def forget(self, steps: int | None = None) -> None:
         """The ring lets go of its oldest time steps, or of all, and their priorities go too."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from tandem.errors import SettingError
 from tandem.replay.buffer import IntArray, Ring
 from tandem.replay.episodes import Episodes
-from tandem.types import Batch, tree_map
+from tandem.replay.samplers import AnyArray, Draw, UniformSampler
+from tandem.types import Batch, Tree, tree_map
 
 
 class TripletSampler:
@@ -17,11 +20,19 @@ class TripletSampler:
     def __init__(self, ring: Ring) -> None:
         self.ring, self.episodes = ring, Episodes(ring)
 
+    def ready(self) -> bool:
+        """Whether there is an episode to draw from."""
+        return bool((self._lengths()[1] >= 3).any())
+
+    def _lengths(self) -> tuple[IntArray, IntArray]:
+        """(first rows, steps) of the finished episodes."""
+        first, last = self.episodes.finished()
+        return first, (self.episodes.known(last) - first) // self.ring.envs + 1
+
     def draw(self, rng: np.random.Generator, batch_size: int) -> IntArray:
         """Row ids [B, 3], rising in each row. Raises SettingError where no episode is finished that is long enough."""
         n = self.ring.envs
-        first, last = self.episodes.finished()
-        length = (self.episodes.known(last) - first) // n + 1
+        first, length = self._lengths()
         long = np.flatnonzero(length >= 3)
         if not long.size:
             raise SettingError(
@@ -40,17 +51,30 @@ class TripletSampler:
         return ids
 
     def transitions(self, ids: IntArray) -> Batch:
-        """The two halves of each triplet, [B, 2, ...]: from the observation at i to what followed k, and from what followed k
-        to what followed j; actions, rewards and discounts are those of i and k."""
+        """The two halves of each triplet of `ids` [..., B, 3], [..., B, 2, *their own]: from the observation at i to what
+        followed k, and from what followed k to what followed j; actions, rewards and discounts are those of i and k."""
         batch = self.ring.transitions(ids)
-        i, k = [0, 1], [1, 2]
-        from_i = tree_map(lambda x: x[:, :1], batch.obs)
-        after_k = tree_map(lambda x: x[:, 1:2], batch.next_obs)
-        obs = tree_map(lambda a, b: np.concatenate([a, b], 1), from_i, after_k)
-        return Batch(
-            obs,
-            batch.action[:, i],
-            batch.reward[:, i],
-            batch.discount[:, i],
-            tree_map(lambda x: x[:, k], batch.next_obs),
-        )
+        first, second = self.ring.transitions(ids[..., :2]), self.ring.transitions(ids[..., 1:])
+        axis = ids.ndim - 1
+
+        def joined(at: Tree, after: Tree) -> Tree:
+            return np.concatenate([at.take([0], axis), after.take([1], axis)], axis)
+
+        return first._replace(obs=tree_map(joined, batch.obs, batch.next_obs), next_obs=second.next_obs)
+
+
+class TripletDraws(UniformSampler):
+    """Draws such triplets as a sampler draws rows: ids are [K, B, 3]."""
+
+    def __init__(self, ring: Ring) -> None:
+        super().__init__(ring)
+        self.triplets = TripletSampler(ring)
+
+    def ready(self, batch_size: int) -> bool:
+        return super().ready(batch_size) and self.triplets.ready()
+
+    def draw(self, rng: np.random.Generator, updates: int, batch_size: int, beta: AnyArray | None = None) -> Draw:
+        return Draw(self.triplets.draw(rng, updates * batch_size).reshape(updates, batch_size, 3))
+
+    def load_state(self, meta: dict[str, Any], arrays: dict[str, AnyArray]) -> None:
+        self.triplets = TripletSampler(self.ring)  # where episodes end is to be looked for anew
