@@ -239,8 +239,10 @@ def products(algorithm: str, settings: Any, observation: int, actions: int) -> l
         actor, critic = heads[0], heads[-1]
         for net in heads:
             passes(net, getattr(s, "batch_size", block(s)), rate, weights=1, inputs=1)
-            if algorithm == "ppo" or net is critic:
-                passes(net, block(s), 1 / block(s))  # values, and probabilities of the actions taken
+            if not s.shared and (algorithm == "ppo" or net is critic):
+                passes(
+                    net, block(s), 1 / block(s)
+                )  # values, and probabilities of the actions taken; one body gives both acting
         passes(actor, s.envs, 1 / s.envs)
     elif algorithm == "dqn":
         q = layers([observation, *hidden, actions])

@@ -63,6 +63,17 @@ def ours(job: Job, watch: Watch) -> Job:
     return watch.result(run.loop.env_steps, run.loop.learner.updates)
 
 
+def agent(job: Job, watch: Watch) -> Job:
+    """A run of the agent door's documented DQN program, to the end of the episode in which the steps are done."""
+    from benchmarks import door
+
+    model, optimizer = door.program(job["contestant"], job["seed"])
+    watch.begin()
+    door.run(model, optimizer, job["contestant"], job["steps"], job["jit"], watch.updated)
+    learner = model._assembly.learner
+    return {**watch.result(model._assembly.loop.env_steps, learner.updates), "solved": door.solved(model.reward_list)}
+
+
 def peer(job: Job, watch: Watch) -> Job:
     """A run of a peer's without evaluation and logs."""
     from benchmarks import peers
@@ -137,7 +148,7 @@ def limit(job: Job, watch: Watch) -> Job:
     return bare(job)
 
 
-KINDS = {"ours": ours, "peer": peer, "ours-reach": ours_reach, "peer-reach": peer_reach, "limit": limit}
+KINDS = {"ours": ours, "agent": agent, "peer": peer, "ours-reach": ours_reach, "peer-reach": peer_reach, "limit": limit}
 
 
 def main() -> None:

@@ -270,6 +270,7 @@ class _Agent:
     ) -> Path:
         """Plays such an episode and writes it as a GIF or MP4, by the name of save_path; gives the file. `writer` is not
         needed: no other program is."""
+        watch.without_screen()
         act, env = self._player(mode)
         return watch.animate(act, env, None if save_path is None else Path(save_path), 1, self.seed, max_steps, fps)
 

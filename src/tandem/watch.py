@@ -116,8 +116,7 @@ def film(agent: Any, env: Any, out: Path, kwargs: Mapping[str, Any] | None = Non
 @contextmanager
 def screen(env: Any, mode: str, kwargs: Mapping[str, Any] | None = None) -> Iterator[Any]:
     """An environment that renders in this mode. An id is made with it; whatever else was given has chosen its own."""
-    if not has_display():
-        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # else SDL complains on stderr that it finds none
+    without_screen()
     from tandem.collect.masks import with_masks
 
     with warnings.catch_warnings():
@@ -141,6 +140,12 @@ def _drawable(env: str, mode: str, kwargs: Mapping[str, Any] | None) -> Any:
             "add it to the environment's metadata, or do without pictures.",
         )
     return make(env, {**(kwargs or {}), "render_mode": mode})
+
+
+def without_screen() -> None:
+    """Tells SDL if there is none: else it complains on stderr that it finds none."""
+    if not has_display():
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 
 
 def has_display() -> bool:

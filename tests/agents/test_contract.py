@@ -408,6 +408,19 @@ def test_files_while_training(tmp_path: Path) -> None:
     assert len(os.listdir(tmp_path)) == 2
 
 
+def test_a_callback_may_save(tmp_path: Path) -> None:
+    whole = fresh()
+    whole.train(torch.optim.Adam(whole.param), 6, p=0)
+    first = fresh()
+    first.callbacks = [LambdaCallback(on_episode_end=lambda i, logs: first.save(tmp_path / f"{i}.dat"))]
+    first.train(torch.optim.Adam(first.param), 6, p=0)
+    second = fresh()
+    second.restore(tmp_path / "2.dat")
+    second.train(torch.optim.Adam(second.param), 3, p=0)
+    for agent in (first, second):
+        assert all(torch.equal(x, y) for x, y in zip(whole.net.parameters(), agent.net.parameters(), strict=True))
+
+
 def test_parameters_only_and_best_only(tmp_path: Path) -> None:
     agent = fresh(trial_count=2)
     agent.path, agent.save_param_only, agent.save_best_only = tmp_path / "best.dat", True, True

@@ -17,7 +17,7 @@ from tandem.agents.choices import Choices
 from tandem.agents.goals import JudgedGoals
 from tandem.agents.learner import Drop, PhaseLearner, Rhythm, Windows, empty, keep
 from tandem.backends.reach import reach
-from tandem.collect.environments import separate
+from tandem.collect.environments import make, separate
 from tandem.collect.goals import joined, with_goal
 from tandem.collect.plain import Plain, adapted
 from tandem.collect.stepped import Stepped
@@ -41,6 +41,7 @@ class Assembly:
     def __init__(self, agent: Any, choices: Choices, optimizers: list[Any], torch: bool) -> None:
         contract.members(agent, choices, torch)
         self.agent, self.choices, self._made_for = agent, choices, (agent.env, optimizers)
+        self._open, self._entered = ExitStack(), 0
         generators = Generators(agent.seed)
         self.backend = backends.make(engine(torch), device(agent, torch), seed=derived(agent.seed, "framework"))
         self.see = joined if choices.HER else (lambda obs: obs)
@@ -99,14 +100,17 @@ class Assembly:
         return separate(inner)
 
     def __enter__(self) -> Assembly:
-        """Optimizers are as training needs them, until the end."""
-        self._open = ExitStack()
-        for optimizer in self.optimizers:
-            self._open.enter_context(optimizer)
+        """Optimizers are as training needs them, until the end; a callback may save the agent meanwhile."""
+        if not self._entered:
+            for optimizer in self.optimizers:
+                self._open.enter_context(optimizer)
+        self._entered += 1
         return self
 
     def __exit__(self, *exception: Any) -> None:
-        self._open.close()
+        self._entered -= 1
+        if not self._entered:
+            self._open.close()
 
     # Parts
 
@@ -118,7 +122,7 @@ class Assembly:
         reduce = agent.reward_done_func_ma if choices.MARL else None
         made = []
         for env in given:
-            space = None
+            space, env = None, make(env) if isinstance(env, str) else env
             if getattr(env, "action_space", None) is None or choices.MARL:
                 space = self._action_space(env)
             env = adapted(env, reduce=reduce, action_space=space)

@@ -105,6 +105,19 @@ class Loose(Scalar):
         self.variables = self.trainable_variables = [variable]
 
 
+class Raw:
+    """A variable of TensorFlow's, to be read and assigned to as one of Keras's."""
+
+    trainable = False
+
+    def __init__(self, inner: Any) -> None:
+        self.inner, self.shape, self.dtype, self.assign = inner, inner.shape, inner.dtype.name, inner.assign
+
+    @property
+    def value(self) -> Any:
+        return self.inner.read_value()
+
+
 class KerasBackend(base.Backend):
     """Keras models on the engine that Keras was started with (TensorFlow or JAX)."""
 
@@ -202,7 +215,10 @@ class KerasBackend(base.Backend):
         for name, module in found.modules.items():
             self._owners[f"network/{name}"] = self.networks[name] = KerasNetwork(name, module, None, {})
         for name, variable in found.variables.items():
-            self._owners[f"network/{name}"] = self.networks[name] = Loose(name, variable)
+            if isinstance(variable, keras.Variable):
+                self._owners[f"network/{name}"] = self.networks[name] = Loose(name, variable)
+            elif ENGINE == "tensorflow":  # one of TensorFlow's own: another engine's code cannot read it
+                self._owners[f"network/{name}"] = self.networks[name] = Loose(name, Raw(variable))
 
     def own(self, name: str, optimizer: Any, weights: list[Any]) -> Own:
         self._owners[f"optimizer/{name}"] = made = Own(name, optimizer, weights)

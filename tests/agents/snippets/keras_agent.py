@@ -135,6 +135,28 @@ class ActorCritic(RL):
         assign_param(self.old.weights, self.actor.weights)
 
 
+class Raw(Q):
+    """A number of its own is a variable of TensorFlow's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        if keras.backend.backend() == "tensorflow":
+            import tensorflow as tf
+
+            self.gamma = tf.Variable(0.9)
+        else:
+            self.gamma = keras.Variable(0.9)
+
+    def update_param(self) -> None:
+        super().update_param()
+        self.gamma.assign(0.5)
+
+
+with warnings.catch_warnings():
+    warnings.simplefilter("error", UserWarning)
+    raw = trained(kind=Raw)
+found["variable"] = apart(raw, one) > 0 and "network/gamma/0" in raw._assembly.backend.state()
+
 for pr in (False, True):
     agent = ActorCritic()
     start = variables.read(variables.flat(agent.param))

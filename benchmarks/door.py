@@ -1,0 +1,152 @@
+"""`python -m benchmarks.door`: the agent door's documented DQN program beside the trainer door's DQN, doing the same work: one
+update of 64 after each step, one hidden layer of 128, a pool of 10,000, the target every 10 steps. Into
+benchmarks/results/door.json and door.md."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks import measure, tables
+from benchmarks.measure import ROOT, Pair, Run, alternating
+
+ENGINES = ("torch", "jax", "tensorflow")
+FLOORS = {"torch": 0.9, "jax": 0.6, "tensorflow": 0.6}  # of the trainer door's speed, compiled
+SETTINGS = {  # of the trainer door
+    "double": False,
+    "dueling": False,
+    "prioritized": False,
+    "hidden": [128],
+    "activation": "relu",
+    "batch_size": 64,
+    "buffer_size": 10_000,
+    "learning_starts": 64,
+    "train_every": 1,
+    "updates_per_call": 1,
+    "target_every": 10,
+    "learning_rate": 1e-3,
+    "gamma": 0.98,
+    "epsilon": "0.01",
+    "vectorization": "plain",
+}
+CRITERION, TRIALS = 200.0, 10
+
+
+def program(engine: str, seed: int) -> tuple[Any, Any]:
+    """The documented agent, and its optimizer."""
+    from tandem.exploration import EpsGreedyQPolicy
+
+    if engine == "torch":
+        import torch
+
+        from tandem.examples.pytorch.DQN import DQN
+
+        torch.manual_seed(seed)
+        model: Any = DQN(4, 128, 2)
+        optimizer: Any = torch.optim.Adam(model.param)
+    else:
+        import keras
+
+        from tandem.examples.keras.DQN import DQN as KerasDQN
+
+        keras.utils.set_random_seed(seed)
+        model = KerasDQN(4, 128, 2)
+        optimizer = keras.optimizers.Adam()
+    model.seed = seed
+    model.set(policy=EpsGreedyQPolicy(0.01), pool_size=10000, batch=64, update_steps=10)
+    return model, optimizer
+
+
+def run(model: Any, optimizer: Any, engine: str, steps: int, jit: bool, updated: Callable[[], None]) -> None:
+    """Trains until the episode ends in which `steps` steps are done."""
+
+    class Stop:
+        def on_episode_end(self, i: int, logs: Any) -> None:
+            if model._assembly.learner.updates:
+                updated()
+            model.stop_training = model._assembly.loop.env_steps >= steps
+
+    model.callbacks.append(Stop())
+    if engine == "torch":
+        model.train(optimizer, None, p=0)
+    else:
+        model.train(None, optimizer, None, jit_compile=jit, p=0)
+
+
+def solved(rewards: list[float]) -> int | None:
+    """After how many episodes the mean return of ten had reached 200."""
+    windows = (i for i in range(TRIALS, len(rewards) + 1) if sum(rewards[i - TRIALS : i]) / TRIALS >= CRITERION)
+    return next(windows, None)
+
+
+def main() -> int:
+    """Measures all engines, and without a compiler; the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.door", description=__doc__)
+    parser.add_argument("--repeats", type=int, default=5, help="of which the median counts")
+    parser.add_argument("--steps", type=int, default=6_000, help="of the short runs; the long ones have three times as many")
+    parser.add_argument("--core", type=int, help="number of the core to measure on (default: the last)")
+    parser.add_argument("--out", help="folder for door.json and door.md")
+    args = parser.parse_args()
+    out = Path(args.out) if args.out else ROOT / "benchmarks" / "results"
+    core = measure.last_core() if args.core is None else args.core
+    kinds = [(e, k) for e in ENGINES for k in ("trainer", "agent", *(["agent, not compiled"] if e != "torch" else []))]
+    pairs: dict[str, list[Pair]] = defaultdict(list)
+    for repeat, name in alternating([f"{e} {k}" for e, k in kinds], args.repeats):
+        engine, kind = name.split(" ", 1)
+        steps = args.steps // 30 if engine == "jax" and kind == "agent, not compiled" else args.steps
+        pairs[name].append(Pair(*(one(engine, kind, n, repeat, core) for n in (steps, 3 * steps))))
+        print(f"  {repeat + 1} {name}: {pairs[name][-1].steps_per_second():,.0f} steps/s", flush=True)
+    write(out, pairs, args)
+    return 0
+
+
+def one(engine: str, kind: str, steps: int, seed: int, core: int | None) -> Run:
+    """One run in a process of its own."""
+    job: dict[str, Any] = {"kind": "agent", "contestant": engine, "steps": steps, "seed": seed, "jit": kind == "agent"}
+    if kind == "trainer":
+        compiled = {"compile": "no"} if engine == "torch" else {}
+        job |= {"kind": "ours", "algorithm": "dqn", "env": "CartPole-v1", "settings": {**SETTINGS, **compiled}}
+    found = measure.spawn(job, core)
+    return Run(**{n: found[n] for n in ("startup", "first", "loop", "cpu", "steps", "updates")})
+
+
+def write(out: Path, pairs: dict[str, list[Pair]], args: Any) -> None:
+    """The medians as JSON and as a table."""
+    from tandem.training.config import commit
+
+    speed = {name: median(p.steps_per_second() for p in found) for name, found in pairs.items()}
+    rows = [
+        f"| {name} | {speed[name]:,.0f} | {speed[name] / speed[name.split(' ')[0] + ' trainer']:.2f} |"
+        f" {FLOORS[name.split(' ')[0]] if name.endswith('agent') else ''} |"
+        for name in pairs
+    ]
+    head = ["| | steps/s | of the trainer door | at least |", "|---|--:|--:|--:|"]
+    about = (
+        f"Medians of {args.repeats}; speed is the slope between {args.steps:,} and {3 * args.steps:,} environment steps (a"
+        f" thirtieth of them on jax without its compiler), one core. {tables.now()}, commit {commit()}, {tables.machine()}."
+    )
+    text = [
+        "# The agent door beside the trainer door",
+        "",
+        (__doc__ or "").split(": ", 1)[1].split(" Into")[0],
+        "",
+        *head,
+        *rows,
+        "",
+        about,
+    ]
+    versions = {"versions": tables.versions(), "machine": tables.machine(), "commit": commit(), "date": tables.now()}
+    data = {**versions, "pairs": {name: [p.to_json() for p in found] for name, found in pairs.items()}}
+    out.mkdir(parents=True, exist_ok=True)
+    tables.write(out / "door.json", json.dumps(data, indent=1) + "\n")
+    tables.write(out / "door.md", "\n".join(text) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
