@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tandem.replay.buffer import IntArray, Ring
-from tandem.training.learners import Span, averaged, checked
+from tandem.training.learners import Span, averaged, checked, load_stored, stored
 from tandem.types import Array, Batch, Trajectory, Tree
 
 Relabel = Callable[[np.random.Generator, IntArray, Batch], Batch]
@@ -159,21 +159,14 @@ class PhaseLearner:
         self.renew(self.sampler)
 
     def state(self, replay: bool) -> tuple[dict[str, Any], dict[str, Array]]:
-        data: dict[str, Any] = {n: getattr(self, n) for n in ("updates", "phases", "fresh")} | {"batch": self.rhythm.batch}
-        arrays: dict[str, Array] = {}
-        if replay:
-            for name, part in (("ring", self.ring), ("sampler", self.sampler)):
-                data[name], inner = part.state()
-                arrays |= {f"{name}/{n}": x for n, x in inner.items()}
-        return data, arrays
+        data, arrays = stored(self.ring, self.sampler) if replay else ({}, {})
+        return data | {n: getattr(self, n) for n in ("updates", "phases", "fresh")} | {"batch": self.rhythm.batch}, arrays
 
     def load_state(self, data: dict[str, Any], arrays: dict[str, Array]) -> None:
         self.updates, self.phases, self.fresh = data["updates"], data["phases"], data["fresh"]
         self.rhythm.batch = data["batch"]
         if "ring" in data:
-            for name, part in (("ring", self.ring), ("sampler", self.sampler)):
-                inner = {n.removeprefix(f"{name}/"): x for n, x in arrays.items() if n.startswith(f"{name}/")}
-                part.load_state(data[name], inner)
+            load_stored(self.ring, self.sampler, data, arrays)
 
 
 # What becomes of the pool after update_param

@@ -194,18 +194,28 @@ class ReplayLearner:
         return [slice(i, min(i + self.most, owed)) for i in range(0, owed, self.most)]
 
     def state(self, replay: bool) -> tuple[dict[str, Any], dict[str, Array]]:
-        data: dict[str, Any] = {"updates": self.updates}
-        arrays: dict[str, Array] = {}
-        if replay:
-            for name, part in (("ring", self.ring), ("sampler", self.sampler)):
-                data[name], inner = part.state()
-                arrays |= {f"{name}/{n}": x for n, x in inner.items()}
-        return data, arrays
+        data, arrays = stored(self.ring, self.sampler) if replay else ({}, {})
+        return data | {"updates": self.updates}, arrays
 
     def load_state(self, data: dict[str, Any], arrays: dict[str, Array]) -> None:
         self.updates = data["updates"]
-        for name, part in (("ring", self.ring), ("sampler", self.sampler)):
-            part.load_state(data[name], {n.removeprefix(f"{name}/"): x for n, x in arrays.items() if n.startswith(f"{name}/")})
+        load_stored(self.ring, self.sampler, data, arrays)
+
+
+def stored(ring: Ring, sampler: Any) -> tuple[dict[str, Any], dict[str, Array]]:
+    """The states of a ring and its sampler, as one."""
+    data: dict[str, Any] = {}
+    arrays: dict[str, Array] = {}
+    for name, part in (("ring", ring), ("sampler", sampler)):
+        data[name], inner = part.state()
+        arrays |= {f"{name}/{n}": x for n, x in inner.items()}
+    return data, arrays
+
+
+def load_stored(ring: Ring, sampler: Any, data: dict[str, Any], arrays: dict[str, Array]) -> None:
+    """Gives them back what `stored` gave."""
+    for name, part in (("ring", ring), ("sampler", sampler)):
+        part.load_state(data[name], {n.removeprefix(f"{name}/"): x for n, x in arrays.items() if n.startswith(f"{name}/")})
 
 
 def averaged(metrics: list[dict[str, float]]) -> dict[str, float]:
