@@ -63,7 +63,8 @@ class Assembly:
         taken = contract.lengths(self.backend.networks.values(), self._first)
         contract.rehearse(self.algorithm, self.backend, self._first, taken)
         agents = leaves(self._first.obs)[0].shape[1] if choices.MARL else 1
-        forwards = [self.backend.forward(f) for f in self._functions(agents)]
+        forward = self.backend.forward if agent.jit_action else lambda f: partial(self.backend.call, f)
+        forwards = [forward(f) for f in self._functions(agents)]
         explore = explorers(choices, self.environments.action, n, agents, generators)
         self.actor = AgentActor(forwards, self.see, explore, self.environments.action, joint=choices.MARL, irl=choices.IRL)
         self.learner = self._learner(generators)

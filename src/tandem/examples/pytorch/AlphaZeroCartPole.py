@@ -3,7 +3,8 @@ which learn what it found.
 
 python -m tandem.examples.pytorch.AlphaZeroCartPole
 
-The value of a state is -gamma ** (steps until the pole falls): 0 where it never does, -1 where it does at once.
+The value of a state is -gamma ** (steps until the pole falls): 0 where it never does, -1 where it does at once. It is learned
+from what ten steps show.
 """
 
 from __future__ import annotations
@@ -25,16 +26,16 @@ class AlphaZero(RL_pytorch):
         self, state_dim: int, hidden_dim: int, action_dim: int, num_simulations: int = 400, c_puct: float = 2.0
     ) -> None:
         super().__init__()
-        self.trunk = nn.Sequential(nn.Linear(state_dim, hidden_dim), nn.ReLU(), nn.Linear(hidden_dim, hidden_dim), nn.ReLU())
-        self.policy_head, self.value_head = nn.Linear(hidden_dim, action_dim), nn.Linear(hidden_dim, 1)
-        self.param = [p for net in (self.trunk, self.policy_head, self.value_head) for p in net.parameters()]
+        body = [nn.Linear(state_dim, hidden_dim), nn.ReLU(), nn.Linear(hidden_dim, hidden_dim), nn.ReLU()]
+        self.net = nn.Sequential(*body, nn.Linear(hidden_dim, action_dim + 1))
+        self.param = self.net.parameters()
         self.env, self.simulator = gymnasium.make("CartPole-v1"), gymnasium.make("CartPole-v1").unwrapped
-        self.num_simulations, self.c_puct, self.gamma, self.weight_decay = num_simulations, c_puct, 0.9, 1e-4
+        self.num_simulations, self.c_puct, self.gamma, self.weight_decay = num_simulations, c_puct, 0.99, 1e-4
         self.rng = np.random.default_rng(self.seed)
 
     def forward(self, s: Any) -> tuple[Any, Any]:
-        body = self.trunk(s)
-        return self.policy_head(body), torch.tanh(self.value_head(body))[:, 0]
+        out = self.net(s)
+        return out[:, :-1], torch.tanh(out[:, -1])
 
     def evaluate(self, state: Any) -> tuple[list[tuple[int, float]], float]:
         logits, value = self.forward(torch.as_tensor(state[None], dtype=torch.float32))
@@ -45,10 +46,8 @@ class AlphaZero(RL_pytorch):
         return shares, shares.argmax(1)
 
     def search(self, state: Any) -> list[float]:
-        root = run_mcts_search(
-            BaseNode(), state, self, self.evaluate, num_simulations=self.num_simulations, c_puct=self.c_puct,
-            dirichlet=(0.5, 0.25), rng=self.rng,
-        )  # fmt: skip
+        how: dict[str, Any] = {"num_simulations": self.num_simulations, "c_puct": self.c_puct}
+        root = run_mcts_search(BaseNode(), state, self, self.evaluate, dirichlet=(0.5, 0.25), rng=self.rng, **how)
         return list(visit_shares(root).values())
 
     def simulate(self, state: Any, action: Any) -> tuple[Any, bool]:
@@ -64,7 +63,7 @@ class AlphaZero(RL_pytorch):
         shares, _ = a
         logits, value = self.forward(s)
         with torch.no_grad():
-            target = -d + (1 - d) * self.gamma * self.forward(next_s)[1]
+            target = (1 - self.gamma) * r - 1 + (1 - d) * self.gamma * (self.forward(next_s)[1] + 1)
         l2 = sum((p**2).sum() for p in self.param)
         return -(shares * F.log_softmax(logits, 1)).sum(1).mean() + (value - target).pow(2).mean() + self.weight_decay * l2
 
@@ -73,11 +72,12 @@ class AlphaZero(RL_pytorch):
 
 
 def main(seed: int = 0) -> AlphaZero:
+    """Trains until the mean return of five episodes is 475."""
     torch.manual_seed(seed)
-    model = AlphaZero(4, 256, 2, num_simulations=30)
+    model = AlphaZero(4, 64, 2, num_simulations=25, c_puct=0.03)
     model.seed = seed
-    model.set(pool_size=10000, batch=64, num_updates=4, IRL=True, trial_count=5, criterion=475)
-    model.train(torch.optim.Adam(model.param, 1e-3), 100)
+    model.set(pool_size=10000, batch=64, num_updates=2, num_steps=10, IRL=True, trial_count=5, criterion=475)
+    model.train(torch.optim.Adam(model.param, 1e-3), 40)
     return model
 
 
