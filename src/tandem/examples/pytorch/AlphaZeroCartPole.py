@@ -37,6 +37,7 @@ class AlphaZero(RL_pytorch):
         out = self.net(s)
         return out[:, :-1], torch.tanh(out[:, -1])
 
+    @torch.no_grad()
     def evaluate(self, state: Any) -> tuple[list[tuple[int, float]], float]:
         logits, value = self.forward(torch.as_tensor(state[None], dtype=torch.float32))
         return list(enumerate(torch.softmax(logits[0], 0).tolist())), float(value)
