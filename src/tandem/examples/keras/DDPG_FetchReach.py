@@ -79,7 +79,7 @@ def main(seed: int = 0) -> DDPG:
     model = DDPG(128, 0.2, 0.98, 0.005)
     model.seed = seed
     model.set(noise=GaussianWhiteNoiseProcess(sigma=model.sigma), pool_size=20000, batch=256, trial_count=10, HER=True)
-    model.train(keras.metrics.Mean(), [keras.optimizers.Adam(), keras.optimizers.Adam()], 200)
+    model.train(keras.metrics.Mean(), [keras.optimizers.Adam(), keras.optimizers.Adam()], 100)
     print(f"success in twenty episodes: {success(model):.2f}")
     return model
 
