@@ -171,9 +171,9 @@ def test_agents_with_critics_of_all_beat_those_that_learn_alone() -> None:
         model = module.DDPG(64, 0.1, 0.98, 0.005, alone)
         model.seed = seed
         model.set(policy=SoftmaxPolicy(), pool_size=3000, batch=32, MARL=True)
-        model.train(optimizers(model), 30, p=0)
+        model.train(optimizers(model), 20, p=0)
         scores[alone].append(float(np.mean(model.reward_list[-5:])))
-    assert min(scores[False]) > 22, scores
+    assert min(scores[False]) > 20, scores
     assert max(scores[True]) < 12, scores
 
 
@@ -200,15 +200,6 @@ for name, choices, episodes in (
 print(json.dumps(found))
 """
 
-SCORES = """
-import importlib, json, sys
-import numpy as np
-
-model = importlib.import_module(f"tandem.examples.keras.{sys.argv[1]}").main(0)
-last = float(np.mean(model.reward_list[-10:]))
-print(json.dumps([last, float(np.mean([model.run_agent(200, i)[1] for i in range(10)]))]))
-"""
-
 
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ENGINES)
@@ -216,3 +207,52 @@ def test_examples_train_on_keras(engine: Any) -> None:
     needs("keras", engine)
     (found,) = run_python(RUNS, engine=engine, timeout=300)
     assert found == {"DDPG": True, "DDPG_HER": True, "MADDPG": True}
+
+
+# Scores, by the examples' own programs
+
+SCORES = """
+import importlib, json, sys
+from contextlib import redirect_stdout
+import numpy as np
+
+with redirect_stdout(sys.stderr):
+    model = importlib.import_module(f"tandem.examples.keras.{sys.argv[1]}").main(0)
+print(json.dumps([float(np.mean(model.reward_list[-10:])), float(np.mean([model.run_agent(200, i)[1] for i in range(10)]))]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_ddpg_swings_the_pendulum_up() -> None:
+    model = example("DDPG").main(0)
+    assert np.mean([model.run_agent(200, i)[1] for i in range(10)]) >= -200
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_hindsight_finds_the_goal() -> None:
+    model = example("DDPG_HER").main(0)
+    assert model.total_episode < 500 and np.mean(model.reward_list[-10:]) >= -5
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("framework", ["pytorch", "keras"])
+def test_the_hand_is_where_it_is_told_to_be(framework: str) -> None:
+    if framework == "keras":
+        needs("jax", "keras", "gymnasium_robotics")
+        _, score = run_python(SCORES, "DDPG_FetchReach", engine="jax", timeout=1200)[0]
+        assert score > -10
+    else:
+        module = example("DDPG_FetchReach")
+        assert module.success(module.main(0)) == 1.0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(2500)
+@pytest.mark.parametrize("name", ["DDPG", "DDPG_HER"])
+def test_scores_on_jax(name: str) -> None:
+    needs("jax", "keras")
+    last, score = run_python(SCORES, name, engine="jax", timeout=2400)[0]
+    assert last >= -5 if name == "DDPG_HER" else score >= -200
