@@ -53,7 +53,7 @@ def main(seed: int = 0) -> DDPG:
     model = DDPG(128, 0.2, 0.98, 0.005)
     model.seed = seed
     noise = GaussianWhiteNoiseProcess(sigma=model.sigma)
-    model.set(noise=noise, pool_size=10000, batch=64, criterion=-150, trial_count=10)
+    model.set(noise=noise, pool_size=10000, batch=64, criterion=-170, trial_count=30)
     model.train([torch.optim.Adam(model.param[0], 3e-4), torch.optim.Adam(model.param[1], 3e-3)], 150)
     print(f"mean return of ten episodes: {np.mean([model.run_agent(200, i)[1] for i in range(10)]):.0f}")
     return model
