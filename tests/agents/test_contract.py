@@ -8,6 +8,7 @@ import pickle
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -439,6 +440,31 @@ def test_pictures_and_plays(tmp_path: Path) -> None:
     states, score, steps = agent.run_agent(100)
     assert (len(states), score, steps) == (5, 15.0, 5)
     assert agent.run_agent(3)[1:] == (6.0, 3)
+
+
+def test_an_agent_plays_by_observations_in_the_type_it_was_trained_with() -> None:
+    from gymnasium import spaces
+
+    class Fine(gymnasium.Env):  # of float64, with Dicts in Dicts
+        observation_space = spaces.Dict({"a": spaces.Dict({"b": spaces.Box(-9, 9, (2,), np.float64)})})
+        action_space = spaces.Discrete(2)
+
+        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+            self.clock = Clock()
+            return {"a": {"b": self.clock.reset().astype(np.float64)}}, {}
+
+        def step(self, action: Any) -> Any:
+            obs, reward, done, _ = self.clock.step(action)
+            return {"a": {"b": obs.astype(np.float64)}}, reward, done, False, {}
+
+    class Reads(Probe):
+        def action(self, s: Any) -> Any:
+            return self.net(s["a/b"])
+
+        def __call__(self, s: Any, *rest: Any) -> Any:
+            return self.net(s["a/b"]).mean()
+
+    assert trained(Reads(Fine())).run_agent(10)[1:] == (15.0, 5)
 
 
 def test_an_agent_plays_before_it_is_trained() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import gymnasium
@@ -148,6 +149,23 @@ def test_what_is_no_environment_is_said() -> None:
         Plain(env, action_space=spaces.Discrete(2)).step(0)
     with pytest.raises(SpaceError, match="Graph"):
         Plain(Bare(), action_space=named("Graph"))
+
+
+def test_a_copy_is_of_the_object_and_not_of_the_agent_that_reduces() -> None:
+    class Agent:
+        def __deepcopy__(self, memo: Any) -> Any:
+            raise TypeError("not to be copied")
+
+        def reduce(self, r: Any, d: Any) -> Any:
+            return r, d
+
+    env = Plain(Old(), action_space=spaces.Discrete(2), reduce=Agent().reduce)
+    env.reset(seed=1)
+    other = copy.deepcopy(env)
+    at = other.at
+    env.step(1)
+    assert other.at == at != env.at and other.inner is not env.inner and other.action_space == env.action_space
+    assert other.step(1)[0][0] == env.at
 
 
 def test_gymnasiums_own_stay_as_they_are() -> None:

@@ -191,6 +191,15 @@ def test_what_keeps_its_goal_keeps_everything() -> None:
     assert (batch.reward[same] == 0).all() and (batch.reward[~same] == 1).all() and (batch.discount[~same] == 0.5).all()
 
 
+def test_an_end_that_is_told_for_one_goal_at_a_time() -> None:
+    """Gymnasium-Robotics' compute_terminated gives one answer, whatever it is asked for."""
+    obs, goal = {"achieved_goal": np.array([[1.0], [2.0], [3.0]])}, np.array([[1.0], [5.0], [3.0]])
+    reward, done = DictGoals(lambda a, g, i: -1.0 * (a != g)[:, 0], lambda a, g, i: False).judge(obs, goal)
+    assert reward.tolist() == [0, -1, 0] and done.tolist() == [False] * 3 and done.dtype == np.bool_
+    near = DictGoals(lambda a, g, i: np.zeros(len(g)), lambda a, g, i: bool(np.linalg.norm(a - g) < 0.5))
+    assert near.judge(obs, goal)[1].tolist() == [True, False, True]
+
+
 def test_wrong_judgements_and_settings_are_named() -> None:
     _, ring = played()
     ids = rows(ring)

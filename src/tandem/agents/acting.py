@@ -11,7 +11,7 @@ import numpy as np
 from tandem.errors import NetworkError, SettingError
 from tandem.exploration import Policy, RandomProcess
 from tandem.spaces import Leaf
-from tandem.types import Array, Tree
+from tandem.types import Array, Tree, leaves
 
 Forward = Callable[[Array], Any]
 Explore = Callable[[Array, int], Array]  # of what `action` gave [N, ...] and the number of the step: actions [N, ...]
@@ -65,14 +65,15 @@ class AgentActor:
         for explore in self.explore:
             explore.restart(env)
 
-    def _one(self, i: int, seen: Array) -> tuple[Array, Array]:
+    def _one(self, i: int, seen: Tree) -> tuple[Array, Array]:
         out, extra = self.forwards[i](seen), ()
+        rows = leaves(seen)[0].shape[0]
         if self.irl:
             extra, out = out
-        if out.shape[:1] != seen.shape[:1]:
+        if out.shape[:1] != (rows,):
             raise NetworkError(
-                f"action gave an array of shape {out.shape} for {len(seen)} observations.",
-                f"one row for each: ({len(seen)}, ...)",
+                f"action gave an array of shape {out.shape} for {rows} observations.",
+                f"one row for each: ({rows}, ...)",
                 "keep the batch axis in `action`: return the network's output as it is.",
             )
         return self.explore[i](out, self.steps), extra

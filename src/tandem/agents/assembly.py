@@ -27,7 +27,7 @@ from tandem.replay.hindsight import DictGoals, Hindsight
 from tandem.replay.samplers import DistinctSampler, PassSampler
 from tandem.replay.scored import ScoredSampler
 from tandem.replay.triplets import TripletDraws
-from tandem.spaces import Leaf
+from tandem.spaces import Leaf, flatten_observation
 from tandem.training.loop import Loop
 from tandem.training.seeds import Generators, derived
 from tandem.types import Array, Batch, Tree, leaves, tree_map
@@ -86,8 +86,13 @@ class Assembly:
             self.learner.renew = Drop(function, given["window_size_ppo" if c.PPO else "window_size_pr"])
 
     def act(self, obs: Tree) -> Any:
-        """The action for one observation, without exploration."""
-        action = self.actor.best(tree_map(lambda x: np.asarray(x)[None], obs))[0]
+        """The action for one observation as the environment gives it, without exploration."""
+        spec, seen = self.environments.observation, flatten_observation(self.environments.observation_space, obs)
+        if isinstance(spec, dict):
+            one: Tree = {key: np.asarray(seen[key], leaf.dtype)[None] for key, leaf in spec.items()}
+        else:
+            one = np.asarray(seen, spec.dtype)[None]
+        action = self.actor.best(one)[0]
         return action + self.environments.action.start if self.environments.action.sizes else action
 
     def stage(self, mode: str | None = None) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -60,6 +61,12 @@ class Plain(gymnasium.Env):  # type: ignore[misc]
         if name.startswith("_") or name == "inner":
             raise AttributeError(name)
         return getattr(self.inner, name)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Plain:
+        """A copy of the object, with the same `reduce`, which may be a method of an agent."""
+        memo[id(self)] = made = type(self).__new__(type(self))
+        made.__dict__.update({n: x if n == "_reduce" else copy.deepcopy(x, memo) for n, x in vars(self).items()})
+        return made
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)

@@ -32,7 +32,8 @@ class Goals(Protocol):
 
 class DictGoals(NamedTuple):
     """Goals as Gymnasium-Robotics has them: entries `achieved_goal` and `desired_goal` of Dict observations. The functions are
-    the environment's, of (achieved, desired, info) over batches; without `compute_terminated` nothing terminates."""
+    the environment's, of (achieved, desired, info) over batches; without `compute_terminated` nothing terminates. Where that
+    gives one answer for a batch, as Gymnasium-Robotics' own do, it is asked for each goal."""
 
     compute_reward: Callable[[Array, Array, Any], Array]
     compute_terminated: Callable[[Array, Array, Any], Array] | None = None
@@ -47,7 +48,12 @@ class DictGoals(NamedTuple):
         reward = np.asarray(self.compute_reward(next_obs["achieved_goal"], goal, {}), np.float32)
         if self.compute_terminated is None:
             return reward, np.zeros(len(goal), np.bool_)
-        return reward, np.asarray(self.compute_terminated(next_obs["achieved_goal"], goal, {}), np.bool_)
+        achieved = next_obs["achieved_goal"]
+        terminated = np.asarray(self.compute_terminated(achieved, goal, {}), np.bool_)
+        if terminated.shape == ():
+            each = [self.compute_terminated(a, g, {}) for a, g in zip(achieved, goal, strict=True)]
+            terminated = np.array(each, np.bool_)
+        return reward, terminated
 
 
 class Hindsight:
