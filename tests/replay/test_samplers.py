@@ -211,6 +211,21 @@ def test_priorities_keep_to_their_rows_as_the_ring_turns(writes: list[int]) -> N
     assert not leaves[len(found) :].any()
 
 
+@pytest.mark.parametrize("before", [0, 6, 7, 8, 30])
+@pytest.mark.parametrize("gone", [2, 5, None])
+def test_what_is_forgotten_is_drawn_no_more(before: int, gone: int | None) -> None:
+    """Wherever in the ring's arrays the forgotten rows lie: also where they go over the end."""
+    sampler = make("prioritized", 10)
+    sampler.add(steps(before))
+    sampler.add(steps(9))
+    sampler.forget(gone)
+    sampler.add(steps(3))
+    ring = sampler.ring
+    ids = sampler.draw(np.random.default_rng(0), 20, 10, np.ones(20)).ids
+    assert set(ids.ravel().tolist()) == set(range(ring.oldest, ring.newest + 1))
+    assert np.count_nonzero(sampler.state()[1]["priority"]) == len(ring)
+
+
 @pytest.mark.parametrize("kind", ["uniform", "prioritized"])
 @pytest.mark.parametrize("count", [4, 57])
 def test_state_round_trip(kind: str, count: int) -> None:

@@ -152,8 +152,9 @@ class PrioritizedSampler:
         """The ring lets go of its oldest time steps, or of all, and their priorities go too."""
         self._catch_up()
         before = self.ring.oldest
+        at = self.ring.position(np.arange(before, self.ring.newest + 1))  # before they go: positions are of rows in the ring
         self.ring.forget(steps)
-        gone = self.ring.position(np.arange(before, self.ring.oldest))
+        gone = at[: self.ring.oldest - before]
         if gone.size:
             self._priorities.tree.set(gone, np.zeros(gone.size))
 

@@ -12,7 +12,7 @@ import keras
 from keras import layers, ops
 
 from tandem.agent import RL, assign_param
-from tandem.exploration import EpsGreedyQPolicy
+from tandem.exploration import AdaptiveEpsGreedyPolicy
 
 
 class DQN(RL):
@@ -40,7 +40,15 @@ class DQN(RL):
         assign_param(self.target_q_net.weights, self.q_net.weights)
 
 
-if __name__ == "__main__":
+def main(seed: int = 0, episodes: int = 1000) -> DQN:
+    keras.utils.set_random_seed(seed)
     model = DQN(4, 128, 2)
-    model.set(policy=EpsGreedyQPolicy(0.01), pool_size=10000, batch=64, update_steps=10, trial_count=10, criterion=475)
-    model.train(keras.metrics.Mean(), keras.optimizers.Adam(), 1000)
+    model.seed = seed
+    policy = AdaptiveEpsGreedyPolicy(1.0, 0.01, 5e-4)
+    model.set(policy=policy, pool_size=10000, batch=64, num_steps=3, update_steps=100, trial_count=10, criterion=475)
+    model.train(keras.metrics.Mean(), keras.optimizers.Adam(5e-4), episodes)
+    return model
+
+
+if __name__ == "__main__":
+    main()

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from tandem.agent import RL_pytorch, assign_param
-from tandem.exploration import EpsGreedyQPolicy
+from tandem.exploration import AdaptiveEpsGreedyPolicy
 
 
 class DQN(RL_pytorch):
@@ -40,7 +40,15 @@ class DQN(RL_pytorch):
         assign_param(self.target_q_net.parameters(), self.q_net.parameters())
 
 
-if __name__ == "__main__":
+def main(seed: int = 0, episodes: int = 1000) -> DQN:
+    torch.manual_seed(seed)
     model = DQN(4, 128, 2)
-    model.set(policy=EpsGreedyQPolicy(0.01), pool_size=10000, batch=64, update_steps=10, trial_count=10, criterion=475)
-    model.train(torch.optim.Adam(model.param), 1000)
+    model.seed = seed
+    policy = AdaptiveEpsGreedyPolicy(1.0, 0.01, 5e-4)
+    model.set(policy=policy, pool_size=10000, batch=64, num_steps=3, update_steps=100, trial_count=10, criterion=475)
+    model.train(torch.optim.Adam(model.param, 5e-4), episodes)
+    return model
+
+
+if __name__ == "__main__":
+    main()
