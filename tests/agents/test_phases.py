@@ -9,6 +9,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from gymnasium import spaces  # noqa: E402
+
+from tandem import exploration  # noqa: E402
 from tandem.agent import assign_param  # noqa: E402
 from tandem.errors import SettingError  # noqa: E402
 from tandem.exploration import GaussianWhiteNoiseProcess, GreedyQPolicy  # noqa: E402
@@ -361,3 +364,49 @@ def test_assign_param() -> None:
     assert all(torch.equal(x, y) for x, y in zip(a.parameters(), b.parameters(), strict=True))
     with pytest.raises(SettingError, match="same shapes"):
         assign_param(a.parameters(), torch.nn.Linear(3, 2).parameters())
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        exploration.SoftmaxPolicy(),
+        exploration.GreedyQPolicy(),
+        exploration.EpsGreedyQPolicy(0.5),
+        exploration.AdaptiveEpsGreedyPolicy(),
+        exploration.BoltzmannQPolicy(),
+        exploration.MaxBoltzmannQPolicy(),
+        exploration.BoltzmannGumbelQPolicy(),
+        exploration.GumbelSoftmaxPolicy(),
+    ],
+    ids=lambda p: type(p).__name__,
+)
+def test_every_policy_explores_by_the_agents_seed(policy: Any) -> None:
+    class Soft(Probe):
+        def action(self, s: Any) -> Any:
+            return torch.softmax(self.net(s), 1)
+
+    taken = []
+    for seed in (1, 1, 2):
+        agent = Soft(Clock(25))
+        agent.seed = seed
+        trained(agent, 4, policy=type(policy)(), lr=0.0)
+        taken.append(agent.env.actions)
+    assert taken[0] == taken[1]
+    assert type(policy) is exploration.GreedyQPolicy or (taken[0] != taken[2] and set(taken[0]) == {0, 1})
+
+
+@pytest.mark.parametrize("process", [GaussianWhiteNoiseProcess, exploration.OrnsteinUhlenbeckProcess])
+def test_noise_has_as_many_numbers_as_an_action_and_forgets_between_episodes(process: Any) -> None:
+    class Box(Probe):
+        def __init__(self) -> None:
+            super().__init__(Clock(5), actions=3)
+            self.env.action_space = spaces.Box(-0.5, 0.5, (3,))
+
+    options = {"theta": 0.15} if process is exploration.OrnsteinUhlenbeckProcess else {}
+    noise, agent = process(**options), Box()
+    resets = []
+    noise.reset_states, old = lambda: (resets.append(1), old())[1], noise.reset_states
+    trained(agent, 4, policy=None, noise=noise)
+    actions = np.stack(agent.env.actions)
+    assert actions.shape == (20, 3) and abs(actions).max() <= 0.5 and len(np.unique(actions[0])) > 1
+    assert len(resets) >= 4

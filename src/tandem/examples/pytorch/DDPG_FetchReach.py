@@ -1,6 +1,6 @@
 """DDPG with hindsight on FetchReach: an arm learns to put its hand where it is told, in PyTorch.
 
-pip install gymnasium-robotics "mujoco<3.12"
+pip install 'tandem-rl[robotics]'
 python -m tandem.examples.pytorch.DDPG_FetchReach
 
 Observations are Gymnasium-Robotics' Dicts, and the environment itself says by compute_reward what another goal had been worth.
