@@ -241,6 +241,17 @@ def test_what_is_not_finite_changes_nothing() -> None:
     assert agent.optimizer.param_groups[0]["params"] == agent.param
 
 
+def test_a_loss_may_take_gradients_of_its_own() -> None:
+    class Penalty(Probe):
+        def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
+            s = s.requires_grad_()
+            value = self.net(s)[:, 0]
+            slope = torch.autograd.grad(value.sum(), s, create_graph=True)[0]
+            return ((value - r) ** 2).mean() + slope.pow(2).mean()
+
+    assert trained(Penalty()).total_episode == 4
+
+
 def test_batch_norm_trains_and_acts_as_it_should() -> None:
     class Norm(Probe):
         def __init__(self) -> None:

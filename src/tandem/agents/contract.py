@@ -102,6 +102,8 @@ def rehearse(algorithm: Any, backend: Any, batch: Batch, lengths: Iterable[int])
     it, and arrays with two axes of that length, [B, B]. Nothing is changed."""
     rows = odd(lengths)
     several = tree_map(lambda x: np.repeat(x, rows, 0), batch)._replace(weight=np.ones(rows, np.float32))
+    if backend.framework == "torch":
+        several = backend.to_device(several)
     before = backend.state()
     try:
         found = squares(backend.framework, lambda b: algorithm.losses(b)[0], several, rows)

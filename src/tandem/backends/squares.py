@@ -42,7 +42,7 @@ def _torch(loss: Callable[[Batch], Any], batch: Batch, rows: int) -> list[Frames
                 found.append(traceback.extract_stack())
             return out
 
-    with torch.no_grad(), Watch():
+    with torch.enable_grad(), Watch():  # it may take gradients of its own
         loss(tree_map(torch.as_tensor, batch))
     return found
 
