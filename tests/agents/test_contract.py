@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import pickle
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -431,6 +432,21 @@ def test_a_callback_may_save(tmp_path: Path) -> None:
     second.train(torch.optim.Adam(second.param), 3, p=0)
     for agent in (first, second):
         assert all(torch.equal(x, y) for x, y in zip(whole.net.parameters(), agent.net.parameters(), strict=True))
+
+
+def test_an_interrupt_ends_it_with_its_file(tmp_path: Path) -> None:
+    whole = fresh()
+    whole.train(torch.optim.Adam(whole.param), 6, p=0)
+    first = fresh()
+    first.path, first.save_freq = tmp_path / "model.dat", 100
+    first.callbacks = [LambdaCallback(on_batch_end=lambda b, logs: signal.raise_signal(signal.SIGINT) if b == 11 else None)]
+    with pytest.raises(KeyboardInterrupt):
+        first.train(torch.optim.Adam(first.param), None, p=0)
+    assert first._assembly.learner.updates == 12
+    second = fresh()
+    second.restore(tmp_path / "model.dat")
+    second.train(torch.optim.Adam(second.param), 6 - second.total_episode, p=0)
+    assert all(torch.equal(x, y) for x, y in zip(whole.net.parameters(), second.net.parameters(), strict=True))
 
 
 def test_parameters_only_and_best_only(tmp_path: Path) -> None:
