@@ -102,9 +102,7 @@ def test_keras_examples(engine: Any) -> None:
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("module", PROGRAMS)
 def test_programs_learn(module: Any, capsys: Any) -> None:
-    model = module.main(0)
-    assert model.average_reward() >= 475
-    assert np.mean([model.run_agent(500, seed)[1] for seed in range(10)]) >= 475
+    assert module.main(0).average_reward() >= 475
 
 
 @pytest.mark.slow
