@@ -24,7 +24,7 @@ export TF_CPP_MIN_LOG_LEVEL := 3
 export PYGAME_HIDE_SUPPORT_PROMPT := 1
 
 .NOTPARALLEL: # two pips in one environment would break it
-.PHONY: help train test test-fast bench learn lint format clean
+.PHONY: help train test test-fast examples bench learn lint format clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
@@ -33,10 +33,13 @@ train: $(STAMPS)/jax ## the main job: PPO learns CartPole-v1, on Keras with JAX
 	@$(BIN)/tandem train ppo CartPole-v1 --framework jax $(ARGS)
 
 test: $(STAMPS)/test lint ## lint and the whole test-suite, on every engine
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not learns" $(ARGS)
 
 test-fast: $(STAMPS)/test ## the tests that take seconds
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow" $(ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not learns" $(ARGS)
+
+examples: $(STAMPS)/test ## every example to its full score (an hour or so)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m learns $(ARGS)
 
 bench: $(STAMPS)/peers ## speed beside other libraries, into benchmarks/results
 	@$(BIN)/python -m benchmarks.bench $(ARGS)

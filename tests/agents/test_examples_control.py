@@ -222,7 +222,7 @@ print(json.dumps([float(np.mean(model.reward_list[-10:])), float(np.mean([model.
 """
 
 
-@pytest.mark.slow
+@pytest.mark.learns
 @pytest.mark.timeout(1200)
 def test_ddpg_swings_the_pendulum_up() -> None:
     model = example("DDPG").main(0)
@@ -236,7 +236,7 @@ def test_hindsight_finds_the_goal() -> None:
     assert model.total_episode < 500 and np.mean(model.reward_list[-10:]) >= -5
 
 
-@pytest.mark.slow
+@pytest.mark.learns
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("framework", ["pytorch", "keras"])
 def test_the_hand_is_where_it_is_told_to_be(framework: str) -> None:
@@ -249,7 +249,7 @@ def test_the_hand_is_where_it_is_told_to_be(framework: str) -> None:
         assert module.success(module.main(0)) == 1.0
 
 
-@pytest.mark.slow
+@pytest.mark.learns
 @pytest.mark.timeout(2500)
 @pytest.mark.parametrize("name", ["DDPG", "DDPG_HER"])
 def test_scores_on_jax(name: str) -> None:

@@ -98,14 +98,14 @@ def test_keras_examples(engine: Any) -> None:
     assert all(x is True for x in found.values()), found
 
 
-@pytest.mark.slow
+@pytest.mark.learns
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("module", PROGRAMS)
 def test_programs_learn(module: Any, capsys: Any) -> None:
     assert module.main(0).average_reward() >= 475
 
 
-@pytest.mark.slow
+@pytest.mark.learns
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("name", ["PPO", "PPO_pr"])
 def test_keras_programs_learn(name: str) -> None:
