@@ -95,7 +95,8 @@ def main() -> int:
     args = parser.parse_args()
     out = Path(args.out) if args.out else ROOT / "benchmarks" / "results"
     core = measure.last_core() if args.core is None else args.core
-    kinds = [(e, k) for e in ENGINES for k in ("trainer", "agent", *(["agent, not compiled"] if e != "torch" else []))]
+    plain = {"torch": "trainer, not compiled"}  # torch's users write no flag: their losses run as they are
+    kinds = [(e, k) for e in ENGINES for k in ("trainer", "agent", plain.get(e, "agent, not compiled"))]
     pairs: dict[str, list[Pair]] = defaultdict(list)
     for repeat, name in alternating([f"{e} {k}" for e, k in kinds], args.repeats):
         engine, kind = name.split(" ", 1)
@@ -109,8 +110,8 @@ def main() -> int:
 def one(engine: str, kind: str, steps: int, seed: int, core: int | None) -> Run:
     """One run in a process of its own."""
     job: dict[str, Any] = {"kind": "agent", "contestant": engine, "steps": steps, "seed": seed, "jit": kind == "agent"}
-    if kind == "trainer":
-        compiled = {"compile": "no"} if engine == "torch" else {}
+    if kind.startswith("trainer"):
+        compiled = {"compile": "yes" if kind == "trainer" else "no"} if engine == "torch" else {}
         job |= {"kind": "ours", "algorithm": "dqn", "env": "CartPole-v1", "settings": {**SETTINGS, **compiled}}
     found = measure.spawn(job, core)
     return Run(**{n: found[n] for n in ("startup", "first", "loop", "cpu", "steps", "updates")})
