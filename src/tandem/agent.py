@@ -53,9 +53,7 @@ class _Agent:
     param: Any = None
     optimizer: Any = None  # the first that `train` is given, unless it is set before
     seed = 7  # of everything random in training; set it before the first `train`
-    jit_action = (
-        True  # False where `action` does more than compute, a search for example: it is given single arrays, uncompiled
-    )
+    jit_action = True  # False where `action` does more than compute, a search for example: then it is not compiled
     stop_training = False  # set it, in a callback for example, to end the training
 
     # Saving while training, see `tandem.training.autosave.Policy`

@@ -34,27 +34,30 @@ class AgentActor:
         self._checked = False
 
     def act(self, obs: Tree, state: Tree, noise: Tree) -> tuple[Array, dict[str, Array], Tree]:
-        seen = self.see(obs)
-        parts = [seen[:, i] for i in range(len(self.forwards))] if self.joint else [seen]
-        found = [self._one(i, part) for i, part in enumerate(parts)]
-        action = np.stack([a for a, _ in found], 1) if self.joint else found[0][0]
+        found = [self._one(i, part) for i, part in enumerate(self._parts(obs))]
+        action = self._together([a for a, _ in found])
         self.steps += len(action)
-        if self._bounds:
-            action = np.clip(action, *self._bounds)
         if not self._checked:
             self._check(action)
         return action, {"irl": found[0][1]} if self.irl else {}, state
 
     def best(self, obs: Tree) -> Array:
         """Actions without exploration: the highest output where a policy chooses, else the output itself."""
-        seen = self.see(obs)
-        parts = [seen[:, i] for i in range(len(self.forwards))] if self.joint else [seen]
         found = []
-        for forward, part, explore in zip(self.forwards, parts, self.explore, strict=True):
+        for forward, part, explore in zip(self.forwards, self._parts(obs), self.explore, strict=True):
             out = forward(part)
             out = out[1] if self.irl else out
             found.append(out.argmax(-1) if isinstance(explore, Chosen) else out)
-        action = np.stack(found, 1) if self.joint else found[0]
+        return self._together(found)
+
+    def _parts(self, obs: Tree) -> list[Tree]:
+        """What each agent's `action` is given."""
+        seen = self.see(obs)
+        return [seen[:, i] for i in range(len(self.forwards))] if self.joint else [seen]
+
+    def _together(self, actions: list[Array]) -> Array:
+        """The actions of all agents as the environment's, within its bounds."""
+        action = np.stack(actions, 1) if self.joint else actions[0]
         return np.clip(action, *self._bounds) if self._bounds else action
 
     def initial_state(self, n: int) -> Tree:

@@ -17,6 +17,7 @@ from tandem.agents.choices import Choices
 from tandem.agents.goals import JudgedGoals
 from tandem.agents.learner import Drop, PhaseLearner, Rhythm, Windows, empty, keep
 from tandem.backends.reach import reach
+from tandem.backends.variables import flat
 from tandem.collect.environments import make, separate
 from tandem.collect.goals import joined, with_goal
 from tandem.collect.plain import Plain, adapted
@@ -122,7 +123,7 @@ class Assembly:
 
     def _environments(self) -> Stepped:
         agent, choices = self.agent, self.choices
-        given = list(agent.env) if isinstance(agent.env, (list, tuple)) else [agent.env]
+        given = contract.environments(agent)
         if len(set(map(id, given))) < len(given):
             raise SettingError("agent.env has the same environment twice.", "one object for each", "make them one by one.")
         reduce = agent.reward_done_func_ma if choices.MARL else None
@@ -219,7 +220,7 @@ class Assembly:
     def _goals(self) -> Any:
         if (function := getattr(self.agent, "reward_done_func", None)) is not None:
             return JudgedGoals(function)
-        env = self.agent.env[0] if isinstance(self.agent.env, (list, tuple)) else self.agent.env
+        env = contract.environments(self.agent)[0]
         inner = env.unwrapped
         return DictGoals(inner.compute_reward, getattr(inner, "compute_terminated", None))
 
@@ -246,7 +247,7 @@ def device(agent: Any, torch: bool) -> str:
     """Where the agent's networks are."""
     if not torch:
         return "auto"
-    first = next((p for p in contract.flat(agent.param) if hasattr(p, "device")), None)
+    first = next((p for p in flat(agent.param) if hasattr(p, "device")), None)
     return "cpu" if first is None else str(first.device.type)
 
 

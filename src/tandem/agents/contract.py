@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tandem.backends.squares import squares
+from tandem.backends.variables import flat
 from tandem.errors import NetworkError, SettingError
 from tandem.types import Batch, leaves, tree_map
 
@@ -73,15 +74,13 @@ def members(agent: Any, choices: Any, torch: bool) -> None:
 
 def judges(agent: Any) -> bool:
     """Whether the agent's environment says itself what a goal is worth."""
-    env = agent.env[0] if isinstance(agent.env, (list, tuple)) and agent.env else getattr(agent, "env", None)
+    env = (environments(agent) or [None])[0]
     return callable(getattr(getattr(env, "unwrapped", env), "compute_reward", None))
 
 
-def flat(param: Any) -> list[Any]:
-    """All variables in lists of lists."""
-    if isinstance(param, (list, tuple)):
-        return [x for part in param for x in flat(part)]
-    return [param]
+def environments(agent: Any) -> list[Any]:
+    """The agent's environments, be it one or a list."""
+    return list(agent.env) if isinstance(agent.env, (list, tuple)) else [agent.env]
 
 
 def groups(param: Any, optimizers: int) -> list[list[Any]]:

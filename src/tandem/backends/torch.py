@@ -129,7 +129,7 @@ class TorchBackend(base.Backend):
         return value, aux
 
     def descend(self, optimizers: list[Own], losses: base.Losses, batch: Batch) -> tuple[list[Array], dict[str, Array]]:
-        moody = self._moody(optimizers)
+        moody = [module for o in optimizers for module in o.moody]
         for module in moody:
             module.train()
         with torch.enable_grad():
@@ -159,12 +159,6 @@ class TorchBackend(base.Backend):
             self._dirty = True
         return [v.detach() for v in values], {k: v.detach() for k, v in aux.items()}
 
-    def _moody(self, optimizers: list[Own]) -> list[nn.Module]:
-        """The modules with a training mode that these optimizers train."""
-        trained = {id(p) for o in optimizers for p in o.parameters}
-        moody = [n for n in self.networks.values() if n.moody]
-        return [n.module for n in moody if any(id(p) in trained for p in n.weights)]
-
     def adopt(self, found: Reached) -> None:
         for name, module in found.modules.items():
             self.networks[name] = TorchNetwork(name, module, None, self._device)
@@ -173,6 +167,8 @@ class TorchBackend(base.Backend):
 
     def own(self, name: str, optimizer: Any, weights: list[Any]) -> Own:
         self._optimizers.append(made := Own(name, optimizer, weights))
+        mine = {id(p) for p in made.parameters}
+        made.moody = [n.module for n in self.networks.values() if n.moody and any(id(p) in mine for p in n.weights)]
         return made
 
     def forward(self, function: Callable[..., Array]) -> Callable[..., Any]:

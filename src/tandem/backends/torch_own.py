@@ -45,8 +45,8 @@ class Own:
                 "the weights in agent.param, those of its own entry where there are several optimizers",
                 "make it from them: torch.optim.Adam(agent.param), or of agent.param[i] for the i-th.",
             )
+        self.moody: list[nn.Module] = []  # of the modules that it trains, those with a training mode
         self.flats: list[nn.Parameter] = []
-        self._views: list[list[torch.Tensor]] = []
         self._gradient: torch.Tensor = torch.zeros(())
 
     def __enter__(self) -> Own:

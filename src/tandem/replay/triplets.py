@@ -54,13 +54,15 @@ class TripletSampler:
         """The two halves of each triplet of `ids` [..., B, 3], [..., B, 2, *their own]: from the observation at i to what
         followed k, and from what followed k to what followed j; actions, rewards and discounts are those of i and k."""
         batch = self.ring.transitions(ids)
-        first, second = self.ring.transitions(ids[..., :2]), self.ring.transitions(ids[..., 1:])
         axis = ids.ndim - 1
 
         def joined(at: Tree, after: Tree) -> Tree:
             return np.concatenate([at.take([0], axis), after.take([1], axis)], axis)
 
-        return first._replace(obs=tree_map(joined, batch.obs, batch.next_obs), next_obs=second.next_obs)
+        obs = tree_map(joined, batch.obs, batch.next_obs)
+        next_obs = tree_map(lambda x: x.take([1, 2], axis), batch.next_obs)
+        halves: Batch = tree_map(lambda x: x.take([0, 1], axis), batch)
+        return halves._replace(obs=obs, next_obs=next_obs)
 
 
 class TripletDraws(UniformSampler):
