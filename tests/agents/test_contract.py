@@ -352,18 +352,28 @@ def fresh(env: Any = None, **choices: Any) -> Probe:
     return agent
 
 
-@pytest.mark.parametrize("choices", [{}, {"PR": True}, {"PPO": True, "update_steps": 10}, {"num_updates": 2}])
-def test_saved_and_restored_it_goes_on_to_the_bit(choices: Any, tmp_path: Path) -> None:
+ONGOING: list[tuple[Any, Any]] = [  # arguments of set, and of train
+    ({}, {}),
+    ({"PR": True}, {}),
+    ({"PPO": True, "update_steps": 10}, {}),
+    ({"num_updates": 2}, {}),
+    ({}, {"clearing_freq": 16, "window_size_": 11}),
+    ({"pool_size": 20}, {"window_size": 5}),
+]
+
+
+@pytest.mark.parametrize(("choices", "windows"), ONGOING)
+def test_saved_and_restored_it_goes_on_to_the_bit(choices: Any, windows: Any, tmp_path: Path) -> None:
     whole = fresh(**choices)
-    whole.train(torch.optim.Adam(whole.param), 9, p=0)
+    whole.train(torch.optim.Adam(whole.param), 9, p=0, **windows)
     first = fresh(**choices)
-    first.train(torch.optim.Adam(first.param), 4, p=0)
+    first.train(torch.optim.Adam(first.param), 4, p=0, **windows)
     first.save(tmp_path / "model.dat")
     second = fresh(**choices)
     second.net.weight.data.zero_()
     second.restore(tmp_path / "model.dat")
     assert torch.equal(second.net.weight, first.net.weight) and second.reward_list == first.reward_list
-    second.train(torch.optim.Adam(second.param), 5, p=0)
+    second.train(torch.optim.Adam(second.param), 5, p=0, **windows)
     assert all(torch.equal(x, y) for x, y in zip(whole.net.parameters(), second.net.parameters(), strict=True))
     assert all(torch.equal(x, y) for x, y in zip(whole.target.parameters(), second.target.parameters(), strict=True))
     assert second.loss_list == whole.loss_list and second.env.actions[-5:] == whole.env.actions[-5:]

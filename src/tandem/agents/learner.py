@@ -203,15 +203,13 @@ class Windows:
     size: Any = None  # a number, or a function
     every: int | None = None
     periodic: int | None = None
-    stored: int = 0
 
     def __call__(self, sampler: Any) -> None:
         ring = sampler.ring
-        self.stored += ring.envs
         if self.size is not None and len(ring) >= self.capacity:
             sampler.forget(max(1, int(told(self.size) if callable(self.size) else self.size)) // ring.envs)
-        if self.every is not None and self.periodic and self.stored >= self.every:
-            self.stored = 0
+        stored = ring.time * ring.envs  # ever, also before a checkpoint
+        if self.every is not None and self.periodic and stored // self.every > (stored - ring.envs) // self.every:
             sampler.forget(self.periodic // ring.envs)
 
 
