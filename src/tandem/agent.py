@@ -65,6 +65,7 @@ class _Agent:
     save_param_only = False
     save_top_k: int | None = None
     save_last = False
+    parallel_dump = False  # `save` and `save_param` obey it too
     patience: int | None = None
 
     # Records; reward_list and loss_list have one number for each episode
@@ -210,8 +211,9 @@ class _Agent:
     # Saving
 
     def save_param(self, path: str | Path) -> None:
-        """Writes the parameters to one file, whatever its name: a zip of JSON and safetensors."""
-        checkpoint.write(Path(path), *saving.parameters(self))
+        """Writes the parameters to one file, whatever its name: a zip of JSON and safetensors; with `parallel_dump` to a
+        folder, a file for each array."""
+        checkpoint.write(Path(path), *saving.parameters(self), self.parallel_dump)
 
     def restore_param(self, path: str | Path) -> None:
         """Gives the parameters the values in a file of `save_param` or `save`. CheckpointError where they do not fit."""
@@ -223,7 +225,7 @@ class _Agent:
         the last `train` had save_data=False."""
         assembly = self._assembly
         with assembly if assembly is not None else nullcontext():
-            checkpoint.write(Path(path), *self._snapshot(False))
+            checkpoint.write(Path(path), *self._snapshot(False), self.parallel_dump)
 
     def restore(self, path: str | Path) -> None:
         """Becomes what `save` wrote: in an agent made and set with the same arguments the next `train` goes on as if there had

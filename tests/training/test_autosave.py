@@ -59,10 +59,10 @@ class Disk:
         self.free = threading.Event()
         self.written: list[str] = []
 
-    def write(self, path: Path, data: dict[str, Any], groups: checkpoint.Groups) -> None:
+    def write(self, path: Path, data: dict[str, Any], groups: checkpoint.Groups, folder: bool = False) -> None:
         self.begun.put(path.name)
         assert self.free.wait(PATIENCE)
-        REAL(path, data, groups)
+        REAL(path, data, groups, folder)
         self.written.append(path.name)
 
     def busy_with(self, name: str) -> None:

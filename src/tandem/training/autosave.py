@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tandem.errors import CheckpointError, SettingError
+from tandem.training import apart
 from tandem.training.background import Writer as Writer
 from tandem.training.checkpoint import Groups
 
@@ -29,6 +30,7 @@ class Policy:
     save_top_k: int | None = None  # files kept, those with the best scores
     save_last: bool = False  # PATH-last as well: every save_freq episodes, and whenever another file is written
     patience: int | None = None  # episodes in a row below the best score, after which to stop
+    parallel_dump: bool = False  # folders with a file for each array, written side by side, instead of files
 
     def check(self) -> None:
         """SettingError for a path that names no file, and numbers that are not whole or below 1."""
@@ -150,10 +152,10 @@ class Autosave:
             self._queued = [*self._queued, (slot, file)]  # before the snapshot, which may ask for `state`
         data, groups = self.snapshot(policy.save_param_only)
         if slot:
-            self.writer.put(file.path, data, groups, slot, partial(self._written, base, file, named))
+            self.writer.put(file.path, data, groups, slot, partial(self._written, base, file, named), policy.parallel_dump)
         if last:
             then = partial(self._written, base, file, False)
-            self.writer.put(_beside(base, "last"), data, groups, f"{base} last", then)
+            self.writer.put(_beside(base, "last"), data, groups, f"{base} last", then, policy.parallel_dump)
 
     def _slot(self, base: Path, file: _File) -> str | None:
         """Where a file may wait; None where it would be deleted at once. The best ones have a slot each: a newer file must not
@@ -173,21 +175,21 @@ class Autosave:
     def _kept(self, base: Path) -> list[_File]:
         """The files of this path that are there. A state may come from anywhere: no other name is ever deleted by it."""
         ours = re.compile(rf"{re.escape(base.stem)}-b?\d+(-.*)?{re.escape(base.suffix)}")
-        return [f for f in self._files if f.path.parent == base.parent and ours.fullmatch(f.path.name) and f.path.is_file()]
+        return [f for f in self._files if f.path.parent == base.parent and ours.fullmatch(f.path.name) and f.path.exists()]
 
     def _written(self, base: Path, file: _File, named: bool) -> None:
         """In the writer's thread, once the file is whole: now older ones may go."""
         self._saved = max(self._saved, file.moment)
         if not named:
             return
-        others = [f for f in self._files if f.path != file.path and f.path.is_file()]
+        others = [f for f in self._files if f.path != file.path and f.path.exists()]
         self._files = sorted([*others, file], key=lambda f: f.moment)
         kept, limit = self._kept(base), self.policy.limit()
         if self.policy.save_top_k is not None:
             kept.sort(key=lambda f: f.rank)  # which leaves equals in their order: the newer ones stay
         for old in kept[:-limit] if limit else []:
             try:
-                old.path.unlink(missing_ok=True)
+                apart.remove(old.path)
             except OSError as error:
                 raise CheckpointError(
                     f"could not delete {old.path}: {error}.", "a folder that can be written", "delete it, then go on."

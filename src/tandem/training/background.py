@@ -18,6 +18,7 @@ class _Job(NamedTuple):
     data: dict[str, Any]
     groups: Groups
     then: Callable[[], object] | None
+    folder: bool
 
 
 class Writer:
@@ -38,14 +39,22 @@ class Writer:
         weakref.finalize(self, _unheard, self._errors)
 
     def put(
-        self, path: Path, data: dict[str, Any], groups: Groups, slot: str, then: Callable[[], object] | None = None
+        self,
+        path: Path,
+        data: dict[str, Any],
+        groups: Groups,
+        slot: str,
+        then: Callable[[], object] | None = None,
+        folder: bool = False,
     ) -> None:
-        """Leaves a checkpoint to be written; the arrays must be copies. `then` is called in the thread once the file is
-        whole, and must not flush. Raises, and takes nothing, where an earlier file could not be written."""
+        """Leaves a checkpoint to be written, as a folder or a file; the arrays must be copies. `then` is called in the thread
+        once it is whole, and must not flush. Raises, and takes nothing, where an earlier file could not be written."""
         with self._changed:
             self._tell()
             self.skipped += slot in self._waiting
-            self._waiting[slot] = _Job(Path(path).absolute(), data, groups, then)  # in the old one's place: no slot starves
+            self._waiting[slot] = _Job(
+                Path(path).absolute(), data, groups, then, folder
+            )  # in the old one's place: no slot starves
             self._start()
 
     def pending(self) -> set[Path]:
@@ -106,7 +115,7 @@ class Writer:
                     return
                 job = self._writing = self._waiting.pop(next(iter(self._waiting)))
             try:
-                checkpoint.write(job.path, job.data, job.groups)
+                checkpoint.write(job.path, job.data, job.groups, job.folder)
                 if job.then:
                     job.then()
             except BaseException as error:

@@ -1,5 +1,5 @@
-"""Checkpoints: a zip of JSON and safetensors. Written beside, flushed, renamed: a kill or a full disk leaves the last good one.
-Reading one runs no code."""
+"""Checkpoints: a zip of JSON and safetensors, or a folder of them (`apart`). Written beside, flushed, renamed: a kill or a full
+disk leaves the last good one. Reading one runs no code."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from tandem.errors import CheckpointError, nearest
-from tandem.training import files
+from tandem.training import apart, files
+from tandem.training.apart import Groups as Groups
 from tandem.types import Array
 
 FORMAT = 1
-Groups = dict[str, dict[str, Array]]
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,8 @@ class Checkpoint:
         from safetensors.numpy import load
 
         try:
+            if self.path.is_dir():
+                return apart.group(self.path, self.data, name)
             with zipfile.ZipFile(self.path) as file:
                 found: dict[str, Array] = load(file.read(f"{name}.safetensors"))
                 return found
@@ -38,14 +40,16 @@ class Checkpoint:
             raise damaged(self.path, error) from error
 
 
-def write(path: Path, data: dict[str, Any], groups: Groups) -> None:
-    """Writes a checkpoint at once or not at all. CheckpointError where the disk does not take it."""
+def write(path: Path, data: dict[str, Any], groups: Groups, folder: bool = False) -> None:
+    """Writes a checkpoint at once or not at all: one file, or a folder. CheckpointError where the disk does not take it."""
     from safetensors.numpy import save
 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        if folder:
+            return apart.write(path, {"format": FORMAT, **data}, groups)
         with files.replacing(path) as raw, zipfile.ZipFile(raw, "w", zipfile.ZIP_STORED) as file:
-            file.writestr("checkpoint.json", json.dumps({"format": FORMAT, **data}))
+            file.writestr(apart.INDEX, json.dumps({"format": FORMAT, **data}))
             for name, arrays in groups.items():
                 file.writestr(f"{name}.safetensors", save({k: np.asarray(x, order="C") for k, x in arrays.items()}))
     except OSError as error:
@@ -59,11 +63,14 @@ def write(path: Path, data: dict[str, Any], groups: Groups) -> None:
 def read(path: Path) -> Checkpoint:
     """A checkpoint's data. CheckpointError for a file that is missing, truncated, altered or something else."""
     path = Path(path)
-    if not path.is_file():
+    if not path.is_file() and not (path / apart.INDEX).is_file():
         raise CheckpointError(f"there is no checkpoint {path}.", "a .zip that a run wrote", "check the path.")
     try:
-        with zipfile.ZipFile(path) as file:
-            data = json.loads(file.read("checkpoint.json"))
+        if path.is_dir():
+            data = json.loads((path / apart.INDEX).read_bytes())
+        else:
+            with zipfile.ZipFile(path) as file:
+                data = json.loads(file.read(apart.INDEX))
     except Exception as error:  # whatever the parsers of damaged bytes come to
         raise damaged(path, error) from error
     if not isinstance(data, dict) or data.get("format") != FORMAT:

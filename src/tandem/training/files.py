@@ -25,7 +25,7 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
     except BaseException:
         beside.unlink(missing_ok=True)
         raise
-    _flush_folder(path.parent)
+    flush_folder(path.parent)
 
 
 def sweep(folder: Path) -> None:
@@ -34,7 +34,7 @@ def sweep(folder: Path) -> None:
         left.unlink(missing_ok=True)
 
 
-def _flush_folder(folder: Path) -> None:
+def flush_folder(folder: Path) -> None:
     """So that the rename itself survives a power cut, where the system lets a folder be opened."""
     if os.name == "posix":
         handle = os.open(folder, os.O_RDONLY)
