@@ -84,23 +84,30 @@ def test_known_environments_are_solved(engine: str, algorithm: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def short() -> Any:
-    """What each engine's short contracts found; an engine is run once."""
-    found: dict[str, dict[str, Any]] = {}
-
-    def get(engine: str) -> dict[str, Any]:
-        if engine not in found:
-            # TensorFlow compiles for 90 s for `resumes`; tests/training/test_resume.py resumes whole runs on it
-            found[engine] = run(engine, *(c for c in SHORT if (engine, c) != ("tensorflow", "resumes")))
-        return found[engine]
-
-    return get
+def reference() -> Any:
+    """How each run begins on torch."""
+    return run("torch", "first_rollout")["first_rollout"]
 
 
 @pytest.mark.parametrize("engine", [marked(e, slow=e != "torch") for e in ENGINES])
-def test_short_contracts(engine: str, short: Any) -> None:
-    """Reproducible, resumable, refuses NaN; each optimizer on its own networks."""
-    owners = short(engine)["touches_only_its_own"]
+def test_short_contracts(engine: str, reference: Any) -> None:
+    """Reproducible, resumable, refuses NaN; each optimizer on its own networks; one seed begins the same run on every engine.
+    One test, since an engine is best started once."""
+    # TensorFlow compiles for 90 s for `resumes`; tests/training/test_resume.py resumes whole runs on it
+    found = run(engine, *(c for c in SHORT if (engine, c) != ("tensorflow", "resumes")))
+    check_owners(engine, found["touches_only_its_own"])
+    mine = found["first_rollout"]
+    assert mine.keys() == reference.keys()
+    for name in reference:
+        assert mine[name][0] == reference[name][0], f"{name}: the first weights"
+        assert mine[name][1] == reference[name][1], f"{name}: the first rollout"
+        losses, expected = mine[name][2], reference[name][2]
+        for key in expected:
+            assert losses[key] == pytest.approx(expected[key], rel=1e-5, abs=1e-6), f"{name}: {key}"
+
+
+def check_owners(engine: str, owners: dict[str, list[str]]) -> None:
+    """Which optimizers changed weights, by algorithm."""
     assert owners["sac"] == ["critic", "actor", "temperature"] and owners["dqn"] == ["q"] and owners["ppo"] == ["ppo"]
     assert owners["a2c"] == ["a2c"]
     if engine in ("torch", "jax"):
@@ -110,16 +117,3 @@ def test_short_contracts(engine: str, short: Any) -> None:
     assert owners["trpo"] == ["actor", "critic"]
     assert all(owners[n] == ["net"] for n in ("a3c", "impala", "acer", "nstep_q"))
     assert owners["ddpg"] == owners["td3"] == ["critic", "actor"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("engine", ENGINES[1:])
-def test_one_seed_begins_the_same_run_on_every_engine(engine: str, short: Any) -> None:
-    mine, reference = short(engine)["first_rollout"], short("torch")["first_rollout"]
-    assert mine.keys() == reference.keys()
-    for name in reference:
-        assert mine[name][0] == reference[name][0], f"{name}: the first weights"
-        assert mine[name][1] == reference[name][1], f"{name}: the first rollout"
-        losses, expected = mine[name][2], reference[name][2]
-        for key in expected:
-            assert losses[key] == pytest.approx(expected[key], rel=1e-5, abs=1e-6), f"{name}: {key}"
