@@ -130,17 +130,17 @@ def write(out: Path, pairs: dict[str, list[Pair]], reached: dict[str, list[dict[
     head = ["| | steps/s | of the trainer door | at least |", "|---|--:|--:|--:|"]
     about = (
         f"Medians of {args.repeats}; speed is the slope between {args.steps:,} and {3 * args.steps:,} environment steps (a"
-        f" thirtieth of them on jax without its compiler), one core. {tables.now()}, commit {commit()}, {tables.machine()}."
+        f" thirtieth of them on jax without its compiler), one core. {tables.now()}, commit {commit()}, {tables.machine()['processor']}, {tables.machine()['cores']} cores."
     )
     text = [
         "# The agent door beside the trainer door",
         "",
-        (__doc__ or "").split(": ", 1)[1].split(" Into")[0],
+        "T" + (__doc__ or "").split(": t", 1)[1].split(" Into")[0],
         "",
         *head,
         *rows,
         "",
-        "torch's trainer door compiles its gradients in runs of 50,000 updates and more, or where it is told to: so here in the",
+        "torch's trainer door compiles its gradients in runs of 50,000 updates and more, or where told to: so here in the",
         "row `trainer`; `trainer, not compiled` is what a run as short as the documented one gets by itself.",
         "",
         f"The documented criterion, a mean return of {CRITERION:g} over {TRIALS} episodes, from the command on (imports,",
