@@ -128,9 +128,10 @@ def write(out: Path, pairs: dict[str, list[Pair]], reached: dict[str, list[dict[
         for name in pairs
     ]
     head = ["| | steps/s | of the trainer door | at least |", "|---|--:|--:|--:|"]
+    where = f"{tables.machine()['processor']}, {tables.machine()['cores']} cores"
     about = (
         f"Medians of {args.repeats}; speed is the slope between {args.steps:,} and {3 * args.steps:,} environment steps (a"
-        f" thirtieth of them on jax without its compiler), one core. {tables.now()}, commit {commit()}, {tables.machine()['processor']}, {tables.machine()['cores']} cores."
+        f" thirtieth of them on jax without its compiler), one core. {tables.now()}, commit {commit()}, {where}."
     )
     text = [
         "# The agent door beside the trainer door",
