@@ -44,6 +44,10 @@ class NetworkError(TandemError, ValueError):
     """A network of the wrong kind or with outputs of the wrong shape."""
 
 
+class WorkerError(TandemError, RuntimeError):
+    """Worker processes that died, stood still or raised, more often than was allowed."""
+
+
 class EnvironmentFault(TandemError, RuntimeError):
     """An environment that broke its contract: wrong shape, NaN, an exception of its own."""
 

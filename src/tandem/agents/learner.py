@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,6 +76,9 @@ class PhaseLearner:
     def chance(self, env_steps: int) -> bool:
         """The agent's policy or noise explores from the first step on."""
         return False
+
+    def break_off(self, envs: Sequence[int]) -> None:
+        self.ring.break_off(envs)
 
     def compile(self, jit: bool) -> None:
         """Updates are compiled, or not, from now on."""

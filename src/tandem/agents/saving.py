@@ -96,7 +96,6 @@ def load(agent: Any, assembly: Any, saved: checkpoint.Checkpoint) -> None:
             )
             begun = data["loop"]["collector"] | {"begun": False}
             assembly.loop.load_state(data["loop"] | {"collector": begun}, groups)
-            assembly.learner.ring.break_off()
         assembly.actor.load_state(data["actor"])
     except (KeyError, ValueError) as error:
         raise CheckpointError(

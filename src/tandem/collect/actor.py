@@ -53,13 +53,14 @@ class ChanceActor:
         return ()
 
 
-def forwards(backend: Any, roles: tuple[str, ...]) -> dict[str, Forward]:
+def forwards(backend: Any, roles: tuple[str, ...], travels: bool = False) -> dict[str, Forward]:
     """For each role a twin where all its layers are known; else the framework's own forward function, and where it convolves:
-    a rollout of pictures takes NumPy three times as long."""
+    a rollout of pictures takes NumPy three times as long. What `travels` to processes without a framework is a twin all the
+    same."""
     found: dict[str, Forward] = {}
     for role in roles:
         network = backend.networks[role]
-        twin = network.plan is not None and not network.convolves
+        twin = network.plan is not None and (travels or not network.convolves)
         found[role] = Twin(network.plan, network.read()) if twin else network.predict
     return found
 

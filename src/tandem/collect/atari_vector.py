@@ -20,15 +20,16 @@ class AtariVector(Environments):
     """N games of one Atari id in C++, reset in the same step.
 
     A seed costs ale_py some 100 ms, the time of 180 steps: it loads the emulator anew. So a game is not seeded for each
-    episode, but for the first that begins `EACH` steps or more after it was last; the k-th time by `episode_seed(seed, i, k)`.
+    episode, but for the first that begins `EACH` steps or more after it was last; the k-th time by `episode_seed(seed, first +
+    i, k)`.
     When a run is resumed, all actions since then are taken again. The resets that ale_py would make on the step after an end
     never come to pass: a game that ended is reset before. Seeds draw other no-ops and repeated actions than in plain ones.
     """
 
     EACH = 4_000
 
-    def __init__(self, name: str, n: int, seed: int = 0, kwargs: Mapping[str, Any] | None = None) -> None:
-        self._envs, self._seed = atari.vector(name, n, kwargs), seed
+    def __init__(self, name: str, n: int, seed: int = 0, kwargs: Mapping[str, Any] | None = None, first: int = 0) -> None:
+        self._envs, self._seed, self._first = atari.vector(name, n, kwargs), seed, first
         super().__init__(name, n, self._envs.single_observation_space, self._envs.single_action_space)
         self._valid = np.ones(n, np.bool_)
         self._seeds, self._seedings = [0] * n, [0] * n
@@ -101,7 +102,7 @@ class AtariVector(Environments):
 
     def _seed_next(self, i: int) -> int:
         """The next seed of game i, from which its log begins."""
-        self._seeds[i] = episode_seed(self._seed, i, self._seedings[i])
+        self._seeds[i] = episode_seed(self._seed, self._first + i, self._seedings[i])
         self._seedings[i] += 1
         self._log.start[i], self._ends[i] = self._log.end, 0
         return self._seeds[i]

@@ -47,6 +47,7 @@ class Collector:
     def __init__(self, environments: Environments, gamma: float, action_mode: ActionMode = "as_is") -> None:
         self.environments, self.gamma, self.n = environments, gamma, environments.n
         self.episodes: list[Ended] = []
+        self.broken: list[int] = []  # environments that began anew before the block, their episodes lost: never here
         self.env_steps = 0
         self.seconds = {"environment": 0.0, "acting": 0.0}
         self._to_environment = to_environment(environments.action, action_mode)
@@ -111,6 +112,10 @@ class Collector:
         self._obs = dict(zip(spec, seen, strict=True)) if isinstance(spec, dict) else seen[0]
         self._state, self._state_leaves = None, _numbered(arrays, "state")
         self._scores, self._lengths = arrays["scores"].copy(), arrays["lengths"].copy()
+
+    def close(self) -> None:
+        """Frees what the environments hold."""
+        self.environments.close()
 
     def _begin(self, actor: Actor) -> tuple[Tree, Tree, Tree]:
         """Observations and recurrent state to go on from, and the recurrent state of an episode's beginning."""

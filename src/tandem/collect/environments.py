@@ -103,9 +103,14 @@ def spaces_of(env: EnvLike, kwargs: Mapping[str, Any] | None = None) -> tuple[An
 
 
 def vectorize(
-    env: EnvLike, n: int = 1, seed: int = 0, mode: Mode = "auto", kwargs: Mapping[str, Any] | None = None
+    env: EnvLike,
+    n: int = 1,
+    seed: int = 0,
+    mode: Mode = "auto",
+    kwargs: Mapping[str, Any] | None = None,
+    first: int = 0,
 ) -> Environments:
-    """n environments stepped together.
+    """n environments stepped together. Where they are a part of more, `first` is the number of the first: seeds go by it.
 
     mode: "native" is the environment's own vector entry point, "plain" steps n environments one after the other, "auto" is
     native where one is registered whose state can be kept exactly and n is at least NATIVE_FROM, else plain. Atari games are
@@ -116,18 +121,18 @@ def vectorize(
             f"n={n}, mode={mode!r}.", f"n of at least 1 and mode one of {', '.join(get_args(Mode))}", "correct it."
         )
     if atari.is_atari(env):
-        return _atari(env, n, seed, mode, kwargs)
+        return _atari(env, n, seed, mode, kwargs, first)
     if mode == "native":
-        return _native(env, n, seed, kwargs)
+        return _native(env, n, seed, kwargs, first)
     if mode == "auto" and n >= NATIVE_FROM and _has_native(env):
         try:
-            native = _native(env, n, seed, kwargs)
+            native = _native(env, n, seed, kwargs, first)
             native.reset()
             native.state()
             return native
         except (SettingError, ResumeError):  # other arguments, another autoreset mode, or no exact resume: step plain ones
             pass
-    return _plain(env, n, seed, kwargs)
+    return _plain(env, n, seed, kwargs, first)
 
 
 def separate(env: EnvLike) -> EnvLike:
@@ -200,7 +205,7 @@ def random_actions(action: Leaf, n: int, rng: np.random.Generator, obs: Tree) ->
     return (rng.integers(0, sizes, (n, *action.shape)) + action.start).astype(action.dtype)
 
 
-def _plain(env: EnvLike, n: int, seed: int, kwargs: Mapping[str, Any] | None) -> Stepped:
+def _plain(env: EnvLike, n: int, seed: int, kwargs: Mapping[str, Any] | None, first: int) -> Stepped:
     made = [make(env, kwargs) for _ in range(n)]
     if len(set(map(id, made))) < n:
         raise SettingError(
@@ -210,19 +215,19 @@ def _plain(env: EnvLike, n: int, seed: int, kwargs: Mapping[str, Any] | None) ->
         )
     from tandem.collect.masks import with_masks
 
-    return Stepped(environment_name(env), with_masks(made), seed)
+    return Stepped(environment_name(env), with_masks(made), seed, first=first)
 
 
-def _atari(env: str, n: int, seed: int, mode: Mode, kwargs: Mapping[str, Any] | None) -> Environments:
+def _atari(env: str, n: int, seed: int, mode: Mode, kwargs: Mapping[str, Any] | None, first: int) -> Environments:
     does = atari.split(kwargs)[0]
     # ale_py's vector presses FIRE at resets only: enough where a lost life leads to one.
     native = mode == "native" or (mode == "auto" and (does.life_loss_ends or not does.press_fire))
-    made = _guarded(env, lambda: AtariVector(env, n, seed, kwargs)) if native else _plain(env, n, seed, kwargs)
+    made = _guarded(env, lambda: AtariVector(env, n, seed, kwargs, first)) if native else _plain(env, n, seed, kwargs, first)
     made.clips = does.clip_rewards
     return made
 
 
-def _native(env: EnvLike, n: int, seed: int, kwargs: Mapping[str, Any] | None) -> Native:
+def _native(env: EnvLike, n: int, seed: int, kwargs: Mapping[str, Any] | None, first: int) -> Native:
     import gymnasium
 
     if not _has_native(env):
@@ -232,7 +237,7 @@ def _native(env: EnvLike, n: int, seed: int, kwargs: Mapping[str, Any] | None) -
             "use mode='auto' or mode='plain'.",
         )
     made = _guarded(env, lambda: gymnasium.make_vec(env, n, vectorization_mode="vector_entry_point", **dict(kwargs or {})))
-    return Native(env, made, seed)
+    return Native(env, made, seed, first)
 
 
 def _has_native(env: EnvLike) -> bool:

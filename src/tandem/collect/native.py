@@ -32,7 +32,7 @@ class Native(Environments):
     its attributes, which works where they are arrays, numbers, strings, containers of these, and NumPy generators.
     """
 
-    def __init__(self, name: str, envs: Any, seed: int = 0) -> None:
+    def __init__(self, name: str, envs: Any, seed: int = 0, first: int = 0) -> None:
         mode = envs.metadata.get("autoreset_mode")
         if getattr(mode, "name", None) != "NEXT_STEP":
             raise SettingError(
@@ -41,7 +41,7 @@ class Native(Environments):
                 "make it with that mode, or use mode='plain'.",
             )
         super().__init__(name, envs.num_envs, envs.single_observation_space, envs.single_action_space)
-        self._envs, self._seed = envs, episode_seed(seed, 0, 0)
+        self._envs, self._seed = envs, episode_seed(seed, first, 0)
         self._steps = 0  # since the reset
         self._ended = np.zeros(self.n, np.bool_)  # these only reset in the coming step
 

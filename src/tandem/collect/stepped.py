@@ -33,12 +33,17 @@ class Stepped(Environments):
     """A vector of plain environments.
 
     envs: N Gymnasium environments with the same spaces.
-    seed: of the run; episode k of environment i is reset with `episode_seed(seed, i, k)`.
+    seed: of the run; episode k of environment i is reset with `episode_seed(seed, first + i, k)`.
     next_seed: another rule, called with (i, k) whenever environment i begins its episode k.
     """
 
     def __init__(
-        self, name: str, envs: Sequence[Any], seed: int = 0, next_seed: Callable[[int, int], int] | None = None
+        self,
+        name: str,
+        envs: Sequence[Any],
+        seed: int = 0,
+        next_seed: Callable[[int, int], int] | None = None,
+        first: int = 0,
     ) -> None:
         super().__init__(name, len(envs), envs[0].observation_space, envs[0].action_space)
         for i, env in enumerate(envs):
@@ -50,7 +55,7 @@ class Stepped(Environments):
                 )
         self._envs = list(envs)
         self._steps = [env.step for env in envs]
-        self._next_seed = next_seed or (lambda env, episode: episode_seed(seed, env, episode))
+        self._next_seed = next_seed or (lambda env, episode: episode_seed(seed, first + env, episode))
         self._valid = np.ones(self.n, np.bool_)
         self._seeds = [0] * self.n  # of the running episodes
         self._episodes = [-1] * self.n

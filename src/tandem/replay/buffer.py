@@ -156,9 +156,12 @@ class Ring:
         self._drop(first)
         self._kept = max(first, self._kept)
 
-    def break_off(self) -> None:
-        """The episodes under way are cut after the newest rows: what is written next belongs to others."""
+    def break_off(self, envs: Sequence[int] | None = None) -> None:
+        """The episodes under way, of these environments or of all, are cut after the newest rows: what is written next belongs
+        to others."""
         ids = np.arange(max(self.oldest, self.newest + 1 - self.envs), self.newest + 1)
+        if envs is not None:
+            ids = ids[np.isin(ids % self.envs, envs)]
         ids = ids[~self.last.take(self.position(ids))]
         at = self.position(ids)
         self.last[at] = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -42,6 +43,9 @@ class Learner(Protocol):
     def learn(self, trajectory: Trajectory, span: Span) -> dict[str, float]: ...
 
     def chance(self, env_steps: int) -> bool: ...
+
+    def break_off(self, envs: Sequence[int]) -> None:
+        """What comes next of these environments belongs to other episodes than what was learned from last."""
 
     def state(self, replay: bool) -> tuple[dict[str, Any], dict[str, Array]]: ...
 
@@ -103,6 +107,10 @@ class RolloutLearner:
     def chance(self, env_steps: int) -> bool:
         return False
 
+    def break_off(self, envs: Sequence[int]) -> None:
+        if isinstance(self._rewards, RewardScale):
+            self._rewards.running[list(envs)] = 0.0
+
     def learn(self, trajectory: Trajectory, span: Span) -> dict[str, float]:
         """The metrics of the updates, averaged."""
         scaled = self._rewards(trajectory) if self._rewards else trajectory
@@ -163,6 +171,9 @@ class ReplayLearner:
     def chance(self, env_steps: int) -> bool:
         """Whether to act at random still, so that the first updates see some variety."""
         return bool(env_steps < self.settings.learning_starts)
+
+    def break_off(self, envs: Sequence[int]) -> None:
+        self.ring.break_off(envs)
 
     def learn(self, trajectory: Trajectory, span: Span) -> dict[str, float]:
         """The metrics of the updates, averaged; none before learning starts."""

@@ -11,12 +11,14 @@ import numpy as np
 from tandem.collect.actor import ChanceActor, PolicyActor, forwards, publish, redraw
 from tandem.collect.collector import Actor, Collector
 from tandem.collect.vector import Environments
+from tandem.parallel.pool import Pool, Terms
+from tandem.parallel.share import Source
 from tandem.spaces import seen
 from tandem.training.events import BatchBegin, BatchEnd, EpisodeBegin, EpisodeEnd, Event, TrainBegin, TrainEnd
 from tandem.training.learners import Learner, ReplayLearner, RolloutLearner, Span
 from tandem.training.seeds import Generators
 from tandem.training.sequences import SequenceLearner
-from tandem.types import Array
+from tandem.types import Array, Tree
 
 
 class Loop:
@@ -36,12 +38,14 @@ class Loop:
         *,
         actor: Actor | None = None,
         learner: Learner | None = None,
+        workers: tuple[Source, Terms] | None = None,
     ) -> None:
         self.algorithm, self.backend, self.generators = algorithm, backend, generators
         self.settings = algorithm.settings
         observation, action = environments.observation, environments.action
-        self.collector = Collector(environments, self.settings.gamma, algorithm.action_mode)
-        self.networks = forwards(backend, tuple(dict.fromkeys((*algorithm.acting, *algorithm.preparing))))
+        self.networks = forwards(
+            backend, tuple(dict.fromkeys((*algorithm.acting, *algorithm.preparing))), travels=workers is not None
+        )
         acting = {role: self.networks[role] for role in algorithm.acting}
         self.actor: Actor = actor or PolicyActor(type(algorithm), self.settings, action, acting)
         self.chance = ChanceActor(action)
@@ -54,6 +58,8 @@ class Loop:
             self.learner = SequenceLearner(algorithm, backend, observation, action, generators, self.networks)
         else:
             self.learner = ReplayLearner(algorithm, backend, observation, action, generators, folder)
+        own = Collector(environments, self.settings.gamma, algorithm.action_mode)
+        self.collector: Collector | Pool = own if workers is None else self._pool(own, *workers)
         self._sync()
         self.steps, self.episodes, self.seconds, self.learning = self.settings.steps, 0, 0.0, 0.0
 
@@ -94,6 +100,8 @@ class Loop:
             yield EpisodeBegin(**at, env=ended.episode.env)
         yield BatchBegin(**self.now())
         began = perf_counter()
+        if self.collector.broken:
+            self.learner.break_off(self.collector.broken)
         before = self.learner.updates
         metrics = self.learner.learn(trajectory, Span(begin, self.env_steps, self.steps))
         if self.learner.updates > before or self.algorithm.preparing:  # a rollout moves statistics even where no update holds
@@ -118,6 +126,19 @@ class Loop:
         progress = np.minimum(1.0, (begin + np.arange(shape[0]) * shape[1]) / self.steps)
         return self.actor, self.algorithm.act_noise(self.settings, self.chance.action, rng, shape, progress)
 
+    def _pool(self, own: Collector, source: Source, terms: Terms) -> Pool:
+        """Workers for all environments but `own`'s."""
+        assert isinstance(self.actor, PolicyActor)
+        make, rng, action = (self.settings.gamma, self.algorithm.action_mode), np.random.default_rng(0), self.chance.action
+
+        def policy(steps: int) -> Tree:
+            return self.algorithm.act_noise(self.settings, action, rng, (steps, source.n), np.zeros(steps))
+
+        def chance(steps: int) -> Tree:
+            return self.chance.noise(rng, (steps, source.n))
+
+        return Pool(source, terms, own, (self.actor, self.chance), self.learner.block, (policy, chance), make)
+
     # Saving
 
     def state(self, replay: bool = True) -> tuple[dict[str, Any], dict[str, dict[str, Array]]]:
@@ -139,4 +160,6 @@ class Loop:
         self.learner.load_state(data["learner"], groups["learner"])
         self.generators.load_state(data["generators"])
         self.episodes, self.seconds, self.learning = (data["counters"][k] for k in ("episodes", "seconds", "learning"))
+        if not data["collector"]["begun"]:
+            self.learner.break_off(range(self.collector.n))
         publish(self.backend, self.networks)

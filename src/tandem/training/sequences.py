@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,9 @@ class SequenceLearner:
 
     def chance(self, env_steps: int) -> bool:
         return False
+
+    def break_off(self, envs: Sequence[int]) -> None:
+        """Sequences stand for themselves."""
 
     def learn(self, trajectory: Trajectory, span: Span) -> dict[str, float]:
         """The metrics of the updates, averaged; none where there was none."""

@@ -15,11 +15,13 @@ from tandem import algorithms, backends, spaces
 from tandem.collect import atari
 from tandem.collect.actor import fixed, publish
 from tandem.collect.agent import Agent
-from tandem.collect.environments import is_instance, separate, vectorize
+from tandem.collect.environments import is_instance, separate
 from tandem.collect.evaluation import evaluate
-from tandem.errors import CheckpointError, ResumeError, TandemError
+from tandem.errors import CheckpointError, ResumeError, TandemError, WorkerError
 from tandem.networks import plan as plans
 from tandem.networks import serial
+from tandem.parallel.pool import Terms
+from tandem.parallel.share import Source, parts
 from tandem.training import callbacks as calls
 from tandem.training import checkpoint, config, files
 from tandem.training.callbacks import Callback
@@ -66,7 +68,10 @@ class Session:
         config.check_ranges(conf.options)
         seed = derived(conf.seed, "environments")
         kwargs = atari.training(env, conf.env_kwargs, conf.options)
-        environments = vectorize(env, s.envs, seed, s.vectorization, kwargs)
+        source = Source.of(env, s.envs, seed, s.vectorization, kwargs)
+        terms = Terms(conf.options.workers, conf.options.worker_patience, conf.options.worker_restarts)
+        source.check(terms.workers)
+        environments = source.part(*parts(s.envs, terms.workers + 1)[0])
         self.observation, self.action = environments.observation, environments.action
         self.kind = algorithms.get(conf.algorithm).of(self.action, s)
         self.kind.check(self.observation, self.action)
@@ -81,7 +86,8 @@ class Session:
             optimizer=optimizer,
         )
         self.algorithm = self.kind(self.backend, made, self.observation, self.action, s)
-        self.loop = Loop(self.algorithm, self.backend, environments, generators, folder)
+        workers = (source, terms) if terms.workers else None
+        self.loop = Loop(self.algorithm, self.backend, environments, generators, folder, workers=workers)
         self.environments = environments
         self.best = -np.inf
         self.last_evaluation: Evaluation | None = None
@@ -143,10 +149,13 @@ class Session:
                         if self.reason:
                             yield from self._finish(TrainEnd(**self.loop.now(), reason=self.reason))
                             return
+        except WorkerError:
+            yield from self._save("last")
+            raise
         finally:
             self.table.close()
             if not is_instance(self.env):  # a user's own object is left open
-                self.environments.close()
+                self.loop.collector.close()
 
     def stop(self, reason: str = "callback") -> None:
         """Ends the sitting when the block under way is done, with a checkpoint."""

@@ -1,0 +1,65 @@
+"""The other end of a worker: what runs in its process. It imports no framework.
+
+Not one of multiprocessing's processes, which import the user's script once more: this one starts from nothing, so a script
+needs no guard. What it is to do comes by a pipe; classes and functions of the script travel with it (cloudpickle)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from multiprocessing.connection import Connection
+from typing import Any
+
+LOOK = 0.5  # seconds between looks whether the parent is still there
+
+
+def main(pipe: int, parent: int, tied: bool) -> None:
+    """Serves what the first request makes, until it is told to end or nobody is left to tell it."""
+    _die_with(parent, tied)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent's affair: it ends the run in good order
+    try:
+        serve(Connection(pipe))
+    except (EOFError, ConnectionError):  # the parent is gone
+        os._exit(1)
+
+
+def serve(connection: Connection) -> None:
+    """Requests are (name of a method, arguments); replies ("done", result), or ("raised", type, message, traceback)."""
+    import cloudpickle
+
+    served: Any = None
+    while True:
+        request = connection.recv_bytes()
+        try:
+            name, arguments = cloudpickle.loads(request)
+            if name == "begin":
+                make, *arguments = arguments
+                served, result = make(*arguments), None
+            elif name == "end":
+                return
+            else:
+                result = getattr(served, name)(*arguments)
+            reply = cloudpickle.dumps(("done", result))
+        except BaseException as error:  # whatever an environment comes up with
+            reply = cloudpickle.dumps(("raised", type(error).__name__, str(error), traceback.format_exc()))
+        connection.send_bytes(reply)
+
+
+def _die_with(parent: int, tied: bool) -> None:
+    """This process ends when its parent does: at once on Linux, even where an environment's C code never comes back; elsewhere
+    as soon as Python runs again."""
+    if tied and sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    threading.Thread(target=_watch, args=(parent,), daemon=True).start()
+
+
+def _watch(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(LOOK)
+    os._exit(1)

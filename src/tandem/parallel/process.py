@@ -1,0 +1,130 @@
+"""A process that works for this one: started, asked, watched, ended."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from multiprocessing.connection import Connection
+from typing import Any
+
+from tandem.errors import EngineError
+
+END = 1.0  # seconds that a process has to end by itself
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+BEGIN = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from tandem.parallel.child import main; "
+
+
+class Lost(Exception):
+    """A process died, stood still, or what it ran raised; says how, and `trace` where."""
+
+    def __init__(self, how: str, trace: str = "") -> None:
+        super().__init__(how)
+        self.trace = trace
+
+
+class Process:
+    """Makes `make(*arguments)` in a process of its own, with one thread for each library, and calls its methods there, one at a
+    time. inherits: file descriptors to pass on."""
+
+    def __init__(self, inherits: tuple[int, ...], make: Any, *arguments: Any) -> None:
+        if os.name != "posix":
+            raise EngineError("workers were asked for.", "a POSIX system, for now", "train with workers=0.")
+        ours, theirs = socket.socketpair()
+        # Linux ends a process with the thread that started it; only of the main one it is sure that it lasts.
+        tied = threading.current_thread() is threading.main_thread()
+        begin = f"{BEGIN}main({theirs.fileno()}, {os.getpid()}, {tied})"
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", begin, json.dumps(sys.path)],
+            stdin=subprocess.DEVNULL,
+            stdout=2,  # what environments print is not the run's output
+            pass_fds=(theirs.fileno(), *inherits),
+            env={**os.environ, **{n: os.environ.get(n, "1") for n in THREADS}},
+        )
+        theirs.close()
+        self._connection = Connection(ours.detach())
+        self._finalize = weakref.finalize(self, _end, self._process, self._connection)
+        self.ask("begin", make, *arguments)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def runs(self) -> bool:
+        return self._process.poll() is None
+
+    def ask(self, name: str, *arguments: Any) -> None:
+        """Begins a call; `answer` is to be called before the next one."""
+        import cloudpickle
+
+        request = cloudpickle.dumps((name, arguments))
+        with contextlib.suppress(OSError):  # then it is `answer` that finds out why
+            self._connection.send_bytes(request)
+
+    def answer(self, patience: float) -> Any:
+        """What the call gave. Lost where the process died, raised, or stands still for `patience` seconds, after which it is no
+        more."""
+        import cloudpickle
+
+        try:
+            if not self._connection.poll(patience):
+                self.kill()
+                raise Lost(f"stood still for {patience:g} s")
+            said = cloudpickle.loads(self._connection.recv_bytes())
+        except (EOFError, OSError):
+            self._process.wait()
+            raise Lost(_how(self._process.returncode)) from None
+        if said[0] == "done":
+            return said[1]
+        self.kill()
+        raise Lost(f"raised {said[1]}: {said[2]}", said[3])
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def hang_up(self) -> None:
+        """It ends when it is not at work."""
+        self._connection.close()
+
+    def end(self) -> None:
+        """Waits for that, and kills it where it takes too long."""
+        self._finalize()
+
+
+def end(processes: list[Process]) -> None:
+    """Ends several within the time of one."""
+    for process in processes:
+        process.hang_up()
+    limit = time.monotonic() + END
+    while any(p.runs for p in processes) and time.monotonic() < limit:
+        time.sleep(0.005)
+    for process in processes:
+        if process.runs:
+            process.kill()
+        process.end()
+
+
+def _end(process: subprocess.Popen[bytes], connection: Connection) -> None:
+    connection.close()  # it takes this as its end, when it is not at work
+    try:
+        process.wait(END)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _how(code: int) -> str:
+    if code >= 0:
+        return f"ended by itself, with exit code {code}"
+    if -code == signal.SIGKILL:
+        return "was killed (SIGKILL), by somebody or for want of memory"
+    return f"died of {signal.Signals(-code).name}"

@@ -1,0 +1,58 @@
+"""Environments that go wrong once, in a worker and never in the test's own process."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gymnasium import Env, spaces
+
+
+class Faulty(Env[Any, Any]):
+    """A walk on a line that pays where the action is the sign of what is seen. At step `at` of its life the first one that
+    comes there goes wrong: it is killed, exits, raises, or stands still, in Python or in C."""
+
+    observation_space = spaces.Box(-1, 1, (2,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, folder: str, fault: str, parent: int, at: int = 100, times: int = 1) -> None:
+        self.folder, self.fault, self.parent, self.at, self.times, self.life, self.t = folder, fault, parent, at, times, 0, 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.t, self.x = 0, self.np_random.uniform(-1, 1, 2).astype(np.float32)
+        return self.x.copy(), {}
+
+    def step(self, action: Any) -> Any:
+        self.life, self.t = self.life + 1, self.t + 1
+        if self.life == self.at and os.getpid() != self.parent and self._first():
+            self._go_wrong()
+        reward = float(action == (self.x[0] > 0))
+        self.x = self.np_random.uniform(-1, 1, 2).astype(np.float32)
+        return self.x.copy(), reward, self.t == 13, self.t == 17, {}
+
+    def _first(self) -> bool:
+        for i in range(self.times):
+            try:
+                os.close(os.open(Path(self.folder) / f"fault-{i}", os.O_CREAT | os.O_EXCL))
+            except FileExistsError:
+                continue
+            return True
+        return False
+
+    def _go_wrong(self) -> None:
+        if self.fault == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        elif self.fault == "exits":
+            os._exit(3)
+        elif self.fault == "raises":
+            raise ZeroDivisionError("the simulator diverged")
+        elif self.fault == "stands still":
+            time.sleep(3600)
+        elif self.fault == "stands still in C":
+            ctypes.PyDLL(None).sleep(3600)  # and keeps the interpreter's lock

@@ -1,0 +1,60 @@
+"""Shared arrays."""
+
+from __future__ import annotations
+
+import gc
+import os
+from pathlib import Path
+
+import numpy as np
+
+from tandem.parallel.memory import Arrays, form
+from tandem.parallel.process import Process
+
+FORMS = {"a/x": ((3, 5), "<f4"), "a/y": ((), "<i8"), "empty": ((0, 2), "<f4"), "flags": ((7,), "|b1")}
+
+
+class Writer:
+    """In another process."""
+
+    def __init__(self, handle: object) -> None:
+        self.arrays = Arrays.attached(handle)  # type: ignore[arg-type]
+
+    def write(self, value: float) -> list[float]:
+        before: list[float] = self.arrays["a/x"].ravel().tolist()
+        self.arrays["a/x"][:] = value
+        self.arrays["flags"][2] = True
+        return before
+
+
+def test_they_are_zeros_of_their_shapes_and_apart() -> None:
+    arrays = Arrays.made(FORMS)
+    assert {n: form(arrays[n]) for n in FORMS} == FORMS
+    assert not any(arrays[n].any() for n in FORMS) and set(arrays.within("a")) == {"x", "y"}
+    arrays["a/x"][:] = np.nan
+    assert arrays["a/y"] == 0 and not arrays["flags"].any()
+    assert all(arrays[n].__array_interface__["data"][0] % 64 == 0 for n in ("a/x", "a/y", "flags"))
+
+
+def test_two_processes_see_the_same() -> None:
+    arrays = Arrays.made(FORMS)
+    arrays["a/x"][:] = 2.0
+    process = Process((arrays.handle.fd,), Writer, arrays.handle)
+    assert process.answer(60) is None
+    process.ask("write", 7.0)
+    assert process.answer(60) == [2.0] * 15
+    assert (arrays["a/x"] == 7.0).all() and arrays["flags"].tolist() == [False, False, True, False, False, False, False]
+    process.end()
+
+
+def test_nothing_is_left_in_the_system() -> None:
+    segments, files = set(os.listdir("/dev/shm")) if Path("/dev/shm").is_dir() else set(), len(os.listdir("/dev/fd"))
+    arrays = Arrays.made(FORMS)
+    assert not Path("/dev/shm").is_dir() or set(os.listdir("/dev/shm")) == segments
+    view = arrays["a/x"]
+    del arrays
+    gc.collect()
+    view[:] = 1.0  # the memory goes with its last array
+    assert view.sum() == 15.0
+    del view
+    assert len(os.listdir("/dev/fd")) == files

@@ -1,0 +1,198 @@
+"""Runs with workers: the run of one process, whatever happens to them."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tandem
+from tandem.collect.environments import vectorize
+from tandem.errors import ResumeError, SettingError, WorkerError
+from tandem.parallel.share import Source, parts
+from tandem.testing import environments as games
+from tandem.testing.memory import Recall
+from tests.parallel.faulty import Faulty
+
+pytest.importorskip("torch")
+ALIKE: dict[str, tuple[str, Any, dict[str, Any]]] = {
+    "ppo": ("ppo", "CartPole-v1", {"envs": 6, "rollout": 16, "batch_size": 24, "vectorization": "plain"}),
+    "ppo of a dict": ("ppo", games.IdentityDict, {"envs": 4, "rollout": 16, "batch_size": 16}),
+    "ppo with masks": ("ppo", games.Forbidden, {"envs": 4, "rollout": 16, "batch_size": 16}),
+    "ppo with statistics": (
+        "ppo",
+        games.IdentityBox,
+        {"envs": 4, "rollout": 16, "batch_size": 16, "normalize_observations": True, "normalize_rewards": True},
+    ),
+    "a2c with a memory": ("a2c", Recall, {"envs": 4, "rollout": 8, "recurrent": 8, "sequence": 4}),
+    "a2c with noise on weights": ("a2c", games.Chain, {"envs": 4, "rollout": 8, "noisy": "independent", "entropy": 0.0}),
+    "acer": ("acer", games.TerminatedTruncatedPair, {"envs": 4, "rollout": 8, "replay_starts": 8, "replay_size": 40}),
+    "dqn": ("dqn", "CartPole-v1", {"envs": 4, "train_every": 16, "updates_per_call": 4, "learning_starts": 100, "n_step": 3}),
+    "sac": ("sac", "Pendulum-v1", {"envs": 4, "train_every": 16, "updates_per_call": 4, "learning_starts": 64}),
+}
+FAST = {"eval_episodes": 0, "final_episodes": 1, "plots": False, "tensorboard": False, "framework": "torch"}
+
+
+def rows(folder: Path, *without: str) -> list[list[str]]:
+    """progress.csv without its times, and without the columns named."""
+    lines = [line.split(",") for line in (folder / "progress.csv").read_text().splitlines()]
+    return [[x for x, name in zip(line, lines[0], strict=True) if name not in ("seconds", *without)] for line in lines[1:]]
+
+
+@pytest.mark.parametrize("name", ALIKE)
+def test_a_run_with_workers_is_the_run_of_one_process(name: str, tmp_path: Path) -> None:
+    algorithm, env, settings = ALIKE[name]
+    for workers in (0, 2):
+        out = tmp_path / str(workers)
+        tandem.train(algorithm, env, steps=512, seed=3, workers=workers, out=out, hidden=(8,), **settings, **FAST)
+    alone, together = (rows(tmp_path / workers, "fingerprint") for workers in ("0", "2"))
+    assert len(together) == len(alone) > 4
+    for one, other in zip(alone, together, strict=True):  # alike but for the rounding of products over fewer rows
+        assert [float(x or "nan") for x in other] == pytest.approx([float(x or "nan") for x in one], 1e-3, 1e-6, nan_ok=True)
+
+
+def test_environments_are_shared_out_evenly() -> None:
+    assert parts(8, 3) == [(0, 2), (2, 3), (5, 3)] and parts(2, 2) == [(0, 1), (1, 1)] and parts(5, 1) == [(0, 5)]
+
+
+def test_a_part_begins_as_it_does_among_all() -> None:
+    whole, part = (Source.of("CartPole-v1", 5, 9, "plain", None).part(*p) for p in ((0, 5), (2, 3)))
+    assert np.array_equal(whole.reset()[2:], part.reset())
+    assert not np.array_equal(part.reset(), Source.of("CartPole-v1", 5, 9, "plain", None).part(2, 3, life=1).reset())
+
+
+@pytest.mark.parametrize(
+    ("env", "workers", "what"),
+    [
+        ("CartPole-v1", 4, "one environment at least"),
+        ("CartPole-v1", -1, "one environment at least"),
+        (games.Chain(), 1, "object"),
+    ],
+)
+def test_what_cannot_be_shared_out_is_refused(env: Any, workers: int, what: str) -> None:
+    with pytest.raises(SettingError, match=what):
+        tandem.train("ppo", env, steps=64, envs=4 if isinstance(env, str) else 2, workers=workers, **FAST)
+
+
+def test_a_network_of_unknown_layers_is_refused() -> None:
+    from torch import nn
+
+    class Odd(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x * 2
+
+    with pytest.raises(SettingError, match="layers that tandem does not know"):
+        tandem.train("ppo", "CartPole-v1", steps=64, envs=4, batch_size=64, workers=1, network=lambda space: Odd(), **FAST)
+
+
+def test_pictures_are_acted_on_without_a_framework() -> None:
+    run = tandem.train("ppo", games.IdentityImage, steps=64, envs=4, rollout=8, batch_size=16, workers=1, **FAST)
+    assert run.summary["env_steps"] == 64
+
+
+@pytest.mark.parametrize("name", ["ppo", "acer", "dqn", "a2c with a memory"])
+def test_it_is_resumed_exactly(name: str, tmp_path: Path) -> None:
+    algorithm, env, settings = ALIKE[name]
+    given = {"steps": 512, "seed": 3, "workers": 1, "hidden": (8,), **settings, **FAST}
+    tandem.train(algorithm, env, out=tmp_path / "whole", **given)
+    tandem.train(algorithm, env, out=tmp_path / "parts", stop_at=200, **given)
+    for stop_at in (330, None):
+        tandem.train(env=None if isinstance(env, str) else env, resume=tmp_path / "parts", stop_at=stop_at)
+    assert rows(tmp_path / "parts") == rows(tmp_path / "whole")
+
+
+def faulty(folder: Path, fault: str, **more: Any) -> Any:
+    return partial(Faulty, str(folder), fault, os.getpid(), **more)
+
+
+SETTINGS = {"steps": 1600, "envs": 4, "rollout": 8, "seed": 1, "hidden": (8,), **FAST}
+FAULTS = {
+    "killed": "was killed",
+    "exits": "exit code 3",
+    "raises": "ZeroDivisionError: the simulator diverged",
+    "stands still": "stood still for 2 s",
+    "stands still in C": "stood still for 2 s",
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_lost_worker_is_named_and_costs_its_unfinished_episodes(fault: str, tmp_path: Path) -> None:
+    given = {**SETTINGS, "worker_patience": 2.0}
+    with pytest.warns(UserWarning, match=FAULTS[fault]) as caught:
+        run = tandem.train("a2c", faulty(tmp_path, fault), workers=1, out=tmp_path / "run", **given)
+    said = str(caught[0].message)
+    assert "worker 1 (environments 2 to 3 of" in said and "1 of 3" in said
+    assert fault != "raises" or "in _go_wrong" in said
+    assert run.summary["env_steps"] == 1600 and len(caught) == 1
+
+
+def test_replay_knows_that_the_episodes_broke_off(tmp_path: Path) -> None:
+    more = {"train_every": 8, "updates_per_call": 2, "learning_starts": 100, "n_step": 3, "buffer_size": 2000}
+    given = {k: v for k, v in SETTINGS.items() if k != "rollout"} | more
+    run = tandem.session("dqn", faulty(tmp_path, "killed", at=101), workers=1, **given)
+    with pytest.warns(UserWarning, match="was killed"):
+        for _ in run:
+            pass
+    ring = run.loop.learner.ring
+    ids = np.arange(ring.oldest, ring.newest + 1)
+    t, env = ids // ring.envs, ids % ring.envs
+    length = {e: np.diff(np.flatnonzero(ring.last.take(ring.position(ids[env == e]))), prepend=-1) for e in range(4)}
+    assert all(set(length[e].tolist()) == {13} for e in (0, 1))  # Faulty's episodes have 13 steps
+    assert all(sorted(set(length[e].tolist())) == [9, 13] for e in (2, 3)), length  # 96 done: one of 13 ended at 91, 5 + 8 - 4
+    assert t[-1] == 399
+
+
+def test_above_the_budget_it_ends_with_an_error_and_a_checkpoint(tmp_path: Path) -> None:
+    env = faulty(tmp_path, "raises", times=2)
+    with warnings.catch_warnings(record=True) as said, pytest.raises(WorkerError, match="the simulator diverged") as caught:
+        warnings.simplefilter("always")
+        tandem.train("a2c", env, workers=1, out=tmp_path / "run", worker_restarts=1, **SETTINGS)
+    assert len(said) == 1 and "in _go_wrong" in str(caught.value) and "1 had been started anew" in str(caught.value)
+    assert (tmp_path / "run" / "checkpoints" / "last.zip").is_file()
+    resumed = tandem.train(env=env, resume=tmp_path / "run")
+    assert resumed.summary["env_steps"] == 1600
+
+
+def test_an_environment_that_cannot_be_made_is_told_at_once() -> None:
+    parent = os.getpid()
+
+    def make() -> Any:
+        if os.getpid() != parent:
+            raise RuntimeError("no display here")
+        return games.Chain()
+
+    with pytest.raises(WorkerError, match="no display here"):
+        tandem.train("ppo", make, steps=64, envs=4, workers=1, **FAST)
+
+
+def test_another_number_of_workers_is_refused(tmp_path: Path) -> None:
+    from tandem.training import checkpoint
+
+    tandem.train("a2c", "CartPole-v1", workers=2, out=tmp_path / "run", stop_at=320, **SETTINGS)
+    saved = checkpoint.read(tmp_path / "run" / "checkpoints" / "last.zip")
+    run = tandem.session("a2c", "CartPole-v1", workers=1, **SETTINGS)
+    groups = {g: saved.group(g) for g in ("engine", "collector", "learner")}
+    with pytest.raises(ResumeError, match="saved with 2 workers; here are 1"):
+        run.loop.load_state(saved.data, groups)
+    run.loop.collector.close()
+
+
+def test_no_worker_is_left_when_a_run_ends() -> None:
+    run = tandem.session("a2c", "CartPole-v1", workers=2, **SETTINGS)
+    processes = [w.process for w in run.loop.collector.workers]
+    events = iter(run)
+    for _ in range(20):
+        next(events)
+    assert all(p.runs for p in processes)
+    events.close()
+    assert not any(p.runs for p in processes)
+
+
+def test_vectors_of_their_own_are_seeded_apart() -> None:
+    parts = [vectorize("CartPole-v1", 4, 5, "native", first=first) for first in (0, 4)]
+    assert not np.array_equal(*(p.reset() for p in parts))
