@@ -17,6 +17,7 @@ from tandem.errors import ResumeError, SettingError, WorkerError
 from tandem.parallel.share import Source, parts
 from tandem.testing import environments as games
 from tandem.testing.memory import Recall
+from tandem.training.events import BatchEnd
 from tests.parallel.faulty import Faulty
 
 pytest.importorskip("torch")
@@ -49,11 +50,42 @@ def test_a_run_with_workers_is_the_run_of_one_process(name: str, tmp_path: Path)
     algorithm, env, settings = ALIKE[name]
     for workers in (0, 2):
         out = tmp_path / str(workers)
-        tandem.train(algorithm, env, steps=512, seed=3, workers=workers, out=out, hidden=(8,), **settings, **FAST)
+        tandem.train(algorithm, env, steps=512, seed=3, workers=workers, ahead=0, out=out, hidden=(8,), **settings, **FAST)
     alone, together = (rows(tmp_path / workers, "fingerprint") for workers in ("0", "2"))
     assert len(together) == len(alone) > 4
     for one, other in zip(alone, together, strict=True):  # alike but for the rounding of products over fewer rows
         assert [float(x or "nan") for x in other] == pytest.approx([float(x or "nan") for x in one], 1e-3, 1e-6, nan_ok=True)
+
+
+@pytest.mark.parametrize("ahead", [1, 3])
+@pytest.mark.parametrize("name", ["acer", "dqn", "sac"])
+def test_workers_ahead_make_the_same_run_however_many(name: str, ahead: int, tmp_path: Path) -> None:
+    algorithm, env, settings = ALIKE[name]
+    for workers in (1, 2):
+        out = tmp_path / str(workers)
+        tandem.train(algorithm, env, steps=512, seed=3, workers=workers, ahead=ahead, out=out, hidden=(8,), **settings, **FAST)
+    one, two = (rows(tmp_path / workers, "fingerprint") for workers in ("1", "2"))
+    assert [[float(x or "nan") for x in row] for row in two] == [
+        pytest.approx([float(x or "nan") for x in row], 1e-3, 1e-6, nan_ok=True) for row in one
+    ]
+
+
+def test_workers_are_ahead_by_as_much_as_they_may_and_it_is_told() -> None:
+    settings = {"envs": 4, "train_every": 16, "updates_per_call": 4, "learning_starts": 100, "hidden": (8,)}
+    run = tandem.session("dqn", "CartPole-v1", steps=512, workers=1, ahead=3, **settings, **FAST)
+    found = []
+    for event in run:
+        if isinstance(event, BatchEnd) and event.metrics:
+            found.append((event.env_steps, event.updates, event.metrics["lag"]))
+    # The block of steps 113 to 128 was asked for when 64 steps were there: with weights that had seen no update.
+    assert found[0] == (112, 4, 0) and [lag for *_, lag in found][1:4] == [4, 8, 12]
+    assert {lag for *_, lag in found[3:]} == {12} and found[-1][:2] == (512, 4 * 26)
+    assert run.loop.collector.begun_steps == 512 + 3 * 16
+
+
+def test_on_policy_algorithms_do_not_learn_from_old_weights() -> None:
+    with pytest.raises(SettingError, match="its newest policy's steps only"):
+        tandem.train("ppo", "CartPole-v1", workers=1, ahead=1, **FAST)
 
 
 def test_environments_are_shared_out_evenly() -> None:
@@ -95,10 +127,13 @@ def test_pictures_are_acted_on_without_a_framework() -> None:
     assert run.summary["env_steps"] == 64
 
 
-@pytest.mark.parametrize("name", ["ppo", "acer", "dqn", "a2c with a memory"])
-def test_it_is_resumed_exactly(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "ahead"),
+    [("ppo", 0), ("a2c with a memory", 0), ("dqn", 0), ("acer", 1), ("dqn", 1), ("dqn", 3), ("sac", 1)],
+)
+def test_it_is_resumed_exactly(name: str, ahead: int, tmp_path: Path) -> None:
     algorithm, env, settings = ALIKE[name]
-    given = {"steps": 512, "seed": 3, "workers": 1, "hidden": (8,), **settings, **FAST}
+    given = {"steps": 512, "seed": 3, "workers": 2, "ahead": ahead, "hidden": (8,), **settings, **FAST}
     tandem.train(algorithm, env, out=tmp_path / "whole", **given)
     tandem.train(algorithm, env, out=tmp_path / "parts", stop_at=200, **given)
     for stop_at in (330, None):
@@ -134,7 +169,7 @@ def test_a_lost_worker_is_named_and_costs_its_unfinished_episodes(fault: str, tm
 def test_replay_knows_that_the_episodes_broke_off(tmp_path: Path) -> None:
     more = {"train_every": 8, "updates_per_call": 2, "learning_starts": 100, "n_step": 3, "buffer_size": 2000}
     given = {k: v for k, v in SETTINGS.items() if k != "rollout"} | more
-    run = tandem.session("dqn", faulty(tmp_path, "killed", at=101), workers=1, **given)
+    run = tandem.session("dqn", faulty(tmp_path, "killed", at=101), workers=1, ahead=0, **given)
     with pytest.warns(UserWarning, match="was killed"):
         for _ in run:
             pass
@@ -145,6 +180,23 @@ def test_replay_knows_that_the_episodes_broke_off(tmp_path: Path) -> None:
     assert all(set(length[e].tolist()) == {13} for e in (0, 1))  # Faulty's episodes have 13 steps
     assert all(sorted(set(length[e].tolist())) == [9, 13] for e in (2, 3)), length  # 96 done: one of 13 ended at 91, 5 + 8 - 4
     assert t[-1] == 399
+
+
+@pytest.mark.parametrize("fault", ["killed", "raises", "stands still"])
+def test_workers_ahead_may_be_lost_too(fault: str, tmp_path: Path) -> None:
+    more = {"train_every": 8, "updates_per_call": 2, "learning_starts": 100, "buffer_size": 2000, "worker_patience": 2.0}
+    given = {k: v for k, v in SETTINGS.items() if k != "rollout"} | more
+    run = tandem.session("dqn", faulty(tmp_path, fault, at=101), workers=2, ahead=2, **given)
+    with pytest.warns(UserWarning, match=FAULTS[fault]) as caught:
+        for _ in run:
+            pass
+    ring = run.loop.learner.ring
+    ids = np.arange(ring.oldest, ring.newest + 1)
+    ends = [np.flatnonzero(ring.last.take(ring.position(ids[ids % 4 == e]))) for e in range(4)]
+    lengths = [np.diff(x, prepend=-1).tolist() for x in ends]
+    broken = [e for e in range(4) if set(lengths[e]) != {13}]
+    assert broken in ([0, 1], [2, 3]) and len(caught) == 1
+    assert all(sorted(lengths[e])[0] == 9 and set(lengths[e]) == {9, 13} for e in broken)  # 96 rows came: 7 * 13, and 5 broken
 
 
 def test_above_the_budget_it_ends_with_an_error_and_a_checkpoint(tmp_path: Path) -> None:

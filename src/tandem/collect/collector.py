@@ -48,6 +48,8 @@ class Collector:
         self.environments, self.gamma, self.n = environments, gamma, environments.n
         self.episodes: list[Ended] = []
         self.broken: list[int] = []  # environments that began anew before the block, their episodes lost: never here
+        self.version = 0  # updates made so far, which weights here have always seen
+        self.lag: int | None = None
         self.env_steps = 0
         self.seconds = {"environment": 0.0, "acting": 0.0}
         self._to_environment = to_environment(environments.action, action_mode)
@@ -85,6 +87,11 @@ class Collector:
         if self.environments.clips:
             return trajectory._replace(reward=np.clip(trajectory.reward, -1, 1))
         return trajectory
+
+    @property
+    def begun_steps(self) -> int:
+        """Environment steps that were collected or asked for."""
+        return self.env_steps
 
     def state(self) -> tuple[Json, Arrays]:
         """All that the next `collect` depends on beside its arguments. Changes nothing."""

@@ -59,8 +59,9 @@ class Arrays:
         return found
 
     def within(self, place: str) -> dict[str, Array]:
-        """Those whose names begin with `place`/, by the rest of it."""
-        return {n.removeprefix(f"{place}/"): x for n, x in self._views.items() if n.startswith(f"{place}/")}
+        """Those whose names begin with `place`/, by the rest of it; all of them for ""."""
+        start = f"{place}/" if place else ""
+        return {n.removeprefix(start): x for n, x in self._views.items() if n.startswith(start)}
 
 
 def form(x: Any) -> Form:

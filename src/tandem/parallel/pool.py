@@ -1,10 +1,11 @@
-"""Lock-step: worker processes and this one step their shares of the environments, and every block waits for all."""
+"""Worker processes that step shares of the environments: as one collector, in lock-step, or ahead of who learns."""
 
 from __future__ import annotations
 
 import warnings
+from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
 
@@ -17,9 +18,9 @@ from tandem.errors import ResumeError, SettingError, WorkerError
 from tandem.networks.plan import Twin
 from tandem.parallel.memory import Arrays, form
 from tandem.parallel.process import Lost, Process, end
-from tandem.parallel.share import Said, Share, Source, forms, got, parts
+from tandem.parallel.share import Said, Share, Source, forms, got, joined, parts
 from tandem.spaces import MASK, Spec
-from tandem.types import Array, Cuts, Trajectory, Tree, leaves, tree_map
+from tandem.types import Array, Episode, Trajectory, Tree, leaves, tree_map
 
 Draw = Callable[[int], Tree]  # an example of the noise of that many steps, for all environments
 
@@ -28,15 +29,43 @@ Draw = Callable[[int], Tree]  # an example of the noise of that many steps, for 
 class Terms:
     """How workers are kept."""
 
-    workers: int  # beside this process
+    workers: int
+    ahead: int = 0  # blocks that they collect while what came before is learned from; 0: every block waits for all
     patience: float = 60.0  # seconds that a block may take
     restarts: int = 3  # in a run
 
+    def check(self, source: Source) -> None:
+        """SettingError where the environments cannot be shared out among the workers, and this process in lock-step."""
+        most = source.n if self.ahead else source.n - 1
+        if not 0 <= self.workers <= most:
+            also = "" if self.ahead else ", and one for this process"
+            raise SettingError(
+                f"workers={self.workers} for {source.n} environments.",
+                f"one environment at least for each worker{also}",
+                f"give more environments (envs={self.workers + source.n - most}), or at most {most} workers.",
+            )
+
+    def parts(self, n: int) -> list[tuple[int, int]]:
+        """(first, count) of this process's environments, which are none where workers are ahead, and of each worker's."""
+        return [(0, 0), *parts(n, self.workers)] if self.ahead else parts(n, self.workers + 1)
+
+
+@dataclass
+class Request:
+    """A block that was asked for, and what each worker said of it so far."""
+
+    slot: int  # of shared memory
+    steps: int
+    who: int
+    version: int  # of the weights, in updates
+    said: list[Said | None]
+    broken: list[int] = field(default_factory=list)
+
 
 class Worker:
-    """One process and its share: environments first to first + count."""
+    """One process and its share: environments first to first + count. `shared` has a block for each slot."""
 
-    def __init__(self, first: int, count: int, shared: Arrays) -> None:
+    def __init__(self, first: int, count: int, shared: list[Arrays]) -> None:
         self.first, self.count, self.shared, self.life = first, count, shared, 0
         self.process: Process | None = None
 
@@ -46,13 +75,16 @@ class Worker:
 
 
 class Pool:
-    """Collects as a `Collector` does, N environments as one block; `own` steps the first of them in this process.
+    """Collects as a `Collector` does, N environments as one block.
 
-    Of one seed the episodes begin alike whatever the number of workers, and actions take the same noise: what is collected
-    differs by the rounding of matrix products over other numbers of rows, and in nothing else.
+    In lock-step `own` steps the first of them in this process, and a run is that of one process, but for the rounding of matrix
+    products over other numbers of rows: seeds and noise do not depend on the number of workers. With `terms.ahead` blocks
+    `own` steps none, and a block comes that many calls after it was asked for, with the weights of then: so workers collect
+    while this process learns, as far ahead and no farther, and a run is the same each time, too.
 
     A worker that dies, raises or stands still is started anew, `terms.restarts` times in all, after which WorkerError is
-    raised. It costs the unfinished episodes of its environments, which are in `broken` after that `collect`."""
+    raised. It costs the unfinished episodes of its environments, which are in `broken` after the `collect` that brings the
+    first of its new steps."""
 
     def __init__(
         self,
@@ -65,94 +97,121 @@ class Pool:
         make: tuple[float, Any],
     ) -> None:
         self.source, self.terms, self.own, self.actors, self.n, self._make = source, terms, own, actors, source.n, make
-        self.environments = own.environments
+        self.environments, self.seconds = own.environments, own.seconds
         self.episodes: list[Ended] = []
-        self.env_steps, self.restarts = 0, 0
-        self.seconds = own.seconds
         self.broken: list[int] = []
+        self.env_steps, self.restarts = 0, 0
+        self.version = 0  # updates made so far
+        self.lag: int | None = None  # those of them that the weights of the last block had not seen, where workers are ahead
         self._lost = False  # a worker, for good
-        self._weights = self._published()
+        self._broken_later: list[int] = []  # environments that began anew while no block of theirs was asked for
+        self._pending: deque[Request] = deque()
+        self._slot, slots = 0, terms.ahead + 1
+        self._twins = self._known()
+        weights = {f"{role}/{n}": x for role, twin in self._twins.items() for n, x in twin.weights.items()}
+        self._weights = [Arrays.made({name: form(x) for name, x in weights.items()}) for _ in range(slots)]
         examples = [draw(steps) for draw in draws]
         self._noises = tuple(_named(example, who) for who, example in enumerate(examples))
-        self._obs = blank(own.environments.observation)
-        self._state = actors[0].initial_state(1)
+        self._obs, self._state = blank(own.environments.observation), actors[0].initial_state(1)
         self.workers = []
-        for first, count in parts(source.n, terms.workers + 1)[1:]:
+        for first, count in terms.parts(source.n)[1:]:
             given = forms(steps, *self._example(count, examples[0]))
             for who, example in enumerate(examples):
                 names, cut = leaves(self._noises[who]), leaves(tree_map(lambda x, n=count: x[:, :n], example))
                 given |= {name: form(x) for name, x in zip(names, cut, strict=True)}
-            self.workers.append(Worker(first, count, Arrays.made(given)))
+            self.workers.append(Worker(first, count, [Arrays.made(given) for _ in range(slots)]))
         for worker in self.workers:
             self._begin(worker)
-        for i, worker in enumerate(self.workers):
-            self._answer(i, worker, [])
+        for i in range(len(self.workers)):
+            self._await(i)
 
-    def collect(self, steps: int, actor: Any, noise: Tree = ()) -> Trajectory:
-        """The next `steps` steps of every environment, in new arrays; see `Collector.collect`."""
-        who = self.actors.index(actor)
+    @property
+    def begun_steps(self) -> int:
+        """Environment steps that were collected or asked for."""
+        return self.env_steps + sum(r.steps * self.n for r in self._pending)
+
+    def collect(self, steps: int, actor: Any, noise: Tree = ()) -> Trajectory | None:
+        """Asks for the next `steps` steps of every environment; see `Collector.collect`. None while no block is due."""
+        slot, self._slot = self._slot, (self._slot + 1) % len(self._weights)
+        request = Request(slot, steps, self.actors.index(actor), self.version, [None] * len(self.workers), self._broken_later)
+        self._broken_later = []
+        for role, twin in self._twins.items():
+            for name, x in twin.weights.items():
+                np.copyto(self._weights[slot][f"{role}/{name}"], x)
         for worker in self.workers:
-            for name, x in zip(leaves(self._noises[who]), leaves(noise), strict=True):
-                worker.shared[name][:steps] = x[:, worker.columns]
-            self._ask(worker, "collect", steps, who)
-        mine = tree_map(lambda x: x[:, : self.own.n], noise)
-        blocks, self.episodes, self.broken = [self.own.collect(steps, actor, mine)], list(self.own.episodes), []
+            for name, x in zip(leaves(self._noises[request.who]), leaves(noise), strict=True):
+                worker.shared[slot][name][:steps] = x[:, worker.columns]
+            self._ask(worker, request)
+        self._pending.append(request)
+        self.episodes, self.broken, blocks, firsts = [], [], [], []
+        if not self.terms.ahead:
+            blocks, firsts = [self.own.collect(steps, actor, tree_map(lambda x: x[:, : self.own.n], noise))], [0]
+            self.episodes = list(self.own.episodes)
+        elif len(self._pending) <= self.terms.ahead:
+            return None
         began = perf_counter()
-        for i, worker in enumerate(self.workers):
-            said: Said = self._answer(i, worker, [("collect", steps, who)])
-            blocks.append(got(worker.shared, said, self._obs, self._state))
+        self._settle(request := self._pending[0])
+        self._pending.popleft()
+        for worker, said in zip(self.workers, request.said, strict=True):
+            assert said is not None
+            blocks.append(got(worker.shared[request.slot], said, self._obs, self._state))
+            firsts.append(worker.first)
             self.episodes += [e._replace(episode=e.episode._replace(env=e.episode.env + worker.first)) for e in said.episodes]
-        self.own.seconds["environment"] += perf_counter() - began
+        self.seconds["environment"] += perf_counter() - began
         self.episodes.sort(key=lambda e: (e.t, e.episode.env))
-        whole = _joined(blocks, [0, *(w.first for w in self.workers)])
+        self.broken, self.lag = request.broken, self.version - request.version if self.terms.ahead else None
+        whole = joined(blocks, firsts)
         self.env_steps += int(np.count_nonzero(whole.valid))
         return whole
 
     def state(self) -> tuple[Json, dict[str, Array]]:
-        """As `Collector.state`. Once a worker is lost for good there is none: then all episodes begin anew."""
+        """As `Collector.state`; blocks that were asked for are waited for, and part of it. Once a worker is lost for good there
+        is no state of episodes: all begin anew."""
+        data: Json = {"env_steps": self.env_steps, "seconds": dict(self.seconds), "restarts": 0, "pending": []}
         if self._lost:
-            data: Json = {"begun": False, "env_steps": self.env_steps, "seconds": dict(self.seconds)}
-            return data | {"lives": [w.life + 1 for w in self.workers], "restarts": 0}, {}
-        parts: list[tuple[Json, dict[str, Array]]] = [self.own.state()]
-        for worker in self.workers:
-            self._ask(worker, "state")
-        parts += [self._answer(i, worker, [("state",)]) for i, worker in enumerate(self.workers)]
-        arrays = {f"{i}/{name}": x for i, (_, inner) in enumerate(parts) for name, x in inner.items()}
-        return {
-            "begun": parts[0][0]["begun"],
-            "parts": [data for data, _ in parts],
-            "lives": [w.life for w in self.workers],
-            "env_steps": self.env_steps,
-            "restarts": self.restarts,
-        }, arrays
+            return data | {"begun": False, "lives": [w.life + 1 for w in self.workers]}, {}
+        for request in self._pending:
+            self._settle(request)
+        states = [self.own.state()]
+        for i, worker in enumerate(self.workers):
+            self._send(worker, "state")
+            states.append(self._await(i, "state"))
+        arrays = {f"{i}/{name}": x for i, (_, inner) in enumerate(states) for name, x in inner.items()}
+        for k, request in enumerate(self._pending):
+            data["pending"].append([request.steps, request.who, request.version, request.said, request.broken])
+            for i, worker in enumerate(self.workers):
+                arrays |= {f"pending/{k}/{i}/{n}": x.copy() for n, x in worker.shared[request.slot].within("").items()}
+        begun = any(inner["begun"] for inner, _ in states)
+        data |= {"begun": begun, "parts": [inner for inner, _ in states], "lives": [w.life for w in self.workers]}
+        return data | {"restarts": self.restarts, "version": self.version}, arrays
 
     def load_state(self, data: Json, arrays: dict[str, Array]) -> None:
         """As `Collector.load_state`. ResumeError for a run with another number of workers."""
-        if len(data.get("lives", [])) != len(self.workers):
+        if len(data.get("lives", [])) != len(self.workers) or len(data["pending"]) > self.terms.ahead:
             raise ResumeError(
                 f"the run was saved with {len(data.get('lives', []))} workers; here are {len(self.workers)}.",
-                "as many as it began with, since they hold its environments",
-                "resume with the same number.",
+                "as many as it began with, as far ahead, since they hold its environments",
+                "resume with the settings of the run.",
             )
-        self.env_steps, self.restarts = data["env_steps"], data["restarts"]
-        if "parts" not in data:
-            self.own.load_state(data, {})
-            for i, worker in enumerate(self.workers):
-                worker.life = data["lives"][i]
-                self._begin(worker)
-                self._answer(i, worker, [])
-            return
-        inner = [
-            {n.removeprefix(f"{i}/"): x for n, x in arrays.items() if n.startswith(f"{i}/")} for i in range(len(data["parts"]))
-        ]
-        self.own.load_state(data["parts"][0], inner[0])
+        self.env_steps, self.restarts, self.version = data["env_steps"], data["restarts"], data.get("version", 0)
+        inner = [_under(f"{i}/", arrays) for i in range(len(self.workers) + 1)]
+        states = data.get("parts", [{**data, "begun": False}] + [None] * len(self.workers))
+        self.own.load_state(states[0], inner[0])
         for i, worker in enumerate(self.workers):
             if worker.life != data["lives"][i]:  # its later episodes have the seeds of that life
                 worker.life = data["lives"][i]
                 self._begin(worker)
-                self._answer(i, worker, [])
-            self._ask(worker, "load_state", data["parts"][i + 1], inner[i + 1])
-            self._answer(i, worker, [])
+                self._await(i)
+            if states[i + 1] is not None:
+                self._send(worker, "load_state", states[i + 1], inner[i + 1])
+                self._await(i)
+        self._pending.clear()
+        for k, (steps, who, version, said, broken) in enumerate(data["pending"]):
+            self._pending.append(Request(k, steps, who, version, [_said(x) for x in said], broken))
+            for i, worker in enumerate(self.workers):
+                for name, x in _under(f"pending/{k}/{i}/", arrays).items():
+                    worker.shared[k][name][...] = x
+        self._slot = len(data["pending"])
 
     def close(self) -> None:
         """Ends all workers, and frees what this process's environments hold."""
@@ -163,23 +222,34 @@ class Pool:
 
     def _begin(self, worker: Worker) -> None:
         """A process for it, which builds its share."""
-        inherits = (worker.shared.handle.fd, self._weights.handle.fd)
-        part, handles = (worker.first, worker.count, worker.life), (worker.shared.handle, self._weights.handle)
-        gamma, mode = self._make
-        worker.process = Process(inherits, Share, self.source, part, gamma, mode, self.actors, self._noises, *handles)
+        shared = (tuple(a.handle for a in worker.shared), tuple(a.handle for a in self._weights))
+        inherits = tuple(handle.fd for handles in shared for handle in handles)
+        part, (gamma, mode) = (worker.first, worker.count, worker.life), self._make
+        worker.process = Process(inherits, Share, self.source, part, gamma, mode, self.actors, self._noises, *shared)
 
-    def _ask(self, worker: Worker, name: str, *arguments: Any) -> None:
+    def _send(self, worker: Worker, name: str, *arguments: Any) -> None:
         assert worker.process is not None
         worker.process.ask(name, *arguments)
 
-    def _answer(self, i: int, worker: Worker, again: list[tuple[Any, ...]]) -> Any:
-        """What was asked last. A worker that is lost begins anew, and is asked for all of `again`."""
+    def _ask(self, worker: Worker, request: Request) -> None:
+        self._send(worker, "collect", request.slot, request.steps, request.who)
+
+    def _settle(self, request: Request) -> None:
+        """Waits for all that is missing of a block."""
+        for i, said in enumerate(request.said):
+            if said is None:
+                request.said[i] = self._await(i, "collect")
+
+    def _await(self, i: int, asked: str = "") -> Any:
+        """What worker i says to what it was asked first. One that is lost begins anew, and is asked once more for all that it
+        owes; where nothing can be asked again, as while it begins, there is no more to be done."""
+        worker = self.workers[i]
         assert worker.process is not None
         try:
             return worker.process.answer(self.terms.patience)
         except Lost as lost:
             who = f"worker {i + 1} ({_span(worker)} of {self.own.environments.name})"
-            if self.restarts >= self.terms.restarts or not again or again[0][0] == "state":
+            if not asked or self.restarts >= self.terms.restarts:
                 self._lost = True
                 raise WorkerError(
                     f"{who} {lost}.\n{lost.trace}".rstrip(),
@@ -193,40 +263,36 @@ class Pool:
                 stacklevel=2,
             )
         worker.life += 1
-        self.broken += range(worker.first, worker.first + worker.count)
         self._begin(worker)
-        self._answer(i, worker, [])
-        for call in again:
-            self._ask(worker, *call)
-        return self._answer(i, worker, again)
+        self._await(i)
+        owed = [r for r in self._pending if r.said[i] is None]
+        broken = owed[0].broken if owed else self._broken_later
+        broken += [e for e in range(worker.first, worker.first + worker.count) if e not in broken]
+        for request in owed:
+            self._ask(worker, request)
+        if asked == "state":
+            self._send(worker, "state")
+        return self._await(i, asked)
 
-    def _published(self) -> Arrays:
-        """The weights that act, from now on in memory that all have in common; `publish` writes there."""
-        twins = self.actors[0].networks
-        for role, twin in twins.items():
-            if not isinstance(twin, Twin):
+    def _known(self) -> dict[str, Twin]:
+        """The networks that act; SettingError for one that needs its framework."""
+        found = {role: twin for role, twin in self.actors[0].networks.items() if isinstance(twin, Twin)}
+        for role in self.actors[0].networks:
+            if role not in found:
                 raise SettingError(
                     f"workers act without a framework, and the network {role!r} has layers that tandem does not know.",
-                    "networks of known layers, see docs/networks.md",
+                    "networks of known layers, see docs/workers.md",
                     "use such layers, or workers=0.",
                 )
-        given = {f"{role}/{n}": x for role, twin in twins.items() for n, x in twin.weights.items()}  # type: ignore[attr-defined]
-        weights = Arrays.made({name: form(x) for name, x in given.items()})
-        for name, x in given.items():
-            weights[name][...] = x
-        for role, twin in twins.items():
-            twin.load(weights.within(role))  # type: ignore[attr-defined]
-        return weights
+        return found
 
     def _example(self, n: int, noise: Tree) -> tuple[Tree, Array, dict[str, Array], Tree]:
         """Observations, actions, what acting leaves and recurrent state of one step of n environments."""
         obs = tree_map(lambda x: np.repeat(x, n, 0), self._obs)
         state = self.actors[0].initial_state(n)
         _, extra, _ = self.actors[0].act(obs, state, tree_map(lambda x: x[0, :n], noise))
-        leaf = self.own.environments.action
-        stored = {
-            k: x.astype(np.float32) if x.dtype == np.float64 else x for k, x in ((k, np.asarray(x)) for k, x in extra.items())
-        }
+        leaf, stored = self.own.environments.action, {name: np.asarray(x) for name, x in extra.items()}
+        stored = {name: x.astype(np.float32) if x.dtype == np.float64 else x for name, x in stored.items()}
         return obs, np.empty((n, *leaf.shape), leaf.dtype), stored, state
 
 
@@ -243,31 +309,15 @@ def _named(tree: Tree, who: int) -> Tree:
     return tree_map(lambda _: f"noise {who}/{next(numbers)}", tree)
 
 
-def _joined(blocks: list[Trajectory], firsts: list[int]) -> Trajectory:
-    """Blocks of environments side by side, in new arrays."""
+def _said(data: list[Any]) -> Said:
+    """What came of a Said as JSON."""
+    *rest, episodes = data
+    steps, cuts, extra, recurrent = rest
+    return Said(steps, cuts, tuple(extra), recurrent, [Ended(t, Episode(*episode)) for t, episode in episodes])
 
-    def beside(*xs: Array) -> Array:
-        return np.concatenate(xs, 1)
 
-    def after(*xs: Array) -> Array:
-        return np.concatenate(xs)
-
-    t = np.concatenate([b.cuts.t for b in blocks])
-    env = np.concatenate([b.cuts.env + first for b, first in zip(blocks, firsts, strict=True)])
-    order = np.lexsort((env, t))
-    cut = tree_map(lambda *xs: np.concatenate(xs)[order], *(b.cuts.obs for b in blocks))
-    return Trajectory(
-        obs=tree_map(beside, *(b.obs for b in blocks)),
-        action=beside(*(b.action for b in blocks)),
-        reward=beside(*(b.reward for b in blocks)),
-        discount=beside(*(b.discount for b in blocks)),
-        last=beside(*(b.last for b in blocks)),
-        valid=beside(*(b.valid for b in blocks)),
-        cuts=Cuts(t[order], env[order], cut),
-        bootstrap=tree_map(after, *(b.bootstrap for b in blocks)),
-        extra={name: beside(*(b.extra[name] for b in blocks)) for name in blocks[0].extra},
-        state=tree_map(after, *(b.state for b in blocks)),
-    )
+def _under(place: str, arrays: dict[str, Array]) -> dict[str, Array]:
+    return {name.removeprefix(place): x for name, x in arrays.items() if name.startswith(place)}
 
 
 def _span(worker: Worker) -> str:

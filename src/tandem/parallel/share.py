@@ -11,9 +11,8 @@ import numpy as np
 
 from tandem.collect.actor import ChanceActor, PolicyActor
 from tandem.collect.collector import Collector, Ended
-from tandem.collect.environments import EnvLike, environment_name, is_instance, vectorize
+from tandem.collect.environments import EnvLike, vectorize
 from tandem.collect.vector import Environments
-from tandem.errors import SettingError
 from tandem.networks.plan import Twin
 from tandem.parallel.memory import Arrays, Form, Handle, form
 from tandem.types import Array, Cuts, Trajectory, Tree, leaves, tree_map
@@ -38,21 +37,6 @@ class Source:
         import gymnasium
 
         return cls(env, n, seed, mode, kwargs, gymnasium.registry.get(env) if isinstance(env, str) else None)
-
-    def check(self, workers: int) -> None:
-        """SettingError where they cannot be shared out among as many workers and this process."""
-        if not 0 <= workers < max(2, self.n) or workers >= self.n:
-            raise SettingError(
-                f"workers={workers} for {self.n} environments.",
-                "one environment at least for each worker, and one for this process",
-                f"give more environments (envs={workers + 1}), or at most {self.n - 1} workers.",
-            )
-        if workers and is_instance(self.env):
-            raise SettingError(
-                f"workers={workers} for {environment_name(self.env)}, which is one object in this process.",
-                "an id, or a callable that makes an environment wherever it is called",
-                "pass one of these.",
-            )
 
     def part(self, first: int, count: int, life: int = 0) -> Environments:
         """`count` of them from number `first` on, with the seeds that they have among all; in a later `life` other ones."""
@@ -142,8 +126,35 @@ def got(shared: Arrays, said: Said, obs: Tree, state: Tree) -> Trajectory:
     )
 
 
+def joined(blocks: list[Trajectory], firsts: list[int]) -> Trajectory:
+    """Blocks of environments side by side, in new arrays."""
+
+    def beside(*xs: Array) -> Array:
+        return np.concatenate(xs, 1)
+
+    def after(*xs: Array) -> Array:
+        return np.concatenate(xs)
+
+    t = np.concatenate([b.cuts.t for b in blocks])
+    env = np.concatenate([b.cuts.env + first for b, first in zip(blocks, firsts, strict=True)])
+    order = np.lexsort((env, t))
+    return Trajectory(
+        obs=tree_map(beside, *(b.obs for b in blocks)),
+        action=beside(*(b.action for b in blocks)),
+        reward=beside(*(b.reward for b in blocks)),
+        discount=beside(*(b.discount for b in blocks)),
+        last=beside(*(b.last for b in blocks)),
+        valid=beside(*(b.valid for b in blocks)),
+        cuts=Cuts(t[order], env[order], tree_map(lambda *xs: np.concatenate(xs)[order], *(b.cuts.obs for b in blocks))),
+        bootstrap=tree_map(after, *(b.bootstrap for b in blocks)),
+        extra={name: beside(*(b.extra[name] for b in blocks)) for name in blocks[0].extra},
+        state=tree_map(after, *(b.state for b in blocks)),
+    )
+
+
 class Share:
-    """Lives in a worker. `handle` is of what this worker alone has in common with the parent, `weights` of what all have."""
+    """Lives in a worker. For each slot `handles` is of what this worker alone has in common with the parent, the noise and the
+    block, and `weights` of what all have."""
 
     def __init__(
         self,
@@ -153,20 +164,22 @@ class Share:
         action_mode: Any,
         actors: tuple[PolicyActor, ChanceActor],
         noises: tuple[Tree, Tree],
-        handle: Handle,
-        weights: Handle,
+        handles: tuple[Handle, ...],
+        weights: tuple[Handle, ...],
     ) -> None:
         self.collector = Collector(source.part(*part), gamma, action_mode)
-        self.actors, self.noises, self.shared, shared = actors, noises, Arrays.attached(handle), Arrays.attached(weights)
-        for role, twin in actors[0].networks.items():
-            assert isinstance(twin, Twin)
-            twin.load(shared.within(role))
+        self.actors, self.noises = actors, noises
+        self.shared = [Arrays.attached(handle) for handle in handles]
+        self.weights = [Arrays.attached(handle) for handle in weights]
 
-    def collect(self, steps: int, who: int) -> Said:
-        """Fills the shared block; `who` acts: the policy, 0, or chance, 1."""
-        noise = tree_map(lambda name: self.shared[name][:steps], self.noises[who])
+    def collect(self, slot: int, steps: int, who: int) -> Said:
+        """Fills the block of a slot; `who` acts: the policy, 0, or chance, 1."""
+        for role, twin in self.actors[0].networks.items():
+            assert isinstance(twin, Twin)
+            twin.load(self.weights[slot].within(role))
+        noise = tree_map(lambda name: self.shared[slot][name][:steps], self.noises[who])
         block = self.collector.collect(steps, self.actors[who], noise)
-        return put(self.shared, block, self.collector.episodes)
+        return put(self.shared[slot], block, self.collector.episodes)
 
     def state(self) -> Any:
         return self.collector.state()

@@ -36,6 +36,7 @@ class Options(Preprocessing):
     threads: int = setting(1, "threads of one operation of the framework")
     compile: Literal["auto", "yes", "no"] = setting("auto", "torch only: compile gradients; auto: where the run is long enough")
     workers: int = setting(0, "processes that step environments beside this one; 0: none")
+    ahead: int = setting(-1, "blocks that workers collect while earlier ones are learned from; 0: none; -1: 1 if off-policy")
     worker_patience: float = setting(60.0, "seconds that a worker may take for a block before it counts as stuck")
     worker_restarts: int = setting(3, "how many lost workers are started anew in a run, before it ends with an error")
     tensorboard: bool = setting(True, "write TensorBoard events")

@@ -90,9 +90,11 @@ class Loop:
 
     def _block(self) -> Iterator[Event]:
         began, begin = perf_counter(), self.env_steps
-        actor, noise = self._noise(begin)
+        actor, noise = self._noise(self.collector.begun_steps)
         trajectory = self.collector.collect(self.learner.block, actor, noise)
         self.seconds += perf_counter() - began
+        if trajectory is None:  # workers that are ahead have only begun
+            return
         for ended in self.collector.episodes:
             self.episodes += 1
             at = {**self.now(), "env_steps": begin + int(trajectory.valid[: ended.t + 1].sum())}
@@ -106,6 +108,9 @@ class Loop:
         metrics = self.learner.learn(trajectory, Span(begin, self.env_steps, self.steps))
         if self.learner.updates > before or self.algorithm.preparing:  # a rollout moves statistics even where no update holds
             self._sync()
+        self.collector.version = self.learner.updates
+        if metrics and self.collector.lag is not None:
+            metrics = metrics | {"lag": self.collector.lag}
         took = perf_counter() - began
         self.learning += took
         self.seconds += took
