@@ -24,3 +24,8 @@ def _denormals_as_they_were():
     yield
     if torch := sys.modules.get("torch"):
         torch.set_flush_denormal(False)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long tests first: then short ones are left for whichever process ends early."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)

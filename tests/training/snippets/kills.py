@@ -134,7 +134,7 @@ def amid_config():
 
 
 def after_renaming():
-    real, count = files._flush_folder, [0]
+    real, count = files.flush_folder, [0]
 
     def flush(path):
         count[0] += 1
@@ -142,7 +142,7 @@ def after_renaming():
             die()
         real(path)
 
-    files._flush_folder = flush
+    files.flush_folder = flush
 
 
 assert not killed(sitting("whole"))
