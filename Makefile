@@ -38,7 +38,7 @@ test: $(STAMPS)/test lint ## lint and the whole test-suite, on every engine
 test-fast: $(STAMPS)/test ## the tests that take seconds
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not learns" $(ARGS)
 
-examples: $(STAMPS)/test ## every example to its full score (an hour or so)
+examples: $(STAMPS)/test ## every example to its full score (some five minutes)
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m learns $(ARGS)
 
 bench: $(STAMPS)/peers ## speed beside other libraries, into benchmarks/results

@@ -28,6 +28,7 @@ from tandem.agents import saving
 from tandem.agents.assembly import Assembly
 from tandem.agents.callbacks import LambdaCallback
 from tandem.agents.choices import NAMES, Choices
+from tandem.agents.environments import choose, say_once
 from tandem.agents.reports import PrioritizedReplay
 from tandem.agents.saving import restore_param
 from tandem.agents.sitting import Sitting
@@ -142,14 +143,9 @@ class _Agent:
         episodes: int | None,
         metric: Any,
         jit: bool,
-        processes: dict[str, int | None],
+        processes: tuple[int | None, bool],
         more: dict[str, Any],
     ) -> np.float32:
-        for name, number in processes.items():
-            if number not in (None, 1):
-                raise SettingError(
-                    f"{name}={number}.", "None or 1: several processes are not there yet", "give a list of environments as env."
-                )
         if self._choices is None:
             raise SettingError("train was called before set.", "agent.set(...), then agent.train(...)", "call set first.")
         if self.optimizer is None:
@@ -160,7 +156,7 @@ class _Agent:
         policy.check()
         self._pools = more.pop("save_data")
         p = more.pop("p")
-        assembly = self._assembled(more)
+        assembly = self._assembled(more, self._processes(*processes, quiet=p == 0))
         assembly.learner.compile(jit)
         if not self._pools:
             assembly.learner.sampler.forget()
@@ -170,12 +166,30 @@ class _Agent:
             self._autosave.load_state(before if isinstance(before, dict) else before.state())
         return Sitting(self, assembly, episodes, metric, p).run(self._autosave, writer)
 
-    def _assembled(self, windows: dict[str, Any]) -> Assembly:
-        """The parts of the training, new ones where the agent has another environment or optimizer than they were made for."""
+    def _processes(self, number: int | None, pool_network: bool, quiet: bool) -> int:
+        """How many step the environments: as many as before, where that is left open."""
+        if number is None and self._pending is not None:
+            return int(self._pending.data.get("processes", 1))
+        if number is None and pool_network and self._assembly is not None and self._assembly.is_for(self.env):
+            return self._assembly.processes
+        found, why = choose(self.env, number, pool_network)
+        if why and not quiet:
+            print(why)
+        return found
+
+    def _assembled(self, windows: dict[str, Any], processes: int) -> Assembly:
+        """The parts of the training, new ones where the agent has another environment or optimizer than they were made for, or
+        steps its environments in another number of processes."""
         optimizers = list(self.optimizer) if isinstance(self.optimizer, (list, tuple)) else [self.optimizer]
         assembly = self._assembly
         if assembly is None or not assembly.fits(self.env, optimizers):
-            assembly = self._assembly = Assembly(self, self._choices or Choices(), optimizers, self.torch)
+            assembly = self._assembly = Assembly(self, self._choices or Choices(), optimizers, self.torch, processes)
+        elif assembly.processes != processes:
+            with assembly:
+                before = saving.whole(self, assembly, pools=True)
+            assembly = self._assembly = Assembly(self, self._choices or Choices(), optimizers, self.torch, processes)
+            with assembly:
+                saving.move(assembly, *before)
         assembly.windows(windows)
         if self._pending is not None:
             with assembly:
@@ -309,14 +323,16 @@ class RL(_Agent):
 
         train_loss: a Keras metric, which is reset and given each episode's losses; None for their mean. optimizer: one, or one
         for each entry of `param`; `agent.optimizer` is kept where it is set. jit_compile: whether updates are compiled by XLA,
-        with equal results. pool_network, random: how several processes collect; there is one. window_size: how many of the
+        with equal results. processes: how many step the environments of a list, this one among them, or copies of the only one;
+        None: as many as make it faster, by a trial, if pool_network. random: nothing to choose here, as all environments store
+        alike; processes_her, processes_pr: nothing either, as batches are built in one go. window_size: how many of the
         oldest transitions go when the pool is full (1); window_size_ of them every `clearing_freq` stored ones;
         window_size_ppo or window_size_pr at `update_param` with PR=True where the agent has no window_size_fn. save_data:
         whether pools stay from one `train` to the next, and go into files. p: how many lines are printed (10), 0 for none.
         """
         more = {name: value for name, value in locals().items() if name in (*WINDOWS, "save_data", "p")}
-        processes_ = {"processes": processes, "processes_her": processes_her, "processes_pr": processes_pr}
-        return self._train(optimizer, episodes, train_loss, jit_compile, processes_, more)
+        say_once(processes_her, processes_pr)
+        return self._train(optimizer, episodes, train_loss, jit_compile, (processes, pool_network), more)
 
 
 class RL_pytorch(_Agent):
@@ -347,8 +363,8 @@ class RL_pytorch(_Agent):
     ) -> np.float32:
         """Trains for `episodes` episodes; see `RL.train` for the arguments."""
         more = {name: value for name, value in locals().items() if name in (*WINDOWS, "save_data", "p")}
-        processes_ = {"processes": processes, "processes_her": processes_her, "processes_pr": processes_pr}
-        return self._train(optimizer, episodes, None, True, processes_, more)
+        say_once(processes_her, processes_pr)
+        return self._train(optimizer, episodes, None, True, (processes, pool_network), more)
 
 
 def listed(param: Any) -> Any:

@@ -115,14 +115,6 @@ def test_choices_that_contradict_each_other(choices: Any, message: str) -> None:
         trained(Probe(), **choices)
 
 
-def test_what_is_not_there_yet_says_so() -> None:
-    agent = Probe()
-    agent.set(policy=GreedyQPolicy())
-    for name in ("processes", "processes_her", "processes_pr"):
-        with pytest.raises(SettingError, match=f"{name}=7"):
-            agent.train(torch.optim.SGD(agent.param, 0.1), 1, **{name: 7})
-
-
 def test_train_before_set_and_without_an_optimizer() -> None:
     with pytest.raises(SettingError, match="before set"):
         Probe().train(None, 1)

@@ -236,7 +236,7 @@ def test_another_number_of_workers_is_refused(tmp_path: Path) -> None:
 
 def test_no_worker_is_left_when_a_run_ends() -> None:
     run = tandem.session("a2c", "CartPole-v1", workers=2, **SETTINGS)
-    processes = [w.process for w in run.loop.collector.workers]
+    processes = [w.process for w in run.loop.collector.crew.workers]
     events = iter(run)
     for _ in range(20):
         next(events)

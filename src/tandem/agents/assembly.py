@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tandem import backends
-from tandem.agents import contract
+from tandem.agents import contract, environments
 from tandem.agents.acting import AgentActor, explorers
 from tandem.agents.algorithm import AgentAlgorithm
 from tandem.agents.choices import Choices
@@ -23,6 +23,7 @@ from tandem.collect.goals import joined, with_goal
 from tandem.collect.plain import Plain, adapted
 from tandem.collect.stepped import Stepped
 from tandem.errors import EngineError, SettingError
+from tandem.parallel.remote import Remote
 from tandem.replay.buffer import Ring
 from tandem.replay.hindsight import DictGoals, Hindsight
 from tandem.replay.samplers import DistinctSampler, PassSampler
@@ -39,9 +40,9 @@ PASSES = 10  # of PPO over what it collected
 class Assembly:
     """A loop, and the parts of it that the door speaks to."""
 
-    def __init__(self, agent: Any, choices: Choices, optimizers: list[Any], torch: bool) -> None:
+    def __init__(self, agent: Any, choices: Choices, optimizers: list[Any], torch: bool, processes: int = 1) -> None:
         contract.members(agent, choices, torch)
-        self.agent, self.choices, self._made_for = agent, choices, (agent.env, optimizers)
+        self.agent, self.choices, self.processes, self._made_for = agent, choices, processes, (agent.env, optimizers)
         self._open, self._entered = ExitStack(), 0
         generators = Generators(agent.seed)
         self.backend = backends.make(engine(torch), device(agent, torch), seed=derived(agent.seed, "framework"))
@@ -72,10 +73,14 @@ class Assembly:
         agent.prioritized_replay.sampler = self.learner.sampler
         self.loop = Loop(self.algorithm, self.backend, self.environments, generators, actor=self.actor, learner=self.learner)
 
+    def is_for(self, env: Any) -> bool:
+        """Whether it was made for this environment, or these."""
+        return self._made_for[0] is env
+
     def fits(self, env: Any, optimizers: list[Any]) -> bool:
         """Whether it was made for these."""
         before = self._made_for
-        return before[0] is env and len(before[1]) == len(optimizers) and all(map(operator.is_, before[1], optimizers))
+        return self.is_for(env) and len(before[1]) == len(optimizers) and all(map(operator.is_, before[1], optimizers))
 
     def windows(self, given: dict[str, Any]) -> None:
         """How much of the pool goes, and when: the arguments of `train`."""
@@ -121,12 +126,12 @@ class Assembly:
 
     # Parts
 
-    def _environments(self) -> Stepped:
+    def _environments(self) -> Stepped | Remote:
         agent, choices = self.agent, self.choices
-        given = contract.environments(agent)
+        given = environments.as_many(contract.environments(agent), self.processes)
         if len(set(map(id, given))) < len(given):
             raise SettingError("agent.env has the same environment twice.", "one object for each", "make them one by one.")
-        reduce = agent.reward_done_func_ma if choices.MARL else None
+        reduce = environments.reduction(agent, self.processes) if choices.MARL else None
         made = []
         for env in given:
             space, env = None, make(env) if isinstance(env, str) else env
@@ -134,7 +139,7 @@ class Assembly:
                 space = self._action_space(env)
             env = adapted(env, reduce=reduce, action_space=space)
             made.append(with_goal(env) if choices.HER else env)
-        return Stepped(type(agent).__name__, made, derived(agent.seed, "environments"))
+        return environments.vector(type(agent).__name__, made, derived(agent.seed, "environments"), self.processes)
 
     def _action_space(self, env: Any) -> Any:
         """The actions of an environment that does not say: what comes of the first observation."""

@@ -29,7 +29,13 @@ def whole(agent: Any, assembly: Any, pools: bool) -> tuple[dict[str, Any], check
     data |= {"holds": WHOLE, "records": {name: getattr(agent, name) for name in KEPT}}
     if assembly is not None:
         loop, inner = assembly.loop.state(pools)
-        data |= {"loop": loop, "actor": assembly.actor.state(), "losses": list(assembly.learner.losses), "pools": pools}
+        data |= {
+            "loop": loop,
+            "actor": assembly.actor.state(),
+            "losses": list(assembly.learner.losses),
+            "pools": pools,
+            "processes": assembly.processes,
+        }
         groups |= {name: {n: x.copy() for n, x in arrays.items()} for name, arrays in inner.items()}
     return data, groups
 
@@ -103,6 +109,15 @@ def load(agent: Any, assembly: Any, saved: checkpoint.Checkpoint) -> None:
             "an agent made, and set, with the same arguments, and the same kind of optimizers",
             "call set as it was called before, then restore, then train.",
         ) from error
+    assembly.learner.losses[:] = data["losses"]
+
+
+def move(assembly: Any, data: dict[str, Any], groups: checkpoint.Groups) -> None:
+    """Brings a training to where `whole` says it is, in other environments, whose episodes begin."""
+    begun = data["loop"]["collector"] | {"begun": False}
+    engine = assembly.backend.state()  # the networks and optimizers are the same
+    assembly.loop.load_state(data["loop"] | {"collector": begun}, groups | {"engine": engine})
+    assembly.actor.load_state(data["actor"])
     assembly.learner.losses[:] = data["losses"]
 
 

@@ -47,7 +47,7 @@ class Collector:
     def __init__(self, environments: Environments, gamma: float, action_mode: ActionMode = "as_is") -> None:
         self.environments, self.gamma, self.n = environments, gamma, environments.n
         self.episodes: list[Ended] = []
-        self.broken: list[int] = []  # environments that began anew before the block, their episodes lost: never here
+        self.broken: list[int] = []  # environments whose episodes were lost before the block, which is of one step then
         self.version = 0  # updates made so far, which weights here have always seen
         self.lag: int | None = None
         self.env_steps = 0
@@ -65,7 +65,7 @@ class Collector:
         noise: what the actor needs for the block, a tree of arrays [steps, N, ...], or ()."""
         obs, state, initial = self._begin(actor)
         blocks, rows, final, begun = _Blocks(steps, self.environments, obs), [], [], state
-        acting, stepping = 0.0, 0.0
+        acting, stepping, lost = 0.0, 0.0, list[int]()
         for t, drawn in enumerate(_each(noise, steps)):
             t0 = perf_counter()
             action, extra, state = actor.act(obs, state, drawn)
@@ -78,10 +78,13 @@ class Collector:
             obs = one.obs
             rows.append(one)
             final += [(t, i, last) for i, last in one.final]
+            lost += one.lost
             state = restarted(state, initial, one)
         self._obs, self._state = obs, state
         trajectory = blocks.trajectory(rows, final, self.gamma)._replace(state=begun)
         self._count(trajectory, rows)
+        self.broken = lost
+        self._scores[lost], self._lengths[lost] = 0.0, 0
         self.seconds["environment"] += stepping
         self.seconds["acting"] += acting
         if self.environments.clips:

@@ -25,6 +25,7 @@ class Step(NamedTuple):
     truncated: Array  # bool [N]
     valid: Array  # bool [N]  false for an environment that only reset itself in this step
     final: list[tuple[int, Tree]] = []  # (environment, true last observation) where `obs` is already of the next episode
+    lost: list[int] = []  # environments that were lost in this step, and have begun anew; not `valid`
 
 
 class Environments(ABC):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,10 +13,11 @@ import numpy as np
 from tandem.collect.actor import ChanceActor, PolicyActor
 from tandem.collect.collector import Collector, Ended
 from tandem.collect.vector import Json
-from tandem.errors import ResumeError, SettingError, WorkerError
+from tandem.errors import ResumeError, SettingError
 from tandem.networks.plan import Twin
+from tandem.parallel.crew import Crew, Worker
 from tandem.parallel.memory import Arrays, form
-from tandem.parallel.process import Lost, Process, end
+from tandem.parallel.process import Process
 from tandem.parallel.share import Said, Share, Source, forms, got, joined, parts
 from tandem.spaces import MASK, Spec
 from tandem.types import Array, Episode, Trajectory, Tree, leaves, tree_map
@@ -62,18 +62,6 @@ class Request:
     broken: list[int] = field(default_factory=list)
 
 
-class Worker:
-    """One process and its share: environments first to first + count. `shared` has a block for each slot."""
-
-    def __init__(self, first: int, count: int, shared: list[Arrays]) -> None:
-        self.first, self.count, self.shared, self.life = first, count, shared, 0
-        self.process: Process | None = None
-
-    @property
-    def columns(self) -> slice:
-        return slice(self.first, self.first + self.count)
-
-
 class Pool:
     """Collects as a `Collector` does, N environments as one block.
 
@@ -100,10 +88,9 @@ class Pool:
         self.environments, self.seconds = own.environments, own.seconds
         self.episodes: list[Ended] = []
         self.broken: list[int] = []
-        self.env_steps, self.restarts = 0, 0
+        self.env_steps = 0
         self.version = 0  # updates made so far
         self.lag: int | None = None  # those of them that the weights of the last block had not seen, where workers are ahead
-        self._lost = False  # a worker, for good
         self._broken_later: list[int] = []  # environments that began anew while no block of theirs was asked for
         self._pending: deque[Request] = deque()
         self._slot, slots = 0, terms.ahead + 1
@@ -113,17 +100,15 @@ class Pool:
         examples = [draw(steps) for draw in draws]
         self._noises = tuple(_named(example, who) for who, example in enumerate(examples))
         self._obs, self._state = blank(own.environments.observation), actors[0].initial_state(1)
-        self.workers = []
-        for first, count in terms.parts(source.n)[1:]:
+        shares = terms.parts(source.n)[1:]
+        self._shared: dict[int, list[Arrays]] = {}  # by a worker's first environment: a block for each slot
+        for first, count in shares:
             given = forms(steps, *self._example(count, examples[0]))
             for who, example in enumerate(examples):
                 names, cut = leaves(self._noises[who]), leaves(tree_map(lambda x, n=count: x[:, :n], example))
                 given |= {name: form(x) for name, x in zip(names, cut, strict=True)}
-            self.workers.append(Worker(first, count, [Arrays.made(given) for _ in range(slots)]))
-        for worker in self.workers:
-            self._begin(worker)
-        for i in range(len(self.workers)):
-            self._await(i)
+            self._shared[first] = [Arrays.made(given) for _ in range(slots)]
+        self.crew = Crew(own.environments.name, shares, terms.patience, terms.restarts, self._process)
 
     @property
     def begun_steps(self) -> int:
@@ -133,15 +118,17 @@ class Pool:
     def collect(self, steps: int, actor: Any, noise: Tree = ()) -> Trajectory | None:
         """Asks for the next `steps` steps of every environment; see `Collector.collect`. None while no block is due."""
         slot, self._slot = self._slot, (self._slot + 1) % len(self._weights)
-        request = Request(slot, steps, self.actors.index(actor), self.version, [None] * len(self.workers), self._broken_later)
+        request = Request(
+            slot, steps, self.actors.index(actor), self.version, [None] * len(self.crew.workers), self._broken_later
+        )
         self._broken_later = []
         for role, twin in self._twins.items():
             for name, x in twin.weights.items():
                 np.copyto(self._weights[slot][f"{role}/{name}"], x)
-        for worker in self.workers:
+        for worker in self.crew.workers:
             for name, x in zip(leaves(self._noises[request.who]), leaves(noise), strict=True):
-                worker.shared[slot][name][:steps] = x[:, worker.columns]
-            self._ask(worker, request)
+                self._shared[worker.first][slot][name][:steps] = x[:, worker.columns]
+            worker.ask("collect", slot, steps, request.who)
         self._pending.append(request)
         self.episodes, self.broken, blocks, firsts = [], [], [], []
         if not self.terms.ahead:
@@ -152,9 +139,9 @@ class Pool:
         began = perf_counter()
         self._settle(request := self._pending[0])
         self._pending.popleft()
-        for worker, said in zip(self.workers, request.said, strict=True):
+        for worker, said in zip(self.crew.workers, request.said, strict=True):
             assert said is not None
-            blocks.append(got(worker.shared[request.slot], said, self._obs, self._state))
+            blocks.append(got(self._shared[worker.first][request.slot], said, self._obs, self._state))
             firsts.append(worker.first)
             self.episodes += [e._replace(episode=e.episode._replace(env=e.episode.env + worker.first)) for e in said.episodes]
         self.seconds["environment"] += perf_counter() - began
@@ -168,111 +155,84 @@ class Pool:
         """As `Collector.state`; blocks that were asked for are waited for, and part of it. Once a worker is lost for good there
         is no state of episodes: all begin anew."""
         data: Json = {"env_steps": self.env_steps, "seconds": dict(self.seconds), "restarts": 0, "pending": []}
-        if self._lost:
-            return data | {"begun": False, "lives": [w.life + 1 for w in self.workers]}, {}
+        workers = self.crew.workers
+        if self.crew.given_up:
+            return data | {"begun": False, "lives": [w.life + 1 for w in workers]}, {}
         for request in self._pending:
             self._settle(request)
         states = [self.own.state()]
-        for i, worker in enumerate(self.workers):
-            self._send(worker, "state")
-            states.append(self._await(i, "state"))
+        for i, worker in enumerate(workers):
+            worker.ask("state")
+            states.append(self.crew.answer(i, self._state_again))
         arrays = {f"{i}/{name}": x for i, (_, inner) in enumerate(states) for name, x in inner.items()}
         for k, request in enumerate(self._pending):
             data["pending"].append([request.steps, request.who, request.version, request.said, request.broken])
-            for i, worker in enumerate(self.workers):
-                arrays |= {f"pending/{k}/{i}/{n}": x.copy() for n, x in worker.shared[request.slot].within("").items()}
+            for i, worker in enumerate(workers):
+                block = self._shared[worker.first][request.slot].within("")
+                arrays |= {f"pending/{k}/{i}/{n}": x.copy() for n, x in block.items()}
         begun = any(inner["begun"] for inner, _ in states)
-        data |= {"begun": begun, "parts": [inner for inner, _ in states], "lives": [w.life for w in self.workers]}
-        return data | {"restarts": self.restarts, "version": self.version}, arrays
+        data |= {"begun": begun, "parts": [inner for inner, _ in states], "lives": [w.life for w in workers]}
+        return data | {"restarts": self.crew.restarts, "version": self.version}, arrays
 
     def load_state(self, data: Json, arrays: dict[str, Array]) -> None:
         """As `Collector.load_state`. ResumeError for a run with another number of workers."""
-        if len(data.get("lives", [])) != len(self.workers) or len(data["pending"]) > self.terms.ahead:
+        workers = self.crew.workers
+        if len(data.get("lives", [])) != len(workers) or len(data["pending"]) > self.terms.ahead:
             raise ResumeError(
-                f"the run was saved with {len(data.get('lives', []))} workers; here are {len(self.workers)}.",
+                f"the run was saved with {len(data.get('lives', []))} workers; here are {len(workers)}.",
                 "as many as it began with, as far ahead, since they hold its environments",
                 "resume with the settings of the run.",
             )
-        self.env_steps, self.restarts, self.version = data["env_steps"], data["restarts"], data.get("version", 0)
-        inner = [_under(f"{i}/", arrays) for i in range(len(self.workers) + 1)]
-        states = data.get("parts", [{**data, "begun": False}] + [None] * len(self.workers))
+        self.env_steps, self.crew.restarts, self.version = data["env_steps"], data["restarts"], data.get("version", 0)
+        inner = [_under(f"{i}/", arrays) for i in range(len(workers) + 1)]
+        states = data.get("parts", [{**data, "begun": False}] + [None] * len(workers))
         self.own.load_state(states[0], inner[0])
-        for i, worker in enumerate(self.workers):
+        for i, worker in enumerate(workers):
             if worker.life != data["lives"][i]:  # its later episodes have the seeds of that life
-                worker.life = data["lives"][i]
-                self._begin(worker)
-                self._await(i)
+                self.crew.anew(i, data["lives"][i])
             if states[i + 1] is not None:
-                self._send(worker, "load_state", states[i + 1], inner[i + 1])
-                self._await(i)
+                worker.ask("load_state", states[i + 1], inner[i + 1])
+                self.crew.answer(i)
         self._pending.clear()
         for k, (steps, who, version, said, broken) in enumerate(data["pending"]):
             self._pending.append(Request(k, steps, who, version, [_said(x) for x in said], broken))
-            for i, worker in enumerate(self.workers):
+            for i, worker in enumerate(workers):
                 for name, x in _under(f"pending/{k}/{i}/", arrays).items():
-                    worker.shared[k][name][...] = x
+                    self._shared[worker.first][k][name][...] = x
         self._slot = len(data["pending"])
 
     def close(self) -> None:
         """Ends all workers, and frees what this process's environments hold."""
-        end([w.process for w in self.workers if w.process is not None])
+        self.crew.end()
         self.own.close()
 
     # Workers
 
-    def _begin(self, worker: Worker) -> None:
-        """A process for it, which builds its share."""
-        shared = (tuple(a.handle for a in worker.shared), tuple(a.handle for a in self._weights))
+    def _process(self, worker: Worker) -> Process:
+        """A process that builds its share."""
+        shared = (tuple(a.handle for a in self._shared[worker.first]), tuple(a.handle for a in self._weights))
         inherits = tuple(handle.fd for handles in shared for handle in handles)
         part, (gamma, mode) = (worker.first, worker.count, worker.life), self._make
-        worker.process = Process(inherits, Share, self.source, part, gamma, mode, self.actors, self._noises, *shared)
-
-    def _send(self, worker: Worker, name: str, *arguments: Any) -> None:
-        assert worker.process is not None
-        worker.process.ask(name, *arguments)
-
-    def _ask(self, worker: Worker, request: Request) -> None:
-        self._send(worker, "collect", request.slot, request.steps, request.who)
+        return Process(inherits, Share, self.source, part, gamma, mode, self.actors, self._noises, *shared)
 
     def _settle(self, request: Request) -> None:
         """Waits for all that is missing of a block."""
         for i, said in enumerate(request.said):
             if said is None:
-                request.said[i] = self._await(i, "collect")
+                request.said[i] = self.crew.answer(i, self._again)
 
-    def _await(self, i: int, asked: str = "") -> Any:
-        """What worker i says to what it was asked first. One that is lost begins anew, and is asked once more for all that it
-        owes; where nothing can be asked again, as while it begins, there is no more to be done."""
-        worker = self.workers[i]
-        assert worker.process is not None
-        try:
-            return worker.process.answer(self.terms.patience)
-        except Lost as lost:
-            who = f"worker {i + 1} ({_span(worker)} of {self.own.environments.name})"
-            if not asked or self.restarts >= self.terms.restarts:
-                self._lost = True
-                raise WorkerError(
-                    f"{who} {lost}.\n{lost.trace}".rstrip(),
-                    f"workers that keep going; {self.restarts} had been started anew before",
-                    "mend the environment, or give it more memory or more time (worker_patience, worker_restarts).",
-                ) from None
-            self.restarts += 1
-            warnings.warn(
-                f"{who} {lost}; it is started anew ({self.restarts} of {self.terms.restarts}), and its unfinished episodes are"
-                f" lost.\n{lost.trace}".rstrip(),
-                stacklevel=2,
-            )
-        worker.life += 1
-        self._begin(worker)
-        self._await(i)
+    def _again(self, worker: Worker) -> None:
+        """Asks a worker that began anew for all blocks that are owed."""
+        i = self.crew.workers.index(worker)
         owed = [r for r in self._pending if r.said[i] is None]
         broken = owed[0].broken if owed else self._broken_later
-        broken += [e for e in range(worker.first, worker.first + worker.count) if e not in broken]
+        broken += [e for e in worker.environments if e not in broken]
         for request in owed:
-            self._ask(worker, request)
-        if asked == "state":
-            self._send(worker, "state")
-        return self._await(i, asked)
+            worker.ask("collect", request.slot, request.steps, request.who)
+
+    def _state_again(self, worker: Worker) -> None:
+        self._again(worker)
+        worker.ask("state")
 
     def _known(self) -> dict[str, Twin]:
         """The networks that act; SettingError for one that needs its framework."""
@@ -318,8 +278,3 @@ def _said(data: list[Any]) -> Said:
 
 def _under(place: str, arrays: dict[str, Array]) -> dict[str, Array]:
     return {name.removeprefix(place): x for name, x in arrays.items() if name.startswith(place)}
-
-
-def _span(worker: Worker) -> str:
-    last = worker.first + worker.count - 1
-    return f"environment {last}" if worker.count == 1 else f"environments {worker.first} to {last}"

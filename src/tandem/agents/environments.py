@@ -1,0 +1,119 @@
+"""Where a user's environments step: in this process, or shared out among several."""
+
+from __future__ import annotations
+
+import copy
+import os
+import warnings
+from math import ceil
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from tandem.collect.stepped import Stepped
+from tandem.errors import SettingError, TandemError
+from tandem.parallel.remote import Remote
+
+HANDOVER = 150e-6  # seconds that a step costs more in several processes
+TRIAL = 50  # steps, to see how long one takes
+PLAIN = (type(None), bool, int, float, str, bytes, np.generic, np.ndarray)
+
+
+def choose(env: Any, processes: int | None, pool_network: bool) -> tuple[int, str]:
+    """How many processes are to step the agent's environments, and why. None: as many as make it faster, by trying a copy."""
+    given = list(env) if isinstance(env, (list, tuple)) else [env]
+    if not pool_network or processes == 1:
+        return 1, ""
+    if processes is not None:
+        return processes, ""
+    if len(given) == 1 or isinstance(given[0], str):
+        return 1, ""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        step = seconds(copied(given[0]))
+    except (TandemError, AttributeError, TypeError, ValueError) as error:
+        return 1, f"1 process: a copy of the environment could not be tried ({type(error).__name__})"
+    times = {p: ceil(len(given) / p) * step + (HANDOVER if p > 1 else 0) for p in range(1, min(cores, len(given)) + 1)}
+    best = min(times, key=lambda p: times[p] * (1.0 if p == 1 else 1.1))
+    per = f"a step of one environment takes {step * 1e6:.0f} µs"
+    return best, f"{best} process{'es' * (best > 1)} for {len(given)} environments on {cores} cores: {per}"
+
+
+def seconds(env: Any) -> float:
+    """The time of a step of random actions."""
+    env.action_space.seed(0)
+    env.reset()
+    began = perf_counter()
+    for _ in range(TRIAL):
+        ended = env.step(env.action_space.sample())
+        if any(np.any(x) for x in ended[2:-1]):
+            env.reset()
+    return (perf_counter() - began) / TRIAL
+
+
+def as_many(envs: list[Any], processes: int) -> list[Any]:
+    """At least as many environments as processes: copies, where the agent has one."""
+    if len(envs) == 1 and processes > 1:
+        return [envs[0], *(copied(envs[0]) for _ in range(processes - 1))]
+    return envs
+
+
+def copied(env: Any) -> Any:
+    """Another one like it. SettingError where it cannot be copied."""
+    if isinstance(env, str):
+        return env
+    try:
+        return copy.deepcopy(env)
+    except Exception as error:
+        raise SettingError(
+            f"the environment {type(env).__name__} cannot be copied: {error}",
+            "an environment for each process",
+            "give a list of them as agent.env.",
+        ) from error
+
+
+def vector(name: str, envs: list[Any], seed: int, processes: int) -> Stepped | Remote:
+    """All of them as one vector."""
+    if processes == 1:
+        return Stepped(name, envs, seed)
+    try:
+        return Remote(name, envs, seed, processes)
+    except (TypeError, AttributeError) as error:  # cloudpickle's, where an environment cannot travel
+        raise SettingError(
+            f"an environment of {name} cannot go to another process: {error}",
+            "environments that can be pickled",
+            "make what cannot in their reset, or train with processes=1.",
+        ) from error
+
+
+def reduction(agent: Any, processes: int) -> Any:
+    """The agent's `reward_done_func_ma`; for other processes one of an agent with nothing but plain data."""
+    if processes == 1:
+        return agent.reward_done_func_ma
+    light = copy.copy(agent)
+    for name, value in list(vars(light).items()):
+        if not _plain(value):
+            vars(light).pop(name)
+    return light.reward_done_func_ma
+
+
+def say_once(processes_her: int | None, processes_pr: int | None) -> None:
+    """Why batches are not built in processes."""
+    for name, number in (("processes_her", processes_her), ("processes_pr", processes_pr)):
+        if number not in (None, 1) and name not in _said:
+            _said.add(name)
+            warnings.warn(
+                f"{name}={number}: batches are built in this process, for all transitions at once; to hand parts of one to"
+                " processes takes longer than that.",
+                stacklevel=4,
+            )
+
+
+_said: set[str] = set()
+
+
+def _plain(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(map(_plain, value.values()))
+    return isinstance(value, PLAIN) or (isinstance(value, (list, tuple)) and all(map(_plain, value)))

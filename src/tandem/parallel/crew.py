@@ -1,0 +1,98 @@
+"""Worker processes and what becomes of those that are lost."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from tandem.errors import WorkerError
+from tandem.parallel.process import Lost, Process, end
+
+
+class Worker:
+    """One process and its share: environments first to first + count. `life` is how often it began anew."""
+
+    def __init__(self, first: int, count: int) -> None:
+        self.first, self.count, self.life = first, count, 0
+        self.process: Process | None = None
+
+    @property
+    def columns(self) -> slice:
+        return slice(self.first, self.first + self.count)
+
+    @property
+    def environments(self) -> range:
+        return range(self.first, self.first + self.count)
+
+    def ask(self, name: str, *arguments: Any) -> None:
+        """See `Process.ask`."""
+        assert self.process is not None
+        self.process.ask(name, *arguments)
+
+    def poke(self) -> None:
+        """See `Process.poke`."""
+        assert self.process is not None
+        self.process.poke()
+
+
+class Crew:
+    """Workers for shares (first, count) of the environments called `name`; `begin` makes a worker's process.
+
+    One that dies, raises, or takes longer than `patience` seconds for an answer is started anew, `restarts` times in all, and a
+    warning says so; then WorkerError is raised."""
+
+    def __init__(
+        self, name: str, shares: list[tuple[int, int]], patience: float, restarts: int, begin: Callable[[Worker], Process]
+    ) -> None:
+        self.name, self.patience, self.allowed, self._begin = name, patience, restarts, begin
+        self.restarts = 0  # so far
+        self.given_up = False
+        self.workers = [Worker(first, count) for first, count in shares]
+        for worker in self.workers:
+            worker.process = begin(worker)
+        for i in range(len(self.workers)):
+            self.answer(i)
+
+    def answer(self, i: int, again: Callable[[Worker], None] | None = None) -> Any:
+        """What worker i says to what it was asked first. Where it is lost, another takes its place, and `again` asks that all
+        that the lost one owes, in order; where there is no `again`, as while it begins, nothing more can be done."""
+        worker = self.workers[i]
+        assert worker.process is not None
+        try:
+            return worker.process.answer(self.patience)
+        except Lost as lost:
+            who = f"worker {i + 1} ({_span(worker)} of {self.name})"
+            if again is None or self.restarts >= self.allowed:
+                self.given_up = True
+                raise WorkerError(
+                    f"{who} {lost}.\n{lost.trace}".rstrip(),
+                    f"workers that keep going; {self.restarts} had been started anew before",
+                    "mend the environment, or give it more memory or more time (worker_patience, worker_restarts).",
+                ) from None
+            self.restarts += 1
+            warnings.warn(
+                f"{who} {lost}; it is started anew ({self.restarts} of {self.allowed}), and its unfinished episodes are"
+                f" lost.\n{lost.trace}".rstrip(),
+                stacklevel=2,
+            )
+        self.anew(i, worker.life + 1)
+        again(worker)
+        return self.answer(i, again)
+
+    def anew(self, i: int, life: int) -> None:
+        """Starts worker i again, in that life."""
+        worker = self.workers[i]
+        if worker.process is not None:
+            worker.process.kill()
+        worker.life, worker.process = life, self._begin(worker)
+        self.answer(i)
+
+    def end(self) -> None:
+        """Ends all of them."""
+        end([w.process for w in self.workers if w.process is not None])
+
+
+def _span(worker: Worker) -> str:
+    first, last = worker.environments[0], worker.environments[-1]
+    return f"environment {last}" if first == last else f"environments {first} to {last}"

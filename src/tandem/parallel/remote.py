@@ -1,0 +1,162 @@
+"""Environments stepped in other processes, for those who act in this one: with networks that only their framework knows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tandem.collect.stepped import Stepped
+from tandem.collect.vector import Arrays as Saved
+from tandem.collect.vector import Environments, Json, Step
+from tandem.errors import ResumeError, SettingError
+from tandem.parallel.crew import Crew, Worker
+from tandem.parallel.memory import Arrays, Form, Handle
+from tandem.parallel.process import Process
+from tandem.parallel.share import parts
+from tandem.spaces import Spec
+from tandem.types import Array, Tree, leaves, tree_map
+
+
+class Steps:
+    """Lives in a worker: its environments, and their arrays."""
+
+    def __init__(self, name: str, envs: Sequence[Any], seed: int, first: int, handle: Handle) -> None:
+        self.environments, self.shared = Stepped(name, envs, seed, first=first), Arrays.attached(handle)
+
+    def reset(self) -> None:
+        self._put("obs", self.environments.reset())
+
+    def poked(self) -> bytes:
+        """A step with the shared actions; gives the numbers of the environments whose episodes ended."""
+        one = self.environments.step(self.shared["action"])
+        self._put("obs", one.obs)
+        for name in ("reward", "terminated", "truncated"):
+            self.shared[name][:] = getattr(one, name)
+        for i, last in one.final:
+            for j, x in enumerate(leaves(last)):
+                self.shared[f"final/{j}"][i] = x
+        return np.array([i for i, _ in one.final], np.int64).tobytes()
+
+    def state(self) -> Any:
+        return self.environments.state()
+
+    def load_state(self, data: Any, arrays: Any) -> None:
+        self.environments.load_state(data, arrays)
+
+    def _put(self, name: str, tree: Tree) -> None:
+        for j, x in enumerate(leaves(tree)):
+            self.shared[f"{name}/{j}"][:] = x
+
+
+class Remote(Environments):
+    """A vector of plain environments in `processes` processes, this one among them, which all take a step and wait for one
+    another. Seeds are those of a `Stepped`.
+
+    The environments of a worker that is lost begin anew: that step is not `valid` for them, and they are in its `lost`."""
+
+    def __init__(
+        self, name: str, envs: Sequence[Any], seed: int, processes: int, patience: float = 60.0, restarts: int = 3
+    ) -> None:
+        if not 1 <= processes <= len(envs):
+            raise SettingError(
+                f"processes={processes} for {len(envs)} environments.",
+                "one environment at least for each process",
+                "give a list of as many environments as processes, or fewer processes.",
+            )
+        (_, count), *shares = parts(len(envs), processes)
+        self._own, self._all, self._seed = Stepped(name, envs[:count], seed), list(envs), seed
+        super().__init__(name, len(envs), self._own.observation_space, self._own.action_space)
+        forms = {first: _forms(self.observation, self.action, n) for first, n in shares}
+        self._shared = {first: Arrays.made(given) for first, given in forms.items()}
+        self.crew = Crew(name, shares, patience, restarts, self._process)
+
+    @property
+    def first(self) -> Any:
+        """One of the environments."""
+        return self._own.first
+
+    def reset(self) -> Tree:
+        for worker in self.crew.workers:
+            worker.ask("reset")
+        parts = [self._own.reset()]
+        for i, worker in enumerate(self.crew.workers):
+            self.crew.answer(i, lambda w: w.ask("reset"))
+            parts.append(self._seen(worker))
+        return tree_map(lambda *xs: np.concatenate(xs), *parts)
+
+    def step(self, actions: Array) -> Step:
+        for worker in self.crew.workers:
+            self._shared[worker.first]["action"][...] = actions[worker.columns]
+            worker.poke()
+        own, valid = self._own.step(actions[: self._own.n]), np.ones(self.n, np.bool_)
+        rows, final, lost = [own[:4]], list(own.final), list[int]()
+        for i, worker in enumerate(self.crew.workers):
+            before, shared = worker.life, self._shared[worker.first]
+            ended = self.crew.answer(i, lambda w: w.ask("reset"))
+            rows.append((self._seen(worker), *(shared[n].copy() for n in ("reward", "terminated", "truncated"))))
+            if worker.life == before:
+                for k in np.frombuffer(ended, np.int64).tolist():
+                    final.append((worker.first + k, self._tree([x[k].copy() for x in _numbered(shared, "final")])))
+            else:
+                valid[worker.columns] = False
+                lost += worker.environments
+                for x in rows[-1][1:]:
+                    x[:] = 0
+        obs = tree_map(lambda *xs: np.concatenate(xs), *(row[0] for row in rows))
+        reward, terminated, truncated = (np.concatenate([row[k] for row in rows]) for k in (1, 2, 3))
+        return Step(obs, reward, terminated, truncated, valid, final, lost)
+
+    def state(self) -> tuple[Json, Saved]:
+        for worker in self.crew.workers:
+            worker.ask("state")
+        states = [self._own.state(), *(self.crew.answer(i) for i in range(len(self.crew.workers)))]
+        arrays = {f"{i}/{name}": x for i, (_, inner) in enumerate(states) for name, x in inner.items()}
+        return {"parts": [data for data, _ in states], "lives": [w.life for w in self.crew.workers]}, arrays
+
+    def load_state(self, data: Json, arrays: Saved) -> None:
+        if len(data.get("parts", [0])) != len(self.crew.workers) + 1:
+            raise ResumeError(
+                f"the saved state is of {len(data.get('parts', [0]))} processes; there are {len(self.crew.workers) + 1} here.",
+                "the number of processes that it was saved with",
+                "train with as many.",
+            )
+        for i, (inner, life) in enumerate(zip(data["parts"], [0, *data["lives"]], strict=True)):
+            own = {n.removeprefix(f"{i}/"): x for n, x in arrays.items() if n.startswith(f"{i}/")}
+            if i == 0:
+                self._own.load_state(inner, own)
+                continue
+            worker = self.crew.workers[i - 1]
+            if worker.life != life:
+                self.crew.anew(i - 1, life)
+            worker.ask("load_state", inner, own)
+            self.crew.answer(i - 1)
+
+    def close(self) -> None:
+        self.crew.end()
+        for env in self._all:
+            env.close()
+
+    def _process(self, worker: Worker) -> Process:
+        handle, mine = self._shared[worker.first].handle, self._all[worker.columns]
+        seed = self._seed if not worker.life else int(np.random.SeedSequence((self._seed, worker.life)).generate_state(1)[0])
+        return Process((handle.fd,), Steps, self.name, mine, seed, worker.first, handle)
+
+    def _seen(self, worker: Worker) -> Tree:
+        return self._tree([x.copy() for x in _numbered(self._shared[worker.first], "obs")])
+
+    def _tree(self, found: list[Array]) -> Tree:
+        return dict(zip(self.observation, found, strict=True)) if isinstance(self.observation, dict) else found[0]
+
+
+def _forms(observation: Spec, action: Any, n: int) -> dict[str, Form]:
+    """The arrays of a step of n environments."""
+    specs = list(observation.values()) if isinstance(observation, dict) else [observation]
+    found: dict[str, Form] = {f"{k}/{j}": ((n, *s.shape), str(s.dtype)) for j, s in enumerate(specs) for k in ("obs", "final")}
+    found |= {"action": ((n, *action.shape), str(np.dtype(action.dtype))), "reward": ((n,), "<f4")}
+    return found | {"terminated": ((n,), "|b1"), "truncated": ((n,), "|b1")}
+
+
+def _numbered(shared: Arrays, name: str) -> list[Array]:
+    return list(shared.within(name).values())

@@ -1,0 +1,206 @@
+"""`train(..., processes=n)`: the same training, with its environments in several processes."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from tandem.agents import environments  # noqa: E402
+from tandem.errors import SettingError, WorkerError  # noqa: E402
+from tandem.examples.pytorch import DDPG_HER, MADDPG  # noqa: E402
+from tandem.examples.worlds import PointWorld, Relay  # noqa: E402
+from tandem.exploration import EpsGreedyQPolicy, GaussianWhiteNoiseProcess, SoftmaxPolicy  # noqa: E402
+from tests.agents.agents import Clock, Probe  # noqa: E402
+from tests.parallel.faulty import Faulty  # noqa: E402
+
+
+def probe(**choices: Any) -> Any:
+    agent = Probe([Clock(5), Clock(7), Clock(4, cut=True)])
+    agent.set(**{"policy": EpsGreedyQPolicy(0.3), "pool_size": 60, "batch": 6, "update_steps": 3, **choices})
+    return agent, torch.optim.Adam(agent.param)
+
+
+class Points(DDPG_HER.DDPG):
+    def reward_done_func(self, next_state: Any, goal: Any) -> Any:
+        return PointWorld.judge(next_state, goal)
+
+
+def hindsight() -> Any:
+    torch.manual_seed(0)
+    agent = Points(16, 0.1, 0.98, 0.005)
+    agent.env = [PointWorld() for _ in range(3)]
+    agent.set(noise=GaussianWhiteNoiseProcess(), pool_size=600, batch=32, HER=True)
+    return agent, [torch.optim.Adam(agent.param[0]), torch.optim.Adam(agent.param[1])]
+
+
+def several() -> Any:
+    torch.manual_seed(0)
+    agent = MADDPG.DDPG(16, 0.1, 0.98, 0.005)
+    agent.env = [Relay() for _ in range(3)]
+    agent.set(policy=SoftmaxPolicy(), pool_size=600, batch=32, MARL=True)
+    return agent, [torch.optim.Adam(agent.param[0]), torch.optim.Adam(agent.param[1])]
+
+
+AGENTS: dict[str, Any] = {
+    "plain": probe,
+    "n-step": lambda: with_gamma(*probe(num_steps=3)),
+    "prioritized": lambda: probe(PR=True),
+    "PPO": lambda: probe(PPO=True, update_steps=12),
+    "hindsight, two optimizers": hindsight,
+    "several agents": several,
+}
+
+
+def with_gamma(agent: Any, optimizer: Any) -> Any:
+    agent.gamma = 0.9
+    return agent, optimizer
+
+
+def weights(agent: Any) -> list[Any]:
+    nested = agent.param if isinstance(agent.param[0], list) else [agent.param]
+    return [p.detach().clone() for group in nested for p in group]
+
+
+@pytest.mark.parametrize("kind", AGENTS)
+def test_it_is_the_training_of_one_process(kind: str) -> None:
+    found = []
+    for processes in (1, 2):
+        agent, optimizer = AGENTS[kind]()
+        agent.seed = 5
+        agent.train(optimizer, 12, processes=processes, p=0)
+        found.append((weights(agent), agent.reward_list, agent.loss_list))
+    assert found[0][1:] == found[1][1:] and len(found[0][1]) >= 12
+    assert all(torch.equal(a, b) for a, b in zip(found[0][0], found[1][0], strict=True))
+
+
+def test_one_environment_is_copied_for_each_process() -> None:
+    agent = Probe(Clock(5))
+    agent.set(policy=EpsGreedyQPolicy(0.3), pool_size=60, batch=6)
+    agent.train(torch.optim.Adam(agent.param), 6, processes=3, p=0)
+    assert agent._assembly.environments.n == 3 and len(agent._assembly.environments.crew.workers) == 2
+    assert agent.reward_list == [15.0] * 6
+
+
+class Walk(Clock):
+    """Ends after as many steps as its seed says, and shows it, so that an episode can be played again."""
+
+    def reset(self, seed: int = 0) -> Any:
+        self.t, self.episode, self.length = 0, seed % 100, 4 + seed % 5
+        return np.array([0.0, self.episode / 100], np.float32)
+
+    def step(self, action: Any) -> Any:
+        self.t += 1
+        return np.array([self.t, self.episode / 100], np.float32), float(self.t + action), self.t == self.length, {}
+
+
+def test_it_is_saved_and_goes_on_to_the_bit(tmp_path: Path) -> None:
+    def fresh() -> Any:
+        agent, _ = probe(PR=True)
+        agent.env = [Walk() for _ in range(3)]
+        return agent, torch.optim.Adam(agent.param)
+
+    whole, optimizer = fresh()
+    whole.train(optimizer, 14, processes=2, p=0)
+    first, optimizer = fresh()
+    first.train(optimizer, 6, processes=2, p=0)
+    first.save(tmp_path / "model.dat")
+    second, optimizer = fresh()
+    second.restore(tmp_path / "model.dat")
+    second.train(optimizer, len(whole.reward_list) - len(first.reward_list), p=0)  # in as many processes as before
+    assert second._assembly.processes == 2
+    assert second.reward_list == whole.reward_list and second.loss_list == whole.loss_list
+    assert all(torch.equal(a, b) for a, b in zip(weights(second), weights(whole), strict=True))
+
+
+def test_another_number_of_processes_keeps_the_pool() -> None:
+    agent, optimizer = probe()
+    agent.train(optimizer, 6, processes=1, p=0)
+    rows, updates = len(agent._assembly.learner.ring), agent._assembly.learner.updates
+    agent.train(None, 1, processes=3, p=0)
+    assert agent._assembly.processes == 3 and len(agent._assembly.learner.ring) > rows > 0
+    assert agent._assembly.learner.updates > updates > 0
+    agent.train(None, 1, p=0)
+    assert agent._assembly.processes == 3  # left open, it stays
+
+
+def test_what_cannot_be_is_refused() -> None:
+    agent, optimizer = probe()
+    with pytest.raises(SettingError, match="processes=5 for 3 environments"):
+        agent.train(optimizer, 1, processes=5, p=0)
+    agent.env = [Clock(), Clock()]
+    agent.env[1].lock = threading.Lock()
+    with pytest.raises(SettingError, match="cannot go to another process"):
+        agent.train(optimizer, 1, processes=2, p=0)
+
+
+@pytest.mark.parametrize("fault", ["killed", "raises"])
+def test_a_lost_worker_costs_its_unfinished_episode(fault: str, tmp_path: Path) -> None:
+    agent = Probe([Faulty(str(tmp_path), fault, os.getpid(), at=30) for _ in range(2)])
+    agent.set(policy=EpsGreedyQPolicy(0.3), pool_size=200, batch=6)
+    with pytest.warns(UserWarning, match=r"worker 1 \(environment 1 of Probe\)"):
+        agent.train(torch.optim.Adam(agent.param), 8, processes=2, p=0)
+    ring = agent._assembly.learner.ring
+    ids = np.arange(ring.oldest, ring.newest + 1)
+    lengths = [np.diff(np.flatnonzero(ring.last.take(ring.position(ids[ids % 2 == e]))), prepend=-1).tolist() for e in (0, 1)]
+    valid = ring.valid.take(ring.position(ids[ids % 2 == 1]))
+    assert lengths[0] == [13] * 4 and np.flatnonzero(~valid).tolist() == [29]  # the 30th step is nowhere
+    assert lengths[1][:3] == [13, 13, 3] and lengths[1][3] == 1 + 13
+    assert len(agent.reward_list) == 8 - (len(agent.reward_list) < 8)
+
+
+def test_above_the_budget_training_ends_and_what_was_saved_is_whole(tmp_path: Path) -> None:
+    agent = Probe([Faulty(str(tmp_path), "raises", os.getpid(), at=30, times=9) for _ in range(2)])
+    agent.set(policy=EpsGreedyQPolicy(0.3), pool_size=200, batch=6)
+    agent.path = tmp_path / "model.dat"
+    with warnings.catch_warnings(), pytest.raises(WorkerError, match="the simulator diverged"):
+        warnings.simplefilter("ignore")
+        agent.train(torch.optim.Adam(agent.param), 100, processes=2, p=0)
+    other = Probe([Faulty(str(tmp_path), "none", os.getpid()) for _ in range(2)])
+    other.set(policy=EpsGreedyQPolicy(0.3), pool_size=200, batch=6)
+    other.restore(tmp_path / "model.dat")
+    assert len(other.reward_list) >= 4
+
+
+class Slow(Clock):
+    def step(self, action: Any) -> Any:
+        time.sleep(0.004)
+        return super().step(action)
+
+
+def test_left_open_it_is_chosen_by_a_trial_and_said(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3}, raising=False)
+    assert environments.choose([Clock(), Clock(), Clock()], None, True)[0] == 1
+    number, why = environments.choose([Slow(), Slow(), Slow()], None, True)
+    assert number == 3 and "3 processes for 3 environments on 4 cores" in why and "µs" in why
+    assert environments.choose([Slow(), Slow(), Slow()], None, False) == (1, "")
+    assert environments.choose(Slow(), None, True) == (1, "")
+    agent = Probe([Slow(3), Slow(3)])
+    agent.set(policy=EpsGreedyQPolicy(0.3), pool_size=60, batch=6)
+    agent.train(torch.optim.Adam(agent.param), 2)
+    assert agent._assembly.processes == 2 and "2 processes for 2 environments" in capsys.readouterr().out
+
+
+def test_batches_are_built_here_and_it_is_said_once() -> None:
+    environments._said.clear()
+    agent, optimizer = probe(PR=True)
+    with pytest.warns(UserWarning, match="processes_pr=4: batches are built in this process") as caught:
+        agent.train(optimizer, 1, processes_pr=4, p=0)
+        agent.train(optimizer, 1, processes_pr=4, p=0)
+    assert len(caught) == 1
+
+
+def test_a_reward_function_travels_with_plain_data_alone() -> None:
+    agent, _ = several()
+    agent.bonus = {"gate": [1.0, np.ones(2)]}
+    light = environments.reduction(agent, 2).__self__
+    assert type(light) is type(agent) and light.bonus is agent.bonus and light.gamma == agent.gamma
+    assert "actors" not in vars(light) and "env" not in vars(light) and "param" not in vars(light)
