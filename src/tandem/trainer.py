@@ -22,6 +22,8 @@ from tandem.collect.environments import EnvLike, environment_name, make, spaces_
 from tandem.collect.evaluation import evaluate as play
 from tandem.errors import ResumeError, RunFolderError, SettingError, TandemError, UnknownNameError
 from tandem.networks.defaults import is_function
+from tandem.parallel import choice
+from tandem.parallel.share import Source
 from tandem.training import checkpoint, config
 from tandem.training.callbacks import Callback
 from tandem.training.config import Config, Options
@@ -157,6 +159,9 @@ def session(
     space, action = spaces_of(env, env_kwargs)
     leaf = spaces.leaf(action)
     algorithms.get(algorithm).of(leaf, chosen).check(spaces.observation_spec(space), leaf)
+    if options.workers == "auto":
+        where = Source.of(env, chosen.envs, 0, chosen.vectorization, atari.training(env, env_kwargs, options))
+        options, source = _with_workers(options, source, where, chosen, algorithms.get(algorithm).needs == "rollouts")
     conf = Config(
         algorithm=algorithm,
         env=environment_name(env),
@@ -175,6 +180,14 @@ def session(
     )
     folder = None if out is None else _fresh(Path(out))
     return Session(conf, env, folder=folder, network=network, optimizer=own_optimizer, callbacks=callbacks)
+
+
+def _with_workers(options: Options, source: str, where: Source, s: Any, on_policy: bool) -> tuple[Options, str]:
+    """The options with as many workers as a trial says are worth it, and why, after where the settings are from."""
+    ahead = (0 if on_policy else 1) if options.ahead < 0 else options.ahead
+    block = s.rollout if hasattr(s, "rollout") else max(1, s.train_every // s.envs)
+    number, why = choice.choose(where, block, ahead)
+    return replace(options, workers=number), f"{source}; {why}"
 
 
 def settle(algorithm: str, env: str, given: dict[str, Any]) -> tuple[Any, Options, str]:

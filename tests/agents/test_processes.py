@@ -176,11 +176,16 @@ class Slow(Clock):
         return super().step(action)
 
 
+def test_a_trial_measures_a_step() -> None:
+    assert 0.004 < environments.seconds(Slow()) < 0.4
+
+
 def test_left_open_it_is_chosen_by_a_trial_and_said(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3}, raising=False)
+    monkeypatch.setattr(environments, "cores", lambda: 4)
+    monkeypatch.setattr(environments, "seconds", lambda env: 4e-3 if isinstance(env, Slow) else 5e-6)
     assert environments.choose([Clock(), Clock(), Clock()], None, True)[0] == 1
     number, why = environments.choose([Slow(), Slow(), Slow()], None, True)
-    assert number == 3 and "3 processes for 3 environments on 4 cores" in why and "µs" in why
+    assert number == 3 and why == "3 processes for 3 environments on 4 cores: a step of one environment takes 4000 µs"
     assert environments.choose([Slow(), Slow(), Slow()], None, False) == (1, "")
     assert environments.choose(Slow(), None, True) == (1, "")
     agent = Probe([Slow(3), Slow(3)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 import warnings
 from functools import partial
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 import tandem
 from tandem.collect.environments import vectorize
 from tandem.errors import ResumeError, SettingError, WorkerError
+from tandem.parallel import choice
 from tandem.parallel.share import Source, parts
 from tandem.testing import environments as games
 from tandem.testing.memory import Recall
@@ -232,6 +234,43 @@ def test_another_number_of_workers_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ResumeError, match="saved with 2 workers; here are 1"):
         run.loop.load_state(saved.data, groups)
     run.loop.collector.close()
+
+
+PPO8, DQN1 = {"envs": 8, "rollout": 32}, {"envs": 1, "train_every": 4, "updates_per_call": 1}
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "settings", "step", "cpus", "workers", "why"),
+    [
+        ("ppo", PPO8, 1e-3, 2, 1, "256.0 ms here and 128.4 ms in 2 processes"),
+        ("ppo", PPO8, 1e-3, 4, 3, "256.0 ms here and 64.4 ms in 4 processes"),
+        ("ppo", PPO8, 1e-3, 1, 0, "for 8 environments on 1 core"),
+        ("ppo", PPO8, 5e-6, 2, 0, "1.3 ms here and 1.0 ms in 2 processes"),
+        ("ppo", {**PPO8, "envs": 1, "batch_size": 32}, 1e-3, 2, 0, "for 1 environment on 2 cores"),
+        ("dqn", DQN1, 1e-3, 2, 1, "collecting a block takes 4.0 ms"),
+        ("dqn", DQN1, 5e-6, 2, 0, "collecting a block takes 0.0 ms"),
+    ],
+)
+def test_auto_tries_and_says_what_it_chose(
+    algorithm: str, settings: Any, step: float, cpus: int, workers: int, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(choice, "cores", lambda: cpus)
+    monkeypatch.setattr(choice, "seconds", lambda source, n: n * step)
+    run = tandem.session(algorithm, "CartPole-v1", steps=64, workers="auto", **settings, **FAST)
+    run.loop.collector.close()
+    assert run.config.options.workers == workers
+    assert f"workers: {workers}" in run.config.source and why in run.config.source
+
+
+def test_a_trial_measures_a_step() -> None:
+    source = Source.of(partial(Slow, "", "none", 0), 2, 0, "auto", None)
+    assert 0.004 < choice.seconds(source, 2) < 0.4
+
+
+class Slow(Faulty):
+    def step(self, action: Any) -> Any:
+        time.sleep(0.002)
+        return super().step(action)
 
 
 def test_no_worker_is_left_when_a_run_ends() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
 import warnings
 from math import ceil
 from time import perf_counter
@@ -13,6 +12,7 @@ import numpy as np
 
 from tandem.collect.stepped import Stepped
 from tandem.errors import SettingError, TandemError
+from tandem.parallel.choice import cores
 from tandem.parallel.remote import Remote
 
 HANDOVER = 150e-6  # seconds that a step costs more in several processes
@@ -29,15 +29,15 @@ def choose(env: Any, processes: int | None, pool_network: bool) -> tuple[int, st
         return processes, ""
     if len(given) == 1 or isinstance(given[0], str):
         return 1, ""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    available = cores()
     try:
         step = seconds(copied(given[0]))
     except (TandemError, AttributeError, TypeError, ValueError) as error:
         return 1, f"1 process: a copy of the environment could not be tried ({type(error).__name__})"
-    times = {p: ceil(len(given) / p) * step + (HANDOVER if p > 1 else 0) for p in range(1, min(cores, len(given)) + 1)}
+    times = {p: ceil(len(given) / p) * step + (HANDOVER if p > 1 else 0) for p in range(1, min(available, len(given)) + 1)}
     best = min(times, key=lambda p: times[p] * (1.0 if p == 1 else 1.1))
     per = f"a step of one environment takes {step * 1e6:.0f} µs"
-    return best, f"{best} process{'es' * (best > 1)} for {len(given)} environments on {cores} cores: {per}"
+    return best, f"{best} process{'es' * (best > 1)} for {len(given)} environments on {available} cores: {per}"
 
 
 def seconds(env: Any) -> float:

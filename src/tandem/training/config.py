@@ -35,7 +35,7 @@ class Options(Preprocessing):
     save_every: int = setting(0, "environment steps between checkpoints that stay, a first and a last one too; 0: none")
     threads: int = setting(1, "threads of one operation of the framework")
     compile: Literal["auto", "yes", "no"] = setting("auto", "torch only: compile gradients; auto: where the run is long enough")
-    workers: int = setting(0, "processes that step environments beside this one; 0: none")
+    workers: int | Literal["auto"] = setting(0, "processes that step environments beside this one; 0: none; auto: by a trial")
     ahead: int = setting(-1, "blocks that workers collect while earlier ones are learned from; 0: none; -1: 1 if off-policy")
     worker_patience: float = setting(60.0, "seconds that a worker may take for a block before it counts as stuck")
     worker_restarts: int = setting(3, "how many lost workers are started anew in a run, before it ends with an error")
@@ -210,7 +210,7 @@ POSITIVE = (
 FRACTIONS = ("gamma", "gae_lambda", "tau", "priority_alpha", "rms_decay")
 NOT_NEGATIVE = (
     "learning_starts", "max_kl", "value_clip", "value_weight", "eval_every", "eval_episodes", "log_every", "checkpoint_seconds",
-    "keep", "exploration", "smoothing", "smoothing_clip", "noop_max", "recurrent", "sequence",
+    "keep", "worker_restarts", "exploration", "smoothing", "smoothing_clip", "noop_max", "recurrent", "sequence",
 )  # fmt: skip
 # Gradients whose norm is finite are below 1.9e19 in float32, so no step of this size times one of them overflows: weights stay
 # finite without being looked at after each update.

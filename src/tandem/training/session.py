@@ -112,6 +112,7 @@ class Session:
     def _terms(conf: Config, source: Source) -> Terms:
         """How workers are kept. SettingError for what cannot be."""
         o, on_policy = conf.options, algorithms.get(conf.algorithm).needs == "rollouts"
+        assert isinstance(o.workers, int), "chosen by now"
         if o.workers and o.ahead > 0 and on_policy:
             raise SettingError(
                 f"ahead={o.ahead} with {conf.algorithm}, which learns from its newest policy's steps only.",
