@@ -14,7 +14,7 @@ import traceback
 from multiprocessing.connection import Connection
 from typing import Any
 
-POKED = b"\0"  # begins the answer to a poke; a pickle begins otherwise
+POKE = b"\0"  # begins a poke, and the answer to one; a pickle begins otherwise
 LOOK = 0.5  # seconds between looks whether the parent is still there
 
 
@@ -29,16 +29,16 @@ def main(pipe: int, parent: int, tied: bool) -> None:
 
 
 def serve(connection: Connection) -> None:
-    """Requests are (name of a method, arguments); replies ("done", result), or ("raised", type, message, traceback). An empty
-    request calls `poked`, which gives bytes."""
+    """Requests are (name of a method, arguments); replies ("done", result), or ("raised", type, message, traceback). A poke
+    calls `poked`, from bytes to bytes."""
     import cloudpickle
 
     served: Any = None
     while True:
         request = connection.recv_bytes()
         try:
-            if not request:
-                connection.send_bytes(POKED + served.poked())
+            if request[:1] == POKE:
+                connection.send_bytes(POKE + served.poked(request[1:]))
                 continue
             name, arguments = cloudpickle.loads(request)
             if name == "begin":

@@ -30,10 +30,10 @@ class Worker:
         assert self.process is not None
         self.process.ask(name, *arguments)
 
-    def poke(self) -> None:
+    def poke(self, given: bytes = b"") -> None:
         """See `Process.poke`."""
         assert self.process is not None
-        self.process.poke()
+        self.process.poke(given)
 
 
 class Crew:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ from tandem.parallel.memory import Arrays, form
 from tandem.parallel.process import Process
 from tandem.parallel.share import Said, Share, Source, forms, got, joined, parts
 from tandem.spaces import MASK, Spec
-from tandem.types import Array, Episode, Trajectory, Tree, leaves, tree_map
+from tandem.types import Array, Trajectory, Tree, leaves, tree_map
 
 Draw = Callable[[int], Tree]  # an example of the noise of that many steps, for all environments
 
@@ -60,6 +61,11 @@ class Request:
     version: int  # of the weights, in updates
     said: list[Said | None]
     broken: list[int] = field(default_factory=list)
+
+    @property
+    def asked(self) -> bytes:
+        """What a worker is told of it."""
+        return json.dumps([self.slot, self.steps, self.who]).encode()
 
 
 class Pool:
@@ -128,7 +134,7 @@ class Pool:
         for worker in self.crew.workers:
             for name, x in zip(leaves(self._noises[request.who]), leaves(noise), strict=True):
                 self._shared[worker.first][slot][name][:steps] = x[:, worker.columns]
-            worker.ask("collect", slot, steps, request.who)
+            worker.poke(request.asked)
         self._pending.append(request)
         self.episodes, self.broken, blocks, firsts = [], [], [], []
         if not self.terms.ahead:
@@ -195,7 +201,7 @@ class Pool:
                 self.crew.answer(i)
         self._pending.clear()
         for k, (steps, who, version, said, broken) in enumerate(data["pending"]):
-            self._pending.append(Request(k, steps, who, version, [_said(x) for x in said], broken))
+            self._pending.append(Request(k, steps, who, version, [Said.read(x) for x in said], broken))
             for i, worker in enumerate(workers):
                 for name, x in _under(f"pending/{k}/{i}/", arrays).items():
                     self._shared[worker.first][k][name][...] = x
@@ -219,7 +225,7 @@ class Pool:
         """Waits for all that is missing of a block."""
         for i, said in enumerate(request.said):
             if said is None:
-                request.said[i] = self.crew.answer(i, self._again)
+                request.said[i] = Said.read(json.loads(self.crew.answer(i, self._again)))
 
     def _again(self, worker: Worker) -> None:
         """Asks a worker that began anew for all blocks that are owed."""
@@ -228,7 +234,7 @@ class Pool:
         broken = owed[0].broken if owed else self._broken_later
         broken += [e for e in worker.environments if e not in broken]
         for request in owed:
-            worker.ask("collect", request.slot, request.steps, request.who)
+            worker.poke(request.asked)
 
     def _state_again(self, worker: Worker) -> None:
         self._again(worker)
@@ -267,13 +273,6 @@ def _named(tree: Tree, who: int) -> Tree:
     """Names of arrays in the place of a tree's leaves."""
     numbers = iter(range(len(leaves(tree))))
     return tree_map(lambda _: f"noise {who}/{next(numbers)}", tree)
-
-
-def _said(data: list[Any]) -> Said:
-    """What came of a Said as JSON."""
-    *rest, episodes = data
-    steps, cuts, extra, recurrent = rest
-    return Said(steps, cuts, tuple(extra), recurrent, [Ended(t, Episode(*episode)) for t, episode in episodes])
 
 
 def _under(place: str, arrays: dict[str, Array]) -> dict[str, Array]:

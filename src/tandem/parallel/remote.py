@@ -28,7 +28,7 @@ class Steps:
     def reset(self) -> None:
         self._put("obs", self.environments.reset())
 
-    def poked(self) -> bytes:
+    def poked(self, _: bytes) -> bytes:
         """A step with the shared actions; gives the numbers of the environments whose episodes ended."""
         one = self.environments.step(self.shared["action"])
         self._put("obs", one.obs)

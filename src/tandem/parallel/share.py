@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -15,7 +16,7 @@ from tandem.collect.environments import EnvLike, vectorize
 from tandem.collect.vector import Environments
 from tandem.networks.plan import Twin
 from tandem.parallel.memory import Arrays, Form, Handle, form
-from tandem.types import Array, Cuts, Trajectory, Tree, leaves, tree_map
+from tandem.types import Array, Cuts, Episode, Trajectory, Tree, leaves, tree_map
 
 PLAIN = ("action", "reward", "discount", "last", "valid")  # of a trajectory, [T, n, ...] each
 
@@ -86,6 +87,12 @@ class Said(NamedTuple):
     recurrent: bool
     episodes: list[Ended]
 
+    @classmethod
+    def read(cls, data: list[Any]) -> Said:
+        """What one has become as JSON."""
+        steps, cuts, extra, recurrent, episodes = data
+        return cls(steps, cuts, tuple(extra), recurrent, [Ended(t, Episode(*episode)) for t, episode in episodes])
+
 
 def put(shared: Arrays, block: Trajectory, episodes: list[Ended]) -> Said:
     """Writes a block; `got` is the way back."""
@@ -128,6 +135,10 @@ def got(shared: Arrays, said: Said, obs: Tree, state: Tree) -> Trajectory:
 
 def joined(blocks: list[Trajectory], firsts: list[int]) -> Trajectory:
     """Blocks of environments side by side, in new arrays."""
+
+    if len(blocks) == 1:
+        whole: Trajectory = tree_map(np.array, blocks[0])
+        return whole
 
     def beside(*xs: Array) -> Array:
         return np.concatenate(xs, 1)
@@ -172,14 +183,15 @@ class Share:
         self.shared = [Arrays.attached(handle) for handle in handles]
         self.weights = [Arrays.attached(handle) for handle in weights]
 
-    def collect(self, slot: int, steps: int, who: int) -> Said:
-        """Fills the block of a slot; `who` acts: the policy, 0, or chance, 1."""
+    def poked(self, asked: bytes) -> bytes:
+        """Fills the block of a slot; who acts: the policy, 0, or chance, 1."""
+        slot, steps, who = json.loads(asked)
         for role, twin in self.actors[0].networks.items():
             assert isinstance(twin, Twin)
             twin.load(self.weights[slot].within(role))
         noise = tree_map(lambda name: self.shared[slot][name][:steps], self.noises[who])
         block = self.collector.collect(steps, self.actors[who], noise)
-        return put(self.shared[slot], block, self.collector.episodes)
+        return json.dumps(put(self.shared[slot], block, self.collector.episodes)).encode()
 
     def state(self) -> Any:
         return self.collector.state()
