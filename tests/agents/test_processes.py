@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
 import warnings
@@ -167,7 +168,30 @@ def test_above_the_budget_training_ends_and_what_was_saved_is_whole(tmp_path: Pa
     other = Probe([Faulty(str(tmp_path), "none", os.getpid()) for _ in range(2)])
     other.set(policy=EpsGreedyQPolicy(0.3), pool_size=200, batch=6)
     other.restore(tmp_path / "model.dat")
-    assert len(other.reward_list) >= 4
+    assert other.reward_list == agent.reward_list and len(other.reward_list) >= 4
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # its episodes begin anew, in this process
+        other.train(torch.optim.Adam(other.param), 2, processes=1, p=0)
+    assert len(other.reward_list) == len(agent.reward_list) + 2
+
+
+def test_a_signal_ends_it_though_a_worker_is_stuck(tmp_path: Path) -> None:
+    agent = Probe([Faulty(str(tmp_path), "stands still in C", os.getpid(), at=30) for _ in range(2)])
+    agent.set(policy=EpsGreedyQPolicy(0.3), pool_size=200, batch=6)
+    agent.path = tmp_path / "model.dat"
+
+    def send() -> None:
+        while not (tmp_path / "fault-0").exists():
+            time.sleep(0.02)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=send, daemon=True).start()
+    with pytest.raises(KeyboardInterrupt, match="SIGTERM"):
+        agent.train(torch.optim.Adam(agent.param), 100, processes=2, p=0)
+    other = Probe([Faulty(str(tmp_path), "none", os.getpid()) for _ in range(2)])
+    other.set(policy=EpsGreedyQPolicy(0.3), pool_size=200, batch=6)
+    other.restore(tmp_path / "model.dat")
+    assert other.reward_list == agent.reward_list and other.reward_list
 
 
 class Slow(Clock):

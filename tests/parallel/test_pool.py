@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 import time
 import warnings
 from functools import partial
@@ -20,7 +23,9 @@ from tandem.parallel.share import Source, parts
 from tandem.testing import environments as games
 from tandem.testing.memory import Recall
 from tandem.training.events import BatchEnd
+from tests.helpers import ROOT
 from tests.parallel.faulty import Faulty
+from tests.parallel.test_process import runs
 
 pytest.importorskip("torch")
 ALIKE: dict[str, tuple[str, Any, dict[str, Any]]] = {
@@ -222,6 +227,41 @@ def test_an_environment_that_cannot_be_made_is_told_at_once() -> None:
 
     with pytest.raises(WorkerError, match="no display here"):
         tandem.train("ppo", make, steps=64, envs=4, workers=1, **FAST)
+
+
+STUCK = """
+import functools, json, sys
+import tandem
+from tests.parallel.faulty import Faulty
+
+env = functools.partial(Faulty, sys.argv[1], "stands still in C", __import__("os").getpid(), at=60, times=9)
+run = tandem.session("a2c", env, steps=10**6, envs=6, rollout=8, workers=2, framework="torch", out=sys.argv[2],
+                     checkpoint_seconds=3600.0, eval_episodes=0, plots=False, tensorboard=False)
+print(json.dumps([w.process.pid for w in run.loop.collector.crew.workers]), flush=True)
+for event in run:
+    pass
+print(json.dumps(run.reason), flush=True)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc")
+def test_sigterm_ends_a_run_in_five_seconds_though_every_worker_is_stuck(tmp_path: Path) -> None:
+    script = tmp_path / "stuck.py"
+    script.write_text(STUCK)
+    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
+    command = [sys.executable, str(script), str(tmp_path), str(tmp_path / "run")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=env, text=True) as run:
+        assert run.stdout is not None
+        pids = json.loads(run.stdout.readline())
+        limit = time.monotonic() + 60
+        while len(list(tmp_path.glob("fault-*"))) < 2:
+            assert time.monotonic() < limit
+            time.sleep(0.02)
+        run.terminate()
+        began = time.monotonic()
+        assert json.loads(run.stdout.readline()) == "SIGTERM"
+        assert run.wait(10) == 0 and time.monotonic() - began < 5
+    assert not any(map(runs, pids)) and (tmp_path / "run" / "checkpoints" / "last.zip").is_file()
 
 
 def test_another_number_of_workers_is_refused(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from tandem.agents.assembly import Assembly
 from tandem.agents.callbacks import tell
+from tandem.errors import WorkerError
 from tandem.training.events import BatchEnd, EpisodeBegin, EpisodeEnd
 from tandem.training.signals import Signals
 
@@ -33,8 +34,13 @@ class Sitting:
         tell(agent.callbacks, "on_train_begin", {})
         try:
             with self.assembly, Signals(self._stop), writer:
-                if not agent.stop_training:
-                    self._events(saving)
+                try:
+                    if not agent.stop_training:
+                        self._events(saving)
+                except WorkerError:
+                    if not self.signal:  # else it was to end anyhow
+                        saving.finish()
+                        raise
                 saving.finish()
         finally:
             agent.time = perf_counter() - began
@@ -109,6 +115,7 @@ class Sitting:
 
     def _stop(self, name: str) -> None:
         self.signal = name
+        self.assembly.environments.hurry()
 
 
 def cadence(p: int | None, episodes: int | None) -> int:

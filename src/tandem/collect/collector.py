@@ -98,8 +98,9 @@ class Collector:
 
     def state(self) -> tuple[Json, Arrays]:
         """All that the next `collect` depends on beside its arguments. Changes nothing."""
-        data: Json = {"env_steps": self.env_steps, "seconds": dict(self.seconds), "begun": self._obs is not None}
-        if self._obs is None:
+        data: Json = {"env_steps": self.env_steps, "seconds": dict(self.seconds)}
+        data["begun"] = self._obs is not None and not self.environments.gone
+        if not data["begun"]:
             return data, {}
         data["environments"], inner = self.environments.state()
         recurrent = self._state_leaves if self._state_leaves is not None else leaves(self._state)
@@ -122,6 +123,10 @@ class Collector:
         self._obs = dict(zip(spec, seen, strict=True)) if isinstance(spec, dict) else seen[0]
         self._state, self._state_leaves = None, _numbered(arrays, "state")
         self._scores, self._lengths = arrays["scores"].copy(), arrays["lengths"].copy()
+
+    def hurry(self) -> None:
+        """The run is to end soon."""
+        self.environments.hurry()
 
     def close(self) -> None:
         """Frees what the environments hold."""

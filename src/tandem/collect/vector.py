@@ -42,6 +42,7 @@ class Environments(ABC):
     action_space: Any
     observation: Spec
     action: Leaf
+    gone = False  # for good, with their episodes: there is no state of them any more
     clips = False  # whether learners see rewards clipped to [-1, 1]; scores are of whole ones
 
     def __init__(self, name: str, n: int, observation_space: Any, action_space: Any) -> None:
@@ -69,6 +70,10 @@ class Environments(ABC):
     @abstractmethod
     def load_state(self, data: Json, arrays: Arrays) -> None:
         """Go on from what `state` gave, in environments just made or in use. Raises ResumeError if they do not get there."""
+
+    def hurry(self) -> None:
+        """The run is to end soon: nobody waits long for an environment from now on, where that can be helped."""
+        return
 
     @abstractmethod
     def close(self) -> None:

@@ -9,6 +9,8 @@ from typing import Any
 from tandem.errors import WorkerError
 from tandem.parallel.process import Lost, Process, end
 
+HURRY = 2.0  # seconds
+
 
 class Worker:
     """One process and its share: environments first to first + count. `life` is how often it began anew."""
@@ -47,7 +49,7 @@ class Crew:
     ) -> None:
         self.name, self.patience, self.allowed, self._begin = name, patience, restarts, begin
         self.restarts = 0  # so far
-        self.given_up = False
+        self.given_up = self.hurried = False
         self.workers = [Worker(first, count) for first, count in shares]
         for worker in self.workers:
             worker.process = begin(worker)
@@ -60,10 +62,10 @@ class Crew:
         worker = self.workers[i]
         assert worker.process is not None
         try:
-            return worker.process.answer(self.patience)
+            return worker.process.answer(lambda: self.patience)
         except Lost as lost:
             who = f"worker {i + 1} ({_span(worker)} of {self.name})"
-            if again is None or self.restarts >= self.allowed:
+            if again is None or self.restarts >= self.allowed or self.hurried:
                 self.given_up = True
                 raise WorkerError(
                     f"{who} {lost}.\n{lost.trace}".rstrip(),
@@ -87,6 +89,10 @@ class Crew:
             worker.process.kill()
         worker.life, worker.process = life, self._begin(worker)
         self.answer(i)
+
+    def hurry(self) -> None:
+        """The run is to end: from now on answers have `HURRY` seconds, and no worker begins anew."""
+        self.patience, self.hurried = min(self.patience, HURRY), True
 
     def end(self) -> None:
         """Ends all of them."""

@@ -207,6 +207,10 @@ class Pool:
                     self._shared[worker.first][k][name][...] = x
         self._slot = len(data["pending"])
 
+    def hurry(self) -> None:
+        """See `Crew.hurry`."""
+        self.crew.hurry()
+
     def close(self) -> None:
         """Ends all workers, and frees what this process's environments hold."""
         self.crew.end()

@@ -12,12 +12,14 @@ import sys
 import threading
 import time
 import weakref
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
 from tandem.errors import EngineError
 from tandem.parallel.child import POKE
 
+SLICE = 0.25  # seconds of waiting at a time
 END = 1.0  # seconds that a process has to end by itself
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 BEGIN = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from tandem.parallel.child import main; "
@@ -75,15 +77,18 @@ class Process:
         with contextlib.suppress(OSError):
             self._connection.send_bytes(POKE + given)
 
-    def answer(self, patience: float) -> Any:
+    def answer(self, patience: float | Callable[[], float]) -> Any:
         """What the call gave. Lost where the process died, raised, or stands still for `patience` seconds, after which it is no
-        more."""
+        more; a function may shorten them meanwhile."""
         import cloudpickle
 
+        limit = patience if callable(patience) else lambda: patience
+        began = time.monotonic()
         try:
-            if not self._connection.poll(patience):
-                self.kill()
-                raise Lost(f"stood still for {patience:g} s")
+            while not self._connection.poll(max(0.0, min(SLICE, limit() - time.monotonic() + began))):
+                if time.monotonic() - began >= limit():
+                    self.kill()
+                    raise Lost(f"stood still for {limit():g} s")
             reply = self._connection.recv_bytes()
         except (EOFError, OSError):
             self._process.wait()

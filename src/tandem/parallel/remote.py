@@ -73,6 +73,11 @@ class Remote(Environments):
         self.crew = Crew(name, shares, patience, restarts, self._process)
 
     @property
+    def gone(self) -> bool:  # type: ignore[override]
+        """Whether a worker was lost once too often."""
+        return self.crew.given_up
+
+    @property
     def first(self) -> Any:
         """One of the environments."""
         return self._own.first
@@ -132,6 +137,10 @@ class Remote(Environments):
                 self.crew.anew(i - 1, life)
             worker.ask("load_state", inner, own)
             self.crew.answer(i - 1)
+
+    def hurry(self) -> None:
+        """See `Crew.hurry`."""
+        self.crew.hurry()
 
     def close(self) -> None:
         self.crew.end()

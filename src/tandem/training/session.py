@@ -155,7 +155,7 @@ class Session:
     def events(self, stop_at: int | None = None) -> Iterator[Event]:
         """The events until `stop_at` environment steps or the run's length."""
         try:
-            with Signals(self.stop) if self.catch_signals else nullcontext():
+            with Signals(self._signalled) if self.catch_signals else nullcontext():
                 self._open()
                 for event in self.loop.events(stop_at):
                     if isinstance(event, TrainEnd):
@@ -172,6 +172,9 @@ class Session:
                             yield from self._finish(TrainEnd(**self.loop.now(), reason=self.reason))
                             return
         except WorkerError:
+            if self.reason:  # it was to end anyhow
+                yield from self._finish(TrainEnd(**self.loop.now(), reason=self.reason))
+                return
             yield from self._save("last")
             raise
         finally:
@@ -182,6 +185,10 @@ class Session:
     def stop(self, reason: str = "callback") -> None:
         """Ends the sitting when the block under way is done, with a checkpoint."""
         self.reason = self.reason or reason
+
+    def _signalled(self, name: str) -> None:
+        self.stop(name)
+        self.loop.collector.hurry()
 
     def _tell(self, event: Event) -> Event:
         reason = calls.dispatch(event, self.callbacks)
