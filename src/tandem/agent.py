@@ -28,7 +28,7 @@ from tandem.agents import saving
 from tandem.agents.assembly import Assembly
 from tandem.agents.callbacks import LambdaCallback
 from tandem.agents.choices import NAMES, Choices
-from tandem.agents.environments import choose, say_once
+from tandem.agents.environments import choose, fitting, say_once
 from tandem.agents.reports import PrioritizedReplay
 from tandem.agents.saving import restore_param
 from tandem.agents.sitting import Sitting
@@ -221,6 +221,16 @@ class _Agent:
             return 0
         self._sizes[p] = smoothed(self._sizes.get(p), effective_sample_size(powers), smooth_alpha)
         return rows_to_drop(self._sizes[p], len(powers), scale)
+
+    def get_optimal_processes(self, memory_mb: float, safety_factor: float = 0.75, min_exp_per_proc: int | None = None) -> int:
+        """How many processes to `train` with, by memory and pool: the most, up to the number of cores, for which the pool and
+        the workers (64 MiB each; environments may need more) fit into memory_mb * safety_factor MiB, and each process has
+        min_exp_per_proc (10 mini-batches) of the pool's transitions. How fast they are is for `processes=None` to try."""
+        if self._choices is None:
+            raise SettingError("get_optimal_processes was called before set.", "agent.set(...) first", "call set first.")
+        choices, assembly = self._choices, self._assembly or Assembly(self, self._choices, [], self.torch)
+        least = 10 * choices.minibatch if min_exp_per_proc is None else min_exp_per_proc
+        return fitting(assembly.learner.ring.nbytes, choices.size, least, memory_mb * safety_factor * 2**20)
 
     # Saving
 

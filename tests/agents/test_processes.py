@@ -218,6 +218,19 @@ def test_left_open_it_is_chosen_by_a_trial_and_said(monkeypatch: pytest.MonkeyPa
     assert agent._assembly.processes == 2 and "2 processes for 2 environments" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("memory", "more", "expected"),
+    [(10_000, {}, 8), (300, {}, 4), (300, {"safety_factor": 0.5}, 3), (50, {}, 1), (10_000, {"min_exp_per_proc": 300}, 3)],
+)
+def test_as_many_processes_as_fit(memory: float, more: Any, expected: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environments, "cores", lambda: 8)
+    agent = Probe(Clock())
+    with pytest.raises(SettingError, match="before set"):
+        agent.get_optimal_processes(1000)
+    agent.set(policy=EpsGreedyQPolicy(0.3), pool_size=1000, batch=8)
+    assert agent.get_optimal_processes(memory, **more) == expected  # the pool has some 30 kB
+
+
 def test_batches_are_built_here_and_it_is_said_once() -> None:
     environments._said.clear()
     agent, optimizer = probe(PR=True)

@@ -16,6 +16,7 @@ from tandem.parallel.choice import cores
 from tandem.parallel.remote import Remote
 
 HANDOVER = 150e-6  # seconds that a step costs more in several processes
+WORKER = 64 * 2**20  # bytes that a worker resides in, at most, where its environment needs little: 41 MiB were measured
 TRIAL = 50  # steps, to see how long one takes
 PLAIN = (type(None), bool, int, float, str, bytes, np.generic, np.ndarray)
 
@@ -38,6 +39,13 @@ def choose(env: Any, processes: int | None, pool_network: bool) -> tuple[int, st
     best = min(times, key=lambda p: times[p] * (1.0 if p == 1 else 1.1))
     per = f"a step of one environment takes {step * 1e6:.0f} µs"
     return best, f"{best} process{'es' * (best > 1)} for {len(given)} environments on {available} cores: {per}"
+
+
+def fitting(pool: int, pool_size: int, least: int, memory: float) -> int:
+    """The most processes, up to the number of cores, for which a pool of `pool` bytes and `pool_size` transitions leaves memory
+    (bytes) for workers, and each process `least` of the transitions; 1 at least."""
+    within = [n for n in range(1, cores() + 1) if ceil(pool_size / n) >= least and pool + (n - 1) * WORKER <= memory]
+    return max(within, default=1)
 
 
 def seconds(env: Any) -> float:

@@ -78,6 +78,11 @@ class Ring:
         columns = _columns(capacity, envs, obs, action, extra)
         return sum(int(np.prod(shape, dtype=object)) * np.dtype(dtype).itemsize for shape, dtype in columns.values())
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its arrays."""
+        return sum(x.nbytes for x in self._columns.values())
+
     def __len__(self) -> int:
         """How many rows can be drawn: those in the ring that are valid."""
         return self._drawable
