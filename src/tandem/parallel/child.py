@@ -19,7 +19,7 @@ LOOK = 0.5  # seconds between looks whether the parent is still there
 
 
 def main(pipe: int, parent: int, tied: bool) -> None:
-    """Serves what the first request makes, until it is told to end or nobody is left to tell it."""
+    """Serves what the first request makes, until nobody is left to ask."""
     _die_with(parent, tied)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent's affair: it ends the run in good order
     try:
@@ -44,8 +44,6 @@ def serve(connection: Connection) -> None:
             if name == "begin":
                 make, *arguments = arguments
                 served, result = make(*arguments), None
-            elif name == "end":
-                return
             else:
                 result = getattr(served, name)(*arguments)
             reply = cloudpickle.dumps(("done", result))

@@ -65,7 +65,7 @@ class Process:
         return self._process.poll() is None
 
     def ask(self, name: str, *arguments: Any) -> None:
-        """Begins a call; `answer` is to be called before the next one."""
+        """Begins a call, after those that were begun before; `answer` gives what they came to, one after the other."""
         import cloudpickle
 
         request = cloudpickle.dumps((name, arguments))
