@@ -13,6 +13,7 @@ import numpy as np
 
 from tandem.collect.actor import ChanceActor, PolicyActor
 from tandem.collect.collector import Collector, Ended
+from tandem.collect.environments import environment_name, is_instance
 from tandem.collect.vector import Json
 from tandem.errors import ResumeError, SettingError
 from tandem.networks.plan import Twin
@@ -35,16 +36,32 @@ class Terms:
     patience: float = 60.0  # seconds that a block may take
     restarts: int = 3  # in a run
 
-    def check(self, source: Source) -> None:
-        """SettingError where the environments cannot be shared out among the workers, and this process in lock-step."""
-        most = source.n if self.ahead else source.n - 1
-        if not 0 <= self.workers <= most:
-            also = "" if self.ahead else ", and one for this process"
+    @classmethod
+    def of(cls, source: Source, workers: int, ahead: int, patience: float, restarts: int, on_policy: bool) -> Terms:
+        """As the options of a run say; ahead=-1 is 1 where the algorithm may learn from older policies. SettingError where the
+        environments cannot be shared out among the workers, and this process in lock-step."""
+        if workers and ahead > 0 and on_policy:
             raise SettingError(
-                f"workers={self.workers} for {source.n} environments.",
-                f"one environment at least for each worker{also}",
-                f"give more environments (envs={self.workers + source.n - most}), or at most {most} workers.",
+                f"ahead={ahead} with an algorithm that learns from its newest policy's steps only.",
+                "0: every block waits until the one before it is learned from",
+                "leave ahead out.",
             )
+        terms = cls(workers, 0 if not workers else int(not on_policy) if ahead < 0 else ahead, patience, restarts)
+        most = source.n if terms.ahead else source.n - 1
+        if not 0 <= workers <= most:
+            also = "" if terms.ahead else ", and one for this process"
+            raise SettingError(
+                f"workers={workers} for {source.n} environments.",
+                f"one environment at least for each worker{also}",
+                f"give more environments (envs={workers + source.n - most}), or at most {most} workers.",
+            )
+        if workers and is_instance(source.env):
+            raise SettingError(
+                f"workers={workers} for {environment_name(source.env)}, which is one object in this process.",
+                "an id, or a callable that makes an environment wherever it is called",
+                "pass one of these.",
+            )
+        return terms
 
     def parts(self, n: int) -> list[tuple[int, int]]:
         """(first, count) of this process's environments, which are none where workers are ahead, and of each worker's."""

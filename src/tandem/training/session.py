@@ -17,7 +17,7 @@ from tandem.collect.actor import fixed, publish
 from tandem.collect.agent import Agent
 from tandem.collect.environments import is_instance, separate
 from tandem.collect.evaluation import evaluate
-from tandem.errors import CheckpointError, ResumeError, SettingError, TandemError, WorkerError
+from tandem.errors import CheckpointError, ResumeError, TandemError, WorkerError
 from tandem.networks import plan as plans
 from tandem.networks import serial
 from tandem.parallel.pool import Terms
@@ -69,7 +69,9 @@ class Session:
         seed = derived(conf.seed, "environments")
         kwargs = atari.training(env, conf.env_kwargs, conf.options)
         source = Source.of(env, s.envs, seed, s.vectorization, kwargs)
-        terms = self._terms(conf, source)
+        o, on_policy = conf.options, algorithms.get(conf.algorithm).needs == "rollouts"
+        assert isinstance(o.workers, int), "chosen by now"
+        terms = Terms.of(source, o.workers, o.ahead, o.worker_patience, o.worker_restarts, on_policy)
         first, count = terms.parts(s.envs)[0]
         environments = source.part(first, max(1, count))  # also for a look at the spaces
         self.observation, self.action = environments.observation, environments.action
@@ -107,28 +109,6 @@ class Session:
         self._numbered: list[str] = []
         if resume is not None:
             self._resume(resume)
-
-    @staticmethod
-    def _terms(conf: Config, source: Source) -> Terms:
-        """How workers are kept. SettingError for what cannot be."""
-        o, on_policy = conf.options, algorithms.get(conf.algorithm).needs == "rollouts"
-        assert isinstance(o.workers, int), "chosen by now"
-        if o.workers and o.ahead > 0 and on_policy:
-            raise SettingError(
-                f"ahead={o.ahead} with {conf.algorithm}, which learns from its newest policy's steps only.",
-                "0: every block waits until the one before it is learned from",
-                "leave ahead out.",
-            )
-        ahead = (0 if on_policy else 1) if o.ahead < 0 else o.ahead
-        terms = Terms(o.workers, ahead if o.workers else 0, o.worker_patience, o.worker_restarts)
-        terms.check(source)
-        if o.workers and is_instance(source.env):
-            raise SettingError(
-                f"workers={o.workers} for {conf.env}, which is one object in this process.",
-                "an id, or a callable that makes an environment wherever it is called",
-                "pass one of these.",
-            )
-        return terms
 
     def begin_with(self, weights: dict[str, plans.Weights], source: Any) -> None:
         """Puts trained weights of the roles that act into the networks, and their targets, before the first step.
