@@ -58,13 +58,15 @@ def test_prioritized_ppo() -> None:
 
 
 KERAS = """
-import json, sys
+import contextlib, io, json, sys
 import keras
 from tandem.examples.keras.pool_network import DQN, PPO_pr
 from tandem.exploration import EpsGreedyQPolicy, SoftmaxPolicy
 
 if len(sys.argv) > 1:
-    print(json.dumps([m.main(0, processes=2).average_reward() for m in (DQN, PPO_pr)]))
+    with contextlib.redirect_stdout(io.StringIO()):
+        found = [m.main(0, processes=2).average_reward() for m in (DQN, PPO_pr)]
+    print(json.dumps(found))
 else:
     model = DQN.DQN(4, 128, 2, 7)
     model.set(policy=EpsGreedyQPolicy(0.01), pool_size=10000, update_batches=17)
