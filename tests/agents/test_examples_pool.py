@@ -26,6 +26,7 @@ def adams(model: Any) -> list[Any]:
     return [torch.optim.Adam(p) for p in model.param]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", VALUES)
 def test_value_methods_as_documented(name: str) -> None:
     model = getattr(example(name), name)(4, 128, 2, 7)
@@ -43,6 +44,7 @@ def test_hindsight_as_documented() -> None:
     assert model.total_episode >= 10 and np.isfinite(model.loss)
 
 
+@pytest.mark.slow
 def test_several_agents() -> None:
     model = example("MADDPG").DDPG(128, 0.1, 0.98, 0.005, 7)
     model.set(policy=SoftmaxPolicy(), pool_size=3000, batch=32, trial_count=10, MARL=True)
@@ -50,6 +52,7 @@ def test_several_agents() -> None:
     assert model.total_episode >= 10 and np.isfinite(model.loss)
 
 
+@pytest.mark.slow
 def test_prioritized_ppo() -> None:
     model = example("PPO_pr").PPO(4, 128, 2, 0.7, 0.7, 7)
     model.set(policy=SoftmaxPolicy(), pool_size=10000, batch=64, update_steps=700, PPO=True, PR=True)

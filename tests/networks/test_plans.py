@@ -144,7 +144,10 @@ def test_a_head_is_fitted_to_its_body() -> None:
     assert fitted[0].value[0].inputs == fitted[0].advantage[0].inputs == 7 and fitted[0].value[1].inputs == 8
 
 
-@pytest.mark.parametrize("framework", ["torch", "jax", "tensorflow", pytest.param("keras-torch", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "framework",
+    ["torch", "jax", pytest.param("tensorflow", marks=pytest.mark.slow), pytest.param("keras-torch", marks=pytest.mark.slow)],
+)
 def test_every_framework_puts_out_what_the_twin_does(framework, tmp_path) -> None:
     given = {f"{name}: {n}": w for name in CASES for n, w in plans.weights(name).items()}
     np.savez(tmp_path / "weights.npz", **given)

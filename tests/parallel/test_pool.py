@@ -52,7 +52,12 @@ def rows(folder: Path, *without: str) -> list[list[str]]:
     return [[x for x, name in zip(line, lines[0], strict=True) if name not in ("seconds", *without)] for line in lines[1:]]
 
 
-@pytest.mark.parametrize("name", ALIKE)
+def sampled(names: Any, fast: tuple[Any, ...]) -> list[Any]:
+    """All but `fast` are slow."""
+    return [pytest.param(*(n if isinstance(n, tuple) else (n,)), marks=[] if n in fast else [pytest.mark.slow]) for n in names]
+
+
+@pytest.mark.parametrize("name", sampled(ALIKE, ("ppo", "dqn")))
 def test_a_run_with_workers_is_the_run_of_one_process(name: str, tmp_path: Path) -> None:
     algorithm, env, settings = ALIKE[name]
     for workers in (0, 2):
@@ -64,8 +69,7 @@ def test_a_run_with_workers_is_the_run_of_one_process(name: str, tmp_path: Path)
         assert [float(x or "nan") for x in other] == pytest.approx([float(x or "nan") for x in one], 1e-3, 1e-6, nan_ok=True)
 
 
-@pytest.mark.parametrize("ahead", [1, 3])
-@pytest.mark.parametrize("name", ["acer", "dqn", "sac"])
+@pytest.mark.parametrize(("name", "ahead"), sampled([(n, a) for n in ("acer", "dqn", "sac") for a in (1, 3)], (("dqn", 3),)))
 def test_workers_ahead_make_the_same_run_however_many(name: str, ahead: int, tmp_path: Path) -> None:
     algorithm, env, settings = ALIKE[name]
     for workers in (1, 2):
@@ -136,7 +140,10 @@ def test_pictures_are_acted_on_without_a_framework() -> None:
 
 @pytest.mark.parametrize(
     ("name", "ahead"),
-    [("ppo", 0), ("a2c with a memory", 0), ("dqn", 0), ("acer", 1), ("dqn", 1), ("dqn", 3), ("sac", 1)],
+    sampled(
+        [("ppo", 0), ("a2c with a memory", 0), ("dqn", 0), ("acer", 1), ("dqn", 1), ("dqn", 3), ("sac", 1)],
+        (("ppo", 0), ("dqn", 1)),
+    ),
 )
 def test_it_is_resumed_exactly(name: str, ahead: int, tmp_path: Path) -> None:
     algorithm, env, settings = ALIKE[name]
@@ -162,7 +169,7 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", sampled(FAULTS, ("killed", "raises")))
 def test_a_lost_worker_is_named_and_costs_its_unfinished_episodes(fault: str, tmp_path: Path) -> None:
     given = {**SETTINGS, "worker_patience": 2.0}
     with pytest.warns(UserWarning, match=FAULTS[fault]) as caught:
@@ -189,7 +196,7 @@ def test_replay_knows_that_the_episodes_broke_off(tmp_path: Path) -> None:
     assert t[-1] == 399
 
 
-@pytest.mark.parametrize("fault", ["killed", "raises", "stands still"])
+@pytest.mark.parametrize("fault", sampled(["killed", "raises", "stands still"], ("killed",)))
 def test_workers_ahead_may_be_lost_too(fault: str, tmp_path: Path) -> None:
     more = {"train_every": 8, "updates_per_call": 2, "learning_starts": 100, "buffer_size": 2000, "worker_patience": 2.0}
     given = {k: v for k, v in SETTINGS.items() if k != "rollout"} | more
@@ -244,6 +251,7 @@ print(json.dumps(run.reason), flush=True)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc")
 def test_sigterm_ends_a_run_in_five_seconds_though_every_worker_is_stuck(tmp_path: Path) -> None:
     script = tmp_path / "stuck.py"
