@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from tandem.errors import WorkerError
-from tandem.parallel.process import Lost, Process, end
+from tandem.parallel.process import END, Lost, Process, end
 
-HURRY = 2.0  # seconds
+HURRY = 1.0  # seconds
 
 
 class Worker:
@@ -96,7 +96,7 @@ class Crew:
 
     def end(self) -> None:
         """Ends all of them."""
-        end([w.process for w in self.workers if w.process is not None])
+        end([w.process for w in self.workers if w.process is not None], 0.0 if self.hurried else END)
 
 
 def _span(worker: Worker) -> str:

@@ -114,11 +114,11 @@ class Process:
         self._finalize()
 
 
-def end(processes: list[Process]) -> None:
-    """Ends several within the time of one."""
+def end(processes: list[Process], patience: float = END) -> None:
+    """Ends several within the time of one, which has `patience` seconds to end by itself."""
     for process in processes:
         process.hang_up()
-    limit = time.monotonic() + END
+    limit = time.monotonic() + patience
     while any(p.runs for p in processes) and time.monotonic() < limit:
         time.sleep(0.005)
     for process in processes:
