@@ -310,8 +310,8 @@ def test_auto_tries_and_says_what_it_chose(
     assert f"workers: {workers}" in run.config.source and why in run.config.source
 
 
-def test_a_trial_measures_a_step() -> None:
-    source = Source.of(partial(Slow, "", "none", 0), 2, 0, "auto", None)
+def test_a_trial_measures_a_step(tmp_path: Path) -> None:
+    source = Source.of(partial(Slow, str(tmp_path), "none", os.getpid()), 2, 0, "auto", None)
     assert 0.004 < choice.seconds(source, 2) < 0.4
 
 
