@@ -23,6 +23,7 @@ from tandem.collect.evaluation import evaluate as play
 from tandem.errors import ResumeError, RunFolderError, SettingError, TandemError, UnknownNameError
 from tandem.networks.defaults import is_function
 from tandem.parallel import choice
+from tandem.parallel.pool import blocks_ahead
 from tandem.parallel.share import Source
 from tandem.training import checkpoint, config
 from tandem.training.callbacks import Callback
@@ -184,9 +185,8 @@ def session(
 
 def _with_workers(options: Options, source: str, where: Source, s: Any, on_policy: bool) -> tuple[Options, str]:
     """The options with as many workers as a trial says are worth it, and why, after where the settings are from."""
-    ahead = (0 if on_policy else 1) if options.ahead < 0 else options.ahead
     block = s.rollout if hasattr(s, "rollout") else max(1, s.train_every // s.envs)
-    number, why = choice.choose(where, block, ahead)
+    number, why = choice.choose(where, block, blocks_ahead(options.ahead, on_policy))
     return replace(options, workers=number), f"{source}; {why}"
 
 

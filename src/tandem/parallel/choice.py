@@ -31,8 +31,8 @@ def choose(source: Source, block: int, ahead: int) -> tuple[int, str]:
         return 0, f"workers: 0, for {source.n} environment{'s' * (source.n > 1)} on {cores()} core{'s' * (cores() > 1)}"
     alone = seconds(source, source.n) * block
     if ahead:
-        worth = alone >= WORTH
-        return number * worth, f"workers: {number * worth}, since collecting a block takes {_ms(alone)}"
+        chosen = number if alone >= WORTH else 0
+        return chosen, f"workers: {chosen}, since collecting a block takes {_ms(alone)}"
     shared = seconds(source, ceil(source.n / (number + 1))) * block + HANDOVER
     chosen = number if shared < min(GAIN * alone, alone - WORTH) else 0
     return (

@@ -16,7 +16,7 @@ from tandem.collect.collector import Collector, Ended
 from tandem.collect.environments import environment_name, is_instance
 from tandem.collect.vector import Json
 from tandem.errors import ResumeError, SettingError
-from tandem.networks.plan import Twin
+from tandem.networks.plan import Twin, select
 from tandem.parallel.crew import Crew, Worker
 from tandem.parallel.memory import Arrays, form
 from tandem.parallel.process import Process
@@ -25,6 +25,11 @@ from tandem.spaces import MASK, Spec
 from tandem.types import Array, Trajectory, Tree, leaves, tree_map
 
 Draw = Callable[[int], Tree]  # an example of the noise of that many steps, for all environments
+
+
+def blocks_ahead(ahead: int, on_policy: bool) -> int:
+    """What `ahead` of a run's options means: -1 is 1 where the algorithm may learn from older policies."""
+    return int(not on_policy) if ahead < 0 else ahead
 
 
 @dataclass(frozen=True)
@@ -46,7 +51,7 @@ class Terms:
                 "0: every block waits until the one before it is learned from",
                 "leave ahead out.",
             )
-        terms = cls(workers, 0 if not workers else int(not on_policy) if ahead < 0 else ahead, patience, restarts)
+        terms = cls(workers, blocks_ahead(ahead, on_policy) if workers else 0, patience, restarts)
         most = source.n if terms.ahead else source.n - 1
         if not 0 <= workers <= most:
             also = "" if terms.ahead else ", and one for this process"
@@ -207,7 +212,7 @@ class Pool:
                 "resume with the settings of the run.",
             )
         self.env_steps, self.crew.restarts, self.version = data["env_steps"], data["restarts"], data.get("version", 0)
-        inner = [_under(f"{i}/", arrays) for i in range(len(workers) + 1)]
+        inner = [select(arrays, str(i)) for i in range(len(workers) + 1)]
         states = data.get("parts", [{**data, "begun": False}] + [None] * len(workers))
         self.own.load_state(states[0], inner[0])
         for i, worker in enumerate(workers):
@@ -220,7 +225,7 @@ class Pool:
         for k, (steps, who, version, said, broken) in enumerate(data["pending"]):
             self._pending.append(Request(k, steps, who, version, [Said.read(x) for x in said], broken))
             for i, worker in enumerate(workers):
-                for name, x in _under(f"pending/{k}/{i}/", arrays).items():
+                for name, x in select(arrays, f"pending/{k}/{i}").items():
                     self._shared[worker.first][k][name][...] = x
         self._slot = len(data["pending"])
 
@@ -294,7 +299,3 @@ def _named(tree: Tree, who: int) -> Tree:
     """Names of arrays in the place of a tree's leaves."""
     numbers = iter(range(len(leaves(tree))))
     return tree_map(lambda _: f"noise {who}/{next(numbers)}", tree)
-
-
-def _under(place: str, arrays: dict[str, Array]) -> dict[str, Array]:
-    return {name.removeprefix(place): x for name, x in arrays.items() if name.startswith(place)}

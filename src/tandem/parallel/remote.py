@@ -11,10 +11,11 @@ from tandem.collect.stepped import Stepped
 from tandem.collect.vector import Arrays as Saved
 from tandem.collect.vector import Environments, Json, Step
 from tandem.errors import ResumeError, SettingError
+from tandem.networks.plan import select
 from tandem.parallel.crew import Crew, Worker
 from tandem.parallel.memory import Arrays, Form, Handle
 from tandem.parallel.process import Process
-from tandem.parallel.share import parts
+from tandem.parallel.share import of_life, parts
 from tandem.spaces import Spec
 from tandem.types import Array, Tree, leaves, tree_map
 
@@ -128,7 +129,7 @@ class Remote(Environments):
                 "train with as many.",
             )
         for i, (inner, life) in enumerate(zip(data["parts"], [0, *data["lives"]], strict=True)):
-            own = {n.removeprefix(f"{i}/"): x for n, x in arrays.items() if n.startswith(f"{i}/")}
+            own = select(arrays, str(i))
             if i == 0:
                 self._own.load_state(inner, own)
                 continue
@@ -149,7 +150,7 @@ class Remote(Environments):
 
     def _process(self, worker: Worker) -> Process:
         handle, mine = self._shared[worker.first].handle, self._all[worker.columns]
-        seed = self._seed if not worker.life else int(np.random.SeedSequence((self._seed, worker.life)).generate_state(1)[0])
+        seed = of_life(self._seed, worker.life)
         return Process((handle.fd,), Steps, self.name, mine, seed, worker.first, handle)
 
     def _seen(self, worker: Worker) -> Tree:

@@ -41,12 +41,17 @@ class Source:
 
     def part(self, first: int, count: int, life: int = 0) -> Environments:
         """`count` of them from number `first` on, with the seeds that they have among all; in a later `life` other ones."""
-        seed = self.seed if not life else int(np.random.SeedSequence((self.seed, life)).generate_state(1)[0])
+        seed = of_life(self.seed, life)
         if self.spec is not None:
             import gymnasium
 
             gymnasium.registry.setdefault(self.env, self.spec)
         return vectorize(self.env, count, seed, self.mode, self.kwargs, first=first)
+
+
+def of_life(seed: int, life: int) -> int:
+    """The seed of environments that began anew `life` times: the run's own at first."""
+    return int(np.random.SeedSequence((seed, life)).generate_state(1)[0]) if life else seed
 
 
 def parts(n: int, processes: int) -> list[tuple[int, int]]:
