@@ -24,7 +24,7 @@ export TF_CPP_MIN_LOG_LEVEL := 3
 export PYGAME_HIDE_SUPPORT_PROMPT := 1
 
 .NOTPARALLEL: # two pips in one environment would break it
-.PHONY: help train test test-fast examples bench learn lint format clean
+.PHONY: help train test test-fast test-all examples bench learn lint format clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
@@ -32,11 +32,14 @@ help: ## this list
 train: $(STAMPS)/jax ## the main job: PPO learns CartPole-v1, on Keras with JAX
 	@$(BIN)/tandem train ppo CartPole-v1 --framework jax $(ARGS)
 
-test: $(STAMPS)/test lint ## lint and the whole test-suite, on every engine
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not learns" $(ARGS)
+test: $(STAMPS)/test lint ## lint and the test-suite, on every engine
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not learns and not thorough" $(ARGS)
 
 test-fast: $(STAMPS)/test ## the tests that take seconds
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not learns" $(ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not learns and not thorough" $(ARGS)
+
+test-all: $(STAMPS)/test lint ## the same on every engine and variant (some forty minutes)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not learns" $(ARGS)
 
 examples: $(STAMPS)/test ## every example to its full score (some five minutes)
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m learns $(ARGS)

@@ -45,8 +45,8 @@ def test_the_reference_learns_stops_and_moves_what_it_should(expected) -> None:
     assert len(moved) > 30 and min(moved) > 5e-4  # far more than engines may differ by
 
 
-LONG = [pytest.param(engine, marks=pytest.mark.slow) for engine in ("jax", "tensorflow", "torch compile")]  # they compile
-ENGINES = ["torch", "keras-torch", *LONG]
+LONG = [pytest.param(engine, marks=pytest.mark.slow) for engine in ("jax", "tensorflow", "torch compile few")]  # they compile
+ENGINES = ["torch", "keras-torch", *LONG, pytest.param("torch compile", marks=pytest.mark.thorough)]
 
 
 @pytest.mark.timeout(600)
@@ -55,9 +55,10 @@ def test_an_engine_agrees_with_the_reference(engine, expected, tmp_path) -> None
     framework, *flags = engine.split()
     (names,) = run_python(SCRIPT, framework, str(tmp_path / "found.npz"), *flags, engine=framework, timeout=550)
     found = np.load(tmp_path / "found.npz")
-    assert sorted(expected) == names
+    assert set(names) <= expected.keys() and ("few" in flags or len(names) == len(expected)) and len(names) > 100
     wrong = []
-    for name, wanted in expected.items():
+    for name in names:
+        wanted = expected[name]
         got = found[name]
         if got.shape != np.shape(wanted) or got.dtype not in (np.float32, np.int64):
             wrong.append(f"{name}: {got.dtype} {got.shape}, expected {np.shape(wanted)}")

@@ -71,13 +71,15 @@ def run(engine: str, *cases: str) -> dict[str, Any]:
     return {s["case"]: s["found"] for s in said}
 
 
-def marked(*params: Any, slow: bool) -> Any:
-    return pytest.param(*params, marks=[pytest.mark.slow] if slow else [])
+def mark(engine: str, algorithm: str = "") -> Any:
+    """That of an engine's test: what torch and JAX, or one algorithm and its like, have shown already is thorough."""
+    thorough = engine == "keras-torch" or (engine == "jax" and algorithm not in ("", "dqn", "ppo", "sac", "acer"))
+    return pytest.mark.thorough if thorough else pytest.mark.slow
 
 
 @pytest.mark.parametrize(
     "engine, algorithm",
-    [marked(e, a, slow=(e, a) != ("torch", "impala")) for e in ("torch", "jax") for a in LEARNING],
+    [pytest.param(e, a, marks=[] if (e, a) == ("torch", "impala") else mark(e, a)) for e in ("torch", "jax") for a in LEARNING],
 )
 def test_known_environments_are_solved(engine: str, algorithm: str) -> None:
     run(engine, *LEARNING[algorithm])
@@ -89,7 +91,7 @@ def reference() -> Any:
     return run("torch", "first_rollout")["first_rollout"]
 
 
-@pytest.mark.parametrize("engine", [marked(e, slow=e != "torch") for e in ENGINES])
+@pytest.mark.parametrize("engine", [pytest.param(e, marks=[] if e == "torch" else mark(e)) for e in ENGINES])
 def test_short_contracts(engine: str, reference: Any) -> None:
     """Reproducible, resumable, refuses NaN; each optimizer on its own networks; one seed begins the same run on every engine.
     One test, since an engine is best started once."""

@@ -1,5 +1,5 @@
 """Runs each case uninterrupted, and in sittings; prints what differs between the two: one JSON object a case.
-Arguments: a folder, the engine."""
+Arguments: a folder, the engine, names of cases."""
 
 import json
 import sys
@@ -74,7 +74,8 @@ def train(name, out=None, resume=None, stop_at=None):
     return run
 
 
-for name, (*_, stops) in CASES.items():
+for name in sys.argv[3:]:
+    *_, stops = CASES[name]
     whole, whole_data = final(train(name, out=folder / f"{name}-whole"))
     run = train(name, out=folder / name, stop_at=stops[0])
     ends = [run.loop.env_steps]
