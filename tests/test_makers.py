@@ -44,7 +44,7 @@ class Whole(nn.Module):
         return self.logits(h), self.value(h)
 
 
-SHORT: dict[str, Any] = {"env_maker": cartpole, "train_steps": 200, "framework": "torch"}
+SHORT: dict[str, Any] = {"env_maker": cartpole, "train_steps": 200, "framework": "torch", "num_parallel": 1}
 
 
 def settings(name: str, **given: Any) -> Any:
@@ -118,7 +118,6 @@ def test_an_unknown_argument_is_an_error_with_the_nearest(name: str, given: Any,
 @pytest.mark.parametrize(
     "given, said",
     [
-        ({"num_parallel": 4}, "num_parallel=4"),
         ({"train_steps": "many"}, "train_steps='many'"),
         ({"catch_signal": 1}, "catch_signal=1"),
         ({"noisynet": "pink"}, "noisynet"),

@@ -81,7 +81,7 @@ class Training(Shared):
 
     feature_maker: Callable[[Any], Any] | None = None  # observation space -> (Input, feature) or (Input, (feature, feature))
     model_maker: Callable[[Any], Any] | None = None  # environment -> whole model; wins over feature_maker
-    num_parallel: int = 1  # workers; the documented default is the number of cores
+    num_parallel: int | None = None  # actor-learners; None: as many as there are cores, where the algorithm has them
     port_begin: int = 2220  # not needed: nothing listens here
     discount: float = means("gamma", 0.99)
     train_steps: int = means("steps", 1_000_000)
@@ -191,12 +191,6 @@ class Trainer:
         own |= {f.name for f in fields(Options)} | set(OURS)
         self.arguments = _checked(kind, f"make_trainer({algorithm!r})", given, own - {f.name for f in fields(kind)})
         self.given = given
-        if self.arguments.num_parallel != 1:
-            raise SettingError(
-                f"num_parallel={self.arguments.num_parallel}.",
-                "1: asynchronous workers are not there yet",
-                "leave it out; batch_size environments are stepped side by side in this process.",
-            )
 
     def run(self) -> trainer.Result:
         """Trains, and returns the agent, its folder (None without save_dir) and its evaluation."""
@@ -204,7 +198,13 @@ class Trainer:
         env, network, extra = self._environment(), self._network(), {}
         if a.save_dir is not None:
             extra = {"out": numbered(Path(a.save_dir), environment_name(env())), "save_every": a.save_interval}
-        given = {"eval_episodes": 0, "plots": False} | extra | {n: self.given[n] for n in OURS if n in self.given} | settings
+        given = (
+            {"eval_episodes": 0, "plots": False}
+            | self._learners()
+            | extra
+            | {n: self.given[n] for n in OURS if n in self.given}
+            | settings
+        )
         run = trainer.session(self.algorithm, env, network=network, callbacks=[Progress(0)] if a.verbose else [], **given)
         run.catch_signals = a.catch_signal
         if a.load_model is not None and not a.load_model.endswith(makers.KERAS_FILES):
@@ -233,6 +233,13 @@ class Trainer:
         rest = {n: v for n, v in self.given.items() if n in own and not (documented and n in meant)}
         options = {n: v for n, v in self.given.items() if n in {f.name for f in fields(Options)}}
         return found | (self.arguments.implied() if documented else {}) | rest | options
+
+    def _learners(self) -> dict[str, Any]:
+        """As many actor-learners as were asked for, or as there are cores."""
+        number = self.arguments.num_parallel
+        if number is None:
+            return {"learners": "auto"} if self.name in TRAINING and not self.given.get("workers") else {}
+        return {"learners": number}
 
     def _environment(self) -> Callable[[], Any]:
         return _environment(self.arguments)

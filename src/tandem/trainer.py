@@ -160,6 +160,8 @@ def session(
     space, action = spaces_of(env, env_kwargs)
     leaf = spaces.leaf(action)
     algorithms.get(algorithm).of(leaf, chosen).check(spaces.observation_spec(space), leaf)
+    if options.learners == "auto":
+        options = replace(options, learners=choice.cores())
     if options.workers == "auto":
         where = Source.of(env, chosen.envs, 0, chosen.vectorization, atari.training(env, env_kwargs, options))
         options, source = _with_workers(options, source, where, chosen, algorithms.get(algorithm).needs == "rollouts")

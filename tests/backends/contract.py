@@ -334,6 +334,45 @@ def check_rmsprop_is_the_paper_s() -> None:
     np.testing.assert_allclose(number.read()["value"], x, rtol=1e-4)
 
 
+def check_a_step_along_a_kept_gradient_is_the_one_that_was_not_made() -> None:
+    source = fakes.sources("dqn", fakes.DISCRETE, **SMALL)["q"]
+    for kind in ("adam", "rmsprop", "sgd"):
+        _, backend = build("dqn", fakes.DISCRETE)
+        direct, owned, away = (backend.network(name, source) for name in ("direct", "owned", "away"))
+        optimizers = [backend.optimizer(net.name, [net], kind) for net in (direct, owned)]
+        backend.keeps = True
+        keeping = backend.optimizer("away", [away], kind)
+
+        def minimizing(network: Any, optimizer: Any, backend: Any = backend) -> Any:
+            def update(b: Batch) -> Update:
+                def loss(b: Batch) -> Any:
+                    out = network(b.obs)
+                    return ops.of(out).sum((out - b.reward[:, None]) ** 2, -1), {}
+
+                return Update({"loss": backend.minimize(optimizer, loss, b, b.settings["rate"], b.settings["clip"])[0]})
+
+            return backend.compile(update)
+
+        def step(b: Batch, backend: Any = backend, optimizer: Any = optimizers[1]) -> Update:
+            backend.step(optimizer, b.reward, b.settings["rate"])
+            return Update({})
+
+        at_once, apart, follow = minimizing(direct, optimizers[0]), minimizing(away, keeping), backend.compile(step)
+        rng, first = np.random.default_rng(0), away.read()
+        for k, clip in enumerate((9.0, 0.1, 9.0)):
+            settings = {"rate": np.float32([0.01 * (k + 1)]), "clip": np.float32([clip])}
+            batch = Batch(rng.normal(size=(1, 5, 4)).astype(np.float32), (), np.float32([[1, 2, 3, 4, 5]]), settings=settings)
+            away.write(owned.read())
+            assert at_once(batch).metrics["loss"] == apart(batch).metrics["loss"]
+            same(owned.read(), away.read())
+            gradient = backend.kept(keeping)
+            assert gradient.shape == (optimizers[1].size,) and (clip > 1 or abs(np.linalg.norm(gradient) - clip) < 1e-4)
+            assert follow(Batch((), (), gradient[None], settings=settings)).applied == 1
+            for n, x in direct.read().items():  # one compiled call, or two: the last bit may differ
+                np.testing.assert_allclose(owned.read()[n], x, rtol=1e-5, atol=1e-7)
+        assert all(not np.array_equal(first[n], x) for n, x in owned.read().items())
+
+
 # --- state ------------------------------------------------------------------------------------------------------------
 
 

@@ -85,14 +85,7 @@ def vector(name: str, envs: list[Any], seed: int, processes: int) -> Stepped | R
     """All of them as one vector."""
     if processes == 1:
         return Stepped(name, envs, seed)
-    try:
-        return Remote(name, envs, seed, processes)
-    except (TypeError, AttributeError) as error:  # cloudpickle's, where an environment cannot travel
-        raise SettingError(
-            f"an environment of {name} cannot go to another process: {error}",
-            "environments that can be pickled",
-            "make what cannot in their reset, or train with processes=1.",
-        ) from error
+    return Remote(name, envs, seed, processes)
 
 
 def reduction(agent: Any, processes: int) -> Any:

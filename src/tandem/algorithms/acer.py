@@ -13,7 +13,7 @@ from tandem.algorithms.sequences import ActorCritic, SequenceSettings
 from tandem.math.returns import retrace
 from tandem.networks.plan import Dense, Plan, Streams
 from tandem.spaces import Leaf, Spec
-from tandem.types import Array, Batch, Update
+from tandem.types import Array, Batch
 
 PAPER = "Wang et al. 2017, section 5.1 and appendix A"
 FLOOR = 1e-6  # of probabilities: ratios stay finite
@@ -92,11 +92,9 @@ class ACER(ActorCritic):
             loss = loss + s.kl * aux["kl"]
         return loss, aux
 
-    def update(self, b: Batch) -> Update:
-        done = super().update(b)
+    def follow(self, settings: dict[str, Array]) -> None:
         if self.settings.kl:
-            self.backend.track(self.net, self.average, b.settings["average_tau"])
-        return done
+            self.backend.track(self.net, self.average, settings["average_tau"])
 
     def schedule(self, call: Call) -> dict[str, Array]:
         return {**super().schedule(call), **self.scheduled(call, "average_tau")}

@@ -115,6 +115,7 @@ class Algorithm(ABC):
 
     Settings: ClassVar[type[Settings]]
     settings: Any  # an instance of them
+    backend: Any
     needs: ClassVar[Literal["transitions", "rollouts", "sequences"]]
     acting: ClassVar[tuple[str, ...]]  # the roles that `act` uses
     preparing: ClassVar[tuple[str, ...]] = ()  # the roles that `prepare` uses

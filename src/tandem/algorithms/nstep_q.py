@@ -17,7 +17,7 @@ from tandem.math.returns import multi_step
 from tandem.math.values import huber
 from tandem.networks.plan import Dense, Dueling, Half, Plan
 from tandem.spaces import Leaf, Spec
-from tandem.types import Array, Batch, Tree, Update
+from tandem.types import Array, Batch, Tree
 
 PAPER = "Mnih et al. 2016, section 5.1 and supplement"
 
@@ -67,10 +67,8 @@ class NStepQ(OnSequences):
         error = multi_step(reward, batch.discount, batch.last, best[-1]) - q
         return huber(error), {"error": error, "q": q}
 
-    def update(self, b: Batch) -> Update:
-        done = super().update(b)
-        self.backend.track(self.net, self.target, b.settings["tau"])
-        return done
+    def follow(self, settings: dict[str, Array]) -> None:
+        self.backend.track(self.net, self.target, settings["tau"])
 
     def schedule(self, call: Call) -> dict[str, Array]:
         made = call.updates + 1 + np.arange(len(call.progress))

@@ -183,11 +183,15 @@ class OnSequences(base.Algorithm):
         priority = self.steepness(b) if self.settings.replay == "prioritized" else ()
         count = 0.0 * steps + 1.0 if summed else steps
         loss, aux = self.backend.minimize(self.optimizer, self.loss, b, s["learning_rate"], s["max_grad_norm"], count)
+        self.follow(s)
         valid = self.over_time(valid)[:-1]
         if self.settings.replay == "prioritized" and self.settings.priority == "error":
             each = xp.clip(xp.sum(valid, 0), 1.0, float("inf"))
             priority = xp.sum(xp.abs(aux["error"]) * valid, 0) / each
         return Update({"loss": loss, **{n: xp.sum(aux[n] * valid) / steps for n in self.reported}}, priority)
+
+    def follow(self, settings: dict[str, Array]) -> None:
+        """What comes with each step of the network, of an update's settings: its companions move after it."""
 
     def steepness(self, b: Batch) -> Array:
         """The L1 norm of the gradient of the sequences' summed losses in the network's outputs, [B]."""

@@ -112,6 +112,7 @@ class Backend(ABC):
     device: str
     networks: dict[str, Any]  # networks, targets and scalars by name
     given_optimizer: Any = None  # the user's own, of which `optimizer` makes copies, whatever kind is asked for
+    keeps = False  # `minimize` leaves the weights alone, and gradients to `kept`: another process makes the steps
 
     @abstractmethod
     def network(self, name: str, source: Source) -> Network:
@@ -149,6 +150,14 @@ class Backend(ABC):
         (default: the number of samples). Gradients are clipped to the global norm `clip_norm`. Where `stop(aux)` is true, or
         the loss or a gradient is not finite, this update and the later ones of the call change nothing.
         """
+
+    @abstractmethod
+    def kept(self, optimizer: Any) -> np.ndarray[Any, Any]:
+        """The gradient of the latest `minimize`, clipped, as one vector [optimizer.size], where the backend `keeps` them."""
+
+    @abstractmethod
+    def step(self, optimizer: Any, gradient: Array, learning_rate: Array) -> None:
+        """Inside an update: the step that `minimize` would have made with this gradient, which is one that was `kept`."""
 
     @abstractmethod
     def descend(self, optimizers: list[Any], losses: Losses, batch: Batch) -> tuple[list[Array], dict[str, Array]]:

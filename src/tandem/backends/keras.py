@@ -4,9 +4,7 @@ inside one XLA-compiled function on TensorFlow. Where an update must take no eff
 from __future__ import annotations
 
 import importlib
-import math
 from collections.abc import Callable
-from itertools import accumulate
 from typing import Any
 
 import keras
@@ -154,8 +152,8 @@ class KerasBackend(base.Backend):
         return scalar
 
     def optimizer(self, name: str, networks: list[Any], kind: str = "adam", **options: float) -> Optimizer:
-        given = self.given_optimizer
-        made: Optimizer = OPTIMIZERS[kind](name, networks, **options) if given is None else Given(name, networks, given)
+        given, made = self.given_optimizer, OPTIMIZERS["kept" if self.keeps else kind]
+        made = made(name, networks, **options) if given is None or self.keeps else Given(name, networks, given)
         self._owners[f"optimizer/{name}"] = made
         self._optimizers.append(made)
         return made
@@ -194,6 +192,12 @@ class KerasBackend(base.Backend):
             grads = [g * scale for g in grads]
         optimizer.apply(grads, learning_rate)
         return value, aux
+
+    def kept(self, optimizer: Optimizer) -> np.ndarray[Any, Any]:
+        return np.asarray(optimizer.variables[0].value)
+
+    def step(self, optimizer: Optimizer, gradient: Array, learning_rate: Array) -> None:
+        optimizer.apply(optimizer.vectors(optimizer.parts(gradient)), learning_rate)
 
     def descend(self, optimizers: list[Own], losses: base.Losses, batch: Batch) -> tuple[list[Array], dict[str, Array]]:
         def all_reduced(b: Batch) -> tuple[list[Array], dict[str, Array]]:
@@ -247,13 +251,9 @@ class KerasBackend(base.Backend):
         rest = [(v, v.value) for v in self.variables if id(v) not in mine]
         start = ops.concatenate([ops.reshape(x, (-1,)) for x in values])
 
-        def split(flat: Array) -> list[Array]:
-            ends = list(accumulate(math.prod(v.shape) for v in trained))
-            return [ops.reshape(flat[a:b], v.shape) for v, a, b in zip(trained, [0, *ends], ends, strict=False)]
-
         def at(each: base.Each) -> Callable[[Array], Array]:
             def value(flat: Array) -> Array:
-                with keras.StatelessScope(rest + list(zip(trained, split(flat), strict=True))):
+                with keras.StatelessScope(rest + list(zip(trained, optimizer.parts(flat), strict=True))):
                     return base.reduce(each(batch), batch, count)
 
             return value
@@ -276,7 +276,7 @@ class KerasBackend(base.Backend):
         fine = ops.isfinite(ops.sum(gradient * gradient) + before)
         code = ops.where(fine, 0, 2 + self._optimizers.index(optimizer))
         self._code = ops.where(ops.equal(self._code, 0), code, self._code)
-        for v, x, old in zip(trained, split(flat), values, strict=True):
+        for v, x, old in zip(trained, optimizer.parts(flat), values, strict=True):
             v.assign(ops.where(found, x, old))
         return {"improvement": ops.where(found, better, 0.0), "divergence": ops.where(found, far, 0.0)}
 

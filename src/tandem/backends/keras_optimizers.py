@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import accumulate
 from typing import Any
 
 import keras
@@ -24,6 +25,7 @@ class Optimizer:
         self.name, self.networks = name, networks
         self.trained = list({id(v): v for n in networks for v in n.module.trainable_variables}.values())
         sizes = [math.prod(v.shape) for v in self.trained]
+        self.size = sum(sizes)
         small = [i for i, size in enumerate(sizes) if size < TOGETHER]
         self._groups = [[i] for i, size in enumerate(sizes) if size >= TOGETHER] + ([small] if small else [])
         self._sizes = [[sizes[i] for i in group] for group in self._groups]
@@ -40,6 +42,11 @@ class Optimizer:
         """The gradients of all weights as this optimizer's vectors."""
         flat = [ops.reshape(g, (-1,)) for g in gradients]
         return [ops.concatenate([flat[i] for i in group]) if len(group) > 1 else flat[group[0]] for group in self._groups]
+
+    def parts(self, gradient: Array) -> list[Array]:
+        """One vector [size] as a gradient for each weight."""
+        ends = list(accumulate(math.prod(v.shape) for v in self.trained))
+        return [ops.reshape(gradient[a:b], v.shape) for v, a, b in zip(self.trained, [0, *ends[:-1]], ends, strict=True)]
 
     def apply(self, gradients: list[Array], learning_rate: Array) -> None:
         """Moves the weights against such vectors."""
@@ -93,6 +100,20 @@ class RMSProp(Optimizer):
         square = self.square[k]
         square.assign(square.value * self.decay + gradient * gradient * (1.0 - self.decay))
         return gradient / ops.sqrt(square.value + self.epsilon)
+
+
+class Kept(Optimizer):
+    """Keeps the gradient of all weights as one vector, and moves nothing."""
+
+    def __init__(self, name: str, networks: list[Any], **_: float) -> None:
+        super().__init__(name, networks)
+        self.variables = [keras.Variable(np.zeros(self.size, np.float32), trainable=False, name=f"{name}_gradient")]
+
+    def vectors(self, gradients: list[Array]) -> list[Array]:
+        return [ops.concatenate([ops.reshape(g, (-1,)) for g in gradients])]
+
+    def apply(self, gradients: list[Array], learning_rate: Array) -> None:
+        self.variables[0].assign(gradients[0])
 
 
 class Given(Optimizer):
@@ -152,4 +173,4 @@ class Own:
         """Nothing to give back: the variables are its own."""
 
 
-OPTIMIZERS: dict[str, Any] = {"adam": Adam, "rmsprop": RMSProp, "sgd": Optimizer}
+OPTIMIZERS: dict[str, Any] = {"adam": Adam, "rmsprop": RMSProp, "sgd": Optimizer, "kept": Kept}

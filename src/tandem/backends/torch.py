@@ -89,7 +89,7 @@ class TorchBackend(base.Backend):
                     "one optimizer for each weight",
                     "give networks that share no layers.",
                 )
-        chosen = kind if self.given_optimizer is None else self.given_optimizer
+        chosen = "kept" if self.keeps else kind if self.given_optimizer is None else self.given_optimizer
         self._optimizers.append(made := Optimizer(name, networks, chosen, options))
         return made
 
@@ -121,12 +121,18 @@ class TorchBackend(base.Backend):
             return value, aux
         if clip_norm is not None:
             grad *= torch.clamp(clip_norm / (norm + 1e-6), max=1.0)
+        self.step(optimizer, grad, learning_rate)
+        return value, aux
+
+    def kept(self, optimizer: Optimizer) -> np.ndarray[Any, Any]:
+        return np.asarray(optimizer.tensors()["gradient"].cpu().numpy())
+
+    def step(self, optimizer: Optimizer, gradient: Array, learning_rate: Array) -> None:
         if not optimizer.given:
             optimizer.inner.param_groups[0]["lr"] = float(learning_rate)
-        optimizer.flat.grad = grad
+        optimizer.flat.grad = gradient
         optimizer.inner.step()
         self._dirty = True
-        return value, aux
 
     def descend(self, optimizers: list[Own], losses: base.Losses, batch: Batch) -> tuple[list[Array], dict[str, Array]]:
         moody = [module for o in optimizers for module in o.moody]

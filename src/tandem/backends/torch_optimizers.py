@@ -32,6 +32,19 @@ class RMSProp(torch.optim.Optimizer):
         flat.addcdiv_(flat.grad, (square + self.epsilon).sqrt_(), value=-group["lr"])
 
 
+class Kept(torch.optim.Optimizer):
+    """Keeps the gradient, and moves nothing."""
+
+    def __init__(self, flat: nn.Parameter) -> None:
+        super().__init__([flat], {"lr": 0.0})
+        self.state[flat]["gradient"] = torch.zeros_like(flat.detach())
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        (flat,) = self.param_groups[0]["params"]
+        self.state[flat]["gradient"].copy_(flat.grad)
+
+
 class Optimizer:
     """The framework's optimizer over one flat parameter, of which the networks' weights are views."""
 
@@ -39,6 +52,7 @@ class Optimizer:
         self.name, self.networks, self.given = name, networks, not isinstance(kind, str)
         self.parameters = list({id(p): p for n in networks for p in n.weights if p.requires_grad}.values())
         self.sizes = [p.numel() for p in self.parameters]
+        self.size = sum(self.sizes)
         with torch.no_grad():
             flat = torch.cat([p.reshape(-1) for p in self.parameters])
             for p, part in zip(self.parameters, flat.split(self.sizes), strict=True):
@@ -54,6 +68,8 @@ class Optimizer:
             step = torch.zeros((), device=flat.device)
             moments = {"exp_avg": torch.zeros_like(flat), "exp_avg_sq": torch.zeros_like(flat)}
             self.inner.state[self.flat].update({"step": step, **moments})
+        elif kind == "kept":
+            self.inner = Kept(self.flat)
         elif kind == "rmsprop":
             self.inner = RMSProp(self.flat, options.get("decay", 0.99), options.get("epsilon", 1e-5))
         else:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import wait
 from typing import Any
 
 from tandem.errors import WorkerError
-from tandem.parallel.process import END, Lost, Process, end
+from tandem.parallel.process import END, SLICE, Lost, Process, end
 
 HURRY = 1.0  # seconds
+START = 60.0  # seconds that a worker has at least to begin: importing a framework takes some
 
 
 class Worker:
@@ -54,15 +57,30 @@ class Crew:
         for worker in self.workers:
             worker.process = begin(worker)
         for i in range(len(self.workers)):
-            self.answer(i)
+            self._begun(i)
 
-    def answer(self, i: int, again: Callable[[Worker], None] | None = None) -> Any:
-        """What worker i says to what it was asked first. Where it is lost, another takes its place, and `again` asks that all
-        that the lost one owes, in order; where there is no `again`, as while it begins, nothing more can be done."""
+    def first(self, of: Sequence[int], again: Callable[[Worker], None]) -> tuple[int, Any]:
+        """Which of these workers answers first, and what."""
+        began, by = time.monotonic(), {p.fileno(): i for i in of if (p := self.workers[i].process) is not None}
+        while not (ready := wait([*by], SLICE)) and time.monotonic() - began < self.patience:
+            continue
+        i = next((i for fd, i in by.items() if fd in ready), of[0])
+        return i, self.answer(i, again, began)
+
+    def _begun(self, i: int) -> None:
+        """Waits until worker i is there."""
+        self.answer(i, least=START)
+
+    def answer(
+        self, i: int, again: Callable[[Worker], None] | None = None, since: float | None = None, least: float = 0.0
+    ) -> Any:
+        """What worker i says to what it was asked first, within the crew's patience, or `least` seconds. Where it is lost,
+        another takes its place, and `again` asks that all that the lost one owes, in order; where there is no `again`, as while
+        it begins, nothing more can be done."""
         worker = self.workers[i]
         assert worker.process is not None
         try:
-            return worker.process.answer(lambda: self.patience)
+            return worker.process.answer(lambda: self.patience if self.hurried else max(self.patience, least), since)
         except Lost as lost:
             who = f"worker {i + 1} ({_span(worker)} of {self.name})"
             if again is None or self.restarts >= self.allowed or self.hurried:
@@ -88,7 +106,7 @@ class Crew:
         if worker.process is not None:
             worker.process.kill()
         worker.life, worker.process = life, self._begin(worker)
-        self.answer(i)
+        self._begun(i)
 
     def hurry(self) -> None:
         """The run is to end: from now on answers have `HURRY` seconds, and no worker begins anew."""

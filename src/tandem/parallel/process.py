@@ -16,11 +16,12 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
-from tandem.errors import EngineError
+from tandem.errors import EngineError, SettingError
 from tandem.parallel.child import POKE
 
 SLICE = 0.25  # seconds of waiting at a time
 END = 1.0  # seconds that a process has to end by itself
+QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "PYGAME_HIDE_SUPPORT_PROMPT": "1"}  # chatter of libraries, once is enough
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 BEGIN = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from tandem.parallel.child import main; "
 
@@ -49,7 +50,7 @@ class Process:
             stdin=subprocess.DEVNULL,
             stdout=2,  # what environments print is not the run's output
             pass_fds=(theirs.fileno(), *inherits),
-            env={**os.environ, **{n: os.environ.get(n, "1") for n in THREADS}},
+            env={**QUIET, **dict.fromkeys(THREADS, "1"), **os.environ},
         )
         theirs.close()
         self._connection = Connection(ours.detach())
@@ -65,10 +66,18 @@ class Process:
         return self._process.poll() is None
 
     def ask(self, name: str, *arguments: Any) -> None:
-        """Begins a call, after those that were begun before; `answer` gives what they came to, one after the other."""
+        """Begins a call, after those that were begun before; `answer` gives what they came to, one after the other.
+        SettingError for arguments that cannot travel."""
         import cloudpickle
 
-        request = cloudpickle.dumps((name, arguments))
+        try:
+            request = cloudpickle.dumps((name, arguments))
+        except Exception as error:  # as many kinds as there are objects
+            raise SettingError(
+                f"something that a worker needs cannot go to another process: {error}",
+                "environments and networks that can be pickled, or functions that make them there",
+                "make what cannot be pickled in a function that is given instead (an environment's: in its reset).",
+            ) from error
         with contextlib.suppress(OSError):  # then it is `answer` that finds out why
             self._connection.send_bytes(request)
 
@@ -77,13 +86,13 @@ class Process:
         with contextlib.suppress(OSError):
             self._connection.send_bytes(POKE + given)
 
-    def answer(self, patience: float | Callable[[], float]) -> Any:
-        """What the call gave. Lost where the process died, raised, or stands still for `patience` seconds, after which it is no
-        more; a function may shorten them meanwhile."""
+    def answer(self, patience: float | Callable[[], float], since: float | None = None) -> Any:
+        """What the call gave. Lost where the process died, raised, or stands still for `patience` seconds from now on, or from
+        `since` on (time.monotonic()), after which it is no more; a function may shorten them meanwhile."""
         import cloudpickle
 
         limit = patience if callable(patience) else lambda: patience
-        began = time.monotonic()
+        began = time.monotonic() if since is None else since
         try:
             while not self._connection.poll(max(0.0, min(SLICE, limit() - time.monotonic() + began))):
                 if time.monotonic() - began >= limit():
@@ -100,6 +109,10 @@ class Process:
             return said[1]
         self.kill()
         raise Lost(f"raised {said[1]}: {said[2]}", said[3])
+
+    def fileno(self) -> int:
+        """Can be read from where there is an answer, or the process is no more."""
+        return self._connection.fileno()
 
     def kill(self) -> None:
         self._process.kill()

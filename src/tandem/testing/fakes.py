@@ -9,6 +9,7 @@ import numpy as np
 from tandem import algorithms, backends
 from tandem.algorithms.base import Call
 from tandem.math.masks import masked
+from tandem.networks.defaults import Source
 from tandem.spaces import MASK, Leaf, Spec
 from tandem.types import Array, Batch, Tree, tree_map
 
@@ -34,8 +35,20 @@ def build(
     chosen = algorithms.get(name).Settings(**settings)
     kind = algorithms.get(name).of(action, chosen)
     backend = backends.make(framework, "cpu", seed=seed, compile=compile)
-    made = kind.sources(observation, action, chosen, network, None, lambda n: np.random.default_rng([seed, *n.encode()]))
+    made = sources(name, action, observation, network, seed, **settings)
     return kind(backend, made, observation, action, chosen), backend
+
+
+def sources(
+    name: str, action: Leaf, observation: Spec = VECTOR, network: Any = None, seed: int = 0, **settings: Any
+) -> dict[str, Source]:
+    """Where the networks of an algorithm of that name come from, by role."""
+    chosen = algorithms.get(name).Settings(**settings)
+    kind = algorithms.get(name).of(action, chosen)
+    found: dict[str, Source] = kind.sources(
+        observation, action, chosen, network, None, lambda n: np.random.default_rng([seed, *n.encode()])
+    )
+    return found
 
 
 def values(spec: Spec, shape: tuple[int, ...], rng: np.random.Generator) -> Tree:

@@ -37,6 +37,10 @@ class Options(Preprocessing):
     compile: Literal["auto", "yes", "no"] = setting("auto", "torch only: compile gradients; auto: where the run is long enough")
     workers: int | Literal["auto"] = setting(0, "processes that step environments beside this one; 0: none; auto: by a trial")
     ahead: int = setting(-1, "blocks that workers collect while earlier ones are learned from; 0: none; -1: 1 if off-policy")
+    learners: int | Literal["auto"] = setting(
+        1, "processes that each collect and take gradients, for a3c, acer, impala, nstep_q; 1: this one; auto: as many as cores"
+    )
+    staleness: int = setting(-1, "most updates that a learner's gradient may be behind; -1: four times as many as learners")
     worker_patience: float = setting(60.0, "seconds that a worker may take for a block before it counts as stuck")
     worker_restarts: int = setting(3, "how many lost workers are started anew in a run, before it ends with an error")
     tensorboard: bool = setting(True, "write TensorBoard events")

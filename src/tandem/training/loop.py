@@ -59,13 +59,13 @@ class Loop:
         else:
             self.learner = ReplayLearner(algorithm, backend, observation, action, generators, folder)
         own = Collector(environments, self.settings.gamma, algorithm.action_mode)
-        self.collector: Collector | Pool = own if workers is None else self._pool(own, *workers)
+        self.collector: Any = own if workers is None else self._pool(own, *workers)  # or what stands in its place
         self._sync()
         self.steps, self.episodes, self.seconds, self.learning = self.settings.steps, 0, 0.0, 0.0
 
     @property
     def env_steps(self) -> int:
-        return self.collector.env_steps
+        return int(self.collector.env_steps)
 
     def now(self) -> dict[str, Any]:
         """The counters that every event carries."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,7 @@ class SequenceLearner:
         s = algorithm.settings
         self.algorithm, self.backend, self.generators, self.settings = algorithm, backend, generators, s
         self.block, self.updates, self.networks = s.rollout, 0, networks
+        self.owed = 0  # updates on replayed sequences that the latest block still brings
         replays = s.replay != "none" and s.replay_ratio > 0
         if not (s.online or replays) or (replays and s.replay_starts > s.replay_size):
             raise SettingError(
@@ -55,23 +56,33 @@ class SequenceLearner:
 
     def learn(self, trajectory: Trajectory, span: Span) -> dict[str, float]:
         """The metrics of the updates, averaged; none where there was none."""
+        metrics = list(self.rounds(trajectory, span))
+        return averaged(metrics) if metrics else {}
+
+    def rounds(self, trajectory: Trajectory, span: Span) -> Iterator[dict[str, float]]:
+        """`learn`, one update after the other: the metrics of each."""
         s, data = self.settings, self.algorithm.prepare(trajectory, self.networks)
         cut, after = data.extra["cut"], data.extra.pop("after")
-        metrics = []
-        if s.online:
-            fresh = data._replace(reward=data.reward + after, extra={**data.extra, "cut": np.zeros_like(cut)})
-            metrics.append(self._update(fresh, np.ones(s.envs, np.float32), span)[0])
         if self.buffer is not None:
             rng = self.generators("replay")
             self.buffer.add(data._replace(weight=data.weight * (1 - cut)), rng)
-            owed = int(rng.poisson(s.replay_ratio)) if len(self.buffer) >= s.replay_starts else 0
-            for _ in range(owed):
-                drawn = self.buffer.draw(rng, s.envs, float(s.priority_beta(np.array([span.progress]))[0]))
-                found, priority = self._update(drawn.batch, drawn.importance, span, redrawn=s.noisy != "no")
-                metrics.append(found)
-                if not isinstance(priority, tuple):
-                    self.buffer.update(drawn.slots, priority[0])
-        return averaged(metrics) if metrics else {}
+            self.owed = int(rng.poisson(s.replay_ratio)) if len(self.buffer) >= s.replay_starts else 0
+        if s.online:
+            fresh = data._replace(reward=data.reward + after, extra={**data.extra, "cut": np.zeros_like(cut)})
+            yield self._update(fresh, np.ones(s.envs, np.float32), span)[0]
+        yield from self.replays(span)
+
+    def replays(self, span: Span) -> Iterator[dict[str, float]]:
+        """The updates that are `owed`."""
+        s, rng = self.settings, self.generators("replay")
+        while self.owed:
+            assert self.buffer is not None
+            self.owed -= 1
+            drawn = self.buffer.draw(rng, s.envs, float(s.priority_beta(np.array([span.progress]))[0]))
+            found, priority = self._update(drawn.batch, drawn.importance, span, redrawn=s.noisy != "no")
+            if not isinstance(priority, tuple):
+                self.buffer.update(drawn.slots, priority[0])
+            yield found
 
     def _update(self, sequences: Batch, importance: Array, span: Span, redrawn: bool = False) -> tuple[dict[str, float], Any]:
         """One update on sequences [T + 1, B, ...]: its metrics, and the sequences' new priorities. Fresh sequences are learned
@@ -87,13 +98,13 @@ class SequenceLearner:
         return checked(outcome, self.updates), outcome.priority
 
     def state(self, replay: bool) -> tuple[dict[str, Any], dict[str, Array]]:
-        data: dict[str, Any] = {"updates": self.updates}
+        data: dict[str, Any] = {"updates": self.updates, "owed": self.owed}
         if not replay or self.buffer is None:
             return data, {}
         data["buffer"], arrays = self.buffer.state()
         return data, arrays
 
     def load_state(self, data: dict[str, Any], arrays: dict[str, Array]) -> None:
-        self.updates = data["updates"]
+        self.updates, self.owed = data["updates"], data.get("owed", 0)
         if self.buffer is not None:
             self.buffer.load_state(data["buffer"], arrays)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tandem import algorithms, backends, spaces
+from tandem import algorithms, spaces
 from tandem.collect import atari
 from tandem.collect.actor import fixed, publish
 from tandem.collect.agent import Agent
@@ -22,8 +22,9 @@ from tandem.networks import plan as plans
 from tandem.networks import serial
 from tandem.parallel.pool import Terms
 from tandem.parallel.share import Source
+from tandem.training import asynchronous, checkpoint, config, files
 from tandem.training import callbacks as calls
-from tandem.training import checkpoint, config, files
+from tandem.training.building import build
 from tandem.training.callbacks import Callback
 from tandem.training.config import Config
 from tandem.training.events import (
@@ -68,28 +69,23 @@ class Session:
         config.check_ranges(conf.options)
         seed = derived(conf.seed, "environments")
         kwargs = atari.training(env, conf.env_kwargs, conf.options)
-        source = Source.of(env, s.envs, seed, s.vectorization, kwargs)
-        o, on_policy = conf.options, algorithms.get(conf.algorithm).needs == "rollouts"
-        assert isinstance(o.workers, int), "chosen by now"
-        terms = Terms.of(source, o.workers, o.ahead, o.worker_patience, o.worker_restarts, on_policy)
+        o, needs = conf.options, algorithms.get(conf.algorithm).needs
+        assert isinstance(o.workers, int) and isinstance(o.learners, int), "chosen by now"
+        asynchronous.refuse(conf.algorithm, needs, env, o)
+        source = Source.of(env, s.envs * o.learners, seed, s.vectorization, kwargs)
+        terms = Terms.of(source, o.workers, o.ahead, o.worker_patience, o.worker_restarts, needs == "rollouts")
         first, count = terms.parts(s.envs)[0]
-        environments = source.part(first, max(1, count))  # also for a look at the spaces
+        environments = source.part(first, max(1, count) if o.learners == 1 else 1)  # also for a look at the spaces
         self.observation, self.action = environments.observation, environments.action
-        self.kind = algorithms.get(conf.algorithm).of(self.action, s)
-        self.kind.check(self.observation, self.action)
         generators = Generators(conf.seed)
-        made = self.kind.sources(self.observation, self.action, s, network, environments.observation_space, generators)
-        self.backend = backends.make(
-            conf.framework,
-            conf.device,
-            seed=derived(conf.seed, "framework"),
-            threads=conf.options.threads,
-            compile=config.compiles(conf, network is None),
-            optimizer=optimizer,
-        )
-        self.algorithm = self.kind(self.backend, made, self.observation, self.action, s)
-        workers = (source, terms) if terms.workers else None
-        self.loop = Loop(self.algorithm, self.backend, environments, generators, folder, workers=workers)
+        self.algorithm = build(conf, environments, generators, network, optimizer)
+        self.kind, self.backend = type(self.algorithm), self.algorithm.backend
+        if o.learners > 1:
+            learners = asynchronous.ActorLearners(conf, self.algorithm, environments, source, network)
+            self.loop: Loop = asynchronous.Asynchronous(learners, self.algorithm, environments, generators)
+        else:
+            workers = (source, terms) if terms.workers else None
+            self.loop = Loop(self.algorithm, self.backend, environments, generators, folder, workers=workers)
         self.environments = environments
         self.best = -np.inf
         self.last_evaluation: Evaluation | None = None

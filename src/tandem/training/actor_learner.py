@@ -1,0 +1,115 @@
+"""One of several actor-learners (Mnih et al. 2016, arXiv:1602.01783, section 4), in a process of its own: it collects and takes
+gradients as a run of one process does, and leaves the steps along them to the owner of the weights."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from tandem.errors import NetworkError, NonFiniteError
+from tandem.networks.plan import select
+from tandem.parallel.memory import Arrays, Handle
+from tandem.parallel.share import Source
+from tandem.training.building import build
+from tandem.training.config import Config
+from tandem.training.learners import Span
+from tandem.training.loop import Loop
+from tandem.training.seeds import Generators, derived
+from tandem.training.sequences import SequenceLearner
+from tandem.types import Array
+
+
+class ActorLearner(Loop):
+    """Goes on by one update each time it is poked. `handles` are of memory shared with the owner: all weights, a gradient."""
+
+    learner: SequenceLearner
+
+    def __init__(
+        self, conf: Config, source: Source, part: tuple[int, int, int], network: Any, handles: tuple[Handle, Handle]
+    ) -> None:
+        environments = source.part(*part)
+        generators = Generators(derived(conf.seed, f"actor-learner {part}"))
+        algorithm = build(conf, environments, generators, network, keeps=True)
+        super().__init__(algorithm, algorithm.backend, environments, generators)
+        self.weights, self.gradient = (Arrays.attached(handle) for handle in handles)
+        self._span = Span(0, 0, self.steps)
+        self._begin = 0  # environment steps of all when the weights were given
+        self._said: dict[str, Any] = {}
+        read = {role: net.read() for role, net in self.backend.networks.items()}
+        self._seeds = {role: [n for n, x in given.items() if x.dtype.kind in "iu"] for role, given in read.items()}
+        self._checked = False
+        self._rounds = self._going()
+
+    def poked(self, told: bytes) -> bytes:
+        """Takes the newest weights, after so many environment steps and updates of all; gives the next gradient, and says what
+        was collected for it."""
+        self._begin, self.learner.updates = json.loads(told)
+        for role, network in self.backend.networks.items():
+            own = network.read() if self._seeds[role] else {}  # of dropout: they differ from one actor-learner to the next
+            network.write(self.weights.within(role) | {n: own[n] for n in self._seeds[role]})
+        self._said = {"valid": [], "episodes": [], "metrics": {}, "made": False, "fault": None}
+        try:
+            metrics = next(self._rounds)
+            if metrics is not None:
+                self._hand_over(metrics)
+        except (NonFiniteError, NetworkError) as error:
+            self._said["fault"] = [type(error).__name__, error.happened, error.expected, error.fix]
+        return json.dumps(self._said).encode()
+
+    def _hand_over(self, metrics: dict[str, float]) -> None:
+        self.gradient["gradient"][:] = self.backend.kept(self.algorithm.optimizer)
+        self._said |= {"made": True, "metrics": metrics}
+        if self._checked:
+            return
+        self._checked = True
+        for network in self.algorithm.optimizer.networks:
+            given = self.weights.within(network.name)
+            moved = {n for n, x in network.read().items() if not np.array_equal(x, given[n])} - {*self._seeds[network.name]}
+            if network.plan is None and moved:
+                raise NetworkError(
+                    f"the network {network.name!r} moves weights of its own in a forward pass, as batch normalisation does.",
+                    "networks that only gradients move, where several actor-learners take them",
+                    "use layer normalisation, say, or one learner only (learners=1, num_parallel=1).",
+                )
+
+    def _going(self) -> Iterator[dict[str, float] | None]:
+        """The metrics of one update after the other; None for a block that brings none."""
+        yield from self.learner.replays(self._span)  # of the block that was learned from when the run was saved
+        while True:
+            self._sync()
+            actor, noise = self._noise(self._begin)
+            trajectory = self.collector.collect(self.learner.block, actor, noise)
+            assert trajectory is not None
+            valid = trajectory.valid.sum(1)
+            self._said |= {"valid": valid.tolist(), "episodes": self.collector.episodes}
+            self._span = Span(self._begin, self._begin + int(valid.sum()), self.steps)
+            rounds = self.learner.rounds(trajectory, self._span)
+            if (metrics := next(rounds, None)) is None:
+                yield None
+                continue
+            yield metrics
+            yield from rounds
+
+    def collected(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        """Where its environments and its randomness are."""
+        data, arrays = self.collector.state()
+        seeds = {f"seeds/{n}": x for n, x in self.backend.state().items() if x.dtype.kind in "iu"}
+        return {"collector": data, "generators": self.generators.state(), "span": self._span}, arrays | seeds
+
+    def load_collected(self, data: dict[str, Any], arrays: dict[str, Array]) -> None:
+        """Puts that back."""
+        self.collector.load_state(data["collector"], {n: x for n, x in arrays.items() if not n.startswith("seeds/")})
+        self.backend.load_state(self.backend.state() | select(arrays, "seeds"))
+        self.generators.load_state(data["generators"])
+        self._span, self._rounds = Span(*data["span"]), self._going()
+
+    def learned(self, replay: bool) -> tuple[dict[str, Any], dict[str, Array]]:
+        """What it has still to learn from, and with `replay` what it keeps to do so again."""
+        return self.learner.state(replay)
+
+    def load_learned(self, data: dict[str, Any], arrays: dict[str, Array]) -> None:
+        """Puts that back."""
+        self.learner.load_state(data, arrays)

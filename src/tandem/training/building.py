@@ -1,0 +1,37 @@
+"""A run's algorithm, from its Config: in the process of the run, and in those that learn beside it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tandem import algorithms, backends
+from tandem.collect.vector import Environments
+from tandem.training import config
+from tandem.training.config import Config
+from tandem.training.seeds import Generators, derived
+
+
+def build(
+    conf: Config,
+    environments: Environments,
+    generators: Generators,
+    network: Any,
+    optimizer: Any = None,
+    *,
+    keeps: bool = False,
+) -> Any:
+    """The algorithm with its networks, on its backend. With `keeps` its optimizers keep their gradients and make no steps."""
+    observation, action, s = environments.observation, environments.action, conf.settings
+    kind = algorithms.get(conf.algorithm).of(action, s)
+    kind.check(observation, action)
+    made = kind.sources(observation, action, s, network, environments.observation_space, generators)
+    backend = backends.make(
+        conf.framework,
+        conf.device,
+        seed=derived(generators.seed, "framework"),
+        threads=conf.options.threads,
+        compile=config.compiles(conf, network is None),
+        optimizer=optimizer,
+    )
+    backend.keeps = keeps
+    return kind(backend, made, observation, action, s)
