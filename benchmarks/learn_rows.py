@@ -24,7 +24,8 @@ class Learned:
 
     @property
     def title(self) -> str:
-        return f"{self.algorithm.upper()} {self.env}, {self.steps:,} steps"
+        asynchronous = f", {n} actor-learners" if (n := self.settings.get("learners", 1)) > 1 else ""
+        return f"{self.algorithm.upper()} {self.env}, {self.steps:,} steps{asynchronous}"
 
 
 def _rows() -> tuple[Learned, ...]:
@@ -58,6 +59,15 @@ def _rows() -> tuple[Learned, ...]:
     found += [Learned("a2c-cartpole-jax", "a2c", "CartPole-v1", "jax", 300_000, 490.0, mark=475.0)]
     found += [
         Learned(f"{name}-cartpole-jax", name, "CartPole-v1", "jax", 300_000, 490.0, mark=475.0) for name in ("acer", "impala")
+    ]
+    apart: dict[str, Any] = {"learners": 2}
+    found += [
+        Learned(f"a3c-async-cartpole-{engine}", "a3c", "CartPole-v1", engine, 300_000, 475.0, apart, mark=475.0)
+        for engine in ("jax", "torch", "tensorflow")
+    ]
+    found += [
+        Learned(f"{name}-async-cartpole-jax", name, "CartPole-v1", "jax", 300_000, 475.0, apart, mark=475.0)
+        for name in ("acer", "impala", "nstep_q")
     ]
     found += [Learned("acer-lunarlander-jax", "acer", "LunarLander-v3", "jax", 1_000_000, 170.0, mark=170.0)]
     found += [Learned("ppo-gru-cartpole-jax", "ppo", "tandem/CartPolePositions-v0", "jax", 200_000, 475.0, mark=475.0)]

@@ -98,7 +98,7 @@ def peer(kind: str, seconds: float) -> float:
     return found
 
 
-def training(algorithm: str, env: Any, steps: int, workers: int, **settings: Any) -> float:
+def training(algorithm: str, env: Any, steps: int, workers: int = 0, **settings: Any) -> float:
     """Environment steps a second from the first third of a run on, learning included."""
     import tandem
     from tandem.training.events import BatchEnd
@@ -201,6 +201,7 @@ def main() -> int:
     args = parser.parse_args()
     t, slow = args.seconds, partial(busy, 0.001)
     sac = {"framework": "jax", "train_every": 1, "updates_per_call": 1, "learning_starts": 300}
+    a3c = {"framework": "torch", "envs": 4, "rollout": 20, "vectorization": "plain"}
     work: dict[str, dict[str, Callable[[], float]]] = {
         "an environment of 1 ms × 8": {
             "one worker": lambda: collecting(slow, t, 1, envs=8, rollout=32, batch_size=64),
@@ -229,6 +230,14 @@ def main() -> int:
         "SAC on HalfCheetah-v5, an update a step": {
             "one worker, ahead": lambda: training("sac", "HalfCheetah-v5", 2400, 1, **sac),
             "one process": lambda: training("sac", "HalfCheetah-v5", 2400, 0, **sac),
+        },
+        "A3C, an environment of 1 ms × 4, asynchronous": {
+            "two actor-learners": lambda: training("a3c", slow, 12_000, learners=2, **a3c),
+            "one process": lambda: training("a3c", slow, 6_000, **a3c),
+        },
+        "A3C on CartPole-v1, asynchronous": {
+            "two actor-learners": lambda: training("a3c", "CartPole-v1", 120_000, learners=2, **a3c),
+            "one process": lambda: training("a3c", "CartPole-v1", 120_000, **a3c),
         },
     }
     before = ROOT / "benchmarks" / "results" / "workers.json"
