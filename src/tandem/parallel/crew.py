@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from multiprocessing.connection import wait
 from typing import Any
 
@@ -107,6 +107,29 @@ class Crew:
             worker.process.kill()
         worker.life, worker.process = life, self._begin(worker)
         self._begun(i)
+
+    def gather(self, name: str, *arguments: Any, again: Callable[[Worker], None] | None = None) -> list[Any]:
+        """What each of them says to a question; `again` asks one that began anew, and owes more than this."""
+
+        def once_more(worker: Worker) -> None:
+            worker.ask(name, *arguments)
+
+        for worker in self.workers:
+            once_more(worker)
+        return [self.answer(i, again or once_more) for i in range(len(self.workers))]
+
+    def tell(self, name: str, each: Iterable[tuple[Any, ...]]) -> None:
+        """Gives each of them its own, and waits until all have it."""
+        for worker, arguments in zip(self.workers, each, strict=True):
+            worker.ask(name, *arguments)
+        for i in range(len(self.workers)):
+            self.answer(i)
+
+    def live(self, lives: Iterable[int]) -> None:
+        """Starts those again that are in another life than these."""
+        for i, life in enumerate(lives):
+            if self.workers[i].life != life:  # the seeds of its later episodes are those of its life
+                self.anew(i, life)
 
     def hurry(self) -> None:
         """The run is to end: from now on answers have `HURRY` seconds, and no worker begins anew."""

@@ -188,10 +188,7 @@ class Pool:
             return data | {"begun": False, "lives": [w.life + 1 for w in workers]}, {}
         for request in self._pending:
             self._settle(request)
-        states = [self.own.state()]
-        for i, worker in enumerate(workers):
-            worker.ask("state")
-            states.append(self.crew.answer(i, self._state_again))
+        states = [self.own.state(), *self.crew.gather("state", again=self._state_again)]
         arrays = {f"{i}/{name}": x for i, (_, inner) in enumerate(states) for name, x in inner.items()}
         for k, request in enumerate(self._pending):
             data["pending"].append([request.steps, request.who, request.version, request.said, request.broken])
@@ -213,14 +210,11 @@ class Pool:
             )
         self.env_steps, self.crew.restarts, self.version = data["env_steps"], data["restarts"], data.get("version", 0)
         inner = [select(arrays, str(i)) for i in range(len(workers) + 1)]
-        states = data.get("parts", [{**data, "begun": False}] + [None] * len(workers))
+        states = data.get("parts", [{**data, "begun": False}])
         self.own.load_state(states[0], inner[0])
-        for i, worker in enumerate(workers):
-            if worker.life != data["lives"][i]:  # its later episodes have the seeds of that life
-                self.crew.anew(i, data["lives"][i])
-            if states[i + 1] is not None:
-                worker.ask("load_state", states[i + 1], inner[i + 1])
-                self.crew.answer(i)
+        self.crew.live(data["lives"])
+        if len(states) > 1:
+            self.crew.tell("load_state", zip(states[1:], inner[1:], strict=True))
         self._pending.clear()
         for k, (steps, who, version, said, broken) in enumerate(data["pending"]):
             self._pending.append(Request(k, steps, who, version, [Said.read(x) for x in said], broken))

@@ -71,6 +71,8 @@ class Remote(Environments):
         super().__init__(name, len(envs), self._own.observation_space, self._own.action_space)
         forms = {first: _forms(self.observation, self.action, n) for first, n in shares}
         self._shared = {first: Arrays.made(given) for first, given in forms.items()}
+        self._seen = {first: list(shared.within("obs").values()) for first, shared in self._shared.items()}
+        self._final = {first: list(shared.within("final").values()) for first, shared in self._shared.items()}
         self.crew = Crew(name, shares, patience, restarts, self._process)
 
     @property
@@ -84,13 +86,9 @@ class Remote(Environments):
         return self._own.first
 
     def reset(self) -> Tree:
-        for worker in self.crew.workers:
-            worker.ask("reset")
-        parts = [self._own.reset()]
-        for i, worker in enumerate(self.crew.workers):
-            self.crew.answer(i, lambda w: w.ask("reset"))
-            parts.append(self._seen(worker))
-        return tree_map(lambda *xs: np.concatenate(xs), *parts)
+        own = self._own.reset()
+        self.crew.gather("reset")
+        return tree_map(lambda *xs: np.concatenate(xs), own, *(self._tree(self._seen[w.first]) for w in self.crew.workers))
 
     def step(self, actions: Array) -> Step:
         for worker in self.crew.workers:
@@ -101,10 +99,10 @@ class Remote(Environments):
         for i, worker in enumerate(self.crew.workers):
             before, shared = worker.life, self._shared[worker.first]
             ended = self.crew.answer(i, lambda w: w.ask("reset"))
-            rows.append((self._seen(worker), *(shared[n].copy() for n in ("reward", "terminated", "truncated"))))
+            rows.append((self._tree(self._seen[worker.first]), *(shared[n] for n in ("reward", "terminated", "truncated"))))
             if worker.life == before:
                 for k in np.frombuffer(ended, np.int64).tolist():
-                    final.append((worker.first + k, self._tree([x[k].copy() for x in _numbered(shared, "final")])))
+                    final.append((worker.first + k, self._tree([x[k].copy() for x in self._final[worker.first]])))
             else:
                 valid[worker.columns] = False
                 lost += worker.environments
@@ -115,9 +113,7 @@ class Remote(Environments):
         return Step(obs, reward, terminated, truncated, valid, final, lost)
 
     def state(self) -> tuple[Json, Saved]:
-        for worker in self.crew.workers:
-            worker.ask("state")
-        states = [self._own.state(), *(self.crew.answer(i) for i in range(len(self.crew.workers)))]
+        states = [self._own.state(), *self.crew.gather("state")]
         arrays = {f"{i}/{name}": x for i, (_, inner) in enumerate(states) for name, x in inner.items()}
         return {"parts": [data for data, _ in states], "lives": [w.life for w in self.crew.workers]}, arrays
 
@@ -128,16 +124,10 @@ class Remote(Environments):
                 "the number of processes that it was saved with",
                 "train with as many.",
             )
-        for i, (inner, life) in enumerate(zip(data["parts"], [0, *data["lives"]], strict=True)):
-            own = select(arrays, str(i))
-            if i == 0:
-                self._own.load_state(inner, own)
-                continue
-            worker = self.crew.workers[i - 1]
-            if worker.life != life:
-                self.crew.anew(i - 1, life)
-            worker.ask("load_state", inner, own)
-            self.crew.answer(i - 1)
+        own, *rest = [(inner, select(arrays, str(i))) for i, inner in enumerate(data["parts"])]
+        self._own.load_state(*own)
+        self.crew.live(data["lives"])
+        self.crew.tell("load_state", rest)
 
     def hurry(self) -> None:
         """See `Crew.hurry`."""
@@ -153,9 +143,6 @@ class Remote(Environments):
         seed = of_life(self._seed, worker.life)
         return Process((handle.fd,), Steps, self.name, mine, seed, worker.first, handle)
 
-    def _seen(self, worker: Worker) -> Tree:
-        return self._tree([x.copy() for x in _numbered(self._shared[worker.first], "obs")])
-
     def _tree(self, found: list[Array]) -> Tree:
         return dict(zip(self.observation, found, strict=True)) if isinstance(self.observation, dict) else found[0]
 
@@ -166,7 +153,3 @@ def _forms(observation: Spec, action: Any, n: int) -> dict[str, Form]:
     found: dict[str, Form] = {f"{k}/{j}": ((n, *s.shape), str(s.dtype)) for j, s in enumerate(specs) for k in ("obs", "final")}
     found |= {"action": ((n, *action.shape), str(np.dtype(action.dtype))), "reward": ((n,), "<f4")}
     return found | {"terminated": ((n,), "|b1"), "truncated": ((n,), "|b1")}
-
-
-def _numbered(shared: Arrays, name: str) -> list[Array]:
-    return list(shared.within(name).values())

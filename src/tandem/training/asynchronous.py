@@ -180,9 +180,7 @@ class ActorLearners:
             )
         self.env_steps, self.seconds, self._turns = data["env_steps"], dict(data["seconds"]), data["turns"]
         self.crew.restarts = data["restarts"]
-        for i, worker in enumerate(workers):
-            if worker.life != data["lives"][i]:
-                self.crew.anew(i, data["lives"][i])
+        self.crew.live(data["lives"])
         self.tell("load_collected", data.get("parts", []), arrays)
         if not data["begun"]:
             self._deadlines = [self._turns + d for d in self._deadlines]
@@ -195,21 +193,14 @@ class ActorLearners:
 
     def ask(self, name: str, *arguments: Any) -> tuple[list[Any], dict[str, Array]]:
         """What each of them, none of which is under way, says to a question for data and arrays."""
-        if self.crew.given_up:
-            return [], {}
-        found, arrays = [], dict[str, Array]()
-        for i, worker in enumerate(self.crew.workers):
-            worker.ask(name, *arguments)
-            data, inner = self.crew.answer(i, lambda again: again.ask(name, *arguments))
-            found.append(data)
-            arrays |= {f"{i}/{n}": x for n, x in inner.items()}
-        return found, arrays
+        found = [] if self.crew.given_up else self.crew.gather(name, *arguments)
+        arrays = {f"{i}/{n}": x for i, (_, inner) in enumerate(found) for n, x in inner.items()}
+        return [data for data, _ in found], arrays
 
     def tell(self, name: str, data: list[Any], arrays: dict[str, Array]) -> None:
         """Gives each of them what it said, or nothing where none said anything."""
-        for i, (worker, mine) in enumerate(zip(self.crew.workers, data, strict=False)):
-            worker.ask(name, mine, select(arrays, str(i)))
-            self.crew.answer(i)
+        if data:
+            self.crew.tell(name, [(mine, select(arrays, str(i))) for i, mine in enumerate(data)])
 
     def hurry(self) -> None:
         """See `Crew.hurry`."""
