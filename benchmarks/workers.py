@@ -20,7 +20,9 @@ import numpy as np
 from benchmarks import tables
 from benchmarks.measure import ROOT
 
-CHEETAH = {"hidden": (256, 256), "rollout": 64, "batch_size": 64, "envs": 8}
+CHEETAH: dict[str, Any] = {"hidden": (256, 256), "rollout": 64, "batch_size": 64, "envs": 8, "vectorization": "plain"}
+CARTPOLE: dict[str, Any] = {"rollout": 32, "batch_size": 64, "envs": 8, "vectorization": "plain"}
+PONG: dict[str, Any] = {"rollout": 64, "batch_size": 64, "envs": 8}
 ROWS = 200_000  # transitions that are moved
 
 
@@ -43,7 +45,7 @@ def collecting(env: Any, seconds: float, workers: int, **settings: Any) -> float
     import tandem
 
     options = {"eval_episodes": 0, "framework": "torch", "steps": 10**9, **settings}
-    run = tandem.session("ppo", env, workers=workers, vectorization="plain", **options)
+    run = tandem.session("ppo", env, workers=workers, **options)
     loop, block = run.loop, run.loop.learner.block
     rows = block * loop.collector.n
 
@@ -65,33 +67,35 @@ def rate(work: Callable[[], int], seconds: float) -> float:
     return done / (time.perf_counter() - began)
 
 
-def peer(kind: str, seconds: float) -> float:
-    """The same policy stepping HalfCheetah × 8 in a vector of processes of another library."""
+def peer(kind: str, env: str, seconds: float, **settings: Any) -> float:
+    """The same policy stepping as many environments in a vector of another library, in processes or threads."""
     import gymnasium
 
     import tandem
+    from tandem.collect import atari
 
-    run = tandem.session(
-        "ppo", "HalfCheetah-v5", eval_episodes=0, framework="torch", vectorization="plain", steps=10**9, **CHEETAH
-    )
-    loop = run.loop
+    run = tandem.session("ppo", env, eval_episodes=0, framework="torch", steps=10**9, **settings)
+    loop, kwargs = run.loop, atari.training(env, run.config.env_kwargs, run.config.options)
+    n, clipped = loop.collector.n, not loop.collector.environments.action.sizes
+    make = partial(atari.make, env, kwargs) if atari.is_atari(env) else partial(gymnasium.make, env)
     if kind == "gymnasium":
-        envs: Any = gymnasium.vector.AsyncVectorEnv([lambda: gymnasium.make("HalfCheetah-v5")] * 8)
-        obs = envs.reset(seed=0)[0]
+        envs: Any = gymnasium.vector.AsyncVectorEnv([make] * n)
+    elif kind == "ale":
+        envs = atari.vector(env, n, kwargs, threads=2)
     else:
         from stable_baselines3.common.vec_env import SubprocVecEnv
 
-        envs = SubprocVecEnv([lambda: gymnasium.make("HalfCheetah-v5")] * 8, start_method="spawn")
-        obs = envs.reset()
-    low, high = -1.0, 1.0
+        envs = SubprocVecEnv([make] * n, start_method="spawn")
+    obs = envs.reset() if kind == "sb3" else envs.reset(seed=0)[0]
+    dtype = loop.collector.environments.observation.dtype
 
     def play() -> int:
         nonlocal obs
         actor, noise = loop._noise(0)
-        for t in range(64):
-            action = actor.act(np.asarray(obs, np.float64), (), noise[t])[0]
-            obs = envs.step(np.clip(action, low, high))[0]
-        return 64 * 8
+        for t in range(len(noise)):
+            action = actor.act(np.asarray(obs, dtype), (), noise[t])[0]
+            obs = envs.step(np.clip(action, -1.0, 1.0) if clipped else action)[0]
+        return len(noise) * n
 
     found = rate(play, seconds)
     envs.close()
@@ -204,14 +208,21 @@ def main() -> int:
     a3c = {"framework": "torch", "envs": 4, "rollout": 20, "vectorization": "plain"}
     work: dict[str, dict[str, Callable[[], float]]] = {
         "an environment of 1 ms × 8": {
-            "one worker": lambda: collecting(slow, t, 1, envs=8, rollout=32, batch_size=64),
-            "one process": lambda: collecting(slow, t, 0, envs=8, rollout=32, batch_size=64),
+            "one worker": lambda: collecting(slow, t, 1, **CARTPOLE),
+            "one process": lambda: collecting(slow, t, 0, **CARTPOLE),
         },
         "HalfCheetah-v5 × 8, 256-256": {
             "one worker": lambda: collecting("HalfCheetah-v5", t, 1, **CHEETAH),
             "one process": lambda: collecting("HalfCheetah-v5", t, 0, **CHEETAH),
-            "Gymnasium's AsyncVectorEnv": lambda: peer("gymnasium", t),
-            "Stable-Baselines3's SubprocVecEnv": lambda: peer("sb3", t),
+            "Gymnasium's AsyncVectorEnv": lambda: peer("gymnasium", "HalfCheetah-v5", t, **CHEETAH),
+            "Stable-Baselines3's SubprocVecEnv": lambda: peer("sb3", "HalfCheetah-v5", t, **CHEETAH),
+        },
+        "ALE/Pong-v5 × 8, the Nature CNN": {
+            "one worker": lambda: collecting("ALE/Pong-v5", t, 1, **PONG),
+            "one process": lambda: collecting("ALE/Pong-v5", t, 0, **PONG),
+            "ale_py's vector with two threads": lambda: peer("ale", "ALE/Pong-v5", t, **PONG),
+            "Gymnasium's AsyncVectorEnv": lambda: peer("gymnasium", "ALE/Pong-v5", t, **PONG),
+            "Stable-Baselines3's SubprocVecEnv": lambda: peer("sb3", "ALE/Pong-v5", t, **PONG),
         },
         "moving transitions of 17 floats": {
             "shared blocks of 1,000": lambda: moving(by_memory, 50 * ROWS),

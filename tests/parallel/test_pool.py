@@ -122,20 +122,34 @@ def test_what_cannot_be_shared_out_is_refused(env: Any, workers: int, what: str)
         tandem.train("ppo", env, steps=64, envs=4 if isinstance(env, str) else 2, workers=workers, **FAST)
 
 
-def test_a_network_of_unknown_layers_is_refused() -> None:
+def odd(space: Any) -> Any:
     from torch import nn
 
     class Odd(nn.Module):
+        """Nobody knows it, and it can be run by torch alone."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Linear(4, 8)
+
         def forward(self, x: Any) -> Any:
-            return x * 2
+            return self.weight(x * 2).abs()
 
-    with pytest.raises(SettingError, match="layers that tandem does not know"):
-        tandem.train("ppo", "CartPole-v1", steps=64, envs=4, batch_size=64, workers=1, network=lambda space: Odd(), **FAST)
+    return Odd()
 
 
-def test_pictures_are_acted_on_without_a_framework() -> None:
-    run = tandem.train("ppo", games.IdentityImage, steps=64, envs=4, rollout=8, batch_size=16, workers=1, **FAST)
-    assert run.summary["env_steps"] == 64
+def test_layers_of_ones_own_and_pictures_are_acted_on_by_the_framework() -> None:
+    for env, network in (("CartPole-v1", odd), (games.IdentityImage, None)):
+        given = {"steps": 256, "envs": 4, "rollout": 8, "batch_size": 16, "network": network, "seed": 1, **FAST}
+        runs = [tandem.session("ppo", env, workers=workers, vectorization="plain", **given) for workers in (0, 1)]
+        for run in runs:
+            for _ in run:
+                pass
+        alone, shared = (run.backend.state() for run in runs)
+        for name, x in alone.items():
+            if x.dtype == np.float32:
+                np.testing.assert_allclose(shared[name], x, rtol=1e-3, atol=1e-4, err_msg=name)
+        assert runs[1].loop.learner.updates == runs[0].loop.learner.updates > 0
 
 
 @pytest.mark.parametrize(

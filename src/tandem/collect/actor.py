@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -53,15 +54,44 @@ class ChanceActor:
         return ()
 
 
-def forwards(backend: Any, roles: tuple[str, ...], travels: bool = False) -> dict[str, Forward]:
+class Portable:
+    """A framework's forward function that goes to another process, where `make()` makes the network anew, and so starts the
+    framework; `load` then brings the weights."""
+
+    def __init__(self, network: Any, make: Callable[[], Any]) -> None:
+        self._network, self._make = network, make
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _arrived, (self._make,)
+
+    def __call__(self, x: Tree) -> Array:
+        return self._network.predict(x)
+
+    @property
+    def weights(self) -> Weights:
+        """As they are now."""
+        found: Weights = self._network.read()
+        return found
+
+    def load(self, weights: Weights) -> None:
+        self._network.write(weights)
+
+
+def _arrived(make: Callable[[], Any]) -> Portable:
+    return Portable(make(), make)
+
+
+def forwards(backend: Any, roles: tuple[str, ...], make: Callable[[str], Any] | None = None) -> dict[str, Forward]:
     """For each role a twin where all its layers are known; else the framework's own forward function, and where it convolves:
-    a rollout of pictures takes NumPy three times as long. What `travels` to processes without a framework is a twin all the
-    same."""
+    a rollout of pictures takes NumPy three times as long. With `make`, which makes the network of a role in another process,
+    such a function can go there."""
     found: dict[str, Forward] = {}
     for role in roles:
         network = backend.networks[role]
-        twin = network.plan is not None and (travels or not network.convolves)
-        found[role] = Twin(network.plan, network.read()) if twin else network.predict
+        if network.plan is not None and not network.convolves:
+            found[role] = Twin(network.plan, network.read())
+        else:
+            found[role] = network.predict if make is None else Portable(network, partial(make, role))
     return found
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tandem.collect.actor import ChanceActor, PolicyActor
+from tandem.collect.actor import ChanceActor, PolicyActor, Portable
 from tandem.collect.collector import Collector, Ended
 from tandem.collect.environments import environment_name, is_instance
 from tandem.collect.vector import Json
@@ -122,8 +122,7 @@ class Pool:
         self._broken_later: list[int] = []  # environments that began anew while no block of theirs was asked for
         self._pending: deque[Request] = deque()
         self._slot, slots = 0, terms.ahead + 1
-        self._twins = self._known()
-        weights = {f"{role}/{n}": x for role, twin in self._twins.items() for n, x in twin.weights.items()}
+        weights = {f"{role}/{n}": x for role, network in self._acting.items() for n, x in network.weights.items()}
         self._weights = [Arrays.made({name: form(x) for name, x in weights.items()}) for _ in range(slots)]
         examples = [draw(steps) for draw in draws]
         self._noises = tuple(_named(example, who) for who, example in enumerate(examples))
@@ -150,8 +149,8 @@ class Pool:
             slot, steps, self.actors.index(actor), self.version, [None] * len(self.crew.workers), self._broken_later
         )
         self._broken_later = []
-        for role, twin in self._twins.items():
-            for name, x in twin.weights.items():
+        for role, network in self._acting.items():
+            for name, x in network.weights.items():
                 np.copyto(self._weights[slot][f"{role}/{name}"], x)
         for worker in self.crew.workers:
             for name, x in zip(leaves(self._noises[request.who]), leaves(noise), strict=True):
@@ -260,17 +259,10 @@ class Pool:
         self._again(worker)
         worker.ask("state")
 
-    def _known(self) -> dict[str, Twin]:
-        """The networks that act; SettingError for one that needs its framework."""
-        found = {role: twin for role, twin in self.actors[0].networks.items() if isinstance(twin, Twin)}
-        for role in self.actors[0].networks:
-            if role not in found:
-                raise SettingError(
-                    f"workers act without a framework, and the network {role!r} has layers that tandem does not know.",
-                    "networks of known layers, see docs/workers.md",
-                    "use such layers, or workers=0.",
-                )
-        return found
+    @property
+    def _acting(self) -> dict[str, Twin | Portable]:
+        """The networks that act, all of them such as can go to other processes."""
+        return {role: n for role, n in self.actors[0].networks.items() if isinstance(n, Twin | Portable)}
 
     def _example(self, n: int, noise: Tree) -> tuple[Tree, Array, dict[str, Array], Tree]:
         """Observations, actions, what acting leaves and recurrent state of one step of n environments."""

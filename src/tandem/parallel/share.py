@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tandem.collect.actor import ChanceActor, PolicyActor
+from tandem.collect.actor import ChanceActor, PolicyActor, Portable
 from tandem.collect.collector import Collector, Ended
 from tandem.collect.environments import EnvLike, vectorize
 from tandem.collect.vector import Environments
@@ -191,9 +191,9 @@ class Share:
     def poked(self, asked: bytes) -> bytes:
         """Fills the block of a slot; who acts: the policy, 0, or chance, 1."""
         slot, steps, who = json.loads(asked)
-        for role, twin in self.actors[0].networks.items():
-            assert isinstance(twin, Twin)
-            twin.load(self.weights[slot].within(role))
+        for role, network in self.actors[0].networks.items():
+            assert isinstance(network, Twin | Portable)
+            network.load(self.weights[slot].within(role))
         noise = tree_map(lambda name: self.shared[slot][name][:steps], self.noises[who])
         block = self.collector.collect(steps, self.actors[who], noise)
         return json.dumps(put(self.shared[slot], block, self.collector.episodes)).encode()

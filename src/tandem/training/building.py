@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from tandem import algorithms, backends
 from tandem.collect.vector import Environments
+from tandem.spaces import Leaf, Spec
 from tandem.training import config
 from tandem.training.config import Config
 from tandem.training.seeds import Generators, derived
 
 
+class Spaces(NamedTuple):
+    """What an algorithm needs to know of its environments."""
+
+    observation: Spec
+    action: Leaf
+    observation_space: Any
+
+    @classmethod
+    def of(cls, environments: Environments) -> Spaces:
+        return cls(environments.observation, environments.action, environments.observation_space)
+
+
 def build(
     conf: Config,
-    environments: Environments,
+    environments: Spaces | Environments,
     generators: Generators,
     network: Any,
     optimizer: Any = None,
@@ -35,3 +49,9 @@ def build(
     )
     backend.keeps = keeps
     return kind(backend, made, observation, action, s)
+
+
+def network_there(conf: Config, spaces: Spaces, network: Any, role: str) -> Any:
+    """The network of a role, in a process that acts by it and has its framework for nothing else."""
+    algorithm = build(replace(conf, device="cpu"), spaces, Generators(conf.seed), network, keeps=True)
+    return algorithm.backend.networks[role]

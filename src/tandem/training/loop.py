@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from time import perf_counter
 from typing import Any
 
@@ -25,7 +25,8 @@ class Loop:
     """An algorithm learning in environments: from `env_steps` on, to a run's length of `steps`.
 
     Between two events that `settled` calls the end of a block, everything is as a checkpoint needs it. By default an algorithm
-    acts by its networks, and learns as it `needs`; `actor` and `learner` are others.
+    acts by its networks, and learns as it `needs`; `actor` and `learner` are others. workers: the environments, how workers are
+    kept, and what makes the network of a role there.
     """
 
     def __init__(
@@ -38,14 +39,13 @@ class Loop:
         *,
         actor: Actor | None = None,
         learner: Learner | None = None,
-        workers: tuple[Source, Terms] | None = None,
+        workers: tuple[Source, Terms, Callable[[str], Any]] | None = None,
     ) -> None:
         self.algorithm, self.backend, self.generators = algorithm, backend, generators
         self.settings = algorithm.settings
         observation, action = environments.observation, environments.action
-        self.networks = forwards(
-            backend, tuple(dict.fromkeys((*algorithm.acting, *algorithm.preparing))), travels=workers is not None
-        )
+        roles = tuple(dict.fromkeys((*algorithm.acting, *algorithm.preparing)))
+        self.networks = forwards(backend, roles, None if workers is None else workers[2])
         acting = {role: self.networks[role] for role in algorithm.acting}
         self.actor: Actor = actor or PolicyActor(type(algorithm), self.settings, action, acting)
         self.chance = ChanceActor(action)
@@ -59,7 +59,7 @@ class Loop:
         else:
             self.learner = ReplayLearner(algorithm, backend, observation, action, generators, folder)
         own = Collector(environments, self.settings.gamma, algorithm.action_mode)
-        self.collector: Any = own if workers is None else self._pool(own, *workers)  # or what stands in its place
+        self.collector: Any = own if workers is None else self._pool(own, *workers[:2])  # or what stands in its place
         self._sync()
         self.steps, self.episodes, self.seconds, self.learning = self.settings.steps, 0, 0.0, 0.0
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -24,7 +25,7 @@ from tandem.parallel.pool import Terms
 from tandem.parallel.share import Source
 from tandem.training import asynchronous, checkpoint, config, files
 from tandem.training import callbacks as calls
-from tandem.training.building import build
+from tandem.training.building import Spaces, build, network_there
 from tandem.training.callbacks import Callback
 from tandem.training.config import Config
 from tandem.training.events import (
@@ -84,7 +85,8 @@ class Session:
             learners = asynchronous.ActorLearners(conf, self.algorithm, environments, source, network)
             self.loop: Loop = asynchronous.Asynchronous(learners, self.algorithm, environments, generators)
         else:
-            workers = (source, terms) if terms.workers else None
+            there = partial(network_there, conf, Spaces.of(environments), network)
+            workers = (source, terms, there) if terms.workers else None
             self.loop = Loop(self.algorithm, self.backend, environments, generators, folder, workers=workers)
         self.environments = environments
         self.best = -np.inf
