@@ -19,6 +19,7 @@ from tandem.parallel import crew as crews
 from tandem.testing import environments as games
 from tandem.training import asynchronous
 from tandem.training.events import BatchEnd
+from tandem.training.verify import verify
 from tests.helpers import run_python
 from tests.parallel.faulty import Faulty
 from tests.parallel.test_process import runs
@@ -218,4 +219,8 @@ def test_the_table_says_how_stale_gradients_were(tmp_path: Path) -> None:
     header, *rows = [line.split(",") for line in (tmp_path / "run" / "progress.csv").read_text().splitlines()]
     lags = [float(row[header.index("lag")]) for row in rows]
     assert lags[0] == 0.0 and lags[1:] == [1.0] * (len(lags) - 1) and len(lags) == 40
+    assert verify(tmp_path / "run", 240).difference is None
+    tandem.train("a3c", "CartPole-v1", out=tmp_path / "free", **{**SMALL, "learners": 2})
+    with pytest.raises(ResumeError, match="in the order in which they came"):
+        verify(tmp_path / "free")
     assert json.loads((tmp_path / "run" / "config.json").read_text())["options"]["learners"] == 2

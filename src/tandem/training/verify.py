@@ -57,6 +57,13 @@ def verify(
             "a run that kept the length and the schedules it began with",
             "verify one that was not extended.",
         )
+    others = int(conf.options.learners) - 1
+    if others and conf.options.staleness != others:
+        raise ResumeError(
+            f"the run {folder} had {others + 1} actor-learners, whose gradients counted in the order in which they came.",
+            f"a run that is the same each time: with --staleness {others} they take turns",
+            "verify one that was trained so.",
+        )
     expected = [(int(s), f) for s, f in zip(run.column("env_steps"), run.table["fingerprint"], strict=True)]
     end = expected[-1][0] if steps is None else steps
     expected = [row for row in expected if row[0] <= end]
