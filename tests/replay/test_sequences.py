@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
@@ -105,6 +107,26 @@ def test_state_round_trip(options, count) -> None:
     np.testing.assert_array_equal(first.slots, second.slots)
     np.testing.assert_array_equal(first.importance, second.importance)
     np.testing.assert_array_equal(first.batch.obs, second.batch.obs)
+
+
+@pytest.mark.parametrize("options", [{}, {"alpha": 0.6}, {"alpha": 0.6, "evict": "sample"}])
+def test_another_takes_over_what_one_kept_in_the_same_arrays(options) -> None:
+    shared = {n: x.copy() for n, x in buffer(**options).arrays.items()}
+    one, other = buffer(**options), buffer(**options)
+    one.live_in(shared)
+    rng = np.random.default_rng(0)
+    one.add(sequences(*range(1, 8)), rng)
+    one.update(np.array([0, 3]), np.array([0.1, 5.0]))
+    left = json.loads(json.dumps(one.left()))
+    other.live_in(shared)
+    other.take_over(left)
+    for n, x in one.state()[1].items():
+        assert np.array_equal(other.state()[1][n], x), n
+    assert one.state()[0] == other.state()[0]
+    shared["writing"][0] = 2  # it ended in the middle of a sequence
+    shared["column/reward"][:2, 2] = -1.0
+    other.take_over(left)
+    assert np.array_equal(shared["column/reward"][:, 2], shared["column/reward"][:, 1]) and shared["writing"][0] == -1
 
 
 def test_the_state_of_another_buffer_is_refused() -> None:

@@ -40,8 +40,9 @@ def finished(run: Any, stop_at: int | None = None) -> Any:
 class Here:
     """Stands where a worker's process does, in this one: answers wait in a pipe, as a process's would."""
 
-    def __init__(self, inherits: Any, make: Any, conf: Any, source: Any, part: Any, network: Any, handles: Any) -> None:
-        self.served = make(conf, source, part, network, tuple(h._replace(fd=os.dup(h.fd)) for h in handles))
+    def __init__(self, inherits: Any, make: Any, *given: Any) -> None:
+        *rest, handles, learned = given
+        self.served = make(*rest, tuple(h._replace(fd=os.dup(h.fd)) for h in handles), learned)
         self.answers, (self.read, self.write) = [None], os.pipe()
 
     def ask(self, name: str, *arguments: Any) -> None:
@@ -142,6 +143,20 @@ def test_one_that_is_lost_begins_anew(fault: str, tmp_path: Path) -> None:
         pids = [w.process.pid for w in finished(run).loop.collector.crew.workers]
     assert run.loop.env_steps >= 1200 and len(caught) == 1 and not any(map(runs, pids))
     assert run.loop.learner.updates == run.loop.env_steps // 12
+
+
+@pytest.mark.parametrize("replay", ["prioritized", pytest.param("uniform", marks=pytest.mark.slow)])
+def test_what_a_lost_one_kept_to_replay_stays(replay: str, tmp_path: Path) -> None:
+    more = {**REPLAY, "replay": replay, "replay_size": 500, "steps": 1800}
+    run = tandem.session("acer", faulty(tmp_path, "killed", at=301), **{**SMALL, **TURNS, **more})
+    with pytest.warns(UserWarning, match="was killed"):
+        finished(run)
+    learners = run.loop.collector
+    lives, kept = [w.life for w in learners.crew.workers], [x["left"]["count"] for x in learners.learned]
+    assert sorted(lives) == [0, 1] and sum(kept) == pytest.approx(1800 / 6, abs=4) and min(kept) > 100
+    (buffer,) = [b for b, life in zip(learners.buffers, lives, strict=True) if life]
+    columns = buffer.arrays
+    assert (columns["column/reward"][:-1, : kept[lives.index(1)]].sum(0) > 0).mean() > 0.9  # it holds what was played
 
 
 @pytest.mark.slow

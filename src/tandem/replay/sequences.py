@@ -53,6 +53,8 @@ class SequenceBuffer:
         self._columns = {n: np.zeros(shape, dtype) for n, (shape, dtype) in _arrays(capacity, steps, obs, columns).items()}
         self._priorities = Priorities(capacity, alpha or 0.0, EPS)
         self._count = self._next = 0
+        self._kept = np.zeros(capacity)  # priorities, for whoever takes over
+        self._writing = np.full(1, -1)  # the slot that is being written
 
     @staticmethod
     def size(capacity: int, steps: int, obs: Spec, columns: dict[str, tuple[tuple[int, ...], str]]) -> int:
@@ -68,9 +70,10 @@ class SequenceBuffer:
         """Keep N sequences [T + 1, N, ...]. `rng` is asked only for evict="sample", once the buffer is full."""
         given = self._named(batch)
         for i in range(len(given["reward"][0])):
-            slot = self._slot(rng)
+            self._writing[0] = slot = self._slot(rng)
             for name, x in self._columns.items():
                 x[:, slot] = given[name][:, i]
+            self._writing[0] = -1
             self._priorities.tree.set(np.array([slot]), np.array([self._priorities.largest]))
             self._count = min(self._count + 1, self.capacity)
 
@@ -115,6 +118,31 @@ class SequenceBuffer:
             older = [np.moveaxis(x[0, :, :-1], 0, 1)] if age else []  # of the first stack, oldest first
             found |= {f"obs/{key}": np.concatenate([*older, new]), **{f"age/{key}": a for a in age}}
         return found | batch.extra
+
+    @property
+    def arrays(self) -> dict[str, Array]:
+        """All that it is kept in."""
+        return {**{f"column/{n}": x for n, x in self._columns.items()}, "kept": self._kept, "writing": self._writing}
+
+    def live_in(self, arrays: dict[str, Array]) -> None:
+        """From now on it is kept in these, alike in all but what they hold: memory that outlives this process, say."""
+        self._columns = {n: arrays[f"column/{n}"] for n in self._columns}
+        self._kept, self._writing = arrays["kept"], arrays["writing"]
+
+    def left(self) -> dict[str, Any]:
+        """What another buffer has to know, beside the arrays, to `take_over`; JSON."""
+        self._kept[:] = self._priorities.tree.leaves
+        return {"largest": self._priorities.largest, "count": self._count, "next": self._next}
+
+    def take_over(self, left: dict[str, Any]) -> None:
+        """Goes on with what the buffer that `left` this kept in the same arrays. Where that one ended while it wrote a
+        sequence, another stands in its place."""
+        self._count, self._next, torn = left["count"], left["next"], int(self._writing[0])
+        if 0 <= torn < self._count:
+            for x in self._columns.values():
+                x[:, torn] = x[:, torn - 1]
+        self._writing[0] = -1
+        self._priorities.load(self._kept[: self._count], left["largest"])
 
     def state(self) -> tuple[dict[str, Any], dict[str, Array]]:
         """(JSON data, arrays) for `load_state`; views, good until the next add."""

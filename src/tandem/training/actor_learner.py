@@ -23,18 +23,29 @@ from tandem.types import Array
 
 
 class ActorLearner(Loop):
-    """Goes on by one update each time it is poked. `handles` are of memory shared with the owner: all weights, a gradient."""
+    """Goes on by one update each time it is poked. `handles` are of memory shared with the owner: all weights, a gradient, and
+    what is kept to replay, which outlives this process: `learned` is what one that was lost had said of it."""
 
     learner: SequenceLearner
 
     def __init__(
-        self, conf: Config, source: Source, part: tuple[int, int, int], network: Any, handles: tuple[Handle, Handle]
+        self,
+        conf: Config,
+        source: Source,
+        part: tuple[int, int, int],
+        network: Any,
+        handles: tuple[Handle, ...],
+        learned: dict[str, Any] | None,
     ) -> None:
         environments = source.part(*part)
         generators = Generators(derived(conf.seed, f"actor-learner {part}"))
         algorithm = build(conf, environments, generators, network, keeps=True)
         super().__init__(algorithm, algorithm.backend, environments, generators)
-        self.weights, self.gradient = (Arrays.attached(handle) for handle in handles)
+        self.weights, self.gradient, *kept = (Arrays.attached(handle) for handle in handles)
+        if self.learner.buffer is not None:
+            self.learner.buffer.live_in(kept[0].within(""))
+        if learned is not None:
+            self.load_learned({**learned, "owed": 0})
         self._span = Span(0, 0, self.steps)
         self._begin = 0  # environment steps of all when the weights were given
         self._said: dict[str, Any] = {}
@@ -57,6 +68,8 @@ class ActorLearner(Loop):
                 self._hand_over(metrics)
         except (NonFiniteError, NetworkError) as error:
             self._said["fault"] = [type(error).__name__, error.happened, error.expected, error.fix]
+        buffer = self.learner.buffer
+        self._said["learned"] = {"owed": self.learner.owed, "left": None if buffer is None else buffer.left()}
         return json.dumps(self._said).encode()
 
     def _hand_over(self, metrics: dict[str, float]) -> None:
@@ -106,10 +119,8 @@ class ActorLearner(Loop):
         self.generators.load_state(data["generators"])
         self._span, self._rounds = Span(*data["span"]), self._going()
 
-    def learned(self, replay: bool) -> tuple[dict[str, Any], dict[str, Array]]:
-        """What it has still to learn from, and with `replay` what it keeps to do so again."""
-        return self.learner.state(replay)
-
-    def load_learned(self, data: dict[str, Any], arrays: dict[str, Array]) -> None:
-        """Puts that back."""
-        self.learner.load_state(data, arrays)
+    def load_learned(self, learned: dict[str, Any]) -> None:
+        """Goes on with what was learned from."""
+        self.learner.owed = learned["owed"]
+        if self.learner.buffer is not None:
+            self.learner.buffer.take_over(learned["left"])

@@ -25,6 +25,7 @@ from tandem.training.config import Config
 from tandem.training.learners import Span
 from tandem.training.loop import Loop
 from tandem.training.seeds import Generators
+from tandem.training.sequences import buffer_for
 from tandem.types import Array, Batch, Episode, Update
 
 
@@ -75,8 +76,8 @@ class ActorLearners:
     under way are kept as by a processor that serves the most urgent first. With the tightest bound, one less than there are
     actor-learners, they take turns, and a run is the same each time; otherwise it depends on who is quicker.
 
-    One that dies, raises or stands still is started anew as a `Crew` does it; that costs its unfinished episodes, the gradient
-    that it was taking, and what it kept to replay."""
+    One that dies, raises or stands still is started anew as a `Crew` does it; that costs its unfinished episodes, and the
+    gradient that it was taking. What it kept to replay is in memory that is this process's, too."""
 
     def __init__(self, conf: Config, algorithm: Any, environments: Environments, source: Source, network: Any) -> None:
         o, backend = conf.options, algorithm.backend
@@ -96,6 +97,14 @@ class ActorLearners:
         weights = {f"{role}/{n}": form(x) for role, net in backend.networks.items() for n, x in net.read().items()}
         self._weights = [Arrays.made(weights) for _ in range(count)]
         self._gradients = [Arrays.made({"gradient": ((algorithm.optimizer.size,), "<f4")}) for _ in range(count)]
+        self.buffers = [buffer_for(algorithm, environments.observation, environments.action) for _ in range(count)]
+        self._kept = []
+        for buffer in self.buffers:
+            if buffer is not None:
+                self._kept.append(Arrays.made({name: form(x) for name, x in buffer.arrays.items()}))
+                self._kept[-1]["writing"][:] = -1
+                buffer.live_in(self._kept[-1].within(""))
+        self.learned: list[dict[str, Any] | None] = [None] * count  # what each said last of what it learns from
         each = conf.settings.envs
         shares = [(i * each, each) for i in range(count)]
         self.crew = Crew(environments.name, shares, o.worker_patience, o.worker_restarts, self._process)
@@ -144,14 +153,16 @@ class ActorLearners:
         """Waits for one of those that are under way."""
         here = {*self._idle, *(i for i, _ in self._arrived)}
         i, said = self.crew.first([i for i in range(len(self.crew.workers)) if i not in here], self._go)
-        self._arrived.append((i, json.loads(said)))
+        told = json.loads(said)
+        self.learned[i] = told.pop("learned")
+        self._arrived.append((i, told))
 
     def _process(self, worker: Worker) -> Process:
         i = worker.first // worker.count
-        handles = (self._weights[i].handle, self._gradients[i].handle)
+        handles = tuple(arrays.handle for arrays in (self._weights[i], self._gradients[i], *self._kept[i : i + 1]))
         conf, source, network = self._given
         part = (worker.first, worker.count, worker.life)
-        return Process(tuple(h.fd for h in handles), ActorLearner, conf, source, part, network, handles)
+        return Process(tuple(h.fd for h in handles), ActorLearner, conf, source, part, network, handles, self.learned[i])
 
     # Saving
 
@@ -202,6 +213,11 @@ class ActorLearners:
         if data:
             self.crew.tell(name, [(mine, select(arrays, str(i))) for i, mine in enumerate(data)])
 
+    def load_learned(self, each: list[dict[str, Any]]) -> None:
+        """Lets each go on with what was learned from."""
+        self.learned = list(each)
+        self.crew.tell("load_learned", [(mine,) for mine in each])
+
     def hurry(self) -> None:
         """See `Crew.hurry`."""
         self.crew.hurry()
@@ -240,12 +256,23 @@ class Owner:
         """Actor-learners know by themselves."""
 
     def state(self, replay: bool) -> tuple[dict[str, Any], dict[str, Array]]:
-        each, arrays = self.learners.ask("learned", replay)
+        each, arrays = [], dict[str, Array]()
+        for i, (said, buffer) in enumerate(zip(self.learners.learned, self.learners.buffers, strict=True)):
+            mine: dict[str, Any] = {"owed": said["owed"] if said else 0}
+            if buffer is not None and replay and said is not None:
+                buffer.take_over(said["left"])
+                mine["buffer"], inner = buffer.state()
+                arrays |= {f"{i}/{n}": x for n, x in inner.items()}
+            each.append(mine)
         return {"updates": self.updates, "each": each}, arrays
 
     def load_state(self, data: dict[str, Any], arrays: dict[str, Array]) -> None:
-        self.updates = data["updates"]
-        self.learners.tell("load_learned", data["each"], arrays)
+        self.updates, each = data["updates"], []
+        for i, (mine, buffer) in enumerate(zip(data["each"], self.learners.buffers, strict=True)):
+            if buffer is not None and "buffer" in mine:
+                buffer.load_state(mine["buffer"], select(arrays, str(i)))
+            each.append({"owed": mine["owed"], "left": None if buffer is None else buffer.left()})
+        self.learners.load_learned(each)
 
 
 class Asynchronous(Loop):

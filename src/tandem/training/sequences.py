@@ -15,6 +15,18 @@ from tandem.training.seeds import Generators
 from tandem.types import Array, Batch, Trajectory, tree_map
 
 
+def buffer_for(algorithm: Any, observation: Any, action: Any) -> SequenceBuffer | None:
+    """The buffer that its settings ask for."""
+    s = algorithm.settings
+    if s.replay == "none":
+        return None
+    number, flag = ((), "float32"), ((), "bool")
+    columns = {"action": (action.shape, action.dtype), "reward": number, "discount": number, "weight": number}
+    columns |= {"last": flag, "cut": number} | {n: (x, "float32") for n, x in algorithm.behaviour(action).items()}
+    alpha = s.priority_alpha if s.replay == "prioritized" else None
+    return SequenceBuffer(s.replay_size, s.rollout, observation, columns, alpha=alpha, evict=s.evict)
+
+
 class SequenceLearner:
     """One update on each block of sequences, then a number of updates, drawn anew each time, on replayed ones."""
 
@@ -39,13 +51,7 @@ class SequenceLearner:
                 "something to learn from: online, or a replay buffer that can hold replay_starts sequences",
                 "leave online on, or choose replay='uniform' with a replay_starts below its replay_size.",
             )
-        self.buffer: SequenceBuffer | None = None
-        if s.replay != "none":
-            number, flag = ((), "float32"), ((), "bool")
-            columns = {"action": (action.shape, action.dtype), "reward": number, "discount": number, "weight": number}
-            columns |= {"last": flag, "cut": number} | {n: (x, "float32") for n, x in algorithm.behaviour(action).items()}
-            alpha = s.priority_alpha if s.replay == "prioritized" else None
-            self.buffer = SequenceBuffer(s.replay_size, s.rollout, observation, columns, alpha=alpha, evict=s.evict)
+        self.buffer = buffer_for(algorithm, observation, action)
         self._run = backend.compile(algorithm.update)
 
     def chance(self, env_steps: int) -> bool:
