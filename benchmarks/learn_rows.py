@@ -68,8 +68,10 @@ def _rows() -> tuple[Learned, ...]:
     ]
     found += [
         Learned(f"{name}-async-cartpole-jax", name, "CartPole-v1", "jax", 300_000, 475.0, apart, mark=475.0)
-        for name in ("acer", "impala", "nstep_q")
+        for name in ("acer", "impala")
     ]
+    apart = {**apart, "learning_rate": "1e-3:1e-4", "target_updates": 50, "epsilon": "1:0.02:0.2"}
+    found += [Learned("nstep_q-async-cartpole-jax", "nstep_q", "CartPole-v1", "jax", 300_000, 475.0, apart, mark=475.0)]
     found += [Learned("acer-lunarlander-jax", "acer", "LunarLander-v3", "jax", 1_000_000, 170.0, mark=170.0)]
     found += [Learned("ppo-gru-cartpole-jax", "ppo", "tandem/CartPolePositions-v0", "jax", 200_000, 475.0, mark=475.0)]
     found += [Learned("sac-cartpole-jax", "sac", "CartPole-v1", "jax", 100_000, 475.0, mark=475.0)]

@@ -40,6 +40,7 @@ from tandem.training.autosave import Autosave, Policy, Writer
 
 __all__ = ["RL", "LambdaCallback", "RL_pytorch", "assign_param", "restore_param"]
 
+MORE = ("processes_her", "processes_pr", "save_data", "num_store", "p")
 WINDOWS = ("window_size", "clearing_freq", "window_size_", "window_size_ppo", "window_size_pr")
 POLICY = [f.name for f in fields(Policy)]
 OPTIMIZER = "an optimizer, or a list with one for each entry of agent.param"
@@ -154,10 +155,11 @@ class _Agent:
             raise SettingError("there is no optimizer.", OPTIMIZER, "give one to train, or set agent.optimizer.")
         policy = Policy(**{name: getattr(self, name) for name in POLICY})
         policy.check()
-        self._pools = more.pop("save_data")
-        p = more.pop("p")
+        say_once(*(more.pop(name) for name in MORE[:2]))
+        self._pools, store, p = (more.pop(name) for name in MORE[2:])
         assembly = self._assembled(more, self._processes(*processes, quiet=p == 0))
         assembly.learner.compile(jit)
+        assembly.learner.rhythm.store = None if self._choices.PPO else store
         if not self._pools:
             assembly.learner.sampler.forget()
         writer = Writer()
@@ -327,6 +329,7 @@ class RL(_Agent):
         window_size_pr: int | None = None,
         random: bool = False,
         save_data: bool = True,
+        num_store: int | None = None,
         p: int | None = None,
     ) -> np.float32:
         """Trains for `episodes` episodes, or until `criterion` is met or `stop_training` set; gives the last episode's loss.
@@ -338,10 +341,11 @@ class RL(_Agent):
         alike; processes_her, processes_pr: nothing either, as batches are built in one go. window_size: how many of the
         oldest transitions go when the pool is full (1); window_size_ of them every `clearing_freq` stored ones;
         window_size_ppo or window_size_pr at `update_param` with PR=True where the agent has no window_size_fn. save_data:
-        whether pools stay from one `train` to the next, and go into files. p: how many lines are printed (10), 0 for none.
+        whether pools stay from one `train` to the next, and go into files. num_store: how many episodes end before there are
+        phases, then one for each of their steps; None: a phase after each step (PPO goes by update_steps). p: how many lines
+        are printed (10), 0 for none.
         """
-        more = {name: value for name, value in locals().items() if name in (*WINDOWS, "save_data", "p")}
-        say_once(processes_her, processes_pr)
+        more = {name: value for name, value in locals().items() if name in (*WINDOWS, *MORE)}
         return self._train(optimizer, episodes, train_loss, jit_compile, (processes, pool_network), more)
 
 
@@ -369,11 +373,11 @@ class RL_pytorch(_Agent):
         window_size_pr: int | None = None,
         random: bool = False,
         save_data: bool = True,
+        num_store: int | None = None,
         p: int | None = None,
     ) -> np.float32:
         """Trains for `episodes` episodes; see `RL.train` for the arguments."""
-        more = {name: value for name, value in locals().items() if name in (*WINDOWS, "save_data", "p")}
-        say_once(processes_her, processes_pr)
+        more = {name: value for name, value in locals().items() if name in (*WINDOWS, *MORE)}
         return self._train(optimizer, episodes, None, True, (processes, pool_network), more)
 
 

@@ -65,8 +65,8 @@ class Probe(RL_pytorch):
         assign_param(self.target.parameters(), self.param)
 
 
-def trained(agent: Any, episodes: int | None = 4, *, lr: float = 0.01, **choices: Any) -> Any:
+def trained(agent: Any, episodes: int | None = 4, *, lr: float = 0.01, train: Any = None, **choices: Any) -> Any:
     """The agent after so many episodes of silent training, and what `train` gave."""
     agent.set(**{"policy": GreedyQPolicy(), "pool_size": 100, "batch": 4, **choices})
-    agent.given = agent.train(torch.optim.SGD(agent.param, lr), episodes, p=0)
+    agent.given = agent.train(torch.optim.SGD(agent.param, lr), episodes, p=0, **(train or {}))
     return agent

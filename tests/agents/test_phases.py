@@ -29,6 +29,15 @@ def test_update_param_after_as_many_phases_or_batches(choices: Any, copies: list
     assert trained(Probe(), 4, **choices).copies == copies
 
 
+def test_phases_of_whole_episodes() -> None:
+    """Four of 5 steps each: after the second and the fourth, ten phases; the loss sees nothing of the third before that."""
+    agent = trained(Probe(), 4, train={"num_store": 2})
+    assert agent.losses - 1 == 20 and agent.copies == list(range(1, 21))
+    steps = [{5 * e + t for s, *_ in part for t, e in s.tolist()} for part in (agent.seen[1:11], agent.seen[11:21])]
+    assert max(steps[0]) < 10 < max(steps[1])
+    assert trained(Probe(), 4, PPO=True, update_steps=8, train={"num_store": 3}).copies == [20, 40]
+
+
 def test_num_updates_mini_batches_of_a_phase_share_no_transition() -> None:
     agent = trained(Probe(), 4, num_updates=3)
     assert agent.losses - 1 == 3 * 17 and agent.copies == [3 * k for k in range(1, 18)]

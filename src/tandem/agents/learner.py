@@ -27,6 +27,7 @@ class Rhythm:
     passes: int  # over what was collected
     phases: int | None  # between calls of update_param
     batches: int | None  # mini-batches between them instead
+    store: int | None = None  # episodes that end before the phases of all their steps come, one after the other
 
 
 class PhaseLearner:
@@ -64,6 +65,7 @@ class PhaseLearner:
         self.updates = 0  # made so far
         self.phases = 0
         self.fresh = 0  # steps since the last phase
+        self.ended = 0  # episodes since then
         self.losses: list[float] = []  # of each mini-batch since this was emptied
         self.jit = True
         self._run: Any = None
@@ -90,12 +92,14 @@ class PhaseLearner:
         """The losses of the updates, averaged; none while there is nothing to learn yet."""
         self.sampler.add(trajectory)
         self.fresh += trajectory.reward.size
+        self.ended += int(np.count_nonzero(trajectory.last))
         self.trim(self.sampler)
         r = self.rhythm
-        if not self.sampler.ready(r.batch) or (r.collect is not None and self.fresh < r.collect):
+        early = self.ended < r.store if r.store else r.collect is not None and self.fresh < r.collect
+        if early or not self.sampler.ready(r.batch):
             return {}
-        phases = 1 if r.collect is not None else trajectory.reward.size
-        self.fresh = 0
+        phases = 1 if r.collect is not None else self.fresh if r.store else trajectory.reward.size
+        self.fresh = self.ended = 0
         metrics: list[dict[str, float]] = []
         while phases:
             several = phases if r.phases is None and r.batches is not None else 1
@@ -163,10 +167,13 @@ class PhaseLearner:
 
     def state(self, replay: bool) -> tuple[dict[str, Any], dict[str, Array]]:
         data, arrays = stored(self.ring, self.sampler) if replay else ({}, {})
-        return data | {n: getattr(self, n) for n in ("updates", "phases", "fresh")} | {"batch": self.rhythm.batch}, arrays
+        return data | {n: getattr(self, n) for n in ("updates", "phases", "fresh", "ended")} | {
+            "batch": self.rhythm.batch
+        }, arrays
 
     def load_state(self, data: dict[str, Any], arrays: dict[str, Array]) -> None:
         self.updates, self.phases, self.fresh = data["updates"], data["phases"], data["fresh"]
+        self.ended = data.get("ended", 0)
         self.rhythm.batch = data["batch"]
         if "ring" in data:
             load_stored(self.ring, self.sampler, data, arrays)
