@@ -13,7 +13,7 @@ from tandem.errors import NetworkError, NonFiniteError
 from tandem.networks.plan import select
 from tandem.parallel.memory import Arrays, Handle
 from tandem.parallel.share import Source
-from tandem.training.building import build
+from tandem.training.building import beside, build
 from tandem.training.config import Config
 from tandem.training.learners import Span
 from tandem.training.loop import Loop
@@ -39,7 +39,7 @@ class ActorLearner(Loop):
     ) -> None:
         environments = source.part(*part)
         generators = Generators(derived(conf.seed, f"actor-learner {part}"))
-        algorithm = build(conf, environments, generators, network, keeps=True)
+        algorithm = build(beside(conf), environments, generators, network, keeps=True)
         super().__init__(algorithm, algorithm.backend, environments, generators)
         self.weights, self.gradient, *kept = (Arrays.attached(handle) for handle in handles)
         if self.learner.buffer is not None:

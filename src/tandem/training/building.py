@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -51,7 +53,17 @@ def build(
     return kind(backend, made, observation, action, s)
 
 
+def beside(conf: Config) -> Config:
+    """The Config for a process beside the run's: on the processor, unless "cuda" was asked for by name, since a framework may
+    take most of the GPU's memory for itself, as JAX does when it starts."""
+    if conf.device == "cuda":
+        return conf
+    if "jax" not in sys.modules:
+        os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    return replace(conf, device="cpu")
+
+
 def network_there(conf: Config, spaces: Spaces, network: Any, role: str) -> Any:
     """The network of a role, in a process that acts by it and has its framework for nothing else."""
-    algorithm = build(replace(conf, device="cpu"), spaces, Generators(conf.seed), network, keeps=True)
+    algorithm = build(beside(replace(conf, device="auto")), spaces, Generators(conf.seed), network, keeps=True)
     return algorithm.backend.networks[role]
