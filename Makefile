@@ -93,8 +93,8 @@ $(STAMPS)/torch: $(STAMPS)/venv $(PINS)
 	@touch $@
 
 $(STAMPS)/engines: $(STAMPS)/torch
-	@echo "Installing tandem with PyTorch, TensorFlow, JAX, Box2D, MuJoCo, robotics and Atari (a minute or two)"
-	@$(INSTALL) -e '.[torch,tensorflow-cpu,jax,box2d,robotics,atari]'
+	@echo "Installing tandem with PyTorch, TensorFlow, JAX, Box2D, MuJoCo, robotics, Atari and PettingZoo (a minute or two)"
+	@$(INSTALL) -e '.[torch,tensorflow-cpu,jax,box2d,robotics,atari,marl]'
 	@touch $@
 
 $(STAMPS)/test: $(STAMPS)/engines

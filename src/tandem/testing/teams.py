@@ -1,0 +1,102 @@
+"""Games of several agents whose right answer is known, with PettingZoo's parallel interface (but they need no PettingZoo).
+
+`optimum` is the best that all of them together can get in an episode, each the same reward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+Array = np.ndarray[Any, Any]
+
+
+class TeamGame:
+    """What these have in common: agents without differences, who all see the state and are all paid alike."""
+
+    agents: list[str]
+    optimum: float
+    render_mode = None
+
+    def __init__(self, agents: int, choices: int, states: int) -> None:
+        self.possible_agents, self.states = [f"agent_{i}" for i in range(agents)], states
+        self.agents, self.place = [], 0
+        self._seen, self._choices = spaces.Box(0, 1, (states,), np.float32), spaces.Discrete(choices)
+
+    def observation_space(self, agent: str) -> Any:
+        return self._seen
+
+    def action_space(self, agent: str) -> Any:
+        return self._choices
+
+    def reset(self, seed: int | None = None, options: Any = None) -> tuple[dict[str, Array], dict[str, Any]]:
+        self.agents, self.place = list(self.possible_agents), 0
+        return self._to_all(self.state()), self._to_all({})
+
+    def step(self, actions: dict[str, Any]) -> tuple[dict[str, Any], ...]:
+        reward, over = self.play([int(actions[a]) for a in self.agents])
+        said = tuple(map(self._to_all, (self.state(), reward, over, False, {})))
+        self.agents = [] if over else self.agents
+        return said
+
+    def state(self) -> Array:
+        """Where the game is, as a one-hot vector."""
+        found: Array = np.eye(self.states, dtype=np.float32)[self.place]
+        return found
+
+    def play(self, actions: list[int]) -> tuple[float, bool]:
+        """Take all their actions: (the reward of each, whether that was the end)."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _to_all(self, x: Any) -> dict[str, Any]:
+        return dict.fromkeys(self.agents, x)
+
+
+class Matrix(TeamGame):
+    """Two agents choose once, and both are paid what stands in the matrix."""
+
+    def __init__(self, payoff: Sequence[Sequence[float]]) -> None:
+        self.payoff = np.asarray(payoff, np.float64)
+        super().__init__(2, len(self.payoff), 1)
+        self.optimum = float(self.payoff.max())
+
+    def play(self, actions: list[int]) -> tuple[float, bool]:
+        return float(self.payoff[tuple(actions)]), True
+
+
+class Climbing(Matrix):
+    """Claus & Boutilier 1998, section 5: the best pair of actions stands beside the worst; 11."""
+
+    def __init__(self) -> None:
+        super().__init__(((11, -30, 0), (-30, 7, 6), (0, 0, 5)))
+
+
+class Penalty(Matrix):
+    """Claus & Boutilier 1998, section 5: two best pairs, and a penalty (k) for choosing different ones; 10."""
+
+    def __init__(self, k: float = -100.0) -> None:
+        super().__init__(((10, 0, k), (0, 2, 0), (k, 0, 10)))
+
+
+class TwoStep(TeamGame):
+    """Rashid et al. 2018, section 6: the first agent's first action chooses between a matrix that pays 7 for everything, and
+    one that pays 0, 1, 1 or 8. A sum of the agents' values (VDN) cannot hold the second, and takes 7; a monotone mixture that
+    knows the state (QMIX) finds 8."""
+
+    optimum = 8.0
+    payoff = (((7.0, 7.0), (7.0, 7.0)), ((0.0, 1.0), (1.0, 8.0)))
+
+    def __init__(self) -> None:
+        super().__init__(2, 2, 3)
+
+    def play(self, actions: list[int]) -> tuple[float, bool]:
+        if self.place == 0:
+            self.place = 1 + actions[0]
+            return 0.0, False
+        return self.payoff[self.place - 1][actions[0]][actions[1]], True
