@@ -286,7 +286,7 @@ with tempfile.TemporaryDirectory() as folder:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("engine", ["jax", "tensorflow"])
+@pytest.mark.parametrize("engine", [pytest.param("jax", marks=pytest.mark.thorough), "tensorflow"])
 def test_keras_makers_and_files(engine: Any) -> None:
     found = run_python(KERAS, engine=engine, timeout=280)
     assert found == [

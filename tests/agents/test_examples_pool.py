@@ -82,7 +82,7 @@ else:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ["jax", "tensorflow"])
+@pytest.mark.parametrize("engine", [pytest.param("jax", marks=pytest.mark.thorough), "tensorflow"])
 def test_keras_programs(engine: Any) -> None:
     pytest.importorskip("keras")
     assert run_python(KERAS, engine=engine, timeout=300) == [[True, True]]

@@ -90,7 +90,7 @@ def test_programs_run(module: Any, capsys: Any) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ["jax", "tensorflow"])
+@pytest.mark.parametrize("engine", [pytest.param("jax", marks=pytest.mark.thorough), "tensorflow"])
 def test_keras_examples(engine: Any) -> None:
     if importlib.util.find_spec(engine) is None:
         pytest.skip(f"{engine} is not installed")

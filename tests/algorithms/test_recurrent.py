@@ -278,7 +278,12 @@ OWN = """
 
 
 @pytest.mark.parametrize(
-    "engine", ["torch", *(pytest.param(e, marks=pytest.mark.slow) for e in ("jax", "tensorflow", "keras-torch"))]
+    "engine",
+    [
+        "torch",
+        pytest.param("jax", marks=pytest.mark.slow),
+        *(pytest.param(e, marks=pytest.mark.thorough) for e in ("tensorflow", "keras-torch")),
+    ],
 )
 def test_a_body_of_ones_own_gets_a_memory(engine: Any) -> None:
     ((known, unknown, refused),) = run_python(OWN, engine, engine=engine)

@@ -90,7 +90,10 @@ print(json.dumps([same, whole.loop.learner.updates == parts.loop.learner.updates
 
 @pytest.mark.parametrize(
     "engine, algorithm",
-    [pytest.param(*x, marks=pytest.mark.slow) for x in (("torch", "acer"), ("jax", "nstep_q"), ("tensorflow", "nstep_q"))],
+    [
+        *(pytest.param(*x, marks=pytest.mark.slow) for x in (("torch", "acer"), ("jax", "nstep_q"))),
+        pytest.param("tensorflow", "nstep_q", marks=pytest.mark.thorough),
+    ],
 )
 def test_in_turns_resuming_is_exact(engine: str, algorithm: str, tmp_path: Path) -> None:
     found = run_python(RESUMED, str(tmp_path / "run"), engine, algorithm, engine=engine, timeout=280)  # type: ignore[arg-type]
@@ -200,7 +203,7 @@ def test_networks_that_move_by_themselves_are_refused() -> None:
         tandem.train("a3c", "CartPole-v1", network=batch_norm, **{**SMALL, **TURNS})
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_network_of_ones_own_travels() -> None:
     both = [finished(tandem.session("a3c", "CartPole-v1", network=dropout, **{**SMALL, **TURNS})) for _ in range(2)]
     assert both[0].loop.learner.updates == 40
