@@ -255,12 +255,13 @@ def model(env):
     x, y = feature(env.observation_space)
     return keras.Model(inputs=x, outputs=[keras.layers.Dense(env.action_space.n)(y), keras.layers.Dense(1)(y)])
 
-short = {"env_maker": cartpole, "train_steps": 128}
+short = {"env_maker": cartpole, "train_steps": 128, "num_parallel": 1}
 for name, maker in (("a3c", feature), ("impala", pair), ("dqn", feature)):
     run = tandem.make_trainer(name, feature_maker=maker, **short).run()
     twin = type(run.agent.networks["net"]).__name__ == "Twin"
     print(json.dumps([name, run.summary["updates"], twin]))
-run = tandem.make_trainer("a3c", model_maker=model, optimizer=keras.optimizers.AdamW(1e-3), **short).run()
+two = {**short, "num_parallel": 2}
+run = tandem.make_trainer("a3c", model_maker=model, optimizer=keras.optimizers.AdamW(1e-3), **two).run()
 print(json.dumps(["model", run.summary["updates"], run.summary["eval_mean"] > 5]))
 plain = cartpole()
 plain.action_space.n = 2

@@ -232,6 +232,7 @@ def test_another_number_of_them_is_refused() -> None:
         run.loop.collector.load_state({**data, "lives": [0]}, arrays)
 
 
+@pytest.mark.slow
 def test_the_table_says_how_stale_gradients_were(tmp_path: Path) -> None:
     tandem.train("a3c", "CartPole-v1", out=tmp_path / "run", **SMALL, **TURNS)
     header, *rows = [line.split(",") for line in (tmp_path / "run" / "progress.csv").read_text().splitlines()]
