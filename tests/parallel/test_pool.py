@@ -268,7 +268,7 @@ print(json.dumps(run.reason), flush=True)
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc")
 def test_sigterm_ends_a_run_soon_though_every_worker_is_stuck(tmp_path: Path) -> None:
-    """Two seconds on an idle machine; a busy one has time to spare, but far less than the minute that a worker may take."""
+    """No worker is left after five seconds; the run itself may take as long as its checkpoint does on a busy disk."""
     script = tmp_path / "stuck.py"
     script.write_text(STUCK)
     env = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
@@ -282,8 +282,11 @@ def test_sigterm_ends_a_run_soon_though_every_worker_is_stuck(tmp_path: Path) ->
             time.sleep(0.02)
         run.terminate()
         began = time.monotonic()
+        while any(map(runs, pids)):
+            assert time.monotonic() - began < 5
+            time.sleep(0.02)
         assert json.loads(run.stdout.readline()) == "SIGTERM"
-        assert run.wait(30) == 0 and time.monotonic() - began < 30
+        assert run.wait(30) == 0
     assert not any(map(runs, pids)) and (tmp_path / "run" / "checkpoints" / "last.zip").is_file()
 
 

@@ -167,9 +167,8 @@ class PhaseLearner:
 
     def state(self, replay: bool) -> tuple[dict[str, Any], dict[str, Array]]:
         data, arrays = stored(self.ring, self.sampler) if replay else ({}, {})
-        return data | {n: getattr(self, n) for n in ("updates", "phases", "fresh", "ended")} | {
-            "batch": self.rhythm.batch
-        }, arrays
+        data |= {n: getattr(self, n) for n in ("updates", "phases", "fresh", "ended")}
+        return data | {"batch": self.rhythm.batch}, arrays
 
     def load_state(self, data: dict[str, Any], arrays: dict[str, Array]) -> None:
         self.updates, self.phases, self.fresh = data["updates"], data["phases"], data["fresh"]

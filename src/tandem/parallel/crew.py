@@ -85,6 +85,9 @@ class Crew:
             who = f"worker {i + 1} ({_span(worker)} of {self.name})"
             if again is None or self.restarts >= self.allowed or self.hurried:
                 self.given_up = True
+                for other in self.workers:  # nobody asks them anything any more, and what is saved first may take its time
+                    if other.process is not None:
+                        other.process.kill()
                 raise WorkerError(
                     f"{who} {lost}.\n{lost.trace}".rstrip(),
                     f"workers that keep going; {self.restarts} had been started anew before",

@@ -13,14 +13,13 @@ import numpy as np
 
 from tandem.collect.actor import ChanceActor, PolicyActor, Portable
 from tandem.collect.collector import Collector, Ended
-from tandem.collect.environments import environment_name, is_instance
 from tandem.collect.vector import Json
 from tandem.errors import ResumeError, SettingError
 from tandem.networks.plan import Twin, select
 from tandem.parallel.crew import Crew, Worker
 from tandem.parallel.memory import Arrays, form
 from tandem.parallel.process import Process
-from tandem.parallel.share import Said, Share, Source, forms, got, joined, parts
+from tandem.parallel.share import Said, Share, Source, forms, got, joined, must_travel, parts
 from tandem.spaces import MASK, Spec
 from tandem.types import Array, Trajectory, Tree, leaves, tree_map
 
@@ -60,12 +59,8 @@ class Terms:
                 f"one environment at least for each worker{also}",
                 f"give more environments (envs={workers + source.n - most}), or at most {most} workers.",
             )
-        if workers and is_instance(source.env):
-            raise SettingError(
-                f"workers={workers} for {environment_name(source.env)}, which is one object in this process.",
-                "an id, or a callable that makes an environment wherever it is called",
-                "pass one of these.",
-            )
+        if workers:
+            must_travel(source.env, f"workers={workers}")
         return terms
 
     def parts(self, n: int) -> list[tuple[int, int]]:

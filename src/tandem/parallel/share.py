@@ -12,8 +12,9 @@ import numpy as np
 
 from tandem.collect.actor import ChanceActor, PolicyActor, Portable
 from tandem.collect.collector import Collector, Ended
-from tandem.collect.environments import EnvLike, vectorize
+from tandem.collect.environments import EnvLike, environment_name, is_instance, vectorize
 from tandem.collect.vector import Environments
+from tandem.errors import SettingError
 from tandem.networks.plan import Twin
 from tandem.parallel.memory import Arrays, Form, Handle, form
 from tandem.types import Array, Cuts, Episode, Trajectory, Tree, leaves, tree_map
@@ -47,6 +48,16 @@ class Source:
 
             gymnasium.registry.setdefault(self.env, self.spec)
         return vectorize(self.env, count, seed, self.mode, self.kwargs, first=first)
+
+
+def must_travel(env: EnvLike, asked: str) -> None:
+    """SettingError for an environment that cannot be in several processes, which were asked for."""
+    if is_instance(env):
+        raise SettingError(
+            f"{asked} for {environment_name(env)}, which is one object in this process.",
+            "an id, or a callable that makes an environment wherever it is called",
+            "pass one of these.",
+        )
 
 
 def of_life(seed: int, life: int) -> int:

@@ -12,14 +12,13 @@ import numpy as np
 
 from tandem.algorithms.base import Call
 from tandem.collect.collector import Ended
-from tandem.collect.environments import environment_name, is_instance
 from tandem.collect.vector import Environments
 from tandem.errors import NetworkError, NonFiniteError, ResumeError, SettingError
 from tandem.networks.plan import select
 from tandem.parallel.crew import Crew, Worker
 from tandem.parallel.memory import Arrays, form
 from tandem.parallel.process import Process
-from tandem.parallel.share import Source
+from tandem.parallel.share import Source, must_travel
 from tandem.training.actor_learner import ActorLearner
 from tandem.training.config import Config
 from tandem.training.learners import Span
@@ -53,12 +52,7 @@ def refuse(algorithm: str, needs: str, env: Any, o: Any) -> None:
             f"at least {o.learners - 1}: that many updates are made while each of the others has its turn",
             f"give {o.learners - 1} or more.",
         )
-    if is_instance(env):
-        raise SettingError(
-            f"learners={o.learners} for {environment_name(env)}, which is one object in this process.",
-            "an id, or a callable that makes an environment wherever it is called",
-            "pass one of these.",
-        )
+    must_travel(env, f"learners={o.learners}")
 
 
 class Handed(NamedTuple):
