@@ -319,7 +319,7 @@ def _fresh(folder: Path) -> Path:
 
 def _versioned(env: EnvLike) -> EnvLike:
     """An id without a version ("CartPole"), which Gymnasium takes for the newest, with it: the zoo's entries have one."""
-    if not isinstance(env, str) or ":" in env or re.search(r"-v\d+$", env):
+    if not isinstance(env, str) or ":" in env or re.search(r"[-_]v\d+$", env):
         return env
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -17,11 +17,15 @@ NAMES = {
     "ddpg": "DDPG",
     "dqn": "DQN",
     "impala": "IMPALA",
+    "maddpg": "MADDPG",
+    "mappo": "MAPPO",
     "nstep_q": "NStepQ",
     "ppo": "PPO",
+    "qmix": "QMIX",
     "sac": "SAC",
     "td3": "TD3",
     "trpo": "TRPO",
+    "vdn": "VDN",
 }  # module -> class
 
 

@@ -185,8 +185,12 @@ class Algorithm(ABC):
         """What its losses need of randomness for batches of `shape` ([K, B])."""
         return ()
 
+    def kept(self, action: Leaf) -> dict[str, Leaf]:
+        """What of a trajectory's `extra` a replay buffer keeps with each step; names that end in "_state" are memories."""
+        return {}
+
     @staticmethod
-    def initial_state(settings: Any, n: int) -> Tree:
+    def initial_state(settings: Any, action: Leaf, n: int) -> Tree:
         """The recurrent state of `act` at the beginning of n episodes; () for none."""
         return ()
 

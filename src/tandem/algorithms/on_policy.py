@@ -144,19 +144,25 @@ class OnPolicy(base.Algorithm):
         """The batch as rows, one for each step."""
         return recurrent.steps(b) if self.sequence else b
 
+    @staticmethod
+    def seen_by(role: str, obs: Tree) -> Tree:
+        """What of the observations enters the network of a role."""
+        return obs
+
     def output(self, network: Any, b: Batch) -> Array:
         """What the actor or the critic puts out for these rows."""
+        obs = self.seen_by(network.name, b.obs)
         if self.sequence:
             state = b.extra[f"{network.name}_state"]
-            out = network({"obs": b.obs, "state": state, "start": b.extra["start"]})[:, : -state.shape[-1]]
+            out = network({"obs": obs, "state": state, "start": b.extra["start"]})[:, : -state.shape[-1]]
         else:
-            out = network(b.obs)
+            out = network(obs)
         return masked(out, b.obs, self.action) if network is self.actor else out
 
     def outputs(self, b: Batch) -> tuple[Array, Array]:
         """What the actor puts out for these rows, and their values [rows]."""
         if self.critic is None:
-            return self.apart(self.actor(b.obs), b.obs)
+            return self.apart(self.actor(self.seen_by("actor", b.obs)), b.obs)
         return self.output(self.actor, b), self.output(self.critic, b)[..., 0]
 
     def apart(self, out: Array, obs: Tree) -> tuple[Array, Array]:
@@ -169,7 +175,7 @@ class OnPolicy(base.Algorithm):
         return standardize(found, b.weight) if self.settings.normalize_advantage else found
 
     @staticmethod
-    def initial_state(settings: Any, n: int) -> Tree:
+    def initial_state(settings: Any, action: Leaf, n: int) -> Tree:
         units = getattr(settings, "recurrent", 0)
         return np.zeros((n, units), np.float32) if units else ()
 
@@ -183,12 +189,14 @@ class OnPolicy(base.Algorithm):
     ) -> tuple[Array, dict[str, Array], Tree]:
         policy, kept = cls.distribution(action), dict[str, Array]()
         if isinstance(state, tuple):
-            whole = networks["actor"](obs)
+            whole = networks["actor"](cls.seen_by("actor", obs))
             out = whole[..., : policy.width]
             if whole.shape != out.shape:  # with values: one pass less when the rollout is there
                 kept = {"output": whole}
         else:
-            out, after = recurrent.follow(networks["actor"], obs, state, np.zeros((1, len(state)), np.float32))
+            out, after = recurrent.follow(
+                networks["actor"], cls.seen_by("actor", obs), state, np.zeros((1, len(state)), np.float32)
+            )
             state = after[0]
         out = masked(out, obs, action)
         return (policy.mode(out) if isinstance(noise, tuple) else policy.sample(out, noise)), kept, state
@@ -199,31 +207,34 @@ class OnPolicy(base.Algorithm):
         obs, action = tree_map(lambda x: x.reshape(-1, *x.shape[2:]), (t.obs, t.action))
         start, after, policy = recurrent.starts(t), np.empty(0), None
         if self.sequence:
-            out, after = recurrent.follow(networks["critic"], obs, self.memory, start)
+            out, after = recurrent.follow(networks["critic"], self.seen_by("critic", obs), self.memory, start)
             value = out[:, 0]
         elif self.critic is None:
             policy, value = self.apart(t.extra["output"].reshape(t.reward.size, -1), obs)
         else:
-            value = networks["critic"](obs)[:, 0]
+            value = networks["critic"](self.seen_by("critic", obs))[:, 0]
         value = value.reshape(shape)
 
         def later(at: Any, seen: Tree) -> Array:
             """The value of what was seen after the steps `at` of the rollout."""
+            role = "critic" if self.critic else "actor"
             if self.sequence:
-                return recurrent.later(networks["critic"], seen, after[at])[:, 0]
-            return networks["critic" if self.critic else "actor"](seen)[:, -1]
+                return recurrent.later(networks[role], self.seen_by(role, seen), after[at])[:, 0]
+            return networks[role](self.seen_by(role, seen))[:, -1]
 
         bootstrap = later(-1, t.bootstrap)
         reward = t.reward + after_cuts(t, value, bootstrap, later)
         advantage = generalized_advantage(reward, t.discount, t.last, value, bootstrap, self.settings.gae_lambda)
         extra = {n: x.reshape(-1) for n, x in (("advantage", advantage), ("return", advantage + value), ("value", value))}
+        if "acting" in t.extra:
+            extra["acting"] = t.extra["acting"].reshape(-1)
         rows = Batch(obs, action, weight=t.valid.reshape(-1).astype(np.float32), extra=extra)
         if not self.sequence:
             if self.remembers:
-                policy = masked(networks["actor"](obs), obs, self.action) if policy is None else policy
+                policy = masked(networks["actor"](self.seen_by("actor", obs)), obs, self.action) if policy is None else policy
                 extra |= self.remembered(policy, action)
             return rows
-        policy, acted = recurrent.follow(networks["actor"], obs, t.state, start)
+        policy, acted = recurrent.follow(networks["actor"], self.seen_by("actor", obs), t.state, start)
         policy = masked(policy, obs, self.action)
         extra |= {"start": start.reshape(-1)} | (self.remembered(policy, action) if self.remembers else {})
         firsts = {"actor_state": (t.state, acted), "critic_state": (self.memory, after)}

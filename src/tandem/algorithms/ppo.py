@@ -3,18 +3,23 @@ multi-discrete and continuous actions. Details and defaults as in "The 37 implem
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
 
 from tandem import ops
 from tandem.algorithms import base
-from tandem.algorithms.base import Call, Schedule, setting
+from tandem.algorithms.base import Call, Forward, Schedule, setting
 from tandem.algorithms.beta import BetaPolicy
 from tandem.algorithms.on_policy import DETAILS, JointSettings, OnPolicy
+from tandem.errors import SettingError
 from tandem.math.policies import clipped_surrogate, kl_estimate
 from tandem.math.values import clipped_value_loss
+from tandem.networks.defaults import Role
+from tandem.networks.values import Denormalize, follow
 from tandem.spaces import Leaf, Spec
-from tandem.types import Array, Batch, Update
+from tandem.types import Array, Batch, Trajectory, Update
 
 PAPER = "Schulman et al. 2017, table 3 (MuJoCo)"
 
@@ -41,6 +46,10 @@ class PPOSettings(JointSettings):
     value_clip: float = setting(
         0.0, "how far values may move in one rollout with profit; 0: freely", DETAILS + ", detail 9: no gain"
     )
+    value_huber: float = setting(0.0, "errors of values count linearly beyond this; 0: never", "Yu et al. 2022, section 5")
+    value_norm: Literal["no", "norm", "popart"] = setting(
+        "no", "learn values standardised by running statistics; popart: and keep them as those move", "van Hasselt et al. 2016"
+    )
     max_kl: float = setting(0.0, "stop a rollout's updates beyond this divergence from the old policy; 0: never", DETAILS)
 
     @property
@@ -50,6 +59,17 @@ class PPOSettings(JointSettings):
 
 class PPO(OnPolicy):
     Settings = PPOSettings
+
+    @classmethod
+    def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:
+        found = super().roles(observation, action, settings)
+        if settings.value_norm == "no":
+            return found
+        if settings.shared:
+            raise SettingError(
+                f"value_norm={settings.value_norm!r} with shared=True.", "a critic of its own", "leave one of them out."
+            )
+        return found | {"critic": replace(found["critic"], head=(*found["critic"].head, Denormalize()))}
 
     def __init__(self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: PPOSettings) -> None:
         super().__init__(backend, networks, observation, action, settings)
@@ -61,13 +81,28 @@ class PPO(OnPolicy):
         out, value = self.outputs(b)
         log_ratio = self.policy.log_prob(out, b.action) - old["log_prob"]
         surrogate = clipped_surrogate(ops.of(out).exp(log_ratio), self.advantage(b), s["clip"])  # eq. 7
-        if self.settings.value_clip:
-            error = clipped_value_loss(value, old["value"], old["return"], self.settings.value_clip)
-        else:
-            error = (value - old["return"]) ** 2
-        entropy = self.policy.entropy(out)
-        loss = self.settings.value_weight * error - surrogate - s["entropy"] * entropy  # eq. 9, negated
+        error, entropy = self.value_error(value, old), self.policy.entropy(out)
+        gain = surrogate + s["entropy"] * entropy
+        if "acting" in old:  # of an agent that is gone, but whose team goes on, only the value is learned
+            gain = gain * old["acting"]
+        loss = self.settings.value_weight * error - gain  # eq. 9, negated
         return loss, {"kl": kl_estimate(log_ratio), "value_loss": error, "entropy": entropy}
+
+    def value_error(self, value: Array, old: dict[str, Array]) -> Array:
+        """The value loss, in units of the returns' standard deviation where values are learned standardised."""
+        s, clip = self.settings, self.settings.value_clip
+        target, before = old["return"], old["value"]
+        if s.value_norm != "no":
+            value, target, before = (x / old["scale"] for x in (value, target, before))
+        return clipped_value_loss(value, before, target, clip, s.value_huber)
+
+    def prepare(self, trajectory: Trajectory, networks: dict[str, Forward]) -> Batch:
+        found = super().prepare(trajectory, networks)
+        if self.settings.value_norm != "no":
+            returns = found.extra["return"][found.weight > 0]
+            deviation = follow(self.critic, returns, self.settings.value_norm == "popart")
+            found.extra["scale"] = np.full(found.weight.shape, deviation, np.float32)
+        return found
 
     def update(self, b: Batch) -> Update:
         s, xp, b = b.settings, ops.of(b.weight), self.steps(b)

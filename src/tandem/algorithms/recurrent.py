@@ -64,4 +64,5 @@ def steps(b: Batch) -> Batch:
         return xp.reshape(x, (-1, *x.shape[2:]))
 
     extra = {n: x if n.endswith("_state") else flat(x) for n, x in b.extra.items()}
-    return b._replace(obs=tree_map(flat, b.obs), action=flat(b.action), weight=flat(b.weight), extra=extra)
+    obs, action, reward, discount, next_obs, weight = tree_map(flat, b[:6])
+    return Batch(obs, action, reward, discount, next_obs, weight, b.noise, extra, b.settings)

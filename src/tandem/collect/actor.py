@@ -20,7 +20,7 @@ class PolicyActor:
 
     def __init__(self, algorithm: type[Algorithm], settings: Any, action: Leaf, networks: dict[str, Forward]) -> None:
         self.action, self.networks, self._act = action, networks, algorithm.act
-        self._initial_state = partial(algorithm.initial_state, settings)
+        self._initial_state = partial(algorithm.initial_state, settings, action)
 
     def act(self, obs: Tree, state: Tree, noise: Tree) -> tuple[Array, dict[str, Array], Tree]:
         """Actions for observations [N, ...]; deterministic ones with noise=()."""
@@ -32,10 +32,11 @@ class PolicyActor:
 
 class ChanceActor:
     """Actions drawn evenly beforehand: the noise is the action. Where actions have masks, it is a number for each choice, and
-    the largest of those that are allowed is taken."""
+    the largest of those that are allowed is taken. It leaves the memory of who acts after it as that is at first:
+    `initial_state(n)`."""
 
-    def __init__(self, action: Leaf) -> None:
-        self.action = action
+    def __init__(self, action: Leaf, initial_state: Callable[[int], Tree] = lambda n: ()) -> None:
+        self.action, self.initial_state = action, initial_state
 
     def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
         """Actions [*shape, ...]: any choice, or anything in [-1, 1]."""
@@ -49,9 +50,6 @@ class ChanceActor:
 
     def act(self, obs: Tree, state: Tree, noise: Tree) -> tuple[Array, dict[str, Array], Tree]:
         return (evenly(noise, obs, self.action) if self.action.masked else noise), {}, state
-
-    def initial_state(self, n: int) -> Tree:
-        return ()
 
 
 class Portable:

@@ -201,7 +201,7 @@ class _Blocks:
             valid=np.array([row.valid for row in rows], np.bool_),
             cuts=self._cuts(final),
             bootstrap=rows[-1].obs,
-            extra=self.extra,
+            extra=self.extra | {name: np.stack([row.extra[name] for row in rows]) for name in rows[0].extra},
         )
 
     def _cuts(self, final: list[tuple[int, int, Tree]]) -> Cuts:

@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from tandem.collect import atari
+from tandem.collect import team as teams
 from tandem.collect.atari_vector import AtariVector
 from tandem.collect.native import Native
 from tandem.collect.stepped import Stepped
@@ -61,7 +62,7 @@ def make(env: EnvLike, kwargs: Mapping[str, Any] | None = None) -> Any:
     """A Gymnasium environment.
 
     env: a Gymnasium id ("CartPole-v1", "module:Id-v0"), an environment (given back as it is) or a callable without
-    arguments that returns one.
+    arguments that returns one; or the same of PettingZoo's ("mpe/simple_spread_v3"), which becomes a `Team`.
     kwargs: arguments for an id's environment, such as render_mode; an Atari game's may hold those of `atari.Preprocessing`.
     Raises UnknownNameError for an unknown id, EngineError for one whose packages are not installed, SettingError for
     arguments that do not fit.
@@ -70,6 +71,8 @@ def make(env: EnvLike, kwargs: Mapping[str, Any] | None = None) -> Any:
 
     if atari.is_atari(env):
         return _guarded(env, lambda: atari.make(env, kwargs))
+    if isinstance(env, str) and env.partition("/")[0] in teams.FAMILIES:
+        return _guarded(env, lambda: teams.team(env, kwargs))
     if isinstance(env, str):
         return _guarded(env, lambda: gymnasium.make(env, disable_env_checker=True, **dict(kwargs or {})))
     if kwargs:
@@ -78,7 +81,9 @@ def make(env: EnvLike, kwargs: Mapping[str, Any] | None = None) -> Any:
             "arguments only with a Gymnasium id",
             "build them into the callable, for example with functools.partial.",
         )
-    made = env if isinstance(env, gymnasium.Env) else env() if callable(env) else None
+    made = env if is_instance(env) else env() if callable(env) else None
+    if hasattr(made, "possible_agents"):
+        return teams.team(made)
     if not isinstance(made, gymnasium.Env):
         raise SettingError(
             f"{env!r} gave {made!r} of type {type(made).__name__}." if callable(env) else f"{env!r} is a {type(env).__name__}.",
@@ -98,7 +103,7 @@ def spaces_of(env: EnvLike, kwargs: Mapping[str, Any] | None = None) -> tuple[An
         (shown,) = with_masks([made])
         return shown.observation_space, shown.action_space
     finally:
-        if made is not env:
+        if not is_instance(env):
             made.close()
 
 
@@ -207,7 +212,7 @@ def random_actions(action: Leaf, n: int, rng: np.random.Generator, obs: Tree) ->
 
 def _plain(env: EnvLike, n: int, seed: int, kwargs: Mapping[str, Any] | None, first: int) -> Stepped:
     made = [make(env, kwargs) for _ in range(n)]
-    if len(set(map(id, made))) < n:
+    if len({id(getattr(m, "inner", m)) for m in made}) < n:
         raise SettingError(
             f"{n} environments were asked for, and {environment_name(env)} is one and the same environment each time.",
             "a separate environment for each",

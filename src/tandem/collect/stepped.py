@@ -25,7 +25,7 @@ from tandem.collect.vector import (
     wrong_reward,
 )
 from tandem.errors import ResumeError, SpaceError, TandemError
-from tandem.spaces import MASK, Leaf, flatten_observation
+from tandem.spaces import MASK, Leaf, flatten_observation, leaf
 from tandem.types import Array, Tree, leaves
 
 
@@ -53,6 +53,8 @@ class Stepped(Environments):
                     f"those of environment 0: {self.observation_space} and {self.action_space}",
                     "make every copy of the environment with the same spaces.",
                 )
+        rewards = getattr(envs[0].unwrapped, "rewards_space", None)  # of several agents
+        self.extra = {} if rewards is None else {"rewards": leaf(rewards)}
         self._envs = list(envs)
         self._steps = [env.step for env in envs]
         self._next_seed = next_seed or (lambda env, episode: episode_seed(seed, first + env, episode))
@@ -85,12 +87,13 @@ class Stepped(Environments):
         actions = np.array(actions)  # a copy: an environment may write into its action
         log, obs, i = self._log, self._empty(), 0
         rewards, terminated, truncated = [0.0] * self.n, [False] * self.n, [False] * self.n
+        infos: list[Any] = [None] * self.n
         final: list[tuple[int, Tree]] = []
         ended: dict[int, int] = {}  # lengths of the episodes that did
         log.append(actions)
         try:
             for i, (step, action) in enumerate(zip(self._steps, actions, strict=True)):
-                seen, rewards[i], terminated[i], truncated[i], _ = step(action)
+                seen, rewards[i], terminated[i], truncated[i], infos[i] = step(action)
                 if terminated[i] or truncated[i]:
                     final.append((i, self._last(i, seen)))
                     ended[i] = log.length(i)
@@ -111,7 +114,10 @@ class Stepped(Environments):
                 if not terminated[i] and len(self.stuck({MASK: last[MASK][None]})):
                     raise no_choice(self.name, i, self._when(i, ended[i]))
         self._obs = obs
-        return Step(obs, reward, np.array(terminated, np.bool_), np.array(truncated, np.bool_), self._valid.copy(), final)
+        extra = {name: np.array([info[name] for info in infos], x.dtype) for name, x in self.extra.items()}
+        return Step(
+            obs, reward, np.array(terminated, np.bool_), np.array(truncated, np.bool_), self._valid.copy(), final, extra
+        )
 
     def state(self) -> tuple[Json, Arrays]:
         runs = [self._log.of(i) for i in range(self.n)]

@@ -19,14 +19,16 @@ from tandem.types import Array
 class Team(gymnasium.Env):  # type: ignore[misc]
     """A team of A agents, of an environment with PettingZoo's parallel interface; see `team`.
 
-    Observations are a Dict: "agents" float32 [A, O], what each sees (one-hot where it is discrete), with zeros up to the widest
-    and for agents that are gone; "state" float32 [S], the environment's own, else all they see side by side; "active" int8
-    [A], 1 where an agent takes part; and `action_mask` int8 [A * C] where agents have different numbers of choices, or the
-    environment gives masks (in infos, or beside an "observation"), for C choices each.
+    Observations are a Dict: "agents" float32 [A, O + A], what each sees (one-hot where it is discrete), with zeros up to the
+    widest and for agents that are gone, and then, always, which of them it is, as a one-hot vector: so one network serves all;
+    "state" float32 [S], the environment's own, else all they see side by side; "active" int8 [A], 1 where an agent takes part, or
+    would if a limit had not ended the episode;
+    and `action_mask` int8 [A * C] where agents have different numbers of choices, or the environment gives masks (in infos, or
+    beside an "observation"), for C choices each.
 
     Actions are MultiDiscrete [C, ...], or a Box [A, D] with the bounds of each; an agent is given those axes of it that it has.
-    The reward is the mean over all agents, those that are gone with 0; info["rewards"] float32 [A] has each. The episode
-    terminates when no agent is left, unless a limit ended it for one of them: then it is truncated.
+    The reward is the mean over all agents, those that are gone with 0; info["rewards"] float32 [A] has each, as `rewards_space`
+    says. The episode terminates when no agent is left, unless a limit ended it for one of them: then it is truncated.
 
     Raises SpaceError for agents that cannot stand side by side.
     """
@@ -64,11 +66,13 @@ class Team(gymnasium.Env):  # type: ignore[misc]
         )
         size = own.size if own is not None else count * self._width
         parts = {
-            "agents": spaces.Box(-np.inf, np.inf, (count, self._width), np.float32),
+            "agents": spaces.Box(-np.inf, np.inf, (count, self._width + count), np.float32),
             "state": spaces.Box(-np.inf, np.inf, (size,), np.float32),
             "active": spaces.MultiBinary(count),
         }
         self.observation_space = spaces.Dict(parts | ({MASK: spaces.MultiBinary(count * self.choices)} if self.masked else {}))
+        self.rewards_space = spaces.Box(-np.inf, np.inf, (count,), np.float32)
+        self._blank = np.concatenate([np.zeros((count, self._width), np.float32), np.eye(count, dtype=np.float32)], -1)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
@@ -78,7 +82,7 @@ class Team(gymnasium.Env):  # type: ignore[misc]
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         there = list(self.inner.agents)
         given = {n: self._action(i, action[i]) for i, n in enumerate(self.names) if n in there}
-        obs, rewards, _, truncated, infos = self.inner.step(given)
+        obs, rewards, terminated, truncated, infos = self.inner.step(given)
         if missing := [n for n in there if n not in rewards]:
             raise EnvironmentFault(
                 f"{type(self.inner).__name__} gave no reward to {', '.join(missing)}, who took part in the step.",
@@ -88,7 +92,9 @@ class Team(gymnasium.Env):  # type: ignore[misc]
         each = np.array([float(rewards.get(n, 0.0)) for n in self.names], np.float32)
         cut = any(truncated.get(n, False) for n in there)
         over = not self.inner.agents
-        return self._observed(obs, infos), float(each.mean()), over and not cut, over and cut, {"rewards": each}
+        seen = self._observed(obs, infos)
+        seen["active"] |= np.array([truncated.get(n, False) and not terminated[n] for n in self.names], np.int8)  # it went on
+        return seen, float(each.mean()), over and not cut, over and cut, {"rewards": each}
 
     def render(self) -> Any:
         return self.inner.render()
@@ -101,13 +107,13 @@ class Team(gymnasium.Env):  # type: ignore[misc]
         return leaf(space["observation"] if self._apart[name] else space)
 
     def _observed(self, obs: dict[str, Any], infos: dict[str, Any]) -> dict[str, Array]:
-        count, active = len(self.names), [n in self.inner.agents for n in self.names]
-        agents = np.zeros((count, self._width), np.float32)
+        agents, active = self._blank.copy(), [n in self.inner.agents for n in self.names]
         for i, (n, x) in enumerate(zip(self.names, self._seen, strict=True)):
             if n in obs:
                 agents[i, : x.width] = _vector(obs[n]["observation"] if self._apart[n] else obs[n], x)
         own = self._state() if self._own else None
-        found = {"agents": agents, "state": agents.ravel() if own is None else own, "active": np.array(active, np.int8)}
+        state = agents[:, : self._width].ravel() if own is None else own
+        found = {"agents": agents, "state": state, "active": np.array(active, np.int8)}
         if self.masked:
             found[MASK] = np.concatenate([self._allowed(i, n, obs, infos) for i, n in enumerate(self.names)])
         return found
@@ -193,6 +199,7 @@ def _by_id(name: str, kwargs: dict[str, Any]) -> Any:
     return make(**kwargs)
 
 
+FAMILIES = ("mpe", "sisl", "butterfly")
 IDS = (
     "mpe/simple_spread_v3",
     "mpe/simple_adversary_v3",

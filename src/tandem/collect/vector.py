@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,6 +27,7 @@ class Step(NamedTuple):
     truncated: Array  # bool [N]
     valid: Array  # bool [N]  false for an environment that only reset itself in this step
     final: list[tuple[int, Tree]] = []  # (environment, true last observation) where `obs` is already of the next episode
+    extra: dict[str, Array] = {}  # [N, ...]  what else came of it, by the names in `Environments.extra`
     lost: list[int] = []  # environments that were lost in this step, and have begun anew; not `valid`
 
 
@@ -43,6 +46,7 @@ class Environments(ABC):
     observation: Spec
     action: Leaf
     gone = False  # for good, with their episodes: there is no state of them any more
+    extra: Mapping[str, Leaf] = MappingProxyType({})  # what each step brings beside: "rewards", of each agent of a team
     clips = False  # whether learners see rewards clipped to [-1, 1]; scores are of whole ones
 
     def __init__(self, name: str, n: int, observation_space: Any, action_space: Any) -> None:

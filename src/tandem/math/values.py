@@ -26,9 +26,16 @@ def huber(x: Array, delta: float = 1.0) -> Array:
     return 0.5 * near * near + delta * (size - near)
 
 
-def clipped_value_loss(value: Array, old_value: Array, target: Array, clip: Array) -> Array:
+def clipped_value_loss(value: Array, old_value: Array, target: Array, clip: float, delta: float = 0.0) -> Array:
     """Squared error whose value may not move by more than `clip` from what it was when the data was collected (the released
-    code of Schulman et al. 2017, arXiv:1707.06347; Engstrom et al. 2020, arXiv:2005.12729, section 3). All [...]."""
+    code of Schulman et al. 2017, arXiv:1707.06347; Engstrom et al. 2020, arXiv:2005.12729, section 3); 0: freely. With `delta`
+    errors beyond it count linearly: twice Huber's loss. All [...]."""
+
+    def loss(error: Array) -> Array:
+        return 2.0 * huber(error, delta) if delta else error**2
+
+    if not clip:
+        return loss(value - target)
     xp = ops.of(value)
     moved = old_value + xp.clip(value - old_value, -clip, clip)
-    return xp.maximum((value - target) ** 2, (moved - target) ** 2)
+    return xp.maximum(loss(value - target), loss(moved - target))

@@ -31,6 +31,7 @@ from tandem.networks.plan import (
     width,
 )
 from tandem.networks.recurrent import Recurrent
+from tandem.networks.several import each
 from tandem.spaces import Leaf, Spec
 
 Inputs = Any  # a Spec, or {"obs": Spec, "action": Leaf}
@@ -46,6 +47,7 @@ class Role:
     part: str = "actor"  # which of the user's bodies it stands on: "actor", "critic", or "both", where its head is a fork
     split: bool = False  # by default each stream of the fork stands on a body of its own
     units: int = 0  # of a GRU between body and head; `inputs` are then as `networks.recurrent.entering` has them
+    agents: int = 0  # rows are those of so many agents side by side, and each of them has weights of its own
 
     @property
     def outputs(self) -> int:
@@ -54,6 +56,8 @@ class Role:
 
     @property
     def plan(self) -> Plan:
+        if self.agents:
+            return each(replace(self, agents=0).plan, self.agents)
         if self.split:
             return apart((self.body, self.body), self.head)
         if self.units:
@@ -248,6 +252,12 @@ def sources(
         )
     for name, role in roles.items():
         rng = generator(f"network/{name}")
+        if role.agents and is_function(network):
+            raise NetworkError(
+                "network= gives one body; share=False has networks of each agent's own.",
+                "a body that all agents share, or the default networks",
+                "leave share on, or network out.",
+            )
         if network is None:
             found[name] = Drawn(role.plan, init(role.plan, rng), role.inputs)
         elif isinstance(network, dict):

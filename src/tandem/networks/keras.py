@@ -10,10 +10,11 @@ from typing import Any
 import keras
 import numpy as np
 
-from tandem.networks import noisy
+from tandem.networks import noisy, values
 from tandem.networks import plan as p
 from tandem.networks.plan import Plan, Weights
 from tandem.networks.recurrent import GRU, Recurrent, unroll
+from tandem.networks.several import Several
 from tandem.types import Tree, tree_map
 
 ops = keras.ops
@@ -138,6 +139,19 @@ class Scale(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable("tandem")
+class Denormalize(keras.layers.Layer):
+    """Values in the units of returns, by statistics that are set from outside."""
+
+    def build(self, shape: Any) -> None:
+        for name, value in values.Denormalize().init(np.random.default_rng(0)).items():
+            start = "ones" if value[0] else "zeros"
+            setattr(self, name, self.add_weight(shape=(1,), initializer=start, trainable=False, name=name))
+
+    def call(self, x: Any) -> Any:
+        return x * ops.sqrt(self.value_variance) + self.value_mean
+
+
+@keras.saving.register_keras_serializable("tandem")
 class Half(keras.layers.Layer):
     """The first or the second half of each vector."""
 
@@ -153,6 +167,24 @@ class Half(keras.layers.Layer):
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "inputs": self.half.inputs, "second": self.half.second}
+
+
+@keras.saving.register_keras_serializable("tandem")
+class Every(keras.layers.Layer):
+    """The rows first, first + step, first + 2 step, ..."""
+
+    def __init__(self, first: int, step: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.first, self.step = first, step
+
+    def call(self, x: Any) -> Any:
+        return x[self.first :: self.step]
+
+    def compute_output_shape(self, shape: Any) -> Any:
+        return (None, *shape[1:])
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "first": self.first, "step": self.step}
 
 
 @keras.saving.register_keras_serializable("tandem")
@@ -200,7 +232,7 @@ def chained(plan: Plan, x: Any, place: str, variables: dict[str, Any]) -> Any:
     for i, layer in enumerate(plan):
         here = f"{place}{i}"
         if isinstance(layer, p.Streams):
-            x = [chained(plan, layer.part(x, k), f"{here}/{k}/", variables) for k, plan in layer.plans.items()]
+            x = [chained(plan, _part(layer, x, k), f"{here}/{k}/", variables) for k, plan in layer.plans.items()]
             x = keras.layers.Concatenate()(x) if len(x) > 1 else x[0]
         elif isinstance(layer, p.Dueling):
             streams = [chained(getattr(layer, k), x, f"{here}/{k}/", variables) for k in ("value", "advantage")]
@@ -218,6 +250,13 @@ def chained(plan: Plan, x: Any, place: str, variables: dict[str, Any]) -> Any:
                 attribute = {"scale": "gamma", "bias": "beta"}[name] if isinstance(layer, p.LayerNorm) else name
                 variables[f"{here}/{name}"] = lambda m=made, a=attribute: getattr(m, a)
     return x
+
+
+def _part(layer: p.Streams, x: Any, name: str) -> Any:
+    """What enters a stream; symbolic inputs cannot be sliced without a layer."""
+    if isinstance(layer, Several):
+        return tree_map(Every(int(name), len(layer.plans)), x)
+    return layer.part(x, name)
 
 
 def _layer(layer: p.Layer) -> keras.layers.Layer:
@@ -245,6 +284,8 @@ def _layer(layer: p.Layer) -> keras.layers.Layer:
         return Image(layer.channels_first)
     if isinstance(layer, p.Half):
         return Half(layer.inputs, layer.second)
+    if isinstance(layer, values.Denormalize):
+        return Denormalize()
     return keras.layers.Flatten(data_format="channels_last")
 
 
@@ -284,5 +325,5 @@ def frozen(model: Any, weights: list[np.ndarray[Any, Any]]) -> Callable[[Tree], 
 def symbolic(inputs: Any, name: str | None = None) -> Any:
     """Keras inputs for a tree of Leaves."""
     if isinstance(inputs, dict):
-        return {k: symbolic(v, k.replace("/", "_")) for k, v in inputs.items()}
+        return {k: symbolic(v, (f"{name}_" if name else "") + k.replace("/", "_")) for k, v in inputs.items()}
     return keras.Input(inputs.shape, name=name, dtype="int32" if inputs.dtype.startswith("int") else inputs.dtype)

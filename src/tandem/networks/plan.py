@@ -134,7 +134,7 @@ class Cast(Layer):
 
     def bound(self, w: Weights) -> Callable[[Tree], Array]:
         whole = partial(self.forward, w)
-        return lambda x: x if x.ndim == 2 and x.dtype == np.float32 else whole(x)
+        return lambda x: x if x.shape[1:] == (self.width,) and x.dtype == np.float32 else whole(x)
 
 
 @dataclass(frozen=True)
@@ -235,8 +235,7 @@ class Streams(Layer):
     def frozen_names(self) -> set[str]:
         return {f"{k}/{n}" for k, plan in self.plans.items() for n in frozen(plan)}
 
-    @staticmethod
-    def part(x: Tree, name: str) -> Tree:
+    def part(self, x: Tree, name: str) -> Tree:
         """What enters the plan of that name."""
         return x
 
@@ -256,8 +255,7 @@ class Streams(Layer):
 class Branches(Streams):
     """One plan for each entry of a dict of inputs; their outputs side by side."""
 
-    @staticmethod
-    def part(x: Tree, name: str) -> Tree:
+    def part(self, x: Tree, name: str) -> Tree:
         return x[name]
 
 

@@ -12,6 +12,7 @@ from tandem.networks import plan as p
 from tandem.networks.noisy import NoisyDense, is_noise
 from tandem.networks.plan import Plan, Weights
 from tandem.networks.recurrent import GRU, Recurrent, unroll
+from tandem.networks.several import Several
 
 ACTIVATIONS = {
     "linear": nn.Identity, "tanh": nn.Tanh, "relu": nn.ReLU, "sigmoid": nn.Sigmoid,
@@ -142,7 +143,7 @@ def _layer(layer: p.Layer) -> nn.Module:
     if isinstance(layer, p.Activation):
         return ACTIVATIONS[layer.activation]()
     special: dict[type, Any] = {
-        p.Image: Image, p.Scale: Scale, p.Streams: Streams, p.Branches: Streams, p.Flatten: lambda _: FlattenChannelsLast(),
+        p.Image: Image, p.Scale: Scale, p.Streams: Streams, p.Branches: Streams, Several: Streams, p.Flatten: lambda _: FlattenChannelsLast(),
         p.Dueling: lambda d: Dueling(build(d.value), build(d.advantage)),
         GRU: Cell, Recurrent: lambda r: Remembering(build(r.body), Cell(r.cell), build(r.head)),
     }  # fmt: skip

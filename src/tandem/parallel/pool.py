@@ -264,7 +264,9 @@ class Pool:
         obs = tree_map(lambda x: np.repeat(x, n, 0), self._obs)
         state = self.actors[0].initial_state(n)
         _, extra, _ = self.actors[0].act(obs, state, tree_map(lambda x: x[0, :n], noise))
-        leaf, stored = self.own.environments.action, {name: np.asarray(x) for name, x in extra.items()}
+        leaf, beside = self.own.environments.action, self.own.environments.extra
+        stored = {name: np.asarray(x) for name, x in extra.items()}
+        stored |= {name: np.zeros((n, *x.shape), x.dtype) for name, x in beside.items()}
         stored = {name: x.astype(np.float32) if x.dtype == np.float64 else x for name, x in stored.items()}
         return obs, np.empty((n, *leaf.shape), leaf.dtype), stored, state
 

@@ -93,6 +93,29 @@ class UniformSampler:
         """Nothing to restore."""
 
 
+class SequenceSampler(UniformSampler):
+    """The first rows of sequences of `steps` steps of one environment, all of them in the ring."""
+
+    def __init__(self, ring: Ring, steps: int) -> None:
+        super().__init__(ring)
+        self.steps = steps
+
+    def ready(self, batch_size: int) -> bool:
+        return self._starts() > 0
+
+    def draw(self, rng: np.random.Generator, updates: int, batch_size: int, beta: AnyArray | None = None) -> Draw:
+        _require_rows(self.ring)
+        return Draw(rng.integers(self.ring.oldest, self.ring.oldest + self._starts(), (updates, batch_size)))
+
+    def sequences(self, ids: IntArray) -> IntArray:
+        """The rows [..., steps] of the sequences that begin in rows `ids` [...]."""
+        return ids[..., None] + np.arange(self.steps) * self.ring.envs
+
+    def _starts(self) -> int:
+        """How many rows have that many steps from them on."""
+        return self.ring.newest + 1 - self.ring.oldest - (self.steps - 1) * self.ring.envs
+
+
 class DistinctSampler(UniformSampler):
     """Every valid row alike, and none twice in all the batches of a draw; where the ring has too few for that, none twice in a
     batch; where it has too few even for one, `UniformSampler`'s way."""

@@ -13,11 +13,11 @@ from tandem.algorithms.base import Call, Forward
 from tandem.backends.base import Outcome
 from tandem.errors import NonFiniteError, SettingError
 from tandem.replay.buffer import Ring
-from tandem.replay.samplers import PrioritizedSampler, UniformSampler
+from tandem.replay.samplers import PrioritizedSampler, SequenceSampler, UniformSampler
 from tandem.training import normalization
 from tandem.training.normalization import ObservationMoments, RewardScale, RewardStandard
 from tandem.training.seeds import Generators
-from tandem.types import Array, Trajectory
+from tandem.types import Array, Batch, Trajectory
 
 CALL_BYTES = 256 * 2**20  # batches of one call together; more updates are split into several calls
 
@@ -159,13 +159,26 @@ class ReplayLearner:
                 "a multiple of the number of environments, since they step together",
                 f"use train_every={s.envs * max(1, round(s.train_every / s.envs))}.",
             )
-        row = 2 * Ring.size(1, 1, observation, action)  # bytes of a transition, and of what follows it
+        self._kept = kept = algorithm.kept(action)
+        each = algorithm.sequence or 1
+        if s.batch_size % each:
+            raise SettingError(
+                f"sequences of {each} steps, and batches of {s.batch_size}.",
+                "batches that divide into sequences evenly",
+                f"use sequence={math.gcd(each, s.batch_size)}, or another batch_size.",
+            )
+        row = 2 * Ring.size(1, 1, observation, action, kept)  # bytes of a transition, and of what follows it
         self.most = max(1, CALL_BYTES // max(1, row * s.batch_size))  # updates in one call
         self.block, self.updates, self.n = s.train_every // s.envs, 0, getattr(s, "n_step", 1)
         files = str(folder / "replay") if s.memmap and folder is not None else None
-        self.ring = Ring(s.buffer_size, s.envs, observation, action, path=files)
-        prioritized = getattr(s, "prioritized", False)
-        self.sampler: Any = PrioritizedSampler(self.ring, alpha=s.priority_alpha) if prioritized else UniformSampler(self.ring)
+        self.ring = Ring(s.buffer_size, s.envs, observation, action, path=files, extra=kept)
+        self.batch = s.batch_size // each
+        if each > 1:
+            self.sampler: Any = SequenceSampler(self.ring, each)
+        elif getattr(s, "prioritized", False):
+            self.sampler = PrioritizedSampler(self.ring, alpha=s.priority_alpha)
+        else:
+            self.sampler = UniformSampler(self.ring)
         self._run = backend.compile(algorithm.update)
 
     def chance(self, env_steps: int) -> bool:
@@ -177,20 +190,21 @@ class ReplayLearner:
 
     def learn(self, trajectory: Trajectory, span: Span) -> dict[str, float]:
         """The metrics of the updates, averaged; none before learning starts."""
-        self.sampler.add(trajectory)
-        if span.end < self.settings.learning_starts or not len(self.ring):
+        lead = trajectory.reward.shape
+        blank = {n: np.zeros((*lead, *x.shape), x.dtype) for n, x in self._kept.items() if n not in trajectory.extra}
+        self.sampler.add(trajectory._replace(extra=trajectory.extra | blank))  # chance has no memory
+        if span.end < self.settings.learning_starts or not self.sampler.ready(1):
             return {}
         owed = self.settings.updates_per_call if self.settings.updates_per_call > 0 else trajectory.reward.size
         beta = self.settings.priority_beta(np.full(owed, span.progress)) if hasattr(self.settings, "priority_beta") else None
-        draw = self.sampler.draw(self.generators("replay"), owed, self.settings.batch_size, beta)
+        draw = self.sampler.draw(self.generators("replay"), owed, self.batch, beta)
         schedule = self.algorithm.schedule(Call(np.full(owed, span.progress), span.begin, span.end, self.updates))
         if self.settings.noisy != "no":
             schedule |= self.backend.noise(self.settings.noisy, self.generators("noise/learning"), owed)
         metrics: list[dict[str, float]] = []
         for part in self._parts(owed):
             ids = draw.ids[part]
-            batch = self.ring.transitions(ids, self.n)._replace(
-                weight=() if isinstance(draw.weight, tuple) else draw.weight[part],
+            batch = self._batch(ids, () if isinstance(draw.weight, tuple) else draw.weight[part])._replace(
                 noise=self.algorithm.noise(self.generators("learning"), ids.shape),
                 settings={n: v[part] for n, v in schedule.items()},
             )
@@ -200,6 +214,19 @@ class ReplayLearner:
             if not isinstance(outcome.priority, tuple):
                 self.sampler.update(ids, outcome.priority)
         return averaged(metrics)
+
+    def _batch(self, ids: Array, weight: Array) -> Batch:
+        """The transitions of rows `ids` [k, B], or the sequences that begin there, [k, S, L, ...], with "start" where the state
+        of a network with a memory begins anew, and the states before their first steps."""
+        if not isinstance(self.sampler, SequenceSampler):
+            return self.ring.transitions(ids, self.n)._replace(weight=weight)
+        rows = self.sampler.sequences(ids)
+        found, at = self.ring.transitions(rows), self.ring.position(rows)
+        ended, valid = self.ring.last.take(at), self.ring.valid.take(at)
+        start = np.zeros(rows.shape, np.float32)
+        start[..., 1:] = (ended | ~valid)[..., :-1]
+        extra = {n: x[:, :, 0] if n.endswith("_state") else x for n, x in found.extra.items()}
+        return found._replace(weight=valid.astype(np.float32), extra={**extra, "start": start})
 
     def _parts(self, owed: int) -> list[slice]:
         return [slice(i, min(i + self.most, owed)) for i in range(0, owed, self.most)]

@@ -48,7 +48,7 @@ class Loop:
         self.networks = forwards(backend, roles, None if workers is None else workers[2])
         acting = {role: self.networks[role] for role in algorithm.acting}
         self.actor: Actor = actor or PolicyActor(type(algorithm), self.settings, action, acting)
-        self.chance = ChanceActor(action)
+        self.chance = ChanceActor(action, self.actor.initial_state)
         self.learner: Learner
         if learner is not None:
             self.learner = learner

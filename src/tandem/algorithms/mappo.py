@@ -1,0 +1,172 @@
+"""Multi-agent PPO (Yu et al. 2022, arXiv:2103.01955): PPO of each agent's own observation, with a critic that sees the state of
+the whole team beside it; without that, independent PPO (de Witt et al. 2020, arXiv:2011.09533). To PPO an agent is a column."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from tandem.algorithms import base, teams
+from tandem.algorithms.base import Forward, Schedule, setting
+from tandem.algorithms.beta import BetaPolicy
+from tandem.algorithms.ppo import PPO, PPOSettings
+from tandem.errors import SettingError
+from tandem.math.policies import standardize
+from tandem.networks.defaults import Role
+from tandem.spaces import Leaf, Spec
+from tandem.types import Array, Batch, Cuts, Trajectory, Tree, Update, tree_map
+
+PAPER = "Yu et al. 2022, appendix C"
+
+
+@dataclass(frozen=True)
+class MAPPOSettings(PPOSettings):
+    """What MAPPO can be told."""
+
+    steps: int = setting(1_000_000, "environment steps of the whole run, and the horizon of its schedules")
+    envs: int = setting(16, "how many environments are stepped side by side")
+    learning_rate: Schedule = setting(Schedule(7e-4), "step size of the optimizer; a schedule", PAPER + ", table 10")
+    rollout: int = setting(50, "steps of each environment between updates")
+    epochs: int = setting(10, "passes over a rollout", PAPER + ", table 10")
+    batch_size: int = setting(400, "steps of the team per update: few and large batches", "section 5.4 of the paper")
+    entropy: Schedule = setting(Schedule(0.01), "weight of the entropy bonus; a schedule", PAPER + ", table 7")
+    max_grad_norm: float = setting(10.0, "gradients are clipped to this global norm", PAPER + ", table 7")
+    value_weight: float = setting(0.5, "weight of the value loss", PAPER + ", table 7: of half the square")
+    value_huber: float = setting(10.0, "errors of values count linearly beyond this; 0: never", PAPER + ", table 7")
+    value_clip: float = setting(0.2, "how far values may move in one rollout with profit; 0: freely", "released code")
+    value_norm: Literal["no", "norm", "popart"] = setting(
+        "norm", "learn values standardised by running statistics; popart: and keep them as those move", "section 5.1; " + PAPER
+    )
+    centralized: bool = setting(True, "the critic sees the state beside the agent's observation; without it: IPPO", "section 3")
+    share: bool = setting(True, "one actor and one critic for all agents, which are told who they are", "section 3")
+    rewards: Literal["own", "team"] = setting("own", "what each agent learns from: its own rewards, or the mean of all")
+
+
+class MAPPO(PPO):
+    Settings = MAPPOSettings
+
+    def __init__(self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: Any) -> None:
+        super().__init__(backend, networks, observation, teams.one(action), settings)
+        self.agents = teams.count(action)
+        if self.sequence:
+            self.memory = np.zeros((settings.envs * self.agents, settings.recurrent), np.float32)
+
+    @classmethod
+    def check(cls, observation: Spec, action: Leaf) -> None:
+        teams.check("mappo", observation, action, "multidiscrete", "box")
+
+    @classmethod
+    def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:
+        if odd := [
+            n for n in ("shared", "normalize_observations", "normalize_rewards", "standardize_rewards") if getattr(settings, n)
+        ]:
+            raise SettingError(
+                f"mappo with {odd[0]}=True.",
+                "an actor and a critic of their own, and what agents see and are paid as it is",
+                f"leave {odd[0]} out; value_norm='norm' is there for returns of any size.",
+            )
+        assert isinstance(observation, dict)
+        one, seen = teams.one(action), teams.seen(observation)
+        found = super().roles(seen, one, settings)
+        if settings.centralized:
+            found["critic"] = super().roles({"own": seen, "state": observation[teams.STATE]}, one, settings)["critic"]
+        return found if settings.share else {n: replace(role, agents=teams.count(action)) for n, role in found.items()}
+
+    @staticmethod
+    def seen_by(role: str, obs: Tree) -> Tree:
+        return obs[role]
+
+    def update(self, b: Batch) -> Update:
+        parts = tree_map(teams.rows, (b.obs, b.action, b.weight, b.extra))
+        return super().update(Batch(*parts[:2], weight=parts[2], extra=parts[3], settings=b.settings))
+
+    def advantage(self, b: Batch) -> Array:
+        if not (self.settings.normalize_advantage and "acting" in b.extra):
+            return super().advantage(b)
+        return standardize(b.extra["advantage"], b.weight * b.extra["acting"])
+
+    def prepare(self, trajectory: Trajectory, networks: dict[str, Forward]) -> Batch:
+        """As PPO's, of the agents' columns; the rows of a batch are the team's, [rows, A, ...]."""
+        found = super().prepare(self.columns(trajectory), networks)
+        obs, action, weight, extra = tree_map(
+            lambda x: x.reshape(-1, self.agents, *x.shape[1:]), (found.obs, found.action, found.weight, found.extra)
+        )
+        return found._replace(obs=obs, action=action, weight=weight, extra=extra)
+
+    def columns(self, t: Trajectory) -> Trajectory:
+        """The trajectory [T, N, ...] of a team as one of N * A environments. An agent that learns from its own rewards has an
+        episode of its own, which ends where it is gone; else the team's, in which it does not act any more."""
+        a, here = self.agents, column(t.obs[teams.ACTIVE]) > 0
+        reward, discount, last, valid = (np.repeat(x, a, 1) for x in (t.reward, t.discount, t.last, t.valid))
+        extra = {n: column(x) for n, x in t.extra.items() if n != "rewards"}
+        if self.settings.rewards == "own":
+            gone = ~column(active_after(t))
+            reward, valid = column(t.extra["rewards"]), valid & here
+            discount, last = np.where(gone, np.float32(0), discount), last | gone
+        else:
+            extra["acting"] = here.astype(np.float32)
+        envs = (t.cuts.env[:, None] * a + np.arange(a)).reshape(-1)
+        return Trajectory(
+            obs=tree_map(lambda x: x.reshape(*reward.shape, *x.shape[1:]), self.rows(tree_map(_flat, t.obs))),
+            action=column(t.action),
+            reward=reward,
+            discount=discount,
+            last=last,
+            valid=valid,
+            cuts=Cuts(np.repeat(t.cuts.t, a), envs, self.rows(t.cuts.obs)),
+            bootstrap=self.rows(t.bootstrap),
+            extra=extra,
+            state=tree_map(teams.rows, t.state),
+        )
+
+    def rows(self, obs: Tree) -> Tree:
+        """What the networks see of observations [B, ...], by their roles, as rows [B * A, ...]."""
+        own = teams.rows(obs[teams.AGENTS])
+        state = {"own": own, "state": np.repeat(obs[teams.STATE], self.agents, 0)}
+        return {"actor": own, "critic": state if self.settings.centralized else own, **teams.masks(obs, self.action)}
+
+    @staticmethod
+    def initial_state(settings: Any, action: Leaf, n: int) -> Tree:
+        return np.zeros((n, teams.count(action), settings.recurrent), np.float32) if settings.recurrent else ()
+
+    @classmethod
+    def act_noise(cls, settings: Any, action: Leaf, rng: np.random.Generator, shape: tuple[int, ...], progress: Array) -> Tree:
+        return super().act_noise(settings, teams.one(action), rng, (*shape, teams.count(action)), progress)
+
+    @classmethod
+    def act(
+        cls, networks: dict[str, Forward], obs: Tree, state: Tree, noise: Tree, action: Leaf
+    ) -> tuple[Array, dict[str, Array], Tree]:
+        rows = {"actor": teams.rows(obs[teams.AGENTS]), **teams.masks(obs, action)}
+        state, noise = tree_map(teams.rows, (state, noise))
+        found = super().act(networks, rows, state, noise, teams.one(action))
+        taken, kept, after = tree_map(lambda x: teams.apart(x, teams.count(action)), found)
+        return taken, kept, after
+
+
+class BetaMAPPO(BetaPolicy, MAPPO):
+    """With a Beta policy."""
+
+    @classmethod
+    def check(cls, observation: Spec, action: Leaf) -> None:
+        teams.check("mappo with policy='beta'", observation, action, "box")
+
+
+def column(x: Array) -> Array:
+    """[T, N, A, ...] as [T, N * A, ...]."""
+    return x.reshape(len(x), -1, *x.shape[3:])
+
+
+def active_after(t: Trajectory) -> Array:
+    """bool [T, N, A]: which agents take part in what follows each step of a team's trajectory."""
+    here = t.obs[teams.ACTIVE] > 0
+    found = np.concatenate([here[1:], t.bootstrap[teams.ACTIVE][None] > 0])
+    found[t.cuts.t, t.cuts.env] = t.cuts.obs[teams.ACTIVE] > 0
+    return found
+
+
+def _flat(x: Array) -> Array:
+    """[T, N, ...] as [T * N, ...]."""
+    return x.reshape(-1, *x.shape[2:])

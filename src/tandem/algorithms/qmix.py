@@ -1,0 +1,70 @@
+"""QMIX (Rashid et al. 2018, arXiv:1803.11485): the value of a team's action is a mixture of its agents' values that rises with
+each of them, with weights that hypernetworks make from the state. Without the mixer it is independent Q-learning (Tan 1993)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tandem import ops
+from tandem.algorithms import teams
+from tandem.algorithms.base import setting
+from tandem.algorithms.vdn import PYMARL, VDN, VDNSettings
+from tandem.networks.defaults import Role
+from tandem.networks.plan import Cast, Dense, Streams
+from tandem.spaces import Leaf, Spec
+from tandem.types import Array, Batch, Tree
+
+PAPER = "Rashid et al. 2018, appendix A"
+
+
+@dataclass(frozen=True)
+class QMIXSettings(VDNSettings):
+    """What QMIX can be told."""
+
+    mixer: bool = setting(True, "mix the agents' values; without it each learns from its own rewards (IQL)", "Tan 1993")
+    embedding: int = setting(32, "units of the mixing network's hidden layer", PAPER)
+    hyper: int = setting(64, "units of the hidden layer of the hypernetworks that make its weights; 0: none", PYMARL)
+
+
+class QMIX(VDN):
+    Settings = QMIXSettings
+
+    def mixers(self, networks: dict[str, Any]) -> None:
+        if self.settings.mixer:
+            mixer, target = self.backend.pair("mixer", networks["mixer"])
+            self.learned.append(mixer)
+            self.targets.append(target)
+
+    @classmethod
+    def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:
+        found = super().roles(observation, action, settings)
+        if not settings.mixer:
+            return found
+        assert isinstance(observation, dict)
+        agents, units, state = teams.count(action), settings.embedding, observation[teams.STATE]
+        hidden = (Dense(0, settings.hyper, "relu"),) if settings.hyper else ()
+        hypernetworks = {
+            "weight_1": (*hidden, Dense(settings.hyper, agents * units)),
+            "bias_1": (Dense(0, units),),
+            "weight_2": (*hidden, Dense(settings.hyper, units)),
+            "bias_2": (Dense(0, units, "relu"), Dense(units, 1)),
+        }
+        return found | {"mixer": Role(state, (Cast(state.width),), (Streams(hypernetworks),))}
+
+    def joint(self, mixer: Any, q: Array, obs: Tree) -> Array:  # eqs. 4 to 6, and figure 2
+        xp, out, e, a = ops.of(q), mixer(obs[teams.STATE]), self.settings.embedding, self.agents
+        weight_1 = xp.abs(xp.reshape(out[:, : a * e], (-1, a, e)))  # not negative: no agent's value lowers the team's
+        bias_1, weight_2, bias_2 = out[:, a * e : a * e + e], xp.abs(out[:, a * e + e : a * e + 2 * e]), out[:, -1]
+        hidden = xp.elu(xp.sum((q * teams.active(obs))[..., None] * weight_1, 1) + bias_1)
+        return xp.sum(hidden * weight_2, -1) + bias_2
+
+    def errors(self, b: Batch, best: Array, chosen: Array) -> Array:
+        if self.settings.mixer:
+            return super().errors(b, best, chosen)
+        going = b.discount[:, None] * teams.active(b.next_obs)  # an agent that is gone has no future
+        y = ops.of(best).stop_gradient(b.extra["rewards"] + going * best)
+        return ops.of(best).mean(teams.active(b.obs) * (y - chosen) ** 2, -1)
+
+    def kept(self, action: Leaf) -> dict[str, Leaf]:
+        return super().kept(action) | ({} if self.settings.mixer else teams.rewards(action))

@@ -1,0 +1,99 @@
+"""What algorithms of several agents share. Environments are those of `collect.team.Team`: A agents are an axis of the arrays,
+[B, A, ...]; networks of one agent see rows, [B * A, ...], with the agents of a step side by side."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tandem import ops
+from tandem.errors import SpaceError
+from tandem.math.masks import masked
+from tandem.spaces import MASK, Leaf, Spec
+from tandem.types import Array, Tree
+
+AGENTS, STATE, ACTIVE = "agents", "state", "active"  # entries of a team's observations
+
+
+def check(name: str, observation: Spec, action: Leaf, *kinds: str) -> None:
+    """Refuses environments of one agent, and action spaces that are not of these kinds."""
+    if not (isinstance(observation, dict) and {AGENTS, STATE, ACTIVE} <= set(observation)):
+        raise SpaceError(
+            f"{name} was given an environment of one agent.",
+            "several agents: an environment of PettingZoo's, or an id such as mpe/simple_spread_v3",
+            "choose ppo, dqn or sac for one agent; give a team as tandem.collect.team.team makes it.",
+        )
+    if action.kind not in kinds:
+        raise SpaceError(
+            f"{name} cannot act in a {action.kind} action space.",
+            "Discrete actions of each agent" if "box" not in kinds else "Discrete or bounded Box actions of each agent",
+            "choose maddpg or mappo for continuous actions, or discretise them.",
+        )
+
+
+def count(action: Leaf) -> int:
+    """A, the number of agents."""
+    return action.shape[0]
+
+
+def one(action: Leaf) -> Leaf:
+    """The actions of one agent."""
+    if action.sizes:
+        return Leaf("discrete", (), "int64", action.sizes[:1], masked=action.masked)
+    wide = action.shape[1]
+    return replace(action, shape=(wide,), low=action.low[:wide], high=action.high[:wide])
+
+
+def seen(observation: Spec) -> Leaf:
+    """What the network of one agent sees."""
+    assert isinstance(observation, dict)
+    both = observation[AGENTS]
+    wide = both.shape[1]
+    return replace(both, shape=(wide,), low=both.low[:wide], high=both.high[:wide])
+
+
+def rows(x: Array) -> Array:
+    """[B, A, ...] as [B * A, ...]."""
+    return ops.of(x).reshape(x, (-1, *x.shape[2:]))
+
+
+def apart(x: Array, agents: int) -> Array:
+    """[B * A, ...] as [B, A, ...]."""
+    return ops.of(x).reshape(x, (-1, agents, *x.shape[1:]))
+
+
+def masks(obs: Tree, action: Leaf) -> dict[str, Array]:
+    """The masks of each agent's choices as rows [B * A, C], under their name; none where actions have none."""
+    if not action.masked:
+        return {}
+    return {MASK: ops.of(obs[MASK]).reshape(obs[MASK], (-1, action.sizes[0]))}
+
+
+def allowed(out: Array, obs: Tree, action: Leaf) -> Array:
+    """Outputs [B * A, C] for the choices of each agent as [B, A, C], those that are forbidden as `masked` has them."""
+    return apart(masked(out, masks(obs, action), one(action)), count(action))
+
+
+def active(obs: Tree) -> Array:
+    """float [B, A], 1 for agents that take part."""
+    found = obs[ACTIVE]
+    return ops.of(found).cast(found)
+
+
+def own(obs: Tree) -> Array:
+    """float [B, A, A]: which agent it is that each row is of, as one-hot vectors."""
+    agents = obs[AGENTS]
+    return agents[..., -agents.shape[1] :]
+
+
+def of_all(x: Array, obs: Tree) -> Array:
+    """[B] of a step as [B, A] of its agents."""
+    return x[:, None] + 0.0 * active(obs)
+
+
+def rewards(action: Leaf) -> dict[str, Any]:
+    """The column for what each agent was paid, where a replay buffer keeps it."""
+    agents = count(action)
+    return {"rewards": Leaf("box", (agents,), "float32", (), (-np.inf,) * agents, (np.inf,) * agents)}

@@ -1,0 +1,167 @@
+"""Value decomposition networks (Sunehag et al. 2018, arXiv:1706.05296): the value of a team's action is the sum of its agents'
+values, each of what that agent sees. With double targets (van Hasselt et al. 2016), and a GRU where the settings say so."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tandem import ops
+from tandem.algorithms import base, recurrent, teams
+from tandem.algorithms.base import Call, Forward, Schedule, setting
+from tandem.math.masks import evenly
+from tandem.networks.defaults import Role, mlp
+from tandem.networks.plan import Dense
+from tandem.networks.recurrent import entering
+from tandem.spaces import Leaf, Spec
+from tandem.types import Array, Batch, Tree, Update
+
+PAPER = "Sunehag et al. 2018, section 4"
+PYMARL = "Samvelyan et al. 2019, arXiv:1902.04043, appendix (PyMARL)"
+
+
+@dataclass(frozen=True)
+class VDNSettings(base.ReplaySettings):
+    """What VDN can be told."""
+
+    steps: int = setting(1_000_000, "environment steps of the whole run, and the horizon of its schedules")
+    envs: int = setting(8, "how many environments are stepped side by side", PYMARL)
+    learning_rate: Schedule = setting(Schedule(5e-4), "step size of the optimizer; a schedule", PYMARL)
+    hidden: tuple[int, ...] = setting((64, 64), "widths of the hidden layers of the default networks", PYMARL)
+    activation: str = setting("relu", "activation of the hidden layers", PYMARL)
+    batch_size: int = setting(256, "steps of the team per update")
+    buffer_size: int = setting(100_000, "steps of the team that are kept")
+    learning_starts: int = setting(1_000, "environment steps, acting at random, before the first update")
+    train_every: int = setting(8, "environment steps between calls of updates")
+    target_every: int = setting(5_000, "environment steps between copies to the target networks", PYMARL + ": 200 episodes")
+    tau: float = setting(1.0, "how much of the networks a copy takes over", PYMARL)
+    epsilon: Schedule = setting(Schedule(1.0, 0.05, 0.1), "probability of a random action of each agent; a schedule", PYMARL)
+    double: bool = setting(True, "choose the next actions by the network, value them by the target", PYMARL)
+    share: bool = setting(True, "one network for all agents, which are told who they are", PAPER + ".2")
+    recurrent: int = setting(0, "units of a GRU between the body and the head; 0: none", "Hausknecht & Stone 2015")
+    sequence: int = setting(16, "steps that are learned from in a row with a GRU, a divisor of the batch")
+    max_grad_norm: float = setting(10.0, "gradients are clipped to this global norm", PYMARL)
+
+
+class VDN(base.Algorithm):
+    Settings = VDNSettings
+    needs = "transitions"
+    acting = ("q",)
+
+    def __init__(self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: Any) -> None:
+        self.backend, self.settings, self.action = backend, settings, action
+        self.agent, self.agents = teams.one(action), teams.count(action)
+        self.q, self.target = backend.pair("q", networks["q"])
+        self.learned, self.targets = [self.q], [self.target]
+        self.mixers(networks)
+        options = base.optimizer_options(settings)
+        self.optimizer = backend.optimizer("q", self.learned, settings.optimizer, **options)
+        if settings.recurrent:
+            self.sequence = settings.sequence
+
+    def mixers(self, networks: dict[str, Any]) -> None:
+        """Makes what mixes the agents' values: a sum needs nothing."""
+
+    @classmethod
+    def check(cls, observation: Spec, action: Leaf) -> None:
+        teams.check(cls.__name__.lower(), observation, action, "multidiscrete")
+
+    @classmethod
+    def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:
+        seen, units = teams.seen(observation), settings.recurrent
+        body, head = mlp(seen, settings.hidden, settings.activation), (Dense(0, action.sizes[0]),)
+        inputs = entering(seen, units) if units else seen
+        return {"q": Role(inputs, body, head, units=units, agents=0 if settings.share else teams.count(action))}
+
+    def values(self, network: Any, obs: Tree, memory: Tree) -> tuple[Array, Tree]:
+        """What a network says of each agent's actions, [B, A, C], and its memory after the step. `memory` is () without a GRU,
+        else the state [S * A, units] before the rows, and where it starts anew [B, A]."""
+        return valued(network, obs, memory, self.action)
+
+    def joint(self, mixer: Any, q: Array, obs: Tree) -> Array:  # eq. 3
+        """The team's value [B] of its agents' [B, A]."""
+        return ops.of(q).sum(q * teams.active(obs), -1)
+
+    def errors(self, b: Batch, best: Array, chosen: Array) -> Array:
+        """Squared temporal-difference errors [B]; best [B, A] values the next actions, chosen [B, A] those that were taken."""
+        target, mixer = (x[1] if len(x) > 1 else None for x in (self.targets, self.learned))
+        y = b.reward + b.discount * self.joint(target, best, b.next_obs)
+        return (ops.of(y).stop_gradient(y) - self.joint(mixer, chosen, b.obs)) ** 2
+
+    def loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
+        xp, memory = ops.of(b.reward), self.memories(b)
+        q, then = self.values(self.q, b.obs, memory)
+        later = self.values(self.target, b.obs, memory)[1] if self.sequence else ()
+        after, _ = self.values(self.target, b.next_obs, later)
+        selector = self.values(self.q, b.next_obs, then)[0] if self.settings.double else after
+        best = xp.take(after, xp.argmax(xp.stop_gradient(selector), -1))  # each agent's own: no other choice has a larger sum
+        chosen = xp.take(q, b.action)
+        return self.errors(b, best, chosen), {"q": xp.mean(chosen, -1)}
+
+    def memories(self, b: Batch) -> Tree:
+        if not self.sequence:
+            return ()
+        return teams.rows(b.extra["q_state"]), teams.of_all(b.extra["start"], b.obs)
+
+    def update(self, b: Batch) -> Update:
+        s = b.settings
+        b = recurrent.steps(b) if self.sequence else b
+        loss, aux = self.backend.minimize(self.optimizer, self.loss, b, s["learning_rate"], s["max_grad_norm"])
+        for network, target in zip(self.learned, self.targets, strict=True):
+            self.backend.track(network, target, s["tau"])
+        return Update({"loss": loss, "q": ops.of(b.reward).mean(aux["q"])})
+
+    def schedule(self, call: Call) -> dict[str, Array]:
+        s, tau = self.settings, np.zeros(len(call.progress), np.float32)
+        if call.end // s.target_every > call.begin // s.target_every:
+            tau[-1] = s.tau  # a copy is due: after the call's last update
+        return {**self.scheduled(call, "learning_rate", "max_grad_norm"), "tau": tau}
+
+    def kept(self, action: Leaf) -> dict[str, Leaf]:
+        """With a GRU, its state before each step."""
+        if not self.sequence:
+            return {}
+        agents, units = self.agents, self.settings.recurrent
+        return {"q_state": Leaf("box", (agents, units), "float32", (), (-1.0,) * agents * units, (1.0,) * agents * units)}
+
+    @staticmethod
+    def initial_state(settings: Any, action: Leaf, n: int) -> Tree:
+        return np.zeros((n, teams.count(action), settings.recurrent), np.float32) if settings.recurrent else ()
+
+    @staticmethod
+    def act_noise(settings: Any, action: Leaf, rng: np.random.Generator, shape: tuple[int, ...], progress: Array) -> Tree:
+        """Whether each agent's action is random, and which one it would be; where there are masks, numbers to draw it by."""
+        agents = (*shape, teams.count(action))
+        explore = rng.random(agents) < settings.epsilon(progress)[:, None, None]
+        if action.masked:
+            return explore, rng.random((*shape, action.width), dtype=np.float32)
+        return explore, rng.integers(action.sizes[0], size=agents)
+
+    @staticmethod
+    def act(
+        networks: dict[str, Forward], obs: Tree, state: Tree, noise: Tree, action: Leaf
+    ) -> tuple[Array, dict[str, Array], Tree]:
+        recurrent = not isinstance(state, tuple)
+        memory = (teams.rows(state), np.zeros(state.shape[:2], np.float32)) if recurrent else ()
+        q, after = valued(networks["q"], obs, memory, action)
+        kept, then = ({"q_state": state}, after[0].reshape(state.shape)) if recurrent else ({}, ())
+        greedy = q.argmax(-1)
+        if not noise:
+            return greedy, kept, then
+        other = evenly(noise[1], obs, action) if action.masked else noise[1]
+        return np.where(noise[0], other, greedy), kept, then
+
+
+def valued(network: Forward, obs: Tree, memory: Tree, action: Leaf) -> tuple[Array, Tree]:
+    """See `VDN.values`."""
+    x = teams.rows(obs[teams.AGENTS])
+    if isinstance(memory, tuple) and not memory:
+        out, after = network(x), ()
+    else:
+        state, start = memory
+        both = network({"obs": x, "state": state, "start": ops.of(x).reshape(start, (-1,))})
+        units = state.shape[-1]
+        out, after = both[:, :-units], (both[:, -units:], 0.0 * start)
+    return teams.allowed(out, obs, action), after

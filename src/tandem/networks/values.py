@@ -1,0 +1,66 @@
+"""Critics that learn standardised values: a last layer that gives them their units back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tandem import ops
+from tandem.errors import SettingError
+from tandem.math.moments import Moments
+from tandem.networks.plan import Layer, Weights
+from tandem.types import Array
+
+LEAST = 1e-2  # of a variance: returns that are all alike are not blown up
+
+
+@dataclass(frozen=True)
+class Denormalize(Layer):
+    """x * sqrt(variance) + mean, by running statistics of returns, which are set from outside, without a gradient (van Hasselt
+    et al. 2016, arXiv:1602.07714, eq. 1)."""
+
+    frozen: ClassVar[tuple[str, ...]] = ("value_mean", "value_variance", "value_count")
+
+    @property
+    def outputs(self) -> int:
+        return 1
+
+    def init(self, rng: np.random.Generator) -> Weights:
+        return dict(zip(self.frozen, (np.zeros(1, np.float32), np.ones(1, np.float32), np.zeros(1, np.float32)), strict=True))
+
+    def forward(self, w: Weights, x: Array) -> Array:
+        return x * ops.of(x).sqrt(w["value_variance"]) + w["value_mean"]
+
+
+def follow(network: Any, returns: Array, preserve: bool) -> float:
+    """Takes returns [M] into the statistics of a network that ends with such a layer; their new standard deviation. With
+    `preserve` the layer before it is rescaled, so that the network puts out what it did (section 2.2, eq. 3, "Pop").
+    SettingError for a network, its user's, whose last layers have no names."""
+    weights: Weights = network.read()
+    places = [n.removesuffix("value_mean") for n in weights if n.endswith("value_mean")]
+    if not places or network.plan is None:
+        raise SettingError(
+            "value_norm with a critic of your own that is no chain of known layers.",
+            "the default networks, or a body of Dense layers, norms and activations",
+            "leave value_norm or network= out.",
+        )
+    changed = dict(weights)
+    for place in places:  # several agents may have a network each
+        names = [place + n for n in Denormalize.frozen]
+        moments = Moments(1)
+        moments.mean, moments.variance, count = (weights[n].astype(np.float64) for n in names)
+        moments.count = float(count[0])
+        mean, deviation = moments.mean[0], np.sqrt(moments.variance[0])
+        moments.add(returns[:, None])
+        moments.variance = np.maximum(moments.variance, LEAST)
+        if preserve:
+            before = f"{place.rstrip('/').rpartition('/')[0]}/{int(place.rstrip('/').rpartition('/')[2]) - 1}".lstrip("/")
+            ratio, shift = deviation / np.sqrt(moments.variance[0]), (mean - moments.mean[0]) / np.sqrt(moments.variance[0])
+            changed[f"{before}/kernel"] = (weights[f"{before}/kernel"] * ratio).astype(np.float32)
+            changed[f"{before}/bias"] = (weights[f"{before}/bias"] * ratio + shift).astype(np.float32)
+        values = (moments.mean, moments.variance, np.full(1, moments.count))
+        changed |= {n: x.astype(np.float32) for n, x in zip(names, values, strict=True)}
+    network.write(changed)
+    return float(np.sqrt(moments.variance[0]))

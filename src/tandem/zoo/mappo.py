@@ -1,0 +1,7 @@
+"""MAPPO. What is not given is the default of the paper, or of `MAPPOSettings`."""
+
+from __future__ import annotations
+
+from tandem.zoo import Entry
+
+ENTRIES: dict[str, Entry] = {}
