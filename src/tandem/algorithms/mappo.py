@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tandem.algorithms import base, teams
+from tandem.algorithms import teams
 from tandem.algorithms.base import Forward, Schedule, setting
 from tandem.algorithms.beta import BetaPolicy
 from tandem.algorithms.ppo import PPO, PPOSettings

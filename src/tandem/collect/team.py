@@ -21,10 +21,9 @@ class Team(gymnasium.Env):  # type: ignore[misc]
 
     Observations are a Dict: "agents" float32 [A, O + A], what each sees (one-hot where it is discrete), with zeros up to the
     widest and for agents that are gone, and then, always, which of them it is, as a one-hot vector: so one network serves all;
-    "state" float32 [S], the environment's own, else all they see side by side; "active" int8 [A], 1 where an agent takes part, or
-    would if a limit had not ended the episode;
-    and `action_mask` int8 [A * C] where agents have different numbers of choices, or the environment gives masks (in infos, or
-    beside an "observation"), for C choices each.
+    "state" float32 [S], the environment's own, else all they see side by side; "active" int8 [A], 1 where an agent takes part,
+    or would if a limit had not ended the episode; and `action_mask` int8 [A * C] where agents have different numbers of
+    choices, or the environment gives masks (in infos, or beside an "observation"), for C choices each.
 
     Actions are MultiDiscrete [C, ...], or a Box [A, D] with the bounds of each; an agent is given those axes of it that it has.
     The reward is the mean over all agents, those that are gone with 0; info["rewards"] float32 [A] has each, as `rewards_space`
@@ -59,12 +58,15 @@ class Team(gymnasium.Env):  # type: ignore[misc]
                 low[i, : x.width], high[i, : x.width] = x.low, x.high
             self.action_space = spaces.Box(low, high)
         obs, infos = env.reset(seed=0)
-        own = self._state()
-        self._own = own is not None
+        own, self._own = self._state(), False
         self.masked = self.discrete and (
             len({x.sizes for x in self._chosen}) > 1 or any(self._mask(n, obs, infos) is not None for n in self.names)
         )
-        size = own.size if own is not None else count * self._width
+        self._blank = np.concatenate([np.zeros((count, self._width), np.float32), np.eye(count, dtype=np.float32)], -1)
+        beside = self._agents(obs)[:, : self._width].ravel()
+        # Particle worlds have no state but this, which would be computed anew.
+        self._own = own is not None and not np.array_equal(own, beside)
+        size = own.size if self._own else beside.size
         parts = {
             "agents": spaces.Box(-np.inf, np.inf, (count, self._width + count), np.float32),
             "state": spaces.Box(-np.inf, np.inf, (size,), np.float32),
@@ -72,7 +74,6 @@ class Team(gymnasium.Env):  # type: ignore[misc]
         }
         self.observation_space = spaces.Dict(parts | ({MASK: spaces.MultiBinary(count * self.choices)} if self.masked else {}))
         self.rewards_space = spaces.Box(-np.inf, np.inf, (count,), np.float32)
-        self._blank = np.concatenate([np.zeros((count, self._width), np.float32), np.eye(count, dtype=np.float32)], -1)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
@@ -107,16 +108,20 @@ class Team(gymnasium.Env):  # type: ignore[misc]
         return leaf(space["observation"] if self._apart[name] else space)
 
     def _observed(self, obs: dict[str, Any], infos: dict[str, Any]) -> dict[str, Array]:
-        agents, active = self._blank.copy(), [n in self.inner.agents for n in self.names]
-        for i, (n, x) in enumerate(zip(self.names, self._seen, strict=True)):
-            if n in obs:
-                agents[i, : x.width] = _vector(obs[n]["observation"] if self._apart[n] else obs[n], x)
+        agents, active = self._agents(obs), [n in self.inner.agents for n in self.names]
         own = self._state() if self._own else None
         state = agents[:, : self._width].ravel() if own is None else own
         found = {"agents": agents, "state": state, "active": np.array(active, np.int8)}
         if self.masked:
             found[MASK] = np.concatenate([self._allowed(i, n, obs, infos) for i, n in enumerate(self.names)])
         return found
+
+    def _agents(self, obs: dict[str, Any]) -> Array:
+        agents = self._blank.copy()
+        for i, (n, x) in enumerate(zip(self.names, self._seen, strict=True)):
+            if n in obs:
+                agents[i, : x.width] = _vector(obs[n]["observation"] if self._apart[n] else obs[n], x)
+        return agents
 
     def _allowed(self, i: int, name: str, obs: dict[str, Any], infos: dict[str, Any]) -> Array:
         """The choices [C] of one agent; all are open to one that is gone, since none counts."""
@@ -195,6 +200,8 @@ def _by_id(name: str, kwargs: dict[str, Any]) -> Any:
                 "pip install 'tandem-rl[marl]'",
             ) from error
         raise UnknownNameError("environment of several agents", name, IDS) from error
+    if family == "mpe":  # without PettingZoo's guards of order and bounds, which a team keeps: a third of a step
+        return found.raw_env(**kwargs)
     make: Any = getattr(found, "parallel_env", None) or found.env
     return make(**kwargs)
 

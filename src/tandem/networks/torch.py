@@ -143,7 +143,8 @@ def _layer(layer: p.Layer) -> nn.Module:
     if isinstance(layer, p.Activation):
         return ACTIVATIONS[layer.activation]()
     special: dict[type, Any] = {
-        p.Image: Image, p.Scale: Scale, p.Streams: Streams, p.Branches: Streams, Several: Streams, p.Flatten: lambda _: FlattenChannelsLast(),
+        p.Image: Image, p.Scale: Scale, p.Streams: Streams, p.Branches: Streams, Several: Streams,
+        p.Flatten: lambda _: FlattenChannelsLast(),
         p.Dueling: lambda d: Dueling(build(d.value), build(d.advantage)),
         GRU: Cell, Recurrent: lambda r: Remembering(build(r.body), Cell(r.cell), build(r.head)),
     }  # fmt: skip
