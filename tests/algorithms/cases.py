@@ -19,6 +19,9 @@ from tandem.types import Batch
 
 UPDATES, ROWS = 20, 32
 SGD: dict[str, Any] = {"optimizer": "sgd", "learning_rate": Schedule(0.5, 0.1)}
+MIXED: dict[str, Any] = {"hidden": (16, 16), "embedding": 5, "hyper": 7, "learning_rate": Schedule(0.1)}
+PAIRED: dict[str, Any] = {"hidden": (16, 16), "actor_learning_rate": Schedule(5.0), "learning_rate": Schedule(0.4)}
+JOINT: dict[str, Any] = {"hidden": (16, 16), "orthogonal": False, "entropy": Schedule(0.02), "value_clip": 0.2}
 SHORT: dict[str, Any] = {"rollout": 7, "hidden": (32, 32)}  # eight rows a sequence, four sequences
 
 
@@ -74,6 +77,27 @@ CASES = {
     ),
     "trpo beta": Case("trpo", fakes.BOX, {"hidden": (8, 8), "conjugate_steps": 5, "orthogonal": False, "policy": "beta"}),
     "td3": Case("td3", fakes.BOX, {"hidden": (32, 32), "policy_delay": 3}),
+    "vdn masked": Case("vdn", fakes.TEAM_MASKED, {"hidden": (16, 16), "share": False}, fakes.MASKED_TEAM),
+    "vdn recurrent": Case(
+        "vdn", fakes.TEAM_DISCRETE, {"hidden": (16, 16), "recurrent": 6, "sequence": 8, "double": False}, fakes.TEAM
+    ),
+    "qmix": Case("qmix", fakes.TEAM_DISCRETE, {**MIXED, "max_grad_norm": 2.0}, fakes.TEAM),
+    "qmix recurrent": Case("qmix", fakes.TEAM_DISCRETE, {**MIXED, "recurrent": 6, "sequence": 4}, fakes.TEAM),
+    "iql": Case("qmix", fakes.TEAM_DISCRETE, {"hidden": (16, 16), "mixer": False}, fakes.TEAM),
+    "maddpg": Case("maddpg", fakes.TEAM_BOX, {**PAIRED, "max_grad_norm": 5.0}, fakes.TEAM),
+    "maddpg twin": Case(
+        "maddpg",
+        fakes.TEAM_BOX,
+        {**PAIRED, "share": True, "twin": True, "policy_delay": 2, "smoothing": 0.3},
+        fakes.TEAM,
+    ),
+    "maddpg discrete": Case("maddpg", fakes.TEAM_DISCRETE, PAIRED, fakes.TEAM),
+    "mappo masked": Case("mappo", fakes.TEAM_MASKED, {**JOINT, "value_norm": "popart"}, fakes.MASKED_TEAM),
+    "mappo separate": Case("mappo", fakes.TEAM_DISCRETE, {**JOINT, "share": False, "rewards": "team"}, fakes.TEAM),
+    "mappo gaussian": Case(
+        "mappo", fakes.TEAM_BOX, {**JOINT, "centralized": False, "value_norm": "no", "value_huber": 0.5}, fakes.TEAM
+    ),
+    "mappo recurrent": Case("mappo", fakes.TEAM_DISCRETE, {**JOINT, "recurrent": 6, "sequence": 8}, fakes.TEAM),
 }
 
 
@@ -108,6 +132,10 @@ FEW = (
     "impala",
     "acer prioritized",
     "nstep_q dueling",
+    "qmix",
+    "maddpg twin",
+    "maddpg discrete",
+    "mappo separate",
 )
 
 

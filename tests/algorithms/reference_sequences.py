@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tests.algorithms import reference
+from tests.algorithms import reference, reference_teams
 from tests.algorithms.reference import DOUBLE, Reference, dense, hidden
 
 
@@ -173,7 +173,7 @@ class NStepQ(Sequences):
         return found, False
 
 
-KINDS = {
+KINDS = reference_teams.KINDS | {
     "a2c": reference.A2C,
     "a3c": A3C,
     "acer": ACER,

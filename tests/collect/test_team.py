@@ -57,22 +57,22 @@ class Uneven:
 def test_agents_that_differ_stand_side_by_side() -> None:
     made = Team(Uneven())
     obs, _ = made.reset(seed=0)
-    assert obs["agents"].tolist() == [[1, 0, 0, 0], [0, 0, 0, 0]] and obs["active"].tolist() == [1, 1]
-    assert obs["state"].tolist() == obs["agents"].ravel().tolist()  # it has no state of its own
+    assert obs["agents"].tolist() == [[1, 0, 0, 0, 1, 0], [0, 0, 0, 0, 0, 1]] and obs["active"].tolist() == [1, 1]
+    assert obs["state"].tolist() == [1] + [0] * 7  # it has none of its own: what both see, but not who they are
     assert made.action_space == spaces.MultiDiscrete([3, 3]) and obs[MASK].tolist() == [1, 1, 0, 1, 1, 0]
     obs, reward, *ends, info = made.step(np.array([1, 1]))
     assert made.inner.taken == [{"loud": 1, "quiet": 6}]
     assert (reward, ends, info["rewards"].tolist()) == (2.5, [False, False], [1.0, 4.0])
-    assert obs["agents"].tolist() == [[0, 1, 0, 0], [1, 1, 1, 1]]
+    assert obs["agents"].tolist() == [[0, 1, 0, 0, 1, 0], [1, 1, 1, 1, 0, 1]]
 
 
 def test_one_that_leaves_is_gone_and_a_limit_cuts() -> None:
     made = Team(Uneven())
     made.reset(seed=0)
     found = [made.step(np.array([0, 0])) for _ in range(6)]
-    assert [x[0]["active"].tolist() for x in found] == [[1, 1], [1, 1], [1, 0], [1, 0], [1, 0], [0, 0]]
+    assert [x[0]["active"].tolist() for x in found] == [[1, 1], [1, 1]] + [[1, 0]] * 4  # the limit took none
     assert [x[1] for x in found] == [2.5, 2.5, 2.5, 0.5, 0.5, 0.5]
-    assert found[3][0]["agents"][1].tolist() == [0] * 4 and found[3][0][MASK].tolist() == [1, 1, 0, 1, 1, 1]
+    assert found[3][0]["agents"][1].tolist() == [0] * 5 + [1] and found[3][0][MASK].tolist() == [1, 1, 0, 1, 1, 1]
     assert [x[2:4] for x in found] == [(False, False)] * 5 + [(False, True)]
     assert [set(t) for t in made.inner.taken[2:4]] == [{"loud", "quiet"}, {"loud"}]
 
@@ -121,10 +121,11 @@ def test_what_is_no_team_is_refused() -> None:
 def test_particle_worlds() -> None:
     pytest.importorskip("mpe2")
     made = team("mpe/simple_spread_v3", {"N": 3, "max_cycles": 25, "local_ratio": 0.5})
-    assert made.observation_space["agents"].shape == (3, 18) and made.observation_space["state"].shape == (54,)
+    assert made.observation_space["agents"].shape == (3, 21) and made.observation_space["state"].shape == (54,)
+    assert np.array_equal(made.reset(seed=3)[0]["state"], made.inner.state())
     vector = vectorize(lambda: team("mpe/simple_adversary_v3"), 2, 7)
     obs = vector.reset()
-    assert obs["agents"].shape == (2, 3, 10) and not obs["agents"][:, 0, 8:].any()  # the adversary sees less
+    assert obs["agents"].shape == (2, 3, 13) and not obs["agents"][:, 0, 8:10].any()  # the adversary sees less
     for _ in range(25):
         one = vector.step(np.zeros((2, 3), np.int64))
     assert one.truncated.all() and not one.terminated.any()
@@ -148,6 +149,6 @@ def test_moves_of_several_axes() -> None:
 def test_environments_in_turns_are_converted_where_they_can_be() -> None:
     spread = pytest.importorskip("mpe2.simple_spread_v3")
     made = team(spread.env)
-    assert made.reset(seed=0)[0]["agents"].shape == (3, 18)
+    assert made.reset(seed=0)[0]["agents"].shape == (3, 21)
     with pytest.raises(SettingError, match="one after the other"):
         team(pytest.importorskip("pettingzoo.classic.tictactoe_v3").env)

@@ -79,8 +79,8 @@ class MAPPO(PPO):
         return obs[role]
 
     def update(self, b: Batch) -> Update:
-        parts = tree_map(teams.rows, (b.obs, b.action, b.weight, b.extra))
-        return super().update(Batch(*parts[:2], weight=parts[2], extra=parts[3], settings=b.settings))
+        obs, action, weight, extra = tree_map(teams.rows, (b.obs, b.action, b.weight, b.extra))
+        return super().update(b._replace(obs=obs, action=action, weight=weight, extra=extra))
 
     def advantage(self, b: Batch) -> Array:
         if not (self.settings.normalize_advantage and "acting" in b.extra):

@@ -157,11 +157,9 @@ class VDN(base.Algorithm):
 def valued(network: Forward, obs: Tree, memory: Tree, action: Leaf) -> tuple[Array, Tree]:
     """See `VDN.values`."""
     x = teams.rows(obs[teams.AGENTS])
-    if isinstance(memory, tuple) and not memory:
-        out, after = network(x), ()
-    else:
-        state, start = memory
-        both = network({"obs": x, "state": state, "start": ops.of(x).reshape(start, (-1,))})
-        units = state.shape[-1]
-        out, after = both[:, :-units], (both[:, -units:], 0.0 * start)
-    return teams.allowed(out, obs, action), after
+    if not memory:
+        return teams.allowed(network(x), obs, action), ()
+    state, start = memory
+    out = network({"obs": x, "state": state, "start": ops.of(x).reshape(start, (-1,))})
+    units = state.shape[-1]
+    return teams.allowed(out[:, :-units], obs, action), (out[:, -units:], 0.0 * start)

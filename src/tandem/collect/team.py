@@ -66,7 +66,7 @@ class Team(gymnasium.Env):  # type: ignore[misc]
         beside = self._agents(obs)[:, : self._width].ravel()
         # Particle worlds have no state but this, which would be computed anew.
         self._own = own is not None and not np.array_equal(own, beside)
-        size = own.size if self._own else beside.size
+        size = own.size if own is not None and self._own else beside.size
         parts = {
             "agents": spaces.Box(-np.inf, np.inf, (count, self._width + count), np.float32),
             "state": spaces.Box(-np.inf, np.inf, (size,), np.float32),

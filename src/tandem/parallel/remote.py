@@ -110,7 +110,7 @@ class Remote(Environments):
                     x[:] = 0
         obs = tree_map(lambda *xs: np.concatenate(xs), *(row[0] for row in rows))
         reward, terminated, truncated = (np.concatenate([row[k] for row in rows]) for k in (1, 2, 3))
-        return Step(obs, reward, terminated, truncated, valid, final, lost)
+        return Step(obs, reward, terminated, truncated, valid, final, lost=lost)
 
     def state(self) -> tuple[Json, Saved]:
         states = [self._own.state(), *self.crew.gather("state")]

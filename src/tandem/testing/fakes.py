@@ -19,6 +19,16 @@ MULTI = Leaf("multidiscrete", (2,), "int64", (2, 3))
 MASKED = Leaf("discrete", (), "int64", (4,), masked=True)
 MASKED_VECTOR = {"obs": VECTOR, MASK: Leaf("multibinary", (4,), "int8")}
 BOX = Leaf("box", (2,), "float32", (), (-1.0,) * 2, (1.0,) * 2)
+AGENTS = 3
+TEAM = {
+    "agents": Leaf("box", (AGENTS, 5 + AGENTS), "float32", (), (-9.0,) * 24, (9.0,) * 24),
+    "state": Leaf("box", (4,), "float32", (), (-9.0,) * 4, (9.0,) * 4),
+    "active": Leaf("multibinary", (AGENTS,), "int8"),
+}
+MASKED_TEAM = TEAM | {MASK: Leaf("multibinary", (4 * AGENTS,), "int8")}
+TEAM_DISCRETE = Leaf("multidiscrete", (AGENTS,), "int64", (4,) * AGENTS)
+TEAM_MASKED = Leaf("multidiscrete", (AGENTS,), "int64", (4,) * AGENTS, masked=True)
+TEAM_BOX = Leaf("box", (AGENTS, 2), "float32", (), (-1.0,) * 6, (1.0,) * 6)
 
 
 def build(
@@ -73,7 +83,7 @@ def batches(algorithm: Any, observation: Spec, action: Leaf, updates: int, rows:
     settings = algorithm.schedule(Call(np.linspace(0, 1, updates), 0, updates, 0))
     if algorithm.settings.noisy != "no":
         settings |= algorithm.backend.noise(algorithm.settings.noisy, np.random.default_rng([seed, 1]), updates)
-    obs, chosen = values(observation, shape, rng), values(action, shape, rng)
+    obs, chosen = seen(observation, shape, rng), values(action, shape, rng)
     allow(obs, chosen, action)
 
     def numbers() -> Array:
@@ -93,6 +103,8 @@ def batches(algorithm: Any, observation: Spec, action: Leaf, updates: int, rows:
         importance = rng.uniform(0.5, 1, shape).astype(np.float32)
         discount = np.where(last & (cut == 0), 0, np.float32(0.9)).astype(np.float32)
         return Batch(obs, chosen, numbers(), discount, weight=weight * importance, extra=extra, settings=settings)
+    if algorithm.needs == "rollouts" and hasattr(algorithm, "agents"):
+        return _of_agents(algorithm, obs, chosen, settings, rng)
     if algorithm.needs == "rollouts":
         old = np.log(rng.uniform(0.3, 0.7, shape)).astype(np.float32)
         extra = {"log_prob": old, "advantage": numbers(), "return": numbers(), "value": numbers()}
@@ -106,7 +118,11 @@ def batches(algorithm: Any, observation: Spec, action: Leaf, updates: int, rows:
         return Batch(obs, chosen, weight=(rng.random(shape) < 0.9).astype(np.float32), extra=extra, settings=settings)
     discount = (0.99 * (rng.random(shape) < 0.9)).astype(np.float32)
     settings["tau"] = np.where(np.arange(updates) % 5 == 4, np.float32(0.5), settings["tau"]).astype(np.float32)
-    reward, after = numbers(), values(observation, shape, rng)
+    reward, after = numbers(), seen(observation, shape, rng)
+    extra = {n: np.tanh(values(x, shape, rng)) for n, x in algorithm.kept(action).items()}
+    if algorithm.sequence:
+        extra = {n: x[:, :, 0] if n.endswith("_state") else x for n, x in extra.items()}
+        extra["start"] = (rng.random(shape) < 0.2).astype(np.float32)
     allow(after, values(action, shape, np.random.default_rng(seed)), action)
     return Batch(
         obs,
@@ -116,8 +132,39 @@ def batches(algorithm: Any, observation: Spec, action: Leaf, updates: int, rows:
         after,
         weight=rng.uniform(0.2, 1, shape).astype(np.float32),
         noise=algorithm.noise(rng, shape),
+        extra=extra,
         settings=settings,
     )
+
+
+def seen(observation: Spec, shape: tuple[int, ...], rng: np.random.Generator) -> Tree:
+    """Random observations; the agents of a team are told who they are."""
+    found = values(observation, shape, rng)
+    if isinstance(found, dict) and "agents" in found:
+        found["agents"][..., -AGENTS:] = np.eye(AGENTS)
+    return found
+
+
+def _of_agents(algorithm: Any, obs: Tree, chosen: Array, settings: dict[str, Any], rng: np.random.Generator) -> Batch:
+    """Rows [K, B, A, ...] of a team's agents, or sequences [K, S, A, L, ...], of its observations [K, B, ...] or [K, S, L, ...]."""
+    lead = chosen.shape[: 3 if algorithm.sequence else 2]
+    rows = algorithm.rows(tree_map(lambda x: x.reshape(-1, *x.shape[len(lead) :]), obs))
+    obs = tree_map(lambda x: x.reshape(*lead, AGENTS, *x.shape[1:]), rows)
+    if algorithm.sequence:
+        obs, chosen = tree_map(lambda x: np.ascontiguousarray(np.moveaxis(x, 3, 2)), (obs, chosen))
+    shape = (*lead[:2], AGENTS, *lead[2:])
+    names = ("advantage", "return", "value")
+    extra = {"log_prob": np.log(rng.uniform(0.3, 0.7, shape)).astype(np.float32)}
+    extra |= {n: rng.standard_normal(shape, dtype=np.float32) for n in names}
+    if algorithm.settings.value_norm != "no":
+        extra["scale"] = np.full(shape, 1.5, np.float32)
+    if algorithm.settings.rewards == "team":
+        extra["acting"] = (rng.random(shape) < 0.8).astype(np.float32)
+    if algorithm.sequence:
+        units = (*shape[:3], algorithm.settings.recurrent)
+        extra |= {f"{n}_state": np.tanh(rng.standard_normal(units)).astype(np.float32) for n in ("actor", "critic")}
+        extra["start"] = (rng.random(shape) < 0.2).astype(np.float32)
+    return Batch(obs, chosen, weight=(rng.random(shape) < 0.9).astype(np.float32), extra=extra, settings=settings)
 
 
 def allow(obs: Tree, chosen: Array, action: Leaf) -> None:

@@ -1,0 +1,261 @@
+"""The algorithms of several agents once more, agent by agent: see `reference`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from tests.algorithms import reference
+from tests.algorithms.reference import DOUBLE, Reference, Weights, dense, hidden
+
+
+def gru(w: Weights, x: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
+    """One step (Cho et al. 2014, v1; z keeps the old state)."""
+    (xz, xr, xn), (hz, hr, hn) = (
+        (y @ w[name] + w["bias"][i]).chunk(3, 1) for i, (name, y) in enumerate((("kernel", x), ("recurrent", h)))
+    )
+    z, r = torch.sigmoid(xz + hz), torch.sigmoid(xr + hr)
+    return z * h + (1 - z) * torch.tanh(xn + r * hn)
+
+
+class Teams(Reference):
+    """What they have in common: each agent's weights."""
+
+    def of(self, net: str, agent: int) -> Weights:
+        """The weights of one agent's network, by the names that they have in a network of its own."""
+        if self.settings.share:
+            return self.nets[net]
+        return {n.removeprefix(f"0/{agent}/"): w for n, w in self.nets[net].items() if n.startswith(f"0/{agent}/")}
+
+    def track(self, tau: torch.Tensor, *nets: str) -> None:
+        with torch.no_grad():
+            for net in nets:
+                for k, w in self.nets[f"{net}_target"].items():
+                    w.copy_(tau * self.nets[net][k] + (1 - tau) * w)
+
+
+class VDN(Teams):
+    """Sunehag et al. 2018, eq. 3, with van Hasselt et al. 2016; with a GRU as Hausknecht & Stone 2015."""
+
+    def q(self, net: str, obs: Any, agent: int, h: Any = None) -> tuple[torch.Tensor, Any]:
+        w, x = self.of(net, agent), obs["agents"][:, agent]
+        if h is None:
+            q = dense(w, "3", hidden(w, x, torch.relu, 1))
+        else:
+            features = hidden({k.removeprefix("0/body/"): v for k, v in w.items()}, x, torch.relu, 1)
+            h = gru({k.removeprefix("0/cell/"): v for k, v in w.items()}, features, h)
+            q = dense({k.removeprefix("0/head/"): v for k, v in w.items()}, "0", h)
+        if "action_mask" in obs:
+            size = q.shape[1]
+            q = q.masked_fill(obs["action_mask"][:, agent * size : (agent + 1) * size] == 0, -torch.inf)
+        return q, h
+
+    def errors(self, b: Any, h: Any) -> tuple[torch.Tensor, torch.Tensor, Any]:
+        """Of one step of all rows: squared errors, chosen values, and the memories after it, of both networks and each agent."""
+        rows, best, chosen, after = torch.arange(len(b.action)), [], [], []
+        for i in range(b.action.shape[1]):
+            mine, theirs = (None, None) if h is None else h[i]
+            q, mine = self.q("q", b.obs, i, mine)
+            with torch.no_grad():
+                _, theirs = self.q("q_target", b.obs, i, theirs)
+                later, _ = self.q("q_target", b.next_obs, i, theirs)
+                choice = self.q("q", b.next_obs, i, mine)[0] if self.settings.double else later
+            best.append(later[rows, choice.argmax(1)])
+            chosen.append(q[rows, b.action[:, i]])
+            after.append((mine, theirs))
+        best, chosen = torch.stack(best, 1), torch.stack(chosen, 1)
+        return self.error(b, best, chosen), chosen, None if h is None else after
+
+    def mix(self, net: str, q: torch.Tensor, obs: Any) -> torch.Tensor:
+        return (q * obs["active"]).sum(1)
+
+    def error(self, b: Any, best: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            y = b.reward + b.discount * self.mix("mixer_target", best, b.next_obs)
+        return (y - self.mix("mixer", chosen, b.obs)) ** 2
+
+    def update(self, b: Any) -> tuple[dict[str, torch.Tensor], bool]:
+        if not self.settings.recurrent:
+            found, chosen, _ = self.errors(b, None)
+            loss = (b.weight * found).mean()
+        else:
+            memory, found, values = [(b.extra["q_state"][:, i],) * 2 for i in range(b.action.shape[2])], [], []
+            for t in range(b.action.shape[1]):
+                now = lambda x, t=t: {n: now(y) for n, y in x.items()} if isinstance(x, dict) else x[:, t]  # noqa: E731
+                fields = {n: now(x) for n, x in b._asdict().items() if n in ("obs", "next_obs", "action", "reward", "discount")}
+                fresh = b.extra["start"][:, t, None] == 1
+                memory = [tuple(torch.where(fresh, 0.0, h) for h in pair) for pair in memory]
+                error, chosen, memory = self.errors(b._replace(**fields), memory)
+                found.append(error)
+                values.append(chosen)
+            loss, chosen = (b.weight * torch.stack(found, 1)).mean(), torch.stack(values)
+        mixed = [n for n in ("mixer",) if n in self.nets]
+        self.descend(loss, self.weights("q", *mixed), b.settings["learning_rate"], b.settings["max_grad_norm"])
+        self.track(b.settings["tau"], "q", *mixed)
+        return {"loss": loss, "q": chosen.mean()}, False
+
+
+class QMIX(VDN):
+    """Rashid et al. 2018, section 4 and appendix; without a mixer every agent for itself."""
+
+    def mix(self, net: str, q: torch.Tensor, obs: Any) -> torch.Tensor:
+        w, s, units = self.nets[net], obs["state"], self.settings.embedding
+        made = lambda name: dense(w, f"1/{name}/1", torch.relu(dense(w, f"1/{name}/0", s)))  # noqa: E731
+        total = []
+        for k in range(len(q)):
+            first = made("weight_1")[k].abs().reshape(-1, units)
+            h = (q[k] * obs["active"][k]) @ first + dense(w, "1/bias_1/0", s)[k]
+            h = torch.where(h > 0, h, torch.exp(h) - 1)
+            total.append(h @ made("weight_2")[k].abs() + made("bias_2")[k, 0])
+        return torch.stack(total)
+
+    def error(self, b: Any, best: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
+        if self.settings.mixer:
+            return super().error(b, best, chosen)
+        y = b.extra["rewards"] + b.discount[:, None] * b.next_obs["active"] * best
+        return (b.obs["active"] * (y - chosen) ** 2).sum(1) / chosen.shape[1]
+
+
+class MADDPG(Teams):
+    """Lowe et al. 2017, eqs. 5 and 6; Ackermann et al. 2019; Jang et al. 2017, eq. 2."""
+
+    action: Any = None
+
+    def out(self, net: str, obs: Any, agent: int) -> torch.Tensor:
+        w = self.of(net, agent)
+        return dense(w, "3", hidden(w, obs["agents"][:, agent], torch.relu, 1))
+
+    def q(self, net: str, obs: Any, agent: int, actions: list[torch.Tensor]) -> torch.Tensor:
+        w, gone = self.of(net, agent), obs["active"]
+        joint = [a * gone[:, [j]] for j, a in enumerate(actions)]
+        x = torch.cat([obs["agents"][:, agent], obs["state"], *joint], 1)
+        return dense(w, "3", hidden(w, x, torch.relu, 1))[:, 0]
+
+    def draw(self, out: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
+        if self.action.kind == "box":
+            return torch.tanh(out)
+        return torch.nn.functional.one_hot((out + noise).argmax(1), out.shape[1]).to(torch.float64)
+
+    def target(self, out: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
+        s = self.settings
+        if self.action.kind != "box":
+            return self.draw(out, noise)
+        return (torch.tanh(out) + (s.smoothing * noise).clamp(-s.smoothing_clip, s.smoothing_clip)).clamp(-1, 1)
+
+    def through(self, out: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
+        """Drawn forwards; backwards the softmax."""
+        if self.action.kind == "box":
+            return torch.tanh(out)
+        soft = torch.softmax(out + noise, 1)
+        return self.draw(out, noise) - soft.detach() + soft
+
+    def update(self, b: Any) -> tuple[dict[str, torch.Tensor], bool]:
+        s, agents, critics = b.settings, range(b.action.shape[1]), ("q1", "q2") if self.settings.twin else ("q",)
+        taken = [b.action[:, i] for i in agents]
+        if self.action.kind != "box":
+            taken = [torch.nn.functional.one_hot(a, self.action.sizes[0]).to(torch.float64) for a in taken]
+        critic, first = 0.0, []
+        with torch.no_grad():
+            after = [self.target(self.out("actor_target", b.next_obs, i), b.noise[0][:, i]) for i in agents]
+        for i in agents:
+            with torch.no_grad():
+                later = torch.stack([self.q(f"{n}_target", b.next_obs, i, after) for n in critics]).min(0).values
+                y = b.extra["rewards"][:, i] + b.discount * b.next_obs["active"][:, i] * later
+            for n in critics:
+                q = self.q(n, b.obs, i, taken)
+                critic = critic + (b.weight * b.obs["active"][:, i] * (q - y) ** 2).mean() / len(agents)
+                first += [q] if n == critics[0] else []
+        self.descend(critic, self.weights(*critics), s["learning_rate"], s["max_grad_norm"])
+        actor = torch.tensor(float("nan"), **DOUBLE)
+        if s["policy"]:
+            actor = 0.0
+            for i in agents:
+                out = self.out("actor", b.obs, i)
+                own = self.through(out, b.noise[1][:, i])
+                gain = self.q(critics[0], b.obs, i, [own if j == i else a for j, a in enumerate(taken)])
+                loss = self.settings.logit_penalty * (out**2).mean(1) - gain
+                actor = actor + (b.weight * b.obs["active"][:, i] * loss).mean() / len(agents)
+            self.descend(actor, self.weights("actor"), s["actor_learning_rate"], s["max_grad_norm"])
+            self.track(s["tau"], "actor", *critics)
+        return {"critic_loss": critic, "actor_loss": actor, "q": torch.stack(first).mean()}, False
+
+
+class MAPPO(reference.PPO):
+    """Yu et al. 2022, section 3 and appendix: PPO's loss over all agents' rows."""
+
+    agents = 3
+
+    def row(self, b: Any, k: int) -> Any:
+        flat = lambda x: {n: flat(y) for n, y in x.items()} if isinstance(x, dict) else x.reshape(-1, *x.shape[2:])  # noqa: E731
+        one = Reference.row(self, b, k)
+        one = one._replace(obs=flat(one.obs), action=flat(one.action), weight=flat(one.weight), extra=flat(one.extra))
+        if self.settings.recurrent:  # sequences [S * A, L]
+            self.extra = one.extra
+            extra = {n: x if n.endswith("_state") else flat(x) for n, x in one.extra.items()}
+            one = one._replace(obs=flat(one.obs), action=flat(one.action), weight=flat(one.weight), extra=extra)
+        return one
+
+    def output(self, net: str, obs: Any) -> torch.Tensor:
+        if isinstance(obs[net], dict):
+            obs = {net: torch.cat([obs[net]["own"], obs[net]["state"]], 1)}
+        if self.settings.share:
+            return self.units(super().output(net, obs[net]), self.nets[net])
+        found = []
+        for i in range(self.agents):
+            w = {n.removeprefix(f"0/{i}/"): x for n, x in self.nets[net].items() if n.startswith(f"0/{i}/")}
+            found.append(self.units(dense(w, "3", hidden(w, obs[net][i :: self.agents], torch.tanh, 1)), w))
+        return torch.stack(found, 1).reshape(-1, found[0].shape[1])
+
+    @staticmethod
+    def units(out: torch.Tensor, w: Weights) -> torch.Tensor:
+        """Values in their units (van Hasselt et al. 2016, eq. 1)."""
+        mean, variance = (
+            next((x.detach() for n, x in w.items() if n.endswith(f"value_{k}")), None) for k in ("mean", "variance")
+        )
+        return out if mean is None else out * torch.sqrt(variance) + mean
+
+    def value(self, obs: Any) -> torch.Tensor:
+        return self.output("critic", obs)[:, 0]
+
+    def policy(self, obs: Any) -> Any:
+        if "action_mask" in obs:
+            return reference.Some(self.output("actor", obs), obs["action_mask"] != 0)
+        if self.action.kind == "box":
+            out = self.output("actor", obs)
+            mean, log_std = out.chunk(2, 1) if not self.settings.share else (out, self.log_std.expand_as(out))
+            return torch.distributions.Independent(torch.distributions.Normal(mean, torch.exp(log_std)), 1)
+        return torch.distributions.Categorical(logits=self.output("actor", obs))
+
+    @property
+    def log_std(self) -> torch.Tensor:
+        return next(w for k, w in self.nets["actor"].items() if k.endswith("/log_std"))
+
+    def weights(self, *names: str) -> list[torch.Tensor]:
+        return [w for n in names for k, w in self.nets[n].items() if "/value_" not in k]
+
+    def update(self, b: Any) -> tuple[dict[str, torch.Tensor], bool]:
+        s, old, weight = b.settings, b.extra, b.weight / b.weight.sum()
+        acting = old.get("acting", torch.ones_like(b.weight))
+        policy = self.policy(b.obs)
+        ratio = torch.exp(policy.log_prob(b.action) - old["log_prob"])
+        share = b.weight * acting / (b.weight * acting).sum()
+        mean = (share * old["advantage"]).sum()
+        advantage = (old["advantage"] - mean) / (torch.sqrt((share * (old["advantage"] - mean) ** 2).sum()) + 1e-8)
+        gain = torch.minimum(ratio * advantage, ratio.clamp(1 - s["clip"], 1 + s["clip"]) * advantage)
+        entropy, value, reach = policy.entropy(), self.value(b.obs), self.settings.value_clip
+        scale = old.get("scale", torch.ones_like(b.weight))
+        near = old["value"] + (value - old["value"]).clamp(-reach * scale, reach * scale)
+        error = torch.maximum(*(self.huber((v - old["return"]) / scale) for v in (value, near)))
+        loss = (weight * (self.settings.value_weight * error - acting * (gain + s["entropy"] * entropy))).sum()
+        self.descend(loss, self.learned, s["learning_rate"], s["max_grad_norm"])
+        kl = (weight * (ratio - 1 - torch.log(ratio))).sum()
+        return {"loss": loss, "kl": kl, "value_loss": (weight * error).sum(), "entropy": (weight * entropy).sum()}, False
+
+    def huber(self, x: torch.Tensor) -> torch.Tensor:
+        """Twice Huber's loss: the square near 0."""
+        d = self.settings.value_huber
+        return torch.where(x.abs() <= d, x**2, 2 * d * x.abs() - d**2)
+
+
+KINDS = {"vdn": VDN, "qmix": QMIX, "maddpg": MADDPG, "mappo": MAPPO}
