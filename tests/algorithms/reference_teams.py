@@ -19,6 +19,14 @@ def gru(w: Weights, x: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
     return z * h + (1 - z) * torch.tanh(xn + r * hn)
 
 
+STEPPED = ("obs", "next_obs", "action", "reward", "discount")
+
+
+def at(x: Any, t: int) -> Any:
+    """Step t of sequences [S, L, ...]."""
+    return {n: at(y, t) for n, y in x.items()} if isinstance(x, dict) else x[:, t]
+
+
 class Teams(Reference):
     """What they have in common: each agent's weights."""
 
@@ -52,7 +60,7 @@ class VDN(Teams):
         return q, h
 
     def errors(self, b: Any, h: Any) -> tuple[torch.Tensor, torch.Tensor, Any]:
-        """Of one step of all rows: squared errors, chosen values, and the memories after it, of both networks and each agent."""
+        """Of one step of all rows: squared errors, chosen values, and the memories after it, of each agent's networks."""
         rows, best, chosen, after = torch.arange(len(b.action)), [], [], []
         for i in range(b.action.shape[1]):
             mine, theirs = (None, None) if h is None else h[i]
@@ -82,8 +90,7 @@ class VDN(Teams):
         else:
             memory, found, values = [(b.extra["q_state"][:, i],) * 2 for i in range(b.action.shape[2])], [], []
             for t in range(b.action.shape[1]):
-                now = lambda x, t=t: {n: now(y) for n, y in x.items()} if isinstance(x, dict) else x[:, t]  # noqa: E731
-                fields = {n: now(x) for n, x in b._asdict().items() if n in ("obs", "next_obs", "action", "reward", "discount")}
+                fields = {n: at(x, t) for n, x in b._asdict().items() if n in STEPPED}
                 fresh = b.extra["start"][:, t, None] == 1
                 memory = [tuple(torch.where(fresh, 0.0, h) for h in pair) for pair in memory]
                 error, chosen, memory = self.errors(b._replace(**fields), memory)

@@ -57,6 +57,10 @@ LEARNING = {
     "impala": ("impala_games",),
     "acer": ("acer_games", "acer_of_replay_alone"),
     "nstep_q": ("nstep_q_games", "sequences_masked"),
+    "vdn": ("vdn_games",),
+    "qmix": ("qmix_games",),
+    "mappo": ("mappo_games",),
+    "maddpg": ("maddpg_games",),
 }
 pytestmark = pytest.mark.timeout(600)  # TensorFlow compiles every loop of the short contracts anew
 ENGINES = ("torch", "jax", "tensorflow", "keras-torch")
@@ -122,4 +126,5 @@ def check_owners(engine: str, owners: dict[str, list[str]]) -> None:
     assert owners["sac_discrete"] == owners["sac"]
     assert owners["trpo"] == ["actor", "critic"]
     assert all(owners[n] == ["net"] for n in ("a3c", "impala", "acer", "nstep_q"))
-    assert owners["ddpg"] == owners["td3"] == ["critic", "actor"]
+    assert owners["ddpg"] == owners["td3"] == owners["maddpg"] == ["critic", "actor"]
+    assert owners["vdn"] == owners["qmix"] == ["q"] and owners["mappo"] == ["ppo"]

@@ -146,7 +146,7 @@ def seen(observation: Spec, shape: tuple[int, ...], rng: np.random.Generator) ->
 
 
 def _of_agents(algorithm: Any, obs: Tree, chosen: Array, settings: dict[str, Any], rng: np.random.Generator) -> Batch:
-    """Rows [K, B, A, ...] of a team's agents, or sequences [K, S, A, L, ...], of its observations [K, B, ...] or [K, S, L, ...]."""
+    """Rows [K, B, A, ...] of a team's agents, or sequences [K, S, A, L, ...], of observations [K, B, ...] or [K, S, L, ...]."""
     lead = chosen.shape[: 3 if algorithm.sequence else 2]
     rows = algorithm.rows(tree_map(lambda x: x.reshape(-1, *x.shape[len(lead) :]), obs))
     obs = tree_map(lambda x: x.reshape(*lead, AGENTS, *x.shape[1:]), rows)

@@ -24,7 +24,8 @@ class TeamGame:
     def __init__(self, agents: int, choices: int, states: int) -> None:
         self.possible_agents, self.states = [f"agent_{i}" for i in range(agents)], states
         self.agents, self.place = [], 0
-        self._seen, self._choices = spaces.Box(0, 1, (states,), np.float32), spaces.Discrete(choices)
+        self._seen: Any = spaces.Box(0, 1, (states,), np.float32)
+        self._choices: Any = spaces.Discrete(choices)
 
     def observation_space(self, agent: str) -> Any:
         return self._seen
@@ -100,3 +101,78 @@ class TwoStep(TeamGame):
             self.place = 1 + actions[0]
             return 0.0, False
         return self.payoff[self.place - 1][actions[0]][actions[1]], True
+
+
+class Landmarks(TeamGame):
+    """Two agents on a line, from -0.1 and 0.1, cover the landmarks -1 and 1: four steps, each of at most `reach` for an action
+    in [-1, 1], and a reward of minus the distance from either landmark to who is nearest. Each has to take the one on its own
+    side: at full speed the distances are 0.65, 0.4, 0.15 and 0, and -2.4 is all that is lost."""
+
+    optimum = -2.4
+    reach = 0.25
+
+    def __init__(self) -> None:
+        super().__init__(2, 2, 1)
+        self._seen = spaces.Box(-9, 9, (2,), np.float32)
+        self._choices = spaces.Box(-1, 1, (1,), np.float32)
+        self.at = np.zeros(2)
+
+    def reset(self, seed: int | None = None, options: Any = None) -> tuple[dict[str, Array], dict[str, Any]]:
+        super().reset(seed)
+        self.at = np.array([-0.1, 0.1])
+        return self._to_all(self.state()), self._to_all({})
+
+    def step(self, actions: dict[str, Any]) -> tuple[dict[str, Any], ...]:
+        self.at = self.at + self.reach * np.array([float(actions[a][0]) for a in self.agents])
+        self.place += 1
+        reward = -float(np.abs(self.at[:, None] - [-1.0, 1.0]).min(0).sum())
+        said = tuple(map(self._to_all, (self.state(), reward, self.place == 4, False, {})))
+        self.agents = [] if self.place == 4 else self.agents
+        return said
+
+    def state(self) -> Array:
+        """Where both are."""
+        return self.at.astype(np.float32)
+
+
+class Leaving(TeamGame):
+    """Both agents are paid 1 for each of three steps, whatever they do, but the second is paid 2 for its first step, and leaves
+    with it. With a discount g the first's return is 1 + g + g^2, the second's 2, and the mean of both 1.5 + 0.5 (g + g^2)."""
+
+    def __init__(self) -> None:
+        super().__init__(2, 2, 4)
+        self.optimum = 2.5
+
+    def step(self, actions: dict[str, Any]) -> tuple[dict[str, Any], ...]:
+        there, self.place = list(self.agents), self.place + 1
+        over = self.place == 3
+        ends = {a: over or a == "agent_1" for a in there}
+        self.agents = [] if over else ["agent_0"]
+        return (
+            dict.fromkeys(there, self.state()),
+            {a: 2.0 if a == "agent_1" else 1.0 for a in there},
+            ends,
+            dict.fromkeys(there, False),
+            {a: {} for a in there},
+        )
+
+
+class Endless(TeamGame):
+    """Two agents are paid 1 in every step, and a limit cuts the game after three: with a discount g it is worth 1 / (1 - g) to
+    each, since it would have gone on."""
+
+    optimum = 3.0
+
+    def __init__(self) -> None:
+        super().__init__(2, 2, 1)
+        self.taken = 0
+
+    def reset(self, seed: int | None = None, options: Any = None) -> tuple[dict[str, Array], dict[str, Any]]:
+        self.taken = 0
+        return super().reset(seed)
+
+    def step(self, actions: dict[str, Any]) -> tuple[dict[str, Any], ...]:
+        self.taken += 1
+        said = tuple(map(self._to_all, (self.state(), 1.0, False, self.taken == 3, {})))
+        self.agents = [] if self.taken == 3 else self.agents
+        return said

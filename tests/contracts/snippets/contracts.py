@@ -10,13 +10,16 @@ from gymnasium import spaces
 
 from tandem import algorithms
 from tandem.collect.actor import forwards
+from tandem.collect.team import Team
 from tandem.testing import contracts
 from tandem.testing import environments as games
+from tandem.testing import teams as together
 from tandem.testing.memory import Recall
 
 engine, wanted = sys.argv[1], sys.argv[2:]
 A2C, DDPG, DQN, PPO, SAC, TD3, TRPO = (algorithms.get(n) for n in ("a2c", "ddpg", "dqn", "ppo", "sac", "td3", "trpo"))
 A3C, ACER, IMPALA, NSTEP_Q = (algorithms.get(n) for n in ("a3c", "acer", "impala", "nstep_q"))
+MADDPG, MAPPO, QMIX, VDN = (algorithms.get(n) for n in ("maddpg", "mappo", "qmix", "vdn"))
 BASE = {
     DQN: {"hidden": (32,), "envs": 4, "learning_starts": 100, "train_every": 16, "updates_per_call": 16, "batch_size": 64,
           "buffer_size": 5000, "target_every": 64, "learning_rate": 3e-3, "epsilon": "1:0.1:0.5", "gamma": 0.9},
@@ -33,6 +36,13 @@ for kind in (IMPALA, ACER):
     BASE[kind] |= {"replay_ratio": 1.0, "replay_size": 50, "replay_starts": 16, "entropy": 0.01}
 BASE[NSTEP_Q] = {**BASE[A3C], "epsilon": "1:0.1:0.5", "target_updates": 20, "replay": "prioritized", "priority": "error",
                  "replay_ratio": 1.0, "replay_size": 50, "replay_starts": 16, "evict": "sample"}  # fmt: skip
+BASE[VDN] = BASE[QMIX] = {
+    "hidden": (32,), "envs": 8, "learning_starts": 64, "train_every": 8, "batch_size": 64, "buffer_size": 2000, "gamma": 0.9,
+    "learning_rate": 3e-3, "target_every": 100, "epsilon": 1.0,
+}  # fmt: skip
+BASE[MADDPG] = BASE[SAC] | {"envs": 8, "actor_learning_rate": 1e-3, "exploration": 0.2, "max_grad_norm": 10.0}
+BASE[MAPPO] = {"hidden": (32,), "envs": 8, "rollout": 16, "batch_size": 128, "learning_rate": "5e-3:1e-3", "gamma": 0.9,
+               "entropy": "0.3:0"}  # fmt: skip
 CASES = {}
 
 
@@ -427,6 +437,78 @@ def a2c_recall():
     return near(contracts.values(loop, np.arange(2)), [0.9**2] * 2, 0.15)
 
 
+# Teams
+
+
+def team(game):
+    def made():
+        found = Team(game())
+        found.optimum = found.inner.optimum
+        return found
+
+    return made
+
+
+def beginning(loop):
+    return {n: x.copy() for n, x in loop.collector.environments.reset().items()}
+
+
+def worth(loop):
+    """What its critic, or its mixture of action values, says of a game's beginning; of each agent if it says so."""
+    algorithm, obs = loop.algorithm, {n: x[:1] for n, x in beginning(loop).items()}
+    if isinstance(algorithm, MAPPO):
+        rows = algorithm.rows(obs)
+        if algorithm.sequence:
+            return contracts.later(
+                loop.networks["critic"], rows["critic"], np.zeros((2, algorithm.settings.recurrent), np.float32)
+            )[:, 0]
+        return forwards(loop.backend, ("critic",))["critic"](rows["critic"])[:, 0]
+    q = forwards(loop.backend, ("q",))["q"](obs["agents"][0]).max(-1)
+    if len(algorithm.learned) == 1:
+        return q if hasattr(algorithm.settings, "mixer") else q[None].sum(-1)
+    mixer = forwards(loop.backend, ("mixer",))["mixer"]
+    return algorithm.joint(lambda state: mixer(state), q[None], obs)
+
+
+@case
+def vdn_games():
+    """Of the two steps it cannot hold the second; what a limit cuts goes on; what is over is over."""
+    loop = contracts.begin(VDN, team(together.TwoStep), engine, **BASE[VDN], steps=6000)
+    contracts.train(loop)
+    assert contracts.score(loop, team(together.TwoStep)) == 7.0
+    found = near(worth(solve(VDN, team(together.Endless), 6000)), [10.0], 0.5)
+    return found + near(worth(solve(VDN, team(together.Leaving), 4000, share=False)), [1.5 + 0.5 * 1.71], 0.1)
+
+
+@case
+def qmix_games():
+    loop = solve(QMIX, team(together.TwoStep), 6000, least=8.0, gamma=0.99)
+    found = near(worth(loop), [7.92], 0.3)
+    solve(QMIX, team(together.TwoStep), 6000, least=8.0, share=False)
+    solve(QMIX, team(together.TwoStep), 8000, least=8.0, recurrent=8, sequence=4)
+    found += near(worth(solve(QMIX, team(together.Endless), 6000)), [10.0], 0.5)
+    found += near(worth(solve(QMIX, team(together.Leaving), 4000)), [1.5 + 0.5 * 1.71], 0.1)
+    return found + near(worth(solve(QMIX, team(together.Leaving), 4000, mixer=False)), [2.71, 2.0], 0.1)
+
+
+@case
+def mappo_games():
+    solve(MAPPO, team(together.TwoStep), 8000, least=8.0)
+    solve(MAPPO, team(lambda: together.Penalty(-10)), 8000, least=10.0, share=False, value_norm="popart")
+    solve(MAPPO, team(together.TwoStep), 8000, least=8.0, recurrent=8, sequence=4)
+    solve(MAPPO, team(together.Landmarks), 24000, least=-2.8, entropy=0.0, log_std=-0.5, centralized=False)
+    found = near(worth(solve(MAPPO, team(together.Leaving), 8000)), [2.71, 2.0], 0.1)
+    found += near(worth(solve(MAPPO, team(together.Leaving), 8000, rewards="team", value_norm="no")), [2.355] * 2, 0.1)
+    return found + near(worth(solve(MAPPO, team(together.Endless), 8000, recurrent=8, sequence=8)), [10.0] * 2, 0.5)
+
+
+@case
+def maddpg_games():
+    solve(MADDPG, team(together.Landmarks), 8000, least=-2.6)
+    solve(MADDPG, team(together.Landmarks), 8000, least=-2.6, share=True, twin=True, policy_delay=2, smoothing=0.2)
+    solve(MADDPG, team(together.Climbing), 4000, least=5.0)  # the best pair stands beside the worst: 5, 7 or 11 are found
+
+
 # What takes a handful of updates
 
 SHORT = {
@@ -453,11 +535,20 @@ SHORT = {
     "impala": (IMPALA, games.Chain, {}),
     "acer": (ACER, games.Chain, {"replay": "prioritized", "evict": "sample"}),
     "nstep_q": (NSTEP_Q, games.Chain, {"dueling": True}),
+    "vdn": (VDN, team(together.TwoStep), {"share": False}),
+    "vdn_recurrent": (VDN, team(together.TwoStep), {"recurrent": 6, "sequence": 4}),
+    "qmix": (QMIX, team(together.TwoStep), {"embedding": 4}),
+    "iql": (QMIX, team(together.Leaving), {"mixer": False}),
+    "maddpg": (MADDPG, team(together.Landmarks), {"twin": True, "policy_delay": 2}),
+    "maddpg_discrete": (MADDPG, team(together.TwoStep), {"share": True}),
+    "mappo": (MAPPO, team(together.TwoStep), {"share": False, "value_norm": "popart"}),
+    "mappo_recurrent": (MAPPO, team(together.Leaving), {"recurrent": 6, "sequence": 8, "rewards": "team"}),
 }
 
 
 # Variants of an algorithm, which are only begun on some engines: compiling them all would take minutes.
 ON_TORCH = {"dqn_masked", "sac_masked", "ppo_multi", "ppo_masked", "ppo_beta", "ppo_shared"}
+ON_TORCH |= {"vdn_recurrent", "iql", "mappo_recurrent", "maddpg_discrete"}
 ON_JAX = {"dqn_noisy", "ppo_recurrent", "a2c_recurrent", "a2c_noisy"}  # and on torch
 LEFT_OUT = {"torch": set(), "jax": ON_TORCH}.get(engine, ON_TORCH | ON_JAX)
 THOROUGH = [n for n in SHORT if n not in LEFT_OUT]
