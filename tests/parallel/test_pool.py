@@ -21,6 +21,7 @@ from tandem.errors import ResumeError, SettingError, WorkerError
 from tandem.parallel import choice
 from tandem.parallel.share import Source, parts
 from tandem.testing import environments as games
+from tandem.testing import teams
 from tandem.testing.memory import Recall
 from tandem.training.events import BatchEnd
 from tests.helpers import ROOT
@@ -41,6 +42,9 @@ ALIKE: dict[str, tuple[str, Any, dict[str, Any]]] = {
     "a2c with noise on weights": ("a2c", games.Chain, {"envs": 4, "rollout": 8, "noisy": "independent", "entropy": 0.0}),
     "acer": ("acer", games.TerminatedTruncatedPair, {"envs": 4, "rollout": 8, "replay_starts": 8, "replay_size": 40}),
     "dqn": ("dqn", "CartPole-v1", {"envs": 4, "train_every": 16, "updates_per_call": 4, "learning_starts": 100, "n_step": 3}),
+    "mappo": ("mappo", teams.Leaving, {"envs": 4, "rollout": 8, "batch_size": 16, "recurrent": 4, "sequence": 4}),
+    "qmix": ("qmix", teams.TwoStep, {"envs": 4, "batch_size": 32, "train_every": 16, "learning_starts": 64, "recurrent": 4}),
+    "maddpg": ("maddpg", teams.Landmarks, {"envs": 4, "batch_size": 32, "train_every": 16, "learning_starts": 64}),
     "sac": ("sac", "Pendulum-v1", {"envs": 4, "train_every": 16, "updates_per_call": 4, "learning_starts": 64}),
 }
 FAST = {"eval_episodes": 0, "final_episodes": 1, "plots": False, "tensorboard": False, "framework": "torch"}

@@ -22,6 +22,8 @@ SNIPPET = Path(__file__).parent / "snippets" / "resume.py"
 )
 def test_sittings_make_the_same_run(engine: str, tmp_path: Path) -> None:
     wanted = ["dqn", "ppo", "ppo_plain", "sac", "td3", "a2c_recurrent", "acer"]
+    if engine == "torch":
+        wanted += ["qmix", "maddpg", "mappo"]
     if engine == "tensorflow":  # which compiles each sitting of each anew
         wanted = ["dqn", "ppo", "sac", "acer"]
     env = {"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "jax"), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}

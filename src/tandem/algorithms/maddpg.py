@@ -84,9 +84,10 @@ class MADDPG(base.Algorithm):
         joint = Leaf("box", (action.width,), "float32", (), (-1.0,) * action.width, (1.0,) * action.width)
         inputs = {"own": seen, "state": observation[teams.STATE], "actions": joint}
         apart = 0 if s.share else teams.count(action)
-        q = Role(inputs, mlp(inputs, s.hidden, s.activation), (Dense(0, 1),), "critic", agents=apart)
+        above, below = (mlp(x, s.hidden, s.activation) for x in (inputs, seen))
+        q = Role(inputs, above, (Dense(0, 1),), "critic", space=teams.space(inputs), agents=apart)
         head = (Dense(0, teams.one(action).width),)  # before it is squashed
-        actor = Role(seen, mlp(seen, s.hidden, s.activation), head, agents=apart)
+        actor = Role(seen, below, head, space=teams.space(seen), agents=apart)
         return {"actor": actor} | dict.fromkeys(("q1", "q2") if s.twin else ("q",), q)
 
     # What is done with the actors' outputs [B, A, width], and with noise of that shape

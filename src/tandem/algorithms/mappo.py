@@ -70,9 +70,10 @@ class MAPPO(PPO):
         assert isinstance(observation, dict)
         one, seen = teams.one(action), teams.seen(observation)
         found = super().roles(seen, one, settings)
-        if settings.centralized:
-            found["critic"] = super().roles({"own": seen, "state": observation[teams.STATE]}, one, settings)["critic"]
-        return found if settings.share else {n: replace(role, agents=teams.count(action)) for n, role in found.items()}
+        both = {"own": seen, "state": observation[teams.STATE]} if settings.centralized else seen
+        found["critic"] = super().roles(both, one, settings)["critic"]
+        agents, told = 0 if settings.share else teams.count(action), {"actor": seen, "critic": both}
+        return {n: replace(role, agents=agents, space=teams.space(told[n])) for n, role in found.items()}
 
     @staticmethod
     def seen_by(role: str, obs: Tree) -> Tree:

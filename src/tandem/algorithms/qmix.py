@@ -50,7 +50,7 @@ class QMIX(VDN):
             "weight_2": (*hidden, Dense(settings.hyper, units)),
             "bias_2": (Dense(0, units, "relu"), Dense(units, 1)),
         }
-        return found | {"mixer": Role(state, (Cast(state.width),), (Streams(hypernetworks),))}
+        return found | {"mixer": Role(state, (Cast(state.width),), (Streams(hypernetworks),), ours=True)}
 
     def joint(self, mixer: Any, q: Array, obs: Tree) -> Array:  # eqs. 4 to 6, and figure 2
         xp, out, e, a = ops.of(q), mixer(obs[teams.STATE]), self.settings.embedding, self.agents

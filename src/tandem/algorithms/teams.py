@@ -54,6 +54,16 @@ def seen(observation: Spec) -> Leaf:
     return replace(both, shape=(wide,), low=both.low[:wide], high=both.high[:wide])
 
 
+def space(inputs: Any) -> Any:
+    """A space of Gymnasium's for what enters a network: a body of the user's is told of it."""
+    from gymnasium import spaces
+
+    if isinstance(inputs, dict):
+        return spaces.Dict({k: space(v) for k, v in inputs.items()})
+    low, high = (np.asarray(b, np.float32).reshape(inputs.shape) for b in (inputs.low, inputs.high))
+    return spaces.Box(low, high)
+
+
 def rows(x: Array) -> Array:
     """[B, A, ...] as [B * A, ...]."""
     return ops.of(x).reshape(x, (-1, *x.shape[2:]))

@@ -73,7 +73,8 @@ class VDN(base.Algorithm):
         seen, units = teams.seen(observation), settings.recurrent
         body, head = mlp(seen, settings.hidden, settings.activation), (Dense(0, action.sizes[0]),)
         inputs = entering(seen, units) if units else seen
-        return {"q": Role(inputs, body, head, units=units, agents=0 if settings.share else teams.count(action))}
+        apart = 0 if settings.share else teams.count(action)
+        return {"q": Role(inputs, body, head, units=units, space=teams.space(seen), agents=apart)}
 
     def values(self, network: Any, obs: Tree, memory: Tree) -> tuple[Array, Tree]:
         """What a network says of each agent's actions, [B, A, C], and its memory after the step. `memory` is () without a GRU,

@@ -47,6 +47,8 @@ class Role:
     part: str = "actor"  # which of the user's bodies it stands on: "actor", "critic", or "both", where its head is a fork
     split: bool = False  # by default each stream of the fork stands on a body of its own
     units: int = 0  # of a GRU between body and head; `inputs` are then as `networks.recurrent.entering` has them
+    space: Any = None  # that a user's body is told of, where it is not the environment's
+    ours: bool = False  # made by us, whatever network its user gives for the others
     agents: int = 0  # rows are those of so many agents side by side, and each of them has weights of its own
 
     @property
@@ -252,13 +254,13 @@ def sources(
         )
     for name, role in roles.items():
         rng = generator(f"network/{name}")
-        if role.agents and is_function(network):
+        if role.agents and not role.ours and is_function(network):
             raise NetworkError(
                 "network= gives one body; share=False has networks of each agent's own.",
                 "a body that all agents share, or the default networks",
                 "leave share on, or network out.",
             )
-        if network is None:
+        if network is None or (role.ours and is_function(network)):
             found[name] = Drawn(role.plan, init(role.plan, rng), role.inputs)
         elif isinstance(network, dict):
             if role.units:
@@ -269,7 +271,7 @@ def sources(
                 )
             found[name] = Given(_whole(network[name], space), role.inputs, role.outputs, int(rng.integers(2**31)))
         elif is_function(network):
-            body = _body(network, space, role.part)
+            body = _body(network, role.space or space, role.part)
             found[name] = Given(body, role.inputs, role.outputs, int(rng.integers(2**31)), role.head, role.units)
         else:
             raise NetworkError(

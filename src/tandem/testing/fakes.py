@@ -141,18 +141,19 @@ def seen(observation: Spec, shape: tuple[int, ...], rng: np.random.Generator) ->
     """Random observations; the agents of a team are told who they are."""
     found = values(observation, shape, rng)
     if isinstance(found, dict) and "agents" in found:
-        found["agents"][..., -AGENTS:] = np.eye(AGENTS)
+        agents = found["agents"].shape[-2]
+        found["agents"][..., -agents:] = np.eye(agents)
     return found
 
 
 def _of_agents(algorithm: Any, obs: Tree, chosen: Array, settings: dict[str, Any], rng: np.random.Generator) -> Batch:
     """Rows [K, B, A, ...] of a team's agents, or sequences [K, S, A, L, ...], of observations [K, B, ...] or [K, S, L, ...]."""
-    lead = chosen.shape[: 3 if algorithm.sequence else 2]
+    agents, lead = algorithm.agents, chosen.shape[: 3 if algorithm.sequence else 2]
     rows = algorithm.rows(tree_map(lambda x: x.reshape(-1, *x.shape[len(lead) :]), obs))
-    obs = tree_map(lambda x: x.reshape(*lead, AGENTS, *x.shape[1:]), rows)
+    obs = tree_map(lambda x: x.reshape(*lead, agents, *x.shape[1:]), rows)
     if algorithm.sequence:
         obs, chosen = tree_map(lambda x: np.ascontiguousarray(np.moveaxis(x, 3, 2)), (obs, chosen))
-    shape = (*lead[:2], AGENTS, *lead[2:])
+    shape = (*lead[:2], agents, *lead[2:])
     names = ("advantage", "return", "value")
     extra = {"log_prob": np.log(rng.uniform(0.3, 0.7, shape)).astype(np.float32)}
     extra |= {n: rng.standard_normal(shape, dtype=np.float32) for n in names}

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from tandem import trainer
+from tandem.testing import teams
 
 folder, engine = Path(sys.argv[1]), sys.argv[2]
 QUIET = {"plots": False, "tensorboard": False, "eval_episodes": 2, "final_episodes": 2, "log_every": 64, "keep": 1}
@@ -55,6 +56,26 @@ CASES = {
         {"steps": 600, "envs": 2, "rollout": 6, "hidden": (8,), "replay_ratio": 1.0, "replay_size": 30, "replay_starts": 4},
         (100, 333),
     ),
+    "qmix": (
+        "qmix",
+        teams.TwoStep,
+        {"steps": 400, "envs": 2, "hidden": (8,), "embedding": 4, "hyper": 4, "recurrent": 4, "sequence": 4, "batch_size": 16,
+         "buffer_size": 100, "learning_starts": 20, "train_every": 4, "target_every": 40},
+        (90, 213),
+    ),
+    "maddpg": (
+        "maddpg",
+        teams.Landmarks,
+        {"steps": 300, "envs": 2, "hidden": (8,), "batch_size": 16, "buffer_size": 100, "learning_starts": 20, "train_every": 4},
+        (90, 213),
+    ),
+    "mappo": (
+        "mappo",
+        teams.Leaving,
+        {"steps": 400, "envs": 2, "rollout": 8, "batch_size": 8, "epochs": 2, "hidden": (8,), "recurrent": 4, "sequence": 4,
+         "value_norm": "popart"},
+        (90, 213),
+    ),
 }  # fmt: skip
 
 
@@ -66,7 +87,7 @@ def final(run):
 def train(name, out=None, resume=None, stop_at=None):
     algorithm, env, settings, _ = CASES[name]
     if resume:
-        run = trainer.session(resume=resume)
+        run = trainer.session(resume=resume, env=None if isinstance(env, str) else env)
     else:
         run = trainer.session(algorithm, env, framework=engine, out=out, seed=3, **settings, **QUIET)
     for _ in run.events(stop_at):

@@ -1,0 +1,234 @@
+"""What the team algorithms do with agents that leave, with limits, with memories, and with statistics of values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tandem import algorithms
+from tandem.algorithms import teams as rows_of
+from tandem.algorithms.mappo import active_after
+from tandem.algorithms.vdn import valued
+from tandem.collect.team import Team
+from tandem.errors import NetworkError, SettingError, SpaceError
+from tandem.networks.defaults import Role
+from tandem.networks.plan import Cast, Dense, Twin, init, select
+from tandem.networks.several import each
+from tandem.networks.values import Denormalize, follow
+from tandem.replay.buffer import Ring
+from tandem.replay.samplers import SequenceSampler
+from tandem.spaces import MASK, Leaf
+from tandem.testing import contracts, fakes, teams
+from tandem.types import Cuts, Trajectory
+
+pytest.importorskip("torch")
+MAPPO, MADDPG, QMIX, VDN = (algorithms.get(n) for n in ("mappo", "maddpg", "qmix", "vdn"))
+SMALL: dict[str, Any] = {"hidden": (8,), "envs": 2, "rollout": 4, "batch_size": 8, "steps": 64}
+
+
+def made(game: Any) -> Any:
+    return lambda: Team(game())
+
+
+def rollout(game: Any, **settings: Any) -> tuple[Any, Trajectory]:
+    """A MAPPO at its beginning, and the first rollout that it collected."""
+    loop = contracts.begin(MAPPO, made(game), "torch", **SMALL | settings)
+    seen: list[Trajectory] = []
+    real = loop.learner.learn
+    loop.learner.learn = lambda t, span: (seen.append(t), real(t, span))[1]  # type: ignore[method-assign]
+    contracts.train(loop, updates=1)
+    return loop, seen[0]
+
+
+def test_an_agent_that_leaves_has_an_episode_of_its_own() -> None:
+    loop, t = rollout(teams.Leaving)
+    columns = loop.algorithm.columns(t)  # of environment 0: agents 0 and 1, three steps and the next episode's first
+    assert columns.reward[:, 0].tolist() == [1, 1, 1, 1] and columns.reward[:, 1].tolist() == [2, 0, 0, 2]
+    assert columns.last[:, 0].tolist() == [False, False, True, False]
+    assert columns.last[:, 1].tolist() == [True, True, True, True]
+    assert columns.valid[:, 0].all() and columns.valid[:, 1].tolist() == [True, False, False, True]
+    assert columns.discount[:, 0].tolist() == pytest.approx([0.99, 0.99, 0, 0.99])
+    assert not columns.discount[:, 1].any()
+    assert columns.obs["actor"].shape == (4, 4, 6) and columns.obs["critic"]["state"].shape == (4, 4, 4)
+
+
+def test_a_team_that_shares_its_reward_goes_on_without_who_left() -> None:
+    loop, t = rollout(teams.Leaving, rewards="team")
+    columns = loop.algorithm.columns(t)
+    assert columns.reward[:, 1].tolist() == columns.reward[:, 0].tolist() == [1.5, 0.5, 0.5, 1.5]
+    assert columns.valid.all() and columns.last[:, 1].tolist() == [False, False, True, False]
+    assert columns.extra["acting"][:, 1].tolist() == [1, 0, 0, 1] and columns.extra["acting"][:, 0].all()
+
+
+def test_a_limit_takes_no_agent() -> None:
+    _, t = rollout(teams.Endless)
+    assert t.cuts.obs["active"].all() and t.last[2].all() and (t.discount > 0).all()
+    assert active_after(t).all()
+
+
+def test_who_is_there_after_each_step() -> None:
+    here = np.array([[[1, 1]], [[1, 0]], [[1, 1]]], np.int8)
+    cuts = Cuts(np.array([1]), np.array([0]), {"active": np.array([[0, 1]], np.int8)})
+    nothing = np.zeros((3, 1), np.float32)
+    t = Trajectory({"active": here}, nothing, nothing, nothing, nothing > 0, nothing == 0, cuts, {"active": here[1]})
+    assert active_after(t)[:, 0].tolist() == [[True, False], [False, True], [True, False]]
+
+
+def test_every_agent_has_weights_of_its_own() -> None:
+    plan = (Cast(3), Dense(3, 4, "tanh"), Dense(4, 2))
+    several = each(plan, 2)
+    w = init(several, np.random.default_rng(0))
+    x = np.random.default_rng(1).standard_normal((6, 3)).astype(np.float32)
+    found = Twin(several, w)(x)
+    for agent in (0, 1):
+        alone = Twin(plan, select(w, f"0/{agent}"))(x[agent::2])
+        np.testing.assert_allclose(found[agent::2], alone, rtol=1e-6)
+    assert np.abs(w["0/0/1/kernel"] - w["0/1/1/kernel"]).max() > 0.1
+    assert Role(Leaf("box", (3,), "float32"), plan[:2], (Dense(0, 2),), agents=2).outputs == 2
+
+
+def test_what_is_gone_adds_nothing_and_a_mixture_rises_with_each() -> None:
+    algorithm, backend = fakes.build("qmix", "torch", fakes.TEAM_DISCRETE, fakes.TEAM, hidden=(8,))
+    rng = np.random.default_rng(0)
+    obs = fakes.seen(fakes.TEAM, (5,), rng)
+    obs["active"][:] = [[1, 1, 0]]
+    mixer = lambda state: backend.networks["mixer"].predict(state)  # noqa: E731
+    q = rng.standard_normal((5, 3)).astype(np.float32)
+    base = algorithm.joint(mixer, q, obs)
+    other = q.copy()
+    other[:, 2] += 100
+    np.testing.assert_array_equal(algorithm.joint(mixer, other, obs), base)
+    other = q.copy()
+    other[:, 0] += 0.5
+    assert (algorithm.joint(mixer, other, obs) >= base).all()
+    sums, _ = fakes.build("vdn", "torch", fakes.TEAM_DISCRETE, fakes.TEAM, hidden=(8,))
+    np.testing.assert_allclose(sums.joint(None, q, obs), q[:, :2].sum(1), rtol=1e-6)
+
+
+def test_forbidden_choices_have_the_lowest_values() -> None:
+    rng = np.random.default_rng(0)
+    obs = fakes.seen(fakes.MASKED_TEAM, (50,), rng)
+    obs[MASK][:, ::4] = 1
+    q, memory = valued(lambda x: rng.standard_normal((len(x), 4)).astype(np.float32), obs, (), fakes.TEAM_MASKED)
+    assert q.shape == (50, 3, 4) and memory == ()
+    allowed = obs[MASK].reshape(50, 3, 4) > 0
+    assert np.take_along_axis(allowed, q.argmax(-1)[..., None], -1).all()
+    explored = VDN.act({"q": lambda x: np.zeros((len(x), 4), np.float32)}, obs, (),
+                       (np.ones((50, 3), bool), rng.random((50, 12), dtype=np.float32)), fakes.TEAM_MASKED)[0]  # fmt: skip
+    assert np.take_along_axis(allowed, explored[..., None], -1).all() and len(np.unique(explored)) == 4
+
+
+def test_a_memory_is_followed_through_a_sequence() -> None:
+    """Step by step with the state carried on, and all at once from the first state, a network says the same."""
+    algorithm, backend = fakes.build("vdn", "torch", fakes.TEAM_DISCRETE, fakes.TEAM, hidden=(8,), recurrent=5, sequence=4)
+    rng, network = np.random.default_rng(0), backend.networks["q"].predict
+    obs = fakes.seen(fakes.TEAM, (4, 2), rng)  # [L, S]
+    start = np.array([[0, 0], [0, 1], [0, 0], [0, 0]], np.float32)
+    state = rng.standard_normal((2, 3, 5)).astype(np.float32)
+    flat = {n: x.reshape(8, *x.shape[2:]) for n, x in obs.items()}
+    whole, _ = valued(network, flat, (rows_of.rows(state), np.repeat(start.reshape(8, 1), 3, 1)), fakes.TEAM_DISCRETE)
+    for t in range(4):
+        state[start[t] == 1] = 0
+        memory = (rows_of.rows(state), np.zeros((2, 3), np.float32))
+        q, after = valued(network, {n: x[t] for n, x in obs.items()}, memory, fakes.TEAM_DISCRETE)
+        np.testing.assert_allclose(q, whole.reshape(4, 2, 3, 4)[t], rtol=1e-5, atol=1e-6)
+        state = after[0].reshape(2, 3, 5).copy()
+
+
+def test_sequences_are_rows_of_one_environment_in_turn() -> None:
+    number = Leaf("box", (), "float32", (), (-9.0,), (9.0,))
+    ring = Ring(12, 2, number, number)
+    for t in range(9):
+        block = np.full((1, 2), t, np.float32) + np.array([[0, 0.5]], np.float32)
+        none = Cuts(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.float32))
+        last = np.full((1, 2), t == 5)
+        ring.add(
+            Trajectory(block, block, block, 0.9 * np.ones((1, 2), np.float32), last, np.ones((1, 2), bool), none, block[0] + 1)
+        )
+    sampler = SequenceSampler(ring, 3)
+    assert sampler.ready(1) and not SequenceSampler(ring, 8).ready(1)
+    rows = sampler.sequences(sampler.draw(np.random.default_rng(0), 4, 50).ids)
+    found = ring.transitions(rows).obs
+    assert rows.shape == found.shape == (4, 50, 3) and (np.diff(found, axis=-1) == 1).all()
+    assert sorted(set(found[..., 0].ravel())) == [3, 3.5, 4, 4.5, 5, 5.5, 6, 6.5]
+
+
+def test_sequences_start_anew_after_an_end_and_keep_their_memories() -> None:
+    loop = contracts.begin(VDN, made(teams.TwoStep), "torch", hidden=(8,), recurrent=4, sequence=4, batch_size=16, steps=200,
+                           envs=2, train_every=2, learning_starts=40, epsilon=0.5)  # fmt: skip
+    contracts.train(loop, updates=20)
+    ids = np.arange(loop.learner.ring.newest - 45, loop.learner.ring.newest - 5)[None]  # no more of chance, which has none
+    batch = loop.learner._batch(ids, ())
+    place = batch.obs["state"].argmax(-1)  # 0 where an episode begins
+    assert batch.obs["agents"].shape == (1, 40, 4, 2, 5) and batch.extra["q_state"].shape == (1, 40, 2, 4)
+    np.testing.assert_array_equal(batch.extra["start"][..., 1:], place[..., 1:] == 0)
+    assert not batch.extra["start"][..., 0].any()
+    began = place[0, :, 0] == 0
+    assert not batch.extra["q_state"][0, began].any() and np.abs(batch.extra["q_state"][0, ~began]).max() > 0.01
+
+
+@pytest.mark.parametrize("preserve", [False, True])
+def test_values_keep_their_units(preserve: bool) -> None:
+    """PopArt's outputs stay where they were as the statistics move; without it they move along."""
+    loop = contracts.begin(MAPPO, made(teams.Endless), "torch", value_norm="popart", share=False, **SMALL)
+    critic, rng = loop.backend.networks["critic"], np.random.default_rng(0)
+    seen = {"own": rng.standard_normal((4, 3)).astype(np.float32), "state": np.ones((4, 1), np.float32)}
+    for returns in (rng.normal(40, 5, 300), rng.normal(-3, 80, 200)):
+        before = critic.predict(seen)
+        deviation = follow(critic, returns.astype(np.float32), preserve)
+        moved = np.abs(critic.predict(seen) - before).max()
+        assert moved < 1e-3 if preserve else moved > 1
+    both = np.concatenate([rng.normal(0, 1, 0)])
+    assert both.size == 0 and deviation == pytest.approx(np.sqrt(critic.read()["0/1/3/value_variance"][0]), rel=1e-6)
+    assert critic.read()["0/0/3/value_count"][0] == 500
+
+
+def test_value_statistics_are_those_of_all_returns() -> None:
+    loop = contracts.begin(MAPPO, made(teams.Endless), "torch", value_norm="norm", **SMALL)
+    critic, rng = loop.backend.networks["critic"], np.random.default_rng(0)
+    parts = [rng.normal(m, 2, 50).astype(np.float32) for m in (0, 7, -4)]
+    for part in parts:
+        deviation = follow(critic, part, False)
+    returns = np.concatenate(parts)
+    w = critic.read()
+    assert (w["3/value_mean"][0], deviation) == pytest.approx((returns.mean(), returns.std()), rel=1e-4)
+    assert follow(critic, np.zeros(100_000, np.float32), False) >= 0.1  # returns that are all alike are not blown up
+    assert Denormalize().outputs == 1
+
+
+@pytest.mark.parametrize("name", ["mappo", "maddpg", "qmix", "vdn"])
+def test_one_agent_is_refused(name: str) -> None:
+    with pytest.raises(SpaceError, match="one agent"):
+        algorithms.get(name).check(fakes.VECTOR, fakes.DISCRETE)
+
+
+def test_what_does_not_go_together_is_refused() -> None:
+    with pytest.raises(SpaceError, match="qmix cannot act in a box"):
+        QMIX.check(fakes.TEAM, fakes.TEAM_BOX)
+    for odd in ({"shared": True}, {"normalize_observations": True}, {"normalize_rewards": True}):
+        with pytest.raises(SettingError, match=next(iter(odd))):
+            contracts.begin(MAPPO, made(teams.TwoStep), "torch", **SMALL, **odd)
+    with pytest.raises(NetworkError, match="share=False"):
+        contracts.begin(VDN, made(teams.TwoStep), "torch", hidden=(8,), share=False, network=lambda space: None)
+    with pytest.raises(SettingError, match="sequences of 5 steps, and batches of 16"):
+        contracts.begin(VDN, made(teams.TwoStep), "torch", hidden=(8,), recurrent=4, sequence=5, batch_size=16)
+    with pytest.raises(SettingError, match="value_norm='popart' with shared=True"):
+        contracts.begin(algorithms.get("ppo"), "CartPole-v1", "torch", value_norm="popart", shared=True)
+
+
+def test_a_body_of_the_users_own_is_shared_by_all_agents() -> None:
+    from torch import nn
+
+    spaces: list[Any] = []
+
+    def body(space: Any) -> Any:
+        spaces.append(space)
+        return nn.Sequential(nn.Linear(space.shape[0], 8), nn.Tanh())
+
+    for kind in (VDN, QMIX):
+        loop = contracts.begin(kind, made(teams.TwoStep), "torch", network=body, steps=40, envs=2, train_every=2,
+                               learning_starts=8, batch_size=8)  # fmt: skip
+        assert len(contracts.train(loop)) > 5
+    assert {s.shape for s in spaces} == {(5,)}
