@@ -130,6 +130,8 @@ def test_its_state_is_plain_data_from_which_it_goes_on(name: str) -> None:
     plain.reset()
     with pytest.raises(ResumeError, match="mode='plain'"):
         native.load_state(*plain.state())
+    with pytest.raises(ResumeError, match="not one of plain environments"):
+        plain.load_state(data, arrays)
 
 
 def test_what_a_step_gave_stays_as_it_was() -> None:

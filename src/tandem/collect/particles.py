@@ -18,6 +18,8 @@ from tandem.errors import ResumeError, SettingError
 from tandem.spaces import leaf
 from tandem.types import Array, Tree
 
+SENSITIVITY = 5.0  # N for a whole action
+FORCES = SENSITIVITY * np.array([(0, 0), (-1, 0), (1, 0), (0, -1), (0, 1)])  # N, of nothing, left, right, down, up
 VERIFIED = ("1.1.",)  # versions of mpe2 whose arithmetic this is; the test compares with the one that is installed
 ARGUMENTS = {
     "mpe/simple_spread_v3": {"N", "local_ratio", "max_cycles", "continuous_actions"},
@@ -66,12 +68,8 @@ class Particles(Environments):
         world, self._length = inner.world, inner.max_cycles
         self._discrete, self._seed, self._first = one.discrete, seed, first
         self._agents, self._marks = len(world.agents), len(world.landmarks)
-        self._dt, self._kept, self._stiffness, self._margin = (
-            world.dt,
-            1 - world.damping,
-            world.contact_force,
-            world.contact_margin,
-        )
+        self._dt, self._kept = world.dt, 1 - world.damping  # s; of a velocity, each step
+        self._stiffness, self._margin = world.contact_force, world.contact_margin  # N/m, m
         self._reach = world.agents[0].size + world.agents[0].size  # m between the centres of two that touch
         self._spread = name == "mpe/simple_spread_v3"
         if self._spread:
@@ -151,30 +149,28 @@ class Particles(Environments):
         self._worlds[:, zero + 1] = 1.0
         self._bodies, self._goal = self._worlds[:, : 2 * bodies], self._worlds[:, 2 * bodies : start]
         self._places, self._speeds = self._worlds[:, : 2 * count], self._worlds[:, start:zero]
-        nothing, where = [zero, zero], [[2 * i, 2 * i + 1] for i in range(bodies + 1)]
         width = self.observation["agents"].shape[1]  # type: ignore[index]
-        plus, minus, shown = np.full((2, count, width), zero).tolist()[:2] + [[]]
+        plus, minus = np.full((2, count, width), zero)
+        shown: list[int] = []  # the state is what all see, without what pads it
         for i in range(count):
-            near = [where[j] for j in (*range(count, bodies), *(j for j in range(count) if j != i))]
-            pairs = [(w, where[i]) for w in near]
-            if self._spread:
-                mine = [([start + c for c in where[i]], nothing), (where[i], nothing)]
-                pairs = [*mine, *pairs, *[(nothing, nothing)] * (count - 1)]  # they are silent: each says 0, 0
-            elif i > 0:
-                pairs = [(where[bodies], where[i]), *pairs]
+            pairs = np.array(self._seen_by(i, start, zero))
             seen = 2 * len(pairs)
-            for to, part in ((plus, 0), (minus, 1)):
-                to[i][:seen] = [c for pair in pairs for c in pair[part]]
-            plus[i][width - count + i] = zero + 1  # which of them it is
-            shown += range(i * width, i * width + seen)  # the state is what all see, without padding
-        self._plus, self._minus, self._shown = np.ravel(plus), np.ravel(minus), np.array(shown)
+            plus[i, :seen], minus[i, :seen] = (np.stack([x, x + (x != zero)], -1).ravel() for x in pairs.T)
+            plus[i, width - count + i] = zero + 1  # which of them it is
+            shown += range(i * width, i * width + seen)
+        self._plus, self._minus, self._shown = plus.ravel(), minus.ravel(), np.array(shown)
         self._sight, self._less = (np.empty((self.n, count * width)) for _ in range(2))
-        between = self._sight.reshape(self.n, count, width)[:, :, 4 : 4 + 2 * (bodies - 1)]
-        self._between = between.reshape(self.n, count, bodies - 1, 2)  # simple_spread: from each to landmarks, then others, m
-        table = np.zeros((5, 2))
-        table[1:] = (-1, 0), (1, 0), (0, -1), (0, 1)
-        self._moves = table * SENSITIVITY
-        self._distance: Array = np.empty(0)  # [n, A, landmarks and others], m
+        if self._spread:  # from each agent to landmarks, then to others, m; how far that is comes with each look
+            between = self._sight.reshape(self.n, count, width)[:, :, 4 : 4 + 2 * (bodies - 1)]
+            self._between, self._distance = between.reshape(self.n, count, bodies - 1, 2), np.empty(0)
+
+    def _seen_by(self, i: int, start: int, zero: int) -> list[tuple[int, int]]:
+        """What agent i sees, in mpe2's order: pairs of columns, the one less the other; each is the x of a vector, or 0."""
+        count, bodies, me = self._agents, self._agents + self._marks, 2 * i
+        found = [(2 * j, me) for j in (*range(count, bodies), *(j for j in range(count) if j != i))]
+        if self._spread:  # agents are silent: each says 0, 0
+            return [(start + me, zero), (me, zero), *found, *[(zero, zero)] * (count - 1)]
+        return [(2 * bodies, me), *found] if i else found  # the adversary, which is first, does not know the goal
 
     def _begin(self) -> None:
         """All worlds start their next episode: agents, then landmarks, evenly in [-1, 1] m, at rest."""
@@ -206,7 +202,7 @@ class Particles(Environments):
             return force.reshape(self.n, -1)
         if actions.dtype.kind == "f" and not np.isfinite(actions).all():
             raise ValueError("an action is not finite")
-        return self._moves.take(actions.astype(np.intp, copy=False), axis=0, mode="wrap").reshape(self.n, -1)
+        return FORCES.take(actions.astype(np.intp, copy=False), axis=0, mode="wrap").reshape(self.n, -1)
 
     def _push(self, force: Array) -> None:
         """Add to forces [n, 2 A] (N) those of contact between agents. Soft: none is ever quite 0, however far apart."""
@@ -257,6 +253,3 @@ class Particles(Environments):
         if not all_finite(x):
             i = int(bad_rows(x)[0])
             raise not_finite(self.name, what, i, f"at step {self._steps} of its episode", x[i])
-
-
-SENSITIVITY = 5.0  # N for a whole action
