@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from tandem.collect import atari
+from tandem.collect import atari, particles
 from tandem.collect import team as teams
 from tandem.collect.atari_vector import AtariVector
 from tandem.collect.native import Native
@@ -119,7 +119,8 @@ def vectorize(
 
     mode: "native" is the environment's own vector entry point, "plain" steps n environments one after the other, "auto" is
     native where one is registered whose state can be kept exactly and n is at least NATIVE_FROM, else plain. Atari games are
-    native whatever n is: ale_py's own vector is quicker from one game on, and is resumed exactly.
+    native whatever n is: ale_py's own vector is quicker from one game on, and is resumed exactly. So are particle
+    worlds that `Particles` can stand for, to the bit.
     """
     if n < 1 or mode not in get_args(Mode):
         raise SettingError(
@@ -127,6 +128,9 @@ def vectorize(
         )
     if atari.is_atari(env):
         return _atari(env, n, seed, mode, kwargs, first)
+    if particles.chosen(env, mode, kwargs):
+        worlds: Environments = _guarded(env, lambda: particles.Particles(env, n, seed, kwargs, first))
+        return worlds
     if mode == "native":
         return _native(env, n, seed, kwargs, first)
     if mode == "auto" and n >= NATIVE_FROM and _has_native(env):

@@ -126,6 +126,12 @@ class Stepped(Environments):
         return data, arrays | {"actions": np.concatenate(runs)}
 
     def load_state(self, data: Json, arrays: Arrays) -> None:
+        if "lengths" not in data:  # such as of a native vector that this machine has not, for another version of its package
+            raise ResumeError(
+                f"the saved state is not one of plain environments of {self.name}.",
+                "the mode, and the versions of packages, that the run was started with",
+                "install those, or start anew.",
+            )
         if len(data["lengths"]) != self.n:
             raise ResumeError(
                 f"the saved state is of {len(data['lengths'])} environments; there are {self.n} here.",
