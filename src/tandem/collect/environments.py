@@ -58,7 +58,7 @@ def environment_name(env: EnvLike) -> str:
 
 
 def make(env: EnvLike, kwargs: Mapping[str, Any] | None = None) -> Any:
-    """A Gymnasium environment.
+    """A Gymnasium environment. A game of two in turn, with PettingZoo's AEC interface, is `versus.Versus` a random player.
 
     env: a Gymnasium id ("CartPole-v1", "module:Id-v0"), an environment (given back as it is) or a callable without
     arguments that returns one.
@@ -70,6 +70,10 @@ def make(env: EnvLike, kwargs: Mapping[str, Any] | None = None) -> Any:
 
     if atari.is_atari(env):
         return _guarded(env, lambda: atari.make(env, kwargs))
+    from tandem.collect import versus
+
+    if isinstance(env, str) and env.startswith("classic/"):
+        return versus.classic(env, kwargs)
     if isinstance(env, str):
         return _guarded(env, lambda: gymnasium.make(env, disable_env_checker=True, **dict(kwargs or {})))
     if kwargs:
@@ -79,6 +83,7 @@ def make(env: EnvLike, kwargs: Mapping[str, Any] | None = None) -> Any:
             "build them into the callable, for example with functools.partial.",
         )
     made = env if isinstance(env, gymnasium.Env) else env() if callable(env) else None
+    made = versus.Versus(made) if versus.in_turn(made) else made
     if not isinstance(made, gymnasium.Env):
         raise SettingError(
             f"{env!r} gave {made!r} of type {type(made).__name__}." if callable(env) else f"{env!r} is a {type(env).__name__}.",
