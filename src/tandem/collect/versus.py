@@ -69,8 +69,8 @@ class League:
         """One more copy, of these weights, which are kept; whoever is neither among the newest nor at play leaves."""
         self.copies += 1
         self._put(self.copies, weights)
-        needed = self._needed()
-        self._weights, self._players = ({n: x for n, x in d.items() if n in needed} for d in (self._weights, self._players))
+        for number in set(self._weights) - self._needed():
+            del self._weights[number], self._players[number]
 
     def draw(self, rng: np.random.Generator, copies: int) -> int:
         """The number of an opponent, as one is drawn when there are so many copies."""
@@ -131,7 +131,8 @@ class Versus(gymnasium.Env):  # type: ignore[misc]
         self.inner, self.names, self._side = env, list(env.possible_agents), side
         self.metadata = dict(getattr(env, "metadata", None) or {"render_modes": []})
         self.render_mode = getattr(env, "render_mode", None)
-        self.opponent, self.league = opponent, None
+        self.opponent = opponent
+        self.league: League | None = None
         self.number = self.copies = self.side = 0  # of the opponent; of the league when the episode began; of the learner
         space, self.action_space = (ask(self.names[0]) for ask in (env.observation_space, env.action_space))
         self._apart = isinstance(space, spaces.Dict) and "observation" in space.spaces
@@ -268,7 +269,7 @@ class Game:
             why = "nobody else plays" if not isinstance(inner, Versus) else "the opponent is chosen already"
             raise SettingError(
                 f"opponents were asked for in {self.__name__}, where {why}.",
-                "a game of two players who move in turn, with PettingZoo's AEC interface, or its id, such as classic/tictactoe_v3",
+                "a game of two who move in turn, with PettingZoo's AEC interface, or an id such as classic/tictactoe_v3",
                 "give such a game, or leave opponents out.",
             )
         self.league.seat(inner)
@@ -306,7 +307,7 @@ def _check(env: Any, side: int | None) -> None:
         raise SettingError(
             f"{name} has no possible_agents or no observe.",
             "a game with PettingZoo's AEC interface",
-            "give tandem.train an environment of one agent as it is, and one whose agents move together to tandem.collect.team.",
+            "give tandem.train an environment of one agent as it is; agents that move together are for tandem.collect.team.",
         )
     if len(env.possible_agents) != 2:
         raise SettingError(
@@ -322,9 +323,7 @@ def _check(env: Any, side: int | None) -> None:
         )
     if side not in (None, 0, 1):
         raise SettingError(f"side={side!r}.", "0, 1, or None to draw it for each episode", "correct it.")
-    first, second = (
-        (env.observation_space(agent), env.action_space(agent)) for agent in env.possible_agents
-    )
+    first, second = ((env.observation_space(agent), env.action_space(agent)) for agent in env.possible_agents)
     if first != second:
         raise SpaceError(
             f"the players of {name} have the spaces {first} and {second}.",

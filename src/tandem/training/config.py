@@ -218,7 +218,8 @@ POSITIVE = (
 FRACTIONS = ("gamma", "gae_lambda", "tau", "priority_alpha", "rms_decay")
 NOT_NEGATIVE = (
     "learning_starts", "max_kl", "value_clip", "value_weight", "eval_every", "eval_episodes", "log_every", "checkpoint_seconds",
-    "keep", "opponents", "snapshot_every", "worker_restarts", "exploration", "smoothing", "smoothing_clip", "noop_max", "recurrent", "sequence",
+    "keep", "opponents", "snapshot_every", "worker_restarts", "exploration", "smoothing", "smoothing_clip", "noop_max",
+    "recurrent", "sequence",
 )  # fmt: skip
 # Gradients whose norm is finite are below 1.9e19 in float32, so no step of this size times one of them overflows: weights stay
 # finite without being looked at after each update.
