@@ -3,7 +3,7 @@ drawn for an episode, the side, the opponent and its moves, follows from the epi
 environments does so for games.
 
 Opponents that are past copies: Silver et al. 2016, "Mastering the game of Go with deep neural networks and tree search",
-section "Reinforcement learning of policy networks"; Bansal et al. 2018, arXiv:1710.03748, section 4.2.
+section "Reinforcement learning of policy networks"; Bansal et al. 2018, arXiv:1710.03748, "Opponent sampling".
 """
 
 from __future__ import annotations
@@ -288,15 +288,17 @@ def classic(name: str, kwargs: Mapping[str, Any] | None = None) -> Versus:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # of importing a game, by which PettingZoo means its own API
-            found = importlib.import_module(module)
+            found: Any = importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name != module:
             raise EngineError(
                 f"the game {name!r} needs {error.name}, which is not installed here.",
                 "PettingZoo, and what the game itself is played by",
-                "pip install 'pettingzoo[classic]'",
+                "pip install 'tandem-rl[marl]', or 'pettingzoo[classic]' for what single games need",
             ) from error
-        raise UnknownNameError("game", name, [f"classic/{game}" for game in CLASSIC]) from error
+        found = error
+    if not hasattr(found, "env"):
+        raise UnknownNameError("game", name, [f"classic/{game}" for game in CLASSIC])
     return Versus(found.env(**dict(kwargs or {})))
 
 
