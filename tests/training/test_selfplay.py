@@ -136,3 +136,35 @@ def test_a_run_of_a_classic_game(tmp_path: Path) -> None:
     assert finished(trainer.session(resume=tmp_path)).loop.env_steps == 400
     film(tandem.load(tmp_path), "classic/tictactoe_v3", tmp_path / "play.gif")
     assert (tmp_path / "play.gif").stat().st_size > 1000
+
+
+# Known answers
+
+NIM = {"steps": 16_000, "envs": 16, "rollout": 32, "batch_size": 128, "epochs": 4, "gamma": 1.0, "opponents": 5} | {
+    "learning_rate": "3e-3:1e-4", "entropy": "0.05:0.01", "hidden": (32,), "eval_episodes": 0
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.thorough), pytest.param(2, marks=pytest.mark.thorough)])
+def test_nim_is_solved(seed: int) -> None:
+    """Every winning move is found, by playing itself alone: no opponent ever knew the answer."""
+    agent = tandem.train("ppo", Nim, seed=seed, **NIM, **QUIET).agent
+    game, taken = Nim(), {}
+    for heap in (1, 2, 3, 5, 6, 7, 9, 10):
+        game.reset()
+        game.heap = heap
+        taken[heap] = int(agent.act(game.observe("player_0"))) + 1
+    assert taken == {heap: heap % 4 for heap in taken}
+    assert set(tandem.evaluate(agent, lambda: Versus(Nim(), side=0), 200).returns) == {1.0}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.thorough), pytest.param(2, marks=pytest.mark.thorough)])
+def test_tictactoe_is_never_lost_to_a_random_player(seed: int) -> None:
+    """By the zoo's settings and a pool of all copies: the best checkpoint, on seeds that did not choose it."""
+    given = QUIET | {"opponents": 100, "eval_episodes": 300}
+    agent = tandem.train("ppo", "tandem/TicTacToe-v0", seed=seed, **given).agent
+    for side, least in ((0, 0.9), (1, 0.75)):
+        found = tandem.evaluate(agent, lambda side=side: Versus(TicTacToe(), side=side), 500, seed=1)
+        assert min(found.returns) >= 0 and found.mean > least, (side, Counter(found.returns))
