@@ -162,8 +162,9 @@ def test_nim_is_solved(seed: int) -> None:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.thorough), pytest.param(2, marks=pytest.mark.thorough)])
 def test_tictactoe_is_never_lost_to_a_random_player(seed: int) -> None:
-    """By the zoo's settings and a pool of all copies: the best checkpoint, on seeds that did not choose it."""
-    given = QUIET | {"opponents": 100, "eval_episodes": 300}
+    """By the zoo's settings and a pool of all copies, at the end: who scores best on the way takes risks, which pays against a
+    random player."""
+    given = QUIET | {"opponents": 100, "eval_episodes": 0}
     agent = tandem.train("ppo", "tandem/TicTacToe-v0", seed=seed, **given).agent
     for side, least in ((0, 0.9), (1, 0.75)):
         found = tandem.evaluate(agent, lambda side=side: Versus(TicTacToe(), side=side), 500, seed=1)
