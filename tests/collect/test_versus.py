@@ -13,7 +13,8 @@ from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env
 
 from tandem.collect.environments import make, random_actions, resume_fault, vectorize
-from tandem.collect.versus import Chance, Game, League, Versus
+from tandem.collect.league import Chance, Game, League
+from tandem.collect.versus import Versus
 from tandem.errors import EngineError, EnvironmentFault, ResumeError, SettingError, SpaceError, UnknownNameError
 from tandem.spaces import MASK
 from tandem.testing.turns import Nim, TicTacToe

@@ -18,7 +18,7 @@ from tandem.collect.actor import fixed, publish
 from tandem.collect.agent import Agent
 from tandem.collect.environments import is_instance, separate
 from tandem.collect.evaluation import evaluate
-from tandem.collect.versus import Game, League
+from tandem.collect.league import Game, League
 from tandem.errors import CheckpointError, ResumeError, TandemError, WorkerError
 from tandem.networks import plan as plans
 from tandem.networks import serial
