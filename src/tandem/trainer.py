@@ -25,7 +25,7 @@ from tandem.networks.defaults import is_function
 from tandem.parallel import choice
 from tandem.parallel.pool import blocks_ahead
 from tandem.parallel.share import Source
-from tandem.training import checkpoint, config
+from tandem.training import checkpoint, config, selfplay
 from tandem.training.callbacks import Callback
 from tandem.training.config import Config, Options
 from tandem.training.events import Evaluation, TrainEnd
@@ -160,6 +160,7 @@ def session(
     space, action = spaces_of(env, env_kwargs)
     leaf = spaces.leaf(action)
     algorithms.get(algorithm).of(leaf, chosen).check(spaces.observation_spec(space), leaf)
+    selfplay.refuse(algorithm, algorithms.get(algorithm).needs, env, options)
     if options.learners == "auto":
         options = replace(options, learners=choice.cores())
     if options.workers == "auto":
@@ -245,7 +246,13 @@ def _extended(conf: Config, steps: int) -> Config:
         if isinstance(v := getattr(conf.settings, f.name), algorithms.Schedule) and v.end is not None
     }
     old, every = conf.settings.steps, conf.options
-    options = replace(every, eval_every=every.eval_every or max(1, old // 20), log_every=every.log_every or max(1, old // 100))
+    hundredth = max(1, old // 100)
+    options = replace(
+        every,
+        eval_every=every.eval_every or max(1, old // 20),
+        log_every=every.log_every or hundredth,
+        snapshot_every=every.snapshot_every or hundredth,
+    )
     longer = replace(conf.settings, steps=steps, **held)
     return replace(conf, settings=longer, options=options, extended_from=conf.extended_from or old)
 

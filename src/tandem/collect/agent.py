@@ -51,21 +51,25 @@ class Agent:
                 "its state of the step before, beside the observation",
                 "action, state = agent.predict(obs, state, episode_start, deterministic=True), with state=None at first.",
             )
-        return self._acted(obs, (), None, deterministic)[0]
+        return self._acted(obs, (), None, None if deterministic else self._rng)[0]
 
     def predict(
         self, observation: Tree, state: Any = None, episode_start: Any = None, deterministic: bool = False
     ) -> tuple[Array, Any]:
         """(actions, state), as Stable-Baselines3 calls its policies: `state` is what the call before gave back, and is initial
         where it is None, or where `episode_start` (one or [B]) is true."""
-        return self._acted(observation, state, episode_start, deterministic)
+        return self._acted(observation, state, episode_start, None if deterministic else self._rng)
 
-    def _acted(self, obs: Tree, state: Any, start: Any, deterministic: bool) -> tuple[Array, Any]:
+    def play(self, obs: Tree, state: Any, rng: np.random.Generator) -> tuple[Array, Any]:
+        """As `predict`, with what the algorithm explores by drawn from `rng`."""
+        return self._acted(obs, state, None, rng)
+
+    def _acted(self, obs: Tree, state: Any, start: Any, rng: np.random.Generator | None) -> tuple[Array, Any]:
         rows, single = self._rows(obs)
         n = len(leaves(rows)[0])
         noise: Tree = ()
-        if not deterministic:
-            drawn = self.algorithm.act_noise(self.settings, self.action, self._rng, (1, n), np.ones(1))
+        if rng is not None:
+            drawn = self.algorithm.act_noise(self.settings, self.action, rng, (1, n), np.ones(1))
             noise = tree_map(lambda x: x[0], drawn)
         found, _, after = self.actor.act(rows, self._state(n, state, start), noise)
         actions = self._to_environment(np.asarray(found, self.action.dtype))

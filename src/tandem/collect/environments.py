@@ -62,7 +62,8 @@ def make(env: EnvLike, kwargs: Mapping[str, Any] | None = None) -> Any:
     """A Gymnasium environment.
 
     env: a Gymnasium id ("CartPole-v1", "module:Id-v0"), an environment (given back as it is) or a callable without
-    arguments that returns one; or the same of PettingZoo's ("mpe/simple_spread_v3"), which becomes a `Team`.
+    arguments that returns one; or the same of PettingZoo's: agents that move together ("mpe/simple_spread_v3") become a `Team`,
+    a game of two in turn ("classic/tictactoe_v3") becomes `Versus` a random player.
     kwargs: arguments for an id's environment, such as render_mode; an Atari game's may hold those of `atari.Preprocessing`.
     Raises UnknownNameError for an unknown id, EngineError for one whose packages are not installed, SettingError for
     arguments that do not fit.
@@ -71,8 +72,12 @@ def make(env: EnvLike, kwargs: Mapping[str, Any] | None = None) -> Any:
 
     if atari.is_atari(env):
         return _guarded(env, lambda: atari.make(env, kwargs))
+    from tandem.collect import versus
+
     if isinstance(env, str) and env.partition("/")[0] in teams.FAMILIES:
         return _guarded(env, lambda: teams.team(env, kwargs))
+    if isinstance(env, str) and env.startswith("classic/"):
+        return versus.classic(env, kwargs)
     if isinstance(env, str):
         return _guarded(env, lambda: gymnasium.make(env, disable_env_checker=True, **dict(kwargs or {})))
     if kwargs:
@@ -82,6 +87,8 @@ def make(env: EnvLike, kwargs: Mapping[str, Any] | None = None) -> Any:
             "build them into the callable, for example with functools.partial.",
         )
     made = env if is_instance(env) else env() if callable(env) else None
+    if versus.in_turn(made) and not made.metadata.get("is_parallelizable", False):
+        return versus.Versus(made)
     if hasattr(made, "possible_agents"):
         return teams.team(made)
     if not isinstance(made, gymnasium.Env):

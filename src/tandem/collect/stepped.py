@@ -32,7 +32,8 @@ from tandem.types import Array, Tree, leaves
 class Stepped(Environments):
     """A vector of plain environments.
 
-    envs: N Gymnasium environments with the same spaces.
+    envs: N Gymnasium environments with the same spaces. Where an episode hangs on more than its seed and its actions, the
+        environment says what `reset` needs as options to begin it again: `resume_options`, JSON data.
     seed: of the run; episode k of environment i is reset with `episode_seed(seed, first + i, k)`.
     next_seed: another rule, called with (i, k) whenever environment i begins its episode k.
     """
@@ -121,7 +122,9 @@ class Stepped(Environments):
 
     def state(self) -> tuple[Json, Arrays]:
         runs = [self._log.of(i) for i in range(self.n)]
-        data = {"seeds": list(self._seeds), "episodes": list(self._episodes), "lengths": [len(run) for run in runs]}
+        data: Json = {"seeds": list(self._seeds), "episodes": list(self._episodes), "lengths": [len(run) for run in runs]}
+        if any(options := [getattr(env.unwrapped, "resume_options", None) for env in self._envs]):
+            data["options"] = options
         arrays = {f"obs/{j}": x.copy() for j, x in enumerate(leaves(self._obs))}
         return data, arrays | {"actions": np.concatenate(runs)}
 
@@ -141,8 +144,8 @@ class Stepped(Environments):
         self._seeds, self._episodes = list(data["seeds"]), list(data["episodes"])
         runs = np.split(arrays["actions"], np.cumsum(data["lengths"])[:-1])
         obs = self._empty()
-        for i, run in enumerate(runs):
-            self._replay(obs, i, run)
+        for i, (run, options) in enumerate(zip(runs, data.get("options", [None] * self.n), strict=True)):
+            self._replay(obs, i, run, {} if options is None else {"options": options})
         for j, (x, saved) in enumerate(zip(leaves(obs), _saved_leaves(arrays), strict=True)):
             if x.tobytes() != saved.tobytes():
                 same = [a.tobytes() == b.tobytes() for a, b in zip(x, saved, strict=True)]
@@ -161,10 +164,10 @@ class Stepped(Environments):
         self._each(lambda spec, value, key: self._castable(i, spec, value, key), seen)
         return seen
 
-    def _replay(self, obs: Tree, i: int, actions: Array) -> None:
+    def _replay(self, obs: Tree, i: int, actions: Array, more: Json) -> None:
         """Play the running episode of environment i again, up to its last observation."""
         try:
-            seen, _ = self._envs[i].reset(seed=self._seeds[i])
+            seen, _ = self._envs[i].reset(seed=self._seeds[i], **more)
             for t, action in enumerate(actions):
                 seen, _, terminated, truncated, _ = self._steps[i](np.array(action)[()])
                 if terminated or truncated:

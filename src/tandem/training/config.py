@@ -41,6 +41,10 @@ class Options(Preprocessing):
         1, "processes that each collect and take gradients, for a3c, acer, impala, nstep_q; 1: this one; auto: as many as cores"
     )
     staleness: int = setting(-1, "most updates that a learner's gradient may be behind; -1: four times as many as learners")
+    opponents: int = setting(
+        0, "past copies of itself that it plays against, in games of two players who move in turn; 0: a random player alone"
+    )
+    snapshot_every: int = setting(0, "environment steps between such copies; 0: a hundredth of the run")
     worker_patience: float = setting(60.0, "seconds that a worker may take for a block before it counts as stuck")
     worker_restarts: int = setting(3, "how many lost workers are started anew in a run, before it ends with an error")
     tensorboard: bool = setting(True, "write TensorBoard events")
@@ -214,7 +218,8 @@ POSITIVE = (
 FRACTIONS = ("gamma", "gae_lambda", "tau", "priority_alpha", "rms_decay")
 NOT_NEGATIVE = (
     "learning_starts", "max_kl", "value_clip", "value_weight", "eval_every", "eval_episodes", "log_every", "checkpoint_seconds",
-    "keep", "worker_restarts", "exploration", "smoothing", "smoothing_clip", "noop_max", "recurrent", "sequence",
+    "keep", "opponents", "snapshot_every", "worker_restarts", "exploration", "smoothing", "smoothing_clip", "noop_max",
+    "recurrent", "sequence",
 )  # fmt: skip
 # Gradients whose norm is finite are below 1.9e19 in float32, so no step of this size times one of them overflows: weights stay
 # finite without being looked at after each update.

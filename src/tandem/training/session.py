@@ -18,12 +18,13 @@ from tandem.collect.actor import fixed, publish
 from tandem.collect.agent import Agent
 from tandem.collect.environments import is_instance, separate
 from tandem.collect.evaluation import evaluate
+from tandem.collect.league import Game, League
 from tandem.errors import CheckpointError, ResumeError, TandemError, WorkerError
 from tandem.networks import plan as plans
 from tandem.networks import serial
 from tandem.parallel.pool import Terms
 from tandem.parallel.share import Source
-from tandem.training import asynchronous, checkpoint, config, files
+from tandem.training import asynchronous, checkpoint, config, files, selfplay
 from tandem.training import callbacks as calls
 from tandem.training.building import Spaces, build, network_there
 from tandem.training.callbacks import Callback
@@ -73,7 +74,10 @@ class Session:
         o, needs = conf.options, algorithms.get(conf.algorithm).needs
         assert isinstance(o.workers, int) and isinstance(o.learners, int), "chosen by now"
         asynchronous.refuse(conf.algorithm, needs, env, o)
-        source = Source.of(env, s.envs * o.learners, seed, s.vectorization, kwargs)
+        selfplay.refuse(conf.algorithm, needs, env, o)
+        self.league = League(o.opponents) if o.opponents else None
+        trained = (env, kwargs) if self.league is None else (Game(env, self.league, kwargs), None)
+        source = Source.of(trained[0], s.envs * o.learners, seed, s.vectorization, trained[1])
         terms = Terms.of(source, o.workers, o.ahead, o.worker_patience, o.worker_restarts, needs == "rollouts")
         first, count = terms.parts(s.envs)[0]
         environments = source.part(first, max(1, count) if o.learners == 1 else 1)  # also for a look at the spaces
@@ -89,6 +93,8 @@ class Session:
             workers = (source, terms, there) if terms.workers else None
             self.loop = Loop(self.algorithm, self.backend, environments, generators, folder, workers=workers)
         self.environments = environments
+        if self.league is not None:
+            self.league.made = self._agent
         self.best = -np.inf
         self.last_evaluation: Evaluation | None = None
         self.reason: str | None = None
@@ -100,6 +106,7 @@ class Session:
             "eval": conf.options.eval_every or max(1, s.steps // 20),
             "log": conf.options.log_every or max(1, s.steps // 100),
             "save": conf.options.save_every,
+            "snapshot": conf.options.snapshot_every or max(1, s.steps // 100),
         }
         self._due = dict(self._every)
         self.catch_signals = True  # SIGINT and SIGTERM end the sitting with a checkpoint
@@ -177,6 +184,8 @@ class Session:
     def _settled(self, event: BatchEnd) -> Iterator[Event]:
         """After a block: what is due of evaluation, a row, a checkpoint."""
         self.table.metrics(event.metrics)
+        if self.league is not None and self._is_due("snapshot"):
+            self.league.add(self._weights())
         evaluation = None
         if self.config.options.eval_episodes and self._is_due("eval"):
             yield from self._evaluate()
@@ -310,6 +319,8 @@ class Session:
                 "callbacks": calls.state(self.callbacks),
             },
         }
+        if self.league is not None and replay:
+            data["league"], groups["league"] = self.league.state()
         return data, groups
 
     def _resume(self, saved: checkpoint.Checkpoint) -> None:
@@ -319,6 +330,8 @@ class Session:
             )
         groups = {g: saved.group(g) for g in ("engine", "collector", "learner")}
         try:
+            if self.league is not None:  # before episodes are played again, against those in it
+                self.league.load_state(saved.data["league"], saved.group("league"))
             self.loop.load_state(saved.data, groups)
             inner = saved.data["session"]
             self.best = -np.inf if inner["best"] is None else inner["best"]

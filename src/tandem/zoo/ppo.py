@@ -31,6 +31,20 @@ ATARI = {
     "max_grad_norm": 0.5,
     "shared": True,
 }
+# A game of few moves: what counts is who wins, and the copies that it plays against have to go on trying what is odd.
+BOARD = {
+    "steps": 300_000,
+    "envs": 32,
+    "rollout": 64,
+    "batch_size": 512,
+    "epochs": 8,
+    "gamma": 1.0,
+    "gae_lambda": 0.95,
+    "learning_rate": "1.5e-3:2e-4",
+    "entropy": 0.15,
+    "hidden": (128, 128),
+    "activation": "relu",
+}
 
 ENTRIES = {
     "CartPole-v1": Entry(
@@ -134,5 +148,9 @@ ENTRIES = {
         },
         ZOO + " (HalfCheetah-v4)",
     ),
+    **{
+        name: Entry(BOARD, "ours, for --opponents 100: every copy of the run")
+        for name in ("tandem/TicTacToe-v0", "classic/tictactoe_v3")
+    },
     **{f"ALE/{game}-v5": Entry(ATARI, ZOO + " (atari; as Huang et al. 2022, nine details)") for game in ("Pong", "Breakout")},
 }

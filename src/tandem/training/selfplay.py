@@ -1,0 +1,28 @@
+"""Self-play: what a run needs to learn against past copies of itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tandem.errors import SettingError
+from tandem.parallel.share import must_travel
+
+
+def refuse(algorithm: str, needs: str, env: Any, o: Any) -> None:
+    """SettingError where a run cannot have `o.opponents`."""
+    if not o.opponents:
+        return
+    asked = f"opponents={o.opponents}"
+    if needs != "rollouts":
+        raise SettingError(
+            f"{asked} with {algorithm}, which learns again from games against opponents of long ago.",
+            "an algorithm that learns from each game once: a2c, ppo or trpo",
+            "choose one of those, or leave opponents out: then a random player is the opponent.",
+        )
+    if o.workers or o.learners != 1:
+        raise SettingError(
+            f"{asked} with workers={o.workers} and learners={o.learners}.",
+            "one process: its environments draw their opponents from one pool",
+            "leave workers and learners out.",
+        )
+    must_travel(env, asked)
