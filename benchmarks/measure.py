@@ -122,7 +122,13 @@ def last_core() -> int | None:
     return max(os.sched_getaffinity(0)) if hasattr(os, "sched_setaffinity") else None
 
 
-def spawn(job: dict[str, Any], core: int | None, timeout: float = 3_600.0) -> dict[str, Any]:
+def spawn(
+    job: dict[str, Any],
+    core: int | None,
+    timeout: float = 3_600.0,
+    python: str = sys.executable,
+    module: str = "benchmarks.worker",
+) -> dict[str, Any]:
     """Runs a job in a new process; RuntimeError with what it said if it fails."""
     env = {k: v for k, v in os.environ.items() if k != "KERAS_BACKEND"} | ONE_THREAD
     if backend := KERAS.get(job.get("contestant", "")):
@@ -130,7 +136,7 @@ def spawn(job: dict[str, Any], core: int | None, timeout: float = 3_600.0) -> di
     env["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
     told = json.dumps({**job, "core": core, "spawned": time.monotonic()})
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.worker", told],
+        [python, "-m", module, told],
         cwd=ROOT,
         env=env,
         capture_output=True,

@@ -158,6 +158,19 @@ def limit(job: Job, watch: Watch) -> Job:
     return bare(job)
 
 
+def ours_team(job: Job, watch: Watch) -> Job:
+    """A run of ours on the environment of benchmarks.teams."""
+    from benchmarks.teams_peer import environment
+
+    return ours({**job, "env": environment}, watch)
+
+
+def bare_team(job: Job, watch: Watch) -> Job:
+    from benchmarks.teams_peer import bare
+
+    return bare(job, watch)
+
+
 KINDS = {
     "ours": ours,
     "agent": agent,
@@ -166,6 +179,8 @@ KINDS = {
     "ours-reach": ours_reach,
     "peer-reach": peer_reach,
     "limit": limit,
+    "ours-team": ours_team,
+    "bare-team": bare_team,
 }
 
 

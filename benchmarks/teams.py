@@ -1,0 +1,194 @@
+"""`python -m benchmarks.teams --peer-python PYTHON`: MAPPO and MADDPG on simple_spread beside XuanCe's and beside the bare
+environment, in turn, into benchmarks/results/teams.json and teams.md. XuanCe and mpe2 are installed for PYTHON."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import defaultdict
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks import measure, tables
+from benchmarks.bench import MODULES
+from benchmarks.measure import ROOT, Pair, Run, alternating
+from benchmarks.rows import ENGINES, NAMES
+from benchmarks.teams_rows import FACTOR, ROWS, TeamRow, find
+
+PEER, BARE = "xuance", "bare"
+USUAL = ("jax", "tensorflow", "torch", PEER)
+TITLES = {**NAMES, PEER: "XuanCe"}
+SLACK = 0.05  # how far updates per step may differ: a run may begin or end between two of them
+QUICK = 3  # how many times as short the runs of a smoke test are
+RUN = ("startup", "first", "loop", "cpu", "steps", "updates")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measures what was asked for; the exit code."""
+    args = _parse(arguments)
+    quick_out = ROOT / "runs" / "bench-quick"  # numbers of a smoke test do not belong among the results
+    out = Path(args.out) if args.out else quick_out if args.quick else ROOT / "benchmarks" / "results"
+    core = measure.last_core() if args.core is None else args.core
+    present = [name for name in args.contestants if (args.peer_python if name == PEER else find_spec(MODULES[name]))]
+    for name in [name for name in args.contestants if name not in present]:
+        print(f"{TITLES[name]} is not here; left out.", file=sys.stderr)
+    for name in args.row or [row.name for row in ROWS]:
+        row = find(name)
+        print(f"{row.name}: {row.title}", flush=True)
+        _record(out, row, _measured(row, present, args, core), args, core)
+    print(f"Written: {out / 'teams.md'}")
+    return 0
+
+
+def _parse(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.teams", description=__doc__)
+    parser.add_argument("--peer-python", help="the Python that XuanCe is installed for; without it we are measured alone")
+    parser.add_argument("--row", action="append", choices=[r.name for r in ROWS], help="only this row; may be repeated")
+    parser.add_argument(
+        "--contestants", type=lambda text: text.split(","), default=list(USUAL), help=f"of {','.join((*ENGINES, PEER))}"
+    )
+    parser.add_argument("--repeats", type=int, default=5, help="rounds, of which the median counts")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--core", type=int, help="number of the core to measure on (default: the last)")
+    parser.add_argument(
+        "--clock", choices=("wall", "cpu"), default="wall", help="cpu: the processor's time, for a machine in use by others"
+    )
+    parser.add_argument("--quick", action="store_true", help="a smoke test: one round of short runs")
+    parser.add_argument("--out", help="folder for teams.json and teams.md")
+    args = parser.parse_args(arguments)
+    if unknown := set(args.contestants) - {*ENGINES, PEER}:
+        parser.error(f"unknown contestant {', '.join(sorted(unknown))}; expected some of {', '.join((*ENGINES, PEER))}")
+    if args.repeats < 1:
+        parser.error("--repeats has to be positive")
+    return args
+
+
+def _measured(row: TeamRow, contestants: list[str], args: Any, core: int | None) -> dict[str, Any]:
+    """Everyone and the bare environment in turn; {"contestants", "bare", "theirs"}."""
+    pairs: dict[str, list[Pair]] = defaultdict(list)
+    speeds: list[float] = []
+    said: dict[str, Any] = {}
+    steps = row.steps // QUICK if args.quick else row.steps
+    for repeat, name in alternating([*contestants, BARE], 1 if args.quick else args.repeats):
+        if name == BARE:
+            speeds.append(measure.spawn({"kind": "bare-team", "clock": args.clock}, core)["steps_per_second"])
+            print(f"  {repeat + 1} {name}: {speeds[-1]:,.0f} steps/s", flush=True)
+            continue
+        found = [one(row, name, n, args, core) for n in (steps, 3 * steps)]
+        said = found[-1].get("settings", said)
+        pairs[name].append(Pair(*(Run(**{n: f[n] for n in RUN}) for f in found)))
+        last = pairs[name][-1]
+        print(
+            f"  {repeat + 1} {name}: {last.steps_per_second(args.clock):,.0f} steps/s, {last.share_of_core:.0%} of the core",
+            flush=True,
+        )
+    check_updates(row, pairs)
+    return {"contestants": {n: tables.summary(p, args.clock) for n, p in pairs.items()}, "bare": speeds, "theirs": said}
+
+
+def one(row: TeamRow, contestant: str, steps: int, args: Any, core: int | None) -> dict[str, Any]:
+    """One run in a process of its own."""
+    job = {"algorithm": row.algorithm, "steps": steps, "seed": args.seed}
+    if contestant == PEER:
+        return _ask({**job, "kind": "run", "settings": row.theirs}, args, core)
+    compiled = {"compile": "yes"} if contestant == "torch" else {}  # as in benchmarks.bench: long runs are
+    job |= {"kind": "ours-team", "contestant": contestant, "settings": {**row.ours, **compiled}}
+    return measure.spawn(job, core)
+
+
+def _ask(job: dict[str, Any], args: Any, core: int | None) -> dict[str, Any]:
+    return measure.spawn({"contestant": PEER, **job}, core, python=args.peer_python, module="benchmarks.teams_peer")
+
+
+def check_updates(row: TeamRow, pairs: dict[str, list[Pair]]) -> None:
+    """RuntimeError unless everyone made as many updates per step: the comparison would be of different work."""
+    rates = {name: found[0].updates_per_step for name, found in pairs.items()}
+    if rates and max(rates.values()) > (1 + SLACK) * min(rates.values()):
+        raise RuntimeError(f"updates per step of {row.name} differ: {rates}.")
+
+
+# --- what was found ----------------------------------------------------------------------------------------------------
+
+
+def _record(out: Path, row: TeamRow, found: dict[str, Any], args: Any, core: int | None) -> None:
+    from tandem.training.config import commit
+
+    origin = {"date": tables.now(), "commit": commit(), "seed": args.seed, "machine": tables.machine()}
+    theirs = _ask({"kind": "versions"}, args, core) if PEER in found["contestants"] else {}
+    origin |= {"versions": tables.versions(), "their_versions": theirs, "repeats": len(found["bare"])}
+    data = tables.merged(tables.load(out / "teams.json"), {"rows": {row.name: {**found, **origin}}})
+    tables.write(out / "teams.json", json.dumps(data, indent=1) + "\n")
+    tables.write(out / "teams.md", markdown(data))
+
+
+HEAD = (
+    "| | steps/s | spread | × XuanCe | asked | reached | of the bare environment | updates per 1,000 steps | start-up s |\n"
+    "|---|--:|--:|--:|---|---|--:|--:|--:|"
+)
+METHOD = """\
+MAPPO and MADDPG on simple_spread_v3 (three agents, continuous actions, episodes of 25 steps). A step is one of the whole team
+in one environment, for everyone. Speed is the slope between a short run and one three times as long, so neither start-up nor
+compilation counts; the median of the rounds, everyone in turn. Each run has a process of its own, kept to one core and one
+thread, its environments in that process, without evaluations, checkpoints and logs. `spread` is (largest − smallest) / median.
+`of the bare environment` is the speed by that of mpe2's environment alone, stepped with random actions in one process: 100 %
+would be a program that does nothing else.
+
+XuanCe's settings are those of its own files for simple_spread_v3 but for what a row says, and: environments in the process,
+no layer normalisation (MAPPO) and relu for leaky_relu (MADDPG), which tandem has not. Unlike ours its first MADDPG actions are
+its policy's with noise, its critics see all observations side by side and which agent asks, and its network is told who its
+agent is behind the first layer (MAPPO). The JSON beside this has all its settings."""
+
+
+def markdown(data: dict[str, Any]) -> str:
+    """The whole report."""
+    lines = ["# Teams", "", METHOD, ""]
+    for row in ROWS:
+        if found := data.get("rows", {}).get(row.name):
+            lines += [f"## {row.name}", "", f"{row.title}.", "", *_table(found), ""]
+            lines += [*([row.notes, ""] if row.notes else []), _origin(found), ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _table(found: dict[str, Any]) -> list[str]:
+    lines, measured, bare = [HEAD], found["contestants"], median(found["bare"])
+    for name in (*ENGINES, PEER):
+        if name not in measured:
+            continue
+        summary = measured[name]
+        speed, pair = summary["steps_per_second"], Pair.of(summary["pairs"][0])
+        factor = tables.factor(measured, name, PEER) if name != PEER else None
+        cells = [
+            TITLES[name],
+            "–" if speed is None else f"{speed:,.0f}",
+            "–" if summary["spread"] is None else f"{100 * summary['spread']:.0f} %",
+            "" if factor is None else f"{factor:.2f}",
+            "" if factor is None else f"{FACTOR:g}×",
+            "" if factor is None else "yes" if factor >= FACTOR else "**no**",
+            "–" if speed is None else f"{100 * speed / bare:.0f} %",
+            f"{1_000 * pair.updates_per_step:.1f}",
+            f"{summary['startup']:.1f}",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    lines += ["", f"The bare environment: {bare:,.0f} steps/s, {1e6 / bare:,.0f} µs each."]
+    if by_processor := [TITLES[n] for n, one in measured.items() if one.get("clock") == "cpu"]:
+        lines += ["", f"By the processor's clock, not the wall's: {', '.join(by_processor)}."]
+    if busy := [TITLES[n] for n, one in measured.items() if (one.get("share_of_core") or 1.0) < 0.95]:
+        lines += ["", f"The core was not ours alone while these were measured: {', '.join(busy)}."]
+    return lines
+
+
+def _origin(found: dict[str, Any]) -> str:
+    where = found["machine"]
+    sides = [found["versions"], found["their_versions"]]
+    ours, theirs = (", ".join(f"{n} {v}" for n, v in sorted(side.items()) if n != "platform") for side in sides)
+    return (
+        f"Medians of {found['repeats']}. Measured {found['date']} at commit {str(found['commit'])[:10]}, seed {found['seed']}, "
+        f"on {where['processor']}, {where['cores']} cores; {ours}" + (f"; on XuanCe's side {theirs}." if theirs else ".")
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

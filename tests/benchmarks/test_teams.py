@@ -1,0 +1,68 @@
+"""The rows of benchmarks.teams say the same to both sides, and what is reported is what was measured."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from benchmarks import tables, teams
+from benchmarks.measure import Pair, Run
+from benchmarks.teams_rows import ROWS, TeamRow, find
+
+SHIPPED: dict[str, dict[str, Any]] = {  # what XuanCe 1.4.4 has in its files, as far as it is more or less work
+    "mappo": {"parallels": 16, "buffer_size": 400, "n_epochs": 1, "n_minibatch": 1},
+    "maddpg": {"parallels": 16, "buffer_size": 100_000, "batch_size": 256, "training_frequency": 25, "start_training": 1_000},
+}
+
+
+def pair(speed: float, updates: int = 10) -> Pair:
+    """Runs of 1,000 and 3,000 steps, with a second of start-up."""
+    short, long = (Run(1.0, 0.5, n * 1_000 / speed, n * 1_000 / speed, n * 1_000, n * updates) for n in (1, 3))
+    return Pair(short, long)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_both_sides_are_asked_for_the_same_work(row: TeamRow) -> None:
+    ours, theirs = row.ours, SHIPPED[row.algorithm] | row.theirs
+    assert ours["envs"] == theirs["parallels"]
+    if row.algorithm == "mappo":
+        assert ours["envs"] * ours["rollout"] == theirs["buffer_size"]
+        assert ours["batch_size"] == theirs["buffer_size"] // theirs["n_minibatch"] and ours["epochs"] == theirs["n_epochs"]
+    else:
+        # They count 16 steps at once, and update where the count is a multiple of the frequency.
+        between = next(n for n in range(ours["envs"], 10_000, ours["envs"]) if n % theirs["training_frequency"] == 0)
+        assert ours["train_every"] == between and ours["updates_per_call"] == 1
+        assert (ours["batch_size"], ours["buffer_size"]) == (theirs["batch_size"], theirs["buffer_size"])
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_runs_end_with_an_update(row: TeamRow) -> None:
+    """Or the short and the long one would not differ by whole ones; the smoke test's neither."""
+    between = row.ours.get("train_every", row.ours["envs"] * row.ours.get("rollout", 1))
+    assert row.steps % (teams.QUICK * between) == 0
+
+
+def test_different_work_is_not_compared() -> None:
+    row = find("mappo")
+    teams.check_updates(row, {"jax": [pair(2.0, 100)], "xuance": [pair(1.0, 102)]})
+    with pytest.raises(RuntimeError, match="differ"):
+        teams.check_updates(row, {"jax": [pair(2.0, 100)], "xuance": [pair(1.0, 120)]})
+
+
+def test_the_report_has_the_factor_and_the_share_of_the_bare_environment() -> None:
+    found = {
+        "contestants": {"jax": tables.summary([pair(3_200.0)]), "xuance": tables.summary([pair(1_000.0)])},
+        "bare": [4_000.0],
+        "repeats": 1,
+        "date": "today",
+        "commit": "0123456789abcdef",
+        "seed": 0,
+        "machine": {"processor": "one", "cores": 2},
+        "versions": {"numpy": "2"},
+        "their_versions": {"xuance": "1.4.4"},
+    }
+    said = teams.markdown({"rows": {"mappo": found}})
+    assert "| tandem, jax | 3,200 | 0 % | 3.20 | 3× | yes | 80 % | 10.0 | 1.0 |" in said
+    assert "| XuanCe | 1,000 | 0 % |  |  |  | 25 % | 10.0 | 1.0 |" in said
+    assert "250 µs each" in said and "on XuanCe's side xuance 1.4.4" in said
