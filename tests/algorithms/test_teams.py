@@ -122,7 +122,7 @@ def test_forbidden_choices_have_the_lowest_values() -> None:
 
 def test_a_memory_is_followed_through_a_sequence() -> None:
     """Step by step with the state carried on, and all at once from the first state, a network says the same."""
-    algorithm, backend = fakes.build("vdn", "torch", fakes.TEAM_DISCRETE, fakes.TEAM, hidden=(8,), recurrent=5, sequence=4)
+    _, backend = fakes.build("vdn", "torch", fakes.TEAM_DISCRETE, fakes.TEAM, hidden=(8,), recurrent=5, sequence=4)
     rng, network = np.random.default_rng(0), backend.networks["q"].predict
     obs = fakes.seen(fakes.TEAM, (4, 2), rng)  # [L, S]
     start = np.array([[0, 0], [0, 1], [0, 0], [0, 0]], np.float32)

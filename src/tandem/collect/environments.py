@@ -87,7 +87,7 @@ def make(env: EnvLike, kwargs: Mapping[str, Any] | None = None) -> Any:
             "build them into the callable, for example with functools.partial.",
         )
     made = env if is_instance(env) else env() if callable(env) else None
-    if versus.in_turn(made) and not made.metadata.get("is_parallelizable", False):
+    if made is not None and versus.in_turn(made) and not made.metadata.get("is_parallelizable", False):
         return versus.Versus(made)
     if hasattr(made, "possible_agents"):
         return teams.team(made)

@@ -66,7 +66,7 @@ CASES = {
     "maddpg": (
         "maddpg",
         teams.Landmarks,
-        {"steps": 300, "envs": 2, "hidden": (8,), "batch_size": 16, "buffer_size": 100, "learning_starts": 20, "train_every": 4},
+        {"steps": 300, "envs": 2, "hidden": (8,), "batch_size": 16, "buffer_size": 99, "learning_starts": 20, "train_every": 4},
         (90, 213),
     ),
     "mappo": (
