@@ -15,6 +15,8 @@ ELSEWHERE = {"steps", "envs", "vectorization", "hidden", "activation", "memmap",
 FIXED: dict[str, dict[str, Any]] = {
     "ppo": {
         "value_clip": 0.0,
+        "value_huber": 0.0,
+        "value_norm": "no",
         "max_kl": 0.0,
         "normalize_observations": False,
         "normalize_rewards": False,

@@ -240,15 +240,15 @@ def test_evaluation_is_not_biased_towards_short_episodes():
         def begin(self):
             self.length = int(self.np_random.choice([1, 50]))
 
-    returns, lengths = evaluate(Always(0), Uneven, 200, seed=0)
+    returns, lengths, _ = evaluate(Always(0), Uneven, 200, seed=0)
     assert returns == lengths and set(lengths) == {1, 50}
     assert 70 < lengths.count(50) < 130
 
 
 def test_evaluation_of_known_answers():
-    assert evaluate(Always(1), "tandem/Chain-v0", 3) == ([1.0] * 3, [4] * 3)
+    assert evaluate(Always(1), "tandem/Chain-v0", 3) == ([1.0] * 3, [4] * 3, [])
     env = known.InfiniteHorizon()
-    assert evaluate(Always(1), env, 2) == ([10.0] * 2, [10] * 2)
+    assert evaluate(Always(1), env, 2) == ([10.0] * 2, [10] * 2, [])
     stretched = evaluate(Always([1.0]), lambda: known.IdentityBox(scale=3.0), 40, action_mode="unit")[0]
     assert np.mean(stretched) == pytest.approx(-10 * (9 + 3), rel=0.2)
     with pytest.raises(SettingError, match="episodes=0"):

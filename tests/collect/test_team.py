@@ -11,10 +11,12 @@ from gymnasium.utils.env_checker import check_env
 
 import tandem
 from tandem.collect.environments import resume_fault, vectorize
+from tandem.collect.evaluation import evaluate
 from tandem.collect.team import Team, team
 from tandem.errors import EnvironmentFault, SettingError, SpaceError, UnknownNameError
 from tandem.spaces import MASK
 from tandem.testing import teams
+from tandem.training.events import Evaluation
 
 
 class Uneven:
@@ -152,3 +154,16 @@ def test_environments_in_turns_are_converted_where_they_can_be() -> None:
     assert made.reset(seed=0)[0]["agents"].shape == (3, 21)
     with pytest.raises(SettingError, match="one after the other"):
         team(pytest.importorskip("pettingzoo.classic.tictactoe_v3").env)
+
+
+def test_an_evaluation_tells_what_each_agent_got() -> None:
+    class Idle:
+        def act(self, obs: Any, state: Any, noise: Any) -> Any:
+            return np.zeros((len(obs["agents"]), 2), np.int64), {}, state
+
+        def initial_state(self, n: int) -> Any:
+            return ()
+
+    found = evaluate(Idle(), lambda: Team(teams.Leaving()), 3)
+    assert found == ([2.5] * 3, [3] * 3, [[3.0, 2.0]] * 3)
+    assert Evaluation.of(*found)[4] == (3.0, 2.0) and Evaluation.of(*found).mean == 2.5

@@ -28,4 +28,6 @@ def run(given: list[str]) -> int:
         span = f"lowest {min(result.returns):.1f}, highest {max(result.returns):.1f}"
         print(f"{found.agent.name}, {found.file}")
         print(f"return {result.mean:.1f} ± {result.std:.1f} over {args.episodes} episodes ({span})")
+        if result.agents:
+            print("of each agent: " + ", ".join(f"{mean:.1f}" for mean in result.agents))
     return 0

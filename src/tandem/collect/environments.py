@@ -10,7 +10,6 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from tandem.collect import atari, particles
-from tandem.collect import team as teams
 from tandem.collect.atari_vector import AtariVector
 from tandem.collect.native import Native
 from tandem.collect.stepped import Stepped
@@ -72,6 +71,7 @@ def make(env: EnvLike, kwargs: Mapping[str, Any] | None = None) -> Any:
 
     if atari.is_atari(env):
         return _guarded(env, lambda: atari.make(env, kwargs))
+    from tandem.collect import team as teams
     from tandem.collect import versus
 
     if isinstance(env, str) and env.partition("/")[0] in teams.FAMILIES:

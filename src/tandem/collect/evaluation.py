@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,6 +18,14 @@ from tandem.types import Tree
 EVALUATION = 2**31  # seeds of evaluation episodes: no environment of a training run has this number
 
 
+class Played(NamedTuple):
+    """What episodes came to, in the order of their numbers."""
+
+    returns: list[float]
+    lengths: list[int]
+    agents: list[list[float]]  # the returns of each agent of a team; of a single one nothing
+
+
 def evaluate(
     actor: Actor,
     env: EnvLike,
@@ -28,7 +36,7 @@ def evaluate(
     noise: Callable[[int, int], Tree] | None = None,
     environments: int = 10,
     kwargs: Mapping[str, Any] | None = None,
-) -> tuple[list[float], list[int]]:
+) -> Played:
     """Undiscounted returns and lengths of exactly `episodes` episodes, in the order of their numbers.
 
     Each episode has its own seed, from (seed, its number); environments take the next number as they get free, and every
@@ -68,10 +76,11 @@ def _play(
     episodes: int,
     action_mode: ActionMode,
     noise: Callable[[int, int], Tree] | None,
-) -> tuple[list[float], list[int]]:
+) -> Played:
     convert, n = to_environment(envs.action, action_mode), envs.n
     scores, lengths = np.zeros(n), np.zeros(n, np.int64)
-    returns, steps = [0.0] * episodes, [0] * episodes
+    each = np.zeros((n, *envs.extra["rewards"].shape)) if "rewards" in envs.extra else np.zeros((n, 0))  # of agents
+    returns, steps, agents = [0.0] * episodes, [0] * episodes, np.zeros((episodes, each.shape[1]))
     obs, initial, left, t = envs.reset(), actor.initial_state(n), episodes, 0
     state = initial
     while left:
@@ -79,12 +88,13 @@ def _play(
         action, _, state = actor.act(obs, state, noise(t, n) if noise else ())
         one = envs.step(convert(np.asarray(action, envs.action.dtype)))
         scores += one.reward
+        each += one.extra.get("rewards", 0.0)
         lengths += 1
         for i, _ in one.final:
             if playing[i] < episodes:
-                returns[playing[i]], steps[playing[i]] = float(scores[i]), int(lengths[i])
+                returns[playing[i]], steps[playing[i]], agents[playing[i]] = float(scores[i]), int(lengths[i]), each[i]
                 left -= 1
-            scores[i], lengths[i] = 0.0, 0
+            scores[i], lengths[i], each[i] = 0.0, 0, 0.0
         state = restarted(state, initial, one)
         obs, t = one.obs, t + 1
-    return returns, steps
+    return Played(returns, steps, agents.tolist() if agents.size else [])

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from tandem.collect.team import team
 from tandem.collect.vector import Arrays, Environments, Json, Step, all_finite, bad_rows, episode_seed, not_finite, raised
 from tandem.errors import ResumeError, SettingError
 from tandem.spaces import leaf
@@ -61,6 +60,8 @@ class Particles(Environments):
                 f"{' or '.join(ARGUMENTS)} with arguments among {', '.join(sorted(set.union(*ARGUMENTS.values())))}",
                 "use mode='auto' or mode='plain'.",
             )
+        from tandem.collect.team import team  # with Gymnasium, which `tandem --help` does without
+
         one = team(name, kwargs)
         super().__init__(name, n, one.observation_space, one.action_space)
         self.extra = {"rewards": leaf(one.rewards_space)}

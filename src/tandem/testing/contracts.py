@@ -97,7 +97,7 @@ def score(loop: Loop, env: Any, episodes: int = 20, seed: int = 0) -> float:
     """Mean return of its deterministic policy."""
     kind: Any = type(loop.algorithm)
     actor = PolicyActor(kind, loop.settings, loop.chance.action, _settled(loop, *kind.acting))
-    returns, _ = evaluate(actor, env, episodes, seed, action_mode=loop.algorithm.action_mode)
+    returns = evaluate(actor, env, episodes, seed, action_mode=loop.algorithm.action_mode).returns
     return float(np.mean(returns))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -19,10 +19,12 @@ class Evaluation(NamedTuple):
     std: float
     returns: list[float]
     lengths: list[int]
+    agents: tuple[float, ...] = ()  # the mean return of each agent of a team, whose own return is the mean of these
 
     @classmethod
-    def of(cls, returns: list[float], lengths: list[int]) -> Evaluation:
-        return cls(float(np.mean(returns)), float(np.std(returns)), list(returns), list(lengths))
+    def of(cls, returns: list[float], lengths: list[int], agents: Sequence[Sequence[float]] = ()) -> Evaluation:
+        each = tuple(float(x) for x in np.mean(agents, 0)) if len(agents) else ()
+        return cls(float(np.mean(returns)), float(np.std(returns)), list(returns), list(lengths), each)
 
 
 @dataclass(frozen=True)

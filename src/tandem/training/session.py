@@ -366,6 +366,7 @@ class Session:
             "eval_mean": best.mean,
             "eval_std": best.std,
             "eval_episodes": len(best.returns),
+            **({"eval_agents": list(best.agents)} if best.agents else {}),
             "last_eval_mean": last.mean,
             "last_eval_std": last.std,
             "versions": conf.versions,
