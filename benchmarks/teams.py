@@ -18,9 +18,10 @@ from benchmarks.measure import ROOT, Pair, Run, alternating
 from benchmarks.rows import ENGINES, NAMES
 from benchmarks.teams_rows import FACTOR, ROWS, TeamRow, find
 
-PEER, BARE = "xuance", "bare"
-USUAL = ("jax", "tensorflow", "torch", PEER)
-TITLES = {**NAMES, PEER: "XuanCe"}
+PEER, BARE, PLAIN = "xuance", "bare", "-plain"  # the last behind an engine's name: mpe2 itself steps its environments
+OURS = tuple(engine + worlds for worlds in ("", PLAIN) for engine in ENGINES)
+USUAL = ("jax", "tensorflow", "torch", "jax-plain", PEER)
+TITLES = {**NAMES, **{f"{n}{PLAIN}": f"{title}, mpe2's own worlds" for n, title in NAMES.items()}, PEER: "XuanCe"}
 SLACK = 0.05  # how far updates per step may differ: a run may begin or end between two of them
 QUICK = 3  # how many times as short the runs of a smoke test are
 RUN = ("startup", "first", "loop", "cpu", "steps", "updates")
@@ -32,7 +33,11 @@ def main(arguments: list[str] | None = None) -> int:
     quick_out = ROOT / "runs" / "bench-quick"  # numbers of a smoke test do not belong among the results
     out = Path(args.out) if args.out else quick_out if args.quick else ROOT / "benchmarks" / "results"
     core = measure.last_core() if args.core is None else args.core
-    present = [name for name in args.contestants if (args.peer_python if name == PEER else find_spec(MODULES[name]))]
+    present = [
+        name
+        for name in args.contestants
+        if (args.peer_python if name == PEER else find_spec(MODULES[name.removesuffix(PLAIN)]))
+    ]
     for name in [name for name in args.contestants if name not in present]:
         print(f"{TITLES[name]} is not here; left out.", file=sys.stderr)
     for name in args.row or [row.name for row in ROWS]:
@@ -48,7 +53,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--peer-python", help="the Python that XuanCe is installed for; without it we are measured alone")
     parser.add_argument("--row", action="append", choices=[r.name for r in ROWS], help="only this row; may be repeated")
     parser.add_argument(
-        "--contestants", type=lambda text: text.split(","), default=list(USUAL), help=f"of {','.join((*ENGINES, PEER))}"
+        "--contestants", type=lambda text: text.split(","), default=list(USUAL), help=f"of {','.join((*OURS, PEER))}"
     )
     parser.add_argument("--repeats", type=int, default=5, help="rounds, of which the median counts")
     parser.add_argument("--seed", type=int, default=0)
@@ -59,8 +64,8 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="a smoke test: one round of short runs")
     parser.add_argument("--out", help="folder for teams.json and teams.md")
     args = parser.parse_args(arguments)
-    if unknown := set(args.contestants) - {*ENGINES, PEER}:
-        parser.error(f"unknown contestant {', '.join(sorted(unknown))}; expected some of {', '.join((*ENGINES, PEER))}")
+    if unknown := set(args.contestants) - {*OURS, PEER}:
+        parser.error(f"unknown contestant {', '.join(sorted(unknown))}; expected some of {', '.join((*OURS, PEER))}")
     if args.repeats < 1:
         parser.error("--repeats has to be positive")
     return args
@@ -94,8 +99,10 @@ def one(row: TeamRow, contestant: str, steps: int, args: Any, core: int | None) 
     job = {"algorithm": row.algorithm, "steps": steps, "seed": args.seed}
     if contestant == PEER:
         return _ask({**job, "kind": "run", "settings": row.theirs}, args, core)
-    compiled = {"compile": "yes"} if contestant == "torch" else {}  # as in benchmarks.bench: long runs are
-    job |= {"kind": "ours-team", "contestant": contestant, "settings": {**row.ours, **compiled}}
+    engine = contestant.removesuffix(PLAIN)
+    more = {"compile": "yes"} if engine == "torch" else {}  # as in benchmarks.bench: long runs are
+    more |= {"vectorization": "plain"} if engine != contestant else {}
+    job |= {"kind": "ours-team", "contestant": engine, "settings": {**row.ours, **more}}
     return measure.spawn(job, core)
 
 
@@ -134,7 +141,8 @@ in one environment, for everyone. Speed is the slope between a short run and one
 compilation counts; the median of the rounds, everyone in turn. Each run has a process of its own, kept to one core and one
 thread, its environments in that process, without evaluations, checkpoints and logs. `spread` is (largest − smallest) / median.
 `of the bare environment` is the speed by that of mpe2's environment alone, stepped with random actions in one process: 100 %
-would be a program that does nothing else.
+would be a program that does nothing else. We step all worlds at once, in arrays, with the same results to the bit
+(`tandem.collect.particles`), and so can be beyond that; "mpe2's own worlds" is ours with `--vectorization plain`.
 
 XuanCe's settings are those of its own files for simple_spread_v3 but for what a row says, and: environments in the process,
 no layer normalisation (MAPPO) and relu for leaky_relu (MADDPG), which tandem has not. Unlike ours its first MADDPG actions are
@@ -154,7 +162,7 @@ def markdown(data: dict[str, Any]) -> str:
 
 def _table(found: dict[str, Any]) -> list[str]:
     lines, measured, bare = [HEAD], found["contestants"], median(found["bare"])
-    for name in (*ENGINES, PEER):
+    for name in (*OURS, PEER):
         if name not in measured:
             continue
         summary = measured[name]

@@ -23,6 +23,7 @@ from benchmarks.worker import Job, Watch
 # In this process and without pictures: what tandem's runs beside it do.
 ALWAYS = {"vectorize": "DummyVecMultiAgentEnv", "render": False, "render_mode": None, "device": "cpu", "logger": "tensorboard"}
 PACKAGES = ("xuance", "torch", "numpy", "mpe2", "pettingzoo", "gymnasium")
+WORLD = {"N": 3, "local_ratio": 0.5, "max_cycles": 25, "continuous_actions": True}
 WINDOWS, WINDOW = 5, 2_000  # of the bare environment: how many, and steps of each
 
 
@@ -73,7 +74,7 @@ def environment() -> Any:
     """The environment that everyone steps: XuanCe asks for it with continuous actions, and else as it is by default."""
     from mpe2 import simple_spread_v3
 
-    return simple_spread_v3.parallel_env(N=3, local_ratio=0.5, max_cycles=25, continuous_actions=True)
+    return simple_spread_v3.parallel_env(**WORLD)
 
 
 def bare(job: Job, _: Watch) -> Job:

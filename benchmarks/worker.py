@@ -160,9 +160,9 @@ def limit(job: Job, watch: Watch) -> Job:
 
 def ours_team(job: Job, watch: Watch) -> Job:
     """A run of ours on the environment of benchmarks.teams."""
-    from benchmarks.teams_peer import environment
+    from benchmarks.teams_peer import WORLD
 
-    return ours({**job, "env": environment}, watch)
+    return ours({**job, "env": "mpe/simple_spread_v3", "settings": {**job["settings"], "env_kwargs": WORLD}}, watch)
 
 
 def bare_team(job: Job, watch: Watch) -> Job:

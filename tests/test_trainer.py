@@ -711,3 +711,22 @@ def test_statistics_need_a_layer_that_takes_them() -> None:
     settings = {"steps": 64, "rollout": 8, "batch_size": 64, "normalize_observations": True}
     with pytest.raises(SettingError, match="network of your own"):
         trainer.session("ppo", "CartPole-v1", network=lambda space: torch.nn.Linear(4, 8), **settings)
+
+
+def test_arguments_for_an_environment_are_kept(tmp_path) -> None:
+    given = {"max_cycles": 7, "continuous_actions": True}
+    pytest.importorskip("mpe2")
+    run = tandem.session("mappo", "mpe/simple_spread_v3", env_kwargs=given, steps=200, envs=2, rollout=7, batch_size=14,
+                         out=tmp_path / "run", eval_episodes=1, plots=False, framework="torch")  # fmt: skip
+    for _ in run.events(28):
+        pass
+    assert run.action.kind == "box" and run.last_evaluation is not None and set(run.last_evaluation.lengths) == {7}
+    run = tandem.session(resume=tmp_path / "run")
+    for _ in run:
+        pass
+    agent = tandem.load(tmp_path / "run")
+    assert tandem.evaluate(agent, "mpe/simple_spread_v3", 2).lengths == [7, 7]
+    with pytest.raises(SettingError, match="JSON data"):
+        tandem.train("ppo", "CartPole-v1", env_kwargs={"render_mode": object()})
+    with pytest.raises(SettingError, match="which is no id"):
+        tandem.train("ppo", lambda: None, env_kwargs={"sutton_barto_reward": True})

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
@@ -64,6 +65,7 @@ def train(
     stop_at: int | None = None,
     seed: int = 0,
     envs: int | None = None,
+    env_kwargs: Mapping[str, Any] | None = None,
     out: str | Path | None = None,
     resume: str | Path | None = None,
     extend: bool = False,
@@ -72,7 +74,8 @@ def train(
 ) -> Result:
     """Trains an agent and evaluates the best one.
 
-    algorithm, env: a name, and a Gymnasium id, an environment, or a callable that makes one.
+    algorithm, env: a name, and a Gymnasium id, an environment, or a callable that makes one. env_kwargs: arguments for an id's
+    environment, JSON data.
     framework: "torch", "tensorflow", "jax" or "keras-torch"; None follows `network`, else takes the quickest installed.
     network: None for default networks; or a function of the observation space that returns a body or (actor body, critic
     body); or a dict of whole networks by role.
@@ -92,6 +95,7 @@ def train(
         steps=steps,
         seed=seed,
         envs=envs,
+        env_kwargs=env_kwargs,
         out=out,
         resume=resume,
         extend=extend,
@@ -129,6 +133,7 @@ def session(
     steps: int | None = None,
     seed: int = 0,
     envs: int | None = None,
+    env_kwargs: Mapping[str, Any] | None = None,
     out: str | Path | None = None,
     resume: str | Path | None = None,
     extend: bool = False,
@@ -138,7 +143,7 @@ def session(
     """The run that `train` would make, for those who own their loop: iterate over it for its events."""
     own_optimizer = settings.pop("optimizer") if not isinstance(settings.get("optimizer", ""), str) else None
     if resume is not None:
-        own = {"algorithm": algorithm, "framework": framework, "envs": envs, "out": out, **settings}
+        own = {"algorithm": algorithm, "framework": framework, "envs": envs, "env_kwargs": env_kwargs, "out": out, **settings}
         if said := [name for name, value in own.items() if value is not None]:
             raise ResumeError(
                 f"resume= was given with {', '.join(said)}.",
@@ -156,7 +161,7 @@ def session(
     env = _versioned(env)
     given = {**settings, **{n: v for n, v in (("steps", steps), ("envs", envs)) if v is not None}}
     chosen, options, source = settle(algorithm, environment_name(env), given)
-    env_kwargs = atari.arguments(env, options)
+    env_kwargs = _plain(env_kwargs) | atari.arguments(env, options)
     space, action = spaces_of(env, env_kwargs)
     leaf = spaces.leaf(action)
     algorithms.get(algorithm).of(leaf, chosen).check(spaces.observation_spec(space), leaf)
@@ -184,6 +189,22 @@ def session(
     )
     folder = None if out is None else _fresh(Path(out))
     return Session(conf, env, folder=folder, network=network, optimizer=own_optimizer, callbacks=callbacks)
+
+
+def _plain(env_kwargs: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Arguments for an environment as config.json keeps them."""
+    given = dict(env_kwargs or {})
+    try:
+        same = json.loads(json.dumps(given)) == given
+    except (TypeError, ValueError):
+        same = False
+    if not same:
+        raise SettingError(
+            f"env_kwargs={given!r}.",
+            "names with JSON data: numbers, text, true or false, lists, dicts",
+            "give a callable that makes the environment with what is no such data.",
+        )
+    return given
 
 
 def _with_workers(options: Options, source: str, where: Source, s: Any, on_policy: bool) -> tuple[Options, str]:
@@ -269,7 +290,8 @@ def evaluate(agent: Agent, env: EnvLike, episodes: int = 20, seed: int = 0, dete
             return tree_map(lambda x: x[0], drawn)
 
     mode: Any = agent.algorithm.action_mode
-    kwargs = agent.env_kwargs if atari.is_atari(env) else None
+    own = atari.is_atari(env) or (isinstance(env, str) and agent.name.endswith(f" {env}"))
+    kwargs = agent.env_kwargs if own else None
     found = play(agent.actor, env, episodes, seed, action_mode=mode, noise=noise, kwargs=kwargs)
     return Evaluation.of(*found)
 

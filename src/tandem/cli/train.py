@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import signal
 from dataclasses import fields
 from pathlib import Path
@@ -106,7 +107,7 @@ def _session(args: argparse.Namespace, seed: int | None, out: str | Path | None)
     given = {name: value for name, value in vars(args).items() if name in names}
     callbacks = [Progress(0, args.quiet)]
     if args.resume is not None:
-        fixed = ("framework", "seed", "device", "out")
+        fixed = ("framework", "seed", "device", "env_kwargs", "out")
         odd = [f"--{n.replace('_', '-')}" for n in (*fixed, *given) if n != "steps" and getattr(args, n) is not None]
         if odd or args.algorithm is not None:
             raise ResumeError(
@@ -118,6 +119,7 @@ def _session(args: argparse.Namespace, seed: int | None, out: str | Path | None)
         return trainer.session(resume=args.resume, steps=steps, extend=args.extend, callbacks=callbacks)
     out = out or trainer.default_folder(args.algorithm, args.env, seed or 0)
     places = {"framework": args.framework, "device": args.device or "auto", "seed": seed or 0, "out": out}
+    places["env_kwargs"] = None if args.env_kwargs is None else _object("env-kwargs", args.env_kwargs)
     return trainer.session(args.algorithm, args.env, callbacks=callbacks, **places, **given)
 
 
@@ -163,6 +165,7 @@ def _parser(**more: Any) -> Parser:
     parser = Parser("train", ABOUT, EXAMPLES, **more)
     parser.add_argument("algorithm", nargs="?", metavar="ALGORITHM", help=f"one of {', '.join(algorithms.NAMES)}")
     parser.add_argument("env", nargs="?", metavar="ENV", help="a Gymnasium id, as in CartPole-v1 or module:Id-v0")
+    parser.add_argument("--env-kwargs", metavar="JSON", help="arguments for the environment, as in '{\"max_cycles\": 50}'")
     parser.add_argument("--framework", metavar="NAME", help="torch, tensorflow, jax or keras-torch [the quickest installed]")
     parser.add_argument("--device", metavar="NAME", help="auto, cpu or cuda [auto]")
     seeds = parser.add_mutually_exclusive_group()
@@ -202,6 +205,19 @@ def _whole(flag: str, value: str) -> int:
     from tandem.training.config import convert
 
     return int(convert(f"--{flag}", value, int))
+
+
+def _object(flag: str, value: str) -> dict[str, Any]:
+    """Names and values from JSON."""
+    try:
+        found = json.loads(value)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise SettingError(
+            f"--{flag} {value}", "a JSON object", f"""write it in quotes: --{flag} '{{"continuous_actions": true}}'"""
+        )
+    return found
 
 
 def _kinds() -> list[Any]:
