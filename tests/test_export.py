@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tandem
 from tandem import algorithms
 from tandem.collect.agent import Agent
+from tandem.collect.team import Team
 from tandem.errors import EngineError, NetworkError, RunFolderError
 from tandem.export import to_numpy, to_onnx
 from tandem.networks import onnx
@@ -29,6 +31,7 @@ from tandem.networks.plan import (
     init,
 )
 from tandem.spaces import Leaf
+from tandem.testing import teams
 from tandem.training.seeds import Generators
 
 BOX = Leaf("box", (3,), "float32", (), (-np.inf,) * 3, (np.inf,) * 3)
@@ -178,3 +181,10 @@ def test_a_place_that_cannot_be_written_is_named(write, name, tmp_path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(RunFolderError, match="cannot write"):
         write(agent("dqn", BOX, CHOICE), tmp_path / "file" / name)
+
+
+def test_a_team_is_refused(tmp_path) -> None:
+    run = tandem.session("vdn", lambda: Team(teams.TwoStep()), steps=20, hidden=(4,), framework="torch", eval_episodes=0)
+    for write in (to_numpy, to_onnx):
+        with pytest.raises(NetworkError, match="is a team"):
+            write(run.agent(), tmp_path / "file")

@@ -73,6 +73,12 @@ def to_onnx(agent: Agent, out: Path) -> Exported:
 
 def _twin(agent: Agent) -> plan.Twin:
     """The one network that acts, without its framework."""
+    if agent.algorithm.team:
+        raise NetworkError(
+            f"{agent.name} is a team, whose network sees each agent apart.",
+            "an agent of its own",
+            "use tandem.load, which needs no framework either.",
+        )
     networks = list(agent.networks.values())
     if len(networks) != 1 or not isinstance(networks[0], plan.Twin):
         raise NetworkError(

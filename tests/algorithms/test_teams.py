@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tandem
 from tandem import algorithms
 from tandem.algorithms import teams as rows_of
 from tandem.algorithms.mappo import active_after
@@ -21,6 +22,7 @@ from tandem.replay.buffer import Ring
 from tandem.replay.samplers import SequenceSampler
 from tandem.spaces import MASK, Leaf
 from tandem.testing import contracts, fakes, teams
+from tandem.training.events import BatchEnd
 from tandem.types import Cuts, Trajectory
 
 pytest.importorskip("torch")
@@ -232,3 +234,15 @@ def test_a_body_of_the_users_own_is_shared_by_all_agents() -> None:
                                learning_starts=8, batch_size=8)  # fmt: skip
         assert len(contracts.train(loop)) > 5
     assert {s.shape for s in spaces} == {(5,)}
+
+
+@pytest.mark.parametrize(("name", "continuous"), [("mappo", False), ("qmix", False), ("maddpg", False), ("maddpg", True)])
+def test_agents_of_different_sizes_learn_together(name: str, continuous: bool) -> None:
+    """A speaker that sees 3 numbers and has 3 choices, a listener that sees 11 and has 5."""
+    pytest.importorskip("mpe2")
+    settings: dict[str, Any] = {"rollout": 8, "batch_size": 8} if name == "mappo" else {"train_every": 4, "learning_starts": 20}
+    run = tandem.session(name, "mpe/simple_speaker_listener_v4", env_kwargs={"continuous_actions": continuous}, steps=120,
+                         envs=2, hidden=(8,), framework="torch", eval_episodes=2, plots=False, **settings)  # fmt: skip
+    metrics = [e.metrics for e in run if isinstance(e, BatchEnd) and e.metrics]
+    assert len(metrics) > 5 and all(np.isfinite(list(m.values())).all() for m in metrics)
+    assert run.last_evaluation is not None and len(run.last_evaluation.agents) == 2

@@ -126,6 +126,7 @@ class Algorithm(ABC):
     )
 
     valued: ClassVar[bool] = False  # its network gives action values, not a policy
+    team: ClassVar[bool] = False  # of several agents, whose networks see rows: see `teams`
     squashed: ClassVar[str] = ""  # "tanh", or "beta": what makes its best action of what the network gives
 
     @classmethod

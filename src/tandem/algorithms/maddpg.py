@@ -56,6 +56,7 @@ class MADDPG(base.Algorithm):
     Settings = MADDPGSettings
     needs = "transitions"
     acting = ("actor",)
+    team = True
     action_mode = "unit"
 
     def __init__(self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: Any) -> None:

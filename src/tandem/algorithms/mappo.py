@@ -46,6 +46,7 @@ class MAPPOSettings(PPOSettings):
 
 class MAPPO(PPO):
     Settings = MAPPOSettings
+    team = True
 
     def __init__(self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: Any) -> None:
         super().__init__(backend, networks, observation, teams.one(action), settings)

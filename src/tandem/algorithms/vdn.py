@@ -49,6 +49,7 @@ class VDN(base.Algorithm):
     Settings = VDNSettings
     needs = "transitions"
     acting = ("q",)
+    team = True
 
     def __init__(self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: Any) -> None:
         self.backend, self.settings, self.action = backend, settings, action
