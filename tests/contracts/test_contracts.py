@@ -127,4 +127,4 @@ def check_owners(engine: str, owners: dict[str, list[str]]) -> None:
     assert owners["trpo"] == ["actor", "critic"]
     assert all(owners[n] == ["net"] for n in ("a3c", "impala", "acer", "nstep_q"))
     assert owners["ddpg"] == owners["td3"] == owners["maddpg"] == ["critic", "actor"]
-    assert owners["vdn"] == owners["qmix"] == ["q"] and owners["mappo"] == ["ppo"]
+    assert owners["qmix"] == ["q"] and owners["mappo"] == ["ppo"]

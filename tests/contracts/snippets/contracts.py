@@ -551,7 +551,7 @@ SHORT = {
 
 # Variants of an algorithm, which are only begun on some engines: compiling them all would take minutes.
 ON_TORCH = {"dqn_masked", "sac_masked", "ppo_multi", "ppo_masked", "ppo_beta", "ppo_shared"}
-ON_TORCH |= {"vdn_recurrent", "iql", "mappo_recurrent", "maddpg_discrete"}
+ON_TORCH |= {"vdn", "vdn_recurrent", "iql", "mappo_recurrent", "maddpg_discrete"}
 ON_JAX = {"dqn_noisy", "ppo_recurrent", "a2c_recurrent", "a2c_noisy"}  # and on torch
 LEFT_OUT = {"torch": set(), "jax": ON_TORCH}.get(engine, ON_TORCH | ON_JAX)
 THOROUGH = [n for n in SHORT if n not in LEFT_OUT]
