@@ -307,7 +307,7 @@ def test_evaluation_is_the_same_every_time_and_for_any_number_of_environments() 
     assert first == tandem.evaluate(agent, "CartPole-v1", episodes=6, seed=3) != tandem.evaluate(agent, "CartPole-v1", 6, 4)
     assert first.mean == np.mean(first.returns) and first.std == np.std(first.returns) and len(first.lengths) == 6
     alone = playing.evaluate(agent.actor, "CartPole-v1", 6, 3, environments=1)
-    assert alone == (first.returns, first.lengths)
+    assert alone == (first.returns, first.lengths, [])
     noisy = [tandem.evaluate(agent, "CartPole-v1", 6, 3, deterministic=False) for _ in range(2)]
     assert noisy[0] == noisy[1] != first
     assert noisy[0] != tandem.evaluate(agent, "CartPole-v1", 6, 4, deterministic=False)

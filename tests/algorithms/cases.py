@@ -1,7 +1,7 @@
 """What the parity suite runs, on every engine and by the reference: run as a script, it makes each case's updates on one
 engine and writes what came out.
 
-    python tests/algorithms/cases.py FRAMEWORK FILE.npz [compile] [few]
+    python tests/algorithms/cases.py FRAMEWORK FILE.npz [compile] [few | most]
 """
 
 from __future__ import annotations
@@ -124,27 +124,25 @@ FEW = (
     "ppo gaussian normalized",
     "ppo multi-categorical",
     "a2c gaussian noisy",
-    "ppo recurrent",
     "sac",
     "sac discrete",
-    "ddpg",
     "td3",
     "trpo gaussian",
     "a3c spherical",
     "impala",
     "acer prioritized",
     "nstep_q dueling",
-    "vdn masked",
-    "qmix recurrent",
+    "qmix",
     "maddpg twin",
     "maddpg discrete",
     "mappo separate",
 )
+MORE = ("ppo recurrent", "ddpg", "a2c", "vdn masked", "qmix recurrent")  # with those, each algorithm
 
 
 def main(framework: str, file: str, *flags: str) -> None:
     found: dict[str, Any] = {}
-    for name in FEW if "few" in flags else CASES:
+    for name in FEW if "few" in flags else (*FEW, *MORE) if "most" in flags else CASES:
         case = CASES[name]
         algorithm, backend, batches = prepared(case, framework, "compile" in flags)
         found |= {f"first {name}: {n} {w}": x for n, net in trained(algorithm).items() for w, x in net.read().items()}

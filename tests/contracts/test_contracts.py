@@ -75,7 +75,15 @@ def run(engine: str, *cases: str) -> dict[str, Any]:
     return {s["case"]: s["found"] for s in said}
 
 
-ON_JAX = ("dqn", "sac", "vdn", "qmix", "maddpg")  # which learn these games many times quicker there; the others on torch
+ON_JAX = (
+    "dqn",
+    "sac",
+    "ddpg",
+    "td3",
+    "vdn",
+    "qmix",
+    "maddpg",
+)  # which learn these games many times quicker there; the others on torch
 
 
 def mark(engine: str, algorithm: str = "") -> Any:

@@ -91,7 +91,8 @@ print(json.dumps([same, whole.loop.learner.updates == parts.loop.learner.updates
 @pytest.mark.parametrize(
     "engine, algorithm",
     [
-        *(pytest.param(*x, marks=pytest.mark.slow) for x in (("torch", "acer"), ("jax", "nstep_q"))),
+        pytest.param("torch", "acer", marks=pytest.mark.slow),
+        pytest.param("jax", "nstep_q", marks=pytest.mark.thorough),
         pytest.param("tensorflow", "nstep_q", marks=pytest.mark.thorough),
     ],
 )

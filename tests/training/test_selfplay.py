@@ -158,9 +158,9 @@ def test_nim_is_solved(seed: int) -> None:
     assert set(tandem.evaluate(agent, lambda: Versus(Nim(), side=0), 200).returns) == {1.0}
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.thorough), pytest.param(2, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("seed", [0, 1, 2])
 def test_tictactoe_is_never_lost_to_a_random_player(seed: int) -> None:
     """By the zoo's settings and a pool of all copies, at the end: who scores best on the way takes risks, which pays against a
     random player."""

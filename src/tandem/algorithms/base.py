@@ -165,7 +165,7 @@ class Algorithm(ABC):
                     "heads of ours, which the noise is put on",
                     "give network= as a function that returns a body, or leave noisy out.",
                 )
-            roles = {name: replace(role, head=noisy(role.head)) for name, role in roles.items()}
+            roles = {name: role if role.ours else replace(role, head=noisy(role.head)) for name, role in roles.items()}
         return sources(roles, network, space, generator)
 
     @abstractmethod

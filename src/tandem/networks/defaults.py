@@ -48,7 +48,7 @@ class Role:
     split: bool = False  # by default each stream of the fork stands on a body of its own
     units: int = 0  # of a GRU between body and head; `inputs` are then as `networks.recurrent.entering` has them
     space: Any = None  # that a user's body is told of, where it is not the environment's
-    ours: bool = False  # made by us, whatever network its user gives for the others
+    ours: bool = False  # a mixer: made by us, whatever network its user gives for the others, and without noise
     agents: int = 0  # rows are those of so many agents side by side, and each of them has weights of its own
 
     @property
