@@ -134,10 +134,9 @@ FEW = (
     "nstep_q dueling",
     "qmix",
     "maddpg twin",
-    "maddpg discrete",
     "mappo separate",
 )
-MORE = ("ppo recurrent", "ddpg", "a2c", "vdn masked", "qmix recurrent")  # with those, each algorithm
+MORE = ("ppo recurrent", "ddpg", "a2c", "vdn masked", "qmix recurrent", "maddpg discrete")  # with those, each algorithm
 
 
 def main(framework: str, file: str, *flags: str) -> None:
