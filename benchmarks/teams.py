@@ -140,7 +140,8 @@ HEAD = (
 METHOD = """\
 MAPPO and MADDPG on simple_spread_v3 (three agents, continuous actions, episodes of 25 steps). A step is one of the whole team
 in one environment, for everyone. Speed is the slope between a short run and one three times as long, so neither start-up nor
-compilation counts; the median of the rounds, everyone in turn. (Who steps all worlds at once makes twenty times the steps.) Each run has a process of its own, kept to one core and one
+compilation counts; the median of the rounds, everyone in turn. Who steps all worlds at once makes twenty times the steps, so
+that a run lasts as long as the others'. Each run has a process of its own, kept to one core and one
 thread, its environments in that process, without evaluations, checkpoints and logs. `spread` is (largest − smallest) / median.
 `of the bare environment` is the speed by that of mpe2's environment alone, stepped with random actions in one process: 100 %
 would be a program that does nothing else. We step all worlds at once, in arrays, with the same results to the bit
