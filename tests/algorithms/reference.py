@@ -57,6 +57,12 @@ class Reference:
             for w, g in zip(weights, grads, strict=True):
                 w -= rate * scale * g
 
+    def track(self, tau: torch.Tensor, *nets: str) -> None:
+        with torch.no_grad():
+            for net in nets:
+                for k, w in self.nets[f"{net}_target"].items():
+                    w.copy_(tau * self.nets[net][k] + (1 - tau) * w)
+
     def weights(self, *names: str) -> list[torch.Tensor]:
         return [w for n in names for k, w in self.nets[n].items() if not k.endswith(("/mean", "/variance", "_noise"))]
 
@@ -71,6 +77,15 @@ def dense(w: Weights, place: str, x: torch.Tensor) -> torch.Tensor:
 
 def hidden(w: Weights, x: torch.Tensor, activation: Callable[[torch.Tensor], torch.Tensor], first: int) -> torch.Tensor:
     return activation(dense(w, str(first + 1), activation(dense(w, str(first), x))))
+
+
+def gru(w: Weights, x: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
+    """One step (Cho et al. 2014, v1; z keeps the old state)."""
+    (xz, xr, xn), (hz, hr, hn) = (
+        (y @ w[name] + w["bias"][i]).chunk(3, 1) for i, (name, y) in enumerate((("kernel", x), ("recurrent", h)))
+    )
+    z, r = 1 / (1 + torch.exp(-xz - hz)), 1 / (1 + torch.exp(-xr - hr))
+    return z * h + (1 - z) * torch.tanh(xn + r * hn)
 
 
 class DQN(Reference):
@@ -119,7 +134,7 @@ class PPO(Reference):
         return row._replace(obs=flat(row.obs), action=flat(row.action), weight=flat(row.weight), extra=extra)
 
     def memory(self, net: str, features: torch.Tensor) -> torch.Tensor:
-        """The states after each step of sequences one after the other (Cho et al. 2014, v1; z keeps the old state)."""
+        """The states after each step of sequences one after the other."""
         w, h, start = (
             {k[7:]: x for k, x in self.nets[net].items() if "/cell/" in k},
             self.extra[f"{net}_state"],
@@ -127,12 +142,7 @@ class PPO(Reference):
         )
         x, found = features.reshape(*start.shape, -1), []
         for t in range(start.shape[1]):
-            h = torch.where(start[:, t, None] == 1, 0.0, h)
-            (xz, xr, xn), (hz, hr, hn) = (
-                (y @ w[name] + w["bias"][i]).chunk(3, 1) for i, (name, y) in enumerate((("kernel", x[:, t]), ("recurrent", h)))
-            )
-            z, r = 1 / (1 + torch.exp(-xz - hz)), 1 / (1 + torch.exp(-xr - hr))
-            h = z * h + (1 - z) * torch.tanh(xn + r * hn)
+            h = gru(w, x[:, t], torch.where(start[:, t, None] == 1, 0.0, h))
             found.append(h)
         return torch.stack(found, 1).flatten(0, 1)
 
@@ -385,12 +395,6 @@ class Deterministic(Reference):
     def q(self, net: str, obs: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
         w = self.nets[net]
         return dense(w, "3", hidden(w, torch.cat([obs, action], 1), torch.relu, 1))[:, 0]
-
-    def track(self, tau: torch.Tensor, *nets: str) -> None:
-        with torch.no_grad():
-            for net in nets:
-                for k, w in self.nets[f"{net}_target"].items():
-                    w.copy_(tau * self.nets[net][k] + (1 - tau) * w)
 
 
 class DDPG(Deterministic):

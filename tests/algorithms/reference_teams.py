@@ -7,17 +7,7 @@ from typing import Any
 import torch
 
 from tests.algorithms import reference
-from tests.algorithms.reference import DOUBLE, Reference, Weights, dense, hidden
-
-
-def gru(w: Weights, x: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
-    """One step (Cho et al. 2014, v1; z keeps the old state)."""
-    (xz, xr, xn), (hz, hr, hn) = (
-        (y @ w[name] + w["bias"][i]).chunk(3, 1) for i, (name, y) in enumerate((("kernel", x), ("recurrent", h)))
-    )
-    z, r = torch.sigmoid(xz + hz), torch.sigmoid(xr + hr)
-    return z * h + (1 - z) * torch.tanh(xn + r * hn)
-
+from tests.algorithms.reference import DOUBLE, Reference, Weights, dense, gru, hidden
 
 STEPPED = ("obs", "next_obs", "action", "reward", "discount")
 
@@ -35,12 +25,6 @@ class Teams(Reference):
         if self.settings.share:
             return self.nets[net]
         return {n.removeprefix(f"0/{agent}/"): w for n, w in self.nets[net].items() if n.startswith(f"0/{agent}/")}
-
-    def track(self, tau: torch.Tensor, *nets: str) -> None:
-        with torch.no_grad():
-            for net in nets:
-                for k, w in self.nets[f"{net}_target"].items():
-                    w.copy_(tau * self.nets[net][k] + (1 - tau) * w)
 
 
 class VDN(Teams):

@@ -221,6 +221,15 @@ def optimizer_options(settings: Any) -> dict[str, float]:
     return {"epsilon": settings.adam_epsilon} if settings.optimizer == "adam" else {}
 
 
+def copies(settings: Any, call: Call) -> Array:
+    """How much targets take over after each update of a call [K]: `tau` after its last one, where `target_every` environment
+    steps have passed, else nothing."""
+    found = np.zeros(len(call.progress), np.float32)
+    if call.end // settings.target_every > call.begin // settings.target_every:
+        found[-1] = settings.tau
+    return found
+
+
 def after_cuts(t: Trajectory, value: Array, bootstrap: Array, later: Callable[[Any, Tree], Array]) -> Array:
     """gamma * V(true last observation) at the steps where an episode was cut, else 0; [T, N]. value [T, N] is what the
     trajectory's observations are worth, bootstrap [N] what follows them; `later(at, obs)` says it of others, [rows, ...] to

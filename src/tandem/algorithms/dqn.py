@@ -85,10 +85,7 @@ class DQN(base.Algorithm):
         return Update({"loss": loss}, priority=aux["td"] if self.settings.prioritized else ())
 
     def schedule(self, call: Call) -> dict[str, Array]:
-        s, tau = self.settings, np.zeros(len(call.progress), np.float32)
-        if call.end // s.target_every > call.begin // s.target_every:
-            tau[-1] = s.tau  # a copy is due: after the call's last update
-        return {**self.scheduled(call, "learning_rate", "max_grad_norm"), "tau": tau}
+        return {**self.scheduled(call, "learning_rate", "max_grad_norm"), "tau": base.copies(self.settings, call)}
 
     @staticmethod
     def act_noise(settings: Any, action: Leaf, rng: np.random.Generator, shape: tuple[int, ...], progress: Array) -> Tree:

@@ -109,14 +109,14 @@ class MADDPG(base.Algorithm):
     def outputs(self, network: Any, obs: Tree) -> Array:
         return teams.apart(network(teams.rows(obs[teams.AGENTS])), self.agents)
 
-    def value(self, q: Any, obs: Tree, joint: Array) -> Array:
-        """Q_i(x, a_1 ... a_A) of each agent, [B, A]; joint [B, A, A, width] has the actions as agent i takes them to be. Those
-        of agents that are gone are 0."""
+    def values(self, critics: Any, obs: Tree, joint: Array) -> list[Array]:
+        """Q_i(x, a_1 ... a_A) of each agent, [B, A], by each of these critics; joint [B, A, A, width] has the actions as agent
+        i takes them to be. Those of agents that are gone are 0."""
         xp, here = ops.of(joint), teams.active(obs)
         state = obs[teams.STATE][:, None] + 0.0 * here[..., None]
         actions = xp.reshape(joint * here[:, None, :, None], (-1, self.action.width))
         x = {"own": teams.rows(obs[teams.AGENTS]), "state": teams.rows(state), "actions": actions}
-        return teams.apart(q(x)[..., 0], self.agents)
+        return [teams.apart(q(x)[..., 0], self.agents) for q in critics]
 
     def alike(self, actions: Array) -> Array:
         """The same actions [B, A, width] for each agent's critic."""
@@ -125,11 +125,10 @@ class MADDPG(base.Algorithm):
     def critic_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:  # eq. 6
         xp = ops.of(b.reward)
         joint = self.alike(self.smoothed(self.outputs(self.actor_target, b.next_obs), b.noise[0], b.next_obs))
-        later = [self.value(q, b.next_obs, joint) for q in self.targets]
+        later = self.values(self.targets, b.next_obs, joint)
         going = b.discount[:, None] * teams.active(b.next_obs)  # an agent that is gone has no future
         y = xp.stop_gradient(b.extra["rewards"] + going * (xp.minimum(*later) if len(later) > 1 else later[0]))
-        joint = self.alike(self.taken(b))
-        found = [self.value(q, b.obs, joint) for q in self.qs]
+        found = self.values(self.qs, b.obs, self.alike(self.taken(b)))
         loss = sum((q - y) ** 2 for q in found)
         return xp.mean(teams.active(b.obs) * loss, -1), {"q": xp.mean(found[0], -1)}
 
@@ -137,7 +136,7 @@ class MADDPG(base.Algorithm):
         xp, out = ops.of(b.reward), self.outputs(self.actor, b.obs)
         own = teams.own(b.obs)[..., None]
         joint = own * self.drawn(out, b.noise[1], b.obs)[:, None] + (1.0 - own) * self.taken(b)[:, None]
-        q = self.value(self.qs[0], b.obs, joint)
+        (q,) = self.values(self.qs[:1], b.obs, joint)
         penalty = self.settings.logit_penalty * xp.mean(out * out, -1)
         return xp.mean(teams.active(b.obs) * (penalty - q), -1), {}
 

@@ -111,7 +111,7 @@ class MAPPO(PPO):
             extra["acting"] = here.astype(np.float32)
         envs = (t.cuts.env[:, None] * a + np.arange(a)).reshape(-1)
         return Trajectory(
-            obs=tree_map(lambda x: x.reshape(*reward.shape, *x.shape[1:]), self.rows(tree_map(_flat, t.obs))),
+            obs=tree_map(lambda x: x.reshape(*reward.shape, *x.shape[1:]), self.rows(tree_map(teams.rows, t.obs))),
             action=column(t.action),
             reward=reward,
             discount=discount,
@@ -131,7 +131,7 @@ class MAPPO(PPO):
 
     @staticmethod
     def initial_state(settings: Any, action: Leaf, n: int) -> Tree:
-        return np.zeros((n, teams.count(action), settings.recurrent), np.float32) if settings.recurrent else ()
+        return teams.memory(settings, action, n)
 
     @classmethod
     def act_noise(cls, settings: Any, action: Leaf, rng: np.random.Generator, shape: tuple[int, ...], progress: Array) -> Tree:
@@ -167,8 +167,3 @@ def active_after(t: Trajectory) -> Array:
     found = np.concatenate([here[1:], t.bootstrap[teams.ACTIVE][None] > 0])
     found[t.cuts.t, t.cuts.env] = t.cuts.obs[teams.ACTIVE] > 0
     return found
-
-
-def _flat(x: Array) -> Array:
-    """[T, N, ...] as [T * N, ...]."""
-    return x.reshape(-1, *x.shape[2:])

@@ -53,7 +53,7 @@ class VDN(base.Algorithm):
 
     def __init__(self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: Any) -> None:
         self.backend, self.settings, self.action = backend, settings, action
-        self.agent, self.agents = teams.one(action), teams.count(action)
+        self.agents = teams.count(action)
         self.q, self.target = backend.pair("q", networks["q"])
         self.learned, self.targets = [self.q], [self.target]
         self.mixers(networks)
@@ -77,11 +77,6 @@ class VDN(base.Algorithm):
         apart = 0 if settings.share else teams.count(action)
         return {"q": Role(inputs, body, head, units=units, space=teams.space(seen), agents=apart)}
 
-    def values(self, network: Any, obs: Tree, memory: Tree) -> tuple[Array, Tree]:
-        """What a network says of each agent's actions, [B, A, C], and its memory after the step. `memory` is () without a GRU,
-        else the state [S * A, units] before the rows, and where it starts anew [B, A]."""
-        return valued(network, obs, memory, self.action)
-
     def joint(self, mixer: Any, q: Array, obs: Tree) -> Array:  # eq. 3
         """The team's value [B] of its agents' [B, A]."""
         return ops.of(q).sum(q * teams.active(obs), -1)
@@ -93,11 +88,11 @@ class VDN(base.Algorithm):
         return (ops.of(y).stop_gradient(y) - self.joint(mixer, chosen, b.obs)) ** 2
 
     def loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
-        xp, memory = ops.of(b.reward), self.memories(b)
-        q, then = self.values(self.q, b.obs, memory)
-        later = self.values(self.target, b.obs, memory)[1] if self.sequence else ()
-        after, _ = self.values(self.target, b.next_obs, later)
-        selector = self.values(self.q, b.next_obs, then)[0] if self.settings.double else after
+        xp, memory, action = ops.of(b.reward), self.memories(b), self.action
+        q, then = values(self.q, b.obs, memory, action)
+        later = values(self.target, b.obs, memory, action)[1] if self.sequence else ()
+        after, _ = values(self.target, b.next_obs, later, action)
+        selector = values(self.q, b.next_obs, then, action)[0] if self.settings.double else after
         best = xp.take(after, xp.argmax(xp.stop_gradient(selector), -1))  # each agent's own: no other choice has a larger sum
         chosen = xp.take(q, b.action)
         return self.errors(b, best, chosen), {"q": xp.mean(chosen, -1)}
@@ -116,10 +111,7 @@ class VDN(base.Algorithm):
         return Update({"loss": loss, "q": ops.of(b.reward).mean(aux["q"])})
 
     def schedule(self, call: Call) -> dict[str, Array]:
-        s, tau = self.settings, np.zeros(len(call.progress), np.float32)
-        if call.end // s.target_every > call.begin // s.target_every:
-            tau[-1] = s.tau  # a copy is due: after the call's last update
-        return {**self.scheduled(call, "learning_rate", "max_grad_norm"), "tau": tau}
+        return {**self.scheduled(call, "learning_rate", "max_grad_norm"), "tau": base.copies(self.settings, call)}
 
     def kept(self, action: Leaf) -> dict[str, Leaf]:
         """With a GRU, its state before each step."""
@@ -130,7 +122,7 @@ class VDN(base.Algorithm):
 
     @staticmethod
     def initial_state(settings: Any, action: Leaf, n: int) -> Tree:
-        return np.zeros((n, teams.count(action), settings.recurrent), np.float32) if settings.recurrent else ()
+        return teams.memory(settings, action, n)
 
     @staticmethod
     def act_noise(settings: Any, action: Leaf, rng: np.random.Generator, shape: tuple[int, ...], progress: Array) -> Tree:
@@ -145,10 +137,10 @@ class VDN(base.Algorithm):
     def act(
         networks: dict[str, Forward], obs: Tree, state: Tree, noise: Tree, action: Leaf
     ) -> tuple[Array, dict[str, Array], Tree]:
-        recurrent = not isinstance(state, tuple)
-        memory = (teams.rows(state), np.zeros(state.shape[:2], np.float32)) if recurrent else ()
-        q, after = valued(networks["q"], obs, memory, action)
-        kept, then = ({"q_state": state}, after[0].reshape(state.shape)) if recurrent else ({}, ())
+        remembers = not isinstance(state, tuple)
+        memory = (teams.rows(state), np.zeros(state.shape[:2], np.float32)) if remembers else ()
+        q, after = values(networks["q"], obs, memory, action)
+        kept, then = ({"q_state": state}, after[0].reshape(state.shape)) if remembers else ({}, ())
         greedy = q.argmax(-1)
         if not noise:
             return greedy, kept, then
@@ -156,8 +148,9 @@ class VDN(base.Algorithm):
         return np.where(noise[0], other, greedy), kept, then
 
 
-def valued(network: Forward, obs: Tree, memory: Tree, action: Leaf) -> tuple[Array, Tree]:
-    """See `VDN.values`."""
+def values(network: Forward, obs: Tree, memory: Tree, action: Leaf) -> tuple[Array, Tree]:
+    """What a network says of each agent's actions, [B, A, C], and its memory after the step. `memory` is () without a GRU, else
+    the state [S * A, units] before the rows, and where it starts anew [B, A]."""
     x = teams.rows(obs[teams.AGENTS])
     if not memory:
         return teams.allowed(network(x), obs, action), ()

@@ -3,7 +3,6 @@ whatever steps, saves, resumes and shares out environments does so for teams."""
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,7 +10,8 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from tandem.errors import EngineError, EnvironmentFault, SettingError, SpaceError, UnknownNameError
+from tandem.collect.pettingzoo import by_id
+from tandem.errors import EnvironmentFault, SettingError, SpaceError
 from tandem.spaces import MASK, Leaf, leaf
 from tandem.types import Array
 
@@ -188,19 +188,8 @@ def team(env: Any, kwargs: Mapping[str, Any] | None = None) -> Team:
 
 
 def _by_id(name: str, kwargs: dict[str, Any]) -> Any:
-    family, _, game = name.partition("/")
-    package = "mpe2" if family == "mpe" else f"pettingzoo.{family}"
-    try:
-        found = importlib.import_module(f"{package}.{game}")
-    except ModuleNotFoundError as error:
-        if error.name in ("mpe2", "pettingzoo"):
-            raise EngineError(
-                f"the environment {name!r} needs {error.name}, which is not installed here.",
-                "the packages of environments with several agents",
-                "pip install 'tandem-rl[marl]'",
-            ) from error
-        raise UnknownNameError("environment of several agents", name, IDS) from error
-    if family == "mpe":  # without PettingZoo's guards of order and bounds, which a team keeps: a third of a step
+    found = by_id(name, "environment of several agents", IDS)
+    if name.startswith("mpe/"):  # without PettingZoo's guards of order and bounds, which a team keeps: a third of a step
         return found.raw_env(**kwargs)
     make: Any = getattr(found, "parallel_env", None) or found.env
     return make(**kwargs)

@@ -8,8 +8,6 @@ section "Reinforcement learning of policy networks"; Bansal et al. 2018, arXiv:1
 
 from __future__ import annotations
 
-import importlib
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,7 +16,8 @@ import numpy as np
 from gymnasium import spaces
 
 from tandem.collect.league import Chance, League, Player
-from tandem.errors import EngineError, EnvironmentFault, SettingError, SpaceError, UnknownNameError
+from tandem.collect.pettingzoo import by_id
+from tandem.errors import EnvironmentFault, SettingError, SpaceError
 from tandem.spaces import MASK, action_leaf, observation_spec
 from tandem.types import tree_map
 
@@ -173,21 +172,7 @@ def in_turn(env: Any) -> bool:
 def classic(name: str, kwargs: Mapping[str, Any] | None = None) -> Versus:
     """One of PettingZoo's classic games by its id, classic/NAME, against a random player. EngineError where PettingZoo or what
     the game needs is not installed, UnknownNameError for a game that there is not."""
-    module = f"pettingzoo.{name.replace('/', '.')}"
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of importing a game, by which PettingZoo means its own API
-            found: Any = importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name != module:
-            raise EngineError(
-                f"the game {name!r} needs {error.name}, which is not installed here.",
-                "PettingZoo, and what the game itself is played by",
-                "pip install 'tandem-rl[marl]', or 'pettingzoo[classic]' for what single games need",
-            ) from error
-        found = error
-    if not hasattr(found, "env"):
-        raise UnknownNameError("game", name, [f"classic/{game}" for game in CLASSIC])
+    found = by_id(name, "game", [f"classic/{game}" for game in CLASSIC])
     return Versus(found.env(**dict(kwargs or {})))
 
 
