@@ -171,6 +171,20 @@ def test_sequences_start_anew_after_an_end_and_keep_their_memories() -> None:
     assert not batch.extra["q_state"][0, began].any() and np.abs(batch.extra["q_state"][0, ~began]).max() > 0.01
 
 
+def test_sequences_have_at_least_one_step() -> None:
+    given: dict[str, Any] = {
+        "hidden": (8,),
+        "recurrent": 4,
+        "batch_size": 8,
+        "steps": 60,
+        "train_every": 8,
+        "learning_starts": 16,
+    }
+    assert contracts.train(contracts.begin(VDN, made(teams.TwoStep), "torch", sequence=1, **given))
+    with pytest.raises(SettingError, match="recurrent=4 and sequence=0"):
+        contracts.begin(VDN, made(teams.TwoStep), "torch", sequence=0, **given)
+
+
 @pytest.mark.parametrize("preserve", [False, True])
 def test_values_keep_their_units(preserve: bool) -> None:
     """PopArt's outputs stay where they were as the statistics move; without it they move along."""

@@ -11,6 +11,7 @@ import numpy as np
 from tandem import ops
 from tandem.algorithms import base, recurrent, teams
 from tandem.algorithms.base import Call, Forward, Schedule, setting
+from tandem.errors import SettingError
 from tandem.math.masks import evenly
 from tandem.networks.defaults import Role, mlp
 from tandem.networks.plan import Dense
@@ -72,6 +73,10 @@ class VDN(base.Algorithm):
     @classmethod
     def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:
         seen, units = teams.seen(observation), settings.recurrent
+        if units and settings.sequence < 1:
+            raise SettingError(
+                f"recurrent={units} and sequence={settings.sequence}.", "sequences of at least one step", "try sequence=16."
+            )
         body, head = mlp(seen, settings.hidden, settings.activation), (Dense(0, action.sizes[0]),)
         inputs = entering(seen, units) if units else seen
         apart = 0 if settings.share else teams.count(action)

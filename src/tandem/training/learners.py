@@ -173,7 +173,7 @@ class ReplayLearner:
         files = str(folder / "replay") if s.memmap and folder is not None else None
         self.ring = Ring(s.buffer_size, s.envs, observation, action, path=files, extra=kept)
         self.batch = s.batch_size // each
-        if each > 1:
+        if algorithm.sequence:
             self.sampler: Any = SequenceSampler(self.ring, each)
         elif getattr(s, "prioritized", False):
             self.sampler = PrioritizedSampler(self.ring, alpha=s.priority_alpha)
