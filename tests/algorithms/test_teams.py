@@ -259,3 +259,11 @@ def test_agents_of_different_sizes_learn_together(name: str, continuous: bool) -
     metrics = [e.metrics for e in run if isinstance(e, BatchEnd) and e.metrics]
     assert len(metrics) > 5 and all(np.isfinite(list(m.values())).all() for m in metrics)
     assert run.last_evaluation is not None and len(run.last_evaluation.agents) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "odd"), [("qmix", {"embedding": 0}), ("qmix", {"hyper": -1}), ("mappo", {"value_huber": -0.5})]
+)
+def test_settings_out_of_range_are_refused(name: str, odd: dict[str, Any]) -> None:
+    with pytest.raises(SettingError, match=next(iter(odd))):
+        contracts.begin(algorithms.get(name), made(teams.TwoStep), "torch", **odd)

@@ -213,12 +213,13 @@ def describe_type(hint: Any) -> str:
 
 POSITIVE = (
     "steps", "envs", "batch_size", "buffer_size", "train_every", "rollout", "epochs", "n_step", "target_every",
-    "policy_delay", "threads", "final_episodes", "frame_stack", "frame_skip",
+    "policy_delay", "embedding", "threads", "final_episodes", "frame_stack", "frame_skip",
 )  # fmt: skip
 FRACTIONS = ("gamma", "gae_lambda", "tau", "priority_alpha", "rms_decay")
 NOT_NEGATIVE = (
     "learning_starts", "max_kl", "value_clip", "value_weight", "eval_every", "eval_episodes", "log_every", "checkpoint_seconds",
-    "keep", "opponents", "snapshot_every", "worker_restarts", "exploration", "smoothing", "smoothing_clip", "noop_max",
+    "keep", "opponents", "snapshot_every", "worker_restarts", "exploration", "smoothing", "smoothing_clip", "noop_max", "hyper",
+    "logit_penalty", "value_huber",
     "recurrent", "sequence",
 )  # fmt: skip
 # Gradients whose norm is finite are below 1.9e19 in float32, so no step of this size times one of them overflows: weights stay
