@@ -98,8 +98,8 @@ $(STAMPS)/engines: $(STAMPS)/torch
 	@touch $@
 
 $(STAMPS)/test: $(STAMPS)/engines
-	@echo "Installing the tools that test"
-	@$(INSTALL) -e '.[dev,onnx]'
+	@echo "Installing the tools that test, and Ray"
+	@$(INSTALL) -e '.[dev,onnx,ray]'
 	@touch $@
 
 $(STAMPS)/peers: $(STAMPS)/engines benchmarks/peers.txt

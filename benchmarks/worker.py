@@ -171,6 +171,18 @@ def bare_team(job: Job, watch: Watch) -> Job:
     return bare(job, watch)
 
 
+def ours_cluster(job: Job, _: Watch) -> Job:
+    from benchmarks.cluster_own import run
+
+    return run(job)
+
+
+def handing_over(job: Job, _: Watch) -> Job:
+    from benchmarks.cluster_own import handing_over
+
+    return handing_over(job)
+
+
 KINDS = {
     "ours": ours,
     "agent": agent,
@@ -181,6 +193,8 @@ KINDS = {
     "limit": limit,
     "ours-team": ours_team,
     "bare-team": bare_team,
+    "ours-cluster": ours_cluster,
+    "handing-over": handing_over,
 }
 
 

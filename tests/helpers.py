@@ -18,6 +18,7 @@ Engine = Literal["torch", "jax", "tensorflow", "keras-torch"]
 KERAS_BACKENDS = {"jax": "jax", "tensorflow": "tensorflow", "keras-torch": "torch"}
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
 ON_CPU = {"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": "-1"}  # answers are compared to the bit, so they come from one device
+ALONE = {"RAY_ADDRESS": "local"}  # on a cluster of its own, not on one that another test has begun meanwhile
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "PYGAME_HIDE_SUPPORT_PROMPT": "1"}
 
 
@@ -53,7 +54,7 @@ def _environment(engine: Engine | None, extra: Mapping[str, str]) -> dict[str, s
     inherited = {k: v for k, v in os.environ.items() if k != "KERAS_BACKEND"}
     chosen = {"KERAS_BACKEND": KERAS_BACKENDS[engine]} if engine in KERAS_BACKENDS else {}
     path = {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
-    return {**inherited, **ONE_THREAD, **ON_CPU, **QUIET, **path, **chosen, **extra}
+    return {**inherited, **ONE_THREAD, **ON_CPU, **ALONE, **QUIET, **path, **chosen, **extra}
 
 
 def _run(command: list[str], env: dict[str, str], timeout: float) -> tuple[str, str, int | str]:

@@ -143,6 +143,7 @@ def session(
     """The run that `train` would make, for those who own their loop: iterate over it for its events."""
     own_optimizer = settings.pop("optimizer") if not isinstance(settings.get("optimizer", ""), str) else None
     if resume is not None:
+        cluster = settings.pop("cluster", None)
         own = {"algorithm": algorithm, "framework": framework, "envs": envs, "env_kwargs": env_kwargs, "out": out, **settings}
         if said := [name for name, value in own.items() if value is not None]:
             raise ResumeError(
@@ -150,7 +151,8 @@ def session(
                 "nothing that the run has in its config.json already",
                 "leave these out; a run goes on as it began.",
             )
-        return _resumed(Path(resume), {"env": env, "network": network, "optimizer": own_optimizer}, steps, extend, callbacks)
+        given = {"env": env, "network": network, "optimizer": own_optimizer}
+        return _resumed(Path(resume), given, steps, extend, callbacks, cluster)
     if algorithm is None or env is None:
         raise SettingError(
             "train() was called without an algorithm or an environment.", "both, or resume=", "train('ppo', 'CartPole-v1')"
@@ -168,6 +170,12 @@ def session(
     selfplay.refuse(algorithm, algorithms.get(algorithm).needs, env, options)
     if options.learners == "auto":
         options = replace(options, learners=choice.cores())
+    if options.cluster and not options.runners and options.learners == 1:
+        raise SettingError(
+            f"cluster={options.cluster!r}, and nothing that is to go there.",
+            "runners=N, or learners=N for a3c, acer, impala and nstep_q",
+            "say how many, as in runners=2; or leave cluster out.",
+        )
     if options.workers == "auto":
         where = Source.of(env, chosen.envs, 0, chosen.vectorization, atari.training(env, env_kwargs, options))
         options, source = _with_workers(options, source, where, chosen, algorithms.get(algorithm).needs == "rollouts")
@@ -230,9 +238,24 @@ def settle(algorithm: str, env: str, given: dict[str, Any]) -> tuple[Any, Option
     return chosen, options, entry.source if entry else f"defaults of {algorithm}"
 
 
-def _resumed(folder: Path, own: dict[str, Any], steps: int | None, extend: bool, callbacks: Iterable[Callback]) -> Session:
+def _resumed(
+    folder: Path,
+    own: dict[str, Any],
+    steps: int | None,
+    extend: bool,
+    callbacks: Iterable[Callback],
+    cluster: str | None = None,
+) -> Session:
     saved = checkpoint.read(checkpoint.find(run_folder(folder), "last"))
     conf = config.of(saved)
+    if cluster is not None:  # where a run lives is the sitting's affair, how many take part in it is its own
+        if not conf.options.cluster and not conf.options.runners:
+            raise ResumeError(
+                f"cluster={cluster!r} was given for the run {folder}, which has no part on a cluster.",
+                "the processes that it began with, since they hold its environments",
+                "leave cluster out.",
+            )
+        conf = replace(conf, options=replace(conf.options, cluster=cluster or "auto"))
     if changed := config.differing(config.read(folder), saved.data["config"]):
         warnings.warn(
             f"{folder / 'config.json'} says {', '.join(changed)}; the run goes on as it began, and the file is written anew.",

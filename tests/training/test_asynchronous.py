@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import time
 import warnings
 from functools import partial
@@ -17,7 +18,7 @@ import tandem
 from tandem.errors import NetworkError, NonFiniteError, ResumeError, SettingError, WorkerError
 from tandem.parallel import crew as crews
 from tandem.testing import environments as games
-from tandem.training import asynchronous
+from tandem.training import handover
 from tandem.training.events import BatchEnd
 from tandem.training.verify import verify
 from tests.helpers import run_python
@@ -57,15 +58,16 @@ class Here:
             os.read(self.read, 1)
         return self.answers.pop(0)
 
-    def fileno(self) -> int:
-        return self.read
+    def ready(self, others: Any, seconds: float) -> list[int]:
+        found = select.select([one.read for one in others], [], [], seconds)[0]
+        return [i for i, one in enumerate(others) if one.read in found]
 
 
 @pytest.mark.parametrize("algorithm", ["acer", pytest.param("nstep_q", marks=pytest.mark.slow)])
 def test_in_turns_a_run_is_that_of_one_process(algorithm: str, monkeypatch: Any) -> None:
     given = {**SMALL, **TURNS, **REPLAY}
     apart = finished(tandem.session(algorithm, "CartPole-v1", **given))
-    monkeypatch.setattr(asynchronous, "Process", Here)
+    monkeypatch.setattr(handover, "Process", Here)
     monkeypatch.setattr(crews, "end", lambda *_: None)
     here = finished(tandem.session(algorithm, "CartPole-v1", **given))
     assert apart.fingerprint() == here.fingerprint() != tandem.session(algorithm, "CartPole-v1", **SMALL).fingerprint()
@@ -139,7 +141,9 @@ def faulty(folder: Path, fault: str, **more: Any) -> Any:
     return partial(Faulty, str(folder), fault, os.getpid(), **more)
 
 
-@pytest.mark.parametrize("fault", ["killed", *(pytest.param(f, marks=pytest.mark.slow) for f in ("raises", "stands still"))])
+@pytest.mark.parametrize(
+    "fault", ["killed", *(pytest.param(f, marks=pytest.mark.thorough) for f in ("raises", "stands still"))]
+)
 def test_one_that_is_lost_begins_anew(fault: str, tmp_path: Path) -> None:
     given = {**SMALL, "learners": 2, "steps": 1200, "worker_patience": 3.0 if fault == "stands still" else 60.0}
     run = tandem.session("a3c", faulty(tmp_path, fault), **given)
@@ -156,9 +160,9 @@ def test_what_a_lost_one_kept_to_replay_stays(replay: str, tmp_path: Path) -> No
     with pytest.warns(UserWarning, match="was killed"):
         finished(run)
     learners = run.loop.collector
-    lives, kept = [w.life for w in learners.crew.workers], [x["left"]["count"] for x in learners.learned]
+    lives, kept = [w.life for w in learners.crew.workers], [x["left"]["count"] for x in learners.handover.learned]
     assert sorted(lives) == [0, 1] and sum(kept) == pytest.approx(1800 / 6, abs=4) and min(kept) > 100
-    (buffer,) = [b for b, life in zip(learners.buffers, lives, strict=True) if life]
+    (buffer,) = [b for b, life in zip(learners.handover.buffers, lives, strict=True) if life]
     columns = buffer.arrays
     assert (columns["column/reward"][:-1, : kept[lives.index(1)]].sum(0) > 0).mean() > 0.9  # it holds what was played
 

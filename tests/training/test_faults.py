@@ -56,7 +56,7 @@ def go(run: Any, stop_at: int | None = None) -> None:
 # Killed
 
 
-@pytest.mark.parametrize("kills", [2, pytest.param(25, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [2, pytest.param(25, marks=pytest.mark.thorough)])
 def test_a_kill_at_any_moment_costs_only_the_steps_since_the_last_checkpoint(kills: int, tmp_path: Path) -> None:
     said = run_python(SNIPPETS / "kills.py", str(tmp_path), str(kills), engine="torch", timeout=280)
     assert not [s for s in said if s.get("wrong") or "raised" in s], said

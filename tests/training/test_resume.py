@@ -16,8 +16,8 @@ SNIPPET = Path(__file__).parent / "snippets" / "resume.py"
     "engine",
     [
         "torch",
-        *(pytest.param(e, marks=pytest.mark.slow) for e in ("jax", "tensorflow")),
-        pytest.param("keras-torch", marks=pytest.mark.thorough),
+        pytest.param("jax", marks=pytest.mark.slow),
+        *(pytest.param(e, marks=pytest.mark.thorough) for e in ("tensorflow", "keras-torch")),
     ],
 )
 def test_sittings_make_the_same_run(engine: str, tmp_path: Path) -> None:

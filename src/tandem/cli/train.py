@@ -108,15 +108,17 @@ def _session(args: argparse.Namespace, seed: int | None, out: str | Path | None)
     callbacks = [Progress(0, args.quiet)]
     if args.resume is not None:
         fixed = ("framework", "seed", "device", "env_kwargs", "out")
-        odd = [f"--{n.replace('_', '-')}" for n in (*fixed, *given) if n != "steps" and getattr(args, n) is not None]
+        mine = ("steps", "cluster")
+        odd = [f"--{n.replace('_', '-')}" for n in (*fixed, *given) if n not in mine and getattr(args, n) is not None]
         if odd or args.algorithm is not None:
             raise ResumeError(
                 f"--resume was given with {', '.join(odd) or 'an algorithm'}.",
-                "at most --stop-at, and --steps with --extend",
+                "at most --stop-at, --cluster, and --steps with --extend",
                 "leave them out: a run goes on as it began, with the settings in its config.json.",
             )
         steps = _whole("steps", given["steps"]) if "steps" in given else None
-        return trainer.session(resume=args.resume, steps=steps, extend=args.extend, callbacks=callbacks)
+        where = {"cluster": given["cluster"]} if "cluster" in given else {}
+        return trainer.session(resume=args.resume, steps=steps, extend=args.extend, callbacks=callbacks, **where)
     out = out or trainer.default_folder(args.algorithm, args.env, seed or 0)
     places = {"framework": args.framework, "device": args.device or "auto", "seed": seed or 0, "out": out}
     places["env_kwargs"] = None if args.env_kwargs is None else _object("env-kwargs", args.env_kwargs)
@@ -125,6 +127,7 @@ def _session(args: argparse.Namespace, seed: int | None, out: str | Path | None)
 
 def _arguments(given: list[str]) -> argparse.Namespace:
     """What was asked for. Which flags there are depends on the algorithm, so a first reading looks for that."""
+    given = _with_address(given)
     loose = _parser(add_help=False)
     loose.add_argument("-h", "--help", action="store_true")
     for kind in _kinds():
@@ -148,6 +151,15 @@ def _arguments(given: list[str]) -> argparse.Namespace:
     args = parser.read(given)
     args.stop_at = first.stop_at
     return args
+
+
+def _with_address(given: list[str]) -> list[str]:
+    """`--cluster` may stand alone: the next word is its address only where it looks like one."""
+    found = list(given)
+    for i, word in enumerate(given):
+        if word == "--cluster" and not (given[i + 1 :] and (given[i + 1] in ("auto", "local") or ":" in given[i + 1])):
+            found[i] = "--cluster=auto"
+    return found
 
 
 def _own(first: argparse.Namespace, settings: Any) -> None:

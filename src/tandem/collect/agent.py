@@ -65,7 +65,7 @@ class Agent:
         return self._acted(obs, state, None, rng)
 
     def _acted(self, obs: Tree, state: Any, start: Any, rng: np.random.Generator | None) -> tuple[Array, Any]:
-        rows, single = self._rows(obs)
+        rows, single = rows_of(self.observation, obs)
         n = len(leaves(rows)[0])
         noise: Tree = ()
         if rng is not None:
@@ -88,28 +88,29 @@ class Agent:
             )
         return state if start is None else np.where(np.reshape(start, (-1, 1)), initial, state)
 
-    def _rows(self, obs: Tree) -> tuple[Tree, bool]:
-        """Observations as [B, ...], and whether there was just one."""
-        if not isinstance(self.observation, dict):
-            return _rows("", obs, self.observation)
-        flat = _flat(obs)
-        if set(flat) != set(self.observation):
-            raise SpaceError(
-                f"the observation has the entries {', '.join(sorted(flat))}.",
-                ", ".join(self.observation),
-                "give exactly these.",
-            )
-        parts = {k: _rows(k, flat[k], spec) for k, spec in self.observation.items()}
-        found = {k: rows for k, (rows, _) in parts.items()}
-        singles, counts = {single for _, single in parts.values()}, {len(rows) for rows in found.values()}
-        if len(singles) > 1 or len(counts) > 1:
-            shapes = ", ".join(f"{k!r}: {np.shape(flat[k])}" for k in parts)
-            raise SpaceError(
-                f"the entries of the observation have the shapes {shapes}.",
-                "all of one observation, or all of a batch of equal length",
-                "give them alike.",
-            )
-        return found, singles.pop()
+
+def rows_of(observation: Spec, obs: Tree) -> tuple[Tree, bool]:
+    """Observations of that Spec as [B, ...], and whether there was just one. SpaceError for those of another shape."""
+    if not isinstance(observation, dict):
+        return _rows("", obs, observation)
+    flat = _flat(obs)
+    if set(flat) != set(observation):
+        raise SpaceError(
+            f"the observation has the entries {', '.join(sorted(flat))}.",
+            ", ".join(observation),
+            "give exactly these.",
+        )
+    parts = {k: _rows(k, flat[k], spec) for k, spec in observation.items()}
+    found = {k: rows for k, (rows, _) in parts.items()}
+    singles, counts = {single for _, single in parts.values()}, {len(rows) for rows in found.values()}
+    if len(singles) > 1 or len(counts) > 1:
+        shapes = ", ".join(f"{k!r}: {np.shape(flat[k])}" for k in parts)
+        raise SpaceError(
+            f"the entries of the observation have the shapes {shapes}.",
+            "all of one observation, or all of a batch of equal length",
+            "give them alike.",
+        )
+    return found, singles.pop()
 
 
 def _rows(name: str, value: Any, spec: Leaf) -> tuple[Array, bool]:

@@ -236,10 +236,14 @@ def _each(noise: Tree, steps: int) -> Iterable[Tree]:
 
 def restarted(state: Tree, initial: Tree, one: Step) -> Tree:
     """The recurrent state, initial again where an episode ended or an environment reset itself."""
-    if isinstance(initial, tuple) and not initial:
+    if isinstance(initial, tuple) and not initial:  # nothing to look for, in each step of a collection
         return state
-    over = one.terminated | one.truncated | ~one.valid
-    if not over.any():
+    return begun_anew(state, initial, one.terminated | one.truncated | ~one.valid)
+
+
+def begun_anew(state: Tree, initial: Tree, over: Array) -> Tree:
+    """The recurrent state, initial again where `over` [N]."""
+    if (isinstance(initial, tuple) and not initial) or not over.any():
         return state
     return tree_map(lambda s, s0: np.where(over.reshape(-1, *(1,) * (np.ndim(s) - 1)), s0, s), state, initial)
 

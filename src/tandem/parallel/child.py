@@ -28,28 +28,41 @@ def main(pipe: int, parent: int, tied: bool) -> None:
         os._exit(1)
 
 
+class Served:
+    """An object that is made, and asked, from elsewhere."""
+
+    def __init__(self) -> None:
+        self.object: Any = None
+
+    def reply(self, name: str, *arguments: Any) -> tuple[Any, ...]:
+        """What a method of it gives: ("done", result), or ("raised", type, message, traceback). "begin" makes it."""
+        try:
+            if name == "begin":
+                make, *arguments = arguments  # type: ignore[assignment]
+                self.object = make(*arguments)
+                return "done", None
+            return "done", getattr(self.object, name)(*arguments)
+        except BaseException as error:  # whatever an environment comes up with
+            return "raised", type(error).__name__, str(error), traceback.format_exc()
+
+
 def serve(connection: Connection) -> None:
-    """Requests are (name of a method, arguments); replies ("done", result), or ("raised", type, message, traceback). A poke
-    calls `poked`, from bytes to bytes."""
+    """Requests are (name of a method, arguments), replies as `Served` gives them. A poke calls `poked`, from bytes to bytes."""
     import cloudpickle
 
-    served: Any = None
+    served = Served()
     while True:
         request = connection.recv_bytes()
+        if request[:1] == POKE:
+            reply = served.reply("poked", request[1:])
+            connection.send_bytes(POKE + reply[1] if reply[0] == "done" else cloudpickle.dumps(reply))
+            continue
         try:
-            if request[:1] == POKE:
-                connection.send_bytes(POKE + served.poked(request[1:]))
-                continue
             name, arguments = cloudpickle.loads(request)
-            if name == "begin":
-                make, *arguments = arguments
-                served, result = make(*arguments), None
-            else:
-                result = getattr(served, name)(*arguments)
-            reply = cloudpickle.dumps(("done", result))
-        except BaseException as error:  # whatever an environment comes up with
-            reply = cloudpickle.dumps(("raised", type(error).__name__, str(error), traceback.format_exc()))
-        connection.send_bytes(reply)
+            answer = cloudpickle.dumps(served.reply(name, *arguments))
+        except BaseException as error:  # what does not travel
+            answer = cloudpickle.dumps(("raised", type(error).__name__, str(error), traceback.format_exc()))
+        connection.send_bytes(answer)
 
 
 def _die_with(parent: int, tied: bool) -> None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterable, Sequence
-from multiprocessing.connection import wait
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from tandem.errors import WorkerError
-from tandem.parallel.process import END, SLICE, Lost, Process, end
+from tandem.parallel.process import END, SLICE, Line, Lost, end
 
 HURRY = 1.0  # seconds
 START = 60.0  # seconds that a worker has at least to begin: importing a framework takes some
@@ -20,11 +19,16 @@ class Worker:
 
     def __init__(self, first: int, count: int) -> None:
         self.first, self.count, self.life = first, count, 0
-        self.process: Process | None = None
+        self.process: Line | None = None
 
     @property
     def columns(self) -> slice:
         return slice(self.first, self.first + self.count)
+
+    @property
+    def part(self) -> tuple[int, int, int]:
+        """As `Source.part` takes it."""
+        return self.first, self.count, self.life
 
     @property
     def environments(self) -> range:
@@ -48,7 +52,7 @@ class Crew:
     warning says so; then WorkerError is raised."""
 
     def __init__(
-        self, name: str, shares: list[tuple[int, int]], patience: float, restarts: int, begin: Callable[[Worker], Process]
+        self, name: str, shares: list[tuple[int, int]], patience: float, restarts: int, begin: Callable[[Worker], Line]
     ) -> None:
         self.name, self.patience, self.allowed, self._begin = name, patience, restarts, begin
         self.restarts = 0  # so far
@@ -61,10 +65,10 @@ class Crew:
 
     def first(self, of: Sequence[int], again: Callable[[Worker], None]) -> tuple[int, Any]:
         """Which of these workers answers first, and what."""
-        began, by = time.monotonic(), {p.fileno(): i for i in of if (p := self.workers[i].process) is not None}
-        while not (ready := wait([*by], SLICE)) and time.monotonic() - began < self.patience:
+        began, lines = time.monotonic(), [p for i in of if (p := self.workers[i].process) is not None]
+        while not (ready := lines[0].ready(lines, SLICE)) and time.monotonic() - began < self.patience:
             continue
-        i = next((i for fd, i in by.items() if fd in ready), of[0])
+        i = of[ready[0] if ready else 0]
         return i, self.answer(i, again, began)
 
     def _begun(self, i: int) -> None:
@@ -141,6 +145,11 @@ class Crew:
     def end(self) -> None:
         """Ends all of them."""
         end([w.process for w in self.workers if w.process is not None], 0.0 if self.hurried else END)
+
+
+def together(states: Iterable[tuple[Any, Mapping[str, Any]]]) -> dict[str, Any]:
+    """The arrays of several states (data, arrays), by NUMBER/NAME."""
+    return {f"{i}/{name}": x for i, (_, arrays) in enumerate(states) for name, x in arrays.items()}
 
 
 def _span(worker: Worker) -> str:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
@@ -16,14 +14,13 @@ from tandem.collect.collector import Collector, Ended
 from tandem.collect.vector import Json
 from tandem.errors import ResumeError, SettingError
 from tandem.networks.plan import Twin, select
-from tandem.parallel.crew import Crew, Worker
-from tandem.parallel.memory import Arrays, form
-from tandem.parallel.process import Process
-from tandem.parallel.share import Said, Share, Source, forms, got, joined, must_travel, parts
+from tandem.parallel.crew import Crew, Worker, together
+from tandem.parallel.exchange import Asked, Draw, Exchange, Memory, Weights, numbered
+from tandem.parallel.memory import Form
+from tandem.parallel.ray import Store
+from tandem.parallel.share import Said, Source, Work, forms, got, joined, must_travel, parts
 from tandem.spaces import MASK, Spec
-from tandem.types import Array, Trajectory, Tree, leaves, tree_map
-
-Draw = Callable[[int], Tree]  # an example of the noise of that many steps, for all environments
+from tandem.types import Array, Trajectory, Tree, tree_map
 
 
 def blocks_ahead(ahead: int, on_policy: bool) -> int:
@@ -39,33 +36,50 @@ class Terms:
     ahead: int = 0  # blocks that they collect while what came before is learned from; 0: every block waits for all
     patience: float = 60.0  # seconds that a block may take
     restarts: int = 3  # in a run
+    cluster: str = ""  # the address of the cluster that they live on; "": they are processes here
+    cpus: float = 1.0  # of the cluster, for each
 
     @classmethod
-    def of(cls, source: Source, workers: int, ahead: int, patience: float, restarts: int, on_policy: bool) -> Terms:
+    def of(cls, source: Source, o: Any, on_policy: bool) -> Terms:
         """As the options of a run say; ahead=-1 is 1 where the algorithm may learn from older policies. SettingError where the
-        environments cannot be shared out among the workers, and this process in lock-step."""
-        if workers and ahead > 0 and on_policy:
+        environments cannot be shared out among the workers, and this process in lock-step, or among the runners."""
+        what, workers = ("runners", o.runners) if o.runners else ("workers", o.workers)
+        if o.runners and o.workers:
             raise SettingError(
-                f"ahead={ahead} with an algorithm that learns from its newest policy's steps only.",
+                f"runners={o.runners} and workers={o.workers}.",
+                "one or the other: runners on a cluster, or workers on this machine",
+                "leave one out.",
+            )
+        if workers and o.ahead > 0 and on_policy:
+            raise SettingError(
+                f"ahead={o.ahead} with an algorithm that learns from its newest policy's steps only.",
                 "0: every block waits until the one before it is learned from",
                 "leave ahead out.",
             )
-        terms = cls(workers, blocks_ahead(ahead, on_policy) if workers else 0, patience, restarts)
-        most = source.n if terms.ahead else source.n - 1
+        ahead = blocks_ahead(o.ahead, on_policy) if workers else 0
+        cluster = (o.cluster or "auto") if o.runners else ""
+        terms = cls(workers, ahead, o.worker_patience, o.worker_restarts, cluster, o.runner_cpus)
+        most = source.n if ahead or cluster else source.n - 1
         if not 0 <= workers <= most:
-            also = "" if terms.ahead else ", and one for this process"
+            also = "" if most == source.n else ", and one for this process"
             raise SettingError(
-                f"workers={workers} for {source.n} environments.",
-                f"one environment at least for each worker{also}",
-                f"give more environments (envs={workers + source.n - most}), or at most {most} workers.",
+                f"{what}={workers} for {source.n} environments.",
+                f"one environment at least for each {what[:-1]}{also}",
+                f"give more environments (envs={workers + source.n - most}), or at most {most} {what}.",
             )
         if workers:
-            must_travel(source.env, f"workers={workers}")
+            must_travel(source.env, f"{what}={workers}")
         return terms
 
+    @property
+    def alone(self) -> bool:
+        """Whether workers step all environments, and this process none."""
+        return bool(self.ahead or self.cluster)
+
     def parts(self, n: int) -> list[tuple[int, int]]:
-        """(first, count) of this process's environments, which are none where workers are ahead, and of each worker's."""
-        return [(0, 0), *parts(n, self.workers)] if self.ahead else parts(n, self.workers + 1)
+        """(first, count) of this process's environments, which are none where workers are ahead or on a cluster, and of each
+        worker's."""
+        return [(0, 0), *parts(n, self.workers)] if self.alone else parts(n, self.workers + 1)
 
 
 @dataclass
@@ -80,9 +94,9 @@ class Request:
     broken: list[int] = field(default_factory=list)
 
     @property
-    def asked(self) -> bytes:
+    def asked(self) -> Asked:
         """What a worker is told of it."""
-        return json.dumps([self.slot, self.steps, self.who]).encode()
+        return Asked(self.slot, self.steps, self.who)
 
 
 class Pool:
@@ -107,7 +121,7 @@ class Pool:
         draws: tuple[Draw, Draw],
         make: tuple[float, Any],
     ) -> None:
-        self.source, self.terms, self.own, self.actors, self.n, self._make = source, terms, own, actors, source.n, make
+        self.terms, self.own, self.actors, self.n = terms, own, actors, source.n
         self.environments, self.seconds = own.environments, own.seconds
         self.episodes: list[Ended] = []
         self.broken: list[int] = []
@@ -116,21 +130,19 @@ class Pool:
         self.lag: int | None = None  # those of them that the weights of the last block had not seen, where workers are ahead
         self._broken_later: list[int] = []  # environments that began anew while no block of theirs was asked for
         self._pending: deque[Request] = deque()
-        self._slot, slots = 0, terms.ahead + 1
-        weights = {f"{role}/{n}": x for role, network in self._acting.items() for n, x in network.weights.items()}
-        self._weights = [Arrays.made({name: form(x) for name, x in weights.items()}) for _ in range(slots)]
-        examples = [draw(steps) for draw in draws]
-        self._noises = tuple(_named(example, who) for who, example in enumerate(examples))
+        self._slot, self._slots = 0, terms.ahead + 1
         self._obs, self._state = blank(own.environments.observation), actors[0].initial_state(1)
-        shares = terms.parts(source.n)[1:]
-        self._shared: dict[int, list[Arrays]] = {}  # by a worker's first environment: a block for each slot
-        for first, count in shares:
-            given = forms(steps, *self._example(count, examples[0]))
-            for who, example in enumerate(examples):
-                names, cut = leaves(self._noises[who]), leaves(tree_map(lambda x, n=count: x[:, :n], example))
-                given |= {name: form(x) for name, x in zip(names, cut, strict=True)}
-            self._shared[first] = [Arrays.made(given) for _ in range(slots)]
-        self.crew = Crew(own.environments.name, shares, terms.patience, terms.restarts, self._process)
+        shares, work = terms.parts(source.n)[1:], Work(source, *make, actors)
+        if terms.cluster:
+            self.exchange: Exchange = Store(work, terms.cluster, terms.cpus, len(shares), terms.patience)
+        else:
+            example = tree_map(lambda x: x[0], draws[0](1))
+
+            def needed(count: int) -> dict[str, Form]:
+                return forms(steps, *self._example(count, example))
+
+            self.exchange = Memory(work, self._slots, self._weights, draws, steps, shares, needed)
+        self.crew = Crew(own.environments.name, shares, terms.patience, terms.restarts, self.exchange.line)
 
     @property
     def begun_steps(self) -> int:
@@ -139,21 +151,17 @@ class Pool:
 
     def collect(self, steps: int, actor: Any, noise: Tree = ()) -> Trajectory | None:
         """Asks for the next `steps` steps of every environment; see `Collector.collect`. None while no block is due."""
-        slot, self._slot = self._slot, (self._slot + 1) % len(self._weights)
+        slot, self._slot = self._slot, (self._slot + 1) % self._slots
         request = Request(
             slot, steps, self.actors.index(actor), self.version, [None] * len(self.crew.workers), self._broken_later
         )
         self._broken_later = []
-        for role, network in self._acting.items():
-            for name, x in network.weights.items():
-                np.copyto(self._weights[slot][f"{role}/{name}"], x)
+        self.exchange.publish(slot, self._weights)
         for worker in self.crew.workers:
-            for name, x in zip(leaves(self._noises[request.who]), leaves(noise), strict=True):
-                self._shared[worker.first][slot][name][:steps] = x[:, worker.columns]
-            worker.poke(request.asked)
+            self.exchange.ask(worker, request.asked, tree_map(lambda x, w=worker: x[:, w.columns], noise))
         self._pending.append(request)
         self.episodes, self.broken, blocks, firsts = [], [], [], []
-        if not self.terms.ahead:
+        if not self.terms.alone:
             blocks, firsts = [self.own.collect(steps, actor, tree_map(lambda x: x[:, : self.own.n], noise))], [0]
             self.episodes = list(self.own.episodes)
         elif len(self._pending) <= self.terms.ahead:
@@ -163,9 +171,9 @@ class Pool:
         self._pending.popleft()
         for worker, said in zip(self.crew.workers, request.said, strict=True):
             assert said is not None
-            blocks.append(got(self._shared[worker.first][request.slot], said, self._obs, self._state))
+            blocks.append(got(self.exchange.block(worker, request.slot), said, self._obs, self._state))
             firsts.append(worker.first)
-            self.episodes += [e._replace(episode=e.episode._replace(env=e.episode.env + worker.first)) for e in said.episodes]
+            self.episodes += numbered(said.episodes, worker)
         self.seconds["environment"] += perf_counter() - began
         self.episodes.sort(key=lambda e: (e.t, e.episode.env))
         self.broken, self.lag = request.broken, self.version - request.version if self.terms.ahead else None
@@ -183,12 +191,11 @@ class Pool:
         for request in self._pending:
             self._settle(request)
         states = [self.own.state(), *self.crew.gather("state", again=self._state_again)]
-        arrays = {f"{i}/{name}": x for i, (_, inner) in enumerate(states) for name, x in inner.items()}
+        arrays = together(states)
         for k, request in enumerate(self._pending):
             data["pending"].append([request.steps, request.who, request.version, request.said, request.broken])
             for i, worker in enumerate(workers):
-                block = self._shared[worker.first][request.slot].within("")
-                arrays |= {f"pending/{k}/{i}/{n}": x.copy() for n, x in block.items()}
+                arrays |= {f"pending/{k}/{i}/{n}": x for n, x in self.exchange.saved(worker, request.slot).items()}
         begun = any(inner["begun"] for inner, _ in states)
         data |= {"begun": begun, "parts": [inner for inner, _ in states], "lives": [w.life for w in workers]}
         return data | {"restarts": self.crew.restarts, "version": self.version}, arrays
@@ -213,8 +220,7 @@ class Pool:
         for k, (steps, who, version, said, broken) in enumerate(data["pending"]):
             self._pending.append(Request(k, steps, who, version, [Said.read(x) for x in said], broken))
             for i, worker in enumerate(workers):
-                for name, x in select(arrays, f"pending/{k}/{i}").items():
-                    self._shared[worker.first][k][name][...] = x
+                self.exchange.load(worker, k, select(arrays, f"pending/{k}/{i}"))
         self._slot = len(data["pending"])
 
     def hurry(self) -> None:
@@ -228,18 +234,12 @@ class Pool:
 
     # Workers
 
-    def _process(self, worker: Worker) -> Process:
-        """A process that builds its share."""
-        shared = (tuple(a.handle for a in self._shared[worker.first]), tuple(a.handle for a in self._weights))
-        inherits = tuple(handle.fd for handles in shared for handle in handles)
-        part, (gamma, mode) = (worker.first, worker.count, worker.life), self._make
-        return Process(inherits, Share, self.source, part, gamma, mode, self.actors, self._noises, *shared)
-
     def _settle(self, request: Request) -> None:
         """Waits for all that is missing of a block."""
         for i, said in enumerate(request.said):
             if said is None:
-                request.said[i] = Said.read(json.loads(self.crew.answer(i, self._again)))
+                answer = self.crew.answer(i, self._again)
+                request.said[i] = self.exchange.said(self.crew.workers[i], request.slot, answer)
 
     def _again(self, worker: Worker) -> None:
         """Asks a worker that began anew for all blocks that are owed."""
@@ -248,22 +248,22 @@ class Pool:
         broken = owed[0].broken if owed else self._broken_later
         broken += [e for e in worker.environments if e not in broken]
         for request in owed:
-            worker.poke(request.asked)
+            self.exchange.ask_again(worker, request.asked)
 
     def _state_again(self, worker: Worker) -> None:
         self._again(worker)
         worker.ask("state")
 
     @property
-    def _acting(self) -> dict[str, Twin | Portable]:
-        """The networks that act, all of them such as can go to other processes."""
-        return {role: n for role, n in self.actors[0].networks.items() if isinstance(n, Twin | Portable)}
+    def _weights(self) -> Weights:
+        """Of the networks that act, all of them such as can go to other processes, as they are now."""
+        return {role: n.weights for role, n in self.actors[0].networks.items() if isinstance(n, Twin | Portable)}
 
     def _example(self, n: int, noise: Tree) -> tuple[Tree, Array, dict[str, Array], Tree]:
         """Observations, actions, what acting leaves and recurrent state of one step of n environments."""
         obs = tree_map(lambda x: np.repeat(x, n, 0), self._obs)
         state = self.actors[0].initial_state(n)
-        _, extra, _ = self.actors[0].act(obs, state, tree_map(lambda x: x[0, :n], noise))
+        _, extra, _ = self.actors[0].act(obs, state, tree_map(lambda x: x[:n], noise))
         leaf, beside = self.own.environments.action, self.own.environments.extra
         stored = {name: np.asarray(x) for name, x in extra.items()}
         stored |= {name: np.zeros((n, *x.shape), x.dtype) for name, x in beside.items()}
@@ -276,9 +276,3 @@ def blank(spec: Spec) -> Tree:
     if not isinstance(spec, dict):
         return np.zeros((1, *spec.shape), spec.dtype)
     return {k: (np.ones if k == MASK else np.zeros)((1, *leaf.shape), leaf.dtype) for k, leaf in spec.items()}
-
-
-def _named(tree: Tree, who: int) -> Tree:
-    """Names of arrays in the place of a tree's leaves."""
-    numbers = iter(range(len(leaves(tree))))
-    return tree_map(lambda _: f"noise {who}/{next(numbers)}", tree)

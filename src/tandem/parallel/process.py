@@ -12,9 +12,9 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable
-from multiprocessing.connection import Connection
-from typing import Any
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection, wait
+from typing import Any, Protocol
 
 from tandem.errors import EngineError, SettingError
 from tandem.parallel.child import POKE
@@ -32,6 +32,35 @@ class Lost(Exception):
     def __init__(self, how: str, trace: str = "") -> None:
         super().__init__(how)
         self.trace = trace
+
+
+class Line(Protocol):
+    """To somebody who works for this process elsewhere: in a `Process`, or on a cluster."""
+
+    def ask(self, name: str, *arguments: Any) -> None:
+        """See `Process.ask`."""
+
+    def poke(self, given: bytes = b"") -> None:
+        """See `Process.poke`."""
+
+    def answer(self, patience: float | Callable[[], float], since: float | None = None) -> Any:
+        """See `Process.answer`."""
+
+    def ready(self, others: Sequence[Any], seconds: float) -> list[int]:
+        """See `Process.ready`."""
+
+    def kill(self) -> None:
+        """At once; whatever it was at is lost."""
+
+    @property
+    def runs(self) -> bool:
+        """Whether it is there."""
+
+    def hang_up(self) -> None:
+        """It ends when it is not at work."""
+
+    def end(self) -> None:
+        """Waits for that, and kills it where it takes too long."""
 
 
 class Process:
@@ -73,11 +102,7 @@ class Process:
         try:
             request = cloudpickle.dumps((name, arguments))
         except Exception as error:  # as many kinds as there are objects
-            raise SettingError(
-                f"something that a worker needs cannot go to another process: {error}",
-                "environments and networks that can be pickled, or functions that make them there",
-                "make what cannot be pickled in a function that is given instead (an environment's: in its reset).",
-            ) from error
+            raise stays(error) from error
         with contextlib.suppress(OSError):  # then it is `answer` that finds out why
             self._connection.send_bytes(request)
 
@@ -104,15 +129,12 @@ class Process:
             raise Lost(_how(self._process.returncode)) from None
         if reply[:1] == POKE:
             return reply[1:]
-        said = cloudpickle.loads(reply)
-        if said[0] == "done":
-            return said[1]
-        self.kill()
-        raise Lost(f"raised {said[1]}: {said[2]}", said[3])
+        return result(self, cloudpickle.loads(reply))
 
-    def fileno(self) -> int:
-        """Can be read from where there is an answer, or the process is no more."""
-        return self._connection.fileno()
+    def ready(self, others: Sequence[Any], seconds: float) -> list[int]:
+        """Which of these, itself among them, have an answer or are no more, as soon as one has, or after so many seconds."""
+        found = wait([line._connection for line in others], seconds)
+        return [i for i, line in enumerate(others) if line._connection in found]
 
     def kill(self) -> None:
         self._process.kill()
@@ -127,7 +149,24 @@ class Process:
         self._finalize()
 
 
-def end(processes: list[Process], patience: float = END) -> None:
+def result(line: Line, reply: tuple[Any, ...]) -> Any:
+    """What a reply of `child.Served` brings. Lost, and it is no more, where that was raised."""
+    if reply[0] == "done":
+        return reply[1]
+    line.kill()
+    raise Lost(f"raised {reply[1]}: {reply[2]}", reply[3])
+
+
+def stays(error: Exception) -> SettingError:
+    """For what cannot be pickled."""
+    return SettingError(
+        f"something that a worker needs cannot go to another process: {error}",
+        "environments and networks that can be pickled, or functions that make them there",
+        "make what cannot be pickled in a function that is given instead (an environment's: in its reset).",
+    )
+
+
+def end(processes: Sequence[Line], patience: float = END) -> None:
     """Ends several within the time of one, which has `patience` seconds to end by itself."""
     for process in processes:
         process.hang_up()

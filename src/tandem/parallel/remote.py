@@ -12,7 +12,7 @@ from tandem.collect.vector import Arrays as Saved
 from tandem.collect.vector import Environments, Json, Step
 from tandem.errors import ResumeError, SettingError
 from tandem.networks.plan import select
-from tandem.parallel.crew import Crew, Worker
+from tandem.parallel.crew import Crew, Worker, together
 from tandem.parallel.memory import Arrays, Form, Handle
 from tandem.parallel.process import Process
 from tandem.parallel.share import of_life, parts
@@ -114,8 +114,7 @@ class Remote(Environments):
 
     def state(self) -> tuple[Json, Saved]:
         states = [self._own.state(), *self.crew.gather("state")]
-        arrays = {f"{i}/{name}": x for i, (_, inner) in enumerate(states) for name, x in inner.items()}
-        return {"parts": [data for data, _ in states], "lives": [w.life for w in self.crew.workers]}, arrays
+        return {"parts": [data for data, _ in states], "lives": [w.life for w in self.crew.workers]}, together(states)
 
     def load_state(self, data: Json, arrays: Saved) -> None:
         if len(data.get("parts", [0])) != len(self.crew.workers) + 1:

@@ -110,24 +110,20 @@ class Said(NamedTuple):
         return cls(steps, cuts, tuple(extra), recurrent, [Ended(t, Episode(*episode)) for t, episode in episodes])
 
 
-def put(shared: Arrays, block: Trajectory, episodes: list[Ended]) -> Said:
-    """Writes a block; `got` is the way back."""
-    steps, cuts = len(block.reward), len(block.cuts.t)
-    for name in PLAIN:
-        shared[name][:steps] = getattr(block, name)
-    for name, x in block.extra.items():
-        shared[f"extra/{name}"][:steps] = x
-    shared["cut_t"][:cuts], shared["cut_env"][:cuts] = block.cuts.t, block.cuts.env
-    for name, tree, end in (("obs", block.obs, steps), ("bootstrap", block.bootstrap, None), ("cut", block.cuts.obs, cuts)):
-        for j, x in enumerate(leaves(tree)):
-            shared[f"{name}/{j}"][:end] = x
-    state = leaves(block.state)
-    for j, x in enumerate(state):
-        shared[f"state/{j}"][:] = x
-    return Said(steps, cuts, tuple(block.extra), bool(state), episodes)
+def named(block: Trajectory) -> dict[str, Array]:
+    """A block's arrays by name; `got` is the way back."""
+    found = {name: getattr(block, name) for name in PLAIN} | {f"extra/{name}": x for name, x in block.extra.items()}
+    found |= {"cut_t": block.cuts.t, "cut_env": block.cuts.env}
+    trees = {"obs": block.obs, "bootstrap": block.bootstrap, "cut": block.cuts.obs, "state": block.state}
+    return found | {f"{name}/{j}": x for name, tree in trees.items() for j, x in enumerate(leaves(tree))}
 
 
-def got(shared: Arrays, said: Said, obs: Tree, state: Tree) -> Trajectory:
+def said(block: Trajectory, episodes: list[Ended]) -> Said:
+    """What is to be said of a block beside its arrays."""
+    return Said(len(block.reward), len(block.cuts.t), tuple(block.extra), bool(leaves(block.state)), episodes)
+
+
+def got(shared: Mapping[str, Array] | Arrays, said: Said, obs: Tree, state: Tree) -> Trajectory:
     """The block, as views; `obs` and `state` are trees of any leaves, for their structure."""
 
     def tree(like: Tree, name: str, end: int | None) -> Tree:
@@ -179,38 +175,70 @@ def joined(blocks: list[Trajectory], firsts: list[int]) -> Trajectory:
     )
 
 
+class Work(NamedTuple):
+    """What workers do: step these environments, by the policy, or by chance."""
+
+    source: Source
+    gamma: float
+    action_mode: Any
+    actors: tuple[PolicyActor, ChanceActor]
+
+
 class Share:
-    """Lives in a worker. For each slot `handles` is of what this worker alone has in common with the parent, the noise and the
-    block, and `weights` of what all have."""
+    """Lives with a worker: environments first to first + count of `part`, in its life."""
 
-    def __init__(
-        self,
-        source: Source,
-        part: tuple[int, int, int],
-        gamma: float,
-        action_mode: Any,
-        actors: tuple[PolicyActor, ChanceActor],
-        noises: tuple[Tree, Tree],
-        handles: tuple[Handle, ...],
-        weights: tuple[Handle, ...],
-    ) -> None:
-        self.collector = Collector(source.part(*part), gamma, action_mode)
-        self.actors, self.noises = actors, noises
-        self.shared = [Arrays.attached(handle) for handle in handles]
-        self.weights = [Arrays.attached(handle) for handle in weights]
+    def __init__(self, work: Work, part: tuple[int, int, int]) -> None:
+        self.collector, self.actors = Collector(work.source.part(*part), work.gamma, work.action_mode), work.actors
 
-    def poked(self, asked: bytes) -> bytes:
-        """Fills the block of a slot; who acts: the policy, 0, or chance, 1."""
-        slot, steps, who = json.loads(asked)
+    def collect(self, steps: int, who: int, weights: Mapping[str, Mapping[str, Array]], noise: Tree) -> Trajectory:
+        """A block by the policy, 0, with the weights of each role, or by chance, 1."""
         for role, network in self.actors[0].networks.items():
             assert isinstance(network, Twin | Portable)
-            network.load(self.weights[slot].within(role))
-        noise = tree_map(lambda name: self.shared[slot][name][:steps], self.noises[who])
-        block = self.collector.collect(steps, self.actors[who], noise)
-        return json.dumps(put(self.shared[slot], block, self.collector.episodes)).encode()
+            network.load(weights[role])  # type: ignore[arg-type]
+        return self.collector.collect(steps, self.actors[who], noise)
 
     def state(self) -> Any:
         return self.collector.state()
 
     def load_state(self, data: Any, arrays: Any) -> None:
         self.collector.load_state(data, arrays)
+
+
+class MemoryShare(Share):
+    """In a process. For each slot `handles` is of what this worker alone has in common with the parent, the noise and the
+    block, and `weights` of what all have."""
+
+    def __init__(
+        self,
+        work: Work,
+        part: tuple[int, int, int],
+        noises: tuple[Tree, Tree],
+        handles: tuple[Handle, ...],
+        weights: tuple[Handle, ...],
+    ) -> None:
+        super().__init__(work, part)
+        self.noises = noises
+        self.shared = [Arrays.attached(handle) for handle in handles]
+        self.weights = [Arrays.attached(handle) for handle in weights]
+
+    def poked(self, asked: bytes) -> bytes:
+        """Fills the block of a slot."""
+        slot, steps, who = json.loads(asked)
+        shared = self.shared[slot]
+        noise = tree_map(lambda name: shared[name][:steps], self.noises[who])
+        block = self.collect(steps, who, {r: self.weights[slot].within(r) for r in self.actors[0].networks}, noise)
+        for name, x in named(block).items():
+            shared[name][: len(x)] = x
+        return json.dumps(said(block, self.collector.episodes)).encode()
+
+
+class SentShare(Share):
+    """Where there is no memory in common: arrays come and go with what is asked and answered."""
+
+    def block(
+        self, steps: int, who: int, weights: Mapping[str, Mapping[str, Array]], noise: Tree
+    ) -> tuple[Said, dict[str, Array]]:
+        """A block: what is to be said of it, and its arrays by name."""
+        own = tree_map(np.array, weights)  # what comes from the store is not to be written
+        block = self.collect(steps, who, own, noise)
+        return said(block, self.collector.episodes), named(block)

@@ -3,7 +3,6 @@ owns the weights, makes the steps along them in the order in which they come (Mn
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -15,16 +14,14 @@ from tandem.collect.collector import Ended
 from tandem.collect.vector import Environments
 from tandem.errors import NetworkError, NonFiniteError, ResumeError, SettingError
 from tandem.networks.plan import select
-from tandem.parallel.crew import Crew, Worker
-from tandem.parallel.memory import Arrays, form
-from tandem.parallel.process import Process
+from tandem.parallel.crew import Crew, Worker, together
+from tandem.parallel.exchange import numbered
 from tandem.parallel.share import Source, must_travel
-from tandem.training.actor_learner import ActorLearner
 from tandem.training.config import Config
+from tandem.training.handover import Made, handover
 from tandem.training.learners import Span
 from tandem.training.loop import Loop
 from tandem.training.seeds import Generators
-from tandem.training.sequences import buffer_for
 from tandem.types import Array, Batch, Episode, Update
 
 
@@ -40,12 +37,13 @@ def refuse(algorithm: str, needs: str, env: Any, o: Any) -> None:
             "a3c, acer, impala or nstep_q",
             "choose one of those, or workers=N, which collect while this process learns.",
         )
-    if o.workers:
-        raise SettingError(
-            f"learners={o.learners} and workers={o.workers}.",
-            "one or the other: learners collect by themselves",
-            "leave workers out.",
-        )
+    for what in ("workers", "runners"):
+        if getattr(o, what):
+            raise SettingError(
+                f"learners={o.learners} and {what}={getattr(o, what)}.",
+                "one or the other: learners collect by themselves",
+                f"leave {what} out.",
+            )
     if 0 <= o.staleness < o.learners - 1:
         raise SettingError(
             f"staleness={o.staleness} with {o.learners} learners.",
@@ -71,37 +69,26 @@ class ActorLearners:
     actor-learners, they take turns, and a run is the same each time; otherwise it depends on who is quicker.
 
     One that dies, raises or stands still is started anew as a `Crew` does it; that costs its unfinished episodes, and the
-    gradient that it was taking. What it kept to replay is in memory that is this process's, too."""
+    gradient that it was taking; what becomes of what it kept to replay, see `Handover`."""
 
     def __init__(self, conf: Config, algorithm: Any, environments: Environments, source: Source, network: Any) -> None:
-        o, backend = conf.options, algorithm.backend
-        self.environments, self.n, count = environments, source.n, int(o.learners)
+        o, count = conf.options, int(conf.options.learners)
+        self.environments, self.n = environments, source.n
         self.bound = o.staleness if o.staleness >= 0 else 4 * count
         self.episodes: list[Ended] = []
         self.broken: list[int] = []
         self.env_steps = self.version = 0
         self.lag: int | None = None
         self.seconds = {"environment": 0.0, "acting": 0.0}
-        self._backend, self._given = backend, (conf, source, network)
         self._turns = 0  # how often something was handed over
         self._deadlines = [self.bound - count + 1 + i for i in range(count)]  # the turn by which each has to hand over
         self._seen = [0] * count  # the updates in the weights that each has
         self._idle = list(range(count))
         self._arrived: list[tuple[int, dict[str, Any]]] = []
-        weights = {f"{role}/{n}": form(x) for role, net in backend.networks.items() for n, x in net.read().items()}
-        self._weights = [Arrays.made(weights) for _ in range(count)]
-        self._gradients = [Arrays.made({"gradient": ((algorithm.optimizer.size,), "<f4")}) for _ in range(count)]
-        self.buffers = [buffer_for(algorithm, environments.observation, environments.action) for _ in range(count)]
-        self._kept = []
-        for buffer in self.buffers:
-            if buffer is not None:
-                self._kept.append(Arrays.made({name: form(x) for name, x in buffer.arrays.items()}))
-                self._kept[-1]["writing"][:] = -1
-                buffer.live_in(self._kept[-1].within(""))
-        self.learned: list[dict[str, Any] | None] = [None] * count  # what each said last of what it learns from
+        self.handover = handover(Made(conf, source, network), algorithm, environments)
         each = conf.settings.envs
         shares = [(i * each, each) for i in range(count)]
-        self.crew = Crew(environments.name, shares, o.worker_patience, o.worker_restarts, self._process)
+        self.crew = Crew(environments.name, shares, o.worker_patience, o.worker_restarts, self.handover.line)
 
     @property
     def begun_steps(self) -> int:
@@ -122,13 +109,12 @@ class ActorLearners:
         if said["fault"]:
             kind, *parts = said["fault"]
             raise {"NonFiniteError": NonFiniteError, "NetworkError": NetworkError}[kind](*parts)
-        first = self.crew.workers[i].first
         episodes = [Ended(t, Episode(*episode)) for t, episode in said["episodes"]]
-        self.episodes = [e._replace(episode=e.episode._replace(env=e.episode.env + first)) for e in episodes]
+        self.episodes = numbered(episodes, self.crew.workers[i])
         self.lag = self.version - self._seen[i]
         valid = np.array(said["valid"], np.int64)
         self.env_steps += int(valid.sum())
-        return Handed(valid, self._gradients[i]["gradient"] if said["made"] else None, said["metrics"])
+        return Handed(valid, self.handover.gradients[i] if said["made"] else None, said["metrics"])
 
     def _may(self, i: int) -> bool:
         """Whether the others can still keep their deadlines, one after the other, if i has this turn."""
@@ -138,25 +124,14 @@ class ActorLearners:
     def _go(self, worker: Worker) -> None:
         """The weights of now, and off."""
         i = self.crew.workers.index(worker)
-        for role, net in self._backend.networks.items():
-            net.copy_to(self._weights[i].within(role))
         self._seen[i] = self.version
-        worker.poke(json.dumps([self.env_steps, self.version]).encode())
+        self.handover.go(i, worker, self.env_steps, self.version)
 
     def _arrive(self) -> None:
         """Waits for one of those that are under way."""
         here = {*self._idle, *(i for i, _ in self._arrived)}
-        i, said = self.crew.first([i for i in range(len(self.crew.workers)) if i not in here], self._go)
-        told = json.loads(said)
-        self.learned[i] = told.pop("learned")
-        self._arrived.append((i, told))
-
-    def _process(self, worker: Worker) -> Process:
-        i = worker.first // worker.count
-        handles = tuple(arrays.handle for arrays in (self._weights[i], self._gradients[i], *self._kept[i : i + 1]))
-        conf, source, network = self._given
-        part = (worker.first, worker.count, worker.life)
-        return Process(tuple(h.fd for h in handles), ActorLearner, conf, source, part, network, handles, self.learned[i])
+        i, answer = self.crew.first([i for i in range(len(self.crew.workers)) if i not in here], self._go)
+        self._arrived.append((i, self.handover.came(i, answer)))
 
     # Saving
 
@@ -169,7 +144,8 @@ class ActorLearners:
         while len(self._arrived) + len(self._idle) < len(workers):
             self._arrive()
         parts, arrays = self.ask("collected")
-        arrays |= {f"gradient/{i}": self._gradients[i]["gradient"].copy() for i, _ in self._arrived}
+        gradients = {i: self.handover.gradients[i] for i, said in self._arrived if said["made"]}
+        arrays |= {f"gradient/{i}": np.array(x) for i, x in gradients.items()}
         data |= {"begun": True, "lives": [w.life for w in workers], "parts": parts, "restarts": self.crew.restarts}
         data |= {"version": self.version, "arrived": self._arrived, "idle": self._idle, "seen": self._seen}
         return data | {"deadlines": self._deadlines}, arrays
@@ -193,24 +169,19 @@ class ActorLearners:
         self.version, self._idle = data["version"], list(data["idle"])
         self._seen, self._deadlines = list(data["seen"]), list(data["deadlines"])
         self._arrived = [(i, said) for i, said in data["arrived"]]
-        for i, _ in self._arrived:
-            self._gradients[i]["gradient"][:] = arrays[f"gradient/{i}"]
+        for i, said in self._arrived:
+            if said["made"]:
+                self.handover.restore(i, arrays[f"gradient/{i}"])
 
     def ask(self, name: str, *arguments: Any) -> tuple[list[Any], dict[str, Array]]:
         """What each of them, none of which is under way, says to a question for data and arrays."""
         found = [] if self.crew.given_up else self.crew.gather(name, *arguments)
-        arrays = {f"{i}/{n}": x for i, (_, inner) in enumerate(found) for n, x in inner.items()}
-        return [data for data, _ in found], arrays
+        return [data for data, _ in found], together(found)
 
     def tell(self, name: str, data: list[Any], arrays: dict[str, Array]) -> None:
         """Gives each of them what it said, or nothing where none said anything."""
         if data:
             self.crew.tell(name, [(mine, select(arrays, str(i))) for i, mine in enumerate(data)])
-
-    def load_learned(self, each: list[dict[str, Any]]) -> None:
-        """Lets each go on with what was learned from."""
-        self.learned = list(each)
-        self.crew.tell("load_learned", [(mine,) for mine in each])
 
     def hurry(self) -> None:
         """See `Crew.hurry`."""
@@ -250,23 +221,12 @@ class Owner:
         """Actor-learners know by themselves."""
 
     def state(self, replay: bool) -> tuple[dict[str, Any], dict[str, Array]]:
-        each, arrays = [], dict[str, Array]()
-        for i, (said, buffer) in enumerate(zip(self.learners.learned, self.learners.buffers, strict=True)):
-            mine: dict[str, Any] = {"owed": said["owed"] if said else 0}
-            if buffer is not None and replay and said is not None:
-                buffer.take_over(said["left"])
-                mine["buffer"], inner = buffer.state()
-                arrays |= {f"{i}/{n}": x for n, x in inner.items()}
-            each.append(mine)
+        each, arrays = self.learners.handover.state(self.learners.crew, replay)
         return {"updates": self.updates, "each": each}, arrays
 
     def load_state(self, data: dict[str, Any], arrays: dict[str, Array]) -> None:
-        self.updates, each = data["updates"], []
-        for i, (mine, buffer) in enumerate(zip(data["each"], self.learners.buffers, strict=True)):
-            if buffer is not None and "buffer" in mine:
-                buffer.load_state(mine["buffer"], select(arrays, str(i)))
-            each.append({"owed": mine["owed"], "left": None if buffer is None else buffer.left()})
-        self.learners.load_learned(each)
+        self.updates = data["updates"]
+        self.learners.handover.load_state(self.learners.crew, data["each"], arrays)
 
 
 class Asynchronous(Loop):

@@ -45,6 +45,11 @@ class Options(Preprocessing):
         0, "past copies of itself that it plays against, in games of two players who move in turn; 0: a random player alone"
     )
     snapshot_every: int = setting(0, "environment steps between such copies; 0: a hundredth of the run")
+    runners: int = setting(0, "actors on a Ray cluster that step environments, while this process learns; 0: none")
+    cluster: str = setting(
+        "", "where runners and learners live: HOST:PORT of a Ray cluster, or auto: one that runs here, else a new one"
+    )
+    runner_cpus: float = setting(1.0, "CPUs of the cluster that each runner or learner is given")
     worker_patience: float = setting(60.0, "seconds that a worker may take for a block before it counts as stuck")
     worker_restarts: int = setting(3, "how many lost workers are started anew in a run, before it ends with an error")
     tensorboard: bool = setting(True, "write TensorBoard events")
@@ -220,7 +225,7 @@ NOT_NEGATIVE = (
     "learning_starts", "max_kl", "value_clip", "value_weight", "eval_every", "eval_episodes", "log_every", "checkpoint_seconds",
     "keep", "opponents", "snapshot_every", "worker_restarts", "exploration", "smoothing", "smoothing_clip", "noop_max", "hyper",
     "logit_penalty", "value_huber",
-    "recurrent", "sequence",
+    "recurrent", "sequence", "runners", "runner_cpus",
 )  # fmt: skip
 # Gradients whose norm is finite are below 1.9e19 in float32, so no step of this size times one of them overflows: weights stay
 # finite without being looked at after each update.

@@ -8,17 +8,29 @@ from typing import Any
 
 import numpy as np
 
+from tandem.algorithms.base import Forward
 from tandem.collect.actor import ChanceActor, PolicyActor, forwards, publish, redraw
 from tandem.collect.collector import Actor, Collector
 from tandem.collect.vector import Environments
 from tandem.parallel.pool import Pool, Terms
 from tandem.parallel.share import Source
-from tandem.spaces import seen
+from tandem.spaces import Leaf, Spec, seen
 from tandem.training.events import BatchBegin, BatchEnd, EpisodeBegin, EpisodeEnd, Event, TrainBegin, TrainEnd
 from tandem.training.learners import Learner, ReplayLearner, RolloutLearner, Span
 from tandem.training.seeds import Generators
 from tandem.training.sequences import SequenceLearner
 from tandem.types import Array, Tree
+
+
+def learner_of(
+    algorithm: Any, observation: Spec, action: Leaf, generators: Generators, networks: dict[str, Forward], folder: Any = None
+) -> Learner:
+    """What learns as an algorithm `needs`; `networks` are those that act and prepare."""
+    if algorithm.needs == "rollouts":
+        return RolloutLearner(algorithm, algorithm.backend, seen(observation, action), generators, networks)
+    if algorithm.needs == "sequences":
+        return SequenceLearner(algorithm, algorithm.backend, observation, action, generators, networks)
+    return ReplayLearner(algorithm, algorithm.backend, observation, action, generators, folder)
 
 
 class Loop:
@@ -49,15 +61,7 @@ class Loop:
         acting = {role: self.networks[role] for role in algorithm.acting}
         self.actor: Actor = actor or PolicyActor(type(algorithm), self.settings, action, acting)
         self.chance = ChanceActor(action, self.actor.initial_state)
-        self.learner: Learner
-        if learner is not None:
-            self.learner = learner
-        elif algorithm.needs == "rollouts":
-            self.learner = RolloutLearner(algorithm, backend, seen(observation, action), generators, self.networks)
-        elif algorithm.needs == "sequences":
-            self.learner = SequenceLearner(algorithm, backend, observation, action, generators, self.networks)
-        else:
-            self.learner = ReplayLearner(algorithm, backend, observation, action, generators, folder)
+        self.learner: Learner = learner or learner_of(algorithm, observation, action, generators, self.networks, folder)
         own = Collector(environments, self.settings.gamma, algorithm.action_mode)
         self.collector: Any = own if workers is None else self._pool(own, *workers[:2])  # or what stands in its place
         self._sync()

@@ -23,6 +23,7 @@ from tandem.errors import CheckpointError, ResumeError, TandemError, WorkerError
 from tandem.networks import plan as plans
 from tandem.networks import serial
 from tandem.parallel.pool import Terms
+from tandem.parallel.ray import connect
 from tandem.parallel.share import Source
 from tandem.training import asynchronous, checkpoint, config, files, selfplay
 from tandem.training import callbacks as calls
@@ -78,7 +79,9 @@ class Session:
         self.league = League(o.opponents) if o.opponents else None
         trained = (env, kwargs) if self.league is None else (Game(env, self.league, kwargs), None)
         source = Source.of(trained[0], s.envs * o.learners, seed, s.vectorization, trained[1])
-        terms = Terms.of(source, o.workers, o.ahead, o.worker_patience, o.worker_restarts, needs == "rollouts")
+        terms = Terms.of(source, o, needs == "rollouts")
+        if terms.cluster or (o.cluster and o.learners > 1):
+            connect(o.cluster)  # before a framework starts threads: Ray forks
         first, count = terms.parts(s.envs)[0]
         environments = source.part(first, max(1, count) if o.learners == 1 else 1)  # also for a look at the spaces
         self.observation, self.action = environments.observation, environments.action

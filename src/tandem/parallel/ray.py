@@ -1,0 +1,260 @@
+"""Ray, which carries work to other processes and machines. It is imported when it is first used."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import os
+import socket
+import time
+import warnings
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from tandem.errors import EngineError
+from tandem.parallel.child import Served
+from tandem.parallel.crew import Worker
+from tandem.parallel.exchange import Asked, Weights
+from tandem.parallel.process import SLICE, Line, Lost, result, stays
+from tandem.parallel.share import Said, SentShare, Work
+from tandem.types import Array, Tree, tree_map
+
+# No report of its use to Ray's makers, no warning about GPUs that nobody here asked for.
+QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_DISABLE_IMPORT_WARNING": "1"}
+
+OWN = ("KERAS_BACKEND", "JAX_PLATFORMS", "TF_CPP_MIN_LOG_LEVEL")  # of this process, for those who work for it, too
+CONNECT = 10.0  # seconds to reach an address
+
+
+def library() -> Any:
+    """Ray itself. EngineError where it is not installed."""
+    if importlib.util.find_spec("ray") is None:
+        raise EngineError("a cluster was asked for, and Ray is not installed here.", "Ray", "pip install 'tandem-rl[ray]'")
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
+    import ray
+
+    return ray
+
+
+def connect(address: str = "") -> Any:
+    """Ray, with a cluster. "" takes the one that this process has already, the one that RAY_ADDRESS names, or one that runs on
+    this machine; else one is started, which ends with this process. "local" starts one in any case where this process has none.
+    Another address is that of a cluster that runs (`ray start`). EngineError where it cannot be reached, or this process has
+    another one."""
+    ray = library()
+    if "://" in address:
+        raise EngineError(
+            f"the cluster {address!r} was asked for.",
+            "HOST:PORT, from a machine that is part of the cluster",
+            "run the program there, or hand it in: ray job submit -- python PROGRAM.",
+        )
+    if ray.is_initialized():
+        here = ray.get_runtime_context().gcs_address
+        if address not in ("", "auto", "local", here):
+            raise EngineError(
+                f"the cluster {address!r} was asked for, but this process is connected to {here!r}.",
+                "one cluster for each process",
+                "call ray.shutdown() before, or leave the address out.",
+            )
+        return ray
+    address = _running() if address in ("", "auto") else address
+    try:
+        _there(address)
+        ray.init(address=address, logging_level=logging.ERROR, ignore_reinit_error=True)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise EngineError(
+            f"the cluster {address!r} cannot be reached: {str(error).splitlines()[0][:300]}",
+            "the address of a cluster that runs (HOST:PORT), or none, to start one here",
+            "`ray start --head --port=6379` starts one, and prints its address.",
+        ) from error
+    return ray
+
+
+def _running() -> str:
+    """The cluster that RAY_ADDRESS names, or that `ray start` began here and that still runs, else "local". Ray's own search
+    would wait minutes for one that is no more."""
+    if named := os.environ.get("RAY_ADDRESS", ""):
+        return named
+    note = Path(os.environ.get("RAY_TMPDIR", "/tmp")) / "ray" / "ray_current_cluster"
+    try:
+        address = note.read_text().strip()
+        _there(address)
+    except OSError:
+        return "local"
+    return address or "local"
+
+
+def _there(address: str) -> None:
+    """OSError where nobody listens at HOST:PORT, for whom Ray would wait minutes."""
+    host, _, port = address.rpartition(":")
+    if host and port.isdecimal() and "/" not in host:
+        socket.create_connection((host, int(port)), CONNECT).close()
+
+
+class Actor:
+    """Makes `make(*arguments)` in an actor on a cluster, as a `Process` does in a process. Where it is lost, Ray starts it
+    again, on this node or another; `begin` then makes the object anew."""
+
+    def __init__(self, ray: Any, cpus: float) -> None:
+        self._ray = ray
+        own = {name: os.environ[name] for name in OWN if name in os.environ}
+        self._actor = _desk(ray).options(num_cpus=cpus, max_restarts=-1).remote(own)
+        self._calls: deque[Any] = deque()
+        self.runs = True
+
+    def begin(self, make: Any, *arguments: Any) -> None:
+        """Its answer is to be waited for, as that of a call; none of the calls before has one any more."""
+        self._calls.clear()
+        self._calls.append(self._actor.begin.remote(make, *arguments))
+        self.runs = True
+
+    def ask(self, name: str, *arguments: Any) -> None:
+        """See `Process.ask`."""
+        self._calls.append(self._actor.reply.remote(name, *arguments))
+
+    def poke(self, given: bytes = b"") -> None:
+        """See `Process.poke`."""
+        self.ask("poked", given)
+
+    def answer(self, patience: float | Callable[[], float], since: float | None = None) -> Any:
+        """See `Process.answer`."""
+        limit = patience if callable(patience) else lambda: patience
+        began, errors = time.monotonic() if since is None else since, self._ray.exceptions
+        while True:
+            left = limit() - time.monotonic() + began
+            try:
+                said = self._ray.get(self._calls[0], timeout=max(0.0, min(SLICE, left)))
+                break
+            except errors.GetTimeoutError:
+                if left <= 0:
+                    self.kill()
+                    raise Lost(f"stood still for {limit():g} s") from None
+            except errors.RayError as error:
+                self.runs = False
+                raise Lost(f"died: {str(error).splitlines()[0]}") from None
+        self._calls.popleft()
+        return result(self, said)
+
+    def ready(self, others: Sequence[Any], seconds: float) -> list[int]:
+        """See `Process.ready`."""
+        calls = [actor._calls[0] for actor in others]
+        found, _ = self._ray.wait(calls, timeout=seconds)
+        return [i for i, call in enumerate(calls) if call in found]
+
+    def kill(self) -> None:
+        """At once; Ray then starts it again."""
+        if self.runs:
+            self.runs = False
+            self._ray.kill(self._actor, no_restart=False)
+
+    def hang_up(self) -> None:
+        """It ends for good."""
+        self.runs = False
+        self._ray.kill(self._actor)
+
+    def end(self) -> None:
+        """It has ended."""
+
+
+@lru_cache
+def _desk(ray: Any) -> Any:
+    """What an actor runs."""
+
+    class Desk(Served):
+        def __init__(self, own: dict[str, str]) -> None:
+            super().__init__()
+            os.environ.update(own)  # before anything arrives that imports a framework
+
+        @ray.method(max_task_retries=-1)  # type: ignore[untyped-decorator]
+        def begin(self, make: Any, *arguments: Any) -> tuple[Any, ...]:
+            """Also where Ray has to start the actor once more before."""
+            return self.reply("begin", make, *arguments)
+
+    return ray.remote(Desk)
+
+
+class Actors:
+    """Those of all workers of a crew, on the cluster at an address, which has room for them; see `room`."""
+
+    def __init__(self, address: str, cpus: float, count: int, patience: float) -> None:
+        self._ray, self._cpus = connect(address), cpus
+        room(self._ray, count * cpus, patience)
+        self._made: dict[int, Actor] = {}  # by their first environments
+
+    def begin(self, worker: Worker, make: Any, given: Any) -> Line:
+        """To the worker's actor, the same again where Ray started it again, which makes `make(given, part)`."""
+        if worker.first not in self._made:
+            self._made[worker.first] = Actor(self._ray, self._cpus)
+        self._made[worker.first].begin(make, given, worker.part)
+        return self._made[worker.first]
+
+    def put(self, what: Any) -> Any:
+        """A reference to it in the object store, which arguments of calls may be. SettingError for what cannot travel."""
+        try:
+            return self._ray.put(what)
+        except Exception as error:  # as many kinds as there are objects
+            raise stays(error) from error
+
+
+class Store:
+    """An `Exchange` over a cluster: weights go out by its object store, once for all workers of a node; noise goes, and blocks
+    come, with the calls."""
+
+    def __init__(self, work: Work, address: str, cpus: float, count: int, patience: float) -> None:
+        self._actors = Actors(address, cpus, count, patience)
+        self._work = self._actors.put(work)
+        self._weights: dict[int, Any] = {}  # by slot
+        self._noise: dict[tuple[int, int], Tree] = {}
+        self._blocks: dict[tuple[int, int], dict[str, Array]] = {}
+
+    def line(self, worker: Worker) -> Line:
+        return self._actors.begin(worker, SentShare, self._work)
+
+    def publish(self, slot: int, weights: Weights) -> None:
+        self._weights[slot] = self._actors.put(weights)
+
+    def ask(self, worker: Worker, asked: Asked, noise: Tree) -> None:
+        self._noise[worker.first, asked.slot] = noise
+        self.ask_again(worker, asked)
+
+    def ask_again(self, worker: Worker, asked: Asked) -> None:
+        worker.ask("block", asked.steps, asked.who, self._weights[asked.slot], self._noise[worker.first, asked.slot])
+
+    def said(self, worker: Worker, slot: int, answer: Any) -> Said:
+        found, self._blocks[worker.first, slot] = answer
+        said: Said = found
+        return said
+
+    def block(self, worker: Worker, slot: int) -> dict[str, Array]:
+        return self._blocks.pop((worker.first, slot))
+
+    def saved(self, worker: Worker, slot: int) -> dict[str, Array]:
+        copies: dict[str, Array] = tree_map(lambda x: x.copy(), self._blocks[worker.first, slot])
+        return copies
+
+    def load(self, worker: Worker, slot: int, arrays: dict[str, Array]) -> None:
+        self._blocks[worker.first, slot] = arrays
+
+
+def room(ray: Any, cpus: float, patience: float) -> None:
+    """Waits until the cluster has so many CPUs; a warning says so. EngineError where it has not after `patience` seconds."""
+    began, told = time.monotonic(), False
+    while (there := ray.cluster_resources().get("CPU", 0.0)) < cpus:
+        if time.monotonic() - began > patience:
+            raise EngineError(
+                f"the cluster has {there:g} CPUs, and {cpus:g} are needed.",
+                "room for every runner",
+                "let machines join (ray start --address=HOST:PORT), or ask for fewer runners, or less for each (runner_cpus).",
+            )
+        if not told:
+            told = True
+            warnings.warn(
+                f"the cluster has {there:g} CPUs, and {cpus:g} are needed: waiting up to {patience:g} s for machines to join.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        time.sleep(SLICE)
