@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 
 from tandem.cli import COMMANDS
-from tests.helpers import ON_CPU, ONE_THREAD, QUIET, ROOT
+from tests.helpers import ALONE, ON_CPU, ONE_THREAD, QUIET, ROOT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
 
 
 def run(command: list[str], folder: Path) -> str:
-    env = {k: v for k, v in os.environ.items() if k != "KERAS_BACKEND"} | ONE_THREAD | ON_CPU | QUIET
+    env = {k: v for k, v in os.environ.items() if k != "KERAS_BACKEND"} | ONE_THREAD | ON_CPU | ALONE | QUIET
     env["PYTHONPATH"] = str(ROOT / "src")
     done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=250)
     assert done.returncode == 0, f"{shlex.join(command)}\n{done.stdout}\n{done.stderr}"

@@ -12,11 +12,13 @@ from tandem.version import __version__
 
 _HOMES = {  # public name -> (module, attribute of it); an empty attribute is the module itself
     "Agent": ("tandem.trainer", "Agent"),
+    "Cluster": ("tandem.cluster", "Cluster"),
     "Evaluation": ("tandem.training.events", "Evaluation"),
     "LambdaCallback": ("tandem.agent", "LambdaCallback"),
     "RL": ("tandem.agent", "RL"),
     "RL_pytorch": ("tandem.agent", "RL_pytorch"),
     "Result": ("tandem.trainer", "Result"),
+    "WiseRL": ("tandem.cluster", "WiseRL"),
     "assign_param": ("tandem.agent", "assign_param"),
     "errors": ("tandem.errors", ""),
     "evaluate": ("tandem.trainer", "evaluate"),
@@ -31,10 +33,12 @@ _HOMES = {  # public name -> (module, attribute of it); an empty attribute is th
 __all__ = [
     "RL",
     "Agent",
+    "Cluster",
     "Evaluation",
     "LambdaCallback",
     "RL_pytorch",
     "Result",
+    "WiseRL",
     "__version__",
     "assign_param",
     "errors",

@@ -14,7 +14,7 @@ SNIPPET = Path(__file__).parent / "snippets" / "keras_agent.py"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ["jax", "tensorflow"])
+@pytest.mark.parametrize("engine", ["jax", pytest.param("tensorflow", marks=pytest.mark.thorough)])
 def test_keras_agents(engine: Any) -> None:
     if importlib.util.find_spec(engine) is None:
         pytest.skip(f"{engine} is not installed")

@@ -1,7 +1,7 @@
 """What the parity suite runs, on every engine and by the reference: run as a script, it makes each case's updates on one
 engine and writes what came out.
 
-    python tests/algorithms/cases.py FRAMEWORK FILE.npz [compile] [few | most]
+    python tests/algorithms/cases.py FRAMEWORK FILE.npz [compile] [some | most]
 """
 
 from __future__ import annotations
@@ -118,7 +118,8 @@ def trained(algorithm: Any) -> dict[str, Any]:
     return {n: net for n, net in algorithm.backend.networks.items() if n != "log_alpha"}
 
 
-# Each loss once, for where one takes ten seconds to compile.
+# For where one takes ten seconds to compile: a few kinds of updates; each loss once; each algorithm.
+SOME = ("dqn double dueling prioritized", "ppo gaussian normalized", "sac", "qmix", "acer prioritized")
 FEW = (
     "dqn double dueling prioritized",
     "ppo gaussian normalized",
@@ -141,7 +142,7 @@ MORE = ("ppo recurrent", "ddpg", "a2c", "vdn masked", "qmix recurrent", "maddpg 
 
 def main(framework: str, file: str, *flags: str) -> None:
     found: dict[str, Any] = {}
-    for name in FEW if "few" in flags else (*FEW, *MORE) if "most" in flags else CASES:
+    for name in SOME if "some" in flags else (*FEW, *MORE) if "most" in flags else CASES:
         case = CASES[name]
         algorithm, backend, batches = prepared(case, framework, "compile" in flags)
         found |= {f"first {name}: {n} {w}": x for n, net in trained(algorithm).items() for w, x in net.read().items()}

@@ -46,9 +46,9 @@ def test_the_reference_learns_stops_and_moves_what_it_should(expected) -> None:
 
 
 LONG = [
-    pytest.param(engine, marks=pytest.mark.slow) for engine in ("jax", "tensorflow most", "torch compile few")
+    pytest.param(engine, marks=pytest.mark.slow) for engine in ("jax most", "tensorflow most", "torch compile some")
 ]  # they compile
-WHOLE = [pytest.param(engine, marks=pytest.mark.thorough) for engine in ("tensorflow", "torch compile")]
+WHOLE = [pytest.param(engine, marks=pytest.mark.thorough) for engine in ("jax", "tensorflow", "torch compile")]
 ENGINES = ["torch", "keras-torch", *LONG, *WHOLE]
 
 
@@ -58,7 +58,7 @@ def test_an_engine_agrees_with_the_reference(engine, expected, tmp_path) -> None
     framework, *flags = engine.split()
     (names,) = run_python(SCRIPT, framework, str(tmp_path / "found.npz"), *flags, engine=framework, timeout=550)
     found = np.load(tmp_path / "found.npz")
-    assert set(names) <= expected.keys() and ({"few", "most"} & {*flags} or len(names) == len(expected)) and len(names) > 100
+    assert set(names) <= expected.keys() and ({"some", "most"} & {*flags} or len(names) == len(expected)) and len(names) > 50
     wrong = []
     for name in names:
         wanted = expected[name]

@@ -9,7 +9,8 @@ import pytest
 from tests.helpers import run_python
 
 SCRIPT = Path(__file__).parent / "contract.py"
-ENGINES = ["torch"] + [pytest.param(e, marks=pytest.mark.slow) for e in ("jax", "tensorflow", "keras-torch", "torch compile")]
+ENGINES = ["torch"] + [pytest.param(e, marks=pytest.mark.slow) for e in ("jax", "tensorflow", "keras-torch")]
+ENGINES += [pytest.param("torch compile", marks=pytest.mark.thorough)]
 
 
 @pytest.mark.parametrize("engine", ENGINES)

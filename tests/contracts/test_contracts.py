@@ -12,6 +12,7 @@ from tests.helpers import run_python
 
 SNIPPET = Path(__file__).parent / "snippets" / "contracts.py"
 SHORT = ("reproducible", "resumes", "touches_only_its_own", "refuses_what_is_not_finite", "first_rollout")
+COMPILED = ("reproducible", "resumes", "refuses_what_is_not_finite")  # which jax compiles much for
 LEARNING = {
     "dqn": (
         "dqn_identity",
@@ -88,7 +89,7 @@ ON_JAX = (
 
 def mark(engine: str, algorithm: str = "") -> Any:
     """That of an engine's test: what another has shown already is thorough."""
-    thorough = engine == "keras-torch" if not algorithm else (algorithm in ON_JAX) != (engine == "jax")
+    thorough = engine != "jax" if not algorithm else (algorithm in ON_JAX) != (engine == "jax") or algorithm == "a2c"
     return pytest.mark.thorough if thorough else pytest.mark.slow
 
 
@@ -111,7 +112,7 @@ def test_short_contracts(engine: str, reference: Any) -> None:
     """Reproducible, resumable, refuses NaN; each optimizer on its own networks; one seed begins the same run on every engine.
     One test, since an engine is best started once."""
     # XLA compiles for a minute for each of these; tests/training/test_resume.py compares and resumes whole runs
-    left_out = {"tensorflow": ("reproducible", "resumes"), "jax": ("resumes",)}.get(engine, ())
+    left_out = {"tensorflow": ("reproducible", "resumes"), "jax": COMPILED}.get(engine, ())
     found = run(engine, *(c for c in SHORT if c not in left_out))
     check_owners(engine, found["touches_only_its_own"])
     mine = found["first_rollout"]
@@ -122,6 +123,11 @@ def test_short_contracts(engine: str, reference: Any) -> None:
         losses, expected = mine[name][2], reference[name][2]
         for key in expected:
             assert losses[key] == pytest.approx(expected[key], rel=1e-5, abs=1e-6), f"{name}: {key}"
+
+
+@pytest.mark.thorough
+def test_one_seed_gives_one_run_and_nan_is_refused_on_jax() -> None:
+    run("jax", *(case for case in COMPILED if case != "resumes"))
 
 
 def check_owners(engine: str, owners: dict[str, list[str]]) -> None:

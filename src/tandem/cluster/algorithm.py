@@ -1,0 +1,276 @@
+"""An agent of any algorithm of the library, which learns from the steps that runners bring."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tandem import algorithms, backends, spaces
+from tandem.cluster.agent import Agent
+from tandem.cluster.sampler import Sampler, Terms, columns, joined, pieces
+from tandem.collect.actor import PolicyActor, fixed, forwards, publish, redraw
+from tandem.collect.evaluation import evaluate
+from tandem.errors import SettingError, UnknownNameError
+from tandem.networks import plan as plans
+from tandem.networks import serial
+from tandem.spaces import Leaf, Spec
+from tandem.training import checkpoint, config
+from tandem.training.building import Spaces, build, network_there
+from tandem.training.config import Config, Options
+from tandem.training.events import Evaluation
+from tandem.training.learners import Span
+from tandem.training.loop import learner_of
+from tandem.training.seeds import Generators, derived
+from tandem.types import Array, Trajectory
+
+APART = 16  # steps at least that one who acts apart brings at a time: a message costs as much as tens of steps
+WINDOWS = 8  # blocks are so many times as long as what is looked at together (n_step, sequence), which ends at their ends
+
+
+class AlgorithmAgent(Agent):
+    """An agent that acts and learns as `tandem.train` has it: its losses, buffers, exploration and schedules.
+
+    algorithm: a name, as tandem list shows them. observation_space, action_space: of one environment; for a team those of
+    `tandem.collect.team.team(env)`, and its rewards_space, if each agent's own rewards are given. framework, network, device,
+    seed: as for train. settings: any setting of the algorithm; `steps` is the horizon of its schedules, and `envs` how many
+    columns of steps it learns from at once, best as many as there are environments in all runners.
+
+    `choose_action` and `update` take one observation, reward and so on, or n of them, of n environments at once. With n
+    environments in each of several runners, on-policy algorithms learn when `envs` columns of `rollout` steps are there, and
+    runners wait for that; the others learn from each block as it comes, `updates_per_call` times for `train_every` steps.
+
+    It has a part that acts elsewhere (`portable`), so get_agent(name, act="local") acts in the runner, without a message for
+    each step, and without a framework where all layers are known ones; with sync=False that is how it acts in any case.
+
+    Raises what train raises for names, settings and spaces that do not fit.
+    """
+
+    caller = ""  # whose calls these are; told by the host
+    restarted = False  # whether this stands for an agent that was lost; told by the host
+
+    def __init__(
+        self,
+        sync: bool = True,
+        *,
+        algorithm: str,
+        observation_space: Any,
+        action_space: Any,
+        rewards_space: Any = None,
+        framework: str | None = None,
+        network: Any = None,
+        device: str = "auto",
+        seed: int = 0,
+        **settings: Any,
+    ) -> None:
+        super().__init__(sync)
+        self.config = _config(algorithm, settings, framework, device, seed, network is not None)
+        observation = _without_stacks(spaces.observation_spec(observation_space))
+        leaf = spaces.action_leaf(action_space, observation)
+        self._spaces = Spaces(observation, leaf, observation_space)
+        self._generators = Generators(seed)
+        self.algorithm = build(self.config, self._spaces, self._generators, network)
+        self._kind, self._settings = type(self.algorithm), self.algorithm.settings
+        backend = self._backend = self.algorithm.backend
+        roles = tuple(dict.fromkeys((*self.algorithm.acting, *self.algorithm.preparing)))
+        there = partial(network_there, self.config, self._spaces, network)
+        self._networks = forwards(backend, roles, there)
+        self.learner = learner_of(self.algorithm, observation, leaf, self._generators, self._networks)
+        self.env_steps, self.metrics = 0, dict[str, float]()
+        self._team = () if rewards_space is None else tuple(rewards_space.shape)
+        self._samplers: dict[str, Sampler] = {}
+        self._members: set[str] = set()  # who brings steps
+        self._waiting: set[str] = set()  # those of them that have brought a block which was not learned from yet
+        self._queues: dict[int, list[tuple[str, Trajectory]]] = {}  # by length: columns of steps
+        self._owners: list[str] = []  # of the columns that were learned from last
+        self._show()
+
+    # Acting
+
+    def choose_action(self, state: Any) -> Any:
+        """The environment's action for one observation, or [n, ...] for n of them, explored as the algorithm does."""
+        self._members.add(self.caller)
+        return self._sampler().choose_action(state)
+
+    def update(self, state: Any, action: Any, reward: Any, next_state: Any, done: Any, truncated: Any = None) -> None:
+        """Takes note of one step of each environment, and learns when a block of them is full; see `Sampler.update`."""
+        block = self._sampler().update(state, action, reward, next_state, done, truncated)
+        if block is not None:
+            self._sampler().told(self.take(block))
+
+    def finish(self) -> None:
+        """Learns from the steps that are not a whole block yet, where that can be done."""
+        if self.caller in self._samplers and (rest := self._samplers[self.caller].finish()) is not None:
+            self._samplers[self.caller].told(self.take(rest))
+
+    def portable(self, caller: str) -> Sampler:
+        """What acts elsewhere, and brings blocks to `take`."""
+        self._members.add(caller)
+        networks = {role: self._networks[role] for role in self.algorithm.acting}
+        return Sampler(self._terms(apart=True), networks, f"acting/{caller}")
+
+    def _sampler(self) -> Sampler:
+        if self.caller not in self._samplers:
+            stream = f"acting/{self.caller}" if self._samplers else "acting"
+            self._samplers[self.caller] = Sampler(self._terms(apart=False), self._networks, stream, self.restarted)
+        return self._samplers[self.caller]
+
+    def _terms(self, apart: bool) -> Terms:
+        s, steps, needs = self._settings, self.learner.block, self.algorithm.needs
+        if needs == "transitions":
+            window = max(getattr(s, "n_step", 1), self.algorithm.sequence)
+            least = max(APART if apart else 1, WINDOWS * window if window > 1 else 1)
+            steps *= -(-least // steps)
+        demanded = "rewards" in self.algorithm.kept(self._spaces.action) or getattr(s, "rewards", "") == "own"
+        observation, action = self._spaces.observation, self._spaces.action
+        return Terms(
+            self._kind,
+            s,
+            observation,
+            action,
+            steps,
+            needs == "rollouts",
+            needs != "transitions",
+            self.config.seed,
+            self._team,
+            demanded,
+        )
+
+    # Learning
+
+    def take(self, block: Trajectory) -> dict[str, Any]:
+        """Learns from a block [T, n, ...] as soon as there are `envs` columns of its length: how far the agent is then."""
+        steps, count, learned = len(block.reward), self._settings.envs, False
+        self._members.add(self.caller)
+        queue = self._queues.setdefault(steps, [])
+        queue += [(self.caller, column) for column in columns(block)]
+        while len(queue) >= count:
+            now, queue[:count] = sorted(queue[:count], key=lambda entry: entry[0]), []
+            self._learn(now)
+            learned = True
+        if self.algorithm.needs == "rollouts":
+            self._waiting = set() if learned else self._waiting | {self.caller}
+            self._let_go()
+        return {"env_steps": self.env_steps, "members": len(self._members)}
+
+    def leave(self, caller: str) -> None:
+        """No steps come from there any more, so nobody waits for them."""
+        self._members.discard(caller)
+        self._waiting.discard(caller)
+        self._let_go()
+
+    def waits(self, caller: str) -> bool:
+        """Whether a caller is to wait for what others bring."""
+        return caller in self._waiting
+
+    def _let_go(self) -> None:
+        if self._waiting >= self._members:  # nobody is left who could bring what is missing: they go on themselves
+            self._waiting = set()
+
+    def _learn(self, entries: list[tuple[str, Trajectory]]) -> None:
+        whole, owners = joined([column for _, column in entries]), [caller for caller, _ in entries]
+        if changed := [i for i, (a, b) in enumerate(zip(owners, self._owners, strict=False)) if a != b]:
+            if self.algorithm.needs == "rollouts":
+                self.learner.break_off(changed)
+            if not isinstance(self.algorithm.memory, tuple):
+                self.algorithm.memory = np.zeros_like(self.algorithm.memory)
+        self._owners, before = owners, self.learner.updates
+        parts = pieces(whole, self.learner.block) if self.algorithm.needs == "transitions" else [whole]
+        for part in parts:
+            begin = self.env_steps
+            self.env_steps += int(np.count_nonzero(part.valid))
+            found = self.learner.learn(part, Span(begin, self.env_steps, self._settings.steps))
+            self.metrics = found or self.metrics
+        if self.learner.updates > before or self.algorithm.preparing:
+            self._show()
+            self._sync_model()
+
+    def _show(self) -> None:
+        """New weights, and new noise on them where there is any, for all who act here."""
+        if self._settings.noisy != "no":
+            redraw(self._backend, self._networks, self._settings.noisy, self._generators("noise/acting"))
+        publish(self._backend, self._networks)
+
+    def _sync_model(self) -> None:
+        networks: dict[str, Any] = self._networks
+        self._fire({role: networks[role].weights for role in self.algorithm.acting})
+
+    @property
+    def updates(self) -> int:
+        """Updates made so far."""
+        return self.learner.updates
+
+    # Afterwards
+
+    def evaluate(self, env: Any, episodes: int = 10, seed: int = 0) -> Evaluation:
+        """Its deterministic returns in an environment (an id, or a callable that makes one), without anything being learned."""
+        networks = {role: fixed(self._backend.networks[role], w) for role, w in self._weights().items()}
+        actor = PolicyActor(self._kind, self._settings, self._spaces.action, networks)
+        mode: Any = self._kind.action_mode
+        return Evaluation.of(*evaluate(actor, env, episodes, derived(seed, "evaluate"), action_mode=mode))
+
+    def save(self, path: str | Path) -> str:
+        """Writes the agent as a checkpoint that `tandem.load` reads; the path. On the machine where the agent lives."""
+        acting = {r: self._backend.networks[r].plan for r in self._kind.acting}
+        data = {
+            "config": self.config.to_json(),
+            "observation": spaces.to_json(self._spaces.observation),
+            "action": spaces.to_json(self._spaces.action),
+            "plans": {r: None if p is None else serial.to_json(p) for r, p in acting.items()},
+            "whole": False,
+        }
+        weights = {f"{r}/{n}": w for r, found in self._weights().items() for n, w in found.items()}
+        checkpoint.write(Path(path), data, {"networks": weights})
+        return str(path)
+
+    def _weights(self) -> dict[str, plans.Weights]:
+        return {role: self._backend.networks[role].mean() for role in self._kind.acting}
+
+    def state(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        """Networks, optimizers, counters, generators, running statistics, and what is kept to replay."""
+        learner, learned = self.learner.state(True)
+        data = {"learner": learner, "generators": self._generators.state(), "env_steps": self.env_steps}
+        arrays = {f"engine/{n}": x for n, x in self._backend.state().items()}
+        return data, arrays | {f"learner/{n}": x for n, x in learned.items()}
+
+    def load_state(self, data: dict[str, Any], arrays: dict[str, Array]) -> None:
+        """Go on from what `state` gave."""
+        self._backend.load_state(plans.select(arrays, "engine"))
+        self.learner.load_state(data["learner"], plans.select(arrays, "learner"))
+        self._generators.load_state(data["generators"])
+        self.env_steps = data["env_steps"]
+        self._show()
+
+
+def _config(algorithm: str, settings: dict[str, Any], framework: str | None, device: str, seed: int, own: bool) -> Config:
+    """What the agent was told, checked."""
+    kind = algorithms.get(algorithm)
+    known = [f.name for f in fields(kind.Settings)]
+    for name in settings:
+        if name not in known:
+            raise UnknownNameError(f"setting of {algorithm}", name, known)
+    if not isinstance(seed, int) or not 0 <= seed < 2**63:
+        raise SettingError(f"seed={seed!r}.", "a whole number from 0 on", "give one, such as 0.")
+    chosen = config.apply(kind.Settings(), settings)
+    config.check_ranges(chosen)
+    return Config(
+        algorithm,
+        "cluster",
+        backends.choose(framework),
+        device,
+        seed,
+        chosen,
+        Options(),
+        "arguments of AlgorithmAgent",
+        own_network=own,
+    )
+
+
+def _without_stacks(observation: Spec) -> Spec:
+    """Stacks of pictures are kept whole: blocks of several runners follow one another in no order."""
+    if isinstance(observation, Leaf):
+        return replace(observation, stack=0)
+    return {name: replace(leaf, stack=0) for name, leaf in observation.items()}

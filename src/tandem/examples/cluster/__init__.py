@@ -1,0 +1,1 @@
+"""One short program for each algorithm by the cluster door: runners with environments, an agent with a name."""

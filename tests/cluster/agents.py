@@ -1,0 +1,165 @@
+"""Agents and runners for tests of the cluster door. They import no test framework: other processes import them."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import numpy as np
+
+from tandem.cluster import Agent, Cluster, Runner
+
+
+class Recorder(Agent):
+    """Writes down every call; an action is the number of calls before it."""
+
+    def __init__(self, sync=True, **kwargs) -> None:
+        super().__init__(sync)
+        self.__dict__.update(kwargs)
+        self.calls = []
+
+    def choose_action(self, state):
+        self.calls.append(("choose", state))
+        return len(self.calls)
+
+    def update(self, *transition) -> None:
+        self.calls.append(("update", transition))
+
+    def history(self):
+        return list(self.calls)
+
+    def fail(self, what):
+        raise ValueError(f"no {what} here")
+
+    def here(self) -> int:
+        return os.getpid()
+
+
+class Counter(Agent):
+    """Acts by the number of updates that it knows of, and learns for `seconds` each time; "at" says how often it did."""
+
+    def __init__(self, sync=True, **kwargs) -> None:
+        super().__init__(sync)
+        self.seconds, self.at, self.known = 0.0, 0, 0
+        self.__dict__.update(kwargs)
+
+    def choose_action(self, state):
+        return self.known
+
+    def update(self, *transition) -> None:
+        time.sleep(self.seconds)
+        self.at += 1
+        if self.sync:
+            self.known = self.at
+
+    def _sync_model(self) -> None:
+        self._fire({"at": np.array(self.at)})
+
+    def _update_model(self, param) -> None:
+        self.known = int(param["at"])
+
+    def here(self) -> int:
+        return os.getpid()
+
+
+class Plain:
+    """An agent without the base."""
+
+    def __init__(self, gain=1) -> None:
+        self.gain, self.seen = gain, []
+
+    def choose_action(self, state):
+        return self.gain * state
+
+    def update(self, s, a, r, s2, done) -> None:
+        self.seen.append(a)
+
+
+def program(agent, steps=20):
+    """The documented loop, with numbers for states: what it chose."""
+    chosen = []
+    for s in range(steps):
+        a = agent.choose_action(s)
+        agent.update(s, a, 1.0, s + 1, s % 5 == 4)
+        chosen.append(a)
+    return chosen
+
+
+class Documented(Runner):
+    """As the documentation has it: settings get what the environment says, and the runner of rank 0 makes the agent."""
+
+    def __init__(self, args) -> None:
+        self.cluster, self.config = args.cluster, args
+        setattr(args, "state_dim", 4)  # noqa: B010
+        if self.rank == 0:
+            hyper = {k: v for k, v in vars(args).items() if k != "cluster"}
+            self.cluster.make_agent(name="recorder", agent_class=Recorder, sync=True, **hyper)
+        self.agent = self.cluster.getAgent("recorder")
+
+    def run(self):
+        return program(self.agent), self.agent.state_dim, self.rank, self.local_rank
+
+
+class Fails(Runner):
+    def __init__(self, args=None, local_rank=0) -> None:
+        self.where = args
+
+    def run(self):
+        if self.local_rank == 1:
+            raise KeyError("the map is lost")
+        time.sleep(60)
+
+
+class FailsAtOnce(Runner):
+    def __init__(self) -> None:
+        raise OSError("no environment")
+
+    def run(self) -> None:
+        pass
+
+
+class Bare:
+    """A runner without the base and without arguments."""
+
+    def run(self):
+        return self.rank, self.local_rank
+
+
+class Steady(Runner):
+    """Steps until an agent has had so many updates, or `beyond` says so; writes down its own starts in a folder."""
+
+    def __init__(self, args) -> None:
+        self.args = args
+        (args["folder"] / f"runner-{self.local_rank}-{os.getpid()}").touch()
+        cluster = args["cluster"]
+        if self.rank == 0:
+            cluster.make_agent("counter", Counter, sync=args["sync"], seconds=0.0)
+        self.agent = cluster.get_agent("counter", act=args.get("act", "remote"))
+
+    def run(self):
+        known = []
+        while not (self.args["folder"] / "stop").exists():
+            known.append(self.agent.choose_action(0))
+            self.agent.update(0, 0, 0.0, 0, False)
+            time.sleep(0.002)
+        return known
+
+
+class Where(Runner):
+    """Tells its node, after it has seen that the others run as well."""
+
+    def __init__(self, args) -> None:
+        self.folder, self.others = args
+
+    def run(self):
+        import ray
+
+        node = ray.get_runtime_context().get_node_id()
+        (self.folder / f"{self.local_rank}").write_text(node)
+        until = time.monotonic() + 60
+        while len(list(self.folder.iterdir())) < self.others and time.monotonic() < until:
+            time.sleep(0.05)
+        return node
+
+
+__all__ = ["Cluster"]

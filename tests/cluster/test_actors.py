@@ -1,0 +1,293 @@
+"""The cluster door on Ray: in actors of one machine."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from tandem.cluster import AlgorithmAgent, Cluster
+from tandem.errors import SettingError, UnknownNameError, WorkerError
+from tandem.testing import environments as known
+from tests.cluster.agents import Bare, Counter, Documented, Fails, FailsAtOnce, Plain, Recorder, Steady, program
+from tests.helpers import ROOT
+
+ray = pytest.importorskip("ray")
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(100)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_machine():
+    with pytest.MonkeyPatch.context() as patch:  # so that its processes find what is tested here
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT / "src"), str(ROOT)]))
+        ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+        yield
+        ray.shutdown()
+
+
+@pytest.fixture
+def cluster(request):
+    """A namespace of its own for each test; its actors end with it."""
+    made = Cluster(namespace=f"test-{abs(hash(request.node.name))}", patience=30, checkpoint_seconds=0)
+    yield made
+    for actor in ray.util.list_named_actors(all_namespaces=True):
+        if actor["namespace"] == made.namespace:
+            ray.kill(ray.get_actor(actor["name"], made.namespace))
+
+
+def until(condition, seconds=60.0):
+    """Waits for something to be so; what it was."""
+    end = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < end, f"not within {seconds} s"
+        time.sleep(0.05)
+    return found
+
+
+def actor(cluster, name):
+    return ray.get_actor(name, cluster.namespace)
+
+
+def kill(cluster, name) -> int:
+    """Kills the process of an actor as the kernel would; its id."""
+    pid = ray.get(actor(cluster, name).pid.options(concurrency_group="beside").remote())
+    os.kill(pid, signal.SIGKILL)
+    return pid
+
+
+@pytest.mark.parametrize("num", [1, 2])
+def test_the_documented_program(cluster, num) -> None:
+    runners = cluster.makeRunner("runner", Documented, SimpleNamespace(cluster=cluster, lr=0.1), num=num)
+    found = cluster.startAllRunners(runners)
+    assert [f[1:] for f in found] == [(4, i, i) for i in range(num)]
+    agent = cluster.get_agent("recorder")
+    assert agent.lr == 0.1 and len(agent.history()) == 40 * num
+    if num == 1:
+        own = Recorder()
+        assert found[0][0] == program(own) and agent.history() == own.history()
+
+
+def test_a_runner_of_no_base_and_ranks_over_all_names(cluster) -> None:
+    half = {"num_cpus": 0.5}
+    one, two = (
+        cluster.make_runner("one", Bare, num=2, resource=half),
+        cluster.make_runner("two", ray.remote(Bare), resource=half),
+    )
+    assert cluster.start_all_runners([one, two]) == [(0, 0), (1, 1), (2, 0)]
+    assert cluster.get_runner("two").ranks == [2] and cluster.get_runner("one").run() == [(0, 0), (1, 1)]
+    with pytest.raises(SettingError, match="runners 'one' already"):
+        cluster.make_runner("one", Bare)
+
+
+def test_the_order_of_calls_is_that_of_one_process(cluster) -> None:
+    own = Recorder()
+    (agent,) = cluster.make_agent("a", Recorder)
+    for one in (agent, own):
+        assert one.choose_action(1) == 1
+        for i in range(70):
+            one.update(i)
+        one.choose_action(2)
+        one.update(3)
+    assert agent.history() == own.history()
+
+
+def test_names_errors_and_attributes(cluster) -> None:
+    (agent,) = cluster.make_agent("a", Recorder, lr=0.5)
+    assert agent.lr == 0.5 and agent.here() != os.getpid()
+    with pytest.raises(AttributeError, match="'policy'"):
+        agent.policy  # noqa: B018
+    with pytest.raises(ValueError, match="no map here") as caught:
+        agent.fail("map")
+    assert "in fail" in "".join(caught.value.__notes__)
+    with pytest.raises(UnknownNameError, match="one of a"):
+        Cluster(namespace=cluster.namespace, patience=0.2).get_agent("b")
+    with pytest.raises(SettingError, match=r"lr=0.1 \(there: 0.5\)"):
+        cluster.make_agent("a", Recorder, lr=0.1)
+    with pytest.raises(SettingError, match="sync=True"):
+        cluster.get_agent("a", act="local")
+    with pytest.raises(TypeError, match="unexpected keyword"):
+        cluster.make_agent("p", Plain, gian=1)
+    (plain,) = cluster.make_agent("p", Plain, gain=3)
+    assert plain.choose_action(2) == 6
+
+
+def test_several_agents_of_a_name_are_given_out_in_turn(cluster) -> None:
+    for i, agent in enumerate(cluster.make_agent("a", Plain, num=2)):
+        agent.update(0, i, 0, 0, False)
+        agent.flush()
+    assert sorted(cluster.get_agent("a").seen[0] for _ in range(4)) == [0, 0, 1, 1]
+
+
+def test_a_runner_that_fails_is_named_with_its_traceback(cluster) -> None:
+    with pytest.raises(WorkerError, match=r"rank 1 failed: KeyError[\s\S]*agents.py[\s\S]*in run"):
+        cluster.start_all_runners(cluster.make_runner("bad", Fails, num=2))
+    with pytest.raises(WorkerError, match=r"rank 2 failed: OSError: no environment"):  # its forerunners' cores are free again
+        cluster.start_all_runners(cluster.make_runner("worse", FailsAtOnce))
+
+
+def test_acting_never_waits_for_learning(cluster) -> None:
+    cluster.make_agent("a", Counter, sync=False, seconds=0.0)
+    agent = cluster.get_agent("a")
+    assert agent.choose_action(0) == 0
+    for _ in range(5):
+        agent.update(0)
+    agent.flush()
+    until(lambda: agent.choose_action(0) == 5)
+    cluster.make_agent("slow", Counter, sync=False, seconds=10.0)
+    slow = cluster.get_agent("slow")
+    slow.choose_action(0)
+    slow.update(0)
+    slow._send()  # it is learned from for 10 s from now on
+    began = time.monotonic()
+    assert [slow.choose_action(0) for _ in range(20)] == [0] * 20
+    assert time.monotonic() - began < 8
+    assert until(lambda: slow.choose_action(0) == 1)
+
+
+def test_acting_here_takes_newer_parameters(cluster) -> None:
+    cluster.make_agent("a", Counter, sync=False)
+    agent = cluster.get_agent("a", act="local")
+    found = []
+    until(lambda: (found.append(agent.choose_action(0)), agent.update(0), found[-1] > 20)[-1])
+    assert found == sorted(found) and agent.here() != os.getpid()
+    agent.flush()
+    assert until(lambda: agent.choose_action(0) == agent.at)
+
+
+@pytest.mark.parametrize("sync, act", [(True, "remote"), (False, "remote"), (False, "local")])
+def test_whoever_is_killed_comes_back(cluster, tmp_path, sync, act) -> None:
+    """A runner, the agent, its copy and the keeper; all that was kept is there afterwards."""
+    import threading
+
+    args = {"cluster": cluster, "folder": tmp_path, "sync": sync, "act": act}
+    runners = cluster.make_runner("r", Steady, args, num=2)
+    found: list = []
+    thread = threading.Thread(target=lambda: found.append(cluster.start_all_runners(runners)))
+    thread.start()
+    agent = Cluster(namespace=cluster.namespace, patience=60).get_agent("counter")
+    try:
+        for victim in (
+            "runner/r/1",
+            "agent/counter/0",
+            "tandem/keeper",
+            *([] if sync else ["agent/counter/0/copy"]),
+            "runner/r/0",
+        ):
+            before = until(lambda: agent.at if agent.at > 10 else 0)
+            if victim == "tandem/keeper":
+                os.kill(ray.get(actor(cluster, victim).pid.remote()), signal.SIGKILL)
+                until(lambda: ray.get(actor(cluster, "tandem/keeper").has.remote("counter/0")))
+            elif victim == "agent/counter/0":
+                kept = until(lambda: ray.get(actor(cluster, "tandem/keeper").recall.remote("counter/0")))
+                pid = kill(cluster, victim)
+                assert agent.at >= kept["data"]["plain"]["at"] and agent.here() != pid
+            else:
+                kill(cluster, victim)
+            until(lambda before=before: agent.at > before)
+        until(lambda: len(list(tmp_path.iterdir())) == 4)  # both runners began twice
+    finally:
+        (tmp_path / "stop").touch()
+        thread.join(60)
+    assert len(found[0]) == 2 and all(acts == sorted(acts) for acts in found[0])
+
+
+@pytest.mark.parametrize(
+    "algorithm, act", [("dqn", "local"), ("ppo", "local"), pytest.param("dqn", "remote", marks=pytest.mark.thorough)]
+)
+def test_an_algorithm_goes_on_from_its_state(cluster, tmp_path, algorithm, act) -> None:
+    """The agent is killed while two runners bring it steps: what was kept is there, its replay too, and they go on with it."""
+    import threading
+
+    args = {"cluster": cluster, "algorithm": algorithm, "act": act, "steps": 10**9, "stop": tmp_path / "stop"}
+    ray.cloudpickle.register_pickle_by_value(__import__("sys").modules[Learns.__module__])
+    runners = cluster.make_runner("r", Learns, args, num=2)
+    found: list = []
+    thread = threading.Thread(target=lambda: found.append(cluster.start_all_runners(runners)))
+    thread.start()
+    agent = Cluster(namespace=cluster.namespace, patience=60).get_agent("a")
+    try:
+        for _ in range(2):
+            before = agent.updates
+            until(lambda before=before: agent.updates > before + 50)
+            kept = until(lambda: ray.get(actor(cluster, "tandem/keeper").recall.remote("a/0")))
+            kill(cluster, "agent/a/0")
+            assert agent.updates >= kept["data"]["learner"]["updates"] > 0
+            assert agent.env_steps >= kept["data"]["env_steps"] > 0
+            assert algorithm == "ppo" or "learner/ring/reward" in kept["arrays"], sorted(kept["arrays"])
+        now = agent.updates
+        until(lambda: agent.updates > now + 50)
+    finally:
+        (tmp_path / "stop").touch()
+        thread.join(60)
+    assert len(found[0]) == 2
+
+
+def test_an_agent_that_is_lost_too_often_is_named(cluster) -> None:
+    cluster.restarts = 0
+    (agent,) = cluster.make_agent("a", Recorder)
+    agent.choose_action(0)
+    kill(cluster, "agent/a/0")
+    with pytest.raises(WorkerError, match="agent 'a' is gone"):
+        until(lambda: agent.choose_action(0) is None)
+
+
+def test_a_folder_outlives_a_program(tmp_path) -> None:
+    for i in range(2):
+        cluster = Cluster(namespace=f"folder-{i}", folder=tmp_path, checkpoint_seconds=1000)
+        (agent,) = cluster.make_agent("c", Counter)
+        assert agent.at == 3 * i
+        for _ in range(3):
+            agent.update(0)
+        agent.flush()
+        cluster.start_all_runners(cluster.make_runner("r", Bare))
+        ray.kill(actor(cluster, "agent/c/0"))
+
+
+SMALL = {"hidden": (32,), "framework": "torch"}
+ANSWERS = {
+    "dqn": {**SMALL, "learning_starts": 100, "batch_size": 32, "train_every": 1, "learning_rate": 5e-3, "target_every": 100},
+    "ppo": {**SMALL, "rollout": 64, "envs": 2, "batch_size": 32, "learning_rate": 5e-3},
+}
+
+
+class Learns:
+    """Steps in `Identity`, for so many steps."""
+
+    def __init__(self, args) -> None:
+        self.args, env = args, known.Identity()
+        self.env = env
+        if self.rank == 0:
+            spaces = {"observation_space": env.observation_space, "action_space": env.action_space}
+            settings = ANSWERS[args["algorithm"]]
+            args["cluster"].make_agent("a", AlgorithmAgent, algorithm=args["algorithm"], **spaces, **settings, steps=6000)
+        self.agent = args["cluster"].get_agent("a", act=args["act"])
+
+    def run(self):
+        import sys
+
+        s, _ = self.env.reset(seed=self.rank)
+        for _ in range(self.args["steps"]):
+            if "stop" in self.args and self.args["stop"].exists():
+                break
+            a = self.agent.choose_action(s)
+            s2, r, terminated, truncated, _ = self.env.step(a)
+            self.agent.update(s, a, r, s2, terminated or truncated, truncated)
+            s = self.env.reset()[0] if terminated or truncated else s2
+        return sorted({"torch", "keras", "jax", "tensorflow"} & set(sys.modules))
+
+
+@pytest.mark.parametrize("algorithm, act, num, steps", [
+    ("dqn", "local", 2, 1500), ("ppo", "local", 2, 2500),
+    *(pytest.param("ppo", *more, marks=pytest.mark.thorough) for more in (("local", 1, 4000), ("remote", 2, 1500))),
+])  # fmt: skip
+def test_it_finds_the_answer(cluster, algorithm, act, num, steps) -> None:
+    args = {"cluster": cluster, "algorithm": algorithm, "act": act, "steps": steps}
+    ray.cloudpickle.register_pickle_by_value(__import__("sys").modules[Learns.__module__])
+    heavy = cluster.start_all_runners(cluster.make_runner("r", Learns, args, num=num))
+    agent = cluster.get_agent("a")
+    found = agent.evaluate(known.Identity, 5)
+    assert heavy == [[]] * num and found.mean == found.lengths[0]
+    assert algorithm != "ppo" or agent.env_steps >= 0.9 * num * steps

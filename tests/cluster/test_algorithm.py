@@ -1,0 +1,241 @@
+"""Agents of the library's algorithms: what they write down, and what they learn from it."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import gymnasium
+import numpy as np
+import pytest
+
+import tandem
+from tandem.cluster import AlgorithmAgent, Cluster, Runner, sampler
+from tandem.collect.environments import episode_seed, vectorize
+from tandem.collect.team import team
+from tandem.errors import NonFiniteError, SettingError, SpaceError, UnknownNameError
+from tandem.testing import environments as known
+from tandem.training import loop
+from tandem.training.seeds import Generators, derived
+from tandem.types import leaves
+
+CARTPOLE = gymnasium.make("CartPole-v1")
+torch = pytest.importorskip("torch")
+SMALL = {"hidden": (16,), "framework": "torch"}
+REPLAY = {"learning_starts": 20, "batch_size": 8, "buffer_size": 500, "train_every": 1, "envs": 1} | SMALL
+ROLLOUT = {"rollout": 16, "envs": 1} | SMALL
+
+
+def agent_of(algorithm, env, **settings):
+    extra = {"rewards_space": env.rewards_space} if hasattr(env, "rewards_space") else {}
+    spaces = {"observation_space": env.observation_space, "action_space": env.action_space}
+    return AlgorithmAgent(algorithm=algorithm, **spaces, **extra, **settings)
+
+
+def steps(agent, env, count, seed=0, told=True):
+    """The documented loop; environments are seeded as a trainer's first one is."""
+    seeds, episode = derived(seed, "environments"), 0
+    s, _ = env.reset(seed=episode_seed(seeds, 0, 0))
+    for _ in range(count):
+        a = agent.choose_action(s)
+        s2, r, terminated, truncated, info = env.step(a)
+        over = terminated or truncated
+        agent.update(s, a, info.get("rewards", r), s2, *((over, truncated and not terminated) if told else (terminated,)))
+        s = s2
+        if over:
+            episode += 1
+            s, _ = env.reset(seed=episode_seed(seeds, 0, episode))
+
+
+def weights(backend):
+    return {f"{n}/{k}": w.copy() for n, net in backend.networks.items() for k, w in net.read().items()}
+
+
+@pytest.mark.parametrize(
+    "algorithm, settings",
+    [
+        ("dqn", {**REPLAY, "train_every": 4, "target_every": 50}),
+        ("ppo", {**ROLLOUT, "rollout": 64, "batch_size": 32, "epochs": 2}),
+        ("ppo", {**ROLLOUT, "rollout": 64, "batch_size": 32, "epochs": 2, "normalize_observations": True}),
+    ],
+)
+def test_it_learns_as_the_trainer_does_to_the_bit(algorithm, settings) -> None:
+    agent = agent_of(algorithm, CARTPOLE, steps=1000, **settings)
+    steps(agent, gymnasium.make("CartPole-v1", max_episode_steps=30), 256)
+    made = agent_of(algorithm, CARTPOLE, steps=1000, **settings)  # the same again, for its algorithm alone
+    make = partial(gymnasium.make, "CartPole-v1", max_episode_steps=30)
+    environments = vectorize(make, 1, derived(0, "environments"), "plain")
+    run = loop.Loop(made.algorithm, made._backend, environments, Generators(0))
+    for _ in run.events(256):
+        pass
+    mine, theirs = weights(agent._backend), weights(made._backend)
+    assert agent.updates == run.learner.updates > 0 and agent.env_steps == 256
+    for name, w in theirs.items():
+        np.testing.assert_array_equal(mine[name], w, err_msg=name)
+
+
+def blocks_of(told, env, terms=None, count=64):
+    agent = agent_of("dqn", env, **REPLAY)
+    one = sampler.Sampler((terms or agent._terms(apart=True))._replace(steps=32), agent._networks, "acting")
+    found = []
+
+    class Writes:
+        choose_action = one.choose_action
+
+        def update(self, *given) -> None:
+            block = one.update(*given)
+            if block is not None:
+                found.append(block)
+
+    steps(Writes(), env, count, told=told)
+    return found
+
+
+def test_a_limit_that_nobody_told_of_is_seen() -> None:
+    env = gymnasium.make("CartPole-v1", max_episode_steps=7)
+    for one, other in zip(blocks_of(True, env), blocks_of(False, env), strict=True):
+        for a, b in zip(leaves(one), leaves(other), strict=True):
+            np.testing.assert_array_equal(a, b)
+        cut = one.last & (one.discount > 0)
+        assert cut.sum() >= 4 and one.discount[~cut & one.last].sum() == 0
+        at = one.cuts.t[0], one.cuts.env[0]
+        assert not np.array_equal(one.cuts.obs[0], one.obs[at[0] + 1, at[1]])  # what followed is not the next episode's
+
+
+def test_a_block_stands_for_itself() -> None:
+    (block, later) = blocks_of(True, gymnasium.make("CartPole-v1"))
+    assert block.last[-1].all() and block.cuts.t[-1] == 31
+    np.testing.assert_array_equal(block.cuts.obs[-1], block.bootstrap[0])
+    if block.discount[-1, 0]:
+        np.testing.assert_array_equal(block.bootstrap[0], later.obs[0, 0])
+
+
+def test_blocks_come_apart_and_together() -> None:
+    parts = blocks_of(True, gymnasium.make("CartPole-v1", max_episode_steps=9))
+    whole = sampler.joined(parts)
+    assert whole.reward.shape == (32, 2) and (np.diff(whole.cuts.t) >= 0).all()
+    for again, part in zip(sampler.columns(whole), parts, strict=True):
+        for a, b in zip(leaves(again), leaves(part), strict=True):
+            np.testing.assert_array_equal(a, b)
+    first, second = sampler.pieces(parts[0], 16)
+    np.testing.assert_array_equal(first.bootstrap, parts[0].obs[16])
+    np.testing.assert_array_equal(np.concatenate([first.reward, second.reward]), parts[0].reward)
+    assert len(first.cuts.t) + len(second.cuts.t) == len(parts[0].cuts.t) and (second.cuts.t < 16).all()
+
+
+CASES = [
+    ("dqn", "CartPole-v1", REPLAY),
+    ("dqn", "CartPole-v1", {**REPLAY, "n_step": 3, "prioritized": True, "noisy": "factorised"}),
+    ("ppo", "CartPole-v1", {**ROLLOUT, "batch_size": 8}),
+    ("ppo", "Pendulum-v1", {**ROLLOUT, "batch_size": 8}),
+    ("ppo", "Pendulum-v1", {**ROLLOUT, "batch_size": 8, "policy": "beta"}),
+    ("ppo", "CartPole-v1", {**ROLLOUT, "batch_size": 16, "recurrent": 8, "sequence": 8}),
+    ("a2c", "CartPole-v1", ROLLOUT),
+    ("trpo", "CartPole-v1", {**ROLLOUT, "rollout": 32}),
+    ("ddpg", "Pendulum-v1", REPLAY),
+    ("td3", "Pendulum-v1", REPLAY),
+    ("sac", "Pendulum-v1", REPLAY),
+    ("impala", "CartPole-v1", {"rollout": 8, "envs": 1, **SMALL}),
+]
+
+
+@pytest.mark.parametrize("algorithm, env, settings", CASES)
+def test_every_algorithm_learns(algorithm, env, settings) -> None:
+    agent = agent_of(algorithm, gymnasium.make(env), steps=1000, **settings)
+    before = weights(agent._backend)
+    steps(agent, gymnasium.make(env), 100)
+    agent.finish()
+    assert agent.updates > 0 and agent.metrics and all(np.isfinite(v) for v in agent.metrics.values())
+    assert any(not np.array_equal(before[n], w) for n, w in weights(agent._backend).items())
+
+
+TEAMS = [
+    ("maddpg", {"continuous_actions": True}, REPLAY),
+    ("mappo", {}, {**ROLLOUT, "batch_size": 8}),
+    ("mappo", {}, {**ROLLOUT, "batch_size": 16, "recurrent": 8, "sequence": 8}),
+    ("qmix", {}, REPLAY),
+    ("vdn", {}, REPLAY),
+]
+
+
+@pytest.mark.parametrize("algorithm, given, settings", TEAMS)
+def test_every_team_learns(algorithm, given, settings) -> None:
+    pytest.importorskip("mpe2")
+    make = partial(team, "mpe/simple_spread_v3", {"max_cycles": 10, **given})
+    agent = agent_of(algorithm, make(), steps=1000, **settings)
+    before = weights(agent._backend)
+    steps(agent, make(), 100)
+    agent.finish()
+    assert agent.updates > 0
+    assert any(not np.array_equal(before[n], w) for n, w in weights(agent._backend).items())
+
+
+def test_several_environments_at_once_are_so_many_columns() -> None:
+    agent = agent_of("ppo", CARTPOLE, steps=1000, **{**ROLLOUT, "envs": 3, "batch_size": 24})
+    envs = gymnasium.vector.SyncVectorEnv(
+        [lambda: gymnasium.make("CartPole-v1")] * 3, autoreset_mode=gymnasium.vector.AutoresetMode.DISABLED
+    )
+    s, _ = envs.reset(seed=0)
+    for _ in range(40):
+        a = agent.choose_action(s)
+        s2, r, terminated, truncated, _ = envs.step(a)
+        agent.update(s, a, r, s2, terminated | truncated, truncated)
+        s = s2
+        if (over := terminated | truncated).any():
+            s, _ = envs.reset(options={"reset_mask": over})
+    assert agent.env_steps == 2 * 16 * 3 and agent.updates == 2 * 10 * 2
+
+
+def test_wrong_use_is_refused_by_name() -> None:
+    with pytest.raises(UnknownNameError, match="dqm"):
+        agent_of("dqm", CARTPOLE)
+    with pytest.raises(UnknownNameError, match="learning_rat"):
+        agent_of("dqn", CARTPOLE, learning_rat=1.0)
+    with pytest.raises(SpaceError, match="ddpg"):
+        agent_of("ddpg", CARTPOLE, **SMALL)
+    agent = agent_of("dqn", CARTPOLE, **REPLAY)
+    s, _ = CARTPOLE.reset(seed=0)
+    with pytest.raises(SettingError, match="was not given last"):
+        agent.update(s, 0, 1.0, s, False)
+    a = agent.choose_action(s)
+    with pytest.raises(NonFiniteError):
+        agent.update(s, a, float("nan"), s, False)
+    agent.choose_action(s)
+    with pytest.raises(SpaceError, match="reward of shape"):
+        agent.update(s, a, [1.0, 2.0], s, False)
+    with pytest.raises(SpaceError, match="3 observations, after 1"):
+        agent.choose_action(np.stack([s] * 3))
+
+
+def test_what_was_kept_goes_on_and_what_was_saved_is_loaded(tmp_path) -> None:
+    agent = agent_of("ppo", CARTPOLE, steps=1000, **{**ROLLOUT, "batch_size": 8, "normalize_observations": True})
+    steps(agent, gymnasium.make("CartPole-v1"), 64)
+    other = agent_of("ppo", CARTPOLE, steps=1000, **{**ROLLOUT, "batch_size": 8, "normalize_observations": True})
+    other.load_state(*agent.state())
+    assert (other.updates, other.env_steps) == (agent.updates, 64)
+    other._samplers[""] = agent._samplers[""]  # the same place in the same episode
+    other._samplers[""].networks |= other._networks
+    s, _ = CARTPOLE.reset(seed=3)
+    loaded = tandem.load(agent.save(tmp_path / "agent.zip"))
+    assert loaded.act(s) in (0, 1)
+    assert agent.evaluate("CartPole-v1", 3, seed=5) == other.evaluate("CartPole-v1", 3, seed=5)
+    mine, theirs = weights(agent._backend), weights(other._backend)
+    for name, w in mine.items():
+        np.testing.assert_array_equal(theirs[name], w)
+
+
+def test_dqn_answers_in_a_local_runner() -> None:
+    cluster, env = Cluster(namespace="identity"), known.Identity()
+
+    class Learns(Runner):
+        def __init__(self) -> None:
+            spaces = {"observation_space": env.observation_space, "action_space": env.action_space}
+            settings = {**REPLAY, "learning_rate": 5e-3, "steps": 1500, "target_every": 100, "batch_size": 32}
+            cluster.make_agent("dqn", AlgorithmAgent, algorithm="dqn", **spaces, **settings)
+            self.agent = cluster.get_agent("dqn")
+
+        def run(self):
+            steps(self.agent, env, 1500)
+            return self.agent.evaluate(known.Identity, 5)
+
+    found = Learns().run()
+    assert found.mean == found.lengths[0]

@@ -1,0 +1,143 @@
+"""The examples of the cluster door run: in this process, by Ray, and to their scores."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+from tandem.examples import cluster
+from tandem.examples.cluster.common import SideBySide
+from tests.helpers import run_python
+
+NAMES = sorted(p.stem for p in Path(next(iter(cluster.__path__))).glob("*.py") if p.stem not in ("__init__", "common"))
+FEW = {
+    **dict.fromkeys(("dqn", "ddpg", "td3", "sac", "own_agent"), 1_200),  # they begin to learn after a thousand
+    **dict.fromkeys(("maddpg", "qmix", "vdn"), 2_080),
+    "ppo_discrete": 1_024,
+    "ppo_continuous": 4_096,
+    "trpo": 1_024,
+    "mappo": 800,
+}
+SLOW = ("maddpg", "mappo", "qmix", "vdn", "ppo_continuous", "trpo")
+
+
+def example(name: str) -> Any:
+    return importlib.import_module(f"tandem.examples.cluster.{name}")
+
+
+def test_every_algorithm_that_is_promised_has_its_example() -> None:
+    promised = "dqn ppo_discrete ppo_continuous ddpg sac trpo td3 maddpg mappo qmix vdn own_agent"
+    assert sorted(promised.split()) == NAMES
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] if n in SLOW else []) for n in NAMES])
+def test_it_runs_in_this_process_until_it_has_learned_a_little(name, monkeypatch, capsys) -> None:
+    module, made = example(name), {}
+    make = module.cluster.make_agent
+    monkeypatch.setattr(module.cluster, "make_agent", lambda *a, **k: made.update(agent=make(*a, **k)[0]))
+    monkeypatch.setattr(module.cluster, "namespace", f"test-{name}")  # an agent of its own
+    args = module.settings("--local", "--framework", "torch", "--steps", str(FEW[name]))
+    scores = module.main(module.cluster, module.GymRunner, args)
+    assert len(scores) == 1 and scores[0] == scores[0]
+    assert re.search(r"runner 0: mean return of the last 20 of \d+ episodes: -?\d", capsys.readouterr().out)
+    if name == "own_agent":
+        assert len(made["agent"].replay_buffer) == FEW[name]
+    else:
+        assert FEW[name] <= made["agent"].env_steps < FEW[name] + 500 and made["agent"].updates > 0
+
+
+class Counting(gymnasium.Env):
+    """Shows how many steps the episode has; ends by itself, or by a limit, after `length` of them. Its reward is the action."""
+
+    observation_space = gymnasium.spaces.Box(-1, 9, (1,), np.float32)
+
+    def __init__(self, length: int, limit: bool) -> None:
+        self.length, self.limit, self.seeds, self.count = length, limit, [], 0
+
+    def reset(self, *, seed=None, options=None):
+        self.seeds.append(seed)
+        self.count = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self.count += 1
+        over = self.count == self.length
+        return np.full(1, self.count, np.float32), float(action), over and not self.limit, over and self.limit, {}
+
+
+def test_environments_side_by_side_show_how_an_episode_ended_and_begin_anew() -> None:
+    envs = [Counting(2, limit=False), Counting(3, limit=True)]
+    left = iter(envs)
+    side = SideBySide(lambda: next(left), argparse.Namespace(envs=4, runners=2, steps=40, seed=100), rank=1)
+    assert (side.n, side.steps, [e.seeds for e in envs]) == (2, 10, [[102], [103]])
+    seen = []
+    for _ in range(3):
+        before = side.states[:, 0].tolist()
+        after, rewards, done, truncated = side.step([1, 10])
+        assert rewards.tolist() == [1, 10]
+        seen.append((before, after[:, 0].tolist(), done.tolist(), truncated.tolist()))
+    assert seen == [
+        ([0, 0], [1, 1], [False, False], [False, False]),
+        ([1, 1], [2, 2], [True, False], [False, False]),
+        ([0, 2], [1, 3], [False, True], [False, True]),
+    ]
+    assert side.states[:, 0].tolist() == [1, 0] and side.returns == [2, 30]
+    assert [e.seeds for e in envs] == [[102, None], [103, None]]
+
+
+BY_RAY = """
+import contextlib, importlib, io, json, sys, time
+import ray
+
+ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False)
+
+
+def actors(kind):
+    found = ray.util.list_named_actors(all_namespaces=True)
+    return [(a["name"], a["namespace"]) for a in found if a["name"].startswith(kind)]
+
+
+for name, steps in json.loads(sys.argv[1]).items():
+    module = importlib.import_module(f"tandem.examples.cluster.{name}")
+    variants = {"dqn": [[], ["--act", "remote"]], "own_agent": [[], ["--no-sync"], ["--no-sync", "--act", "local"]]}
+    for flags in variants.get(name, [[]]):
+        args = module.settings("--framework", "torch", "--runners", "2", "--steps", str(steps), *flags)
+        with contextlib.redirect_stdout(io.StringIO()):
+            scores = module.main(module.cluster, module.GymRunner, args)
+        print(json.dumps([name, scores]))
+        for actor in actors("agent/"):  # each is a process that would stay until the end
+            ray.kill(ray.get_actor(*actor))
+        while actors("agent/") or actors("runner/"):
+            time.sleep(0.05)
+"""
+
+
+@pytest.mark.timeout(900)  # all of them are some fifty processes, most of which import torch
+@pytest.mark.parametrize(
+    "names, variants",
+    [
+        pytest.param(("ppo_discrete", "qmix"), 0, marks=pytest.mark.slow, id="two"),
+        pytest.param(NAMES, 3, marks=[pytest.mark.slow, pytest.mark.thorough], id="all"),
+    ],
+)
+def test_they_run_by_ray_with_two_runners(names: Any, variants: int) -> None:
+    found = run_python(BY_RAY, json.dumps({n: FEW[n] for n in names}), timeout=880)
+    assert sorted({name for name, _ in found}) == sorted(names) and len(found) == len(names) + variants
+    assert all(len(scores) == 2 and all(x == x for x in scores) for _, scores in found)
+
+
+@pytest.mark.learns
+@pytest.mark.parametrize("name, least", [("dqn", 400), ("ppo_discrete", 475), ("own_agent", -250)])
+def test_it_learns_in_this_process(name, least, monkeypatch) -> None:
+    module = example(name)
+    monkeypatch.setattr(module.cluster, "namespace", f"learns-{name}")
+    (score,) = module.main(module.cluster, module.GymRunner, module.settings("--local"))
+    assert score >= least

@@ -1,0 +1,254 @@
+"""The cluster door in one process, without Ray."""
+
+from __future__ import annotations
+
+import argparse
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from tandem.cluster import Cluster, Runner, WiseRL, handle
+from tandem.cluster.runner import construct
+from tandem.errors import CheckpointError, EngineError, SettingError, UnknownNameError
+from tests.cluster.agents import Bare, Counter, Documented, Plain, Recorder, program
+from tests.helpers import run_python
+
+
+def fresh() -> Cluster:
+    """A namespace of its own for each test, as each program has."""
+    fresh.count = getattr(fresh, "count", 0) + 1
+    return Cluster(namespace=f"test-{fresh.count}")
+
+
+def test_the_door_brings_neither_ray_nor_a_framework() -> None:
+    code = """
+    import json, sys
+    import tandem.cluster, tandem
+    assert tandem.WiseRL is tandem.Cluster is tandem.cluster.Cluster
+    print(json.dumps(sorted({"ray", "torch", "keras", "jax", "tensorflow"} & set(sys.modules))))
+    """
+    assert run_python(code) == [[]]
+
+
+def test_a_runner_made_directly_acts_and_learns_here() -> None:
+    args = SimpleNamespace(cluster=fresh(), lr=0.1)
+    chosen, state_dim, rank, local_rank = Documented(args).run()
+    assert chosen == list(range(1, 41, 2)) and (state_dim, rank, local_rank) == (4, 0, 0)
+    agent = here(args.cluster, "recorder")
+    assert agent.lr == 0.1 and agent.history() == direct(Recorder())
+
+
+def direct(agent):
+    program(agent)
+    return agent.history()
+
+
+def here(cluster, name):
+    """The agent's proxy, as a local runner gets it."""
+
+    class Asks(Runner):
+        def __init__(self) -> None:
+            self.agent = cluster.get_agent(name)
+
+    return Asks().agent
+
+
+def test_names_in_camel_case() -> None:
+    for name in ("makeAgent", "getAgent", "makeRunner", "getRunner", "startAllRunner", "startAllRunners"):
+        assert callable(getattr(WiseRL, name))
+
+
+def test_an_unknown_agent_is_answered_with_those_there_are() -> None:
+    cluster = fresh()
+    made(cluster, "actor", Plain)
+    with pytest.raises(UnknownNameError, match=r"'acter'[^\n]*\nExpected: one of actor"):
+        here(cluster, "acter")
+
+
+def made(cluster, *given, **named):
+    class Makes(Runner):
+        def __init__(self) -> None:
+            self.agents = cluster.make_agent(*given, **named)
+
+    return Makes().agents
+
+
+def test_the_same_agent_is_joined_and_another_is_refused() -> None:
+    cluster = fresh()
+    (one,) = made(cluster, "a", Plain, gain=2)
+    (other,) = made(cluster, "a", Plain, gain=2)
+    one.update(1, 2, 3, 4, False)
+    assert other.seen == [2] and one.choose_action(4) == 8
+    with pytest.raises(SettingError, match=r"gain=3 \(there: 2\)"):
+        made(cluster, "a", Plain, gain=3)
+    with pytest.raises(SettingError, match="class .*Counter"):
+        made(cluster, "a", Counter)
+
+
+def test_several_agents_of_a_name_are_given_out_in_turn() -> None:
+    cluster = fresh()
+    for i, agent in enumerate(made(cluster, "a", Plain, num=2)):
+        agent.update(0, i, 0, 0, False)
+    assert [here(cluster, "a").seen for _ in range(4)] == [[0], [1], [0], [1]]
+
+
+def test_what_there_is_not_is_an_attribute_error_and_errors_are_the_agents_own() -> None:
+    (agent,) = made(fresh(), "a", Recorder)
+    with pytest.raises(AttributeError, match="has no attribute 'policy'"):
+        agent.policy  # noqa: B018
+    with pytest.raises(ValueError, match="no map here"):
+        agent.fail("map")
+
+
+@pytest.mark.parametrize("name, num", [("a/b", 1), ("", 1), ("a", 0)])
+def test_impossible_names_and_numbers_are_refused(name, num) -> None:
+    with pytest.raises(SettingError):
+        fresh().make_agent(name, Plain, num=num)
+
+
+def test_objects_are_no_agents_and_no_runners() -> None:
+    with pytest.raises(SettingError, match="as an agent"):
+        fresh().make_agent("a", Plain())
+    with pytest.raises(SettingError, match="as a runner"):
+        construct(Plain, None, 0, 0)
+
+
+class Takes(Runner):
+    def run(self) -> None:
+        pass
+
+
+class One(Takes):
+    def __init__(self, args) -> None:
+        self.got = (args, self.rank, self.local_rank)
+
+
+class Two(Takes):
+    def __init__(self, args, local_rank) -> None:
+        self.got = (args, self.rank, local_rank)
+
+
+class Second(Takes):
+    def __init__(self, config, number) -> None:
+        self.got = (config, self.rank, number)
+
+
+class Named(Takes):
+    def __init__(self, args=None, local_rank=0) -> None:
+        self.got = (args, self.rank, local_rank)
+
+
+@pytest.mark.parametrize("kind", [One, Two, Second, Named])
+def test_runners_take_what_they_take(kind) -> None:
+    args = argparse.Namespace(x=1)
+    assert construct(kind, args, 3, 1).got == (args, 3, 1)
+
+
+def test_runners_that_take_nothing() -> None:
+    assert construct(Bare, None, 2, 1).run() == (2, 1)
+    with pytest.raises(SettingError, match="takes none"):
+        construct(Bare, argparse.Namespace(), 0, 0)
+
+
+@pytest.mark.parametrize("sync", [True, False])
+def test_in_one_process_an_agent_acts_by_what_it_learned(sync) -> None:
+    (agent,) = made(fresh(), "c", Counter, sync=sync)
+    agent.update(0, 0, 0, 0, False)
+    assert agent.at == 1 and agent.choose_action(0) == (1 if sync else 0)
+
+
+def test_a_second_program_goes_on_from_the_folder(tmp_path) -> None:
+    code = """
+    import json, sys
+    from tests.cluster.agents import Counter
+    from tandem.cluster import Cluster, Runner
+    cluster = Cluster(folder=sys.argv[1], checkpoint_seconds=0)
+    class Goes(Runner):
+        def __init__(self):
+            cluster.make_agent("c", Counter)
+            self.agent = cluster.get_agent("c")
+        def run(self):
+            before = self.agent.at
+            for _ in range(5):
+                self.agent.update(0, 0, 0, 0, False)
+            return before
+    print(json.dumps(Goes().run()))
+    """
+    assert run_python(code, str(tmp_path)) == [0]
+    assert run_python(code, str(tmp_path)) == [5]
+    assert [p.name for p in tmp_path.iterdir()] == ["c%2f0.zip"]
+
+
+def test_a_damaged_file_is_named(tmp_path) -> None:
+    (tmp_path / "c%2f0.zip").write_bytes(b"nothing")
+    with pytest.raises(CheckpointError, match="c%2f0"):
+        made(Cluster(folder=tmp_path, namespace="damaged"), "c", Counter)
+
+
+torch = pytest.importorskip("torch")
+
+
+class Net:
+    """A torch agent without the base: what is kept of it is found among its attributes."""
+
+    def __init__(self, lr=0.1) -> None:
+        torch.manual_seed(0)
+        self.actor = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Tanh(), torch.nn.Linear(3, 1))
+        self.critics = [torch.nn.Linear(2, 1) for _ in range(2)]
+        self.optimizer = torch.optim.Adam([*self.actor.parameters(), *self.critics[0].parameters()], lr=lr)
+        self.epsilon, self.rng = 1.0, np.random.default_rng(0)
+
+    def choose_action(self, state):
+        return self.actor(torch.as_tensor(state)).detach().numpy()
+
+    def update(self, x, y) -> None:
+        loss = ((self.actor(torch.as_tensor(x)) + self.critics[0](torch.as_tensor(x)) - y) ** 2).mean()
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        self.epsilon *= 0.9
+
+
+def test_networks_optimizers_and_numbers_come_back_to_the_bit() -> None:
+    from tandem.cluster import saving
+
+    x = np.array([[1.0, 2.0], [3.0, -1.0]], np.float32)
+    one, other = Net(), Net()
+    for _ in range(3):
+        one.update(x, 1.0)
+    kept = saving.state_of(one)
+    for _ in range(3):
+        one.update(x, 1.0)
+    saving.load_into(other, *kept)
+    assert other.epsilon == pytest.approx(0.9**3)
+    for _ in range(3):
+        other.update(x, 1.0)
+    np.testing.assert_array_equal(one.choose_action(x), other.choose_action(x))
+    with pytest.raises(CheckpointError, match="does not fit"):
+        other.actor = torch.nn.Sequential(torch.nn.Linear(5, 3))
+        saving.load_into(other, *kept)
+
+
+def test_where_ray_is_not_installed_the_same_program_runs_here(monkeypatch) -> None:
+    monkeypatch.setattr(handle, "_installed", lambda: False)
+    cluster = Cluster(namespace="no-ray")
+    runners = cluster.make_runner("runner", Documented, SimpleNamespace(cluster=cluster, lr=0.1))
+    own = Recorder()
+    assert cluster.start_all_runners(runners) == [(program(own), 4, 0, 0)]
+    with pytest.raises(EngineError, match=r"pip install 'tandem-rl\[ray\]'"):
+        cluster.make_runner("more", Documented, SimpleNamespace(cluster=cluster, lr=0.1), num=2)
+
+
+def test_a_kept_state_of_another_algorithm_agent_is_refused_in_words() -> None:
+    import gymnasium
+
+    from tandem.cluster import AlgorithmAgent, saving
+
+    def made(name: str) -> AlgorithmAgent:
+        env = gymnasium.make(name)
+        spaces = {"observation_space": env.observation_space, "action_space": env.action_space}
+        return AlgorithmAgent(algorithm="ppo", framework="torch", **spaces)
+
+    with pytest.raises(CheckpointError, match="kept state of AlgorithmAgent does not fit"):
+        saving.load_into(made("Pendulum-v1"), *saving.state_of(made("CartPole-v1")))

@@ -1,0 +1,25 @@
+"""The page on clusters says what is true: its program runs, on a cluster and in one process."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.helpers import ROOT, run_python
+
+(PROGRAM,) = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs" / "cluster.md").read_text("utf-8"), re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.slow
+def test_the_program_runs_on_a_cluster() -> None:
+    pytest.importorskip("ray")
+    code = re.sub(r"print\((.*)\)$", r"print(__import__('json').dumps([\1]))", PROGRAM, flags=re.MULTILINE)
+    one, other, evaluation = run_python(code, "--steps", "500", timeout=200)
+    assert one[0] > 3 and other[0] > 3 and evaluation[0] > 5
+
+
+def test_the_program_runs_here() -> None:
+    here = "\nprint(len(GymRunner(argparse.Namespace(runners=1, steps=300)).run()))\n"
+    ((scores),) = run_python(PROGRAM.partition("\nif __name__")[0] + here)
+    assert scores > 3
