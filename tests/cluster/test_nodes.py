@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
 from tandem.cluster import Cluster
-from tests.cluster.agents import Recorder, Where
+from tandem.errors import WorkerError
+from tests.cluster.agents import Documented, Recorder, Where
 from tests.helpers import ROOT
 
 ray = pytest.importorskip("ray")
@@ -43,3 +45,14 @@ def test_runners_are_on_all_nodes_and_one_that_joins_is_used(nodes, tmp_path) ->
     joined = nodes.add_node(num_cpus=1)
     thread.join(120)
     assert len(set(found[0])) == 2 and joined.node_id in found[0]
+
+
+def test_who_has_left_the_cluster_is_told_so_and_begins_no_other(nodes) -> None:
+    (agent,) = Cluster().make_agent("a", Recorder)
+    assert agent.choose_action(0) == 1
+    ray.shutdown()
+    with pytest.raises(WorkerError, match=r"agent 'a' was called after ray.shutdown\(\)"):
+        agent.choose_action(0)
+    args = SimpleNamespace(cluster=Cluster(namespace="after"), lr=0.1)
+    assert Documented(args).run()[1:] == (4, 0, 0)  # in this process, whatever has become of `agent`
+    assert not ray.is_initialized()

@@ -76,7 +76,7 @@ class Cluster:
             raise SettingError(
                 f"{agent_class!r} as an agent.", "a class with choose_action and update", "give the class itself."
             )
-        if local.HERE.get() or not _installed():
+        if local.here() or not _installed():
             return list(local.make(self.namespace, name, made, self.folder, self.checkpoint_seconds))
         place = self._place()
         place.make_agent(name, made, resource)
@@ -97,14 +97,14 @@ class Cluster:
         UnknownNameError, with the names that there are, where there is none after `patience` seconds."""
         if act not in get_args(Act):
             raise UnknownNameError("way to act", act, get_args(Act))
-        if local.HERE.get() or not _installed():
+        if local.here() or not _installed():
             return local.get(self.namespace, name)
         place = self._place()
         first = self._agent_line(place, name, 0)
         made: Made = first.ask("spec", group="beside")
         number = 0
         if made.num > 1:
-            seat = place.keeper().ask("seat", f"agent/{name}", proxy.next_id(name))
+            seat = place.keeper().ask("seat", f"agent/{name}", proxy.next_id(self.namespace, name))
             number = int(seat) % made.num
         return self._proxy(place, name, number, made, act)
 
@@ -123,7 +123,7 @@ class Cluster:
     def _proxy(self, place: Place, name: str, number: int, made: Made, act: Act) -> Proxy:
         line, caller, portable = (
             self._agent_line(place, name, number),
-            caller_id(name),
+            caller_id(self.namespace, name),
             hasattr(made.agent_class, "portable"),
         )
         if act == "local" and made.sync and not portable:
@@ -164,12 +164,7 @@ class Cluster:
                     "one runner, or Ray",
                     "pip install 'tandem-rl[ray]'",
                 )
-            token = local.HERE.set(True)
-            try:
-                runner = construct(runner_class, args, 0, 0)
-            finally:
-                local.HERE.reset(token)
-            return Runners(name, [runner], [0], None, self)
+            return Runners(name, [construct(runner_class, args, 0, 0, here=True)], [0], None, self)
         place = self._place()
         if name in place.names("runner"):
             raise SettingError(

@@ -17,13 +17,14 @@ class Line:
         self.handle, self.name, self.patience = handle, name, patience
 
     def send(self, method: str, *given: Any, group: str = "") -> Any:
+        self._ray()
         call = getattr(self.handle, method)
         return (call.options(concurrency_group=group) if group else call).remote(*given)
 
     def receive(self, reference: Any, method: str, *given: Any, group: str = "") -> Any:
         """The answer to what was sent. Where the actor was away, the same is sent again, until its patience is over.
         WorkerError where it is gone for good; what its code raised is raised here, with its traceback in the notes."""
-        ray, until = library(), time.monotonic() + self.patience
+        ray, until = self._ray(), time.monotonic() + self.patience
         while True:
             try:
                 return ray.get(reference)
@@ -41,16 +42,27 @@ class Line:
         return self.receive(self.send(method, *given, group=group), method, *given, group=group)
 
     def arrived(self, reference: Any) -> bool:
-        ready, _ = library().wait([reference], timeout=0)
+        ready, _ = self._ray().wait([reference], timeout=0)
         return bool(ready)
 
     def fetched(self, reference: Any) -> Any:
         """What a reference stands for; None where it was lost with its owner."""
-        ray = library()
+        ray = self._ray()
         try:
             return ray.get(reference)
         except (ray.exceptions.ObjectLostError, ray.exceptions.RayActorError):
             return None
+
+    def _ray(self) -> Any:
+        """WorkerError where this process has left its cluster: Ray would start another one, without a word."""
+        ray = library()
+        if not ray.is_initialized():
+            raise WorkerError(
+                f"{self.name} was called after ray.shutdown().",
+                "a process that is connected to its cluster",
+                "shut Ray down when nobody is called any more, or make the agents anew.",
+            )
+        return ray
 
     def _gone(self, error: Exception) -> WorkerError:
         return gone(self.name, error)

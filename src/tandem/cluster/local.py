@@ -3,17 +3,36 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
 from tandem.cluster.host import Host, Made
 from tandem.cluster.keeper import Keeper
-from tandem.cluster.proxy import LocalProxy, caller_id, flush_all
+from tandem.cluster.proxy import LocalProxy, caller_id
 from tandem.errors import SettingError, UnknownNameError
 
-HERE: ContextVar[bool] = ContextVar("tandem_cluster_here", default=False)  # whether a local runner is being made, or runs
+# What the local runner that is being made, or runs, has got; None where there is none.
+_proxies: ContextVar[list[LocalProxy] | None] = ContextVar("tandem_cluster_here", default=None)
 _agents: dict[tuple[str, str], list[Host]] = {}
 _keepers: dict[str | None, Keeper] = {}
+
+
+def here() -> bool:
+    """Whether a local runner is being made, or runs."""
+    return _proxies.get() is not None
+
+
+@contextmanager
+def living(runner: Any) -> Iterator[None]:
+    """The runner lives in this process: meanwhile agents are made and found here."""
+    runner._proxies = getattr(runner, "_proxies", None) or []
+    token = _proxies.set(runner._proxies)
+    try:
+        yield
+    finally:
+        _proxies.reset(token)
 
 
 def make(namespace: str, name: str, made: Made, folder: str | None, seconds: float) -> list[LocalProxy]:
@@ -26,7 +45,7 @@ def make(namespace: str, name: str, made: Made, folder: str | None, seconds: flo
         every = seconds if folder is not None else math.inf  # memory that ends with this process keeps nothing
         hosts = [Host(f"{name}/{i}", made, keeper, every) for i in range(made.num)]
         _agents[namespace, name] = hosts
-    return [LocalProxy(name, caller_id(name), host) for host in hosts]
+    return [_proxy(name, caller_id(namespace, name), host) for host in hosts]
 
 
 def get(namespace: str, name: str) -> LocalProxy:
@@ -36,8 +55,15 @@ def get(namespace: str, name: str) -> LocalProxy:
             "agent", name, known(namespace), "call make_agent before: in one process nobody else makes it meanwhile."
         )
     hosts = _agents[namespace, name]
-    caller = caller_id(name)
-    return LocalProxy(name, caller, hosts[int(caller.rpartition("#")[2]) % len(hosts)])
+    caller = caller_id(namespace, name)
+    return _proxy(name, caller, hosts[int(caller.rpartition("#")[2]) % len(hosts)])
+
+
+def _proxy(name: str, caller: str, host: Host) -> LocalProxy:
+    made = LocalProxy(name, caller, host)
+    if (mine := _proxies.get()) is not None:
+        mine.append(made)
+    return made
 
 
 def known(namespace: str) -> list[str]:
@@ -82,12 +108,10 @@ def _plain(value: Any) -> bool:
 
 
 def run(runner: Any) -> Any:
-    """What a runner's run() gives back, in this process; its agents are kept then."""
-    token = HERE.set(True)
-    try:
+    """What a runner's run() gives back, in this process; its agents have learned from all of it then, and are kept."""
+    with living(runner):
         found = runner.run()
-    finally:
-        HERE.reset(token)
-    flush_all()
+    for proxy in runner._proxies:
+        proxy.close()
     save()
     return found

@@ -19,7 +19,7 @@ UNDER_WAY = 2  # such batches that may be under way; the next one waits
 
 LIVING: weakref.WeakSet[Proxy] = weakref.WeakSet()
 _place = [""]  # who this process is to agents: a runner's name in its actor, "" in a program
-_numbers: Counter[str] = Counter()
+_numbers: Counter[tuple[str, str]] = Counter()
 
 
 def me() -> str:
@@ -30,14 +30,14 @@ def i_am(place: str) -> None:
     _place[0] = place
 
 
-def next_id(agent: str) -> str:
-    return f"{me() or f'program/{os.getpid()}'}#{_numbers[agent]}"
+def next_id(namespace: str, agent: str) -> str:
+    return f"{me() or f'program/{os.getpid()}'}#{_numbers[namespace, agent]}"
 
 
-def caller_id(agent: str) -> str:
+def caller_id(namespace: str, agent: str) -> str:
     """The name of a new proxy here: the same again in a runner that was restarted."""
-    found = next_id(agent)
-    _numbers[agent] += 1
+    found = next_id(namespace, agent)
+    _numbers[namespace, agent] += 1
     return found
 
 

@@ -6,6 +6,7 @@ import functools
 import inspect
 import os
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 from tandem.cluster import local, proxy
@@ -20,12 +21,8 @@ class Placed(type):
         made = new(cls, *given, **named)
         if isinstance(made, cls):
             made.rank = made.local_rank = 0
-            made._lives_here = True
-            token = local.HERE.set(True)
-            try:
+            with local.living(made):
                 made.__init__(*given, **named)
-            finally:
-                local.HERE.reset(token)
         return made
 
 
@@ -38,7 +35,7 @@ class Runner(metaclass=Placed):
 
     rank: int = 0
     local_rank: int = 0
-    _lives_here = False
+    _proxies: list[Any] | None = None  # of one that lives in this process
 
     def __new__(cls, *given: Any, **named: Any) -> Any:
         return super().__new__(cls)
@@ -58,7 +55,7 @@ class Runner(metaclass=Placed):
 def _here(run: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(run)
     def wrapped(self: Any) -> Any:
-        if not self._lives_here or local.HERE.get():
+        if self._proxies is None or local.here():
             return run(self)
         return local.run(self)
 
@@ -71,9 +68,9 @@ def plain_class(runner_class: Any) -> Any:
     return runner_class if metadata is None else metadata.modified_class
 
 
-def construct(runner_class: Any, args: Any, rank: int, local_rank: int) -> Any:
+def construct(runner_class: Any, args: Any, rank: int, local_rank: int, here: bool = False) -> Any:
     """A runner with its ranks, made by as many of (args, local_rank) as its `__init__` takes; without args where it needs none.
-    SettingError where it takes none and there are some, or takes more."""
+    here: its agents live in this process, too. SettingError where it takes none and there are some, or takes more."""
     cls = plain_class(runner_class)
     if not isinstance(cls, type) or not callable(getattr(cls, "run", None)):
         raise SettingError(f"{cls!r} as a runner.", "a class with a method run()", "give the class itself, no object of it.")
@@ -81,7 +78,8 @@ def construct(runner_class: Any, args: Any, rank: int, local_rank: int) -> Any:
     new: Any = cls.__new__
     made = new(cls)
     made.rank, made.local_rank = rank, local_rank
-    made.__init__(*given, **named)
+    with local.living(made) if here else nullcontext():
+        made.__init__(*given, **named)
     made.rank, made.local_rank = rank, local_rank
     return made
 

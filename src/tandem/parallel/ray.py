@@ -6,6 +6,7 @@ import importlib.util
 import logging
 import os
 import socket
+import sys
 import time
 import warnings
 from collections import deque
@@ -31,13 +32,19 @@ CONNECT = 10.0  # seconds to reach an address
 
 def library() -> Any:
     """Ray itself. EngineError where it is not installed."""
+    if (imported := sys.modules.get("ray")) is not None:
+        return imported
     if importlib.util.find_spec("ray") is None:
         raise EngineError("a cluster was asked for, and Ray is not installed here.", "Ray", "pip install 'tandem-rl[ray]'")
-    for name, value in QUIET.items():
-        os.environ.setdefault(name, value)
+    _be_quiet()
     import ray
 
     return ray
+
+
+def _be_quiet() -> None:
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
 
 
 def connect(address: str = "") -> Any:
@@ -61,6 +68,7 @@ def connect(address: str = "") -> Any:
                 "call ray.shutdown() before, or leave the address out.",
             )
         return ray
+    _be_quiet()  # it may have been imported by others
     address = _running() if address in ("", "auto") else address
     try:
         _there(address)
