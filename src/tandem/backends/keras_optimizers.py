@@ -83,7 +83,8 @@ class Adam(Optimizer):
     def direction(self, k: int, gradient: Array) -> Array:
         first, second, t = self.first[k], self.second[k], ops.cast(self.updates.value, "float32")
         first.assign(first.value * self.beta1 + gradient * (1.0 - self.beta1))
-        second.assign(second.value * self.beta2 + gradient * gradient * (1.0 - self.beta2))
+        # Bracketed so that XLA does not share the square with the gradient's norm: it would write it down and read it again.
+        second.assign(second.value * self.beta2 + gradient * (gradient * (1.0 - self.beta2)))
         root = ops.sqrt(second.value / (1.0 - ops.power(self.beta2, t))) + self.epsilon
         return first.value / (1.0 - ops.power(self.beta1, t)) / root
 
