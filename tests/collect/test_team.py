@@ -79,6 +79,33 @@ def test_one_that_leaves_is_gone_and_a_limit_cuts() -> None:
     assert [set(t) for t in made.inner.taken[2:4]] == [{"loud", "quiet"}, {"loud"}]
 
 
+class Limited(Uneven):
+    """The second is taken by a limit of its own, and not by an end of its game."""
+
+    def step(self, actions: dict[str, Any]) -> Any:
+        obs, rewards, ended, cut, infos = super().step(actions)
+        return obs, rewards, dict.fromkeys(ended, False), {n: cut[n] or ended[n] for n in cut}, infos
+
+
+def test_whom_a_limit_takes_alone_is_gone() -> None:
+    """The row after would be learned from as one where it acted and was paid nothing."""
+    made = Team(Limited())
+    made.reset(seed=0)
+    found = [made.step(np.array([0, 0])) for _ in range(6)]
+    assert [x[0]["active"].tolist() for x in found] == [[1, 1], [1, 1]] + [[1, 0]] * 4
+    assert found[2][0][MASK].tolist() == [1, 1, 0, 1, 1, 1]
+    assert [x[2:4] for x in found] == [(False, False)] * 5 + [(False, True)]
+
+
+def test_where_a_limit_cuts_the_choices_are_those_that_there_were() -> None:
+    """What was seen last is worth what the best of them is: a choice that there is not has a value that nothing taught."""
+    made = Team(Uneven(limit=2))
+    made.reset(seed=0)
+    _, last = (made.step(np.array([0, 0])) for _ in range(2))
+    assert last[0]["active"].tolist() == [1, 1] and last[3]
+    assert last[0][MASK].tolist() == [1, 1, 0, 1, 1, 0]
+
+
 @pytest.mark.parametrize("game", [teams.Climbing, teams.Penalty, teams.TwoStep, Uneven])
 def test_a_team_is_an_environment_of_gymnasium(game: Any) -> None:
     check_env(Team(game()), skip_render_check=True)

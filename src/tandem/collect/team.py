@@ -3,7 +3,7 @@ whatever steps, saves, resumes and shares out environments does so for teams."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import gymnasium
@@ -78,7 +78,7 @@ class Team(gymnasium.Env):  # type: ignore[misc]
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
         obs, infos = self.inner.reset(seed=seed, options=options)
-        return self._observed(obs, infos), {}
+        return self._observed(obs, infos, self.inner.agents), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         there = list(self.inner.agents)
@@ -91,11 +91,12 @@ class Team(gymnasium.Env):  # type: ignore[misc]
                 "give them to every agent of the step before.",
             )
         each = np.array([float(rewards.get(n, 0.0)) for n in self.names], np.float32)
-        cut = any(truncated.get(n, False) for n in there)
+        cut = {n for n in there if truncated.get(n, False)}
         over = not self.inner.agents
-        seen = self._observed(obs, infos)
-        seen["active"] |= np.array([truncated.get(n, False) and not terminated[n] for n in self.names], np.int8)  # it went on
-        return seen, float(each.mean()), over and not cut, over and cut, {"rewards": each}
+        # Whom a limit cut with the episode would go on; whom it took alone is gone, since the others' steps come after.
+        active = {n for n in cut if not terminated.get(n, False)} if over else self.inner.agents
+        seen = self._observed(obs, infos, active)
+        return seen, float(each.mean()), over and not cut, over and bool(cut), {"rewards": each}
 
     def render(self) -> Any:
         return self.inner.render()
@@ -107,13 +108,13 @@ class Team(gymnasium.Env):  # type: ignore[misc]
         space = self.inner.observation_space(name)
         return leaf(space["observation"] if self._apart[name] else space)
 
-    def _observed(self, obs: dict[str, Any], infos: dict[str, Any]) -> dict[str, Array]:
-        agents, active = self._agents(obs), [n in self.inner.agents for n in self.names]
+    def _observed(self, obs: dict[str, Any], infos: dict[str, Any], active: Collection[str]) -> dict[str, Array]:
+        agents, here = self._agents(obs), [n in active for n in self.names]
         own = self._state() if self._own else None
         state = agents[:, : self._width].ravel() if own is None else own
-        found = {"agents": agents, "state": state, "active": np.array(active, np.int8)}
+        found = {"agents": agents, "state": state, "active": np.array(here, np.int8)}
         if self.masked:
-            found[MASK] = np.concatenate([self._allowed(i, n, obs, infos) for i, n in enumerate(self.names)])
+            found[MASK] = np.concatenate([self._allowed(i, obs, infos, here[i]) for i in range(len(self.names))])
         return found
 
     def _agents(self, obs: dict[str, Any]) -> Array:
@@ -123,13 +124,13 @@ class Team(gymnasium.Env):  # type: ignore[misc]
                 agents[i, : x.width] = _vector(obs[n]["observation"] if self._apart[n] else obs[n], x)
         return agents
 
-    def _allowed(self, i: int, name: str, obs: dict[str, Any], infos: dict[str, Any]) -> Array:
+    def _allowed(self, i: int, obs: dict[str, Any], infos: dict[str, Any], here: bool) -> Array:
         """The choices [C] of one agent; all are open to one that is gone, since none counts."""
         mask, size = np.zeros(self.choices, np.int8), self._chosen[i].sizes[0]
-        if name not in self.inner.agents:
+        if not here:
             mask[:] = 1
             return mask
-        given = self._mask(name, obs, infos)
+        given = self._mask(self.names[i], obs, infos)
         mask[:size] = 1 if given is None else np.asarray(given) != 0
         return mask
 
