@@ -10,7 +10,7 @@ from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env
 
 import tandem
-from tandem.collect.environments import resume_fault, vectorize
+from tandem.collect.environments import make, resume_fault, vectorize
 from tandem.collect.evaluation import evaluate
 from tandem.collect.team import Team, team
 from tandem.errors import EnvironmentFault, SettingError, SpaceError, UnknownNameError
@@ -145,6 +145,36 @@ def test_what_is_no_team_is_refused() -> None:
         made.step(np.array([0, 0]))
     with pytest.raises(SettingError, match="no possible_agents"):
         team(object())
+    assert isinstance(team(Uneven), Team)  # the class itself, which says who there may be
+
+
+def test_environments_that_break_the_contract_are_told_how() -> None:
+    class Wordless(Uneven):
+        def reset(self, seed: int | None = None, options: Any = None) -> Any:
+            return super().reset(seed)[0]
+
+    class Seedless(Uneven):
+        def reset(self) -> Any:  # type: ignore[override]
+            return super().reset()
+
+    class Parts(Uneven):
+        observations = dict.fromkeys(Uneven.possible_agents, spaces.Dict({"place": spaces.Discrete(2)}))
+
+    class Whole(Uneven):
+        actions = dict.fromkeys(Uneven.possible_agents, spaces.Box(0, 3, (2,), np.int64))
+
+    class Nobody(Uneven):
+        possible_agents = ()  # type: ignore[assignment]
+
+    for game, kind, said in (
+        (Wordless, EnvironmentFault, "reset of Wordless gave a dict"),
+        (Seedless, EnvironmentFault, "Seedless raised TypeError while resetting"),
+        (Parts, SpaceError, "loud observes a Dict of 'place'"),
+        (Whole, SpaceError, "Box of floats"),
+        (Nobody, SpaceError, "Nobody has no agents"),
+    ):
+        with pytest.raises(kind, match=said):
+            make(game)
 
 
 def test_particle_worlds() -> None:
@@ -159,6 +189,8 @@ def test_particle_worlds() -> None:
         one = vector.step(np.zeros((2, 3), np.int64))
     assert one.truncated.all() and not one.terminated.any()
     assert resume_fault(lambda: team("mpe/simple_spread_v3")) is None
+    with pytest.raises(SettingError, match="cannot be made"):
+        make("mpe/simple_spread_v3", {"N": 0})
     with pytest.raises(UnknownNameError, match="mpe/simple_spread_v3"):
         team("mpe/simple_spraed_v3")
 

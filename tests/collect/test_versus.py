@@ -281,12 +281,23 @@ def test_what_cannot_be_played_so_is_refused() -> None:
             Versus(game)
     with pytest.raises(SettingError, match="side=2"):
         Versus(Nim(), side=2)
+    with pytest.raises(SettingError, match="opponent='me'"):
+        Versus(Nim(), "me")  # type: ignore[arg-type]
     with pytest.raises(SettingError, match="callable"):
         make(Nim())
     env = Versus(Silent(), Scripted(1), side=0)
     env.reset(seed=0)
     with pytest.raises(EnvironmentFault, match="gave p1 no 'action_mask'"):
         env.step(np.int64(1))
+
+
+def test_a_game_needs_no_metadata() -> None:
+    class Bare(Pocket):
+        def __init__(self) -> None:
+            super().__init__()
+            del self.metadata
+
+    assert isinstance(make(Bare), Versus)
 
 
 @pytest.mark.parametrize(

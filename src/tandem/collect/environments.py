@@ -71,8 +71,8 @@ def make(env: EnvLike, kwargs: Mapping[str, Any] | None = None) -> Any:
 
     if atari.is_atari(env):
         return _guarded(env, lambda: atari.make(env, kwargs))
+    from tandem.collect import pettingzoo, versus
     from tandem.collect import team as teams
-    from tandem.collect import versus
 
     if isinstance(env, str) and env.partition("/")[0] in teams.FAMILIES:
         return _guarded(env, lambda: teams.team(env, kwargs))
@@ -87,7 +87,7 @@ def make(env: EnvLike, kwargs: Mapping[str, Any] | None = None) -> Any:
             "build them into the callable, for example with functools.partial.",
         )
     made = env if is_instance(env) else env() if callable(env) else None
-    if made is not None and versus.in_turn(made) and not made.metadata.get("is_parallelizable", False):
+    if made is not None and versus.in_turn(made) and not pettingzoo.together(made):
         return versus.Versus(made)
     if hasattr(made, "possible_agents"):
         return teams.team(made)
@@ -289,7 +289,9 @@ def _guarded(name: str, build: Callable[[], Any]) -> Any:
             "the packages of the environment beside tandem",
             f'pip install "tandem-rl[{extra}]"' if extra else "install the package that the message above names.",
         ) from fault
-    except (TypeError, error.Error) as fault:
+    except TandemError:
+        raise
+    except (TypeError, ValueError, AssertionError, error.Error) as fault:
         raise SettingError(
             f"the environment {name} cannot be made: {fault}", "arguments that it takes", "correct its arguments."
         ) from fault

@@ -1,4 +1,4 @@
-"""Environments of PettingZoo's, and of mpe2, by their ids."""
+"""Environments of PettingZoo's, and of mpe2: by their ids, and what they say of themselves."""
 
 from __future__ import annotations
 
@@ -30,3 +30,8 @@ def by_id(name: str, kind: str, known: Iterable[str]) -> Any:
     if not hasattr(found, "env"):
         raise UnknownNameError(kind, name, known)
     return found
+
+
+def together(env: Any) -> bool:
+    """Whether an environment of several agents says that they may move together."""
+    return bool((getattr(env, "metadata", None) or {}).get("is_parallelizable", False))

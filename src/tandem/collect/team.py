@@ -10,8 +10,9 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from tandem.collect.pettingzoo import by_id
-from tandem.errors import EnvironmentFault, SettingError, SpaceError
+from tandem.collect.pettingzoo import by_id, together
+from tandem.collect.vector import raised
+from tandem.errors import EnvironmentFault, SettingError, SpaceError, TandemError
 from tandem.spaces import MASK, Leaf, leaf
 from tandem.types import Array
 
@@ -36,15 +37,18 @@ class Team(gymnasium.Env):  # type: ignore[misc]
         self.inner, self.names = env, list(env.possible_agents)
         self.metadata = dict(getattr(env, "metadata", None) or {"render_modes": []})
         self.render_mode = getattr(env, "render_mode", None)
-        count = len(self.names)
+        if not (count := len(self.names)):
+            raise SpaceError(
+                f"{type(env).__name__} has no agents.", "names in possible_agents", "name all agents that may ever take part."
+            )
         self._apart = {n: isinstance(env.observation_space(n), spaces.Dict) for n in self.names}
         self._seen = [self._leaf(n) for n in self.names]
         self._chosen = [leaf(env.action_space(n)) for n in self.names]
         self._width = max(x.width for x in self._seen)
-        if len({x.kind for x in self._chosen}) > 1 or self._chosen[0].kind not in ("discrete", "box"):
+        if {(x.kind, x.dtype) for x in self._chosen} not in ({("discrete", "int64")}, {("box", "float32")}):
             raise SpaceError(
                 f"the agents' action spaces are {[str(env.action_space(n)) for n in self.names]}.",
-                "Discrete for all of them, or Box for all of them",
+                "Discrete for all of them, or Box of floats for all of them",
                 "convert them with a wrapper.",
             )
         self.discrete = self._chosen[0].kind == "discrete"
@@ -57,7 +61,12 @@ class Team(gymnasium.Env):  # type: ignore[misc]
             for i, x in enumerate(self._chosen):
                 low[i, : x.width], high[i, : x.width] = x.low, x.high
             self.action_space = spaces.Box(low, high)
-        obs, infos = env.reset(seed=0)
+        try:
+            obs, infos = self._begun(seed=0)
+        except TandemError:
+            raise
+        except Exception as error:
+            raise raised(type(env).__name__, 0, 0, error) from error
         own, self._own = self._state(), False
         self.masked = self.discrete and (
             len({x.sizes for x in self._chosen}) > 1 or any(self._mask(n, obs, infos) is not None for n in self.names)
@@ -77,7 +86,7 @@ class Team(gymnasium.Env):  # type: ignore[misc]
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
-        obs, infos = self.inner.reset(seed=seed, options=options)
+        obs, infos = self._begun(seed=seed, options=options)
         return self._observed(obs, infos, self.inner.agents), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
@@ -104,8 +113,25 @@ class Team(gymnasium.Env):  # type: ignore[misc]
     def close(self) -> None:
         self.inner.close()
 
+    def _begun(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What a reset gives: observations and infos, by agent."""
+        given = self.inner.reset(**options)
+        if not (isinstance(given, tuple) and len(given) == 2 and all(isinstance(x, dict) for x in given)):
+            raise EnvironmentFault(
+                f"reset of {type(self.inner).__name__} gave {_shown(given)}.",
+                "(observations, infos), two dicts by agent",
+                "return both from reset; infos may be {}.",
+            )
+        return given
+
     def _leaf(self, name: str) -> Leaf:
         space = self.inner.observation_space(name)
+        if self._apart[name] and "observation" not in space.spaces:
+            raise SpaceError(
+                f"{name} observes a Dict of {', '.join(map(repr, space.spaces))}.",
+                f"one array, or a Dict with the entry 'observation' and, where there are masks, {MASK!r}",
+                "put what it sees side by side, for example with gymnasium.spaces.flatten.",
+            )
         return leaf(space["observation"] if self._apart[name] else space)
 
     def _observed(self, obs: dict[str, Any], infos: dict[str, Any], active: Collection[str]) -> dict[str, Array]:
@@ -151,6 +177,11 @@ class Team(gymnasium.Env):  # type: ignore[misc]
             return None
 
 
+def _shown(given: Any) -> str:
+    kinds = f" of {', '.join(type(x).__name__ for x in given)}" if isinstance(given, tuple) else ""
+    return f"a {type(given).__name__}{kinds}"
+
+
 def _vector(x: Any, seen: Leaf) -> Array:
     """An agent's observation as numbers: one-hot where it is discrete."""
     if not seen.sizes:
@@ -166,7 +197,7 @@ def team(env: Any, kwargs: Mapping[str, Any] | None = None) -> Team:
     kwargs: arguments for an id's environment. EngineError where its package is not installed, UnknownNameError for an id that
     there is not, SettingError for what is no environment."""
     made = _by_id(env, dict(kwargs or {})) if isinstance(env, str) else env
-    made = made() if callable(made) and not hasattr(made, "possible_agents") else made
+    made = made() if isinstance(made, type) or (callable(made) and not hasattr(made, "possible_agents")) else made
     if isinstance(made, Team):
         return made
     if not hasattr(made, "possible_agents"):
@@ -176,7 +207,7 @@ def team(env: Any, kwargs: Mapping[str, Any] | None = None) -> Team:
             "give tandem.train an environment of one agent as it is.",
         )
     if hasattr(made, "agent_iter"):
-        if not made.metadata.get("is_parallelizable", False):
+        if not together(made):
             raise SettingError(
                 f"the players of {made} move one after the other.",
                 "agents that move together",

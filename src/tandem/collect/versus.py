@@ -16,7 +16,7 @@ import numpy as np
 from gymnasium import spaces
 
 from tandem.collect.league import Chance, League, Player
-from tandem.collect.pettingzoo import by_id
+from tandem.collect.pettingzoo import by_id, together
 from tandem.errors import EnvironmentFault, SettingError, SpaceError
 from tandem.spaces import MASK, action_leaf, observation_spec
 from tandem.types import tree_map
@@ -43,6 +43,12 @@ class Versus(gymnasium.Env):  # type: ignore[misc]
 
     def __init__(self, env: Any, opponent: Player | None = None, side: int | None = None) -> None:
         _check(env, side)
+        if opponent is not None and not callable(getattr(opponent, "play", None)):
+            raise SettingError(
+                f"opponent={opponent!r}.",
+                "an Agent, or whoever has its method play(obs, state, rng)",
+                "give result.agent of a run, tandem.load(folder), or None for a random player.",
+            )
         self.inner, self.names, self._side = env, list(env.possible_agents), side
         self.metadata = dict(getattr(env, "metadata", None) or {"render_modes": []})
         self.render_mode = getattr(env, "render_mode", None)
@@ -191,7 +197,7 @@ def _check(env: Any, side: int | None) -> None:
             "two",
             "give a game of two, or make the others a part of the game.",
         )
-    if (getattr(env, "metadata", None) or {}).get("is_parallelizable", False):
+    if together(env):
         raise SettingError(
             f"the players of {name} move together.",
             "players who move one after the other",
