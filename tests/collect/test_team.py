@@ -148,6 +148,23 @@ def test_what_is_no_team_is_refused() -> None:
     assert isinstance(team(Uneven), Team)  # the class itself, which says who there may be
 
 
+def test_whoever_ended_is_no_agent_any_more() -> None:
+    """An episode whose agents stay in the list would go on for ever."""
+
+    class Staying(Uneven):
+        def step(self, actions: Any) -> Any:
+            found = super().step(actions)
+            self.agents = list(self.possible_agents)
+            return found
+
+    made = Team(Staying())
+    made.reset()
+    for _ in range(2):
+        made.step(np.array([0, 0]))
+    with pytest.raises(EnvironmentFault, match="ended for quiet, and has them among its agents"):
+        made.step(np.array([0, 0]))
+
+
 def test_environments_that_break_the_contract_are_told_how() -> None:
     class Wordless(Uneven):
         def reset(self, seed: int | None = None, options: Any = None) -> Any:

@@ -101,6 +101,12 @@ class Team(gymnasium.Env):  # type: ignore[misc]
             )
         each = np.array([float(rewards.get(n, 0.0)) for n in self.names], np.float32)
         cut = {n for n in there if truncated.get(n, False)}
+        if staying := [n for n in there if n in self.inner.agents and (n in cut or terminated.get(n, False))]:
+            raise EnvironmentFault(
+                f"{type(self.inner).__name__} ended for {', '.join(staying)}, and has them among its agents still.",
+                "in `agents` those who act in the next step, and nobody after the last one",
+                "take an agent out of self.agents in the step that terminates or truncates it.",
+            )
         over = not self.inner.agents
         # Whom a limit cut with the episode would go on; whom it took alone is gone, since the others' steps come after.
         active = {n for n in cut if not terminated.get(n, False)} if over else self.inner.agents
