@@ -18,7 +18,15 @@ from tandem.collect.environments import (
     separate,
     vectorize,
 )
-from tandem.errors import EngineError, EnvironmentFault, NonFiniteError, ResumeError, SettingError, SpaceError, UnknownNameError
+from tandem.errors import (
+    EngineError,
+    EnvironmentFault,
+    NonFiniteError,
+    ResumeError,
+    SettingError,
+    SpaceError,
+    UnknownNameError,
+)
 from tandem.testing import environments as known
 from tandem.types import leaves
 
@@ -54,6 +62,20 @@ def test_a_missing_package_is_named_with_its_extra(monkeypatch):
         make("LunarLander-v3")
     with pytest.raises(EngineError, match="no_such_module"):
         make("no_such_module:Thing-v0")
+
+
+@pytest.mark.parametrize(
+    "env, kwargs, says",
+    [
+        ("FrozenLake-v1", {"map_name": "9x9"}, "KeyError: '9x9'"),
+        ("CartPole-v1", {"sutton": True}, "sutton"),
+        (":CartPole-v1", {}, "Empty module name"),
+        ("Cart Pole-v1", {}, "Malformed"),
+    ],
+)
+def test_whatever_an_environment_says_of_its_arguments_is_told(env, kwargs, says):
+    with pytest.raises(SettingError, match=f"{env} cannot be made: .*{says}"):
+        make(env, kwargs)
 
 
 def test_ids_objects_classes_and_functions():

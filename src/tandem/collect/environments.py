@@ -289,7 +289,11 @@ def _guarded(name: str, build: Callable[[], Any]) -> Any:
             "the packages of the environment beside tandem",
             f'pip install "tandem-rl[{extra}]"' if extra else "install the package that the message above names.",
         ) from fault
-    except (TypeError, error.Error) as fault:
+    except TandemError:
+        raise
+    except Exception as fault:  # whatever an environment says of arguments that it does not take: KeyError, AssertionError
         raise SettingError(
-            f"the environment {name} cannot be made: {fault}", "arguments that it takes", "correct its arguments."
+            f"the environment {name} cannot be made: {type(fault).__name__}: {fault}",
+            "an id in the form of Name-v0 or module:Name-v0, and arguments that the environment takes",
+            "correct the id or the arguments (env_kwargs=, --env-kwargs).",
         ) from fault
