@@ -296,6 +296,22 @@ def test_wrong_shapes_dtypes_and_rewards_are_named():
         envs.step(np.zeros(2, np.int64))
 
 
+@pytest.mark.parametrize("what", ["terminated", "truncated"])
+@pytest.mark.parametrize("alike", [True, False])
+def test_an_end_that_is_an_array_is_named(what, alike):
+    class Ends(gymnasium.Wrapper):
+        def step(self, action):
+            *step, info = super().step(action)
+            step[2 if what == "terminated" else 3] = np.zeros(1, np.bool_)
+            return *step, info
+
+    kinds = iter((lambda: Ends(known.Chain()) if alike else known.Chain(), lambda: Ends(known.Chain())))
+    envs = vectorize(lambda: next(kinds)(), 2)
+    envs.reset()
+    with pytest.raises(EnvironmentFault, match=rf"environment {int(not alike)} of .* gave {what}=array\(\[False\]\)"):
+        envs.step(np.zeros(2, np.int64))
+
+
 # exact resume
 
 

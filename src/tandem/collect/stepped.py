@@ -21,6 +21,7 @@ from tandem.collect.vector import (
     no_choice,
     not_finite,
     raised,
+    wrong_flag,
     wrong_observation,
     wrong_reward,
 )
@@ -117,7 +118,13 @@ class Stepped(Environments):
         self._obs = obs
         extra = {name: np.array([info[name] for info in infos], x.dtype) for name, x in self.extra.items()}
         return Step(
-            obs, reward, np.array(terminated, np.bool_), np.array(truncated, np.bool_), self._valid.copy(), final, extra
+            obs,
+            reward,
+            self._flags("terminated", terminated),
+            self._flags("truncated", truncated),
+            self._valid.copy(),
+            final,
+            extra,
         )
 
     def state(self) -> tuple[Json, Arrays]:
@@ -236,6 +243,15 @@ class Stepped(Environments):
         if reward.shape != (self.n,):
             raise wrong_reward(self.name, rewards)
         return reward
+
+    def _flags(self, what: str, values: list[bool]) -> Array:
+        try:
+            flags: Array = np.array(values, np.bool_)
+        except ValueError as error:
+            raise wrong_flag(self.name, what, values) from error
+        if flags.shape != (self.n,):
+            raise wrong_flag(self.name, what, values)
+        return flags
 
     def _check(self, obs: Tree) -> None:
         for x in (obs,) if isinstance(obs, np.ndarray) else obs.values():

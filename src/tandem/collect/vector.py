@@ -155,3 +155,12 @@ def wrong_reward(name: str, rewards: Any) -> EnvironmentFault:
         "one number for each step",
         "return float(reward) from the environment's step.",
     )
+
+
+def wrong_flag(name: str, what: str, flags: list[Any]) -> EnvironmentFault:
+    env = next((i for i, flag in enumerate(flags) if np.ndim(flag)), 0)
+    return EnvironmentFault(
+        f"environment {env} of {name} gave {what}={flags[env]!r}.",
+        "true or false for each step",
+        f"return bool({what}) from the environment's step.",
+    )
