@@ -296,6 +296,36 @@ def test_wrong_shapes_dtypes_and_rewards_are_named():
         envs.step(np.zeros(2, np.int64))
 
 
+@pytest.mark.parametrize("length", [1, 9])
+@pytest.mark.parametrize(
+    "space, wrong, expected",
+    [
+        (gymnasium.spaces.Discrete(4), 4, "from 0 to 3"),
+        (gymnasium.spaces.Discrete(4, start=1), 0, "from 1 to 4"),
+        (gymnasium.spaces.MultiDiscrete([2, 3]), [0, 3], r"from 0 to \(1, 2\)"),
+        (gymnasium.spaces.Dict({"": gymnasium.spaces.Discrete(2)}), {"": -1}, "from 0 to 1"),
+    ],
+)
+def test_a_symbol_that_the_space_has_not_is_named(space, wrong, expected, length):
+    """Also where it is the last of its episode."""
+
+    class Symbols(known.InfiniteHorizon):
+        def __init__(self):
+            super().__init__(length)
+            self.observation_space = space
+
+        def observe(self):
+            return wrong if self.t else right
+
+    right = space.sample()
+    envs = vectorize(Symbols, 2)
+    envs.reset()
+    with pytest.raises(
+        EnvironmentFault, match=rf"environment 0 of .* gave the observation .* at step 1 of its ep(.|\n)*{expected}"
+    ):
+        envs.step(np.zeros(2, np.int64))
+
+
 @pytest.mark.parametrize("what", ["terminated", "truncated"])
 @pytest.mark.parametrize("alike", [True, False])
 def test_an_end_that_is_an_array_is_named(what, alike):

@@ -19,7 +19,9 @@ from tandem.collect.vector import (
     bad_rows,
     episode_seed,
     no_choice,
+    no_symbol,
     not_finite,
+    outside,
     raised,
     wrong_flag,
     wrong_observation,
@@ -57,6 +59,8 @@ class Stepped(Environments):
                 )
         rewards = getattr(envs[0].unwrapped, "rewards_space", None)  # of several agents
         self.extra = {} if rewards is None else {"rewards": leaf(rewards)}
+        parts: Any = self.observation.items() if isinstance(self.observation, dict) else [(None, self.observation)]
+        self._symbols = [(key, spec) for key, spec in parts if spec.sizes]
         self._envs = list(envs)
         self._steps = [env.step for env in envs]
         self._next_seed = next_seed or (lambda env, episode: episode_seed(seed, first + env, episode))
@@ -228,6 +232,8 @@ class Stepped(Environments):
             x = np.array(value, spec.dtype)
             if x.dtype.kind == "f" and not all_finite(x):
                 raise not_finite(self.name, "the last observation", i, self._when(i), x)
+            if spec.sizes and len(outside(x[None], spec)):
+                raise no_symbol(self.name, i, self._when(i), x, spec)
             return x
 
         return self._each(one, seen)
@@ -258,6 +264,11 @@ class Stepped(Environments):
             if x.dtype.kind == "f" and not all_finite(x):
                 i = int(bad_rows(x)[0])
                 raise not_finite(self.name, "the observation", i, self._when(i), x[i])
+        for key, spec in self._symbols:
+            x = obs if key is None else obs[key]
+            if len(rows := outside(x, spec)):
+                i = int(rows[0])
+                raise no_symbol(self.name, i, self._when(i), x[i], spec)
         if self.action.masked and len(rows := self.stuck(obs)):
             raise no_choice(self.name, int(rows[0]), self._when(int(rows[0])))
 

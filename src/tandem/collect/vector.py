@@ -16,6 +16,7 @@ from tandem.types import Array, Tree
 
 Json = dict[str, Any]
 Arrays = dict[str, Array]
+NONE = np.empty(0, np.int64)
 
 
 class Step(NamedTuple):
@@ -111,6 +112,13 @@ def bad_rows(x: Array) -> Array:
     return np.flatnonzero(~np.isfinite(x.reshape(len(x), -1)).all(axis=1))
 
 
+def outside(x: Array, spec: Leaf) -> Array:
+    """The numbers of the rows of symbols [N, ...] that are none of their space: engines make zeros of these, or break off."""
+    sizes = np.array(spec.sizes) if spec.shape else spec.sizes[0]
+    odd = (x < spec.start) | (x >= spec.start + sizes)
+    return np.flatnonzero(odd.reshape(len(x), -1).any(axis=1)) if odd.any() else NONE
+
+
 def not_finite(name: str, what: str, env: int, when: str, value: Array) -> NonFiniteError:
     return NonFiniteError(
         f"environment {env} of {name} gave {what} {np.asarray(value)} {when}.",
@@ -144,6 +152,15 @@ def wrong_observation(name: str, env: int, step: int, value: Any, expected: Leaf
         f"environment {env} of {name} gave an observation{where} of shape {received.shape} and dtype {received.dtype}"
         f" at step {step} of its episode.",
         f"shape {expected.shape} and dtype {expected.dtype}, as its observation space says",
+        "correct the environment's observation or its observation_space.",
+    )
+
+
+def no_symbol(name: str, env: int, when: str, value: Array, spec: Leaf) -> EnvironmentFault:
+    last = tuple(spec.start + n - 1 for n in spec.sizes)
+    return EnvironmentFault(
+        f"environment {env} of {name} gave the observation {value} {when}.",
+        f"whole numbers from {spec.start} to {last if spec.shape else last[0]}, as its observation space says",
         "correct the environment's observation or its observation_space.",
     )
 
