@@ -52,6 +52,13 @@ def test_an_unknown_name_like_nothing_else_still_has_a_fix() -> None:
     assert str(UnknownNameError("folder", "xyzzy", ["runs"], "tandem list")).endswith("\nFix: tandem list")
 
 
+@pytest.mark.parametrize("name", [None, 3, ["ppo"]])
+def test_a_name_that_is_no_text_is_unknown(name) -> None:
+    assert str(UnknownNameError("algorithm", name, ALGORITHMS)).startswith(
+        f"there is no algorithm {name!r}.\nExpected: one of a2c"
+    )
+
+
 def test_a_long_list_of_known_names_is_cut() -> None:
     message = str(UnknownNameError("environment", "zzz", [f"env{i:03}" for i in range(100)]))
     assert "env039, ...\n" in message and "env040" not in message
