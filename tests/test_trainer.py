@@ -118,6 +118,11 @@ def test_a_mistyped_name_is_answered_with_the_nearest(algorithm: str, env: str, 
         ("ppo", {"seed": -1}, "seed=-1"),
         ("ppo", {"seed": "one"}, "seed='one'"),
         ("ppo", {"seed": 2**63}, "below 2"),
+        ("ppo", {"env_kwargs": [1]}, r"env_kwargs=\[1\]"),
+        ("ppo", {"callbacks": None}, "callbacks=None"),
+        ("ppo", {"callbacks": EarlyStop(475)}, "EarlyStop"),
+        ("ppo", {"callbacks": [EarlyStop]}, "instances of"),
+        ("ppo", {"callbacks": [print]}, "LambdaCallback"),
     ],
 )
 def test_wrong_values_are_named(algorithm: str, given: dict[str, Any], says: str) -> None:

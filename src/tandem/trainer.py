@@ -202,14 +202,14 @@ def session(
 
 def _plain(env_kwargs: Mapping[str, Any] | None) -> dict[str, Any]:
     """Arguments for an environment as config.json keeps them."""
-    given = dict(env_kwargs or {})
     try:
+        given = dict(env_kwargs or {})
         same = json.loads(json.dumps(given)) == given
     except (TypeError, ValueError):
         same = False
     if not same:
         raise SettingError(
-            f"env_kwargs={given!r}.",
+            f"env_kwargs={env_kwargs!r}.",
             "names with JSON data: numbers, text, true or false, lists, dicts",
             "give a callable that makes the environment with what is no such data.",
         )
