@@ -317,6 +317,21 @@ def test_actions_are_as_the_environment_takes_them() -> None:
     assert multi.act(np.array([1, 2])).shape == (2,)
 
 
+@pytest.mark.parametrize(
+    "observation, action, says",
+    [
+        (spaces.Box(-1, 1, (3,)), MANY, r"observations of the form \('box', 'float32', \(3,\)\)"),
+        (spaces.Box(0, 255, (2,), np.uint8), MANY, "uint8"),
+        (spaces.Dict({"obs": BOX}), MANY, "'obs'"),
+        (BOX, spaces.Discrete(4), r"actions of the form \('discrete', 'int64', \(4,\)\)"),
+        (BOX, BOX, "actions of the form"),
+    ],
+)
+def test_an_agent_is_not_evaluated_in_an_environment_of_other_spaces(observation: Any, action: Any, says: str) -> None:
+    with pytest.raises(SpaceError, match=says):
+        tandem.evaluate(agent_for(BOX, MANY), lambda: Odd(observation, action))
+
+
 def test_stable_baselines3_can_evaluate_an_agent() -> None:
     pytest.importorskip("stable_baselines3")
     from stable_baselines3.common.env_util import make_vec_env

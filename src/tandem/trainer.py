@@ -317,7 +317,8 @@ def evaluate(agent: Agent, env: EnvLike, episodes: int = 20, seed: int = 0, dete
     mode: Any = agent.algorithm.action_mode
     own = atari.is_atari(env) or (isinstance(env, str) and agent.name.endswith(f" {env}"))
     kwargs = agent.env_kwargs if own else None
-    found = play(agent.actor, env, episodes, seed, action_mode=mode, noise=noise, kwargs=kwargs)
+    of = agent.observation, agent.action
+    found = play(agent.actor, env, episodes, seed, action_mode=mode, noise=noise, kwargs=kwargs, spaces=of)
     return Evaluation.of(*found)
 
 
