@@ -67,7 +67,9 @@ def animate(
         out.parent.mkdir(parents=True, exist_ok=True)
         out.touch()
     except OSError as error:
-        raise RunFolderError(f"cannot write {out}: {error}.", "a folder with write permission") from error
+        raise RunFolderError(
+            f"cannot write {out}: {error}.", "a folder with write permission", "choose another with --out."
+        ) from error
     pictures = _pictures(act, env, name, episodes, seed, max_steps)
     (_write_gif if out.suffix.lower() == ".gif" else _write_mp4)(out, pictures, fps)
     return out
@@ -205,7 +207,9 @@ def _render(env: Any) -> Any:
         ) from error
     if not (isinstance(frame, np.ndarray) and frame.dtype == np.uint8 and frame.ndim == 3 and frame.shape[2] == 3):
         got = f"{frame.dtype} {frame.shape}" if isinstance(frame, np.ndarray) else type(frame).__name__
-        raise EnvironmentFault(f"the environment's render() gave {got}.", "a uint8 array [height, width, 3]")
+        raise EnvironmentFault(
+            f"the environment's render() gave {got}.", "a uint8 array [height, width, 3]", "return the picture as that."
+        )
     return frame
 
 
