@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import ast
 import pickle
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +16,19 @@ def test_a_message_has_three_parts_in_order() -> None:
     error = SettingError("gamma is 1.5.", "a number in [0, 1].", "gamma=0.99")
     assert str(error) == "gamma is 1.5.\nExpected: a number in [0, 1].\nFix: gamma=0.99"
     assert (error.happened, error.expected, error.fix) == ("gamma is 1.5.", "a number in [0, 1].", "gamma=0.99")
+
+
+def test_whatever_the_library_raises_has_all_three() -> None:
+    """Of those that are written out: a literal raise of ours names what happened, what was expected, and how to fix it."""
+    kinds = {name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, TandemError)}
+    short = [
+        f"{path.name}:{call.lineno}"
+        for path in Path(errors.__file__).parent.rglob("*.py")
+        for call in ast.walk(ast.parse(path.read_text()))
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in kinds - {"UnknownNameError"}
+        if len(call.args) + len(call.keywords) < 3 and not any(isinstance(a, ast.Starred) for a in call.args)
+    ]
+    assert not short
 
 
 def test_parts_that_are_missing_leave_no_empty_lines() -> None:
@@ -50,6 +65,13 @@ def test_an_unknown_name_says_what_is_known_and_what_is_near() -> None:
 def test_an_unknown_name_like_nothing_else_still_has_a_fix() -> None:
     assert str(UnknownNameError("algorithm", "xyzzy", ALGORITHMS)).endswith("\nFix: choose one of those.")
     assert str(UnknownNameError("folder", "xyzzy", ["runs"], "tandem list")).endswith("\nFix: tandem list")
+
+
+@pytest.mark.parametrize("name", [None, 3, ["ppo"]])
+def test_a_name_that_is_no_text_is_unknown(name) -> None:
+    assert str(UnknownNameError("algorithm", name, ALGORITHMS)).startswith(
+        f"there is no algorithm {name!r}.\nExpected: one of a2c"
+    )
 
 
 def test_a_long_list_of_known_names_is_cut() -> None:

@@ -138,6 +138,13 @@ def test_errors_name_what_is_wrong(tmp_path: Path) -> None:
         plots.curve([run, make(tmp_path / "young", end=100)], tmp_path / "a.png")
     with pytest.raises(SettingError, match=r"a\.nonsense"):
         plots.curve([run], tmp_path / "a.nonsense")
+    for name in ("a", "a.d", "."):  # nothing is written under another name than the one that was given
+        with pytest.raises(SettingError, match=r"\.png, \.svg or \.pdf"):
+            plots.curve([run], tmp_path / name)
+    odd = make(tmp_path / "odd") / "progress.csv"
+    odd.write_text(odd.read_text().replace("1000,", "1x,"))
+    with pytest.raises(RunFolderError, match="column env_steps of .*progress.csv .*'1x'"):
+        plots.curve([odd.parent], tmp_path / "a.png")
     with pytest.raises(SettingError, match="no folder"):
         plots.curve([], tmp_path / "a.png")
     with pytest.raises(RunFolderError, match="cannot write"):

@@ -119,3 +119,16 @@ def test_every_flattened_sample_fits_its_spec(space) -> None:
     pairs = [(spec[k], flat[k]) for k in spec] if isinstance(spec, dict) else [(spec, flat)]
     for one, value in pairs:
         assert np.shape(value) == one.shape
+
+
+def test_bounds_are_none_beyond_those_of_the_space() -> None:
+    """Those of floats and of whole numbers are what they were; a double is rounded inwards."""
+    low, high = np.array([-0.1, -np.inf, 0.5, -1e300]), np.array([0.3, np.inf, 0.5, 1e300])
+    found = leaf(spaces.Box(low, high, dtype=np.float64)).bounds
+    most = np.finfo(np.float32).max
+    np.testing.assert_array_equal(found[0], np.array([-0.099999994, -np.inf, 0.5, -most], np.float32))
+    np.testing.assert_array_equal(found[1], np.array([0.29999998, np.inf, 0.5, most], np.float32))
+    assert (found[0] >= low).all() and (found[1] <= high).all()
+    for space in (spaces.Box(-0.1, 0.3, (2, 3), np.float32), spaces.Box(-5, 250, (2,), np.int16)):
+        for bound, one in zip(leaf(space).bounds, (space.low, space.high), strict=True):
+            assert bound.dtype == space.dtype and np.array_equal(bound, one)

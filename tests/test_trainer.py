@@ -117,11 +117,37 @@ def test_a_mistyped_name_is_answered_with_the_nearest(algorithm: str, env: str, 
         ("ppo", {"shared": True, "recurrent": 8}, "shared=True and recurrent=8"),
         ("ppo", {"seed": -1}, "seed=-1"),
         ("ppo", {"seed": "one"}, "seed='one'"),
+        ("ppo", {"seed": 2**63}, "below 2"),
+        ("ppo", {"env_kwargs": [1]}, r"env_kwargs=\[1\]"),
+        ("ppo", {"callbacks": None}, "callbacks=None"),
+        ("ppo", {"callbacks": EarlyStop(475)}, "EarlyStop"),
+        ("ppo", {"callbacks": [EarlyStop]}, "instances of"),
+        ("ppo", {"callbacks": [print]}, "LambdaCallback"),
     ],
 )
 def test_wrong_values_are_named(algorithm: str, given: dict[str, Any], says: str) -> None:
     with pytest.raises(SettingError, match=says):
         trainer.session(algorithm, "CartPole-v1", framework="torch", **given)
+
+
+@pytest.mark.parametrize("seed", [np.int64(3), np.uint32(7), 2**60 + 1])
+def test_a_seed_may_be_a_whole_number_of_numpys(seed: Any) -> None:
+    found = trainer.session("ppo", "CartPole-v1", framework="torch", seed=seed).config.seed
+    assert found == int(seed) and type(found) is int
+
+
+@pytest.mark.parametrize("stop_at", ["soon", -1, 1.5])
+def test_a_wrong_end_of_a_sitting_is_named_before_a_folder_is_made(stop_at: Any, tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match=f"stop_at={stop_at!r}".replace("'", ".")):
+        tandem.train("ppo", "CartPole-v1", framework="torch", stop_at=stop_at, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("given", [{"episodes": 2.5}, {"episodes": None}, {"seed": -1}, {"seed": 1.5}, {"seed": None}])
+def test_an_evaluation_of_no_whole_number_is_refused(given: dict[str, Any]) -> None:
+    agent = trainer.session("ppo", "CartPole-v1", framework="torch").agent()
+    with pytest.raises(SettingError, match="{}={}".format(*next(iter(given.items())))):
+        tandem.evaluate(agent, "CartPole-v1", **given)
 
 
 BOX, MANY = spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(3)
@@ -289,6 +315,21 @@ def test_actions_are_as_the_environment_takes_them() -> None:
     assert sac.act(np.zeros(2)).shape == (2,) and bounded.contains(sac.act(np.zeros(2)))
     multi = agent_for(spaces.MultiDiscrete([2, 3]), spaces.MultiDiscrete([4, 5]))
     assert multi.act(np.array([1, 2])).shape == (2,)
+
+
+@pytest.mark.parametrize(
+    "observation, action, says",
+    [
+        (spaces.Box(-1, 1, (3,)), MANY, r"observations of the form \('box', 'float32', \(3,\)\)"),
+        (spaces.Box(0, 255, (2,), np.uint8), MANY, "uint8"),
+        (spaces.Dict({"obs": BOX}), MANY, "'obs'"),
+        (BOX, spaces.Discrete(4), r"actions of the form \('discrete', 'int64', \(4,\)\)"),
+        (BOX, BOX, "actions of the form"),
+    ],
+)
+def test_an_agent_is_not_evaluated_in_an_environment_of_other_spaces(observation: Any, action: Any, says: str) -> None:
+    with pytest.raises(SpaceError, match=says):
+        tandem.evaluate(agent_for(BOX, MANY), lambda: Odd(observation, action))
 
 
 def test_stable_baselines3_can_evaluate_an_agent() -> None:

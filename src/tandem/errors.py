@@ -25,7 +25,7 @@ class UnknownNameError(TandemError, ValueError):
 
     def __init__(self, kind: str, name: str, known: Iterable[str], fix: str = "") -> None:
         known = sorted(known)
-        self.nearest = nearest(name, known)
+        self.nearest = nearest(name, known) if isinstance(name, str) else []
         if not fix:
             fix = f"did you mean {' or '.join(map(repr, self.nearest))}?" if self.nearest else "choose one of those."
         shown = ", ".join(known[:40]) + (", ..." if len(known) > 40 else "")

@@ -16,6 +16,7 @@ from tandem.training.runs import Run, read_run
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 FRAMEWORKS = {"torch": "PyTorch", "tensorflow": "Keras on TensorFlow", "jax": "Keras on JAX", "keras-torch": "Keras on PyTorch"}
 KEYS = ("algorithm", "env", "framework")  # runs alike in these are one group
+SUFFIXES = (".png", ".svg", ".pdf")
 POINTS = 200  # of the common grid on which runs are brought together
 
 
@@ -25,10 +26,15 @@ def curve(folders: Sequence[Path], out: Path, *, individual: bool = False, title
     One run: the evaluations with a band of one standard deviation, and the return of the training episodes. Several: for every
     group of runs with the same algorithm, environment and framework the interquartile mean over runs with its 95 % bootstrap
     band (`math/statistics.py`), on a common grid of environment steps; `individual=True` draws each run by itself instead.
-    Raises RunFolderError for a folder that is not a run or has nothing to draw yet.
+    Raises SettingError for another suffix, RunFolderError for a folder that is not a run or has nothing to draw yet.
     """
     if not folders:
-        raise SettingError("no folder was given.", "the folder of at least one run")
+        raise SettingError("no folder was given.", "the folder of at least one run", "name one, as in runs/ppo.")
+    out = Path(out)
+    if out.suffix.lower() not in SUFFIXES:  # without one, Matplotlib would choose it, and write another file than this
+        raise SettingError(
+            f"cannot write {out.name!r}.", "a name that ends in .png, .svg or .pdf", f"for example {out.stem or 'curve'}.png."
+        )
     runs = [read_run(folder) for folder in folders]
     figure, axes = _axes()
     heading = _draw_one(axes, runs[0]) if len(runs) == 1 else _draw_several(axes, runs, individual)
@@ -36,14 +42,13 @@ def curve(folders: Sequence[Path], out: Path, *, individual: bool = False, title
     axes.margins(x=0.01)
     axes.set_xlim(left=0)
     _legend(axes, None if individual or len(runs) == 1 else "interquartile mean, 95 % band")
-    out = Path(out)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(out, dpi=200)
     except OSError as error:
-        raise RunFolderError(f"cannot write {out}: {error}.", "a folder with write permission and free space") from error
-    except ValueError as error:
-        raise SettingError(f"cannot write {out.name!r}: {error}.", "a name that ends in .png, .svg or .pdf") from error
+        raise RunFolderError(
+            f"cannot write {out}: {error}.", "a folder with write permission and free space", "choose another with --out."
+        ) from error
     return out
 
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from tandem.errors import SpaceError
+from tandem.types import Array
 
 MASK = "action_mask"  # the entry of an observation that says which choices may be taken
 Kind = Literal["box", "discrete", "multidiscrete", "multibinary"]
@@ -47,6 +48,21 @@ class Leaf:
     @property
     def bounded(self) -> bool:
         return self.kind == "box" and bool(np.isfinite(self.low).all() and np.isfinite(self.high).all())
+
+    @property
+    def bounds(self) -> tuple[Array, Array]:
+        """low and high of a box in its shape and dtype, none beyond what the space has: those of doubles, such as 0.3, may
+        lie between two floats."""
+        found = []
+        for bound, inwards in ((self.low, np.inf), (self.high, -np.inf)):
+            exact = np.array(bound, np.float64)
+            with np.errstate(over="ignore"):
+                x = exact.astype(self.dtype)
+            if x.dtype.kind == "f":
+                beyond = x < exact if inwards > 0 else x > exact
+                x = np.where(beyond, np.nextafter(x, np.asarray(inwards, x.dtype)), x)
+            found.append(x.reshape(self.shape))
+        return found[0], found[1]
 
 
 Spec = Leaf | dict[str, Leaf]  # of an observation; actions are always one Leaf

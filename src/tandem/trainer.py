@@ -86,6 +86,7 @@ def train(
     torch.optim), which then keeps its own step size. What is not given comes from the zoo's entry for (algorithm,
     env) if there is one, else from the algorithm's defaults.
     """
+    stop_at = None if stop_at is None else config.whole("stop_at", stop_at)
     run = session(
         algorithm,
         env,
@@ -157,8 +158,8 @@ def session(
         raise SettingError(
             "train() was called without an algorithm or an environment.", "both, or resume=", "train('ppo', 'CartPole-v1')"
         )
-    if not isinstance(seed, int) or not 0 <= seed < 2**63:
-        raise SettingError(f"seed={seed!r}.", "a whole number from 0 on", "give one, such as 0.")
+    if (seed := config.whole("seed", seed)) >= 2**63:
+        raise SettingError(f"seed={seed!r}.", "a whole number below 2 ** 63", "give one, such as 0.")
     algorithms.get(algorithm)  # refuses an unknown name before anything is made
     env = _versioned(env)
     given = {**settings, **{n: v for n, v in (("steps", steps), ("envs", envs)) if v is not None}}
@@ -201,14 +202,14 @@ def session(
 
 def _plain(env_kwargs: Mapping[str, Any] | None) -> dict[str, Any]:
     """Arguments for an environment as config.json keeps them."""
-    given = dict(env_kwargs or {})
     try:
+        given = dict(env_kwargs or {})
         same = json.loads(json.dumps(given)) == given
     except (TypeError, ValueError):
         same = False
     if not same:
         raise SettingError(
-            f"env_kwargs={given!r}.",
+            f"env_kwargs={env_kwargs!r}.",
             "names with JSON data: numbers, text, true or false, lists, dicts",
             "give a callable that makes the environment with what is no such data.",
         )
@@ -304,6 +305,7 @@ def _extended(conf: Config, steps: int) -> Config:
 def evaluate(agent: Agent, env: EnvLike, episodes: int = 20, seed: int = 0, deterministic: bool = True) -> Evaluation:
     """Undiscounted returns of exactly `episodes` episodes, each on its own seed, derived from `seed`. The id of an Atari game
     is made as the agent's was (`atari.Preprocessing`)."""
+    episodes, seed = config.whole("episodes", episodes, 1), config.whole("seed", seed)
     noise: Callable[[int, int], Any] | None = None
     if not deterministic:
         rng = Generators(seed)("evaluation")
@@ -315,7 +317,8 @@ def evaluate(agent: Agent, env: EnvLike, episodes: int = 20, seed: int = 0, dete
     mode: Any = agent.algorithm.action_mode
     own = atari.is_atari(env) or (isinstance(env, str) and agent.name.endswith(f" {env}"))
     kwargs = agent.env_kwargs if own else None
-    found = play(agent.actor, env, episodes, seed, action_mode=mode, noise=noise, kwargs=kwargs)
+    of = agent.observation, agent.action
+    found = play(agent.actor, env, episodes, seed, action_mode=mode, noise=noise, kwargs=kwargs, spaces=of)
     return Evaluation.of(*found)
 
 

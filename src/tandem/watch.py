@@ -17,6 +17,7 @@ import numpy as np
 
 from tandem.collect.environments import make
 from tandem.errors import EngineError, EnvironmentFault, RunFolderError, SettingError
+from tandem.training import config
 
 WIDTH = 400  # pixels; larger pictures are made smaller
 STRIP = 22  # pixels under the picture, for the text
@@ -48,7 +49,7 @@ def animate(
     is an agent, whose memory, if it has one, begins anew with each episode.
     Episode i starts from seed + i and is cut after max_steps. fps is what the environment says, or 30. GIFs leave out pictures
     to stay at 25 a second.
-    Raises SettingError (suffix or render mode), EngineError (ffmpeg or OpenGL missing), EnvironmentFault (rendering fails).
+    Raises SettingError (suffix, mode, numbers), EngineError (ffmpeg or OpenGL missing), EnvironmentFault (rendering fails).
     """
     if getattr(env, "render_mode", None) != "rgb_array":
         raise SettingError(
@@ -56,6 +57,7 @@ def animate(
             "render_mode='rgb_array'",
             "gymnasium.make(id, render_mode='rgb_array').",
         )
+    episodes, seed = config.whole("episodes", episodes, 1), config.whole("seed", seed)
     name = getattr(getattr(env, "spec", None), "id", None) or type(env.unwrapped).__name__
     out = Path(out) if out is not None else Path(name.replace("/", "-") + ".gif")
     if out.suffix.lower() not in (".gif", ".mp4"):
@@ -65,7 +67,9 @@ def animate(
         out.parent.mkdir(parents=True, exist_ok=True)
         out.touch()
     except OSError as error:
-        raise RunFolderError(f"cannot write {out}: {error}.", "a folder with write permission") from error
+        raise RunFolderError(
+            f"cannot write {out}: {error}.", "a folder with write permission", "choose another with --out."
+        ) from error
     pictures = _pictures(act, env, name, episodes, seed, max_steps)
     (_write_gif if out.suffix.lower() == ".gif" else _write_mp4)(out, pictures, fps)
     return out
@@ -86,6 +90,7 @@ def show(act: Any, env: Any, episodes: int = 1, seed: int = 0, max_steps: int = 
             "render_mode='human'",
             "gymnasium.make(id, render_mode='human').",
         )
+    episodes, seed = config.whole("episodes", episodes, 1), config.whole("seed", seed)
     return [moment.score for moment in _play(act, env, episodes, seed, max_steps) if moment.ended]
 
 
@@ -202,7 +207,9 @@ def _render(env: Any) -> Any:
         ) from error
     if not (isinstance(frame, np.ndarray) and frame.dtype == np.uint8 and frame.ndim == 3 and frame.shape[2] == 3):
         got = f"{frame.dtype} {frame.shape}" if isinstance(frame, np.ndarray) else type(frame).__name__
-        raise EnvironmentFault(f"the environment's render() gave {got}.", "a uint8 array [height, width, 3]")
+        raise EnvironmentFault(
+            f"the environment's render() gave {got}.", "a uint8 array [height, width, 3]", "return the picture as that."
+        )
     return frame
 
 

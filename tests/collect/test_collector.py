@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from gymnasium import spaces
 
 from tandem.collect.actions import to_environment
 from tandem.collect.collector import Collector
@@ -11,7 +12,7 @@ from tandem.collect.environments import make, vectorize
 from tandem.collect.evaluation import evaluate
 from tandem.collect.vector import all_finite, episode_seed
 from tandem.errors import NetworkError, ResumeError, SettingError, SpaceError
-from tandem.spaces import Leaf
+from tandem.spaces import Leaf, observation_spec
 from tandem.testing import environments as known
 from tandem.types import leaves
 
@@ -189,6 +190,14 @@ def test_unit_actions_stretch_to_the_bounds():
     np.testing.assert_allclose(got, [[-2, 0], [2, 1], [0, 0.5], [1, 0.25]])
     assert got.dtype == np.float32
     np.testing.assert_array_equal(to_environment(leaf, "clip")(np.array([[-3, 0.5]], np.float32)), [[-2, 0.5]])
+
+
+@pytest.mark.parametrize("mode", ["clip", "unit"])
+def test_actions_lie_in_a_box_of_doubles_too(mode):
+    """0.3 as a float is above 0.3, -0.1 below -0.1: an environment that asserts what it is given would break off."""
+    box = spaces.Box(-0.1, 0.3, (2,), np.float64)
+    for action in to_environment(observation_spec(box), mode)(np.array([[-9, -9], [9, 9], [-1, 1]], np.float32)):
+        assert box.contains(action) and action.dtype == np.float32
 
 
 def test_unit_needs_a_bounded_box():

@@ -18,7 +18,15 @@ from tandem.collect.environments import (
     separate,
     vectorize,
 )
-from tandem.errors import EngineError, EnvironmentFault, NonFiniteError, ResumeError, SettingError, SpaceError, UnknownNameError
+from tandem.errors import (
+    EngineError,
+    EnvironmentFault,
+    NonFiniteError,
+    ResumeError,
+    SettingError,
+    SpaceError,
+    UnknownNameError,
+)
 from tandem.testing import environments as known
 from tandem.types import leaves
 
@@ -54,6 +62,20 @@ def test_a_missing_package_is_named_with_its_extra(monkeypatch):
         make("LunarLander-v3")
     with pytest.raises(EngineError, match="no_such_module"):
         make("no_such_module:Thing-v0")
+
+
+@pytest.mark.parametrize(
+    "env, kwargs, says",
+    [
+        ("FrozenLake-v1", {"map_name": "9x9"}, "KeyError: '9x9'"),
+        ("CartPole-v1", {"sutton": True}, "sutton"),
+        (":CartPole-v1", {}, "Empty module name"),
+        ("Cart Pole-v1", {}, "Malformed"),
+    ],
+)
+def test_whatever_an_environment_says_of_its_arguments_is_told(env, kwargs, says):
+    with pytest.raises(SettingError, match=f"{env} cannot be made: .*{says}"):
+        make(env, kwargs)
 
 
 def test_ids_objects_classes_and_functions():
@@ -271,6 +293,52 @@ def test_wrong_shapes_dtypes_and_rewards_are_named():
     envs = vectorize(Vector, 2)
     envs.reset()
     with pytest.raises(EnvironmentFault, match="the reward"):
+        envs.step(np.zeros(2, np.int64))
+
+
+@pytest.mark.parametrize("length", [1, 9])
+@pytest.mark.parametrize(
+    "space, wrong, expected",
+    [
+        (gymnasium.spaces.Discrete(4), 4, "from 0 to 3"),
+        (gymnasium.spaces.Discrete(4, start=1), 0, "from 1 to 4"),
+        (gymnasium.spaces.MultiDiscrete([2, 3]), [0, 3], r"from 0 to \(1, 2\)"),
+        (gymnasium.spaces.Dict({"": gymnasium.spaces.Discrete(2)}), {"": -1}, "from 0 to 1"),
+    ],
+)
+def test_a_symbol_that_the_space_has_not_is_named(space, wrong, expected, length):
+    """Also where it is the last of its episode."""
+
+    class Symbols(known.InfiniteHorizon):
+        def __init__(self):
+            super().__init__(length)
+            self.observation_space = space
+
+        def observe(self):
+            return wrong if self.t else right
+
+    right = space.sample()
+    envs = vectorize(Symbols, 2)
+    envs.reset()
+    with pytest.raises(
+        EnvironmentFault, match=rf"environment 0 of .* gave the observation .* at step 1 of its ep(.|\n)*{expected}"
+    ):
+        envs.step(np.zeros(2, np.int64))
+
+
+@pytest.mark.parametrize("what", ["terminated", "truncated"])
+@pytest.mark.parametrize("alike", [True, False])
+def test_an_end_that_is_an_array_is_named(what, alike):
+    class Ends(gymnasium.Wrapper):
+        def step(self, action):
+            *step, info = super().step(action)
+            step[2 if what == "terminated" else 3] = np.zeros(1, np.bool_)
+            return *step, info
+
+    kinds = iter((lambda: Ends(known.Chain()) if alike else known.Chain(), lambda: Ends(known.Chain())))
+    envs = vectorize(lambda: next(kinds)(), 2)
+    envs.reset()
+    with pytest.raises(EnvironmentFault, match=rf"environment {int(not alike)} of .* gave {what}=array\(\[False\]\)"):
         envs.step(np.zeros(2, np.int64))
 
 

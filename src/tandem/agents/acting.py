@@ -30,7 +30,7 @@ class AgentActor:
         self.forwards, self.see, self.explore, self.leaf, self.joint, self.irl = forwards, see, explore, leaf, joint, irl
         self.steps = 0  # of all environments so far
         bounded = leaf.kind == "box" and leaf.bounded
-        self._bounds = [np.reshape(b, leaf.shape) for b in (leaf.low, leaf.high)] if bounded else []
+        self._bounds = list(leaf.bounds) if bounded else []
         self._checked = False
 
     def act(self, obs: Tree, state: Tree, noise: Tree) -> tuple[Array, dict[str, Array], Tree]:

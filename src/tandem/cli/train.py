@@ -45,10 +45,11 @@ def _several(args: argparse.Namespace) -> int:
     """Runs that differ in their seeds, in folders under one, and their curve."""
     from tandem.plots import curve
 
-    count = _whole("seeds", args.seeds)
-    if count < 1 or args.resume is not None:
-        what = f"--seeds {count}" if count < 1 else "--seeds was given with --resume"
-        raise SettingError(f"{what}.", "at least 1, in a new run", "resume the runs of several seeds one by one.")
+    count = _whole("seeds", args.seeds, 1)
+    if args.resume is not None:
+        raise SettingError(
+            "--seeds was given with --resume.", "it in a new run", "resume the runs of several seeds one by one."
+        )
     first = args.seed or 0
     parent = Path(args.out or trainer.default_folder(args.algorithm, args.env, f"{first}-{first + count - 1}"))
     scores, folders = [], []
@@ -213,10 +214,10 @@ def _complete(args: argparse.Namespace) -> None:
         raise SettingError("--extend was given without --resume.", "a run to extend", "add --resume DIR, or leave it out.")
 
 
-def _whole(flag: str, value: str) -> int:
-    from tandem.training.config import convert
+def _whole(flag: str, value: str, least: int = 0) -> int:
+    from tandem.training.config import whole
 
-    return int(convert(f"--{flag}", value, int))
+    return whole(f"--{flag}", value, least)
 
 
 def _object(flag: str, value: str) -> dict[str, Any]:

@@ -35,7 +35,7 @@ def to_environment(leaf: Leaf, mode: ActionMode = "as_is") -> Callable[[Array], 
         return lambda action: action + np.int64(leaf.start)
     if leaf.kind != "box" or mode == "as_is":
         return lambda action: action
-    low, high = (np.array(bound, leaf.dtype).reshape(leaf.shape) for bound in (leaf.low, leaf.high))
+    low, high = leaf.bounds
     if mode == "clip":
         return lambda action: np.minimum(np.maximum(action, low), high)
     centre, half = (low + high) / np.float32(2), (high - low) / np.float32(2)

@@ -291,7 +291,9 @@ def _guarded(name: str, build: Callable[[], Any]) -> Any:
         ) from fault
     except TandemError:
         raise
-    except (TypeError, ValueError, AssertionError, error.Error) as fault:
+    except Exception as fault:  # whatever an environment says of arguments that it does not take: KeyError, AssertionError
         raise SettingError(
-            f"the environment {name} cannot be made: {fault}", "arguments that it takes", "correct its arguments."
+            f"the environment {name} cannot be made: {type(fault).__name__}: {fault}",
+            "an id in the form of Name-v0 or module:Name-v0, and arguments that the environment takes",
+            "correct the id or the arguments (env_kwargs=, --env-kwargs).",
         ) from fault

@@ -12,7 +12,8 @@ from tandem.collect.collector import Actor, restarted
 from tandem.collect.environments import EnvLike, environment_name, is_instance, make
 from tandem.collect.stepped import Stepped
 from tandem.collect.vector import episode_seed
-from tandem.errors import SettingError
+from tandem.errors import SettingError, SpaceError
+from tandem.spaces import Leaf, Spec
 from tandem.types import Tree
 
 EVALUATION = 2**31  # seeds of evaluation episodes: no environment of a training run has this number
@@ -36,6 +37,7 @@ def evaluate(
     noise: Callable[[int, int], Tree] | None = None,
     environments: int = 10,
     kwargs: Mapping[str, Any] | None = None,
+    spaces: tuple[Spec, Leaf] | None = None,
 ) -> Played:
     """Undiscounted returns and lengths of exactly `episodes` episodes, in the order of their numbers.
 
@@ -46,7 +48,9 @@ def evaluate(
     env: as `make` takes it; an environment object is used itself (see `separate`), alone, and left open.
     noise: called with (step, n) for the noise [n, ...] of one call of `actor.act`; none by default.
     environments: how many to step together at most.
-    Raises SettingError for fewer than one episode, and what `make` and `Environments.step` raise.
+    spaces: of the observations and actions that the actor was made for.
+    Raises SettingError for fewer than one episode, SpaceError for an environment of other `spaces`, and what `make` and
+    `Environments.step` raise.
     """
     if episodes < 1 or environments < 1:
         raise SettingError(f"episodes={episodes}, environments={environments}.", "both at least 1", "correct them.")
@@ -63,10 +67,29 @@ def evaluate(
 
     envs = Stepped(environment_name(env), with_masks([make(env, kwargs) for _ in range(n)]), next_seed=next_seed)
     try:
+        if spaces is not None:
+            _refuse(envs, *spaces)
         return _play(actor, envs, numbers, episodes, action_mode, noise)
     finally:
         if not is_instance(env):
             envs.close()
+
+
+def _refuse(envs: Stepped, observation: Spec, action: Leaf) -> None:
+    """SpaceError where the environments' spaces are of another kind or size than these; bounds may differ."""
+    for what, own, here in (("observations", observation, envs.observation), ("actions", action, envs.action)):
+        if _form(own) != _form(here):
+            raise SpaceError(
+                f"{envs.name} has {what} of the form {_form(here)}.",
+                f"{_form(own)}, as the agent was trained with",
+                "evaluate it in an environment like the one it was trained in, with the same wrappers.",
+            )
+
+
+def _form(spec: Spec) -> Any:
+    if isinstance(spec, dict):
+        return {key: _form(leaf) for key, leaf in spec.items()}
+    return (spec.kind, spec.dtype, spec.sizes or spec.shape)
 
 
 def _play(

@@ -19,8 +19,11 @@ from tandem.collect.vector import (
     bad_rows,
     episode_seed,
     no_choice,
+    no_symbol,
     not_finite,
+    outside,
     raised,
+    wrong_flag,
     wrong_observation,
     wrong_reward,
 )
@@ -56,6 +59,8 @@ class Stepped(Environments):
                 )
         rewards = getattr(envs[0].unwrapped, "rewards_space", None)  # of several agents
         self.extra = {} if rewards is None else {"rewards": leaf(rewards)}
+        parts: Any = self.observation.items() if isinstance(self.observation, dict) else [(None, self.observation)]
+        self._symbols = [(key, spec) for key, spec in parts if spec.sizes]
         self._envs = list(envs)
         self._steps = [env.step for env in envs]
         self._next_seed = next_seed or (lambda env, episode: episode_seed(seed, first + env, episode))
@@ -117,7 +122,13 @@ class Stepped(Environments):
         self._obs = obs
         extra = {name: np.array([info[name] for info in infos], x.dtype) for name, x in self.extra.items()}
         return Step(
-            obs, reward, np.array(terminated, np.bool_), np.array(truncated, np.bool_), self._valid.copy(), final, extra
+            obs,
+            reward,
+            self._flags("terminated", terminated),
+            self._flags("truncated", truncated),
+            self._valid.copy(),
+            final,
+            extra,
         )
 
     def state(self) -> tuple[Json, Arrays]:
@@ -221,6 +232,8 @@ class Stepped(Environments):
             x = np.array(value, spec.dtype)
             if x.dtype.kind == "f" and not all_finite(x):
                 raise not_finite(self.name, "the last observation", i, self._when(i), x)
+            if spec.sizes and len(outside(x[None], spec)):
+                raise no_symbol(self.name, i, self._when(i), x, spec)
             return x
 
         return self._each(one, seen)
@@ -237,11 +250,25 @@ class Stepped(Environments):
             raise wrong_reward(self.name, rewards)
         return reward
 
+    def _flags(self, what: str, values: list[bool]) -> Array:
+        try:
+            flags: Array = np.array(values, np.bool_)
+        except ValueError as error:
+            raise wrong_flag(self.name, what, values) from error
+        if flags.shape != (self.n,):
+            raise wrong_flag(self.name, what, values)
+        return flags
+
     def _check(self, obs: Tree) -> None:
         for x in (obs,) if isinstance(obs, np.ndarray) else obs.values():
             if x.dtype.kind == "f" and not all_finite(x):
                 i = int(bad_rows(x)[0])
                 raise not_finite(self.name, "the observation", i, self._when(i), x[i])
+        for key, spec in self._symbols:
+            x = obs if key is None else obs[key]
+            if len(rows := outside(x, spec)):
+                i = int(rows[0])
+                raise no_symbol(self.name, i, self._when(i), x[i], spec)
         if self.action.masked and len(rows := self.stuck(obs)):
             raise no_choice(self.name, int(rows[0]), self._when(int(rows[0])))
 

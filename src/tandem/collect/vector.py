@@ -16,6 +16,7 @@ from tandem.types import Array, Tree
 
 Json = dict[str, Any]
 Arrays = dict[str, Array]
+NONE = np.empty(0, np.int64)
 
 
 class Step(NamedTuple):
@@ -111,6 +112,13 @@ def bad_rows(x: Array) -> Array:
     return np.flatnonzero(~np.isfinite(x.reshape(len(x), -1)).all(axis=1))
 
 
+def outside(x: Array, spec: Leaf) -> Array:
+    """The numbers of the rows of symbols [N, ...] that are none of their space: engines make zeros of these, or break off."""
+    sizes = np.array(spec.sizes) if spec.shape else spec.sizes[0]
+    odd = (x < spec.start) | (x >= spec.start + sizes)
+    return np.flatnonzero(odd.reshape(len(x), -1).any(axis=1)) if odd.any() else NONE
+
+
 def not_finite(name: str, what: str, env: int, when: str, value: Array) -> NonFiniteError:
     return NonFiniteError(
         f"environment {env} of {name} gave {what} {np.asarray(value)} {when}.",
@@ -148,10 +156,28 @@ def wrong_observation(name: str, env: int, step: int, value: Any, expected: Leaf
     )
 
 
+def no_symbol(name: str, env: int, when: str, value: Array, spec: Leaf) -> EnvironmentFault:
+    last = tuple(spec.start + n - 1 for n in spec.sizes)
+    return EnvironmentFault(
+        f"environment {env} of {name} gave the observation {value} {when}.",
+        f"whole numbers from {spec.start} to {last if spec.shape else last[0]}, as its observation space says",
+        "correct the environment's observation or its observation_space.",
+    )
+
+
 def wrong_reward(name: str, rewards: Any) -> EnvironmentFault:
     env = next((i for i, r in enumerate(rewards) if np.ndim(r) or not np.issubdtype(np.asarray(r).dtype, np.number)), 0)
     return EnvironmentFault(
         f"environment {env} of {name} gave the reward {rewards[env]!r}.",
         "one number for each step",
         "return float(reward) from the environment's step.",
+    )
+
+
+def wrong_flag(name: str, what: str, flags: list[Any]) -> EnvironmentFault:
+    env = next((i for i, flag in enumerate(flags) if np.ndim(flag)), 0)
+    return EnvironmentFault(
+        f"environment {env} of {name} gave {what}={flags[env]!r}.",
+        "true or false for each step",
+        f"return bool({what}) from the environment's step.",
     )

@@ -205,7 +205,7 @@ def deterministic(g: Graph, out: str, action: Leaf, unit: bool, squash: str) -> 
     if squash == "beta":
         a, b = (g("Add", g("Softplus", x), g.constant(1.0)) for x in (mean, g.columns(out, half, 2 * half)))
         mean = g("Div", g("Sub", a, b), g("Add", a, b))
-    low, high = (np.array(bound, np.float32) for bound in (action.low, action.high))
+    low, high = (np.ravel(bound).astype(np.float32) for bound in action.bounds)
     if squash == "tanh":
         mean = g("Tanh", mean)
     if unit:

@@ -23,10 +23,11 @@ from tandem.collect.environments import (
     vectorize,
 )
 from tandem.collect.vector import Environments
-from tandem.errors import SettingError, SpaceError, TandemError
+from tandem.errors import SpaceError, TandemError
 from tandem.replay.buffer import Ring
 from tandem.replay.memory import human
 from tandem.spaces import Leaf, Spec, action_leaf, observation_spec
+from tandem.training import config
 from tandem.types import Array, Tree, leaves
 
 SECONDS = 0.3  # for which each speed is measured
@@ -46,8 +47,7 @@ def check(env: EnvLike, steps: int = 1000, seed: int = 0) -> Iterator[Finding]:
     env: as `make` takes it. steps: how many random ones to take. Whatever the environment does wrong becomes a finding, not an
     error; SettingError for fewer than one step, and what `make` raises, are errors.
     """
-    if steps < 1:
-        raise SettingError(f"steps={steps}.", "at least 1", "take more.")
+    steps, seed = config.whole("steps", steps, 1), config.whole("seed", seed)
     try:
         shown, taken = spaces_of(separate(env))
         observation = observation_spec(shown)

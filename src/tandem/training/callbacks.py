@@ -79,6 +79,18 @@ class Callback:
         """Takes back what `state` gave."""
 
 
+def listed(callbacks: Iterable[Callback]) -> list[Callback]:
+    """The callbacks of a run. SettingError for what is none, before the run has begun."""
+    found = list(callbacks) if isinstance(callbacks, Iterable) else None
+    if found is None or not all(isinstance(callback, Callback) for callback in found):
+        raise SettingError(
+            f"callbacks={callbacks!r}.",
+            "a list of instances of tandem.training.callbacks.Callback",
+            "callbacks=[EarlyStop(475)], say; LambdaCallback makes one of a function.",
+        )
+    return found
+
+
 def dispatch(event: Event, callbacks: Iterable[Callback]) -> str | None:
     """Gives the event to every callback, in order; the reason of the first that asks to stop, or None."""
     name = METHODS[type(event)]

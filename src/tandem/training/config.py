@@ -10,6 +10,7 @@ import subprocess
 import sys
 from dataclasses import asdict, dataclass, field, fields, replace
 from importlib.metadata import PackageNotFoundError, version
+from numbers import Integral
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -152,6 +153,14 @@ def convert(name: str, value: Any, hint: Any) -> Any:
         ) from error
 
 
+def whole(name: str, value: Any, least: int = 0) -> int:
+    """A whole number that is not below `least`. SettingError for anything else."""
+    number: int = convert(name, value, int)
+    if number < least:
+        raise SettingError(f"setting {name}={value}.", f"at least {least}", "give a number that is not smaller.")
+    return number
+
+
 def _converted(value: Any, hint: Any) -> Any:
     origin, inner = get_origin(hint), get_args(hint)
     if origin is Literal:
@@ -180,6 +189,8 @@ def _converted(value: Any, hint: Any) -> Any:
     if isinstance(value, bool):
         raise TypeError(value)
     if hint is int:
+        if isinstance(value, Integral):  # NumPy's too; all their digits, of which a float would lose some
+            return int(value)
         number = float(value)
         if number != int(number):
             raise ValueError(value)

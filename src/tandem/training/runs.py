@@ -22,9 +22,17 @@ class Run:
     table: dict[str, list[str]]
 
     def column(self, name: str) -> Any:
-        """A column as float64 [rows], NaN where a cell is empty; all NaN where there is no such column."""
+        """A column as float64 [rows], NaN where a cell is empty; all NaN where there is no such column. RunFolderError where a
+        cell is no number."""
         cells = self.table.get(name, [""] * len(self.table["env_steps"]))
-        return np.array([float(c) if c else np.nan for c in cells], np.float64)
+        try:
+            return np.array([float(c) if c else np.nan for c in cells], np.float64)
+        except ValueError as error:
+            raise RunFolderError(
+                f"column {name} of {self.folder / 'progress.csv'} has a cell that is no number: {error}.",
+                "the table of a run, as tandem wrote it",
+                "put that cell right, or leave it empty.",
+            ) from error
 
 
 def read_run(folder: Path) -> Run:
@@ -49,10 +57,14 @@ def _config(path: Path) -> dict[str, Any]:
     try:
         config = json.loads(path.read_text())
     except (OSError, ValueError) as error:
-        raise RunFolderError(f"cannot read {path}: {error}.", "the settings of a run as JSON") from error
+        raise RunFolderError(
+            f"cannot read {path}: {error}.", "the settings of a run as JSON", "resume the run, which writes it anew."
+        ) from error
     if not isinstance(config, dict):
         raise RunFolderError(
-            f"{path} holds a {type(config).__name__}.", "the settings of a run: an object with names and values"
+            f"{path} holds a {type(config).__name__}.",
+            "the settings of a run: an object with names and values",
+            "resume the run, which writes it anew.",
         )
     return config
 

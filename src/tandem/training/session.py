@@ -66,7 +66,7 @@ class Session:
         callbacks: Iterable[Callback] = (),
         resume: checkpoint.Checkpoint | None = None,
     ) -> None:
-        self.config, self.env, self.folder, self.callbacks = conf, env, folder, list(callbacks)
+        self.config, self.env, self.folder, self.callbacks = conf, env, folder, calls.listed(callbacks)
         s = conf.settings
         config.check_ranges(s)
         config.check_ranges(conf.options)

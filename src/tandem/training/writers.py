@@ -26,6 +26,8 @@ from tandem.errors import EngineError, RunFolderError
 Cell = float | str | None
 Row = Mapping[str, Cell]
 
+NEW_TABLE = "move that file away: a run that is resumed begins a new one."
+
 
 class Writer(Protocol):
     """Takes the rows of a run."""
@@ -48,13 +50,15 @@ def read_table(path: Path) -> tuple[list[str], list[list[str]]]:
     try:
         text = path.read_bytes().decode()
     except (OSError, UnicodeDecodeError) as error:
-        raise RunFolderError(f"cannot read {path}: {error}.", "the table of a run") from error
+        raise RunFolderError(f"cannot read {path}: {error}.", "the table of a run", NEW_TABLE) from error
     lines = list(csv.reader(io.StringIO(text[: text.rfind("\n") + 1], newline="")))
     if not lines:
         return [], []
     columns, *rows = lines
     if "env_steps" not in columns:
-        raise RunFolderError(f"{path} has no column env_steps, but {', '.join(columns)[:200]}.", "the table of a tandem run")
+        raise RunFolderError(
+            f"{path} has no column env_steps, but {', '.join(columns)[:200]}.", "the table of a tandem run", NEW_TABLE
+        )
     for number, row in enumerate(rows, start=1):
         if len(row) != len(columns):
             raise RunFolderError(
