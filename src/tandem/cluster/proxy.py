@@ -12,6 +12,7 @@ from typing import Any
 
 from tandem.cluster.host import Call, Host, Reply
 from tandem.cluster.lines import Line
+from tandem.cluster.values import copied
 
 BATCH = 32  # updates that are sent together to an agent that does not answer at once
 BATCH_SECONDS = 0.05  # the longest that one is held back for others, while the agent is used
@@ -132,7 +133,7 @@ class RemoteProxy(Proxy):
     def update(self, *given: Any, **named: Any) -> None:
         if len(self._queue) >= BATCH:  # nobody acts in between: then they go by themselves
             self._send()
-        self._queue.append(("update", given, named))
+        self._queue.append(("update", copied(given), copied(named)))
 
     def flush(self) -> None:
         if self._queue:
@@ -206,7 +207,7 @@ class ApartProxy(Proxy):
             return
         now = time.monotonic()
         self._since = self._since if self._queue else now
-        self._queue.append(("update", given, named))
+        self._queue.append(("update", copied(given), copied(named)))
         if len(self._queue) >= BATCH or now - self._since > BATCH_SECONDS:
             self._send()
         else:
