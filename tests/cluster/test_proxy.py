@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pickle
-from typing import Any
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from tandem.cluster.actors import RemoteHost
 from tandem.cluster.host import Host, Made
+from tandem.cluster.lines import Line
 from tandem.cluster.proxy import ApartProxy, RemoteProxy
 from tests.cluster.agents import Recorder
 
@@ -30,26 +32,26 @@ class Memory:
         pass
 
 
-class Direct:
-    """A line to a host in this process. What goes over it is pickled, and its arrays arrive as from Ray's store: not to be
+class Here(RemoteHost):
+    """An actor's object, in this process."""
+
+    def __init__(self, made: Made) -> None:
+        self._failed = None
+        Host.__init__(self, "a/0", made, Memory(), 0.0)
+
+
+class Direct(Line):
+    """A line to an object in this process. What goes over it is pickled, and its arrays arrive as from Ray's store: not to be
     written."""
 
-    name, patience = "agent 'a'", 1.0
-
-    def __init__(self, host: Any) -> None:
-        self.host = host
-
     def send(self, method, *given, group=""):
-        return sent(getattr(self.host, method)(*sent(given)))
-
-    def receive(self, reference, method, *given, group=""):
-        return reference
-
-    def ask(self, method, *given, group=""):
-        return self.send(method, *given)
+        return sent(getattr(self.handle, method)(*sent(given)))
 
     def arrived(self, reference) -> bool:
         return True
+
+    def _ray(self):
+        return SimpleNamespace(get=lambda reference: reference)
 
 
 def sent(value):
@@ -59,8 +61,7 @@ def sent(value):
 
 
 def proxy(kind, agent_class, **hyper):
-    host = Host("a/0", Made(agent_class, kind is RemoteProxy, 1, hyper), Memory(), 0.0)
-    return kind("a", "me#0", Direct(host))
+    return kind("a", "me#0", Direct(Here(Made(agent_class, kind is RemoteProxy, 1, hyper)), "agent 'a'", 1.0))
 
 
 @pytest.mark.parametrize("kind", [RemoteProxy, ApartProxy])
@@ -71,3 +72,26 @@ def test_updates_are_of_what_was_then_though_an_environment_writes_into_its_arra
         agent.update(state, info)
     updates = [given for _, given in agent.history()]
     assert [(s[0], told["at"], told["seen"][0]) for s, told in updates] == [(0, 0, 0), (1, 1, 1), (2, 2, 2)]
+
+
+class Scales(Notes):
+    """It works in the arrays that it is given."""
+
+    def choose_action(self, state):
+        state -= 1
+        return state
+
+    def update(self, state, info) -> None:
+        state *= 2
+        info["seen"] += state
+        super().update(state, info)
+
+
+def test_arrays_may_be_written_wherever_they_arrive() -> None:
+    agent = proxy(RemoteProxy, Scales)
+    action = agent.choose_action(np.ones(3))
+    action += 1
+    agent.update(action, {"seen": np.ones(3)})
+    ((_, (state, info)),) = agent.history()
+    state += info["seen"]
+    np.testing.assert_array_equal([action, state], [[1, 1, 1], [5, 5, 5]])

@@ -12,6 +12,7 @@ from tandem.cluster.keeper import Keeper
 from tandem.cluster.lines import Line
 from tandem.cluster.proxy import me, repeated
 from tandem.cluster.runner import RunnerHost
+from tandem.cluster.values import writable
 from tandem.errors import SettingError, WorkerError
 from tandem.parallel.ray import library
 
@@ -168,7 +169,7 @@ class RemoteHost(Host):
         if line is None:  # the program has ended meanwhile
             ray.actor.exit_actor()
         try:
-            super().__init__(key, made, _Kept(line), place.seconds, ray.put, self._to_copy)
+            super().__init__(key, writable(made), _Kept(line), place.seconds, ray.put, self._to_copy)
         except Exception as error:
             self._failed = error
         else:
@@ -185,7 +186,7 @@ class RemoteHost(Host):
     def perform(self, caller: str, calls: list[Call], have: int) -> Reply:
         if self._failed is not None:
             raise self._failed
-        return super().perform(caller, calls, have)
+        return super().perform(caller, writable(calls), have)
 
     def _to_copy(self, version: int, reference: Any) -> None:
         if self._copy is None:
@@ -234,8 +235,11 @@ class RemoteCopy(Copy):
 
     def __init__(self, place: Place, key: str, made: Made) -> None:
         self._place, self._key = place, key
-        super().__init__(made, self._from_agent)
+        super().__init__(writable(made), self._from_agent)
         _watch(place, lambda keeper: None)
+
+    def perform(self, caller: str, calls: list[Call], have: int) -> Reply:
+        return super().perform(caller, writable(calls), have)
 
     def _from_agent(self) -> tuple[int, list[Any]]:
         line = self._place.line(self._key, self._place.patience)

@@ -14,6 +14,7 @@ from tandem.cluster.host import Made
 from tandem.cluster.lines import Line, _own, gone
 from tandem.cluster.proxy import ApartProxy, Proxy, RemoteProxy, caller_id
 from tandem.cluster.runner import construct, plain_class
+from tandem.cluster.values import writable
 from tandem.errors import EngineError, SettingError, UnknownNameError, WorkerError
 from tandem.parallel.ray import connect, library
 
@@ -279,7 +280,7 @@ def _together(runners: list[tuple[Runners, int]]) -> list[Any]:
         for group, i in runners:
             ray.kill(group.handles[i])
         raise
-    return ray.get(references)  # type: ignore[no-any-return]
+    return [writable(found) for found in ray.get(references)]
 
 
 def _tell_who_waits(runners: list[tuple[Runners, int]]) -> bool:

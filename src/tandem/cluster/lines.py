@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from tandem.cluster.values import writable
 from tandem.errors import WorkerError
 from tandem.parallel.ray import library
 
@@ -27,7 +28,7 @@ class Line:
         ray, until = self._ray(), time.monotonic() + self.patience
         while True:
             try:
-                return ray.get(reference)
+                return writable(ray.get(reference))
             except ray.exceptions.RayTaskError as error:
                 raise _own(error, self.name) from None
             except ray.exceptions.ActorUnavailableError as error:

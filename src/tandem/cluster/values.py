@@ -1,4 +1,4 @@
-"""What goes to another process is there what it would be in this one: as it was when it was given."""
+"""What goes to another process is there what it would be in this one: as it was when it was given, and free to be changed."""
 
 from __future__ import annotations
 
@@ -12,6 +12,11 @@ import numpy as np
 def copied(value: Any) -> Any:
     """With copies of all arrays and tensors in dicts, lists and tuples: environments may write the next step into them."""
     return _mapped(_copy, value)
+
+
+def writable(value: Any) -> Any:
+    """With copies of those arrays in dicts, lists and tuples that cannot be written, as Ray's that lie in its store."""
+    return _mapped(lambda x: x.copy() if isinstance(x, np.ndarray) and not x.flags.writeable else x, value)
 
 
 def _mapped(function: Callable[[Any], Any], value: Any) -> Any:
