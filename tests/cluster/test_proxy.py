@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import pickle
+import threading
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from tandem.cluster import lines
 from tandem.cluster.actors import RemoteHost
 from tandem.cluster.host import Host, Made
 from tandem.cluster.lines import Line
 from tandem.cluster.proxy import ApartProxy, RemoteProxy
+from tandem.errors import SettingError
 from tests.cluster.agents import Recorder
 
 
@@ -95,3 +98,9 @@ def test_arrays_may_be_written_wherever_they_arrive() -> None:
     ((_, (state, info)),) = agent.history()
     state += info["seen"]
     np.testing.assert_array_equal([action, state], [[1, 1, 1], [5, 5, 5]])
+
+
+def test_what_cannot_be_pickled_is_named() -> None:
+    pytest.importorskip("ray")
+    with pytest.raises(SettingError, match=r"agent 'a' cannot go to another process: .*lock.*\nExpected: .*\nFix: "):
+        lines.sent(lambda *given: pickle.dumps(given), "agent 'a'", 1, threading.Lock())

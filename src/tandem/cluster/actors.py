@@ -9,7 +9,7 @@ from typing import Any
 
 from tandem.cluster.host import WATCH, Call, Copy, Host, Made, Reply
 from tandem.cluster.keeper import Keeper
-from tandem.cluster.lines import Line
+from tandem.cluster.lines import Line, sent
 from tandem.cluster.proxy import me, repeated
 from tandem.cluster.runner import RunnerHost
 from tandem.cluster.values import writable
@@ -75,22 +75,24 @@ class Place:
         """The actors of an agent, and of its copies, where they are not there."""
         ray = library()
         options = self._options(resource, 0) | {"lifetime": "detached"}  # else they would end with the runner that made them
+        what = f"agent {name!r}, its class with its hyperparameters,"
         for i in range(made.num):
             key = f"agent/{name}/{i}"
             apart = not made.sync and not hasattr(made.agent_class, "portable")
             host = ray.remote(concurrency_groups=GROUPS)(RemoteHost)
-            host.options(**options, name=key).remote(self, f"{name}/{i}", made)
+            sent(host.options(**options, name=key).remote, what, self, f"{name}/{i}", made)
             if apart:
                 copy = ray.remote(concurrency_groups=GROUPS)(RemoteCopy)
-                copy.options(**options, name=f"{key}/copy").remote(self, key, made)
+                sent(copy.options(**options, name=f"{key}/copy").remote, what, self, key, made)
 
     def make_runner(self, name: str, runner_class: Any, args: Any, ranks: list[int], resource: Any) -> list[Any]:
         ray = library()
         options = self._options(resource, 1)
         del options["get_if_exists"]
         host = ray.remote(concurrency_groups={"beside": 1})(RunnerHost)
+        what = f"runner {name!r}, its class with its args,"
         return [
-            host.options(**options, name=f"runner/{name}/{i}").remote(runner_class, args, rank, i, name)
+            sent(host.options(**options, name=f"runner/{name}/{i}").remote, what, runner_class, args, rank, i, name)
             for i, rank in enumerate(ranks)
         ]
 
