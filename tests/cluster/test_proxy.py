@@ -15,7 +15,7 @@ from tandem.cluster.host import Host, Made
 from tandem.cluster.lines import Line
 from tandem.cluster.proxy import ApartProxy, RemoteProxy
 from tandem.errors import SettingError
-from tests.cluster.agents import Recorder
+from tests.cluster.agents import Counter, Recorder
 
 
 class Notes(Recorder):
@@ -104,3 +104,27 @@ def test_what_cannot_be_pickled_is_named() -> None:
     pytest.importorskip("ray")
     with pytest.raises(SettingError, match=r"agent 'a' cannot go to another process: .*lock.*\nExpected: .*\nFix: "):
         lines.sent(lambda *given: pickle.dumps(given), "agent 'a'", 1, threading.Lock())
+
+
+class Saves(Counter):
+    """It has methods of names that mean something else to agents that learn from blocks."""
+
+    caller = "nobody"
+
+    def load(self, path):
+        raise AssertionError
+
+    finish = leave = waits = take = told = load
+
+
+@pytest.mark.parametrize("kind", [RemoteProxy, ApartProxy])
+def test_an_agent_may_call_its_methods_what_it_likes(kind) -> None:
+    made = Made(Saves, kind is RemoteProxy, 1, {})
+    more = {"make": lambda caller: made.make()} if kind is ApartProxy else {}
+    agent = kind("a", "me#0", Direct(Here(made), "agent 'a'", 1.0), **more)
+    assert agent.choose_action(0) == 0
+    agent.update(0)
+    agent.flush()
+    assert agent.choose_action(0) == 1
+    agent.close()
+    assert agent.caller == "nobody"

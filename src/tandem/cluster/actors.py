@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from tandem.cluster.host import WATCH, Call, Copy, Host, Made, Reply
+from tandem.cluster.host import WATCH, Call, Copy, Host, Made, Reply, learns_from_blocks
 from tandem.cluster.keeper import Keeper
 from tandem.cluster.lines import Line, sent
 from tandem.cluster.proxy import me, repeated
@@ -78,7 +78,7 @@ class Place:
         what = f"agent {name!r}, its class with its hyperparameters,"
         for i in range(made.num):
             key = f"agent/{name}/{i}"
-            apart = not made.sync and not hasattr(made.agent_class, "portable")
+            apart = not made.sync and not learns_from_blocks(made.agent_class)
             host = ray.remote(concurrency_groups=GROUPS)(RemoteHost)
             sent(host.options(**options, name=key).remote, what, self, f"{name}/{i}", made)
             if apart:
@@ -214,9 +214,8 @@ class RemoteHost(Host):
     def _again(self) -> None:
         """It stands for one that was lost: its parameters are the newest for all who act, whatever number theirs have."""
         self.version += ANEW
-        if hasattr(self.agent, "restarted"):
+        if learns_from_blocks(self.agent):
             self.agent.restarted = True
-        if hasattr(self.agent, "portable"):
             self.agent._sync_model()
             self._publish()
 

@@ -50,6 +50,12 @@ class Reply(NamedTuple):
     made: int = 0
 
 
+def learns_from_blocks(agent: Any) -> bool:
+    """Whether an agent, or a class of them, has a part that acts elsewhere and brings blocks of steps. Only such a one is told
+    of who calls, leaves or finishes, by methods that others may have for ends of their own."""
+    return hasattr(agent, "portable")
+
+
 class Host:
     """An agent with its number, version and kept state.
 
@@ -84,16 +90,20 @@ class Host:
         if not hasattr(agent, "_fire"):
             agent._fire = self.fire
 
+    def _of_blocks(self, name: str) -> Any:
+        """What an agent that learns from blocks has of that name; None of another one, for which it means what it may."""
+        return getattr(self.agent, name, None) if learns_from_blocks(self.agent) else None
+
     def fire(self, param: Any) -> None:
         """Parameters for all who act; sent when the calls under way are done, the newest alone."""
         self._fired = [param]
 
     def perform(self, caller: str, calls: list[Call], have: int) -> Reply:
         """Makes the calls, in order, for a caller that has parameters of version `have`."""
-        if hasattr(self.agent, "caller"):
-            self.agent.caller = caller
         value, updated, done = None, False, 0
-        waits = getattr(self.agent, "waits", None)
+        waits = self._of_blocks("waits")
+        if self._of_blocks("caller") is not None:
+            self.agent.caller = caller
         for name, given, named in calls:
             if waits is not None and name not in FAREWELLS and waits(caller):
                 break
@@ -110,7 +120,7 @@ class Host:
         return self._reply(caller, value, have, done)
 
     def _reply(self, caller: str, value: Any, have: int, done: int = 0) -> Reply:
-        waits = getattr(self.agent, "waits", None)
+        waits = self._of_blocks("waits")
         with self._lock:
             self._lock.notify_all()
             news = self.news if self.news_version > have else []
@@ -118,7 +128,7 @@ class Host:
 
     def release(self, caller: str, have: int) -> Reply:
         """Waits until the caller may go on, for a second at most. Called in a thread beside the agent's."""
-        waits = getattr(self.agent, "waits", None)
+        waits = self._of_blocks("waits")
         with self._lock:
             if waits is not None:
                 self._lock.wait_for(lambda: not waits(caller), RELEASE)

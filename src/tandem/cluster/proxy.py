@@ -69,8 +69,12 @@ class Proxy:
     def close(self) -> None:
         """Flushes, and says that nothing more will come."""
         self.flush()
-        if self._look_up("leave")[0] == "method":
+        if self._learns_from_blocks():
             self._call("leave", (self._caller,), {})
+
+    def _learns_from_blocks(self) -> bool:
+        """See `host.learns_from_blocks`."""
+        return self._look_up("portable")[0] == "method"
 
     def _look_up(self, name: str) -> tuple[str, Any]:
         raise NotImplementedError
@@ -109,7 +113,7 @@ class LocalProxy(Proxy):
         self._host.perform(self._caller, [("update", given, named)], 0)
 
     def flush(self) -> None:
-        if self._look_up("finish")[0] == "method":
+        if self._learns_from_blocks():
             self._call("finish", (), {})
 
     def _look_up(self, name: str) -> tuple[str, Any]:
@@ -141,7 +145,7 @@ class RemoteProxy(Proxy):
 
     def close(self) -> None:
         self.flush()
-        if self._look_up("finish")[0] == "method":
+        if self._learns_from_blocks():
             self._call("finish", (), {})
         super().close()
 
@@ -168,15 +172,22 @@ class ApartProxy(Proxy):
     """An agent whose learning nobody waits for: updates go to it in batches, and a copy acts.
 
     copy: acts for it in a process of its own; or what `make(caller)` makes in this process, when it is first used: then
-    parameters come here, and go to its `load` (or `_update_model`) as soon as they are here. One that has `told` is told of
-    each step by its `update`; what that gives back, if anything, goes to the agent's `take`, and the answer to `told`."""
+    parameters come here, and go to its `_update_model` as soon as they are here. records: that is the part of an agent that
+    learns from blocks. It is told of each step by its `update`; what that gives back, if anything, goes to the agent's `take`,
+    the answer to its `told`, and parameters go to its `load`."""
 
     def __init__(
-        self, name: str, caller: str, line: Line, copy: Line | None = None, make: Callable[[str], Any] | None = None
+        self,
+        name: str,
+        caller: str,
+        line: Line,
+        copy: Line | None = None,
+        make: Callable[[str], Any] | None = None,
+        records: bool = False,
     ) -> None:
-        self._line, self._copy, self._make = line, copy, make
+        self._line, self._copy, self._make, self._blocks = line, copy, make, records
         self._act: Any = None
-        self._records = False
+        self._records = False  # until it has acted
         self._queue, self._since, self._sent = list[Call](), 0.0, list[Any]()
         self._have, self._coming, self._reply = 0, list[Any](), Reply(None, 0, [], False)
         super().__init__(name, caller)
@@ -193,7 +204,7 @@ class ApartProxy(Proxy):
     def _begin(self) -> None:
         assert self._make is not None
         self._act = self._make(self._caller)
-        self._records = hasattr(self._act, "told")
+        self._records = self._blocks
 
     def update(self, *given: Any, **named: Any) -> None:
         if self._records:
@@ -274,7 +285,7 @@ class ApartProxy(Proxy):
             if found is None:
                 self._have = 0  # they were lost with the process that sent them: any are newer
             else:
-                (self._act.load if hasattr(self._act, "load") else self._act._update_model)(found)
+                (self._act.load if self._records else self._act._update_model)(found)
 
 
 def repeated(function: Callable[[], Any], until: float) -> Any:
