@@ -84,6 +84,7 @@ class Host:
         if (kept := keeper.recall(key)) is not None:
             saving.load_into(self.agent, kept["data"], kept["arrays"])
             self.version = kept["version"]
+            self._hand_on()  # those who act for it were made anew, and know nothing of what it had learned
 
     def _wire(self, agent: Any) -> None:
         agent._firing = self.fire
@@ -110,8 +111,8 @@ class Host:
             value, done = getattr(self.agent, name)(*given, **named), done + 1
             if name in UPDATES:
                 self.version, updated = self.version + 1, True
-        if updated and not self.made.sync and not self._fired and hasattr(self.agent, "_sync_model"):
-            self.agent._sync_model()
+        if updated and not self._fired:
+            self._hand_on()
         self._publish()
         if updated and time.monotonic() - self._saved_at > max(self.seconds, 20 * self._saving):
             self.save()
@@ -133,6 +134,12 @@ class Host:
             if waits is not None:
                 self._lock.wait_for(lambda: not waits(caller), RELEASE)
         return self._reply(caller, None, have)
+
+    def _hand_on(self) -> None:
+        """Its parameters go to those who act for it, where there are any."""
+        if not self.made.sync and hasattr(self.agent, "_sync_model"):
+            self.agent._sync_model()
+        self._publish()
 
     def _publish(self) -> None:
         if not self._fired:

@@ -14,6 +14,7 @@ from tandem.types import Array
 
 State = tuple[dict[str, Any], dict[str, Array]]
 PLAIN = (bool, int, float, str)
+MADE = ("_firing", "sync")  # attributes that say who else acts, in the program that made the agent: not of what it learned
 
 
 def state_of(agent: Any) -> State:
@@ -65,7 +66,7 @@ def restore(agent: Any, data: dict[str, Any], arrays: dict[str, Array]) -> None:
     """Gives an agent back what `collected` took."""
     found = dict(_attributes(agent))
     for name, value in data["plain"].items():
-        if name in vars(agent):
+        if name in vars(agent) and name not in MADE:
             setattr(agent, name, value)
     for name, value in found.items():
         mine = {n[len(name) + 1 :]: x for n, x in arrays.items() if n.startswith(f"{name}/")}
@@ -95,7 +96,7 @@ def _restore_optimizer(optimizer: Any, data: dict[str, Any], arrays: dict[str, A
 def _attributes(agent: Any) -> Iterator[tuple[str, Any]]:
     """An agent's attributes, and what stands in those that are lists, tuples or dicts with texts for keys."""
     for name, value in vars(agent).items():
-        if name.startswith("_firing"):
+        if name in MADE:
             continue
         yield name, value
         if isinstance(value, dict):
