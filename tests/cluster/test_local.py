@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 from types import SimpleNamespace
 
 import numpy as np
@@ -192,6 +193,13 @@ def test_who_acts_for_an_agent_that_is_told_what_it_was_has_its_parameters() -> 
     host = Host("c/0", Made(Counter, False, 1, {}), Keeps(), 1e9)
     copy = Copy(Made(Counter, False, 1, {}), host.newest)
     assert copy.perform("me", [("choose_action", (0,), {})], 0).value == 7 and not host.agent.sync
+
+
+def test_numbers_of_numpy_are_kept() -> None:
+    one, other = Counter(at=np.int64(3), seconds=np.float32(0.5), well=np.bool_(True)), Counter(well=False)
+    data, arrays = saving.state_of(one)
+    saving.load_into(other, json.loads(json.dumps(data)), arrays)
+    assert (other.at, other.seconds, other.well) == (3, 0.5, True)
 
 
 def test_a_damaged_file_is_named(tmp_path) -> None:
