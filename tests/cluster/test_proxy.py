@@ -13,8 +13,9 @@ from tandem.cluster import lines
 from tandem.cluster.actors import RemoteHost
 from tandem.cluster.host import Host, Made
 from tandem.cluster.lines import Line
-from tandem.cluster.proxy import ApartProxy, RemoteProxy
+from tandem.cluster.proxy import ApartProxy, LocalProxy, RemoteProxy
 from tandem.errors import SettingError
+from tandem.testing import environments as known
 from tests.cluster.agents import Counter, Recorder
 
 
@@ -128,3 +129,28 @@ def test_an_agent_may_call_its_methods_what_it_likes(kind) -> None:
     assert agent.choose_action(0) == 1
     agent.close()
     assert agent.caller == "nobody"
+
+
+@pytest.mark.parametrize("kind", [LocalProxy, RemoteProxy, ApartProxy])
+def test_nobody_waits_for_the_steps_of_one_who_only_acts(kind) -> None:
+    """As an evaluation with a proxy of its own does, while an update needs two blocks of the one that learns."""
+    from tandem.cluster import AlgorithmAgent
+
+    pytest.importorskip("torch")
+    env = known.Identity()
+    hyper = {"algorithm": "ppo", "rollout": 4, "envs": 2, "batch_size": 4, "hidden": (4,), "framework": "torch"}
+    hyper |= {"observation_space": env.observation_space, "action_space": env.action_space}
+    host = Here(Made(AlgorithmAgent, True, 1, hyper))
+    line = Direct(host, "agent 'a'", 1.0)
+    part = {"make": lambda me: host.agent.portable(me), "records": True} if kind is ApartProxy else {}
+    learns, looks = (kind("a", me, host if kind is LocalProxy else line, **part) for me in ("me#0", "me#1"))
+    state, _ = env.reset(seed=0)
+    for i in range(12):
+        looks.choose_action(state)
+        action = learns.choose_action(state)
+        assert env.action_space.contains(action) and not host.agent.waits("me#0"), i
+        after, reward, over, cut, _ = env.step(action)
+        learns.update(state, action, reward, after, over or cut, cut)
+        assert not host.agent.waits("me#0")
+        state = env.reset()[0] if over or cut else after
+    assert host.agent.updates > 0

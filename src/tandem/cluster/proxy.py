@@ -69,12 +69,12 @@ class Proxy:
     def close(self) -> None:
         """Flushes, and says that nothing more will come."""
         self.flush()
-        if self._learns_from_blocks():
+        if self._of_blocks("leave"):
             self._call("leave", (self._caller,), {})
 
-    def _learns_from_blocks(self) -> bool:
-        """See `host.learns_from_blocks`."""
-        return self._look_up("portable")[0] == "method"
+    def _of_blocks(self, name: str) -> bool:
+        """Whether the agent is one that learns from blocks (see `host.learns_from_blocks`), and has a method of that name."""
+        return self._look_up("portable")[0] == self._look_up(name)[0] == "method"
 
     def _look_up(self, name: str) -> tuple[str, Any]:
         raise NotImplementedError
@@ -113,7 +113,7 @@ class LocalProxy(Proxy):
         self._host.perform(self._caller, [("update", given, named)], 0)
 
     def flush(self) -> None:
-        if self._learns_from_blocks():
+        if self._of_blocks("finish"):
             self._call("finish", (), {})
 
     def _look_up(self, name: str) -> tuple[str, Any]:
@@ -145,7 +145,7 @@ class RemoteProxy(Proxy):
 
     def close(self) -> None:
         self.flush()
-        if self._learns_from_blocks():
+        if self._of_blocks("finish"):
             self._call("finish", (), {})
         super().close()
 
@@ -188,6 +188,7 @@ class ApartProxy(Proxy):
         self._line, self._copy, self._make, self._blocks = line, copy, make, records
         self._act: Any = None
         self._records = False  # until it has acted
+        self._entered = False  # whether the agent knows that steps will come from here
         self._queue, self._since, self._sent = list[Call](), 0.0, list[Any]()
         self._have, self._coming, self._reply = 0, list[Any](), Reply(None, 0, [], False)
         super().__init__(name, caller)
@@ -208,6 +209,7 @@ class ApartProxy(Proxy):
 
     def update(self, *given: Any, **named: Any) -> None:
         if self._records:
+            self._enter()
             made = self._act.update(*given, **named)
             if made is None:
                 return
@@ -224,6 +226,13 @@ class ApartProxy(Proxy):
         else:
             self._look()
 
+    def _enter(self) -> None:
+        """Others are to wait for the steps that begin here."""
+        if self._act.lockstep and not self._entered:
+            self._entered = True
+            self._queue.append(("enter", (self._caller,), {}))
+            self._send()
+
     def flush(self) -> None:
         if self._queue:
             self._send()
@@ -233,6 +242,7 @@ class ApartProxy(Proxy):
     def close(self) -> None:
         if self._records and (rest := self._act.finish()) is not None:
             self._queue.append(("take", (rest,), {}))
+        self._entered = False
         super().close()
 
     def _look_up(self, name: str) -> tuple[str, Any]:
