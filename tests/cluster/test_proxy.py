@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 import threading
 from types import SimpleNamespace
@@ -154,3 +155,18 @@ def test_nobody_waits_for_the_steps_of_one_who_only_acts(kind) -> None:
         assert not host.agent.waits("me#0")
         state = env.reset()[0] if over or cut else after
     assert host.agent.updates > 0
+
+
+class Called:
+    """What an agent may call its network."""
+
+    def __init__(self) -> None:
+        self.weight = 3
+
+    def __call__(self, x):
+        return self.weight * x
+
+
+def test_networks_are_attributes_though_they_can_be_called() -> None:
+    agent = proxy(RemoteProxy, Notes, actor=Called(), also=math.sqrt)
+    assert agent.actor.weight == 3 and agent.actor(2) == 6 and agent.also(4) == 2 and agent.history() == []

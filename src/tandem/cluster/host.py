@@ -161,7 +161,8 @@ class Host:
         if name.startswith("_") or not hasattr(self.agent, name):
             return "nothing", None
         value = getattr(self.agent, name)
-        return ("method", None) if callable(value) else ("value", value)
+        method = callable(getattr(type(self.agent), name, None)) or inspect.isroutine(value)  # a network can be called, too
+        return ("method", None) if method else ("value", value)
 
     def save(self, now: bool = False) -> None:
         """Leaves the agent's state with the keeper, unless that is still at the one before; `now` in any case."""
