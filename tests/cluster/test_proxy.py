@@ -170,3 +170,13 @@ class Called:
 def test_networks_are_attributes_though_they_can_be_called() -> None:
     agent = proxy(RemoteProxy, Notes, actor=Called(), also=math.sqrt)
     assert agent.actor.weight == 3 and agent.actor(2) == 6 and agent.also(4) == 2 and agent.history() == []
+
+
+@pytest.mark.parametrize("kind", [RemoteProxy, ApartProxy])
+def test_what_would_be_lost_with_a_proxy_is_refused(kind) -> None:
+    agent = proxy(kind, Notes, gain=1)
+    with pytest.raises(SettingError, match=r"gain of the agent 'a'[^\n]*\nExpected: .*\nFix: "):
+        agent.gain = 2
+    with pytest.raises(SettingError, match=r"proxy of the agent 'a'[^\n]*\nExpected: .*\nFix: call get_agent\('a'\)"):
+        pickle.dumps(agent)
+    assert agent.gain == 1

@@ -13,6 +13,7 @@ from typing import Any
 from tandem.cluster.host import Call, Host, Reply
 from tandem.cluster.lines import Line
 from tandem.cluster.values import copied
+from tandem.errors import SettingError
 
 BATCH = 32  # updates that are sent together to an agent that does not answer at once
 BATCH_SECONDS = 0.05  # the longest that one is held back for others, while the agent is used
@@ -94,6 +95,22 @@ class Proxy:
                 raise AttributeError(f"the agent {self._name!r} has no attribute {name!r}")
             self._methods.add(name)
         return lambda *given, **named: self._call(name, given, named)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not name.startswith("_"):
+            raise SettingError(
+                f"{name} of the agent {self._name!r} was to be set by its proxy, where nobody would see it.",
+                "attributes that the agent sets itself",
+                f"give it a method that does, such as set_{name}(value), and call that.",
+            )
+        super().__setattr__(name, value)
+
+    def __reduce__(self) -> Any:
+        raise SettingError(
+            f"the proxy of the agent {self._name!r} was to go to another process, where nobody would send what it holds back.",
+            "a proxy of its own for each process",
+            f"call get_agent({self._name!r}) there, as in a runner's __init__.",
+        )
 
     def __repr__(self) -> str:
         return f"<agent {self._name!r}, for {self._caller}>"
