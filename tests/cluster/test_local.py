@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import json
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from tandem.cluster import Cluster, Runner, WiseRL, handle
+from tandem.cluster import Cluster, Runner, WiseRL, handle, saving
+from tandem.cluster.host import Copy, Host, Made
 from tandem.cluster.runner import construct
 from tandem.errors import CheckpointError, EngineError, SettingError, UnknownNameError
 from tests.cluster.agents import Bare, Counter, Documented, Plain, Recorder, program
@@ -180,6 +182,26 @@ def test_a_second_program_goes_on_from_the_folder(tmp_path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["c%2f0.zip"]
 
 
+def test_who_acts_for_an_agent_that_is_told_what_it_was_has_its_parameters() -> None:
+    """Also where it acted itself in the program before."""
+    kept = saving.state_of(Counter(sync=True, at=7))
+
+    class Keeps:
+        def recall(self, key):
+            return {"version": 3, "data": kept[0], "arrays": kept[1]}
+
+    host = Host("c/0", Made(Counter, False, 1, {}), Keeps(), 1e9)
+    copy = Copy(Made(Counter, False, 1, {}), host.newest)
+    assert copy.perform("me", [("choose_action", (0,), {})], 0).value == 7 and not host.agent.sync
+
+
+def test_numbers_of_numpy_are_kept() -> None:
+    one, other = Counter(at=np.int64(3), seconds=np.float32(0.5), well=np.bool_(True)), Counter(well=False)
+    data, arrays = saving.state_of(one)
+    saving.load_into(other, json.loads(json.dumps(data)), arrays)
+    assert (other.at, other.seconds, other.well) == (3, 0.5, True)
+
+
 def test_a_damaged_file_is_named(tmp_path) -> None:
     (tmp_path / "c%2f0.zip").write_bytes(b"nothing")
     with pytest.raises(CheckpointError, match="c%2f0"):
@@ -211,8 +233,6 @@ class Net:
 
 
 def test_networks_optimizers_and_numbers_come_back_to_the_bit() -> None:
-    from tandem.cluster import saving
-
     x = np.array([[1.0, 2.0], [3.0, -1.0]], np.float32)
     one, other = Net(), Net()
     for _ in range(3):
@@ -243,7 +263,7 @@ def test_where_ray_is_not_installed_the_same_program_runs_here(monkeypatch) -> N
 def test_a_kept_state_of_another_algorithm_agent_is_refused_in_words() -> None:
     import gymnasium
 
-    from tandem.cluster import AlgorithmAgent, saving
+    from tandem.cluster import AlgorithmAgent
 
     def made(name: str) -> AlgorithmAgent:
         env = gymnasium.make(name)

@@ -7,11 +7,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from tandem.cluster.host import WATCH, Call, Copy, Host, Made, Reply
+from tandem.cluster.host import WATCH, Call, Copy, Host, Made, Reply, learns_from_blocks
 from tandem.cluster.keeper import Keeper
-from tandem.cluster.lines import Line
+from tandem.cluster.lines import Line, sent
 from tandem.cluster.proxy import me, repeated
 from tandem.cluster.runner import RunnerHost
+from tandem.cluster.values import writable
 from tandem.errors import SettingError, WorkerError
 from tandem.parallel.ray import library
 
@@ -74,22 +75,24 @@ class Place:
         """The actors of an agent, and of its copies, where they are not there."""
         ray = library()
         options = self._options(resource, 0) | {"lifetime": "detached"}  # else they would end with the runner that made them
+        what = f"agent {name!r}, its class with its hyperparameters,"
         for i in range(made.num):
             key = f"agent/{name}/{i}"
-            apart = not made.sync and not hasattr(made.agent_class, "portable")
+            apart = not made.sync and not learns_from_blocks(made.agent_class)
             host = ray.remote(concurrency_groups=GROUPS)(RemoteHost)
-            host.options(**options, name=key).remote(self, f"{name}/{i}", made)
+            sent(host.options(**options, name=key).remote, what, self, f"{name}/{i}", made)
             if apart:
                 copy = ray.remote(concurrency_groups=GROUPS)(RemoteCopy)
-                copy.options(**options, name=f"{key}/copy").remote(self, key, made)
+                sent(copy.options(**options, name=f"{key}/copy").remote, what, self, key, made)
 
     def make_runner(self, name: str, runner_class: Any, args: Any, ranks: list[int], resource: Any) -> list[Any]:
         ray = library()
         options = self._options(resource, 1)
         del options["get_if_exists"]
         host = ray.remote(concurrency_groups={"beside": 1})(RunnerHost)
+        what = f"runner {name!r}, its class with its args,"
         return [
-            host.options(**options, name=f"runner/{name}/{i}").remote(runner_class, args, rank, i, name)
+            sent(host.options(**options, name=f"runner/{name}/{i}").remote, what, runner_class, args, rank, i, name)
             for i, rank in enumerate(ranks)
         ]
 
@@ -168,7 +171,7 @@ class RemoteHost(Host):
         if line is None:  # the program has ended meanwhile
             ray.actor.exit_actor()
         try:
-            super().__init__(key, made, _Kept(line), place.seconds, ray.put, self._to_copy)
+            super().__init__(key, writable(made), _Kept(line), place.seconds, ray.put, self._to_copy)
         except Exception as error:
             self._failed = error
         else:
@@ -185,7 +188,7 @@ class RemoteHost(Host):
     def perform(self, caller: str, calls: list[Call], have: int) -> Reply:
         if self._failed is not None:
             raise self._failed
-        return super().perform(caller, calls, have)
+        return super().perform(caller, writable(calls), have)
 
     def _to_copy(self, version: int, reference: Any) -> None:
         if self._copy is None:
@@ -211,9 +214,8 @@ class RemoteHost(Host):
     def _again(self) -> None:
         """It stands for one that was lost: its parameters are the newest for all who act, whatever number theirs have."""
         self.version += ANEW
-        if hasattr(self.agent, "restarted"):
+        if learns_from_blocks(self.agent):
             self.agent.restarted = True
-        if hasattr(self.agent, "portable"):
             self.agent._sync_model()
             self._publish()
 
@@ -234,8 +236,11 @@ class RemoteCopy(Copy):
 
     def __init__(self, place: Place, key: str, made: Made) -> None:
         self._place, self._key = place, key
-        super().__init__(made, self._from_agent)
+        super().__init__(writable(made), self._from_agent)
         _watch(place, lambda keeper: None)
+
+    def perform(self, caller: str, calls: list[Call], have: int) -> Reply:
+        return super().perform(caller, writable(calls), have)
 
     def _from_agent(self) -> tuple[int, list[Any]]:
         line = self._place.line(self._key, self._place.patience)

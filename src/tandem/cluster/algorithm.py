@@ -92,11 +92,11 @@ class AlgorithmAgent(Agent):
 
     def choose_action(self, state: Any) -> Any:
         """The environment's action for one observation, or [n, ...] for n of them, explored as the algorithm does."""
-        self._members.add(self.caller)
         return self._sampler().choose_action(state)
 
     def update(self, state: Any, action: Any, reward: Any, next_state: Any, done: Any, truncated: Any = None) -> None:
         """Takes note of one step of each environment, and learns when a block of them is full; see `Sampler.update`."""
+        self.enter(self.caller)
         block = self._sampler().update(state, action, reward, next_state, done, truncated)
         if block is not None:
             self._sampler().told(self.take(block))
@@ -108,7 +108,6 @@ class AlgorithmAgent(Agent):
 
     def portable(self, caller: str) -> Sampler:
         """What acts elsewhere, and brings blocks to `take`."""
-        self._members.add(caller)
         networks = {role: self._networks[role] for role in self.algorithm.acting}
         return Sampler(self._terms(apart=True), networks, f"acting/{caller}")
 
@@ -144,7 +143,7 @@ class AlgorithmAgent(Agent):
     def take(self, block: Trajectory) -> dict[str, Any]:
         """Learns from a block [T, n, ...] as soon as there are `envs` columns of its length: how far the agent is then."""
         steps, count, learned = len(block.reward), self._settings.envs, False
-        self._members.add(self.caller)
+        self.enter(self.caller)
         queue = self._queues.setdefault(steps, [])
         queue += [(self.caller, column) for column in columns(block)]
         while len(queue) >= count:
@@ -155,6 +154,10 @@ class AlgorithmAgent(Agent):
             self._waiting = set() if learned else self._waiting | {self.caller}
             self._let_go()
         return {"env_steps": self.env_steps, "members": len(self._members)}
+
+    def enter(self, caller: str) -> None:
+        """Steps will come from there, which those who learn together wait for. One who only acts brings none."""
+        self._members.add(caller)
 
     def leave(self, caller: str) -> None:
         """No steps come from there any more, so nobody waits for them."""

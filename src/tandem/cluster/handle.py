@@ -10,10 +10,11 @@ from typing import Any, Literal, get_args
 
 from tandem.cluster import local, proxy
 from tandem.cluster.actors import Place
-from tandem.cluster.host import Made
+from tandem.cluster.host import Made, learns_from_blocks
 from tandem.cluster.lines import Line, _own, gone
 from tandem.cluster.proxy import ApartProxy, Proxy, RemoteProxy, caller_id
 from tandem.cluster.runner import construct, plain_class
+from tandem.cluster.values import writable
 from tandem.errors import EngineError, SettingError, UnknownNameError, WorkerError
 from tandem.parallel.ray import connect, library
 
@@ -124,7 +125,7 @@ class Cluster:
         line, caller, portable = (
             self._agent_line(place, name, number),
             caller_id(self.namespace, name),
-            hasattr(made.agent_class, "portable"),
+            learns_from_blocks(made.agent_class),
         )
         if act == "local" and made.sync and not portable:
             raise SettingError(
@@ -133,7 +134,11 @@ class Cluster:
                 "make it with sync=False, or leave act out.",
             )
         if portable and (act == "local" or not made.sync):
-            return ApartProxy(name, caller, line, make=lambda me: line.ask("perform", me, [("portable", (me,), {})], 0).value)
+
+            def portable_part(me: str) -> Any:
+                return line.ask("perform", me, [("portable", (me,), {})], 0).value
+
+            return ApartProxy(name, caller, line, make=portable_part, records=True)
         if act == "local":
             return ApartProxy(name, caller, line, make=lambda me: made.make())
         if not made.sync:
@@ -279,7 +284,7 @@ def _together(runners: list[tuple[Runners, int]]) -> list[Any]:
         for group, i in runners:
             ray.kill(group.handles[i])
         raise
-    return ray.get(references)  # type: ignore[no-any-return]
+    return [writable(found) for found in ray.get(references)]
 
 
 def _tell_who_waits(runners: list[tuple[Runners, int]]) -> bool:

@@ -50,6 +50,12 @@ class Reply(NamedTuple):
     made: int = 0
 
 
+def learns_from_blocks(agent: Any) -> bool:
+    """Whether an agent, or a class of them, has a part that acts elsewhere and brings blocks of steps. Only such a one is told
+    of who calls, leaves or finishes, by methods that others may have for ends of their own."""
+    return hasattr(agent, "portable")
+
+
 class Host:
     """An agent with its number, version and kept state.
 
@@ -78,11 +84,16 @@ class Host:
         if (kept := keeper.recall(key)) is not None:
             saving.load_into(self.agent, kept["data"], kept["arrays"])
             self.version = kept["version"]
+            self._hand_on()  # those who act for it were made anew, and know nothing of what it had learned
 
     def _wire(self, agent: Any) -> None:
         agent._firing = self.fire
         if not hasattr(agent, "_fire"):
             agent._fire = self.fire
+
+    def _of_blocks(self, name: str) -> Any:
+        """What an agent that learns from blocks has of that name; None of another one, for which it means what it may."""
+        return getattr(self.agent, name, None) if learns_from_blocks(self.agent) else None
 
     def fire(self, param: Any) -> None:
         """Parameters for all who act; sent when the calls under way are done, the newest alone."""
@@ -90,18 +101,18 @@ class Host:
 
     def perform(self, caller: str, calls: list[Call], have: int) -> Reply:
         """Makes the calls, in order, for a caller that has parameters of version `have`."""
-        if hasattr(self.agent, "caller"):
-            self.agent.caller = caller
         value, updated, done = None, False, 0
-        waits = getattr(self.agent, "waits", None)
+        waits = self._of_blocks("waits")
+        if self._of_blocks("caller") is not None:
+            self.agent.caller = caller
         for name, given, named in calls:
             if waits is not None and name not in FAREWELLS and waits(caller):
                 break
             value, done = getattr(self.agent, name)(*given, **named), done + 1
             if name in UPDATES:
                 self.version, updated = self.version + 1, True
-        if updated and not self.made.sync and not self._fired and hasattr(self.agent, "_sync_model"):
-            self.agent._sync_model()
+        if updated and not self._fired:
+            self._hand_on()
         self._publish()
         if updated and time.monotonic() - self._saved_at > max(self.seconds, 20 * self._saving):
             self.save()
@@ -110,7 +121,7 @@ class Host:
         return self._reply(caller, value, have, done)
 
     def _reply(self, caller: str, value: Any, have: int, done: int = 0) -> Reply:
-        waits = getattr(self.agent, "waits", None)
+        waits = self._of_blocks("waits")
         with self._lock:
             self._lock.notify_all()
             news = self.news if self.news_version > have else []
@@ -118,11 +129,17 @@ class Host:
 
     def release(self, caller: str, have: int) -> Reply:
         """Waits until the caller may go on, for a second at most. Called in a thread beside the agent's."""
-        waits = getattr(self.agent, "waits", None)
+        waits = self._of_blocks("waits")
         with self._lock:
             if waits is not None:
                 self._lock.wait_for(lambda: not waits(caller), RELEASE)
         return self._reply(caller, None, have)
+
+    def _hand_on(self) -> None:
+        """Its parameters go to those who act for it, where there are any."""
+        if not self.made.sync and hasattr(self.agent, "_sync_model"):
+            self.agent._sync_model()
+        self._publish()
 
     def _publish(self) -> None:
         if not self._fired:
@@ -144,7 +161,8 @@ class Host:
         if name.startswith("_") or not hasattr(self.agent, name):
             return "nothing", None
         value = getattr(self.agent, name)
-        return ("method", None) if callable(value) else ("value", value)
+        method = callable(getattr(type(self.agent), name, None)) or inspect.isroutine(value)  # a network can be called, too
+        return ("method", None) if method else ("value", value)
 
     def save(self, now: bool = False) -> None:
         """Leaves the agent's state with the keeper, unless that is still at the one before; `now` in any case."""

@@ -4,9 +4,11 @@ error that says whose end it was."""
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
-from tandem.errors import WorkerError
+from tandem.cluster.values import writable
+from tandem.errors import SettingError, TandemError, WorkerError
 from tandem.parallel.ray import library
 
 
@@ -19,7 +21,7 @@ class Line:
     def send(self, method: str, *given: Any, group: str = "") -> Any:
         self._ray()
         call = getattr(self.handle, method)
-        return (call.options(concurrency_group=group) if group else call).remote(*given)
+        return sent((call.options(concurrency_group=group) if group else call).remote, f"what {self.name} is given", *given)
 
     def receive(self, reference: Any, method: str, *given: Any, group: str = "") -> Any:
         """The answer to what was sent. Where the actor was away, the same is sent again, until its patience is over.
@@ -27,7 +29,7 @@ class Line:
         ray, until = self._ray(), time.monotonic() + self.patience
         while True:
             try:
-                return ray.get(reference)
+                return writable(ray.get(reference))
             except ray.exceptions.RayTaskError as error:
                 raise _own(error, self.name) from None
             except ray.exceptions.ActorUnavailableError as error:
@@ -66,6 +68,20 @@ class Line:
 
     def _gone(self, error: Exception) -> WorkerError:
         return gone(self.name, error)
+
+
+def sent(remote: Callable[..., Any], what: str, *given: Any) -> Any:
+    """What Ray's `remote` gives back. SettingError, with `what` it was, where something of it cannot be pickled."""
+    try:
+        return remote(*given)
+    except (TandemError, library().exceptions.RayError):
+        raise
+    except Exception as error:  # as many kinds as there are objects; Ray's is the report of a search for the object
+        raise SettingError(
+            f"{what} cannot go to another process: {str(error.__cause__ or error)[:600]}",
+            "values, objects and classes that can be pickled",
+            "leave out what cannot be, or make it there (a runner's and an agent's __init__ runs there).",
+        ) from error
 
 
 def gone(name: str, error: Exception) -> WorkerError:

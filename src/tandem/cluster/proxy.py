@@ -12,6 +12,8 @@ from typing import Any
 
 from tandem.cluster.host import Call, Host, Reply
 from tandem.cluster.lines import Line
+from tandem.cluster.values import copied
+from tandem.errors import SettingError
 
 BATCH = 32  # updates that are sent together to an agent that does not answer at once
 BATCH_SECONDS = 0.05  # the longest that one is held back for others, while the agent is used
@@ -68,8 +70,12 @@ class Proxy:
     def close(self) -> None:
         """Flushes, and says that nothing more will come."""
         self.flush()
-        if self._look_up("leave")[0] == "method":
+        if self._of_blocks("leave"):
             self._call("leave", (self._caller,), {})
+
+    def _of_blocks(self, name: str) -> bool:
+        """Whether the agent is one that learns from blocks (see `host.learns_from_blocks`), and has a method of that name."""
+        return self._look_up("portable")[0] == self._look_up(name)[0] == "method"
 
     def _look_up(self, name: str) -> tuple[str, Any]:
         raise NotImplementedError
@@ -90,6 +96,22 @@ class Proxy:
             self._methods.add(name)
         return lambda *given, **named: self._call(name, given, named)
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not name.startswith("_"):
+            raise SettingError(
+                f"{name} of the agent {self._name!r} was to be set by its proxy, where nobody would see it.",
+                "attributes that the agent sets itself",
+                f"give it a method that does, such as set_{name}(value), and call that.",
+            )
+        super().__setattr__(name, value)
+
+    def __reduce__(self) -> Any:
+        raise SettingError(
+            f"the proxy of the agent {self._name!r} was to go to another process, where nobody would send what it holds back.",
+            "a proxy of its own for each process",
+            f"call get_agent({self._name!r}) there, as in a runner's __init__.",
+        )
+
     def __repr__(self) -> str:
         return f"<agent {self._name!r}, for {self._caller}>"
 
@@ -108,7 +130,7 @@ class LocalProxy(Proxy):
         self._host.perform(self._caller, [("update", given, named)], 0)
 
     def flush(self) -> None:
-        if self._look_up("finish")[0] == "method":
+        if self._of_blocks("finish"):
             self._call("finish", (), {})
 
     def _look_up(self, name: str) -> tuple[str, Any]:
@@ -132,7 +154,7 @@ class RemoteProxy(Proxy):
     def update(self, *given: Any, **named: Any) -> None:
         if len(self._queue) >= BATCH:  # nobody acts in between: then they go by themselves
             self._send()
-        self._queue.append(("update", given, named))
+        self._queue.append(("update", copied(given), copied(named)))
 
     def flush(self) -> None:
         if self._queue:
@@ -140,7 +162,7 @@ class RemoteProxy(Proxy):
 
     def close(self) -> None:
         self.flush()
-        if self._look_up("finish")[0] == "method":
+        if self._of_blocks("finish"):
             self._call("finish", (), {})
         super().close()
 
@@ -167,15 +189,23 @@ class ApartProxy(Proxy):
     """An agent whose learning nobody waits for: updates go to it in batches, and a copy acts.
 
     copy: acts for it in a process of its own; or what `make(caller)` makes in this process, when it is first used: then
-    parameters come here, and go to its `load` (or `_update_model`) as soon as they are here. One that has `told` is told of
-    each step by its `update`; what that gives back, if anything, goes to the agent's `take`, and the answer to `told`."""
+    parameters come here, and go to its `_update_model` as soon as they are here. records: that is the part of an agent that
+    learns from blocks. It is told of each step by its `update`; what that gives back, if anything, goes to the agent's `take`,
+    the answer to its `told`, and parameters go to its `load`."""
 
     def __init__(
-        self, name: str, caller: str, line: Line, copy: Line | None = None, make: Callable[[str], Any] | None = None
+        self,
+        name: str,
+        caller: str,
+        line: Line,
+        copy: Line | None = None,
+        make: Callable[[str], Any] | None = None,
+        records: bool = False,
     ) -> None:
-        self._line, self._copy, self._make = line, copy, make
+        self._line, self._copy, self._make, self._blocks = line, copy, make, records
         self._act: Any = None
-        self._records = False
+        self._records = False  # until it has acted
+        self._entered = False  # whether the agent knows that steps will come from here
         self._queue, self._since, self._sent = list[Call](), 0.0, list[Any]()
         self._have, self._coming, self._reply = 0, list[Any](), Reply(None, 0, [], False)
         super().__init__(name, caller)
@@ -192,10 +222,11 @@ class ApartProxy(Proxy):
     def _begin(self) -> None:
         assert self._make is not None
         self._act = self._make(self._caller)
-        self._records = hasattr(self._act, "told")
+        self._records = self._blocks
 
     def update(self, *given: Any, **named: Any) -> None:
         if self._records:
+            self._enter()
             made = self._act.update(*given, **named)
             if made is None:
                 return
@@ -206,11 +237,18 @@ class ApartProxy(Proxy):
             return
         now = time.monotonic()
         self._since = self._since if self._queue else now
-        self._queue.append(("update", given, named))
+        self._queue.append(("update", copied(given), copied(named)))
         if len(self._queue) >= BATCH or now - self._since > BATCH_SECONDS:
             self._send()
         else:
             self._look()
+
+    def _enter(self) -> None:
+        """Others are to wait for the steps that begin here."""
+        if self._act.lockstep and not self._entered:
+            self._entered = True
+            self._queue.append(("enter", (self._caller,), {}))
+            self._send()
 
     def flush(self) -> None:
         if self._queue:
@@ -221,6 +259,7 @@ class ApartProxy(Proxy):
     def close(self) -> None:
         if self._records and (rest := self._act.finish()) is not None:
             self._queue.append(("take", (rest,), {}))
+        self._entered = False
         super().close()
 
     def _look_up(self, name: str) -> tuple[str, Any]:
@@ -273,7 +312,7 @@ class ApartProxy(Proxy):
             if found is None:
                 self._have = 0  # they were lost with the process that sent them: any are newer
             else:
-                (self._act.load if hasattr(self._act, "load") else self._act._update_model)(found)
+                (self._act.load if self._records else self._act._update_model)(found)
 
 
 def repeated(function: Callable[[], Any], until: float) -> Any:

@@ -10,6 +10,7 @@ from contextlib import nullcontext
 from typing import Any
 
 from tandem.cluster import local, proxy
+from tandem.cluster.values import writable
 from tandem.errors import SettingError
 
 
@@ -123,7 +124,7 @@ class RunnerHost:
         self.runner: Any = None
         self._failed: Exception | None = None
         try:
-            self.runner = construct(runner_class, args, rank, local_rank)
+            self.runner = construct(runner_class, writable(args), rank, local_rank)
         except Exception as error:  # said by run(), with this one's rank, instead of by Ray
             self._failed = error
 
@@ -135,7 +136,7 @@ class RunnerHost:
         return found
 
     def call(self, method: str, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        return getattr(self.runner, method)(*given, **named)
+        return getattr(self.runner, method)(*writable(given), **writable(named))
 
     def numbers(self) -> tuple[int, int]:
         """(rank, local_rank)."""

@@ -14,6 +14,8 @@ from tandem.types import Array
 
 State = tuple[dict[str, Any], dict[str, Array]]
 PLAIN = (bool, int, float, str)
+NUMBERS = (np.bool_, np.integer, np.floating)  # as counters become that are added to by NumPy
+MADE = ("_firing", "sync")  # attributes that say who else acts, in the program that made the agent: not of what it learned
 
 
 def state_of(agent: Any) -> State:
@@ -45,7 +47,7 @@ def collected(agent: Any) -> State:
     for name, value in _attributes(agent):
         kind = _kind(value)
         if kind == "plain":
-            data["plain"][name] = value
+            data["plain"][name] = value.item() if isinstance(value, NUMBERS) else value
         elif kind == "keras":
             arrays |= {f"{name}/{i}": np.array(w) for i, w in enumerate(value.get_weights())}
         elif kind == "module":
@@ -65,7 +67,7 @@ def restore(agent: Any, data: dict[str, Any], arrays: dict[str, Array]) -> None:
     """Gives an agent back what `collected` took."""
     found = dict(_attributes(agent))
     for name, value in data["plain"].items():
-        if name in vars(agent):
+        if name in vars(agent) and name not in MADE:
             setattr(agent, name, value)
     for name, value in found.items():
         mine = {n[len(name) + 1 :]: x for n, x in arrays.items() if n.startswith(f"{name}/")}
@@ -95,17 +97,19 @@ def _restore_optimizer(optimizer: Any, data: dict[str, Any], arrays: dict[str, A
 def _attributes(agent: Any) -> Iterator[tuple[str, Any]]:
     """An agent's attributes, and what stands in those that are lists, tuples or dicts with texts for keys."""
     for name, value in vars(agent).items():
-        if name.startswith("_firing"):
+        if name in MADE:
             continue
         yield name, value
         if isinstance(value, dict):
-            yield from ((f"{name}.{k}", v) for k, v in value.items() if isinstance(k, str) and not isinstance(v, PLAIN))
+            yield from (
+                (f"{name}.{k}", v) for k, v in value.items() if isinstance(k, str) and not isinstance(v, PLAIN + NUMBERS)
+            )
         elif isinstance(value, (list, tuple)):
-            yield from ((f"{name}.{i}", v) for i, v in enumerate(value[:64]) if not isinstance(v, PLAIN))
+            yield from ((f"{name}.{i}", v) for i, v in enumerate(value[:64]) if not isinstance(v, PLAIN + NUMBERS))
 
 
 def _kind(value: Any) -> str:
-    if isinstance(value, PLAIN):
+    if isinstance(value, PLAIN + NUMBERS):
         return "plain"
     if isinstance(value, type):
         return ""

@@ -1,0 +1,182 @@
+"""Proxies of agents in other processes, over a line that behaves as Ray's does, without Ray."""
+
+from __future__ import annotations
+
+import math
+import pickle
+import threading
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from tandem.cluster import lines
+from tandem.cluster.actors import RemoteHost
+from tandem.cluster.host import Host, Made
+from tandem.cluster.lines import Line
+from tandem.cluster.proxy import ApartProxy, LocalProxy, RemoteProxy
+from tandem.errors import SettingError
+from tandem.testing import environments as known
+from tests.cluster.agents import Counter, Recorder
+
+
+class Notes(Recorder):
+    """It has nothing to hand on."""
+
+    def _sync_model(self) -> None:
+        pass
+
+
+class Memory:
+    """A keeper that has nothing and keeps nothing."""
+
+    def recall(self, key):
+        return None
+
+    def keep(self, *given) -> None:
+        pass
+
+
+class Here(RemoteHost):
+    """An actor's object, in this process."""
+
+    def __init__(self, made: Made) -> None:
+        self._failed = None
+        Host.__init__(self, "a/0", made, Memory(), 0.0)
+
+
+class Direct(Line):
+    """A line to an object in this process. What goes over it is pickled, and its arrays arrive as from Ray's store: not to be
+    written."""
+
+    def send(self, method, *given, group=""):
+        return sent(getattr(self.handle, method)(*sent(given)))
+
+    def arrived(self, reference) -> bool:
+        return True
+
+    def _ray(self):
+        return SimpleNamespace(get=lambda reference: reference)
+
+
+def sent(value):
+    buffers: list = []
+    data = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
+    return pickle.loads(data, buffers=[bytes(b.raw()) for b in buffers])
+
+
+def proxy(kind, agent_class, **hyper):
+    return kind("a", "me#0", Direct(Here(Made(agent_class, kind is RemoteProxy, 1, hyper)), "agent 'a'", 1.0))
+
+
+@pytest.mark.parametrize("kind", [RemoteProxy, ApartProxy])
+def test_updates_are_of_what_was_then_though_an_environment_writes_into_its_arrays(kind) -> None:
+    agent, state, info = proxy(kind, Notes), np.zeros(2), {"at": 0, "seen": np.zeros(1)}
+    for i in range(3):
+        state[:], info["at"], info["seen"][0] = i, i, i
+        agent.update(state, info)
+    updates = [given for _, given in agent.history()]
+    assert [(s[0], told["at"], told["seen"][0]) for s, told in updates] == [(0, 0, 0), (1, 1, 1), (2, 2, 2)]
+
+
+class Scales(Notes):
+    """It works in the arrays that it is given."""
+
+    def choose_action(self, state):
+        state -= 1
+        return state
+
+    def update(self, state, info) -> None:
+        state *= 2
+        info["seen"] += state
+        super().update(state, info)
+
+
+def test_arrays_may_be_written_wherever_they_arrive() -> None:
+    agent = proxy(RemoteProxy, Scales)
+    action = agent.choose_action(np.ones(3))
+    action += 1
+    agent.update(action, {"seen": np.ones(3)})
+    ((_, (state, info)),) = agent.history()
+    state += info["seen"]
+    np.testing.assert_array_equal([action, state], [[1, 1, 1], [5, 5, 5]])
+
+
+def test_what_cannot_be_pickled_is_named() -> None:
+    pytest.importorskip("ray")
+    with pytest.raises(SettingError, match=r"agent 'a' cannot go to another process: .*lock.*\nExpected: .*\nFix: "):
+        lines.sent(lambda *given: pickle.dumps(given), "agent 'a'", 1, threading.Lock())
+
+
+class Saves(Counter):
+    """It has methods of names that mean something else to agents that learn from blocks."""
+
+    caller = "nobody"
+
+    def load(self, path):
+        raise AssertionError
+
+    finish = leave = waits = take = told = load
+
+
+@pytest.mark.parametrize("kind", [RemoteProxy, ApartProxy])
+def test_an_agent_may_call_its_methods_what_it_likes(kind) -> None:
+    made = Made(Saves, kind is RemoteProxy, 1, {})
+    more = {"make": lambda caller: made.make()} if kind is ApartProxy else {}
+    agent = kind("a", "me#0", Direct(Here(made), "agent 'a'", 1.0), **more)
+    assert agent.choose_action(0) == 0
+    agent.update(0)
+    agent.flush()
+    assert agent.choose_action(0) == 1
+    agent.close()
+    assert agent.caller == "nobody"
+
+
+@pytest.mark.parametrize("kind", [LocalProxy, RemoteProxy, ApartProxy])
+def test_nobody_waits_for_the_steps_of_one_who_only_acts(kind) -> None:
+    """As an evaluation with a proxy of its own does, while an update needs two blocks of the one that learns."""
+    from tandem.cluster import AlgorithmAgent
+
+    pytest.importorskip("torch")
+    env = known.Identity()
+    hyper = {"algorithm": "ppo", "rollout": 4, "envs": 2, "batch_size": 4, "hidden": (4,), "framework": "torch"}
+    hyper |= {"observation_space": env.observation_space, "action_space": env.action_space}
+    host = Here(Made(AlgorithmAgent, True, 1, hyper))
+    line = Direct(host, "agent 'a'", 1.0)
+    part = {"make": lambda me: host.agent.portable(me), "records": True} if kind is ApartProxy else {}
+    learns, looks = (kind("a", me, host if kind is LocalProxy else line, **part) for me in ("me#0", "me#1"))
+    state, _ = env.reset(seed=0)
+    for i in range(12):
+        looks.choose_action(state)
+        action = learns.choose_action(state)
+        assert env.action_space.contains(action) and not host.agent.waits("me#0"), i
+        after, reward, over, cut, _ = env.step(action)
+        learns.update(state, action, reward, after, over or cut, cut)
+        assert not host.agent.waits("me#0")
+        state = env.reset()[0] if over or cut else after
+    assert host.agent.updates > 0
+
+
+class Called:
+    """What an agent may call its network."""
+
+    def __init__(self) -> None:
+        self.weight = 3
+
+    def __call__(self, x):
+        return self.weight * x
+
+
+def test_networks_are_attributes_though_they_can_be_called() -> None:
+    agent = proxy(RemoteProxy, Notes, actor=Called(), also=math.sqrt)
+    assert agent.actor.weight == 3 and agent.actor(2) == 6 and agent.also(4) == 2 and agent.history() == []
+
+
+@pytest.mark.parametrize("kind", [RemoteProxy, ApartProxy])
+def test_what_would_be_lost_with_a_proxy_is_refused(kind) -> None:
+    agent = proxy(kind, Notes, gain=1)
+    with pytest.raises(SettingError, match=r"gain of the agent 'a'[^\n]*\nExpected: .*\nFix: "):
+        agent.gain = 2
+    with pytest.raises(SettingError, match=r"proxy of the agent 'a'[^\n]*\nExpected: .*\nFix: call get_agent\('a'\)"):
+        pickle.dumps(agent)
+    assert agent.gain == 1
