@@ -20,6 +20,7 @@ ELEMENTWISE = {  # they treat each number alone, so that many weights may be one
     torch.optim.NAdam,
     torch.optim.RAdam,
 }
+ODD = ("capturable", "differentiable", "maximize", "dampening")  # which `begin` knows nothing of
 FUSED = {torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD, torch.optim.Adagrad}
 
 
@@ -52,7 +53,7 @@ class Own:
     def __enter__(self) -> Own:
         """Makes vectors of the groups."""
         kind, groups = type(self.inner), self.inner.param_groups
-        plain = all(not g.get("capturable") and not g.get("differentiable") and not g.get("maximize") for g in groups)
+        plain = not any(g.get(n) for g in groups for n in ODD)
         alike = all(len({(p.dtype, p.device) for p in g}) == 1 for g in self.groups)
         if kind not in ELEMENTWISE or not plain or not alike:
             return self
@@ -117,12 +118,14 @@ class Own:
 def begin(optimizer: torch.optim.Optimizer, weight: nn.Parameter, group: dict[str, Any]) -> None:
     """Gives the optimizer its state of `weight`, in that group, as it is before a first step: most make theirs only then."""
     before, weight.grad = weight.detach().clone(), torch.zeros_like(weight)
-    others = {id(g): g["params"] for g in optimizer.param_groups if g is not group}
+    params, decay = [g["params"] for g in optimizer.param_groups], group["weight_decay"]
     for g in optimizer.param_groups:
-        g["params"] = g["params"] if g is group else []
+        g["params"] = [weight] if g is group else []
+    group["weight_decay"] = 0.0  # it would be a gradient, which the state remembers
     optimizer.step()
-    for g in optimizer.param_groups:
-        g["params"] = others.get(id(g), g["params"])
+    group["weight_decay"] = decay
+    for g, before_ in zip(optimizer.param_groups, params, strict=True):
+        g["params"] = before_
     with torch.no_grad():
         weight.copy_(before)
     state = optimizer.state.get(weight, {})

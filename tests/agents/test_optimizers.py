@@ -1,0 +1,44 @@
+"""A user's own torch optimizer: it steps as torch has it, comes back whole, and goes into files."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from tandem.exploration import GreedyQPolicy  # noqa: E402
+from tests.agents.agents import Probe  # noqa: E402
+
+
+def made(agent: Any) -> Any:
+    agent.set(policy=GreedyQPolicy(), pool_size=100, batch=4)
+    return agent
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda p: torch.optim.Adam(p, 0.01, weight_decay=0.5),
+        lambda p: torch.optim.NAdam(p, 0.01, weight_decay=0.5),
+        lambda p: torch.optim.RMSprop(p, 0.01, weight_decay=0.5),
+        lambda p: torch.optim.SGD(p, 0.001, momentum=0.9, weight_decay=0.5),
+        lambda p: torch.optim.SGD(p, 0.001, momentum=0.9, dampening=0.5),
+        lambda p: torch.optim.Adagrad(p, 0.01, weight_decay=0.5, initial_accumulator_value=0.3),
+    ],
+)
+def test_the_first_steps_are_torchs_own(make: Callable[[Any], Any]) -> None:
+    """What prepares the state of an optimizer leaves nothing of weight decay in it."""
+    agent = made(Probe())
+    start = copy.deepcopy(agent.net)
+    agent.train(make(agent.param), 4, p=0)
+    reference = make(list(start.parameters()))
+    for s, _, _, r, _ in agent.seen[1:]:
+        reference.zero_grad()
+        ((start(s)[:, 0] - r) ** 2).mean().backward()
+        reference.step()
+    for x, y in zip(agent.net.parameters(), start.parameters(), strict=True):
+        torch.testing.assert_close(x, y, rtol=1e-5, atol=1e-6)
