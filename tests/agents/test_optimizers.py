@@ -42,3 +42,27 @@ def test_the_first_steps_are_torchs_own(make: Callable[[Any], Any]) -> None:
         reference.step()
     for x, y in zip(agent.net.parameters(), start.parameters(), strict=True):
         torch.testing.assert_close(x, y, rtol=1e-5, atol=1e-6)
+
+
+class Tower(Probe):
+    """The first of its two layers is frozen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
+        self.target = copy.deepcopy(self.net)
+        self.param = self.net.parameters()
+        self.net[0].requires_grad_(False)
+
+
+@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.Rprop])
+def test_what_is_frozen_stays_the_optimizers_and_learns_once_it_is_thawed(kind: Any) -> None:
+    agent = made(Tower())
+    optimizer = kind(agent.param, 0.01)
+    before = agent.net[0].weight.clone()
+    agent.train(optimizer, 2, p=0)
+    assert all(x is y for x, y in zip(optimizer.param_groups[0]["params"], agent.param, strict=True))
+    assert torch.equal(agent.net[0].weight, before)
+    agent.net[0].requires_grad_(True)
+    agent.train(None, 2, p=0)
+    assert not torch.equal(agent.net[0].weight, before)

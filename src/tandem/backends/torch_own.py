@@ -36,8 +36,7 @@ class Own:
                 "give torch.optim.Adam(agent.param), say.",
             )
         self.name, self.inner = name, optimizer
-        self.groups = [[p for p in g["params"] if p.requires_grad] for g in optimizer.param_groups]
-        self.parameters = [p for g in self.groups for p in g]
+        self._look()
         strangers = {id(p) for p in self.parameters} - {id(p) for p in weights}
         if strangers or not self.parameters:
             what = f"{len(strangers)} tensors that are none of" if strangers else "no weights of"
@@ -50,8 +49,15 @@ class Own:
         self.flats: list[nn.Parameter] = []
         self._gradient: torch.Tensor = torch.zeros(())
 
+    def _look(self) -> None:
+        """Finds its weights: those of them that are frozen are not trained, as long as they are."""
+        self.given = [list(g["params"]) for g in self.inner.param_groups]
+        self.groups = [[p for p in g if p.requires_grad] for g in self.given]
+        self.parameters = [p for g in self.groups for p in g]
+
     def __enter__(self) -> Own:
         """Makes vectors of the groups."""
+        self._look()
         kind, groups = type(self.inner), self.inner.param_groups
         plain = not any(g.get(n) for g in groups for n in ODD)
         alike = all(len({(p.dtype, p.device) for p in g}) == 1 for g in self.groups)
@@ -77,9 +83,9 @@ class Own:
         """Gives it its weights back."""
         if not self.flats:
             return
-        for group, flat, parameters in zip(self.inner.param_groups, self.flats, self.groups, strict=True):
+        for group, flat, given, parameters in zip(self.inner.param_groups, self.flats, self.given, self.groups, strict=True):
             state = self.inner.state.pop(flat, {})
-            group["params"] = parameters
+            group["params"] = given
             sizes = [p.numel() for p in parameters]
             apart = {n: _parted(x, flat, sizes) for n, x in state.items()}
             for i, p in enumerate(parameters):
