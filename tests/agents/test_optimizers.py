@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -66,3 +67,25 @@ def test_what_is_frozen_stays_the_optimizers_and_learns_once_it_is_thawed(kind: 
     agent.net[0].requires_grad_(True)
     agent.train(None, 2, p=0)
     assert not torch.equal(agent.net[0].weight, before)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda p: torch.optim.Rprop(p, 0.01),
+        lambda p: torch.optim.ASGD(p, 0.01),
+        lambda p: torch.optim.SGD(p, 0.001, momentum=0.9, dampening=0.5),
+        lambda p: torch.optim.Adam([{"params": p[:1]}, {"params": p[1:], "lr": 0.1}], 0.01, maximize=True),
+    ],
+)
+@pytest.mark.parametrize("first", [0, 2])  # episodes before the file; of 0 there is no state yet
+def test_a_state_that_a_first_step_makes_is_restored(make: Callable[[Any], Any], first: int, tmp_path: Path) -> None:
+    whole, half, again = (made(Probe()) for _ in range(3))
+    whole.train(make(whole.param), first, p=0)
+    whole.train(None, 2, p=0)
+    half.train(make(half.param), first, p=0)
+    half.save(tmp_path / "agent")
+    again.env.episode = half.env.episode  # which its clock shows
+    again.restore(tmp_path / "agent")
+    again.train(make(again.param), 2, p=0)
+    assert all(torch.equal(x, y) for x, y in zip(whole.param, again.param, strict=True))

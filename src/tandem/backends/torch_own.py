@@ -110,6 +110,13 @@ class Own:
     def norm(self) -> torch.Tensor:
         return torch.linalg.vector_norm(self._gradient)
 
+    def expect(self) -> None:
+        """Its state is about to be loaded: a kind that makes it in a first step only makes it now, to have room for it."""
+        for group, parameters in zip(self.inner.param_groups, self.groups, strict=True):
+            for p in parameters if not self.flats else []:
+                if not self.inner.state.get(p):
+                    begin(self.inner, p, group)
+
     def tensors(self) -> dict[str, torch.Tensor]:
         """Its state by name."""
         weights = self.flats or self.parameters
@@ -121,15 +128,17 @@ class Own:
         }
 
 
-def begin(optimizer: torch.optim.Optimizer, weight: nn.Parameter, group: dict[str, Any]) -> None:
+def begin(optimizer: torch.optim.Optimizer, weight: torch.Tensor, group: dict[str, Any]) -> None:
     """Gives the optimizer its state of `weight`, in that group, as it is before a first step: most make theirs only then."""
     before, weight.grad = weight.detach().clone(), torch.zeros_like(weight)
-    params, decay = [g["params"] for g in optimizer.param_groups], group["weight_decay"]
+    params, decay = [g["params"] for g in optimizer.param_groups], group.get("weight_decay")
     for g in optimizer.param_groups:
         g["params"] = [weight] if g is group else []
-    group["weight_decay"] = 0.0  # it would be a gradient, which the state remembers
+    if decay is not None:
+        group["weight_decay"] = 0.0  # it would be a gradient, which the state remembers
     optimizer.step()
-    group["weight_decay"] = decay
+    if decay is not None:
+        group["weight_decay"] = decay
     for g, before_ in zip(optimizer.param_groups, params, strict=True):
         g["params"] = before_
     with torch.no_grad():
