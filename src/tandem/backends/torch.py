@@ -333,6 +333,9 @@ class TorchBackend(base.Backend):
 
     @torch.no_grad()
     def load_state(self, state: dict[str, np.ndarray[Any, Any]]) -> None:
+        for o in self._optimizers:
+            if isinstance(o, Own) and any(n.startswith(f"optimizer/{o.name}/") for n in state):
+                o.expect()
         for n, t in self._tensors().items():
             t.copy_(torch.as_tensor(state[n]))
         self._set_generators({n: torch.tensor(x) for n, x in state.items() if n.startswith("generator/")})

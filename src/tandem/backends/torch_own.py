@@ -20,6 +20,7 @@ ELEMENTWISE = {  # they treat each number alone, so that many weights may be one
     torch.optim.NAdam,
     torch.optim.RAdam,
 }
+ODD = ("capturable", "differentiable", "maximize", "dampening")  # which `begin` knows nothing of
 FUSED = {torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD, torch.optim.Adagrad}
 
 
@@ -35,8 +36,7 @@ class Own:
                 "give torch.optim.Adam(agent.param), say.",
             )
         self.name, self.inner = name, optimizer
-        self.groups = [[p for p in g["params"] if p.requires_grad] for g in optimizer.param_groups]
-        self.parameters = [p for g in self.groups for p in g]
+        self._look()
         strangers = {id(p) for p in self.parameters} - {id(p) for p in weights}
         if strangers or not self.parameters:
             what = f"{len(strangers)} tensors that are none of" if strangers else "no weights of"
@@ -49,10 +49,17 @@ class Own:
         self.flats: list[nn.Parameter] = []
         self._gradient: torch.Tensor = torch.zeros(())
 
+    def _look(self) -> None:
+        """Finds its weights: those of them that are frozen are not trained, as long as they are."""
+        self.given = [list(g["params"]) for g in self.inner.param_groups]
+        self.groups = [[p for p in g if p.requires_grad] for g in self.given]
+        self.parameters = [p for g in self.groups for p in g]
+
     def __enter__(self) -> Own:
         """Makes vectors of the groups."""
+        self._look()
         kind, groups = type(self.inner), self.inner.param_groups
-        plain = all(not g.get("capturable") and not g.get("differentiable") and not g.get("maximize") for g in groups)
+        plain = not any(g.get(n) for g in groups for n in ODD)
         alike = all(len({(p.dtype, p.device) for p in g}) == 1 for g in self.groups)
         if kind not in ELEMENTWISE or not plain or not alike:
             return self
@@ -76,9 +83,9 @@ class Own:
         """Gives it its weights back."""
         if not self.flats:
             return
-        for group, flat, parameters in zip(self.inner.param_groups, self.flats, self.groups, strict=True):
+        for group, flat, given, parameters in zip(self.inner.param_groups, self.flats, self.given, self.groups, strict=True):
             state = self.inner.state.pop(flat, {})
-            group["params"] = parameters
+            group["params"] = given
             sizes = [p.numel() for p in parameters]
             apart = {n: _parted(x, flat, sizes) for n, x in state.items()}
             for i, p in enumerate(parameters):
@@ -103,6 +110,13 @@ class Own:
     def norm(self) -> torch.Tensor:
         return torch.linalg.vector_norm(self._gradient)
 
+    def expect(self) -> None:
+        """Its state is about to be loaded: a kind that makes it in a first step only makes it now, to have room for it."""
+        for group, parameters in zip(self.inner.param_groups, self.groups, strict=True):
+            for p in parameters if not self.flats else []:
+                if not self.inner.state.get(p):
+                    begin(self.inner, p, group)
+
     def tensors(self) -> dict[str, torch.Tensor]:
         """Its state by name."""
         weights = self.flats or self.parameters
@@ -114,15 +128,19 @@ class Own:
         }
 
 
-def begin(optimizer: torch.optim.Optimizer, weight: nn.Parameter, group: dict[str, Any]) -> None:
+def begin(optimizer: torch.optim.Optimizer, weight: torch.Tensor, group: dict[str, Any]) -> None:
     """Gives the optimizer its state of `weight`, in that group, as it is before a first step: most make theirs only then."""
     before, weight.grad = weight.detach().clone(), torch.zeros_like(weight)
-    others = {id(g): g["params"] for g in optimizer.param_groups if g is not group}
+    params, decay = [g["params"] for g in optimizer.param_groups], group.get("weight_decay")
     for g in optimizer.param_groups:
-        g["params"] = g["params"] if g is group else []
+        g["params"] = [weight] if g is group else []
+    if decay is not None:
+        group["weight_decay"] = 0.0  # it would be a gradient, which the state remembers
     optimizer.step()
-    for g in optimizer.param_groups:
-        g["params"] = others.get(id(g), g["params"])
+    if decay is not None:
+        group["weight_decay"] = decay
+    for g, before_ in zip(optimizer.param_groups, params, strict=True):
+        g["params"] = before_
     with torch.no_grad():
         weight.copy_(before)
     state = optimizer.state.get(weight, {})

@@ -1,0 +1,91 @@
+"""A user's own torch optimizer: it steps as torch has it, comes back whole, and goes into files."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from tandem.exploration import GreedyQPolicy  # noqa: E402
+from tests.agents.agents import Probe  # noqa: E402
+
+
+def made(agent: Any) -> Any:
+    agent.set(policy=GreedyQPolicy(), pool_size=100, batch=4)
+    return agent
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda p: torch.optim.Adam(p, 0.01, weight_decay=0.5),
+        lambda p: torch.optim.NAdam(p, 0.01, weight_decay=0.5),
+        lambda p: torch.optim.RMSprop(p, 0.01, weight_decay=0.5),
+        lambda p: torch.optim.SGD(p, 0.001, momentum=0.9, weight_decay=0.5),
+        lambda p: torch.optim.SGD(p, 0.001, momentum=0.9, dampening=0.5),
+        lambda p: torch.optim.Adagrad(p, 0.01, weight_decay=0.5, initial_accumulator_value=0.3),
+    ],
+)
+def test_the_first_steps_are_torchs_own(make: Callable[[Any], Any]) -> None:
+    """What prepares the state of an optimizer leaves nothing of weight decay in it."""
+    agent = made(Probe())
+    start = copy.deepcopy(agent.net)
+    agent.train(make(agent.param), 4, p=0)
+    reference = make(list(start.parameters()))
+    for s, _, _, r, _ in agent.seen[1:]:
+        reference.zero_grad()
+        ((start(s)[:, 0] - r) ** 2).mean().backward()
+        reference.step()
+    for x, y in zip(agent.net.parameters(), start.parameters(), strict=True):
+        torch.testing.assert_close(x, y, rtol=1e-5, atol=1e-6)
+
+
+class Tower(Probe):
+    """The first of its two layers is frozen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
+        self.target = copy.deepcopy(self.net)
+        self.param = self.net.parameters()
+        self.net[0].requires_grad_(False)
+
+
+@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.Rprop])
+def test_what_is_frozen_stays_the_optimizers_and_learns_once_it_is_thawed(kind: Any) -> None:
+    agent = made(Tower())
+    optimizer = kind(agent.param, 0.01)
+    before = agent.net[0].weight.clone()
+    agent.train(optimizer, 2, p=0)
+    assert all(x is y for x, y in zip(optimizer.param_groups[0]["params"], agent.param, strict=True))
+    assert torch.equal(agent.net[0].weight, before)
+    agent.net[0].requires_grad_(True)
+    agent.train(None, 2, p=0)
+    assert not torch.equal(agent.net[0].weight, before)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda p: torch.optim.Rprop(p, 0.01),
+        lambda p: torch.optim.ASGD(p, 0.01),
+        lambda p: torch.optim.SGD(p, 0.001, momentum=0.9, dampening=0.5),
+        lambda p: torch.optim.Adam([{"params": p[:1]}, {"params": p[1:], "lr": 0.1}], 0.01, maximize=True),
+    ],
+)
+@pytest.mark.parametrize("first", [0, 2])  # episodes before the file; of 0 there is no state yet
+def test_a_state_that_a_first_step_makes_is_restored(make: Callable[[Any], Any], first: int, tmp_path: Path) -> None:
+    whole, half, again = (made(Probe()) for _ in range(3))
+    whole.train(make(whole.param), first, p=0)
+    whole.train(None, 2, p=0)
+    half.train(make(half.param), first, p=0)
+    half.save(tmp_path / "agent")
+    again.env.episode = half.env.episode  # which its clock shows
+    again.restore(tmp_path / "agent")
+    again.train(make(again.param), 2, p=0)
+    assert all(torch.equal(x, y) for x, y in zip(whole.param, again.param, strict=True))
