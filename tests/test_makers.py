@@ -129,6 +129,47 @@ def test_values_that_do_not_fit(given: Any, said: str) -> None:
         settings("a3c", **given)
 
 
+@pytest.mark.parametrize(
+    "given, said",
+    [
+        ({"feature_maker": 3}, "feature_maker=3"),
+        ({"model_maker": "model"}, "model_maker='model'"),
+        ({"state_to_input": 3}, "state_to_input=3"),
+        ({"replay_kwargs": [1]}, "replay_kwargs=.1."),
+        ({"opt_kwargs": "adam"}, "opt_kwargs='adam'"),
+        ({"noisynet": ["ig"]}, "noisynet=.'ig'."),
+        ({"load_model": 3}, "load_model=3"),
+        ({"save_dir": 3}, "save_dir=3"),
+        ({"batch_size": float("nan")}, "batch_size=nan"),
+        ({"train_steps": float("inf")}, "train_steps=inf"),
+    ],
+)
+def test_values_of_another_kind_are_named_before_anything_is_made(given: Any, said: str) -> None:
+    with pytest.raises(SettingError, match=said):
+        tandem.make_trainer("acer", **given)
+
+
+@pytest.mark.parametrize(
+    "odd", [{"num_episodes": 0}, {"policy_type": "best"}, {"policy_eps": 2.0}, {"render_timestep": -1.0}, {"seed": -1}]
+)
+def test_an_evaluator_refuses_what_it_cannot_play_by(odd: Any) -> None:
+    with pytest.raises(SettingError, match=next(iter(odd))):
+        tandem.make_evaluator("ac", load_model="runs", **odd)
+
+
+def test_names_that_are_no_text_are_unknown_ones() -> None:
+    for make in (tandem.make_trainer, tandem.make_evaluator):
+        with pytest.raises(UnknownNameError, match="no algorithm None"):
+            make(None)  # type: ignore[arg-type]
+    with pytest.raises(UnknownNameError, match="no entry of replay_kwargs 1"):
+        tandem.make_trainer("acer", replay_kwargs={1: 2}).settings()
+
+
+def test_no_steps_are_refused_of_dqn_too() -> None:
+    with pytest.raises(SettingError, match="steps=0"):
+        tandem.make_trainer("dqn", env_maker=cartpole, train_steps=0, num_parallel=1).run()
+
+
 def test_nothing_runs_without_an_environment_or_a_model() -> None:
     with pytest.raises(SettingError, match="env_maker was not given"):
         tandem.make_trainer("a3c").run()
@@ -178,7 +219,7 @@ def test_runs_are_numbered_and_saved_at_the_start_each_interval_and_the_end(tmp_
 
 def test_training_goes_on_from_a_loaded_model(tmp_path) -> None:
     first = tandem.make_trainer("dqn", save_dir=str(tmp_path), **SHORT).run()
-    again = tandem.make_trainer("dqn", load_model=str(first.folder), opt_kwargs={"learning_rate": 1e-30}, **SHORT).run()
+    again = tandem.make_trainer("dqn", load_model=first.folder, opt_kwargs={"learning_rate": 1e-30}, **SHORT).run()
     one, other = (r.agent.networks["net"](np.ones((3, 4), np.float32)) for r in (first, again))
     np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
     with pytest.raises(CheckpointError, match="do not fit"):

@@ -23,8 +23,8 @@ class TandemError(Exception):
 class UnknownNameError(TandemError, ValueError):
     """An algorithm, environment, setting, folder or flag that does not exist; names the nearest ones that do."""
 
-    def __init__(self, kind: str, name: str, known: Iterable[str], fix: str = "") -> None:
-        known = sorted(known)
+    def __init__(self, kind: str, name: Any, known: Iterable[str], fix: str = "") -> None:
+        known = sorted(set(known))
         self.nearest = nearest(name, known) if isinstance(name, str) else []
         if not fix:
             fix = f"did you mean {' or '.join(map(repr, self.nearest))}?" if self.nearest else "choose one of those."

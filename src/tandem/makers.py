@@ -19,6 +19,7 @@ from typing import Any, Literal
 import numpy as np
 
 from tandem import algorithms, spaces, trainer
+from tandem.arguments import NOISE, checked
 from tandem.collect.agent import Agent
 from tandem.collect.environments import environment_name, make, spaces_of
 from tandem.collect.masks import with_masks
@@ -35,7 +36,6 @@ from tandem.types import tree_map
 
 DOCUMENTED = {"a3c": "a3c", "acer": "acer", "impala": "impala", "dqn": "nstep_q"}  # its name -> ours
 OURS = ("seed", "framework")  # arguments of `tandem.train` that trainers take as well
-NOISE = {None: "no", "ig": "independent", "fg": "factorised"}
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Shared:
 
     env_maker: Callable[[], Any] | None = None  # makes a Gymnasium environment
     state_to_input: Callable[[Any], Any] | None = None  # from an observation to what the network takes
-    load_model: str | None = None  # a run's folder or checkpoint, or a .keras or .h5 file
+    load_model: str | Path | None = None  # a run's folder or checkpoint, or a .keras or .h5 file
     load_model_custom: dict[str, Any] | None = None  # classes for that file
     verbose: bool = False  # say how it goes
 
@@ -96,7 +96,7 @@ class Training(Shared):
     opt_clip_norm: float = means("max_grad_norm", 40.0)
     opt_kwargs: dict[str, Any] | None = means(_renamed("opt_kwargs", OPTIMIZER), None)
     noisynet: Literal["ig", "fg"] | None = means(lambda kind: {"noisy": NOISE[kind]}, None)
-    save_dir: str | None = None
+    save_dir: str | Path | None = None
     save_interval: int = 10_000
     catch_signal: bool = False
 
@@ -142,7 +142,7 @@ class DQNTraining(Training):
         start, end = self.policy_eps_start, self.policy_eps_end
         if self.train_steps < self.policy_eps_decay_steps:
             end = start + self.train_steps / self.policy_eps_decay_steps * (end - start)
-        fraction = min(1.0, self.policy_eps_decay_steps / self.train_steps)
+        fraction = min(1.0, self.policy_eps_decay_steps / max(1, self.train_steps))  # that is refused, but not here
         return {"reduction": "sum", "epsilon": f"{start!r}:{end!r}:{fraction!r}"}
 
 
@@ -181,7 +181,7 @@ class Trainer:
     """What make_trainer returns."""
 
     def __init__(self, algorithm: str, given: dict[str, Any]) -> None:
-        self.name = algorithm.lower()
+        self.name = str(algorithm).lower()
         self.algorithm = DOCUMENTED.get(self.name, self.name)
         known = [*TRAINING, *algorithms.NAMES]
         if self.name not in known:
@@ -189,7 +189,7 @@ class Trainer:
         kind = TRAINING.get(self.name, Training)
         own = set() if self.name in TRAINING else {f.name for f in fields(algorithms.get(self.algorithm).Settings)}
         own |= {f.name for f in fields(Options)} | set(OURS)
-        self.arguments = _checked(kind, f"make_trainer({algorithm!r})", given, own - {f.name for f in fields(kind)})
+        self.arguments = checked(kind, f"make_trainer({algorithm!r})", given, own - {f.name for f in fields(kind)})
         self.given = given
 
     def run(self) -> trainer.Result:
@@ -207,7 +207,7 @@ class Trainer:
         )
         run = trainer.session(self.algorithm, env, network=network, callbacks=[Progress(0)] if a.verbose else [], **given)
         run.catch_signals = a.catch_signal
-        if a.load_model is not None and not a.load_model.endswith(makers.KERAS_FILES):
+        if a.load_model is not None and not str(a.load_model).endswith(makers.KERAS_FILES):
             saved = checkpoint.read(checkpoint.find(Path(a.load_model), "best"))
             run.begin_with({r: plans.select(saved.group("networks"), r) for r in run.kind.acting}, saved.path)
         return trainer.complete(run)
@@ -252,12 +252,21 @@ class Evaluator:
     """What make_evaluator returns."""
 
     def __init__(self, algorithm: str, given: dict[str, Any]) -> None:
-        self.name = algorithm.lower()
+        self.name = str(algorithm).lower()
         self.algorithm = {"ac": "a3c", **DOCUMENTED}.get(self.name, self.name)
         known = ["ac", *DOCUMENTED, *algorithms.NAMES]
         if self.name not in known:
             raise UnknownNameError("algorithm", algorithm, known)
-        self.arguments = _checked(Evaluating, f"make_evaluator({algorithm!r})", given, set())
+        self.arguments = a = checked(Evaluating, f"make_evaluator({algorithm!r})", given, set())
+        for name, fits, wanted in (
+            ("num_episodes", a.num_episodes >= 1, "at least 1"),
+            ("policy_type", a.policy_type in ("stochastic", "greedy"), "'stochastic' or 'greedy'"),
+            ("policy_eps", 0 <= a.policy_eps <= 1, "a number from 0 to 1"),
+            ("render_timestep", (a.render_timestep or 0) >= 0, "seconds from 0 on, or None"),
+            ("seed", a.seed >= 0, "a whole number from 0 on"),
+        ):
+            if not fits:
+                raise SettingError(f"{name}={getattr(a, name)!r}.", wanted, "leave it out, or give a value of that kind.")
         if self.arguments.load_model is None:
             raise SettingError("load_model was not given.", "what to evaluate", "load_model='runs/…' or a .keras file.")
 
@@ -354,7 +363,7 @@ def _environment(a: Shared) -> Callable[[], Any]:
 
 def _network(a: Any, algorithm: str) -> Any:
     """`network=`, of what was given: a file's model, model_maker, feature_maker; None for the default network."""
-    path = a.load_model or ""
+    path = str(a.load_model or "")
     env_maker = a.env_maker
     if path.endswith(makers.KERAS_FILES):
         return {"net": lambda _: makers.whole(makers.read(path, a.load_model_custom))}
@@ -372,21 +381,3 @@ def _with_plain_numbers(env: Any) -> Any:
     if hasattr(env.action_space, "n"):
         env.action_space.n = int(env.action_space.n)
     return env
-
-
-def _checked(kind: Any, where: str, given: dict[str, Any], more: set[str]) -> Any:
-    """The arguments, with their types looked at where they are plain ones."""
-    names = {f.name for f in fields(kind)}
-    for name in given:
-        if name not in names | more:
-            raise UnknownNameError(f"argument of {where}", name, names | more)
-    made = kind(**{n: v for n, v in given.items() if n in names})
-    if given.get("noisynet") not in NOISE:
-        raise SettingError(f"{where}: noisynet={given['noisynet']!r}.", "None, 'ig' or 'fg'", "choose one of those.")
-    plain = {f.name for f in fields(kind) if str(f.type) in ("int", "float", "bool")}
-    for name in plain & given.keys():
-        value, wanted = given[name], {f.name: str(f.type) for f in fields(kind)}[name]
-        fits = isinstance(value, bool) if wanted == "bool" else isinstance(value, (int, float)) and not isinstance(value, bool)
-        if not fits or (wanted == "int" and value != int(value)):
-            raise SettingError(f"{where}: {name}={value!r}.", f"{wanted}", "give a value of that kind.")
-    return made

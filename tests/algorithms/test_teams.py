@@ -9,6 +9,7 @@ import pytest
 
 import tandem
 from tandem import algorithms
+from tandem.algorithms import recurrent
 from tandem.algorithms import teams as rows_of
 from tandem.algorithms.mappo import active_after
 from tandem.algorithms.vdn import values
@@ -76,6 +77,46 @@ def test_who_is_there_after_each_step() -> None:
     nothing = np.zeros((3, 1), np.float32)
     t = Trajectory({"active": here}, nothing, nothing, nothing, nothing > 0, nothing == 0, cuts, {"active": here[1]})
     assert active_after(t)[:, 0].tolist() == [[True, False], [False, True], [True, False]]
+
+
+class Joining(teams.Leaving):
+    """The second comes with the third step, and stays."""
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed)
+        self.agents = ["agent_0"]
+        return self._to_all(self.state()), self._to_all({})
+
+    def step(self, actions: dict[str, Any]) -> Any:
+        there, self.place = list(self.agents), self.place + 1
+        over = self.place == 3
+        self.agents = [] if over else self.possible_agents[: self.place]
+        both = dict.fromkeys(self.possible_agents[: self.place], self.state())
+        return both, *(dict.fromkeys(there, x) for x in (1.0, over, False)), {}
+
+
+@pytest.mark.parametrize("rewards", ["own", "team"])
+def test_a_memory_is_followed_as_it_acted_whenever_its_agent_came(rewards: str) -> None:
+    """The policy that acted, as it is remembered, is the one that acted: its memory begins with the team's episode."""
+    loop = contracts.begin(MAPPO, made(Joining), "torch", **SMALL, recurrent=4, sequence=4, rewards=rewards)
+    algorithm, act, acted, followed = loop.learner.algorithm, loop.actor.act, list[Any](), list[Any]()
+    prepare = algorithm.prepare
+
+    def acting(*given: Any) -> Any:
+        found = act(*given)
+        acted.append(found[2])  # the state after the step
+        return found
+
+    def preparing(t: Trajectory, networks: Any) -> Any:
+        columns = algorithm.columns(t)
+        start = recurrent.starts(columns)
+        assert start[3].all() and not start[:3].any()  # where the team's next episode begins
+        followed.append(recurrent.follow(networks["actor"], columns.obs["actor"].reshape(-1, 6), columns.state, start)[1])
+        return prepare(t, networks)
+
+    loop.actor.act, algorithm.prepare = acting, preparing  # type: ignore[method-assign]
+    contracts.train(loop, updates=1)
+    np.testing.assert_allclose(followed[0], np.stack(acted[:4]).reshape(followed[0].shape), rtol=1e-5, atol=1e-6)
 
 
 def test_every_agent_has_weights_of_its_own() -> None:

@@ -160,6 +160,28 @@ def test_noise_at_the_root_is_drawn_from_the_generator() -> None:
     np.testing.assert_allclose(priors[0], expected)
 
 
+def test_values_come_as_networks_give_them() -> None:
+    roots = [run_mcts_search(Node(), 2, Line(), lambda s: [(1, 1.0)], lambda s, v=v: v, 5) for v in (0.5, np.array([[0.5]]))]
+    assert roots[0].total == roots[1].total
+
+
+def test_an_environments_state_may_be_a_number() -> None:
+    class Table(gym.Env):  # type: ignore[misc]
+        observation_space, action_space, state = gym.spaces.Discrete(4), gym.spaces.Discrete(2), 0
+        after = {0: (1, 2), 1: (3, 3), 2: (3, 3)}
+
+        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+            self.state = 0
+            return self.state, {}
+
+        def step(self, action: Any) -> Any:
+            self.state = self.after[self.state][action]  # a key, as no array is
+            return self.state, 0.0, self.state == 3, False, {}
+
+    root = run_mcts_search(BaseNode(), 0, Table(), lambda s: [(0, 0.5), (1, 0.5)], lambda s: float(s == 2), 20)
+    assert select_action_after_search(root, 0) == 1 and root.children[1].state == 2
+
+
 def test_what_cannot_be_searched_is_named() -> None:
     with pytest.raises(EnvironmentFault, match=r"cannot be put into a state(.|\n)*simulate"):
         run_mcts_search(Node(), 0, object(), evenly, lambda s: 0.0)
@@ -167,6 +189,16 @@ def test_what_cannot_be_searched_is_named() -> None:
         search("oxoxoxxox", 1)  # a full board that nobody called over
     with pytest.raises(NetworkError, match="value nan"):
         run_mcts_search(Node(), 2, Line(), lambda s: [(1, 1.0)], lambda s: float("nan"))
+    for policy, value in (
+        (lambda s: None, None),
+        (lambda s: [(1, 1.0)], None),  # a value is missing
+        (lambda s: np.array([1.0]), lambda s: 0.0),  # actions are
+        (lambda s: [(1, 1.0)], lambda s: np.zeros(2)),
+    ):
+        with pytest.raises(NetworkError, match="the networks gave"):
+            run_mcts_search(Node(), 2, Line(), policy, value)
+    with pytest.raises(SettingError, match=r"num_simulations=2\.5"):
+        search("." * 9, 2.5)  # type: ignore[arg-type]
     with pytest.raises(SettingError, match="num_simulations=0"):
         search("." * 9, 0)
     with pytest.raises(SettingError, match="no visited children"):

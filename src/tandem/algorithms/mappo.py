@@ -105,6 +105,7 @@ class MAPPO(PPO):
         extra = {n: column(x) for n, x in t.extra.items() if n != "rewards"}
         if self.settings.rewards == "own":
             gone = ~column(active_after(t))
+            extra |= {"team_last": last, "team_valid": valid}
             reward, valid = column(t.extra["rewards"]), valid & here
             discount, last = np.where(gone, np.float32(0), discount), last | gone
         else:

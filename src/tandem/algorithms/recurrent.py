@@ -15,9 +15,16 @@ def starts(t: Trajectory) -> Array:
     """float32 [T, N], 1 where an episode begins within the rollout: after a `last` row. Where the environment resets itself on
     the next step, it begins after the row that only reset; that one, which opens with the last episode's true last observation,
     keeps the last episode's state, so that its value is that observation's."""
-    found = np.zeros(t.last.shape, np.float32)
-    found[1:] = (t.last[:-1] | ~t.valid[:-1]) & t.valid[1:]
+    last, valid = bounds(t)
+    found = np.zeros(last.shape, np.float32)
+    found[1:] = (last[:-1] | ~valid[:-1]) & valid[1:]
     return found
+
+
+def bounds(t: Trajectory) -> tuple[Array, Array]:
+    """(last, valid) [T, N] by which whoever acted began anew: of an agent's column those of its team, whose environment knows
+    nothing of who came and went."""
+    return t.extra.get("team_last", t.last), t.extra.get("team_valid", t.valid)
 
 
 def follow(network: Forward, obs: Tree, state: Array, start: Array) -> tuple[Array, Array]:
@@ -35,7 +42,8 @@ def later(network: Forward, obs: Tree, state: Array) -> Array:
 
 def ending(t: Trajectory, after: Array) -> Array:
     """The state [N, units] before the next rollout."""
-    return np.where((t.last | ~t.valid)[-1][:, None], np.float32(0), after[-1])
+    last, valid = bounds(t)
+    return np.where((last | ~valid)[-1][:, None], np.float32(0), after[-1])
 
 
 def before(first: Array, after: Array, length: int) -> Array:

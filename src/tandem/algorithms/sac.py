@@ -56,7 +56,7 @@ class SAC(base.Algorithm):
         self.actor_optimizer = backend.optimizer("actor", [self.actor], settings.optimizer, **options)
         self.learned = settings.temperature == "auto"
         start = settings.initial_temperature if self.learned else float(settings.temperature)
-        self.log_alpha = backend.scalar("log_alpha", float(np.log(start)))
+        self.log_alpha = backend.scalar("log_alpha", float(np.log(start)) if start else -np.inf)
         wanted = settings.target_entropy
         self.target_entropy = self.usual_entropy(action) if wanted == "auto" else float(wanted)
         if self.learned:

@@ -13,6 +13,8 @@ KERAS_FILES = (".keras", ".h5", ".hdf5")
 
 def body(made: Any) -> Any:
     """The body, or the pair of bodies, of (Keras input, feature or pair of features); or of torch, a module or a pair."""
+    if made in ((), []):
+        raise _unfit("feature_maker", f"{made}", "a feature, or a pair of features")
     if _keras(made[0] if isinstance(made, (tuple, list)) else made) and not hasattr(made, "outputs"):
         keras = sys.modules["keras"]
         if len(made) != 2:

@@ -6,6 +6,7 @@ A state is whatever the environment says it is; only outcomes have a value, as i
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any, ClassVar
@@ -79,9 +80,11 @@ def run_mcts_search(
     Raises SettingError for numbers out of range, NetworkError for priors or values that are none, EnvironmentFault for an
     environment that can do neither.
     """
-    if num_simulations < 1 or not c_puct >= 0:
+    if not isinstance(num_simulations, (int, np.integer)) or num_simulations < 1 or not c_puct >= 0:
         raise SettingError(
-            f"num_simulations={num_simulations!r}, c_puct={c_puct!r}.", "at least 1, and a number from 0 on", "try 100 and 1.0."
+            f"num_simulations={num_simulations!r}, c_puct={c_puct!r}.",
+            "a whole number, at least 1, and a number from 0 on",
+            "try 100 and 1.0.",
         )
     advance, evaluate = _simulator(env), _Evaluation(policy_network, value_network, env)
     if node.state is None:
@@ -140,9 +143,18 @@ class _Evaluation:
         if node.terminal:
             return float(self.result(node.state)) if self.result else 0.0
         found = self.policy(node.state)
-        priors, value = found if self.value is None else (found, self.value(node.state))
-        node.expand(priors)
-        value, sum_ = float(value), sum(child.prior for child in node.children.values())
+        given = found if self.value is None else (found, self.value(node.state))
+        try:
+            priors, value = given
+            node.expand(priors)
+            value = float(value.item() if hasattr(value, "item") else value)  # of a network it may be [1] or [1, 1]
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise NetworkError(
+                f"the networks gave {given!r:.200}.",
+                "[(action, prior), ...] and a number" + ("" if self.value else ", a pair of them where no value network is"),
+                "return list(zip(actions, priors)), and one number as the value.",
+            ) from error
+        sum_ = sum(child.prior for child in node.children.values())
         if not node.children or not np.isfinite(value) or not np.isfinite(sum_):
             raise NetworkError(
                 f"the networks gave {len(node.children)} actions with priors of the sum {sum_:g}, and the value {value:g}.",
@@ -167,11 +179,16 @@ def _simulator(env: Any) -> Callable[[Any, Hashable], tuple[Any, bool]]:
 
     def step(state: Any, action: Hashable) -> tuple[Any, bool]:
         env.reset()  # forgets that a game was over, and how long it took
-        inner.state = np.array(state)
+        inner.state = _copied(state)
         _, _, terminated, *_ = env.step(action)
-        return np.array(inner.state), bool(terminated)
+        return _copied(inner.state), bool(terminated)
 
     return step
+
+
+def _copied(state: Any) -> Any:
+    """A state that nobody else holds: numbers in a row as an array, anything else as what it is."""
+    return np.array(state) if isinstance(state, (np.ndarray, list, tuple)) else copy.deepcopy(state)
 
 
 def _mix(root: BaseNode, alpha: float, share: float, rng: np.random.Generator) -> None:

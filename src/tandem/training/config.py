@@ -230,14 +230,20 @@ def describe_type(hint: Any) -> str:
 POSITIVE = (
     "steps", "envs", "batch_size", "buffer_size", "train_every", "rollout", "epochs", "n_step", "target_every",
     "policy_delay", "embedding", "threads", "final_episodes", "frame_stack", "frame_skip",
+    "replay_size", "target_updates", "conjugate_steps", "backtracks",
 )  # fmt: skip
-FRACTIONS = ("gamma", "gae_lambda", "tau", "priority_alpha", "rms_decay")
+FRACTIONS = ("gamma", "gae_lambda", "tau", "priority_alpha", "rms_decay", "average_tau", "shrink", "epsilon")
 NOT_NEGATIVE = (
     "learning_starts", "max_kl", "value_clip", "value_weight", "eval_every", "eval_episodes", "log_every", "checkpoint_seconds",
     "keep", "opponents", "snapshot_every", "worker_restarts", "exploration", "smoothing", "smoothing_clip", "noop_max", "hyper",
     "logit_penalty", "value_huber",
-    "recurrent", "sequence", "runners", "runner_cpus",
+    "recurrent", "sequence", "runners", "runner_cpus", "save_every", "replay_ratio", "replay_starts", "rho", "c", "truncation",
+    "kl", "damping", "radius", "clip", "priority_beta", "temperature",
 )  # fmt: skip
+ABOVE_0 = {  # name -> a usual value
+    "adam_epsilon": "1e-8", "rms_epsilon": "1e-5",  # a weight without a gradient would become 0 / 0
+    "initial_temperature": "1.0", "max_grad_norm": "0.5",
+}  # fmt: skip
 # Gradients whose norm is finite are below 1.9e19 in float32, so no step of this size times one of them overflows: weights stay
 # finite without being looked at after each update.
 LARGEST_RATE = 1e6
@@ -247,10 +253,11 @@ def check_ranges(settings: Any) -> None:
     """Refuses settings and options outside of their range, whatever algorithm they are of."""
     for names, least in ((POSITIVE, 1), (NOT_NEGATIVE, 0)):
         for name in names:
-            if (value := getattr(settings, name, 1)) < least:
+            if min(_values(value := getattr(settings, name, 1))) < least:
                 raise SettingError(f"setting {name}={value}.", f"at least {least}", "give a number that is not smaller.")
     for name in FRACTIONS:
-        if not 0 <= (value := getattr(settings, name, 0)) <= 1:
+        low, *_, high = sorted((0.0, *_values(value := getattr(settings, name, 0)), 1.0))
+        if low < 0 or high > 1:
             raise SettingError(f"setting {name}={value}.", "between 0 and 1", "give a fraction.")
     if isinstance(settings, Options):
         return
@@ -260,15 +267,22 @@ def check_ranges(settings: Any) -> None:
         raise SettingError(
             f"setting updates_per_call={settings.updates_per_call}.", "at least 1, or -1: one for each step", "try 1."
         )
-    for name in ("adam_epsilon", "rms_epsilon"):
-        if getattr(settings, name, 1) <= 0:  # a weight without a gradient would become 0 / 0
-            raise SettingError(f"setting {name}={getattr(settings, name)}.", "a number above 0", "try 1e-8.")
+    for name, usual in ABOVE_0.items():
+        if min(_values(value := getattr(settings, name, 1))) <= 0:
+            raise SettingError(f"setting {name}={value}.", "a number above 0", f"try {usual}.")
     for name in ("learning_rate", "actor_learning_rate"):
         rate = getattr(settings, name, settings.learning_rate)
         if not 0 < rate.start <= LARGEST_RATE or not 0 <= (rate.end or 0) <= LARGEST_RATE:
             raise SettingError(
                 f"setting {name}={rate}.", f"a step size above 0 and up to {LARGEST_RATE:g}, or a schedule", "try 3e-4."
             )
+
+
+def _values(value: Any) -> tuple[float, ...]:
+    """The numbers that a setting takes: of a schedule its ends, of "auto" none that could be out of range."""
+    if isinstance(value, Schedule):
+        return (value.start, value.start if value.end is None else value.end)
+    return (1,) if isinstance(value, str) else (value,)
 
 
 def versions() -> dict[str, str]:
