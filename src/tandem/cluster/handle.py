@@ -177,7 +177,11 @@ class Cluster:
             )
         first = place.keeper().ask("seat", "runners", name, sum(place.count(f"runner/{n}") for n in place.names("runner")), num)
         ranks = [first + i for i in range(num)]
-        handles = place.make_runner(name, plain_class(runner_class), args, ranks, resource)
+        try:
+            handles = place.make_runner(name, plain_class(runner_class), args, ranks, resource)
+        except Exception:
+            place.keeper().ask("unseat", "runners", name)  # else those that are made instead would miss rank 0
+            raise
         return Runners(name, handles, ranks, place, self)
 
     def get_runner(self, name: str) -> Runners:
