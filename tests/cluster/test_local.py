@@ -103,7 +103,7 @@ def test_what_there_is_not_is_an_attribute_error_and_errors_are_the_agents_own()
         agent.fail("map")
 
 
-@pytest.mark.parametrize("name, num", [("a/b", 1), ("", 1), ("a", 0)])
+@pytest.mark.parametrize("name, num", [("a/b", 1), ("", 1), ("a", 0), ("a", "2"), (1, 1)])
 def test_impossible_names_and_numbers_are_refused(name, num) -> None:
     with pytest.raises(SettingError):
         fresh().make_agent(name, Plain, num=num)
@@ -114,6 +114,12 @@ def test_objects_are_no_agents_and_no_runners() -> None:
         fresh().make_agent("a", Plain())
     with pytest.raises(SettingError, match="as a runner"):
         construct(Plain, None, 0, 0)
+
+
+@pytest.mark.parametrize("runners", [None, 3, [None]])
+def test_only_runners_are_started(runners) -> None:
+    with pytest.raises(SettingError, match=r"as runners[\s\S]*what make_runner gave"):
+        fresh().start_all_runners(runners)
 
 
 class Takes(Runner):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -200,7 +200,7 @@ class Cluster:
 
         runners: what make_runner gave, or several of that. WorkerError, from what was raised, for the first that fails, with
         its rank and traceback; the others are ended then."""
-        groups = [runners] if isinstance(runners, Runners) else list(runners)
+        groups = list(runners) if isinstance(runners, Iterable) and not isinstance(runners, Runners) else [runners]
         if not all(isinstance(g, Runners) for g in groups):
             raise SettingError(f"{runners!r} as runners.", "what make_runner gave, or a list of that", "give them.")
         if any(g.place is None for g in groups):
@@ -330,5 +330,5 @@ def _installed() -> bool:
 
 
 def _checked(name: str, num: int) -> None:
-    if not name or not isinstance(name, str) or "/" in name or num < 1:
-        raise SettingError(f"name={name!r}, num={num}.", "a name without a slash, and at least one", "correct them.")
+    if not name or not isinstance(name, str) or "/" in name or not isinstance(num, int) or num < 1:
+        raise SettingError(f"name={name!r}, num={num!r}.", "a name without a slash, and at least one", "correct them.")
