@@ -9,11 +9,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from tandem.cluster import Cluster, Runner, WiseRL, handle, saving
+from tandem.cluster import Cluster, Runner, WiseRL, handle, proxy, saving
 from tandem.cluster.host import Copy, Host, Made
-from tandem.cluster.runner import construct
+from tandem.cluster.runner import RunnerHost, construct
 from tandem.errors import CheckpointError, EngineError, SettingError, UnknownNameError
-from tests.cluster.agents import Bare, Counter, Documented, Plain, Recorder, program
+from tests.cluster.agents import Bare, Counter, Documented, FailsAtOnce, Plain, Recorder, program
 from tests.helpers import run_python
 
 
@@ -157,6 +157,14 @@ def test_runners_that_take_nothing() -> None:
     assert construct(Bare, None, 2, 1).run() == (2, 1)
     with pytest.raises(SettingError, match="takes none"):
         construct(Bare, argparse.Namespace(), 0, 0)
+
+
+def test_a_runner_that_could_not_be_made_says_why_whatever_is_called(monkeypatch) -> None:
+    monkeypatch.setattr(proxy, "_place", [""])
+    host = RunnerHost(FailsAtOnce, None, 0, 0, "r")
+    for call in (host.run, lambda: host.call("run", (), {})):
+        with pytest.raises(OSError, match="no environment"):
+            call()
 
 
 @pytest.mark.parametrize("sync", [True, False])
