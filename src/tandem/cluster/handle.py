@@ -292,15 +292,15 @@ def _together(runners: list[tuple[Runners, int]]) -> list[Any]:
 
 
 def _tell_who_waits(runners: list[tuple[Runners, int]]) -> bool:
-    """Says which runners have no place yet: they wait for a node, or a core, that may never come. True when that was said."""
+    """Says which runners have not begun: they may wait for a node, or a core, that never comes. True when that was said."""
     ray = library()
     asked = [group.handles[i].numbers.options(concurrency_group="beside").remote() for group, i in runners]
     there, _ = ray.wait(asked, num_returns=len(asked), timeout=SCARCE)
     late = [f"{group.name!r} of rank {group.ranks[i]}" for (group, i), a in zip(runners, asked, strict=True) if a not in there]
     if late:
         logging.getLogger("tandem").warning(
-            "runner %s: not begun yet, as no node has what it reserves (of the cluster's cores %s of %s are free). A node that"
-            " joins will be used; make_runner(..., resource={'num_cpus': ...}) reserves less.",
+            "runner %s: not begun yet; it is still being made, or no node has what it reserves (of the cluster's cores %s of %s"
+            " are free). A node that joins will be used; make_runner(..., resource={'num_cpus': ...}) reserves less.",
             ", ".join(late),
             ray.available_resources().get("CPU", 0),
             ray.cluster_resources().get("CPU", 0),
