@@ -9,11 +9,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from tandem.cluster import Cluster, Runner, WiseRL, handle, saving
+from tandem.cluster import Cluster, Runner, WiseRL, handle, proxy, saving
 from tandem.cluster.host import Copy, Host, Made
-from tandem.cluster.runner import construct
+from tandem.cluster.runner import RunnerHost, construct
 from tandem.errors import CheckpointError, EngineError, SettingError, UnknownNameError
-from tests.cluster.agents import Bare, Counter, Documented, Plain, Recorder, program
+from tests.cluster.agents import Bare, Counter, Documented, FailsAtOnce, Plain, Recorder, program
 from tests.helpers import run_python
 
 
@@ -103,7 +103,7 @@ def test_what_there_is_not_is_an_attribute_error_and_errors_are_the_agents_own()
         agent.fail("map")
 
 
-@pytest.mark.parametrize("name, num", [("a/b", 1), ("", 1), ("a", 0)])
+@pytest.mark.parametrize("name, num", [("a/b", 1), ("", 1), ("a", 0), ("a", "2"), (1, 1)])
 def test_impossible_names_and_numbers_are_refused(name, num) -> None:
     with pytest.raises(SettingError):
         fresh().make_agent(name, Plain, num=num)
@@ -114,6 +114,12 @@ def test_objects_are_no_agents_and_no_runners() -> None:
         fresh().make_agent("a", Plain())
     with pytest.raises(SettingError, match="as a runner"):
         construct(Plain, None, 0, 0)
+
+
+@pytest.mark.parametrize("runners", [None, 3, [None]])
+def test_only_runners_are_started(runners) -> None:
+    with pytest.raises(SettingError, match=r"as runners[\s\S]*what make_runner gave"):
+        fresh().start_all_runners(runners)
 
 
 class Takes(Runner):
@@ -151,6 +157,14 @@ def test_runners_that_take_nothing() -> None:
     assert construct(Bare, None, 2, 1).run() == (2, 1)
     with pytest.raises(SettingError, match="takes none"):
         construct(Bare, argparse.Namespace(), 0, 0)
+
+
+def test_a_runner_that_could_not_be_made_says_why_whatever_is_called(monkeypatch) -> None:
+    monkeypatch.setattr(proxy, "_place", [""])
+    host = RunnerHost(FailsAtOnce, None, 0, 0, "r")
+    for call in (host.run, lambda: host.call("run", (), {})):
+        with pytest.raises(OSError, match="no environment"):
+            call()
 
 
 @pytest.mark.parametrize("sync", [True, False])

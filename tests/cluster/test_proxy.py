@@ -10,14 +10,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from tandem.cluster import lines
-from tandem.cluster.actors import RemoteHost
+from tandem.cluster import Cluster, lines
+from tandem.cluster.actors import Place, RemoteHost
 from tandem.cluster.host import Host, Made
+from tandem.cluster.keeper import Keeper
 from tandem.cluster.lines import Line
 from tandem.cluster.proxy import ApartProxy, LocalProxy, RemoteProxy
 from tandem.errors import SettingError
 from tandem.testing import environments as known
-from tests.cluster.agents import Counter, Recorder
+from tests.cluster.agents import Bare, Counter, Recorder
 
 
 class Notes(Recorder):
@@ -180,3 +181,32 @@ def test_what_would_be_lost_with_a_proxy_is_refused(kind) -> None:
     with pytest.raises(SettingError, match=r"proxy of the agent 'a'[^\n]*\nExpected: .*\nFix: call get_agent\('a'\)"):
         pickle.dumps(agent)
     assert agent.gain == 1
+
+
+def test_runners_that_could_not_be_made_take_no_ranks(monkeypatch) -> None:
+    pytest.importorskip("ray")
+    keeper, asked = Keeper(), []
+
+    class Nowhere(Place):
+        def __init__(self) -> None:
+            pass
+
+        def keeper(self):
+            return Direct(keeper, "the keeper", 1.0)
+
+        def names(self, kind):
+            return []
+
+        def make_runner(self, name, runner_class, args, ranks, resource):
+            asked.append(ranks)
+            if args is None:
+                raise SettingError("args that cannot be pickled.")
+            return []
+
+    cluster = Cluster()
+    monkeypatch.setattr(cluster, "_place", Nowhere)
+    cluster.make_runner("one", Bare, 0, num=2)
+    with pytest.raises(SettingError):
+        cluster.make_runner("two", Bare, num=3)
+    cluster.make_runner("three", Bare, 0)
+    assert asked == [[0, 1], [2, 3, 4], [2]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -177,7 +177,11 @@ class Cluster:
             )
         first = place.keeper().ask("seat", "runners", name, sum(place.count(f"runner/{n}") for n in place.names("runner")), num)
         ranks = [first + i for i in range(num)]
-        handles = place.make_runner(name, plain_class(runner_class), args, ranks, resource)
+        try:
+            handles = place.make_runner(name, plain_class(runner_class), args, ranks, resource)
+        except Exception:
+            place.keeper().ask("unseat", "runners", name)  # else those that are made instead would miss rank 0
+            raise
         return Runners(name, handles, ranks, place, self)
 
     def get_runner(self, name: str) -> Runners:
@@ -196,7 +200,7 @@ class Cluster:
 
         runners: what make_runner gave, or several of that. WorkerError, from what was raised, for the first that fails, with
         its rank and traceback; the others are ended then."""
-        groups = [runners] if isinstance(runners, Runners) else list(runners)
+        groups = list(runners) if isinstance(runners, Iterable) and not isinstance(runners, Runners) else [runners]
         if not all(isinstance(g, Runners) for g in groups):
             raise SettingError(f"{runners!r} as runners.", "what make_runner gave, or a list of that", "give them.")
         if any(g.place is None for g in groups):
@@ -288,15 +292,15 @@ def _together(runners: list[tuple[Runners, int]]) -> list[Any]:
 
 
 def _tell_who_waits(runners: list[tuple[Runners, int]]) -> bool:
-    """Says which runners have no place yet: they wait for a node, or a core, that may never come. True when that was said."""
+    """Says which runners have not begun: they may wait for a node, or a core, that never comes. True when that was said."""
     ray = library()
     asked = [group.handles[i].numbers.options(concurrency_group="beside").remote() for group, i in runners]
     there, _ = ray.wait(asked, num_returns=len(asked), timeout=SCARCE)
     late = [f"{group.name!r} of rank {group.ranks[i]}" for (group, i), a in zip(runners, asked, strict=True) if a not in there]
     if late:
         logging.getLogger("tandem").warning(
-            "runner %s: not begun yet, as no node has what it reserves (of the cluster's cores %s of %s are free). A node that"
-            " joins will be used; make_runner(..., resource={'num_cpus': ...}) reserves less.",
+            "runner %s: not begun yet; it is still being made, or no node has what it reserves (of the cluster's cores %s of %s"
+            " are free). A node that joins will be used; make_runner(..., resource={'num_cpus': ...}) reserves less.",
             ", ".join(late),
             ray.available_resources().get("CPU", 0),
             ray.cluster_resources().get("CPU", 0),
@@ -326,5 +330,5 @@ def _installed() -> bool:
 
 
 def _checked(name: str, num: int) -> None:
-    if not name or not isinstance(name, str) or "/" in name or num < 1:
-        raise SettingError(f"name={name!r}, num={num}.", "a name without a slash, and at least one", "correct them.")
+    if not name or not isinstance(name, str) or "/" in name or not isinstance(num, int) or num < 1:
+        raise SettingError(f"name={name!r}, num={num!r}.", "a name without a slash, and at least one", "correct them.")

@@ -62,6 +62,12 @@ class Keeper:
             seats[""] = seats[who] + width
         return seats[who]
 
+    def unseat(self, hall: str, who: str) -> None:
+        """One who came last leaves, as if it had never come."""
+        seats = self._seats.get(hall, {})
+        if who in seats and seats[who] == max(n for name, n in seats.items() if name):
+            seats[""] = seats.pop(who)
+
     def pid(self) -> int:
         return os.getpid()
 

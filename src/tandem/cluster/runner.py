@@ -136,6 +136,8 @@ class RunnerHost:
         return found
 
     def call(self, method: str, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        if self._failed is not None:
+            raise self._failed
         return getattr(self.runner, method)(*writable(given), **writable(named))
 
     def numbers(self) -> tuple[int, int]:
