@@ -262,11 +262,16 @@ class _Agent:
             vars(self)["_loss" if name == "loss" else name] = value
         self._assembly, self._autosave = None, found.data["files"]
         self._pending = found if "loop" in found.data else None
+        if self._pending is not None:
+            saving.hold(self, found.group("engine"))
 
     def _snapshot(self, param_only: bool) -> tuple[dict[str, Any], checkpoint.Groups]:
         if param_only:
             return saving.parameters(self)
-        data, groups = saving.whole(self, self._assembly, self._pools)
+        if self._pending is not None:  # restored, and not trained since
+            data, groups = saving.again(self, self._pending)
+        else:
+            data, groups = saving.whole(self, self._assembly, self._pools)
         return data | {"files": self._autosave.state() if isinstance(self._autosave, Autosave) else self._autosave}, groups
 
     # Looking
