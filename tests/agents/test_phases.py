@@ -440,3 +440,20 @@ def test_after_an_environment_has_raised_training_goes_on_with_whole_transitions
     for s, _, after, _, d in agent.seen[1:]:
         ended = d.bool()
         assert torch.equal(ended, s[:, 0] == 4) and torch.equal(after[~ended, 0], s[~ended, 0] + 1)
+
+
+def test_noise_of_ones_own_needs_no_more_than_a_sample() -> None:
+    class Steady:
+        def sample(self) -> Any:
+            return np.array([0.25, -0.25])
+
+    class Still(Probe):
+        def action(self, s: Any) -> Any:
+            return torch.zeros(len(s), 2)
+
+    env = Clock()
+    env.action_space, env.step = spaces.Box(-1.0, 1.0, (2,)), lambda a, step=env.step: (seen.append(a), step(0))[1]
+    seen: list[Any] = []
+    agent = Still(env)
+    trained(agent, 2, policy=None, noise=Steady())
+    np.testing.assert_array_equal(seen, [[0.25, -0.25]] * 10)
