@@ -104,6 +104,13 @@ def test_wrong_actions_are_named(given: Any, message: str) -> None:
         ({"noise": OrnsteinUhlenbeckProcess(0.1)}, "policy and noise"),
         ({"batch": 0}, "batch=0"),
         ({"batch": 200}, "pool_size=100, batch=200"),
+        ({"batch": 4.0}, "batch=4.0"),
+        ({"batch": "four"}, "batch='four'"),
+        ({"trial_count": 2, "criterion": "high"}, "criterion='high'"),
+        ({"PR": True, "beta": None}, "beta=None"),
+        ({"policy": "greedy"}, "policy='greedy'"),
+        ({"policy": GreedyQPolicy}, "GreedyQPolicy"),
+        ({"policy": None, "noise": [OrnsteinUhlenbeckProcess(0.1), "ou"]}, "noise='ou'"),
         ({"criterion": 1.0}, "without trial_count"),
         ({"PPO": True}, "without update_steps"),
         ({"PPO": True, "HER": True, "update_steps": 8}, "PPO=True and HER=True"),
@@ -113,6 +120,17 @@ def test_wrong_actions_are_named(given: Any, message: str) -> None:
 def test_choices_that_contradict_each_other(choices: Any, message: str) -> None:
     with pytest.raises(SettingError, match=message):
         trained(Probe(), **choices)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"episodes": "3"}, {"episodes": 2.5}, {"processes": 1.5}, {"window_size": "5"}, {"clearing_freq": 0}, {"p": -1}]
+)
+def test_numbers_that_train_cannot_count_by(wrong: Any) -> None:
+    agent = Probe()
+    agent.set(policy=GreedyQPolicy())
+    with pytest.raises(SettingError, match=f"{next(iter(wrong))}="):
+        agent.train(torch.optim.SGD(agent.param, 0.1), **{"episodes": 1, "p": 0, **wrong})
+    assert not agent.total_episode
 
 
 def test_train_before_set_and_without_an_optimizer() -> None:
