@@ -266,7 +266,7 @@ class _Agent:
         saving.put(self, found.group("param"), path)
         for name, value in found.data["records"].items():
             vars(self)["_loss" if name == "loss" else name] = value
-        self._assembly, self._autosave = None, found.data["files"]
+        self._assembly, self._autosave, self._sizes = None, found.data["files"], dict(found.data.get("sizes", []))
         self._pending = found if "loop" in found.data else None
         if self._pending is not None:
             saving.hold(self, found.group("engine"))

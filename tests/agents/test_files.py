@@ -61,3 +61,21 @@ def test_a_restored_agent_is_saved_with_its_training(tmp_path: Path) -> None:
     trained(first, 3), trained(third, 3)
     assert all(torch.equal(x, y) for x, y in zip(arrays(first), arrays(third), strict=True))
     assert first.reward_list == third.reward_list and first.loss_list == third.loss_list
+
+
+def test_smoothed_sizes_of_the_pool_are_kept(tmp_path: Path) -> None:
+    class Windowed(Probe):
+        def __init__(self) -> None:
+            super().__init__(Walk())
+            self.dropped: list[int] = []
+            self.set(policy=EpsGreedyQPolicy(0.5), pool_size=50, batch=4, PR=True)
+
+        def window_size_fn(self) -> int:
+            self.dropped.append(self.adjust_window_size(smooth_alpha=0.01))
+            return self.dropped[-1] if len(self.prioritized_replay.TD) > 30 else 0
+
+    first = trained(Windowed(), 4)
+    first.save(tmp_path / "agent")
+    first.dropped, second = [], Windowed()
+    second.restore(tmp_path / "agent")
+    assert trained(first, 2).dropped == trained(second, 2).dropped

@@ -29,6 +29,7 @@ def whole(agent: Any, assembly: Any, pools: bool) -> tuple[dict[str, Any], check
     generators, and with `pools` the transitions."""
     data, groups = parameters(agent)
     data |= {"holds": WHOLE, "records": {name: getattr(agent, name) for name in KEPT}}
+    data["sizes"] = list(agent._sizes.items())  # JSON has no numbers, and no None, for names
     if assembly is not None:
         loop, inner = assembly.loop.state(pools)
         data |= {
