@@ -7,6 +7,7 @@ import os
 import pickle
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -17,6 +18,7 @@ torch = pytest.importorskip("torch")
 
 import tandem  # noqa: E402
 from tandem.agent import LambdaCallback, RL_pytorch, restore_param  # noqa: E402
+from tandem.agents.algorithm import AgentAlgorithm  # noqa: E402
 from tandem.agents.sitting import cadence  # noqa: E402
 from tandem.errors import CheckpointError, NetworkError, SettingError, TandemError  # noqa: E402
 from tandem.exploration import EpsGreedyQPolicy, GreedyQPolicy, OrnsteinUhlenbeckProcess  # noqa: E402
@@ -250,6 +252,22 @@ def test_what_is_not_finite_changes_nothing() -> None:
         agent.train(torch.optim.Adam(agent.param, 0.01), 10, p=0)
     assert all(torch.isfinite(x).all() for x in agent.param)
     assert agent.optimizer.param_groups[0]["params"] == agent.param
+
+
+def test_numbers_that_a_compiled_loss_reads_are_watched_of_whatever_kind() -> None:
+    class Reads(AgentAlgorithm):
+        def losses(self, batch: Any) -> Any:
+            return self.agent.scale, self.agent.best
+
+    agent = Probe()
+    agent.scale, agent.best = np.float32(0.5), float("nan")
+    algorithm = Reads(agent, SimpleNamespace(framework="jax"), [], 1, 1.0, (), False)
+    algorithm._watched(None)
+    assert algorithm.changed() == []
+    agent.scale = np.float32(0.25)
+    assert algorithm.changed() == ["scale"]
+    agent.best = 1.0
+    assert algorithm.changed() == ["scale", "best"]
 
 
 def test_a_loss_may_take_gradients_of_its_own() -> None:
