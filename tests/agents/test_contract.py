@@ -45,6 +45,11 @@ def test_what_is_forgotten_is_named_with_an_example(name: str) -> None:
     assert name.strip("_") in str(told.value).split("for example")[1] or name == "param"
 
 
+def test_an_empty_list_of_environments_is_none() -> None:
+    with pytest.raises(SettingError, match="Probe.env is empty"):
+        trained(Probe([]))
+
+
 def test_hooks_of_modes_are_missed_too() -> None:
     with pytest.raises(SettingError, match="reward_done_func_ma is missing"):
         trained(Probe(), MARL=True)
