@@ -27,7 +27,7 @@ from tandem import plots, watch
 from tandem.agents import saving
 from tandem.agents.assembly import Assembly
 from tandem.agents.callbacks import LambdaCallback
-from tandem.agents.choices import NAMES, Choices
+from tandem.agents.choices import NAMES, Choices, counted
 from tandem.agents.environments import choose, fitting, say_once
 from tandem.agents.reports import PrioritizedReplay
 from tandem.agents.saving import restore_param
@@ -42,6 +42,9 @@ __all__ = ["RL", "LambdaCallback", "RL_pytorch", "assign_param", "restore_param"
 
 MORE = ("processes_her", "processes_pr", "save_data", "num_store", "p")
 WINDOWS = ("window_size", "clearing_freq", "window_size_", "window_size_ppo", "window_size_pr")
+COUNTED = {"episodes": 0, "processes": 1, "clearing_freq": 1, "num_store": 0, "p": 0} | dict.fromkeys(
+    ("window_size", "window_size_", "window_size_ppo", "window_size_pr"), 0
+)
 POLICY = [f.name for f in fields(Policy)]
 OPTIMIZER = "an optimizer, or a list with one for each entry of agent.param"
 
@@ -149,6 +152,9 @@ class _Agent:
     ) -> np.float32:
         if self._choices is None:
             raise SettingError("train was called before set.", "agent.set(...), then agent.train(...)", "call set first.")
+        for name, value in {"episodes": episodes, "processes": processes[0], **more}.items():
+            if name in COUNTED:
+                counted(name, value, COUNTED[name])
         if self.optimizer is None:
             self.optimizer = optimizer
         if self.optimizer is None:
@@ -260,13 +266,18 @@ class _Agent:
         saving.put(self, found.group("param"), path)
         for name, value in found.data["records"].items():
             vars(self)["_loss" if name == "loss" else name] = value
-        self._assembly, self._autosave = None, found.data["files"]
+        self._assembly, self._autosave, self._sizes = None, found.data["files"], dict(found.data.get("sizes", []))
         self._pending = found if "loop" in found.data else None
+        if self._pending is not None:
+            saving.hold(self, found.group("engine"))
 
     def _snapshot(self, param_only: bool) -> tuple[dict[str, Any], checkpoint.Groups]:
         if param_only:
             return saving.parameters(self)
-        data, groups = saving.whole(self, self._assembly, self._pools)
+        if self._pending is not None:  # restored, and not trained since
+            data, groups = saving.again(self, self._pending)
+        else:
+            data, groups = saving.whole(self, self._assembly, self._pools)
         return data | {"files": self._autosave.state() if isinstance(self._autosave, Autosave) else self._autosave}, groups
 
     # Looking

@@ -7,6 +7,7 @@ import os
 import pickle
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -17,6 +18,7 @@ torch = pytest.importorskip("torch")
 
 import tandem  # noqa: E402
 from tandem.agent import LambdaCallback, RL_pytorch, restore_param  # noqa: E402
+from tandem.agents.algorithm import AgentAlgorithm  # noqa: E402
 from tandem.agents.sitting import cadence  # noqa: E402
 from tandem.errors import CheckpointError, NetworkError, SettingError, TandemError  # noqa: E402
 from tandem.exploration import EpsGreedyQPolicy, GreedyQPolicy, OrnsteinUhlenbeckProcess  # noqa: E402
@@ -41,6 +43,11 @@ def test_what_is_forgotten_is_named_with_an_example(name: str) -> None:
     with pytest.raises(SettingError, match=rf"{name} is (missing|empty)[\s\S]*for example: ") as told:
         agent.train(torch.optim.SGD(Probe().param, 0.1), 1)
     assert name.strip("_") in str(told.value).split("for example")[1] or name == "param"
+
+
+def test_an_empty_list_of_environments_is_none() -> None:
+    with pytest.raises(SettingError, match="Probe.env is empty"):
+        trained(Probe([]))
 
 
 def test_hooks_of_modes_are_missed_too() -> None:
@@ -104,6 +111,13 @@ def test_wrong_actions_are_named(given: Any, message: str) -> None:
         ({"noise": OrnsteinUhlenbeckProcess(0.1)}, "policy and noise"),
         ({"batch": 0}, "batch=0"),
         ({"batch": 200}, "pool_size=100, batch=200"),
+        ({"batch": 4.0}, "batch=4.0"),
+        ({"batch": "four"}, "batch='four'"),
+        ({"trial_count": 2, "criterion": "high"}, "criterion='high'"),
+        ({"PR": True, "beta": None}, "beta=None"),
+        ({"policy": "greedy"}, "policy='greedy'"),
+        ({"policy": GreedyQPolicy}, "GreedyQPolicy"),
+        ({"policy": None, "noise": [OrnsteinUhlenbeckProcess(0.1), "ou"]}, "noise='ou'"),
         ({"criterion": 1.0}, "without trial_count"),
         ({"PPO": True}, "without update_steps"),
         ({"PPO": True, "HER": True, "update_steps": 8}, "PPO=True and HER=True"),
@@ -113,6 +127,17 @@ def test_wrong_actions_are_named(given: Any, message: str) -> None:
 def test_choices_that_contradict_each_other(choices: Any, message: str) -> None:
     with pytest.raises(SettingError, match=message):
         trained(Probe(), **choices)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"episodes": "3"}, {"episodes": 2.5}, {"processes": 1.5}, {"window_size": "5"}, {"clearing_freq": 0}, {"p": -1}]
+)
+def test_numbers_that_train_cannot_count_by(wrong: Any) -> None:
+    agent = Probe()
+    agent.set(policy=GreedyQPolicy())
+    with pytest.raises(SettingError, match=f"{next(iter(wrong))}="):
+        agent.train(torch.optim.SGD(agent.param, 0.1), **{"episodes": 1, "p": 0, **wrong})
+    assert not agent.total_episode
 
 
 def test_train_before_set_and_without_an_optimizer() -> None:
@@ -232,6 +257,22 @@ def test_what_is_not_finite_changes_nothing() -> None:
         agent.train(torch.optim.Adam(agent.param, 0.01), 10, p=0)
     assert all(torch.isfinite(x).all() for x in agent.param)
     assert agent.optimizer.param_groups[0]["params"] == agent.param
+
+
+def test_numbers_that_a_compiled_loss_reads_are_watched_of_whatever_kind() -> None:
+    class Reads(AgentAlgorithm):
+        def losses(self, batch: Any) -> Any:
+            return self.agent.scale, self.agent.best
+
+    agent = Probe()
+    agent.scale, agent.best = np.float32(0.5), float("nan")
+    algorithm = Reads(agent, SimpleNamespace(framework="jax"), [], 1, 1.0, (), False)
+    algorithm._watched(None)
+    assert algorithm.changed() == []
+    agent.scale = np.float32(0.25)
+    assert algorithm.changed() == ["scale"]
+    agent.best = 1.0
+    assert algorithm.changed() == ["scale", "best"]
 
 
 def test_a_loss_may_take_gradients_of_its_own() -> None:

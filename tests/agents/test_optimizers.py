@@ -11,6 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from tandem.errors import TandemError  # noqa: E402
 from tandem.exploration import GreedyQPolicy  # noqa: E402
 from tests.agents.agents import Probe  # noqa: E402
 
@@ -89,3 +90,35 @@ def test_a_state_that_a_first_step_makes_is_restored(make: Callable[[Any], Any],
     again.restore(tmp_path / "agent")
     again.train(make(again.param), 2, p=0)
     assert all(torch.equal(x, y) for x, y in zip(whole.param, again.param, strict=True))
+
+
+@pytest.mark.parametrize("sitting", [1, 2])
+def test_what_is_not_finite_changes_nothing_with_a_batch_norm_either(sitting: int) -> None:
+    """The second of three updates of a phase: the first one holds, once."""
+
+    class Norm(Probe):
+        bad = 10**9
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = torch.nn.Sequential(torch.nn.BatchNorm1d(2), torch.nn.Linear(2, 2))
+            self.target = copy.deepcopy(self.net)
+            self.param = self.net.parameters()
+
+        def __call__(self, *batch: Any) -> Any:
+            loss = super().__call__(*batch)
+            if self.losses != self.bad:
+                return loss
+            self.before = copy.deepcopy(self.net[1].state_dict())
+            return loss * float("nan")
+
+    agent = Norm()
+    agent.set(policy=GreedyQPolicy(), pool_size=100, batch=4, num_updates=3)
+    optimizer = torch.optim.Adam(agent.param, 0.01)
+    if sitting == 2:
+        agent.train(optimizer, 2, p=0)
+    agent.bad = 6 if sitting == 1 else agent.losses + 2
+    with pytest.raises(TandemError, match="not finite"):
+        agent.train(optimizer, 4, p=0)
+    for name, x in agent.before.items():
+        torch.testing.assert_close(agent.net[1].state_dict()[name], x, rtol=0, atol=0)

@@ -13,7 +13,7 @@ from gymnasium import spaces  # noqa: E402
 
 from tandem import exploration  # noqa: E402
 from tandem.agent import assign_param  # noqa: E402
-from tandem.errors import SettingError  # noqa: E402
+from tandem.errors import EnvironmentFault, SettingError  # noqa: E402
 from tandem.exploration import GaussianWhiteNoiseProcess, GreedyQPolicy  # noqa: E402
 from tests.agents.agents import Clock, Probe, trained  # noqa: E402
 
@@ -419,3 +419,41 @@ def test_noise_has_as_many_numbers_as_an_action_and_forgets_between_episodes(pro
     actions = np.stack(agent.env.actions)
     assert actions.shape == (20, 3) and abs(actions).max() <= 0.5 and len(np.unique(actions[0])) > 1
     assert len(resets) >= 4
+
+
+@pytest.mark.parametrize("at", [3, 5, 6])  # within an episode, at its end, after it
+def test_after_an_environment_has_raised_training_goes_on_with_whole_transitions(at: int) -> None:
+    class Flaky(Clock):
+        steps = 0
+
+        def step(self, action: Any) -> Any:
+            self.steps += 1
+            if self.steps == at:
+                raise RuntimeError("unplugged")
+            return super().step(action)
+
+    agent = Probe([Clock(), Clock(), Flaky()])
+    with pytest.raises(EnvironmentFault, match="unplugged"):
+        trained(agent, 6, batch=6)
+    agent.train(None, 6, p=0)
+    assert set(agent.reward_list) == {15.0}
+    for s, _, after, _, d in agent.seen[1:]:
+        ended = d.bool()
+        assert torch.equal(ended, s[:, 0] == 4) and torch.equal(after[~ended, 0], s[~ended, 0] + 1)
+
+
+def test_noise_of_ones_own_needs_no_more_than_a_sample() -> None:
+    class Steady:
+        def sample(self) -> Any:
+            return np.array([0.25, -0.25])
+
+    class Still(Probe):
+        def action(self, s: Any) -> Any:
+            return torch.zeros(len(s), 2)
+
+    env = Clock()
+    env.action_space, env.step = spaces.Box(-1.0, 1.0, (2,)), lambda a, step=env.step: (seen.append(a), step(0))[1]
+    seen: list[Any] = []
+    agent = Still(env)
+    trained(agent, 2, policy=None, noise=Steady())
+    np.testing.assert_array_equal(seen, [[0.25, -0.25]] * 10)

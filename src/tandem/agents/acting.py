@@ -150,7 +150,7 @@ class Noisy:
             ) from error
 
     def restart(self, env: int) -> None:
-        self.processes[env].reset_states()
+        _reset(self.processes[env])
 
     def state(self) -> Any:
         return [p.state() if isinstance(p, RandomProcess) else None for p in self.processes]
@@ -213,7 +213,7 @@ def _processes(given: list[Any], shape: tuple[int, ...], envs: int) -> list[Any]
     for process in given:
         if getattr(process, "size", None) == 1 and shape not in ((), (1,)):
             process.size = shape
-            process.reset_states()
+            _reset(process)
     if len(given) == envs:
         return given
     found = [given[0]]
@@ -222,6 +222,12 @@ def _processes(given: list[Any], shape: tuple[int, ...], envs: int) -> list[Any]
         if rng is not None:
             other.rng = rng
     return found
+
+
+def _reset(process: Any) -> None:
+    """An episode begins: a user's own process need not know of it."""
+    if callable(reset := getattr(process, "reset_states", None)):
+        reset()
 
 
 def _select(policy: Any, values: Array, step: int) -> Any:

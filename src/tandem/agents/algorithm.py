@@ -58,7 +58,7 @@ class AgentAlgorithm:
 
     def changed(self) -> list[str]:
         """The agent's numbers that are compiled into its loss and have been given other values since."""
-        return [n for n, x in self._read.items() if getattr(self.agent, n, None) != x]
+        return [n for n, x in self._read.items() if not _same(getattr(self.agent, n, None), x)]
 
     def forget(self) -> None:
         """The loss is to be compiled anew."""
@@ -92,7 +92,7 @@ class AgentAlgorithm:
         class Watched(kind):  # type: ignore[misc,valid-type]
             def __getattribute__(self, name: str) -> Any:
                 value = super().__getattribute__(name)
-                if isinstance(value, (bool, int, float)):
+                if isinstance(value, (bool, int, float, np.number)):
                     read[name] = value
                 return value
 
@@ -101,3 +101,8 @@ class AgentAlgorithm:
             return self.losses(batch)
         finally:
             agent.__class__ = kind
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Whether two numbers are equal; what is no number is equal to itself."""
+    return bool(a == b) or (a != a and b != b)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from numbers import Integral, Real
 from typing import Any
 
 from tandem.errors import SettingError
 
 COUNTS = ("pool_size", "batch", "num_updates", "num_steps", "update_batches", "update_steps", "trial_count")
+NUMBERS = ("initial_ratio", "initial_TD", "lambda_", "alpha", "beta")
+OPEN = ("criterion", "epsilon", "k")  # numbers that may be None
 
 
 @dataclass(frozen=True)
@@ -42,9 +44,20 @@ class Choices:
 
     def __post_init__(self) -> None:
         for name in COUNTS:
+            counted(name, getattr(self, name))
+        for name in (*NUMBERS, *OPEN):
             value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or int(value) != value or value < 1):
-                raise SettingError(f"{name}={value!r}.", "a whole number from 1 on, or None", f"leave {name} out, or raise it.")
+            if not (isinstance(value, Real) and value == value) and not (value is None and name in OPEN):
+                wanted = "a number, or None" if name in OPEN else "a number"
+                raise SettingError(f"{name}={value!r}.", wanted, f"leave {name} out, or give a number.")
+        for name, method in (("policy", "select_action"), ("noise", "sample")):
+            for one in each(getattr(self, name)):
+                if isinstance(one, type) or not callable(getattr(one, method, None)):
+                    raise SettingError(
+                        f"{name}={one!r}.",
+                        f"an object of tandem.exploration, or another with a method {method}, or a list of them",
+                        f"make one, and give it as {name}.",
+                    )
         if self.policy is not None and self.noise is not None:
             raise SettingError(
                 "policy and noise are both given.",
@@ -97,10 +110,22 @@ class Choices:
 
     def explorers(self) -> list[Any]:
         """The policies or noise processes, as a list."""
-        given = self.policy if self.policy is not None else self.noise
-        if given is None:
-            return []
-        return list(given) if isinstance(given, Sequence) else [given]
+        return each(self.policy if self.policy is not None else self.noise)
+
+
+def each(given: Any) -> list[Any]:
+    """One or several, as a list; None is none."""
+    if given is None:
+        return []
+    return list(given) if isinstance(given, (list, tuple)) else [given]
+
+
+def counted(name: str, value: Any, least: int = 1) -> None:
+    """SettingError where a number that counts something is none."""
+    if value is not None and (isinstance(value, bool) or not isinstance(value, Integral) or value < least):
+        raise SettingError(
+            f"{name}={value!r}.", f"a whole number from {least} on, or None", f"leave {name} out, or give such a number."
+        )
 
 
 NAMES = [f.name for f in fields(Choices)]

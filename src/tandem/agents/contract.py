@@ -59,7 +59,7 @@ def members(agent: Any, choices: Any, torch: bool) -> None:
     for name, (what, example) in wanted.items():
         found = agent if name == "__call__" else getattr(agent, name, None)
         if name in ("env", "param"):
-            fine = found is not None and not (name == "param" and not flat(found))
+            fine = found is not None and bool(environments(agent) if name == "env" else flat(found))
         else:
             fine = callable(found)
         if not fine:

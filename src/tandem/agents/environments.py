@@ -28,7 +28,7 @@ def choose(env: Any, processes: int | None, pool_network: bool) -> tuple[int, st
         return 1, ""
     if processes is not None:
         return processes, ""
-    if len(given) == 1 or isinstance(given[0], str):
+    if len(given) < 2 or isinstance(given[0], str):
         return 1, ""
     available = cores()
     try:

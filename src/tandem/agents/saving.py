@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from tandem.backends import variables
+from tandem.backends.reach import held, reach
 from tandem.errors import CheckpointError, ResumeError
 from tandem.training import checkpoint
 from tandem.types import Array
 
 PARAM, WHOLE = "param", "agent"  # what a file holds
+TRAINING = ("engine", "collector", "learner")  # groups of arrays of a file in which there was training
 KEPT = ("total_episode", "total_time", "loss", "loss_list", "reward_list")
 
 
@@ -27,6 +29,7 @@ def whole(agent: Any, assembly: Any, pools: bool) -> tuple[dict[str, Any], check
     generators, and with `pools` the transitions."""
     data, groups = parameters(agent)
     data |= {"holds": WHOLE, "records": {name: getattr(agent, name) for name in KEPT}}
+    data["sizes"] = list(agent._sizes.items())  # JSON has no numbers, and no None, for names
     if assembly is not None:
         loop, inner = assembly.loop.state(pools)
         data |= {
@@ -38,6 +41,12 @@ def whole(agent: Any, assembly: Any, pools: bool) -> tuple[dict[str, Any], check
         }
         groups |= {name: {n: x.copy() for n, x in arrays.items()} for name, arrays in inner.items()}
     return data, groups
+
+
+def again(agent: Any, saved: checkpoint.Checkpoint) -> tuple[dict[str, Any], checkpoint.Groups]:
+    """What a file of an agent holds that was restored from another, and not trained since: the same training."""
+    data, groups = whole(agent, None, True)
+    return {**saved.data, **data}, {**{name: saved.group(name) for name in TRAINING}, **groups}
 
 
 def read(path: Any, holds: str | None = None) -> checkpoint.Checkpoint:
@@ -89,9 +98,16 @@ def put(agent: Any, arrays: dict[str, Array], path: Any) -> None:
     variables.write(mine, values)
 
 
+def hold(agent: Any, arrays: dict[str, Array]) -> None:
+    """Gives the agent's networks, those too that are in no list of parameters, what a file says of them. What is not there yet,
+    or does not fit, is left to the training that goes on."""
+    mine = {n: v for n, v in held(reach(agent)).items() if n in arrays and tuple(v.shape) == arrays[n].shape}
+    variables.write(mine.values(), [arrays[n] for n in mine])
+
+
 def load(agent: Any, assembly: Any, saved: checkpoint.Checkpoint) -> None:
     """Brings a training to where it was. CheckpointError where it was another one."""
-    data, groups = saved.data, {name: saved.group(name) for name in ("engine", "collector", "learner")}
+    data, groups = saved.data, {name: saved.group(name) for name in TRAINING}
     try:
         try:
             assembly.loop.load_state(data["loop"], groups)

@@ -60,6 +60,17 @@ def reach(agent: Any) -> Reached:
     return found._replace(variables={n: v for n, v in found.variables.items() if id(v) not in inside})
 
 
+def held(found: Reached) -> dict[str, Any]:
+    """Every variable by the name that engines give it in their state."""
+    named = {f"network/{name}/{i}": v for name, module in found.modules.items() for i, v in enumerate(_kept(module))}
+    return named | {f"network/{name}/0": v for name, v in found.variables.items()}
+
+
+def _kept(module: Any) -> list[Any]:
+    """What of a torch module or a Keras layer is kept in files."""
+    return list(module.variables) if hasattr(module, "variables") else list(module.state_dict().values())
+
+
 def _variables(module: Any) -> list[Any]:
     """All that a torch module or a Keras layer holds."""
     if hasattr(module, "variables"):

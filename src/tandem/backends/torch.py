@@ -265,8 +265,13 @@ class TorchBackend(base.Backend):
 
     def compile(self, update: Callable[[Batch], Update], jit: bool = True) -> Callable[..., base.Outcome]:
         faults, update = [o.name for o in self._optimizers], self._placing(update)
-        live = list(self._tensors().values())
         moody = any(n.moody for n in self.networks.values())  # then a forward pass moves statistics and generators
+        fixed = None if any(isinstance(o, Own) for o in self._optimizers) else list(self._tensors().values())
+
+        def changing() -> list[torch.Tensor]:
+            """What is put back where an update does not hold. A user's weights move into vectors when training begins, so they
+            are looked up each time; `descend` changes nothing half."""
+            return fixed if fixed is not None else list(self._tensors().values()) if moody else []
 
         def one(batches: Batch, settings: dict[str, Any], rows: Any) -> Update:
             self._code, self._dirty = 0, False
@@ -282,6 +287,7 @@ class TorchBackend(base.Backend):
             batches, rows = self.to_device((batches._replace(settings={}), () if indices is None else indices))
             each = [{n: v[k] for n, v in settings.items()} for k in range(len(next(iter(settings.values()))))]
             rows = range(len(each)) if indices is None else rows
+            live = changing()
             before, generators = [x.clone() for x in live], self._generators() if moody else {}
             outs: list[Update] = []
             for k, s in enumerate(each):

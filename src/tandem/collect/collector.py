@@ -58,32 +58,39 @@ class Collector:
         self._state_leaves: list[Array] | None = None  # as loaded, until an actor gives them their structure
         self._scores = np.zeros(self.n)  # of the running episodes
         self._lengths = np.zeros(self.n, np.int64)
+        self._cut: list[int] = []  # environments whose episodes broke off when one of them raised
 
     def collect(self, steps: int, actor: Actor, noise: Tree = ()) -> Trajectory:
         """The next `steps` steps of every environment, in new arrays.
 
-        noise: what the actor needs for the block, a tree of arrays [steps, N, ...], or ()."""
+        noise: what the actor needs for the block, a tree of arrays [steps, N, ...], or (). Where it raises, the next one begins
+        with new episodes; those under way are `broken` then."""
         obs, state, initial = self._begin(actor)
         blocks, rows, final, begun = _Blocks(steps, self.environments, obs), [], [], state
         acting, stepping, lost = 0.0, 0.0, list[int]()
-        for t, drawn in enumerate(_each(noise, steps)):
-            t0 = perf_counter()
-            action, extra, state = actor.act(obs, state, drawn)
-            t1 = perf_counter()
-            row = blocks.put(t, obs, action, extra)
-            t2 = perf_counter()
-            one = self.environments.step(self._to_environment(row))
-            stepping += perf_counter() - t2
-            acting += t1 - t0
-            obs = one.obs
-            rows.append(one)
-            final += [(t, i, last) for i, last in one.final]
-            lost += one.lost
-            state = restarted(state, initial, one)
+        try:
+            for t, drawn in enumerate(_each(noise, steps)):
+                t0 = perf_counter()
+                action, extra, state = actor.act(obs, state, drawn)
+                t1 = perf_counter()
+                row = blocks.put(t, obs, action, extra)
+                t2 = perf_counter()
+                one = self.environments.step(self._to_environment(row))
+                stepping += perf_counter() - t2
+                acting += t1 - t0
+                obs = one.obs
+                rows.append(one)
+                final += [(t, i, last) for i, last in one.final]
+                lost += one.lost
+                state = restarted(state, initial, one)
+        except BaseException:  # some environments have stepped and others not: no row can tell, so all begin anew
+            self._obs, self._cut = None, list(range(self.n))
+            self._scores[:], self._lengths[:] = 0.0, 0
+            raise
         self._obs, self._state = obs, state
         trajectory = blocks.trajectory(rows, final, self.gamma)._replace(state=begun)
         self._count(trajectory, rows)
-        self.broken = lost
+        self.broken, self._cut = self._cut + lost, []
         self._scores[lost], self._lengths[lost] = 0.0, 0
         self.seconds["environment"] += stepping
         self.seconds["acting"] += acting

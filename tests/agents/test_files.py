@@ -1,0 +1,81 @@
+"""What a file gives back at once, and what becomes of it before there is training again."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from tandem.exploration import EpsGreedyQPolicy  # noqa: E402
+from tests.agents.agents import Probe  # noqa: E402
+from tests.agents.test_contract import Walk  # noqa: E402
+
+
+class Behind(Probe):
+    """Acts by the network that follows, as PPO does; a batch norm, and a number of its own in no list."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(Walk())
+        torch.manual_seed(seed)
+        self.net = torch.nn.Sequential(torch.nn.BatchNorm1d(2), torch.nn.Linear(2, 2))
+        self.target = copy.deepcopy(self.net)
+        self.param, self.scale = self.net.parameters(), torch.tensor(float(seed))
+        self.set(policy=EpsGreedyQPolicy(0.5), pool_size=50, batch=4, update_steps=3)
+
+    def action(self, s: Any) -> Any:
+        return self.target(s)
+
+    def update_param(self) -> None:
+        self.target.load_state_dict(self.net.state_dict())
+
+
+def arrays(agent: Any) -> list[Any]:
+    return [*agent.net.state_dict().values(), *agent.target.state_dict().values(), agent.scale]
+
+
+def trained(agent: Any, episodes: int) -> Any:
+    agent.train(torch.optim.Adam(agent.param, 0.01) if agent.optimizer is None else None, episodes, p=0)
+    return agent
+
+
+def test_all_networks_are_restored_before_there_is_training(tmp_path: Path) -> None:
+    first = trained(Behind(1), 3)
+    first.save(tmp_path / "agent")
+    second = Behind(2)
+    second.restore(tmp_path / "agent")
+    assert all(torch.equal(x, y) for x, y in zip(arrays(first), arrays(second), strict=True))
+    assert first.run_agent(20, seed=5)[1] == second.run_agent(20, seed=5)[1]
+
+
+def test_a_restored_agent_is_saved_with_its_training(tmp_path: Path) -> None:
+    first = trained(Behind(1), 3)
+    first.save(tmp_path / "first")
+    second, third = Behind(2), Behind(3)
+    second.restore(tmp_path / "first")
+    second.save(tmp_path / "second")
+    third.restore(tmp_path / "second")
+    trained(first, 3), trained(third, 3)
+    assert all(torch.equal(x, y) for x, y in zip(arrays(first), arrays(third), strict=True))
+    assert first.reward_list == third.reward_list and first.loss_list == third.loss_list
+
+
+def test_smoothed_sizes_of_the_pool_are_kept(tmp_path: Path) -> None:
+    class Windowed(Probe):
+        def __init__(self) -> None:
+            super().__init__(Walk())
+            self.dropped: list[int] = []
+            self.set(policy=EpsGreedyQPolicy(0.5), pool_size=50, batch=4, PR=True)
+
+        def window_size_fn(self) -> int:
+            self.dropped.append(self.adjust_window_size(smooth_alpha=0.01))
+            return self.dropped[-1] if len(self.prioritized_replay.TD) > 30 else 0
+
+    first = trained(Windowed(), 4)
+    first.save(tmp_path / "agent")
+    first.dropped, second = [], Windowed()
+    second.restore(tmp_path / "agent")
+    assert trained(first, 2).dropped == trained(second, 2).dropped
