@@ -392,6 +392,29 @@ def test_a_body_a_pair_or_whole_networks() -> None:
     assert sizes == [[40 + 18, 40 + 9], [40 + 18, 30 + 7], [10, 5]]
 
 
+@pytest.mark.parametrize(
+    "algorithm, own, settings",
+    [("ppo", True, {}), ("ppo", False, {"normalize_observations": True}), ("sac", True, {"buffer_size": 10})],
+)
+def test_an_entry_of_the_observation_may_be_called_action(algorithm: str, own: bool, settings: dict[str, Any]) -> None:
+    """The last one taken, say: it is none that a critic is asked about."""
+    import torch
+    from torch import nn
+
+    class Body(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(5, 6)
+
+        def forward(self, obs: Any) -> Any:
+            return self.inner(torch.cat([obs["obs"], obs["action"]], -1))
+
+    space = spaces.Dict({"obs": BOX, "action": spaces.Box(-1, 1, (3,))})
+    network = (lambda space: Body()) if own else None
+    run = trainer.session(algorithm, lambda: Odd(space, BOX), framework="torch", network=network, hidden=(8,), **settings)
+    assert run.agent().act({"obs": np.zeros(2), "action": np.ones(3)}).shape == (2,)
+
+
 def test_one_body_for_actor_and_critic() -> None:
     from torch import nn
 
