@@ -159,6 +159,13 @@ def test_a_fault_while_running_has_another_code(tmp_path, capsys) -> None:
     assert "gave the observation [nan] at step 5" in capsys.readouterr().err
 
 
+def test_what_an_environment_raised_is_shown_from_where_it_did(tmp_path, capsys) -> None:
+    """The message says so: its own traceback is above."""
+    assert main(["train", "ppo", "tandem/Raises-v0", *SMALL, "--steps", "100", "--out", str(tmp_path / "run")]) == 1
+    above, said = capsys.readouterr().err.split("tandem: ")
+    assert "in observe" in above and "ValueError: raised on purpose" in above and "its own traceback is above" in said
+
+
 def test_a_damaged_checkpoint_is_a_fault(finished, tmp_path, capsys) -> None:
     damaged = tmp_path / "best.zip"
     damaged.write_bytes((finished / "checkpoints" / "best.zip").read_bytes()[:-200])
