@@ -236,8 +236,9 @@ NOT_NEGATIVE = (
     "learning_starts", "max_kl", "value_clip", "value_weight", "eval_every", "eval_episodes", "log_every", "checkpoint_seconds",
     "keep", "opponents", "snapshot_every", "worker_restarts", "exploration", "smoothing", "smoothing_clip", "noop_max", "hyper",
     "logit_penalty", "value_huber",
-    "recurrent", "sequence", "runners", "runner_cpus",
+    "recurrent", "sequence", "runners", "runner_cpus", "save_every", "max_grad_norm",
 )  # fmt: skip
+SCHEDULES = {"clip": math.inf, "radius": math.inf, "epsilon": 1, "priority_beta": 1}  # between 0 and this
 # Gradients whose norm is finite are below 1.9e19 in float32, so no step of this size times one of them overflows: weights stay
 # finite without being looked at after each update.
 LARGEST_RATE = 1e6
@@ -260,6 +261,16 @@ def check_ranges(settings: Any) -> None:
         raise SettingError(
             f"setting updates_per_call={settings.updates_per_call}.", "at least 1, or -1: one for each step", "try 1."
         )
+    for name, most in SCHEDULES.items():
+        if isinstance(value := getattr(settings, name, None), Schedule) and not all(
+            0 <= x <= most for x in (value.start, value.start if value.end is None else value.end)
+        ):
+            between = "between 0 and 1" if most == 1 else "at least 0"
+            raise SettingError(f"setting {name}={value}.", f"{between}, at its start and its end", "give such numbers.")
+    if getattr(settings, "initial_temperature", 1) <= 0:  # what is learned is its logarithm
+        raise SettingError(f"setting initial_temperature={settings.initial_temperature}.", "a number above 0", "try 1.")
+    if isinstance(alpha := getattr(settings, "temperature", "auto"), float) and alpha < 0:
+        raise SettingError(f"setting temperature={alpha}.", "'auto', or a number that is at least 0", "leave it to 'auto'.")
     for name in ("adam_epsilon", "rms_epsilon"):
         if getattr(settings, name, 1) <= 0:  # a weight without a gradient would become 0 / 0
             raise SettingError(f"setting {name}={getattr(settings, name)}.", "a number above 0", "try 1e-8.")
