@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -159,6 +160,13 @@ def test_a_fault_while_running_has_another_code(tmp_path, capsys) -> None:
     assert "gave the observation [nan] at step 5" in capsys.readouterr().err
 
 
+def test_what_an_environment_raised_is_shown_from_where_it_did(tmp_path, capsys) -> None:
+    """The message says so: its own traceback is above."""
+    assert main(["train", "ppo", "tandem/Raises-v0", *SMALL, "--steps", "100", "--out", str(tmp_path / "run")]) == 1
+    above, said = capsys.readouterr().err.split("tandem: ")
+    assert "in observe" in above and "ValueError: raised on purpose" in above and "its own traceback is above" in said
+
+
 def test_a_damaged_checkpoint_is_a_fault(finished, tmp_path, capsys) -> None:
     damaged = tmp_path / "best.zip"
     damaged.write_bytes((finished / "checkpoints" / "best.zip").read_bytes()[:-200])
@@ -214,6 +222,20 @@ def test_quiet_prints_only_the_result(finished, tmp_path, capsys) -> None:
     shown = capsys.readouterr()
     assert shown.err == "" and shown.out.startswith("ppo on CartPole-v1, torch, seed 0: ")
     assert not (tmp_path / "r" / "curve.png").exists()
+
+
+def test_commands_that_are_printed_can_be_given_as_they_stand(tmp_path, capsys) -> None:
+    run = tmp_path / "two words"
+    given = ["train", "ppo", "CartPole-v1", *SMALL, "--no-plots", "--steps", "64", "--stop-at", "0", "--out", str(run)]
+    assert main(given) == 0
+    commands = [shlex.split(line) for line in capsys.readouterr().out.splitlines() if line.startswith("  tandem ")]
+    assert len(commands) == 3 and all(str(run) in words for words in commands)
+    assert main(given) == 2
+    assert f"--resume {shlex.quote(str(run))}" in capsys.readouterr().err
+    assert main([*given[:-1], str(tmp_path / "a b"), "--seeds", "1"]) == 0
+    shown = capsys.readouterr().out
+    assert f"tandem plot '{tmp_path / 'a b'}' --individual" in shown
+    assert "mean over 1 seeds" in shown and "no curve: the run" in shown  # nothing to draw yet is no fault of the runs
 
 
 def test_stopping_and_resuming_gives_the_rows_of_an_uninterrupted_run(finished, tmp_path, capsys) -> None:

@@ -137,6 +137,14 @@ def test_a_layer_without_a_counterpart_is_named(tmp_path) -> None:
         to_onnx(made, tmp_path / "a.onnx")
 
 
+@pytest.mark.parametrize("entry", ["action", "output"])
+def test_an_entry_with_an_outputs_name_is_refused(entry, tmp_path) -> None:
+    with pytest.raises(NetworkError, match=f"an entry '{entry}'"):
+        to_onnx(agent("dqn", {"obs": BOX, entry: BITS}, CHOICE), tmp_path / "a.onnx")
+    assert not list(tmp_path.iterdir())
+    to_numpy(agent("dqn", {"obs": BOX, entry: BITS}, CHOICE), tmp_path / "a.npz")
+
+
 @pytest.mark.parametrize("write", [to_numpy, to_onnx])
 def test_a_network_of_unknown_layers_is_refused(write, tmp_path) -> None:
     made = agent("dqn", BOX, CHOICE)

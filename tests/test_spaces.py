@@ -132,3 +132,10 @@ def test_bounds_are_none_beyond_those_of_the_space() -> None:
     for space in (spaces.Box(-0.1, 0.3, (2, 3), np.float32), spaces.Box(-5, 250, (2,), np.int16)):
         for bound, one in zip(leaf(space).bounds, (space.low, space.high), strict=True):
             assert bound.dtype == space.dtype and np.array_equal(bound, one)
+
+
+@pytest.mark.parametrize("space", [spaces.Box(-1, 1, (0,)), spaces.Box(-1, 1, (2, 0)), spaces.Dict({})])
+def test_a_space_that_holds_nothing_is_refused(space) -> None:
+    for one in (space, spaces.Dict({"a": PIXELS, "b": space})):
+        with pytest.raises(SpaceError, match="at least one"):
+            observation_spec(one)

@@ -112,8 +112,16 @@ def test_a_mistyped_name_is_answered_with_the_nearest(algorithm: str, env: str, 
         ("ppo", {"final_episodes": 0}, "final_episodes=0"),
         ("ppo", {"checkpoint_seconds": -1}, "checkpoint_seconds=-1"),
         ("ppo", {"batch_size": 48}, "256 rows, batches have 48.*\n.*\n.*batch_size=(32|64)"),
+        ("ppo", {"save_every": -1}, "save_every=-1"),
+        ("ppo", {"max_grad_norm": -0.5}, "max_grad_norm=-0.5"),
+        ("ppo", {"clip": "0.2:-0.1"}, "clip=0.2:-0.1.*\n.*at least 0"),
+        ("dqn", {"epsilon": 5}, "epsilon=5.*\n.*between 0 and 1"),
+        ("dqn", {"epsilon": "1:-0.1:0.5"}, "epsilon=1:-0.1:0.5"),
+        ("dqn", {"priority_beta": "0.4:2"}, "priority_beta=0.4:2"),
         ("dqn", {"updates_per_call": 0}, "updates_per_call=0"),
         ("dqn", {"train_every": 3, "envs": 2}, "train_every=3 with 2"),
+        ("sac", {"temperature": -0.1}, "temperature=-0.1"),
+        ("sac", {"initial_temperature": 0}, "initial_temperature=0.0"),
         ("ppo", {"shared": True, "recurrent": 8}, "shared=True and recurrent=8"),
         ("ppo", {"seed": -1}, "seed=-1"),
         ("ppo", {"seed": "one"}, "seed='one'"),
@@ -390,6 +398,29 @@ def test_a_body_a_pair_or_whole_networks() -> None:
         assert np.shape(run.agent().act(OBS)) == (3,)
         sizes.append([sum(x.size for x in run.backend.networks[r].read().values()) for r in ("actor", "critic")])
     assert sizes == [[40 + 18, 40 + 9], [40 + 18, 30 + 7], [10, 5]]
+
+
+@pytest.mark.parametrize(
+    "algorithm, own, settings",
+    [("ppo", True, {}), ("ppo", False, {"normalize_observations": True}), ("sac", True, {"buffer_size": 10})],
+)
+def test_an_entry_of_the_observation_may_be_called_action(algorithm: str, own: bool, settings: dict[str, Any]) -> None:
+    """The last one taken, say: it is none that a critic is asked about."""
+    import torch
+    from torch import nn
+
+    class Body(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(5, 6)
+
+        def forward(self, obs: Any) -> Any:
+            return self.inner(torch.cat([obs["obs"], obs["action"]], -1))
+
+    space = spaces.Dict({"obs": BOX, "action": spaces.Box(-1, 1, (3,))})
+    network = (lambda space: Body()) if own else None
+    run = trainer.session(algorithm, lambda: Odd(space, BOX), framework="torch", network=network, hidden=(8,), **settings)
+    assert run.agent().act({"obs": np.zeros(2), "action": np.ones(3)}).shape == (2,)
 
 
 def test_one_body_for_actor_and_critic() -> None:

@@ -48,9 +48,16 @@ def to_onnx(agent: Agent, out: Path) -> Exported:
     """Writes an ONNX graph: from observations, a batch of them, to `action` (the best one, as the environment takes it) and
     `output` (what the network says). Run with onnxruntime, if that is installed, and compared with the agent.
 
-    NetworkError for layers that ONNX has not, EngineError without onnx, RunFolderError where the file cannot be written.
+    NetworkError for layers that ONNX has not, or entries with an output's name, EngineError without onnx, RunFolderError where
+    the file cannot be written.
     """
     twin, action = _twin(agent), agent.action
+    if isinstance(agent.observation, dict) and (taken := {"action", "output"} & set(agent.observation)):
+        raise NetworkError(
+            f"observations of {agent.name} have an entry {min(taken)!r}, and so is an output of the ONNX graph called.",
+            "entries of other names than action and output",
+            "export it to numpy instead.",
+        )
     graph = onnx.Graph()
     names: Any = {k: k for k in agent.observation} if isinstance(agent.observation, dict) else "obs"
     raw = graph.plan(twin.plan, twin.weights, names)

@@ -71,6 +71,8 @@ Spec = Leaf | dict[str, Leaf]  # of an observation; actions are always one Leaf
 def leaf(space: Any) -> Leaf:
     """The Leaf of a Box, Discrete, MultiDiscrete or MultiBinary space (gymnasium.spaces)."""
     name = type(space).__name__
+    if 0 in (getattr(space, "shape", None) or ()):
+        raise SpaceError(f"cannot use {space}, which holds no number.", "at least one number", "leave it out, or give it one.")
     if name == "Box":
         low, high = (tuple(float(v) for v in np.ravel(b)) for b in (space.low, space.high))
         dtype = "float32" if np.issubdtype(space.dtype, np.floating) else str(space.dtype)
@@ -100,6 +102,8 @@ def observation_spec(space: Any) -> Spec:
     for key, inner in space.spaces.items():
         spec = observation_spec(inner)
         found.update({f"{key}/{k}": s for k, s in spec.items()} if isinstance(spec, dict) else {str(key): spec})
+    if not found:
+        raise SpaceError("cannot use a Dict without entries.", "at least one entry", "leave it out, or give it one.")
     return found
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
+import shlex
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping
@@ -367,7 +367,7 @@ def _fresh(folder: Path) -> Path:
         raise RunFolderError(
             f"{folder} exists and is not empty.",
             "a new folder",
-            f"choose another, or go on with it: --resume {os.fspath(folder)}",
+            f"choose another, or go on with it: --resume {shlex.quote(str(folder))}",
         )
     return folder
 

@@ -16,6 +16,7 @@ from tandem.collect.environments import (
     make,
     resume_fault,
     separate,
+    spaces_of,
     vectorize,
 )
 from tandem.errors import (
@@ -192,6 +193,15 @@ def test_observations_follow_their_spec():
             return np.ones(1, np.float64)
 
     assert vectorize(Doubles, 2).reset().dtype == np.float32
+
+
+def test_an_environment_without_spaces_is_named():
+    class Bare(gymnasium.Env):
+        observation_space = gymnasium.spaces.Discrete(2)
+
+    for env in (Bare, Bare(), lambda: gymnasium.Wrapper(Bare())):
+        with pytest.raises(SpaceError, match="has no action_space"):
+            spaces_of(env)
 
 
 def test_spaces_must_agree():

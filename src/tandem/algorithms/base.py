@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from tandem.errors import SettingError, SpaceError
-from tandem.networks.defaults import Role, Source, mlp, sources
+from tandem.networks.defaults import Role, Source, WithAction, mlp, sources
 from tandem.networks.noisy import noisy
 from tandem.networks.plan import Dense
 from tandem.spaces import Leaf, Spec
@@ -288,7 +288,7 @@ def bounded_vector(name: str, action: Leaf) -> None:
 
 def action_value(observation: Spec, action: Leaf, settings: Any) -> Role:
     """A critic of observations and actions."""
-    both = {"obs": observation, "action": action}
+    both = WithAction(obs=observation, action=action)
     return Role(both, mlp(both, settings.hidden, settings.activation), (Dense(0, 1),), "critic")
 
 

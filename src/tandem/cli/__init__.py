@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from importlib import import_module
 from itertools import pairwise
 
 from tandem.errors import (
     EngineError,
+    EnvironmentFault,
     NetworkError,
     ResumeError,
     RunFolderError,
@@ -43,6 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _command(given)
     except TandemError as error:
+        if isinstance(error, EnvironmentFault) and error.__cause__ is not None:  # of the user's code, which it tells to mend
+            traceback.print_exception(error.__cause__)
         print(f"tandem: {_told(error)}", file=sys.stderr)
         return 2 if isinstance(error, REFUSED) else 1
     except KeyboardInterrupt:

@@ -7,11 +7,12 @@ import json
 import signal
 from dataclasses import fields
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from tandem import algorithms, trainer, zoo
 from tandem.cli.parser import Parser, flags, hidden
-from tandem.errors import ResumeError, SettingError, UnknownNameError
+from tandem.errors import ResumeError, SettingError, TandemError, UnknownNameError
 from tandem.training.config import Options
 from tandem.training.progress import Progress, duration
 
@@ -62,10 +63,13 @@ def _several(args: argparse.Namespace) -> int:
             return code
         scores.append(result.evaluation.mean)
         print("\n".join([f"seed {seed}: {_score(result.evaluation)}", *result.notes]), flush=True)
-    drawn = curve(folders, parent / "curve.png")
+    try:
+        drawn = f"curve: {curve(folders, parent / 'curve.png')}"
+    except (TandemError, OSError) as error:  # the runs are whole without it
+        drawn = f"no curve: {str(error).splitlines()[0]}"
     mean = sum(scores) / count
-    print(f"mean over {count} seeds: {mean:.1f} (lowest {min(scores):.1f}, highest {max(scores):.1f})\ncurve: {drawn}")
-    print(f"Next:\n  tandem plot {parent} --individual")
+    print(f"mean over {count} seeds: {mean:.1f} (lowest {min(scores):.1f}, highest {max(scores):.1f})\n{drawn}")
+    print(f"Next:\n  tandem plot {quote(str(parent))} --individual")
     return 0
 
 
@@ -76,7 +80,7 @@ def _one(args: argparse.Namespace, session: Any) -> int:
     for note in result.notes:
         print(note)
     if code := _code(result.reason):
-        print(f"Stopped by {result.reason} and saved. To go on:\n  tandem train --resume {result.folder}")
+        print(f"Stopped by {result.reason} and saved. To go on:\n  tandem train --resume {quote(str(result.folder))}")
         return code
     s, conf = result.summary, session.config
     speed = f"{s['steps_per_second']:,.0f} steps/s"
@@ -91,7 +95,7 @@ def _one(args: argparse.Namespace, session: Any) -> int:
     rest = "" if s["env_steps"] < conf.settings.steps else f" --steps {2 * conf.settings.steps} --extend"
     print("Next:")
     for line in ("watch {}", "evaluate {} --episodes 100", "train --resume {}" + rest):
-        print("  tandem " + line.format(result.folder))
+        print("  tandem " + line.format(quote(str(result.folder))))
     return 0
 
 

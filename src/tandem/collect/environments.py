@@ -14,7 +14,7 @@ from tandem.collect.atari_vector import AtariVector
 from tandem.collect.native import Native
 from tandem.collect.stepped import Stepped
 from tandem.collect.vector import Environments, Step, episode_seed
-from tandem.errors import EngineError, ResumeError, SettingError, TandemError, UnknownNameError
+from tandem.errors import EngineError, ResumeError, SettingError, SpaceError, TandemError, UnknownNameError
 from tandem.math.masks import evenly
 from tandem.spaces import Leaf
 from tandem.types import Array, Tree, leaves
@@ -102,11 +102,16 @@ def make(env: EnvLike, kwargs: Mapping[str, Any] | None = None) -> Any:
 
 def spaces_of(env: EnvLike, kwargs: Mapping[str, Any] | None = None) -> tuple[Any, Any]:
     """(observation space, action space), as Gymnasium has them, of an environment that is made to look at them. Masks that it
-    gives in its info are a part of the former, see `collect.masks`."""
+    gives in its info are a part of the former, see `collect.masks`. SpaceError where it has none."""
     from tandem.collect.masks import with_masks
 
     made = make(env, kwargs)
     try:
+        for name in ("observation_space", "action_space"):
+            if getattr(made, name, None) is None:
+                raise SpaceError(
+                    f"{environment_name(env)} has no {name}.", "one of gymnasium.spaces", f"set self.{name} in its __init__."
+                )
         (shown,) = with_masks([made])
         return shown.observation_space, shown.action_space
     finally:

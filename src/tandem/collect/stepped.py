@@ -244,8 +244,8 @@ class Stepped(Environments):
     def _rewards(self, rewards: list[float]) -> Array:
         try:
             reward: Array = np.array(rewards, np.float32)
-        except (TypeError, ValueError) as error:
-            raise wrong_reward(self.name, rewards) from error
+        except (TypeError, ValueError):
+            raise wrong_reward(self.name, rewards) from None
         if reward.shape != (self.n,):
             raise wrong_reward(self.name, rewards)
         return reward
@@ -253,8 +253,8 @@ class Stepped(Environments):
     def _flags(self, what: str, values: list[bool]) -> Array:
         try:
             flags: Array = np.array(values, np.bool_)
-        except ValueError as error:
-            raise wrong_flag(self.name, what, values) from error
+        except ValueError:
+            raise wrong_flag(self.name, what, values) from None
         if flags.shape != (self.n,):
             raise wrong_flag(self.name, what, values)
         return flags

@@ -34,7 +34,11 @@ from tandem.networks.recurrent import Recurrent
 from tandem.networks.several import each
 from tandem.spaces import Leaf, Spec
 
-Inputs = Any  # a Spec, or {"obs": Spec, "action": Leaf}
+Inputs = Any  # a Spec, or a WithAction of {"obs": Spec, "action": Leaf}
+
+
+class WithAction(dict[str, Any]):
+    """What enters a critic of actions: "obs" and "action". A type of its own, for an observation may have such entries too."""
 
 
 @dataclass(frozen=True)
@@ -109,11 +113,7 @@ def encoder(inputs: Inputs, *, normalize: bool = False, initializer: str = "unif
     """From raw observations to features: scaled and convolved images, one-hot symbols, plain or normalised numbers; the
     parts of a dict side by side."""
     if isinstance(inputs, dict):
-        return (
-            Branches(
-                {k: encoder(v, normalize=normalize and k != "action", initializer=initializer) for k, v in inputs.items()}
-            ),
-        )
+        return (Branches({k: encoder(v, normalize=normalize, initializer=initializer) for k, v in inputs.items()}),)
     if inputs.image:
         return nature_cnn(inputs, initializer)
     if inputs.kind in ("discrete", "multidiscrete"):
@@ -190,7 +190,7 @@ class Given:
     @property
     def with_action(self) -> bool:
         """Whether an action enters beside the observation; a body sees the observation only."""
-        return isinstance(self.inputs, dict) and "action" in self.inputs and not self.units
+        return isinstance(self.inputs, WithAction)
 
     @property
     def beside(self) -> bool:

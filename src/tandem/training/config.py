@@ -232,13 +232,13 @@ POSITIVE = (
     "policy_delay", "embedding", "threads", "final_episodes", "frame_stack", "frame_skip",
     "replay_size", "target_updates", "conjugate_steps", "backtracks",
 )  # fmt: skip
-FRACTIONS = ("gamma", "gae_lambda", "tau", "priority_alpha", "rms_decay", "average_tau", "shrink", "epsilon")
+FRACTIONS = ("gamma", "gae_lambda", "tau", "priority_alpha", "rms_decay", "average_tau", "shrink", "epsilon", "priority_beta")
 NOT_NEGATIVE = (
     "learning_starts", "max_kl", "value_clip", "value_weight", "eval_every", "eval_episodes", "log_every", "checkpoint_seconds",
     "keep", "opponents", "snapshot_every", "worker_restarts", "exploration", "smoothing", "smoothing_clip", "noop_max", "hyper",
     "logit_penalty", "value_huber",
     "recurrent", "sequence", "runners", "runner_cpus", "save_every", "replay_ratio", "replay_starts", "rho", "c", "truncation",
-    "kl", "damping", "radius", "clip", "priority_beta", "temperature",
+    "kl", "damping", "radius", "clip", "temperature",
 )  # fmt: skip
 ABOVE_0 = {  # name -> a usual value
     "adam_epsilon": "1e-8", "rms_epsilon": "1e-5",  # a weight without a gradient would become 0 / 0
