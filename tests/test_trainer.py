@@ -170,6 +170,8 @@ BOX, MANY = spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(3)
         ("sac", BOX, spaces.Box(-np.inf, np.inf, (2,)), "without bounds"),
         ("sac", BOX, spaces.Box(-1, 1, (2, 2)), r"shape \(2, 2\)"),
         ("ppo", BOX, spaces.MultiBinary(3), "MultiBinary"),
+        ("ppo", BOX, spaces.Box(0, 5, (2,), np.int32), "Box of int32"),
+        ("td3", BOX, spaces.Box(0, 5, (2,), np.int64), "Box of int64"),
         ("ppo", spaces.Tuple([BOX, MANY]), MANY, "Tuple"),
         ("ppo", BOX, spaces.Dict({"a": MANY}), "Dict"),
         ("ppo", spaces.Dict({"a": spaces.Text(3)}), MANY, "Text"),

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from types import SimpleNamespace
 
 import pytest
 
-from tandem.cluster import AlgorithmAgent, Cluster
+from tandem.cluster import AlgorithmAgent, Cluster, handle
 from tandem.errors import SettingError, UnknownNameError, WorkerError
 from tandem.testing import environments as known
 from tests.cluster.agents import Bare, Counter, Documented, Fails, FailsAtOnce, Plain, Recorder, Steady, program
@@ -160,8 +161,6 @@ def test_acting_here_takes_newer_parameters(cluster) -> None:
 @pytest.mark.parametrize("sync, act", [(True, "remote"), (False, "remote"), (False, "local")])
 def test_whoever_is_killed_comes_back(cluster, tmp_path, sync, act) -> None:
     """A runner, the agent, its copy and the keeper; all that was kept is there afterwards."""
-    import threading
-
     args = {"cluster": cluster, "folder": tmp_path, "sync": sync, "act": act}
     runners = cluster.make_runner("r", Steady, args, num=2)
     found: list = []
@@ -199,8 +198,6 @@ def test_whoever_is_killed_comes_back(cluster, tmp_path, sync, act) -> None:
 )
 def test_an_algorithm_goes_on_from_its_state(cluster, tmp_path, algorithm, act) -> None:
     """The agent is killed while two runners bring it steps: what was kept is there, its replay too, and they go on with it."""
-    import threading
-
     args = {"cluster": cluster, "algorithm": algorithm, "act": act, "steps": 10**9, "stop": tmp_path / "stop"}
     ray.cloudpickle.register_pickle_by_value(__import__("sys").modules[Learns.__module__])
     runners = cluster.make_runner("r", Learns, args, num=2)
@@ -244,6 +241,30 @@ def test_a_folder_outlives_a_program(tmp_path) -> None:
         agent.flush()
         cluster.start_all_runners(cluster.make_runner("r", Bare))
         ray.kill(actor(cluster, "agent/c/0"))
+
+
+def test_agents_of_a_namespace_are_kept_in_one_folder(cluster, tmp_path) -> None:
+    cluster.make_agent("c", Counter)
+    with pytest.raises(SettingError, match=r"folder='.*', and the agents of this namespace are kept in none"):
+        Cluster(namespace=cluster.namespace, folder=tmp_path).make_agent("d", Counter)
+
+
+def test_an_agent_that_waits_for_a_place_is_told_of(cluster, monkeypatch, caplog) -> None:
+    monkeypatch.setattr(handle, "SCARCE", 0.2)
+    failed: list[Exception] = []
+
+    def make() -> None:
+        try:
+            cluster.make_agent("big", Counter, resource={"num_cpus": 64})
+        except WorkerError as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=make)
+    thread.start()
+    until(lambda: "agent 'big', number 0: not begun yet" in caplog.text)
+    ray.kill(actor(cluster, "agent/big/0"))
+    thread.join(60)
+    assert "agent 'big' is gone" in str(failed[0])
 
 
 SMALL = {"hidden": (32,), "framework": "torch"}

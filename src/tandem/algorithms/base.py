@@ -245,8 +245,14 @@ def after_cuts(t: Trajectory, value: Array, bootstrap: Array, later: Callable[[A
     return after
 
 
-def one_axis(name: str, action: Leaf) -> None:
-    """Refuses a Box of actions that is not a vector."""
+def floats(name: str, action: Leaf) -> None:
+    """Refuses a Box of actions that is not a vector of floats."""
+    if action.kind == "box" and action.dtype != "float32":  # rounded, they would not be what their log-probabilities are of
+        raise SpaceError(
+            f"{name} cannot act in a Box of {action.dtype}.",
+            "a Box of floats, or Discrete or MultiDiscrete actions where the algorithm takes them",
+            "declare floats, and round them with gymnasium.wrappers.TransformAction.",
+        )
     if action.kind == "box" and len(action.shape) != 1:
         raise SpaceError(
             f"{name} cannot act in a Box of actions of shape {action.shape}.",
@@ -256,14 +262,14 @@ def one_axis(name: str, action: Leaf) -> None:
 
 
 def drawable(name: str, action: Leaf) -> None:
-    """Refuses actions that no policy of ours draws: MultiBinary ones, and a Box that is not a vector."""
+    """Refuses actions that no policy of ours draws: MultiBinary ones, and a Box that is not a vector of floats."""
     if action.kind == "multibinary":
         raise SpaceError(
             f"{name} cannot act in a MultiBinary action space.",
             "Discrete, MultiDiscrete or Box actions",
             "use MultiDiscrete([2, ...]).",
         )
-    one_axis(name, action)
+    floats(name, action)
 
 
 def discrete(name: str, action: Leaf) -> None:
@@ -283,7 +289,7 @@ def bounded_vector(name: str, action: Leaf) -> None:
         raise SpaceError(
             f"{name} cannot act in {what}.", "a bounded Box of actions", "use ppo or dqn, or give the Box finite bounds."
         )
-    one_axis(name, action)
+    floats(name, action)
 
 
 def action_value(observation: Spec, action: Leaf, settings: Any) -> Role:

@@ -83,7 +83,9 @@ class Cluster:
         place.make_agent(name, made, resource)
         lines = [self._agent_line(place, name, i) for i in range(num)]
         try:
-            there = [line.ask("spec") for line in lines]
+            asked = [line.send("spec") for line in lines]
+            _late({f"agent {name!r}, number {i}": answer for i, answer in enumerate(asked)})
+            there = [line.receive(answer, "spec") for line, answer in zip(lines, asked, strict=True)]
         except Exception:
             place.unmake(name, num)
             raise
@@ -292,15 +294,23 @@ def _together(runners: list[tuple[Runners, int]]) -> list[Any]:
 
 
 def _tell_who_waits(runners: list[tuple[Runners, int]]) -> bool:
-    """Says which runners have not begun: they may wait for a node, or a core, that never comes. True when that was said."""
+    """Says which runners have not begun. True when that was said."""
+    return _late({
+        f"runner {group.name!r} of rank {group.ranks[i]}": group.handles[i].numbers.options(concurrency_group="beside").remote()
+        for group, i in runners
+    })  # fmt: skip
+
+
+def _late(asked: dict[str, Any]) -> bool:
+    """Says by whom nothing of this was answered for a while: they may wait for a node, or a core, that never comes. True when
+    that was said."""
     ray = library()
-    asked = [group.handles[i].numbers.options(concurrency_group="beside").remote() for group, i in runners]
-    there, _ = ray.wait(asked, num_returns=len(asked), timeout=SCARCE)
-    late = [f"{group.name!r} of rank {group.ranks[i]}" for (group, i), a in zip(runners, asked, strict=True) if a not in there]
+    there, _ = ray.wait(list(asked.values()), num_returns=len(asked), timeout=SCARCE)
+    late = [name for name, answer in asked.items() if answer not in there]
     if late:
         logging.getLogger("tandem").warning(
-            "runner %s: not begun yet; it is still being made, or no node has what it reserves (of the cluster's cores %s of %s"
-            " are free). A node that joins will be used; make_runner(..., resource={'num_cpus': ...}) reserves less.",
+            "%s: not begun yet; it is still being made, or no node has what it reserves (of the cluster's cores %s of %s"
+            " are free). A node that joins will be used; resource={'num_cpus': ...} says what one reserves.",
             ", ".join(late),
             ray.available_resources().get("CPU", 0),
             ray.cluster_resources().get("CPU", 0),

@@ -28,6 +28,10 @@ class Keeper:
         self._kept: dict[str, Kept] = {}
         self._seats: dict[str, dict[str, int]] = {}
 
+    def place(self) -> str | None:
+        """The folder."""
+        return None if self.folder is None else str(self.folder)
+
     def keep(self, key: str, version: int, data: dict[str, Any], arrays: dict[str, Array]) -> None:
         """Takes a state in place of the one before, unless it is older: two incarnations of an agent may overlap."""
         if key in self._kept and self._kept[key]["version"] > version:
