@@ -165,6 +165,33 @@ def test_lists_of_policies_have_to_fit() -> None:
     assert trained(Probe([Clock(), Clock()]), policy=[GreedyQPolicy(), EpsGreedyQPolicy(1.0)]).total_episode == 4
 
 
+def test_a_policy_of_ones_own_is_asked_once_with_the_step_if_it_takes_that() -> None:
+    class Asked:
+        def __init__(self) -> None:
+            self.given: list[tuple[object, ...]] = []
+
+        def select_action(self, values, *step):
+            self.given.append(step)
+            return 0
+
+    class Alone(Asked):
+        def select_action(self, values):
+            return super().select_action(values)
+
+    class Breaks(Asked):
+        def select_action(self, values, step):
+            super().select_action(values, step)
+            return len(step)  # its own fault, and no reason to ask again
+
+    asked, alone, breaks = Asked(), Alone(), Breaks()
+    trained(Probe(), policy=asked)
+    trained(Probe(), policy=alone)
+    assert asked.given == [(i,) for i in range(len(asked.given))] and set(alone.given) == {()}
+    with pytest.raises(TypeError, match="'int' has no len"):
+        trained(Probe(), policy=breaks)
+    assert breaks.given == [(0,)]
+
+
 def test_a_forgotten_super_init_does_no_harm() -> None:
     class Bare(Probe):
         def __init__(self) -> None:

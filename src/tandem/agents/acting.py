@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -107,6 +108,7 @@ class Chosen:
 
     def __init__(self, policies: list[Any], choices: int | None) -> None:
         self.policies, self.choices = policies, choices
+        self._asks = [_asks_step(policy) for policy in policies]
 
     def __call__(self, values: Array, step: int) -> Array:
         if values.ndim != 2 or (self.choices is not None and values.shape[1] != self.choices):
@@ -117,8 +119,8 @@ class Chosen:
             )
         if len(self.policies) == 1 and isinstance(self.policies[0], Policy):
             return self.policies[0].choose(values, step)
-        each = self.policies if len(self.policies) > 1 else self.policies * len(values)
-        return np.array([_select(policy, row, step) for policy, row in zip(each, values, strict=True)])
+        each = list(zip(self.policies, self._asks, strict=True)) * (len(values) if len(self.policies) == 1 else 1)
+        return np.array([p.select_action(row, *[step] * asks) for (p, asks), row in zip(each, values, strict=True)])
 
     def restart(self, env: int) -> None:
         """Policies do not know episodes."""
@@ -230,8 +232,8 @@ def _reset(process: Any) -> None:
         reset()
 
 
-def _select(policy: Any, values: Array, step: int) -> Any:
-    try:
-        return policy.select_action(values, step)
-    except TypeError:  # a user's own, which does not ask for the step
-        return policy.select_action(values)
+def _asks_step(policy: Any) -> bool:
+    """Whether it chooses with the number of the step: a user's own need not."""
+    takes = inspect.signature(policy.select_action).parameters.values()
+    places = sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in takes)
+    return places > 1 or any(p.kind == p.VAR_POSITIONAL for p in takes)
