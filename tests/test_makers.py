@@ -236,6 +236,8 @@ def test_an_evaluator_gives_back_what_it_measured(tmp_path, capsys) -> None:
     greedy = tandem.make_evaluator("ac", policy_type="greedy", **given).run()
     random = tandem.make_evaluator("ac", policy_type="greedy", policy_eps=1.0, **given).run()
     assert len({tuple(e.returns) for e in (greedy, random, found)}) == 3
+    with pytest.raises(SettingError, match=r"which a3c trained[^\n]*\nExpected: what dqn trained"):
+        tandem.make_evaluator("dqn", **given).run()
 
 
 @pytest.mark.parametrize("given", [{}, {"policy_type": "greedy"}, {"policy_type": "greedy", "policy_eps": 1.0}])

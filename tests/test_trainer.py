@@ -158,6 +158,11 @@ def test_an_evaluation_of_no_whole_number_is_refused(given: dict[str, Any]) -> N
         tandem.evaluate(agent, "CartPole-v1", **given)
 
 
+def test_a_path_is_no_agent() -> None:
+    with pytest.raises(SettingError, match=r"agent='runs/cartpole'[^\n]*\nExpected: an agent\nFix: give tandem.load"):
+        tandem.evaluate("runs/cartpole", "CartPole-v1")  # type: ignore[arg-type]
+
+
 BOX, MANY = spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(3)
 
 

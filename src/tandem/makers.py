@@ -19,7 +19,6 @@ from typing import Any, Literal
 import numpy as np
 
 from tandem import algorithms, spaces, trainer
-from tandem.arguments import NOISE, checked
 from tandem.collect.agent import Agent
 from tandem.collect.environments import environment_name, make, spaces_of
 from tandem.collect.masks import with_masks
@@ -29,6 +28,7 @@ from tandem.math.masks import evenly, masked
 from tandem.networks import makers
 from tandem.networks import plan as plans
 from tandem.training import checkpoint
+from tandem.training.arguments import NOISE, checked
 from tandem.training.config import Options
 from tandem.training.events import Evaluation
 from tandem.training.progress import Progress
@@ -297,7 +297,16 @@ class Evaluator:
         """The agent to evaluate: of a checkpoint, or around a Keras model."""
         a, path = self.arguments, str(self.arguments.load_model)
         if not path.endswith(makers.KERAS_FILES):
-            return trainer.load(path, network=_network(a, self.algorithm), env=lambda: env)
+            found = trainer.load(path, network=_network(a, self.algorithm), env=lambda: env)
+            asked = algorithms.get(self.algorithm).of(found.action)
+            if (asked.acting, asked.valued) != (found.algorithm.acting, found.algorithm.valued):
+                there = found.algorithm.__name__.lower()
+                raise SettingError(
+                    f"make_evaluator({self.name!r}) with load_model={path!r}, which {there} trained.",
+                    f"what {self.name} trained",
+                    f"use make_evaluator({there!r}), or give another path.",
+                )
+            return found
         observation = spaces.observation_spec(env.observation_space)
         action = spaces.action_leaf(env.action_space, observation)
         kind = algorithms.get(self.algorithm).of(action)

@@ -305,6 +305,8 @@ def _extended(conf: Config, steps: int) -> Config:
 def evaluate(agent: Agent, env: EnvLike, episodes: int = 20, seed: int = 0, deterministic: bool = True) -> Evaluation:
     """Undiscounted returns of exactly `episodes` episodes, each on its own seed, derived from `seed`. The id of an Atari game
     is made as the agent's was (`atari.Preprocessing`)."""
+    if not isinstance(agent, Agent):
+        raise SettingError(f"agent={agent!r}.", "an agent", "give tandem.load(path), or result.agent of a run.")
     episodes, seed = config.whole("episodes", episodes, 1), config.whole("seed", seed)
     noise: Callable[[int, int], Any] | None = None
     if not deterministic:
