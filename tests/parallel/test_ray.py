@@ -4,8 +4,10 @@ real one, which the tests start on this machine."""
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Iterator
@@ -176,6 +178,25 @@ def test_an_address_where_nobody_listens_is_told_soon() -> None:
         _there("127.0.0.1:1")
     _there("auto")
     assert connect("auto").is_initialized()
+
+
+@pytest.mark.parametrize("answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b""])
+def test_who_is_no_cluster_is_told_soon(answer: bytes) -> None:
+    """As Ray's own dashboard is none, whose address is the one that a browser shows."""
+
+    def serve() -> None:
+        line, _ = listener.accept()
+        with line:
+            line.recv(64)
+            line.sendall(answer)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        with pytest.raises(OSError, match="no Ray cluster"):
+            _there(f"127.0.0.1:{listener.getsockname()[1]}")
+        thread.join(10)
+    _there(ray.get_runtime_context().gcs_address)
 
 
 def test_a_cluster_that_runs_here_is_found_and_one_that_is_no_more_is_not(tmp_path: Path, monkeypatch: Any) -> None:

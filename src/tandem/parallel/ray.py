@@ -28,6 +28,8 @@ QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "
 
 OWN = ("KERAS_BACKEND", "JAX_PLATFORMS", "TF_CPP_MIN_LOG_LEVEL")  # of this process, for those who work for it, too
 CONNECT = 10.0  # seconds to reach an address
+# What a client of HTTP/2, which Ray speaks, begins with: a preface and a frame of no settings (RFC 9113, sections 3.4 and 6.5).
+GREETING, SETTINGS = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0)), 4
 
 
 def library() -> Any:
@@ -97,10 +99,20 @@ def _running() -> str:
 
 
 def _there(address: str) -> None:
-    """OSError where nobody listens at HOST:PORT, for whom Ray would wait minutes."""
+    """OSError where nobody listens at HOST:PORT, or one who does not speak as Ray does, such as its own dashboard: Ray would
+    wait minutes for them."""
     host, _, port = address.rpartition(":")
-    if host and port.isdecimal() and "/" not in host:
-        socket.create_connection((host, int(port)), CONNECT).close()
+    if not (host and port.isdecimal() and "/" not in host):
+        return
+    with socket.create_connection((host, int(port)), CONNECT) as line:
+        if os.environ.get("RAY_USE_TLS", "0") not in ("", "0"):  # then it is not spoken openly
+            return
+        line.sendall(GREETING)
+        answer = b""
+        while len(answer) < 4 and (more := line.recv(4 - len(answer))):
+            answer += more
+        if answer[3:] != bytes((SETTINGS,)):
+            raise OSError("who listens there is no Ray cluster")
 
 
 class Actor:
