@@ -87,7 +87,7 @@ def _rows() -> tuple[Learned, ...]:
     found += [Learned("sac-halfcheetah-jax", "sac", "HalfCheetah-v5", "jax", 300_000, 5_000.0, mark=5_000.0)]
     spread, owed = "mpe/simple_spread_v3", {"maddpg": -18.0, "vdn": -16.0, "mappo": -16.0, "qmix": -18.0}
     found += [Learned(f"{n}-spread-jax", n, spread, "jax", 1_000_000, least, mark=least) for n, least in owed.items()]
-    # One seed, since it takes hours. Steps stay as long as they begin: falling to 0 over 2M they left it at -12 after 1.6M.
+    # One seed, since it takes hours. Steps stay as long as they begin: falling to 0 over 2M, they left it at -12 and not -5.
     steady = {"learning_rate": 2.5e-4, "clip": 0.1}
     found += [Learned("ppo-pong-torch", "ppo", "ALE/Pong-v5", "torch", 2_000_000, 0.0, steady, seeds=(0,), mark=0.0)]
     return tuple(found)
