@@ -22,8 +22,7 @@ ANEW = 1 << 32  # more versions than any agent comes to
 PARAMETERS = 5.0  # seconds that a restarted agent asks its copy for newer parameters
 
 
-_keepers: dict[tuple[str, str], Any] = {}  # which live as long as somebody holds them
-_folders: dict[tuple[str, str], str | None] = {}  # where they keep, as far as that was asked
+_keepers: dict[tuple[str, str], tuple[Any, str | None]] = {}  # with their folders; they live as long as somebody holds them
 
 
 class Place:
@@ -69,18 +68,17 @@ class Place:
             return found
         if key not in _keepers:
             options = {"name": KEEPER, "namespace": self.namespace, "get_if_exists": True, "num_cpus": 0, "max_restarts": -1}
-            _keepers[key] = ray.remote(Keeper).options(**options, max_task_retries=-1).remote(self.folder)
-        keeper = Line(_keepers[key], "the keeper", self.patience)
-        if self.folder is not None and not me() and _folders.get(key) != self.folder:  # who has none need not wait to know
-            _folders[key] = there = keeper.ask("place")
-            if there != self.folder:
-                kept = f"in {there!r}" if there else "in none"
-                raise SettingError(
-                    f"folder={self.folder!r}, and the agents of this namespace are kept {kept}.",
-                    "one folder for all agents of a namespace",
-                    "give it to the first Cluster of the program, or give this one a namespace of its own.",
-                )
-        return keeper
+            made = ray.remote(Keeper).options(**options, max_task_retries=-1).remote(self.folder)
+            _keepers[key] = made, Line(made, "the keeper", self.patience).ask("place")
+        keeper, folder = _keepers[key]
+        if self.folder not in (None, folder) and not me():
+            there = f"in {folder!r}" if folder else "in none"
+            raise SettingError(
+                f"folder={self.folder!r}, and the agents of this namespace are kept {there}.",
+                "one folder for all agents of a namespace",
+                "give it to the first Cluster of the program, or give this one a namespace of its own.",
+            )
+        return Line(keeper, "the keeper", self.patience)
 
     def make_agent(self, name: str, made: Made, resource: dict[str, Any] | None) -> None:
         """The actors of an agent, and of its copies, where they are not there."""
