@@ -81,7 +81,7 @@ class DQN(base.Algorithm):
     def update(self, b: Batch) -> Update:
         s = b.settings
         loss, aux = self.backend.minimize(self.optimizer, self.loss, b, s["learning_rate"], s["max_grad_norm"])
-        self.backend.track(self.q, self.target, s["tau"])
+        self.backend.track(self.q, self.target, s["tau"], seldom=True)
         return Update({"loss": loss}, priority=aux["td"] if self.settings.prioritized else ())
 
     def schedule(self, call: Call) -> dict[str, Array]:

@@ -68,7 +68,7 @@ class NStepQ(OnSequences):
         return huber(error), {"error": error, "q": q}
 
     def follow(self, settings: dict[str, Array]) -> None:
-        self.backend.track(self.net, self.target, settings["tau"])
+        self.backend.track(self.net, self.target, settings["tau"], seldom=True)
 
     def schedule(self, call: Call) -> dict[str, Array]:
         made = call.updates + 1 + np.arange(len(call.progress))

@@ -112,7 +112,7 @@ class VDN(base.Algorithm):
         b = recurrent.steps(b) if self.sequence else b
         loss, aux = self.backend.minimize(self.optimizer, self.loss, b, s["learning_rate"], s["max_grad_norm"])
         for network, target in zip(self.learned, self.targets, strict=True):
-            self.backend.track(network, target, s["tau"])
+            self.backend.track(network, target, s["tau"], seldom=True)
         return Update({"loss": loss, "q": ops.of(b.reward).mean(aux["q"])})
 
     def schedule(self, call: Call) -> dict[str, Array]:

@@ -202,8 +202,9 @@ class Backend(ABC):
         """The derivative of f, an array to one number, at x."""
 
     @abstractmethod
-    def track(self, source: Network, target: Network, tau: Array) -> None:
-        """target += tau * (source - target); statistics without a gradient are copied wherever tau > 0. Noise is left alone."""
+    def track(self, source: Network, target: Network, tau: Array, seldom: bool = False) -> None:
+        """target += tau * (source - target); statistics without a gradient are copied wherever tau > 0. Noise is left alone.
+        `seldom`: tau is 0 in most updates of a call, and the target not asked again in this one; then those cost nothing."""
 
     @abstractmethod
     def compile(self, update: Callable[[Batch], Update], jit: bool = True) -> Callable[..., Outcome]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import keras
@@ -127,6 +128,7 @@ class KerasBackend(base.Backend):
         self._optimizers: list[Any] = []
         self._shared = False  # whether others may hold the variables' arrays: a user's agent may
         self._code: Any = None  # while an update is traced: 0, or why it must take no effect
+        self._late: list[tuple[Any, Any, Array]] = []  # and what is to be tracked at its end
 
     # Making
 
@@ -297,7 +299,10 @@ class KerasBackend(base.Backend):
     def gradient(self, f: Callable[[Array], Array], x: Array) -> Array:
         return engine().value_and_gradient(f, x)[1]
 
-    def track(self, source: Any, target: Any, tau: Array) -> None:
+    def track(self, source: Any, target: Any, tau: Array, seldom: bool = False) -> None:
+        if seldom:
+            self._late.append((source, target, tau))
+            return
         for s, t in zip(source.module.trainable_variables, target.module.trainable_variables, strict=True):
             t.assign(t.value + tau * (s.value - t.value))
         noise = {id(v) for v in target.noise.values()}
@@ -305,12 +310,23 @@ class KerasBackend(base.Backend):
             if "float" in s.dtype and id(t) not in noise:  # batch-norm statistics; not the seeds of dropout
                 t.assign(ops.where(tau > 0, s.value, t.value))
 
+    def _track_late(self, keep: Any) -> None:
+        """What was to be tracked seldom, where the update is kept."""
+        for source, target, tau in self._late:
+
+            def track(*of: Any) -> tuple[()]:
+                self.track(*of)
+                return ()
+
+            variables = [*source.module.variables, *target.module.variables]
+            engine().choose(ops.logical_and(keep, tau > 0), partial(track, source, target, tau), lambda: (), variables)
+
     def compile(self, update: Callable[[Batch], Update], jit: bool = True) -> Callable[..., base.Outcome]:
         names: list[str] = []  # of the metrics, which come back as one array: each array of its own costs a hand-over
 
         def guarded(b: Batch, active: Any) -> tuple[Any, Any, Any]:
             """One update; gives (metrics and priority, its code, whether its changes are kept)."""
-            self._code = ops.convert_to_tensor(np.int32(0))
+            self._code, self._late = ops.convert_to_tensor(np.int32(0)), []
             out = update(b)
             names[:] = out.metrics
             metrics = ops.stack([ops.cast(out.metrics[n], "float32") for n in names]) if names else ops.zeros(0)
@@ -318,7 +334,7 @@ class KerasBackend(base.Backend):
             return (metrics, out.priority), code, ops.equal(code, 0)
 
         faults, update = [o.name for o in self._optimizers], self._placing(update)
-        many = engine().many(guarded, self.variables, jit, not self._shared)
+        many = engine().many(guarded, self._track_late, self.variables, jit, not self._shared)
         lengths: set[int] = set()
 
         def run(batches: Batch, indices: Array | None = None) -> base.Outcome:

@@ -156,9 +156,11 @@ def choose(flag: Any, done: Callable[[], Any], idle: Callable[[], Any], variable
     return out
 
 
-def many(guarded: Callable[..., Any], variables: list[Any], jit: bool = True, donate: bool = True) -> Callable[..., Any]:
-    """A function of (data, settings [K], rows [K, ...], live [K]) that makes K guarded updates of `variables`; without `jit`
-    each operation by itself. With `donate` the variables' old arrays are used up.
+def many(
+    guarded: Callable[..., Any], late: Callable[[Any], None], variables: list[Any], jit: bool = True, donate: bool = True
+) -> Callable[..., Any]:
+    """A function of (data, settings [K], rows [K, ...], live [K]) that makes K guarded updates of `variables`, each followed by
+    `late(keep)`; without `jit` each operation by itself. With `donate` the variables' old arrays are used up.
 
     They are one scan; but one call each where the variables hold a convolution's kernel (the only ones of four axes) and the
     processor is the device: inside of a loop XLA makes convolutions there some twenty times slower."""
@@ -169,7 +171,10 @@ def many(guarded: Callable[..., Any], variables: list[Any], jit: bool = True, do
         b = tree_map(lambda x: x[rows], data)._replace(settings=settings)
         with keras.StatelessScope(list(zip(variables, values, strict=True))) as scope:
             out, code, keep = guarded(b, jax.numpy.logical_and(active, live))
-        new = [jax.numpy.where(keep, scope.get_current_value(v), old) for v, old in zip(variables, values, strict=True)]
+            for v, old in zip(variables, values, strict=True):
+                v.assign(jax.numpy.where(keep, v.value, old))
+            late(keep)
+        new = [scope.get_current_value(v) for v in variables]
         return (new, keep), (out, code)
 
     def scanned(values: list[Any], data: Batch, *each: Any) -> Any:

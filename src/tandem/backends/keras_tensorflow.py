@@ -115,9 +115,11 @@ def choose(flag: Any, done: Callable[[], Any], idle: Callable[[], Any], variable
     return tf.cond(flag, done, idle)
 
 
-def many(guarded: Callable[..., Any], variables: list[Any], jit: bool = True, donate: bool = True) -> Callable[..., Any]:
+def many(
+    guarded: Callable[..., Any], late: Callable[[Any], None], variables: list[Any], jit: bool = True, donate: bool = True
+) -> Callable[..., Any]:
     """A function of (data, settings [K], rows [K, ...], live [K]), in one structure each time, that makes K guarded updates of
-    `variables`; without `jit` a graph that XLA does not compile.
+    `variables`, each followed by `late(keep)`; without `jit` a graph that XLA does not compile.
 
     They are one loop; but one call each where the variables hold a convolution's kernel (the only ones of four axes) and the
     processor is the device: inside of a loop XLA makes convolutions there some twenty times slower."""
@@ -130,19 +132,22 @@ def many(guarded: Callable[..., Any], variables: list[Any], jit: bool = True, do
             b = tree_map(lambda x: tf.gather(x, rows[k]), data)._replace(settings=tree_map(lambda s: s[k], settings))
             return guarded(b, tf.logical_and(active, live[k]))
 
-        def body(k: Any, active: Any, arrays: Any) -> Any:
+        def kept(k: Any, active: Any) -> Any:
+            """`one`, with the old values where they are to be kept."""
             old = [tf.identity(v.value) for v in variables]
             out, code, keep = one(k, active)
             for v, o in zip(variables, old, strict=True):
                 v.assign(tf.where(keep, v.value, o))
+            late(keep)
+            return out, code, keep
+
+        def body(k: Any, active: Any, arrays: Any) -> Any:
+            out, code, keep = kept(k, active)
             flat = keras.tree.flatten((out, code))
             return k + 1, keep, [a.write(k, x) for a, x in zip(arrays, flat, strict=True)]
 
         if apart:
-            old = [tf.identity(v.value) for v in variables]
-            out, code, keep = one(0, tf.constant(True))
-            for v, o in zip(variables, old, strict=True):
-                v.assign(tf.where(keep, v.value, o))
+            out, code, _ = kept(0, tf.constant(True))
             return keras.tree.map_structure(lambda x: x[None], (out, code))
         spec = _traced(lambda: one(0, tf.constant(True))[:2])
         arrays = [tf.TensorArray(s.dtype, size=count, element_shape=s.shape) for s in keras.tree.flatten(spec)]

@@ -255,7 +255,7 @@ class TorchBackend(base.Backend):
             leaf = x.detach().requires_grad_()
             return torch.autograd.grad(f(leaf), leaf)[0]
 
-    def track(self, source: Any, target: Any, tau: Array) -> None:
+    def track(self, source: Any, target: Any, tau: Array, seldom: bool = False) -> None:
         if self._code or (mix := float(tau)) == 0.0:
             return
         self._dirty = True

@@ -98,13 +98,13 @@ def episode_seed(seed: int, env: int, episode: int) -> int:
 def all_finite(x: Array) -> bool:
     """Whether a contiguous float array has neither NaN nor infinity: times 0, everything else is 0. A dot product takes a third
     of the time of isfinite().all() on small arrays."""
-    flat = x.reshape(-1)
-    return bool(flat.dot(_zeros(flat.size, flat.dtype)) == 0)
+    flat = x.ravel()
+    return not flat.dot(_zeros(flat.size))
 
 
 @lru_cache(maxsize=64)
-def _zeros(size: int, dtype: np.dtype[Any]) -> Array:
-    return np.zeros(size, dtype)
+def _zeros(size: int) -> Array:
+    return np.zeros(size, np.float32)
 
 
 def bad_rows(x: Array) -> Array:

@@ -75,7 +75,7 @@ class Dense(Layer):
         kernel, bias, activation = w["kernel"], w["bias"], _INTO.get(self.activation, partial(activate, self.activation))
 
         def run(x: Array) -> Array:
-            out = x @ kernel
+            out: Array = np.dot(x, kernel) if x.ndim == 2 else x @ kernel  # for one row a tenth quicker
             out += bias  # in place: no array but one
             return activation(out)
 
@@ -373,8 +373,7 @@ def activate(name: str, x: Array) -> Array:
     return x if name == "linear" else getattr(ops.of(x), name)(x)
 
 
-_ZERO = np.float32(0)
-_INTO: dict[str, Any] = {"tanh": lambda x: np.tanh(x, x), "relu": lambda x: np.maximum(x, _ZERO, out=x)}
+_INTO: dict[str, Any] = {"tanh": lambda x: np.tanh(x, x), "relu": lambda x: np.maximum(x, 0.0, out=x)}
 
 
 ACTIVATIONS = ("linear", "tanh", "relu", "sigmoid", "softplus", "elu", "gelu", "silu")
