@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from math import prod
 from typing import Any, Literal
 
@@ -22,7 +22,8 @@ class Leaf:
     shape and dtype are those of a single element. `sizes` are the numbers of choices of a discrete (one) or multidiscrete
     (one for each position) space. `low` and `high` are the bounds of a box, flattened. `stack`: the first axis holds that many
     of an episode's newest pictures, the newest last, and zeros before its first; 0 where nothing is known of that kind. It is
-    what an attribute `stack` of the Box says (`atari.declared` sets it).
+    what an attribute `stack` of the Box says (`atari.declared` sets it). `own`: the dtype that an environment takes actions in,
+    where that is another one than `dtype`; checkpoints from before there was this say nothing of it.
     """
 
     kind: Kind
@@ -34,6 +35,7 @@ class Leaf:
     start: int = 0  # the first value of a discrete space
     masked: bool = False  # of discrete actions: observations have a mask of the choices, under MASK
     stack: int = 0
+    own: str = field(default="", compare=False)
 
     @property
     def image(self) -> bool:
@@ -112,6 +114,8 @@ def action_leaf(space: Any, observation: Spec) -> Leaf:
 
     Raises SpaceError for a mask of another size than there are choices."""
     action = leaf(space)
+    if (own := str(getattr(space, "dtype", None) or action.dtype)) != action.dtype:
+        action = replace(action, own=own)
     if not (action.sizes and isinstance(observation, dict) and MASK in observation):
         return action
     mask = observation[MASK]

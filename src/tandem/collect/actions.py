@@ -15,7 +15,7 @@ ActionMode = Literal["as_is", "clip", "unit"]
 
 
 def to_environment(leaf: Leaf, mode: ActionMode = "as_is") -> Callable[[Array], Array]:
-    """The function that takes an algorithm's actions [N, ...] to the environment's.
+    """The function that takes an algorithm's actions [N, ...] to the environment's, in its space's own dtype.
 
     Discrete actions of an algorithm count from 0, whatever the space starts at.
     mode: for boxes: "as_is" leaves actions alone; "clip" cuts them at the bounds (Gaussian policies); "unit" stretches
@@ -31,6 +31,11 @@ def to_environment(leaf: Leaf, mode: ActionMode = "as_is") -> Callable[[Array], 
             "a box of floats with finite bounds",
             "wrap the environment with gymnasium.wrappers.RescaleAction or ClipAction, or choose another algorithm.",
         )
+    inner = _in_space(leaf, mode)
+    return (lambda action: inner(action).astype(leaf.own)) if leaf.own else inner
+
+
+def _in_space(leaf: Leaf, mode: ActionMode) -> Callable[[Array], Array]:
     if leaf.start:
         return lambda action: action + np.int64(leaf.start)
     if leaf.kind != "box" or mode == "as_is":
