@@ -164,6 +164,7 @@ def test_a_path_is_no_agent() -> None:
 
 
 BOX, MANY = spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(3)
+FAR = spaces.Box(np.finfo(np.float32).min, np.finfo(np.float32).max, (2,), np.float32)
 
 
 @pytest.mark.parametrize(
@@ -173,6 +174,9 @@ BOX, MANY = spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(3)
         ("dqn", BOX, spaces.MultiDiscrete([2, 2]), "dqn cannot act in a multidiscrete"),
         ("sac", BOX, spaces.MultiDiscrete([2, 3]), "sac cannot act in a multidiscrete"),
         ("sac", BOX, spaces.Box(-np.inf, np.inf, (2,)), "without bounds"),
+        ("sac", BOX, FAR, r"sac cannot stretch \[-1, 1\] to bounds from -3.40282e\+38 to 3.40282e\+38"),
+        ("td3", BOX, spaces.Box(2e38, 3e38, (2,)), "td3 cannot stretch"),  # their sum overflows, not their distance
+        ("sac", BOX, spaces.Box(-1e300, 1e300, (2,), np.float64), "sac cannot stretch"),
         ("sac", BOX, spaces.Box(-1, 1, (2, 2)), r"shape \(2, 2\)"),
         ("ppo", BOX, spaces.MultiBinary(3), "MultiBinary"),
         ("ppo", BOX, spaces.Box(0, 5, (2,), np.int32), "Box of int32"),

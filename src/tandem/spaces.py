@@ -66,6 +66,13 @@ class Leaf:
             found.append(x.reshape(self.shape))
         return found[0], found[1]
 
+    @property
+    def far(self) -> bool:
+        """Whether a box's bounds are so far apart, or so far out, that float32 has no middle or no distance of them."""
+        low, high = self.bounds
+        with np.errstate(over="ignore"):
+            return not (np.isfinite(low + high).all() and np.isfinite(high - low).all())
+
 
 Spec = Leaf | dict[str, Leaf]  # of an observation; actions are always one Leaf
 

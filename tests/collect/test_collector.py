@@ -210,7 +210,8 @@ def test_actions_are_in_their_spaces_own_dtype():
 
 
 def test_unit_needs_a_bounded_box():
-    for leaf in (Leaf("box", (1,), "float32", low=(-np.inf,), high=(1.0,)), Leaf("discrete", (), "int64", (3,))):
+    endless, far = (Leaf("box", (1,), "float32", low=(low,), high=(3e38,)) for low in (-np.inf, -3e38))
+    for leaf in (endless, far, Leaf("discrete", (), "int64", (3,))):
         with pytest.raises(SpaceError, match="cannot be stretched"):
             to_environment(leaf, "unit")
     with pytest.raises(SettingError, match="no action mode 'tanh'"):

@@ -19,16 +19,16 @@ def to_environment(leaf: Leaf, mode: ActionMode = "as_is") -> Callable[[Array], 
 
     Discrete actions of an algorithm count from 0, whatever the space starts at.
     mode: for boxes: "as_is" leaves actions alone; "clip" cuts them at the bounds (Gaussian policies); "unit" stretches
-    [-1, 1] to the bounds (tanh policies) and needs a box of floats with finite bounds, else SpaceError.
+    [-1, 1] to the bounds (tanh policies) and needs a box of floats with finite bounds that are not `far`, else SpaceError.
     """
     if mode not in get_args(ActionMode):
         raise SettingError(
             f"there is no action mode {mode!r}.", f"one of {', '.join(get_args(ActionMode))}", "choose one of them."
         )
-    if mode == "unit" and not (leaf.bounded and leaf.dtype == "float32"):
+    if mode == "unit" and (not (leaf.bounded and leaf.dtype == "float32") or leaf.far):
         raise SpaceError(
             f"actions in [-1, 1] cannot be stretched to a {leaf.kind} of {leaf.dtype} with bounds {leaf.low} to {leaf.high}.",
-            "a box of floats with finite bounds",
+            "a box of floats with finite bounds, whose distance float32 can hold",
             "wrap the environment with gymnasium.wrappers.RescaleAction or ClipAction, or choose another algorithm.",
         )
     inner = _in_space(leaf, mode)
