@@ -464,6 +464,24 @@ def test_networks_of_another_kind_are_refused(network: Any) -> None:
         trainer.session("ppo", "CartPole-v1", framework="torch", network=network, **SMALL)
 
 
+@pytest.mark.parametrize("framework", ["torch", None])
+@pytest.mark.parametrize(
+    "network, says",
+    [
+        (lambda: None, "cannot be called with the observation space: too many positional"),
+        (lambda space, more: None, "missing a required argument: 'more'"),
+        ({"actor": lambda: None, "critic": lambda: None}, "cannot be called"),
+        (lambda space: None, "gave a NoneType"),
+        (lambda space: [1], "gave a list"),
+        (lambda space: (None, None), "gave a NoneType"),
+    ],
+)
+def test_a_function_that_makes_no_network_is_named(network: Any, says: str, framework: str | None, tmp_path: Path) -> None:
+    with pytest.raises(NetworkError, match=says + r"(.|\n)*Expected: (.|\n)*Fix: "):
+        trainer.session("ppo", "CartPole-v1", framework=framework, network=network, out=tmp_path / "run", **SMALL)
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_network_without_a_twin_has_to_be_given_again(tmp_path: Path) -> None:
     ended = small(network=torch_body, out=tmp_path / "run", steps=128, stop_at=64, learning_rate=0.02)
     obs = np.random.default_rng(0).standard_normal((50, 4)).astype(np.float32)

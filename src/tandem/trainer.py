@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
@@ -22,7 +21,6 @@ from tandem.collect.agent import Agent
 from tandem.collect.environments import EnvLike, environment_name, make, spaces_of
 from tandem.collect.evaluation import evaluate as play
 from tandem.errors import ResumeError, RunFolderError, SettingError, TandemError, UnknownNameError
-from tandem.networks.defaults import is_function
 from tandem.parallel import choice
 from tandem.parallel.pool import blocks_ahead
 from tandem.parallel.share import Source
@@ -183,7 +181,7 @@ def session(
     conf = Config(
         algorithm=algorithm,
         env=environment_name(env),
-        framework=backends.choose(framework or _framework_of(network, space)),
+        framework=backends.choose(framework or backends.of_network(network, space)),
         device=device,
         seed=seed,
         settings=chosen,
@@ -383,15 +381,3 @@ def _versioned(env: EnvLike) -> EnvLike:
         made = make(env)
     made.close()
     return str(made.spec.id) if made.spec is not None else env
-
-
-def _framework_of(network: Any, space: Any) -> str | None:
-    """The framework that a user's network is made with; None where there is no network."""
-    found: Any = next(iter(network.values()), None) if isinstance(network, dict) else network
-    found = found(space) if is_function(found) else found
-    found = found[0] if isinstance(found, tuple) and found else found
-    families = {base.__module__.split(".")[0] for base in type(found).__mro__}
-    if "keras" in families:
-        engine = sys.modules["keras"].backend.backend()
-        return "keras-torch" if engine == "torch" else str(engine)
-    return "torch" if "torch" in families else None
