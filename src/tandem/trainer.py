@@ -144,6 +144,7 @@ def session(
     if resume is not None:
         cluster = settings.pop("cluster", None)
         own = {"algorithm": algorithm, "framework": framework, "envs": envs, "env_kwargs": env_kwargs, "out": out, **settings}
+        own |= {name: value for name, value, usual in (("seed", seed, 0), ("device", device, "auto")) if value != usual}
         if said := [name for name, value in own.items() if value is not None]:
             raise ResumeError(
                 f"resume= was given with {', '.join(said)}.",
@@ -151,11 +152,14 @@ def session(
                 "leave these out; a run goes on as it began.",
             )
         given = {"env": env, "network": network, "optimizer": own_optimizer}
-        return _resumed(Path(resume), given, steps, extend, callbacks, cluster)
+        steps = None if steps is None else config.whole("steps", steps)
+        return _resumed(config.path("resume", resume), given, steps, extend, callbacks, cluster)
     if algorithm is None or env is None:
         raise SettingError(
             "train() was called without an algorithm or an environment.", "both, or resume=", "train('ppo', 'CartPole-v1')"
         )
+    if extend:
+        raise SettingError("extend=True was given without resume=.", "a run to extend", "give resume=, or leave it out.")
     if (seed := config.whole("seed", seed)) >= 2**63:
         raise SettingError(f"seed={seed!r}.", "a whole number below 2 ** 63", "give one, such as 0.")
     algorithms.get(algorithm)  # refuses an unknown name before anything is made
@@ -194,7 +198,7 @@ def session(
         own_optimizer=own_optimizer is not None,
         env_kwargs=env_kwargs,
     )
-    folder = None if out is None else _fresh(Path(out))
+    folder = None if out is None else fresh(config.path("out", out))
     return Session(conf, env, folder=folder, network=network, optimizer=own_optimizer, callbacks=callbacks)
 
 
@@ -362,7 +366,8 @@ def draw(run: Session) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _fresh(folder: Path) -> Path:
+def fresh(folder: Path) -> Path:
+    """The folder, if a run may begin in it: it is empty, or not there yet."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise RunFolderError(
             f"{folder} exists and is not empty.",

@@ -90,6 +90,9 @@ def test_ids_objects_classes_and_functions():
     assert make("CartPole-v1", {"sutton_barto_reward": True}).unwrapped._sutton_barto_reward
     with pytest.raises(SettingError, match="returns a gymnasium.Env"):
         make(lambda: 3)
+    for maker, missing in ((Strict, "action_space"), (lambda size: known.Chain(size), "size")):
+        with pytest.raises(SettingError, match=f"without arguments: missing a required argument: '{missing}'"):
+            make(maker)
     with pytest.raises(SettingError, match="functools.partial"):
         make(known.Chain, {"n": 7})
     with pytest.raises(SettingError, match="nonsense"):

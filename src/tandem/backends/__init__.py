@@ -34,7 +34,7 @@ def choose(framework: str | None = None) -> str:
         if not found:
             raise EngineError("no engine is installed.", "one of torch, tensorflow, jax", "pip install 'tandem-rl[jax]'")
         return next((n for n in found if ENGINES[n] and ENGINES[n] == running()), found[0])
-    if framework not in ENGINES:
+    if not isinstance(framework, str) or framework not in ENGINES:
         raise UnknownNameError("framework", framework, ENGINES)
     missing = [m for m in _NEEDS[framework] if importlib.util.find_spec(m) is None]
     if missing:
