@@ -292,6 +292,17 @@ def test_several_seeds_make_several_runs_and_one_curve(tmp_path, capsys) -> None
     assert "svg" in picture
 
 
+def test_the_folders_of_all_seeds_are_looked_at_before_one_is_trained(tmp_path, capsys) -> None:
+    parent = tmp_path / "all"
+    (parent / "s2").mkdir(parents=True)
+    (parent / "s2" / "notes.txt").write_text("mine")
+    given = ["train", "ppo", "CartPole-v1", *SMALL, "--steps", "300", "--no-plots", "--seeds", "3", "--out", str(parent)]
+    assert main(given) == 2
+    shown = capsys.readouterr()
+    assert f"{parent / 's2'} exists and is not empty" in shown.err and not shown.out
+    assert [p.name for p in parent.iterdir()] == ["s2"]
+
+
 def test_an_environment_that_cannot_be_drawn_costs_one_line(tmp_path, capsys) -> None:
     small = [*SMALL, "--steps", "100", "--out", str(tmp_path / "run")]
     assert main(["train", "ppo", "tandem/Identity-v0", *small]) == 0

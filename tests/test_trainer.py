@@ -126,6 +126,8 @@ def test_a_mistyped_name_is_answered_with_the_nearest(algorithm: str, env: str, 
         ("ppo", {"seed": -1}, "seed=-1"),
         ("ppo", {"seed": "one"}, "seed='one'"),
         ("ppo", {"seed": 2**63}, "below 2"),
+        ("ppo", {"out": 3}, "out=3(.|\n)*a path"),
+        ("ppo", {"out": ""}, "out=''"),
         ("ppo", {"env_kwargs": [1]}, r"env_kwargs=\[1\]"),
         ("ppo", {"callbacks": None}, "callbacks=None"),
         ("ppo", {"callbacks": EarlyStop(475)}, "EarlyStop"),
@@ -164,6 +166,7 @@ def test_a_path_is_no_agent() -> None:
 
 
 BOX, MANY = spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(3)
+FAR = spaces.Box(np.finfo(np.float32).min, np.finfo(np.float32).max, (2,), np.float32)
 
 
 @pytest.mark.parametrize(
@@ -173,6 +176,9 @@ BOX, MANY = spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(3)
         ("dqn", BOX, spaces.MultiDiscrete([2, 2]), "dqn cannot act in a multidiscrete"),
         ("sac", BOX, spaces.MultiDiscrete([2, 3]), "sac cannot act in a multidiscrete"),
         ("sac", BOX, spaces.Box(-np.inf, np.inf, (2,)), "without bounds"),
+        ("sac", BOX, FAR, r"sac cannot stretch \[-1, 1\] to bounds from -3.40282e\+38 to 3.40282e\+38"),
+        ("td3", BOX, spaces.Box(2e38, 3e38, (2,)), "td3 cannot stretch"),  # their sum overflows, not their distance
+        ("sac", BOX, spaces.Box(-1e300, 1e300, (2,), np.float64), "sac cannot stretch"),
         ("sac", BOX, spaces.Box(-1, 1, (2, 2)), r"shape \(2, 2\)"),
         ("ppo", BOX, spaces.MultiBinary(3), "MultiBinary"),
         ("ppo", BOX, spaces.Box(0, 5, (2,), np.int32), "Box of int32"),
@@ -195,6 +201,10 @@ def test_without_algorithm_environment_or_engine() -> None:
         tandem.train()
     with pytest.raises(SettingError, match="a Gymnasium id"):
         tandem.train("ppo", 7)
+    with pytest.raises(UnknownNameError, match=r"no algorithm \['ppo'\]"):
+        tandem.train(["ppo"], "CartPole-v1")  # type: ignore[arg-type]
+    with pytest.raises(UnknownNameError, match=r"no framework \['torch'\]"):
+        tandem.train("ppo", "CartPole-v1", framework=["torch"])  # type: ignore[arg-type]
     with pytest.raises(EngineError, match="KERAS_BACKEND=jax"):
         run_other_keras()
 
@@ -272,6 +282,20 @@ def test_load_takes_the_best_unless_told_otherwise(tmp_path: Path) -> None:
     assert (last.networks["actor"](OBS) != at.networks["actor"](OBS)).any()
     with pytest.raises(CheckpointError, match="did you mean 'step-000000320'"):
         trainer.load(tmp_path / "run", which="step-000000321")
+    with pytest.raises(CheckpointError, match=r"no checkpoint 3 in(.|\n)*one of best, last, step"):
+        trainer.load(tmp_path / "run", which=3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("path", [3, None, [], b"run", ""])
+def test_what_is_no_path_is_named(path: Any) -> None:
+    with pytest.raises(SettingError, match=r"path=(.|\n)*Expected: a path(.|\n)*Fix: "):
+        tandem.load(path)
+
+
+@pytest.mark.parametrize("obs", ["up", {"a": 1}, ["a", "b"], [[1, 2], [3]]])
+def test_an_observation_that_is_no_numbers_is_named(obs: Any) -> None:
+    with pytest.raises(SpaceError, match=r"the observation is (.|\n)*numbers of the shape \(2,\)"):
+        agent_for(BOX, MANY).act(obs)
 
 
 OBS = np.full((3, 4), 0.1, np.float32)
@@ -458,6 +482,24 @@ def test_networks_of_another_kind_are_refused(network: Any) -> None:
     network = {"module": nn.Linear(4, 2), "tuple": (nn.Linear(4, 2), nn.Linear(4, 2))}.get(str(network), network)
     with pytest.raises(NetworkError):
         trainer.session("ppo", "CartPole-v1", framework="torch", network=network, **SMALL)
+
+
+@pytest.mark.parametrize("framework", ["torch", None])
+@pytest.mark.parametrize(
+    "network, says",
+    [
+        (lambda: None, "cannot be called with the observation space: too many positional"),
+        (lambda space, more: None, "missing a required argument: 'more'"),
+        ({"actor": lambda: None, "critic": lambda: None}, "cannot be called"),
+        (lambda space: None, "gave a NoneType"),
+        (lambda space: [1], "gave a list"),
+        (lambda space: (None, None), "gave a NoneType"),
+    ],
+)
+def test_a_function_that_makes_no_network_is_named(network: Any, says: str, framework: str | None, tmp_path: Path) -> None:
+    with pytest.raises(NetworkError, match=says + r"(.|\n)*Expected: (.|\n)*Fix: "):
+        trainer.session("ppo", "CartPole-v1", framework=framework, network=network, out=tmp_path / "run", **SMALL)
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_network_without_a_twin_has_to_be_given_again(tmp_path: Path) -> None:
@@ -668,9 +710,27 @@ def test_early_stop_remembers_across_sittings(tmp_path: Path) -> None:
 
 def test_resume_takes_nothing_that_the_run_knows(tmp_path: Path) -> None:
     small(out=tmp_path / "run", steps=64, stop_at=32)
-    for given in ({"algorithm": "ppo"}, {"framework": "torch"}, {"envs": 2}, {"out": "x"}, {"gamma": 0.9}):
+    for given in (
+        {"algorithm": "ppo"},
+        {"framework": "torch"},
+        {"envs": 2},
+        {"out": "x"},
+        {"gamma": 0.9},
+        {"seed": 3},
+        {"device": "cpu"},
+    ):
         with pytest.raises(ResumeError, match=f"resume= was given with {next(iter(given))}"):
             tandem.train(resume=tmp_path / "run", **given)  # type: ignore[arg-type]
+
+
+def test_a_resumption_of_no_run_or_to_no_length_is_named(tmp_path: Path) -> None:
+    small(out=tmp_path / "run", steps=64, stop_at=32)
+    with pytest.raises(SettingError, match="steps='many'"):
+        tandem.train(resume=tmp_path / "run", steps="many")  # type: ignore[arg-type]
+    with pytest.raises(SettingError, match="resume=3(.|\n)*a path"):
+        tandem.train(resume=3)  # type: ignore[arg-type]
+    with pytest.raises(SettingError, match="extend=True was given without resume="):
+        tandem.train("ppo", "CartPole-v1", extend=True)
 
 
 def test_the_length_of_a_run_is_fixed_unless_extended(tmp_path: Path) -> None:

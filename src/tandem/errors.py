@@ -4,7 +4,8 @@ expected, how to fix it. All of them are `TandemError`s; each is also the built-
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import inspect
+from collections.abc import Callable, Iterable
 from typing import Any
 
 
@@ -88,3 +89,14 @@ def nearest(name: str, known: Iterable[str], n: int = 3) -> list[str]:
     """The names most like `name`, best first, upper and lower case alike."""
     by_lower = {k.lower(): k for k in known}
     return [by_lower[m] for m in difflib.get_close_matches(name.lower(), by_lower, n=n, cutoff=0.5)]
+
+
+def misfit(function: Callable[..., Any], *given: Any) -> str:
+    """Why a function cannot be called with these arguments, without calling it; "" where it can, or nobody knows."""
+    try:
+        inspect.signature(function).bind(*given)
+    except TypeError as error:
+        return str(error)
+    except ValueError:  # written in C
+        return ""
+    return ""

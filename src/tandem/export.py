@@ -63,10 +63,13 @@ def to_onnx(agent: Agent, out: Path) -> Exported:
     raw = graph.plan(twin.plan, twin.weights, names)
     allowed = graph.masked(graph.columns(raw, 0, action.width), MASK) if action.masked else raw
     best = onnx.deterministic(graph, allowed, action, agent.algorithm.action_mode == "unit", agent.algorithm.squashed)
+    if action.own:
+        best = graph("Cast", best, to=graph.helper.np_dtype_to_tensor_dtype(np.dtype(action.own)))
     obs = _observations(agent.observation)
     width = int(twin(obs).shape[-1])
     model = graph.model(
-        agent.observation, {"action": (best, action.dtype, list(action.shape)), "output": (raw, np.float32, [width])}
+        agent.observation,
+        {"action": (best, action.own or action.dtype, list(action.shape)), "output": (raw, np.float32, [width])},
     )
     verified = _compare(agent, twin, model, obs)
     try:
@@ -102,8 +105,9 @@ def _compare(agent: Agent, twin: plan.Twin, model: Any, obs: Tree) -> bool:
         return False
     expected, action = twin(obs), agent.act(obs)
     agreed = np.allclose(found["output"], expected, rtol=1e-4, atol=1e-4)
-    if action.dtype == np.float32:
-        agreed = agreed and np.allclose(found["action"], action, rtol=1e-4, atol=1e-4)
+    if action.dtype.kind == "f":
+        near = max(1e-4, float(np.finfo(action.dtype).eps))  # the agent's are rounded to its space's dtype
+        agreed = agreed and np.allclose(found["action"], action, rtol=near, atol=near)
     else:
         agreed = agreed and np.mean(found["action"] == action) > 0.9  # of equally good choices either may be taken
     if not agreed:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from math import prod
 from typing import Any, Literal
 
@@ -22,7 +22,8 @@ class Leaf:
     shape and dtype are those of a single element. `sizes` are the numbers of choices of a discrete (one) or multidiscrete
     (one for each position) space. `low` and `high` are the bounds of a box, flattened. `stack`: the first axis holds that many
     of an episode's newest pictures, the newest last, and zeros before its first; 0 where nothing is known of that kind. It is
-    what an attribute `stack` of the Box says (`atari.declared` sets it).
+    what an attribute `stack` of the Box says (`atari.declared` sets it). `own`: the dtype that an environment takes actions in,
+    where that is another one than `dtype`; checkpoints from before there was this say nothing of it.
     """
 
     kind: Kind
@@ -34,6 +35,7 @@ class Leaf:
     start: int = 0  # the first value of a discrete space
     masked: bool = False  # of discrete actions: observations have a mask of the choices, under MASK
     stack: int = 0
+    own: str = field(default="", compare=False)
 
     @property
     def image(self) -> bool:
@@ -63,6 +65,13 @@ class Leaf:
                 x = np.where(beyond, np.nextafter(x, np.asarray(inwards, x.dtype)), x)
             found.append(x.reshape(self.shape))
         return found[0], found[1]
+
+    @property
+    def far(self) -> bool:
+        """Whether a box's bounds are so far apart, or so far out, that float32 has no middle or no distance of them."""
+        low, high = self.bounds
+        with np.errstate(over="ignore"):
+            return not (np.isfinite(low + high).all() and np.isfinite(high - low).all())
 
 
 Spec = Leaf | dict[str, Leaf]  # of an observation; actions are always one Leaf
@@ -112,6 +121,8 @@ def action_leaf(space: Any, observation: Spec) -> Leaf:
 
     Raises SpaceError for a mask of another size than there are choices."""
     action = leaf(space)
+    if (own := str(getattr(space, "dtype", None) or action.dtype)) != action.dtype:
+        action = replace(action, own=own)
     if not (action.sizes and isinstance(observation, dict) and MASK in observation):
         return action
     mask = observation[MASK]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
@@ -22,7 +21,6 @@ from tandem.collect.agent import Agent
 from tandem.collect.environments import EnvLike, environment_name, make, spaces_of
 from tandem.collect.evaluation import evaluate as play
 from tandem.errors import ResumeError, RunFolderError, SettingError, TandemError, UnknownNameError
-from tandem.networks.defaults import is_function
 from tandem.parallel import choice
 from tandem.parallel.pool import blocks_ahead
 from tandem.parallel.share import Source
@@ -146,6 +144,7 @@ def session(
     if resume is not None:
         cluster = settings.pop("cluster", None)
         own = {"algorithm": algorithm, "framework": framework, "envs": envs, "env_kwargs": env_kwargs, "out": out, **settings}
+        own |= {name: value for name, value, usual in (("seed", seed, 0), ("device", device, "auto")) if value != usual}
         if said := [name for name, value in own.items() if value is not None]:
             raise ResumeError(
                 f"resume= was given with {', '.join(said)}.",
@@ -153,11 +152,14 @@ def session(
                 "leave these out; a run goes on as it began.",
             )
         given = {"env": env, "network": network, "optimizer": own_optimizer}
-        return _resumed(Path(resume), given, steps, extend, callbacks, cluster)
+        steps = None if steps is None else config.whole("steps", steps)
+        return _resumed(config.path("resume", resume), given, steps, extend, callbacks, cluster)
     if algorithm is None or env is None:
         raise SettingError(
             "train() was called without an algorithm or an environment.", "both, or resume=", "train('ppo', 'CartPole-v1')"
         )
+    if extend:
+        raise SettingError("extend=True was given without resume=.", "a run to extend", "give resume=, or leave it out.")
     if (seed := config.whole("seed", seed)) >= 2**63:
         raise SettingError(f"seed={seed!r}.", "a whole number below 2 ** 63", "give one, such as 0.")
     algorithms.get(algorithm)  # refuses an unknown name before anything is made
@@ -183,7 +185,7 @@ def session(
     conf = Config(
         algorithm=algorithm,
         env=environment_name(env),
-        framework=backends.choose(framework or _framework_of(network, space)),
+        framework=backends.choose(framework or backends.of_network(network, space)),
         device=device,
         seed=seed,
         settings=chosen,
@@ -196,7 +198,7 @@ def session(
         own_optimizer=own_optimizer is not None,
         env_kwargs=env_kwargs,
     )
-    folder = None if out is None else _fresh(Path(out))
+    folder = None if out is None else fresh(config.path("out", out))
     return Session(conf, env, folder=folder, network=network, optimizer=own_optimizer, callbacks=callbacks)
 
 
@@ -364,7 +366,8 @@ def draw(run: Session) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _fresh(folder: Path) -> Path:
+def fresh(folder: Path) -> Path:
+    """The folder, if a run may begin in it: it is empty, or not there yet."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise RunFolderError(
             f"{folder} exists and is not empty.",
@@ -383,15 +386,3 @@ def _versioned(env: EnvLike) -> EnvLike:
         made = make(env)
     made.close()
     return str(made.spec.id) if made.spec is not None else env
-
-
-def _framework_of(network: Any, space: Any) -> str | None:
-    """The framework that a user's network is made with; None where there is no network."""
-    found: Any = next(iter(network.values()), None) if isinstance(network, dict) else network
-    found = found(space) if is_function(found) else found
-    found = found[0] if isinstance(found, tuple) and found else found
-    families = {base.__module__.split(".")[0] for base in type(found).__mro__}
-    if "keras" in families:
-        engine = sys.modules["keras"].backend.backend()
-        return "keras-torch" if engine == "torch" else str(engine)
-    return "torch" if "torch" in families else None

@@ -12,7 +12,7 @@ from tandem.collect.environments import make, vectorize
 from tandem.collect.evaluation import evaluate
 from tandem.collect.vector import all_finite, episode_seed
 from tandem.errors import NetworkError, ResumeError, SettingError, SpaceError
-from tandem.spaces import Leaf, observation_spec
+from tandem.spaces import Leaf, action_leaf, observation_spec
 from tandem.testing import environments as known
 from tandem.types import leaves
 
@@ -200,8 +200,18 @@ def test_actions_lie_in_a_box_of_doubles_too(mode):
         assert box.contains(action) and action.dtype == np.float32
 
 
+def test_actions_are_in_their_spaces_own_dtype():
+    for space in (spaces.Box(-0.1, 0.3, (2,), np.float64), spaces.Box(-2, 2, (2,), np.float16)):
+        leaf = action_leaf(space, observation_spec(space))
+        for action in to_environment(leaf, "unit")(np.array([[-9, -9], [9, 9], [0, 1]], np.float32)):
+            assert space.contains(action) and action.dtype == space.dtype
+    leaf = action_leaf(spaces.Discrete(3, start=5, dtype=np.int32), observation_spec(spaces.Discrete(3)))
+    assert to_environment(leaf)(np.array([0, 2])).tolist() == [5, 7] and to_environment(leaf)(np.array([0])).dtype == np.int32
+
+
 def test_unit_needs_a_bounded_box():
-    for leaf in (Leaf("box", (1,), "float32", low=(-np.inf,), high=(1.0,)), Leaf("discrete", (), "int64", (3,))):
+    endless, far = (Leaf("box", (1,), "float32", low=(low,), high=(3e38,)) for low in (-np.inf, -3e38))
+    for leaf in (endless, far, Leaf("discrete", (), "int64", (3,))):
         with pytest.raises(SpaceError, match="cannot be stretched"):
             to_environment(leaf, "unit")
     with pytest.raises(SettingError, match="no action mode 'tanh'"):

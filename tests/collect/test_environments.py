@@ -7,6 +7,7 @@ import sys
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium import spaces
 
 from tandem.collect.environments import (
     Native,
@@ -14,6 +15,7 @@ from tandem.collect.environments import (
     environment_name,
     episode_seed,
     make,
+    random_actions,
     resume_fault,
     separate,
     spaces_of,
@@ -28,6 +30,7 @@ from tandem.errors import (
     SpaceError,
     UnknownNameError,
 )
+from tandem.spaces import from_json, to_json
 from tandem.testing import environments as known
 from tandem.types import leaves
 
@@ -87,6 +90,9 @@ def test_ids_objects_classes_and_functions():
     assert make("CartPole-v1", {"sutton_barto_reward": True}).unwrapped._sutton_barto_reward
     with pytest.raises(SettingError, match="returns a gymnasium.Env"):
         make(lambda: 3)
+    for maker, missing in ((Strict, "action_space"), (lambda size: known.Chain(size), "size")):
+        with pytest.raises(SettingError, match=f"without arguments: missing a required argument: '{missing}'"):
+            make(maker)
     with pytest.raises(SettingError, match="functools.partial"):
         make(known.Chain, {"n": 7})
     with pytest.raises(SettingError, match="nonsense"):
@@ -221,6 +227,90 @@ def test_an_environment_cannot_write_into_its_callers_actions():
     actions = np.ones((2, 1), np.float32)
     envs.step(actions)
     assert (actions == 1).all() and envs.state()[1]["actions"].tolist() == [[1.0], [1.0]]
+
+
+class Strict(gymnasium.Env):
+    """Shows the sum of its actions, which it takes in its space's own dtype only, unless it is `lenient`."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (1,), np.float32)
+
+    def __init__(self, action_space, lenient=False):
+        self.action_space, self.lenient = action_space, lenient
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.sum = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        assert self.lenient or (action.dtype == self.action_space.dtype and self.action_space.contains(action))
+        self.sum = self.sum + np.sum(action, dtype=action.dtype) * action.dtype.type(3)
+        return np.array([self.sum], np.float32), 0.0, False, False, {}
+
+
+OWN = {
+    "float16": spaces.Box(-2, 2, (2,), np.float16),
+    "float64": spaces.Box(-0.1, 0.3, (2,), np.float64),
+    "int32": spaces.Discrete(3, dtype=np.int32),
+    "start": spaces.Discrete(3, start=5, dtype=np.int32),
+    "several": spaces.MultiDiscrete([3, 4], dtype=np.int32),
+    "usual": spaces.Box(-2, 2, (2,), np.float32),
+}
+
+
+def _drawn(envs, count, seed):
+    rng = np.random.default_rng(seed)
+    return [random_actions(envs.action, envs.n, rng, None) for _ in range(count)]
+
+
+@pytest.mark.parametrize("space", OWN.values(), ids=OWN)
+def test_actions_reach_an_environment_in_its_spaces_own_dtype(space):
+    envs = vectorize(lambda: Strict(space), 2)
+    envs.reset()
+    for actions in _drawn(envs, 20, 0):
+        envs.step(actions)
+    data, arrays = envs.state()
+    assert arrays["actions"].dtype == space.dtype
+    again = vectorize(lambda: Strict(space), 2)
+    again.load_state(json.loads(json.dumps(data)), arrays)
+    assert all(_same(envs.step(a), again.step(a)) for a in _drawn(envs, 5, 1))
+    assert from_json(json.loads(json.dumps(to_json(envs.action)))).own == envs.action.own
+
+
+@pytest.mark.parametrize("space", [OWN["float16"], OWN["float64"]], ids=str)
+def test_a_run_whose_actions_had_another_dtype_goes_on_with_that(space):
+    """States from before actions had the space's own dtype say nothing of it."""
+    envs = vectorize(lambda: Strict(space, lenient=True), 2)
+    envs.reset()
+    envs.load_state({"seeds": [1, 2], "episodes": [0, 0], "lengths": [0, 0]}, envs.state()[1])  # as it was then
+    for actions in _drawn(envs, 20, 0):
+        envs.step(actions)
+    data, arrays = envs.state()
+    assert data["dtype"] == "float32" and arrays["actions"].dtype == np.float32
+    again = vectorize(lambda: Strict(space, lenient=True), 2)
+    again.load_state(data, arrays)
+    assert all(_same(envs.step(a), again.step(a)) for a in _drawn(envs, 5, 1))
+    assert again.state()[1]["actions"].dtype == np.float32
+
+
+def test_a_vector_of_its_own_gets_actions_in_its_spaces_dtype_too():
+    class Vector(gymnasium.vector.VectorEnv):
+        metadata = {"autoreset_mode": gymnasium.vector.AutoresetMode.NEXT_STEP}
+        num_envs, single_action_space = 2, OWN["float16"]
+        single_observation_space = Strict.observation_space
+        seen: list[np.dtype] = []
+
+        def reset(self, *, seed=None, options=None):
+            return np.zeros((2, 1), np.float32), {}
+
+        def step(self, actions):
+            self.seen.append(actions.dtype)
+            return np.zeros((2, 1), np.float32), np.zeros(2), np.zeros(2, bool), np.zeros(2, bool), {}
+
+    envs = Native("Vector", Vector())
+    envs.reset()
+    envs.step(np.ones((2, 2), np.float32))
+    assert Vector.seen == [np.float16]
 
 
 def test_an_environment_may_reuse_its_observation():

@@ -205,5 +205,11 @@ def test_what_cannot_be_searched_is_named() -> None:
         select_action_after_search(Node())
     with pytest.raises(SettingError, match="temperature=-1"):
         select_action_after_search(search("." * 9, 5), -1)
-    with pytest.raises(SettingError, match="dirichlet="):
-        search("." * 9, 5, dirichlet=(0.0, 0.5))
+    for noise in ((0.0, 0.5), 0.3, (0.3,), (0.3, 0.25, 1), ("a", "b"), (0.3, None), (np.inf, 0.5), "ab"):
+        with pytest.raises(SettingError, match=r"dirichlet=(.|\n)*a pair(.|\n)*try"):
+            search("." * 9, 5, dirichlet=noise)  # type: ignore[arg-type]
+    for c in ("x", None, -1.0, np.nan):
+        with pytest.raises(SettingError, match="c_puct="):
+            run_mcts_search(Node(), 2, Line(), lambda s: [(1, 1.0)], lambda s: 0.0, 5, c)  # type: ignore[arg-type]
+    with pytest.raises(SettingError, match="temperature='hot'"):
+        select_action_after_search(search("." * 9, 5), "hot")  # type: ignore[arg-type]

@@ -31,6 +31,6 @@ NAMES = {
 
 def get(name: str) -> Any:
     """The Algorithm class of that name."""
-    if name not in NAMES:
+    if not isinstance(name, str) or name not in NAMES:
         raise UnknownNameError("algorithm", name, NAMES)
     return getattr(importlib.import_module(f"tandem.algorithms.{name}"), NAMES[name])

@@ -290,6 +290,12 @@ def bounded_vector(name: str, action: Leaf) -> None:
             f"{name} cannot act in {what}.", "a bounded Box of actions", "use ppo or dqn, or give the Box finite bounds."
         )
     floats(name, action)
+    if action.far:
+        raise SpaceError(
+            f"{name} cannot stretch [-1, 1] to bounds from {min(action.low):g} to {max(action.high):g}: float32 overflows.",
+            "a Box with the bounds between which actions matter",
+            "give the Box these, such as -1 and 1, or use ppo with a Gaussian policy, whose actions are cut instead.",
+        )
 
 
 def action_value(observation: Spec, action: Leaf, settings: Any) -> Role:

@@ -8,7 +8,8 @@ import os
 import sys
 from typing import Any
 
-from tandem.errors import EngineError, UnknownNameError
+from tandem.errors import EngineError, NetworkError, UnknownNameError
+from tandem.networks.defaults import called, is_function
 
 ENGINES = {"torch": None, "tensorflow": "tensorflow", "jax": "jax", "keras-torch": "torch"}  # name -> KERAS_BACKEND
 DEVICES = ("auto", "cpu", "cuda")
@@ -33,7 +34,7 @@ def choose(framework: str | None = None) -> str:
         if not found:
             raise EngineError("no engine is installed.", "one of torch, tensorflow, jax", "pip install 'tandem-rl[jax]'")
         return next((n for n in found if ENGINES[n] and ENGINES[n] == running()), found[0])
-    if framework not in ENGINES:
+    if not isinstance(framework, str) or framework not in ENGINES:
         raise UnknownNameError("framework", framework, ENGINES)
     missing = [m for m in _NEEDS[framework] if importlib.util.find_spec(m) is None]
     if missing:
@@ -79,3 +80,23 @@ def running() -> str | None:
     """The engine Keras runs on in this process, if it has been imported."""
     keras = sys.modules.get("keras")
     return keras.backend.backend() if keras is not None and hasattr(keras, "backend") else None
+
+
+def of_network(network: Any, space: Any) -> str | None:
+    """The framework that a user's network is made with; None where there is no network. NetworkError for a function of the
+    observation space that makes none."""
+    found: Any = next(iter(network.values()), None) if isinstance(network, dict) else network
+    function = is_function(found)
+    found = called(found, space) if function else found
+    found = found[0] if isinstance(found, tuple) and found else found
+    families = {base.__module__.split(".")[0] for base in type(found).__mro__}
+    if "keras" in families:
+        engine = sys.modules["keras"].backend.backend()
+        return "keras-torch" if engine == "torch" else str(engine)
+    if function and "torch" not in families:
+        raise NetworkError(
+            f"network= gave a {type(found).__name__}.",
+            "a torch.nn.Module or a Keras model, or for actor and critic a pair of them",
+            "return one from the function.",
+        )
+    return "torch" if "torch" in families else None

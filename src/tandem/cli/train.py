@@ -53,10 +53,10 @@ def _several(args: argparse.Namespace) -> int:
         )
     first = args.seed or 0
     parent = Path(args.out or trainer.default_folder(args.algorithm, args.env, f"{first}-{first + count - 1}"))
-    scores, folders = [], []
-    for seed in range(first, first + count):
-        folders.append(parent / f"s{seed}")
-        session = _session(args, seed, folders[-1])
+    folders = [trainer.fresh(parent / f"s{seed}") for seed in range(first, first + count)]  # all, before one is trained
+    scores = []
+    for seed, folder in enumerate(folders, first):
+        session = _session(args, seed, folder)
         _announce(args, session)
         result = trainer.complete(session, args.stop_at)
         if code := _code(result.reason):

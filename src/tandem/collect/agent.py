@@ -114,7 +114,14 @@ def rows_of(observation: Spec, obs: Tree) -> tuple[Tree, bool]:
 
 
 def _rows(name: str, value: Any, spec: Leaf) -> tuple[Array, bool]:
-    x = np.asarray(value).astype(spec.dtype, copy=False)
+    try:
+        x = np.asarray(value).astype(spec.dtype, copy=False)
+    except (TypeError, ValueError) as error:
+        raise SpaceError(
+            f"the observation {name and repr(name) + ' '}is {value!r:.100}: {error}.",
+            f"numbers of the shape {spec.shape}, or a batch of them",
+            "give observations of the environment that the agent was trained on.",
+        ) from None
     if x.shape == spec.shape:
         return x[None], True
     if x.shape[1:] == spec.shape and x.ndim == len(spec.shape) + 1:

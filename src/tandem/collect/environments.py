@@ -14,7 +14,7 @@ from tandem.collect.atari_vector import AtariVector
 from tandem.collect.native import Native
 from tandem.collect.stepped import Stepped
 from tandem.collect.vector import Environments, Step, episode_seed
-from tandem.errors import EngineError, ResumeError, SettingError, SpaceError, TandemError, UnknownNameError
+from tandem.errors import EngineError, ResumeError, SettingError, SpaceError, TandemError, UnknownNameError, misfit
 from tandem.math.masks import evenly
 from tandem.spaces import Leaf
 from tandem.types import Array, Tree, leaves
@@ -85,6 +85,12 @@ def make(env: EnvLike, kwargs: Mapping[str, Any] | None = None) -> Any:
             f"arguments {dict(kwargs)} were given for {environment_name(env)}, which is no id.",
             "arguments only with a Gymnasium id",
             "build them into the callable, for example with functools.partial.",
+        )
+    if callable(env) and not is_instance(env) and (why := misfit(env)):
+        raise SettingError(
+            f"{environment_name(env)} cannot be called without arguments: {why}.",
+            "a Gymnasium id, an environment, or a callable without arguments that returns one",
+            "build the arguments in, as in lambda: MyEnv(size=3).",
         )
     made = env if is_instance(env) else env() if callable(env) else None
     if made is not None and versus.in_turn(made) and not pettingzoo.together(made):

@@ -41,6 +41,7 @@ class Native(Environments):
                 "make it with that mode, or use mode='plain'.",
             )
         super().__init__(name, envs.num_envs, envs.single_observation_space, envs.single_action_space)
+        self._dtype = self.action.own or None  # of the actions that it gets; None: as they come
         self._envs, self._seed = envs, episode_seed(seed, first, 0)
         self._steps = 0  # since the reset
         self._ended = np.zeros(self.n, np.bool_)  # these only reset in the coming step
@@ -64,7 +65,7 @@ class Native(Environments):
 
     def step(self, actions: Array) -> Step:
         try:
-            seen, reward, terminated, truncated, _ = self._envs.step(np.array(actions))
+            seen, reward, terminated, truncated, _ = self._envs.step(np.array(actions, self._dtype))
         except Exception as error:
             raise raised(self.name, None, None, error) from error
         valid = ~self._ended

@@ -61,6 +61,7 @@ class Stepped(Environments):
         self.extra = {} if rewards is None else {"rewards": leaf(rewards)}
         parts: Any = self.observation.items() if isinstance(self.observation, dict) else [(None, self.observation)]
         self._symbols = [(key, spec) for key, spec in parts if spec.sizes]
+        self._dtype = self.action.own or None  # of the actions that environments get and the log has; None: as they come
         self._envs = list(envs)
         self._steps = [env.step for env in envs]
         self._next_seed = next_seed or (lambda env, episode: episode_seed(seed, first + env, episode))
@@ -90,7 +91,7 @@ class Stepped(Environments):
         return obs
 
     def step(self, actions: Array) -> Step:
-        actions = np.array(actions)  # a copy: an environment may write into its action
+        actions = np.array(actions, self._dtype)  # a copy: an environment may write into its action
         log, obs, i = self._log, self._empty(), 0
         rewards, terminated, truncated = [0.0] * self.n, [False] * self.n, [False] * self.n
         infos: list[Any] = [None] * self.n
@@ -134,6 +135,8 @@ class Stepped(Environments):
     def state(self) -> tuple[Json, Arrays]:
         runs = [self._log.of(i) for i in range(self.n)]
         data: Json = {"seeds": list(self._seeds), "episodes": list(self._episodes), "lengths": [len(run) for run in runs]}
+        if self._dtype is not None:
+            data["dtype"] = self._dtype
         if any(options := [getattr(env.unwrapped, "resume_options", None) for env in self._envs]):
             data["options"] = options
         arrays = {f"obs/{j}": x.copy() for j, x in enumerate(leaves(self._obs))}
@@ -153,6 +156,8 @@ class Stepped(Environments):
                 f"make {len(data['lengths'])} environments.",
             )
         self._seeds, self._episodes = list(data["seeds"]), list(data["episodes"])
+        if self._dtype is not None:  # a run from before actions were in the space's own goes on as it began
+            self._dtype = data.get("dtype", self.action.dtype)
         runs = np.split(arrays["actions"], np.cumsum(data["lengths"])[:-1])
         obs = self._empty()
         for i, (run, options) in enumerate(zip(runs, data.get("options", [None] * self.n), strict=True)):

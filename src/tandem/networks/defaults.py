@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tandem.errors import NetworkError, SettingError
+from tandem.errors import NetworkError, SettingError, misfit
 from tandem.networks.plan import (
     ACTIVATIONS,
     Branches,
@@ -284,7 +284,7 @@ def sources(
 
 def _body(network: Callable[[Any], Any], space: Any, part: str) -> Callable[[], Any]:
     def make() -> Any:
-        made = network(space)
+        made = called(network, space)
         if not isinstance(made, tuple):
             return made
         if len(made) != 2:
@@ -302,10 +302,21 @@ def _whole(given: Any, space: Any) -> Callable[[], Any]:
 
     def make() -> Any:
         if is_function(given):
-            return given(space)
+            return called(given, space)
         return first.pop() if first else copy.deepcopy(given)
 
     return make
+
+
+def called(function: Callable[[Any], Any], space: Any) -> Any:
+    """What a user's function makes for an observation space. NetworkError where it does not take one."""
+    if why := misfit(function, space):
+        raise NetworkError(
+            f"network= cannot be called with the observation space: {why}.",
+            "a function of the observation space that returns a body, or for one role a whole network",
+            "write network=lambda space: my_body(space); it may leave the space unused.",
+        )
+    return function(space)
 
 
 def is_function(given: Any) -> bool:

@@ -80,18 +80,19 @@ def run_mcts_search(
     Raises SettingError for numbers out of range, NetworkError for priors or values that are none, EnvironmentFault for an
     environment that can do neither.
     """
-    if not isinstance(num_simulations, (int, np.integer)) or num_simulations < 1 or not c_puct >= 0:
+    if not isinstance(num_simulations, (int, np.integer)) or num_simulations < 1 or not _number(c_puct):
         raise SettingError(
             f"num_simulations={num_simulations!r}, c_puct={c_puct!r}.",
             "a whole number, at least 1, and a number from 0 on",
             "try 100 and 1.0.",
         )
+    noise = None if dirichlet is None else _pair(dirichlet)
     advance, evaluate = _simulator(env), _Evaluation(policy_network, value_network, env)
     if node.state is None:
         node.state = root_state
         node.visits, node.total = 1, evaluate(node)
-    if dirichlet is not None:
-        _mix(node, *dirichlet, np.random.default_rng() if rng is None else rng)
+    if noise is not None:
+        _mix(node, *noise, np.random.default_rng() if rng is None else rng)
     for _ in range(num_simulations):
         path = [node]
         while path[-1].children and not path[-1].terminal:
@@ -113,7 +114,7 @@ def visit_shares(root: BaseNode, temperature: float = 1.0) -> dict[Hashable, flo
         raise SettingError(
             "the root has no visited children.", "the root of a search", "run run_mcts_search, in a state that is not terminal."
         )
-    if not temperature >= 0:
+    if not _number(temperature):
         raise SettingError(f"temperature={temperature!r}.", "a number from 0 on", "use 1.0, or 0 for the most visited.")
     visits = np.array([child.visits for child in root.children.values()], np.float64)
     if temperature == 0:
@@ -191,8 +192,24 @@ def _copied(state: Any) -> Any:
     return np.array(state) if isinstance(state, (np.ndarray, list, tuple)) else copy.deepcopy(state)
 
 
+def _number(value: Any) -> bool:
+    """Whether this is a number from 0 on."""
+    return isinstance(value, (int, float, np.number)) and bool(value >= 0)
+
+
+def _pair(dirichlet: Any) -> tuple[float, float]:
+    """(alpha, share) of the noise at the root."""
+    try:
+        alpha, share = map(float, dirichlet)
+    except (TypeError, ValueError):
+        alpha = share = math.nan
+    if not 0 < alpha < math.inf or not 0 <= share <= 1:
+        raise SettingError(
+            f"dirichlet={dirichlet!r}.", "a pair: alpha above 0, and a share from 0 to 1", "try dirichlet=(0.3, 0.25)."
+        )
+    return alpha, share
+
+
 def _mix(root: BaseNode, alpha: float, share: float, rng: np.random.Generator) -> None:
-    if not alpha > 0 or not 0 <= share <= 1:
-        raise SettingError(f"dirichlet={(alpha, share)}.", "alpha above 0, a share from 0 to 1", "try (0.3, 0.25).")
     for child, noise in zip(root.children.values(), rng.dirichlet([alpha] * len(root.children)), strict=True):
         child.prior = (1 - share) * child.prior + share * float(noise)

@@ -99,7 +99,7 @@ def find(path: Path, which: str = "best") -> Path:
     names = sorted(file.stem for file in inside.glob("*.zip"))
     found = "last" if which == "best" and which not in names else which
     if found not in names:
-        close = nearest(which, names)
+        close = nearest(which, names) if isinstance(which, str) else []
         raise CheckpointError(
             f"there is no checkpoint {which!r} in {inside}.",
             f"one of {', '.join(names)}" if names else "a folder where a run has written checkpoints",

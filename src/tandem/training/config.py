@@ -161,6 +161,13 @@ def whole(name: str, value: Any, least: int = 0) -> int:
     return number
 
 
+def path(name: str, value: Any) -> Path:
+    """A path, from text or a Path. SettingError for anything else."""
+    if not value or not isinstance(value, (str, os.PathLike)):
+        raise SettingError(f"{name}={value!r} (a {type(value).__name__}).", "a path, as text or a pathlib.Path", "give one.")
+    return Path(value)
+
+
 def _converted(value: Any, hint: Any) -> Any:
     origin, inner = get_origin(hint), get_args(hint)
     if origin is Literal:

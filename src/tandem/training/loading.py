@@ -24,7 +24,7 @@ def load(path: str | Path, network: Any = None, env: EnvLike = None, which: str 
     trained with, and its framework. `env` is only looked at where `network` is a function: for its observation space.
     Raises CheckpointError for a file that is missing, damaged, foreign, or needs `network`.
     """
-    saved = checkpoint.read(checkpoint.find(Path(path), which))
+    saved = checkpoint.read(checkpoint.find(config.path("path", path), which))
     conf, weights = config.of(saved), saved.group("networks")
     try:
         observation, action = (spaces.from_json(saved.data[k]) for k in ("observation", "action"))
