@@ -155,15 +155,15 @@ class _Agent:
         for name, value in {"episodes": episodes, "processes": processes[0], **more}.items():
             if name in COUNTED:
                 counted(name, value, COUNTED[name])
-        if self.optimizer is None:
-            self.optimizer = optimizer
-        if self.optimizer is None:
+        chosen = optimizer if self.optimizer is None else self.optimizer
+        if chosen is None:
             raise SettingError("there is no optimizer.", OPTIMIZER, "give one to train, or set agent.optimizer.")
         policy = Policy(**{name: getattr(self, name) for name in POLICY})
         policy.check()
         say_once(*(more.pop(name) for name in MORE[:2]))
         self._pools, store, p = (more.pop(name) for name in MORE[2:])
-        assembly = self._assembled(more, self._processes(*processes, quiet=p == 0))
+        assembly = self._assembled(chosen, more, self._processes(*processes, quiet=p == 0))
+        self.optimizer = chosen  # not before: one that was refused may be followed by another
         assembly.learner.compile(jit)
         assembly.learner.rhythm.store = None if self._choices.PPO else store
         if not self._pools:
@@ -185,10 +185,10 @@ class _Agent:
             print(why)
         return found
 
-    def _assembled(self, windows: dict[str, Any], processes: int) -> Assembly:
+    def _assembled(self, optimizer: Any, windows: dict[str, Any], processes: int) -> Assembly:
         """The parts of the training, new ones where the agent has another environment or optimizer than they were made for, or
         steps its environments in another number of processes."""
-        optimizers = list(self.optimizer) if isinstance(self.optimizer, (list, tuple)) else [self.optimizer]
+        optimizers = list(optimizer) if isinstance(optimizer, (list, tuple)) else [optimizer]
         assembly = self._assembly
         if assembly is None or not assembly.fits(self.env, optimizers):
             assembly = self._assembly = Assembly(self, self._choices or Choices(), optimizers, self.torch, processes)
@@ -200,8 +200,7 @@ class _Agent:
                 saving.move(assembly, *before)
         assembly.windows(windows)
         if self._pending is not None:
-            with assembly:
-                saving.load(self, assembly, self._pending)
+            saving.load(assembly, self._pending)
             self._pending = None
         return assembly
 

@@ -38,6 +38,7 @@ def whole(agent: Any, assembly: Any, pools: bool) -> tuple[dict[str, Any], check
             "losses": list(assembly.learner.losses),
             "pools": pools,
             "processes": assembly.processes,
+            "optimizers": [o.settings() for o in assembly.optimizers],
         }
         groups |= {name: {n: x.copy() for n, x in arrays.items()} for name, arrays in inner.items()}
     return data, groups
@@ -105,20 +106,22 @@ def hold(agent: Any, arrays: dict[str, Array]) -> None:
     variables.write(mine.values(), [arrays[n] for n in mine])
 
 
-def load(agent: Any, assembly: Any, saved: checkpoint.Checkpoint) -> None:
+def load(assembly: Any, saved: checkpoint.Checkpoint) -> None:
     """Brings a training to where it was. CheckpointError where it was another one."""
     data, groups = saved.data, {name: saved.group(name) for name in TRAINING}
     try:
-        try:
-            assembly.loop.load_state(data["loop"], groups)
-        except ResumeError as error:
-            warnings.warn(
-                f"{error.happened} All else is as it was; the episodes under way are broken off, and new ones begin.",
-                stacklevel=2,
-            )
-            begun = data["loop"]["collector"] | {"begun": False}
-            assembly.loop.load_state(data["loop"] | {"collector": begun}, groups)
-        assembly.actor.load_state(data["actor"])
+        _adjust(assembly.optimizers, saved)
+        with assembly:
+            try:
+                assembly.loop.load_state(data["loop"], groups)
+            except ResumeError as error:
+                warnings.warn(
+                    f"{error.happened} All else is as it was; the episodes under way are broken off, and new ones begin.",
+                    stacklevel=2,
+                )
+                begun = data["loop"]["collector"] | {"begun": False}
+                assembly.loop.load_state(data["loop"] | {"collector": begun}, groups)
+            assembly.actor.load_state(data["actor"])
     except (KeyError, ValueError) as error:
         raise CheckpointError(
             f"{saved.path} does not fit this agent ({type(error).__name__}: {str(error)[:200]}).",
@@ -126,6 +129,24 @@ def load(agent: Any, assembly: Any, saved: checkpoint.Checkpoint) -> None:
             "call set as it was called before, then restore, then train.",
         ) from error
     assembly.learner.losses[:] = data["losses"]
+
+
+def _adjust(optimizers: list[Any], saved: checkpoint.Checkpoint) -> None:
+    """Gives optimizers the learning rates and other numbers of those in the file. CheckpointError where they are of another
+    kind: their state would mean something else, or nothing."""
+    came = saved.data.get("optimizers")
+    if came is None:  # older files do not say
+        return
+    kinds = [[(each["kind"], len(each["groups"])) for each in of] for of in (came, [o.settings() for o in optimizers])]
+    if kinds[0] != kinds[1]:
+        theirs, mine = (", ".join(f"{kind} ({n} groups)" if n > 1 else kind for kind, n in of) for of in kinds)
+        raise CheckpointError(
+            f"{saved.path} was saved by an agent with the optimizer {theirs}; train was given {mine}.",
+            "optimizers of the same kinds, whose state the file holds",
+            "give train such ones; or take the weights alone, by restore_param, and begin anew with any optimizer.",
+        )
+    for optimizer, settings in zip(optimizers, came, strict=True):
+        optimizer.adjust(settings)
 
 
 def move(assembly: Any, data: dict[str, Any], groups: checkpoint.Groups) -> None:

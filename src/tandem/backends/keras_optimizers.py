@@ -173,5 +173,19 @@ class Own:
     def __exit__(self, *_: Any) -> None:
         """Nothing to give back: the variables are its own."""
 
+    def settings(self) -> dict[str, Any]:
+        """Of what kind it is, its numbers (momenta, decay; the learning rate is among its variables), and how many variables it
+        has, as JSON data."""
+        numbers = {n: x for n, x in self.inner.get_config().items() if x is None or isinstance(x, (bool, int, float))}
+        numbers = {n: x for n, x in numbers.items() if n in vars(self.inner)}
+        return {"kind": type(self.inner).__name__, "groups": [numbers], "variables": len(self.variables)}
+
+    def adjust(self, settings: dict[str, Any]) -> None:
+        """Takes such numbers over. ValueError where the optimizer that they are of had other variables."""
+        if settings["variables"] != len(self.variables):
+            raise ValueError(f"its {settings['kind']} has {settings['variables']} variables, this one {len(self.variables)}")
+        for name in vars(self.inner).keys() & settings["groups"][0].keys():
+            setattr(self.inner, name, settings["groups"][0][name])
+
 
 OPTIMIZERS: dict[str, Any] = {"adam": Adam, "rmsprop": RMSProp, "sgd": Optimizer, "kept": Kept}

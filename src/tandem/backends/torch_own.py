@@ -21,6 +21,7 @@ ELEMENTWISE = {  # they treat each number alone, so that many weights may be one
     torch.optim.RAdam,
 }
 ODD = ("capturable", "differentiable", "maximize", "dampening")  # which `begin` knows nothing of
+HOW = {"params", "fused", "foreach", "capturable", "differentiable"}  # of a group: its weights, and how it computes
 FUSED = {torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD, torch.optim.Adagrad}
 
 
@@ -117,6 +118,21 @@ class Own:
                 if not self.inner.state.get(p):
                     begin(self.inner, p, group)
 
+    def settings(self) -> dict[str, Any]:
+        """Of what kind it is, and the numbers of its groups (learning rate, momenta, decay), as JSON data."""
+        groups = [{n: _number(x) for n, x in g.items() if n not in HOW} for g in self.inner.param_groups]
+        return {"kind": type(self.inner).__name__, "groups": [{n: x for n, x in g.items() if x is not _NONE} for g in groups]}
+
+    def adjust(self, settings: dict[str, Any]) -> None:
+        """Takes such numbers over; before it begins, since its state hangs on some of them."""
+        for group, saved in zip(self.inner.param_groups, settings["groups"], strict=True):
+            for name in group.keys() & saved.keys():
+                now, value = group[name], saved[name]
+                if isinstance(now, torch.Tensor):  # such as a learning rate that a scheduler moves
+                    now.fill_(value)
+                else:
+                    group[name] = tuple(value) if isinstance(value, list) else value
+
     def tensors(self) -> dict[str, torch.Tensor]:
         """Its state by name."""
         weights = self.flats or self.parameters
@@ -165,3 +181,16 @@ def _parted(x: Any, flat: torch.Tensor, sizes: list[int]) -> list[Any]:
 
 def _array(x: Any) -> bool:
     return isinstance(x, torch.Tensor) and x.ndim > 0
+
+
+_NONE = object()  # what is no number
+
+
+def _number(x: Any) -> Any:
+    """A setting as JSON data: a number, several, or None."""
+    if getattr(x, "ndim", None) == 0:  # of torch, or of NumPy
+        return x.item()
+    if isinstance(x, (tuple, list)):
+        parts = [_number(part) for part in x]
+        return _NONE if any(part is _NONE for part in parts) else parts
+    return x if x is None or isinstance(x, (bool, int, float)) else _NONE

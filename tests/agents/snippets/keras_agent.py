@@ -45,10 +45,10 @@ class Q(RL):
         assign_param(self.target.weights, self.q.weights)
 
 
-def trained(episodes: int = 4, jit: bool = True, kind: Any = Q, **choices: Any) -> Any:
+def trained(episodes: int = 4, jit: bool = True, kind: Any = Q, optimizer: Any = None, **choices: Any) -> Any:
     agent = kind()
     agent.set(**{"policy": EpsGreedyQPolicy(0.5), "pool_size": 200, "batch": 8, "update_steps": 5, **choices})
-    agent.train(keras.metrics.Mean(), keras.optimizers.Adam(0.01), episodes, jit_compile=jit, p=0)
+    agent.train(keras.metrics.Mean(), optimizer or keras.optimizers.Adam(0.01), episodes, jit_compile=jit, p=0)
     return agent
 
 
@@ -83,6 +83,30 @@ with tempfile.TemporaryDirectory() as folder:
         found[f"{name}_target"] = apart_(half.target.weights, again.target.weights) == 0.0  # at once, to play with
         again.train(keras.metrics.Mean(), keras.optimizers.Adam(0.01), 3, p=0)
         found[name] = apart(whole, again) == 0.0 and whole.loss_list == again.loss_list
+
+    # an optimizer goes on with the numbers in the file, whatever it was made with; one of another kind is refused
+    def sgd(rate: float, momentum: float, decay: float) -> Any:
+        return keras.optimizers.SGD(rate, momentum=momentum, weight_decay=decay)
+
+    def again_with(optimizer: Any) -> Any:
+        agent = Q()
+        agent.set(policy=EpsGreedyQPolicy(0.5), pool_size=200, batch=8, update_steps=5)
+        agent.restore(Path(folder) / "x.dat")
+        agent.train(None, optimizer, 3, p=0)
+        return agent
+
+    whole, half = (trained(n, optimizer=sgd(0.01, 0.9, 0.1)) for n in (6, 3))
+    half.save(Path(folder) / "x.dat")
+    found["numbers"] = apart(whole, again_with(sgd(0.5, 0.5, 0.3))) == 0.0
+    for optimizer, word in (
+        (keras.optimizers.Adam(), "optimizer SGD; train was given Adam"),
+        (sgd(0.1, 0.0, 0.1), "variables"),
+    ):
+        try:
+            again_with(optimizer)
+            found[word] = False
+        except TandemError as error:
+            found[word] = word in str(error) or str(error)
 
 # a number that a compiled loss has read may change
 with warnings.catch_warnings(record=True) as told:
