@@ -71,6 +71,51 @@ def test_what_is_frozen_stays_the_optimizers_and_learns_once_it_is_thawed(kind: 
     assert not torch.equal(agent.net[0].weight, before)
 
 
+@pytest.mark.parametrize("resumed", [False, True])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda p: torch.optim.Adam(p, 0.05),
+        lambda p: torch.optim.NAdam([{"params": p[:1]}, {"params": p[1:]}], 0.05),
+        lambda p: torch.optim.Adagrad(p, 0.05),
+        lambda p: torch.optim.SGD(p, 0.001, momentum=0.9),
+        lambda p: torch.optim.Rprop(p, 0.01),
+    ],
+)
+def test_what_was_not_frozen_goes_on_as_it_was_when_others_are_thawed(
+    make: Callable[[Any], Any], resumed: bool, tmp_path: Path
+) -> None:
+    """As torch has it: each weight by its own moments and its own count of steps."""
+    agent = Tower()
+    agent.net[0].weight.requires_grad_(True)  # two of four weights are frozen, one in the midst
+    agent.net[1].weight.requires_grad_(False)
+    start, optimizer = copy.deepcopy(agent.net), make(agent.param)
+    made(agent).train(optimizer, 2, p=0)
+    first = len(agent.seen)
+    agent.net.requires_grad_(True)
+    agent.train(None, 2, p=0)
+    batches = agent.seen[1:]
+    if resumed:
+        agent.save(tmp_path / "agent")
+        again = made(Tower())
+        again.net.requires_grad_(True)
+        again.env.episode = agent.env.episode
+        again.restore(tmp_path / "agent")
+        again.train(make(again.param), 2, p=0)
+        agent, batches = again, batches + again.seen[1:]
+    reference = make(list(start.parameters()))
+    for i, (s, _, _, r, _) in enumerate(batches):
+        start.requires_grad_(i >= first - 1)
+        start[0].weight.requires_grad_(True), start[1].bias.requires_grad_(True)
+        if i < first - 1:
+            start[0].bias.requires_grad_(False), start[1].weight.requires_grad_(False)
+        reference.zero_grad()
+        ((start(s)[:, 0] - r) ** 2).mean().backward()
+        reference.step()
+    for x, y in zip(agent.net.parameters(), start.parameters(), strict=True):
+        torch.testing.assert_close(x, y, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize(
     "make",
     [
