@@ -8,6 +8,7 @@ from typing import Any
 
 from tandem.backends import variables
 from tandem.backends.reach import held, reach
+from tandem.collect.vector import begun
 from tandem.errors import CheckpointError, ResumeError
 from tandem.training import checkpoint
 from tandem.types import Array
@@ -119,8 +120,7 @@ def load(assembly: Any, saved: checkpoint.Checkpoint) -> None:
                     f"{error.happened} All else is as it was; the episodes under way are broken off, and new ones begin.",
                     stacklevel=2,
                 )
-                begun = data["loop"]["collector"] | {"begun": False}
-                assembly.loop.load_state(data["loop"] | {"collector": begun}, groups)
+                assembly.loop.load_state(_broken_off(data["loop"]), groups)
             assembly.actor.load_state(data["actor"])
     except (KeyError, ValueError) as error:
         raise CheckpointError(
@@ -151,11 +151,17 @@ def _adjust(optimizers: list[Any], saved: checkpoint.Checkpoint) -> None:
 
 def move(assembly: Any, data: dict[str, Any], groups: checkpoint.Groups) -> None:
     """Brings a training to where `whole` says it is, in other environments, whose episodes begin."""
-    begun = data["loop"]["collector"] | {"begun": False}
     engine = assembly.backend.state()  # the networks and optimizers are the same
-    assembly.loop.load_state(data["loop"] | {"collector": begun}, groups | {"engine": engine})
+    assembly.loop.load_state(_broken_off(data["loop"]), groups | {"engine": engine})
     assembly.actor.load_state(data["actor"])
     assembly.learner.losses[:] = data["losses"]
+
+
+def _broken_off(loop: dict[str, Any]) -> dict[str, Any]:
+    """A loop's state in which the episodes that were under way are over."""
+    collector = loop["collector"]
+    after = {"after": begun(collector["environments"])} if collector["begun"] else {}
+    return loop | {"collector": collector | {"begun": False} | after}
 
 
 def _nesting(param: Any) -> Any:
