@@ -122,6 +122,13 @@ def test_wrong_actions_are_named(given: Any, message: str) -> None:
         ({"PPO": True}, "without update_steps"),
         ({"PPO": True, "HER": True, "update_steps": 8}, "PPO=True and HER=True"),
         ({"HER": True, "num_steps": 2}, "num_steps"),
+        ({"PPO": "yes", "update_steps": 8}, "PPO='yes'"),
+        ({"PR": 2}, "PR=2"),
+        ({"PR": True, "alpha": -1}, "alpha=-1"),
+        ({"PR": True, "initial_TD": float("inf")}, "initial_TD=inf"),
+        ({"k": -1}, "k=-1"),
+        ({"strategy": "last"}, "strategy='last'"),
+        ({"policy": []}, r"policy=\[\]"),
     ],
 )
 def test_choices_that_contradict_each_other(choices: Any, message: str) -> None:
@@ -138,6 +145,60 @@ def test_numbers_that_train_cannot_count_by(wrong: Any) -> None:
     with pytest.raises(SettingError, match=f"{next(iter(wrong))}="):
         agent.train(torch.optim.SGD(agent.param, 0.1), **{"episodes": 1, "p": 0, **wrong})
     assert not agent.total_episode
+
+
+@pytest.mark.parametrize("wrong", [3, None, b"x", [], ""])
+@pytest.mark.parametrize("method", ["save", "restore", "save_param", "restore_param"])
+def test_what_is_no_path(method: str, wrong: Any) -> None:
+    with pytest.raises(TandemError) as told:
+        getattr(fresh(), method)(wrong)
+    assert told.value.expected and told.value.fix
+
+
+@pytest.mark.parametrize(
+    "param",
+    [
+        lambda net: net.named_parameters(),
+        lambda net: dict(net.named_parameters()),
+        lambda net: net,
+        lambda net: [p.detach().numpy() for p in net.parameters()],
+    ],
+)
+def test_param_is_of_variables_alone(param: Any, tmp_path: Path) -> None:
+    agent = fresh()
+    agent.param = param(agent.net)
+    with pytest.raises(SettingError, match=r"in agent.param is a [\s\S]*for example: self.param = list\(self.q.parameters"):
+        agent.train(torch.optim.SGD(agent.net.parameters(), 0.1), 1)
+    with pytest.raises(SettingError, match="in agent.param is a"):
+        agent.save_param(tmp_path / "param")
+
+
+@pytest.mark.parametrize("wrong", [{"seed": "x"}, {"seed": -1}, {"seed": None}, {"callbacks": None}, {"callbacks": print}])
+def test_attributes_of_a_wrong_kind(wrong: Any) -> None:
+    agent = fresh()
+    vars(agent).update(wrong)
+    with pytest.raises(SettingError, match=f"agent.{next(iter(wrong))}"):
+        agent.train(torch.optim.SGD(agent.param, 0.1), 1)
+
+
+@pytest.mark.parametrize("steps", [0, -1, 2.5, "x", None])
+def test_plays_of_no_number_of_steps(steps: Any) -> None:
+    with pytest.raises(SettingError, match="max_steps="):
+        fresh().run_agent(steps)
+
+
+@pytest.mark.parametrize("wrong", [3, Probe().net, Probe().net.named_parameters()])
+def test_assign_param_takes_variables_alone(wrong: Any) -> None:
+    with pytest.raises(SettingError, match=r"assign_param was given a (int|Linear|str)"):
+        tandem.assign_param(wrong, Probe().param)
+
+
+@pytest.mark.parametrize(("make", "message"), [(torch.optim.SparseAdam, "SparseAdam"), (lambda p: [], "no optimizer")])
+def test_optimizers_that_cannot_train_an_agent(make: Any, message: str) -> None:
+    agent = fresh()
+    with pytest.raises(SettingError, match=message):
+        agent.train(make(list(agent.param)), 1)
+    agent.train(torch.optim.SGD(agent.param, 0.1), 1, p=0)  # what was refused is not kept
 
 
 def test_train_before_set_and_without_an_optimizer() -> None:

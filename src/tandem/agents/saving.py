@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import warnings
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from tandem.agents import contract
 from tandem.backends import variables
 from tandem.backends.reach import held, reach
 from tandem.collect.vector import begun
-from tandem.errors import CheckpointError, ResumeError
+from tandem.errors import CheckpointError, ResumeError, SettingError
 from tandem.training import checkpoint
 from tandem.types import Array
 
@@ -20,7 +22,7 @@ KEPT = ("total_episode", "total_time", "loss", "loss_list", "reward_list")
 
 def parameters(agent: Any) -> tuple[dict[str, Any], checkpoint.Groups]:
     """What a file of parameters holds: the arrays of `agent.param` in order, and how they are nested."""
-    arrays = variables.read(variables.flat(agent.param))
+    arrays = variables.read(contract.variables(agent, agent.torch))
     data = {"holds": PARAM, "nesting": _nesting(agent.param)}
     return data, {"param": {str(i): x for i, x in enumerate(arrays)}}
 
@@ -51,9 +53,16 @@ def again(agent: Any, saved: checkpoint.Checkpoint) -> tuple[dict[str, Any], che
     return {**saved.data, **data}, {**{name: saved.group(name) for name in TRAINING}, **groups}
 
 
+def place(path: Any) -> Path:
+    """The path of a file. SettingError for what is none."""
+    if not isinstance(path, (str, PathLike)) or not Path(path).name:
+        raise SettingError(f"a file of the agent is to be {path!r}.", "its path, a str or a Path", 'give "agent.dat", say.')
+    return Path(path)
+
+
 def read(path: Any, holds: str | None = None) -> checkpoint.Checkpoint:
     """A file of either kind. CheckpointError where it is something else, with a word on pickles."""
-    path = Path(path)
+    path = place(path)
     if path.is_file():
         with path.open("rb") as file:
             first = file.read(2)
@@ -88,7 +97,7 @@ def restore_param(path: Any) -> Any:
 
 def put(agent: Any, arrays: dict[str, Array], path: Any) -> None:
     """Gives the agent's parameters these values. CheckpointError where they do not fit."""
-    mine = variables.flat(agent.param)
+    mine = contract.variables(agent, agent.torch)
     values = [arrays[str(i)] for i in range(len(arrays))]
     have, came = ([tuple(x.shape) for x in xs] for xs in (mine, values))
     if have != came:

@@ -21,6 +21,7 @@ ELEMENTWISE = {  # they treat each number alone, so that many weights may be one
     torch.optim.RAdam,
 }
 ODD = ("capturable", "differentiable", "maximize", "dampening")  # which `begin` knows nothing of
+UNFIT = (torch.optim.LBFGS, torch.optim.SparseAdam)
 HOW = {"params", "fused", "foreach", "capturable", "differentiable"}  # of a group: its weights, and how it computes
 FUSED = {torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD, torch.optim.Adagrad}
 
@@ -31,10 +32,10 @@ class Own:
     has stepped less often than others, since they were frozen, there is another vector: they count from their own beginning."""
 
     def __init__(self, name: str, optimizer: Any, weights: list[Any]) -> None:
-        if not isinstance(optimizer, torch.optim.Optimizer) or isinstance(optimizer, torch.optim.LBFGS):
+        if not isinstance(optimizer, torch.optim.Optimizer) or isinstance(optimizer, UNFIT):
             raise SettingError(
                 f"an optimizer is a {type(optimizer).__name__}.",
-                "an optimizer of torch.optim that needs no closure, since the agent's networks are torch's",
+                "one of torch.optim that takes dense gradients and needs no closure, since the agent's networks are torch's",
                 "give torch.optim.Adam(agent.param), say.",
             )
         self.name, self.inner = name, optimizer
