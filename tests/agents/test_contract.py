@@ -363,6 +363,29 @@ def test_numbers_that_a_compiled_loss_reads_are_watched_of_whatever_kind() -> No
     assert algorithm.changed() == ["scale", "best"]
 
 
+def test_numbers_in_dicts_and_lists_are_watched_too() -> None:
+    class Reads(AgentAlgorithm):
+        def losses(self, batch: Any) -> Any:
+            return self.agent.config, self.agent.steps, self.agent.options, self.agent.nets, self.agent.log
+
+    agent = Probe()
+    agent.config, agent.steps, agent.options = {"alpha": 0.1, "inner": {"x": [1, 2]}}, (3, 4.0), SimpleNamespace(rate=0.5)
+    agent.nets, agent.log = [agent.net], [0.0] * 100
+    algorithm = Reads(agent, SimpleNamespace(framework="jax"), [], 1, 1.0, (), False)
+    algorithm._watched(None)
+    assert algorithm.changed() == []
+    agent.log[3] += 1.0  # a record, too long for settings
+    agent.nets.append(agent.target)
+    agent.config["alpha"], agent.config["inner"]["x"][1] = 0.2, 5
+    assert algorithm.changed() == ["config['alpha']", "config['inner']['x'][1]"]
+    agent.config = {"alpha": 0.1, "inner": {"x": [1, 2]}}
+    agent.config["beta"] = agent.options.rate = 0.1
+    assert algorithm.changed() == ["config['beta']", "options.rate"]
+    del agent.config["beta"]
+    agent.options.rate, agent.steps = 0.5, (3,)
+    assert algorithm.changed() == ["steps[1]"]
+
+
 def test_a_loss_may_take_gradients_of_its_own() -> None:
     class Penalty(Probe):
         def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
