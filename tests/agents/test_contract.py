@@ -19,6 +19,7 @@ torch = pytest.importorskip("torch")
 import tandem  # noqa: E402
 from tandem.agent import LambdaCallback, RL_pytorch, restore_param  # noqa: E402
 from tandem.agents.algorithm import AgentAlgorithm  # noqa: E402
+from tandem.agents.forward import Forward  # noqa: E402
 from tandem.agents.sitting import cadence  # noqa: E402
 from tandem.errors import CheckpointError, NetworkError, SettingError, TandemError  # noqa: E402
 from tandem.exploration import EpsGreedyQPolicy, GreedyQPolicy, OrnsteinUhlenbeckProcess  # noqa: E402
@@ -356,11 +357,11 @@ def test_numbers_that_a_compiled_loss_reads_are_watched_of_whatever_kind() -> No
     agent.scale, agent.best = np.float32(0.5), float("nan")
     algorithm = Reads(agent, SimpleNamespace(framework="jax"), [], 1, 1.0, (), False)
     algorithm._watched(None)
-    assert algorithm.changed() == []
+    assert algorithm.reads.changed() == []
     agent.scale = np.float32(0.25)
-    assert algorithm.changed() == ["scale"]
+    assert algorithm.reads.changed() == ["scale"]
     agent.best = 1.0
-    assert algorithm.changed() == ["scale", "best"]
+    assert algorithm.reads.changed() == ["scale", "best"]
 
 
 def test_numbers_in_dicts_and_lists_are_watched_too() -> None:
@@ -373,17 +374,47 @@ def test_numbers_in_dicts_and_lists_are_watched_too() -> None:
     agent.nets, agent.log = [agent.net], [0.0] * 100
     algorithm = Reads(agent, SimpleNamespace(framework="jax"), [], 1, 1.0, (), False)
     algorithm._watched(None)
-    assert algorithm.changed() == []
+    assert algorithm.reads.changed() == []
     agent.log[3] += 1.0  # a record, too long for settings
     agent.nets.append(agent.target)
     agent.config["alpha"], agent.config["inner"]["x"][1] = 0.2, 5
-    assert algorithm.changed() == ["config['alpha']", "config['inner']['x'][1]"]
+    assert algorithm.reads.changed() == ["config['alpha']", "config['inner']['x'][1]"]
     agent.config = {"alpha": 0.1, "inner": {"x": [1, 2]}}
     agent.config["beta"] = agent.options.rate = 0.1
-    assert algorithm.changed() == ["config['beta']", "options.rate"]
+    assert algorithm.reads.changed() == ["config['beta']", "options.rate"]
     del agent.config["beta"]
     agent.options.rate, agent.steps = 0.5, (3,)
-    assert algorithm.changed() == ["steps[1]"]
+    assert algorithm.reads.changed() == ["steps[1]"]
+
+
+def test_numbers_that_a_compiled_action_reads_are_watched_until_they_change_too_often() -> None:
+    class Scaled(Probe):
+        scale = 1.0
+
+        def action(self, s: Any) -> Any:
+            return s * self.scale
+
+    def forward(function: Any) -> Any:
+        """Compiles as XLA does: what is no argument is a constant."""
+        made: list[Any] = []
+        return lambda s: (made or made.append(function(1.0)) or made)[0] * s
+
+    agent = Scaled()
+    called: list[float] = []
+    backend = SimpleNamespace(forward=forward, call=lambda function, s: (called.append(s), function(s))[1])
+    action = Forward(agent, backend, agent.action)
+    assert action(2.0) == action(2.0) == 2.0
+    for k in range(1, 4):
+        agent.scale = 1.0 + k
+        with pytest.warns(UserWarning, match=r"scale changed[\s\S]* it is compiled anew"):
+            assert action(2.0) == 2.0 + 2 * k
+        assert action(3.0) == 3.0 + 3 * k
+    assert not called
+    agent.scale = 0.5
+    with pytest.warns(UserWarning, match=r"it is not compiled any more[\s\S]* self.jit_action = False"):
+        assert action(2.0) == 1.0
+    agent.scale = 0.25
+    assert action(2.0) == 0.5 and len(called) == 2
 
 
 def test_a_loss_may_take_gradients_of_its_own() -> None:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import is_dataclass
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
+from tandem.agents.reads import Reads
 from tandem.agents.reports import PrioritizedReplay
 from tandem.algorithms.base import Settings
 from tandem.errors import NetworkError
 from tandem.types import Array, Batch, Tree, Update, leaves
 
-FEW = 64  # members of a dict or list whose numbers are watched; longer ones are records rather than settings
 FOREVER = 2**62  # environment steps: episodes end a training, not steps
 
 
@@ -33,7 +31,7 @@ class AgentAlgorithm:
     ) -> None:
         self.agent, self.backend, self.optimizers, self.reports, self.extra = agent, backend, optimizers, reports, extra
         self.settings = Settings(steps=FOREVER, envs=envs, gamma=gamma)
-        self._read: dict[str, dict[str, Any]] = {}  # the agent's own numbers that a loss has looked at while it was compiled
+        self.reads = Reads(agent)
         self._compiles = backend.framework in ("jax", "tensorflow")
 
     @staticmethod
@@ -59,18 +57,6 @@ class AgentAlgorithm:
         self._check(losses, rows)
         return losses, replay.taken(self.reports, rows)
 
-    def changed(self) -> list[str]:
-        """The agent's numbers that are compiled into its loss and have been given other values since."""
-        found: list[str] = []
-        for name, before in self._read.items():
-            now = numbers(name, getattr(self.agent, name, None)) or {}
-            found += [n for n in before | now if n not in before or n not in now or not _same(now[n], before[n])]
-        return found
-
-    def forget(self) -> None:
-        """The loss is to be compiled anew."""
-        self._read = {}
-
     def _check(self, losses: list[Any], rows: int) -> None:
         if self.optimizers and len(losses) not in {1, len(self.optimizers)}:
             raise NetworkError(
@@ -93,40 +79,6 @@ class AgentAlgorithm:
                 )
 
     def _watched(self, batch: Batch) -> tuple[list[Array], dict[str, Array]]:
-        """`losses`, while it is compiled: notes which plain numbers of the agent it reads, since they become constants."""
-        agent, kind, read = self.agent, type(self.agent), self._read
-
-        class Watched(kind):  # type: ignore[misc,valid-type]
-            def __getattribute__(self, name: str) -> Any:
-                value = super().__getattribute__(name)
-                if (known := numbers(name, value)) is not None:
-                    read[name] = known
-                return value
-
-        agent.__class__ = Watched
-        try:
+        """`losses`, while it is compiled."""
+        with self.reads.noting():
             return self.losses(batch)
-        finally:
-            agent.__class__ = kind
-
-
-def numbers(name: str, value: Any, depth: int = 4) -> dict[str, Any] | None:
-    """The plain numbers in an attribute, by what one writes for them: itself, or those in a dict, list, tuple, namespace or
-    dataclass of few members, and in such within it. None for anything else."""
-    if isinstance(value, (bool, int, float, np.number)):
-        return {name: value}
-    if isinstance(value, dict):
-        members = [(f"{name}[{key!r}]", x) for key, x in value.items()] if len(value) <= FEW else []
-    elif isinstance(value, (list, tuple)):
-        members = [(f"{name}[{i}]", x) for i, x in enumerate(value)] if len(value) <= FEW else []
-    elif isinstance(value, SimpleNamespace) or (is_dataclass(value) and not isinstance(value, type)):
-        members = [(f"{name}.{key}", x) for key, x in getattr(value, "__dict__", {}).items()]
-    else:
-        return None
-    inside = [numbers(key, x, depth - 1) for key, x in members] if depth else []
-    return {key: x for found in inside if found for key, x in found.items()}
-
-
-def _same(a: Any, b: Any) -> bool:
-    """Whether two numbers are equal; what is no number is equal to itself."""
-    return bool(a == b) or (a != a and b != b)

@@ -39,7 +39,7 @@ class Own:
                 "give torch.optim.Adam(agent.param), say.",
             )
         self.name, self.inner = name, optimizer
-        self._look()
+        self.look()
         strangers = {id(p) for p in self.parameters} - {id(p) for p in weights}
         if strangers or not self.parameters:
             what = f"{len(strangers)} tensors that are none of" if strangers else "no weights of"
@@ -55,15 +55,17 @@ class Own:
         self._saved: list[list[int]] = []  # the same, as it was in a file
         self._gradient: torch.Tensor = torch.zeros(())
 
-    def _look(self) -> None:
-        """Finds its weights: those of them that are frozen are not trained, as long as they are."""
+    def look(self) -> bool:
+        """Finds its weights: those of them that are frozen are not trained, as long as they are. Nothing has to be compiled
+        anew for that."""
         self.given = [list(g["params"]) for g in self.inner.param_groups]
         self.groups = [[p for p in g if p.requires_grad] for g in self.given]
         self.parameters = [p for g in self.groups for p in g]
+        return False
 
     def __enter__(self) -> Own:
         """Makes vectors of the groups."""
-        self._look()
+        self.look()
         self._ages, self._saved = self._saved or [self._ages_of(parameters) for parameters in self.groups], []
         kind, groups = type(self.inner), self.inner.param_groups
         plain = not any(g.get(n) for g in groups for n in ODD)
@@ -114,7 +116,7 @@ class Own:
                 if state:
                     self.inner.state[p] = {n: x[i].view(p.shape) if _array(x[i]) else x[i] for n, x in apart.items()}
         self.flats, self._blocks = [], []
-        self._look()
+        self.look()
 
     def take(self, gradients: list[torch.Tensor]) -> None:
         """These are the gradients of `parameters` for its next step."""
@@ -148,7 +150,7 @@ class Own:
 
     def adjust(self, settings: dict[str, Any]) -> None:
         """Takes such numbers over; before it begins, since its state hangs on some of them. ValueError for other weights."""
-        self._look()
+        self.look()
         self._saved = settings.get("ages") or [[0] * len(g) for g in self.groups]
         if (came := [len(g) for g in self._saved]) != (mine := [len(g) for g in self.groups]):
             raise ValueError(f"its {settings['kind']} has groups of {came} weights that are trained, this one of {mine}")

@@ -57,7 +57,8 @@ def apart(a: Any, b: Any) -> float:
 
 
 def apart_(a: Any, b: Any) -> float:
-    return float(max(abs(x - y).max() for x, y in zip(variables.read(a), variables.read(b), strict=True)))
+    arrays = [x if isinstance(x[0], np.ndarray) else variables.read(x) for x in (a, b)]
+    return float(max(abs(x - y).max() for x, y in zip(*arrays, strict=True)))
 
 
 one = trained()
@@ -115,6 +116,38 @@ with warnings.catch_warnings(record=True) as told:
     other.gamma = 0.0
     other.train(None, None, 1, p=0)
     found["gamma"] = any("gamma changed" in str(w.message) for w in told)
+
+
+# weights that are frozen between trainings stay as they are, and learn once they are thawed
+one.q.layers[0].trainable = False
+frozen, loose = (variables.read(layer.weights) for layer in one.q.layers)
+one.train(None, None, 2, p=0)
+still = [apart_(layer.weights, was) for layer, was in zip(one.q.layers, (frozen, loose), strict=True)]
+one.q.layers[0].trainable = True
+one.train(None, None, 2, p=0)
+found["frozen"] = still[0] == 0.0 and still[1] > 0.0 and apart_(one.q.layers[0].weights, frozen) > 0.0
+known = keras.optimizers.Adam()
+known.build(one.q.layers[1].weights)
+one.optimizer = known
+try:
+    one.train(None, None, 1, p=0)
+except TandemError as error:
+    found["thawed"] = "frozen when it began" in str(error)
+
+
+class Signed(Q):
+    sign = 0.0
+
+    def action(self, s: Any) -> Any:
+        return self.q(s) * self.sign + ops.convert_to_tensor([0.0, 1e-9])
+
+
+signed = trained(kind=Signed)
+with warnings.catch_warnings(record=True) as told:
+    warnings.simplefilter("always")
+    signed.sign = 1.0
+    signed.train(None, None, 1, p=0)
+    found["sign"] = any("sign changed, which the compiled action" in str(w.message) for w in told)
 
 
 class Late(Q):
