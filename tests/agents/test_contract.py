@@ -202,6 +202,22 @@ def test_optimizers_that_cannot_train_an_agent(make: Any, message: str) -> None:
     agent.train(torch.optim.SGD(agent.param, 0.1), 1, p=0)  # what was refused is not kept
 
 
+def test_no_episodes_are_no_step(tmp_path: Path) -> None:
+    """But what was restored is there, an optimizer's numbers too, and can be changed before it goes on."""
+    agent, again = fresh(), fresh()
+    agent.train(torch.optim.Adam(agent.param, 0.5), 2, p=0)
+    played = len(agent.env.actions)
+    assert agent.train(None, 0, p=0) == np.float32(agent.loss) and len(agent.env.actions) == played and agent.total_episode == 2
+    agent.save(tmp_path / "agent")
+    again.restore(tmp_path / "agent")
+    optimizer = torch.optim.Adam(again.param, 0.1)
+    again.train(optimizer, 0, p=0)
+    assert optimizer.param_groups[0]["lr"] == 0.5
+    agent.optimizer.param_groups[0]["lr"] = optimizer.param_groups[0]["lr"] = 0.25
+    agent.train(None, 2, p=0), again.train(None, 2, p=0)
+    assert all(torch.equal(x, y) for x, y in zip(agent.param, again.param, strict=True)) and agent.loss_list == again.loss_list
+
+
 def test_train_before_set_and_without_an_optimizer() -> None:
     with pytest.raises(SettingError, match="before set"):
         Probe().train(None, 1)
