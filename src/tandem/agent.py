@@ -155,15 +155,15 @@ class _Agent:
         for name, value in {"episodes": episodes, "processes": processes[0], **more}.items():
             if name in COUNTED:
                 counted(name, value, COUNTED[name])
-        if self.optimizer is None:
-            self.optimizer = optimizer
-        if self.optimizer is None:
+        chosen = optimizer if self.optimizer is None else self.optimizer
+        if chosen is None or chosen == []:
             raise SettingError("there is no optimizer.", OPTIMIZER, "give one to train, or set agent.optimizer.")
         policy = Policy(**{name: getattr(self, name) for name in POLICY})
         policy.check()
         say_once(*(more.pop(name) for name in MORE[:2]))
         self._pools, store, p = (more.pop(name) for name in MORE[2:])
-        assembly = self._assembled(more, self._processes(*processes, quiet=p == 0))
+        assembly = self._assembled(chosen, more, self._processes(*processes, quiet=p == 0))
+        self.optimizer = chosen  # not before: one that was refused may be followed by another
         assembly.learner.compile(jit)
         assembly.learner.rhythm.store = None if self._choices.PPO else store
         if not self._pools:
@@ -185,10 +185,10 @@ class _Agent:
             print(why)
         return found
 
-    def _assembled(self, windows: dict[str, Any], processes: int) -> Assembly:
+    def _assembled(self, optimizer: Any, windows: dict[str, Any], processes: int) -> Assembly:
         """The parts of the training, new ones where the agent has another environment or optimizer than they were made for, or
         steps its environments in another number of processes."""
-        optimizers = list(self.optimizer) if isinstance(self.optimizer, (list, tuple)) else [self.optimizer]
+        optimizers = list(optimizer) if isinstance(optimizer, (list, tuple)) else [optimizer]
         assembly = self._assembly
         if assembly is None or not assembly.fits(self.env, optimizers):
             assembly = self._assembly = Assembly(self, self._choices or Choices(), optimizers, self.torch, processes)
@@ -200,8 +200,7 @@ class _Agent:
                 saving.move(assembly, *before)
         assembly.windows(windows)
         if self._pending is not None:
-            with assembly:
-                saving.load(self, assembly, self._pending)
+            saving.load(assembly, self._pending)
             self._pending = None
         return assembly
 
@@ -245,7 +244,7 @@ class _Agent:
     def save_param(self, path: str | Path) -> None:
         """Writes the parameters to one file, whatever its name: a zip of JSON and safetensors; with `parallel_dump` to a
         folder, a file for each array."""
-        checkpoint.write(Path(path), *saving.parameters(self), self.parallel_dump)
+        checkpoint.write(saving.place(path), *saving.parameters(self), self.parallel_dump)
 
     def restore_param(self, path: str | Path) -> None:
         """Gives the parameters the values in a file of `save_param` or `save`. CheckpointError where they do not fit."""
@@ -257,7 +256,7 @@ class _Agent:
         the last `train` had save_data=False."""
         assembly = self._assembly
         with assembly if assembly is not None else nullcontext():
-            checkpoint.write(Path(path), *self._snapshot(False), self.parallel_dump)
+            checkpoint.write(saving.place(path), *self._snapshot(False), self.parallel_dump)
 
     def restore(self, path: str | Path) -> None:
         """Becomes what `save` wrote: in an agent made and set with the same arguments the next `train` goes on as if there had
@@ -297,7 +296,7 @@ class _Agent:
     def run_agent(self, max_steps: int, seed: int | None = None) -> tuple[list[Any], float, int]:
         """Plays an episode without exploration: (the states seen, the sum of rewards, the number of steps). Where a policy
         chooses in training, the action is the best one; else what `action` gives."""
-        act, env = self._player()
+        act, env = self._player(max_steps)
         return watch.play(act, env, max_steps, self.seed if seed is None else seed)
 
     def animate_agent(
@@ -311,11 +310,12 @@ class _Agent:
         """Plays such an episode and writes it as a GIF or MP4, by the name of save_path; gives the file. `writer` is not
         needed: no other program is."""
         watch.without_screen()
-        act, env = self._player(mode)
+        act, env = self._player(max_steps, mode)
         return watch.animate(act, env, None if save_path is None else Path(save_path), 1, self.seed, max_steps, fps)
 
-    def _player(self, mode: str | None = None) -> tuple[Any, Any]:
+    def _player(self, max_steps: Any, mode: str | None = None) -> tuple[Any, Any]:
         """A function of one observation, and an environment of its own to play in."""
+        counted("max_steps", max_steps, none=False)
         assembly = self._assembly or Assembly(self, self._choices or Choices(), [], self.torch)
         return assembly.act, assembly.stage(mode)
 

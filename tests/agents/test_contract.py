@@ -19,6 +19,7 @@ torch = pytest.importorskip("torch")
 import tandem  # noqa: E402
 from tandem.agent import LambdaCallback, RL_pytorch, restore_param  # noqa: E402
 from tandem.agents.algorithm import AgentAlgorithm  # noqa: E402
+from tandem.agents.forward import Forward  # noqa: E402
 from tandem.agents.sitting import cadence  # noqa: E402
 from tandem.errors import CheckpointError, NetworkError, SettingError, TandemError  # noqa: E402
 from tandem.exploration import EpsGreedyQPolicy, GreedyQPolicy, OrnsteinUhlenbeckProcess  # noqa: E402
@@ -122,6 +123,13 @@ def test_wrong_actions_are_named(given: Any, message: str) -> None:
         ({"PPO": True}, "without update_steps"),
         ({"PPO": True, "HER": True, "update_steps": 8}, "PPO=True and HER=True"),
         ({"HER": True, "num_steps": 2}, "num_steps"),
+        ({"PPO": "yes", "update_steps": 8}, "PPO='yes'"),
+        ({"PR": 2}, "PR=2"),
+        ({"PR": True, "alpha": -1}, "alpha=-1"),
+        ({"PR": True, "initial_TD": float("inf")}, "initial_TD=inf"),
+        ({"k": -1}, "k=-1"),
+        ({"strategy": "last"}, "strategy='last'"),
+        ({"policy": []}, r"policy=\[\]"),
     ],
 )
 def test_choices_that_contradict_each_other(choices: Any, message: str) -> None:
@@ -138,6 +146,76 @@ def test_numbers_that_train_cannot_count_by(wrong: Any) -> None:
     with pytest.raises(SettingError, match=f"{next(iter(wrong))}="):
         agent.train(torch.optim.SGD(agent.param, 0.1), **{"episodes": 1, "p": 0, **wrong})
     assert not agent.total_episode
+
+
+@pytest.mark.parametrize("wrong", [3, None, b"x", [], ""])
+@pytest.mark.parametrize("method", ["save", "restore", "save_param", "restore_param"])
+def test_what_is_no_path(method: str, wrong: Any) -> None:
+    with pytest.raises(TandemError) as told:
+        getattr(fresh(), method)(wrong)
+    assert told.value.expected and told.value.fix
+
+
+@pytest.mark.parametrize(
+    "param",
+    [
+        lambda net: net.named_parameters(),
+        lambda net: dict(net.named_parameters()),
+        lambda net: net,
+        lambda net: [p.detach().numpy() for p in net.parameters()],
+    ],
+)
+def test_param_is_of_variables_alone(param: Any, tmp_path: Path) -> None:
+    agent = fresh()
+    agent.param = param(agent.net)
+    with pytest.raises(SettingError, match=r"in agent.param is a [\s\S]*for example: self.param = list\(self.q.parameters"):
+        agent.train(torch.optim.SGD(agent.net.parameters(), 0.1), 1)
+    with pytest.raises(SettingError, match="in agent.param is a"):
+        agent.save_param(tmp_path / "param")
+
+
+@pytest.mark.parametrize("wrong", [{"seed": "x"}, {"seed": -1}, {"seed": None}, {"callbacks": None}, {"callbacks": print}])
+def test_attributes_of_a_wrong_kind(wrong: Any) -> None:
+    agent = fresh()
+    vars(agent).update(wrong)
+    with pytest.raises(SettingError, match=f"agent.{next(iter(wrong))}"):
+        agent.train(torch.optim.SGD(agent.param, 0.1), 1)
+
+
+@pytest.mark.parametrize("steps", [0, -1, 2.5, "x", None])
+def test_plays_of_no_number_of_steps(steps: Any) -> None:
+    with pytest.raises(SettingError, match="max_steps="):
+        fresh().run_agent(steps)
+
+
+@pytest.mark.parametrize("wrong", [3, Probe().net, Probe().net.named_parameters()])
+def test_assign_param_takes_variables_alone(wrong: Any) -> None:
+    with pytest.raises(SettingError, match=r"assign_param was given a (int|Linear|str)"):
+        tandem.assign_param(wrong, Probe().param)
+
+
+@pytest.mark.parametrize(("make", "message"), [(torch.optim.SparseAdam, "SparseAdam"), (lambda p: [], "no optimizer")])
+def test_optimizers_that_cannot_train_an_agent(make: Any, message: str) -> None:
+    agent = fresh()
+    with pytest.raises(SettingError, match=message):
+        agent.train(make(list(agent.param)), 1)
+    agent.train(torch.optim.SGD(agent.param, 0.1), 1, p=0)  # what was refused is not kept
+
+
+def test_no_episodes_are_no_step(tmp_path: Path) -> None:
+    """But what was restored is there, an optimizer's numbers too, and can be changed before it goes on."""
+    agent, again = fresh(), fresh()
+    agent.train(torch.optim.Adam(agent.param, 0.5), 2, p=0)
+    played = len(agent.env.actions)
+    assert agent.train(None, 0, p=0) == np.float32(agent.loss) and len(agent.env.actions) == played and agent.total_episode == 2
+    agent.save(tmp_path / "agent")
+    again.restore(tmp_path / "agent")
+    optimizer = torch.optim.Adam(again.param, 0.1)
+    again.train(optimizer, 0, p=0)
+    assert optimizer.param_groups[0]["lr"] == 0.5
+    agent.optimizer.param_groups[0]["lr"] = optimizer.param_groups[0]["lr"] = 0.25
+    agent.train(None, 2, p=0), again.train(None, 2, p=0)
+    assert all(torch.equal(x, y) for x, y in zip(agent.param, again.param, strict=True)) and agent.loss_list == again.loss_list
 
 
 def test_train_before_set_and_without_an_optimizer() -> None:
@@ -295,11 +373,64 @@ def test_numbers_that_a_compiled_loss_reads_are_watched_of_whatever_kind() -> No
     agent.scale, agent.best = np.float32(0.5), float("nan")
     algorithm = Reads(agent, SimpleNamespace(framework="jax"), [], 1, 1.0, (), False)
     algorithm._watched(None)
-    assert algorithm.changed() == []
+    assert algorithm.reads.changed() == []
     agent.scale = np.float32(0.25)
-    assert algorithm.changed() == ["scale"]
+    assert algorithm.reads.changed() == ["scale"]
     agent.best = 1.0
-    assert algorithm.changed() == ["scale", "best"]
+    assert algorithm.reads.changed() == ["scale", "best"]
+
+
+def test_numbers_in_dicts_and_lists_are_watched_too() -> None:
+    class Reads(AgentAlgorithm):
+        def losses(self, batch: Any) -> Any:
+            return self.agent.config, self.agent.steps, self.agent.options, self.agent.nets, self.agent.log
+
+    agent = Probe()
+    agent.config, agent.steps, agent.options = {"alpha": 0.1, "inner": {"x": [1, 2]}}, (3, 4.0), SimpleNamespace(rate=0.5)
+    agent.nets, agent.log = [agent.net], [0.0] * 100
+    algorithm = Reads(agent, SimpleNamespace(framework="jax"), [], 1, 1.0, (), False)
+    algorithm._watched(None)
+    assert algorithm.reads.changed() == []
+    agent.log[3] += 1.0  # a record, too long for settings
+    agent.nets.append(agent.target)
+    agent.config["alpha"], agent.config["inner"]["x"][1] = 0.2, 5
+    assert algorithm.reads.changed() == ["config['alpha']", "config['inner']['x'][1]"]
+    agent.config = {"alpha": 0.1, "inner": {"x": [1, 2]}}
+    agent.config["beta"] = agent.options.rate = 0.1
+    assert algorithm.reads.changed() == ["config['beta']", "options.rate"]
+    del agent.config["beta"]
+    agent.options.rate, agent.steps = 0.5, (3,)
+    assert algorithm.reads.changed() == ["steps[1]"]
+
+
+def test_numbers_that_a_compiled_action_reads_are_watched_until_they_change_too_often() -> None:
+    class Scaled(Probe):
+        scale = 1.0
+
+        def action(self, s: Any) -> Any:
+            return s * self.scale
+
+    def forward(function: Any) -> Any:
+        """Compiles as XLA does: what is no argument is a constant."""
+        made: list[Any] = []
+        return lambda s: (made or made.append(function(1.0)) or made)[0] * s
+
+    agent = Scaled()
+    called: list[float] = []
+    backend = SimpleNamespace(forward=forward, call=lambda function, s: (called.append(s), function(s))[1])
+    action = Forward(agent, backend, agent.action)
+    assert action(2.0) == action(2.0) == 2.0
+    for k in range(1, 4):
+        agent.scale = 1.0 + k
+        with pytest.warns(UserWarning, match=r"scale changed[\s\S]* it is compiled anew"):
+            assert action(2.0) == 2.0 + 2 * k
+        assert action(3.0) == 3.0 + 3 * k
+    assert not called
+    agent.scale = 0.5
+    with pytest.warns(UserWarning, match=r"it is not compiled any more[\s\S]* self.jit_action = False"):
+        assert action(2.0) == 1.0
+    agent.scale = 0.25
+    assert action(2.0) == 0.5 and len(called) == 2
 
 
 def test_a_loss_may_take_gradients_of_its_own() -> None:
@@ -466,6 +597,8 @@ def test_where_the_environment_cannot_be_brought_back_new_episodes_begin(tmp_pat
     with pytest.warns(UserWarning, match="new ones begin"):
         second.train(torch.optim.Adam(second.param), 2, p=0)
     assert second.total_episode == 6
+    environments = second._assembly.loop.collector.environments
+    assert environments.episodes()[0] > first._assembly.loop.collector.environments.episodes()[0] + 1  # none is begun again
 
 
 def test_parameters_alone(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ def test_keras_agents(engine: Any) -> None:
     if importlib.util.find_spec(engine) is None:
         pytest.skip(f"{engine} is not installed")
     (found,) = run_python(SNIPPET, engine=engine, timeout=600)
-    assert len(found) == 16 and all(x is True for x in found.values()), found
+    assert len(found) == 22 and all(x is True for x in found.values()), found
 
 
 def test_keras_on_torch_is_refused() -> None:

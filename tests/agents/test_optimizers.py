@@ -11,8 +11,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tandem.errors import TandemError  # noqa: E402
+from tandem.errors import CheckpointError, TandemError  # noqa: E402
 from tandem.exploration import GreedyQPolicy  # noqa: E402
+from tandem.training import checkpoint  # noqa: E402
 from tests.agents.agents import Probe  # noqa: E402
 
 
@@ -70,6 +71,51 @@ def test_what_is_frozen_stays_the_optimizers_and_learns_once_it_is_thawed(kind: 
     assert not torch.equal(agent.net[0].weight, before)
 
 
+@pytest.mark.parametrize("resumed", [False, True])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda p: torch.optim.Adam(p, 0.05),
+        lambda p: torch.optim.NAdam([{"params": p[:1]}, {"params": p[1:]}], 0.05),
+        lambda p: torch.optim.Adagrad(p, 0.05),
+        lambda p: torch.optim.SGD(p, 0.001, momentum=0.9),
+        lambda p: torch.optim.Rprop(p, 0.01),
+    ],
+)
+def test_what_was_not_frozen_goes_on_as_it_was_when_others_are_thawed(
+    make: Callable[[Any], Any], resumed: bool, tmp_path: Path
+) -> None:
+    """As torch has it: each weight by its own moments and its own count of steps."""
+    agent = Tower()
+    agent.net[0].weight.requires_grad_(True)  # two of four weights are frozen, one in the midst
+    agent.net[1].weight.requires_grad_(False)
+    start, optimizer = copy.deepcopy(agent.net), make(agent.param)
+    made(agent).train(optimizer, 2, p=0)
+    first = len(agent.seen)
+    agent.net.requires_grad_(True)
+    agent.train(None, 2, p=0)
+    batches = agent.seen[1:]
+    if resumed:
+        agent.save(tmp_path / "agent")
+        again = made(Tower())
+        again.net.requires_grad_(True)
+        again.env.episode = agent.env.episode
+        again.restore(tmp_path / "agent")
+        again.train(make(again.param), 2, p=0)
+        agent, batches = again, batches + again.seen[1:]
+    reference = make(list(start.parameters()))
+    for i, (s, _, _, r, _) in enumerate(batches):
+        start.requires_grad_(i >= first - 1)
+        start[0].weight.requires_grad_(True), start[1].bias.requires_grad_(True)
+        if i < first - 1:
+            start[0].bias.requires_grad_(False), start[1].weight.requires_grad_(False)
+        reference.zero_grad()
+        ((start(s)[:, 0] - r) ** 2).mean().backward()
+        reference.step()
+    for x, y in zip(agent.net.parameters(), start.parameters(), strict=True):
+        torch.testing.assert_close(x, y, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize(
     "make",
     [
@@ -122,3 +168,79 @@ def test_what_is_not_finite_changes_nothing_with_a_batch_norm_either(sitting: in
         agent.train(optimizer, 4, p=0)
     for name, x in agent.before.items():
         torch.testing.assert_close(agent.net[1].state_dict()[name], x, rtol=0, atol=0)
+
+
+def test_numbers_of_an_optimizer_are_in_the_file(tmp_path: Path) -> None:
+    """Learning rates, also such as were changed meanwhile, and what else its groups hold: training goes on with them."""
+
+    def make(p: Any, rate: float, decay: float, beta: float) -> Any:
+        groups = [{"params": p[:1], "lr": 2 * rate}, {"params": p[1:]}]
+        return torch.optim.Adam(groups, rate, betas=(beta, 0.99), weight_decay=decay)
+
+    whole, half, again = (made(Probe()) for _ in range(3))
+    for agent in (whole, half):
+        agent.train(make(agent.param, 0.5, 0.1, 0.8), 2, p=0)
+        agent.optimizer.param_groups[1]["lr"] = 0.03
+    whole.train(None, 2, p=0)
+    half.save(tmp_path / "agent")
+    again.env.episode = half.env.episode  # which its clock shows
+    again.restore(tmp_path / "agent")
+    again.train(make(again.param, 0.001, 0.0, 0.9), 2, p=0)
+    assert all(torch.equal(x, y) for x, y in zip(whole.param, again.param, strict=True))
+    first, second = again.optimizer.param_groups
+    assert first["lr"] == 1.0 and second["lr"] == 0.03 and first["betas"] == (0.8, 0.99) and second["weight_decay"] == 0.1
+
+
+@pytest.mark.parametrize(
+    ("momentum", "other"), [({"momentum": 0.9}, {}), ({}, {"momentum": 0.9}), ({"momentum": 0.9, "dampening": 0.5}, {})]
+)
+def test_numbers_that_a_state_hangs_on_are_there_before_it(momentum: Any, other: Any, tmp_path: Path) -> None:
+    whole, half, again = (made(Probe()) for _ in range(3))
+    whole.train(torch.optim.SGD(whole.param, 0.001, **momentum), 4, p=0)
+    half.train(torch.optim.SGD(half.param, 0.001, **momentum), 2, p=0)
+    half.save(tmp_path / "agent")
+    again.env.episode = half.env.episode
+    again.restore(tmp_path / "agent")
+    again.train(torch.optim.SGD(again.param, 0.1, **other), 2, p=0)
+    assert all(torch.equal(x, y) for x, y in zip(whole.param, again.param, strict=True))
+
+
+def test_an_optimizer_of_another_kind_than_the_files_is_refused_and_the_right_one_taken_then(tmp_path: Path) -> None:
+    half, again = made(Probe()), made(Probe())
+    half.train(torch.optim.Adam(half.param), 2, p=0)
+    half.save(tmp_path / "agent")
+    again.env.episode = half.env.episode
+    again.restore(tmp_path / "agent")
+    with pytest.raises(CheckpointError, match=r"optimizer Adam; train was given SGD\.\nExpected: .*\nFix: give"):
+        again.train(torch.optim.SGD(again.param, 0.01), 2, p=0)
+    again.seen = []  # tensors, which a new training would take for the agent's own
+    with pytest.raises(CheckpointError, match=r"train was given Adam \(2 groups\)"):
+        again.train(torch.optim.Adam([{"params": again.param[:1]}, {"params": again.param[1:]}]), 2, p=0)
+    again.seen = []
+    again.train(torch.optim.Adam(again.param), 2, p=0)
+    assert again.total_episode == 4
+
+
+def test_files_that_do_not_tell_their_optimizers_are_read(tmp_path: Path) -> None:
+    """As they were before optimizers were in them: the state is taken, with the numbers that are here."""
+    half, again = made(Probe()), made(Probe())
+    half.train(torch.optim.Adam(half.param, 0.5), 2, p=0)
+    half.save(tmp_path / "agent")
+    saved = checkpoint.read(tmp_path / "agent")
+    groups = {name: saved.group(name) for name in ("param", "engine", "collector", "learner")}
+    checkpoint.write(tmp_path / "agent", {n: x for n, x in saved.data.items() if n != "optimizers"}, groups)
+    again.env.episode = half.env.episode
+    again.restore(tmp_path / "agent")
+    again.train(torch.optim.Adam(again.param, 0.001), 1, p=0)
+    assert again.optimizer.param_groups[0]["lr"] == 0.001 and again.optimizer.state[again.param[0]]["step"] > 2
+
+
+def test_a_network_of_another_width_is_named(tmp_path: Path) -> None:
+    half, again = made(Probe()), made(Probe())
+    half.train(torch.optim.Adam(half.param), 2, p=0)
+    half.save(tmp_path / "agent")
+    again.target = torch.nn.Linear(2, 5)  # in no list of parameters
+    again.update_param = lambda: None
+    again.restore(tmp_path / "agent")
+    with pytest.raises(CheckpointError, match="network/target/0 has shape"):
+        again.train(torch.optim.Adam(again.param), 2, p=0)

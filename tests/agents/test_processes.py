@@ -16,7 +16,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from tandem.agents import environments  # noqa: E402
-from tandem.errors import SettingError, WorkerError  # noqa: E402
+from tandem.errors import EnvironmentFault, SettingError, WorkerError  # noqa: E402
 from tandem.examples.pytorch import DDPG_HER, MADDPG  # noqa: E402
 from tandem.examples.worlds import PointWorld, Relay  # noqa: E402
 from tandem.exploration import EpsGreedyQPolicy, GaussianWhiteNoiseProcess, SoftmaxPolicy  # noqa: E402
@@ -247,3 +247,59 @@ def test_a_reward_function_travels_with_plain_data_alone() -> None:
     light = environments.reduction(agent, 2).__self__
     assert type(light) is type(agent) and light.bonus is agent.bonus and light.gamma == agent.gamma
     assert "actors" not in vars(light) and "env" not in vars(light) and "param" not in vars(light)
+
+
+class Unplugged(Walk):
+    """Raises once, in a step of this number."""
+
+    def __init__(self, at: int | None = None) -> None:
+        super().__init__()
+        self.steps, self.at = 0, at
+
+    def step(self, action: Any) -> Any:
+        self.steps += 1
+        if self.steps == self.at:
+            raise RuntimeError("unplugged")
+        return super().step(action)
+
+
+class Diary(Probe):
+    """Writes down which episodes begin in each environment, by what they show of their seeds."""
+
+    def __init__(self, at: int | None) -> None:
+        super().__init__([Unplugged(at), Unplugged()])
+        self.begun: list[list[int]] = [[], []]
+        self.set(policy=EpsGreedyQPolicy(0.5), pool_size=60, batch=4)
+
+    def action(self, s: Any) -> Any:
+        for i in range(2):
+            if float(s[i, 0]) == 0.0:
+                self.begun[i].append(round(float(s[i, 1]) * 100))
+        return super().action(s)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_episodes_that_were_played_before_an_environment_raised_are_not_played_again(processes: int, tmp_path: Path) -> None:
+    whole, broken, again = Diary(None), Diary(17), Diary(None)
+    whole.train(torch.optim.SGD(whole.param, 0.01), 20, processes=processes, p=0)
+    with pytest.raises(EnvironmentFault, match="unplugged"):
+        broken.train(torch.optim.SGD(broken.param, 0.01), 20, processes=processes, p=0)
+    played = len(broken.begun[0])
+    broken.save(tmp_path / "agent")
+    broken.train(None, 8, processes=processes, p=0)
+    assert played >= 3 and all(found == every[: len(found)] for found, every in zip(broken.begun, whole.begun, strict=True))
+    again.restore(tmp_path / "agent")  # it goes on to the bit
+    again.train(torch.optim.SGD(again.param, 0.01), 8, processes=processes, p=0)
+    assert all(found == every[-len(found) :] for found, every in zip(again.begun, broken.begun, strict=True))
+    assert all(torch.equal(x, y) for x, y in zip(broken.param, again.param, strict=True))
+
+
+def test_episodes_that_were_played_in_another_number_of_processes_are_not_played_again() -> None:
+    whole, agent = Diary(None), Diary(None)
+    whole.train(torch.optim.SGD(whole.param, 0.01), 20, p=0)
+    for processes in (1, 2, 1):
+        agent.seen = []
+        agent.train(torch.optim.SGD(agent.param, 0.01) if agent.optimizer is None else None, 4, processes=processes, p=0)
+    for found, every in zip(agent.begun, whole.begun, strict=True):
+        rest = iter(every)  # in their order, but for such as had only begun when the processes changed
+        assert len(found) > 5 and all(one in rest for one in found)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from tandem.agents.reads import Reads
 from tandem.agents.reports import PrioritizedReplay
 from tandem.algorithms.base import Settings
 from tandem.errors import NetworkError
@@ -30,7 +31,7 @@ class AgentAlgorithm:
     ) -> None:
         self.agent, self.backend, self.optimizers, self.reports, self.extra = agent, backend, optimizers, reports, extra
         self.settings = Settings(steps=FOREVER, envs=envs, gamma=gamma)
-        self._read: dict[str, Any] = {}  # the agent's own numbers that a loss has looked at while it was compiled
+        self.reads = Reads(agent)
         self._compiles = backend.framework in ("jax", "tensorflow")
 
     @staticmethod
@@ -56,14 +57,6 @@ class AgentAlgorithm:
         self._check(losses, rows)
         return losses, replay.taken(self.reports, rows)
 
-    def changed(self) -> list[str]:
-        """The agent's numbers that are compiled into its loss and have been given other values since."""
-        return [n for n, x in self._read.items() if not _same(getattr(self.agent, n, None), x)]
-
-    def forget(self) -> None:
-        """The loss is to be compiled anew."""
-        self._read = {}
-
     def _check(self, losses: list[Any], rows: int) -> None:
         if self.optimizers and len(losses) not in {1, len(self.optimizers)}:
             raise NetworkError(
@@ -86,23 +79,6 @@ class AgentAlgorithm:
                 )
 
     def _watched(self, batch: Batch) -> tuple[list[Array], dict[str, Array]]:
-        """`losses`, while it is compiled: notes which plain numbers of the agent it reads, since they become constants."""
-        agent, kind, read = self.agent, type(self.agent), self._read
-
-        class Watched(kind):  # type: ignore[misc,valid-type]
-            def __getattribute__(self, name: str) -> Any:
-                value = super().__getattribute__(name)
-                if isinstance(value, (bool, int, float, np.number)):
-                    read[name] = value
-                return value
-
-        agent.__class__ = Watched
-        try:
+        """`losses`, while it is compiled."""
+        with self.reads.noting():
             return self.losses(batch)
-        finally:
-            agent.__class__ = kind
-
-
-def _same(a: Any, b: Any) -> bool:
-    """Whether two numbers are equal; what is no number is equal to itself."""
-    return bool(a == b) or (a != a and b != b)

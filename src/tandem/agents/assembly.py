@@ -14,6 +14,7 @@ from tandem.agents import contract, environments
 from tandem.agents.acting import AgentActor, explorers
 from tandem.agents.algorithm import AgentAlgorithm
 from tandem.agents.choices import Choices
+from tandem.agents.forward import Forward
 from tandem.agents.goals import JudgedGoals
 from tandem.agents.learner import Drop, PhaseLearner, Rhythm, Windows, empty, keep
 from tandem.backends.reach import reach
@@ -65,8 +66,7 @@ class Assembly:
         taken = contract.lengths(self.backend.networks.values(), self._first)
         contract.rehearse(self.algorithm, self.backend, self._first, taken)
         agents = leaves(self._first.obs)[0].shape[1] if choices.MARL else 1
-        forward = self.backend.forward if agent.jit_action else lambda f: partial(self.backend.call, f)
-        forwards = [forward(f) for f in self._functions(agents)]
+        forwards = [self._forward(f) for f in self._functions(agents)]
         explore = explorers(choices, self.environments.action, n, agents, generators)
         self.actor = AgentActor(forwards, self.see, explore, self.environments.action, joint=choices.MARL, irl=choices.IRL)
         self.learner = self._learner(generators)
@@ -125,6 +125,14 @@ class Assembly:
             self._open.close()
 
     # Parts
+
+    def _forward(self, function: Any) -> Any:
+        """`action` as training calls it: compiled, where the engine does that and the agent lets it."""
+        if not self.agent.jit_action:
+            return partial(self.backend.call, function)
+        return (
+            self.backend.forward(function) if self.backend.framework == "torch" else Forward(self.agent, self.backend, function)
+        )
 
     def _environments(self) -> Stepped | Remote:
         agent, choices = self.agent, self.choices

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from math import inf
 from numbers import Integral, Real
 from typing import Any
 
+import numpy as np
+
 from tandem.errors import SettingError
+from tandem.replay.hindsight import STRATEGIES
 
 COUNTS = ("pool_size", "batch", "num_updates", "num_steps", "update_batches", "update_steps", "trial_count")
 NUMBERS = ("initial_ratio", "initial_TD", "lambda_", "alpha", "beta")
 OPEN = ("criterion", "epsilon", "k")  # numbers that may be None
+FLAGS = ("PPO", "HER", "MARL", "PR", "IRL", "TRL")
 
 
 @dataclass(frozen=True)
@@ -46,12 +51,18 @@ class Choices:
         for name in COUNTS:
             counted(name, getattr(self, name))
         for name in (*NUMBERS, *OPEN):
-            value = getattr(self, name)
-            if not (isinstance(value, Real) and value == value) and not (value is None and name in OPEN):
-                wanted = "a number, or None" if name in OPEN else "a number"
+            value, least = getattr(self, name), None if name == "criterion" else 0
+            fine = isinstance(value, Real) and (value == value if least is None else 0 <= float(value) < inf)
+            if not fine and not (value is None and name in OPEN):
+                wanted = f"a number{'' if least is None else ' from 0 on'}{', or None' if name in OPEN else ''}"
                 raise SettingError(f"{name}={value!r}.", wanted, f"leave {name} out, or give a number.")
+        for name in FLAGS:
+            if not isinstance(value := getattr(self, name), (bool, np.bool_, type(None))):
+                raise SettingError(f"{name}={value!r}.", "True or False", f"leave {name} out, or give True.")
+        if self.strategy not in STRATEGIES:
+            raise SettingError(f"strategy={self.strategy!r}.", f"one of {', '.join(STRATEGIES)}", "use 'future'.")
         for name, method in (("policy", "select_action"), ("noise", "sample")):
-            for one in each(getattr(self, name)):
+            for one in each(given := getattr(self, name)) or [given] * (given is not None):
                 if isinstance(one, type) or not callable(getattr(one, method, None)):
                     raise SettingError(
                         f"{name}={one!r}.",
@@ -120,12 +131,11 @@ def each(given: Any) -> list[Any]:
     return list(given) if isinstance(given, (list, tuple)) else [given]
 
 
-def counted(name: str, value: Any, least: int = 1) -> None:
+def counted(name: str, value: Any, least: int = 1, none: bool = True) -> None:
     """SettingError where a number that counts something is none."""
-    if value is not None and (isinstance(value, bool) or not isinstance(value, Integral) or value < least):
-        raise SettingError(
-            f"{name}={value!r}.", f"a whole number from {least} on, or None", f"leave {name} out, or give such a number."
-        )
+    if (value is not None or not none) and (isinstance(value, bool) or not isinstance(value, Integral) or value < least):
+        wanted = f"a whole number from {least} on{', or None' if none else ''}"
+        raise SettingError(f"{name}={value!r}.", wanted, f"leave {name} out, or give such a number.")
 
 
 NAMES = [f.name for f in fields(Choices)]

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tandem.agents.choices import counted
 from tandem.backends.squares import squares
 from tandem.backends.variables import flat
 from tandem.errors import NetworkError, SettingError
@@ -70,6 +71,24 @@ def members(agent: Any, choices: Any, torch: bool) -> None:
                 what,
                 "for example: " + (example.format(**words) if "{" in example else example),
             )
+    variables(agent, torch)
+    counted("agent.seed", agent.seed, 0, none=False)
+    if not isinstance(agent.callbacks, (list, tuple)):
+        raise SettingError(
+            f"agent.callbacks is a {type(agent.callbacks).__name__}.", "a list of objects", "agent.callbacks = [callback]."
+        )
+
+
+def variables(agent: Any, torch: bool) -> list[Any]:
+    """The variables in agent.param. SettingError where there is something else in it."""
+    found, sign = flat(agent.param), "requires_grad" if torch else "assign"
+    if strangers := [x for x in found if not hasattr(x, sign) or not hasattr(x, "shape")]:
+        raise SettingError(
+            f"in agent.param is a {type(strangers[0]).__name__}: {str(strangers[0])[:40]!r}.",
+            "variables of networks alone, without their names, in a list or in lists of lists",
+            f"for example: self.param = {(TORCH if torch else KERAS)['param']}",
+        )
+    return found
 
 
 def judges(agent: Any) -> bool:

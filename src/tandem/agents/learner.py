@@ -84,9 +84,10 @@ class PhaseLearner:
 
     def compile(self, jit: bool) -> None:
         """Updates are compiled, or not, from now on."""
-        if self._run is None or jit != self.jit:
+        others = [o.look() for o in self.algorithm.optimizers]  # each, since weights may have been frozen or thawed
+        if self._run is None or jit != self.jit or any(others):
             self.jit, self._run = jit, self.backend.compile(self.algorithm.update, jit)
-            self.algorithm.forget()
+            self.algorithm.reads.forget()
 
     def learn(self, trajectory: Trajectory, span: Span) -> dict[str, float]:
         """The losses of the updates, averaged; none while there is nothing to learn yet."""
@@ -136,7 +137,7 @@ class PhaseLearner:
         batch = batch._replace(
             obs=self.see(batch.obs), next_obs=self.see(batch.next_obs), weight=weight, settings={"update": number}
         )
-        if changed := self.algorithm.changed():
+        if changed := self.algorithm.reads.changed():
             warnings.warn(
                 f"{', '.join(changed)} changed, which the compiled loss had taken for constant: it is compiled anew. Make it a"
                 " variable (keras.Variable) that you assign to, and it need not be.",

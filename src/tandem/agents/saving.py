@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import warnings
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from tandem.agents import contract
 from tandem.backends import variables
 from tandem.backends.reach import held, reach
-from tandem.errors import CheckpointError, ResumeError
+from tandem.collect.vector import begun
+from tandem.errors import CheckpointError, ResumeError, SettingError
 from tandem.training import checkpoint
 from tandem.types import Array
 
@@ -19,7 +22,7 @@ KEPT = ("total_episode", "total_time", "loss", "loss_list", "reward_list")
 
 def parameters(agent: Any) -> tuple[dict[str, Any], checkpoint.Groups]:
     """What a file of parameters holds: the arrays of `agent.param` in order, and how they are nested."""
-    arrays = variables.read(variables.flat(agent.param))
+    arrays = variables.read(contract.variables(agent, agent.torch))
     data = {"holds": PARAM, "nesting": _nesting(agent.param)}
     return data, {"param": {str(i): x for i, x in enumerate(arrays)}}
 
@@ -38,6 +41,7 @@ def whole(agent: Any, assembly: Any, pools: bool) -> tuple[dict[str, Any], check
             "losses": list(assembly.learner.losses),
             "pools": pools,
             "processes": assembly.processes,
+            "optimizers": [o.settings() for o in assembly.optimizers],
         }
         groups |= {name: {n: x.copy() for n, x in arrays.items()} for name, arrays in inner.items()}
     return data, groups
@@ -49,9 +53,16 @@ def again(agent: Any, saved: checkpoint.Checkpoint) -> tuple[dict[str, Any], che
     return {**saved.data, **data}, {**{name: saved.group(name) for name in TRAINING}, **groups}
 
 
+def place(path: Any) -> Path:
+    """The path of a file. SettingError for what is none."""
+    if not isinstance(path, (str, PathLike)) or not Path(path).name:
+        raise SettingError(f"a file of the agent is to be {path!r}.", "its path, a str or a Path", 'give "agent.dat", say.')
+    return Path(path)
+
+
 def read(path: Any, holds: str | None = None) -> checkpoint.Checkpoint:
     """A file of either kind. CheckpointError where it is something else, with a word on pickles."""
-    path = Path(path)
+    path = place(path)
     if path.is_file():
         with path.open("rb") as file:
             first = file.read(2)
@@ -86,7 +97,7 @@ def restore_param(path: Any) -> Any:
 
 def put(agent: Any, arrays: dict[str, Array], path: Any) -> None:
     """Gives the agent's parameters these values. CheckpointError where they do not fit."""
-    mine = variables.flat(agent.param)
+    mine = contract.variables(agent, agent.torch)
     values = [arrays[str(i)] for i in range(len(arrays))]
     have, came = ([tuple(x.shape) for x in xs] for xs in (mine, values))
     if have != came:
@@ -105,20 +116,21 @@ def hold(agent: Any, arrays: dict[str, Array]) -> None:
     variables.write(mine.values(), [arrays[n] for n in mine])
 
 
-def load(agent: Any, assembly: Any, saved: checkpoint.Checkpoint) -> None:
+def load(assembly: Any, saved: checkpoint.Checkpoint) -> None:
     """Brings a training to where it was. CheckpointError where it was another one."""
     data, groups = saved.data, {name: saved.group(name) for name in TRAINING}
     try:
-        try:
-            assembly.loop.load_state(data["loop"], groups)
-        except ResumeError as error:
-            warnings.warn(
-                f"{error.happened} All else is as it was; the episodes under way are broken off, and new ones begin.",
-                stacklevel=2,
-            )
-            begun = data["loop"]["collector"] | {"begun": False}
-            assembly.loop.load_state(data["loop"] | {"collector": begun}, groups)
-        assembly.actor.load_state(data["actor"])
+        _adjust(assembly.optimizers, saved)
+        with assembly:
+            try:
+                assembly.loop.load_state(data["loop"], groups)
+            except ResumeError as error:
+                warnings.warn(
+                    f"{error.happened} All else is as it was; the episodes under way are broken off, and new ones begin.",
+                    stacklevel=2,
+                )
+                assembly.loop.load_state(_broken_off(data["loop"]), groups)
+            assembly.actor.load_state(data["actor"])
     except (KeyError, ValueError) as error:
         raise CheckpointError(
             f"{saved.path} does not fit this agent ({type(error).__name__}: {str(error)[:200]}).",
@@ -128,13 +140,37 @@ def load(agent: Any, assembly: Any, saved: checkpoint.Checkpoint) -> None:
     assembly.learner.losses[:] = data["losses"]
 
 
+def _adjust(optimizers: list[Any], saved: checkpoint.Checkpoint) -> None:
+    """Gives optimizers the learning rates and other numbers of those in the file. CheckpointError where they are of another
+    kind: their state would mean something else, or nothing."""
+    came = saved.data.get("optimizers")
+    if came is None:  # older files do not say
+        return
+    kinds = [[(each["kind"], len(each["groups"])) for each in of] for of in (came, [o.settings() for o in optimizers])]
+    if kinds[0] != kinds[1]:
+        theirs, mine = (", ".join(f"{kind} ({n} groups)" if n > 1 else kind for kind, n in of) for of in kinds)
+        raise CheckpointError(
+            f"{saved.path} was saved by an agent with the optimizer {theirs}; train was given {mine}.",
+            "optimizers of the same kinds, whose state the file holds",
+            "give train such ones; or take the weights alone, by restore_param, and begin anew with any optimizer.",
+        )
+    for optimizer, settings in zip(optimizers, came, strict=True):
+        optimizer.adjust(settings)
+
+
 def move(assembly: Any, data: dict[str, Any], groups: checkpoint.Groups) -> None:
     """Brings a training to where `whole` says it is, in other environments, whose episodes begin."""
-    begun = data["loop"]["collector"] | {"begun": False}
     engine = assembly.backend.state()  # the networks and optimizers are the same
-    assembly.loop.load_state(data["loop"] | {"collector": begun}, groups | {"engine": engine})
+    assembly.loop.load_state(_broken_off(data["loop"]), groups | {"engine": engine})
     assembly.actor.load_state(data["actor"])
     assembly.learner.losses[:] = data["losses"]
+
+
+def _broken_off(loop: dict[str, Any]) -> dict[str, Any]:
+    """A loop's state in which the episodes that were under way are over."""
+    collector = loop["collector"]
+    after = {"after": begun(collector["environments"])} if collector["begun"] else {}
+    return loop | {"collector": collector | {"begun": False} | after}
 
 
 def _nesting(param: Any) -> Any:

@@ -35,7 +35,7 @@ class Sitting:
         try:
             with self.assembly, Signals(self._stop), writer:
                 try:
-                    if not agent.stop_training:
+                    if not agent.stop_training and not self._enough():
                         self._events(saving)
                 except WorkerError:
                     if not self.signal:  # else it was to end anyhow

@@ -149,29 +149,51 @@ class Own:
                 f"an optimizer of Keras's, since the agent is Keras on {keras.backend.backend()}",
                 "give keras.optimizers.Adam(), say.",
             )
-        self.name, self.inner = name, optimizer
-        self.trained = [v for v in weights if v.trainable]
-        if not self.trained:
+        self.name, self.inner, self._weights = name, optimizer, weights
+        self.trained: list[Any] = []
+        self.look()
+        self.variables = list(optimizer.variables)
+
+    def look(self) -> bool:
+        """Finds its weights: those that are frozen are not trained, as long as they are. Whether they are others now."""
+        trained, optimizer, name = [v for v in self._weights if v.trainable], self.inner, self.name
+        if not trained:
             raise SettingError(
                 f"there are no trainable weights for the optimizer {name}.",
                 "variables of networks that are built, in agent.param",
-                "build the networks before you take their weights: call each on a batch of zeros, or give it an Input.",
+                "build the networks before you take their weights: call each on a batch of zeros, or give it an Input;"
+                " and leave some of them trainable.",
             )
         if not optimizer.built:
-            optimizer.build(self.trained)
-        elif {id(v) for v in optimizer._trainable_variables} != {id(v) for v in self.trained}:
+            optimizer.build(trained)
+        elif {id(v) for v in trained} - {id(v) for v in optimizer._trainable_variables}:  # Keras takes in no more of them
             raise SettingError(
-                f"the optimizer {name} has trained other weights before.",
-                "a new optimizer, or the one that trained these weights",
-                "give keras.optimizers.Adam(), say.",
+                f"the optimizer {name} has trained other weights before, or these were frozen when it began.",
+                "a new optimizer, or the one that trained these weights, all of which it has known from the start",
+                "set agent.optimizer = keras.optimizers.Adam(), say; or freeze weights only after the first training.",
             )
-        self.variables = list(optimizer.variables)
+        before, self.trained = self.trained, trained
+        return [id(v) for v in before] != [id(v) for v in trained]
 
     def __enter__(self) -> Own:
         return self
 
     def __exit__(self, *_: Any) -> None:
         """Nothing to give back: the variables are its own."""
+
+    def settings(self) -> dict[str, Any]:
+        """Of what kind it is, its numbers (momenta, decay; the learning rate is among its variables), and how many variables it
+        has, as JSON data."""
+        numbers = {n: x for n, x in self.inner.get_config().items() if x is None or isinstance(x, (bool, int, float))}
+        numbers = {n: x for n, x in numbers.items() if n in vars(self.inner)}
+        return {"kind": type(self.inner).__name__, "groups": [numbers], "variables": len(self.variables)}
+
+    def adjust(self, settings: dict[str, Any]) -> None:
+        """Takes such numbers over. ValueError where the optimizer that they are of had other variables."""
+        if settings["variables"] != len(self.variables):
+            raise ValueError(f"its {settings['kind']} has {settings['variables']} variables, this one {len(self.variables)}")
+        for name in vars(self.inner).keys() & settings["groups"][0].keys():
+            setattr(self.inner, name, settings["groups"][0][name])
 
 
 OPTIMIZERS: dict[str, Any] = {"adam": Adam, "rmsprop": RMSProp, "sgd": Optimizer, "kept": Kept}

@@ -343,6 +343,8 @@ class TorchBackend(base.Backend):
             if isinstance(o, Own) and any(n.startswith(f"optimizer/{o.name}/") for n in state):
                 o.expect()
         for n, t in self._tensors().items():
+            if state[n].shape != tuple(t.shape):  # copy_ would repeat a number to fill a vector
+                raise ValueError(f"{n} has shape {state[n].shape}, here {tuple(t.shape)}")
             t.copy_(torch.as_tensor(state[n]))
         self._set_generators({n: torch.tensor(x) for n, x in state.items() if n.startswith("generator/")})
 

@@ -21,22 +21,25 @@ ELEMENTWISE = {  # they treat each number alone, so that many weights may be one
     torch.optim.RAdam,
 }
 ODD = ("capturable", "differentiable", "maximize", "dampening")  # which `begin` knows nothing of
+UNFIT = (torch.optim.LBFGS, torch.optim.SparseAdam)
+HOW = {"params", "fused", "foreach", "capturable", "differentiable"}  # of a group: its weights, and how it computes
 FUSED = {torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD, torch.optim.Adagrad}
 
 
 class Own:
     """A user's own optimizer. While we train (`with`), the weights of each of its groups are views of one vector, which is what
-    it optimizes, where that makes no difference to it; afterwards it has its weights back, and their state."""
+    it optimizes, where that makes no difference to it; afterwards it has its weights back, and their state. Of weights that it
+    has stepped less often than others, since they were frozen, there is another vector: they count from their own beginning."""
 
     def __init__(self, name: str, optimizer: Any, weights: list[Any]) -> None:
-        if not isinstance(optimizer, torch.optim.Optimizer) or isinstance(optimizer, torch.optim.LBFGS):
+        if not isinstance(optimizer, torch.optim.Optimizer) or isinstance(optimizer, UNFIT):
             raise SettingError(
                 f"an optimizer is a {type(optimizer).__name__}.",
-                "an optimizer of torch.optim that needs no closure, since the agent's networks are torch's",
+                "one of torch.optim that takes dense gradients and needs no closure, since the agent's networks are torch's",
                 "give torch.optim.Adam(agent.param), say.",
             )
         self.name, self.inner = name, optimizer
-        self._look()
+        self.look()
         strangers = {id(p) for p in self.parameters} - {id(p) for p in weights}
         if strangers or not self.parameters:
             what = f"{len(strangers)} tensors that are none of" if strangers else "no weights of"
@@ -47,51 +50,73 @@ class Own:
             )
         self.moody: list[nn.Module] = []  # of the modules that it trains, those with a training mode
         self.flats: list[nn.Parameter] = []
+        self._blocks: list[list[Any]] = []  # the weights in each vector
+        self._ages: list[list[int]] = []  # which weights of each group share a vector
+        self._saved: list[list[int]] = []  # the same, as it was in a file
         self._gradient: torch.Tensor = torch.zeros(())
 
-    def _look(self) -> None:
-        """Finds its weights: those of them that are frozen are not trained, as long as they are."""
+    def look(self) -> bool:
+        """Finds its weights: those of them that are frozen are not trained, as long as they are. Nothing has to be compiled
+        anew for that."""
         self.given = [list(g["params"]) for g in self.inner.param_groups]
         self.groups = [[p for p in g if p.requires_grad] for g in self.given]
         self.parameters = [p for g in self.groups for p in g]
+        return False
 
     def __enter__(self) -> Own:
         """Makes vectors of the groups."""
-        self._look()
+        self.look()
+        self._ages, self._saved = self._saved or [self._ages_of(parameters) for parameters in self.groups], []
         kind, groups = type(self.inner), self.inner.param_groups
         plain = not any(g.get(n) for g in groups for n in ODD)
         alike = all(len({(p.dtype, p.device) for p in g}) == 1 for g in self.groups)
         if kind not in ELEMENTWISE or not plain or not alike:
             return self
-        for group, parameters in zip(groups, self.groups, strict=True):
-            with torch.no_grad():
-                flat = nn.Parameter(torch.cat([p.reshape(-1) for p in parameters]))
-                for p, part in zip(parameters, flat.detach().split([p.numel() for p in parameters]), strict=True):
-                    p.data = part.view(p.shape)
-            states = [self.inner.state.pop(p, {}) for p in parameters]
-            group["params"] = [flat]
-            self.flats.append(flat)
-            if kind in FUSED and group.get("fused") is None and group.get("foreach") is None and flat.dtype == torch.float32:
-                group["fused"] = True
-            if all(states):
-                self.inner.state[flat] = {n: _joined([s[n] for s in states]) for n in states[0]}
-            else:
-                begin(self.inner, flat, group)
+        for group, parameters, age in zip(groups, self.groups, self._ages, strict=True):
+            blocks = [[p for p, k in zip(parameters, age, strict=True) if k == i] for i in range(max(age) + 1)]
+            group["params"] = [self._vector(group, block) for block in blocks]
+            self._blocks += blocks
+        self.parameters = [p for block in self._blocks for p in block]
         return self
+
+    def _ages_of(self, parameters: list[Any]) -> list[int]:
+        """Numbers from 0 on, the same for weights that have made the same steps, as their counts say, or that have no state."""
+        states = [self.inner.state.get(p, {}) for p in parameters]
+        keys = [(bool(state), *sorted((n, _number(x)) for n, x in state.items() if not _array(x))) for state in states]
+        kinds = list(dict.fromkeys(keys))
+        return [kinds.index(key) for key in keys]
+
+    def _vector(self, group: dict[str, Any], block: list[Any]) -> nn.Parameter:
+        """These weights of a group as views of one, which has their state."""
+        with torch.no_grad():
+            flat = nn.Parameter(torch.cat([p.reshape(-1) for p in block]))
+            for p, part in zip(block, flat.detach().split([p.numel() for p in block]), strict=True):
+                p.data = part.view(p.shape)
+        states = [self.inner.state.pop(p, {}) for p in block]
+        self.flats.append(flat)
+        free = group.get("fused") is None and group.get("foreach") is None
+        if type(self.inner) in FUSED and free and flat.dtype == torch.float32:
+            group["fused"] = True
+        if all(states):
+            self.inner.state[flat] = {n: _joined([s[n] for s in states]) for n in states[0]}
+        else:
+            begin(self.inner, flat, group)
+        return flat
 
     def __exit__(self, *_: Any) -> None:
         """Gives it its weights back."""
         if not self.flats:
             return
-        for group, flat, given, parameters in zip(self.inner.param_groups, self.flats, self.given, self.groups, strict=True):
-            state = self.inner.state.pop(flat, {})
+        for group, given in zip(self.inner.param_groups, self.given, strict=True):
             group["params"] = given
-            sizes = [p.numel() for p in parameters]
-            apart = {n: _parted(x, flat, sizes) for n, x in state.items()}
-            for i, p in enumerate(parameters):
+        for flat, block in zip(self.flats, self._blocks, strict=True):
+            state = self.inner.state.pop(flat, {})
+            apart = {n: _parted(x, flat, [p.numel() for p in block]) for n, x in state.items()}
+            for i, p in enumerate(block):
                 if state:
                     self.inner.state[p] = {n: x[i].view(p.shape) if _array(x[i]) else x[i] for n, x in apart.items()}
-        self.flats = []
+        self.flats, self._blocks = [], []
+        self.look()
 
     def take(self, gradients: list[torch.Tensor]) -> None:
         """These are the gradients of `parameters` for its next step."""
@@ -101,8 +126,8 @@ class Own:
             self._gradient = torch.cat([g.reshape(-1) for g in gradients])
             return
         vectors = []
-        for flat, group in zip(self.flats, self.groups, strict=True):
-            mine, gradients = gradients[: len(group)], gradients[len(group) :]
+        for flat, block in zip(self.flats, self._blocks, strict=True):
+            mine, gradients = gradients[: len(block)], gradients[len(block) :]
             flat.grad = torch.cat([g.reshape(-1) for g in mine])
             vectors.append(flat.grad)
         self._gradient = vectors[0] if len(vectors) == 1 else torch.cat(vectors)
@@ -116,6 +141,26 @@ class Own:
             for p in parameters if not self.flats else []:
                 if not self.inner.state.get(p):
                     begin(self.inner, p, group)
+
+    def settings(self) -> dict[str, Any]:
+        """Of what kind it is, and the numbers of its groups (learning rate, momenta, decay), as JSON data."""
+        groups = [{n: _number(x) for n, x in g.items() if n not in HOW} for g in self.inner.param_groups]
+        found = {"kind": type(self.inner).__name__, "groups": [{n: x for n, x in g.items() if x is not _NONE} for g in groups]}
+        return found | ({"ages": self._ages} if self.flats and any(map(any, self._ages)) else {})
+
+    def adjust(self, settings: dict[str, Any]) -> None:
+        """Takes such numbers over; before it begins, since its state hangs on some of them. ValueError for other weights."""
+        self.look()
+        self._saved = settings.get("ages") or [[0] * len(g) for g in self.groups]
+        if (came := [len(g) for g in self._saved]) != (mine := [len(g) for g in self.groups]):
+            raise ValueError(f"its {settings['kind']} has groups of {came} weights that are trained, this one of {mine}")
+        for group, saved in zip(self.inner.param_groups, settings["groups"], strict=True):
+            for name in group.keys() & saved.keys():
+                now, value = group[name], saved[name]
+                if isinstance(now, torch.Tensor):  # such as a learning rate that a scheduler moves
+                    now.fill_(value)
+                else:
+                    group[name] = tuple(value) if isinstance(value, list) else value
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """Its state by name."""
@@ -165,3 +210,16 @@ def _parted(x: Any, flat: torch.Tensor, sizes: list[int]) -> list[Any]:
 
 def _array(x: Any) -> bool:
     return isinstance(x, torch.Tensor) and x.ndim > 0
+
+
+_NONE = object()  # what is no number
+
+
+def _number(x: Any) -> Any:
+    """A setting as JSON data: a number, several, or None."""
+    if getattr(x, "ndim", None) == 0:  # of torch, or of NumPy
+        return x.item()
+    if isinstance(x, (tuple, list)):
+        parts = [_number(part) for part in x]
+        return _NONE if any(part is _NONE for part in parts) else parts
+    return x if x is None or isinstance(x, (bool, int, float)) else _NONE

@@ -21,6 +21,12 @@ def assign_param(target: Any, source: Any, tau: float = 1.0) -> None:
     Raises SettingError where the lists do not match.
     """
     targets, sources = flat(target), flat(source)
+    if strangers := [x for x in targets + sources if not hasattr(x, "shape")]:
+        raise SettingError(
+            f"assign_param was given a {type(strangers[0]).__name__}.",
+            "variables, in lists or lists of lists",
+            "give net.parameters() of PyTorch's, net.weights of Keras's.",
+        )
     shapes = [[tuple(x.shape) for x in xs] for xs in (targets, sources)]
     if shapes[0] != shapes[1]:
         raise SettingError(

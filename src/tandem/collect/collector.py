@@ -54,6 +54,7 @@ class Collector:
         self.seconds = {"environment": 0.0, "acting": 0.0}
         self._to_environment = to_environment(environments.action, action_mode)
         self._obs: Tree = None  # to act on next
+        self._again = False  # whether episodes were played before those to begin, which are others then
         self._state: Tree = None  # the actor's recurrent state
         self._state_leaves: list[Array] | None = None  # as loaded, until an actor gives them their structure
         self._scores = np.zeros(self.n)  # of the running episodes
@@ -84,7 +85,7 @@ class Collector:
                 lost += one.lost
                 state = restarted(state, initial, one)
         except BaseException:  # some environments have stepped and others not: no row can tell, so all begin anew
-            self._obs, self._cut = None, list(range(self.n))
+            self._obs, self._again, self._cut = None, True, list(range(self.n))
             self._scores[:], self._lengths[:] = 0.0, 0
             raise
         self._obs, self._state = obs, state
@@ -108,7 +109,7 @@ class Collector:
         data: Json = {"env_steps": self.env_steps, "seconds": dict(self.seconds)}
         data["begun"] = self._obs is not None and not self.environments.gone
         if not data["begun"]:
-            return data, {}
+            return data | ({"after": self.environments.episodes()} if self._again and not self.environments.gone else {}), {}
         data["environments"], inner = self.environments.state()
         recurrent = self._state_leaves if self._state_leaves is not None else leaves(self._state)
         arrays = {f"environments/{key}": x for key, x in inner.items()}
@@ -122,7 +123,8 @@ class Collector:
         Raises ResumeError if the environments cannot be brought back."""
         self.env_steps, self.seconds, self.episodes = data["env_steps"], dict(data["seconds"]), []
         if not data["begun"]:
-            self._obs = None
+            self._obs, self._again = None, "after" in data
+            self.environments.skip(data.get("after", []))
             return
         inner = {key.removeprefix("environments/"): x for key, x in arrays.items() if key.startswith("environments/")}
         self.environments.load_state(data["environments"], inner)
@@ -143,7 +145,7 @@ class Collector:
         """Observations and recurrent state to go on from, and the recurrent state of an episode's beginning."""
         initial = actor.initial_state(self.n)
         if self._obs is None:
-            self._obs, self._state = self.environments.reset(), initial
+            self._obs, self._state = self.environments.restart() if self._again else self.environments.reset(), initial
         elif self._state_leaves is not None:
             if len(self._state_leaves) != len(leaves(initial)):
                 raise ResumeError(

@@ -77,8 +77,17 @@ class Stepped(Environments):
         return self._envs[0]
 
     def reset(self) -> Tree:
-        self._episodes, self._log = [-1] * self.n, ActionLog(self.n)
-        obs = self._empty()
+        self._episodes = [-1] * self.n
+        return self.restart()
+
+    def episodes(self) -> list[int]:
+        return list(self._episodes)
+
+    def skip(self, episodes: list[int]) -> None:
+        self._episodes = (episodes + [-1] * self.n)[: self.n]
+
+    def restart(self) -> Tree:
+        self._log, obs = ActionLog(self.n), self._empty()
         for i in range(self.n):
             try:
                 self._put(obs, i, self._begin(i))

@@ -61,6 +61,19 @@ class Environments(ABC):
     def reset(self) -> Tree:
         """Begin: every environment starts its first episode. The observations, [N, ...]."""
 
+    def restart(self) -> Tree:
+        """Every environment starts its next episode, whatever has become of the one under way; its first, where episodes are
+        not numbered. The observations, [N, ...]."""
+        return self.reset()
+
+    def episodes(self) -> list[int]:
+        """The numbers of the episodes under way, where they are numbered, else none."""
+        return []
+
+    def skip(self, episodes: list[int]) -> None:
+        """The episodes up to these are over: `restart` begins later ones. Of environments that are in no such list, none is."""
+        return
+
     @abstractmethod
     def step(self, actions: Array) -> Step:
         """Take actions [N, ...] that lie in the action space.
@@ -93,6 +106,11 @@ class Environments(ABC):
 def episode_seed(seed: int, env: int, episode: int) -> int:
     """The seed (31 bits, which every simulator takes) of one environment's episode."""
     return int(np.random.SeedSequence((seed, env, episode)).generate_state(1)[0]) >> 1
+
+
+def begun(data: Json) -> list[int]:
+    """The episodes of a vector's state, which may be of one in several processes; none where they are not numbered."""
+    return [k for part in data.get("parts", [data]) for k in part.get("episodes", [])]
 
 
 def all_finite(x: Array) -> bool:

@@ -29,6 +29,15 @@ class Steps:
     def reset(self) -> None:
         self._put("obs", self.environments.reset())
 
+    def restart(self) -> None:
+        self._put("obs", self.environments.restart())
+
+    def episodes(self) -> list[int]:
+        return self.environments.episodes()
+
+    def skip(self, episodes: list[int]) -> None:
+        self.environments.skip(episodes)
+
     def poked(self, _: bytes) -> bytes:
         """A step with the shared actions; gives the numbers of the environments whose episodes ended."""
         one = self.environments.step(self.shared["action"])
@@ -86,15 +95,35 @@ class Remote(Environments):
         return self._own.first
 
     def reset(self) -> Tree:
-        own = self._own.reset()
-        self.crew.gather("reset")
+        return self._begun("reset")
+
+    def restart(self) -> Tree:
+        return self._begun("restart")
+
+    def episodes(self) -> list[int]:
+        return sum(self.crew.gather("episodes"), self._own.episodes())
+
+    def skip(self, episodes: list[int]) -> None:
+        self._own.skip(episodes)
+        self.crew.tell("skip", [(episodes[w.columns],) for w in self.crew.workers])
+
+    def _begun(self, how: str) -> Tree:
+        own = getattr(self._own, how)()
+        self.crew.gather(how)
         return tree_map(lambda *xs: np.concatenate(xs), own, *(self._tree(self._seen[w.first]) for w in self.crew.workers))
 
     def step(self, actions: Array) -> Step:
         for worker in self.crew.workers:
             self._shared[worker.first]["action"][...] = actions[worker.columns]
             worker.poke()
-        own, valid = self._own.step(actions[: self._own.n]), np.ones(self.n, np.bool_)
+        try:
+            own, valid = self._own.step(actions[: self._own.n]), np.ones(self.n, np.bool_)
+        except Exception:
+            for i in range(
+                len(self.crew.workers)
+            ):  # else what they say to this would be taken for an answer to what is asked next
+                self.crew.answer(i, lambda w: w.ask("reset"))
+            raise
         rows, final, lost = [own[:4]], list(own.final), list[int]()
         for i, worker in enumerate(self.crew.workers):
             before, shared = worker.life, self._shared[worker.first]

@@ -45,10 +45,10 @@ class Q(RL):
         assign_param(self.target.weights, self.q.weights)
 
 
-def trained(episodes: int = 4, jit: bool = True, kind: Any = Q, **choices: Any) -> Any:
+def trained(episodes: int = 4, jit: bool = True, kind: Any = Q, optimizer: Any = None, **choices: Any) -> Any:
     agent = kind()
     agent.set(**{"policy": EpsGreedyQPolicy(0.5), "pool_size": 200, "batch": 8, "update_steps": 5, **choices})
-    agent.train(keras.metrics.Mean(), keras.optimizers.Adam(0.01), episodes, jit_compile=jit, p=0)
+    agent.train(keras.metrics.Mean(), optimizer or keras.optimizers.Adam(0.01), episodes, jit_compile=jit, p=0)
     return agent
 
 
@@ -57,7 +57,8 @@ def apart(a: Any, b: Any) -> float:
 
 
 def apart_(a: Any, b: Any) -> float:
-    return float(max(abs(x - y).max() for x, y in zip(variables.read(a), variables.read(b), strict=True)))
+    arrays = [x if isinstance(x[0], np.ndarray) else variables.read(x) for x in (a, b)]
+    return float(max(abs(x - y).max() for x, y in zip(*arrays, strict=True)))
 
 
 one = trained()
@@ -84,6 +85,30 @@ with tempfile.TemporaryDirectory() as folder:
         again.train(keras.metrics.Mean(), keras.optimizers.Adam(0.01), 3, p=0)
         found[name] = apart(whole, again) == 0.0 and whole.loss_list == again.loss_list
 
+    # an optimizer goes on with the numbers in the file, whatever it was made with; one of another kind is refused
+    def sgd(rate: float, momentum: float, decay: float) -> Any:
+        return keras.optimizers.SGD(rate, momentum=momentum, weight_decay=decay)
+
+    def again_with(optimizer: Any) -> Any:
+        agent = Q()
+        agent.set(policy=EpsGreedyQPolicy(0.5), pool_size=200, batch=8, update_steps=5)
+        agent.restore(Path(folder) / "x.dat")
+        agent.train(None, optimizer, 3, p=0)
+        return agent
+
+    whole, half = (trained(n, optimizer=sgd(0.01, 0.9, 0.1)) for n in (6, 3))
+    half.save(Path(folder) / "x.dat")
+    found["numbers"] = apart(whole, again_with(sgd(0.5, 0.5, 0.3))) == 0.0
+    for optimizer, word in (
+        (keras.optimizers.Adam(), "optimizer SGD; train was given Adam"),
+        (sgd(0.1, 0.0, 0.1), "variables"),
+    ):
+        try:
+            again_with(optimizer)
+            found[word] = False
+        except TandemError as error:
+            found[word] = word in str(error) or str(error)
+
 # a number that a compiled loss has read may change
 with warnings.catch_warnings(record=True) as told:
     warnings.simplefilter("always")
@@ -91,6 +116,38 @@ with warnings.catch_warnings(record=True) as told:
     other.gamma = 0.0
     other.train(None, None, 1, p=0)
     found["gamma"] = any("gamma changed" in str(w.message) for w in told)
+
+
+# weights that are frozen between trainings stay as they are, and learn once they are thawed
+one.q.layers[0].trainable = False
+frozen, loose = (variables.read(layer.weights) for layer in one.q.layers)
+one.train(None, None, 2, p=0)
+still = [apart_(layer.weights, was) for layer, was in zip(one.q.layers, (frozen, loose), strict=True)]
+one.q.layers[0].trainable = True
+one.train(None, None, 2, p=0)
+found["frozen"] = still[0] == 0.0 and still[1] > 0.0 and apart_(one.q.layers[0].weights, frozen) > 0.0
+known = keras.optimizers.Adam()
+known.build(one.q.layers[1].weights)
+one.optimizer = known
+try:
+    one.train(None, None, 1, p=0)
+except TandemError as error:
+    found["thawed"] = "frozen when it began" in str(error)
+
+
+class Signed(Q):
+    sign = 0.0
+
+    def action(self, s: Any) -> Any:
+        return self.q(s) * self.sign + ops.convert_to_tensor([0.0, 1e-9])
+
+
+signed = trained(kind=Signed)
+with warnings.catch_warnings(record=True) as told:
+    warnings.simplefilter("always")
+    signed.sign = 1.0
+    signed.train(None, None, 1, p=0)
+    found["sign"] = any("sign changed, which the compiled action" in str(w.message) for w in told)
 
 
 class Late(Q):
