@@ -44,7 +44,9 @@ class PPOSettings(JointSettings):
     clip: Schedule = setting(Schedule(0.2), "how far the probability ratio may leave 1 with profit; a schedule", PAPER)
     sequence: int = setting(16, "steps that gradients go back through a GRU, a divisor of rollout and batch; 0: the rollout")
     value_clip: float = setting(
-        0.0, "how far values may move in one rollout with profit; 0: freely", DETAILS + ", detail 9: no gain"
+        0.0,
+        "how far values may move in one rollout with profit, with value_norm in deviations of returns; 0: freely",
+        DETAILS + ", detail 9: no gain",
     )
     value_huber: float = setting(0.0, "errors of values count linearly beyond this; 0: never", "Yu et al. 2022, section 5")
     value_norm: Literal["no", "norm", "popart"] = setting(
@@ -100,8 +102,10 @@ class PPO(OnPolicy):
         found = super().prepare(trajectory, networks)
         if self.settings.value_norm != "no":
             returns = found.extra["return"][found.weight > 0]
-            deviation = follow(self.critic, returns, self.settings.value_norm == "popart")
-            found.extra["scale"] = np.full(found.weight.shape, deviation, np.float32)
+            now = follow(self.critic, returns, self.settings.value_norm == "popart")
+            found.extra["scale"] = np.full(found.weight.shape, now.deviation, np.float32)
+            # What values may not leave far is what the critic says now: its statistics' own moves are no learning.
+            found.extra["value"] = (now.ratio * found.extra["value"] + now.shift).astype(np.float32)
         return found
 
     def update(self, b: Batch) -> Update:
