@@ -79,16 +79,17 @@ class PPO(OnPolicy):
         self.optimizer = backend.optimizer("ppo", self.networks, settings.optimizer, **options)
 
     def loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
-        s, old = b.settings, b.extra
+        s, xp, old = b.settings, ops.of(b.weight), b.extra
         out, value = self.outputs(b)
         log_ratio = self.policy.log_prob(out, b.action) - old["log_prob"]
-        surrogate = clipped_surrogate(ops.of(out).exp(log_ratio), self.advantage(b), s["clip"])  # eq. 7
+        surrogate = clipped_surrogate(xp.exp(log_ratio), self.advantage(b), s["clip"])  # eq. 7
         error, entropy = self.value_error(value, old), self.policy.entropy(out)
-        gain = surrogate + s["entropy"] * entropy
+        gain, kl = surrogate + s["entropy"] * entropy, kl_estimate(log_ratio)
         if "acting" in old:  # of an agent that is gone, but whose team goes on, only the value is learned
-            gain = gain * old["acting"]
+            here = old["acting"] * (xp.sum(b.weight) / xp.sum(b.weight * old["acting"]))  # means are over the others
+            gain, kl, entropy = gain * here, kl * here, entropy * here
         loss = self.settings.value_weight * error - gain  # eq. 9, negated
-        return loss, {"kl": kl_estimate(log_ratio), "value_loss": error, "entropy": entropy}
+        return loss, {"kl": kl, "value_loss": error, "entropy": entropy}
 
     def value_error(self, value: Array, old: dict[str, Array]) -> Array:
         """The value loss, in units of the returns' standard deviation where values are learned standardised."""
