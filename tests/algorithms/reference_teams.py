@@ -238,10 +238,10 @@ class MAPPO(reference.PPO):
         scale = old.get("scale", torch.ones_like(b.weight))
         near = old["value"] + (value - old["value"]).clamp(-reach * scale, reach * scale)
         error = torch.maximum(*(self.huber((v - old["return"]) / scale) for v in (value, near)))
-        loss = (weight * (self.settings.value_weight * error - acting * (gain + s["entropy"] * entropy))).sum()
+        loss = (weight * self.settings.value_weight * error).sum() - (share * (gain + s["entropy"] * entropy)).sum()
         self.descend(loss, self.learned, s["learning_rate"], s["max_grad_norm"])
-        kl = (weight * (ratio - 1 - torch.log(ratio))).sum()
-        return {"loss": loss, "kl": kl, "value_loss": (weight * error).sum(), "entropy": (weight * entropy).sum()}, False
+        kl = (share * (ratio - 1 - torch.log(ratio))).sum()
+        return {"loss": loss, "kl": kl, "value_loss": (weight * error).sum(), "entropy": (share * entropy).sum()}, False
 
     def huber(self, x: torch.Tensor) -> torch.Tensor:
         """Twice Huber's loss: the square near 0."""

@@ -24,7 +24,7 @@ from tandem.replay.samplers import SequenceSampler
 from tandem.spaces import MASK, Leaf
 from tandem.testing import contracts, fakes, teams
 from tandem.training.events import BatchEnd
-from tandem.types import Cuts, Trajectory
+from tandem.types import Cuts, Trajectory, tree_map
 
 pytest.importorskip("torch")
 MAPPO, MADDPG, QMIX, VDN = (algorithms.get(n) for n in ("mappo", "maddpg", "qmix", "vdn"))
@@ -234,11 +234,26 @@ def test_values_keep_their_units(preserve: bool) -> None:
     seen = {"own": rng.standard_normal((4, 3)).astype(np.float32), "state": np.ones((4, 1), np.float32)}
     for returns in (rng.normal(40, 5, 300), rng.normal(-3, 80, 200)):
         before = critic.predict(seen)
-        deviation = follow(critic, returns.astype(np.float32), preserve)
+        deviation, ratio, shift = follow(critic, returns.astype(np.float32), preserve)
         moved = np.abs(critic.predict(seen) - before).max()
+        np.testing.assert_allclose(critic.predict(seen), ratio * before + shift, rtol=1e-4, atol=1e-3)
         assert moved < 1e-3 if preserve else moved > 1
     assert deviation == pytest.approx(np.sqrt(critic.read()["0/1/3/value_variance"][0]), rel=1e-6)
     assert critic.read()["0/0/3/value_count"][0] == 500
+
+
+@pytest.mark.parametrize("kind", ["norm", "popart"])
+def test_clipped_values_are_held_near_what_the_critic_says_with_its_new_statistics(kind: str) -> None:
+    """Else, where returns are far from 0, the statistics' own move is beyond the clip, and the critic learns nothing."""
+    loop, t = rollout(teams.Endless, value_norm=kind, share=True)
+    loop._sync()
+    far = t._replace(extra=t.extra | {"rewards": 30 * t.extra["rewards"] - 500})
+    before = loop.backend.networks["critic"].read()["3/value_mean"][0]
+    data = loop.algorithm.prepare(far, loop.networks)
+    critic = loop.backend.networks["critic"]
+    assert critic.read()["3/value_mean"][0] < before - 100
+    now = critic.predict(tree_map(rows_of.rows, data.obs["critic"]))[:, 0]
+    np.testing.assert_allclose(data.extra["value"].reshape(-1), now, rtol=1e-4, atol=1e-3)
 
 
 def test_value_statistics_are_those_of_all_returns() -> None:
@@ -246,11 +261,11 @@ def test_value_statistics_are_those_of_all_returns() -> None:
     critic, rng = loop.backend.networks["critic"], np.random.default_rng(0)
     parts = [rng.normal(m, 2, 50).astype(np.float32) for m in (0, 7, -4)]
     for part in parts:
-        deviation = follow(critic, part, False)
+        deviation = follow(critic, part, False).deviation
     returns = np.concatenate(parts)
     w = critic.read()
     assert (w["3/value_mean"][0], deviation) == pytest.approx((returns.mean(), returns.std()), rel=1e-4)
-    assert follow(critic, np.zeros(100_000, np.float32), False) >= 0.1  # returns that are all alike are not blown up
+    assert follow(critic, np.zeros(100_000, np.float32), False).deviation >= 0.1  # returns that are all alike are not blown up
     assert Denormalize().outputs == 1
 
 

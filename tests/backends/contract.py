@@ -287,6 +287,36 @@ def check_targets_follow_by_tau() -> None:
         np.testing.assert_allclose(w, algorithm.q.read()[n], rtol=1e-6, atol=1e-8)
 
 
+def check_a_seldom_target_moves_with_kept_updates_alone() -> None:
+    """In one call as one by one, statistics copied at that time; never with an update that is refused, nor with those after."""
+    ways: list[tuple[bool, Any, dict[str, Any]]] = [(True, None, {}), (False, None, {}), (True, moody, {})]
+    for jit, network, more in (*ways, (True, None, {"noisy": "independent", "prioritized": True})):
+        algorithm, backend = build("dqn", fakes.DISCRETE, network, **more)
+        run, first, data = backend.compile(algorithm.update, jit), backend.state(), batches(algorithm, fakes.DISCRETE, 5)
+        data = data._replace(settings=data.settings | {"tau": np.float32([0, 0.5, 0, 1, 1])})
+        spoilt = data._replace(reward=poisoned(data.reward, 3))
+        assert run(spoilt).applied == 3
+        after = backend.state()
+        backend.load_state(first)
+        for k in range(3):
+            was = algorithm.target.mean()
+            run(tree_map(lambda x, k=k: x[k : k + 1], data))
+            now, net = algorithm.target.mean(), algorithm.q.mean()
+            if k != 1:
+                same(was, now)
+                continue
+            floats = [n for n, w in was.items() if w.dtype.kind == "f"]
+            mixed = [n for n in floats if np.allclose(now[n], (was[n] + net[n]) / 2, rtol=1e-5, atol=1e-7)]
+            copied = sorted({*floats} - {*mixed})
+            assert len(copied) == (2 if network else 0) and mixed, copied
+            same({n: net[n] for n in copied}, {n: now[n] for n in copied})
+        for n, x in backend.state().items():
+            np.testing.assert_allclose(x, after[n], rtol=1e-5, atol=1e-6, err_msg=n)
+        before = backend.state()
+        assert run(tree_map(lambda x: x[3:5], spoilt)).applied == 0
+        same(before, backend.state())
+
+
 def check_adam_is_the_paper_s() -> None:
     """Kingma & Ba 2015, algorithm 1, with an epsilon that shows where it is added; and gradients clipped by their norm."""
     _, backend = build("dqn", fakes.DISCRETE)

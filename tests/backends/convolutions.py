@@ -1,5 +1,6 @@
-"""Updates of a network with a convolution, three in a call: prints whether they are those of single calls, and whether one
-that is not finite leaves nothing behind. Argument: the framework. (On a processor JAX and TensorFlow make them one by one.)"""
+"""Updates of a network with a convolution, three in a call: prints whether they are those of single calls, its target's too,
+and whether one that is not finite leaves nothing behind. Argument: the framework. (On a processor JAX and TensorFlow make them
+one by one.)"""
 
 import json
 import sys
@@ -16,12 +17,12 @@ PICTURE = Leaf("box", (2, 8, 8), "uint8")
 PLAN = (Image(True), Conv(2, 4, 4, 2), Flatten(), Dense(36, 1))
 rng = np.random.default_rng(1)
 OBS, REWARD = rng.integers(0, 256, (3, 5, 2, 8, 8)).astype(np.uint8), rng.normal(size=(3, 5)).astype(np.float32)
-RATE = np.full(3, 0.1, np.float32)
+RATE, TAU = np.full(3, 0.1, np.float32), np.float32([0, 0.5, 1])
 
 
 def made():
     backend = backends.make(sys.argv[1], "cpu", seed=0, threads=1, compile=False)
-    network = backend.network("q", Drawn(PLAN, init(PLAN, np.random.default_rng(0)), PICTURE))
+    network, target = backend.pair("q", Drawn(PLAN, init(PLAN, np.random.default_rng(0)), PICTURE))
     optimizer = backend.optimizer("q", [network], "sgd")
 
     def update(b):
@@ -29,16 +30,19 @@ def made():
             return (network(b.obs)[:, 0] - b.reward) ** 2, {}
 
         value, _ = backend.minimize(optimizer, loss, b, b.settings["learning_rate"])
+        backend.track(network, target, b.settings["tau"], seldom=True)
         return Update({"loss": value}, priority=b.reward)
 
-    return network, backend.compile(update)
+    return network, target, backend.compile(update)
 
 
 def trained(reward, *calls):
-    network, run = made()
+    network, target, run = made()
     for k in calls:
-        outcome = run(Batch(OBS[k], np.zeros((len(OBS[k]), 5), np.int64), reward[k], settings={"learning_rate": RATE[k]}))
-    return {n: np.array(x) for n, x in network.read().items()}, outcome
+        settings = {"learning_rate": RATE[k], "tau": TAU[k]}
+        outcome = run(Batch(OBS[k], np.zeros((len(OBS[k]), 5), np.int64), reward[k], settings=settings))
+    weights = {**network.read(), **{f"target/{n}": x for n, x in target.read().items()}}
+    return {n: np.array(x) for n, x in weights.items()}, outcome
 
 
 together, outcome = trained(REWARD, slice(0, 3))
@@ -50,6 +54,7 @@ first, _ = trained(REWARD, slice(0, 1))
 found = {
     "same": all(np.allclose(together[n], apart[n], atol=1e-7) for n in together),
     "moved": not all(np.array_equal(together[n], first[n]) for n in first),
+    "followed": all(np.allclose(together[n.removeprefix("target/")], x, atol=1e-6) for n, x in together.items()),
     "shapes": [outcome.applied, list(np.shape(outcome.priority)), list(np.shape(outcome.metrics["loss"]))],
     "halted": [refused.applied, refused.fault, all(np.array_equal(halted[n], first[n]) for n in first)],
 }

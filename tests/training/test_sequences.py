@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -64,6 +65,24 @@ def test_a_cut_step_gets_the_value_after_it_when_fresh_and_weighs_nothing_when_r
     assert reward[2] == pytest.approx(1 + 0.5 * known, abs=0.05) and not fresh.extra["cut"].any()
     assert (kept.reward[2] == 1).all() and (kept.weight[2] == 0).all() and (kept.extra["cut"][2] == 1).all()
     assert (kept.weight[[0, 1, 3]] == 1).all() and (kept.weight[4] == 0).all()
+
+
+@pytest.mark.parametrize("double", [True, False])
+def test_where_a_limit_cuts_q_learning_goes_on_with_its_target(double: bool) -> None:
+    """As after a sequence's last step: the network's choice where targets are double, else the target's own."""
+    loop = begun("nstep_q", lambda: gymnasium.make("CartPole-v1", max_episode_steps=3), double=double)
+    net, target = (loop.backend.networks[n] for n in ("net", "net_target"))
+    bias = next(n for n in net.read() if n.endswith("bias") and net.read()[n].shape == (2,))
+    for network, values in ((net, (9, 0)), (target, (5, 7))):
+        network.write({n: np.float32(values) if n == bias else 0 * x for n, x in network.read().items()})
+    loop._sync()
+    seen: list[Any] = []
+    run = loop.learner._run
+    loop.learner._run = lambda batch: (seen.append(batch), run(batch))[1]
+    contracts.train(loop, updates=1)
+    reward, last = (x.reshape(5, 3) for x in (seen[0].reward, seen[0].extra["last"]))
+    assert last[2].all() and (seen[0].discount.reshape(5, 3)[2] > 0).all()
+    assert reward[2] == pytest.approx(1 + 0.5 * (5 if double else 7)) and (reward[:2] == 1).all()
 
 
 def test_terminated_steps_are_learned_from_when_replayed() -> None:

@@ -35,7 +35,11 @@ class MAPPOSettings(PPOSettings):
     max_grad_norm: float = setting(10.0, "gradients are clipped to this global norm", PAPER + ", table 7")
     value_weight: float = setting(0.5, "weight of the value loss", PAPER + ", table 7: of half the square")
     value_huber: float = setting(10.0, "errors of values count linearly beyond this; 0: never", PAPER + ", table 7")
-    value_clip: float = setting(0.2, "how far values may move in one rollout with profit; 0: freely", "released code")
+    value_clip: float = setting(
+        0.2,
+        "how far values may move in one rollout with profit, with value_norm in deviations of returns; 0: freely",
+        "released code",
+    )
     value_norm: Literal["no", "norm", "popart"] = setting(
         "norm", "learn values standardised by running statistics; popart: and keep them as those move", "section 5.1; " + PAPER
     )

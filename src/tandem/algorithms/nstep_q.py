@@ -36,6 +36,7 @@ class NStepQSettings(SequenceSettings):
 
 class NStepQ(OnSequences):
     Settings = NStepQSettings
+    preparing = ("net", "net_target")
     valued = True
     reported = ("q",)
 
@@ -58,11 +59,18 @@ class NStepQ(OnSequences):
         xp = ops.of(out)
         return xp.take(out, xp.argmax(out, -1))
 
+    def best(self, q: Array, later: Array) -> Array:
+        """The target's values `later` [..., A] of the best actions, by the network's `q` or their own."""
+        xp = ops.of(q)
+        return xp.take(later, xp.argmax(q if self.settings.double else later, -1))
+
+    def onward(self, out: Array, obs: Tree, networks: dict[str, Forward]) -> Array:
+        return self.best(out, self.allowed(networks["net_target"](obs), obs))
+
     def losses(self, out: Array, b: Batch) -> tuple[Array, dict[str, Array]]:
         xp, batch = ops.of(out), self.sequences(b)
         q, later = xp.take(out[:-1], batch.action), xp.stop_gradient(self.over_time(self.output(self.target, b.obs)))
-        known = xp.stop_gradient(out)
-        best = xp.take(later, xp.argmax(known if self.settings.double else later, -1))
+        best = self.best(xp.stop_gradient(out), later)
         reward = batch.rewards(best[:-1])
         error = multi_step(reward, batch.discount, batch.last, best[-1]) - q
         return huber(error), {"error": error, "q": q}

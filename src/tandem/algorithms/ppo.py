@@ -44,7 +44,9 @@ class PPOSettings(JointSettings):
     clip: Schedule = setting(Schedule(0.2), "how far the probability ratio may leave 1 with profit; a schedule", PAPER)
     sequence: int = setting(16, "steps that gradients go back through a GRU, a divisor of rollout and batch; 0: the rollout")
     value_clip: float = setting(
-        0.0, "how far values may move in one rollout with profit; 0: freely", DETAILS + ", detail 9: no gain"
+        0.0,
+        "how far values may move in one rollout with profit, with value_norm in deviations of returns; 0: freely",
+        DETAILS + ", detail 9: no gain",
     )
     value_huber: float = setting(0.0, "errors of values count linearly beyond this; 0: never", "Yu et al. 2022, section 5")
     value_norm: Literal["no", "norm", "popart"] = setting(
@@ -77,16 +79,17 @@ class PPO(OnPolicy):
         self.optimizer = backend.optimizer("ppo", self.networks, settings.optimizer, **options)
 
     def loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
-        s, old = b.settings, b.extra
+        s, xp, old = b.settings, ops.of(b.weight), b.extra
         out, value = self.outputs(b)
         log_ratio = self.policy.log_prob(out, b.action) - old["log_prob"]
-        surrogate = clipped_surrogate(ops.of(out).exp(log_ratio), self.advantage(b), s["clip"])  # eq. 7
+        surrogate = clipped_surrogate(xp.exp(log_ratio), self.advantage(b), s["clip"])  # eq. 7
         error, entropy = self.value_error(value, old), self.policy.entropy(out)
-        gain = surrogate + s["entropy"] * entropy
+        gain, kl = surrogate + s["entropy"] * entropy, kl_estimate(log_ratio)
         if "acting" in old:  # of an agent that is gone, but whose team goes on, only the value is learned
-            gain = gain * old["acting"]
+            here = old["acting"] * (xp.sum(b.weight) / xp.sum(b.weight * old["acting"]))  # means are over the others
+            gain, kl, entropy = gain * here, kl * here, entropy * here
         loss = self.settings.value_weight * error - gain  # eq. 9, negated
-        return loss, {"kl": kl_estimate(log_ratio), "value_loss": error, "entropy": entropy}
+        return loss, {"kl": kl, "value_loss": error, "entropy": entropy}
 
     def value_error(self, value: Array, old: dict[str, Array]) -> Array:
         """The value loss, in units of the returns' standard deviation where values are learned standardised."""
@@ -100,8 +103,10 @@ class PPO(OnPolicy):
         found = super().prepare(trajectory, networks)
         if self.settings.value_norm != "no":
             returns = found.extra["return"][found.weight > 0]
-            deviation = follow(self.critic, returns, self.settings.value_norm == "popart")
-            found.extra["scale"] = np.full(found.weight.shape, deviation, np.float32)
+            now = follow(self.critic, returns, self.settings.value_norm == "popart")
+            found.extra["scale"] = np.full(found.weight.shape, now.deviation, np.float32)
+            # What values may not leave far is what the critic says now: its statistics' own moves are no learning.
+            found.extra["value"] = (now.ratio * found.extra["value"] + now.shift).astype(np.float32)
         return found
 
     def update(self, b: Batch) -> Update:

@@ -78,7 +78,7 @@ class OnSequences(base.Algorithm):
 
     needs = "sequences"
     acting = ("net",)
-    preparing = ("net",)
+    preparing: ClassVar[tuple[str, ...]] = ("net",)
     reported: ClassVar[tuple[str, ...]] = ()  # which of the numbers beside the losses are metrics
 
     def __init__(self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: Any) -> None:
@@ -125,6 +125,10 @@ class OnSequences(base.Algorithm):
         """The value of states [...] by the network's output [..., outputs]."""
         raise NotImplementedError
 
+    def onward(self, out: Array, obs: Tree, networks: dict[str, Forward]) -> Array:
+        """What observations [rows, ...] are worth to an episode that a limit cut there; `out` is the network's for them."""
+        return self.worth(out)
+
     def prepare(self, trajectory: Trajectory, networks: dict[str, Forward]) -> Batch:
         """Arrays [T + 1, N, ...]: the trajectory, and the observations after it as a row that weighs nothing. `cut` says where
         a limit ended an episode, `after` what its true last observation was worth then, discounted."""
@@ -140,10 +144,10 @@ class OnSequences(base.Algorithm):
             out = self.allowed(net(obs), obs)
             remembered = self.remembered(out, action)
             extra |= {k: longer(remembered[k].reshape(*shape, *names[k]).astype(np.float32)) for k in names}
-            value = self.worth(out).reshape(shape)
+            value = self.onward(out, obs, networks).reshape(shape)
 
             def later(at: Any, seen: Tree) -> Array:
-                return self.worth(self.allowed(net(seen), seen))
+                return self.onward(self.allowed(net(seen), seen), seen, networks)
 
             after = base.after_cuts(t, value, later(-1, t.bootstrap) if cut[-1].any() else value[-1], later)
         return Batch(

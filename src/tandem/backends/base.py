@@ -204,7 +204,8 @@ class Backend(ABC):
     @abstractmethod
     def track(self, source: Network, target: Network, tau: Array, seldom: bool = False) -> None:
         """target += tau * (source - target); statistics without a gradient are copied wherever tau > 0. Noise is left alone.
-        `seldom`: tau is 0 in most updates of a call, and the target not asked again in this one; then those cost nothing."""
+        `seldom`: tau is 0 in most updates of a call, and the target not asked again in this one; then those cost nothing. (Not
+        inside `when`: it is done once the update is known to be kept.)"""
 
     @abstractmethod
     def compile(self, update: Callable[[Batch], Update], jit: bool = True) -> Callable[..., Outcome]:

@@ -28,7 +28,8 @@ class Team(gymnasium.Env):  # type: ignore[misc]
 
     Actions are MultiDiscrete [C, ...], or a Box [A, D] with the bounds of each; an agent is given those axes of it that it has.
     The reward is the mean over all agents, those that are gone with 0; info["rewards"] float32 [A] has each, as `rewards_space`
-    says. The episode terminates when no agent is left, unless a limit ended it for one of them: then it is truncated.
+    says. The episode terminates when no agent is left, unless a limit ended it for one of them: then it is truncated. An agent
+    that a limit takes while others go on is gone as if it had terminated: nothing is bootstrapped from what it saw last.
 
     Raises SpaceError for agents that cannot stand side by side.
     """

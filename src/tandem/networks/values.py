@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -34,10 +34,18 @@ class Denormalize(Layer):
         return x * ops.of(x).sqrt(w["value_variance"]) + w["value_mean"]
 
 
-def follow(network: Any, returns: Array, preserve: bool) -> float:
-    """Takes returns [M] into the statistics of a network that ends with such a layer; their new standard deviation. With
-    `preserve` the layer before it is rescaled, so that the network puts out what it did (section 2.2, eq. 3, "Pop").
-    SettingError for a network, its user's, whose last layers have no names."""
+class Followed(NamedTuple):
+    """Where statistics of returns have gone: what a network put out before, x, it puts out now as `ratio` x + `shift`."""
+
+    deviation: float
+    ratio: float
+    shift: float
+
+
+def follow(network: Any, returns: Array, preserve: bool) -> Followed:
+    """Takes returns [M] into the statistics of a network that ends with such a layer. With `preserve` the layer before it is
+    rescaled, so that the network puts out what it did (section 2.2, eq. 3, "Pop"). SettingError for a network, its user's,
+    whose last layers have no names."""
     weights: Weights = network.read()
     places = [n.removesuffix("value_mean") for n in weights if n.endswith("value_mean")]
     if not places or network.plan is None:
@@ -57,10 +65,12 @@ def follow(network: Any, returns: Array, preserve: bool) -> float:
         moments.variance = np.maximum(moments.variance, LEAST)
         if preserve:
             before = f"{place.rstrip('/').rpartition('/')[0]}/{int(place.rstrip('/').rpartition('/')[2]) - 1}".lstrip("/")
-            ratio, shift = deviation / np.sqrt(moments.variance[0]), (mean - moments.mean[0]) / np.sqrt(moments.variance[0])
-            changed[f"{before}/kernel"] = (weights[f"{before}/kernel"] * ratio).astype(np.float32)
-            changed[f"{before}/bias"] = (weights[f"{before}/bias"] * ratio + shift).astype(np.float32)
+            shrink, off = deviation / np.sqrt(moments.variance[0]), (mean - moments.mean[0]) / np.sqrt(moments.variance[0])
+            changed[f"{before}/kernel"] = (weights[f"{before}/kernel"] * shrink).astype(np.float32)
+            changed[f"{before}/bias"] = (weights[f"{before}/bias"] * shrink + off).astype(np.float32)
         values = (moments.mean, moments.variance, np.full(1, moments.count))
         changed |= {n: x.astype(np.float32) for n, x in zip(names, values, strict=True)}
     network.write(changed)
-    return float(np.sqrt(moments.variance[0]))
+    now = float(np.sqrt(moments.variance[0]))
+    ratio = 1.0 if preserve else now / float(deviation)
+    return Followed(now, ratio, 0.0 if preserve else float(moments.mean[0] - ratio * mean))
