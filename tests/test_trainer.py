@@ -171,7 +171,8 @@ BOX, MANY = spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(3)
     [
         ("dqn", BOX, BOX, "dqn cannot act in a box"),
         ("dqn", BOX, spaces.MultiDiscrete([2, 2]), "dqn cannot act in a multidiscrete"),
-        ("sac", BOX, spaces.MultiDiscrete([2, 3]), "sac cannot act in a multidiscrete"),
+        ("dqn", BOX, spaces.MultiBinary(3), r"multibinary(.|\n)*use ppo or impala, with MultiDiscrete"),
+        ("sac", BOX, spaces.MultiDiscrete([2, 3]), r"sac cannot act in a multidiscrete(.|\n)*use ppo or impala\."),
         ("sac", BOX, spaces.Box(-np.inf, np.inf, (2,)), "without bounds"),
         ("sac", BOX, spaces.Box(-1, 1, (2, 2)), r"shape \(2, 2\)"),
         ("ppo", BOX, spaces.MultiBinary(3), "MultiBinary"),
