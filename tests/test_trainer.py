@@ -249,6 +249,21 @@ def test_an_environment_that_is_not_ours_is_left_open() -> None:
 # Loading and acting
 
 
+def test_keras_says_nothing_of_entries_inside_entries() -> None:
+    code = """
+        import warnings
+        import numpy as np
+        from gymnasium import spaces
+        from tandem import trainer
+        from tests.test_trainer import MANY, Odd
+        space = spaces.Dict(a=spaces.Dict(b=spaces.Box(-1, 1, (2,), np.float32)), c=MANY)
+        warnings.filterwarnings("error", "When providing")
+        trainer.session("ppo", lambda: Odd(space, MANY), framework="jax", envs=1)
+        print(1)
+    """
+    assert run_python(code, engine="jax") == [1]
+
+
 def test_a_loaded_agent_acts_without_any_framework(tmp_path: Path) -> None:
     agent = small(out=tmp_path / "run").agent
     obs = np.linspace(-0.1, 0.1, 40, dtype=np.float32).reshape(10, 4)
