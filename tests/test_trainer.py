@@ -174,7 +174,8 @@ FAR = spaces.Box(np.finfo(np.float32).min, np.finfo(np.float32).max, (2,), np.fl
     [
         ("dqn", BOX, BOX, "dqn cannot act in a box"),
         ("dqn", BOX, spaces.MultiDiscrete([2, 2]), "dqn cannot act in a multidiscrete"),
-        ("sac", BOX, spaces.MultiDiscrete([2, 3]), "sac cannot act in a multidiscrete"),
+        ("dqn", BOX, spaces.MultiBinary(3), r"multibinary(.|\n)*use ppo or impala, with MultiDiscrete"),
+        ("sac", BOX, spaces.MultiDiscrete([2, 3]), r"sac cannot act in a multidiscrete(.|\n)*use ppo or impala\."),
         ("sac", BOX, spaces.Box(-np.inf, np.inf, (2,)), "without bounds"),
         ("sac", BOX, FAR, r"sac cannot stretch \[-1, 1\] to bounds from -3.40282e\+38 to 3.40282e\+38"),
         ("td3", BOX, spaces.Box(2e38, 3e38, (2,)), "td3 cannot stretch"),  # their sum overflows, not their distance
@@ -256,6 +257,21 @@ def test_an_environment_that_is_not_ours_is_left_open() -> None:
 
 
 # Loading and acting
+
+
+def test_keras_says_nothing_of_entries_inside_entries() -> None:
+    code = """
+        import warnings
+        import numpy as np
+        from gymnasium import spaces
+        from tandem import trainer
+        from tests.test_trainer import MANY, Odd
+        space = spaces.Dict(a=spaces.Dict(b=spaces.Box(-1, 1, (2,), np.float32)), c=MANY)
+        warnings.filterwarnings("error", "When providing")
+        trainer.session("ppo", lambda: Odd(space, MANY), framework="jax", envs=1)
+        print(1)
+    """
+    assert run_python(code, engine="jax") == [1]
 
 
 def test_a_loaded_agent_acts_without_any_framework(tmp_path: Path) -> None:

@@ -254,6 +254,9 @@ DAMAGE: dict[str, Callable[[Path], None]] = {
     "no format": with_json(lambda data: data.pop("format") and None),
     "no config": with_json(lambda data: data.pop("config") and None),
     "config that is text": with_json(lambda data: data.update(config="ppo")),
+    "a framework that is a list": with_json(lambda data: data["config"].update(framework=[])),
+    "a seed below 0": with_json(lambda data: data["config"].update(seed=-1)),
+    "arguments that are a number": with_json(lambda data: data["config"].update(env_kwargs=-1)),
     "plans of nonsense": with_json(lambda data: data.update(plans={"q": [{"layer": "Dense", "inputs": "many"}]})),
     "plans of another shape": with_json(lambda data: data["plans"]["q"].pop(1) and None),
     "no plans": with_json(lambda data: data.pop("plans") and None),
@@ -283,10 +286,12 @@ def test_a_damaged_part_of_a_run_is_named_when_it_is_resumed(group: str, run: Pa
         with pytest.raises(CheckpointError, match=r"last\.zip cannot be read as a checkpoint"):
             tandem.train(resume=run)
         file.write_bytes(before)
-    missing = with_json(lambda data: data["learner"].pop("ring") and None)
-    missing(file)
-    with pytest.raises(CheckpointError, match="does not fit this run"):
-        tandem.train(resume=run)
+    for change in (lambda data: data["learner"].pop("ring") and None, lambda data: data["session"].update(callbacks=-1)):
+        before = file.read_bytes()
+        with_json(change)(file)
+        with pytest.raises(CheckpointError, match="does not fit this run"):
+            tandem.train(resume=run)
+        file.write_bytes(before)
 
 
 def test_only_the_last_checkpoint_holds_a_whole_run(run: Path) -> None:

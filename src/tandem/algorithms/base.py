@@ -272,13 +272,20 @@ def drawable(name: str, action: Leaf) -> None:
     floats(name, action)
 
 
+INSTEAD = {  # what acts in a kind of actions, where another algorithm does not
+    "discrete": "use ppo or dqn.",
+    "multidiscrete": "use ppo or impala.",
+    "multibinary": "use ppo or impala, with MultiDiscrete([2, ...]).",
+}
+
+
 def discrete(name: str, action: Leaf) -> None:
     """Refuses all but Discrete actions."""
     if action.kind != "discrete":
         raise SpaceError(
             f"{name} cannot act in a {action.kind} action space.",
             "Discrete actions",
-            "use ppo, impala or sac, or discretise the actions.",
+            INSTEAD.get(action.kind, "use ppo, impala or sac, or discretise the actions."),
         )
 
 
@@ -286,9 +293,8 @@ def bounded_vector(name: str, action: Leaf) -> None:
     """Refuses actions that are not a vector with finite bounds."""
     if action.kind != "box" or not action.bounded:
         what = f"a {action.kind} action space" if action.kind != "box" else "a Box of actions without bounds"
-        raise SpaceError(
-            f"{name} cannot act in {what}.", "a bounded Box of actions", "use ppo or dqn, or give the Box finite bounds."
-        )
+        fix = INSTEAD.get(action.kind, "use ppo, or give the Box finite bounds.")
+        raise SpaceError(f"{name} cannot act in {what}.", "a bounded Box of actions", fix)
     floats(name, action)
     if action.far:
         raise SpaceError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -225,7 +226,14 @@ def build(plan: Plan, inputs: Any) -> tuple[keras.Model, dict[str, Any]]:
     weights are still to be loaded."""
     variables: dict[str, Any] = {}
     outputs = chained(plan, inputs, "", variables)
-    return keras.Model(inputs, outputs), {name: get() for name, get in variables.items()}
+    return functional(inputs, outputs), {name: get() for name, get in variables.items()}
+
+
+def functional(inputs: Any, outputs: Any) -> keras.Model:
+    """keras.Model(inputs, outputs), which says nothing of entries such as "a/b", that no input of Keras may be named after."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "When providing `inputs` as a dict", UserWarning)
+        return keras.Model(inputs, outputs)
 
 
 def chained(plan: Plan, x: Any, place: str, variables: dict[str, Any]) -> Any:

@@ -11,7 +11,7 @@ import numpy as np
 from tandem.errors import NetworkError
 from tandem.networks import plan as p
 from tandem.networks.defaults import Given, apart, example, fit, vector, whole_streams
-from tandem.networks.keras import Cell, CombineDueling, build, chained, symbolic, write
+from tandem.networks.keras import Cell, CombineDueling, build, chained, functional, symbolic, write
 from tandem.networks.plan import Plan, init
 from tandem.networks.recurrent import GRU, Recurrent
 from tandem.types import tree_map
@@ -174,7 +174,7 @@ def _apart(name: str, source: Given, bodies: tuple[Any, ...]) -> tuple[Any, Plan
             plans.append(known[0])
             variables |= {f"0/{stream}/{n}": v for n, v in (known[1] | _shifted(mine, len(known[0]))).items()}
     joined = CombineDueling()(outs) if isinstance(source.head[0], p.Dueling) else keras.layers.Concatenate()(outs)
-    model = keras.Model(inputs, joined)
+    model = functional(inputs, joined)
     return (model, apart(tuple(plans), source.head), variables) if len(plans) == len(bodies) else (model, None, own)
 
 

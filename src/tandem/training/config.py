@@ -89,9 +89,14 @@ def plain(settings: Any) -> dict[str, Any]:
 
 
 def from_json(data: dict[str, Any], kind: type) -> Config:
-    """The Config that `to_json` wrote; `kind` is the algorithm's Settings."""
-    known = {f.name for f in fields(Config)}
-    rest = {k: v for k, v in data.items() if k in known and k not in ("settings", "options")}
+    """The Config that `to_json` wrote; `kind` is the algorithm's Settings. TypeError or ValueError for other data."""
+    hints = get_type_hints(Config)
+    rest = {k: v for k, v in data.items() if k in hints and k not in ("settings", "options")}
+    for name, value in rest.items():
+        if not isinstance(value, get_origin(hints[name]) or hints[name]):
+            raise TypeError(f"{name}={value!r}")
+    if rest["seed"] < 0:
+        raise ValueError(f"seed={rest['seed']}")
     return Config(**rest, settings=apply(kind(), data["settings"]), options=apply(Options(), data["options"]))
 
 

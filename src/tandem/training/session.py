@@ -341,7 +341,7 @@ class Session:
             self.table.load_state(inner["table"])
             self._evaluated, self._numbered = inner["evaluated"], inner["numbered"]
             self._due |= inner["due"]
-            states = inner["callbacks"]
+            states = [{"class": s["class"], "state": s["state"]} for s in inner["callbacks"]]
         except TandemError:
             raise
         except Exception as error:  # each engine has errors of its own for arrays that do not fit
