@@ -373,6 +373,18 @@ def test_exceptions_of_an_environment_are_told_and_chained():
         vectorize(lambda: known.Raises(0), 1).reset()
 
 
+def test_a_reward_beyond_all_floats_is_named():
+    class Rich(known.Chain):
+        def step(self, action):
+            obs, _, *rest = super().step(action)
+            return obs, 10**400, *rest
+
+    envs = vectorize(Rich, 2)
+    envs.reset()
+    with pytest.raises(EnvironmentFault, match="environment 0 of Rich gave the reward 1000"):
+        envs.step(np.zeros(2, np.int64))
+
+
 def test_wrong_shapes_dtypes_and_rewards_are_named():
     envs = vectorize(lambda: known.WrongShape(1), 1)
     envs.reset()

@@ -258,7 +258,7 @@ class Stepped(Environments):
     def _rewards(self, rewards: list[float]) -> Array:
         try:
             reward: Array = np.array(rewards, np.float32)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):  # the last of a whole number beyond all floats
             raise wrong_reward(self.name, rewards) from None
         if reward.shape != (self.n,):
             raise wrong_reward(self.name, rewards)
