@@ -171,6 +171,7 @@ def session(
     leaf = spaces.leaf(action)
     algorithms.get(algorithm).of(leaf, chosen).check(spaces.observation_spec(space), leaf)
     selfplay.refuse(algorithm, algorithms.get(algorithm).needs, env, options)
+    config.check_kept(chosen, options, out)
     if options.learners == "auto":
         options = replace(options, learners=choice.cores())
     if options.cluster and not options.runners and options.learners == 1:

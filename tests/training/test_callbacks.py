@@ -91,3 +91,11 @@ def test_early_stop_waits_for_all_its_episodes_and_can_be_put_back() -> None:
     assert again.on_episode_end(episode(0))
     with pytest.raises(SettingError, match="episodes=0"):
         EarlyStop(1.0, episodes=0)
+    for criterion in ("high", float("nan"), None):
+        with pytest.raises(SettingError, match=f"criterion={criterion!r}"):
+            EarlyStop(criterion)  # type: ignore[arg-type]
+
+
+def test_a_callback_of_what_is_no_function_is_refused_when_it_is_made() -> None:
+    with pytest.raises(SettingError, match="on_batch_end=3"):
+        LambdaCallback(on_batch_end=3)  # type: ignore[arg-type]

@@ -83,7 +83,7 @@ def require(size: int, what: str, files: list[Path] | None = None) -> None:
     available = _available_disk(files) if files else available_memory()
     if available is None or size <= available:
         return
-    other = "a `path` on a larger disk" if files else "a `path`, to keep it in files on disk instead of in memory"
+    other = "a folder on a larger disk" if files else "memmap (a buffer's `path`), to keep it in files instead of in memory"
     raise MemoryBudgetError(
         f"{what} needs {human(size)}, but {place} has {human(available)} available.",
         f"at most {human(available)}",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from math import isnan
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -135,8 +137,11 @@ class LambdaCallback(Callback):
     ) -> None:
         given = locals()
         for name in METHODS.values():
-            if given[name] is not None:
-                setattr(self, name, given[name])
+            if given[name] is None:
+                continue
+            if not callable(given[name]):
+                raise SettingError(f"LambdaCallback got {name}={given[name]!r}.", "a function of the event", "give one.")
+            setattr(self, name, given[name])
 
 
 class EarlyStop(Callback):
@@ -151,6 +156,11 @@ class EarlyStop(Callback):
         if episodes < 1:
             raise SettingError(
                 f"EarlyStop got episodes={episodes}.", "at least 1", "give the number of episodes to average over."
+            )
+        given: Any = criterion
+        if not isinstance(given, Real) or isnan(given):
+            raise SettingError(
+                f"EarlyStop got criterion={criterion!r}.", "a number", "give the mean return that counts as solved."
             )
         self.criterion = float(criterion)
         self.scores: deque[float] = deque(maxlen=episodes)

@@ -214,6 +214,16 @@ def _converted(value: Any, hint: Any) -> Any:
     return hint(value)
 
 
+def check_kept(settings: Any, options: Options, folder: Any) -> None:
+    """SettingError where a run without a folder is to write into one."""
+    if folder is None and (said := [n for n in ("memmap", "wandb") if getattr(settings, n, False) or getattr(options, n, "")]):
+        raise SettingError(
+            f"{' and '.join(said)} of a run that keeps nothing.",
+            "a folder, which the files and logs of a run live in",
+            f"give out='runs/...', or leave {' and '.join(said)} out.",
+        )
+
+
 def differing(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
     """Which settings and options of two configs (as JSON data) are not the same, in words."""
     if not one:
