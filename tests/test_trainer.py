@@ -887,3 +887,20 @@ def test_arguments_for_an_environment_are_kept(tmp_path) -> None:
         tandem.train("ppo", "CartPole-v1", env_kwargs={"render_mode": object()})
     with pytest.raises(SettingError, match="which is no id"):
         tandem.train("ppo", lambda: None, env_kwargs={"sutton_barto_reward": True})
+
+
+def test_a_session_goes_on_where_it_was_left_or_says_that_it_cannot() -> None:
+    given = {"framework": "torch", "steps": 160, **SMALL}
+    whole, left = (trainer.session("ppo", "CartPole-v1", **given) for _ in range(2))
+    list(whole)
+    for event in left:
+        if isinstance(event, BatchEnd):
+            break
+    list(left)
+    assert left.fingerprint() == whole.fingerprint()
+    within = trainer.session("ppo", "CartPole-v1", **given)
+    for event in within:
+        if isinstance(event, BatchBegin):
+            break
+    with pytest.raises(ResumeError, match="left within the block"):
+        next(iter(within))

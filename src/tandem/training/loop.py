@@ -12,6 +12,7 @@ from tandem.algorithms.base import Forward
 from tandem.collect.actor import ChanceActor, PolicyActor, forwards, publish, redraw
 from tandem.collect.collector import Actor, Collector
 from tandem.collect.vector import Environments
+from tandem.errors import ResumeError
 from tandem.parallel.pool import Pool, Terms
 from tandem.parallel.share import Source
 from tandem.spaces import Leaf, Spec, seen
@@ -66,6 +67,7 @@ class Loop:
         self.collector: Any = own if workers is None else self._pool(own, *workers[:2])  # or what stands in its place
         self._sync()
         self.steps, self.episodes, self.seconds, self.learning = self.settings.steps, 0, 0.0, 0.0
+        self._unlearned = False  # a block was collected, and learning from it has not ended
 
     @property
     def env_steps(self) -> int:
@@ -82,7 +84,13 @@ class Loop:
 
     def events(self, stop_at: int | None = None) -> Iterator[Event]:
         """Everything that happens until `stop_at` environment steps, or the run's length. A block that has begun is finished,
-        so a sitting may end up to one block later."""
+        so a sitting may end up to one block later. ResumeError where one was left: its steps are gone."""
+        if self._unlearned:
+            raise ResumeError(
+                f"this session was left within the block that ends at step {self.env_steps:,}, before it was learned from.",
+                "a session that is left at BatchEnd or later, or by its stop()",
+                "resume from the run's folder; next time note what you want, and leave at the next BatchEnd.",
+            )
         stop = min(self.steps, self.steps if stop_at is None else stop_at)
         yield TrainBegin(**self.now(), steps=self.steps, stop_at=stop)
         if not self.env_steps:
@@ -99,6 +107,7 @@ class Loop:
         self.seconds += perf_counter() - began
         if trajectory is None:  # workers that are ahead have only begun
             return
+        self._unlearned = True
         for ended in self.collector.episodes:
             self.episodes += 1
             at = {**self.now(), "env_steps": begin + int(trajectory.valid[: ended.t + 1].sum())}
@@ -112,7 +121,7 @@ class Loop:
         metrics = self.learner.learn(trajectory, Span(begin, self.env_steps, self.steps))
         if self.learner.updates > before or self.algorithm.preparing:  # a rollout moves statistics even where no update holds
             self._sync()
-        self.collector.version = self.learner.updates
+        self.collector.version, self._unlearned = self.learner.updates, False
         if metrics and self.collector.lag is not None:
             metrics = metrics | {"lag": self.collector.lag}
         took = perf_counter() - began
