@@ -501,7 +501,7 @@ def mappo_games():
     solve(MAPPO, team(together.Landmarks), 24000, least=-2.8, entropy=0.0, log_std=-0.5, centralized=False)
     found = near(worth(solve(MAPPO, team(together.Leaving), 8000)), [2.71, 2.0], 0.1)
     found += near(worth(solve(MAPPO, team(together.Leaving), 8000, rewards="team", value_norm="no")), [2.355] * 2, 0.1)
-    return found + near(worth(solve(MAPPO, team(together.Endless), 8000, recurrent=8, sequence=8)), [10.0] * 2, 0.5)
+    return found + near(worth(solve(MAPPO, team(together.Endless), 24000, recurrent=8, sequence=8)), [10.0] * 2, 0.5)
 
 
 @case
