@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from tandem.collect import evaluation
 from tandem.collect.actions import to_environment
 from tandem.collect.collector import Collector
 from tandem.collect.environments import make, vectorize
 from tandem.collect.evaluation import evaluate
 from tandem.collect.vector import all_finite, episode_seed
-from tandem.errors import NetworkError, ResumeError, SettingError, SpaceError
+from tandem.errors import EnvironmentFault, NetworkError, ResumeError, SettingError, SpaceError
 from tandem.spaces import Leaf, action_leaf, observation_spec
 from tandem.testing import environments as known
 from tandem.types import leaves
@@ -275,6 +276,13 @@ def test_evaluation_of_known_answers():
 
 
 # the finite check
+
+
+def test_an_episode_that_does_not_end_is_not_waited_for(monkeypatch) -> None:
+    monkeypatch.setattr(evaluation, "LONGEST", 50)
+    assert evaluate(Always(1), lambda: known.InfiniteHorizon(length=49), 2).lengths == [49, 49]
+    with pytest.raises(EnvironmentFault, match="did not end in 50 steps of an evaluation"):
+        evaluate(Always(1), lambda: known.InfiniteHorizon(length=10**9), 2)
 
 
 def test_all_finite_agrees_with_numpy():

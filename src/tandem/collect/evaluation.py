@@ -12,10 +12,11 @@ from tandem.collect.collector import Actor, restarted
 from tandem.collect.environments import EnvLike, environment_name, is_instance, make
 from tandem.collect.stepped import Stepped
 from tandem.collect.vector import episode_seed
-from tandem.errors import SettingError, SpaceError
+from tandem.errors import EnvironmentFault, SettingError, SpaceError
 from tandem.spaces import Leaf, Spec
 from tandem.types import Tree
 
+LONGEST = 1_000_000  # steps of an episode that somebody waits for
 EVALUATION = 2**31  # seeds of evaluation episodes: no environment of a training run has this number
 
 
@@ -49,8 +50,8 @@ def evaluate(
     noise: called with (step, n) for the noise [n, ...] of one call of `actor.act`; none by default.
     environments: how many to step together at most.
     spaces: of the observations and actions that the actor was made for.
-    Raises SettingError for fewer than one episode, SpaceError for an environment of other `spaces`, and what `make` and
-    `Environments.step` raise.
+    Raises SettingError for fewer than one episode, SpaceError for an environment of other `spaces`, EnvironmentFault for an
+    episode of more than LONGEST steps, and what `make` and `Environments.step` raise.
     """
     if episodes < 1 or environments < 1:
         raise SettingError(f"episodes={episodes}, environments={environments}.", "both at least 1", "correct them.")
@@ -120,4 +121,10 @@ def _play(
             scores[i], lengths[i], each[i] = 0.0, 0, 0.0
         state = restarted(state, initial, one)
         obs, t = one.obs, t + 1
+        if t % LONGEST == 0 and lengths.max() >= LONGEST:
+            raise EnvironmentFault(
+                f"an episode of {envs.name} did not end in {lengths.max():,} steps of an evaluation.",
+                "episodes that end: who scores whole ones would wait for ever",
+                "wrap the environment with gymnasium.wrappers.TimeLimit, or end its episodes by itself (truncated).",
+            )
     return Played(returns, steps, agents.tolist() if agents.size else [])
