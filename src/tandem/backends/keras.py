@@ -313,13 +313,8 @@ class KerasBackend(base.Backend):
     def _track_late(self, keep: Any) -> None:
         """What was to be tracked seldom, where the update is kept."""
         for source, target, tau in self._late:
-
-            def track(*of: Any) -> tuple[()]:
-                self.track(*of)
-                return ()
-
             variables = [*source.module.variables, *target.module.variables]
-            engine().choose(ops.logical_and(keep, tau > 0), partial(track, source, target, tau), lambda: (), variables)
+            engine().choose(ops.logical_and(keep, tau > 0), partial(self.track, source, target, tau), lambda: None, variables)
 
     def compile(self, update: Callable[[Batch], Update], jit: bool = True) -> Callable[..., base.Outcome]:
         names: list[str] = []  # of the metrics, which come back as one array: each array of its own costs a hand-over

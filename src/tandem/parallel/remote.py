@@ -118,10 +118,8 @@ class Remote(Environments):
             worker.poke()
         try:
             own, valid = self._own.step(actions[: self._own.n]), np.ones(self.n, np.bool_)
-        except Exception:
-            for i in range(
-                len(self.crew.workers)
-            ):  # else what they say to this would be taken for an answer to what is asked next
+        except Exception:  # what the workers say to this is not to be taken for an answer to what is asked next
+            for i in range(len(self.crew.workers)):
                 self.crew.answer(i, lambda w: w.ask("reset"))
             raise
         rows, final, lost = [own[:4]], list(own.final), list[int]()
