@@ -114,7 +114,7 @@ def row_steps(row: Reach, quick: bool) -> int:
 
 
 def _record(out: Path, row: Row | Reach, found: dict[str, Any], args: Any) -> None:
-    from tandem.training.config import commit
+    from tandem.runs.config_file import commit
 
     origin = {"date": tables.now(), "commit": commit(), "seed": args.seed, "machine": tables.machine()}
     new = {

@@ -67,7 +67,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def here(contestant: str, peer_python: str | None) -> bool:
     """Whether what it needs is installed, and tandem has it."""
-    from tandem.training.config import Options
+    from tandem.learning.config import Options
 
     if contestant == PEER:
         return bool(peer_python)
@@ -153,7 +153,7 @@ def check_updates(row: ClusterRow, name: str, found: dict[str, Any]) -> None:
 
 
 def _record(out: Path, name: str, found: dict[str, Any], args: Any, load: float) -> None:
-    from tandem.training.config import commit
+    from tandem.runs.config_file import commit
 
     theirs = ask({"kind": "versions"}, args) if PEER in found.get("contestants", {}) else {}
     origin = {"date": tables.now(), "commit": commit(), "seed": args.seed, "machine": tables.machine(), "load": load}

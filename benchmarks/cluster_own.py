@@ -21,7 +21,7 @@ def run(job: Job) -> Job:
     """Seconds, environment steps and updates of a run from the first updates after `warm` steps to its last ones; nothing is
     evaluated or written."""
     import tandem
-    from tandem.training.events import BatchEnd
+    from tandem.learning.events import BatchEnd
 
     session = tandem.session(
         job["algorithm"],
@@ -106,8 +106,8 @@ def handing_over(job: Job) -> Job:
 def by_memory(times: int) -> list[float]:
     """The same by a worker process of ours, with whom the array is shared."""
     from benchmarks.workers import Filler
-    from tandem.parallel.memory import Arrays
     from tandem.parallel.process import Process
+    from tandem.parallel.shared_memory import Arrays
 
     arrays = Arrays.made({"rows": ((ROWS, FLOATS), "<f4")})
     process = Process((arrays.handle.fd,), Filler, arrays.handle)

@@ -119,7 +119,7 @@ def one(engine: str, kind: str, steps: int, seed: int, core: int | None) -> Run:
 
 def write(out: Path, pairs: dict[str, list[Pair]], reached: dict[str, list[dict[str, Any]]], args: Any) -> None:
     """The medians as JSON and as a table."""
-    from tandem.training.config import commit
+    from tandem.runs.config_file import commit
 
     speed = {name: median(p.steps_per_second() for p in found) for name, found in pairs.items()}
     rows = [

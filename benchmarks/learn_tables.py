@@ -41,7 +41,7 @@ Line = dict[str, str]
 
 def entry(row: Learned, seed: int, folder: Path) -> Line:
     """What a finished run says about itself."""
-    from tandem.training.runs import read_run
+    from tandem.runs.folder import read_run
 
     result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
     run = read_run(folder)

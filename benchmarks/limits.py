@@ -28,7 +28,7 @@ def native_step(env: str, n: int) -> float:
     """Of the environment's own vector of n; its resets are part of its steps."""
     import gymnasium
 
-    from tandem.collect import atari
+    from tandem.envs import atari
 
     if atari.is_atari(env):
         envs = atari.vector(env, n, {"life_loss_ends": True})

@@ -103,7 +103,7 @@ def bare_job(row: Row) -> dict[str, Any]:
     """What the worker has to be told to measure the row's limit."""
     import gymnasium
 
-    from tandem.collect import atari
+    from tandem.envs import atari
 
     settings, game = rows.resolved(row), atari.is_atari(row.env)
     env = atari.make(row.env) if game else gymnasium.make(row.env)

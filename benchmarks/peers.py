@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tandem.collect.atari import is_atari, quiet
+from tandem.envs.atari import is_atari, quiet
 
 # Settings of ours that are not a keyword of theirs: how environments are made, and what has to have one value to be comparable.
 ELSEWHERE = {"steps", "envs", "vectorization", "hidden", "activation", "memmap", "adam_epsilon"}

@@ -92,7 +92,7 @@ def machine() -> Data:
 
 def versions() -> dict[str, str]:
     """Of everything that takes part."""
-    from tandem.training.config import versions as own
+    from tandem.runs.config_file import versions as own
 
     found = own()
     for name in ("jaxlib", "stable-baselines3", "sbx-rl", "flax"):

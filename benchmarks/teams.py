@@ -123,7 +123,7 @@ def check_updates(row: TeamRow, pairs: dict[str, list[Pair]]) -> None:
 
 
 def _record(out: Path, row: TeamRow, found: dict[str, Any], args: Any, core: int | None) -> None:
-    from tandem.training.config import commit
+    from tandem.runs.config_file import commit
 
     origin = {"date": tables.now(), "commit": commit(), "seed": args.seed, "machine": tables.machine()}
     theirs = _ask({"kind": "versions"}, args, core) if PEER in found["contestants"] else {}
@@ -145,7 +145,7 @@ that a run lasts as long as the others'. Each run has a process of its own, kept
 thread, its environments in that process, without evaluations, checkpoints and logs. `spread` is (largest − smallest) / median.
 `of the bare environment` is the speed by that of mpe2's environment alone, stepped with random actions in one process: 100 %
 would be a program that does nothing else. We step all worlds at once, in arrays, with the same results to the bit
-(`tandem.collect.particles`), and so can be beyond that; "mpe2's own worlds" is ours with `--vectorization plain`.
+(`tandem.envs.particles`), and so can be beyond that; "mpe2's own worlds" is ours with `--vectorization plain`.
 
 XuanCe's settings are those of its own files for simple_spread_v3 but for what a row says, and: environments in the process,
 no layer normalisation (MAPPO) and relu for leaky_relu (MADDPG), which tandem has not. Unlike ours its first MADDPG actions are

@@ -44,8 +44,8 @@ class Watch:
 
 def ours(job: Job, watch: Watch) -> Job:
     """A run of ours without evaluation and folder."""
+    from tandem.learning.events import BatchEnd
     from tandem.trainer import session
-    from tandem.training.events import BatchEnd
 
     run = session(
         job["algorithm"],
@@ -106,8 +106,8 @@ def peer(job: Job, watch: Watch) -> Job:
 
 def ours_reach(job: Job, watch: Watch) -> Job:
     """Seconds until an evaluation of ours reaches a score, and after how many steps; null where none does."""
+    from tandem.learning.events import EvaluationEnd
     from tandem.trainer import session
-    from tandem.training.events import EvaluationEnd
 
     with tempfile.TemporaryDirectory() as folder:
         run = session(

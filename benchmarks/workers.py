@@ -72,7 +72,7 @@ def peer(kind: str, env: str, seconds: float, **settings: Any) -> float:
     import gymnasium
 
     import tandem
-    from tandem.collect import atari
+    from tandem.envs import atari
 
     run = tandem.session("ppo", env, eval_episodes=0, framework="torch", steps=10**9, **settings)
     loop, kwargs = run.loop, atari.training(env, run.config.env_kwargs, run.config.options)
@@ -105,7 +105,7 @@ def peer(kind: str, env: str, seconds: float, **settings: Any) -> float:
 def training(algorithm: str, env: Any, steps: int, workers: int = 0, **settings: Any) -> float:
     """Environment steps a second from the first third of a run on, learning included."""
     import tandem
-    from tandem.training.events import BatchEnd
+    from tandem.learning.events import BatchEnd
 
     run = tandem.session(algorithm, env, steps=steps, workers=workers, eval_episodes=0, **settings)
     began, first = 0.0, 0
@@ -119,7 +119,7 @@ class Filler:
     """Fills its share of the shared memory, in blocks of 1,000."""
 
     def __init__(self, handle: Any) -> None:
-        from tandem.parallel.memory import Arrays
+        from tandem.parallel.shared_memory import Arrays
 
         self.shared, self.rows = Arrays.attached(handle)["rows"], np.ones((1000, 17), np.float32)
 
@@ -129,8 +129,8 @@ class Filler:
 
 
 def by_memory(count: int) -> None:
-    from tandem.parallel.memory import Arrays
     from tandem.parallel.process import Process
+    from tandem.parallel.shared_memory import Arrays
 
     arrays = Arrays.made({"rows": ((1000, 17), "<f4")})
     process = Process((arrays.handle.fd,), Filler, arrays.handle)
@@ -269,7 +269,7 @@ def main() -> int:
 
 def write(found: dict[str, Any], begun: list[dict[str, float]], args: Any) -> None:
     """The medians as JSON and as tables."""
-    from tandem.training.config import commit
+    from tandem.runs.config_file import commit
 
     lines = [
         "# Workers",

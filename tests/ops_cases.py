@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tandem import ops
-from tandem.math import distributions, policies, values
+from tandem.math import distributions, policy_losses, values
 
 _rng = np.random.default_rng(0)
 
@@ -72,9 +72,9 @@ MATH: dict[str, Call] = {
     "q_learning double": lambda f, i: values.q_learning(i["x"], i["index"], i["row"], i["other"], i["y"], i["x"]),
     "huber": lambda f, i: values.huber(i["row"]),
     "clipped_value_loss": lambda f, i: values.clipped_value_loss(i["row"], i["other"], i["weight"], 0.2),
-    "clipped_surrogate": lambda f, i: policies.clipped_surrogate(f.exp(i["row"]), i["other"], 0.2),
-    "kl_estimate": lambda f, i: policies.kl_estimate(i["row"]),
-    "standardize": lambda f, i: policies.standardize(i["row"], i["weight"]),
+    "clipped_surrogate": lambda f, i: policy_losses.clipped_surrogate(f.exp(i["row"]), i["other"], 0.2),
+    "kl_estimate": lambda f, i: policy_losses.kl_estimate(i["row"]),
+    "standardize": lambda f, i: policy_losses.standardize(i["row"], i["weight"]),
     "categorical log_prob": lambda f, i: CHOICE.log_prob(i["x"], i["index"]),
     "categorical entropy": lambda f, i: CHOICE.entropy(i["x"]),
     "multi-categorical log_prob": lambda f, i: SEVERAL.log_prob(i["x"], i["choices"]),

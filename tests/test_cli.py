@@ -20,7 +20,7 @@ import tandem
 from tandem import algorithms, trainer
 from tandem.algorithms.base import describe
 from tandem.cli import COMMANDS, main
-from tandem.training.config import Options
+from tandem.learning.config import Options
 from tests.helpers import ON_CPU, ONE_THREAD, QUIET, ROOT, run_python
 
 SMALL = (
@@ -267,7 +267,7 @@ def test_an_id_without_a_version_is_the_newest(tmp_path) -> None:
 
 def test_a_run_with_callbacks_goes_on_from_the_command_line_and_back(tmp_path) -> None:
     """The command line has a callback of its own, which remembers nothing, in the place of the program's."""
-    from tandem.training.callbacks import EarlyStop
+    from tandem.runs.callbacks import EarlyStop
 
     run, more = (
         tmp_path / "run",
@@ -409,7 +409,7 @@ def test_watch_without_a_screen_writes_into_the_run(finished, capsys, monkeypatc
 
 def test_watch_opens_a_window_where_there_is_a_screen(finished, capsys, monkeypatch) -> None:
     monkeypatch.setattr("tandem.cli.watch.has_display", lambda: True)
-    monkeypatch.setattr("tandem.watch.has_display", lambda: True)
+    monkeypatch.setattr("tandem.animation.has_display", lambda: True)
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
     monkeypatch.setattr("gymnasium.envs.classic_control.CartPoleEnv.metadata", {"render_modes": ["human"], "render_fps": 10**6})
     assert main(["watch", str(finished), "--episodes", "2"]) == 0

@@ -4,6 +4,7 @@ import ast
 import pickle
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tandem import errors
@@ -112,3 +113,28 @@ def test_every_error_is_ours_and_of_the_expected_kind(name, kind) -> None:
 def test_the_text_survives_a_way_between_processes(error) -> None:
     again = pickle.loads(pickle.dumps(error))
     assert type(again) is type(error) and str(again) == str(error)
+
+
+@pytest.mark.parametrize("value", [0, -1.5, float("nan"), True, "3", None])
+def test_at_least_refuses_what_is_below_or_no_number(value) -> None:
+    with pytest.raises(SettingError, match="batch=.*\nExpected: at least 1\nFix: give batch as a number from 1 on"):
+        errors.at_least("batch", value, 1)
+
+
+def test_one_of_proposes_the_nearest() -> None:
+    with pytest.raises(SettingError, match="Expected: one of 'future', 'final'\nFix: give strategy='final', say"):
+        errors.one_of("strategy", "finale", ("future", "final"))
+    with pytest.raises(SettingError, match="Fix: give n=1, say"):
+        errors.one_of("n", None, (1, 2))
+
+
+@pytest.mark.parametrize("shape, found", [((2, 3), (2, 4)), ((2,), (2, 1)), ((-1, 3), (5, 2))])
+def test_same_shape_names_both(shape, found) -> None:
+    with pytest.raises(errors.SpaceError, match=r"q has shape \(.*\nExpected: shape \("):
+        errors.same_shape("q", np.zeros(found), shape)
+
+
+def test_what_is_right_passes_the_three() -> None:
+    errors.at_least("batch", np.int64(1), 1)
+    errors.one_of("n", None, (1, None))
+    errors.same_shape("q", np.zeros((5, 3)), (-1, 3))

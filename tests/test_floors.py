@@ -16,35 +16,43 @@ HOUSE = ROOT / "src" / "tandem"
 
 # Ground first. A room is a file or folder of src/tandem and imports only from floors below its own, and from itself.
 FLOORS: list[set[str]] = [
-    {"types", "ops", "spaces", "errors", "version"},
+    {"types", "ops", "spaces", "errors", "settings", "version"},
     {"math"},
     {"networks"},
     {"replay", "exploration", "planning"},
     {"backends"},
     {"algorithms"},
+    {"envs"},
     {"collect"},
     {"parallel"},
-    {"training"},
-    {"zoo", "agents"},
+    {"learning"},
+    {"runs"},
+    {"zoo"},
     {"testing"},
-    DOORS := {"trainer", "agent", "cluster", "cli", "export", "makers", "plots", "watch"},
+    DOORS := {"plots", "animation", "trainer", "agents", "cluster", "drlbox", "cli", "onnx_export"},
     {"__init__"},
     {"examples", "__main__"},
 ]
 # On these floors the rooms may import one another: the ground is one small vocabulary, and doors open into doors.
 SHARED_FLOORS: list[set[str]] = [FLOORS[0], DOORS]
 
-# Below, but none of their business: an algorithm is handed batches, and a collector hands over what it collected.
-KEPT_APART: dict[str, set[str]] = {"algorithms": {"replay"}, "collect": {"replay"}}
+# Below, but none of their business: an algorithm is handed batches, an environment knows no learner, and a collector hands over
+# what it collected.
+KEPT_APART: dict[str, set[str]] = {
+    "algorithms": {"replay"},
+    "envs": {"algorithms", "backends", "replay"},
+    "collect": {"replay"},
+}
 
 # Libraries that may be named only in these rooms (ending in "/") or files, be it at the top or inside a function.
 # ops.py finds a function by the type of its argument, so it names two of them: inside functions, as a test below makes sure.
+# drlbox reads model files of Keras's own.
 FRAMEWORK_ROOMS = ("backends/", "networks/", "examples/")
 ONLY_IN: dict[str, tuple[str, ...]] = {
     "torch": (*FRAMEWORK_ROOMS, "ops.py"),
     "tensorflow": FRAMEWORK_ROOMS,
     "jax": FRAMEWORK_ROOMS,
-    "keras": (*FRAMEWORK_ROOMS, "ops.py"),
+    "keras": (*FRAMEWORK_ROOMS, "ops.py", "drlbox/own_networks.py"),
     "ray": ("parallel/ray.py", "cluster/"),
 }
 
@@ -54,7 +62,7 @@ UNPICKLERS = {"pickle", "_pickle", "dill", "joblib", "shelve", "marshal"}
 NOT_ON_IMPORT = ("torch", "tensorflow", "jax", "keras", "ray", "matplotlib")
 IMPORT_SECONDS = 0.3
 FUNCTION_LINES = 80
-FILE_LINES = 400
+FILE_LINES = 450
 
 
 # --- the checker: from a file's path below src/tandem and its source to a list of faults ---------------------------------
@@ -198,7 +206,7 @@ def test_no_room_brings_a_framework_when_it_is_imported() -> None:
             "math imports tandem.replay.ring, which is not below",
         ),
         (arrow_faults, "math/returns.py", "from ..networks.mlp import Dense", "math imports tandem.networks.mlp.Dense"),
-        (arrow_faults, "math/deep/gae.py", "from ... import training", "math imports tandem.training"),
+        (arrow_faults, "math/deep/gae.py", "from ... import learning", "math imports tandem.learning"),
         (
             arrow_faults,
             "replay/ring.py",
@@ -206,8 +214,8 @@ def test_no_room_brings_a_framework_when_it_is_imported() -> None:
             "ring.py:2: replay imports tandem.expl",
         ),
         (arrow_faults, "spaces.py", "from tandem import math", "spaces imports tandem.math"),
-        (arrow_faults, "training/loop.py", "import tandem", "training imports tandem, which is not below it"),
-        (arrow_faults, "training/loop.py", "from tandem import train", "training imports tandem.train, which is not below it"),
+        (arrow_faults, "learning/loop.py", "import tandem", "learning imports tandem, which is not below it"),
+        (arrow_faults, "learning/loop.py", "from tandem import train", "learning imports tandem.train, which is not below it"),
         (arrow_faults, "collect/actor.py", "import_module('tandem.trainer')", "collect imports tandem.trainer"),
         (arrow_faults, "testing/envs.py", "from tandem.trainer import train", "testing imports tandem.trainer.train"),
         (arrow_faults, "algorithms/dqn.py", "from tandem.replay.sumtree import SumTree", "which it must not know"),
@@ -217,14 +225,14 @@ def test_no_room_brings_a_framework_when_it_is_imported() -> None:
         (library_faults, "replay/ring.py", "def f(x):\n    from keras import ops", "ring.py:2: imports keras.ops"),
         (library_faults, "collect/actor.py", "importlib.import_module('jax.numpy')", "imports jax.numpy"),
         (library_faults, "parallel/pool.py", "import ray", "only parallel/ray.py, cluster/ may"),
-        (pickle_faults, "training/checkpoint.py", "import pickle", "imports pickle"),
-        (pickle_faults, "training/checkpoint.py", "from pickle import loads", "imports pickle.loads"),
+        (pickle_faults, "runs/checkpoint.py", "import pickle", "imports pickle"),
+        (pickle_faults, "runs/checkpoint.py", "from pickle import loads", "imports pickle.loads"),
         (pickle_faults, "backends/torch.py", "torch.load(path)", "torch.load"),
         (pickle_faults, "backends/torch.py", "from torch import load", "imports torch.load"),
         (pickle_faults, "replay/ring.py", "np.load(path, allow_pickle=True)", "allow_pickle"),
         (pickle_faults, "replay/ring.py", "np.load(path, allow_pickle=trusted)", "allow_pickle"),
         (size_faults, "math/returns.py", "def f():\n" + "    x = 1\n" * 80, "f has 81 lines"),
-        (size_faults, "math/returns.py", "x = 1\n" * 401, "401 lines"),
+        (size_faults, "math/returns.py", "x = 1\n" * 451, "451 lines"),
     ],
 )
 def test_a_fault_is_found(check, path, source, expected) -> None:
@@ -239,15 +247,15 @@ def test_a_fault_is_found(check, path, source, expected) -> None:
         ("spaces.py", "from tandem.errors import SpaceError"),
         ("ops.py", "def of(x):\n    import torch"),
         ("backends/torch.py", "import torch\nfrom tandem.networks import mlp"),
-        ("algorithms/dqn.py", "from tandem.math import values\nfrom tandem.backends.base import Backend"),
-        ("training/loop.py", "from tandem.collect.collector import Collector\nfrom tandem.version import __version__"),
-        ("testing/envs.py", "from tandem.training.loop import Loop"),
+        ("algorithms/dqn.py", "from tandem.math import values\nfrom tandem.backends.backend import Backend"),
+        ("learning/loop.py", "from tandem.collect.collector import Collector\nfrom tandem.version import __version__"),
+        ("testing/envs.py", "from tandem.learning.loop import Loop"),
         ("cli.py", "from tandem import trainer\nfrom tandem.plots import curve\nfrom tandem.zoo import find"),
         ("examples/dqn.py", "import tandem.trainer\nimport torch, keras"),
         ("parallel/ray.py", "import ray"),
         ("replay/ring.py", "np.load(path, allow_pickle=False)\njson.load(file)"),
         ("math/returns.py", "def f():\n" + "    x = 1\n" * 79),
-        ("math/returns.py", "x = 1\n" * 400),
+        ("math/returns.py", "x = 1\n" * 450),
     ],
 )
 def test_what_is_allowed_passes(path, source) -> None:

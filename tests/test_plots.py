@@ -14,7 +14,7 @@ import pytest
 from tandem import plots
 from tandem.errors import RunFolderError, SettingError
 from tandem.math.statistics import bootstrap_band, iqm
-from tandem.training.writers import CsvWriter
+from tandem.runs.writers import CsvWriter
 
 
 def make(

@@ -16,8 +16,8 @@ from gymnasium import spaces
 import tandem
 from tandem import trainer
 from tandem.collect import evaluation as playing
-from tandem.collect.environments import make
-from tandem.collect.vector import episode_seed
+from tandem.envs.factory import make
+from tandem.envs.vector import episode_seed
 from tandem.errors import (
     CheckpointError,
     EngineError,
@@ -29,11 +29,11 @@ from tandem.errors import (
     TandemError,
     UnknownNameError,
 )
+from tandem.learning.events import BatchBegin, BatchEnd, CheckpointSaved, EpisodeEnd, EvaluationEnd, TrainBegin, TrainEnd
+from tandem.learning.seeds import derived
+from tandem.runs import session as sessions
+from tandem.runs.callbacks import Callback, EarlyStop, LambdaCallback
 from tandem.testing.environments import Chain, Identity, IdentityBox, InfiniteHorizon
-from tandem.training import session as sessions
-from tandem.training.callbacks import Callback, EarlyStop, LambdaCallback
-from tandem.training.events import BatchBegin, BatchEnd, CheckpointSaved, EpisodeEnd, EvaluationEnd, TrainBegin, TrainEnd
-from tandem.training.seeds import derived
 from tests.helpers import run_python
 
 QUIET: dict[str, Any] = {"plots": False, "tensorboard": False, "eval_episodes": 2, "final_episodes": 3, "keep": 1}

@@ -6,6 +6,7 @@ from __future__ import annotations
 import difflib
 import inspect
 from collections.abc import Callable, Iterable
+from numbers import Real
 from typing import Any
 
 
@@ -75,6 +76,30 @@ class MemoryBudgetError(TandemError, MemoryError):
 
 class RunFolderError(TandemError, OSError):
     """A run's folder that does not exist, is not a run, or cannot be written."""
+
+
+def at_least(name: str, value: Any, minimum: float, kind: type[TandemError] = SettingError) -> None:
+    """Raises `kind` where `value` is below `minimum`, or no number at all. `name` is shown before the value."""
+    if isinstance(value, bool) or not isinstance(value, Real) or not float(value) >= minimum:
+        raise kind(f"{name}={value!r}.", f"at least {minimum}", f"give {name} as a number from {minimum} on.")
+
+
+def one_of(name: str, value: Any, choices: Iterable[Any], kind: type[TandemError] = SettingError) -> None:
+    """Raises `kind` where `value` is none of `choices`; the nearest of them is proposed."""
+    choices = list(choices)
+    if not any(value is c or value == c for c in choices):
+        close = nearest(value, map(str, choices), 1) if isinstance(value, str) else []
+        proposed = repr(close[0]) if close else repr(choices[0])
+        expected = f"one of {', '.join(map(repr, choices))}"
+        raise kind(f"{name}={value!r}.", expected, f"give {name}={proposed}, say.")
+
+
+def same_shape(name: str, array: Any, shape: tuple[int, ...], kind: type[TandemError] = SpaceError) -> None:
+    """Raises `kind` where `array` has another shape than `shape`, in which -1 stands for any length."""
+    found = tuple(array.shape)
+    if len(found) != len(shape) or any(e not in (-1, n) for n, e in zip(found, shape, strict=True)):
+        expected = f"({', '.join('any' if n == -1 else str(n) for n in shape)})"
+        raise kind(f"{name} has shape {found}.", f"shape {expected}", f"reshape {name} before it is given.")
 
 
 def _rebuild(kind: type[TandemError], message: str, parts: dict[str, Any]) -> TandemError:

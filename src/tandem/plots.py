@@ -10,7 +10,7 @@ import numpy as np
 
 from tandem.errors import RunFolderError, SettingError
 from tandem.math.statistics import bootstrap_band, iqm
-from tandem.training.runs import Run, read_run
+from tandem.runs.folder import Run, read_run
 
 # The colour-blind safe palette of Okabe and Ito, 2008
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -57,7 +57,7 @@ def episodes(series: Mapping[str, Sequence[float]]) -> Any:
     where there is a screen."""
     from matplotlib.figure import Figure
 
-    from tandem.watch import has_display  # brings environments, which `tandem --help` does not need
+    from tandem.animation import has_display  # brings environments, which `tandem --help` does not need
 
     size: dict[str, Any] = {"figsize": (7.2, 0.6 + 3.2 * len(series)), "layout": "constrained"}
     if has_display():

@@ -16,21 +16,23 @@ from typing import Any
 import numpy as np
 
 from tandem import algorithms, backends, spaces, zoo
-from tandem.collect import atari
 from tandem.collect.agent import Agent
-from tandem.collect.environments import EnvLike, environment_name, make, spaces_of
 from tandem.collect.evaluation import evaluate as play
+from tandem.envs import atari
+from tandem.envs.factory import EnvLike, environment_name, make, spaces_of
 from tandem.errors import ResumeError, RunFolderError, SettingError, TandemError, UnknownNameError
+from tandem.learning import config, selfplay
+from tandem.learning.config import Config, Options
+from tandem.learning.events import Evaluation, TrainEnd
+from tandem.learning.seeds import Generators
 from tandem.parallel import choice
 from tandem.parallel.pool import blocks_ahead
 from tandem.parallel.share import Source
-from tandem.training import checkpoint, config, selfplay
-from tandem.training.callbacks import Callback
-from tandem.training.config import Config, Options
-from tandem.training.events import Evaluation, TrainEnd
-from tandem.training.loading import load
-from tandem.training.seeds import Generators
-from tandem.training.session import Session
+from tandem.runs import checkpoint, config_file
+from tandem.runs.callbacks import Callback
+from tandem.runs.loading import load
+from tandem.runs.session import Session
+from tandem.settings import apply, as_path, whole_number
 from tandem.types import tree_map
 
 __all__ = ["Agent", "Evaluation", "Result", "Session", "complete", "evaluate", "load", "session", "train"]
@@ -84,7 +86,7 @@ def train(
     torch.optim), which then keeps its own step size. What is not given comes from the zoo's entry for (algorithm,
     env) if there is one, else from the algorithm's defaults.
     """
-    stop_at = None if stop_at is None else config.whole("stop_at", stop_at)
+    stop_at = None if stop_at is None else whole_number("stop_at", stop_at)
     run = session(
         algorithm,
         env,
@@ -152,15 +154,15 @@ def session(
                 "leave these out; a run goes on as it began.",
             )
         given = {"env": env, "network": network, "optimizer": own_optimizer}
-        steps = None if steps is None else config.whole("steps", steps)
-        return _resumed(config.path("resume", resume), given, steps, extend, callbacks, cluster)
+        steps = None if steps is None else whole_number("steps", steps)
+        return _resumed(as_path("resume", resume), given, steps, extend, callbacks, cluster)
     if algorithm is None or env is None:
         raise SettingError(
             "train() was called without an algorithm or an environment.", "both, or resume=", "train('ppo', 'CartPole-v1')"
         )
     if extend:
         raise SettingError("extend=True was given without resume=.", "a run to extend", "give resume=, or leave it out.")
-    if (seed := config.whole("seed", seed)) >= 2**63:
+    if (seed := whole_number("seed", seed)) >= 2**63:
         raise SettingError(f"seed={seed!r}.", "a whole number below 2 ** 63", "give one, such as 0.")
     algorithms.get(algorithm)  # refuses an unknown name before anything is made
     env = _versioned(env)
@@ -192,14 +194,14 @@ def session(
         settings=chosen,
         options=options,
         source=source,
-        versions=config.versions(),
-        commit=config.commit(),
+        versions=config_file.versions(),
+        commit=config_file.commit(),
         own_network=network is not None,
         own_env=not isinstance(env, str),
         own_optimizer=own_optimizer is not None,
         env_kwargs=env_kwargs,
     )
-    folder = None if out is None else fresh(config.path("out", out))
+    folder = None if out is None else fresh(as_path("out", out))
     return Session(conf, env, folder=folder, network=network, optimizer=own_optimizer, callbacks=callbacks)
 
 
@@ -234,9 +236,9 @@ def settle(algorithm: str, env: str, given: dict[str, Any]) -> tuple[Any, Option
         if name not in mine | others:
             raise UnknownNameError(f"setting of {algorithm}", name, mine | others)
     entry = zoo.entry(algorithm, env)
-    base = config.apply(kind.Settings(), entry.settings if entry else {})
-    chosen = config.apply(base, {n: v for n, v in given.items() if n in mine})
-    options = config.apply(Options(), {n: v for n, v in given.items() if n in others})
+    base = apply(kind.Settings(), entry.settings if entry else {})
+    chosen = apply(base, {n: v for n, v in given.items() if n in mine})
+    options = apply(Options(), {n: v for n, v in given.items() if n in others})
     for part in (chosen, options):
         config.check_ranges(part)
     return chosen, options, entry.source if entry else f"defaults of {algorithm}"
@@ -251,7 +253,7 @@ def _resumed(
     cluster: str | None = None,
 ) -> Session:
     saved = checkpoint.read(checkpoint.find(run_folder(folder), "last"))
-    conf = config.of(saved)
+    conf = config_file.of(saved)
     if cluster is not None:  # where a run lives is the sitting's affair, how many take part in it is its own
         if not conf.options.cluster and not conf.options.runners:
             raise ResumeError(
@@ -260,7 +262,7 @@ def _resumed(
                 "leave cluster out.",
             )
         conf = replace(conf, options=replace(conf.options, cluster=cluster or "auto"))
-    if changed := config.differing(config.read(folder), saved.data["config"]):
+    if changed := config.differing(config_file.read(folder), saved.data["config"]):
         warnings.warn(
             f"{folder / 'config.json'} says {', '.join(changed)}; the run goes on as it began, and the file is written anew.",
             RuntimeWarning,
@@ -310,7 +312,7 @@ def evaluate(agent: Agent, env: EnvLike, episodes: int = 20, seed: int = 0, dete
     is made as the agent's was (`atari.Preprocessing`)."""
     if not isinstance(agent, Agent):
         raise SettingError(f"agent={agent!r}.", "an agent", "give tandem.load(path), or result.agent of a run.")
-    episodes, seed = config.whole("episodes", episodes, 1), config.whole("seed", seed)
+    episodes, seed = whole_number("episodes", episodes, 1), whole_number("seed", seed)
     noise: Callable[[int, int], Any] | None = None
     if not deterministic:
         rng = Generators(seed)("evaluation")
@@ -331,7 +333,7 @@ def run_folder(folder: Path) -> Path:
     """The folder, if it is a run's. RunFolderError with the nearest ones otherwise."""
     if (folder / "config.json").is_file() and (folder / "checkpoints").is_dir():
         return folder
-    from tandem.training.runs import suggest
+    from tandem.runs.folder import suggest
 
     if folder.is_dir():
         raise RunFolderError(f"the folder {folder} is not a run.", "a folder that `tandem train` made", suggest(folder, ""))
@@ -352,8 +354,8 @@ def default_folder(algorithm: str, env: EnvLike, seed: int | str) -> Path:
 def draw(run: Session) -> tuple[str, ...]:
     """curve.png and an animation of the best agent. Gives back what could not be drawn here, and why."""
     assert run.folder is not None
+    from tandem.animation import film
     from tandem.plots import curve
-    from tandem.watch import film
 
     notes = []
     try:

@@ -9,7 +9,7 @@ import torch
 from gymnasium import spaces
 from torch import nn
 
-from tandem.agent import RL_pytorch, assign_param
+from tandem.agents.rl import RL_pytorch, assign_param
 from tandem.exploration import GreedyQPolicy
 
 

@@ -17,10 +17,10 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import tandem  # noqa: E402
-from tandem.agent import LambdaCallback, RL_pytorch, restore_param  # noqa: E402
 from tandem.agents.algorithm import AgentAlgorithm  # noqa: E402
 from tandem.agents.forward import Forward  # noqa: E402
-from tandem.agents.sitting import cadence  # noqa: E402
+from tandem.agents.rl import LambdaCallback, RL_pytorch, restore_param  # noqa: E402
+from tandem.agents.train_call import cadence  # noqa: E402
 from tandem.errors import CheckpointError, NetworkError, SettingError, TandemError  # noqa: E402
 from tandem.exploration import EpsGreedyQPolicy, GreedyQPolicy, OrnsteinUhlenbeckProcess  # noqa: E402
 from tests.agents.agents import Clock, Probe, trained  # noqa: E402

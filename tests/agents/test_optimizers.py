@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 
 from tandem.errors import CheckpointError, TandemError  # noqa: E402
 from tandem.exploration import GreedyQPolicy  # noqa: E402
-from tandem.training import checkpoint  # noqa: E402
+from tandem.runs import checkpoint  # noqa: E402
 from tests.agents.agents import Probe  # noqa: E402
 
 

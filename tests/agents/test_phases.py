@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 from gymnasium import spaces  # noqa: E402
 
 from tandem import exploration  # noqa: E402
-from tandem.agent import assign_param  # noqa: E402
+from tandem.agents.rl import assign_param  # noqa: E402
 from tandem.errors import EnvironmentFault, SettingError  # noqa: E402
 from tandem.exploration import GaussianWhiteNoiseProcess, GreedyQPolicy  # noqa: E402
 from tests.agents.agents import Clock, Probe, trained  # noqa: E402

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tandem.algorithms.base import Schedule
+from tandem.settings import Schedule
 from tandem.spaces import Leaf
 from tandem.testing import fakes
 from tandem.types import Batch

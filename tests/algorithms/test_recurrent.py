@@ -14,8 +14,8 @@ from tandem import trainer
 from tandem.cli import main
 from tandem.collect.agent import Agent
 from tandem.errors import NetworkError, SettingError, SpaceError
-from tandem.export import to_numpy, to_onnx
 from tandem.networks.recurrent import Recurrent
+from tandem.onnx_export import to_numpy, to_onnx
 from tandem.testing import fakes
 from tandem.types import Cuts, Trajectory
 from tests.helpers import run_python
@@ -30,7 +30,7 @@ UNROLLED = """
     import json, sys
     import numpy as np
     from tandem import algorithms
-    from tandem.algorithms.recurrent import steps
+    from tandem.algorithms.recurrent_batches import steps
     from tandem.testing import contracts, environments as games
 
     more = {"batch_size": 12} if sys.argv[1] == "ppo" else {}
@@ -173,7 +173,7 @@ def test_an_agent_with_a_memory_acts_by_predict() -> None:
 
 def test_its_play_can_be_watched(tmp_path: Path) -> None:
     """A memory begins anew with each episode: the same seed gives the same play."""
-    from tandem.watch import _play, film
+    from tandem.animation import _play, film
 
     class Recording:
         def __init__(self) -> None:

@@ -9,21 +9,21 @@ import pytest
 
 import tandem
 from tandem import algorithms
-from tandem.algorithms import recurrent
+from tandem.algorithms import recurrent_batches
 from tandem.algorithms import teams as rows_of
 from tandem.algorithms.mappo import active_after
 from tandem.algorithms.vdn import values
-from tandem.collect.team import Team
+from tandem.envs.team import Team
 from tandem.errors import NetworkError, SettingError, SpaceError
+from tandem.learning.events import BatchEnd
 from tandem.networks.defaults import Role
 from tandem.networks.plan import Cast, Dense, Twin, init, select
 from tandem.networks.several import each
-from tandem.networks.values import Denormalize, follow
+from tandem.networks.value_scale import Denormalize, follow
 from tandem.replay.buffer import Ring
 from tandem.replay.samplers import SequenceSampler
 from tandem.spaces import MASK, Leaf
-from tandem.testing import contracts, fakes, teams
-from tandem.training.events import BatchEnd
+from tandem.testing import contracts, fakes, team_games
 from tandem.types import Cuts, Trajectory, tree_map
 
 pytest.importorskip("torch")
@@ -46,7 +46,7 @@ def rollout(game: Any, **settings: Any) -> tuple[Any, Trajectory]:
 
 
 def test_an_agent_that_leaves_has_an_episode_of_its_own() -> None:
-    loop, t = rollout(teams.Leaving)
+    loop, t = rollout(team_games.Leaving)
     columns = loop.algorithm.columns(t)  # of environment 0: agents 0 and 1, three steps and the next episode's first
     assert columns.reward[:, 0].tolist() == [1, 1, 1, 1] and columns.reward[:, 1].tolist() == [2, 0, 0, 2]
     assert columns.last[:, 0].tolist() == [False, False, True, False]
@@ -58,7 +58,7 @@ def test_an_agent_that_leaves_has_an_episode_of_its_own() -> None:
 
 
 def test_a_team_that_shares_its_reward_goes_on_without_who_left() -> None:
-    loop, t = rollout(teams.Leaving, rewards="team")
+    loop, t = rollout(team_games.Leaving, rewards="team")
     columns = loop.algorithm.columns(t)
     assert columns.reward[:, 1].tolist() == columns.reward[:, 0].tolist() == [1.5, 0.5, 0.5, 1.5]
     assert columns.valid.all() and columns.last[:, 1].tolist() == [False, False, True, False]
@@ -66,7 +66,7 @@ def test_a_team_that_shares_its_reward_goes_on_without_who_left() -> None:
 
 
 def test_a_limit_takes_no_agent() -> None:
-    _, t = rollout(teams.Endless)
+    _, t = rollout(team_games.Endless)
     assert t.cuts.obs["active"].all() and t.last[2].all() and (t.discount > 0).all()
     assert active_after(t).all()
 
@@ -79,7 +79,7 @@ def test_who_is_there_after_each_step() -> None:
     assert active_after(t)[:, 0].tolist() == [[True, False], [False, True], [True, False]]
 
 
-class Joining(teams.Leaving):
+class Joining(team_games.Leaving):
     """The second comes with the third step, and stays."""
 
     def reset(self, seed: int | None = None, options: Any = None) -> Any:
@@ -109,9 +109,11 @@ def test_a_memory_is_followed_as_it_acted_whenever_its_agent_came(rewards: str) 
 
     def preparing(t: Trajectory, networks: Any) -> Any:
         columns = algorithm.columns(t)
-        start = recurrent.starts(columns)
+        start = recurrent_batches.starts(columns)
         assert start[3].all() and not start[:3].any()  # where the team's next episode begins
-        followed.append(recurrent.follow(networks["actor"], columns.obs["actor"].reshape(-1, 6), columns.state, start)[1])
+        followed.append(
+            recurrent_batches.follow(networks["actor"], columns.obs["actor"].reshape(-1, 6), columns.state, start)[1]
+        )
         return prepare(t, networks)
 
     loop.actor.act, algorithm.prepare = acting, preparing  # type: ignore[method-assign]
@@ -199,8 +201,8 @@ def test_sequences_are_rows_of_one_environment_in_turn() -> None:
 
 
 def test_sequences_start_anew_after_an_end_and_keep_their_memories() -> None:
-    loop = contracts.begin(VDN, made(teams.TwoStep), "torch", hidden=(8,), recurrent=4, sequence=4, batch_size=16, steps=200,
-                           envs=2, train_every=2, learning_starts=40, epsilon=0.5)  # fmt: skip
+    small = dict(hidden=(8,), recurrent=4, sequence=4, batch_size=16, steps=200, envs=2, train_every=2, learning_starts=40)
+    loop = contracts.begin(VDN, made(team_games.TwoStep), "torch", **small, epsilon=0.5)
     contracts.train(loop, updates=20)
     ids = np.arange(loop.learner.ring.newest - 45, loop.learner.ring.newest - 5)[None]  # no more of chance, which has none
     batch = loop.learner._batch(ids, ())
@@ -221,15 +223,15 @@ def test_sequences_have_at_least_one_step() -> None:
         "train_every": 8,
         "learning_starts": 16,
     }
-    assert contracts.train(contracts.begin(VDN, made(teams.TwoStep), "torch", sequence=1, **given))
+    assert contracts.train(contracts.begin(VDN, made(team_games.TwoStep), "torch", sequence=1, **given))
     with pytest.raises(SettingError, match="recurrent=4 and sequence=0"):
-        contracts.begin(VDN, made(teams.TwoStep), "torch", sequence=0, **given)
+        contracts.begin(VDN, made(team_games.TwoStep), "torch", sequence=0, **given)
 
 
 @pytest.mark.parametrize("preserve", [False, True])
 def test_values_keep_their_units(preserve: bool) -> None:
     """PopArt's outputs stay where they were as the statistics move; without it they move along."""
-    loop = contracts.begin(MAPPO, made(teams.Endless), "torch", value_norm="popart", share=False, **SMALL)
+    loop = contracts.begin(MAPPO, made(team_games.Endless), "torch", value_norm="popart", share=False, **SMALL)
     critic, rng = loop.backend.networks["critic"], np.random.default_rng(0)
     seen = {"own": rng.standard_normal((4, 3)).astype(np.float32), "state": np.ones((4, 1), np.float32)}
     for returns in (rng.normal(40, 5, 300), rng.normal(-3, 80, 200)):
@@ -245,7 +247,7 @@ def test_values_keep_their_units(preserve: bool) -> None:
 @pytest.mark.parametrize("kind", ["norm", "popart"])
 def test_clipped_values_are_held_near_what_the_critic_says_with_its_new_statistics(kind: str) -> None:
     """Else, where returns are far from 0, the statistics' own move is beyond the clip, and the critic learns nothing."""
-    loop, t = rollout(teams.Endless, value_norm=kind, share=True)
+    loop, t = rollout(team_games.Endless, value_norm=kind, share=True)
     loop._sync()
     far = t._replace(extra=t.extra | {"rewards": 30 * t.extra["rewards"] - 500})
     before = loop.backend.networks["critic"].read()["3/value_mean"][0]
@@ -257,7 +259,7 @@ def test_clipped_values_are_held_near_what_the_critic_says_with_its_new_statisti
 
 
 def test_value_statistics_are_those_of_all_returns() -> None:
-    loop = contracts.begin(MAPPO, made(teams.Endless), "torch", value_norm="norm", **SMALL)
+    loop = contracts.begin(MAPPO, made(team_games.Endless), "torch", value_norm="norm", **SMALL)
     critic, rng = loop.backend.networks["critic"], np.random.default_rng(0)
     parts = [rng.normal(m, 2, 50).astype(np.float32) for m in (0, 7, -4)]
     for part in parts:
@@ -280,11 +282,11 @@ def test_what_does_not_go_together_is_refused() -> None:
         QMIX.check(fakes.TEAM, fakes.TEAM_BOX)
     for odd in ({"shared": True}, {"normalize_observations": True}, {"normalize_rewards": True}):
         with pytest.raises(SettingError, match=next(iter(odd))):
-            contracts.begin(MAPPO, made(teams.TwoStep), "torch", **SMALL, **odd)
+            contracts.begin(MAPPO, made(team_games.TwoStep), "torch", **SMALL, **odd)
     with pytest.raises(NetworkError, match="share=False"):
-        contracts.begin(VDN, made(teams.TwoStep), "torch", hidden=(8,), share=False, network=lambda space: None)
+        contracts.begin(VDN, made(team_games.TwoStep), "torch", hidden=(8,), share=False, network=lambda space: None)
     with pytest.raises(SettingError, match="sequences of 5 steps, and batches of 16"):
-        contracts.begin(VDN, made(teams.TwoStep), "torch", hidden=(8,), recurrent=4, sequence=5, batch_size=16)
+        contracts.begin(VDN, made(team_games.TwoStep), "torch", hidden=(8,), recurrent=4, sequence=5, batch_size=16)
     with pytest.raises(SettingError, match="value_norm='popart' with shared=True"):
         contracts.begin(algorithms.get("ppo"), "CartPole-v1", "torch", value_norm="popart", shared=True)
 
@@ -299,7 +301,7 @@ def test_a_body_of_the_users_own_is_shared_by_all_agents() -> None:
         return nn.Sequential(nn.Linear(space.shape[0], 8), nn.Tanh())
 
     for kind in (VDN, QMIX):
-        loop = contracts.begin(kind, made(teams.TwoStep), "torch", network=body, steps=40, envs=2, train_every=2,
+        loop = contracts.begin(kind, made(team_games.TwoStep), "torch", network=body, steps=40, envs=2, train_every=2,
                                learning_starts=8, batch_size=8)  # fmt: skip
         assert len(contracts.train(loop)) > 5
     assert {s.shape for s in spaces} == {(5,)}
@@ -322,4 +324,4 @@ def test_agents_of_different_sizes_learn_together(name: str, continuous: bool) -
 )
 def test_settings_out_of_range_are_refused(name: str, odd: dict[str, Any]) -> None:
     with pytest.raises(SettingError, match=next(iter(odd))):
-        contracts.begin(algorithms.get(name), made(teams.TwoStep), "torch", **odd)
+        contracts.begin(algorithms.get(name), made(team_games.TwoStep), "torch", **odd)

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from tandem import ops
-from tandem.algorithms.base import Schedule
-from tandem.backends.squares import squares
+from tandem.backends.broadcast_check import squares
 from tandem.errors import NetworkError, SettingError
 from tandem.networks.plan import Twin
+from tandem.settings import Schedule
 from tandem.testing import fakes
 from tandem.types import Batch, Update, tree_map
 

@@ -7,7 +7,7 @@ import pytest
 from benchmarks import peers, rows
 from benchmarks.rows import ENGINES, PEERS, ROWS, Row
 from tandem.algorithms import get
-from tandem.algorithms.base import Schedule
+from tandem.settings import Schedule
 
 SPEED = [row for row in ROWS if isinstance(row, Row)]
 

@@ -10,12 +10,12 @@ import pytest
 
 import tandem
 from tandem.cluster import AlgorithmAgent, Cluster, Runner, sampler
-from tandem.collect.environments import episode_seed, vectorize
-from tandem.collect.team import team
+from tandem.envs.factory import episode_seed, vectorize
+from tandem.envs.team import team
 from tandem.errors import NonFiniteError, SettingError, SpaceError, UnknownNameError
+from tandem.learning import loop
+from tandem.learning.seeds import Generators, derived
 from tandem.testing import environments as known
-from tandem.training import loop
-from tandem.training.seeds import Generators, derived
 from tandem.types import leaves
 
 CARTPOLE = gymnasium.make("CartPole-v1")

@@ -7,11 +7,11 @@ import pytest
 from gymnasium import spaces
 
 from tandem.collect import evaluation
-from tandem.collect.actions import to_environment
 from tandem.collect.collector import Collector
-from tandem.collect.environments import make, vectorize
 from tandem.collect.evaluation import evaluate
-from tandem.collect.vector import all_finite, episode_seed
+from tandem.envs.actions import to_environment
+from tandem.envs.factory import make, vectorize
+from tandem.envs.vector import all_finite, episode_seed
 from tandem.errors import EnvironmentFault, NetworkError, ResumeError, SettingError, SpaceError
 from tandem.spaces import Leaf, action_leaf, observation_spec
 from tandem.testing import environments as known

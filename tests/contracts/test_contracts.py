@@ -111,7 +111,7 @@ def reference() -> Any:
 def test_short_contracts(engine: str, reference: Any) -> None:
     """Reproducible, resumable, refuses NaN; each optimizer on its own networks; one seed begins the same run on every engine.
     One test, since an engine is best started once."""
-    # XLA compiles for a minute for each of these; tests/training/test_resume.py compares and resumes whole runs
+    # XLA compiles for a minute for each of these; tests/runs/test_resume.py compares and resumes whole runs
     left_out = {"tensorflow": ("reproducible", "resumes"), "jax": COMPILED}.get(engine, ())
     found = run(engine, *(c for c in SHORT if c not in left_out))
     check_owners(engine, found["touches_only_its_own"])

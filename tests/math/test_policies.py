@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tandem.math.policies import clipped_surrogate, kl_estimate, standardize
+from tandem.math.policy_losses import clipped_surrogate, kl_estimate, standardize
 
 
 def test_clipped_surrogate_by_hand() -> None:

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from tandem.networks import torch as modules
 from tandem.networks import torch_bodies
+from tandem.networks import torch_layers as modules
 from tandem.networks.plan import Twin
 from tests.helpers import run_python
 
@@ -73,7 +73,7 @@ KERAS = """
     import json
     import keras, numpy as np
     from keras import layers
-    from tandem.networks import keras as models
+    from tandem.networks import keras_layers as models
     from tandem.networks.keras_bodies import recognise
     from tandem.networks.plan import Twin
 

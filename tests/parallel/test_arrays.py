@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tandem.parallel.memory import Arrays, form
 from tandem.parallel.process import Process
+from tandem.parallel.shared_memory import Arrays, form
 from tests.helpers import run_python
 
 FORMS = {"a/x": ((3, 5), "<f4"), "a/y": ((), "<i8"), "empty": ((0, 2), "<f4"), "flags": ((7,), "|b1")}
@@ -46,7 +46,7 @@ def test_two_processes_see_the_same() -> None:
 
 NOTHING_LEFT = """
 import gc, json, os
-from tandem.parallel.memory import Arrays
+from tandem.parallel.shared_memory import Arrays
 
 before = len(os.listdir("/dev/fd"))
 arrays = Arrays.made({"x": ((3, 5), "<f4")})

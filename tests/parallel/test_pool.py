@@ -16,14 +16,14 @@ import numpy as np
 import pytest
 
 import tandem
-from tandem.collect.environments import vectorize
+from tandem.envs.factory import vectorize
 from tandem.errors import ResumeError, SettingError, WorkerError
+from tandem.learning.events import BatchEnd
 from tandem.parallel import choice
 from tandem.parallel.share import Source, parts
 from tandem.testing import environments as games
-from tandem.testing import teams
-from tandem.testing.memory import Recall
-from tandem.training.events import BatchEnd
+from tandem.testing import team_games
+from tandem.testing.memory_games import Recall
 from tests.helpers import ROOT
 from tests.parallel.faulty import Faulty
 from tests.parallel.test_process import runs
@@ -42,9 +42,13 @@ ALIKE: dict[str, tuple[str, Any, dict[str, Any]]] = {
     "a2c with noise on weights": ("a2c", games.Chain, {"envs": 4, "rollout": 8, "noisy": "independent", "entropy": 0.0}),
     "acer": ("acer", games.TerminatedTruncatedPair, {"envs": 4, "rollout": 8, "replay_starts": 8, "replay_size": 40}),
     "dqn": ("dqn", "CartPole-v1", {"envs": 4, "train_every": 16, "updates_per_call": 4, "learning_starts": 100, "n_step": 3}),
-    "mappo": ("mappo", teams.Leaving, {"envs": 4, "rollout": 8, "batch_size": 16, "recurrent": 4, "sequence": 4}),
-    "qmix": ("qmix", teams.TwoStep, {"envs": 4, "batch_size": 32, "train_every": 16, "learning_starts": 64, "recurrent": 4}),
-    "maddpg": ("maddpg", teams.Landmarks, {"envs": 4, "batch_size": 32, "train_every": 16, "learning_starts": 64}),
+    "mappo": ("mappo", team_games.Leaving, {"envs": 4, "rollout": 8, "batch_size": 16, "recurrent": 4, "sequence": 4}),
+    "qmix": (
+        "qmix",
+        team_games.TwoStep,
+        {"envs": 4, "batch_size": 32, "train_every": 16, "learning_starts": 64, "recurrent": 4},
+    ),
+    "maddpg": ("maddpg", team_games.Landmarks, {"envs": 4, "batch_size": 32, "train_every": 16, "learning_starts": 64}),
     "sac": ("sac", "Pendulum-v1", {"envs": 4, "train_every": 16, "updates_per_call": 4, "learning_starts": 64}),
 }
 FAST = {"eval_episodes": 0, "final_episodes": 1, "plots": False, "tensorboard": False, "framework": "torch"}
@@ -295,7 +299,7 @@ def test_sigterm_ends_a_run_soon_though_every_worker_is_stuck(tmp_path: Path) ->
 
 
 def test_another_number_of_workers_is_refused(tmp_path: Path) -> None:
-    from tandem.training import checkpoint
+    from tandem.runs import checkpoint
 
     tandem.train("a2c", "CartPole-v1", workers=2, out=tmp_path / "run", stop_at=320, **SETTINGS)
     saved = checkpoint.read(tmp_path / "run" / "checkpoints" / "last.zip")

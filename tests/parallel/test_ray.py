@@ -21,8 +21,8 @@ from tandem.cli.train import _with_address
 from tandem.errors import EngineError, ResumeError, SettingError, WorkerError
 from tandem.parallel.ray import _running, _there, connect
 from tests.helpers import ROOT, run_python
+from tests.learning.test_asynchronous import REPLAY, SMALL, TURNS, finished
 from tests.parallel.test_pool import ALIKE, FAST, SETTINGS, faulty, rows
-from tests.training.test_asynchronous import REPLAY, SMALL, TURNS, finished
 
 ray = pytest.importorskip("ray")
 pytest.importorskip("torch")
@@ -252,7 +252,7 @@ import json, sys, threading, time, warnings
 import ray
 from ray.cluster_utils import Cluster
 import tandem
-from tandem.training.events import BatchEnd
+from tandem.learning.events import BatchEnd
 
 cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
 ray.init(address=cluster.address, logging_level="error", log_to_driver=False)

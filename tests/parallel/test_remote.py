@@ -10,8 +10,8 @@ import gymnasium
 import numpy as np
 import pytest
 
-from tandem.collect.environments import random_actions
-from tandem.collect.stepped import Stepped
+from tandem.envs.factory import random_actions
+from tandem.envs.stepped import Stepped
 from tandem.errors import EnvironmentFault, ResumeError, SettingError, WorkerError
 from tandem.parallel.remote import Remote
 from tandem.testing import environments as games

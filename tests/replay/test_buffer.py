@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tandem.errors import EnvironmentFault, MemoryBudgetError, ResumeError, SettingError, SpaceError
-from tandem.replay import memory
+from tandem.replay import allocation
 from tandem.replay.buffer import Ring
 from tandem.spaces import Leaf, Spec
 from tandem.types import Batch, Cuts, Trajectory, leaves, tree_map
@@ -309,7 +309,7 @@ def test_size_is_that_of_the_arrays() -> None:
 
 def test_too_large_is_refused_before_it_is_allocated(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     frames = Leaf("box", (84, 84, 4), "uint8")
-    monkeypatch.setattr(memory, "available_memory", lambda: 8 * 2**30)
+    monkeypatch.setattr(allocation, "available_memory", lambda: 8 * 2**30)
     with pytest.raises(MemoryBudgetError) as error:
         Ring(1_000_000, 8, frames, ACTION)
     assert "26.3 GiB" in str(error.value) and "8.0 GiB" in str(error.value)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from tandem.collect.environments import make
+from tandem.envs.factory import make
 from tandem.testing import environments as known
-from tandem.testing.memory import Recall
+from tandem.testing.memory_games import Recall
 
 ANSWERED = (*known.KNOWN, Recall)
 

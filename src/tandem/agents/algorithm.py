@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tandem.agents.reads import Reads
+from tandem.agents.frozen_constants import Reads
 from tandem.agents.reports import PrioritizedReplay
 from tandem.algorithms.base import Settings
 from tandem.errors import NetworkError

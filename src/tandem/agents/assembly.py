@@ -19,11 +19,13 @@ from tandem.agents.goals import JudgedGoals
 from tandem.agents.learner import Drop, PhaseLearner, Rhythm, Windows, empty, keep
 from tandem.backends.reach import reach
 from tandem.backends.variables import flat
-from tandem.collect.environments import make, separate
-from tandem.collect.goals import joined, with_goal
-from tandem.collect.plain import Plain, adapted
-from tandem.collect.stepped import Stepped
+from tandem.envs.factory import make, separate
+from tandem.envs.goals import joined, with_goal
+from tandem.envs.plain import Plain, adapted
+from tandem.envs.stepped import Stepped
 from tandem.errors import EngineError, SettingError
+from tandem.learning.loop import Loop
+from tandem.learning.seeds import Generators, derived
 from tandem.parallel.remote import Remote
 from tandem.replay.buffer import Ring
 from tandem.replay.hindsight import DictGoals, Hindsight
@@ -31,8 +33,6 @@ from tandem.replay.samplers import DistinctSampler, PassSampler
 from tandem.replay.scored import ScoredSampler
 from tandem.replay.triplets import TripletDraws
 from tandem.spaces import Leaf, flatten_observation
-from tandem.training.loop import Loop
-from tandem.training.seeds import Generators, derived
 from tandem.types import Array, Batch, Tree, leaves, tree_map
 
 PASSES = 10  # of PPO over what it collected

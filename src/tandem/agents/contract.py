@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tandem.agents.choices import counted
-from tandem.backends.squares import squares
+from tandem.backends.broadcast_check import squares
 from tandem.backends.variables import flat
 from tandem.errors import NetworkError, SettingError
 from tandem.types import Batch, leaves, tree_map

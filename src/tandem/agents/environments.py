@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tandem.collect.stepped import Stepped
+from tandem.envs.stepped import Stepped
 from tandem.errors import SettingError, TandemError
 from tandem.parallel.choice import cores
 from tandem.parallel.remote import Remote

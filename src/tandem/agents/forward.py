@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from tandem.agents.reads import Reads
+from tandem.agents.frozen_constants import Reads
 
 OFTEN = 3  # changes of what it reads; where there are more, compiling it anew each time takes longer than it saves
 

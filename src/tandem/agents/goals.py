@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tandem.collect.goals import ACHIEVED, GOAL, OBSERVATION
+from tandem.envs.goals import ACHIEVED, GOAL, OBSERVATION
 from tandem.types import Array, Tree
 
 

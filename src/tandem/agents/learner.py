@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from tandem.learning.learners import Span, averaged, checked, load_stored, stored
 from tandem.replay.buffer import IntArray, Ring
-from tandem.training.learners import Span, averaged, checked, load_stored, stored
 from tandem.types import Array, Batch, Trajectory, Tree
 
 Relabel = Callable[[np.random.Generator, IntArray, Batch], Batch]

@@ -10,9 +10,9 @@ from typing import Any
 from tandem.agents import contract
 from tandem.backends import variables
 from tandem.backends.reach import held, reach
-from tandem.collect.vector import begun
+from tandem.envs.vector import begun
 from tandem.errors import CheckpointError, ResumeError, SettingError
-from tandem.training import checkpoint
+from tandem.runs import checkpoint
 from tandem.types import Array
 
 PARAM, WHOLE = "param", "agent"  # what a file holds

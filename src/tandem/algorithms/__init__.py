@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from tandem.algorithms.base import Schedule
 from tandem.errors import UnknownNameError
+from tandem.settings import Schedule
 
 __all__ = ["NAMES", "Schedule", "get"]
 

@@ -8,9 +8,10 @@ from typing import Any, Literal
 
 from tandem import ops
 from tandem.algorithms import base
-from tandem.algorithms.base import Call, Schedule, setting
+from tandem.algorithms.base import Call
 from tandem.algorithms.beta import BetaPolicy
 from tandem.algorithms.on_policy import A3C, DETAILS, JointSettings, OnPolicy
+from tandem.settings import Schedule, setting
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch, Update
 

@@ -6,9 +6,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tandem import ops
-from tandem.algorithms.base import Schedule, setting
-from tandem.algorithms.sequences import ActorCritic, SequenceSettings
+from tandem.algorithms.on_sequences import ActorCritic, SequenceSettings
 from tandem.math.returns import multi_step
+from tandem.settings import Schedule, setting
 from tandem.types import Array, Batch
 
 PAPER = "Mnih et al. 2016, section 5.1 and supplement"

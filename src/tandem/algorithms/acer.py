@@ -8,10 +8,11 @@ from typing import Any, Literal
 
 from tandem import ops
 from tandem.algorithms import base
-from tandem.algorithms.base import Call, Schedule, setting
-from tandem.algorithms.sequences import ActorCritic, SequenceSettings
+from tandem.algorithms.base import Call
+from tandem.algorithms.on_sequences import ActorCritic, SequenceSettings
 from tandem.math.returns import retrace
 from tandem.networks.plan import Dense, Plan, Streams
+from tandem.settings import Schedule, setting
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -14,47 +14,12 @@ from tandem.errors import SettingError, SpaceError
 from tandem.networks.defaults import Role, Source, WithAction, mlp, sources
 from tandem.networks.noisy import noisy
 from tandem.networks.plan import Dense
+from tandem.settings import Schedule, setting
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch, Trajectory, Tree, Update
 
 NOISY = "Fortunato et al. 2018, section 3"
 Forward = Callable[[Tree], Array]  # a network for acting: NumPy in, NumPy out
-
-
-def setting(default: Any, help: str, source: str = "") -> Any:
-    """A field of a settings dataclass: its default, what it means (with unit), and where the default comes from."""
-    return field(default=default, metadata={"help": help, "source": source})
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """A number that may change over a run: `start`, or linearly from `start` to `end` over the first `fraction` of its steps,
-    then `end`. Written as text: "3e-4", "3e-4:0", "1:0.05:0.2"."""
-
-    start: float
-    end: float | None = None
-    fraction: float = 1.0
-
-    def __call__(self, progress: Any) -> Any:
-        """The value at `progress` in [0, 1] (a number or an array); beyond 1 it stays at its end."""
-        if self.end is None:
-            return np.full(np.shape(progress), self.start, np.float32)[()]
-        done = np.clip(np.asarray(progress, np.float64) / self.fraction, 0.0, 1.0)
-        return (self.start + (self.end - self.start) * done).astype(np.float32)
-
-    @classmethod
-    def parse(cls, value: Any) -> Schedule:
-        """From a number, text, or a Schedule; ValueError for anything else."""
-        if isinstance(value, Schedule):
-            return value
-        parts = [float(p) for p in str(value).split(":")]
-        if not 1 <= len(parts) <= 3 or not np.isfinite(parts).all() or (len(parts) == 3 and not 0 < parts[2] <= 1):
-            raise ValueError(f"{value!r} is no schedule")
-        return cls(*parts)
-
-    def __str__(self) -> str:
-        parts = [self.start] if self.end is None else [self.start, self.end] + ([self.fraction] if self.fraction != 1 else [])
-        return ":".join(repr(float(p)).removesuffix(".0") for p in parts)  # repr: read back, it is the same number
 
 
 @dataclass(frozen=True)

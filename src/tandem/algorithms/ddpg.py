@@ -7,8 +7,9 @@ from typing import Any
 
 from tandem import ops
 from tandem.algorithms import base
-from tandem.algorithms.base import Call, Schedule, setting
+from tandem.algorithms.base import Call
 from tandem.algorithms.deterministic import Deterministic
+from tandem.settings import Schedule, setting
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch, Update
 

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from tandem.algorithms import base
-from tandem.algorithms.base import Call, Forward, Schedule, setting
+from tandem.algorithms.base import Call, Forward
 from tandem.math.masks import evenly, masked
 from tandem.math.values import huber, q_learning
 from tandem.networks.defaults import Role, mlp
 from tandem.networks.plan import Dense, Dueling
+from tandem.settings import Schedule, setting
 from tandem.spaces import Leaf, Spec, seen
 from tandem.types import Array, Batch, Tree, Update
 

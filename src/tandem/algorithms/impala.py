@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tandem import ops
-from tandem.algorithms.base import Schedule, setting
-from tandem.algorithms.sequences import ActorCritic, SequenceSettings
+from tandem.algorithms.on_sequences import ActorCritic, SequenceSettings
 from tandem.math.returns import vtrace
+from tandem.settings import Schedule, setting
 from tandem.spaces import Leaf
 from tandem.types import Array, Batch
 

@@ -11,10 +11,11 @@ import numpy as np
 
 from tandem import ops
 from tandem.algorithms import base, teams
-from tandem.algorithms.base import Call, Forward, Schedule, setting
+from tandem.algorithms.base import Call, Forward
 from tandem.math.distributions import Categorical
 from tandem.networks.defaults import Role, mlp
 from tandem.networks.plan import Dense
+from tandem.settings import Schedule, setting
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch, Tree, Update
 

@@ -9,12 +9,13 @@ from typing import Any, Literal
 import numpy as np
 
 from tandem.algorithms import teams
-from tandem.algorithms.base import Forward, Schedule, setting
+from tandem.algorithms.base import Forward
 from tandem.algorithms.beta import BetaPolicy
 from tandem.algorithms.ppo import PPO, PPOSettings
 from tandem.errors import SettingError
-from tandem.math.policies import standardize
+from tandem.math.policy_losses import standardize
 from tandem.networks.defaults import Role
+from tandem.settings import Schedule, setting
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch, Cuts, Trajectory, Tree, Update, tree_map
 

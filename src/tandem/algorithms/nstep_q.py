@@ -10,12 +10,13 @@ import numpy as np
 
 from tandem import ops
 from tandem.algorithms import base
-from tandem.algorithms.base import Call, Forward, Schedule, setting
+from tandem.algorithms.base import Call, Forward
 from tandem.algorithms.dqn import DQN, SB3
-from tandem.algorithms.sequences import OnSequences, SequenceSettings
+from tandem.algorithms.on_sequences import OnSequences, SequenceSettings
 from tandem.math.returns import multi_step
 from tandem.math.values import huber
 from tandem.networks.plan import Dense, Dueling, Half, Plan
+from tandem.settings import Schedule, setting
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch, Tree
 

@@ -8,16 +8,17 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from tandem.algorithms import base, recurrent
-from tandem.algorithms.base import Forward, after_cuts, setting
+from tandem.algorithms import base, recurrent_batches
+from tandem.algorithms.base import Forward, after_cuts
 from tandem.errors import SettingError
 from tandem.math.distributions import Gaussian, for_actions
 from tandem.math.masks import masked
-from tandem.math.policies import standardize
+from tandem.math.policy_losses import standardize
 from tandem.math.returns import generalized_advantage
 from tandem.networks.defaults import Role, mlp
 from tandem.networks.plan import Dense, Scale, Streams
 from tandem.networks.recurrent import entering
+from tandem.settings import setting
 from tandem.spaces import Leaf, Spec, seen
 from tandem.types import Array, Batch, Trajectory, Tree, tree_map
 
@@ -142,7 +143,7 @@ class OnPolicy(base.Algorithm):
 
     def steps(self, b: Batch) -> Batch:
         """The batch as rows, one for each step."""
-        return recurrent.steps(b) if self.sequence else b
+        return recurrent_batches.steps(b) if self.sequence else b
 
     @staticmethod
     def seen_by(role: str, obs: Tree) -> Tree:
@@ -194,7 +195,7 @@ class OnPolicy(base.Algorithm):
             if whole.shape != out.shape:  # with values: one pass less when the rollout is there
                 kept = {"output": whole}
         else:
-            out, after = recurrent.follow(
+            out, after = recurrent_batches.follow(
                 networks["actor"], cls.seen_by("actor", obs), state, np.zeros((1, len(state)), np.float32)
             )
             state = after[0]
@@ -205,9 +206,9 @@ class OnPolicy(base.Algorithm):
         """Advantages and returns (GAE); the value of what followed a cut step is folded into its reward."""
         t, shape = trajectory, trajectory.reward.shape
         obs, action = tree_map(lambda x: x.reshape(-1, *x.shape[2:]), (t.obs, t.action))
-        start, after, policy = recurrent.starts(t), np.empty(0), None
+        start, after, policy = recurrent_batches.starts(t), np.empty(0), None
         if self.sequence:
-            out, after = recurrent.follow(networks["critic"], self.seen_by("critic", obs), self.memory, start)
+            out, after = recurrent_batches.follow(networks["critic"], self.seen_by("critic", obs), self.memory, start)
             value = out[:, 0]
         elif self.critic is None:
             policy, value = self.apart(t.extra["output"].reshape(t.reward.size, -1), obs)
@@ -219,7 +220,7 @@ class OnPolicy(base.Algorithm):
             """The value of what was seen after the steps `at` of the rollout."""
             role = "critic" if self.critic else "actor"
             if self.sequence:
-                return recurrent.later(networks[role], self.seen_by(role, seen), after[at])[:, 0]
+                return recurrent_batches.later(networks[role], self.seen_by(role, seen), after[at])[:, 0]
             return networks[role](self.seen_by(role, seen))[:, -1]
 
         bootstrap = later(-1, t.bootstrap)
@@ -234,13 +235,13 @@ class OnPolicy(base.Algorithm):
                 policy = masked(networks["actor"](self.seen_by("actor", obs)), obs, self.action) if policy is None else policy
                 extra |= self.remembered(policy, action)
             return rows
-        policy, acted = recurrent.follow(networks["actor"], self.seen_by("actor", obs), t.state, start)
+        policy, acted = recurrent_batches.follow(networks["actor"], self.seen_by("actor", obs), t.state, start)
         policy = masked(policy, obs, self.action)
         extra |= {"start": start.reshape(-1)} | (self.remembered(policy, action) if self.remembers else {})
         firsts = {"actor_state": (t.state, acted), "critic_state": (self.memory, after)}
-        states = {n: recurrent.before(first, then, self.sequence) for n, (first, then) in firsts.items()}
-        self.memory = recurrent.ending(t, after)
-        return recurrent.sequences(rows, shape, self.sequence, states)
+        states = {n: recurrent_batches.before(first, then, self.sequence) for n, (first, then) in firsts.items()}
+        self.memory = recurrent_batches.ending(t, after)
+        return recurrent_batches.sequences(rows, shape, self.sequence, states)
 
     def remembered(self, out: Array, action: Array) -> dict[str, Array]:
         """What the losses need of the policy that acted, from its output [rows, ...]."""

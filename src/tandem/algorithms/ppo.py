@@ -10,14 +10,15 @@ import numpy as np
 
 from tandem import ops
 from tandem.algorithms import base
-from tandem.algorithms.base import Call, Forward, Schedule, setting
+from tandem.algorithms.base import Call, Forward
 from tandem.algorithms.beta import BetaPolicy
 from tandem.algorithms.on_policy import DETAILS, JointSettings, OnPolicy
 from tandem.errors import SettingError
-from tandem.math.policies import clipped_surrogate, kl_estimate
+from tandem.math.policy_losses import clipped_surrogate, kl_estimate
 from tandem.math.values import clipped_value_loss
 from tandem.networks.defaults import Role
-from tandem.networks.values import Denormalize, follow
+from tandem.networks.value_scale import Denormalize, follow
+from tandem.settings import Schedule, setting
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch, Trajectory, Update
 

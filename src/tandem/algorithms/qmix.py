@@ -8,10 +8,10 @@ from typing import Any
 
 from tandem import ops
 from tandem.algorithms import teams
-from tandem.algorithms.base import setting
 from tandem.algorithms.vdn import PYMARL, VDN, VDNSettings
 from tandem.networks.defaults import Role
 from tandem.networks.plan import Cast, Dense, Streams
+from tandem.settings import setting
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch, Tree
 

@@ -9,10 +9,11 @@ import numpy as np
 
 from tandem import ops
 from tandem.algorithms import base
-from tandem.algorithms.base import Call, Forward, setting
+from tandem.algorithms.base import Call, Forward
 from tandem.math.distributions import Gaussian, tanh_normal
 from tandem.networks.defaults import Role, mlp
 from tandem.networks.plan import Dense
+from tandem.settings import setting
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch, Tree, Update
 

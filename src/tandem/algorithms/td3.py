@@ -10,8 +10,9 @@ import numpy as np
 
 from tandem import ops
 from tandem.algorithms import base
-from tandem.algorithms.base import Call, setting
+from tandem.algorithms.base import Call
 from tandem.algorithms.deterministic import Deterministic
+from tandem.settings import Schedule, setting
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch, Tree, Update
 
@@ -25,7 +26,7 @@ class TD3Settings(base.ReplaySettings):
     """What TD3 can be told."""
 
     steps: int = setting(1_000_000, "environment steps of the whole run, and the horizon of its schedules", PAPER)
-    learning_rate: base.Schedule = setting(base.Schedule(3e-4), "step size of both optimizers; a schedule", CODE)
+    learning_rate: Schedule = setting(Schedule(3e-4), "step size of both optimizers; a schedule", CODE)
     hidden: tuple[int, ...] = setting((256, 256), "widths of the hidden layers of the default networks", CODE)
     activation: str = setting("relu", "activation of the hidden layers", TABLE)
     batch_size: int = setting(256, "transitions per update", CODE)

@@ -23,7 +23,7 @@ def check(name: str, observation: Spec, action: Leaf, *kinds: str) -> None:
         raise SpaceError(
             f"{name} was given an environment of one agent.",
             "several agents: an environment of PettingZoo's, or an id such as mpe/simple_spread_v3",
-            "choose ppo, dqn or sac for one agent; give a team as tandem.collect.team.team makes it.",
+            "choose ppo, dqn or sac for one agent; give a team as tandem.envs.team.team makes it.",
         )
     if action.kind not in kinds:
         raise SpaceError(

@@ -10,10 +10,11 @@ import numpy as np
 
 from tandem import ops
 from tandem.algorithms import base
-from tandem.algorithms.base import Call, Schedule, setting
+from tandem.algorithms.base import Call
 from tandem.algorithms.beta import BetaPolicy
 from tandem.algorithms.on_policy import OnPolicy, OnPolicySettings
-from tandem.backends.base import Region
+from tandem.backends.backend import Region
+from tandem.settings import Schedule, setting
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch, Update
 

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms import base, recurrent, teams
-from tandem.algorithms.base import Call, Forward, Schedule, setting
+from tandem.algorithms import base, recurrent_batches, teams
+from tandem.algorithms.base import Call, Forward
 from tandem.errors import SettingError
 from tandem.math.masks import evenly
 from tandem.networks.defaults import Role, mlp
 from tandem.networks.plan import Dense
 from tandem.networks.recurrent import entering
+from tandem.settings import Schedule, setting
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch, Tree, Update
 
@@ -109,7 +110,7 @@ class VDN(base.Algorithm):
 
     def update(self, b: Batch) -> Update:
         s = b.settings
-        b = recurrent.steps(b) if self.sequence else b
+        b = recurrent_batches.steps(b) if self.sequence else b
         loss, aux = self.backend.minimize(self.optimizer, self.loss, b, s["learning_rate"], s["max_grad_norm"])
         for network, target in zip(self.learned, self.targets, strict=True):
             self.backend.track(network, target, s["tau"], seldom=True)

@@ -11,13 +11,13 @@ from typing import Any
 import keras
 import numpy as np
 
-from tandem.backends import base
+from tandem.backends import backend
 from tandem.backends.keras_optimizers import OPTIMIZERS, Given, Optimizer, Own
-from tandem.backends.memory import keep_freed
+from tandem.backends.malloc import keep_freed
 from tandem.backends.reach import Reached
 from tandem.math.optimization import conjugate_gradient
-from tandem.networks import keras as models
 from tandem.networks import keras_bodies
+from tandem.networks import keras_layers as models
 from tandem.networks.defaults import Drawn, Source
 from tandem.networks.noisy import is_noise
 from tandem.networks.plan import Plan, Weights
@@ -27,7 +27,7 @@ ENGINE = keras.backend.backend()
 ops = keras.ops
 
 
-class KerasNetwork(base.Network):
+class KerasNetwork(backend.Network):
     """A Keras model, and its plan where all its layers are known."""
 
     def __init__(self, name: str, model: Any, plan: Plan | None, variables: dict[str, Any]) -> None:
@@ -117,7 +117,7 @@ class Raw:
         return self.inner.read_value()
 
 
-class KerasBackend(base.Backend):
+class KerasBackend(backend.Backend):
     """Keras models on the engine that Keras was started with (TensorFlow or JAX)."""
 
     def __init__(self, device: str = "auto", *, threads: int = 1) -> None:
@@ -165,7 +165,7 @@ class KerasBackend(base.Backend):
     def minimize(
         self,
         optimizer: Optimizer,
-        loss: base.Loss,
+        loss: backend.Loss,
         batch: Batch,
         learning_rate: Array,
         clip_norm: Array | None = None,
@@ -174,7 +174,7 @@ class KerasBackend(base.Backend):
     ) -> tuple[Array, dict[str, Array]]:
         def reduced(b: Batch) -> tuple[Array, dict[str, Array]]:
             each, aux = loss(b)
-            return base.reduce(each, b, count), aux
+            return backend.reduce(each, b, count), aux
 
         for n in optimizer.networks:
             n.learning = True
@@ -201,10 +201,10 @@ class KerasBackend(base.Backend):
     def step(self, optimizer: Optimizer, gradient: Array, learning_rate: Array) -> None:
         optimizer.apply(optimizer.vectors(optimizer.parts(gradient)), learning_rate)
 
-    def descend(self, optimizers: list[Own], losses: base.Losses, batch: Batch) -> tuple[list[Array], dict[str, Array]]:
+    def descend(self, optimizers: list[Own], losses: backend.Losses, batch: Batch) -> tuple[list[Array], dict[str, Array]]:
         def all_reduced(b: Batch) -> tuple[list[Array], dict[str, Array]]:
             each, aux = losses(b)
-            return [base.reduced(x, b) for x in each], aux
+            return [backend.reduced(x, b) for x in each], aux
 
         groups = [o.trained for o in optimizers]
         values, aux, grads = engine().gradients(all_reduced, batch, groups, self.variables)
@@ -241,11 +241,11 @@ class KerasBackend(base.Backend):
     def improve(
         self,
         optimizer: Optimizer,
-        objective: base.Each,
-        divergence: base.Each,
+        objective: backend.Each,
+        divergence: backend.Each,
         batch: Batch,
         radius: Array,
-        region: base.Region,
+        region: backend.Region,
         count: Array,
     ) -> dict[str, Array]:
         trained, values = optimizer.trained, [v.value for v in optimizer.trained]
@@ -253,10 +253,10 @@ class KerasBackend(base.Backend):
         rest = [(v, v.value) for v in self.variables if id(v) not in mine]
         start = ops.concatenate([ops.reshape(x, (-1,)) for x in values])
 
-        def at(each: base.Each) -> Callable[[Array], Array]:
+        def at(each: backend.Each) -> Callable[[Array], Array]:
             def value(flat: Array) -> Array:
                 with keras.StatelessScope(rest + list(zip(trained, optimizer.parts(flat), strict=True))):
-                    return base.reduce(each(batch), batch, count)
+                    return backend.reduce(each(batch), batch, count)
 
             return value
 
@@ -316,7 +316,7 @@ class KerasBackend(base.Backend):
             variables = [*source.module.variables, *target.module.variables]
             engine().choose(ops.logical_and(keep, tau > 0), partial(self.track, source, target, tau), lambda: None, variables)
 
-    def compile(self, update: Callable[[Batch], Update], jit: bool = True) -> Callable[..., base.Outcome]:
+    def compile(self, update: Callable[[Batch], Update], jit: bool = True) -> Callable[..., backend.Outcome]:
         names: list[str] = []  # of the metrics, which come back as one array: each array of its own costs a hand-over
 
         def guarded(b: Batch, active: Any) -> tuple[Any, Any, Any]:
@@ -332,7 +332,7 @@ class KerasBackend(base.Backend):
         many = engine().many(guarded, self._track_late, self.variables, jit, not self._shared)
         lengths: set[int] = set()
 
-        def run(batches: Batch, indices: Array | None = None) -> base.Outcome:
+        def run(batches: Batch, indices: Array | None = None) -> backend.Outcome:
             settings, data = batches.settings, batches._replace(settings={})
             count = len(next(iter(settings.values())))
             padded = _padded(count, lengths)
@@ -345,7 +345,7 @@ class KerasBackend(base.Backend):
                 live = np.arange(padded) < count
             (metrics, priority), codes = many(data, settings, rows, live)
             named = dict(zip(names, np.asarray(metrics)[:count].T, strict=True))
-            return base.outcome(
+            return backend.outcome(
                 named, tree_map(lambda x: np.asarray(x)[:count], priority), np.asarray(codes)[:count].tolist(), faults
             )
 

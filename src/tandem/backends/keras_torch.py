@@ -10,8 +10,8 @@ import numpy as np
 
 from tandem.backends.torch import TorchBackend
 from tandem.backends.torch_networks import TorchNetwork
-from tandem.networks import keras as models
 from tandem.networks import keras_bodies
+from tandem.networks import keras_layers as models
 from tandem.networks.defaults import Given, Source
 from tandem.networks.noisy import is_noise
 from tandem.networks.plan import Plan, Weights

@@ -14,23 +14,23 @@ import torch
 from torch import nn
 
 from tandem import ops
-from tandem.backends import base
-from tandem.backends.memory import keep_freed
+from tandem.backends import backend
+from tandem.backends.malloc import keep_freed
 from tandem.backends.reach import Reached
 from tandem.backends.torch_networks import Loose, Scalar, TorchNetwork
 from tandem.backends.torch_optimizers import Optimizer, Umbrella, compiled_gradient
 from tandem.backends.torch_own import Own
 from tandem.errors import EngineError, NetworkError
 from tandem.math.optimization import conjugate_gradient
-from tandem.networks import torch as modules
 from tandem.networks import torch_bodies
+from tandem.networks import torch_layers as modules
 from tandem.networks.defaults import Given, Source
 from tandem.types import Array, Batch, Tree, Update, tree_map
 
 _Gradient = tuple[Array, dict[str, Array], Array]  # loss, what else came of it, flat gradient
 
 
-class TorchBackend(base.Backend):
+class TorchBackend(backend.Backend):
     """Eager PyTorch; with `compile`, every gradient is one compiled graph (about 3 s each to build; see docs/design.md)."""
 
     framework = "torch"
@@ -98,7 +98,7 @@ class TorchBackend(base.Backend):
     def minimize(
         self,
         optimizer: Optimizer,
-        loss: base.Loss,
+        loss: backend.Loss,
         batch: Batch,
         learning_rate: Array,
         clip_norm: Array | None = None,
@@ -134,13 +134,13 @@ class TorchBackend(base.Backend):
         optimizer.inner.step()
         self._dirty = True
 
-    def descend(self, optimizers: list[Own], losses: base.Losses, batch: Batch) -> tuple[list[Array], dict[str, Array]]:
+    def descend(self, optimizers: list[Own], losses: backend.Losses, batch: Batch) -> tuple[list[Array], dict[str, Array]]:
         moody = [module for o in optimizers for module in o.moody]
         for module in moody:
             module.train()
         with torch.enable_grad():
             each, aux = losses(batch)
-            values = [base.reduced(x, batch) for x in each]
+            values = [backend.reduced(x, batch) for x in each]
             groups = [o.parameters for o in optimizers]
             if len(values) == 1:
                 grads = list(torch.autograd.grad(values[0], [p for g in groups for p in g], materialize_grads=True))
@@ -185,14 +185,14 @@ class TorchBackend(base.Backend):
             out = function(*self.to_device(arrays))
         return tree_map(lambda a: a.cpu().numpy() if isinstance(a, torch.Tensor) else np.asarray(a), out)
 
-    def _eager(self, optimizer: Optimizer, loss: base.Loss, batch: Batch, count: Array | None) -> _Gradient:
+    def _eager(self, optimizer: Optimizer, loss: backend.Loss, batch: Batch, count: Array | None) -> _Gradient:
         with torch.enable_grad():
             each, aux = loss(batch)
-            value = base.reduce(each, batch, count)
+            value = backend.reduce(each, batch, count)
             grads = torch.autograd.grad(value, optimizer.parameters, materialize_grads=True)  # 0 where one has no part in it
         return value.detach(), {k: v.detach() for k, v in aux.items()}, torch.cat([g.reshape(-1) for g in grads])
 
-    def _compiled(self, optimizer: Optimizer, loss: base.Loss, batch: Batch, count: Array | None) -> _Gradient:
+    def _compiled(self, optimizer: Optimizer, loss: backend.Loss, batch: Batch, count: Array | None) -> _Gradient:
         if optimizer.gradient is None:
             optimizer.gradient, optimizer.statistics = compiled_gradient(optimizer, Umbrella(optimizer.networks, loss))
         value, aux, grad, moved = optimizer.gradient(optimizer.flat.detach(), optimizer.statistics, batch, count)
@@ -203,17 +203,17 @@ class TorchBackend(base.Backend):
     def improve(
         self,
         optimizer: Optimizer,
-        objective: base.Each,
-        divergence: base.Each,
+        objective: backend.Each,
+        divergence: backend.Each,
         batch: Batch,
         radius: Array,
-        region: base.Region,
+        region: backend.Region,
         count: Array,
     ) -> dict[str, Array]:
         parameters, flat = optimizer.parameters, optimizer.flat.detach()
 
-        def at(each: base.Each) -> torch.Tensor:
-            reduced: torch.Tensor = base.reduce(each(batch), batch, count)
+        def at(each: backend.Each) -> torch.Tensor:
+            reduced: torch.Tensor = backend.reduce(each(batch), batch, count)
             return reduced
 
         def gradient(value: torch.Tensor, **options: bool) -> torch.Tensor:
@@ -263,7 +263,7 @@ class TorchBackend(base.Backend):
         for s, t in zip(source.statistics, target.statistics, strict=True):
             t.copy_(s)  # batch-norm statistics are copied, not mixed
 
-    def compile(self, update: Callable[[Batch], Update], jit: bool = True) -> Callable[..., base.Outcome]:
+    def compile(self, update: Callable[[Batch], Update], jit: bool = True) -> Callable[..., backend.Outcome]:
         faults, update = [o.name for o in self._optimizers], self._placing(update)
         moody = any(n.moody for n in self.networks.values())  # then a forward pass moves statistics and generators
         fixed = None if any(isinstance(o, Own) for o in self._optimizers) else list(self._tensors().values())
@@ -281,9 +281,9 @@ class TorchBackend(base.Backend):
                 batch = tree_map(torch.clone, batch)
             return update(batch)
 
-        def several(batches: Batch, indices: Array | None) -> base.Outcome:
+        def several(batches: Batch, indices: Array | None) -> backend.Outcome:
             settings = tree_map(torch.as_tensor, batches.settings)
-            noisy = any(n.startswith(base.NOISE) for n in settings)  # then each update changes something at once
+            noisy = any(n.startswith(backend.NOISE) for n in settings)  # then each update changes something at once
             batches, rows = self.to_device((batches._replace(settings={}), () if indices is None else indices))
             each = [{n: v[k] for n, v in settings.items()} for k in range(len(next(iter(settings.values()))))]
             rows = range(len(each)) if indices is None else rows
@@ -302,9 +302,9 @@ class TorchBackend(base.Backend):
                 for k in range(good):
                     one(batches, each[k], rows[k])
             host = self.to_host(tree_map(lambda *xs: torch.stack([torch.as_tensor(x) for x in xs]), *outs))
-            return base.outcome(host.metrics, host.priority, [0] * good + [code] * (len(each) - good), faults)
+            return backend.outcome(host.metrics, host.priority, [0] * good + [code] * (len(each) - good), faults)
 
-        def run(batches: Batch, indices: Array | None = None) -> base.Outcome:
+        def run(batches: Batch, indices: Array | None = None) -> backend.Outcome:
             with torch.no_grad():
                 return several(batches, indices)
 

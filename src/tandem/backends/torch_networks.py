@@ -10,13 +10,13 @@ import numpy as np
 import torch
 from torch import nn
 
-from tandem.backends import base
-from tandem.networks import torch as modules
+from tandem.backends import backend
+from tandem.networks import torch_layers as modules
 from tandem.networks.plan import Plan, Weights
 from tandem.types import Array, Tree, tree_map
 
 
-class TorchNetwork(base.Network):
+class TorchNetwork(backend.Network):
     """A torch module, and its plan where all its layers are known."""
 
     def __init__(

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.func import functional_call, grad_and_value
 
-from tandem.backends import base
+from tandem.backends import backend
 from tandem.backends.torch_own import begin
 from tandem.errors import SettingError
 from tandem.types import Array, Batch
@@ -104,14 +104,14 @@ def _copied(given: Any, flat: nn.Parameter) -> torch.optim.Optimizer:
 class Umbrella(nn.Module):
     """All networks of one loss under one roof, so that `functional_call` can put traced weights into them."""
 
-    def __init__(self, networks: list[Any], loss: base.Loss) -> None:
+    def __init__(self, networks: list[Any], loss: backend.Loss) -> None:
         super().__init__()
         self.networks = nn.ModuleList([n.module for n in networks])
         self.loss = loss
 
     def forward(self, batch: Batch, count: Array | None) -> tuple[Array, dict[str, Array]]:
         loss, aux = self.loss(batch)
-        return base.reduce(loss, batch, count), aux
+        return backend.reduce(loss, batch, count), aux
 
 
 def compiled_gradient(optimizer: Optimizer, umbrella: Umbrella) -> tuple[Any, dict[str, torch.Tensor]]:

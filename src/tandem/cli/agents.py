@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tandem import trainer
-from tandem.collect.environments import make
+from tandem.envs.factory import make
 from tandem.errors import SettingError, UnknownNameError
-from tandem.training import checkpoint
+from tandem.runs import checkpoint
 
 
 class Loaded(NamedTuple):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tandem.cli.parser import Parser
-from tandem.collect.environments import make
-from tandem.testing.check import check
+from tandem.envs.factory import make
+from tandem.testing.env_checker import check
 
 ABOUT = (
     "Checks whether an environment can be trained in, resumed exactly, and how fast it is. Exit code 1 where it has a fault."

@@ -7,7 +7,7 @@ from pathlib import Path
 from tandem.cli import agents
 from tandem.cli.parser import Parser
 from tandem.errors import SettingError, UnknownNameError
-from tandem.export import to_numpy, to_onnx
+from tandem.onnx_export import to_numpy, to_onnx
 
 ABOUT = """Writes the agent of a run as a file that needs no framework: numpy (.npz: weights, and a plan of the layers) or onnx
 (a graph from observations to actions, compared with the agent where onnxruntime is installed)."""

@@ -13,8 +13,8 @@ from typing import Any
 from tandem import algorithms, trainer, zoo
 from tandem.cli.parser import Parser, flags, hidden
 from tandem.errors import ResumeError, SettingError, TandemError, UnknownNameError
-from tandem.training.config import Options
-from tandem.training.progress import Progress, duration
+from tandem.learning.config import Options
+from tandem.runs.progress import Progress, duration
 
 ABOUT = """Trains an agent. Settings come from the zoo's entry for the algorithm and environment if there is one, else from the
 algorithm's defaults, then from what is given. Everything goes into a new folder, runs/… unless --out names another."""
@@ -219,9 +219,9 @@ def _complete(args: argparse.Namespace) -> None:
 
 
 def _whole(flag: str, value: str, least: int = 0) -> int:
-    from tandem.training.config import whole
+    from tandem.settings import whole_number
 
-    return whole(f"--{flag}", value, least)
+    return whole_number(f"--{flag}", value, least)
 
 
 def _object(flag: str, value: str) -> dict[str, Any]:

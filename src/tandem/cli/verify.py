@@ -7,8 +7,8 @@ from pathlib import Path
 from tandem import trainer
 from tandem.cli.parser import Parser
 from tandem.errors import SettingError
-from tandem.training.progress import Progress
-from tandem.training.verify import verify
+from tandem.runs.progress import Progress
+from tandem.runs.verification import verify
 
 ABOUT = """Trains a run again from its config.json, in a folder that is thrown away, and compares the fingerprints of the
 weights in its progress.csv. Exit code 0 if all are equal, 1 if not. Only the same machine with the same versions can be

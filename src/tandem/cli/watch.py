@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tandem.animation import film, has_display, screen, show
 from tandem.cli import agents
 from tandem.cli.parser import Parser
-from tandem.watch import film, has_display, screen, show
 
 ABOUT = "Shows the agent of a run play: in a window, or as a GIF or MP4 where there is no screen or --out is given."
 

@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from tandem.cluster.copies import writable
 from tandem.cluster.host import WATCH, Call, Copy, Host, Made, Reply, learns_from_blocks
 from tandem.cluster.keeper import Keeper
 from tandem.cluster.lines import Line, sent
 from tandem.cluster.proxy import me, repeated
 from tandem.cluster.runner import RunnerHost
-from tandem.cluster.values import writable
 from tandem.errors import SettingError, WorkerError
 from tandem.parallel.ray import library
 

@@ -15,16 +15,18 @@ from tandem.cluster.sampler import Sampler, Terms, columns, joined, pieces
 from tandem.collect.actor import PolicyActor, fixed, forwards, publish, redraw
 from tandem.collect.evaluation import evaluate
 from tandem.errors import SettingError, UnknownNameError
+from tandem.learning import config
+from tandem.learning.build import Spaces, build, network_there
+from tandem.learning.config import Config, Options
+from tandem.learning.events import Evaluation
+from tandem.learning.learners import Span
+from tandem.learning.loop import learner_of
+from tandem.learning.seeds import Generators, derived
 from tandem.networks import plan as plans
 from tandem.networks import serial
+from tandem.runs import checkpoint
+from tandem.settings import apply
 from tandem.spaces import Leaf, Spec
-from tandem.training import checkpoint, config
-from tandem.training.building import Spaces, build, network_there
-from tandem.training.config import Config, Options
-from tandem.training.events import Evaluation
-from tandem.training.learners import Span
-from tandem.training.loop import learner_of
-from tandem.training.seeds import Generators, derived
 from tandem.types import Array, Trajectory
 
 APART = 16  # steps at least that one who acts apart brings at a time: a message costs as much as tens of steps
@@ -35,7 +37,7 @@ class AlgorithmAgent(Agent):
     """An agent that acts and learns as `tandem.train` has it: its losses, buffers, exploration and schedules.
 
     algorithm: a name, as tandem list shows them. observation_space, action_space: of one environment; for a team those of
-    `tandem.collect.team.team(env)`, and its rewards_space, if each agent's own rewards are given. framework, network, device,
+    `tandem.envs.team.team(env)`, and its rewards_space, if each agent's own rewards are given. framework, network, device,
     seed: as for train. settings: any setting of the algorithm; `steps` is the horizon of its schedules, and `envs` how many
     columns of steps it learns from at once, best as many as there are environments in all runners.
 
@@ -257,7 +259,7 @@ def _config(algorithm: str, settings: dict[str, Any], framework: str | None, dev
             raise UnknownNameError(f"setting of {algorithm}", name, known)
     if not isinstance(seed, int) or not 0 <= seed < 2**63:
         raise SettingError(f"seed={seed!r}.", "a whole number from 0 on", "give one, such as 0.")
-    chosen = config.apply(kind.Settings(), settings)
+    chosen = apply(kind.Settings(), settings)
     config.check_ranges(chosen)
     return Config(
         algorithm,

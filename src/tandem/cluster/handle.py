@@ -10,11 +10,11 @@ from typing import Any, Literal, get_args
 
 from tandem.cluster import local, proxy
 from tandem.cluster.actors import Place
+from tandem.cluster.copies import writable
 from tandem.cluster.host import Made, learns_from_blocks
 from tandem.cluster.lines import Line, _own, gone
 from tandem.cluster.proxy import ApartProxy, Proxy, RemoteProxy, caller_id
 from tandem.cluster.runner import construct, plain_class
-from tandem.cluster.values import writable
 from tandem.errors import EngineError, SettingError, UnknownNameError, WorkerError
 from tandem.parallel.ray import connect, library
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tandem.errors import CheckpointError
-from tandem.training import checkpoint
+from tandem.runs import checkpoint
 from tandem.types import Array
 
 

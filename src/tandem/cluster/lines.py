@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from tandem.cluster.values import writable
+from tandem.cluster.copies import writable
 from tandem.errors import SettingError, TandemError, WorkerError
 from tandem.parallel.ray import library
 

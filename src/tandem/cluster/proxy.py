@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from tandem.cluster.copies import copied
 from tandem.cluster.host import Call, Host, Reply
 from tandem.cluster.lines import Line
-from tandem.cluster.values import copied
 from tandem.errors import SettingError
 
 BATCH = 32  # updates that are sent together to an agent that does not answer at once

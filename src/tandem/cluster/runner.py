@@ -10,7 +10,7 @@ from contextlib import nullcontext
 from typing import Any
 
 from tandem.cluster import local, proxy
-from tandem.cluster.values import writable
+from tandem.cluster.copies import writable
 from tandem.errors import SettingError
 
 

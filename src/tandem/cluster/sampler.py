@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tandem.collect.actions import to_environment
 from tandem.collect.actor import ChanceActor, PolicyActor
 from tandem.collect.agent import rows_of
 from tandem.collect.collector import begun_anew
+from tandem.envs.actions import to_environment
 from tandem.errors import NonFiniteError, SettingError, SpaceError
+from tandem.learning.seeds import Generators
 from tandem.parallel.share import joined as side_by_side
 from tandem.spaces import Leaf, Spec
-from tandem.training.seeds import Generators
 from tandem.types import Array, Cuts, Trajectory, Tree, leaves, tree_map
 
 
@@ -184,7 +184,7 @@ class Sampler:
             return x.mean(-1), {"rewards": x}
         if x.size != self.n or self.terms.demanded:
             known = f"{self.n} rewards" if not each else f"the rewards of each agent, {(self.n, *each)}"
-            raise SpaceError(f"a reward of shape {x.shape}.", known, "give info['rewards'] of a team; see tandem.collect.team.")
+            raise SpaceError(f"a reward of shape {x.shape}.", known, "give info['rewards'] of a team; see tandem.envs.team.")
         return x.reshape(self.n), {"rewards": np.repeat(x.reshape(self.n, 1), each[0], 1)} if each else {}
 
     def _block(self) -> Trajectory:

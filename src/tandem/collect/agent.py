@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from tandem.algorithms.base import Algorithm, Forward
-from tandem.collect.actions import to_environment
 from tandem.collect.actor import PolicyActor
+from tandem.envs.actions import to_environment
 from tandem.errors import NetworkError, SpaceError
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Tree, leaves, tree_map

@@ -8,8 +8,8 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from tandem.collect.actions import ActionMode, to_environment
-from tandem.collect.vector import Arrays, Environments, Json, Step
+from tandem.envs.actions import ActionMode, to_environment
+from tandem.envs.vector import Arrays, Environments, Json, Step
 from tandem.errors import NetworkError, ResumeError
 from tandem.types import Array, Cuts, Episode, Trajectory, Tree, leaves, tree_map
 

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tandem.collect.actions import ActionMode, to_environment
 from tandem.collect.collector import Actor, restarted
-from tandem.collect.environments import EnvLike, environment_name, is_instance, make
-from tandem.collect.stepped import Stepped
-from tandem.collect.vector import episode_seed
+from tandem.envs.actions import ActionMode, to_environment
+from tandem.envs.factory import EnvLike, environment_name, is_instance, make
+from tandem.envs.stepped import Stepped
+from tandem.envs.vector import episode_seed
 from tandem.errors import EnvironmentFault, SettingError, SpaceError
 from tandem.spaces import Leaf, Spec
 from tandem.types import Tree
@@ -55,7 +55,7 @@ def evaluate(
     """
     if episodes < 1 or environments < 1:
         raise SettingError(f"episodes={episodes}, environments={environments}.", "both at least 1", "correct them.")
-    from tandem.collect.masks import with_masks
+    from tandem.envs.action_masks import with_masks
 
     n = 1 if is_instance(env) else min(episodes, environments)
     numbers = np.zeros(n, np.int64)  # of the episode that each environment plays

@@ -10,7 +10,7 @@ import sys
 from typing import Any
 
 import tandem
-from tandem.collect.atari import history
+from tandem.envs.atari import history
 
 
 def keras_model(env: Any) -> Any:

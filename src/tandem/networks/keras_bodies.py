@@ -11,7 +11,7 @@ import numpy as np
 from tandem.errors import NetworkError
 from tandem.networks import plan as p
 from tandem.networks.defaults import Given, apart, example, fit, vector, whole_streams
-from tandem.networks.keras import Cell, CombineDueling, build, chained, functional, symbolic, write
+from tandem.networks.keras_layers import Cell, CombineDueling, build, chained, functional, symbolic, write
 from tandem.networks.plan import Plan, init
 from tandem.networks.recurrent import GRU, Recurrent
 from tandem.types import tree_map

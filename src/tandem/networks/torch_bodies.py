@@ -13,7 +13,7 @@ from tandem.networks import plan as p
 from tandem.networks.defaults import Given, apart, example, fit, vector, whole_streams
 from tandem.networks.plan import Plan, init
 from tandem.networks.recurrent import GRU, Recurrent
-from tandem.networks.torch import ACTIVATIONS, Cell, Dueling, Remembering, Streams, build, write
+from tandem.networks.torch_layers import ACTIVATIONS, Cell, Dueling, Remembering, Streams, build, write
 from tandem.types import tree_map
 
 

@@ -8,7 +8,7 @@ from time import perf_counter
 
 import numpy as np
 
-from tandem.collect.environments import is_instance, random_actions
+from tandem.envs.factory import is_instance, random_actions
 from tandem.parallel.share import Source
 
 HANDOVER = 400e-6  # seconds that a block costs more with workers

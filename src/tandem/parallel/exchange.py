@@ -9,10 +9,10 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from tandem.collect.collector import Ended
-from tandem.parallel.crew import Worker
-from tandem.parallel.memory import Arrays, Form, form
 from tandem.parallel.process import Line, Process
 from tandem.parallel.share import MemoryShare, Said, Work
+from tandem.parallel.shared_memory import Arrays, Form, form
+from tandem.parallel.worker_group import Worker
 from tandem.types import Array, Episode, Tree, leaves, tree_map
 
 Weights = Mapping[str, Mapping[str, Array]]  # of each role that acts

@@ -11,14 +11,14 @@ import numpy as np
 
 from tandem.collect.actor import ChanceActor, PolicyActor, Portable
 from tandem.collect.collector import Collector, Ended
-from tandem.collect.vector import Json
+from tandem.envs.vector import Json
 from tandem.errors import ResumeError, SettingError
 from tandem.networks.plan import Twin, select
-from tandem.parallel.crew import Crew, Worker, together
 from tandem.parallel.exchange import Asked, Draw, Exchange, Memory, Weights, numbered
-from tandem.parallel.memory import Form
 from tandem.parallel.ray import Store
 from tandem.parallel.share import Said, Source, Work, forms, got, joined, must_travel, parts
+from tandem.parallel.shared_memory import Form
+from tandem.parallel.worker_group import Crew, Worker, together
 from tandem.spaces import MASK, Spec
 from tandem.types import Array, Trajectory, Tree, tree_map
 

@@ -17,10 +17,10 @@ from typing import Any
 
 from tandem.errors import EngineError
 from tandem.parallel.child import Served
-from tandem.parallel.crew import Worker
 from tandem.parallel.exchange import Asked, Weights
 from tandem.parallel.process import SLICE, Line, Lost, result, stays
 from tandem.parallel.share import Said, SentShare, Work
+from tandem.parallel.worker_group import Worker
 from tandem.types import Array, Tree, tree_map
 
 # No report of its use to Ray's makers, no warning about GPUs that nobody here asked for.

@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from tandem.collect.stepped import Stepped
-from tandem.collect.vector import Arrays as Saved
-from tandem.collect.vector import Environments, Json, Step
+from tandem.envs.stepped import Stepped
+from tandem.envs.vector import Arrays as Saved
+from tandem.envs.vector import Environments, Json, Step
 from tandem.errors import ResumeError, SettingError
 from tandem.networks.plan import select
-from tandem.parallel.crew import Crew, Worker, together
-from tandem.parallel.memory import Arrays, Form, Handle
 from tandem.parallel.process import Process
 from tandem.parallel.share import of_life, parts
+from tandem.parallel.shared_memory import Arrays, Form, Handle
+from tandem.parallel.worker_group import Crew, Worker, together
 from tandem.spaces import Spec
 from tandem.types import Array, Tree, leaves, tree_map
 

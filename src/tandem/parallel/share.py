@@ -12,11 +12,11 @@ import numpy as np
 
 from tandem.collect.actor import ChanceActor, PolicyActor, Portable
 from tandem.collect.collector import Collector, Ended
-from tandem.collect.environments import EnvLike, environment_name, is_instance, vectorize
-from tandem.collect.vector import Environments
+from tandem.envs.factory import EnvLike, environment_name, is_instance, vectorize
+from tandem.envs.vector import Environments
 from tandem.errors import SettingError
 from tandem.networks.plan import Twin
-from tandem.parallel.memory import Arrays, Form, Handle, form
+from tandem.parallel.shared_memory import Arrays, Form, Handle, form
 from tandem.types import Array, Cuts, Episode, Trajectory, Tree, leaves, tree_map
 
 PLAIN = ("action", "reward", "discount", "last", "valid")  # of a trajectory, [T, n, ...] each

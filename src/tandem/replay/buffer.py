@@ -11,8 +11,8 @@ import numpy as np
 
 from tandem.errors import EnvironmentFault, ResumeError, SettingError, SpaceError
 from tandem.replay import stacks
+from tandem.replay.allocation import allocate, require
 from tandem.replay.cuts import CutStore
-from tandem.replay.memory import allocate, require
 from tandem.spaces import Leaf, Spec
 from tandem.types import Batch, Cuts, Trajectory, Tree
 

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from tandem.errors import ResumeError
-from tandem.replay.memory import require
+from tandem.replay.allocation import require
 from tandem.replay.priorities import Priorities
 from tandem.replay.stacks import apart, blanked, stored
 from tandem.spaces import Leaf, Spec

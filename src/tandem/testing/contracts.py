@@ -18,17 +18,18 @@ import numpy as np
 
 from tandem import backends
 from tandem.algorithms.base import Algorithm, Forward
-from tandem.algorithms.recurrent import later
+from tandem.algorithms.recurrent_batches import later
 from tandem.collect.actor import PolicyActor, fixed
-from tandem.collect.environments import make, vectorize
 from tandem.collect.evaluation import evaluate
+from tandem.envs.factory import make, vectorize
 from tandem.errors import NonFiniteError
+from tandem.learning.config import check_ranges
+from tandem.learning.events import BatchEnd
+from tandem.learning.loop import Loop
+from tandem.learning.seeds import Generators, derived
 from tandem.networks.noisy import is_noise
+from tandem.settings import apply
 from tandem.testing import fakes
-from tandem.training.config import apply, check_ranges
-from tandem.training.events import BatchEnd
-from tandem.training.loop import Loop
-from tandem.training.seeds import Generators, derived
 from tandem.types import Array, Tree, leaves
 
 Kind = type[Algorithm]

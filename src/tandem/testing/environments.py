@@ -387,6 +387,6 @@ FAULTY = (NotFinite, Raises, WrongShape, Unrepeatable, Slow)
 
 for _class in KNOWN + MASKED + FAULTY:
     gymnasium.register(f"tandem/{_class.__name__}-v0", f"{__name__}:{_class.__name__}")
-gymnasium.register("tandem/Recall-v0", "tandem.testing.memory:Recall")
-gymnasium.register("tandem/CartPolePositions-v0", "tandem.testing.memory:CartPolePositions", max_episode_steps=500)
-gymnasium.register("tandem/TicTacToe-v0", "tandem.testing.turns:tictactoe")
+gymnasium.register("tandem/Recall-v0", "tandem.testing.memory_games:Recall")
+gymnasium.register("tandem/CartPolePositions-v0", "tandem.testing.memory_games:CartPolePositions", max_episode_steps=500)
+gymnasium.register("tandem/TicTacToe-v0", "tandem.testing.turn_games:tictactoe")

@@ -10,11 +10,11 @@ from gymnasium import spaces
 
 from tandem import algorithms
 from tandem.collect.actor import forwards
-from tandem.collect.team import Team
+from tandem.envs.team import Team
 from tandem.testing import contracts
 from tandem.testing import environments as games
-from tandem.testing import teams as together
-from tandem.testing.memory import Recall
+from tandem.testing import team_games as together
+from tandem.testing.memory_games import Recall
 
 engine, wanted = sys.argv[1], sys.argv[2:]
 A2C, DDPG, DQN, PPO, SAC, TD3, TRPO = (algorithms.get(n) for n in ("a2c", "ddpg", "dqn", "ppo", "sac", "td3", "trpo"))

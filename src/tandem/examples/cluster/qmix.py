@@ -12,7 +12,7 @@ import argparse
 from typing import Any
 
 from tandem.cluster import AlgorithmAgent, Cluster, Runner
-from tandem.collect.team import team
+from tandem.envs.team import team
 from tandem.examples.cluster.common import SideBySide, main, parser
 
 cluster = Cluster()

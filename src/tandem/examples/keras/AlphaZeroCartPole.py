@@ -16,7 +16,7 @@ import keras
 import numpy as np
 from keras import layers, ops
 
-from tandem.agent import RL
+from tandem.agents.rl import RL
 from tandem.planning.mcts import BaseNode, run_mcts_search, visit_shares
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import keras
 from keras import layers, ops
 
-from tandem.agent import RL, assign_param
+from tandem.agents.rl import RL, assign_param
 from tandem.examples.worlds import PointWorld
 from tandem.exploration import GaussianWhiteNoiseProcess
 

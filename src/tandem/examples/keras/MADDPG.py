@@ -12,7 +12,7 @@ import keras
 import numpy as np
 from keras import layers, ops
 
-from tandem.agent import RL, assign_param
+from tandem.agents.rl import RL, assign_param
 from tandem.examples.worlds import Relay
 from tandem.exploration import SoftmaxPolicy
 

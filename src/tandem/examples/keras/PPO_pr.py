@@ -13,7 +13,7 @@ import gymnasium
 import keras
 from keras import layers, ops
 
-from tandem.agent import RL, assign_param
+from tandem.agents.rl import RL, assign_param
 from tandem.exploration import SoftmaxPolicy
 
 

@@ -17,7 +17,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from tandem.agent import RL_pytorch
+from tandem.agents.rl import RL_pytorch
 from tandem.planning.mcts import BaseNode, run_mcts_search, visit_shares
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from tandem.agent import RL_pytorch, assign_param
+from tandem.agents.rl import RL_pytorch, assign_param
 from tandem.exploration import GaussianWhiteNoiseProcess
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from tandem.agent import RL_pytorch, assign_param
+from tandem.agents.rl import RL_pytorch, assign_param
 from tandem.examples.worlds import PointWorld
 from tandem.exploration import GaussianWhiteNoiseProcess
 

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from tandem.agent import RL_pytorch, assign_param
+from tandem.agents.rl import RL_pytorch, assign_param
 from tandem.examples.worlds import Relay
 from tandem.exploration import SoftmaxPolicy
 

@@ -1,0 +1,73 @@
+"""What a user's `feature_maker` or `model_maker` returns, as `network=` takes it; and models read from Keras's own files."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from tandem.errors import CheckpointError, EngineError, NetworkError
+
+KERAS_FILES = (".keras", ".h5", ".hdf5")
+
+
+def body(made: Any) -> Any:
+    """The body, or the pair of bodies, of (Keras input, feature or pair of features); or of torch, a module or a pair."""
+    if made in ((), []):
+        raise _unfit("feature_maker", f"{made}", "a feature, or a pair of features")
+    if _keras(made[0] if isinstance(made, (tuple, list)) else made) and not hasattr(made, "outputs"):
+        keras = sys.modules["keras"]
+        if len(made) != 2:
+            raise _unfit("feature_maker", f"{len(made)} values", "(Input, feature) or (Input, (feature, feature))")
+        inputs, features = made
+        if not isinstance(features, (tuple, list)):
+            return keras.Model(inputs, features)
+        return tuple(keras.Model(inputs, feature) for feature in features)
+    return tuple(made) if isinstance(made, list) else made
+
+
+def whole(made: Any) -> Any:
+    """A model that puts its outputs out side by side, of one that puts them out one by one; Keras or torch."""
+    if _keras(made):
+        outputs = list(getattr(made, "outputs", []))
+        if len(outputs) < 2:
+            return made
+        return sys.modules["keras"].Model(made.inputs[0], sys.modules["keras"].layers.Concatenate()(outputs))
+    if hasattr(made, "parameters"):
+        from tandem.networks.torch_bodies import Joined
+
+        return Joined(made)
+    raise _unfit("model_maker", f"a {type(made).__name__}", "a Keras model or a torch module")
+
+
+def read(path: str, custom: dict[str, Any] | None) -> Any:
+    """The model in a .keras or .h5 file, of Keras's own layers and the classes in `custom`. No code from the file runs.
+
+    Raises CheckpointError where it cannot be read so, EngineError where Keras is not installed."""
+    try:
+        import keras
+    except ImportError as error:
+        raise EngineError(f"{path} needs Keras, which is not installed.", "it", "pip install 'tandem-rl[jax]'") from error
+    try:
+        return keras.saving.load_model(path, custom_objects=custom, compile=False, safe_mode=True)
+    except Exception as error:  # Keras has many
+        raise CheckpointError(
+            f"{path} could not be read as a Keras model ({type(error).__name__}: {str(error)[:200]}).",
+            "a file that Keras 3 wrote, of its own layers",
+            "give classes of your own in load_model_custom={'Name': Class}; Lambda layers are code, and are not read.",
+        ) from error
+
+
+def forward(model: Any) -> Callable[[Any], Any]:
+    """The model as a function, NumPy in and out."""
+    from tandem.networks.keras_layers import frozen
+
+    return frozen(model, [v.numpy() for v in model.variables])
+
+
+def _keras(made: Any) -> bool:
+    return any(kind.__module__.split(".")[0] == "keras" for kind in type(made).__mro__)
+
+
+def _unfit(maker: str, got: str, wanted: str) -> NetworkError:
+    return NetworkError(f"{maker} returned {got}.", wanted, f"see the documentation of {maker}: docs/makers.md.")

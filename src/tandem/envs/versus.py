@@ -1,0 +1,214 @@
+"""Games of two players who move in turn, as one of them sees them: the other one moves within `reset` and `step`. All that is
+drawn for an episode, the side, the opponent and its moves, follows from the episode's seed; so what steps, saves and resumes
+environments does so for games.
+
+Opponents that are past copies: Silver et al. 2016, "Mastering the game of Go with deep neural networks and tree search",
+section "Reinforcement learning of policy networks"; Bansal et al. 2018, arXiv:1710.03748, "Opponent sampling".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from tandem.envs.league import Chance, League, Player
+from tandem.envs.pettingzoo import by_id, together
+from tandem.errors import EnvironmentFault, SettingError, SpaceError
+from tandem.spaces import MASK, action_leaf, observation_spec
+from tandem.types import tree_map
+
+ANEW = 1000  # games in a row that may end before the learner's first turn
+CLASSIC = ("chess_v6", "connect_four_v3", "go_v5", "leduc_holdem_v4", "texas_holdem_v4", "tictactoe_v3")  # some of PettingZoo's
+
+
+class Versus(gymnasium.Env):  # type: ignore[misc]
+    """One player's view of a game with PettingZoo's AEC interface: two players with equal spaces, who move one after the other.
+
+    env: the game. opponent: who plays the other side: an `Agent`, or whoever has its `play`; None for a random player, or for
+    those of a `League`. side: which of `possible_agents` is the learner, 0 or 1; None draws it for each episode.
+
+    Observations are what the game's `observe` gives: its entry "observation", beside the entry `action_mask` (int8 [C], from
+    the same Dict or from infos) where there are masks; without them, the observation itself. Boxes of other numbers than
+    floats and bytes come as float32. What ends an episode need have no mask: it is all ones there.
+    The reward is the sum of all that the learner is paid until its next turn, or the end, whoever's move brings it. A game that
+    ends before the learner's first turn is not an episode: another one is played. The episode is truncated where the game says
+    so of the learner. Infos say the learner's `side`, by name, and the number of its `opponent` (0: not of a league).
+
+    Raises SettingError and SpaceError for games that are not of this kind; EnvironmentFault where no mask or no turn comes.
+    """
+
+    def __init__(self, env: Any, opponent: Player | None = None, side: int | None = None) -> None:
+        _check(env, side)
+        if opponent is not None and not callable(getattr(opponent, "play", None)):
+            raise SettingError(
+                f"opponent={opponent!r}.",
+                "an Agent, or whoever has its method play(obs, state, rng)",
+                "give result.agent of a run, tandem.load(folder), or None for a random player.",
+            )
+        self.inner, self.names, self._side = env, list(env.possible_agents), side
+        self.metadata = dict(getattr(env, "metadata", None) or {"render_modes": []})
+        self.render_mode = getattr(env, "render_mode", None)
+        self.opponent = opponent
+        self.league: League | None = None
+        self.number = self.copies = self.side = 0  # of the opponent; of the league when the episode began; of the learner
+        space, self.action_space = (ask(self.names[0]) for ask in (env.observation_space, env.action_space))
+        self._apart = isinstance(space, spaces.Dict) and "observation" in space.spaces
+        shown = space["observation"] if self._apart else space
+        self._cast = isinstance(shown, spaces.Box) and not (shown.dtype == np.uint8 or np.issubdtype(shown.dtype, np.floating))
+        if self._cast:
+            low, high = (np.asarray(bound, np.float32) for bound in (shown.low, shown.high))
+            shown = spaces.Box(low, high, dtype=np.float32)
+        self.masked = self._gives_masks(space)
+        if self.masked:
+            bits = spaces.MultiBinary(int(self.action_space.n))
+            shown = spaces.Dict({"observation": shown, MASK: bits})
+        self.observation_space = shown
+        self.action = action_leaf(self.action_space, observation_spec(self.observation_space))
+        self._chance = Chance(self.action)
+
+    @property
+    def resume_options(self) -> dict[str, Any] | None:
+        """What `reset(options=)` has to be given, beside the seed, to begin the running episode again."""
+        return None if self.league is None else {"copies": self.copies}
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        others = dict(options or {})
+        copies = others.pop("copies", None)
+        self.side = int(self.np_random.integers(2)) if self._side is None else self._side
+        self._playing = self.opponent or self._chance
+        if self.league is not None:
+            self.copies = self.league.copies if copies is None else copies
+            self.number = self.league.draw(self.np_random, self.copies)
+            self._playing = self.league.player(self.number) if self.number else self._chance
+        for _ in range(ANEW):
+            self.inner.reset(seed=int(self.np_random.integers(2**31)), options=others or None)
+            self._gained, self._state = 0.0, None
+            if not self._wait():
+                return self._seen(self._me), self._info
+        raise EnvironmentFault(
+            f"{ANEW} games of {type(self.inner).__name__} in a row ended before {self._me} had a turn.",
+            "games in which both players move",
+            "look at the game's rules for its beginning.",
+        )
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self._take(action)
+        over = self._wait()
+        reward, self._gained = self._gained, 0.0
+        cut = over and self.inner.truncations.get(self._me, False) and not self.inner.terminations.get(self._me, False)
+        return self._seen(self._me, over), reward, over and not cut, cut, self._info
+
+    def render(self) -> Any:
+        return self.inner.render()
+
+    def close(self) -> None:
+        self.inner.close()
+
+    @property
+    def _me(self) -> str:
+        return str(self.names[self.side])
+
+    @property
+    def _info(self) -> dict[str, Any]:
+        return {"side": self._me, "opponent": self.number}
+
+    def _over(self) -> bool:
+        game, me = self.inner, self._me
+        return me not in game.agents or game.terminations[me] or game.truncations[me]
+
+    def _wait(self) -> bool:
+        """Lets the opponent move until it is the learner's turn; whether the learner's game is over instead."""
+        game = self.inner
+        while not self._over():
+            who = game.agent_selection
+            if who == self._me:
+                return False
+            if game.terminations[who] or game.truncations[who]:
+                self._take(None)  # it leaves, as AEC has it
+                continue
+            obs = tree_map(lambda x: np.asarray(x)[None], self._seen(who))
+            moves, self._state = self._playing.play(obs, self._state, self.np_random)
+            self._take(moves[0])
+        return True
+
+    def _take(self, action: Any) -> None:
+        given = action if action is None or self.action.kind == "box" else np.asarray(action).tolist()
+        self.inner.step(given)
+        self._gained += float(self.inner.rewards.get(self._me, 0.0))
+
+    def _seen(self, name: str, over: bool = False) -> Any:
+        """What a player observes, as the space has it."""
+        given = self.inner.observe(name)
+        shown = given["observation"] if self._apart else given
+        shown = np.asarray(shown, np.float32) if self._cast else shown
+        if not self.masked:
+            return shown
+        if over:
+            return {"observation": shown, MASK: np.ones(self.action.width, np.int8)}
+        mask = given.get(MASK) if self._apart else None
+        mask = self.inner.infos.get(name, {}).get(MASK) if mask is None else mask
+        if mask is None:
+            raise EnvironmentFault(
+                f"{type(self.inner).__name__} gave {name} no {MASK!r} at its turn, and had one before.",
+                "a mask at every turn",
+                "give it beside the observation, or in infos.",
+            )
+        return {"observation": shown, MASK: (np.asarray(mask) != 0).astype(np.int8)}
+
+    def _gives_masks(self, space: Any) -> bool:
+        """Whether there are masks beside the observations, or in infos after a reset."""
+        if not isinstance(self.action_space, spaces.Discrete):
+            return False
+        if isinstance(space, spaces.Dict):
+            return self._apart and MASK in space.spaces
+        self.inner.reset(seed=0)
+        return MASK in self.inner.infos.get(self.inner.agent_selection, {})
+
+
+def in_turn(env: Any) -> bool:
+    """Whether this is a game with PettingZoo's AEC interface."""
+    return hasattr(env, "possible_agents") and callable(getattr(env, "observe", None))
+
+
+def classic(name: str, kwargs: Mapping[str, Any] | None = None) -> Versus:
+    """One of PettingZoo's classic games by its id, classic/NAME, against a random player. EngineError where PettingZoo or what
+    the game needs is not installed, UnknownNameError for a game that there is not."""
+    found = by_id(name, "game", [f"classic/{game}" for game in CLASSIC])
+    return Versus(found.env(**dict(kwargs or {})))
+
+
+def _check(env: Any, side: int | None) -> None:
+    """Refuses what is no game of two equal players in turn."""
+    name = type(env).__name__
+    if not in_turn(env):
+        raise SettingError(
+            f"{name} has no possible_agents or no observe.",
+            "a game with PettingZoo's AEC interface",
+            "give tandem.train an environment of one agent as it is; agents that move together are for tandem.envs.team.",
+        )
+    if len(env.possible_agents) != 2:
+        raise SettingError(
+            f"{name} has {len(env.possible_agents)} players: {', '.join(map(str, env.possible_agents))}.",
+            "two",
+            "give a game of two, or make the others a part of the game.",
+        )
+    if together(env):
+        raise SettingError(
+            f"the players of {name} move together.",
+            "players who move one after the other",
+            "give it to tandem.envs.team.team, which has an axis for the agents.",
+        )
+    if side not in (None, 0, 1):
+        raise SettingError(f"side={side!r}.", "0, 1, or None to draw it for each episode", "correct it.")
+    first, second = ((env.observation_space(agent), env.action_space(agent)) for agent in env.possible_agents)
+    if first != second:
+        raise SpaceError(
+            f"the players of {name} have the spaces {first} and {second}.",
+            "the same for both, since one network plays either side",
+            "show and ask both players alike.",
+        )

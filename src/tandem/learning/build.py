@@ -1,0 +1,69 @@
+"""A run's algorithm, from its Config: in the process of the run, and in those that learn beside it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from tandem import algorithms, backends
+from tandem.envs.vector import Environments
+from tandem.learning import config
+from tandem.learning.config import Config
+from tandem.learning.seeds import Generators, derived
+from tandem.spaces import Leaf, Spec
+
+
+class Spaces(NamedTuple):
+    """What an algorithm needs to know of its environments."""
+
+    observation: Spec
+    action: Leaf
+    observation_space: Any
+
+    @classmethod
+    def of(cls, environments: Environments) -> Spaces:
+        return cls(environments.observation, environments.action, environments.observation_space)
+
+
+def build(
+    conf: Config,
+    environments: Spaces | Environments,
+    generators: Generators,
+    network: Any,
+    optimizer: Any = None,
+    *,
+    keeps: bool = False,
+) -> Any:
+    """The algorithm with its networks, on its backend. With `keeps` its optimizers keep their gradients and make no steps."""
+    observation, action, s = environments.observation, environments.action, conf.settings
+    kind = algorithms.get(conf.algorithm).of(action, s)
+    kind.check(observation, action)
+    made = kind.sources(observation, action, s, network, environments.observation_space, generators)
+    backend = backends.make(
+        conf.framework,
+        conf.device,
+        seed=derived(generators.seed, "framework"),
+        threads=conf.options.threads,
+        compile=config.compiles(conf, network is None),
+        optimizer=optimizer,
+    )
+    backend.keeps = keeps
+    return kind(backend, made, observation, action, s)
+
+
+def beside(conf: Config) -> Config:
+    """The Config for a process beside the run's: on the processor, unless "cuda" was asked for by name, since a framework may
+    take most of the GPU's memory for itself, as JAX does when it starts."""
+    if conf.device == "cuda":
+        return conf
+    if "jax" not in sys.modules:
+        os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    return replace(conf, device="cpu")
+
+
+def network_there(conf: Config, spaces: Spaces, network: Any, role: str) -> Any:
+    """The network of a role, in a process that acts by it and has its framework for nothing else."""
+    algorithm = build(beside(replace(conf, device="auto")), spaces, Generators(conf.seed), network, keeps=True)
+    return algorithm.backend.networks[role]

@@ -1,0 +1,183 @@
+"""The loop: collect, learn, publish; again and again. A generator of events that knows counters and schedules, and no files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from tandem.algorithms.base import Forward
+from tandem.collect.actor import ChanceActor, PolicyActor, forwards, publish, redraw
+from tandem.collect.collector import Actor, Collector
+from tandem.envs.vector import Environments
+from tandem.errors import ResumeError
+from tandem.learning.events import BatchBegin, BatchEnd, EpisodeBegin, EpisodeEnd, Event, TrainBegin, TrainEnd
+from tandem.learning.learners import Learner, ReplayLearner, RolloutLearner, Span
+from tandem.learning.seeds import Generators
+from tandem.learning.sequence_learner import SequenceLearner
+from tandem.parallel.pool import Pool, Terms
+from tandem.parallel.share import Source
+from tandem.spaces import Leaf, Spec, seen
+from tandem.types import Array, Tree
+
+
+def learner_of(
+    algorithm: Any, observation: Spec, action: Leaf, generators: Generators, networks: dict[str, Forward], folder: Any = None
+) -> Learner:
+    """What learns as an algorithm `needs`; `networks` are those that act and prepare."""
+    if algorithm.needs == "rollouts":
+        return RolloutLearner(algorithm, algorithm.backend, seen(observation, action), generators, networks)
+    if algorithm.needs == "sequences":
+        return SequenceLearner(algorithm, algorithm.backend, observation, action, generators, networks)
+    return ReplayLearner(algorithm, algorithm.backend, observation, action, generators, folder)
+
+
+class Loop:
+    """An algorithm learning in environments: from `env_steps` on, to a run's length of `steps`.
+
+    Between two events that `settled` calls the end of a block, everything is as a checkpoint needs it. By default an algorithm
+    acts by its networks, and learns as it `needs`; `actor` and `learner` are others. workers: the environments, how workers are
+    kept, and what makes the network of a role there.
+    """
+
+    def __init__(
+        self,
+        algorithm: Any,
+        backend: Any,
+        environments: Environments,
+        generators: Generators,
+        folder: Any = None,
+        *,
+        actor: Actor | None = None,
+        learner: Learner | None = None,
+        workers: tuple[Source, Terms, Callable[[str], Any]] | None = None,
+    ) -> None:
+        self.algorithm, self.backend, self.generators = algorithm, backend, generators
+        self.settings = algorithm.settings
+        observation, action = environments.observation, environments.action
+        roles = tuple(dict.fromkeys((*algorithm.acting, *algorithm.preparing)))
+        self.networks = forwards(backend, roles, None if workers is None else workers[2])
+        acting = {role: self.networks[role] for role in algorithm.acting}
+        self.actor: Actor = actor or PolicyActor(type(algorithm), self.settings, action, acting)
+        self.chance = ChanceActor(action, self.actor.initial_state)
+        self.learner: Learner = learner or learner_of(algorithm, observation, action, generators, self.networks, folder)
+        own = Collector(environments, self.settings.gamma, algorithm.action_mode)
+        self.collector: Any = own if workers is None else self._pool(own, *workers[:2])  # or what stands in its place
+        self._sync()
+        self.steps, self.episodes, self.seconds, self.learning = self.settings.steps, 0, 0.0, 0.0
+        self._unlearned = False  # a block was collected, and learning from it has not ended
+
+    @property
+    def env_steps(self) -> int:
+        return int(self.collector.env_steps)
+
+    def now(self) -> dict[str, Any]:
+        """The counters that every event carries."""
+        return {
+            "env_steps": self.env_steps,
+            "updates": self.learner.updates,
+            "episodes": self.episodes,
+            "seconds": self.seconds,
+        }
+
+    def events(self, stop_at: int | None = None) -> Iterator[Event]:
+        """Everything that happens until `stop_at` environment steps, or the run's length. A block that has begun is finished,
+        so a sitting may end up to one block later. ResumeError where one was left: its steps are gone."""
+        if self._unlearned:
+            raise ResumeError(
+                f"this session was left within the block that ends at step {self.env_steps:,}, before it was learned from.",
+                "a session that is left at BatchEnd or later, or by its stop()",
+                "resume from the run's folder; next time note what you want, and leave at the next BatchEnd.",
+            )
+        stop = min(self.steps, self.steps if stop_at is None else stop_at)
+        yield TrainBegin(**self.now(), steps=self.steps, stop_at=stop)
+        if not self.env_steps:
+            for env in range(self.collector.n):
+                yield EpisodeBegin(**self.now(), env=env)
+        while self.env_steps < stop:
+            yield from self._block()
+        yield TrainEnd(**self.now(), reason="steps" if self.env_steps >= self.steps else "stop_at")
+
+    def _block(self) -> Iterator[Event]:
+        began, begin = perf_counter(), self.env_steps
+        actor, noise = self._noise(self.collector.begun_steps)
+        trajectory = self.collector.collect(self.learner.block, actor, noise)
+        self.seconds += perf_counter() - began
+        if trajectory is None:  # workers that are ahead have only begun
+            return
+        self._unlearned = True
+        for ended in self.collector.episodes:
+            self.episodes += 1
+            at = {**self.now(), "env_steps": begin + int(trajectory.valid[: ended.t + 1].sum())}
+            yield EpisodeEnd(**at, episode=ended.episode)
+            yield EpisodeBegin(**at, env=ended.episode.env)
+        yield BatchBegin(**self.now())
+        began = perf_counter()
+        if self.collector.broken:
+            self.learner.break_off(self.collector.broken)
+        before = self.learner.updates
+        metrics = self.learner.learn(trajectory, Span(begin, self.env_steps, self.steps))
+        if self.learner.updates > before or self.algorithm.preparing:  # a rollout moves statistics even where no update holds
+            self._sync()
+        self.collector.version, self._unlearned = self.learner.updates, False
+        if metrics and self.collector.lag is not None:
+            metrics = metrics | {"lag": self.collector.lag}
+        took = perf_counter() - began
+        self.learning += took
+        self.seconds += took
+        yield BatchEnd(**self.now(), metrics=metrics, shares={**self.collector.seconds, "learning": self.learning})
+
+    def _sync(self) -> None:
+        """New weights to act with, and new noise on them where there is any: it stays as it is until the next time."""
+        if self.settings.noisy != "no":
+            redraw(self.backend, self.networks, self.settings.noisy, self.generators("noise/acting"))
+        publish(self.backend, self.networks)
+
+    def _noise(self, begin: int) -> tuple[Any, Array]:
+        """Who acts in the next block, and the randomness for it."""
+        shape = (self.learner.block, self.collector.n)
+        rng = self.generators("acting")
+        if self.learner.chance(begin):
+            return self.chance, self.chance.noise(rng, shape)
+        progress = np.minimum(1.0, (begin + np.arange(shape[0]) * shape[1]) / self.steps)
+        return self.actor, self.algorithm.act_noise(self.settings, self.chance.action, rng, shape, progress)
+
+    def _pool(self, own: Collector, source: Source, terms: Terms) -> Pool:
+        """Workers for all environments but `own`'s."""
+        assert isinstance(self.actor, PolicyActor)
+        make, rng, action = (self.settings.gamma, self.algorithm.action_mode), np.random.default_rng(0), self.chance.action
+
+        def policy(steps: int) -> Tree:
+            return self.algorithm.act_noise(self.settings, action, rng, (steps, source.n), np.zeros(steps))
+
+        def chance(steps: int) -> Tree:
+            return self.chance.noise(rng, (steps, source.n))
+
+        return Pool(source, terms, own, (self.actor, self.chance), self.learner.block, (policy, chance), make)
+
+    # Saving
+
+    def state(self, replay: bool = True) -> tuple[dict[str, Any], dict[str, dict[str, Array]]]:
+        """All that the next block depends on: JSON data, and arrays in groups. Changes nothing."""
+        collector, collected = self.collector.state()
+        learner, learned = self.learner.state(replay)
+        data = {
+            "collector": collector,
+            "learner": learner,
+            "generators": self.generators.state(),
+            "counters": {"episodes": self.episodes, "seconds": self.seconds, "learning": self.learning},
+        }
+        return data, {"engine": self.backend.state(), "collector": collected, "learner": learned}
+
+    def load_state(self, data: dict[str, Any], groups: dict[str, dict[str, Array]]) -> None:
+        """Go on from what `state` gave, exactly."""
+        self.backend.load_state(groups["engine"])
+        self.collector.load_state(data["collector"], groups["collector"])
+        self.learner.load_state(data["learner"], groups["learner"])
+        self.generators.load_state(data["generators"])
+        self.episodes, self.seconds, self.learning = (data["counters"][k] for k in ("episodes", "seconds", "learning"))
+        if not data["collector"]["begun"]:
+            self.learner.break_off(range(self.collector.n))
+        publish(self.backend, self.networks)

@@ -1,0 +1,177 @@
+"""Your own code at the events of a run."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from math import isnan
+from numbers import Real
+from typing import Any
+
+import numpy as np
+
+from tandem.errors import SettingError, UnknownNameError
+from tandem.learning.events import (
+    BatchBegin,
+    BatchEnd,
+    CheckpointSaved,
+    EpisodeBegin,
+    EpisodeEnd,
+    EvaluationEnd,
+    Event,
+    TrainBegin,
+    TrainEnd,
+)
+
+METHODS: dict[type[Event], str] = {
+    TrainBegin: "on_train_begin",
+    TrainEnd: "on_train_end",
+    EpisodeBegin: "on_episode_begin",
+    EpisodeEnd: "on_episode_end",
+    BatchBegin: "on_batch_begin",
+    BatchEnd: "on_batch_end",
+    EvaluationEnd: "on_evaluation",
+    CheckpointSaved: "on_checkpoint",
+}
+
+
+class Callback:
+    """Override any of these; each takes the event. Returning True from any of them asks the run to stop, and nothing else does.
+
+    A method whose name begins with `on_` but is none of these would never be called: it is refused when the class is made.
+    """
+
+    reason = "callback"  # what TrainEnd says where this one asked to stop
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for name in vars(cls):
+            if name.startswith("on_") and name not in METHODS.values():
+                raise UnknownNameError(f"callback method for {cls.__name__}:", name, METHODS.values())
+
+    def on_train_begin(self, event: TrainBegin) -> bool | None:
+        return None
+
+    def on_train_end(self, event: TrainEnd) -> bool | None:
+        return None
+
+    def on_episode_begin(self, event: EpisodeBegin) -> bool | None:
+        return None
+
+    def on_episode_end(self, event: EpisodeEnd) -> bool | None:
+        return None
+
+    def on_batch_begin(self, event: BatchBegin) -> bool | None:
+        return None
+
+    def on_batch_end(self, event: BatchEnd) -> bool | None:
+        return None
+
+    def on_evaluation(self, event: EvaluationEnd) -> bool | None:
+        return None
+
+    def on_checkpoint(self, event: CheckpointSaved) -> bool | None:
+        return None
+
+    def state(self) -> Any:
+        """What it has to remember across a resumption, as JSON data."""
+        return None
+
+    def load_state(self, state: Any) -> None:
+        """Takes back what `state` gave."""
+
+
+def listed(callbacks: Iterable[Callback]) -> list[Callback]:
+    """The callbacks of a run. SettingError for what is none, before the run has begun."""
+    found = list(callbacks) if isinstance(callbacks, Iterable) else None
+    if found is None or not all(isinstance(callback, Callback) for callback in found):
+        raise SettingError(
+            f"callbacks={callbacks!r}.",
+            "a list of instances of tandem.runs.callbacks.Callback",
+            "callbacks=[EarlyStop(475)], say; LambdaCallback makes one of a function.",
+        )
+    return found
+
+
+def dispatch(event: Event, callbacks: Iterable[Callback]) -> str | None:
+    """Gives the event to every callback, in order; the reason of the first that asks to stop, or None."""
+    name = METHODS[type(event)]
+    reason = None
+    for callback in callbacks:
+        answer = getattr(callback, name)(event)
+        # Only a true bool counts: a lambda may happen to return a list or a number.
+        if isinstance(answer, bool | np.bool_) and answer and reason is None:
+            reason = callback.reason
+    return reason
+
+
+def state(callbacks: Iterable[Callback]) -> list[dict[str, Any]]:
+    """What all of them have to remember."""
+    return [{"class": type(c).__name__, "state": c.state()} for c in callbacks]
+
+
+def load_state(callbacks: Iterable[Callback], states: Iterable[dict[str, Any]]) -> None:
+    """Gives each callback the state that one of its class left, the first to the first: others may have come or gone."""
+    left = list(states)
+    for callback in callbacks:
+        mine = next((s for s in left if s["class"] == type(callback).__name__), None)
+        if mine is not None:
+            left.remove(mine)
+            callback.load_state(mine["state"])
+
+
+class LambdaCallback(Callback):
+    """A callback made of functions: `LambdaCallback(on_evaluation=lambda event: print(event.evaluation.mean))`."""
+
+    def __init__(
+        self,
+        *,
+        on_train_begin: Callable[[TrainBegin], Any] | None = None,
+        on_train_end: Callable[[TrainEnd], Any] | None = None,
+        on_episode_begin: Callable[[EpisodeBegin], Any] | None = None,
+        on_episode_end: Callable[[EpisodeEnd], Any] | None = None,
+        on_batch_begin: Callable[[BatchBegin], Any] | None = None,
+        on_batch_end: Callable[[BatchEnd], Any] | None = None,
+        on_evaluation: Callable[[EvaluationEnd], Any] | None = None,
+        on_checkpoint: Callable[[CheckpointSaved], Any] | None = None,
+    ) -> None:
+        given = locals()
+        for name in METHODS.values():
+            if given[name] is None:
+                continue
+            if not callable(given[name]):
+                raise SettingError(f"LambdaCallback got {name}={given[name]!r}.", "a function of the event", "give one.")
+            setattr(self, name, given[name])
+
+
+class EarlyStop(Callback):
+    """Stops the run as solved: when the mean return of the last `episodes` finished episodes has reached `criterion`.
+
+    `scores` are those returns; they go into checkpoints, so that a resumed run stops where it would have stopped uninterrupted.
+    """
+
+    reason = "criterion"
+
+    def __init__(self, criterion: float, episodes: int = 100) -> None:
+        if episodes < 1:
+            raise SettingError(
+                f"EarlyStop got episodes={episodes}.", "at least 1", "give the number of episodes to average over."
+            )
+        given: Any = criterion
+        if not isinstance(given, Real) or isnan(given):
+            raise SettingError(
+                f"EarlyStop got criterion={criterion!r}.", "a number", "give the mean return that counts as solved."
+            )
+        self.criterion = float(criterion)
+        self.scores: deque[float] = deque(maxlen=episodes)
+
+    def state(self) -> list[float]:
+        return list(self.scores)
+
+    def load_state(self, state: list[float]) -> None:
+        self.scores.extend(state)
+
+    def on_episode_end(self, event: EpisodeEnd) -> bool:
+        self.scores.append(event.episode.score)
+        full = len(self.scores) == self.scores.maxlen
+        return full and sum(self.scores) / len(self.scores) >= self.criterion

@@ -1,0 +1,108 @@
+"""Checkpoints: a zip of JSON and safetensors, or a folder of them (`apart`). Written beside, flushed, renamed: a kill or a full
+disk leaves the last good one. Reading one runs no code."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tandem.errors import CheckpointError, nearest
+from tandem.runs import atomic_files, checkpoint_dir
+from tandem.runs.checkpoint_dir import Groups as Groups
+from tandem.types import Array
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a file holds: JSON data, and named arrays in groups, read when asked for."""
+
+    path: Path
+    data: dict[str, Any]
+
+    def group(self, name: str) -> dict[str, Array]:
+        """The arrays of one group. CheckpointError where it is not there or not whole."""
+        from safetensors.numpy import load
+
+        try:
+            if self.path.is_dir():
+                return checkpoint_dir.group(self.path, self.data, name)
+            with zipfile.ZipFile(self.path) as file:
+                found: dict[str, Array] = load(file.read(f"{name}.safetensors"))
+                return found
+        except Exception as error:  # whatever the parsers of damaged bytes come to
+            raise damaged(self.path, error) from error
+
+
+def write(path: Path, data: dict[str, Any], groups: Groups, folder: bool = False) -> None:
+    """Writes a checkpoint at once or not at all: one file, or a folder. CheckpointError where the disk does not take it."""
+    from safetensors.numpy import save
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if folder:
+            return checkpoint_dir.write(path, {"format": FORMAT, **data}, groups)
+        with atomic_files.replacing(path) as raw, zipfile.ZipFile(raw, "w", zipfile.ZIP_STORED) as file:
+            file.writestr(checkpoint_dir.INDEX, json.dumps({"format": FORMAT, **data}))
+            for name, arrays in groups.items():
+                file.writestr(f"{name}.safetensors", save({k: np.asarray(x, order="C") for k, x in arrays.items()}))
+    except OSError as error:
+        raise CheckpointError(
+            f"could not write {path}: {error}.",
+            "a folder that can be written, with room for the checkpoint",
+            f"free some space{'; the checkpoint before it is whole' if path.exists() else ''}, then resume.",
+        ) from error
+
+
+def read(path: Path) -> Checkpoint:
+    """A checkpoint's data. CheckpointError for a file that is missing, truncated, altered or something else."""
+    path = Path(path)
+    if not path.is_file() and not (path / checkpoint_dir.INDEX).is_file():
+        raise CheckpointError(f"there is no checkpoint {path}.", "a .zip that a run wrote", "check the path.")
+    try:
+        if path.is_dir():
+            data = json.loads((path / checkpoint_dir.INDEX).read_bytes())
+        else:
+            with zipfile.ZipFile(path) as file:
+                data = json.loads(file.read(checkpoint_dir.INDEX))
+    except Exception as error:  # whatever the parsers of damaged bytes come to
+        raise damaged(path, error) from error
+    if not isinstance(data, dict) or data.get("format") != FORMAT:
+        found = data.get("format") if isinstance(data, dict) else type(data).__name__
+        raise CheckpointError(
+            f"{path} has the format {found!r}.", f"format {FORMAT}", "load it with the version of tandem that wrote it."
+        )
+    return Checkpoint(path, data)
+
+
+def damaged(path: Path, error: Exception) -> CheckpointError:
+    return CheckpointError(
+        f"{path} cannot be read as a checkpoint ({type(error).__name__}: {str(error)[:200]}).",
+        "a whole zip of JSON and safetensors, as tandem writes them",
+        "use another checkpoint of the run: best.zip, last.zip or a numbered one.",
+    )
+
+
+def find(path: Path, which: str = "best") -> Path:
+    """The checkpoint file that a path means: itself, or a run folder's `which`. While no evaluation has chosen a best one, the
+    last one stands for it. CheckpointError, with the names that there are, for one that is not there."""
+    path = Path(path)
+    if not path.is_dir():
+        return path
+    inside = path / "checkpoints" if (path / "checkpoints").is_dir() else path
+    names = sorted(file.stem for file in inside.glob("*.zip"))
+    found = "last" if which == "best" and which not in names else which
+    if found not in names:
+        close = nearest(which, names) if isinstance(which, str) else []
+        raise CheckpointError(
+            f"there is no checkpoint {which!r} in {inside}.",
+            f"one of {', '.join(names)}" if names else "a folder where a run has written checkpoints",
+            f"did you mean {' or '.join(map(repr, close))}?" if close else "check the path.",
+        )
+    return inside / f"{found}.zip"

@@ -1,0 +1,106 @@
+"""A checkpoint as a folder: JSON beside one safetensors file for each array, written and read side by side.
+
+PATH/checkpoint.json names the subfolder that holds the arrays, and is renamed last: until then the state before is whole.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import zlib
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tandem.runs import atomic_files
+from tandem.types import Array
+
+INDEX = "checkpoint.json"
+Groups = dict[str, dict[str, Array]]
+
+
+def write(path: Path, data: dict[str, Any], groups: Groups) -> None:
+    """Writes it at once or not at all. OSError where the disk does not take it."""
+    path.mkdir(parents=True, exist_ok=True)
+    before = _parts(path)
+    part = path / str(1 + max((int(p.name) for p in before), default=-1))
+    part.mkdir()
+    try:
+        jobs = [(part / _file(group, i), name, x) for group, xs in groups.items() for i, (name, x) in enumerate(xs.items())]
+        sums = iter(_each(_put, jobs))
+        arrays = {group: {name: next(sums) for name in xs} for group, xs in groups.items()}
+        atomic_files.flush_folder(part)
+        with atomic_files.replacing(path / INDEX) as file:
+            file.write(json.dumps(data | {"part": int(part.name), "arrays": arrays}).encode())
+    except BaseException:
+        if not _is_current(path, part):  # else the index was renamed, and what failed was to flush that
+            shutil.rmtree(part, ignore_errors=True)
+        raise
+    for old in before:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def group(path: Path, data: dict[str, Any], name: str) -> dict[str, Array]:
+    """The arrays of one group of what `write` wrote. Raises whatever damaged bytes come to."""
+    sums = data["arrays"][name]
+    part = path / str(int(data["part"]))
+    arrays = _each(_get, [(part / _file(name, i), array, crc) for i, (array, crc) in enumerate(sums.items())])
+    return dict(zip(sums, arrays, strict=True))
+
+
+def remove(path: Path) -> None:
+    """Deletes a checkpoint of either kind; of a folder the index first, and nothing that `write` did not make. OSError where
+    that cannot be."""
+    if not path.is_dir():
+        path.unlink(missing_ok=True)
+        return
+    (path / INDEX).unlink(missing_ok=True)
+    for part in _parts(path):
+        shutil.rmtree(part)
+    path.rmdir()
+
+
+def _is_current(path: Path, part: Path) -> bool:
+    index = path / INDEX
+    return index.is_file() and str(json.loads(index.read_bytes())["part"]) == part.name
+
+
+def _parts(path: Path) -> list[Path]:
+    return [p for p in path.iterdir() if p.name.isdecimal() and p.is_dir() and not p.is_symlink()]
+
+
+def _file(group: str, i: int) -> str:
+    return f"{group}-{i}.safetensors"
+
+
+def _each(function: Callable[[Any], Any], jobs: Iterable[Any]) -> list[Any]:
+    """In threads: disks, and the copying of large arrays, do without the interpreter's lock."""
+    with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
+        return list(pool.map(function, jobs))
+
+
+def _put(job: tuple[Path, str, Array]) -> int:
+    from safetensors.numpy import save
+
+    path, name, x = job
+    raw = save({name: np.asarray(x, order="C")})
+    with path.open("wb") as file:
+        file.write(raw)
+        file.flush()
+        os.fsync(file.fileno())
+    return zlib.crc32(raw)
+
+
+def _get(job: tuple[Path, str, int]) -> Array:
+    from safetensors.numpy import load
+
+    path, name, crc = job
+    raw = path.read_bytes()
+    if zlib.crc32(raw) != crc:
+        raise ValueError(f"{path.name} is not what was written")
+    found: Array = load(raw)[name]
+    return found

@@ -1,0 +1,72 @@
+"""config.json of a run's folder, and what a checkpoint says of its run."""
+
+from __future__ import annotations
+
+import json
+import platform
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from tandem import algorithms
+from tandem.errors import RunFolderError, TandemError
+from tandem.learning.config import Config, from_json
+from tandem.runs import atomic_files
+from tandem.runs.checkpoint import Checkpoint, damaged
+
+
+def of(saved: Checkpoint) -> Config:
+    """The Config that a checkpoint was written with. CheckpointError where it holds none."""
+    try:
+        return from_json(saved.data["config"], algorithms.get(saved.data["config"]["algorithm"]).Settings)
+    except TandemError:
+        raise
+    except Exception as error:  # whatever data that tandem did not write comes to
+        raise damaged(saved.path, error) from error
+
+
+def read(folder: Path) -> dict[str, Any]:
+    """What config.json says, or nothing where it cannot be read: the checkpoint says the same."""
+    try:
+        data = json.loads((folder / "config.json").read_text())
+    except (OSError, ValueError):
+        return {}
+    return data if isinstance(data, dict) else {}
+
+
+def save(config: Config, folder: Path) -> None:
+    """Writes config.json. RunFolderError where that cannot be."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(folder / "config.json", config.to_json())
+    except OSError as error:
+        raise RunFolderError(
+            f"cannot write {folder}: {error}.", "a folder that can be written", "choose another with --out."
+        ) from error
+
+
+def write_json(path: Path, data: dict[str, Any]) -> None:
+    """Writes data for people and programs to read, at once or not at all."""
+    with atomic_files.replacing(path) as file:
+        file.write((json.dumps(data, indent=2) + "\n").encode())
+
+
+def versions() -> dict[str, str]:
+    """Of Python, tandem and what it may have run on."""
+    found = {"python": platform.python_version(), "platform": platform.platform()}
+    for name in ("tandem-rl", "numpy", "gymnasium", "torch", "keras", "tensorflow", "tensorflow-cpu", "jax"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def commit() -> str:
+    """The commit of the working directory, where that is a git checkout."""
+    try:
+        done = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""

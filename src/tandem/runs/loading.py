@@ -1,0 +1,87 @@
+"""From a checkpoint to an agent that acts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tandem import algorithms, backends, spaces
+from tandem.collect.agent import Agent
+from tandem.envs.factory import EnvLike, spaces_of
+from tandem.errors import CheckpointError, TandemError
+from tandem.learning.config import Config
+from tandem.learning.seeds import Generators
+from tandem.networks import plan as plans
+from tandem.networks import serial
+from tandem.networks.defaults import example, is_function
+from tandem.runs import checkpoint, config_file
+from tandem.settings import as_path
+
+
+def load(path: str | Path, network: Any = None, env: EnvLike = None, which: str = "best") -> Agent:
+    """The agent of a checkpoint file or of a run's folder (its best one, unless `which` says "last" or a number's name).
+
+    Runs no code from the file. Networks of known layers need no framework; others need `network=`, what the run was
+    trained with, and its framework. `env` is only looked at where `network` is a function: for its observation space.
+    Raises CheckpointError for a file that is missing, damaged, foreign, or needs `network`.
+    """
+    saved = checkpoint.read(checkpoint.find(as_path("path", path), which))
+    conf, weights = config_file.of(saved), saved.group("networks")
+    try:
+        observation, action = (spaces.from_json(saved.data[k]) for k in ("observation", "action"))
+        assert isinstance(action, spaces.Leaf)
+        kind = algorithms.get(conf.algorithm).of(action, conf.settings)
+        inputs = {role: r.inputs for role, r in kind.roles(observation, action, conf.settings).items()}
+        networks = {r: _twin(saved.data["plans"][r], plans.select(weights, r), inputs[r]) for r in kind.acting}
+    except TandemError:
+        raise
+    except Exception as error:  # whatever data that tandem did not write comes to
+        raise checkpoint.damaged(saved.path, error) from error
+    unknown = [role for role, twin in networks.items() if twin is None]
+    if unknown and network is None:
+        raise CheckpointError(
+            f"{saved.path} was trained with a network of its user's ({', '.join(unknown)}), which no file can rebuild.",
+            "network=, what the run was trained with",
+            f"tandem.load({str(path)!r}, network=...)",
+        )
+    if unknown:
+        made = _rebuilt(kind, conf, observation, action, network, env)
+        networks |= {r: _filled(made[r], plans.select(weights, r), saved.path) for r in unknown}
+    return Agent(kind, conf.settings, observation, action, networks, f"{conf.algorithm} {conf.env}", conf.env_kwargs)
+
+
+def _twin(written: Any, weights: plans.Weights, inputs: Any) -> Any:
+    """The network without its framework, tried once; None where the file holds no plan of it."""
+    if written is None:
+        return None
+    plan = serial.from_json(written)
+    twin = plans.Twin(plan, weights)
+    twin(example(inputs))
+    if unused := [n for n in weights if int(n.split("/")[0]) >= len(plan)]:
+        raise ValueError(f"weights {', '.join(unused)} for a plan of {len(plan)} layers")
+    return twin
+
+
+def _rebuilt(kind: Any, conf: Config, observation: Any, action: Any, network: Any, env: EnvLike) -> dict[str, Any]:
+    """A user's networks on their framework, to be filled with saved weights."""
+    backend = backends.make(conf.framework, "auto")
+    given = network.values() if isinstance(network, dict) else [network]
+    where, kwargs = (conf.env, conf.env_kwargs) if env is None else (env, None)
+    space = spaces_of(where, kwargs)[0] if any(map(is_function, given)) else None
+    made = kind.sources(observation, action, conf.settings, network, space, Generators(conf.seed))
+    kind(backend, made, observation, action, conf.settings)
+    found: dict[str, Any] = backend.networks
+    return found
+
+
+def _filled(network: Any, weights: plans.Weights, path: Path) -> Any:
+    own = {n: tuple(x.shape) for n, x in network.read().items()}
+    saved = {n: tuple(x.shape) for n, x in weights.items()}
+    if own != saved:
+        raise CheckpointError(
+            f"{path} holds weights of the shapes {list(saved.values())}; network= gave ones of {list(own.values())}.",
+            "the network that the run was trained with",
+            "give the same network=.",
+        )
+    network.write(weights)
+    return network.predict

@@ -1,0 +1,200 @@
+"""Live progress of a run, drawn from its events: a line that changes where there is a terminal, plain lines where not."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, TextIO
+
+from tandem.learning.events import BatchEnd, CheckpointSaved, EpisodeEnd, EvaluationEnd, Event, TrainBegin, TrainEnd
+from tandem.runs.callbacks import Callback
+
+REDRAW = 0.125  # seconds between two drawings in a terminal
+LINE = 5.0  # seconds between two plain lines, at first
+WINDOW = 10.0  # seconds over which rates are taken
+
+
+class Progress(Callback):
+    """A callback that says how a run is going.
+
+    steps: where the run ends, until its TrainBegin says so itself. quiet: nothing is written at all. stream: stderr unless
+    given, so that stdout stays free for results; it decides whether this is a terminal. Handling an event takes constant time,
+    and a terminal is drawn at most eight times a second. TrainEnd ends the display; leaving the `with` block does so too, where
+    a run broke off.
+    """
+
+    def __init__(
+        self,
+        steps: int,
+        quiet: bool = False,
+        *,
+        stream: TextIO | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.stop_at, self.quiet = steps, quiet
+        self._stream = stream or sys.stderr
+        self._clock = clock
+        self._scores: deque[float] = deque(maxlen=100)
+        self._loss: float | None = None
+        self._shares: Mapping[str, float] = {}
+        self._marks: deque[tuple[float, int, int]] = deque()  # (time, steps, updates) when drawn lately
+        self._started = self._drawn = clock()
+        self._first = self._tenth = self._told = 0
+        self._live: Any = None
+        self._terminal = not quiet and self._stream.isatty()
+        self._handlers: dict[type[Event], Callable[[Any], None]] = {
+            TrainBegin: self._begin,
+            EpisodeEnd: self._episode,
+            BatchEnd: self._batch,
+            EvaluationEnd: self._evaluation,
+            CheckpointSaved: self._checkpoint,
+        }
+
+    def __call__(self, event: Event) -> None:
+        if self.quiet:
+            return
+        handler = self._handlers.get(type(event))
+        if handler is not None:
+            handler(event)
+        if isinstance(event, TrainEnd):
+            self._end(event)
+        else:
+            self._maybe_draw(event)
+
+    on_train_begin = on_train_end = on_episode_begin = on_episode_end = __call__
+    on_batch_begin = on_batch_end = on_evaluation = on_checkpoint = __call__
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Gives the terminal back."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    # What events leave behind
+
+    def _begin(self, event: TrainBegin) -> None:
+        self.stop_at = event.stop_at
+        self._first = self._told = event.env_steps
+        self._started = self._drawn = self._clock()
+        self._tenth = self._tenths(event)
+        self._marks.clear()
+        self._marks.append((self._started, event.env_steps, event.updates))
+        if self._terminal:
+            from rich.console import Console
+            from rich.live import Live
+
+            console = Console(file=self._stream, force_terminal=True)
+            self._live = Live(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
+            self._live.start()
+
+    def _episode(self, event: EpisodeEnd) -> None:
+        self._scores.append(event.episode.score)
+
+    def _batch(self, event: BatchEnd) -> None:
+        metrics = event.metrics
+        name = "loss" if "loss" in metrics else next((n for n in metrics if "loss" in n), None)
+        self._loss = metrics[name] if name else None
+        self._shares = event.shares
+
+    def _evaluation(self, event: EvaluationEnd) -> None:
+        e, self._told = event.evaluation, event.env_steps
+        count = "1 episode" if len(e.returns) == 1 else f"{len(e.returns)} episodes"
+        text = f"evaluation at {event.env_steps:,} steps: return {e.mean:.1f} ± {e.std:.1f} over {count}"
+        self._say(text + (", the best so far" if event.best else ""), "bold green" if event.best else "")
+
+    def _checkpoint(self, event: CheckpointSaved) -> None:
+        if event.env_steps != self._told:  # those of an evaluation, or of the very beginning, are no news
+            self._say(f"checkpoint at {event.env_steps:,} steps: {event.path}", "dim")
+
+    def _end(self, event: TrainEnd) -> None:
+        now = self._clock()
+        if self._live is not None:
+            self._draw(event, now)
+        self.close()
+        steps, seconds = event.env_steps - self._first, now - self._started
+        self._say(f"{steps:,} steps in {duration(seconds)}{_per(steps, seconds)}; ended by {event.reason}", "bold")
+        if self._shares:
+            total = max(event.seconds, sum(self._shares.values()), 1e-9)
+            parts = dict(self._shares) | {"other": total - sum(self._shares.values())}
+            self._say("time: " + ", ".join(f"{name} {s / total:.0%}" for name, s in parts.items()), "")
+
+    # Drawing
+
+    def _maybe_draw(self, event: Event) -> None:
+        now = self._clock()
+        waited = now - self._drawn
+        if self._live is not None:
+            if waited >= REDRAW:
+                self._draw(event, now)
+        elif waited >= 1.0:  # lines grow rarer in long runs, and each tenth of the way has one
+            tenth = self._tenths(event)
+            if tenth > self._tenth or waited >= max(LINE, (now - self._started) / 20):
+                self._tenth = tenth
+                self._draw(event, now)
+
+    def _draw(self, event: Event, now: float) -> None:
+        self._drawn = now
+        while len(self._marks) > 1 and now - self._marks[0][0] > WINDOW and now - self._marks[1][0] >= REDRAW:
+            self._marks.popleft()
+        then, steps, updates = self._marks[0] if self._marks else (self._started, 0, 0)
+        span = now - then
+        speed = (event.env_steps - steps) / span if span > 0 else 0.0
+        learning = (event.updates - updates) / span if span > 0 else 0.0
+        self._marks.append((now, event.env_steps, event.updates))
+        left = duration(max(0, self.stop_at - event.env_steps) / speed) + " left" if speed > 0 else "? left"
+        counts = f"{event.env_steps:,} / {self.stop_at:,} steps"
+        details = [f"{speed:,.0f} steps/s", f"{learning:,.0f} updates/s"]
+        if self._scores:
+            details.append(f"return {sum(self._scores) / len(self._scores):.1f}")
+        if self._loss is not None:
+            details.append(f"loss {self._loss:.4g}")
+        if self._live is not None:
+            self._live.update(_picture(event.env_steps, self.stop_at, counts, left, details), refresh=True)
+        else:
+            self._say(" | ".join([f"{counts} ({min(1.0, event.env_steps / max(self.stop_at, 1)):.0%})", *details, left]), "")
+
+    def _tenths(self, event: Event) -> int:
+        return 10 * event.env_steps // max(self.stop_at, 1)
+
+    def _say(self, text: str, style: str) -> None:
+        if self._live is not None:
+            from rich.text import Text  # as a Text: a style given to print() would colour the bar below too
+
+            self._live.console.print(Text(text, style))
+        else:
+            print(text, file=self._stream, flush=True)
+
+
+def _picture(done: int, total: int, counts: str, left: str, details: list[str]) -> Any:
+    """The two changing lines of a terminal: a bar, and the figures under it."""
+    from rich.console import Group
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+    from rich.text import Text
+
+    top = Table.grid(padding=(0, 2))
+    top.add_row(ProgressBar(total=max(total, 1), completed=done, width=32), Text(counts), Text(left, style="cyan"))
+    return Group(top, Text(" · ".join(details), style="dim", overflow="ellipsis", no_wrap=True))
+
+
+def duration(seconds: float) -> str:
+    """A length of time for people: "0.4 s", "12 s", "3:05", "2:03:04"."""
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    hours, rest = divmod(whole, 3600)
+    return f"{hours}:{rest // 60:02}:{rest % 60:02}" if hours else f"{rest // 60}:{rest % 60:02}"
+
+
+def _per(steps: int, seconds: float) -> str:
+    return f" ({steps / seconds:,.0f} steps/s)" if seconds > 0 else ""

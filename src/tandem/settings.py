@@ -1,0 +1,143 @@
+"""Settings of an algorithm or a run: how a field is declared, and how text or a program's value becomes one."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass, field, fields, replace
+from numbers import Integral
+from pathlib import Path
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+from tandem.errors import SettingError, UnknownNameError
+
+
+def setting(default: Any, help: str, source: str = "") -> Any:
+    """A field of a settings dataclass: its default, what it means (with unit), and where the default comes from."""
+    return field(default=default, metadata={"help": help, "source": source})
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A number that may change over a run: `start`, or linearly from `start` to `end` over the first `fraction` of its steps,
+    then `end`. Written as text: "3e-4", "3e-4:0", "1:0.05:0.2"."""
+
+    start: float
+    end: float | None = None
+    fraction: float = 1.0
+
+    def __call__(self, progress: Any) -> Any:
+        """The value at `progress` in [0, 1] (a number or an array); beyond 1 it stays at its end."""
+        if self.end is None:
+            return np.full(np.shape(progress), self.start, np.float32)[()]
+        done = np.clip(np.asarray(progress, np.float64) / self.fraction, 0.0, 1.0)
+        return (self.start + (self.end - self.start) * done).astype(np.float32)
+
+    @classmethod
+    def parse(cls, value: Any) -> Schedule:
+        """From a number, text, or a Schedule; ValueError for anything else."""
+        if isinstance(value, Schedule):
+            return value
+        parts = [float(p) for p in str(value).split(":")]
+        if not 1 <= len(parts) <= 3 or not np.isfinite(parts).all() or (len(parts) == 3 and not 0 < parts[2] <= 1):
+            raise ValueError(f"{value!r} is no schedule")
+        return cls(*parts)
+
+    def __str__(self) -> str:
+        parts = [self.start] if self.end is None else [self.start, self.end] + ([self.fraction] if self.fraction != 1 else [])
+        return ":".join(repr(float(p)).removesuffix(".0") for p in parts)  # repr: read back, it is the same number
+
+
+def apply(settings: Any, given: dict[str, Any]) -> Any:
+    """`settings` with what is given, checked and converted field by field.
+
+    Raises UnknownNameError for a name that is no setting, SettingError for a value of the wrong type.
+    """
+    hints, names = get_type_hints(type(settings)), [f.name for f in fields(settings)]
+    for name in given:
+        if name not in names:
+            raise UnknownNameError("setting", name, names)
+    return replace(settings, **{n: convert(n, v, hints[n]) for n, v in given.items()})
+
+
+def convert(name: str, value: Any, hint: Any) -> Any:
+    """A value for a setting of type `hint`, from what a program or a command line gave."""
+    try:
+        return _converted(value, hint)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise SettingError(
+            f"setting {name}={value!r} (a {type(value).__name__}).", describe_type(hint), "give a value of that kind."
+        ) from error
+
+
+def whole_number(name: str, value: Any, least: int = 0) -> int:
+    """A whole number that is not below `least`. SettingError for anything else."""
+    number: int = convert(name, value, int)
+    if number < least:
+        raise SettingError(f"setting {name}={value}.", f"at least {least}", "give a number that is not smaller.")
+    return number
+
+
+def as_path(name: str, value: Any) -> Path:
+    """A path, from text or a Path. SettingError for anything else."""
+    if not value or not isinstance(value, (str, os.PathLike)):
+        raise SettingError(f"{name}={value!r} (a {type(value).__name__}).", "a path, as text or a pathlib.Path", "give one.")
+    return Path(value)
+
+
+def _converted(value: Any, hint: Any) -> Any:
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        if value not in inner:
+            raise ValueError(value)
+        return value
+    if origin in (Union, UnionType):
+        for choice in inner:
+            try:
+                return _converted(value, choice)
+            except (TypeError, ValueError):
+                continue
+        raise ValueError(value)
+    if hint is Schedule:
+        return Schedule.parse(value)
+    if origin is tuple:
+        parts = value.replace(",", " ").split() if isinstance(value, str) else value
+        return tuple(_converted(p, inner[0]) for p in ([parts] if isinstance(parts, int) else parts))
+    if hint is bool:
+        words = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+        if isinstance(value, str) and value.lower() in words:
+            return words[value.lower()]
+        if not isinstance(value, bool):
+            raise TypeError(value)
+        return value
+    if isinstance(value, bool):
+        raise TypeError(value)
+    if hint is int:
+        if isinstance(value, Integral):  # NumPy's too; all their digits, of which a float would lose some
+            return int(value)
+        number = float(value)
+        if number != int(number):
+            raise ValueError(value)
+        return int(number)
+    if hint is float and not math.isfinite(float(value)):
+        raise ValueError(value)
+    if hint is str and not isinstance(value, str):
+        raise TypeError(value)
+    return hint(value)
+
+
+def describe_type(hint: Any) -> str:
+    """A setting's type in words."""
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        return " or ".join(map(repr, inner))
+    if origin in (Union, UnionType):
+        return " or ".join(describe_type(t) for t in inner)
+    if hint is Schedule:
+        return "a number, or a schedule 'start:end' or 'start:end:fraction'"
+    if origin is tuple:
+        return "whole numbers, as in 64,64"
+    return {int: "a whole number", float: "a number", bool: "true or false", str: "text"}.get(hint, str(hint))

@@ -1,0 +1,181 @@
+"""Checks of an environment before anything is trained in it."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterator
+from time import perf_counter
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from tandem import algorithms
+from tandem.envs.factory import (
+    EnvLike,
+    Mode,
+    is_instance,
+    make,
+    random_actions,
+    resume_fault,
+    separate,
+    spaces_of,
+    vectorize,
+)
+from tandem.envs.vector import Environments
+from tandem.errors import SpaceError, TandemError
+from tandem.replay.allocation import human
+from tandem.replay.buffer import Ring
+from tandem.settings import whole_number
+from tandem.spaces import Leaf, Spec, action_leaf, observation_spec
+from tandem.types import Array, Tree, leaves
+
+SECONDS = 0.3  # for which each speed is measured
+
+
+class Finding(NamedTuple):
+    """The outcome of one check. A note is worth knowing and hinders nothing."""
+
+    what: str
+    verdict: Literal["ok", "note", "fault"]
+    text: str
+
+
+def check(env: EnvLike, steps: int = 1000, seed: int = 0) -> Iterator[Finding]:
+    """What is good and bad about an environment, one finding after the other.
+
+    env: as `make` takes it. steps: how many random ones to take. Whatever the environment does wrong becomes a finding, not an
+    error; SettingError for fewer than one step, and what `make` raises, are errors.
+    """
+    steps, seed = whole_number("steps", steps, 1), whole_number("seed", seed)
+    try:
+        shown, taken = spaces_of(separate(env))
+        observation = observation_spec(shown)
+        action = action_leaf(taken, observation)
+    except SpaceError as error:
+        yield Finding("spaces", "fault", _line(error))
+        return
+    yield _algorithms(observation, action)
+    yield _gymnasium(env, action.masked)
+    stepped = _steps(env, steps, seed)
+    yield stepped
+    if stepped.verdict == "ok":
+        yield _determinism(env, steps, seed)
+        yield _resumable(env, seed)
+        yield from _speeds(env, seed)
+    size = Ring.size(1_000_000, 1, observation, action)
+    yield Finding("replay", "note", f"{human(size)} for 1,000,000 transitions")
+
+
+def _algorithms(observation: Spec, action: Leaf) -> Finding:
+    able, refused = [], []
+    for name in algorithms.NAMES:
+        try:
+            algorithms.get(name).of(action).check(observation, action)
+            able.append(name)
+        except SpaceError as error:
+            refused.append(_line(error))
+    if not able:
+        return Finding("algorithms", "fault", "none can train in it: " + " ".join(refused))
+    return Finding("algorithms", "ok", ", ".join(able))
+
+
+def _gymnasium(env: EnvLike, masked: bool) -> Finding:
+    """What Gymnasium's own checker says. It takes any action: where some are forbidden, an exception is no fault."""
+    from gymnasium.utils.env_checker import check_env
+
+    made = make(separate(env))
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        try:
+            check_env(made.unwrapped, skip_render_check=True)
+        except Exception as error:
+            return Finding(
+                "gymnasium", "note" if masked else "fault", f"{type(error).__name__}: {_plain(str(error)) or 'no message'}"
+            )
+        finally:
+            made.close()
+    notes = dict.fromkeys(_plain(str(w.message)) for w in said if "env_checker" not in str(w.message))
+    return Finding("gymnasium", "note" if notes else "ok", "; ".join(notes) or "its checker is content")
+
+
+def _steps(env: EnvLike, steps: int, seed: int) -> Finding:
+    """Random steps: exceptions, wrong shapes, NaN and infinity."""
+    try:
+        episodes = sum(int((one.terminated | one.truncated).sum()) for one in _walk(env, steps, seed))
+    except TandemError as error:
+        return Finding("random steps", "fault", _line(error))
+    return Finding("random steps", "ok", f"{steps:,} steps, {episodes:,} episodes ended, every number finite")
+
+
+def _determinism(env: EnvLike, steps: int, seed: int) -> Finding:
+    for t, (one, other) in enumerate(zip(_walk(env, steps, seed), _walk(env, steps, seed), strict=True)):
+        if _differ(one, other):
+            text = f"the same seed and actions gave something else at step {t + 1}: draw everything from self.np_random"
+            return Finding("determinism", "fault", text)
+    return Finding("determinism", "ok", "the same seed and actions give the same")
+
+
+def _resumable(env: EnvLike, seed: int) -> Finding:
+    fault = resume_fault(env, seed=seed)
+    if fault is None:
+        return Finding("resume", "ok", "exact, to the bit")
+    return Finding("resume", "note", f"not exact: {_line(fault)}")
+
+
+def _speeds(env: EnvLike, seed: int) -> Iterator[Finding]:
+    modes: tuple[Mode, ...] = ("plain", "native")
+    for mode in modes:
+        n = 1 if is_instance(env) else 8
+        try:
+            environments = vectorize(separate(env), n, seed, mode)
+        except TandemError as error:
+            yield Finding(f"{mode} speed", "note", _line(error))
+            continue
+        try:
+            obs = environments.reset()
+            actions = [_actions(environments, np.random.default_rng(seed + i), obs) for i in range(64)]
+            began, count, masked = perf_counter(), 0, environments.action.masked
+            rng = np.random.default_rng(seed)
+            while perf_counter() - began < SECONDS:
+                obs = environments.step(_actions(environments, rng, obs) if masked else actions[count % 64]).obs
+                count += 1
+            speed = count * n / (perf_counter() - began)
+        finally:
+            environments.close()
+        yield Finding(f"{mode} speed", "note", f"{speed:,.0f} steps/s, {n} environment{'s' * (n > 1)} in one process")
+
+
+def _walk(env: EnvLike, steps: int, seed: int) -> Iterator[Any]:
+    """The steps of one environment under random actions."""
+    environments = vectorize(separate(env), 1, seed, "plain")
+    rng = np.random.default_rng(seed)
+    try:
+        obs = environments.reset()
+        for _ in range(steps):
+            one = environments.step(_actions(environments, rng, obs))
+            obs = one.obs
+            yield one
+    finally:
+        environments.close()
+
+
+def _actions(environments: Environments, rng: np.random.Generator, obs: Tree) -> Array:
+    if environments.action.masked:
+        return random_actions(environments.action, environments.n, rng, obs)
+    space = environments.action_space
+    space.seed(int(rng.integers(2**31)))
+    return np.stack([np.asarray(space.sample(), environments.action.dtype) for _ in range(environments.n)])
+
+
+def _differ(one: Any, other: Any) -> bool:
+    return any(a.tobytes() != b.tobytes() for a, b in zip(leaves(one[:5]), leaves(other[:5]), strict=True))
+
+
+def _line(error: TandemError) -> str:
+    return error.happened.splitlines()[0]
+
+
+def _plain(text: str) -> str:
+    """Without colours, in one line."""
+    return " ".join(re.sub(r"\x1b\[[0-9;]*m", "", text).removeprefix("WARN: ").split())

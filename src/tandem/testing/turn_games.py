@@ -1,0 +1,146 @@
+"""Games of two players who move in turn, whose right play is known, with PettingZoo's AEC interface (but they need no
+PettingZoo). Who wins is paid 1, the other -1; a draw pays nothing."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+from gymnasium import spaces
+
+from tandem.envs.versus import Versus
+from tandem.spaces import MASK
+
+Array = np.ndarray[Any, Any]
+
+
+class TurnGame:
+    """What these have in common: both players see all of the game, each from its own side, with a mask of the moves that the
+    one whose turn it is may make. An illegal move is a ValueError."""
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": [], "is_parallelizable": False}
+    render_mode = None
+
+    def __init__(self, width: int, choices: int) -> None:
+        self.possible_agents = ["player_0", "player_1"]
+        self.agents: list[str] = []
+        seen = {"observation": spaces.Box(0, 1, (width,), np.float32), MASK: spaces.Box(0, 1, (choices,), np.int8)}
+        self._seen, self._choices = spaces.Dict(seen), spaces.Discrete(choices)
+
+    def observation_space(self, agent: str) -> Any:
+        return self._seen
+
+    def action_space(self, agent: str) -> Any:
+        return self._choices
+
+    def reset(self, seed: int | None = None, options: Any = None) -> None:
+        self.agents, self.agent_selection = list(self.possible_agents), self.possible_agents[0]
+        self.rewards, self._owed = dict.fromkeys(self.agents, 0.0), dict.fromkeys(self.agents, 0.0)
+        self.terminations, self.truncations = dict.fromkeys(self.agents, False), dict.fromkeys(self.agents, False)
+        self.infos: dict[str, Any] = {agent: {} for agent in self.agents}
+        self.begin()
+
+    def step(self, action: Any) -> None:
+        """The move of the player whose turn it is; None where its game is over: then it leaves."""
+        who = self.agent_selection
+        mine = self.possible_agents.index(who)
+        self.agent_selection = self.possible_agents[1 - mine]
+        if self.terminations[who]:
+            if action is not None:
+                raise ValueError(f"{who} moves after the end of the game")
+            self.agents.remove(who)
+            return
+        if not self.allowed()[action]:
+            raise ValueError(f"{who} may not choose {action} here")
+        paid = self.play(mine, int(action))
+        self._owed[who] = 0.0
+        for i, agent in enumerate(self.possible_agents):
+            self.rewards[agent] = (paid or 0.0) * (1 if i == mine else -1)
+            self.terminations[agent] = paid is not None
+            self._owed[agent] += self.rewards[agent]
+
+    def observe(self, agent: str) -> dict[str, Array]:
+        mine = self.possible_agents.index(agent)
+        turn = self.agent_selection == agent and not self.terminations[agent]
+        mask = self.allowed() if turn else np.zeros(int(self._choices.n), np.int8)
+        return {"observation": self.board(mine), MASK: mask}
+
+    def last(self, observe: bool = True) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        who = self.agent_selection
+        seen = self.observe(who) if observe else None
+        return seen, self._owed[who], self.terminations[who], self.truncations[who], self.infos[who]
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def begin(self) -> None:
+        """Set up."""
+        raise NotImplementedError
+
+    def allowed(self) -> Array:
+        """A 1 for each move that may be made now."""
+        raise NotImplementedError
+
+    def play(self, who: int, action: int) -> float | None:
+        """Make a move. What it pays to who made it, where it ends the game; else None."""
+        raise NotImplementedError
+
+    def board(self, who: int) -> Array:
+        """What a player sees, float32."""
+        raise NotImplementedError
+
+
+class TicTacToe(TurnGame):
+    """Three in a row on nine squares: a draw between those who make no mistake. A player sees its own marks [9], then those of
+    the other [9]."""
+
+    lines = ((0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6))
+
+    def __init__(self) -> None:
+        super().__init__(18, 9)
+
+    def begin(self) -> None:
+        self.marks = np.zeros((2, 9), np.float32)
+
+    def allowed(self) -> Array:
+        free: Array = (self.marks[0] + self.marks[1] == 0).astype(np.int8)
+        return free
+
+    def play(self, who: int, action: int) -> float | None:
+        self.marks[who, action] = 1
+        own = self.marks[who].tolist()
+        if any(own[a] and own[b] and own[c] for a, b, c in self.lines):
+            return 1.0
+        return 0.0 if self.marks.sum() == 9 else None
+
+    def board(self, who: int) -> Array:
+        return np.concatenate([self.marks[who], self.marks[1 - who]])
+
+
+class Nim(TurnGame):
+    """One heap, from which one to three are taken in turn; who takes the last one wins. Who leaves a multiple of four wins:
+    taking `heap % 4` is the only good move, and there is none where that is 0 (Bouton 1901 has the theory for more heaps).
+    A player sees the heap, one-hot."""
+
+    def __init__(self, heap: int = 10) -> None:
+        self.full = heap
+        super().__init__(heap + 1, 3)
+
+    def begin(self) -> None:
+        self.heap = self.full
+
+    def allowed(self) -> Array:
+        return np.array([take <= self.heap for take in (1, 2, 3)], np.int8)
+
+    def play(self, who: int, action: int) -> float | None:
+        self.heap -= action + 1
+        return 1.0 if self.heap == 0 else None
+
+    def board(self, who: int) -> Array:
+        found: Array = np.eye(self.full + 1, dtype=np.float32)[self.heap]
+        return found
+
+
+def tictactoe() -> Versus:
+    """tandem/TicTacToe-v0: against a random player, unless a run brings opponents."""
+    return Versus(TicTacToe())

@@ -1,0 +1,338 @@
+"""make_trainer and make_evaluator: the documented arguments, their defaults, and what they come to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import tandem
+from tandem import algorithms
+from tandem.drlbox.makers import numbered
+from tandem.errors import CheckpointError, NetworkError, SettingError, UnknownNameError
+from tandem.settings import Schedule, apply
+from tandem.testing.environments import Forbidden
+from tests.helpers import run_python
+
+
+def cartpole() -> Any:
+    return gymnasium.make("CartPole-v1")
+
+
+def body(space: Any) -> nn.Module:
+    return nn.Sequential(nn.Linear(space.shape[0], 16), nn.ReLU())
+
+
+def bodies(space: Any) -> tuple[nn.Module, nn.Module]:
+    return body(space), body(space)
+
+
+class Whole(nn.Module):
+    """(logits, value), as documented for a model_maker."""
+
+    def __init__(self, env: Any) -> None:
+        super().__init__()
+        self.body, self.logits, self.value = body(env.observation_space), nn.Linear(16, env.action_space.n), nn.Linear(16, 1)
+
+    def forward(self, x: Any) -> Any:
+        h = self.body(x)
+        return self.logits(h), self.value(h)
+
+
+SHORT: dict[str, Any] = {"env_maker": cartpole, "train_steps": 200, "framework": "torch", "num_parallel": 1}
+
+
+def settings(name: str, **given: Any) -> Any:
+    made = tandem.make_trainer(name, env_maker=cartpole, **given)
+    return apply(algorithms.get(made.algorithm).Settings(), made.settings())
+
+
+@pytest.mark.parametrize("name", ["a3c", "acer", "impala", "dqn"])
+def test_the_documented_defaults(name: str) -> None:
+    s = settings(name)
+    found = (s.gamma, s.steps, s.rollout, s.envs, s.online, s.reduction, s.optimizer, s.max_grad_norm)
+    assert found == (0.99, 1_000_000, 32, 1, True, "sum", "adam", 40.0)
+    assert (s.learning_rate, s.adam_epsilon, s.noisy) == (Schedule(1e-4), 1e-4, "no")
+    assert (s.replay, s.replay_ratio, s.replay_size, s.replay_starts) == (
+        "uniform" if name in ("acer", "impala") else "none", 4, 1000, 100,
+    )  # fmt: skip
+    if name == "dqn":
+        assert (s.double, s.dueling, s.target_updates, s.epsilon) == (True, False, 1000, Schedule(1.0, 0.01))
+    else:
+        assert (s.entropy, s.value_weight) == (Schedule(0.01), 1.0)
+    if name == "acer":
+        assert (s.kl, s.truncation, s.average_tau) == (0.1, 10.0, 0.05)
+    if name == "impala":
+        assert (s.rho, s.c) == (1.0, 1.0)
+
+
+def test_arguments_become_settings() -> None:
+    s = settings(
+        "ACER", discount=0.9, rollout_maxlen=8, batch_size=3, online_learning=False, replay_type="prioritized", replay_ratio=2,
+        replay_kwargs={"maxlen": 50, "minlen": 5, "evict_rule": "sample", "alpha": 0.7}, replay_priority_type="error",
+        opt_clip_norm=1.0, opt_kwargs={"learning_rate": 1e-3}, noisynet="fg", a3c_entropy_weight=0.0, acer_kl_weight=0.5,
+    )  # fmt: skip
+    assert (s.gamma, s.rollout, s.envs, s.online, s.replay, s.replay_ratio) == (0.9, 8, 3, False, "prioritized", 2)
+    assert (s.replay_size, s.replay_starts, s.evict, s.priority_alpha, s.priority) == (50, 5, "sample", 0.7, "error")
+    assert (s.max_grad_norm, s.learning_rate, s.adam_epsilon, s.noisy) == (1.0, Schedule(1e-3), 1e-4, "factorised")
+    assert (s.entropy, s.kl) == (Schedule(0.0), 0.5)
+
+
+@pytest.mark.parametrize("decay, at", [(500, {0.0: 1.0, 0.25: 0.505, 0.5: 0.01, 1.0: 0.01}), (4000, {0.0: 1.0, 1.0: 0.7525})])
+def test_epsilon_decays_by_steps_whatever_the_length_of_the_run(decay: int, at: dict[float, float]) -> None:
+    epsilon = settings("dqn", train_steps=1000, policy_eps_decay_steps=decay).epsilon
+    for progress, wanted in at.items():
+        assert float(epsilon(progress)) == pytest.approx(wanted, abs=1e-6)
+
+
+def test_other_algorithms_keep_their_own_defaults_and_take_their_own_settings() -> None:
+    assert settings("ppo") == algorithms.get("ppo").Settings()
+    given = {"train_steps": 500, "rollout_maxlen": 8, "opt_kwargs": {"learning_rate": 1e-3}, "noisynet": "ig"}
+    s = settings("ppo", discount=0.9, clip=0.1, batch_size=32, **given)
+    assert (s.rollout, s.batch_size, s.envs, s.adam_epsilon) == (8, 32, 8, 1e-5)  # its own batch_size, not the documented one
+    assert (s.gamma, s.steps, s.learning_rate, s.clip, s.noisy) == (
+        0.9, 500, Schedule(1e-3), Schedule(0.1), "independent",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "name, given, said",
+    [
+        ("a3c", {"feature_makr": body}, "feature_maker"),
+        ("a3c", {"dqn_double": True}, "dqn_double"),
+        ("ppo", {"rollot": 8}, "rollout"),
+        ("dqn", {"opt_kwargs": {"lr": 1e-3}}, "learning_rate"),
+        ("acer", {"replay_kwargs": {"max_len": 3}}, "maxlen"),
+    ],
+)
+def test_an_unknown_argument_is_an_error_with_the_nearest(name: str, given: Any, said: str) -> None:
+    with pytest.raises(UnknownNameError, match=said):
+        tandem.make_trainer(name, env_maker=cartpole, **given).settings()
+
+
+@pytest.mark.parametrize(
+    "given, said",
+    [
+        ({"train_steps": "many"}, "train_steps='many'"),
+        ({"catch_signal": 1}, "catch_signal=1"),
+        ({"noisynet": "pink"}, "noisynet"),
+        ({"replay_type": "newest"}, "replay"),
+    ],
+)
+def test_values_that_do_not_fit(given: Any, said: str) -> None:
+    with pytest.raises(SettingError, match=said):
+        settings("a3c", **given)
+
+
+@pytest.mark.parametrize(
+    "given, said",
+    [
+        ({"feature_maker": 3}, "feature_maker=3"),
+        ({"model_maker": "model"}, "model_maker='model'"),
+        ({"state_to_input": 3}, "state_to_input=3"),
+        ({"replay_kwargs": [1]}, "replay_kwargs=.1."),
+        ({"opt_kwargs": "adam"}, "opt_kwargs='adam'"),
+        ({"noisynet": ["ig"]}, "noisynet=.'ig'."),
+        ({"load_model": 3}, "load_model=3"),
+        ({"save_dir": 3}, "save_dir=3"),
+        ({"batch_size": float("nan")}, "batch_size=nan"),
+        ({"train_steps": float("inf")}, "train_steps=inf"),
+    ],
+)
+def test_values_of_another_kind_are_named_before_anything_is_made(given: Any, said: str) -> None:
+    with pytest.raises(SettingError, match=said):
+        tandem.make_trainer("acer", **given)
+
+
+@pytest.mark.parametrize(
+    "odd", [{"num_episodes": 0}, {"policy_type": "best"}, {"policy_eps": 2.0}, {"render_timestep": -1.0}, {"seed": -1}]
+)
+def test_an_evaluator_refuses_what_it_cannot_play_by(odd: Any) -> None:
+    with pytest.raises(SettingError, match=next(iter(odd))):
+        tandem.make_evaluator("ac", load_model="runs", **odd)
+
+
+def test_names_that_are_no_text_are_unknown_ones() -> None:
+    for make in (tandem.make_trainer, tandem.make_evaluator):
+        with pytest.raises(UnknownNameError, match="no algorithm None"):
+            make(None)  # type: ignore[arg-type]
+    with pytest.raises(UnknownNameError, match="no entry of replay_kwargs 1"):
+        tandem.make_trainer("acer", replay_kwargs={1: 2}).settings()
+
+
+def test_no_steps_are_refused_of_dqn_too() -> None:
+    with pytest.raises(SettingError, match="steps=0"):
+        tandem.make_trainer("dqn", env_maker=cartpole, train_steps=0, num_parallel=1).run()
+
+
+def test_nothing_runs_without_an_environment_or_a_model() -> None:
+    with pytest.raises(SettingError, match="env_maker was not given"):
+        tandem.make_trainer("a3c").run()
+    with pytest.raises(SettingError, match="load_model was not given"):
+        tandem.make_evaluator("ac", env_maker=cartpole)
+    with pytest.raises(UnknownNameError, match="acer"):
+        tandem.make_trainer("ace", env_maker=cartpole)
+    with pytest.raises(SettingError, match="rollout_maxlen"):
+        settings("td3", rollout_maxlen=5)
+
+
+@pytest.mark.parametrize("name", ["a3c", "acer", "impala", "dqn"])
+@pytest.mark.parametrize("maker", [body, bodies])
+def test_feature_makers_of_one_feature_and_of_two(name: str, maker: Any) -> None:
+    more = {"dqn_dueling": True} if name == "dqn" else {}
+    found = tandem.make_trainer(name, feature_maker=maker, batch_size=2, **SHORT, **more).run()
+    assert found.summary["updates"] >= 3 and found.agent.act(np.zeros(4, np.float32)) in (0, 1)
+
+
+def test_a_model_maker_wins() -> None:
+    found = tandem.make_trainer("a3c", model_maker=Whole, feature_maker=lambda space: 1 / 0, **SHORT).run()
+    assert found.summary["updates"] == 7
+    with pytest.raises(NetworkError, match="model_maker returned a str"):
+        tandem.make_trainer("a3c", model_maker=lambda env: "net", **SHORT).run()
+
+
+def test_what_states_are_made_into() -> None:
+    seen: list[Any] = []
+
+    def maker(space: Any) -> nn.Module:
+        seen.append(space.shape)  # of the environment, as documented
+        return nn.Sequential(nn.Linear(2, 8), nn.Tanh())
+
+    made = tandem.make_trainer("a3c", state_to_input=lambda x: x[[0, 2]], feature_maker=maker, **SHORT)
+    assert made.run().agent.observation.shape == (2,) and set(seen) == {(4,)}
+
+
+def test_runs_are_numbered_and_saved_at_the_start_each_interval_and_the_end(tmp_path) -> None:
+    for k in (1, 2):
+        found = tandem.make_trainer("a3c", save_dir=str(tmp_path), save_interval=64, **SHORT).run()
+        assert found.folder == tmp_path / f"CartPole-v1-run{k}"
+    kept = sorted(p.stem for p in (found.folder / "checkpoints").glob("kept-*"))
+    assert kept[0] == "kept-000000000" and len(kept) == 5 and kept[-1] == f"kept-{found.summary['env_steps']:09d}"
+    (tmp_path / "CartPole-v1-run9").mkdir()
+    assert numbered(tmp_path, "CartPole-v1").name == "CartPole-v1-run10"
+
+
+def test_training_goes_on_from_a_loaded_model(tmp_path) -> None:
+    first = tandem.make_trainer("dqn", save_dir=str(tmp_path), **SHORT).run()
+    again = tandem.make_trainer("dqn", load_model=first.folder, opt_kwargs={"learning_rate": 1e-30}, **SHORT).run()
+    one, other = (r.agent.networks["net"](np.ones((3, 4), np.float32)) for r in (first, again))
+    np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+    with pytest.raises(CheckpointError, match="do not fit"):
+        tandem.make_trainer("dqn", load_model=str(first.folder), feature_maker=body, **SHORT).run()
+
+
+def test_an_evaluator_gives_back_what_it_measured(tmp_path, capsys) -> None:
+    run = tandem.make_trainer("a3c", save_dir=str(tmp_path), **SHORT).run()
+    given = {"env_maker": cartpole, "load_model": str(run.folder), "num_episodes": 3}
+    found = tandem.make_evaluator("ac", verbose=True, **given).run()
+    assert len(found.returns) == 3 and found.mean == pytest.approx(np.mean(found.returns)) and found.mean > 5
+    assert capsys.readouterr().out.count("episode") == 4
+    assert tandem.make_evaluator("ac", **given).run() == found  # seeded
+    greedy = tandem.make_evaluator("ac", policy_type="greedy", **given).run()
+    random = tandem.make_evaluator("ac", policy_type="greedy", policy_eps=1.0, **given).run()
+    assert len({tuple(e.returns) for e in (greedy, random, found)}) == 3
+    with pytest.raises(SettingError, match=r"which a3c trained[^\n]*\nExpected: what dqn trained"):
+        tandem.make_evaluator("dqn", **given).run()
+
+
+@pytest.mark.parametrize("given", [{}, {"policy_type": "greedy"}, {"policy_type": "greedy", "policy_eps": 1.0}])
+def test_an_evaluator_takes_no_forbidden_action(given: Any) -> None:
+    """`Forbidden` raises where one is taken."""
+    short = {"env_maker": Forbidden, "train_steps": 100, "framework": "torch"}
+    agent = tandem.make_trainer("dqn", **short).run().agent
+    made = tandem.make_evaluator("dqn", env_maker=Forbidden, load_model="x", num_episodes=5, **given)
+    made.agent = lambda env: agent
+    assert made.run().lengths == [10] * 5
+
+
+def test_an_evaluator_renders_when_told_to() -> None:
+    class Shown(gymnasium.Wrapper[Any, Any, Any, Any]):
+        shown = 0
+
+        def render(self) -> Any:
+            Shown.shown += 1
+
+    run = tandem.make_trainer("dqn", **SHORT).run()
+    made = tandem.make_evaluator("dqn", env_maker=lambda: Shown(cartpole()), load_model="x", num_episodes=2, render_end=True)
+    made.agent = lambda env: run.agent
+    made.run()
+    assert Shown.shown == 2
+    made.arguments = type(made.arguments)(**{**vars(made.arguments), "render_timestep": 0.0})
+    lengths = made.run().lengths
+    assert Shown.shown == 2 + 2 + sum(lengths)
+
+
+@pytest.mark.parametrize("made", [torch.optim.AdamW, torch.optim.Adagrad, torch.optim.SGD])
+def test_a_torch_optimizer_of_the_users(made: Any) -> None:
+    given = made([torch.zeros(1)], lr=1e-3)
+    found = tandem.make_trainer("a3c", optimizer=given, **SHORT).run()
+    assert found.summary["updates"] == 7
+    with pytest.raises(SettingError, match="optimizer= is a int"):
+        tandem.make_trainer("a3c", optimizer=3, **SHORT).run()
+
+
+KERAS = """
+import json, sys, tempfile
+from pathlib import Path
+import gymnasium, keras, numpy as np, tandem
+
+def cartpole():
+    return gymnasium.make("CartPole-v1")
+
+def feature(space):
+    x = y = keras.layers.Input(shape=space.shape)
+    for units in (20, 10):
+        y = keras.layers.Activation("relu")(keras.layers.Dense(units)(y))
+    return x, y
+
+def pair(space):
+    x, y = feature(space)
+    return x, (keras.layers.Dense(8, "relu")(y), keras.layers.Dense(8, "relu")(y))  # with a common trunk
+
+def model(env):
+    x, y = feature(env.observation_space)
+    return keras.Model(inputs=x, outputs=[keras.layers.Dense(env.action_space.n)(y), keras.layers.Dense(1)(y)])
+
+short = {"env_maker": cartpole, "train_steps": 128, "num_parallel": 1}
+for name, maker in (("a3c", feature), ("impala", pair), ("dqn", feature)):
+    run = tandem.make_trainer(name, feature_maker=maker, **short).run()
+    twin = type(run.agent.networks["net"]).__name__ == "Twin"
+    print(json.dumps([name, run.summary["updates"], twin]))
+two = {**short, "num_parallel": 2}
+run = tandem.make_trainer("a3c", model_maker=model, optimizer=keras.optimizers.AdamW(1e-3), **two).run()
+print(json.dumps(["model", run.summary["updates"], run.summary["eval_mean"] > 5]))
+plain = cartpole()
+plain.action_space.n = 2
+with tempfile.TemporaryDirectory() as folder:
+    for suffix in ("keras", "h5"):
+        path = f"{folder}/net.{suffix}"
+        own = model(plain)
+        own.save(path)
+        again = tandem.make_trainer("a3c", load_model=path, opt_kwargs={"learning_rate": 1e-30}, **short).run()
+        x = np.ones((2, 4), np.float32)
+        said = np.concatenate([np.asarray(o) for o in own(x)], -1)
+        close = bool(np.allclose(again.agent.networks["net"](x), said, rtol=1e-4, atol=1e-5))
+        found = tandem.make_evaluator("ac", env_maker=cartpole, load_model=path, num_episodes=2).run()
+        print(json.dumps([suffix, close, len(found.returns)]))
+    x = keras.Input((4,))
+    keras.Model(x, keras.layers.Lambda(lambda y: y[:, :2])(x)).save(f"{folder}/code.keras")
+    try:
+        tandem.make_evaluator("dqn", env_maker=cartpole, load_model=f"{folder}/code.keras").run()
+    except tandem.errors.CheckpointError as error:
+        print(json.dumps(["refused", "load_model_custom" in str(error), 0]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("engine", [pytest.param("jax", marks=pytest.mark.thorough), "tensorflow"])
+def test_keras_makers_and_files(engine: Any) -> None:
+    found = run_python(KERAS, engine=engine, timeout=280)
+    assert found == [
+        ["a3c", 4, True], ["impala", 4, True], ["dqn", 4, True], ["model", 4, True],
+        ["keras", True, 2], ["h5", True, 2], ["refused", True, 0],
+    ]  # fmt: skip

@@ -1,0 +1,554 @@
+from __future__ import annotations
+
+import functools
+import json
+import sys
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from tandem.envs.factory import (
+    Native,
+    Stepped,
+    environment_name,
+    episode_seed,
+    make,
+    random_actions,
+    resume_fault,
+    separate,
+    spaces_of,
+    vectorize,
+)
+from tandem.errors import (
+    EngineError,
+    EnvironmentFault,
+    NonFiniteError,
+    ResumeError,
+    SettingError,
+    SpaceError,
+    UnknownNameError,
+)
+from tandem.spaces import from_json, to_json
+from tandem.testing import environments as known
+from tandem.types import leaves
+
+
+def _random_steps(envs, count, seed):
+    rng = np.random.default_rng(seed)
+    if envs.action.kind == "box":
+        return rng.uniform(-1, 1, (count, envs.n, *envs.action.shape)).astype(np.float32)
+    return rng.integers(0, envs.action.sizes[0], (count, envs.n))
+
+
+def _same(a, b):
+    return all(np.asarray(x).tobytes() == np.asarray(y).tobytes() for x, y in zip(leaves(a[:5]), leaves(b[:5]), strict=True))
+
+
+# making
+
+
+def test_unknown_ids_name_the_nearest():
+    with pytest.raises(UnknownNameError, match="CartPole-v1"):
+        make("CartPol-v1")
+    with pytest.warns(DeprecationWarning, match="LunarLander"), pytest.raises(UnknownNameError, match="LunarLander-v3"):
+        make("LunarLander-v2")
+    with pytest.raises(UnknownNameError, match="tandem/Chain-v0"):
+        make("tandem/Chian-v0")
+
+
+def test_a_missing_package_is_named_with_its_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "Box2D", None)
+    for name in [m for m in sys.modules if m.startswith("gymnasium.envs.box2d")]:
+        monkeypatch.delitem(sys.modules, name)
+    with pytest.raises(EngineError, match=r"tandem-rl\[box2d\]"):
+        make("LunarLander-v3")
+    with pytest.raises(EngineError, match="no_such_module"):
+        make("no_such_module:Thing-v0")
+
+
+@pytest.mark.parametrize(
+    "env, kwargs, says",
+    [
+        ("FrozenLake-v1", {"map_name": "9x9"}, "KeyError: '9x9'"),
+        ("CartPole-v1", {"sutton": True}, "sutton"),
+        (":CartPole-v1", {}, "Empty module name"),
+        ("Cart Pole-v1", {}, "Malformed"),
+    ],
+)
+def test_whatever_an_environment_says_of_its_arguments_is_told(env, kwargs, says):
+    with pytest.raises(SettingError, match=f"{env} cannot be made: .*{says}"):
+        make(env, kwargs)
+
+
+def test_ids_objects_classes_and_functions():
+    env = known.Chain(7)
+    assert make(env) is env
+    assert isinstance(make(known.Chain), known.Chain)
+    assert make(functools.partial(known.Chain, 7)).n == 7
+    assert make("CartPole-v1", {"sutton_barto_reward": True}).unwrapped._sutton_barto_reward
+    with pytest.raises(SettingError, match="returns a gymnasium.Env"):
+        make(lambda: 3)
+    for maker, missing in ((Strict, "action_space"), (lambda size: known.Chain(size), "size")):
+        with pytest.raises(SettingError, match=f"without arguments: missing a required argument: '{missing}'"):
+            make(maker)
+    with pytest.raises(SettingError, match="functools.partial"):
+        make(known.Chain, {"n": 7})
+    with pytest.raises(SettingError, match="nonsense"):
+        make("CartPole-v1", {"nonsense": 1})
+
+
+def test_names():
+    assert environment_name("CartPole-v1") == "CartPole-v1"
+    assert environment_name(gymnasium.make("CartPole-v1")) == "CartPole-v1"
+    assert environment_name(known.Chain()) == environment_name(known.Chain) == "Chain"
+
+
+def test_one_object_is_one_environment():
+    env = known.Chain()
+    assert vectorize(env, 1).n == 1
+    with pytest.raises(SettingError, match="same environment"):
+        vectorize(env, 2)
+    with pytest.raises(SettingError, match="same environment"):
+        vectorize(lambda: env, 2)
+    copied = separate(env)
+    assert copied is not env and copied.n == env.n and separate("CartPole-v1") == "CartPole-v1"
+
+
+def test_auto_is_native_where_that_can_be_resumed():
+    assert isinstance(vectorize("CartPole-v1", 8), Native)
+    assert isinstance(vectorize("CartPole-v1", 2), Stepped)
+    assert isinstance(vectorize("CartPole-v1", 8, mode="plain"), Stepped)
+    assert isinstance(vectorize("CartPole-v1", 2, mode="native"), Native)
+    assert isinstance(vectorize("Pendulum-v1", 2), Stepped)
+    with pytest.raises(SettingError, match="no vector entry point"):
+        vectorize("Pendulum-v1", 2, mode="native")
+    with pytest.raises(SettingError, match="mode="):
+        vectorize("Pendulum-v1", 2, mode="quick")
+
+
+# stepping
+
+
+def test_plain_vector_is_each_environment_alone_with_its_seeds():
+    """Against a slow reference: every environment stepped by hand, reset with episode_seed when it ends."""
+    envs = Stepped("CartPole-v1", [make("CartPole-v1") for _ in range(3)], seed=5)
+    alone = [gymnasium.make("CartPole-v1") for _ in range(3)]
+    episode = [0, 0, 0]
+    obs = envs.reset()
+    np.testing.assert_array_equal(obs, [env.reset(seed=episode_seed(5, i, 0))[0] for i, env in enumerate(alone)])
+    ends = 0
+    for actions in _random_steps(envs, 120, seed=1):
+        one = envs.step(actions)
+        final = dict(one.final)
+        for i, env in enumerate(alone):
+            seen, reward, terminated, truncated, _ = env.step(actions[i])
+            assert (one.reward[i], one.terminated[i], one.truncated[i], one.valid[i]) == (reward, terminated, truncated, True)
+            if terminated or truncated:
+                np.testing.assert_array_equal(final.pop(i), seen)
+                episode[i] += 1
+                ends += 1
+                seen, _ = env.reset(seed=episode_seed(5, i, episode[i]))
+            np.testing.assert_array_equal(one.obs[i], seen)
+        assert not final
+        assert one.obs.dtype == one.reward.dtype == np.float32
+    assert ends > 5
+
+
+def test_arrays_are_new_in_every_step():
+    for mode in ("plain", "native"):
+        envs = vectorize("CartPole-v1", 2, mode=mode)
+        obs = envs.reset()
+        kept = obs.copy()
+        first = envs.step(np.array([0, 1]))
+        copies = [np.array(x) for x in first[:5]]
+        second = envs.step(np.array([0, 1]))
+        np.testing.assert_array_equal(obs, kept)
+        for x, y, z in zip(first[:5], copies, second[:5], strict=True):
+            np.testing.assert_array_equal(x, y)
+            assert not np.shares_memory(x, z) and x.flags.c_contiguous
+
+
+def test_native_rows_after_an_end_only_reset():
+    envs = vectorize("CartPole-v1", 8, seed=3, mode="native")
+    obs = envs.reset()
+    assert np.abs(obs).max() <= 0.05
+    ended, resets = np.zeros(8, bool), 0
+    for actions in _random_steps(envs, 150, seed=2):
+        one = envs.step(actions)
+        np.testing.assert_array_equal(one.valid, ~ended)
+        assert (one.reward == one.valid).all() and not one.final
+        assert np.abs(one.obs[~one.valid]).max(initial=0) <= 0.05  # a new episode begins
+        ended, resets = one.terminated | one.truncated, resets + (~one.valid).sum()
+    assert resets > 10
+
+
+def test_observations_follow_their_spec():
+    envs = vectorize("tandem/IdentityDict-v0", 3)
+    obs = envs.reset()
+    assert {k: (x.shape, x.dtype.name) for k, x in obs.items()} == {
+        "noise": ((3, 2), "float32"),
+        "inner/symbol": ((3,), "int64"),
+    }
+    picture = vectorize("tandem/IdentityImage-v0", 2).reset()
+    assert (picture.shape, picture.dtype) == ((2, 36, 36, 1), np.uint8)
+
+    class Doubles(known.InfiniteHorizon):
+        def observe(self):
+            return np.ones(1, np.float64)
+
+    assert vectorize(Doubles, 2).reset().dtype == np.float32
+
+
+def test_an_environment_without_spaces_is_named():
+    class Bare(gymnasium.Env):
+        observation_space = gymnasium.spaces.Discrete(2)
+
+    for env in (Bare, Bare(), lambda: gymnasium.Wrapper(Bare())):
+        with pytest.raises(SpaceError, match="has no action_space"):
+            spaces_of(env)
+
+
+def test_spaces_must_agree():
+    sizes = iter((3, 4))
+    with pytest.raises(SpaceError, match="environment 1"):
+        vectorize(lambda: known.Chain(next(sizes)), 2)
+
+
+def test_an_environment_cannot_write_into_its_callers_actions():
+    class Greedy(known.IdentityBox):
+        def play(self, action):
+            action *= 0
+            return super().play(action)
+
+    envs = vectorize(Greedy, 2)
+    envs.reset()
+    actions = np.ones((2, 1), np.float32)
+    envs.step(actions)
+    assert (actions == 1).all() and envs.state()[1]["actions"].tolist() == [[1.0], [1.0]]
+
+
+class Strict(gymnasium.Env):
+    """Shows the sum of its actions, which it takes in its space's own dtype only, unless it is `lenient`."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (1,), np.float32)
+
+    def __init__(self, action_space, lenient=False):
+        self.action_space, self.lenient = action_space, lenient
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.sum = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        assert self.lenient or (action.dtype == self.action_space.dtype and self.action_space.contains(action))
+        self.sum = self.sum + np.sum(action, dtype=action.dtype) * action.dtype.type(3)
+        return np.array([self.sum], np.float32), 0.0, False, False, {}
+
+
+OWN = {
+    "float16": spaces.Box(-2, 2, (2,), np.float16),
+    "float64": spaces.Box(-0.1, 0.3, (2,), np.float64),
+    "int32": spaces.Discrete(3, dtype=np.int32),
+    "start": spaces.Discrete(3, start=5, dtype=np.int32),
+    "several": spaces.MultiDiscrete([3, 4], dtype=np.int32),
+    "usual": spaces.Box(-2, 2, (2,), np.float32),
+}
+
+
+def _drawn(envs, count, seed):
+    rng = np.random.default_rng(seed)
+    return [random_actions(envs.action, envs.n, rng, None) for _ in range(count)]
+
+
+@pytest.mark.parametrize("space", OWN.values(), ids=OWN)
+def test_actions_reach_an_environment_in_its_spaces_own_dtype(space):
+    envs = vectorize(lambda: Strict(space), 2)
+    envs.reset()
+    for actions in _drawn(envs, 20, 0):
+        envs.step(actions)
+    data, arrays = envs.state()
+    assert arrays["actions"].dtype == space.dtype
+    again = vectorize(lambda: Strict(space), 2)
+    again.load_state(json.loads(json.dumps(data)), arrays)
+    assert all(_same(envs.step(a), again.step(a)) for a in _drawn(envs, 5, 1))
+    assert from_json(json.loads(json.dumps(to_json(envs.action)))).own == envs.action.own
+
+
+@pytest.mark.parametrize("space", [OWN["float16"], OWN["float64"]], ids=str)
+def test_a_run_whose_actions_had_another_dtype_goes_on_with_that(space):
+    """States from before actions had the space's own dtype say nothing of it."""
+    envs = vectorize(lambda: Strict(space, lenient=True), 2)
+    envs.reset()
+    envs.load_state({"seeds": [1, 2], "episodes": [0, 0], "lengths": [0, 0]}, envs.state()[1])  # as it was then
+    for actions in _drawn(envs, 20, 0):
+        envs.step(actions)
+    data, arrays = envs.state()
+    assert data["dtype"] == "float32" and arrays["actions"].dtype == np.float32
+    again = vectorize(lambda: Strict(space, lenient=True), 2)
+    again.load_state(data, arrays)
+    assert all(_same(envs.step(a), again.step(a)) for a in _drawn(envs, 5, 1))
+    assert again.state()[1]["actions"].dtype == np.float32
+
+
+def test_a_vector_of_its_own_gets_actions_in_its_spaces_dtype_too():
+    class Vector(gymnasium.vector.VectorEnv):
+        metadata = {"autoreset_mode": gymnasium.vector.AutoresetMode.NEXT_STEP}
+        num_envs, single_action_space = 2, OWN["float16"]
+        single_observation_space = Strict.observation_space
+        seen: list[np.dtype] = []
+
+        def reset(self, *, seed=None, options=None):
+            return np.zeros((2, 1), np.float32), {}
+
+        def step(self, actions):
+            self.seen.append(actions.dtype)
+            return np.zeros((2, 1), np.float32), np.zeros(2), np.zeros(2, bool), np.zeros(2, bool), {}
+
+    envs = Native("Vector", Vector())
+    envs.reset()
+    envs.step(np.ones((2, 2), np.float32))
+    assert Vector.seen == [np.float16]
+
+
+def test_an_environment_may_reuse_its_observation():
+    class Reuses(known.InfiniteHorizon):
+        buffer = np.zeros(1, np.float32)
+
+        def observe(self):
+            self.buffer[0] = self.t
+            return self.buffer
+
+    envs = vectorize(lambda: Reuses(3), 2)
+    first = envs.reset()
+    steps = [envs.step(np.zeros(2, np.int64)) for _ in range(3)]
+    assert first.tolist() == [[0], [0]] and [s.obs[0, 0] for s in steps] == [1, 2, 0]
+    assert [(i, x.tolist()) for i, x in steps[2].final] == [(0, [3]), (1, [3])]
+
+
+# faults
+
+
+@pytest.mark.parametrize("where", ["observation", "reward"])
+@pytest.mark.parametrize("length", [10, 4])
+def test_nan_is_named(where, length):
+    """Also where the bad step is the last of its episode."""
+    envs = vectorize(lambda: known.NotFinite(4, where, length), 2)
+    envs.reset()
+    for _ in range(3):
+        envs.step(np.zeros(2, np.int64))
+    with pytest.raises(NonFiniteError, match=f"environment 0 .*{where}.*at step 4 of its episode"):
+        envs.step(np.zeros(2, np.int64))
+
+
+def test_only_the_bad_environment_is_named():
+    kinds = iter((known.InfiniteHorizon, lambda: known.NotFinite(2), known.InfiniteHorizon))
+    envs = vectorize(lambda: next(kinds)(), 3)
+    envs.reset()
+    envs.step(np.zeros(3, np.int64))
+    with pytest.raises(NonFiniteError, match="environment 1 "):
+        envs.step(np.zeros(3, np.int64))
+
+
+def test_numbers_whose_square_overflows_are_no_fault():
+    class Huge(known.InfiniteHorizon):
+        def observe(self):
+            return np.full(1, 3e38, np.float32)
+
+    envs = vectorize(Huge, 2)
+    envs.reset()
+    assert (envs.step(np.zeros(2, np.int64)).obs == np.float32(3e38)).all()
+
+
+def test_exceptions_of_an_environment_are_told_and_chained():
+    envs = vectorize(lambda: known.Raises(2), 2)
+    envs.reset()
+    envs.step(np.zeros(2, np.int64))
+    with pytest.raises(EnvironmentFault, match="environment 0 .*ValueError at step 2 .*on purpose") as caught:
+        envs.step(np.zeros(2, np.int64))
+    assert isinstance(caught.value.__cause__, ValueError)
+    with pytest.raises(EnvironmentFault, match="while resetting"):
+        vectorize(lambda: known.Raises(0), 1).reset()
+
+
+def test_a_reward_beyond_all_floats_is_named():
+    class Rich(known.Chain):
+        def step(self, action):
+            obs, _, *rest = super().step(action)
+            return obs, 10**400, *rest
+
+    envs = vectorize(Rich, 2)
+    envs.reset()
+    with pytest.raises(EnvironmentFault, match="environment 0 of Rich gave the reward 1000"):
+        envs.step(np.zeros(2, np.int64))
+
+
+def test_wrong_shapes_dtypes_and_rewards_are_named():
+    envs = vectorize(lambda: known.WrongShape(1), 1)
+    envs.reset()
+    with pytest.raises(EnvironmentFault, match=r"environment 0 .*shape \(2,\).*at step 1"):
+        envs.step(np.zeros(1, np.int64))
+
+    class Floats(known.IdentityImage):
+        def observe(self):
+            return super().observe() / 255
+
+    with pytest.raises(EnvironmentFault, match="float64"):
+        vectorize(Floats, 1).reset()
+
+    class Vector(known.InfiniteHorizon):
+        def play(self, action):
+            return np.ones(1), False
+
+    envs = vectorize(Vector, 2)
+    envs.reset()
+    with pytest.raises(EnvironmentFault, match="the reward"):
+        envs.step(np.zeros(2, np.int64))
+
+
+@pytest.mark.parametrize("length", [1, 9])
+@pytest.mark.parametrize(
+    "space, wrong, expected",
+    [
+        (gymnasium.spaces.Discrete(4), 4, "from 0 to 3"),
+        (gymnasium.spaces.Discrete(4, start=1), 0, "from 1 to 4"),
+        (gymnasium.spaces.MultiDiscrete([2, 3]), [0, 3], r"from 0 to \(1, 2\)"),
+        (gymnasium.spaces.Dict({"": gymnasium.spaces.Discrete(2)}), {"": -1}, "from 0 to 1"),
+    ],
+)
+def test_a_symbol_that_the_space_has_not_is_named(space, wrong, expected, length):
+    """Also where it is the last of its episode."""
+
+    class Symbols(known.InfiniteHorizon):
+        def __init__(self):
+            super().__init__(length)
+            self.observation_space = space
+
+        def observe(self):
+            return wrong if self.t else right
+
+    right = space.sample()
+    envs = vectorize(Symbols, 2)
+    envs.reset()
+    with pytest.raises(
+        EnvironmentFault, match=rf"environment 0 of .* gave the observation .* at step 1 of its ep(.|\n)*{expected}"
+    ):
+        envs.step(np.zeros(2, np.int64))
+
+
+@pytest.mark.parametrize("what", ["terminated", "truncated"])
+@pytest.mark.parametrize("alike", [True, False])
+def test_an_end_that_is_an_array_is_named(what, alike):
+    class Ends(gymnasium.Wrapper):
+        def step(self, action):
+            *step, info = super().step(action)
+            step[2 if what == "terminated" else 3] = np.zeros(1, np.bool_)
+            return *step, info
+
+    kinds = iter((lambda: Ends(known.Chain()) if alike else known.Chain(), lambda: Ends(known.Chain())))
+    envs = vectorize(lambda: next(kinds)(), 2)
+    envs.reset()
+    with pytest.raises(EnvironmentFault, match=rf"environment {int(not alike)} of .* gave {what}=array\(\[False\]\)"):
+        envs.step(np.zeros(2, np.int64))
+
+
+# exact resume
+
+
+@pytest.mark.parametrize(
+    ("env", "mode"),
+    [
+        ("CartPole-v1", "native"),
+        ("CartPole-v1", "plain"),
+        ("Pendulum-v1", "plain"),
+        ("tandem/IdentityDict-v0", "plain"),
+        ("tandem/IdentityImage-v0", "plain"),
+    ],
+)
+def test_goes_on_exactly_after_a_state_through_json(env, mode):
+    envs = vectorize(env, 3, seed=4, mode=mode)
+    envs.reset()
+    for actions in _random_steps(envs, 333, seed=0):
+        envs.step(actions)
+    data, arrays = envs.state()
+    again = vectorize(env, 3, seed=4, mode=mode)
+    again.load_state(json.loads(json.dumps(data)), arrays)
+    assert json.loads(json.dumps(again.state()[0])) == json.loads(json.dumps(data))
+    for actions in _random_steps(envs, 300, seed=1):
+        expected = envs.step(actions)
+        one = again.step(actions)
+        assert _same(one, expected)
+        assert [(i, leaves(x)[0].tolist()) for i, x in one.final] == [(i, leaves(x)[0].tolist()) for i, x in expected.final]
+
+
+def test_the_action_log_survives_growth_and_ends():
+    """Episodes of different lengths, longer together than the log's first size."""
+    lengths = iter((7, 1000, 300) * 2)
+    makers = [functools.partial(known.Identity, 3, next(lengths)) for _ in range(3)]
+    envs = Stepped("Identity", [m() for m in makers], seed=0)
+    envs.reset()
+    history = _random_steps(envs, 700, seed=3)
+    for actions in history:
+        envs.step(actions)
+    data, arrays = envs.state()
+    assert data["lengths"] == [0, 700, 100] and data["episodes"] == [100, 0, 2]
+    np.testing.assert_array_equal(arrays["actions"], np.concatenate([history[:, 1], history[600:, 2]]))
+
+
+def test_loading_a_state_into_fewer_environments_is_refused():
+    for mode in ("plain", "native"):
+        envs = vectorize("CartPole-v1", 3, mode=mode)
+        envs.reset()
+        with pytest.raises(ResumeError, match="of 3 environments; there are 2"):
+            vectorize("CartPole-v1", 2, mode=mode).load_state(*envs.state())
+
+
+def test_what_cannot_be_resumed_is_named():
+    assert resume_fault("CartPole-v1", mode="native") is None
+    assert resume_fault("CartPole-v1", mode="plain") is None
+    assert resume_fault(known.Identity(3)) is None
+    assert "environment 0 of tandem/Unrepeatable-v0" in str(resume_fault("tandem/Unrepeatable-v0"))
+    assert "not exactly resumable" in str(resume_fault(known.Unrepeatable))
+
+    class Hidden(known.Chain):  # the same observation, another future: only going on shows it
+        def play(self, action):
+            self.place = self.place or np.random.default_rng().integers(1, 3)
+            return super().play(action)
+
+    assert isinstance(resume_fault(Hidden), ResumeError)
+
+
+def test_a_native_state_of_unknown_kind_is_refused():
+    envs = vectorize("CartPole-v1", 2, mode="native")
+    envs.reset()
+    envs._envs.screens = [object()]
+    with pytest.raises(ResumeError, match="screens.*not exactly resumable"):
+        envs.state()
+
+
+def test_a_native_state_keeps_kinds_and_aliases_or_says_so():
+    envs = vectorize("CartPole-v1", 2, mode="native")
+    envs.reset()
+    inner = envs._envs
+    inner.x, inner.y, inner.z = np.float64(1.5), (1, [2.0, float("inf")]), {"a": np.arange(3), "b": None, "c": True}
+    inner.legacy = np.random.Generator(np.random.MT19937(3))
+    data, arrays = envs.state()
+    expected = inner.legacy.random(3)
+    inner.x, inner.y, inner.z = 0, 0, 0
+    envs.load_state(json.loads(json.dumps(data)), arrays)
+    assert type(inner.x) is np.float64 and inner.y == (1, [2.0, float("inf")])
+    assert inner.z["a"].tolist() == [0, 1, 2] and inner.z["b"] is None and inner.z["c"] is True
+    np.testing.assert_array_equal(inner.legacy.random(3), expected)
+
+    inner.p, inner.q = np.zeros(2), np.ones(2)
+    data, arrays = envs.state()
+    inner.p = inner.q = np.zeros(2)  # one array under two names cannot take two values
+    with pytest.raises(ResumeError, match="came out different"):
+        envs.load_state(data, arrays)
+
+
+def test_seeds_of_episodes_are_apart():
+    seeds = {episode_seed(s, i, k) for s in range(4) for i in range(8) for k in range(50)}
+    assert len(seeds) == 4 * 8 * 50 and max(seeds) < 2**31

@@ -1,0 +1,177 @@
+"""The native vector of particle worlds gives what mpe2's own give, to the bit."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tandem.envs import particles
+from tandem.envs.factory import random_actions, resume_fault, vectorize
+from tandem.envs.particles import Particles
+from tandem.envs.stepped import Stepped
+from tandem.envs.vector import Step
+from tandem.errors import EnvironmentFault, NonFiniteError, ResumeError, SettingError
+from tandem.types import Array, Tree, leaves
+
+pytest.importorskip("mpe2")
+
+SPREAD, ADVERSARY = "mpe/simple_spread_v3", "mpe/simple_adversary_v3"
+
+
+def pair(name: str, n: int, kwargs: dict[str, Any], first: int = 0) -> tuple[Stepped, Particles]:
+    plain, native = (vectorize(name, n, 5, mode, kwargs, first) for mode in ("plain", "native"))
+    assert isinstance(plain, Stepped) and isinstance(native, Particles)
+    return plain, native
+
+
+def assert_same(one: Tree, other: Tree) -> None:
+    for x, y in zip(leaves(one), leaves(other), strict=True):
+        assert (x.dtype, x.shape) == (y.dtype, y.shape) and x.tobytes() == y.tobytes()
+
+
+def assert_same_step(one: Step, other: Step) -> None:
+    assert one.obs.keys() == other.obs.keys() and one.extra.keys() == other.extra.keys()
+    assert_same((tuple(one[:5]), one.extra), (tuple(other[:5]), other.extra))
+    assert [i for i, _ in one.final] == [i for i, _ in other.final]
+    assert_same(tuple(x for _, x in one.final), tuple(x for _, x in other.final))
+
+
+def positions(plain: Stepped, native: Particles) -> tuple[Array, Array]:
+    """Positions and velocities in float64 [n, ...] of both: observations hide what float32 rounds away."""
+    worlds = [env.unwrapped.inner.unwrapped.world for env in plain._envs]
+    rows = [[e.state.p_pos for e in w.entities] + [a.state.p_vel for a in w.agents] for w in worlds]
+    return np.array([np.concatenate(row) for row in rows]), np.concatenate([native._bodies, native._speeds], axis=1)
+
+
+def crowding(plain: Stepped, rng: np.random.Generator, obs: Tree, continuous: bool) -> Array:
+    """Actions towards the middle, mixed with random ones: agents run into one another."""
+    where = obs["agents"][:, :, 2:4]
+    inwards = np.where(np.abs(where[..., 0]) > np.abs(where[..., 1]), 1 + (where[..., 0] < 0), 3 + (where[..., 1] < 0))
+    noise = random_actions(plain.action, plain.n, rng, obs)
+    heed = rng.random(inwards.shape) < 0.8
+    if continuous:
+        return np.where(heed[..., None], np.eye(5, dtype=np.float32)[inwards] * noise, noise)
+    return np.where(heed, inwards, noise)
+
+
+@pytest.mark.parametrize(
+    "name, n, steps, first, kwargs",
+    [
+        (SPREAD, 3, 210, 0, {}),
+        (SPREAD, 2, 130, 3, {"continuous_actions": True, "local_ratio": 0.2, "max_cycles": 40}),
+        (SPREAD, 1, 30, 0, {"N": 1, "local_ratio": 1.0}),
+        (SPREAD, 2, 70, 1, {"N": 10, "local_ratio": 0.0, "max_cycles": 60}),
+        (ADVERSARY, 3, 110, 0, {}),
+        (ADVERSARY, 2, 10, 2, {"N": 1, "max_cycles": 1}),
+        (ADVERSARY, 2, 70, 3, {"N": 9, "max_cycles": 31, "continuous_actions": True}),
+    ],
+)
+def test_it_is_the_plain_vector_to_the_bit(name: str, n: int, steps: int, first: int, kwargs: dict[str, Any]) -> None:
+    plain, native = pair(name, n, kwargs, first)
+    assert plain.observation_space == native.observation_space and plain.action_space == native.action_space
+    assert (plain.observation, plain.action, plain.extra) == (native.observation, native.action, native.extra)
+    rng, obs = np.random.default_rng(0), plain.reset()
+    assert_same(obs, native.reset())
+    for _ in range(steps):
+        actions = random_actions(plain.action, n, rng, obs)
+        one = plain.step(actions)
+        assert_same_step(one, native.step(actions))
+        assert_same(*positions(plain, native))
+        obs = one.obs
+
+
+@pytest.mark.parametrize("continuous", [False, True])
+def test_crowds_push_one_another_the_same_way(continuous: bool) -> None:
+    plain, native = pair(SPREAD, 2, {"N": 6, "continuous_actions": continuous, "max_cycles": 60})
+    rng, obs, touched = np.random.default_rng(1), plain.reset(), 0
+    native.reset()
+    for _ in range(150):
+        actions = crowding(plain, rng, obs, continuous)
+        one = plain.step(actions)
+        assert_same_step(one, native.step(actions))
+        assert_same(*positions(plain, native))
+        obs, touched = (
+            one.obs,
+            touched + int((np.ptp(one.extra["rewards"], axis=1) > 0).any()),
+        )  # else all of a world have the same
+    assert touched > 50
+    assert_same(plain.reset(), native.reset())  # and from the first episode again
+
+
+def test_actions_beyond_the_space_do_what_they_do_there() -> None:
+    plain, native = pair(SPREAD, 2, {})
+    plain.reset(), native.reset()
+    for actions in ([[5, 6, -1], [7, 13, -9]], [[1.9, 0.0, 4.0], [-0.5, 2.0, 3.0]]):
+        assert_same_step(plain.step(np.array(actions)), native.step(np.array(actions)))
+
+
+@pytest.mark.parametrize("name", [SPREAD, ADVERSARY])
+def test_its_state_is_plain_data_from_which_it_goes_on(name: str) -> None:
+    kwargs = {"N": 3, "max_cycles": 20}
+    native, rng = vectorize(name, 4, 7, "auto", kwargs, 2), np.random.default_rng(0)
+    obs = native.reset()
+    for _ in range(33):
+        obs = native.step(random_actions(native.action, 4, rng, obs)).obs
+    data, arrays = native.state()
+    data, arrays = json.loads(json.dumps(data)), {key: x.copy() for key, x in arrays.items()}
+    actions = [random_actions(native.action, 4, rng, obs) for _ in range(30)]
+    expected = [native.step(a) for a in actions]
+    for other in (vectorize(name, 4, 7, "native", kwargs, 2), native):  # a fresh one, and one in use
+        other.load_state(data, arrays)
+        for a, one in zip(actions, expected, strict=True):
+            assert_same_step(one, other.step(a))
+    assert resume_fault(name, kwargs=kwargs) is None
+    with pytest.raises(ResumeError, match=r"\[4, "):
+        vectorize(name, 3, 7, kwargs=kwargs).load_state(data, arrays)
+    plain = vectorize(name, 4, 7, "plain", kwargs)
+    plain.reset()
+    with pytest.raises(ResumeError, match="mode='plain'"):
+        native.load_state(*plain.state())
+    with pytest.raises(ResumeError, match="not one of plain environments"):
+        plain.load_state(data, arrays)
+
+
+def test_what_a_step_gave_stays_as_it_was() -> None:
+    native = vectorize(SPREAD, 2, 0, kwargs={"max_cycles": 3})
+    given: list[Any] = [native.reset()]
+    given += [native.step(np.full((2, 3), 2))[:4] for _ in range(3)]
+    kept = [[x.copy() for x in leaves(x)] for x in given]
+    for _ in range(4):
+        native.step(np.ones((2, 3), np.int64))
+    assert all(
+        np.array_equal(x, y) for one, two in zip(given, kept, strict=True) for x, y in zip(leaves(one), two, strict=True)
+    )
+
+
+def test_faults_are_told_as_elsewhere() -> None:
+    for name in (SPREAD, ADVERSARY):
+        for vector in pair(name, 2, {"continuous_actions": True}):
+            vector.reset()
+            actions = np.full((2, 3, 5), 0.5, np.float32)
+            vector.step(actions)
+            actions[1, 2, 1] = np.nan
+            with pytest.raises(NonFiniteError, match="environment 1 of mpe/simple_"):
+                for _ in range(3):  # a velocity comes to be seen in spread; in adversary only the place that it leads to
+                    vector.step(actions)
+    for vector in pair(SPREAD, 2, {}):
+        for wrong in (np.zeros((3, 3), np.int64), np.zeros((2, 2), np.int64), np.full((2, 3), np.nan)):
+            vector.reset()
+            with pytest.raises(EnvironmentFault, match="at step 1 of its episode"):
+                vector.step(wrong)
+
+
+def test_it_is_taken_where_it_is_known_to_be_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert isinstance(vectorize(SPREAD), Particles) and isinstance(vectorize(SPREAD, mode="plain"), Stepped)
+    for name, kwargs in ((SPREAD, {"terminate_on_success": True}), ("mpe/simple_tag_v3", {})):
+        assert isinstance(vectorize(name, 2, kwargs=kwargs), Stepped)
+        with pytest.raises(SettingError, match="mode='plain'"):
+            vectorize(name, 2, mode="native", kwargs=kwargs)
+    with pytest.raises(SettingError, match="cannot be made"):
+        vectorize(SPREAD, 2, kwargs={"local_ratio": None})
+    monkeypatch.setattr(particles, "VERIFIED", ("0.9.",))
+    assert isinstance(vectorize(SPREAD, 2), Stepped)
+    with pytest.raises(SettingError, match="not been compared with mpe2"):
+        vectorize(SPREAD, 2, mode="native")

@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.utils.env_checker import check_env
+
+from tandem import trainer
+from tandem.envs.factory import vectorize
+from tandem.envs.plain import Plain, adapted
+from tandem.errors import EnvironmentFault, SpaceError
+
+
+class Old:
+    """In the manner of gym before 0.26: seeded by a method, four values a step; a walk on a line."""
+
+    goal = 3.0
+
+    def __init__(self) -> None:
+        self.rng, self.closed = np.random.default_rng(), False
+
+    def seed(self, seed: int) -> None:
+        self.rng = np.random.default_rng(seed)
+
+    def reset(self) -> Any:
+        self.at, self.steps = float(self.rng.integers(-1, 2)), 0
+        return [self.at, 0.0]
+
+    def step(self, action: int) -> Any:
+        self.at += 2 * int(action) - 1
+        self.steps += 1
+        limit = self.steps == 15
+        done = abs(self.at) >= self.goal or limit
+        return [self.at, self.steps], np.array([self.at]), done, {"TimeLimit.truncated": limit} if limit else {}
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def named(kind: str, **attributes: Any) -> Any:
+    """A space of another library, by the name of its class."""
+    return type(kind, (), attributes)()
+
+
+Old.observation_space = named("Box", low=[-9.0, 0.0], high=[9.0, 20.0], shape=(2,), dtype=np.dtype("float32"))
+Old.action_space = named("Discrete", n=2)
+
+
+@pytest.mark.filterwarnings("ignore:.*support for the `seed` function")  # it is what is tested
+def test_an_old_environment_is_one_of_gymnasiums() -> None:
+    inner = Old()
+    env = Plain(inner)
+    assert env.action_space == spaces.Discrete(2) and env.observation_space.dtype == np.float32
+    check_env(env, skip_render_check=True)
+    first = [env.reset(seed=s)[0].tolist() for s in (1, 1, 2, 3, 4)]
+    assert first[0] == first[1] and len(map_to_set(first)) > 1
+    env.reset(seed=0)
+    inner.at = 2.0
+    obs, reward, terminated, truncated, info = env.step(1)
+    assert obs.dtype == np.float32 and obs.tolist() == [3.0, 1.0]
+    assert (reward, terminated, truncated, info) == (3.0, True, False, {}) and type(reward) is float
+    env.reset(seed=0)
+    inner.at, inner.steps = 0.0, 14
+    assert env.step(1)[2:4] == (False, True), "a limit is no termination"
+    assert env.goal == 3.0 and not hasattr(env, "nothing")
+    env.close()
+    assert inner.closed
+
+
+def map_to_set(rows: list[Any]) -> set[tuple[float, ...]]:
+    return {tuple(row) for row in rows}
+
+
+def test_it_is_trained_in_and_resumed_exactly() -> None:
+    vector = vectorize(lambda: Plain(Old()), 2, seed=3)
+    vector.reset()
+    for _ in range(7):
+        vector.step(np.array([0, 1]))
+    data, arrays = vector.state()
+    other = vectorize(lambda: Plain(Old()), 2, seed=3)
+    other.load_state(data, arrays)
+    for actions in ([1, 1], [0, 1], [1, 0]):
+        ours, theirs = vector.step(np.array(actions)), other.step(np.array(actions))
+        np.testing.assert_array_equal(ours.obs, theirs.obs)
+    small = {"rollout": 16, "envs": 2, "batch_size": 16, "epochs": 1, "hidden": (8,), "eval_episodes": 1}
+    assert trainer.train("ppo", lambda: Plain(Old()), framework="torch", steps=64, **small).agent.act(np.zeros(2)) in (0, 1)
+
+
+class Bare:
+    """Spaces nobody wrote down, and a seed that reset takes; observations are pictures."""
+
+    def reset(self, seed: int | None = None) -> Any:
+        self.told = seed
+        return np.zeros((4, 4, 1), np.uint8), {"seed": seed}
+
+    def step(self, action: Any) -> Any:
+        return np.ones((4, 4, 1), np.uint8), 1, False, True, {}
+
+
+def test_spaces_are_found_or_asked_for() -> None:
+    with pytest.raises(SpaceError, match=r"Bare has no action_space(.|\n)*Discrete\(n\)"):
+        Plain(Bare())
+    env = Plain(Bare(), action_space=spaces.Discrete(3))
+    assert env.observation_space == spaces.Box(0, 255, (4, 4, 1), np.uint8)
+    assert env.reset(seed=5)[1] == {"seed": 5} and env.inner.told == 5
+    assert env.step(0)[1:4] == (1.0, False, True)
+
+
+class Team:
+    """Two agents: rewards and ends for each."""
+
+    action_space = named("MultiDiscrete", nvec=[2, 2])
+    observation_space = None
+
+    def reset(self) -> Any:
+        return np.zeros((2, 3))
+
+    def step(self, action: Any) -> Any:
+        return np.ones((2, 3)), [1.0, 3.0], [True, False], None
+
+
+def test_several_agents_are_reduced_to_one_reward_and_end() -> None:
+    env = Plain(Team(), reduce=lambda r, d: (np.mean(r), all(d)))
+    assert env.observation_space.shape == (2, 3) and env.observation_space.dtype == np.float32
+    assert env.step([0, 1])[1:4] == (2.0, False, False)
+    with pytest.raises(EnvironmentFault, match=r"end of an episode of shape \(2,\)(.|\n)*reward_done_func_ma"):
+        Plain(Team()).step([0, 1])
+
+
+@pytest.mark.parametrize("kind", ["MultiBinary", "Dict"])
+def test_other_spaces_of_gym(kind: str) -> None:
+    inner = named(kind, n=3) if kind == "MultiBinary" else named(kind, spaces={"a": named("Discrete", n=2, start=1)})
+    env = Bare()
+    env.action_space = inner  # type: ignore[attr-defined]
+    expected = spaces.MultiBinary(3) if kind == "MultiBinary" else spaces.Dict({"a": spaces.Discrete(2, start=1)})
+    assert Plain(env).action_space == expected
+
+
+def test_what_is_no_environment_is_said() -> None:
+    with pytest.raises(EnvironmentFault, match="int has no method reset"):
+        Plain(3)
+    env = Bare()
+    env.step = lambda action: (0, 1)  # type: ignore[assignment]
+    with pytest.raises(EnvironmentFault, match="step of Bare gave a tuple of 2"):
+        Plain(env, action_space=spaces.Discrete(2)).step(0)
+    with pytest.raises(SpaceError, match="Graph"):
+        Plain(Bare(), action_space=named("Graph"))
+
+
+def test_a_copy_is_of_the_object_and_not_of_the_agent_that_reduces() -> None:
+    class Agent:
+        def __deepcopy__(self, memo: Any) -> Any:
+            raise TypeError("not to be copied")
+
+        def reduce(self, r: Any, d: Any) -> Any:
+            return r, d
+
+    env = Plain(Old(), action_space=spaces.Discrete(2), reduce=Agent().reduce)
+    env.reset(seed=1)
+    other = copy.deepcopy(env)
+    at = other.at
+    env.step(1)
+    assert other.at == at != env.at and other.inner is not env.inner and other.action_space == env.action_space
+    assert other.step(1)[0][0] == env.at
+
+
+def test_gymnasiums_own_stay_as_they_are() -> None:
+    env = gymnasium.make("CartPole-v1")
+    assert adapted(env) is env and isinstance(adapted(Old()), Plain) and isinstance(adapted(env, reduce=max), Plain)

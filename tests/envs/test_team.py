@@ -1,0 +1,249 @@
+"""Teams: several agents with the arrays of one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.utils.env_checker import check_env
+
+import tandem
+from tandem.collect.evaluation import evaluate
+from tandem.envs.factory import make, resume_fault, vectorize
+from tandem.envs.team import Team, team
+from tandem.errors import EnvironmentFault, SettingError, SpaceError, UnknownNameError
+from tandem.learning.events import Evaluation
+from tandem.spaces import MASK
+from tandem.testing import team_games
+
+
+class Uneven:
+    """Two agents that differ in all: the second leaves after its third step, the first sees a symbol and may not choose 2."""
+
+    possible_agents = ("loud", "quiet")
+    observations = {"loud": spaces.Discrete(3, start=1), "quiet": spaces.Box(-9, 9, (2, 2), np.float32)}
+    actions = {"loud": spaces.Discrete(3), "quiet": spaces.Discrete(2, start=5)}
+
+    def __init__(self, limit: int = 6) -> None:
+        self.limit, self.agents, self.taken = limit, [], []
+
+    def observation_space(self, agent: str) -> Any:
+        return self.observations[agent]
+
+    def action_space(self, agent: str) -> Any:
+        return self.actions[agent]
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        self.agents, self.t, self.taken = list(self.possible_agents), 0, []
+        return self.seen(), {"loud": {MASK: [1, 1, 0]}}
+
+    def close(self) -> None:
+        self.agents = []
+
+    def seen(self) -> dict[str, Any]:
+        both = {"loud": 1 + self.t % 3, "quiet": np.full((2, 2), self.t, np.float32)}
+        return {n: both[n] for n in self.agents}
+
+    def step(self, actions: dict[str, Any]) -> Any:
+        self.taken.append(actions)
+        self.t += 1
+        there, cut = list(self.agents), self.t == self.limit
+        ended = {n: n == "quiet" and self.t == 3 for n in there}
+        self.agents = [] if cut else [n for n in there if not ended[n]]
+        rewards = {n: 1.0 if n == "loud" else 4.0 for n in there}
+        return self.seen(), rewards, ended, dict.fromkeys(there, cut), {"loud": {MASK: [1, 1, 0]}}
+
+
+def test_agents_that_differ_stand_side_by_side() -> None:
+    made = Team(Uneven())
+    obs, _ = made.reset(seed=0)
+    assert obs["agents"].tolist() == [[1, 0, 0, 0, 1, 0], [0, 0, 0, 0, 0, 1]] and obs["active"].tolist() == [1, 1]
+    assert obs["state"].tolist() == [1] + [0] * 7  # it has none of its own: what both see, but not who they are
+    assert made.action_space == spaces.MultiDiscrete([3, 3]) and obs[MASK].tolist() == [1, 1, 0, 1, 1, 0]
+    obs, reward, *ends, info = made.step(np.array([1, 1]))
+    assert made.inner.taken == [{"loud": 1, "quiet": 6}]
+    assert (reward, ends, info["rewards"].tolist()) == (2.5, [False, False], [1.0, 4.0])
+    assert obs["agents"].tolist() == [[0, 1, 0, 0, 1, 0], [1, 1, 1, 1, 0, 1]]
+
+
+def test_one_that_leaves_is_gone_and_a_limit_cuts() -> None:
+    made = Team(Uneven())
+    made.reset(seed=0)
+    found = [made.step(np.array([0, 0])) for _ in range(6)]
+    assert [x[0]["active"].tolist() for x in found] == [[1, 1], [1, 1]] + [[1, 0]] * 4  # the limit took none
+    assert [x[1] for x in found] == [2.5, 2.5, 2.5, 0.5, 0.5, 0.5]
+    assert found[3][0]["agents"][1].tolist() == [0] * 5 + [1] and found[3][0][MASK].tolist() == [1, 1, 0, 1, 1, 1]
+    assert [x[2:4] for x in found] == [(False, False)] * 5 + [(False, True)]
+    assert [set(t) for t in made.inner.taken[2:4]] == [{"loud", "quiet"}, {"loud"}]
+
+
+class Limited(Uneven):
+    """The second is taken by a limit of its own, and not by an end of its game."""
+
+    def step(self, actions: dict[str, Any]) -> Any:
+        obs, rewards, ended, cut, infos = super().step(actions)
+        return obs, rewards, dict.fromkeys(ended, False), {n: cut[n] or ended[n] for n in cut}, infos
+
+
+def test_whom_a_limit_takes_alone_is_gone() -> None:
+    """The row after would be learned from as one where it acted and was paid nothing."""
+    made = Team(Limited())
+    made.reset(seed=0)
+    found = [made.step(np.array([0, 0])) for _ in range(6)]
+    assert [x[0]["active"].tolist() for x in found] == [[1, 1], [1, 1]] + [[1, 0]] * 4
+    assert found[2][0][MASK].tolist() == [1, 1, 0, 1, 1, 1]
+    assert [x[2:4] for x in found] == [(False, False)] * 5 + [(False, True)]
+
+
+def test_where_a_limit_cuts_the_choices_are_those_that_there_were() -> None:
+    """What was seen last is worth what the best of them is: a choice that there is not has a value that nothing taught."""
+    made = Team(Uneven(limit=2))
+    made.reset(seed=0)
+    _, last = (made.step(np.array([0, 0])) for _ in range(2))
+    assert last[0]["active"].tolist() == [1, 1] and last[3]
+    assert last[0][MASK].tolist() == [1, 1, 0, 1, 1, 0]
+
+
+@pytest.mark.parametrize("game", [team_games.Climbing, team_games.Penalty, team_games.TwoStep, Uneven])
+def test_a_team_is_an_environment_of_gymnasium(game: Any) -> None:
+    check_env(Team(game()), skip_render_check=True)
+    assert resume_fault(lambda: Team(game())) is None
+
+
+def test_games_pay_what_they_say() -> None:
+    for game, actions in (
+        (team_games.Climbing, [(0, 0)]),
+        (team_games.Penalty, [(2, 2)]),
+        (team_games.TwoStep, [(1, 0), (1, 1)]),
+    ):
+        made = Team(game())
+        made.reset()
+        rewards = [made.step(np.array(a)) for a in actions]
+        assert rewards[-1][1] == made.inner.optimum and rewards[-1][2]
+    assert Team(team_games.Penalty(-30)).inner.payoff.min() == -30
+
+
+def test_one_mind_for_all_learns_two_steps() -> None:
+    given = {"steps": 6000, "envs": 8, "rollout": 16, "batch_size": 64, "learning_rate": "1e-2:1e-3", "entropy": 0.05}
+    quiet = {"eval_episodes": 0, "plots": False, "hidden": (16,), "framework": "torch"}
+    assert tandem.train("ppo", lambda: Team(team_games.TwoStep()), **given, **quiet).evaluation.mean == 8.0
+
+
+def test_what_is_no_team_is_refused() -> None:
+    class Mixed(Uneven):
+        actions = {"loud": spaces.Discrete(3), "quiet": spaces.Box(0, 1, (2,))}
+
+    class Silent(Uneven):
+        def step(self, actions: Any) -> Any:
+            obs, rewards, *rest = super().step(actions)
+            rewards.pop("quiet")
+            return obs, rewards, *rest
+
+    with pytest.raises(SpaceError, match="Discrete for all of them"):
+        Team(Mixed())
+    made = Team(Silent())
+    made.reset()
+    with pytest.raises(EnvironmentFault, match="no reward to quiet"):
+        made.step(np.array([0, 0]))
+    with pytest.raises(SettingError, match="no possible_agents"):
+        team(object())
+    assert isinstance(team(Uneven), Team)  # the class itself, which says who there may be
+
+
+def test_whoever_ended_is_no_agent_any_more() -> None:
+    """An episode whose agents stay in the list would go on for ever."""
+
+    class Staying(Uneven):
+        def step(self, actions: Any) -> Any:
+            found = super().step(actions)
+            self.agents = list(self.possible_agents)
+            return found
+
+    made = Team(Staying())
+    made.reset()
+    for _ in range(2):
+        made.step(np.array([0, 0]))
+    with pytest.raises(EnvironmentFault, match="ended for quiet, and has them among its agents"):
+        made.step(np.array([0, 0]))
+
+
+def test_environments_that_break_the_contract_are_told_how() -> None:
+    class Wordless(Uneven):
+        def reset(self, seed: int | None = None, options: Any = None) -> Any:
+            return super().reset(seed)[0]
+
+    class Seedless(Uneven):
+        def reset(self) -> Any:  # type: ignore[override]
+            return super().reset()
+
+    class Parts(Uneven):
+        observations = dict.fromkeys(Uneven.possible_agents, spaces.Dict({"place": spaces.Discrete(2)}))
+
+    class Whole(Uneven):
+        actions = dict.fromkeys(Uneven.possible_agents, spaces.Box(0, 3, (2,), np.int64))
+
+    class Nobody(Uneven):
+        possible_agents = ()  # type: ignore[assignment]
+
+    for game, kind, said in (
+        (Wordless, EnvironmentFault, "reset of Wordless gave a dict"),
+        (Seedless, EnvironmentFault, "Seedless raised TypeError while resetting"),
+        (Parts, SpaceError, "loud observes a Dict of 'place'"),
+        (Whole, SpaceError, "Box of floats"),
+        (Nobody, SpaceError, "Nobody has no agents"),
+    ):
+        with pytest.raises(kind, match=said):
+            make(game)
+
+
+def test_particle_worlds() -> None:
+    pytest.importorskip("mpe2")
+    made = team("mpe/simple_spread_v3", {"N": 3, "max_cycles": 25, "local_ratio": 0.5})
+    assert made.observation_space["agents"].shape == (3, 21) and made.observation_space["state"].shape == (54,)
+    assert np.array_equal(made.reset(seed=3)[0]["state"], made.inner.state())
+    vector = vectorize(lambda: team("mpe/simple_adversary_v3"), 2, 7)
+    obs = vector.reset()
+    assert obs["agents"].shape == (2, 3, 13) and not obs["agents"][:, 0, 8:10].any()  # the adversary sees less
+    for _ in range(25):
+        one = vector.step(np.zeros((2, 3), np.int64))
+    assert one.truncated.all() and not one.terminated.any()
+    assert resume_fault(lambda: team("mpe/simple_spread_v3")) is None
+    with pytest.raises(SettingError, match="cannot be made"):
+        make("mpe/simple_spread_v3", {"N": 0})
+    with pytest.raises(UnknownNameError, match="mpe/simple_spread_v3"):
+        team("mpe/simple_spraed_v3")
+
+
+def test_moves_of_several_axes() -> None:
+    pytest.importorskip("mpe2")
+    made = team("mpe/simple_speaker_listener_v4", {"continuous_actions": True})
+    made.reset(seed=1)
+    assert made.action_space.shape == (2, 5)
+    taken = []
+    inner = made.inner.step
+    made.inner.step = lambda actions: (taken.append(actions), inner(actions))[1]
+    made.step(np.full((2, 5), 0.5, np.float32))
+    assert {n: x.shape for n, x in taken[0].items()} == {"speaker_0": (3,), "listener_0": (5,)}
+
+
+def test_environments_in_turns_are_converted_where_they_can_be() -> None:
+    spread = pytest.importorskip("mpe2.simple_spread_v3")
+    made = team(spread.env)
+    assert made.reset(seed=0)[0]["agents"].shape == (3, 21)
+    with pytest.raises(SettingError, match="one after the other"):
+        team(pytest.importorskip("pettingzoo.classic.tictactoe_v3").env)
+
+
+def test_an_evaluation_tells_what_each_agent_got() -> None:
+    class Idle:
+        def act(self, obs: Any, state: Any, noise: Any) -> Any:
+            return np.zeros((len(obs["agents"]), 2), np.int64), {}, state
+
+        def initial_state(self, n: int) -> Any:
+            return ()
+
+    found = evaluate(Idle(), lambda: Team(team_games.Leaving()), 3)
+    assert found == ([2.5] * 3, [3] * 3, [[3.0, 2.0]] * 3)
+    assert Evaluation.of(*found)[4] == (3.0, 2.0) and Evaluation.of(*found).mean == 2.5

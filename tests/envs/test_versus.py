@@ -1,0 +1,349 @@
+"""Games of two in turn, seen by one of them: who is paid what, who sits where, who plays against whom, and all of it again."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.utils.env_checker import check_env
+
+from tandem.envs.factory import make, random_actions, resume_fault, vectorize
+from tandem.envs.league import Chance, Game, League
+from tandem.envs.versus import Versus
+from tandem.errors import EngineError, EnvironmentFault, ResumeError, SettingError, SpaceError, UnknownNameError
+from tandem.spaces import MASK
+from tandem.testing.turn_games import Nim, TicTacToe
+from tandem.types import leaves
+
+
+class Scripted:
+    """Makes these moves, and counts them as its state."""
+
+    def __init__(self, *moves: Any) -> None:
+        self.moves, self.saw = moves, []
+
+    def play(self, obs: Any, state: Any, rng: Any) -> tuple[Any, Any]:
+        self.saw.append(obs)
+        move = state or 0
+        return np.array([self.moves[move]]), move + 1
+
+
+class Pocket:
+    """Cards of chance: 'quiet' sees a number as int8, has masks in infos and actions 1 and 2. Who chooses 2 folds and pays the
+    other 1. p0 passes twice, is paid 1 at once, and leaves; p1 goes on by itself, passes three times, and is paid 0.5."""
+
+    def __init__(self, players: int = 2, together: bool = False, masked: bool = True) -> None:
+        self.possible_agents, self.masked = [f"p{i}" for i in range(players)], masked
+        self.metadata = {"is_parallelizable": together}
+
+    def observation_space(self, agent: str) -> Any:
+        return spaces.Box(-5, 5, (2,), np.int8)
+
+    def action_space(self, agent: str) -> Any:
+        return spaces.Discrete(2, start=1)
+
+    def reset(self, seed: int | None = None, options: Any = None) -> None:
+        self.cards = np.random.default_rng(seed).integers(-5, 6, 2).astype(np.int8)
+        self.agents, self.agent_selection = list(self.possible_agents), "p0"
+        self.passed = Counter()
+        self.rewards = dict.fromkeys(self.agents, 0.0)
+        self.terminations, self.truncations = (dict.fromkeys(self.agents, False) for _ in range(2))
+        self.infos = {a: {MASK: [1, 1]} if self.masked else {} for a in self.agents}
+
+    def observe(self, agent: str) -> Any:
+        return self.cards
+
+    def step(self, action: Any) -> None:
+        who, other = self.agent_selection, "p1" if self.agent_selection == "p0" else "p0"
+        self.rewards = dict.fromkeys(self.agents, 0.0)
+        if self.terminations[who]:
+            assert action is None
+            self.agents.remove(who)
+            self.agent_selection = other
+            return
+        assert action in (1, 2) and isinstance(action, int)
+        if action == 2:
+            self.terminations = dict.fromkeys(self.terminations, True)
+            self.rewards = {who: -1.0, other: 1.0}
+        else:
+            self.passed[who] += 1
+            if self.passed[who] == (2 if who == "p0" else 3):
+                self.rewards[who] = 1.0 if other in self.agents else 0.5
+                self.terminations[who] = True
+        self.agent_selection = other if other in self.agents else who
+
+    def close(self) -> None:
+        self.agents = []
+
+
+# Who is paid, and where one sits
+
+
+def test_the_end_pays_whoever_brings_it() -> None:
+    env = Versus(TicTacToe(), Scripted(3, 4), side=0)
+    obs, info = env.reset(seed=0)
+    assert info == {"side": "player_0", "opponent": 0} and not obs["observation"].any() and obs[MASK].all()
+    found = [env.step(a) for a in (0, 1, 2)]
+    assert [x[1:4] for x in found] == [(0.0, False, False)] * 2 + [(1.0, True, False)]
+    assert found[1][0]["observation"].tolist() == [1, 1, *[0] * 7, 0, 0, 0, 1, 1, *[0] * 4]  # its own marks first
+    assert found[1][0][MASK].tolist() == [0, 0, 1, 0, 0, 1, 1, 1, 1]
+    assert found[2][0][MASK].all(), "after the end nothing is chosen"
+    env = Versus(TicTacToe(), Scripted(0, 1, 2), side=1)
+    obs, info = env.reset(seed=0)
+    assert info["side"] == "player_1" and obs["observation"].tolist() == [*[0] * 9, 1, *[0] * 8]
+    found = [env.step(a) for a in (3, 4)]
+    assert [x[1:4] for x in found] == [(0.0, False, False), (-1.0, True, False)], "the opponent's last move reaches it"
+    assert found[-1][0]["observation"].tolist() == [0, 0, 0, 1, 1, *[0] * 4, 1, 1, 1, *[0] * 6]
+
+
+def test_a_draw_pays_nothing_and_the_opponent_sees_its_own_side() -> None:
+    other = Scripted(1, 3, 5, 6)
+    env = Versus(TicTacToe(), other, side=0)
+    env.reset(seed=3)
+    found = [env.step(a) for a in (0, 4, 2, 7, 8)]
+    assert [x[1] for x in found] == [0.0] * 4 + [1.0]  # 0, 4, 8
+    env.reset(seed=3)
+    other.moves = (4, 1, 3, 8)
+    found = [env.step(a) for a in (0, 2, 7, 5, 6)]
+    assert [x[1:3] for x in found] == [(0.0, False)] * 4 + [(0.0, True)]
+    second = other.saw[-3]
+    assert second["observation"].tolist() == [[0, 0, 0, 0, 1, *[0] * 4, 1, 0, 1, *[0] * 6]]
+    assert second[MASK].tolist() == [[0, 1, 0, 1, 0, 1, 1, 1, 1]]
+
+
+def test_sides_are_drawn_and_all_follows_from_the_seed() -> None:
+    def played(seed: int) -> list[Any]:
+        env, rng = Versus(TicTacToe()), np.random.default_rng(seed)
+        obs, info = env.reset(seed=seed)
+        found, over = [info["side"]], False
+        while not over:
+            action = rng.choice(np.flatnonzero(obs[MASK]))
+            obs, reward, over, _, _ = env.step(action)
+            found.append((obs["observation"].tolist(), reward))
+        return found
+
+    games = [played(seed) for seed in range(200)]
+    assert games == [played(seed) for seed in range(200)]
+    assert 70 < sum(g[0] == "player_0" for g in games) < 130
+    pays = Counter((g[0], g[-1][1]) for g in games)
+    assert pays["player_0", 1.0] > pays["player_0", -1.0] and pays["player_1", 1.0] < pays["player_1", -1.0]
+
+
+def test_who_has_left_and_who_goes_on() -> None:
+    env = Versus(Pocket(), Scripted(1, 1), side=1)
+    obs, _ = env.reset(seed=4)
+    assert obs["observation"].dtype == np.float32 and (obs["observation"] == env.inner.cards).all() and obs[MASK].all()
+    assert env.step(np.int64(1))[1:3] == (0.0, False) and env.inner.terminations == {"p0": True, "p1": False}
+    assert env.step(np.int64(1))[1:3] == (0.0, False) and env.inner.agents == ["p1"]
+    assert env.step(np.int64(1))[1:4] == (0.5, True, False)
+    env = Versus(Pocket(), Scripted(1, 2), side=1)
+    env.reset(seed=4)
+    assert env.step(np.int64(1))[1:3] == (1.0, True)  # it folds
+
+
+def test_a_game_without_a_turn_is_played_anew() -> None:
+    env = Versus(Pocket(), side=1)
+    first = [env.reset(seed=seed)[0]["observation"].tolist() for seed in range(30)]
+    assert first == [env.reset(seed=seed)[0]["observation"].tolist() for seed in range(30)]
+    assert all(env.step(np.int64(2))[1:3] == (-1.0, True) for _ in range(30) if env.reset())
+    with pytest.raises(EnvironmentFault, match="in a row ended before p1 had a turn"):
+        Versus(Pocket(), Scripted(2), side=1).reset(seed=0)
+
+
+@pytest.mark.parametrize("game", [Nim, lambda: Versus(Nim(20)), Pocket, lambda: Pocket(masked=False), TicTacToe])
+def test_a_game_is_an_environment_of_gymnasium(game: Any) -> None:
+    assert resume_fault(game) is None
+    made = make(game)
+    if game is not TicTacToe:  # where any first action may be taken
+        check_env(made, skip_render_check=True)
+    assert made.masked == (MASK in made.reset(seed=0)[0] if isinstance(made.observation_space, spaces.Dict) else False)
+
+
+def test_games_end_as_they_should() -> None:
+    made = Nim(5)
+    made.reset()
+    made.step(0)
+    made.step(1)
+    assert (made.observe("player_0")[MASK].tolist(), made.last()[1]) == ([1, 1, 0], 0.0)
+    made.step(1)
+    assert made.rewards == {"player_0": 1.0, "player_1": -1.0} and made.last()[1:3] == (-1.0, True)
+    made.step(None)
+    assert made.agents == ["player_0"] and made.last()[1] == 1.0
+    made.reset()
+    with pytest.raises(ValueError, match="may not choose"):
+        [made.step(a) for a in (2, 2)]
+    vector = vectorize(lambda: Versus(TicTacToe(), side=0), 2)
+    vector.reset()
+    with pytest.raises(EnvironmentFault, match="player_0 may not choose 0"):
+        [vector.step(np.array([a, 0])) for a in (0, 0)]
+
+
+# Opponents
+
+
+class Habit:
+    """Takes the allowed move that comes first after a number of its own, or, by chance, the one after that."""
+
+    def __init__(self, weights: Any) -> None:
+        self.number = int(weights["actor"]["0/bias"][0])
+
+    def play(self, obs: Any, state: Any, rng: np.random.Generator) -> tuple[Any, Any]:
+        allowed = np.flatnonzero(obs[MASK][0])
+        later = [*allowed[allowed >= self.number % 9], *allowed, *allowed]
+        return np.array([later[int(rng.integers(2))]]), None
+
+
+def weights(number: int) -> Any:
+    return {"actor": {"0/bias": np.array([number], np.float32)}}
+
+
+def league(size: int, copies: int = 0) -> League:
+    made = League(size)
+    made.made = Habit
+    for number in range(1, copies + 1):
+        made.add(weights(number))
+    return made
+
+
+def test_the_newest_play_and_chance_does_at_first() -> None:
+    for copies, expected in ((0, {0}), (2, {0, 1, 2}), (3, {1, 2, 3}), (7, {5, 6, 7})):
+        env = Game(TicTacToe, league(3, copies))()
+        drawn = Counter(env.reset(seed=seed)[1]["opponent"] for seed in range(300))
+        assert set(drawn) == expected and min(drawn.values()) > 210 / len(expected)
+        assert isinstance(env._playing, Chance if env.number == 0 else Habit)
+        assert env.number == 0 or env._playing.number == env.number
+
+
+def test_the_opponent_of_an_episode_stays_though_it_leaves_the_pool() -> None:
+    one = league(2, 5)
+    vector, rng = vectorize(Game(TicTacToe, one), 4, 2), np.random.default_rng(0)
+    obs = vector.reset()
+    obs = vector.step(random_actions(vector.action, 4, rng, obs)).obs
+    before = [env.unwrapped.number for env in vector._envs]
+    for number in range(6, 12):
+        one.add(weights(number))
+    assert [env.unwrapped.number for env in vector._envs] == before and set(before) == {4, 5}
+    data, held = one.state()
+    assert data == {"copies": 11, "kept": [4, 5, 10, 11]} and held["4/actor/0/bias"] == 4
+    state = vector.state()
+    assert state[0]["options"] == [{"copies": 5}] * 4
+    other = league(2)
+    again = vectorize(Game(TicTacToe, other), 4, 2)
+    again.reset()
+    other.load_state(data, held)
+    again.load_state(*state)
+    for _ in range(40):
+        actions = random_actions(vector.action, 4, rng, obs)
+        a, b = vector.step(actions), again.step(actions)
+        assert [x.tobytes() for x in leaves(a[:5])] == [x.tobytes() for x in leaves(b[:5])]
+        obs = a.obs
+    assert {env.unwrapped.number for env in vector._envs} <= {10, 11}
+    for made in (one, other):
+        made.add(weights(12))
+    assert one.state()[0] == other.state()[0] and not {4, 5} & set(one.state()[0]["kept"])
+    other.load_state({"copies": 12, "kept": []}, {})
+    with pytest.raises(ResumeError, match="an episode is against copy"):
+        again.load_state(*state)
+
+
+def test_an_agent_of_ones_own_may_be_the_opponent() -> None:
+    env = Versus(Nim(), Scripted(2, 2, 2), side=1)
+    env.reset(seed=0)
+    assert env.resume_options is None and env.step(np.int64(2))[1:3] == (0.0, False)
+    assert env.step(np.int64(0))[0]["observation"].argmax() == 0
+
+
+# What is no such game
+
+
+def test_what_cannot_be_played_so_is_refused() -> None:
+    class Unequal(Pocket):
+        def action_space(self, agent: str) -> Any:
+            return spaces.Discrete(2 + (agent == "p1"), start=1)
+
+    class Silent(Pocket):
+        def step(self, action: Any) -> None:
+            super().step(action)
+            self.infos = {}
+
+    for game, kind, said in (
+        (Pocket(3), SettingError, "has 3 players: p0, p1, p2"),
+        (Pocket(together=True), SettingError, "players of Pocket move together"),
+        (Unequal(), SpaceError, "the same for both"),
+        (object(), SettingError, "AEC interface"),
+    ):
+        with pytest.raises(kind, match=said):
+            Versus(game)
+    with pytest.raises(SettingError, match="side=2"):
+        Versus(Nim(), side=2)
+    with pytest.raises(SettingError, match="opponent='me'"):
+        Versus(Nim(), "me")  # type: ignore[arg-type]
+    with pytest.raises(SettingError, match="callable"):
+        make(Nim())
+    env = Versus(Silent(), Scripted(1), side=0)
+    env.reset(seed=0)
+    with pytest.raises(EnvironmentFault, match="gave p1 no 'action_mask'"):
+        env.step(np.int64(1))
+
+
+def test_a_game_needs_no_metadata() -> None:
+    class Bare(Pocket):
+        def __init__(self) -> None:
+            super().__init__()
+            del self.metadata
+
+    assert isinstance(make(Bare), Versus)
+
+
+@pytest.mark.parametrize(
+    "env, said",
+    [
+        ("CartPole-v1", "where nobody else plays"),
+        (lambda: Versus(Nim(), Scripted(0)), "the opponent is chosen already"),
+        (lambda: gymnasium.wrappers.FlattenObservation(Versus(Nim())), "FlattenObservation around what one player sees"),
+    ],
+)
+def test_a_league_needs_a_game(env: Any, said: str) -> None:
+    with pytest.raises(SettingError, match=said):
+        Game(env, League(3))()
+
+
+def test_a_registered_game_finds_its_league() -> None:
+    one = league(2, 3)
+    made = Game("tandem/TicTacToe-v0", one)()
+    assert made.reset(seed=0)[1]["opponent"] in (2, 3) and made.unwrapped.league is one
+
+
+# PettingZoo's
+
+
+def test_classic_games(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pettingzoo.classic.tictactoe_v3")
+    made = make("classic/tictactoe_v3", {"render_mode": "rgb_array"})
+    obs, _ = made.reset(seed=5)
+    assert obs["observation"].shape == (3, 3, 2) and obs["observation"].dtype == np.float32
+    assert made.render().dtype == np.uint8 and made.render_mode == "rgb_array"
+    assert resume_fault("classic/tictactoe_v3") is None and resume_fault("classic/connect_four_v3") is None
+    paid, rng = Counter(), np.random.default_rng(0)
+    for seed in range(60):
+        (obs, info), over = made.reset(seed=seed), False
+        while not over:
+            obs, reward, over, cut, _ = made.step(rng.choice(np.flatnonzero(obs[MASK])))
+        assert not cut
+        paid[info["side"], reward] += 1
+    assert {pay for _, pay in paid} <= {-1.0, 0.0, 1.0} and {who for who, _ in paid} == {"player_1", "player_2"}
+    assert paid["player_1", 1.0] > paid["player_1", -1.0] and paid["player_2", 1.0] < paid["player_2", -1.0]
+    with pytest.raises(UnknownNameError, match="classic/tictactoe_v3"):
+        make("classic/tictaktoe_v3")
+    with pytest.raises(SettingError, match="move together"):
+        make("classic/rps_v2")
+    for name in [n for n in sys.modules if n.startswith("pettingzoo.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "pettingzoo", None)
+    with pytest.raises(EngineError, match="needs pettingzoo"):
+        make("classic/connect_four_v3")

@@ -1,0 +1,250 @@
+"""Runs with several actor-learners: what one process would do in turns, within a bound on staleness, whatever is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import time
+import warnings
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tandem
+from tandem.errors import NetworkError, NonFiniteError, ResumeError, SettingError, WorkerError
+from tandem.learning import gradient_transport
+from tandem.learning.events import BatchEnd
+from tandem.parallel import worker_group as crews
+from tandem.runs.verification import verify
+from tandem.testing import environments as games
+from tests.helpers import run_python
+from tests.parallel.faulty import Faulty
+from tests.parallel.test_process import runs
+
+pytest.importorskip("torch")
+QUIET = {"eval_episodes": 0, "final_episodes": 1, "plots": False, "tensorboard": False, "checkpoint_seconds": 3600.0}
+SMALL: dict[str, Any] = {"steps": 480, "envs": 2, "rollout": 6, "hidden": (8,), "framework": "torch", "seed": 3, **QUIET}
+REPLAY = {"replay": "uniform", "replay_starts": 4, "replay_size": 30, "replay_ratio": 1.0}
+TURNS = {"learners": 2, "staleness": 1}
+
+
+def finished(run: Any, stop_at: int | None = None) -> Any:
+    for _ in run.events(stop_at):
+        pass
+    return run
+
+
+class Here:
+    """Stands where a worker's process does, in this one: answers wait in a pipe, as a process's would."""
+
+    def __init__(self, inherits: Any, make: Any, *given: Any) -> None:
+        *rest, handles, learned = given
+        self.served = make(*rest, tuple(h._replace(fd=os.dup(h.fd)) for h in handles), learned)
+        self.answers, (self.read, self.write) = [None], os.pipe()
+
+    def ask(self, name: str, *arguments: Any) -> None:
+        self.answers.append(getattr(self.served, name)(*arguments))
+
+    def poke(self, given: bytes) -> None:
+        self.answers.append(self.served.poked(given))
+        os.write(self.write, b".")
+
+    def answer(self, patience: Any, since: float | None = None) -> Any:
+        if since is not None:
+            os.read(self.read, 1)
+        return self.answers.pop(0)
+
+    def ready(self, others: Any, seconds: float) -> list[int]:
+        found = select.select([one.read for one in others], [], [], seconds)[0]
+        return [i for i, one in enumerate(others) if one.read in found]
+
+
+@pytest.mark.parametrize("algorithm", ["acer", pytest.param("nstep_q", marks=pytest.mark.slow)])
+def test_in_turns_a_run_is_that_of_one_process(algorithm: str, monkeypatch: Any) -> None:
+    given = {**SMALL, **TURNS, **REPLAY}
+    apart = finished(tandem.session(algorithm, "CartPole-v1", **given))
+    monkeypatch.setattr(gradient_transport, "Process", Here)
+    monkeypatch.setattr(crews, "end", lambda *_: None)
+    here = finished(tandem.session(algorithm, "CartPole-v1", **given))
+    assert apart.fingerprint() == here.fingerprint() != tandem.session(algorithm, "CartPole-v1", **SMALL).fingerprint()
+    assert apart.loop.learner.updates == here.loop.learner.updates > 60
+    assert apart.table.state() == here.table.state()
+
+
+RESUMED = """
+import json, sys
+import tandem
+from tests.learning.test_asynchronous import REPLAY, SMALL, TURNS, finished
+
+folder, algorithm, given = sys.argv[1], sys.argv[3], {**SMALL, **TURNS, **REPLAY, "framework": sys.argv[2]}
+whole = finished(tandem.session(algorithm, "CartPole-v1", **given))
+finished(tandem.session(algorithm, "CartPole-v1", out=folder, **given), 150)
+finished(tandem.session(resume=folder), 300)
+parts = finished(tandem.session(resume=folder))
+same = [r.fingerprint() == whole.fingerprint() and r.loop.env_steps == 480 for r in (whole, parts)]
+print(json.dumps([same, whole.loop.learner.updates == parts.loop.learner.updates > 60]))
+"""
+
+
+@pytest.mark.parametrize(
+    "engine, algorithm",
+    [
+        pytest.param("torch", "acer", marks=pytest.mark.slow),
+        pytest.param("jax", "nstep_q", marks=pytest.mark.thorough),
+        pytest.param("tensorflow", "nstep_q", marks=pytest.mark.thorough),
+    ],
+)
+def test_in_turns_resuming_is_exact(engine: str, algorithm: str, tmp_path: Path) -> None:
+    found = run_python(RESUMED, str(tmp_path / "run"), engine, algorithm, engine=engine, timeout=280)  # type: ignore[arg-type]
+    assert found == [[[True, True], True]]
+
+
+class Late(games.Chain):
+    """The first to be made in a worker is much slower than the others."""
+
+    def __init__(self, folder: Path, parent: int) -> None:
+        super().__init__()
+        self.late = 0.0
+        if os.getpid() != parent and not (folder / "late").exists():
+            (folder / "late").touch()
+            self.late = 0.01
+
+    def play(self, action: Any) -> tuple[float, bool]:
+        time.sleep(self.late)
+        return super().play(action)
+
+
+def test_a_gradient_is_never_staler_than_the_bound(tmp_path: Path) -> None:
+    bound, lags = 5, []
+    given = {**SMALL, "envs": 1, "steps": 600, "learners": 3, "staleness": bound}
+    run = tandem.session("a3c", partial(Late, tmp_path, os.getpid()), **given)
+    for event in run:
+        if isinstance(event, BatchEnd):
+            lags.append(event.metrics["lag"])
+    assert run.loop.learner.updates == len(lags) == 100
+    assert 2 <= max(lags) <= bound
+
+
+def test_what_they_learn_is_right() -> None:
+    found = tandem.train("a3c", games.Identity, **{**SMALL, **TURNS, "steps": 6000, "learning_rate": 1e-2, "gamma": 0.5})
+    assert found.evaluation.mean == 10.0
+
+
+FAULTS = {"killed": "was killed", "raises": "ZeroDivisionError", "stands still": "stood still for 3 s"}
+
+
+def faulty(folder: Path, fault: str, **more: Any) -> Any:
+    return partial(Faulty, str(folder), fault, os.getpid(), **more)
+
+
+@pytest.mark.parametrize(
+    "fault", ["killed", *(pytest.param(f, marks=pytest.mark.thorough) for f in ("raises", "stands still"))]
+)
+def test_one_that_is_lost_begins_anew(fault: str, tmp_path: Path) -> None:
+    given = {**SMALL, "learners": 2, "steps": 1200, "worker_patience": 3.0 if fault == "stands still" else 60.0}
+    run = tandem.session("a3c", faulty(tmp_path, fault), **given)
+    with pytest.warns(UserWarning, match=FAULTS[fault]) as caught:
+        pids = [w.process.pid for w in finished(run).loop.collector.crew.workers]
+    assert run.loop.env_steps >= 1200 and len(caught) == 1 and not any(map(runs, pids))
+    assert run.loop.learner.updates == run.loop.env_steps // 12
+
+
+@pytest.mark.parametrize("replay", ["prioritized", pytest.param("uniform", marks=pytest.mark.slow)])
+def test_what_a_lost_one_kept_to_replay_stays(replay: str, tmp_path: Path) -> None:
+    more = {**REPLAY, "replay": replay, "replay_size": 500, "steps": 1800}
+    run = tandem.session("acer", faulty(tmp_path, "killed", at=301), **{**SMALL, **TURNS, **more})
+    with pytest.warns(UserWarning, match="was killed"):
+        finished(run)
+    learners = run.loop.collector
+    lives, kept = [w.life for w in learners.crew.workers], [x["left"]["count"] for x in learners.handover.learned]
+    assert sorted(lives) == [0, 1] and sum(kept) == pytest.approx(1800 / 6, abs=4) and min(kept) > 100
+    (buffer,) = [b for b, life in zip(learners.handover.buffers, lives, strict=True) if life]
+    columns = buffer.arrays
+    assert (columns["column/reward"][:-1, : kept[lives.index(1)]].sum(0) > 0).mean() > 0.9  # it holds what was played
+
+
+@pytest.mark.slow
+def test_above_the_budget_it_ends_with_an_error_and_a_checkpoint(tmp_path: Path) -> None:
+    env = faulty(tmp_path, "raises", times=2)
+    with warnings.catch_warnings(record=True) as said, pytest.raises(WorkerError, match="the simulator diverged"):
+        warnings.simplefilter("always")
+        tandem.train("a3c", env, out=tmp_path / "run", **{**SMALL, **TURNS, "steps": 1200, "worker_restarts": 1})
+    assert len(said) == 1
+    assert tandem.train(env=env, resume=tmp_path / "run").summary["env_steps"] >= 1200
+
+
+class Diverges(games.Chain):
+    """Its rewards are finite, and their square is not."""
+
+    def step(self, action: Any) -> Any:
+        obs, _, *rest = super().step(action)
+        return obs, 1e30, *rest
+
+
+def test_a_loss_that_is_not_finite_ends_the_run(tmp_path: Path) -> None:
+    with pytest.raises(NonFiniteError, match="'net' was not finite"):
+        tandem.train("a3c", Diverges, out=tmp_path / "run", **{**SMALL, **TURNS})
+    assert np.isfinite(tandem.load(tmp_path / "run", which="last").networks["net"](np.ones((1, 4), np.float32))).all()
+
+
+def batch_norm(space: Any) -> Any:
+    from torch import nn
+
+    return nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Tanh())
+
+
+def dropout(space: Any) -> Any:
+    from torch import nn
+
+    return nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.2), nn.Tanh())
+
+
+def test_networks_that_move_by_themselves_are_refused() -> None:
+    with pytest.raises(NetworkError, match="'net' moves weights of its own"):
+        tandem.train("a3c", "CartPole-v1", network=batch_norm, **{**SMALL, **TURNS})
+
+
+@pytest.mark.thorough
+def test_a_network_of_ones_own_travels() -> None:
+    both = [finished(tandem.session("a3c", "CartPole-v1", network=dropout, **{**SMALL, **TURNS})) for _ in range(2)]
+    assert both[0].loop.learner.updates == 40
+
+
+@pytest.mark.parametrize(
+    "algorithm, env, given, said",
+    [
+        ("ppo", "CartPole-v1", {"learners": 2}, "learners=2 with ppo"),
+        ("a3c", "CartPole-v1", {"learners": 2, "workers": 1}, "learners=2 and workers=1"),
+        ("a3c", "CartPole-v1", {"learners": 4, "staleness": 2}, "staleness=2 with 4 learners"),
+        ("a3c", "CartPole-v1", {"learners": 0}, "learners=0"),
+        ("a3c", games.Chain(), {"learners": 2}, "one object in this process"),
+    ],
+)
+def test_what_cannot_be_is_refused(algorithm: str, env: Any, given: dict[str, Any], said: str) -> None:
+    with pytest.raises(SettingError, match=said):
+        tandem.session(algorithm, env, framework="torch", **given)
+
+
+def test_another_number_of_them_is_refused() -> None:
+    run = tandem.session("a3c", "CartPole-v1", **SMALL, **TURNS)
+    data, arrays = run.loop.collector.state()
+    run.loop.collector.close()
+    with pytest.raises(ResumeError, match="saved with 1 learners; here are 2"):
+        run.loop.collector.load_state({**data, "lives": [0]}, arrays)
+
+
+@pytest.mark.slow
+def test_the_table_says_how_stale_gradients_were(tmp_path: Path) -> None:
+    tandem.train("a3c", "CartPole-v1", out=tmp_path / "run", **SMALL, **TURNS)
+    header, *rows = [line.split(",") for line in (tmp_path / "run" / "progress.csv").read_text().splitlines()]
+    lags = [float(row[header.index("lag")]) for row in rows]
+    assert lags[0] == 0.0 and lags[1:] == [1.0] * (len(lags) - 1) and len(lags) == 40
+    assert verify(tmp_path / "run", 240).difference is None
+    tandem.train("a3c", "CartPole-v1", out=tmp_path / "free", **{**SMALL, "learners": 2})
+    with pytest.raises(ResumeError, match="in the order in which they came"):
+        verify(tmp_path / "free")
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["options"]["learners"] == 2

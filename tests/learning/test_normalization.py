@@ -1,0 +1,157 @@
+"""Running statistics are those of all rows at once, and reach the networks and the next sitting."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tandem import algorithms, trainer
+from tandem.algorithms.base import describe
+from tandem.errors import SettingError
+from tandem.learning.normalization import Moments, ObservationMoments, RewardScale, RewardStandard
+from tandem.networks.plan import Twin
+from tandem.spaces import Leaf
+from tandem.types import Cuts, Trajectory
+
+QUIET: dict[str, Any] = {"plots": False, "tensorboard": False, "eval_episodes": 0, "final_episodes": 1, "hidden": (8,)}
+
+
+def trajectory(reward: Any, last: Any, valid: Any = None) -> Trajectory:
+    reward, last = np.array(reward, np.float32), np.array(last, np.bool_)
+    valid = np.ones_like(last) if valid is None else np.array(valid, np.bool_)
+    none = np.zeros(0, np.int64)
+    obs = np.zeros((*reward.shape, 1), np.float32)
+    return Trajectory(obs, reward, reward, reward, last, valid, Cuts(none, none, obs[:0, 0]), obs[0])
+
+
+@given(st.lists(st.integers(0, 20), min_size=1, max_size=8), st.integers(0, 99), st.floats(-1e4, 1e4))
+def test_moments_are_those_of_all_rows_at_once(sizes: list[int], seed: int, offset: float) -> None:
+    rng = np.random.default_rng(seed)
+    batches = [(offset + rng.standard_normal((n, 3)) * [1, 10, 0]).astype(np.float32) for n in sizes]
+    moments, rows = Moments(3), np.concatenate(batches).astype(np.float64)
+    for batch in batches:
+        moments.add(batch)
+    assert moments.count == len(rows)
+    if len(rows):
+        np.testing.assert_allclose(moments.mean, rows.mean(0), rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(moments.variance, rows.var(0), rtol=1e-6, atol=1e-6)
+    other = Moments(3)
+    other.load_state(moments.state())
+    for m in (moments, other):
+        m.add(np.ones((2, 3), np.float32))
+    assert moments.mean.tobytes() == other.mean.tobytes() and moments.variance.tobytes() == other.variance.tobytes()
+
+
+def test_rows_that_only_reset_do_not_count_and_symbols_and_pictures_are_left_alone() -> None:
+    spec = {
+        "box": Leaf("box", (2,), "float32", (), (-9.0,) * 2, (9.0,) * 2),
+        "symbol": Leaf("discrete", (), "int64", (3,)),
+        "picture": Leaf("box", (2, 2, 1), "uint8", (), (0.0,) * 4, (255.0,) * 4),
+    }
+    seen = ObservationMoments(spec)  # type: ignore[arg-type]
+    box = np.arange(8, dtype=np.float32).reshape(2, 2, 2)
+    obs = {"box": box, "symbol": np.zeros((2, 2), np.int64), "picture": np.zeros((2, 2, 2, 2, 1), np.uint8)}
+    seen.add(obs, np.array([[True, True], [False, True]]))
+    assert list(seen.moments) == ["box"]
+    assert seen.moments["box"].mean.tolist() == [(0 + 2 + 6) / 3, (1 + 3 + 7) / 3]
+    found = seen.publish({"0/box/1/mean": np.zeros(2), "other": np.ones(1)})
+    assert found["0/box/1/mean"].dtype == np.float32 and found["other"].tolist() == [1.0]
+
+
+def test_rewards_are_divided_by_the_deviation_of_discounted_returns() -> None:
+    """gamma 0.5: environment 0 returns 2, then 2 + 0.5 * 2 = 3, its episode ends, then 4; environment 1 stays at 0."""
+    scale = RewardScale(2, 0.5)
+    scaled = scale(trajectory([[2, 0], [2, 0], [4, 0]], [[False, False], [True, False], [False, False]]))
+    deviation = np.sqrt(np.var([2, 3, 4, 0, 0, 0]) + 1e-8)
+    np.testing.assert_allclose(scaled.reward, np.array([[2, 0], [2, 0], [4, 0]]) / deviation, rtol=1e-6)
+    assert scaled.reward.dtype == np.float32 and scale.running.tolist() == [4.0, 0.0]
+    scale(trajectory([[1, 1]], [[False, False]]))
+    assert scale.running.tolist() == [3.0, 1.0], "the return goes on in the next block"
+    assert scale.moments.count == 8
+
+
+def test_rewards_are_clipped_and_reset_rows_left_out() -> None:
+    scale = RewardScale(1, 0.9)
+    still = scale(trajectory([[0.0]] * 500, [[False]] * 500))
+    assert (still.reward == 0).all()
+    assert scale(trajectory([[1000.0]], [[False]])).reward.max() == 10.0
+    fresh = RewardScale(1, 0.9)
+    fresh(trajectory([[1], [0], [1]], [[True], [False], [False]], [[True], [False], [True]]))
+    assert fresh.moments.count == 2 and fresh.moments.mean.tolist() == [1.0]
+
+
+def test_rewards_are_standardised_by_all_that_came_so_far() -> None:
+    standard = RewardStandard()
+    first = standard(trajectory([[1, 3], [99, 5]], [[False, False], [False, True]], [[True, True], [False, True]]))
+    valid = np.array([1.0, 3.0, 5.0])  # 99 came with a step that only reset
+    np.testing.assert_allclose(
+        first.reward, (np.array([[1, 3], [99, 5]]) - 3) / valid.std() * [[1, 1], [0, 1]] + [[0, 0], [10, 0]]
+    )
+    assert first.reward.dtype == np.float32
+    other = RewardStandard()
+    other.load_state(standard.state())
+    seen = np.array([1.0, 3.0, 5.0, 7.0, 7.0])
+    for s in (standard, other):
+        later = s(trajectory([[7, 7]], [[False, False]]))
+        np.testing.assert_allclose(later.reward, [[(7 - seen.mean()) / seen.std()] * 2], rtol=1e-6)
+
+
+def test_rewards_are_not_standardised_twice() -> None:
+    with pytest.raises(SettingError, match="normalize_rewards=True and standardize_rewards=True"):
+        trainer.session("ppo", "Pendulum-v1", framework="torch", normalize_rewards=True, standardize_rewards=True, **QUIET)
+
+
+DETAILS: dict[str, tuple[Any, Any]] = {  # the ten well-known ones: off, and on
+    "normalize_advantage": (False, True),
+    "normalize_observations": (False, True),
+    "standardize_rewards": (False, True),
+    "normalize_rewards": (False, True),
+    "entropy": (0.0, 0.01),
+    "learning_rate": (3e-4, "3e-4:0"),
+    "max_grad_norm": (1e9, 0.5),
+    "orthogonal": (False, True),
+    "adam_epsilon": (1e-8, 1e-5),
+    "activation": ("relu", "tanh"),
+}
+
+
+@pytest.mark.parametrize("name", DETAILS)
+def test_each_of_the_ten_details_of_ppo_is_a_setting_with_its_source_and_does_something(name: str) -> None:
+    (source,) = (s for n, _, _, s in describe(algorithms.get("ppo").Settings) if n == name)
+    assert source
+    prints = []
+    for value in DETAILS[name]:
+        given = {"envs": 2, "rollout": 16, "batch_size": 16, "epochs": 2, "normalize_advantage": False, **QUIET, name: value}
+        run = trainer.session("ppo", "Pendulum-v1", framework="torch", steps=64, **given)
+        for _ in run.events():
+            pass
+        prints.append(run.fingerprint())
+    assert prints[0] != prints[1]
+
+
+def test_a_run_publishes_its_statistics_and_takes_them_up_again(tmp_path: Path) -> None:
+    given: dict[str, Any] = {"envs": 2, "rollout": 16, "batch_size": 16, "epochs": 1, "vectorization": "plain", **QUIET}
+    given |= {"normalize_observations": True, "normalize_rewards": True}
+    run = trainer.session("ppo", "Pendulum-v1", framework="torch", steps=96, out=tmp_path / "run", **given)
+    seen: list[Any] = []
+    real = run.loop.learner.learn
+    run.loop.learner.learn = lambda t, span: (seen.append(t.obs), real(t, span))[1]  # type: ignore[func-returns-value]
+    for _ in run.events(64):
+        pass
+    rows = np.concatenate(seen).reshape(-1, 3).astype(np.float64)
+    assert len(rows) == 64
+    for role in ("actor", "critic"):
+        weights = run.backend.networks[role].read()
+        np.testing.assert_allclose(weights["1/mean"], rows.mean(0), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(weights["1/variance"], rows.var(0), rtol=1e-5)
+    actor = run.backend.networks["actor"]
+    normal = Twin(actor.plan[:2], actor.read())(rows.astype(np.float32))
+    assert normal.mean(0) == pytest.approx(np.zeros(3), abs=1e-4) and normal.std(0) == pytest.approx(np.ones(3), abs=1e-3)
+    resumed = trainer.session(resume=tmp_path / "run")
+    mine, theirs = (r.loop.learner.state(True)[1] for r in (run, resumed))
+    assert {n: x.tobytes() for n, x in mine.items()} == {n: x.tobytes() for n, x in theirs.items()} and len(mine) == 7

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tandem.errors import MemoryBudgetError
+from tandem.replay import allocation
+
+
+def write(root: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("size", "text"), [(0, "0 bytes"), (1023, "1023 bytes"), (1536, "1.5 KiB"), (3 * 2**30, "3.0 GiB"), (2**52, "4096.0 TiB")]
+)
+def test_sizes_for_people(size: int, text: str) -> None:
+    assert allocation.human(size) == text
+
+
+def test_free_memory_of_a_machine(tmp_path: Path) -> None:
+    write(tmp_path, {"proc/meminfo": "MemTotal:  900 kB\nMemFree:  100 kB\nMemAvailable:  500 kB\n"})
+    assert allocation.available_memory(tmp_path) == 500 * 1024
+
+
+def test_a_container_has_less(tmp_path: Path) -> None:
+    """The tightest group around the process decides; files that the kernel can drop count as free."""
+    write(
+        tmp_path,
+        {
+            "proc/meminfo": "MemAvailable:  5000 kB\n",
+            "proc/self/cgroup": "0::/outer/inner\n",
+            "sys/fs/cgroup/outer/inner/memory.max": "max\n",
+            "sys/fs/cgroup/outer/inner/memory.current": "100000\n",
+            "sys/fs/cgroup/outer/inner/memory.stat": "anon 1\ninactive_file 70\n",
+            "sys/fs/cgroup/outer/memory.max": "200000\n",
+            "sys/fs/cgroup/outer/memory.current": "150000\n",
+            "sys/fs/cgroup/outer/memory.stat": "anon 1\ninactive_file 30000\n",
+        },
+    )
+    assert allocation.available_memory(tmp_path) == 80_000
+
+
+def test_containers_of_version_1(tmp_path: Path) -> None:
+    group = "sys/fs/cgroup/memory/docker"
+    write(
+        tmp_path,
+        {
+            "proc/meminfo": "MemAvailable:  5000 kB\n",
+            "proc/self/cgroup": "5:cpu:/docker\n4:memory:/docker\n",
+            f"{group}/memory.limit_in_bytes": "1000\n",
+            f"{group}/memory.usage_in_bytes": "900\n",
+            f"{group}/memory.stat": "total_inactive_file 250\n",
+        },
+    )
+    assert allocation.available_memory(tmp_path) == 350
+
+
+def test_this_machine_tells_something_sensible() -> None:
+    available = allocation.available_memory()
+    assert available is None or 2**20 < available < 2**50
+
+
+def test_where_nothing_is_known_nothing_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(allocation, "available_memory", lambda: None)
+    allocation.require(2**60, "this")
+    monkeypatch.setattr(allocation, "available_memory", lambda: 10)
+    allocation.require(10, "this")
+    with pytest.raises(MemoryBudgetError, match="this needs 11 bytes"):
+        allocation.require(11, "this")
+
+
+def test_files_that_will_be_replaced_count_as_free(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    old = tmp_path / "old.npy"
+    old.write_bytes(bytes(1_000_000))
+    monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 10}))
+    allocation.require(900_000, "this", [old, tmp_path / "new.npy"])
+    with pytest.raises(MemoryBudgetError, match="larger disk"):
+        allocation.require(2_000_000, "this", [old])

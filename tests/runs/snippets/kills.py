@@ -1,0 +1,163 @@
+"""Kills runs that write checkpoints all the time, and prints what is left of them. Arguments: a folder, the number of kills.
+
+Every sitting is a fork of this process, which has imported everything already: a start takes milliseconds."""
+
+import json
+import os
+import random
+import signal
+import sys
+import zipfile
+from pathlib import Path
+
+from tandem import trainer
+from tandem.runs import atomic_files, checkpoint
+from tandem.runs.writers import read_table
+
+folder, kills = Path(sys.argv[1]), int(sys.argv[2])
+SETTINGS = {
+    "steps": 500, "hidden": (8,), "train_every": 10, "updates_per_call": 2, "learning_starts": 50, "buffer_size": 500,
+    "batch_size": 8, "prioritized": True, "plots": False, "tensorboard": True, "eval_episodes": 1, "final_episodes": 1,
+    "eval_every": 200, "log_every": 50, "keep": 2, "checkpoint_seconds": 0.0, "epsilon": "0.5",
+}  # fmt: skip
+
+
+def begun(name):
+    return (folder / name / "checkpoints" / "last.zip").is_file()
+
+
+def sitting(name, tamper=None):
+    """The child that goes on with the run `name`, or begins it."""
+    if pid := os.fork():
+        return pid
+    try:
+        out = folder / name
+        if tamper:
+            tamper()
+        run = (
+            trainer.session(resume=out)
+            if begun(name)
+            else trainer.session("dqn", "CartPole-v1", framework="torch", out=out, **SETTINGS)
+        )
+        for _ in run.events():
+            run._pause = 0.0  # or the time that writing takes would stretch the intervals
+        print(json.dumps({"run": name, "fingerprint": run.fingerprint(), "steps": run.loop.env_steps}), flush=True)
+        os._exit(0)
+    except BaseException as error:
+        print(json.dumps({"run": name, "raised": repr(error)}), flush=True)
+        os._exit(1)
+
+
+def whole(name):
+    """What is wrong with a run's files: nothing, it is hoped."""
+    out, wrong = folder / name, []
+    for file in (out / "checkpoints").glob("*.zip"):
+        saved = checkpoint.read(file)
+        with zipfile.ZipFile(file) as inner:
+            wrong += [f"{file.name}: {inner.testzip()}"] if inner.testzip() else []
+        for group in ("networks", "engine"):
+            saved.group(group)
+        trainer.load(file)
+    config = json.loads((out / "config.json").read_text())
+    wrong += [] if config["settings"]["steps"] == 500 else ["config.json"]
+    columns, rows = read_table(out / "progress.csv")
+    wrong += [f"row {row}" for row in rows if len(row) != len(columns)]
+    return wrong
+
+
+def table(name):
+    columns, rows = read_table(folder / name / "progress.csv")
+    return [[c for k, c in zip(columns, row, strict=True) if k != "seconds"] for row in rows]
+
+
+def killed(pid):
+    """Whether the child was killed rather than done."""
+    return os.WIFSIGNALED(os.waitpid(pid, 0)[1])
+
+
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def at_call(number):
+    """Dies at that call of a function, whichever it is: seeded, and the same moment on every machine."""
+
+    def tamper():
+        left = [number]
+
+        def count(frame, event, arg):
+            left[0] -= 1
+            if left[0] == 0:
+                die()
+
+        sys.setprofile(count)
+
+    return tamper
+
+
+def before_renaming():
+    real, count = os.replace, [0]
+
+    def replace(source, target):
+        if str(target).endswith("last.zip"):
+            count[0] += 1
+            if count[0] == 4:
+                die()
+        real(source, target)
+
+    atomic_files.os.replace = replace
+
+
+def amid_writing():
+    real, count = zipfile.ZipFile.writestr, [0]
+
+    def writestr(self, name, data):
+        count[0] += 1
+        if count[0] == 17:
+            real(self, name, data[: len(data) // 2])
+            self.fp.flush()
+            die()
+        real(self, name, data)
+
+    zipfile.ZipFile.writestr = writestr
+
+
+def amid_config():
+    real = json.dumps
+
+    def dumps(data, **given):
+        if "indent" in given:
+            die()
+        return real(data, **given)
+
+    json.dumps = dumps
+
+
+def after_renaming():
+    real, count = atomic_files.flush_folder, [0]
+
+    def flush(path):
+        count[0] += 1
+        if count[0] == 9:
+            die()
+        real(path)
+
+    atomic_files.flush_folder = flush
+
+
+assert not killed(sitting("whole"))
+rng, done = random.Random(0), 0
+while done < kills:
+    call = rng.randrange(30_000, 300_000)
+    if not killed(sitting("random", at_call(call))):
+        break
+    done += 1
+    print(json.dumps({"kill": call, "wrong": whole("random") if begun("random") else []}), flush=True)
+killed(sitting("random"))
+for tamper in (amid_writing, before_renaming, after_renaming, amid_config, amid_writing):
+    assert killed(sitting("inside", tamper)), tamper
+    parts = [f.name for place in (folder / "inside", folder / "inside" / "checkpoints") for f in place.glob(".*.part")]
+    print(json.dumps({"inside": tamper.__name__, "parts": parts, "wrong": whole("inside")}), flush=True)
+killed(sitting("inside"))
+left = [str(f) for f in folder.rglob("*.part")]
+print(json.dumps({"left": left, "tables": table("whole") == table("random") == table("inside"), "kills": done}))

@@ -1,0 +1,763 @@
+"""Saving in the background loses nothing that was to be kept, deletes nothing else, and says what went wrong."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import queue
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tandem.errors import CheckpointError, SettingError
+from tandem.runs import atomic_files, checkpoint
+from tandem.runs.autosave import Autosave, Policy, Writer
+from tests.helpers import run_python
+
+PATIENCE = 60.0  # seconds after which a test that waits for a thread has failed
+GROUPS = {"net": {"x": np.arange(3.0)}}
+REAL = checkpoint.write
+
+
+def threads() -> list[threading.Thread]:
+    return [t for t in threading.enumerate() if t.name == "tandem-writer"]
+
+
+def names(folder: Path) -> set[str]:
+    return {f.name for f in folder.iterdir()}
+
+
+def content(path: Path) -> Any:
+    return checkpoint.read(path).data["n"]
+
+
+def no_space(*_: Any, **__: Any) -> Any:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left() -> Iterator[None]:
+    assert not threads()
+    yield
+    for thread in threads():
+        thread.join(PATIENCE)
+    assert not threads()
+
+
+class Disk:
+    """Takes files only from `go_on` to `hold`, and keeps the names of those that it took, in order."""
+
+    def __init__(self) -> None:
+        self.begun: queue.Queue[str] = queue.Queue()
+        self.free = threading.Event()
+        self.written: list[str] = []
+
+    def write(self, path: Path, data: dict[str, Any], groups: checkpoint.Groups, folder: bool = False) -> None:
+        self.begun.put(path.name)
+        assert self.free.wait(PATIENCE)
+        REAL(path, data, groups, folder)
+        self.written.append(path.name)
+
+    def busy_with(self, name: str) -> None:
+        """Returns once the writing of that file has begun."""
+        assert self.begun.get(timeout=PATIENCE) == name
+
+    def go_on(self) -> None:
+        self.free.set()
+
+    def hold(self) -> None:
+        self.free.clear()
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
+    held = Disk()
+    monkeypatch.setattr(checkpoint, "write", held.write)
+    yield held
+    held.go_on()
+
+
+@pytest.fixture
+def writer() -> Iterator[Writer]:
+    with Writer() as made:
+        yield made
+
+
+# The writer
+
+
+def test_files_are_written_in_order_and_whole(writer: Writer, disk: Disk, tmp_path: Path) -> None:
+    for i in range(5):
+        writer.put(tmp_path / f"{i}", {"n": i}, {"net": {"x": np.full(3, i)}}, slot=f"{i}")
+    assert writer.pending() == {tmp_path / f"{i}" for i in range(5)} and not names(tmp_path)
+    disk.go_on()
+    writer.flush()
+    assert disk.written == ["0", "1", "2", "3", "4"] and writer.skipped == 0 and not writer.pending()
+    assert [checkpoint.read(tmp_path / f"{i}").group("net")["x"][0] for i in range(5)] == [0, 1, 2, 3, 4]
+
+
+def test_of_those_that_wait_in_a_slot_only_the_newest_is_written(writer: Writer, disk: Disk, tmp_path: Path) -> None:
+    done: list[str] = []
+
+    def put(name: str, slot: str) -> None:
+        writer.put(tmp_path / name, {"n": name}, GROUPS, slot, then=lambda: done.append(name))
+
+    put("a", "rolling")
+    disk.busy_with("a")
+    put("b", "rolling")
+    put("last", "last")
+    put("c", "rolling")
+    put("last", "last")
+    put("d", "rolling")
+    assert writer.pending() == {tmp_path / n for n in ("a", "d", "last")}
+    disk.go_on()
+    writer.flush()
+    # "d" has the place in the queue that "b" had: a slot that is often put to neither starves nor makes others starve.
+    assert disk.written == done == ["a", "d", "last"] and writer.skipped == 3 and names(tmp_path) == {"a", "d", "last"}
+
+
+def test_what_comes_then_comes_after_a_whole_file_and_in_the_thread(writer: Writer, tmp_path: Path) -> None:
+    seen: list[Any] = []
+    writer.put(
+        tmp_path / "a", {"n": 7}, GROUPS, "a", lambda: seen.append((content(tmp_path / "a"), threading.current_thread()))
+    )
+    writer.flush()
+    ((n, thread),) = seen
+    assert n == 7 and thread is not threading.main_thread() and thread.name == "tandem-writer" and not thread.daemon
+
+
+def test_there_is_a_thread_only_while_there_is_something_to_write(disk: Disk, tmp_path: Path) -> None:
+    with Writer() as writer:
+        writer.flush()
+        writer.close()
+        assert not threads()
+        for name in ("a", "b"):
+            writer.put(tmp_path / name, {}, GROUPS, "rolling")
+            disk.busy_with(name)
+            assert len(threads()) == 1
+            disk.go_on()
+            writer.close()
+            assert not threads()
+            disk.hold()
+    assert names(tmp_path) == {"a", "b"}
+
+
+def test_where_no_thread_can_be_had_it_writes_at_once(writer: Writer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    for i in range(2):
+        writer.put(tmp_path / "a", {"n": i}, GROUPS, "rolling")
+        assert content(tmp_path / "a") == i
+    monkeypatch.setattr(atomic_files.os, "fsync", no_space)
+    writer.put(tmp_path / "a", {"n": 2}, GROUPS, "rolling")
+    with pytest.raises(CheckpointError, match="No space left"):
+        writer.flush()
+    assert content(tmp_path / "a") == 1
+
+
+def test_an_interrupt_while_the_thread_begins_loses_nothing(tmp_path: Path) -> None:
+    writer = Writer()
+
+    def start(self: threading.Thread) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(threading.Thread, "start", start)
+        writer.put(tmp_path / "a", {"n": 1}, GROUPS, "rolling")
+    writer.flush()
+    assert content(tmp_path / "a") == 1
+
+
+def test_a_file_goes_where_its_path_pointed(
+    writer: Writer, disk: Disk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    writer.put(Path("a"), {}, GROUPS, "rolling")
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    disk.go_on()
+    writer.flush()
+    assert names(tmp_path) == {"a", "elsewhere"}
+
+
+def test_the_first_error_is_raised_once_and_the_rest_still_written(disk: Disk, tmp_path: Path) -> None:
+    writer = Writer()
+    (tmp_path / "file").touch()
+    done: list[str] = []
+    for name in ("file/1", "file/2", "good"):
+        writer.put(tmp_path / name, {}, GROUPS, name, lambda name=name: done.append(name))  # type: ignore[misc]
+    disk.go_on()
+    with pytest.raises(CheckpointError, match=r"could not write .*file.1(.|\n)*Expected(.|\n)*Fix"):
+        writer.flush()
+    assert done == ["good"] and names(tmp_path) == {"file", "good"}
+    writer.flush()
+    writer.put(tmp_path / "file/3", {}, GROUPS, "rolling")
+    for thread in threads():
+        thread.join(PATIENCE)
+    with pytest.raises(CheckpointError, match=r"could not write .*file.3"):
+        writer.put(tmp_path / "refused", {}, GROUPS, "rolling")
+    writer.put(tmp_path / "taken", {}, GROUPS, "rolling")
+    writer.close()
+    assert names(tmp_path) == {"file", "good", "taken"}
+
+
+def test_data_that_is_no_json_and_errors_of_then_are_raised_too(writer: Writer, tmp_path: Path) -> None:
+    writer.put(tmp_path / "a", {"n": object()}, GROUPS, "rolling")
+    with pytest.raises(TypeError, match="not JSON serializable"):
+        writer.flush()
+    writer.put(tmp_path / "a", {"n": 1}, GROUPS, "rolling", lambda: {}["missing"])
+    with pytest.raises(KeyError, match="missing"):
+        writer.close()
+    assert content(tmp_path / "a") == 1
+
+
+def test_an_exception_in_training_waits_for_the_disk(disk: Disk, tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt) as caught, Writer() as writer:
+        writer.put(tmp_path / "a", {"n": 1}, GROUPS, "rolling")
+        disk.busy_with("a")
+        writer.put(tmp_path / "a", {"n": 2}, GROUPS, "rolling")
+        disk.go_on()
+        raise KeyboardInterrupt
+    assert content(tmp_path / "a") == 2 and not hasattr(caught.value, "__notes__")
+
+
+def test_an_exception_in_training_is_not_hidden_by_one_in_saving(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ZeroDivisionError) as caught, Writer() as writer:
+        writer.put(tmp_path / "file" / "a", {}, GROUPS, "rolling")
+        raise ZeroDivisionError
+    (note,) = caught.value.__notes__
+    assert note.startswith("Saving failed as well: could not write")
+    with pytest.raises(CheckpointError), Writer() as writer:
+        writer.put(tmp_path / "file" / "a", {}, GROUPS, "rolling")
+
+
+AT_EXIT = """
+    import json, sys, threading
+    from pathlib import Path
+    import numpy as np
+    from tandem.runs import checkpoint
+    from tandem.runs.autosave import Writer
+
+    real = checkpoint.write
+    def write(*given):
+        threading.main_thread().join()  # returns once the interpreter is ending
+        real(*given)
+    checkpoint.write = write
+
+    writer = Writer()
+    def put():
+        for n in (1, 2, 3):
+            writer.put(Path(sys.argv[1]), {"n": n}, {"net": {"x": np.arange(3.0)}}, "rolling")
+    if sys.argv[2] == "daemon":
+        thread = threading.Thread(target=put, daemon=True)
+        thread.start()
+        thread.join()
+    else:
+        put()
+    print(json.dumps(Path(sys.argv[1]).exists()))
+    if sys.argv[2] == "exit":
+        sys.exit(0)
+"""
+
+
+@pytest.mark.parametrize("how", ["main", "daemon", "exit"])
+def test_what_is_queued_when_the_interpreter_ends_is_written(how: str, tmp_path: Path) -> None:
+    assert run_python(AT_EXIT, str(tmp_path / "a"), how) == [False]
+    assert content(tmp_path / "a") == 3 and names(tmp_path) == {"a"}
+
+
+UNHEARD = """
+    import io, json, sys
+    from pathlib import Path
+    from tandem.runs.autosave import Writer
+
+    class Said(io.StringIO):
+        def write(self, text):
+            return print(json.dumps(text))
+
+    sys.stderr = Said()
+    writer = Writer()
+    writer.put(Path(sys.argv[1]), {}, {}, "rolling")
+"""
+
+
+def test_an_error_that_nobody_asks_for_is_said_at_the_end(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    said = "".join(run_python(UNHEARD, str(tmp_path / "file" / "a")))
+    assert said.startswith("tandem: could not write") and said.count("could not write") == 1 and "Fix: " in said
+
+
+INTERRUPTED = """
+    import json, signal, sys, threading
+    from pathlib import Path
+    import numpy as np
+    from tandem.runs import checkpoint
+    from tandem.runs.autosave import Writer
+
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    real, flushing, caught = checkpoint.write, threading.Event(), threading.Event()
+    def write(*given):
+        flushing.wait(60)
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        caught.wait(5)  # no longer: where the signal came just before the wait began, it is raised after it
+        checkpoint.write = real
+        real(*given)
+    checkpoint.write = write
+
+    writer = Writer()
+    for n in (1, 2):
+        writer.put(Path(sys.argv[1]), {"n": n}, {"net": {"x": np.arange(3.0)}}, "rolling")
+    try:
+        flushing.set()
+        writer.flush()
+    except KeyboardInterrupt:
+        caught.set()
+        print(json.dumps("interrupted"))
+    if sys.argv[2] == "again":
+        writer.flush()
+        print(json.dumps(checkpoint.read(Path(sys.argv[1])).data["n"]))
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="sends a signal to one thread")
+@pytest.mark.parametrize("then, said", [("end", []), ("again", [2])])
+def test_an_interrupted_flush_loses_nothing(then: str, said: list[int], tmp_path: Path) -> None:
+    assert run_python(INTERRUPTED, str(tmp_path / "a"), then) == ["interrupted", *said]
+    assert content(tmp_path / "a") == 2 and names(tmp_path) == {"a"}
+
+
+# The policy
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{n: v} for n in ("save_freq", "save_freq_", "max_save_files", "save_top_k", "patience") for v in (0, -1, 1.5, True, "3")]
+    + [{"path": ""}, {"path": "."}, {"path": Path()}, {"path": 3}],
+)
+def test_what_a_policy_cannot_be_is_named(wrong: dict[str, Any], writer: Writer) -> None:
+    (name, value), *_ = wrong.items()
+    with pytest.raises(SettingError) as error:
+        Autosave(Policy(**wrong), lambda param_only: ({}, {}), writer)
+    assert f"{name}={value!r}" in error.value.happened and error.value.expected and error.value.fix
+
+
+def test_the_documented_defaults() -> None:
+    assert Policy() == Policy(None, 1, None, None, False, False, None, False, None)
+    Policy("a", np.int64(1), 1, 1, True, True, 1, True, 1).check()  # type: ignore[arg-type]
+
+
+# What is saved when
+
+
+class Agent:
+    """Something to be saved: a number that grows with each episode and batch; it notes when it is copied."""
+
+    def __init__(self, writer: Writer, **policy: Any) -> None:
+        self.n = 0
+        self.copies: list[tuple[int, bool]] = []
+        self.saving = Autosave(Policy(**policy), self.snapshot, writer)
+
+    def snapshot(self, param_only: bool) -> tuple[dict[str, Any], checkpoint.Groups]:
+        self.copies.append((self.n, param_only))
+        return {"n": self.n, "saving": self.saving.state()}, {"net": {"x": np.full(3, self.n)}}
+
+    def episode(self, number: int, score: float | None) -> None:
+        self.n += 1
+        self.saving.episode(number, score)
+
+    def batch(self, number: int) -> None:
+        self.n += 1
+        self.saving.batch(number)
+
+    def play(self, scores: list[float], first: int = 1) -> list[int]:
+        """Episodes with these scores, each on disk before the next; the numbers after which it should have stopped."""
+        stops = []
+        for i, score in enumerate(scores, first):
+            self.episode(i, score)
+            self.saving.writer.flush()
+            stops += [i] if self.saving.should_stop else []
+        return stops
+
+
+def test_one_file_is_written_over(writer: Writer, tmp_path: Path) -> None:
+    path = tmp_path / "new" / "model.dat"
+    agent = Agent(writer, path=str(path))
+    for i in range(1, 4):
+        agent.play([1.0], i)
+        assert content(path) == i and names(path.parent) == {"model.dat"}
+    agent.saving.finish()
+    assert agent.copies == [(1, False), (2, False), (3, False)]
+
+
+@pytest.mark.parametrize(
+    "path, score, name, last",
+    [
+        ("model.dat", 123.4, "model-10-123.4.dat", "model-last.dat"),
+        ("./model.dat", 123.44, "model-10-123.4.dat", "model-last.dat"),
+        ("a.b/model", -0.5, "model-10--0.5", "model-last"),
+        ("a.b/model.x.dat", 21, "model.x-10-21.dat", "model.x-last.dat"),
+        (".model", 1234567.0, ".model-10-1.235e+06", ".model-last"),
+        ("model.dat", None, "model-10.dat", "model-last.dat"),
+        ("model.dat", float("nan"), "model-10.dat", "model-last.dat"),
+        ("model[1-3].dat", np.float32(2.5), "model[1-3]-10-2.5.dat", "model[1-3]-last.dat"),
+    ],
+)
+def test_names(
+    path: str, score: float | None, name: str, last: str, writer: Writer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    agent = Agent(writer, path=path, save_freq=10, save_freq_=500, max_save_files=1, save_last=True)
+    agent.episode(9, 0.0)
+    agent.episode(10, score)
+    writer.flush()
+    folder = (tmp_path / path).parent
+    assert names(folder) == {name, last}
+    agent.batch(499)
+    agent.batch(500)
+    writer.flush()
+    stem, suffix = last.split("-last")
+    assert names(folder) == {f"{stem}-b500{suffix}", last} and content(folder / last) == 4
+
+
+def test_how_often(writer: Writer, tmp_path: Path) -> None:
+    agent = Agent(writer, path=tmp_path / "a", save_freq=3, save_freq_=4, save_param_only=True)
+    for i in range(1, 9):
+        agent.batch(i)
+        agent.episode(i, 0.0)
+    agent.saving.finish()
+    assert agent.copies == [(n, True) for n in (6, 7, 12, 15, 16)]  # episodes 3 and 6, batches 4 and 8, and the end
+    agent = Agent(writer, path=tmp_path / "b", save_freq=None)
+    agent.episode(1, 0.0)
+    agent.saving.finish()
+    assert agent.copies == [(1, False)] and content(tmp_path / "b") == 1
+
+
+def test_without_a_path_nothing_is_copied_and_no_thread_begins(writer: Writer, disk: Disk) -> None:
+    agent = Agent(writer, max_save_files=1, save_freq_=1, save_last=True, patience=2)
+    assert agent.play([3.0, 2.0, 1.0]) == [3]
+    agent.batch(1)
+    agent.saving.finish()
+    assert not agent.copies and not threads() and disk.begun.empty()
+
+
+def test_the_last_state_is_written_where_something_happened_since(writer: Writer, tmp_path: Path) -> None:
+    agent = Agent(writer, path=tmp_path / "m.dat", save_freq=2, max_save_files=2)
+    agent.saving.finish()
+    assert not agent.copies
+    agent.play([1, 2, 3])
+    agent.saving.finish()
+    agent.saving.finish()
+    assert names(tmp_path) == {"m-2-2.dat", "m-3-3.dat"} and len(agent.copies) == 2
+    agent.batch(70)
+    agent.saving.finish()
+    assert names(tmp_path) == {"m-3-3.dat", "m-b70.dat"} and content(tmp_path / "m-b70.dat") == 4
+
+
+def test_a_slow_disk_gets_the_newest_and_finish_waits_for_it(writer: Writer, disk: Disk, tmp_path: Path) -> None:
+    agent = Agent(writer, path=tmp_path / "m.dat", max_save_files=3, save_last=True)
+    agent.episode(1, 1.0)
+    disk.busy_with("m-1-1.dat")
+    for i in range(2, 9):
+        agent.episode(i, float(i))
+    assert writer.skipped == 6 + 7  # the first m-last waits too
+    disk.go_on()
+    agent.saving.finish()
+    assert disk.written == [
+        "m-1-1.dat",
+        "m-last.dat",
+        "m-8-8.dat",
+    ]  # the first in the last's slot came before the second rolling one
+    assert content(tmp_path / "m-last.dat") == content(tmp_path / "m-8-8.dat") == 8 and len(agent.copies) == 8
+
+
+# What is kept
+
+
+def test_rotation_deletes_the_oldest_of_its_own_files(writer: Writer, tmp_path: Path) -> None:
+    foreign = {"m.dat", "m-0-1.dat", "m-last.dat", "m-b1.dat", "other-1.dat"}
+    for name in foreign:
+        (tmp_path / name).touch()
+    agent = Agent(writer, path=tmp_path / "m.dat", max_save_files=3)
+    kept: list[str] = []
+    for i, score in enumerate([5, 1, 4, 2, 3, 9], 1):
+        agent.play([score], i)
+        kept = [*kept, f"m-{i}-{score}.dat"][-3:]
+        assert names(tmp_path) == foreign | set(kept)
+    # The same name again is the newest now, and one that somebody else deleted is not counted.
+    agent.play([2], 4)
+    (tmp_path / "m-5-3.dat").unlink()
+    agent.play([7], 7)
+    assert names(tmp_path) == foreign | {"m-4-2.dat", "m-6-9.dat", "m-7-7.dat"}
+    assert [Path(f).name for f, _ in agent.saving.state()["files"]] == ["m-6-9.dat", "m-4-2.dat", "m-7-7.dat"]
+
+
+def test_an_older_file_goes_only_when_the_new_one_is_whole(writer: Writer, disk: Disk, tmp_path: Path) -> None:
+    agent = Agent(writer, path=tmp_path / "m.dat", max_save_files=1)
+    disk.go_on()
+    agent.play([1.0])
+    disk.busy_with("m-1-1.dat")
+    disk.hold()
+    agent.episode(2, 2.0)
+    disk.busy_with("m-2-2.dat")
+    assert names(tmp_path) == {"m-1-1.dat"}
+    disk.go_on()
+    writer.flush()
+    assert names(tmp_path) == {"m-2-2.dat"}
+
+
+def test_only_the_best(writer: Writer, tmp_path: Path) -> None:
+    agent = Agent(writer, path=tmp_path / "m.dat", save_best_only=True, save_freq=100, save_freq_=1)
+    agent.episode(1, None)
+    agent.batch(1)
+    agent.play([-3, -4, -3, -2.5, float("nan"), -2.6], 2)
+    agent.saving.finish()
+    assert [n for n, _ in agent.copies] == [3, 6] and content(tmp_path / "m.dat") == 6 and names(tmp_path) == {"m.dat"}
+    assert agent.saving.best == -2.5
+
+
+def test_the_best_ones_and_the_last_one(writer: Writer, tmp_path: Path) -> None:
+    agent = Agent(writer, path=tmp_path / "m.dat", save_best_only=True, save_freq=2, save_last=True, max_save_files=2)
+    agent.play([1, 2, 3])
+    assert content(tmp_path / "m-last.dat") == 3  # of no even number, but not older than the best
+    agent.play([0, 0], 4)
+    assert names(tmp_path) == {"m-2-2.dat", "m-3-3.dat", "m-last.dat"} and content(tmp_path / "m-last.dat") == 4
+    agent.saving.finish()
+    assert names(tmp_path) == {"m-2-2.dat", "m-3-3.dat", "m-last.dat"} and content(tmp_path / "m-last.dat") == 5
+
+
+def test_the_top_files(writer: Writer, tmp_path: Path) -> None:
+    agent = Agent(writer, path=tmp_path / "m.dat", save_top_k=2, save_last=True, save_freq_=1)
+    agent.episode(1, None)
+    agent.play([5, 3, 4, 4, 1], 2)
+    assert names(tmp_path) == {"m-2-5.dat", "m-5-4.dat", "m-last.dat"}  # of equals the newer
+    assert content(tmp_path / "m-last.dat") == 6
+    agent.batch(1)  # after an episode with the score 1
+    agent.play([4.5], 7)
+    agent.batch(2)  # after one with 4.5
+    agent.saving.finish()
+    assert names(tmp_path) == {"m-2-5.dat", "m-b2.dat", "m-last.dat"}
+    agent = Agent(writer, path=tmp_path / "few.dat", save_top_k=5, max_save_files=2)
+    agent.play([5, 3, 4])
+    assert {n for n in names(tmp_path) if "few" in n} == {"few-1-5.dat", "few-3-4.dat"}
+
+
+def test_of_equals_the_newer_stay_however_slow_the_disk(writer: Writer, disk: Disk, tmp_path: Path) -> None:
+    agent = Agent(writer, path=tmp_path / "m", save_top_k=2)
+    agent.episode(1, 5.0)
+    disk.busy_with("m-1-5")
+    for i in (2, 3, 4):
+        agent.episode(i, 5.0)
+    disk.go_on()
+    writer.flush()
+    assert disk.written == ["m-1-5", "m-4-5", "m-3-5"] and names(tmp_path) == {"m-3-5", "m-4-5"}
+    agent.play([5.0], 5)
+    assert names(tmp_path) == {"m-4-5", "m-5-5"}
+
+
+def test_a_better_file_that_somebody_deleted_keeps_no_other_away(writer: Writer, tmp_path: Path) -> None:
+    agent = Agent(writer, path=tmp_path / "m", save_top_k=1)
+    agent.play([9])
+    (tmp_path / "m-1-9").unlink()
+    agent.play([3], 2)
+    assert names(tmp_path) == {"m-2-3"}
+
+
+def test_two_paths_do_not_take_each_others_place(writer: Writer, disk: Disk, tmp_path: Path) -> None:
+    for policy in ({}, {"save_top_k": 1}, {"save_last": True, "save_best_only": True}):
+        disk.hold()
+        agents = [Agent(writer, path=tmp_path / name, **policy) for name in ("a", "b", "c")]
+        for agent in agents:
+            agent.episode(1, 1.0)
+        disk.go_on()
+        writer.flush()
+    assert names(tmp_path) == {f"{name}{rest}" for name in "abc" for rest in ("", "-1-1", "-last")}
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(episodes=st.lists(st.tuples(st.integers(0, 4), st.booleans()), min_size=1, max_size=12), k=st.integers(1, 3))
+def test_the_top_files_are_those_of_a_sort(
+    episodes: list[tuple[int, bool]], k: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder, disk = tmp_path_factory.mktemp("top"), Disk()
+    with pytest.MonkeyPatch.context() as patch, Writer() as writer:
+        patch.setattr(checkpoint, "write", disk.write)
+        agent = Agent(writer, path=folder / "m", save_top_k=k)
+        for i, (score, quick) in enumerate(episodes, 1):
+            agent.episode(i, score)
+            assert len(writer.pending()) <= k + 1
+            if quick:
+                disk.go_on()
+                writer.flush()
+                disk.hold()
+        disk.go_on()
+        agent.saving.finish()
+    scores = [score for score, _ in episodes]
+    best = sorted(range(len(scores)), key=lambda i: (scores[i], i))[-k:]
+    assert names(folder) == {f"m-{i + 1}-{scores[i]}" for i in best}
+
+
+@pytest.mark.parametrize(
+    "scores, patience, stops",
+    [
+        ([5, 4, 4, 4], 3, [4]),
+        ([5, 4, 4, 5, 4, 4], 3, []),  # as good as the best: not below it
+        ([5, 4, 4, 6, 5, 5, 5, 5], 3, [7, 8]),
+        ([None, None, 1, 0], 1, [4]),
+        ([5, 4, None, 4], 2, [4]),
+        ([5, 4, 3, 2], None, []),
+    ],
+)
+def test_patience(scores: list[float], patience: int | None, stops: list[int], writer: Writer) -> None:
+    agent = Agent(writer, patience=patience)
+    assert agent.play(scores) == stops
+
+
+def test_after_a_stop_the_next_call_has_its_own_patience(writer: Writer) -> None:
+    agent = Agent(writer, patience=2)
+    assert agent.play([5, 4, 4]) == [3]
+    agent.saving.finish()
+    assert not agent.saving.should_stop
+    other = Agent(writer, patience=2)
+    other.saving.load_state(agent.saving.state())
+    for each in (agent, other):
+        assert each.play([4, 4, 4]) == [2, 3]
+    # One that had not come to its end goes on.
+    agent, other = Agent(writer, patience=3), Agent(writer, patience=3)
+    agent.play([5, 4, 4])
+    agent.saving.finish()
+    other.saving.load_state(agent.saving.state())
+    assert agent.play([4], 4) == other.play([4], 4) == [4]
+
+
+# Going on
+
+
+def resumed(file: Path, writer: Writer, **policy: Any) -> Agent:
+    agent, saved = Agent(writer, **policy), checkpoint.read(file).data
+    agent.n = saved["n"]
+    agent.saving.load_state(json.loads(json.dumps(saved["saving"])))
+    return agent
+
+
+def test_rotation_goes_on_after_a_resumption(writer: Writer, tmp_path: Path) -> None:
+    policy: dict[str, Any] = {"path": tmp_path / "m.dat", "max_save_files": 3}
+    Agent(writer, **policy).play([5, 1, 4, 2])
+    agent = resumed(tmp_path / "m-4-2.dat", writer, **policy)
+    assert agent.saving.best == 5 and agent.saving.bad == 3 and agent.n == 4
+    agent.play([3, 3], 5)
+    assert names(tmp_path) == {"m-4-2.dat", "m-5-3.dat", "m-6-3.dat"}
+    (tmp_path / "m-5-3.dat").unlink()
+    agent = resumed(tmp_path / "m-6-3.dat", writer, **policy)
+    agent.play([1], 7)
+    assert names(tmp_path) == {"m-4-2.dat", "m-6-3.dat", "m-7-1.dat"}
+
+
+def test_the_best_files_go_on_after_a_resumption(writer: Writer, tmp_path: Path) -> None:
+    policy: dict[str, Any] = {"path": tmp_path / "m.dat", "save_top_k": 2, "save_last": True}
+    Agent(writer, **policy).play([5, 1, 4, 2])
+    agent = resumed(tmp_path / "m-last.dat", writer, **policy)
+    agent.play([3, 4, 6], 5)
+    assert names(tmp_path) == {"m-1-5.dat", "m-7-6.dat", "m-last.dat"}
+
+
+def test_a_file_that_was_on_its_way_is_rotated_after_a_resumption(writer: Writer, disk: Disk, tmp_path: Path) -> None:
+    policy: dict[str, Any] = {"path": tmp_path / "m.dat", "max_save_files": 2}
+    agent = Agent(writer, **policy)
+    agent.episode(1, 1.0)
+    disk.busy_with("m-1-1.dat")
+    agent.episode(2, 2.0)
+    agent.episode(3, 3.0)
+    disk.go_on()
+    writer.flush()
+    assert names(tmp_path) == {"m-1-1.dat", "m-3-3.dat"}
+    agent = resumed(tmp_path / "m-3-3.dat", writer, **policy)
+    agent.play([4, 5], 4)
+    assert names(tmp_path) == {"m-4-4.dat", "m-5-5.dat"}
+
+
+def test_a_state_deletes_no_files_of_other_paths(writer: Writer, tmp_path: Path) -> None:
+    """A checkpoint may come from a stranger, or from a run that saved somewhere else."""
+    others = [tmp_path / "own.txt", tmp_path / "m.dat", tmp_path / "m-last.dat", tmp_path / "m-1.txt"]
+    others += [tmp_path / "elsewhere" / "m-1.dat", tmp_path / "elsewhere" / ".." / "own.txt"]
+    (tmp_path / "elsewhere").mkdir()
+    for file in others:
+        file.touch()
+    agent = Agent(writer, path=tmp_path / "m.dat", max_save_files=1)
+    agent.saving.load_state({"best": None, "bad": 0, "files": [[str(f), 1.0] for f in others]})
+    agent.play([1, 2])
+    agent.saving.policy.path = tmp_path / "n.dat"
+    agent.play([3, 4], 3)
+    assert all(f.is_file() for f in others)
+    assert {n for n in names(tmp_path) if n[:2] in ("m-", "n-")} == {"m-last.dat", "m-1.txt", "m-2-2.dat", "n-4-4.dat"}
+
+
+# What goes wrong
+
+
+@pytest.mark.parametrize("policy", [{}, {"max_save_files": 1}, {"save_top_k": 1}, {"save_best_only": True}])
+def test_a_full_disk_is_said_and_leaves_the_files_before(
+    policy: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = Agent(writer := Writer(), path=tmp_path / "m.dat", save_last=True, **policy)
+    agent.play([1])
+    before = {f: f.read_bytes() for f in tmp_path.iterdir()}
+    with monkeypatch.context() as full:
+        full.setattr(atomic_files.os, "fsync", no_space)
+        with pytest.raises(CheckpointError, match="No space left"):
+            agent.episode(2, 2.0)  # its second file may find already what became of the first
+            agent.saving.finish()
+        with pytest.raises(CheckpointError, match="No space left"):
+            agent.saving.finish()
+    assert {f: f.read_bytes() for f in tmp_path.iterdir()} == before
+    agent.saving.finish()
+    agent.episode(4, 4.0)
+    agent.saving.finish()
+    writer.close()
+    assert names(tmp_path) == {"m-last.dat", "m-4-4.dat" if policy.keys() & {"max_save_files", "save_top_k"} else "m.dat"}
+    assert {content(f) for f in tmp_path.iterdir()} == {agent.n}
+
+
+def test_what_could_not_be_written_before_is_written_at_the_end(
+    writer: Writer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = Agent(writer, path=tmp_path / "m.dat")
+    with monkeypatch.context() as full:
+        full.setattr(atomic_files.os, "fsync", no_space)
+        agent.episode(1, 1.0)
+        for thread in threads():
+            thread.join(PATIENCE)
+    with pytest.raises(CheckpointError, match="No space left"):
+        agent.saving.finish()
+    assert content(tmp_path / "m.dat") == 1
+
+
+def test_a_better_file_that_failed_keeps_no_other_away(writer: Writer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    agent = Agent(writer, path=tmp_path / "m", save_top_k=1)
+    with monkeypatch.context() as full, pytest.raises(CheckpointError):
+        full.setattr(atomic_files.os, "fsync", no_space)
+        agent.play([9])
+    agent.play([3], 2)
+    assert names(tmp_path) == {"m-2-3"}
+
+
+def test_a_file_that_cannot_be_deleted_is_named_and_tried_again(
+    writer: Writer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = Agent(writer, path=tmp_path / "m", max_save_files=1)
+    agent.play([1])
+    with monkeypatch.context() as refuse, pytest.raises(CheckpointError, match=r"could not delete .*m-1-1: (.|\n)*Fix"):
+        refuse.setattr(Path, "unlink", no_space)
+        agent.play([2], 2)
+    assert names(tmp_path) == {"m-1-1", "m-2-2"}
+    agent.play([3], 3)
+    assert names(tmp_path) == {"m-3-3"}

@@ -1,0 +1,101 @@
+"""Callbacks: each event reaches its method, and only True stops."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tandem.errors import SettingError, UnknownNameError
+from tandem.learning import events
+from tandem.learning.events import Evaluation, Event
+from tandem.runs.callbacks import METHODS, Callback, EarlyStop, LambdaCallback, dispatch
+from tandem.types import Episode
+
+NOW = (100, 5, 2, 1.5)
+ONE_OF_EACH: list[Event] = [
+    events.TrainBegin(*NOW, 1000, 500),
+    events.EpisodeBegin(*NOW, 3),
+    events.EpisodeEnd(*NOW, Episode(3, 21.0, 21, True)),
+    events.BatchBegin(*NOW),
+    events.BatchEnd(*NOW, {"loss": 0.5}),
+    events.EvaluationEnd(*NOW, Evaluation.of([1.0, 3.0], [1, 3]), True),
+    events.CheckpointSaved(*NOW, Path("last.zip")),
+    events.TrainEnd(*NOW, "steps"),
+]
+
+
+def episode(score: float) -> events.EpisodeEnd:
+    return events.EpisodeEnd(*NOW, Episode(0, score, 1, True))
+
+
+def test_every_kind_of_event_has_a_method() -> None:
+    kinds = {k for k in vars(events).values() if isinstance(k, type) and issubclass(k, Event) and k is not Event}
+    assert set(METHODS) == kinds == {type(e) for e in ONE_OF_EACH}
+    assert all(hasattr(Callback, name) for name in METHODS.values())
+
+
+def test_each_event_reaches_its_method_and_no_other() -> None:
+    seen: list[tuple[str, Event]] = []
+    callback = LambdaCallback(**{name: lambda e, name=name: seen.append((name, e)) for name in METHODS.values()})
+    for event in ONE_OF_EACH:
+        assert dispatch(event, [callback]) is None
+    assert seen == [(METHODS[type(e)], e) for e in ONE_OF_EACH]
+
+
+def test_any_subset_will_do_and_a_typo_will_not() -> None:
+    means: list[float] = []
+    callback = LambdaCallback(on_evaluation=lambda e: means.append(e.evaluation.mean))
+    for event in ONE_OF_EACH:
+        dispatch(event, [callback, Callback()])
+    assert means == [2.0]
+    with pytest.raises(TypeError, match="on_epsiode_end"):
+        LambdaCallback(on_epsiode_end=print)  # type: ignore[call-arg]
+    with pytest.raises(UnknownNameError, match="did you mean 'on_episode_end'"):
+
+        class Mistyped(Callback):
+            def on_epsiode_end(self, event: Event) -> None: ...
+
+
+@pytest.mark.parametrize("answer", [None, False, 1, "yes", [0], np.bool_(False)])
+def test_only_true_stops(answer: object) -> None:
+    assert dispatch(episode(1.0), [LambdaCallback(on_episode_end=lambda e: answer)]) is None
+
+
+def test_the_first_to_ask_names_the_reason_and_all_are_told() -> None:
+    told: list[str] = []
+    callbacks = [
+        LambdaCallback(on_episode_end=lambda e: told.append("first")),
+        LambdaCallback(on_episode_end=lambda e: np.bool_(True)),
+        EarlyStop(0.0, episodes=1),
+        LambdaCallback(on_episode_end=lambda e: told.append("last")),
+    ]
+    assert dispatch(episode(1.0), callbacks) == "callback"
+    assert told == ["first", "last"]
+    assert dispatch(episode(1.0), callbacks[2:]) == "criterion"
+
+
+def test_early_stop_looks_at_the_last_episodes_only() -> None:
+    stop = EarlyStop(10.0, episodes=3)
+    asked = [stop.on_episode_end(episode(s)) for s in (50, 50, -100, 10, 10, 9, 11, 10)]
+    #                            means of three:          -       -       0  -13  -27  9.7  10   10
+    assert asked == [False, False, False, False, False, False, True, True]
+
+
+def test_early_stop_waits_for_all_its_episodes_and_can_be_put_back() -> None:
+    stop = EarlyStop(1.0, episodes=2)
+    assert not stop.on_episode_end(episode(100))
+    again = EarlyStop(1.0, episodes=2)
+    again.scores.extend(stop.scores)
+    assert again.on_episode_end(episode(0))
+    with pytest.raises(SettingError, match="episodes=0"):
+        EarlyStop(1.0, episodes=0)
+    for criterion in ("high", float("nan"), None):
+        with pytest.raises(SettingError, match=f"criterion={criterion!r}"):
+            EarlyStop(criterion)  # type: ignore[arg-type]
+
+
+def test_a_callback_of_what_is_no_function_is_refused_when_it_is_made() -> None:
+    with pytest.raises(SettingError, match="on_batch_end=3"):
+        LambdaCallback(on_batch_end=3)  # type: ignore[arg-type]

@@ -1,0 +1,448 @@
+"""What goes wrong in a run costs no more than the steps since its last checkpoint, and says what it was."""
+
+from __future__ import annotations
+
+import errno
+import io
+import json
+import os
+import pickle
+import shutil
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import tandem
+from tandem import trainer
+from tandem.errors import CheckpointError, EnvironmentFault, NonFiniteError, ResumeError, RunFolderError
+from tandem.learning.events import CheckpointSaved
+from tandem.runs import atomic_files, checkpoint
+from tandem.testing.environments import Identity, InfiniteHorizon, NotFinite, Raises, Unrepeatable, WrongShape
+from tests.helpers import run_python
+
+SNIPPETS = Path(__file__).parent / "snippets"
+QUIET: dict[str, Any] = {"plots": False, "tensorboard": False, "eval_episodes": 1, "final_episodes": 1, "keep": 0}
+PPO: dict[str, Any] = {
+    "envs": 2,
+    "rollout": 16,
+    "batch_size": 16,
+    "epochs": 1,
+    "hidden": (8,),
+    "vectorization": "plain",
+    **QUIET,
+}
+DQN: dict[str, Any] = {"learning_starts": 16, "train_every": 4, "updates_per_call": 2, "batch_size": 8, "hidden": (8,), **QUIET}
+SAC: dict[str, Any] = {"learning_starts": 16, "train_every": 4, "updates_per_call": 2, "batch_size": 8, "hidden": (8,), **QUIET}
+DQN, SAC = DQN | {"buffer_size": 100, "eval_every": 10**6}, SAC | {"buffer_size": 100, "eval_every": 10**6}
+OBS = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
+
+
+def start(env: Any, out: Path | None = None, algorithm: str = "ppo", steps: int = 128, **given: Any) -> Any:
+    common = {"ppo": PPO, "dqn": DQN, "sac": SAC}[algorithm]
+    return trainer.session(algorithm, env, framework="torch", steps=steps, out=out, **{**common, **given})
+
+
+def go(run: Any, stop_at: int | None = None) -> None:
+    for _ in run.events(stop_at):
+        pass
+
+
+# Killed
+
+
+@pytest.mark.parametrize("kills", [2, pytest.param(25, marks=pytest.mark.thorough)])
+def test_a_kill_at_any_moment_costs_only_the_steps_since_the_last_checkpoint(kills: int, tmp_path: Path) -> None:
+    said = run_python(SNIPPETS / "kills.py", str(tmp_path), str(kills), engine="torch", timeout=280)
+    assert not [s for s in said if s.get("wrong") or "raised" in s], said
+    ends = {s["run"]: (s["fingerprint"], s["steps"]) for s in said if "run" in s}
+    assert set(ends) == {"whole", "random", "inside"} and len(set(ends.values())) == 1
+    inside = [(s["inside"], len(s["parts"])) for s in said if "inside" in s]
+    assert inside == [
+        ("amid_writing", 1),
+        ("before_renaming", 1),  # the part of the sitting before is gone
+        ("after_renaming", 0),
+        ("amid_config", 1),
+        ("amid_writing", 1),
+    ]
+    assert said[-1]["left"] == [] and said[-1]["tables"] and said[-1]["kills"] == kills
+
+
+def test_signals_end_a_sitting_with_a_checkpoint(tmp_path: Path) -> None:
+    said = run_python(SNIPPETS / "signals.py", str(tmp_path), engine="torch")
+    assert len(said) == 9 and said.pop() == {"twice": True}
+    for one in said:
+        assert one.pop("reason") == one.pop("name").split("-")[0]
+        assert set(one.values()) == {True}, one
+
+
+# A disk that is full
+
+
+class Full(io.RawIOBase):
+    """A file on a disk that has room for so many bytes."""
+
+    def __init__(self, path: Any, room: int) -> None:
+        self.inner, self.room = open(path, "wb"), room
+
+    def writable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, *given: Any) -> int:
+        return self.inner.seek(*given)
+
+    def tell(self) -> int:
+        return self.inner.tell()
+
+    def fileno(self) -> int:
+        return self.inner.fileno()
+
+    def write(self, data: Any) -> int:
+        self.room -= len(data)
+        if self.room < 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return self.inner.write(data)
+
+    def close(self) -> None:
+        self.inner.close()
+
+
+def no_space(*_: Any) -> Any:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("room", [0, 100, 5_000, -1, -2, -3])
+def test_a_full_disk_leaves_the_checkpoint_before(room: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "last.zip"
+    checkpoint.write(file, {"n": 1}, {"a": {"x": np.ones(5000)}})
+    before = file.read_bytes()
+    if room >= 0:
+        monkeypatch.setattr(atomic_files, "open", lambda path, mode: Full(path, room), raising=False)
+    elif room == -3:  # all but the last bytes: the table of contents does not fit
+        monkeypatch.setattr(atomic_files, "open", lambda path, mode: Full(path, len(before) - 30), raising=False)
+    else:
+        monkeypatch.setattr(atomic_files.os, "fsync" if room == -1 else "replace", no_space)
+    with pytest.raises(CheckpointError, match=r"could not write .*last\.zip.*No space left(.|\n)*before it is whole"):
+        checkpoint.write(file, {"n": 2}, {"a": {"x": np.zeros(5000)}})
+    assert file.read_bytes() == before and [f.name for f in tmp_path.iterdir()] == ["last.zip"]
+    with pytest.raises(CheckpointError) as error:
+        checkpoint.write(tmp_path / "new.zip", {}, {"a": {"x": np.zeros(5000)}})
+    assert "whole" not in str(error.value)
+
+
+def test_whatever_else_interrupts_writing_leaves_nothing_half_done(tmp_path: Path) -> None:
+    with pytest.raises(TypeError):
+        checkpoint.write(tmp_path / "last.zip", {"not": object()}, {})
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("what", ["checkpoints", "config.json", "progress.csv"])
+def test_a_run_on_a_disk_that_fills_up_can_go_on(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = start("CartPole-v1", tmp_path / "whole")
+    go(whole)
+    real, count = os.replace, [0]
+
+    def replace(source: Any, target: Any) -> None:
+        if what in str(target):
+            count[0] += 1
+            if count[0] == {"checkpoints": 2, "config.json": 1, "progress.csv": 3}[what]:
+                no_space()
+        real(source, target)
+
+    monkeypatch.setattr(atomic_files.os, "replace", replace)
+    with pytest.raises((CheckpointError, RunFolderError), match="No space left"):
+        go(start("CartPole-v1", tmp_path / "run", checkpoint_seconds=0.0))
+    assert count[0] and not list((tmp_path / "run").rglob("*.zip.*"))
+    if what == "config.json":
+        return
+    resumed = trainer.session(resume=tmp_path / "run")
+    assert resumed.loop.env_steps < 128
+    go(resumed)
+    assert resumed.fingerprint() == whole.fingerprint()
+
+
+# Damaged files
+
+
+@pytest.fixture(scope="module")
+def run_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("runs") / "run"
+    go(start("CartPole-v1", out, "dqn", steps=64), 48)
+    return out
+
+
+@pytest.fixture
+def run(run_once: Path, tmp_path: Path) -> Path:
+    shutil.copytree(run_once, tmp_path / "run")
+    return tmp_path / "run"
+
+
+def rewrite(file: Path, change: Callable[[dict[str, bytes]], None]) -> None:
+    with zipfile.ZipFile(file) as inner:
+        members = {n: inner.read(n) for n in inner.namelist()}
+    change(members)
+    with zipfile.ZipFile(file, "w") as inner:
+        for name, data in members.items():
+            inner.writestr(name, data)
+
+
+def with_json(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], None]:
+    def damage(file: Path) -> None:
+        def edit(members: dict[str, bytes]) -> None:
+            data = json.loads(members["checkpoint.json"])
+            changed = change(data)
+            members["checkpoint.json"] = json.dumps(data if changed is None else changed).encode()
+
+        rewrite(file, edit)
+
+    return damage
+
+
+def without(name: str) -> Callable[[Path], None]:
+    return lambda file: rewrite(file, lambda members: members.pop(name) and None)
+
+
+def cut(share: float) -> Callable[[Path], None]:
+    return lambda file: file.write_bytes(file.read_bytes()[: int(len(file.read_bytes()) * share)])
+
+
+def altered(name: str) -> Callable[[Path], None]:
+    def damage(file: Path) -> None:
+        data = bytearray(file.read_bytes())
+        with zipfile.ZipFile(file) as inner:
+            info = inner.getinfo(name)
+        data[info.header_offset + 30 + len(name) + info.file_size // 2] ^= 1
+        file.write_bytes(bytes(data))
+
+    return damage
+
+
+def foreign(file: Path) -> None:
+    with zipfile.ZipFile(file, "w") as inner:
+        inner.writestr("data.pkl", b"\x80\x04.")
+
+
+def as_folder(file: Path) -> None:
+    file.unlink()
+    file.mkdir()
+
+
+DAMAGE: dict[str, Callable[[Path], None]] = {
+    "truncated": cut(0.7),
+    "cut short by a byte": lambda file: file.write_bytes(file.read_bytes()[:-1]),
+    "empty": lambda file: file.write_bytes(b""),
+    "not a zip": lambda file: file.write_bytes(b"PK\x03\x04 weights" * 100),
+    "foreign": foreign,
+    "a folder": as_folder,
+    "missing": lambda file: file.unlink(),
+    "altered weights": altered("networks.safetensors"),
+    "altered json": altered("checkpoint.json"),
+    "no json": without("checkpoint.json"),
+    "no weights": without("networks.safetensors"),
+    "weights of nonsense": lambda file: rewrite(file, lambda m: m.update({"networks.safetensors": b"\xff" * 64})),
+    "json of nonsense": lambda file: rewrite(file, lambda m: m.update({"checkpoint.json": b"\xff{"})),
+    "json that is a list": with_json(lambda data: [data]),
+    "another format": with_json(lambda data: data.update(format=99)),
+    "no format": with_json(lambda data: data.pop("format") and None),
+    "no config": with_json(lambda data: data.pop("config") and None),
+    "config that is text": with_json(lambda data: data.update(config="ppo")),
+    "a framework that is a list": with_json(lambda data: data["config"].update(framework=[])),
+    "a seed below 0": with_json(lambda data: data["config"].update(seed=-1)),
+    "arguments that are a number": with_json(lambda data: data["config"].update(env_kwargs=-1)),
+    "plans of nonsense": with_json(lambda data: data.update(plans={"q": [{"layer": "Dense", "inputs": "many"}]})),
+    "plans of another shape": with_json(lambda data: data["plans"]["q"].pop(1) and None),
+    "no plans": with_json(lambda data: data.pop("plans") and None),
+    "spaces of nonsense": with_json(lambda data: data.update(action=[])),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_checkpoint_is_named(damage: str, run: Path) -> None:
+    for name in ("best", "last"):
+        file = run / "checkpoints" / f"{name}.zip"
+        if file.is_file():
+            DAMAGE[damage](file)
+    with pytest.raises(CheckpointError, match=r"last\.zip|no checkpoint"):
+        tandem.load(run)
+    if "plans" not in damage and "spaces" not in damage and "weights" not in damage:  # those, a resumption does not read
+        with pytest.raises(CheckpointError, match=r"last\.zip|no checkpoint 'last'"):
+            tandem.train(resume=run)
+
+
+@pytest.mark.parametrize("group", ["engine", "collector", "learner"])
+def test_a_damaged_part_of_a_run_is_named_when_it_is_resumed(group: str, run: Path) -> None:
+    for damage in (altered(f"{group}.safetensors"), without(f"{group}.safetensors")):
+        file = run / "checkpoints" / "last.zip"
+        before = file.read_bytes()
+        damage(file)
+        with pytest.raises(CheckpointError, match=r"last\.zip cannot be read as a checkpoint"):
+            tandem.train(resume=run)
+        file.write_bytes(before)
+    for change in (lambda data: data["learner"].pop("ring") and None, lambda data: data["session"].update(callbacks=-1)):
+        before = file.read_bytes()
+        with_json(change)(file)
+        with pytest.raises(CheckpointError, match="does not fit this run"):
+            tandem.train(resume=run)
+        file.write_bytes(before)
+
+
+def test_only_the_last_checkpoint_holds_a_whole_run(run: Path) -> None:
+    go(trainer.session(resume=run))
+    shutil.copy(run / "checkpoints" / "best.zip", run / "checkpoints" / "last.zip")
+    with pytest.raises(ResumeError, match="an agent, not a whole run"):
+        tandem.train(resume=run)
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_no_change_of_any_byte_goes_unnoticed_or_escapes(data: Any, run_once: Path, tmp_path: Path) -> None:
+    """Either it is named, or it is where nothing is read from: the agent is the same."""
+    whole = (run_once / "checkpoints" / "last.zip").read_bytes()
+    at, flip = data.draw(st.integers(0, len(whole) - 1)), data.draw(st.integers(1, 255))
+    file = tmp_path / "altered.zip"
+    file.write_bytes(whole[:at] + bytes([whole[at] ^ flip]) + whole[at + 1 :])
+    try:
+        agent = tandem.load(file)
+    except CheckpointError:
+        pass
+    else:
+        assert (agent.networks["q"](OBS) == tandem.load(run_once, which="last").networks["q"](OBS)).all()
+
+
+class Bomb:
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (self.mark,)
+
+
+def test_a_pickle_inside_does_nothing(run: Path, tmp_path: Path) -> None:
+    mark, file = tmp_path / "ran", run / "checkpoints" / "last.zip"
+    bomb = pickle.dumps(Bomb(mark))
+    pickle.loads(bomb)
+    assert mark.exists(), "it would go off"
+    mark.unlink()
+    rewrite(file, lambda members: members.update({"data.pkl": bomb, "__main__.py": b"raise SystemExit"}))
+    tandem.load(file)
+    for name in ("networks.safetensors", "checkpoint.json"):
+        rewrite(file, lambda members, name=name: members.update({name: bomb}))  # type: ignore[misc]
+        with pytest.raises(CheckpointError):
+            tandem.load(file)
+    file.write_bytes(bomb)
+    with pytest.raises(CheckpointError):
+        tandem.load(file)
+    assert not mark.exists()
+
+
+# Environments that break their contract
+
+
+def second(faulty: Callable[[], Any], good: Callable[[], Any]) -> Callable[[], Any]:
+    """Makes good environments, and a faulty one as number 1 of the training ones (the first only shows its spaces)."""
+    made: Iterator[int] = iter(range(10**9))
+    return lambda: faulty() if next(made) == 2 else good()
+
+
+@pytest.mark.parametrize(
+    "faulty, error, says",
+    [
+        (lambda: NotFinite(at=7), NonFiniteError, r"environment 1 of .* observation .*nan.* at step 7 of its episode"),
+        (lambda: NotFinite(at=7, where="reward"), NonFiniteError, r"environment 1 of .* the reward nan at step 7"),
+        (lambda: NotFinite(at=10), NonFiniteError, r"environment 1 of .* the last observation .*nan.* at step 10"),
+        (lambda: Raises(at=7), EnvironmentFault, r"environment 1 of .* raised ValueError at step 7 .*: raised on purpose"),
+        (lambda: Raises(at=0), EnvironmentFault, r"environment 1 of .* raised ValueError while resetting"),
+        (lambda: WrongShape(at=7), EnvironmentFault, r"environment 1 of .* shape \(2,\).* at step 7"),
+    ],
+)
+@pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
+def test_a_faulty_environment_is_named_and_the_run_kept(
+    algorithm: str, faulty: Any, error: type[Exception], says: str, tmp_path: Path
+) -> None:
+    run = start(second(faulty, InfiniteHorizon), tmp_path / "run", algorithm, envs=2, checkpoint_seconds=0.0)
+    with pytest.raises(error, match=says):
+        go(run)
+    file = tmp_path / "run" / "checkpoints" / "last.zip"
+    assert checkpoint.read(file).group("engine") and tandem.load(tmp_path / "run").act(np.ones(1)) in (0, 1)
+    finite(run)
+
+
+def test_an_environment_that_cannot_be_repeated_is_named_when_it_is_resumed(tmp_path: Path) -> None:
+    go(start(Unrepeatable, tmp_path / "run", steps=64), 32)
+    with pytest.raises(ResumeError, match="Unrepeatable is not exactly resumable"):
+        tandem.train(env=Unrepeatable, resume=tmp_path / "run")
+
+
+# Losses that are not finite
+
+
+def finite(run: Any) -> None:
+    for name, network in run.backend.networks.items():
+        for key, value in network.read().items():
+            assert np.isfinite(value).all(), f"{name}/{key}"
+
+
+@pytest.mark.parametrize(
+    "algorithm, kind, optimizer",
+    [("ppo", "sgd", "ppo"), ("ppo", "adam", "ppo"), ("dqn", "sgd", "q"), ("sac", "sgd", "critic"), ("sac", "adam", "critic")],
+)
+def test_a_loss_that_blows_up_is_refused(algorithm: str, kind: str, optimizer: str, tmp_path: Path) -> None:
+    env = "Pendulum-v1" if algorithm != "dqn" else "CartPole-v1"
+    blown: dict[str, Any] = {"learning_rate": 1e6, "optimizer": kind, "activation": "relu"}
+    blown |= {} if algorithm == "sac" else {"max_grad_norm": 1e30}
+    blown |= {"target_every": 4} if algorithm == "dqn" else {"epochs": 20} if algorithm == "ppo" else {}
+    run = start(env, tmp_path / "run", algorithm, steps=4000, **blown)
+    with pytest.raises(
+        NonFiniteError, match=rf"optimizer '({optimizer})' was not finite in update \d+, which was not made"
+    ) as e:
+        go(run)
+    finite(run)
+    assert f"in update {run.loop.learner.updates + 1}," in str(e.value)
+    assert tandem.load(tmp_path / "run")
+
+
+def test_a_network_that_overflows_is_refused_before_its_first_update(tmp_path: Path) -> None:
+    from torch import nn
+
+    class Overflowing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(4, 8)
+
+        def forward(self, x: Any) -> Any:
+            return self.inner(x).abs() * 1e30 * 1e30
+
+    run = start("CartPole-v1", tmp_path / "run", "dqn", network=lambda space: Overflowing())
+    before = run.fingerprint()
+    with pytest.raises(NonFiniteError, match="optimizer 'q' was not finite in update 1,"):
+        go(run)
+    assert run.fingerprint() == before
+    finite(run)
+
+
+def test_observations_too_large_for_float32_moments_leave_the_statistics_finite() -> None:
+    class Large(Identity):
+        def __init__(self) -> None:
+            super().__init__()
+            self.observation_space = InfiniteHorizon().observation_space.__class__(-np.inf, np.inf, (1,), np.float32)
+
+        def observe(self) -> Any:
+            return np.full(1, 1e25 * self.symbol, np.float32)
+
+    run = start(Large, normalize_observations=True, steps=64)
+    go(run)
+    finite(run)
+
+
+def test_the_checkpoint_event_comes_after_the_file_is_whole(tmp_path: Path) -> None:
+    for event in start("CartPole-v1", tmp_path / "run", checkpoint_seconds=0.0).events():
+        if isinstance(event, CheckpointSaved):
+            assert checkpoint.read(event.path).data["collector"]["env_steps"] == event.env_steps

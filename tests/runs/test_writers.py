@@ -1,0 +1,190 @@
+"""The run's table: what is written comes back, through kills, rewinds and new columns."""
+
+from __future__ import annotations
+
+import csv
+import subprocess
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tandem.errors import EngineError, RunFolderError
+from tandem.runs.writers import CsvWriter, TensorBoardWriter, WandbWriter, read_table
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def steps_of(path: Path) -> list[int]:
+    return [int(row["env_steps"]) for row in rows_of(path)]
+
+
+def filled(path: Path, steps: list[int]) -> CsvWriter:
+    writer = CsvWriter(path)
+    for step in steps:
+        writer.write({"env_steps": step, "loss": step / 3, "fingerprint": f"a,{step}"})
+    return writer
+
+
+def test_rows_come_back_exactly_and_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "run" / "progress.csv"
+    writer = CsvWriter(path, columns=("env_steps", "eval_mean", "fingerprint"))
+    writer.write({"env_steps": 256, "fingerprint": 'odd "one",\nwith a break', "eval_mean": None})
+    writer.write({"env_steps": 512, "eval_mean": 1 / 3})
+    rows = rows_of(path)  # the writer is still open
+    assert list(rows[0]) == ["env_steps", "eval_mean", "fingerprint"]
+    assert rows[0] == {"env_steps": "256", "eval_mean": "", "fingerprint": 'odd "one", with a break'}
+    assert float(rows[1]["eval_mean"]) == 1 / 3
+    assert read_table(path) == (list(rows[0]), [list(row.values()) for row in rows])
+    writer.close()
+
+
+def test_a_new_column_widens_the_table(tmp_path: Path) -> None:
+    path = tmp_path / "progress.csv"
+    writer = filled(path, [1, 2])
+    writer.write({"env_steps": 3, "entropy": 0.5})
+    writer.write({"env_steps": 4, "loss": 4.0})
+    assert [row["entropy"] for row in rows_of(path)] == ["", "", "0.5", ""]
+    assert [row["loss"] for row in rows_of(path)] == [str(1 / 3), str(2 / 3), "", "4.0"]
+    assert [f.name for f in tmp_path.iterdir()] == ["progress.csv"]
+
+
+def test_rewind_drops_what_lies_beyond_the_checkpoint_and_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "progress.csv"
+    filled(path, [10, 20, 30, 40]).close()
+    writer = CsvWriter(path)
+    writer.rewind(20)
+    assert steps_of(path) == [10, 20]
+    writer.write({"env_steps": 30, "loss": 1.0})
+    assert steps_of(path) == [10, 20, 30]
+    writer.rewind(0)
+    assert steps_of(path) == []
+    writer.write({"env_steps": 5, "loss": 1.0})
+    assert rows_of(path) == [{"env_steps": "5", "loss": "1.0", "fingerprint": ""}]
+
+
+def test_killed_at_any_byte_the_table_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "progress.csv"
+    filled(path, [10, 20, 30]).close()
+    whole = path.read_bytes()
+    for cut in range(len(whole) + 1):
+        path.write_bytes(whole[:cut])
+        complete = max(whole[:cut].count(b"\n") - 1, 0)
+        writer = CsvWriter(path)
+        writer.write({"env_steps": 99, "loss": 1.0, "fingerprint": "x"})
+        writer.close()
+        assert steps_of(path) == [*[10, 20, 30][:complete], 99], cut
+
+
+def test_other_peoples_files_are_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "progress.csv"
+    path.write_text("time,reward\n1,2\n")
+    with pytest.raises(RunFolderError, match="no column env_steps, but time, reward"):
+        CsvWriter(path)
+    path.write_text("env_steps,loss\n1,2\n1,2,3\n4,5\n")
+    with pytest.raises(RunFolderError, match=r"row 2 .* has 3 cells"):
+        read_table(path)
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(RunFolderError, match="cannot read"):
+        read_table(path)
+    with pytest.raises(RunFolderError, match="cannot read"):
+        read_table(tmp_path / "nowhere.csv")
+
+
+def test_what_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunFolderError, match="cannot write"):
+        CsvWriter(tmp_path / "file" / "progress.csv")
+    with pytest.raises(RunFolderError, match="cannot write"):
+        TensorBoardWriter(tmp_path / "file")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_a_full_disk_is_named(tmp_path: Path) -> None:
+    writer = CsvWriter(tmp_path / "progress.csv", columns=("env_steps",))
+    writer.close()
+    with open("/dev/full", "ab", buffering=0) as writer._file, pytest.raises(RunFolderError, match="No space left"):
+        writer.write({"env_steps": 1})
+
+
+def scalars(folder: Path, tag: str) -> list[tuple[int, float]]:
+    """As TensorBoard itself reads them."""
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator").EventAccumulator(str(folder))
+    accumulator.Reload()
+    return [(e.step, e.value) for e in accumulator.Scalars(tag)]
+
+
+def test_tensorboard_reads_what_was_written(tmp_path: Path) -> None:
+    writer = TensorBoardWriter(tmp_path)
+    writer.write({"env_steps": 256, "loss": 0.5, "return_mean": None, "fingerprint": "abc"})
+    writer.write({"env_steps": 512, "loss": 0.25, "return_mean": 20})
+    assert scalars(tmp_path, "loss") == [(256, 0.5), (512, 0.25)]  # while it is still open
+    assert scalars(tmp_path, "return_mean") == [(512, 20.0)]
+    writer.close()
+    with pytest.raises(KeyError):
+        scalars(tmp_path, "fingerprint")
+
+
+def test_tensorboard_forgets_what_a_resumed_run_does_again(tmp_path: Path) -> None:
+    first = TensorBoardWriter(tmp_path)
+    for step in (10, 20, 30, 40):
+        first.write({"env_steps": step, "loss": step})
+    first.close()
+    second = TensorBoardWriter(tmp_path)  # within the same second: still read after the first
+    second.rewind(20)
+    assert scalars(tmp_path, "loss") == [(10, 10.0), (20, 20.0)]
+    second.write({"env_steps": 35, "loss": -35.0})
+    second.close()
+    third = TensorBoardWriter(tmp_path)
+    third.rewind(20)
+    third.write({"env_steps": 30, "loss": -30.0})
+    assert scalars(tmp_path, "loss") == [(10, 10.0), (20, 20.0), (30, -30.0)]
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_writing_tensorboard_events_imports_no_framework(tmp_path: Path) -> None:
+    program = (
+        "import sys; from pathlib import Path; from tandem.runs.writers import TensorBoardWriter\n"
+        f"w = TensorBoardWriter(Path({str(tmp_path)!r})); w.write({{'env_steps': 1, 'loss': 2.0}}); w.rewind(0); w.close()\n"
+        "print([m for m in ('tensorflow', 'torch', 'jax', 'keras') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_without_wandb_the_error_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with pytest.raises(EngineError, match="pip install wandb"):
+        WandbWriter("project", "id", tmp_path, {})
+
+
+def test_wandb_gets_numbers_and_none_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    logged: list[tuple[dict[str, float], int]] = []
+
+    class FakeRun:
+        step = 21  # it has been here before, up to 20
+        finished = False
+
+        def log(self, data: dict[str, float], step: int) -> None:
+            logged.append((data, step))
+            self.step = step
+
+        def finish(self) -> None:
+            self.finished = True
+
+    run = FakeRun()
+    asked: dict[str, Any] = {}
+    fake = types.SimpleNamespace(init=lambda **k: asked.update(k) or run)
+    monkeypatch.setitem(sys.modules, "wandb", fake)  # type: ignore[arg-type]
+    writer = WandbWriter("tandem", "run-7", tmp_path, {"lr": 1e-3})
+    writer.rewind(10)
+    for step in (15, 20, 25):
+        writer.write({"env_steps": step, "loss": step / 2, "fingerprint": "x", "eval_mean": None})
+    writer.close()
+    assert logged == [({"loss": 12.5}, 25)] and run.finished
+    assert asked["id"] == "run-7" and asked["resume"] == "allow" and asked["config"] == {"lr": 1e-3}

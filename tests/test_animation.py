@@ -1,0 +1,183 @@
+"""Animations: the frames that are written, and what is said where drawing is impossible."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from PIL import Image
+
+from tandem import animation
+from tandem.errors import EngineError, EnvironmentFault, RunFolderError, SettingError
+
+
+class Blinking(gym.Env[Any, Any]):
+    """Shows its step as a grey level, 20 a step; ends after `length` steps; each step pays its action."""
+
+    observation_space = gym.spaces.Box(0, 100, (1,))
+    action_space = gym.spaces.Discrete(5)
+
+    def __init__(
+        self, length: int = 6, fps: int = 10, size: tuple[int, int] = (40, 60), mode: str | None = "rgb_array"
+    ) -> None:
+        self.length, self.size, self.render_mode = length, size, mode
+        self.metadata = {"render_fps": fps, "render_modes": ["rgb_array", "human"]}
+        self.seeds: list[int | None] = []
+        self.t = 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        self.seeds.append(seed)
+        self.t = 0
+        return np.array([0.0]), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.t += 1
+        return np.array([float(self.t)]), float(action), self.t >= self.length, False, {}
+
+    def render(self) -> Any:
+        return np.full((*self.size, 3), 20 * self.t, np.uint8)
+
+
+def frames(path: Path) -> list[tuple[int, int]]:
+    """(grey level of the picture, milliseconds) of every frame of a GIF."""
+    image = Image.open(path)
+    found = []
+    for i in range(image.n_frames):  # type: ignore[attr-defined]
+        image.seek(i)
+        found.append((image.convert("RGB").getpixel((5, 5))[0], image.info["duration"]))  # type: ignore[index]
+    return found
+
+
+def test_a_gif_shows_every_step_at_the_environments_rate(tmp_path: Path) -> None:
+    env = Blinking()
+    out = animation.animate(lambda obs: 2, env, tmp_path / "new" / "a.gif", seed=7)
+    found = frames(out)
+    assert [grey for grey, _ in found] == pytest.approx([0, 20, 40, 60, 80, 100, 120], abs=3)
+    assert [ms for _, ms in found] == [100] * 6 + [600]  # the end stands half a second longer
+    assert env.seeds == [7] and Image.open(out).info["loop"] == 0
+    assert Image.open(out).size == (60, 40 + animation.STRIP)
+
+
+def test_a_fast_environments_gif_leaves_pictures_out_but_never_the_end(tmp_path: Path) -> None:
+    found = frames(animation.animate(lambda obs: 0, Blinking(length=5, fps=50), tmp_path / "a.gif"))
+    assert [grey for grey, _ in found] == pytest.approx([0, 40, 80, 100], abs=3)
+    assert found[0][1] == 40
+
+
+def test_episodes_have_seeds_of_their_own_and_are_cut(tmp_path: Path) -> None:
+    env = Blinking(length=1000)
+    found = frames(animation.animate(lambda obs: 0, env, tmp_path / "a.gif", episodes=3, seed=5, max_steps=2, fps=5))
+    assert env.seeds == [5, 6, 7]
+    assert [grey for grey, _ in found] == pytest.approx([0, 20, 40] * 3, abs=3) and found[0][1] == 200
+
+
+def test_act_gets_the_observation(tmp_path: Path) -> None:
+    seen: list[float] = []
+    animation.animate(lambda obs: seen.append(float(obs[0])) or 1, Blinking(length=4), tmp_path / "a.gif")  # type: ignore[func-returns-value]
+    assert seen == [0.0, 1.0, 2.0, 3.0]
+
+
+def test_the_figures_stand_below(tmp_path: Path) -> None:
+    """The strip differs between steps, the title does not."""
+    image = Image.open(animation.animate(lambda obs: 3, Blinking(length=3, size=(100, 400)), tmp_path / "a.gif"))
+    strips = []
+    for i in range(2):
+        image.seek(i)
+        strips.append(np.asarray(image.convert("RGB"))[100:].astype(int))
+    changed = np.abs(strips[0] - strips[1]).max(axis=(0, 2)) > 40
+    assert changed[200:].any() and not changed[:150].any()
+    assert strips[0][:, :150].max() > 120  # the name is there
+
+
+def test_cartpole_is_small_and_looks_like_cartpole(tmp_path: Path) -> None:
+    env = gym.make("CartPole-v1", render_mode="rgb_array")
+    out = animation.animate(lambda o: int(3 * o[2] + o[3] > 0), env, tmp_path / "a.gif", max_steps=60)
+    image = Image.open(out)
+    assert image.size[0] == 400 and out.stat().st_size < 100_000
+    picture = np.asarray(image.convert("RGB")).astype(int)[: -animation.STRIP]
+    brown = np.abs(picture - [202, 152, 101]).max(axis=2) < 12  # the pole
+    black = picture.max(axis=2) < 12  # the cart
+    white = picture.min(axis=2) > 245
+    assert 300 < brown.sum() < 1000 and 300 < black.sum() < 1200 and white.mean() > 0.95
+    env.close()
+
+
+def test_mp4_has_every_frame(tmp_path: Path) -> None:
+    imageio_ffmpeg = pytest.importorskip("imageio_ffmpeg")
+    out = animation.animate(lambda obs: 0, Blinking(length=8, fps=50, size=(41, 61)), tmp_path / "a.mp4")
+    count, seconds = imageio_ffmpeg.count_frames_and_secs(str(out))
+    assert count == 9 and seconds == pytest.approx(9 / 50, abs=0.03)
+
+
+def test_without_ffmpeg_the_error_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
+    with pytest.raises(EngineError, match="pip install imageio-ffmpeg"):
+        animation.animate(lambda obs: 0, Blinking(), tmp_path / "a.mp4")
+
+
+def test_a_name_is_found_where_none_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert animation.animate(lambda obs: 0, Blinking(length=1)) == Path("Blinking.gif")
+    assert (tmp_path / "Blinking.gif").is_file()
+
+
+def test_what_cannot_be_written_is_refused_before_playing(tmp_path: Path) -> None:
+    env = Blinking()
+    with pytest.raises(SettingError, match=r"a\.avi"):
+        animation.animate(lambda obs: 0, env, tmp_path / "a.avi")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunFolderError, match="cannot write"):
+        animation.animate(lambda obs: 0, env, tmp_path / "file" / "a.gif")
+    with pytest.raises(SettingError, match="render_mode=None"):
+        animation.animate(lambda obs: 0, Blinking(mode=None), tmp_path / "a.gif")
+    assert env.seeds == []
+
+
+def test_mujoco_without_opengl_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class NoGL(Blinking):
+        mujoco_renderer = None
+
+        def render(self) -> Any:
+            raise RuntimeError("an OpenGL platform library has not been loaded")
+
+    monkeypatch.setenv("MUJOCO_GL", "glfw")
+    with pytest.raises(EngineError, match=r"MUJOCO_GL is glfw[\s\S]*libosmesa6[\s\S]*MUJOCO_GL=osmesa"):
+        animation.animate(lambda obs: 0, NoGL(), tmp_path / "a.gif")
+
+
+def test_a_faulty_render_is_named(tmp_path: Path) -> None:
+    class Raises(Blinking):
+        def render(self) -> Any:
+            raise ValueError("no pygame")
+
+    class Floats(Blinking):
+        def render(self) -> Any:
+            return np.zeros((4, 4, 3))
+
+    class Nothing(Blinking):
+        def render(self) -> Any:
+            return None
+
+    for env, text in ((Raises(), "ValueError: no pygame"), (Floats(), r"float64 \(4, 4, 3\)"), (Nothing(), "gave NoneType")):
+        with pytest.raises(EnvironmentFault, match=text):
+            animation.animate(lambda obs: 0, env, tmp_path / "a.gif")
+
+
+def test_a_window_needs_a_display(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "linux")
+    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(EngineError, match="no display"):
+        animation.show(lambda obs: 0, Blinking(mode="human"))
+    monkeypatch.setenv("WAYLAND_DISPLAY", "wayland-0")
+    assert animation.show(lambda obs: 3, Blinking(length=4, mode="human"), episodes=2) == [12.0, 12.0]
+    assert animation.show(lambda obs: 3, Blinking(length=4, mode="human"), max_steps=2) == [6.0]
+    with pytest.raises(SettingError, match="render_mode='human'"):
+        animation.show(lambda obs: 0, Blinking(mode="rgb_array"))
+    monkeypatch.delenv("WAYLAND_DISPLAY")
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert animation.has_display()
