@@ -1,4 +1,5 @@
-"""`python -m benchmarks.bench`: our speed beside Stable-Baselines3 and SBX, into benchmarks/results/speed.json and speed.md."""
+"""`python -m benchmarks.bench`: our speed beside Stable-Baselines3 and SBX, into
+benchmarks/results/speed.json and speed.md."""
 
 from __future__ import annotations
 
@@ -28,8 +29,12 @@ MODULES = {
 def main(arguments: list[str] | None = None) -> int:
     """Measures what was asked for; the exit code."""
     args = _parse(arguments)
-    quick_out = ROOT / "runs" / "bench-quick"  # numbers of a smoke test do not belong among the results
-    out = Path(args.out) if args.out else quick_out if args.quick else ROOT / "benchmarks" / "results"
+    quick_out = (
+        ROOT / "runs" / "bench-quick"
+    )  # numbers of a smoke test do not belong among the results
+    out = (
+        Path(args.out) if args.out else quick_out if args.quick else ROOT / "benchmarks" / "results"
+    )
     present = [name for name in args.contestants if find_spec(MODULES[name])]
     for name in sorted(set(args.contestants) - set(present)):
         print(f"{rows.NAMES[name]} is not installed here; left out.", file=sys.stderr)
@@ -37,32 +42,62 @@ def main(arguments: list[str] | None = None) -> int:
     for name in args.row or [row.name for row in ROWS]:
         row = rows.find(name)
         print(f"{row.name}: {row.title}", flush=True)
-        found = _reach(row, present, args, core) if isinstance(row, Reach) else _speed(row, present, args, core)
+        found = (
+            _reach(row, present, args, core)
+            if isinstance(row, Reach)
+            else _speed(row, present, args, core)
+        )
         _record(out, row, found, args)
-    print((out / "speed.md").read_text(encoding="utf-8") if args.show else f"Written: {out / 'speed.md'}")
+    print(
+        (out / "speed.md").read_text(encoding="utf-8")
+        if args.show
+        else f"Written: {out / 'speed.md'}"
+    )
     return 0
 
 
 def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.bench", description=__doc__)
-    parser.add_argument("--row", action="append", choices=[r.name for r in ROWS], help="only this row; may be repeated")
     parser.add_argument(
-        "--contestants", type=lambda text: text.split(","), default=list(USUAL), help=f"of {','.join((*ENGINES, *PEERS))}"
+        "--row",
+        action="append",
+        choices=[r.name for r in ROWS],
+        help="only this row; may be repeated",
     )
-    parser.add_argument("--repeats", type=int, default=5, help="runs of each length, of which the median counts")
+    parser.add_argument(
+        "--contestants",
+        type=lambda text: text.split(","),
+        default=list(USUAL),
+        help=f"of {','.join((*ENGINES, *PEERS))}",
+    )
+    parser.add_argument(
+        "--repeats", type=int, default=5, help="runs of each length, of which the median counts"
+    )
     parser.add_argument("--seconds", type=float, default=5.0, help="least length of a short run")
-    parser.add_argument("--seeds", type=int, default=3, help="seeds of the rows that wait for a score")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--core", type=int, help="number of the core to measure on (default: the last)")
     parser.add_argument(
-        "--clock", choices=("wall", "cpu"), default="wall", help="cpu: the processor's time, for a machine in use by others"
+        "--seeds", type=int, default=3, help="seeds of the rows that wait for a score"
     )
-    parser.add_argument("--quick", action="store_true", help="a smoke test: one repeat of very short runs")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--core", type=int, help="number of the core to measure on (default: the last)"
+    )
+    parser.add_argument(
+        "--clock",
+        choices=("wall", "cpu"),
+        default="wall",
+        help="cpu: the processor's time, for a machine in use by others",
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="a smoke test: one repeat of very short runs"
+    )
     parser.add_argument("--out", help="folder for speed.json and speed.md")
     parser.add_argument("--show", action="store_true", help="print the table at the end")
     args = parser.parse_args(arguments)
     if unknown := set(args.contestants) - set(MODULES):
-        parser.error(f"unknown contestant {', '.join(sorted(unknown))}; expected some of {', '.join(MODULES)}")
+        parser.error(
+            f"unknown contestant {', '.join(sorted(unknown))}; expected some of "
+            f"{', '.join(MODULES)}"
+        )
     if args.repeats < 1 or args.seeds < 1 or args.seconds <= 0:
         parser.error("--repeats, --seeds and --seconds have to be positive")
     return args
@@ -80,7 +115,11 @@ def _speed(row: Row, contestants: list[str], args: Any, core: int | None) -> dic
     settings, lengths = rows.resolved(row), {}
     contestants = [name for name in contestants if name not in row.without]
     for name in contestants:
-        wanted = row.quick if args.quick else calibrated(partial(calibrating, name), row.start, args.seconds)
+        wanted = (
+            row.quick
+            if args.quick
+            else calibrated(partial(calibrating, name), row.start, args.seconds)
+        )
         lengths[name] = rows.rounded(settings, wanted)
         print(f"  {name}: {lengths[name]:,} and {3 * lengths[name]:,} steps", flush=True)
     pairs: dict[str, list[Pair]] = defaultdict(list)
@@ -89,10 +128,14 @@ def _speed(row: Row, contestants: list[str], args: Any, core: int | None) -> dic
         check_updates(row, name, pair)
         pairs[name].append(pair)
         print(
-            f"  {repeat + 1} {name}: {pair.steps_per_second(args.clock):,.0f} steps/s, {pair.share_of_core:.0%} of the core",
+            f"  {repeat + 1} {name}: {pair.steps_per_second(args.clock):,.0f} steps/s, "
+            f"{pair.share_of_core:.0%} of the core",
             flush=True,
         )
-    return {"contestants": {n: tables.summary(p, args.clock) for n, p in pairs.items()}, "limit": _limit(row, core)}
+    return {
+        "contestants": {n: tables.summary(p, args.clock) for n, p in pairs.items()},
+        "limit": _limit(row, core),
+    }
 
 
 def _limit(row: Row, core: int | None) -> dict[str, float] | None:
@@ -116,7 +159,12 @@ def row_steps(row: Reach, quick: bool) -> int:
 def _record(out: Path, row: Row | Reach, found: dict[str, Any], args: Any) -> None:
     from tandem.runs.config_file import commit
 
-    origin = {"date": tables.now(), "commit": commit(), "seed": args.seed, "machine": tables.machine()}
+    origin = {
+        "date": tables.now(),
+        "commit": commit(),
+        "seed": args.seed,
+        "machine": tables.machine(),
+    }
     new = {
         "seconds": args.seconds,
         "repeats": 1 if args.quick else args.repeats,

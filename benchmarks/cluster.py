@@ -1,10 +1,12 @@
-"""`python -m benchmarks.cluster --peer-python PYTHON`: runs with two runners on Ray beside our own pool of two workers and
-beside RLlib with two environment runners, in turn, and what handing transitions over takes; into
-benchmarks/results/cluster.json and cluster.md. On two cores, with nothing else running. RLlib is installed for PYTHON, in an
-environment of its own, since it insists on another Gymnasium:
+"""`python -m benchmarks.cluster --peer-python PYTHON`: runs with two runners on Ray beside our own
+pool of two workers and beside RLlib with two environment runners, in turn, and what handing
+transitions over takes; into benchmarks/results/cluster.json and cluster.md. On two cores, with
+nothing else running. RLlib is installed for PYTHON, in an environment of its own, since it insists
+on another Gymnasium:
 
-    python3 -m venv V; V/bin/pip install torch==2.13.0  # first, and a build for processors: else gigabytes for GPUs follow
-    V/bin/pip install 'ray[rllib]==2.60.0' 'gymnasium[classic-control,mujoco]==1.2.2' 'mujoco<3.12'"""
+    python3 -m venv V; V/bin/pip install torch==2.13.0  # first, and a build for processors: else
+    gigabytes for GPUs follow V/bin/pip install 'ray[rllib]==2.60.0'
+    'gymnasium[classic-control,mujoco]==1.2.2' 'mujoco<3.12'"""
 
 from __future__ import annotations
 
@@ -28,27 +30,41 @@ from benchmarks.rows import ENGINES, NAMES
 
 PEER = "rllib"
 WAYS: dict[str, dict[str, Any]] = {  # behind an engine's name: who collects
-    "runners": {"runners": RUNNERS, "cluster": "local"},  # a cluster of its own, whatever else runs here
+    "runners": {
+        "runners": RUNNERS,
+        "cluster": "local",
+    },  # a cluster of its own, whatever else runs here
     "pool": {"workers": RUNNERS},
     "alone": {},
 }
 SAID = {"runners": "2 runners on Ray", "pool": "our pool, 2 workers", "alone": "one process"}
 OURS = tuple(f"{engine}-{way}" for engine in ENGINES for way in WAYS)
 USUAL = ("jax-runners", "jax-pool", "torch-runners", "torch-pool", PEER)
-TITLES = {**{f"{e}-{w}": f"{NAMES[e]}, {SAID[w]}" for e in ENGINES for w in WAYS}, PEER: "RLlib, 2 environment runners"}
+TITLES = {
+    **{f"{e}-{w}": f"{NAMES[e]}, {SAID[w]}" for e in ENGINES for w in WAYS},
+    PEER: "RLlib, 2 environment runners",
+}
 HANDING = "handing-over"
 ASKED = {"pool": 0.7, PEER: 3.0}  # how many times as fast 2 runners have to be
 WITHIN = 3.0  # milliseconds for 1,000 transitions
-SLACK = 0.05  # how far updates per step may be from what is asked for: RLlib's rounds are some steps longer than they should be
-REPORT = 4_096  # steps between two of RLlib's reports: its own 1,000 for DQN costs it time, and nobody reads them here
+# how far updates per step may be from what is asked for: RLlib's rounds are some steps longer than
+# they should be
+SLACK = 0.05
+# steps between two of RLlib's reports: its own 1,000 for DQN costs it time, and nobody reads them
+# here
+REPORT = 4_096
 QUICK = {"warm": 1_536, "steps": 1_024, "report": 512}  # of a smoke test
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Measures what was asked for; the exit code."""
     args = _parse(arguments)
-    quick_out = ROOT / "runs" / "bench-quick"  # numbers of a smoke test do not belong among the results
-    out = Path(args.out) if args.out else quick_out if args.quick else ROOT / "benchmarks" / "results"
+    quick_out = (
+        ROOT / "runs" / "bench-quick"
+    )  # numbers of a smoke test do not belong among the results
+    out = (
+        Path(args.out) if args.out else quick_out if args.quick else ROOT / "benchmarks" / "results"
+    )
     load = os.getloadavg()[0]
     present = [name for name in args.contestants if here(name, args.peer_python)]
     for name in [name for name in args.contestants if name not in present]:
@@ -72,28 +88,47 @@ def here(contestant: str, peer_python: str | None) -> bool:
     if contestant == PEER:
         return bool(peer_python)
     engine, way = contestant.rsplit("-", 1)
-    known = way != "runners" or ("runners" in {field.name for field in fields(Options)} and find_spec("ray"))
+    known = way != "runners" or (
+        "runners" in {field.name for field in fields(Options)} and find_spec("ray")
+    )
     return bool(known and find_spec(MODULES[engine]))
 
 
 def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.cluster", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m benchmarks.cluster",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--peer-python", help="the Python that RLlib is installed for; without it we are measured alone")
-    parser.add_argument("--peer-threads", type=int, default=1, help="threads of torch where RLlib learns")
-    names = [*(row.name for row in ROWS), HANDING]
-    parser.add_argument("--row", action="append", choices=names, help="only this row; may be repeated")
     parser.add_argument(
-        "--contestants", type=lambda text: text.split(","), default=list(USUAL), help=f"of {','.join((*OURS, PEER))}"
+        "--peer-python",
+        help="the Python that RLlib is installed for; without it we are measured alone",
+    )
+    parser.add_argument(
+        "--peer-threads", type=int, default=1, help="threads of torch where RLlib learns"
+    )
+    names = [*(row.name for row in ROWS), HANDING]
+    parser.add_argument(
+        "--row", action="append", choices=names, help="only this row; may be repeated"
+    )
+    parser.add_argument(
+        "--contestants",
+        type=lambda text: text.split(","),
+        default=list(USUAL),
+        help=f"of {','.join((*OURS, PEER))}",
     )
     parser.add_argument("--repeats", type=int, default=5, help="rounds, of which the median counts")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--quick", action="store_true", help="a smoke test: one round of short runs")
+    parser.add_argument(
+        "--quick", action="store_true", help="a smoke test: one round of short runs"
+    )
     parser.add_argument("--out", help="folder for cluster.json and cluster.md")
     args = parser.parse_args(arguments)
     if unknown := set(args.contestants) - {*OURS, PEER}:
-        parser.error(f"unknown contestant {', '.join(sorted(unknown))}; expected some of {', '.join((*OURS, PEER))}")
+        parser.error(
+            f"unknown contestant {', '.join(sorted(unknown))}; expected some of "
+            f"{', '.join((*OURS, PEER))}"
+        )
     if args.repeats < 1:
         parser.error("--repeats has to be positive")
     return args
@@ -107,8 +142,17 @@ def measured(row: ClusterRow, contestants: list[str], args: Any) -> dict[str, An
         runs[name].append(found)
         check_updates(row, name, found)
         rate, speed = found["updates"] / found["steps"], found["steps"] / found["seconds"]
-        print(f"  {repeat + 1} {name}: {speed:,.0f} steps/s, {1_000 * rate:.1f} updates per 1,000 steps", flush=True)
-    return {"contestants": dict(runs), "ours": row.ours, "theirs": row.theirs, "peer_threads": args.peer_threads}
+        print(
+            f"  {repeat + 1} {name}: {speed:,.0f} steps/s, {1_000 * rate:.1f} updates per 1,000 "
+            "steps",
+            flush=True,
+        )
+    return {
+        "contestants": dict(runs),
+        "ours": row.ours,
+        "theirs": row.theirs,
+        "peer_threads": args.peer_threads,
+    }
 
 
 def one(row: ClusterRow, contestant: str, args: Any) -> dict[str, Any]:
@@ -123,40 +167,60 @@ def one(row: ClusterRow, contestant: str, args: Any) -> dict[str, Any]:
     }
     job |= QUICK if args.quick else {}
     if contestant == PEER:
-        return ask({**job, "kind": "run", "settings": row.theirs, "threads": args.peer_threads}, args)
+        return ask(
+            {**job, "kind": "run", "settings": row.theirs, "threads": args.peer_threads}, args
+        )
     engine, way = contestant.rsplit("-", 1)
     more = {"compile": "yes"} if engine == "torch" else {}  # as in benchmarks.bench: long runs are
-    job |= {"kind": "ours-cluster", "contestant": engine, "settings": {**row.ours, **WAYS[way], **more}}
+    job |= {
+        "kind": "ours-cluster",
+        "contestant": engine,
+        "settings": {**row.ours, **WAYS[way], **more},
+    }
     return measure.spawn(job, None)
 
 
 def ask(job: dict[str, Any], args: Any) -> dict[str, Any]:
-    return measure.spawn({"contestant": PEER, **job}, None, python=args.peer_python, module="benchmarks.cluster_peer")
+    return measure.spawn(
+        {"contestant": PEER, **job}, None, python=args.peer_python, module="benchmarks.cluster_peer"
+    )
 
 
 def handed(args: Any) -> dict[str, Any]:
     """Milliseconds of handing transitions over, by each way; {"milliseconds"}."""
-    found = measure.spawn({"kind": HANDING, "contestant": "none", "times": 100 if args.quick else 1_000}, None)
+    found = measure.spawn(
+        {"kind": HANDING, "contestant": "none", "times": 100 if args.quick else 1_000}, None
+    )
     for name, took in found["milliseconds"].items():
         print(f"  {name}: {median(took):.3f} ms", flush=True)
     return found
 
 
 def check_updates(row: ClusterRow, name: str, found: dict[str, Any]) -> None:
-    """RuntimeError unless a run made the updates per step that were asked for: the comparison would be of different work."""
+    """RuntimeError unless a run made the updates per step that were asked for: the comparison would
+    be of different work."""
     rate = found["updates"] / found["steps"]
     if abs(rate - row.updates_per_step) > SLACK * row.updates_per_step:
-        raise RuntimeError(f"{name} made {rate:.4f} updates per step of {row.name}; asked for are {row.updates_per_step:.4f}.")
+        raise RuntimeError(
+            f"{name} made {rate:.4f} updates per step of {row.name}; asked for are "
+            f"{row.updates_per_step:.4f}."
+        )
 
 
-# --- what was found ----------------------------------------------------------------------------------------------------
+# --- what was found -------------------------------------------------------------------------------
 
 
 def _record(out: Path, name: str, found: dict[str, Any], args: Any, load: float) -> None:
     from tandem.runs.config_file import commit
 
     theirs = ask({"kind": "versions"}, args) if PEER in found.get("contestants", {}) else {}
-    origin = {"date": tables.now(), "commit": commit(), "seed": args.seed, "machine": tables.machine(), "load": load}
+    origin = {
+        "date": tables.now(),
+        "commit": commit(),
+        "seed": args.seed,
+        "machine": tables.machine(),
+        "load": load,
+    }
     origin |= {"versions": _versions(), "their_versions": theirs}
     data = tables.merged(tables.load(out / "cluster.json"), {"rows": {name: {**found, **origin}}})
     tables.write(out / "cluster.json", json.dumps(data, indent=1) + "\n")
@@ -166,33 +230,40 @@ def _record(out: Path, name: str, found: dict[str, Any], args: Any, load: float)
 def _versions() -> dict[str, str]:
     from importlib.metadata import version
 
-    return {**tables.versions(), **{name: version(name) for name in ("ray", "mujoco") if find_spec(name)}}
+    return {
+        **tables.versions(),
+        **{name: version(name) for name in ("ray", "mujoco") if find_spec(name)},
+    }
 
 
 HEAD = (
-    f"| | steps/s | spread | updates per 1,000 steps | × our pool | {ASKED['pool']:g}× asked | × RLlib "
+    f"| | steps/s | spread | updates per 1,000 steps | × our pool | {ASKED['pool']:g}× asked | × "
+    "RLlib "
     f"| {ASKED[PEER]:g}× asked |\n|---|--:|--:|--:|--:|---|--:|---|"
 )
-METHOD = """\
-DQN and PPO with two who collect, each a process of its own, and the process that learns, on as many cores as are named below.
-Speed is environment steps by seconds from the first updates after {warm:,} steps on, start-up and compilation being before
-that, for so many steps as each row says, on all sides; the median of the rounds, everyone in turn, each run in a process (and a
-cluster) of its own. Nothing is evaluated, logged or written. `spread` is (largest − smallest) / median. `updates per 1,000
-steps` is counted in each run, not taken from settings; a run that is off by more than 5 % is an error. Everyone has one thread
-a process.
+METHOD = """DQN and PPO with two who collect, each a process of its own, and the process that
+learns, on as many cores as are named below. Speed is environment steps by seconds from the first
+updates after {warm:,} steps on, start-up and compilation being before that, for so many steps as
+each row says, on all sides; the median of the rounds, everyone in turn, each run in a process (and
+a cluster) of its own. Nothing is evaluated, logged or written. `spread` is (largest − smallest) /
+median. `updates per 1,000 steps` is counted in each run, not taken from settings; a run that is off
+by more than 5 % is an error. Everyone has one thread a process.
 
 Of our pool two workers collect, and for PPO this process, too; on Ray the two runners alone do.
 
-RLlib is used with its present interface (modules, learners, environment runners) and with what its documentation says makes it
-faster: it learns in the process that asks for it (`num_learners=0`), nothing being sent to a learner; four environments side by
-side in each runner, and as long fragments as the settings allow, 32 and 64 steps; no local runner; reports after 4,096 steps
-instead of 1,000; no evaluation. What it is asked to do is what we do, and in doubt less: no divergence term in PPO's loss, no
-filter of observations (ours are switched off, too), DQN's target copied once a round. Its `training_intensity` counts a runner
-more than there is, so it is told two thirds of what its documentation says; else it would make half as many updates again. Its
-PPO adds a row for the end of each fragment, and so makes 2 % more updates. Left as they are, for no gain was seen on a busy
-machine: two threads where PPO learns and `torch_compile_learner` (one run each), and prioritised replay, its default, for the
-even one (`EpisodeReplayBuffer`) that DQN has here (four runs each, from 9.2 to 12.1 s and from 7.7 to 11.1 s of the processor
-for 512 updates). The JSON beside this has all settings of both sides."""
+RLlib is used with its present interface (modules, learners, environment runners) and with what its
+documentation says makes it faster: it learns in the process that asks for it (`num_learners=0`),
+nothing being sent to a learner; four environments side by side in each runner, and as long
+fragments as the settings allow, 32 and 64 steps; no local runner; reports after 4,096 steps instead
+of 1,000; no evaluation. What it is asked to do is what we do, and in doubt less: no divergence term
+in PPO's loss, no filter of observations (ours are switched off, too), DQN's target copied once a
+round. Its `training_intensity` counts a runner more than there is, so it is told two thirds of what
+its documentation says; else it would make half as many updates again. Its PPO adds a row for the
+end of each fragment, and so makes 2 % more updates. Left as they are, for no gain was seen on a
+busy machine: two threads where PPO learns and `torch_compile_learner` (one run each), and
+prioritised replay, its default, for the even one (`EpisodeReplayBuffer`) that DQN has here (four
+runs each, from 9.2 to 12.1 s and from 7.7 to 11.1 s of the processor for 512 updates). The JSON
+beside this has all settings of both sides."""
 
 
 def markdown(data: dict[str, Any]) -> str:
@@ -200,12 +271,22 @@ def markdown(data: dict[str, Any]) -> str:
     lines = ["# Runners on a cluster", "", METHOD.format(warm=ROWS[0].warm), ""]
     for row in ROWS:
         if found := data.get("rows", {}).get(row.name):
-            lines += [f"## {row.name}", "", f"{row.title}; {row.steps:,} steps.", "", *_table(found), "", _origin(found), ""]
+            lines += [
+                f"## {row.name}",
+                "",
+                f"{row.title}; {row.steps:,} steps.",
+                "",
+                *_table(found),
+                "",
+                _origin(found),
+                "",
+            ]
     if found := data.get("rows", {}).get(HANDING):
         lines += [
             f"## {HANDING}",
             "",
-            "1,000 transitions of 17 floats, from being asked for to lying in an array of the process",
+            "1,000 transitions of 17 floats, from being asked for to lying in an array of the "
+            "process",
         ]
         lines += ["that learns.", "", *_handing(found["milliseconds"]), "", _origin(found), ""]
     return "\n".join(lines).rstrip() + "\n"
@@ -224,12 +305,23 @@ def _table(found: dict[str, Any]) -> list[str]:
         runs, (engine, _, way) = measured[name], name.rpartition("-")
         each, own = [run["steps"] / run["seconds"] for run in runs], speed(runs)
         updates = sum(run["updates"] for run in runs) / sum(run["steps"] for run in runs)
-        cells = [TITLES[name], f"{own:,.0f}", f"{100 * (max(each) - min(each)) / own:.0f} %", f"{1_000 * updates:.1f}"]
+        cells = [
+            TITLES[name],
+            f"{own:,.0f}",
+            f"{100 * (max(each) - min(each)) / own:.0f} %",
+            f"{1_000 * updates:.1f}",
+        ]
         for other, peer in (("pool", f"{engine}-pool"), (PEER, PEER)):
             base = speed(measured.get(peer)) if name not in (peer, PEER) else None
             factor = own / base if base else None
             reached = (
-                "" if way != "runners" else "not measured" if factor is None else "yes" if factor >= ASKED[other] else "**no**"
+                ""
+                if way != "runners"
+                else "not measured"
+                if factor is None
+                else "yes"
+                if factor >= ASKED[other]
+                else "**no**"
             )
             cells += ["" if factor is None else f"{factor:.2f}", reached]
         lines.append(f"| {' | '.join(cells)} |")
@@ -237,7 +329,10 @@ def _table(found: dict[str, Any]) -> list[str]:
 
 
 def _handing(milliseconds: dict[str, list[float]]) -> list[str]:
-    lines = [f"| | ms | of 20 the slowest | times | under {WITHIN:g} ms asked |", "|---|--:|--:|--:|---|"]
+    lines = [
+        f"| | ms | of 20 the slowest | times | under {WITHIN:g} ms asked |",
+        "|---|--:|--:|--:|---|",
+    ]
     for name, took in milliseconds.items():
         said = "" if name != AT_ONCE else "yes" if median(took) < WITHIN else "**no**"
         slow = quantiles(took, n=20)[-1] if len(took) > 1 else took[0]
@@ -248,9 +343,12 @@ def _handing(milliseconds: dict[str, list[float]]) -> list[str]:
 def _origin(found: dict[str, Any]) -> str:
     where = found["machine"]
     sides = [found["versions"], found["their_versions"]]
-    ours, theirs = (", ".join(f"{n} {v}" for n, v in sorted(side.items()) if n != "platform") for side in sides)
+    ours, theirs = (
+        ", ".join(f"{n} {v}" for n, v in sorted(side.items()) if n != "platform") for side in sides
+    )
     return (
-        f"Measured {found['date']} at commit {str(found['commit'])[:10]}, seed {found['seed']}, on {where['processor']}, "
+        f"Measured {found['date']} at commit {str(found['commit'])[:10]}, seed {found['seed']}, "
+        f"on {where['processor']}, "
         f"{where['cores']} cores, with a load of {found['load']:.1f} before; {ours}"
         + (f"; on RLlib's side {theirs}." if theirs else ".")
     )

@@ -1,4 +1,5 @@
-"""Our side of benchmarks.cluster: a run with runners, with a pool or alone, and handing transitions over."""
+"""Our side of benchmarks.cluster: a run with runners, with a pool or alone, and handing transitions
+over."""
 
 from __future__ import annotations
 
@@ -12,14 +13,15 @@ import numpy as np
 Job = dict[str, Any]
 
 ROWS, FLOATS = 1_000, 17  # what is handed over at once
-AT_ONCE = "a runner's block, by our own exchange: asked for, answered, in new arrays"  # with actions, rewards and ends beside
+# with actions, rewards and ends beside
+AT_ONCE = "a runner's block, by our own exchange: asked for, answered, in new arrays"
 BARE, THERE = "a Ray actor, one call", "a Ray actor, one call, asked for and done before"
 SINGLY, POOL = "a Ray actor, 1,000 calls of one each", "a worker of our pool, shared memory"
 
 
 def run(job: Job) -> Job:
-    """Seconds, environment steps and updates of a run from the first updates after `warm` steps to its last ones; nothing is
-    evaluated or written."""
+    """Seconds, environment steps and updates of a run from the first updates after `warm` steps to
+    its last ones; nothing is evaluated or written."""
     import tandem
     from tandem.learning.events import BatchEnd
 
@@ -38,7 +40,9 @@ def run(job: Job) -> Job:
             marks = [*marks[:1], (time.perf_counter(), event.env_steps, event.updates)]
     if "ray" in sys.modules:
         sys.modules["ray"].shutdown()  # or what it has to say would come behind the result
-    seconds, steps, updates = (last - first for first, last in zip(marks[0], marks[-1], strict=True))
+    seconds, steps, updates = (
+        last - first for first, last in zip(marks[0], marks[-1], strict=True)
+    )
     return {"seconds": seconds, "steps": steps, "updates": updates}
 
 
@@ -67,8 +71,9 @@ class Holder:
 
 
 def handing_over(job: Job) -> Job:
-    """Milliseconds from asking a process for 1,000 transitions of 17 floats to having them in an array here, one for each time
-    that it was done: by a Ray actor, and by a worker of our pool through shared memory."""
+    """Milliseconds from asking a process for 1,000 transitions of 17 floats to having them in an
+    array here, one for each time that it was done: by a Ray actor, and by a worker of our pool
+    through shared memory."""
     from tandem.parallel.ray import Actor, connect
     from tandem.parallel.share import got, joined
 
@@ -100,7 +105,9 @@ def handing_over(job: Job) -> Job:
     found[SINGLY] = [_took(singly, into) for _ in range(max(1, times // 50))]
     ray.shutdown()
     found[POOL] = by_memory(times)
-    return {"milliseconds": {name: took[len(took) // 10 :] for name, took in found.items()}}  # the first ones warm up
+    return {
+        "milliseconds": {name: took[len(took) // 10 :] for name, took in found.items()}
+    }  # the first ones warm up
 
 
 def by_memory(times: int) -> list[float]:
@@ -115,7 +122,7 @@ def by_memory(times: int) -> list[float]:
     into = np.empty((ROWS, FLOATS), np.float32)
 
     def ask() -> None:
-        process.poke()
+        process.send_bytes()
         process.answer(60)
         into[:] = arrays["rows"]
 

@@ -1,4 +1,5 @@
-"""What benchmarks.cluster measures: each row is one piece of work, said to us and to RLlib in the words of each."""
+"""What benchmarks.cluster measures: each row is one piece of work, said to us and to RLlib in the
+words of each."""
 
 from __future__ import annotations
 
@@ -44,11 +45,13 @@ PPO: dict[str, Any] = {
     "entropy": 0.000401762,
     "value_weight": 0.58096,
     "max_grad_norm": 0.8,
-    "normalize_observations": False,  # RLlib has a filter for observations and nothing for rewards; here neither side has any
+    # RLlib has a filter for observations and nothing for rewards; here neither side has any
+    "normalize_observations": False,
     "normalize_rewards": False,
 }
 
-# Of every RLlib run. The runners' policies take their weights after every call of updates, as ours do.
+# Of every RLlib run. The runners' policies take their weights after every call of updates, as ours
+# do.
 EACH_RUNNER: dict[str, Any] = {
     "num_env_runners": RUNNERS,
     "num_envs_per_env_runner": ENVS // RUNNERS,
@@ -61,8 +64,9 @@ EACH_RUNNER: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class ClusterRow:
-    """A piece of work. `ours` are settings of ours; `theirs` what RLlib's configuration is told, method by method. A run
-    goes on for `warm` steps, with the first updates and all compilation among them, before `steps` of it are measured."""
+    """A piece of work. `ours` are settings of ours; `theirs` what RLlib's configuration is told,
+    method by method. A run goes on for `warm` steps, with the first updates and all compilation
+    among them, before `steps` of it are measured."""
 
     name: str
     algorithm: str
@@ -82,7 +86,11 @@ class ClusterRow:
     def updates_per_step(self) -> float:
         """What both sides are asked for."""
         s = self.ours
-        return float(s["updates_per_call"] / s["train_every"] if "train_every" in s else s["epochs"] / s["batch_size"])
+        return float(
+            s["updates_per_call"] / s["train_every"]
+            if "train_every" in s
+            else s["epochs"] / s["batch_size"]
+        )
 
 
 ROWS = (
@@ -90,7 +98,8 @@ ROWS = (
         "dqn",
         "dqn",
         "CartPole-v1",
-        "DQN CartPole-v1, 8 environments, 128 updates of 64 after every 256 steps, 256-256 relu, neither double nor dueling",
+        "DQN CartPole-v1, 8 environments, 128 updates of 64 after every 256 steps, 256-256 relu, "
+        "neither double nor dueling",
         DQN,
         {
             "training": {
@@ -99,8 +108,9 @@ ROWS = (
                 "grad_clip": 10.0,
                 "grad_clip_by": "global_norm",
                 "train_batch_size_per_learner": 64,
-                # 128 updates a round of 2 x 4 x 32 steps. By the documentation this is steps replayed by steps sampled, 32; but
-                # it is divided by a round of three runners, a local one too, which does not collect. Hence two thirds of it.
+                # 128 updates a round of 2 x 4 x 32 steps. By the documentation this is steps
+                # replayed by steps sampled, 32; but it is divided by a round of three runners, a
+                # local one too, which does not collect. Hence two thirds of it.
                 "training_intensity": 128 * 64 / (32 * 4 * 3),
                 "num_steps_sampled_before_learning_starts": 1_000,
                 "target_network_update_freq": 10,
@@ -115,7 +125,11 @@ ROWS = (
                 "replay_buffer_config": {"type": "EpisodeReplayBuffer", "capacity": 100_000},
             },
             "env_runners": {**EACH_RUNNER, "rollout_fragment_length": 32},
-            "model": {"fcnet_hiddens": [256, 256], "fcnet_activation": "relu", "head_fcnet_hiddens": []},
+            "model": {
+                "fcnet_hiddens": [256, 256],
+                "fcnet_activation": "relu",
+                "head_fcnet_hiddens": [],
+            },
         },
         steps=8_192,  # RLlib takes minutes for more
     ),
@@ -123,7 +137,8 @@ ROWS = (
         "ppo",
         "ppo",
         "HalfCheetah-v5",
-        "PPO HalfCheetah-v5, 8 environments × 64, 20 epochs of 64, 256-256 relu for each of actor and critic",
+        "PPO HalfCheetah-v5, 8 environments × 64, 20 epochs of 64, 256-256 relu for each of actor "
+        "and critic",
         PPO,
         {
             "training": {

@@ -1,6 +1,6 @@
-"""`python -m benchmarks.door`: the agent door's documented DQN program beside the trainer door's DQN, doing the same work: one
-update of 64 after each step, one hidden layer of 128, a pool of 10,000, the target every 10 steps. Into
-benchmarks/results/door.json and door.md."""
+"""`python -m benchmarks.door`: the agent door's documented DQN program beside the trainer door's
+DQN, doing the same work: one update of 64 after each step, one hidden layer of 128, a pool of
+10,000, the target every 10 steps. Into benchmarks/results/door.json and door.md."""
 
 from __future__ import annotations
 
@@ -36,7 +36,12 @@ SETTINGS = {  # of the trainer door
     "epsilon": "0.01",
     "vectorization": "plain",
 }
-CRITERION, TRIALS, SEEDS, MOST = 200.0, 10, 5, 100_000  # the documented criterion: a mean over ten episodes; steps tried
+CRITERION, TRIALS, SEEDS, MOST = (
+    200.0,
+    10,
+    5,
+    100_000,
+)  # the documented criterion: a mean over ten episodes; steps tried
 
 
 def program(engine: str, seed: int, **more: Any) -> tuple[Any, Any]:
@@ -64,7 +69,9 @@ def program(engine: str, seed: int, **more: Any) -> tuple[Any, Any]:
     return model, optimizer
 
 
-def run(model: Any, optimizer: Any, engine: str, steps: int, jit: bool, updated: Callable[[], None]) -> None:
+def run(
+    model: Any, optimizer: Any, engine: str, steps: int, jit: bool, updated: Callable[[], None]
+) -> None:
     """Trains until the episode ends in which `steps` steps are done."""
 
     class Stop:
@@ -84,20 +91,35 @@ def main() -> int:
     """Measures all engines, and without a compiler; the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.door", description=__doc__)
     parser.add_argument("--repeats", type=int, default=5, help="of which the median counts")
-    parser.add_argument("--steps", type=int, default=6_000, help="of the short runs; the long ones have three times as many")
-    parser.add_argument("--core", type=int, help="number of the core to measure on (default: the last)")
+    parser.add_argument(
+        "--steps",
+        type=int,
+        default=6_000,
+        help="of the short runs; the long ones have three times as many",
+    )
+    parser.add_argument(
+        "--core", type=int, help="number of the core to measure on (default: the last)"
+    )
     parser.add_argument("--out", help="folder for door.json and door.md")
     args = parser.parse_args()
     out = Path(args.out) if args.out else ROOT / "benchmarks" / "results"
     core = measure.last_core() if args.core is None else args.core
-    plain = {"torch": "trainer, not compiled"}  # torch's users write no flag: their losses run as they are
-    kinds = [(e, k) for e in ENGINES for k in ("trainer", "agent", plain.get(e, "agent, not compiled"))]
+    plain = {
+        "torch": "trainer, not compiled"
+    }  # torch's users write no flag: their losses run as they are
+    kinds = [
+        (e, k) for e in ENGINES for k in ("trainer", "agent", plain.get(e, "agent, not compiled"))
+    ]
     pairs: dict[str, list[Pair]] = defaultdict(list)
     for repeat, name in alternating([f"{e} {k}" for e, k in kinds], args.repeats):
         engine, kind = name.split(" ", 1)
-        steps = args.steps // 30 if engine == "jax" and kind == "agent, not compiled" else args.steps
+        steps = (
+            args.steps // 30 if engine == "jax" and kind == "agent, not compiled" else args.steps
+        )
         pairs[name].append(Pair(*(one(engine, kind, n, repeat, core) for n in (steps, 3 * steps))))
-        print(f"  {repeat + 1} {name}: {pairs[name][-1].steps_per_second():,.0f} steps/s", flush=True)
+        print(
+            f"  {repeat + 1} {name}: {pairs[name][-1].steps_per_second():,.0f} steps/s", flush=True
+        )
     reached: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for seed, engine in alternating(list(ENGINES), SEEDS):
         job = {"kind": "agent-reach", "contestant": engine, "seed": seed, "steps": MOST}
@@ -109,29 +131,45 @@ def main() -> int:
 
 def one(engine: str, kind: str, steps: int, seed: int, core: int | None) -> Run:
     """One run in a process of its own."""
-    job: dict[str, Any] = {"kind": "agent", "contestant": engine, "steps": steps, "seed": seed, "jit": kind == "agent"}
+    job: dict[str, Any] = {
+        "kind": "agent",
+        "contestant": engine,
+        "steps": steps,
+        "seed": seed,
+        "jit": kind == "agent",
+    }
     if kind.startswith("trainer"):
         compiled = {"compile": "yes" if kind == "trainer" else "no"} if engine == "torch" else {}
-        job |= {"kind": "ours", "algorithm": "dqn", "env": "CartPole-v1", "settings": {**SETTINGS, **compiled}}
+        job |= {
+            "kind": "ours",
+            "algorithm": "dqn",
+            "env": "CartPole-v1",
+            "settings": {**SETTINGS, **compiled},
+        }
     found = measure.spawn(job, core)
     return Run(**{n: found[n] for n in ("startup", "first", "loop", "cpu", "steps", "updates")})
 
 
-def write(out: Path, pairs: dict[str, list[Pair]], reached: dict[str, list[dict[str, Any]]], args: Any) -> None:
+def write(
+    out: Path, pairs: dict[str, list[Pair]], reached: dict[str, list[dict[str, Any]]], args: Any
+) -> None:
     """The medians as JSON and as a table."""
     from tandem.runs.config_file import commit
 
     speed = {name: median(p.steps_per_second() for p in found) for name, found in pairs.items()}
     rows = [
-        f"| {name} | {speed[name]:,.0f} | {speed[name] / speed[name.split(' ')[0] + ' trainer']:.2f} |"
+        f"| {name} | {speed[name]:,.0f} | "
+        f"{speed[name] / speed[name.split(' ')[0] + ' trainer']:.2f} |"
         f" {FLOORS[name.split(' ')[0]] if name.endswith('agent') else ''} |"
         for name in pairs
     ]
     head = ["| | steps/s | of the trainer door | at least |", "|---|--:|--:|--:|"]
     where = f"{tables.machine()['processor']}, {tables.machine()['cores']} cores"
     about = (
-        f"Medians of {args.repeats}; speed is the slope between {args.steps:,} and {3 * args.steps:,} environment steps (a"
-        f" thirtieth of them on jax without its compiler), one core. {tables.now()}, commit {commit()}, {where}."
+        f"Medians of {args.repeats}; speed is the slope between {args.steps:,} and "
+        f"{3 * args.steps:,} environment steps (a"
+        f" thirtieth of them on jax without its compiler), one core. {tables.now()}, commit "
+        f"{commit()}, {where}."
     )
     text = [
         "# The agent door beside the trainer door",
@@ -141,10 +179,13 @@ def write(out: Path, pairs: dict[str, list[Pair]], reached: dict[str, list[dict[
         *head,
         *rows,
         "",
-        "torch's trainer door compiles its gradients in runs of 50,000 updates and more, or where told to: so here in the",
-        "row `trainer`; `trainer, not compiled` is what a run as short as the documented one gets by itself.",
+        "torch's trainer door compiles its gradients in runs of 50,000 updates and more, or where "
+        "told to: so here in the",
+        "row `trainer`; `trainer, not compiled` is what a run as short as the documented one gets "
+        "by itself.",
         "",
-        f"The documented criterion, a mean return of {CRITERION:g} over {TRIALS} episodes, from the command on (imports,",
+        f"The documented criterion, a mean return of {CRITERION:g} over {TRIALS} episodes, from "
+        "the command on (imports,",
         f"compilation and all), {SEEDS} seeds:",
         "",
         "| | seconds (median) | each seed | environment steps |",
@@ -153,8 +194,16 @@ def write(out: Path, pairs: dict[str, list[Pair]], reached: dict[str, list[dict[
         "",
         about,
     ]
-    versions = {"versions": tables.versions(), "machine": tables.machine(), "commit": commit(), "date": tables.now()}
-    data = {**versions, "pairs": {name: [p.to_json() for p in found] for name, found in pairs.items()}}
+    versions = {
+        "versions": tables.versions(),
+        "machine": tables.machine(),
+        "commit": commit(),
+        "date": tables.now(),
+    }
+    data = {
+        **versions,
+        "pairs": {name: [p.to_json() for p in found] for name, found in pairs.items()},
+    }
     data["reached"] = reached
     out.mkdir(parents=True, exist_ok=True)
     tables.write(out / "door.json", json.dumps(data, indent=1) + "\n")

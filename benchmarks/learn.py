@@ -1,6 +1,8 @@
-"""`python -m benchmarks.learn`: trains the rows of learn_rows.py, seed by seed, into benchmarks/results/learn.csv and learn.md.
+"""`python -m benchmarks.learn`: trains the rows of learn_rows.py, seed by seed, into
+benchmarks/results/learn.csv and learn.md.
 
-Runs live in runs/learn/ROW/seed-N. A finished one is not run again, an interrupted one goes on from its last checkpoint.
+Runs live in runs/learn/ROW/seed-N. A finished one is not run again, an interrupted one goes on from
+its last checkpoint.
 """
 
 from __future__ import annotations
@@ -24,7 +26,12 @@ from benchmarks.learn_tables import entry, markdown, merged, read, write
 from benchmarks.measure import KERAS, ONE_THREAD, ROOT
 
 FINAL_EPISODES = 200
-SMOKE: dict[str, Any] = {"eval_every": 300, "eval_episodes": 2, "final_episodes": 2, "checkpoint_seconds": 1.0}
+SMOKE: dict[str, Any] = {
+    "eval_every": 300,
+    "eval_episodes": 2,
+    "final_episodes": 2,
+    "checkpoint_seconds": 1.0,
+}
 
 
 @dataclass(frozen=True)
@@ -43,32 +50,66 @@ def main(arguments: list[str] | None = None) -> int:
     """Trains what was asked for; 0 if every row was finished, whatever its score."""
     args = _parse(arguments)
     if args.list:
-        print("\n".join(f"{row.name:24} {row.title}, at least {row.threshold:g}, {row.framework}" for row in ROWS))
+        print(
+            "\n".join(
+                f"{row.name:24} {row.title}, at least {row.threshold:g}, {row.framework}"
+                for row in ROWS
+            )
+        )
         return 0
     smoke = ROOT / "runs" / "learn-smoke"  # its scores do not belong among the results
     places = (
-        Places(smoke / "runs", smoke, True) if args.smoke else Places(ROOT / "runs" / "learn", ROOT / "benchmarks" / "results")
+        Places(smoke / "runs", smoke, True)
+        if args.smoke
+        else Places(ROOT / "runs" / "learn", ROOT / "benchmarks" / "results")
     )
     if args.out:
         places = replace(places, runs=Path(args.out) / "runs", results=Path(args.out))
     if args.one is not None:
         train(prepared(learn_rows.find(args.row[0]), args.smoke), args.one, places)
         return 0
-    whole = [_row(prepared(learn_rows.find(name), args.smoke), args, places) for name in args.row or [r.name for r in ROWS]]
+    whole = [
+        _row(prepared(learn_rows.find(name), args.smoke), args, places)
+        for name in args.row or [r.name for r in ROWS]
+    ]
     print(f"Written: {places.results / 'learn.md'}")
     return 0 if all(whole) else 1
 
 
 def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.learn", description=__doc__)
-    parser.add_argument("--row", action="append", choices=[r.name for r in ROWS], help="only this row; may be repeated")
-    parser.add_argument("--jobs", type=int, default=1, help="seeds that train side by side, each on one thread")
-    parser.add_argument("--again", action="store_true", help="throw finished and interrupted runs away and begin anew")
-    parser.add_argument("--minutes", type=float, default=60.0, help="the most that a row may take; the next call goes on")
-    parser.add_argument("--smoke", action="store_true", help="a smoke test: runs of 600 steps, into a folder of their own")
-    parser.add_argument("--out", help="folder for runs and results instead of runs/learn and benchmarks/results")
+    parser.add_argument(
+        "--row",
+        action="append",
+        choices=[r.name for r in ROWS],
+        help="only this row; may be repeated",
+    )
+    parser.add_argument(
+        "--jobs", type=int, default=1, help="seeds that train side by side, each on one thread"
+    )
+    parser.add_argument(
+        "--again",
+        action="store_true",
+        help="throw finished and interrupted runs away and begin anew",
+    )
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        default=60.0,
+        help="the most that a row may take; the next call goes on",
+    )
+    parser.add_argument(
+        "--smoke",
+        action="store_true",
+        help="a smoke test: runs of 600 steps, into a folder of their own",
+    )
+    parser.add_argument(
+        "--out", help="folder for runs and results instead of runs/learn and benchmarks/results"
+    )
     parser.add_argument("--list", action="store_true", help="the rows, and nothing else")
-    parser.add_argument("--one", type=int, help=argparse.SUPPRESS)  # train this seed of the row, in this process
+    parser.add_argument(
+        "--one", type=int, help=argparse.SUPPRESS
+    )  # train this seed of the row, in this process
     args = parser.parse_args(arguments)
     if args.jobs < 1 or args.minutes <= 0:
         parser.error("--jobs and --minutes have to be positive")
@@ -80,7 +121,7 @@ def prepared(row: Learned, smoke: bool) -> Learned:
     return replace(row, steps=600, settings={**row.settings, **SMOKE}) if smoke else row
 
 
-# --- One seed ----------------------------------------------------------------------------------------------------------
+# --- One seed -------------------------------------------------------------------------------------
 
 
 def finished(folder: Path, steps: int) -> bool:
@@ -102,14 +143,22 @@ def train(row: Learned, seed: int, places: Places) -> None:
     else:
         shutil.rmtree(folder, ignore_errors=True)  # it stopped before its first checkpoint
         options = {"final_episodes": FINAL_EPISODES, "plots": False, **row.settings}
-        run = session(row.algorithm, row.env, framework=row.framework, steps=row.steps, seed=seed, out=folder, **options)
+        run = session(
+            row.algorithm,
+            row.env,
+            framework=row.framework,
+            steps=row.steps,
+            seed=seed,
+            out=folder,
+            **options,
+        )
     for _ in run:
         continue
     if run.loop.env_steps >= row.steps:
         run.result()
 
 
-# --- A row -------------------------------------------------------------------------------------------------------------
+# --- A row ----------------------------------------------------------------------------------------
 
 
 def _row(row: Learned, args: Any, places: Places) -> bool:
@@ -124,8 +173,14 @@ def _row(row: Learned, args: Any, places: Places) -> bool:
 
     def done(seed: int, code: int) -> None:
         _record(row, places)
-        state = "finished" if finished(places.run(row, seed), row.steps) else "interrupted; the same command goes on"
-        print(f"  seed {seed}: {state if code == 0 else f'failed with exit code {code}'}", flush=True)
+        state = (
+            "finished"
+            if finished(places.run(row, seed), row.steps)
+            else "interrupted; the same command goes on"
+        )
+        print(
+            f"  seed {seed}: {state if code == 0 else f'failed with exit code {code}'}", flush=True
+        )
 
     side_by_side(todo, args.jobs, start, done, time.monotonic() + 60 * args.minutes)
     _record(row, places)
@@ -139,7 +194,10 @@ def _start(row: Learned, seed: int, args: Any, places: Places) -> subprocess.Pop
         env["KERAS_BACKEND"] = backend
     env["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
     command = [sys.executable, "-m", "benchmarks.learn", "--row", row.name, "--one", str(seed)]
-    command += [*(["--smoke"] if places.smoke else []), *(["--out", str(places.results)] if args.out else [])]
+    command += [
+        *(["--smoke"] if places.smoke else []),
+        *(["--out", str(places.results)] if args.out else []),
+    ]
     return subprocess.Popen(command, cwd=ROOT, env=env)
 
 
@@ -151,8 +209,9 @@ def side_by_side(
     deadline: float,
     pause: float = 0.2,
 ) -> None:
-    """Keeps `jobs` processes going until all seeds are through, or the deadline (time.monotonic()): then they are asked to end,
-    which they do with a checkpoint, and no further one begins. An interrupt ends them likewise."""
+    """Keeps `jobs` processes going until all seeds are through, or the deadline (time.monotonic()):
+    then they are asked to end, which they do with a checkpoint, and no further one begins. An
+    interrupt ends them likewise."""
     waiting, running, asked = list(seeds), dict[int, Any](), False
     try:
         while running or (waiting and not asked):
@@ -177,7 +236,11 @@ def side_by_side(
 
 def _record(row: Learned, places: Places) -> None:
     """learn.csv and learn.md with all that is finished of the row."""
-    new = [entry(row, seed, places.run(row, seed)) for seed in row.seeds if finished(places.run(row, seed), row.steps)]
+    new = [
+        entry(row, seed, places.run(row, seed))
+        for seed in row.seeds
+        if finished(places.run(row, seed), row.steps)
+    ]
     table = merged(read(places.results / "learn.csv"), new)
     write(places.results / "learn.csv", places.results / "learn.md", table, markdown(table))
 
@@ -185,7 +248,9 @@ def _record(row: Learned, places: Places) -> None:
 def _draw(row: Learned, places: Places) -> None:
     from tandem.plots import curve
 
-    folders = [places.run(row, seed) for seed in row.seeds if finished(places.run(row, seed), row.steps)]
+    folders = [
+        places.run(row, seed) for seed in row.seeds if finished(places.run(row, seed), row.steps)
+    ]
     if folders:
         (places.results / "curves").mkdir(parents=True, exist_ok=True)
         curve(folders, places.results / "curves" / f"{row.name}.png")

@@ -1,4 +1,5 @@
-"""What `make learn` trains: each row is an algorithm on an environment on one engine, over several seeds, and owes a score."""
+"""What `make learn` trains: each row is an algorithm on an environment on one engine, over several
+seeds, and owes a score."""
 
 from __future__ import annotations
 
@@ -8,8 +9,9 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Learned:
-    """`settings` go on top of the zoo's entry; `threshold` is owed by the best checkpoints' mean over the seeds. `mark` is an
-    evaluation mean whose first passing is written down; every seed owes it within `mark_within` steps, where that is given."""
+    """`settings` go on top of the zoo's entry; `threshold` is owed by the best checkpoints' mean
+    over the seeds. `mark` is an evaluation mean whose first passing is written down; every seed
+    owes it within `mark_within` steps, where that is given."""
 
     name: str
     algorithm: str
@@ -24,7 +26,9 @@ class Learned:
 
     @property
     def title(self) -> str:
-        asynchronous = f", {n} actor-learners" if (n := self.settings.get("learners", 1)) > 1 else ""
+        asynchronous = (
+            f", {n} actor-learners" if (n := self.settings.get("learners", 1)) > 1 else ""
+        )
         return f"{self.algorithm.upper()} {self.env}, {self.steps:,} steps{asynchronous}"
 
 
@@ -44,7 +48,16 @@ def _rows() -> tuple[Learned, ...]:
         for engine in ("jax", "tensorflow", "torch", "keras-torch")
     ]
     found += [
-        Learned(f"dqn-cartpole-{engine}", "dqn", "CartPole-v1", engine, 50_000, 475.0, {"eval_every": 2_500}, mark=475.0)
+        Learned(
+            f"dqn-cartpole-{engine}",
+            "dqn",
+            "CartPole-v1",
+            engine,
+            50_000,
+            475.0,
+            {"eval_every": 2_500},
+            mark=475.0,
+        )
         for engine in ("jax", "torch", "tensorflow")
     ]
     found += [
@@ -58,38 +71,126 @@ def _rows() -> tuple[Learned, ...]:
     ]
     found += [Learned("a2c-cartpole-jax", "a2c", "CartPole-v1", "jax", 300_000, 490.0, mark=475.0)]
     found += [
-        Learned(f"{name}-cartpole-jax", name, "CartPole-v1", "jax", 300_000, 490.0, mark=475.0) for name in ("acer", "impala")
+        Learned(f"{name}-cartpole-jax", name, "CartPole-v1", "jax", 300_000, 490.0, mark=475.0)
+        for name in ("acer", "impala")
     ]
     apart: dict[str, Any] = {"learners": 2}
     annealed = {**apart, "learning_rate": "1e-3:0"}  # as in the paper's experiments
     found += [
-        Learned(f"a3c-async-cartpole-{engine}", "a3c", "CartPole-v1", engine, 500_000, 475.0, annealed, mark=475.0)
+        Learned(
+            f"a3c-async-cartpole-{engine}",
+            "a3c",
+            "CartPole-v1",
+            engine,
+            500_000,
+            475.0,
+            annealed,
+            mark=475.0,
+        )
         for engine in ("jax", "torch", "tensorflow")
     ]
     found += [
-        Learned(f"{name}-async-cartpole-jax", name, "CartPole-v1", "jax", 300_000, 475.0, apart, mark=475.0)
+        Learned(
+            f"{name}-async-cartpole-jax",
+            name,
+            "CartPole-v1",
+            "jax",
+            300_000,
+            475.0,
+            apart,
+            mark=475.0,
+        )
         for name in ("acer", "impala")
     ]
     apart = {**apart, "learning_rate": "1e-3:1e-4", "target_updates": 50, "epsilon": "1:0.02:0.2"}
-    found += [Learned("nstep_q-async-cartpole-jax", "nstep_q", "CartPole-v1", "jax", 300_000, 475.0, apart, mark=475.0)]
-    found += [Learned("acer-lunarlander-jax", "acer", "LunarLander-v3", "jax", 1_000_000, 170.0, mark=170.0)]
-    found += [Learned("ppo-gru-cartpole-jax", "ppo", "tandem/CartPolePositions-v0", "jax", 200_000, 475.0, mark=475.0)]
+    found += [
+        Learned(
+            "nstep_q-async-cartpole-jax",
+            "nstep_q",
+            "CartPole-v1",
+            "jax",
+            300_000,
+            475.0,
+            apart,
+            mark=475.0,
+        )
+    ]
+    found += [
+        Learned(
+            "acer-lunarlander-jax", "acer", "LunarLander-v3", "jax", 1_000_000, 170.0, mark=170.0
+        )
+    ]
+    found += [
+        Learned(
+            "ppo-gru-cartpole-jax",
+            "ppo",
+            "tandem/CartPolePositions-v0",
+            "jax",
+            200_000,
+            475.0,
+            mark=475.0,
+        )
+    ]
     found += [Learned("sac-cartpole-jax", "sac", "CartPole-v1", "jax", 100_000, 475.0, mark=475.0)]
     found += [
         Learned("trpo-cartpole-jax", "trpo", "CartPole-v1", "jax", 100_000, 490.0, mark=475.0),
-        Learned("trpo-pendulum-jax", "trpo", "Pendulum-v1", "jax", 100_000, -185.0, {"eval_episodes": 30}),
+        Learned(
+            "trpo-pendulum-jax",
+            "trpo",
+            "Pendulum-v1",
+            "jax",
+            100_000,
+            -185.0,
+            {"eval_episodes": 30},
+        ),
     ]
-    beta: dict[str, Any] = {"policy": "beta", "rollout": 512, "gamma": 0.95, "epochs": 15, "learning_rate": "2e-3:0"}
+    beta: dict[str, Any] = {
+        "policy": "beta",
+        "rollout": 512,
+        "gamma": 0.95,
+        "epochs": 15,
+        "learning_rate": "2e-3:0",
+    }
     beta |= {"normalize_observations": True, "normalize_rewards": True, "eval_episodes": 30}
     found += [Learned("ppo-beta-pendulum-jax", "ppo", "Pendulum-v1", "jax", 100_000, -185.0, beta)]
-    found += [Learned(f"{name}-pendulum-jax", name, "Pendulum-v1", "jax", 20_000, -165.0) for name in ("ddpg", "td3")]
-    found += [Learned("td3-halfcheetah-jax", "td3", "HalfCheetah-v5", "jax", 300_000, 5_000.0, mark=5_000.0)]
-    found += [Learned("sac-halfcheetah-jax", "sac", "HalfCheetah-v5", "jax", 300_000, 5_000.0, mark=5_000.0)]
-    spread, owed = "mpe/simple_spread_v3", {"maddpg": -18.0, "vdn": -16.0, "mappo": -16.0, "qmix": -18.0}
-    found += [Learned(f"{n}-spread-jax", n, spread, "jax", 1_000_000, least, mark=least) for n, least in owed.items()]
-    # One seed, since it takes hours. Steps stay as long as they begin: falling to 0 over 2M, they left it at -12 and not -5.
+    found += [
+        Learned(f"{name}-pendulum-jax", name, "Pendulum-v1", "jax", 20_000, -165.0)
+        for name in ("ddpg", "td3")
+    ]
+    found += [
+        Learned(
+            "td3-halfcheetah-jax", "td3", "HalfCheetah-v5", "jax", 300_000, 5_000.0, mark=5_000.0
+        )
+    ]
+    found += [
+        Learned(
+            "sac-halfcheetah-jax", "sac", "HalfCheetah-v5", "jax", 300_000, 5_000.0, mark=5_000.0
+        )
+    ]
+    spread, owed = (
+        "mpe/simple_spread_v3",
+        {"maddpg": -18.0, "vdn": -16.0, "mappo": -16.0, "qmix": -18.0},
+    )
+    found += [
+        Learned(f"{n}-spread-jax", n, spread, "jax", 1_000_000, least, mark=least)
+        for n, least in owed.items()
+    ]
+    # One seed, since it takes hours. Steps stay as long as they begin: falling to 0 over 2M, they
+    # left it at -12 and not -5.
     steady = {"learning_rate": 2.5e-4, "clip": 0.1}
-    found += [Learned("ppo-pong-torch", "ppo", "ALE/Pong-v5", "torch", 2_000_000, 0.0, steady, seeds=(0,), mark=0.0)]
+    found += [
+        Learned(
+            "ppo-pong-torch",
+            "ppo",
+            "ALE/Pong-v5",
+            "torch",
+            2_000_000,
+            0.0,
+            steady,
+            seeds=(0,),
+            mark=0.0,
+        )
+    ]
     return tuple(found)
 
 
@@ -101,4 +202,6 @@ def find(name: str) -> Learned:
     for row in ROWS:
         if row.name == name:
             return row
-    raise SystemExit(f"There is no row {name!r}.\nExpected: one of {', '.join(row.name for row in ROWS)}.")
+    raise SystemExit(
+        f"There is no row {name!r}.\nExpected: one of {', '.join(row.name for row in ROWS)}."
+    )

@@ -1,4 +1,5 @@
-"""From finished runs to learn.csv (a line for each row and seed) and learn.md (a line for each row)."""
+"""From finished runs to learn.csv (a line for each row and seed) and learn.md (a line for each
+row)."""
 
 from __future__ import annotations
 
@@ -72,7 +73,8 @@ def entry(row: Learned, seed: int, folder: Path) -> Line:
 
 
 def first_passing(steps: Any, means: Any, mark: float | None) -> int | None:
-    """The first step whose evaluation mean is at least the mark; None if none is (rows without evaluation are NaN)."""
+    """The first step whose evaluation mean is at least the mark; None if none is (rows without
+    evaluation are NaN)."""
     if mark is None:
         return None
     passed = np.flatnonzero(np.asarray(means, np.float64) >= mark)
@@ -91,7 +93,9 @@ def merged(old: Iterable[Line], new: Iterable[Line]) -> list[Line]:
     """New lines in the place of old ones of the same row and seed, in the order of the rows."""
     found = {(line["row"], int(line["seed"])): line for line in (*old, *new)}
     order = {row.name: i for i, row in enumerate(ROWS)}
-    return [found[key] for key in sorted(found, key=lambda key: (order.get(key[0], len(order)), *key))]
+    return [
+        found[key] for key in sorted(found, key=lambda key: (order.get(key[0], len(order)), *key))
+    ]
 
 
 def write(path: Path, report: Path, lines: list[Line], text: str) -> None:
@@ -107,9 +111,10 @@ def write(path: Path, report: Path, lines: list[Line], text: str) -> None:
 HEAD = """\
 # Learning
 
-A score is the mean over the seeds of {episodes} evaluation episodes of the best checkpoint, on seeds that did not choose it;
-the last checkpoint's stands beside it. `at` are the steps at which each seed's evaluation mean (10 episodes, during training)
-first reached the mark. `make learn ROW=…` makes a row again; learn.csv has every seed, and curves/ROW.png the curves.
+A score is the mean over the seeds of {episodes} evaluation episodes of the best checkpoint, on
+seeds that did not choose it; the last checkpoint's stands beside it. `at` are the steps at which
+each seed's evaluation mean (10 episodes, during training) first reached the mark. `make learn
+ROW=…` makes a row again; learn.csv has every seed, and curves/ROW.png the curves.
 
 | row | what | engine | best | seeds | last | owed | reached | mark | at | within | minutes a seed |
 |---|---|---|--:|---|--:|--:|---|--:|---|---|--:|
@@ -125,7 +130,11 @@ def markdown(lines: list[Line]) -> str:
             body.append(_line(row, mine))
     commits = sorted({line["commit"] for line in lines})
     episodes = sorted({line["episodes"] for line in lines}) or ["200"]
-    ending = f"\nMeasured at commit{'s' if len(commits) > 1 else ''} {', '.join(commits)}.\n" if commits else ""
+    ending = (
+        f"\nMeasured at commit{'s' if len(commits) > 1 else ''} {', '.join(commits)}.\n"
+        if commits
+        else ""
+    )
     return HEAD.format(episodes="/".join(episodes)) + "".join(f"{line}\n" for line in body) + ending
 
 
@@ -142,7 +151,9 @@ def _line(row: Learned, lines: list[Line]) -> str:
         f"{row.threshold:g}",
         verdict(row, best, len(lines)),
         "" if row.mark is None else f"{row.mark:g}",
-        "" if row.mark is None else ", ".join("never" if step is None else f"{step:,}" for step in at),
+        ""
+        if row.mark is None
+        else ", ".join("never" if step is None else f"{step:,}" for step in at),
         within(row, at),
         f"{mean(float(line['seconds']) for line in lines) / 60:.1f}",
     ]
@@ -162,4 +173,8 @@ def within(row: Learned, at: list[int | None]) -> str:
         return ""
     if any(step is None or step > row.mark_within for step in at):
         return f"**not** before {row.mark_within:,}"
-    return f"before {row.mark_within:,}" if len(at) == len(row.seeds) else f"{len(at)} of {len(row.seeds)} seeds"
+    return (
+        f"before {row.mark_within:,}"
+        if len(at) == len(row.seeds)
+        else f"{len(at)} of {len(row.seeds)} seeds"
+    )

@@ -1,4 +1,5 @@
-"""The least time that a run could take: its environment steps and its matrix products, with nothing around them."""
+"""The least time that a run could take: its environment steps and its matrix products, with nothing
+around them."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-SECONDS = 1e-3  # of each timing, at least: short, so that some of them fall between the turns of other processes
+# of each timing, at least: short, so that some of them fall between the turns of other processes
+SECONDS = 1e-3
 REPEATS = 40  # of which the quickest counts: everything else on the machine can only add to it
 MOST = 4_096  # rows of a product that is timed
 UNIT = 16  # the fewest calls of a timing
@@ -46,7 +48,8 @@ def native_step(env: str, n: int) -> float:
 
 
 def plain_step(env: str, n: int) -> float:
-    """Of one environment; its resets are left out, since a policy that has learned hardly needs any."""
+    """Of one environment; its resets are left out, since a policy that has learned hardly needs
+    any."""
     import gymnasium
 
     made = gymnasium.make(env, disable_env_checker=True)

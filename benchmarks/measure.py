@@ -34,8 +34,9 @@ KERAS = {"jax": "jax", "tensorflow": "tensorflow", "keras-torch": "torch"}
 
 @dataclass(frozen=True)
 class Run:
-    """One measured run: seconds until it was constructed (imports included), until its first updates were done, of its whole
-    loop by the clock and by the processor; environment steps and updates made."""
+    """One measured run: seconds until it was constructed (imports included), until its first
+    updates were done, of its whole loop by the clock and by the processor; environment steps and
+    updates made."""
 
     startup: float
     first: float | None
@@ -47,14 +48,18 @@ class Run:
 
 @dataclass(frozen=True)
 class Pair:
-    """A short run and one three times as long: their difference has neither start-up nor compilation in it."""
+    """A short run and one three times as long: their difference has neither start-up nor
+    compilation in it."""
 
     short: Run
     long: Run
 
     def steps_per_second(self, clock: str = "wall") -> float:
-        """By the wall's clock, or by the processor's, which stands still while others use the core ("cpu")."""
-        took = self.long.loop - self.short.loop if clock == "wall" else self.long.cpu - self.short.cpu
+        """By the wall's clock, or by the processor's, which stands still while others use the core
+        ("cpu")."""
+        took = (
+            self.long.loop - self.short.loop if clock == "wall" else self.long.cpu - self.short.cpu
+        )
         return (self.long.steps - self.short.steps) / took if took > 0 else float("nan")
 
     @property
@@ -92,10 +97,18 @@ def job(row: Row | Reach, contestant: str, steps: int, seed: int) -> dict[str, A
 
         found["keywords"] = translate(contestant, row.algorithm, settings)
     else:
-        # A run that is long enough to be measured is long enough to be compiled; one to 475 decides for itself, as a user's.
-        found["settings"] = {**row.settings, **({"compile": "yes"} if contestant == "torch" and isinstance(row, Row) else {})}
+        # A run that is long enough to be measured is long enough to be compiled; one to 475 decides
+        # for itself, as a user's.
+        found["settings"] = {
+            **row.settings,
+            **({"compile": "yes"} if contestant == "torch" and isinstance(row, Row) else {}),
+        }
     if isinstance(row, Reach):
-        found |= {"kind": found["kind"] + "-reach", "score": row.score, "eval_every": row.eval_every}
+        found |= {
+            "kind": found["kind"] + "-reach",
+            "score": row.score,
+            "eval_every": row.eval_every,
+        }
     return found
 
 
@@ -113,7 +126,9 @@ def bare_job(row: Row) -> dict[str, Any]:
         "env": row.env,
         "envs": settings.envs,
         "native": settings.vectorization == "native",
-        "products": rows.products(row.algorithm, settings, 0 if game else env.observation_space.shape[0], actions),
+        "products": rows.products(
+            row.algorithm, settings, 0 if game else env.observation_space.shape[0], actions
+        ),
     }
 
 
@@ -145,7 +160,9 @@ def spawn(
         check=False,
     )
     if done.returncode:
-        raise RuntimeError(f"measuring {job.get('contestant', job['kind'])} failed:\n{done.stderr[-4_000:]}")
+        raise RuntimeError(
+            f"measuring {job.get('contestant', job['kind'])} failed:\n{done.stderr[-4_000:]}"
+        )
     found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
     return found
 
@@ -163,21 +180,25 @@ def calibrated(measure: Callable[[int], Run], start: int, seconds: float) -> int
 
 
 def alternating(contestants: Sequence[str], repeats: int) -> Iterator[tuple[int, str]]:
-    """Everyone once a repeat, there and back again, so that a drift of the machine meets all alike."""
+    """Everyone once a repeat, there and back again, so that a drift of the machine meets all
+    alike."""
     for repeat in range(repeats):
         for contestant in contestants if repeat % 2 == 0 else reversed(contestants):
             yield repeat, contestant
 
 
 def check_updates(row: Row, contestant: str, pair: Pair) -> None:
-    """RuntimeError unless both runs made the updates that the settings ask for: the comparison would be of different work."""
+    """RuntimeError unless both runs made the updates that the settings ask for: the comparison
+    would be of different work."""
     settings = rows.resolved(row)
     for run in (pair.short, pair.long):
         expected = rows.updates(settings, run.steps)
-        # Where environments reset in a step of their own, a block has a few environment steps less; the last may be begun.
+        # Where environments reset in a step of their own, a block has a few environment steps less;
+        # the last may be begun.
         resets = settings.vectorization == "native" and contestant not in PEERS
         slack = 0.1 * expected + rows.updates(settings, rows.block(settings)) if resets else 0
         if not expected <= run.updates <= expected + slack:
             raise RuntimeError(
-                f"{contestant} made {run.updates} updates in {run.steps} steps of {row.name}; the settings ask for {expected}."
+                f"{contestant} made {run.updates} updates in {run.steps} steps of {row.name}; the "
+                f"settings ask for {expected}."
             )

@@ -10,7 +10,8 @@ import numpy as np
 
 from tandem.envs.atari import is_atari, quiet
 
-# Settings of ours that are not a keyword of theirs: how environments are made, and what has to have one value to be comparable.
+# Settings of ours that are not a keyword of theirs: how environments are made, and what has to have
+# one value to be comparable.
 ELSEWHERE = {"steps", "envs", "vectorization", "hidden", "activation", "memmap", "adam_epsilon"}
 FIXED: dict[str, dict[str, Any]] = {
     "ppo": {
@@ -40,8 +41,21 @@ FIXED: dict[str, dict[str, Any]] = {
     },
     "ddpg": {"optimizer": "adam", "noisy": "no"},
     "td3": {"optimizer": "adam", "noisy": "no"},
-    "dqn": {"double": False, "dueling": False, "prioritized": False, "n_step": 1, "optimizer": "adam", "noisy": "no"},
-    "sac": {"temperature": "auto", "target_entropy": "auto", "initial_temperature": 1.0, "optimizer": "adam", "noisy": "no"},
+    "dqn": {
+        "double": False,
+        "dueling": False,
+        "prioritized": False,
+        "n_step": 1,
+        "optimizer": "adam",
+        "noisy": "no",
+    },
+    "sac": {
+        "temperature": "auto",
+        "target_entropy": "auto",
+        "initial_temperature": 1.0,
+        "optimizer": "adam",
+        "noisy": "no",
+    },
 }
 UNUSED = {
     "dqn": {"priority_alpha", "priority_beta"},
@@ -69,7 +83,12 @@ NAMES: dict[str, dict[str, str]] = {  # ours -> theirs
         "normalize_advantage": "normalize_advantage",
         "rms_epsilon": "rms_prop_eps",
     },
-    "ddpg": {"buffer_size": "buffer_size", "train_every": "train_freq", "updates_per_call": "gradient_steps", "tau": "tau"},
+    "ddpg": {
+        "buffer_size": "buffer_size",
+        "train_every": "train_freq",
+        "updates_per_call": "gradient_steps",
+        "tau": "tau",
+    },
     "td3": {
         "buffer_size": "buffer_size",
         "train_every": "train_freq",
@@ -87,7 +106,12 @@ NAMES: dict[str, dict[str, str]] = {  # ours -> theirs
         "tau": "tau",
         "max_grad_norm": "max_grad_norm",
     },
-    "sac": {"buffer_size": "buffer_size", "train_every": "train_freq", "updates_per_call": "gradient_steps", "tau": "tau"},
+    "sac": {
+        "buffer_size": "buffer_size",
+        "train_every": "train_freq",
+        "updates_per_call": "gradient_steps",
+        "tau": "tau",
+    },
 }
 SPECIAL = {
     "ppo": {"orthogonal", "shared"},
@@ -97,36 +121,55 @@ SPECIAL = {
     "ddpg": {"learning_starts", "exploration", "actor_learning_rate"},
     "td3": {"learning_starts", "exploration"},
 }
-ABSENT = {("sbx", "dqn"): {"max_grad_norm"}, ("sb3", "a2c"): {"batch_size"}}  # what a peer does not have
+ABSENT = {
+    ("sbx", "dqn"): {"max_grad_norm"},
+    ("sb3", "a2c"): {"batch_size"},
+}  # what a peer does not have
 
 
 def translate(peer: str, algorithm: str, settings: Any) -> dict[str, Any]:
-    """Keywords for the peer's agent as JSON data; a schedule is {"start", "end"}. ValueError for what it cannot do."""
+    """Keywords for the peer's agent as JSON data; a schedule is {"start", "end"}. ValueError for
+    what it cannot do."""
     s = settings
     for name, value in FIXED[algorithm].items():
         if getattr(s, name) != value:
-            raise ValueError(f"{peer} has no {algorithm} with {name}={getattr(s, name)!r}; it needs {value!r}.")
+            raise ValueError(
+                f"{peer} has no {algorithm} with {name}={getattr(s, name)!r}; it needs {value!r}."
+            )
     absent = ABSENT.get((peer, algorithm), ())
-    names = {n: x for n, x in {**{n: n for n in SAME}, **NAMES[algorithm]}.items() if x not in absent}
+    names = {
+        n: x for n, x in {**{n: n for n in SAME}, **NAMES[algorithm]}.items() if x not in absent
+    }
     found = {theirs: _plain(getattr(s, ours)) for ours, theirs in names.items()}
-    policy: dict[str, Any] = {"net_arch": list(s.hidden), "optimizer_kwargs": {"eps": s.adam_epsilon}}
+    policy: dict[str, Any] = {
+        "net_arch": list(s.hidden),
+        "optimizer_kwargs": {"eps": s.adam_epsilon},
+    }
     if algorithm in ("ppo", "a2c"):
         policy["ortho_init"] = s.orthogonal
         if s.shared:  # their convolutions are, and theirs alone; nothing is hidden behind them
             found["policy"], policy["net_arch"] = "CnnPolicy", []
         found["ent_coef"] = s.entropy.start
     else:
-        # We learn from n >= learning_starts steps on, they from n > learning_starts; we never draw from less than a batch.
+        # We learn from n >= learning_starts steps on, they from n > learning_starts; we never draw
+        # from less than a batch.
         found["learning_starts"] = max(s.learning_starts, s.batch_size) - 1
     if algorithm == "dqn":
         e = s.epsilon
-        found |= {"exploration_initial_eps": e.start, "exploration_final_eps": e.end, "exploration_fraction": e.fraction}
+        found |= {
+            "exploration_initial_eps": e.start,
+            "exploration_final_eps": e.end,
+            "exploration_fraction": e.fraction,
+        }
     if algorithm == "sac":
         found["ent_coef"] = "auto"
     if algorithm in ("ddpg", "td3"):
         found["exploration"] = s.exploration
     if algorithm == "ddpg" and s.actor_learning_rate != s.learning_rate:
-        raise ValueError(f"{peer}'s DDPG has one step size; ours are {s.learning_rate} and {s.actor_learning_rate}.")
+        raise ValueError(
+            f"{peer}'s DDPG has one step size; ours are {s.learning_rate} and "
+            f"{s.actor_learning_rate}."
+        )
     if algorithm == "a2c":
         del policy["optimizer_kwargs"]  # they make their own for RMSProp, of rms_prop_eps
     return {**found, "policy_kwargs": policy, "activation": s.activation}
@@ -136,31 +179,39 @@ def _plain(value: Any) -> Any:
     if not hasattr(value, "fraction"):
         return value
     if value.end is not None and value.fraction != 1:
-        raise ValueError(f"the schedule {value} ends before the run does; the peers have no such one.")
+        raise ValueError(
+            f"the schedule {value} ends before the run does; the peers have no such one."
+        )
     return value.start if value.end is None else {"start": value.start, "end": value.end}
 
 
 def hide_tensorflow() -> None:
-    """Importing either peer imports TensorFlow where it is installed, for seconds and for nothing (SBX even stops then, for
-    want of tf_keras). Their users need not have it, so they are measured as without it."""
+    """Importing either peer imports TensorFlow where it is installed, for seconds and for nothing
+    (SBX even stops then, for want of tf_keras). Their users need not have it, so they are measured
+    as without it."""
     sys.modules["tensorflow"] = None  # type: ignore[assignment]
 
 
 def environments(env: str, envs: int, seed: int) -> Any:
-    """Their fastest vector for quick environments: in the process, one after the other; games as their wrappers have them."""
+    """Their fastest vector for quick environments: in the process, one after the other; games as
+    their wrappers have them."""
     from stable_baselines3.common.env_util import make_atari_env, make_vec_env
     from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack
 
     if is_atari(env):
         quiet()
         one_frame = {"frameskip": 1}  # their wrapper skips
-        return VecFrameStack(make_atari_env(env, envs, seed, env_kwargs=one_frame, vec_env_cls=DummyVecEnv), 4)
+        return VecFrameStack(
+            make_atari_env(env, envs, seed, env_kwargs=one_frame, vec_env_cls=DummyVecEnv), 4
+        )
     return make_vec_env(env, n_envs=envs, seed=seed, vec_env_cls=DummyVecEnv)
 
 
 def agent(peer: str, algorithm: str, keywords: dict[str, Any], envs: Any, seed: int) -> Any:
     """The peer's agent, made from what `translate` gave."""
-    keywords = {k: _schedule(v) if isinstance(v, dict) and "start" in v else v for k, v in keywords.items()}
+    keywords = {
+        k: _schedule(v) if isinstance(v, dict) and "start" in v else v for k, v in keywords.items()
+    }
     activation = keywords.pop("activation")
     if "exploration" in keywords:
         from stable_baselines3.common.noise import NormalActionNoise
@@ -177,11 +228,18 @@ def agent(peer: str, algorithm: str, keywords: dict[str, Any], envs: Any, seed: 
         import jax
 
         functions = {"tanh": jax.nn.tanh, "relu": jax.nn.relu}
-    keywords["policy_kwargs"] = {**keywords["policy_kwargs"], "activation_fn": functions[activation]}
+    keywords["policy_kwargs"] = {
+        **keywords["policy_kwargs"],
+        "activation_fn": functions[activation],
+    }
     policy = keywords.pop("policy", "MlpPolicy")
     if (policy == "CnnPolicy") != (len(envs.observation_space.shape) == 3):
-        raise ValueError(f"{peer} shares a body between actor and critic for pictures, and only for them.")
-    return getattr(library, algorithm.upper())(policy, envs, seed=seed, device="cpu", verbose=0, **keywords)
+        raise ValueError(
+            f"{peer} shares a body between actor and critic for pictures, and only for them."
+        )
+    return getattr(library, algorithm.upper())(
+        policy, envs, seed=seed, device="cpu", verbose=0, **keywords
+    )
 
 
 def made_updates(model: Any) -> int:

@@ -1,4 +1,5 @@
-"""What `make bench` measures: each row is one piece of work, done by us on each engine and by each peer."""
+"""What `make bench` measures: each row is one piece of work, done by us on each engine and by each
+peer."""
 
 from __future__ import annotations
 
@@ -22,8 +23,9 @@ NAMES = {
 
 @dataclass(frozen=True)
 class Row:
-    """A piece of work. `settings` go on top of the zoo's entry for (algorithm, env) and hold for everyone; targets and goals
-    say how many times as fast as a peer an engine has to be: (engine, peer) -> factor."""
+    """A piece of work. `settings` go on top of the zoo's entry for (algorithm, env) and hold for
+    everyone; targets and goals say how many times as fast as a peer an engine has to be: (engine,
+    peer) -> factor."""
 
     name: str
     title: str
@@ -72,7 +74,8 @@ ROWS: tuple[Row | Reach, ...] = (
             ("torch", "sb3"): 2.3,
         },
         goals={("jax", "sb3"): 10.0, ("torch", "sb3"): 4.0},
-        notes="tandem steps Gymnasium's registered vector entry point; the peers can only step plain environments, by "
+        notes="tandem steps Gymnasium's registered vector entry point; the peers can only step "
+        "plain environments, by "
         "DummyVecEnv, which is their fastest here.",
     ),
     Row(
@@ -87,14 +90,20 @@ ROWS: tuple[Row | Reach, ...] = (
     ),
     Row(
         "dqn",
-        "DQN CartPole-v1, 128 updates of 64 after every 256 steps, 256-256 relu, target every 10 steps, no double, no dueling, "
+        "DQN CartPole-v1, 128 updates of 64 after every 256 steps, 256-256 relu, target every 10 "
+        "steps, no double, no dueling, "
         "uniform",
         "dqn",
         "CartPole-v1",
         {"double": False, "dueling": False, "prioritized": False, "vectorization": "plain"},
         start=16_384,
         quick=2_048,
-        targets={("jax", "sb3"): 3.0, ("jax", "sbx"): 1.5, ("tensorflow", "sb3"): 2.5, ("torch", "sb3"): 1.5},
+        targets={
+            ("jax", "sb3"): 3.0,
+            ("jax", "sbx"): 1.5,
+            ("tensorflow", "sb3"): 2.5,
+            ("torch", "sb3"): 1.5,
+        },
         goals={("jax", "sb3"): 5.0, ("jax", "sbx"): 2.0},
         notes="SBX does not clip gradients; the others do, at 10.",
     ),
@@ -103,16 +112,23 @@ ROWS: tuple[Row | Reach, ...] = (
         "SAC Pendulum-v1, 256-256 relu, batch 256, one update after each step, learned temperature",
         "sac",
         "Pendulum-v1",
-        # The first update needs a whole batch of transitions here, where the peers would draw it from the first 101.
+        # The first update needs a whole batch of transitions here, where the peers would draw it
+        # from the first 101.
         {"learning_starts": 256, "vectorization": "plain"},
         start=1_024,
         quick=384,
-        targets={("jax", "sb3"): 2.5, ("jax", "sbx"): 1.2, ("tensorflow", "sb3"): 2.0, ("torch", "sb3"): 1.1},
+        targets={
+            ("jax", "sb3"): 2.5,
+            ("jax", "sbx"): 1.2,
+            ("tensorflow", "sb3"): 2.0,
+            ("torch", "sb3"): 1.1,
+        },
         goals={("jax", "sb3"): 4.0, ("jax", "sbx"): 1.7},
     ),
     Row(
         "td3",
-        "TD3 Pendulum-v1, 400-300 relu, batch 256, one update after each step, the policy's every other time",
+        "TD3 Pendulum-v1, 400-300 relu, batch 256, one update after each step, the policy's every "
+        "other time",
         "td3",
         "Pendulum-v1",
         {"learning_starts": 256, "vectorization": "plain"},
@@ -144,20 +160,24 @@ ROWS: tuple[Row | Reach, ...] = (
     ),
     Row(
         "ppo-pong",
-        "PPO ALE/Pong-v5, 8 games × 128, 4 epochs of 256, Nature CNN shared by actor and critic, CleanRL's settings",
+        "PPO ALE/Pong-v5, 8 games × 128, 4 epochs of 256, Nature CNN shared by actor and critic, "
+        "CleanRL's settings",
         "ppo",
         "ALE/Pong-v5",
         {"vectorization": "native"},
         start=2_048,
         quick=1_024,
         targets={("torch", "sb3"): 1.5},
-        notes="tandem steps ale_py's own vector of games, in C++; Stable-Baselines3 its Atari wrappers, by DummyVecEnv. "
-        "CleanRL's clipping of value losses is off on all sides: Stable-Baselines3 has none by default. SBX is left out.",
+        notes="tandem steps ale_py's own vector of games, in C++; Stable-Baselines3 its Atari "
+        "wrappers, by DummyVecEnv. "
+        "CleanRL's clipping of value losses is off on all sides: Stable-Baselines3 has none by "
+        "default. SBX is left out.",
         without=("sbx",),
     ),
     Reach(
         "seconds-to-475",
-        "PPO CartPole-v1, zoo settings: seconds from the command to an evaluation (10 episodes, every 2,500 steps) of 475",
+        "PPO CartPole-v1, zoo settings: seconds from the command to an evaluation (10 episodes, "
+        "every 2,500 steps) of 475",
         "ppo",
         "CartPole-v1",
         {},
@@ -165,7 +185,8 @@ ROWS: tuple[Row | Reach, ...] = (
         eval_every=2_500,
         goal=10.0,
         first="jax",
-        notes="Imports, construction, compilation, training and evaluations; tandem also writes its folder with checkpoints. "
+        notes="Imports, construction, compilation, training and evaluations; tandem also writes "
+        "its folder with checkpoints. "
         "Every evaluation of 10 episodes steps 10 environments together, on all sides.",
     ),
 )
@@ -176,19 +197,26 @@ def find(name: str) -> Row | Reach:
     for row in ROWS:
         if row.name == name:
             return row
-    raise SystemExit(f"There is no row {name!r}.\nExpected: one of {', '.join(row.name for row in ROWS)}.")
+    raise SystemExit(
+        f"There is no row {name!r}.\nExpected: one of {', '.join(row.name for row in ROWS)}."
+    )
 
 
 def resolved(row: Row | Reach, steps: int = 0) -> Any:
-    """The algorithm's settings that this row runs with, for a run of that many steps (0: the zoo's)."""
+    """The algorithm's settings that this row runs with, for a run of that many steps (0: the
+    zoo's)."""
     from tandem.trainer import settle
 
-    return settle(row.algorithm, row.env, {**row.settings, **({"steps": steps} if steps else {})})[0]
+    return settle(row.algorithm, row.env, {**row.settings, **({"steps": steps} if steps else {})})[
+        0
+    ]
 
 
 def block(settings: Any) -> int:
     """Environment steps between two calls of updates."""
-    return int(settings.rollout * settings.envs if hasattr(settings, "rollout") else settings.train_every)
+    return int(
+        settings.rollout * settings.envs if hasattr(settings, "rollout") else settings.train_every
+    )
 
 
 def rounded(settings: Any, steps: int) -> int:
@@ -200,13 +228,22 @@ def updates(settings: Any, steps: int) -> int:
     """How many updates a run of that many environment steps has to make."""
     s, blocks = settings, steps // block(settings)
     if hasattr(s, "rollout"):
-        return blocks * int(getattr(s, "epochs", 1)) * (block(s) // int(getattr(s, "batch_size", block(s))))
+        return (
+            blocks
+            * int(getattr(s, "epochs", 1))
+            * (block(s) // int(getattr(s, "batch_size", block(s))))
+        )
     idle = math.ceil(max(int(s.learning_starts), int(s.batch_size)) / block(s)) - 1
     return max(0, blocks - idle) * int(s.updates_per_call)
 
 
 Shape = tuple[int, int, int]  # of a layer's product for one sample: rows, inputs, outputs
-NATURE: list[Shape] = [(400, 256, 32), (81, 512, 64), (49, 576, 64), (1, 3136, 512)]  # four pictures of 84 x 84
+NATURE: list[Shape] = [
+    (400, 256, 32),
+    (81, 512, 64),
+    (49, 576, 64),
+    (1, 3136, 512),
+]  # four pictures of 84 x 84
 
 
 def layers(sizes: list[int]) -> list[Shape]:
@@ -214,19 +251,34 @@ def layers(sizes: list[int]) -> list[Shape]:
     return [(1, m, n) for m, n in pairwise(sizes)]
 
 
-def products(algorithm: str, settings: Any, observation: int, actions: int) -> list[tuple[int, int, int, float]]:
-    """The matrix products of learning and acting: (rows, inputs, outputs, how often per environment step).
+def products(
+    algorithm: str, settings: Any, observation: int, actions: int
+) -> list[tuple[int, int, int, float]]:
+    """The matrix products of learning and acting: (rows, inputs, outputs, how often per environment
+    step).
 
-    `observation`: how many numbers one has; 0: four pictures. `actions`: how many there are to choose from, or how many numbers
-    one is. A layer's forward pass is one product (a convolution's has a row for each place of its kernel); its backward pass
+    `observation`: how many numbers one has; 0: four pictures. `actions`: how many there are to
+    choose from, or how many numbers one is. A layer's forward pass is one product (a convolution's
+    has a row for each place of its kernel); its backward pass
     two: one for its weights, one for its inputs, which the first layer of a network does without.
     """
-    s, span = settings, 1000 * block(settings)  # speed is a slope: what idles before the first update does not count
+    s, span = (
+        settings,
+        1000 * block(settings),
+    )  # speed is a slope: what idles before the first update does not count
     rate = (updates(s, 2 * span) - updates(s, span)) / span
     found: list[tuple[int, int, int, float]] = []
 
-    def passes(net: list[Shape], rows: int, rate: float, forward: int = 1, weights: int = 0, inputs: int = 0) -> None:
-        """inputs: gradients by the inputs; 1: of all layers but the first, 2: of the first one too."""
+    def passes(
+        net: list[Shape],
+        rows: int,
+        rate: float,
+        forward: int = 1,
+        weights: int = 0,
+        inputs: int = 0,
+    ) -> None:
+        """inputs: gradients by the inputs; 1: of all layers but the first, 2: of the first one
+        too."""
         for i, (places, m, n) in enumerate(net):
             found.append((places * rows, m, n, rate * forward))
             found.append((m, places * rows, n, rate * weights))
@@ -235,7 +287,9 @@ def products(algorithm: str, settings: Any, observation: int, actions: int) -> l
     hidden = list(s.hidden)
     if algorithm in ("ppo", "a2c"):
         body = layers([observation, *hidden]) if observation else NATURE
-        heads = [[*body, (1, body[-1][2], n)] for n in ((actions + 1,) if s.shared else (actions, 1))]
+        heads = [
+            [*body, (1, body[-1][2], n)] for n in ((actions + 1,) if s.shared else (actions, 1))
+        ]
         actor, critic = heads[0], heads[-1]
         for net in heads:
             passes(net, getattr(s, "batch_size", block(s)), rate, weights=1, inputs=1)
@@ -251,7 +305,10 @@ def products(algorithm: str, settings: Any, observation: int, actions: int) -> l
         passes(q, s.envs, 1 / s.envs)
     elif algorithm in ("ddpg", "td3"):
         critics, policy = (2, rate / s.policy_delay) if algorithm == "td3" else (1, rate)
-        actor, q = layers([observation, *hidden, actions]), layers([observation + actions, *hidden, 1])
+        actor, q = (
+            layers([observation, *hidden, actions]),
+            layers([observation + actions, *hidden, 1]),
+        )
         passes(actor, s.batch_size, rate)  # the next actions
         passes(q, s.batch_size, critics * rate)  # the targets
         passes(q, s.batch_size, critics * rate, weights=1, inputs=1)
@@ -259,7 +316,10 @@ def products(algorithm: str, settings: Any, observation: int, actions: int) -> l
         passes(q, s.batch_size, policy, inputs=2)  # what the actor climbs
         passes(actor, s.envs, 1 / s.envs)
     else:
-        actor, q = layers([observation, *hidden, 2 * actions]), layers([observation + actions, *hidden, 1])
+        actor, q = (
+            layers([observation, *hidden, 2 * actions]),
+            layers([observation + actions, *hidden, 1]),
+        )
         passes(actor, s.batch_size, rate)  # the next actions
         passes(q, s.batch_size, 2 * rate)  # the targets of both critics
         passes(q, s.batch_size, 2 * rate, weights=1, inputs=1)

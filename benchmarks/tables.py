@@ -1,4 +1,5 @@
-"""From measurements to the table: medians, factors, what is reached; merging with what was measured before, and writing."""
+"""From measurements to the table: medians, factors, what is reached; merging with what was measured
+before, and writing."""
 
 from __future__ import annotations
 
@@ -24,7 +25,9 @@ def summary(pairs: list[Pair], clock: str = "wall") -> Data:
     """Medians over the repeats of one contestant."""
     speeds = [p.steps_per_second(clock) for p in pairs]
     good = [s for s in speeds if not math.isnan(s)]
-    per_update = [s * p.updates_per_step for s, p in zip(speeds, pairs, strict=True) if not math.isnan(s)]
+    per_update = [
+        s * p.updates_per_step for s, p in zip(speeds, pairs, strict=True) if not math.isnan(s)
+    ]
     firsts = [r.first for p in pairs for r in (p.short, p.long) if r.first is not None]
     shares = [p.share_of_core for p in pairs if not math.isnan(p.share_of_core)]
     return {
@@ -52,7 +55,8 @@ def share_of_limit(speed: float | None, limit: Data | None) -> float | None:
 
 
 def merged(old: Data, new: Data) -> Data:
-    """`new` on top of `old`, row by row: factors are of what was measured side by side, so a row is replaced as a whole."""
+    """`new` on top of `old`, row by row: factors are of what was measured side by side, so a row is
+    replaced as a whole."""
     return {**old, **new, "rows": {**old.get("rows", {}), **new.get("rows", {})}}
 
 
@@ -103,23 +107,30 @@ def versions() -> dict[str, str]:
     return found
 
 
-# --- Markdown ----------------------------------------------------------------------------------------------------------
+# --- Markdown -------------------------------------------------------------------------------------
 
 HEAD = (
-    "| | steps/s | spread | updates/s | × SB3 | × SBX | asked | reached | start-up s | first updates s | of the limit |\n"
+    "| | steps/s | spread | updates/s | × SB3 | × SBX | asked | reached | start-up s | first "
+    "updates s | of the limit |\n"
     "|---|--:|--:|--:|--:|--:|---|---|--:|--:|--:|"
 )
-METHOD = """\
-Speed is the slope between a short run (at least {seconds:g} s) and one three times as long, so neither start-up nor compilation
-counts; the median of {repeats}, everyone in turn. Each run has a process of its own, kept to one core and one thread, without
-evaluations, checkpoints and logs. `spread` is (largest − smallest) / median. `start-up` is from the command to the begin of the
-run, imports included; `first updates` from there until the first updates are done, compilation included. `of the limit` is
-(time of the bare environment + time of the bare matrix products) / total: 100 % would be a program that does nothing else."""
+METHOD = """Speed is the slope between a short run (at least {seconds:g} s) and one three times as
+long, so neither start-up nor compilation counts; the median of {repeats}, everyone in turn. Each
+run has a process of its own, kept to one core and one thread, without evaluations, checkpoints and
+logs. `spread` is (largest − smallest) / median. `start-up` is from the command to the begin of the
+run, imports included; `first updates` from there until the first updates are done, compilation
+included. `of the limit` is (time of the bare environment + time of the bare matrix products) /
+total: 100 % would be a program that does nothing else."""
 
 
 def markdown(data: Data) -> str:
     """The whole report."""
-    lines = ["# Speed", "", METHOD.format(seconds=data.get("seconds", 5), repeats=data.get("repeats", 5)), ""]
+    lines = [
+        "# Speed",
+        "",
+        METHOD.format(seconds=data.get("seconds", 5), repeats=data.get("repeats", 5)),
+        "",
+    ]
     for row in ROWS:
         if found := data.get("rows", {}).get(row.name):
             lines += [f"## {row.name}", "", f"{row.title}.", ""]
@@ -152,7 +163,8 @@ def _speed(row: Row, found: Data) -> list[str]:
     if limit := found.get("limit"):
         lines += [
             "",
-            f"The limit: {limit['environment'] * 1e6:.2f} µs of environment and {limit['products'] * 1e6:.2f} µs of matrix "
+            f"The limit: {limit['environment'] * 1e6:.2f} µs of environment and "
+            f"{limit['products'] * 1e6:.2f} µs of matrix "
             "products for each environment step.",
         ]
     busy = [NAMES[n] for n, one in measured.items() if (one.get("share_of_core") or 1.0) < 0.95]
@@ -164,7 +176,8 @@ def _speed(row: Row, found: Data) -> list[str]:
 
 
 def verdict(row: Row, engine: str, factors: Mapping[str, float | None]) -> tuple[str, str]:
-    """What is asked of an engine, and whether it is reached: "yes", "yes, and the goal", "no", "not measured"."""
+    """What is asked of an engine, and whether it is reached: "yes", "yes, and the goal", "no", "not
+    measured"."""
     targets = {peer: x for (name, peer), x in row.targets.items() if name == engine}
     goals = {peer: x for (name, peer), x in row.goals.items() if name == engine}
     if not targets:
@@ -177,7 +190,9 @@ def verdict(row: Row, engine: str, factors: Mapping[str, float | None]) -> tuple
         return asked, "**no**"
     if any(peer not in known for peer in targets):
         return asked, "not measured"
-    return asked, "yes, and the goal" if goals and all(known.get(p, 0.0) >= x for p, x in goals.items()) else "yes"
+    return asked, "yes, and the goal" if goals and all(
+        known.get(p, 0.0) >= x for p, x in goals.items()
+    ) else "yes"
 
 
 def _reach(row: Reach, found: Data) -> list[str]:
@@ -190,9 +205,14 @@ def _reach(row: Reach, found: Data) -> list[str]:
         said = ""
         if name == row.first:
             said = ("first" if seconds <= min(middle.values()) else "**not the first**") + (
-                f", under {row.goal:g} s" if seconds < row.goal else f", goal of {row.goal:g} s not reached"
+                f", under {row.goal:g} s"
+                if seconds < row.goal
+                else f", goal of {row.goal:g} s not reached"
             )
-        lines.append(f"| {NAMES[name]} | {'never' if seconds == math.inf else f'{seconds:.1f}'} | {each} | {steps} | {said} |")
+        lines.append(
+            f"| {NAMES[name]} | {'never' if seconds == math.inf else f'{seconds:.1f}'} | {each} | "
+            f"{steps} | {said} |"
+        )
     return lines
 
 
@@ -205,7 +225,8 @@ def _origin(found: Data) -> str:
     where, installed = found.get("machine", {}), found.get("versions", {})
     known = ", ".join(f"{n} {v}" for n, v in sorted(installed.items()) if n != "platform")
     return (
-        f"Measured {found.get('date', '')} at commit {str(found.get('commit', ''))[:10]}, seed {found.get('seed', 0)}, on "
+        f"Measured {found.get('date', '')} at commit {str(found.get('commit', ''))[:10]}, seed "
+        f"{found.get('seed', 0)}, on "
         f"{where.get('processor', '?')}, {where.get('cores', '?')} cores; {known}."
     )
 

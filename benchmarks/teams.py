@@ -1,5 +1,6 @@
-"""`python -m benchmarks.teams --peer-python PYTHON`: MAPPO and MADDPG on simple_spread beside XuanCe's and beside the bare
-environment, in turn, into benchmarks/results/teams.json and teams.md. XuanCe and mpe2 are installed for PYTHON."""
+"""`python -m benchmarks.teams --peer-python PYTHON`: MAPPO and MADDPG on simple_spread beside
+XuanCe's and beside the bare environment, in turn, into benchmarks/results/teams.json and teams.md.
+XuanCe and mpe2 are installed for PYTHON."""
 
 from __future__ import annotations
 
@@ -18,12 +19,22 @@ from benchmarks.measure import ROOT, Pair, Run, alternating
 from benchmarks.rows import ENGINES, NAMES
 from benchmarks.teams_rows import FACTOR, ROWS, TeamRow, find
 
-PEER, BARE, PLAIN = "xuance", "bare", "-plain"  # the last behind an engine's name: mpe2 itself steps its environments
+PEER, BARE, PLAIN = (
+    "xuance",
+    "bare",
+    "-plain",
+)  # the last behind an engine's name: mpe2 itself steps its environments
 OURS = tuple(engine + worlds for worlds in ("", PLAIN) for engine in ENGINES)
 USUAL = ("jax", "tensorflow", "torch", "jax-plain", PEER)
-TITLES = {**NAMES, **{f"{n}{PLAIN}": f"{title}, mpe2's own worlds" for n, title in NAMES.items()}, PEER: "XuanCe"}
+TITLES = {
+    **NAMES,
+    **{f"{n}{PLAIN}": f"{title}, mpe2's own worlds" for n, title in NAMES.items()},
+    PEER: "XuanCe",
+}
 SLACK = 0.05  # how far updates per step may differ: a run may begin or end between two of them
-LONGER = 20  # times as many steps for those who step all worlds at once: else a run would be over in half a second
+# times as many steps for those who step all worlds at once: else a run would be over in half a
+# second
+LONGER = 20
 QUICK = 3  # how many times as short the runs of a smoke test are
 RUN = ("startup", "first", "loop", "cpu", "steps", "updates")
 
@@ -31,8 +42,12 @@ RUN = ("startup", "first", "loop", "cpu", "steps", "updates")
 def main(arguments: list[str] | None = None) -> int:
     """Measures what was asked for; the exit code."""
     args = _parse(arguments)
-    quick_out = ROOT / "runs" / "bench-quick"  # numbers of a smoke test do not belong among the results
-    out = Path(args.out) if args.out else quick_out if args.quick else ROOT / "benchmarks" / "results"
+    quick_out = (
+        ROOT / "runs" / "bench-quick"
+    )  # numbers of a smoke test do not belong among the results
+    out = (
+        Path(args.out) if args.out else quick_out if args.quick else ROOT / "benchmarks" / "results"
+    )
     core = measure.last_core() if args.core is None else args.core
     present = [
         name
@@ -51,22 +66,43 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.teams", description=__doc__)
-    parser.add_argument("--peer-python", help="the Python that XuanCe is installed for; without it we are measured alone")
-    parser.add_argument("--row", action="append", choices=[r.name for r in ROWS], help="only this row; may be repeated")
     parser.add_argument(
-        "--contestants", type=lambda text: text.split(","), default=list(USUAL), help=f"of {','.join((*OURS, PEER))}"
+        "--peer-python",
+        help="the Python that XuanCe is installed for; without it we are measured alone",
+    )
+    parser.add_argument(
+        "--row",
+        action="append",
+        choices=[r.name for r in ROWS],
+        help="only this row; may be repeated",
+    )
+    parser.add_argument(
+        "--contestants",
+        type=lambda text: text.split(","),
+        default=list(USUAL),
+        help=f"of {','.join((*OURS, PEER))}",
     )
     parser.add_argument("--repeats", type=int, default=5, help="rounds, of which the median counts")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--core", type=int, help="number of the core to measure on (default: the last)")
     parser.add_argument(
-        "--clock", choices=("wall", "cpu"), default="wall", help="cpu: the processor's time, for a machine in use by others"
+        "--core", type=int, help="number of the core to measure on (default: the last)"
     )
-    parser.add_argument("--quick", action="store_true", help="a smoke test: one round of short runs")
+    parser.add_argument(
+        "--clock",
+        choices=("wall", "cpu"),
+        default="wall",
+        help="cpu: the processor's time, for a machine in use by others",
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="a smoke test: one round of short runs"
+    )
     parser.add_argument("--out", help="folder for teams.json and teams.md")
     args = parser.parse_args(arguments)
     if unknown := set(args.contestants) - {*OURS, PEER}:
-        parser.error(f"unknown contestant {', '.join(sorted(unknown))}; expected some of {', '.join((*OURS, PEER))}")
+        parser.error(
+            f"unknown contestant {', '.join(sorted(unknown))}; expected some of "
+            f"{', '.join((*OURS, PEER))}"
+        )
     if args.repeats < 1:
         parser.error("--repeats has to be positive")
     return args
@@ -80,7 +116,9 @@ def _measured(row: TeamRow, contestants: list[str], args: Any, core: int | None)
     steps = row.steps // QUICK if args.quick else row.steps
     for repeat, name in alternating([*contestants, BARE], 1 if args.quick else args.repeats):
         if name == BARE:
-            speeds.append(measure.spawn({"kind": "bare-team", "clock": args.clock}, core)["steps_per_second"])
+            speeds.append(
+                measure.spawn({"kind": "bare-team", "clock": args.clock}, core)["steps_per_second"]
+            )
             print(f"  {repeat + 1} {name}: {speeds[-1]:,.0f} steps/s", flush=True)
             continue
         whole = steps if name == PEER or name.endswith(PLAIN) else LONGER * steps
@@ -89,11 +127,16 @@ def _measured(row: TeamRow, contestants: list[str], args: Any, core: int | None)
         pairs[name].append(Pair(*(Run(**{n: f[n] for n in RUN}) for f in found)))
         last = pairs[name][-1]
         print(
-            f"  {repeat + 1} {name}: {last.steps_per_second(args.clock):,.0f} steps/s, {last.share_of_core:.0%} of the core",
+            f"  {repeat + 1} {name}: {last.steps_per_second(args.clock):,.0f} steps/s, "
+            f"{last.share_of_core:.0%} of the core",
             flush=True,
         )
     check_updates(row, pairs)
-    return {"contestants": {n: tables.summary(p, args.clock) for n, p in pairs.items()}, "bare": speeds, "theirs": said}
+    return {
+        "contestants": {n: tables.summary(p, args.clock) for n, p in pairs.items()},
+        "bare": speeds,
+        "theirs": said,
+    }
 
 
 def one(row: TeamRow, contestant: str, steps: int, args: Any, core: int | None) -> dict[str, Any]:
@@ -109,48 +152,63 @@ def one(row: TeamRow, contestant: str, steps: int, args: Any, core: int | None) 
 
 
 def _ask(job: dict[str, Any], args: Any, core: int | None) -> dict[str, Any]:
-    return measure.spawn({"contestant": PEER, **job}, core, python=args.peer_python, module="benchmarks.teams_peer")
+    return measure.spawn(
+        {"contestant": PEER, **job}, core, python=args.peer_python, module="benchmarks.teams_peer"
+    )
 
 
 def check_updates(row: TeamRow, pairs: dict[str, list[Pair]]) -> None:
-    """RuntimeError unless everyone made as many updates per step: the comparison would be of different work."""
+    """RuntimeError unless everyone made as many updates per step: the comparison would be of
+    different work."""
     rates = {name: found[0].updates_per_step for name, found in pairs.items()}
     if rates and max(rates.values()) > (1 + SLACK) * min(rates.values()):
         raise RuntimeError(f"updates per step of {row.name} differ: {rates}.")
 
 
-# --- what was found ----------------------------------------------------------------------------------------------------
+# --- what was found -------------------------------------------------------------------------------
 
 
 def _record(out: Path, row: TeamRow, found: dict[str, Any], args: Any, core: int | None) -> None:
     from tandem.runs.config_file import commit
 
-    origin = {"date": tables.now(), "commit": commit(), "seed": args.seed, "machine": tables.machine()}
+    origin = {
+        "date": tables.now(),
+        "commit": commit(),
+        "seed": args.seed,
+        "machine": tables.machine(),
+    }
     theirs = _ask({"kind": "versions"}, args, core) if PEER in found["contestants"] else {}
-    origin |= {"versions": tables.versions(), "their_versions": theirs, "repeats": len(found["bare"])}
+    origin |= {
+        "versions": tables.versions(),
+        "their_versions": theirs,
+        "repeats": len(found["bare"]),
+    }
     data = tables.merged(tables.load(out / "teams.json"), {"rows": {row.name: {**found, **origin}}})
     tables.write(out / "teams.json", json.dumps(data, indent=1) + "\n")
     tables.write(out / "teams.md", markdown(data))
 
 
 HEAD = (
-    "| | steps/s | spread | × XuanCe | asked | reached | of the bare environment | updates per 1,000 steps | start-up s |\n"
+    "| | steps/s | spread | × XuanCe | asked | reached | of the bare environment | updates per "
+    "1,000 steps | start-up s |\n"
     "|---|--:|--:|--:|---|---|--:|--:|--:|"
 )
-METHOD = """\
-MAPPO and MADDPG on simple_spread_v3 (three agents, continuous actions, episodes of 25 steps). A step is one of the whole team
-in one environment, for everyone. Speed is the slope between a short run and one three times as long, so neither start-up nor
-compilation counts; the median of the rounds, everyone in turn. Who steps all worlds at once makes twenty times the steps, so
-that a run lasts as long as the others'. Each run has a process of its own, kept to one core and one
-thread, its environments in that process, without evaluations, checkpoints and logs. `spread` is (largest − smallest) / median.
-`of the bare environment` is the speed by that of mpe2's environment alone, stepped with random actions in one process: 100 %
-would be a program that does nothing else. We step all worlds at once, in arrays, with the same results to the bit
-(`tandem.envs.particles`), and so can be beyond that; "mpe2's own worlds" is ours with `--vectorization plain`.
+METHOD = """MAPPO and MADDPG on simple_spread_v3 (three agents, continuous actions, episodes of 25
+steps). A step is one of the whole team in one environment, for everyone. Speed is the slope between
+a short run and one three times as long, so neither start-up nor compilation counts; the median of
+the rounds, everyone in turn. Who steps all worlds at once makes twenty times the steps, so that a
+run lasts as long as the others'. Each run has a process of its own, kept to one core and one
+thread, its environments in that process, without evaluations, checkpoints and logs. `spread` is
+(largest − smallest) / median. `of the bare environment` is the speed by that of mpe2's environment
+alone, stepped with random actions in one process: 100 % would be a program that does nothing else.
+We step all worlds at once, in arrays, with the same results to the bit (`tandem.envs.particles`),
+and so can be beyond that; "mpe2's own worlds" is ours with `--vectorization plain`.
 
-XuanCe's settings are those of its own files for simple_spread_v3 but for what a row says, and: environments in the process,
-no layer normalisation (MAPPO) and relu for leaky_relu (MADDPG), which tandem has not. Unlike ours its first MADDPG actions are
-its policy's with noise, its critics see all observations side by side and which agent asks, and its network is told who its
-agent is behind the first layer (MAPPO). The JSON beside this has all its settings."""
+XuanCe's settings are those of its own files for simple_spread_v3 but for what a row says, and:
+environments in the process, no layer normalisation (MAPPO) and relu for leaky_relu (MADDPG), which
+tandem has not. Unlike ours its first MADDPG actions are its policy's with noise, its critics see
+all observations side by side and which agent asks, and its network is told who its agent is behind
+the first layer (MAPPO). The JSON beside this has all its settings."""
 
 
 def markdown(data: dict[str, Any]) -> str:
@@ -186,7 +244,9 @@ def _table(found: dict[str, Any]) -> list[str]:
     lines += ["", f"The bare environment: {bare:,.0f} steps/s, {1e6 / bare:,.0f} µs each."]
     if by_processor := [TITLES[n] for n, one in measured.items() if one.get("clock") == "cpu"]:
         lines += ["", f"By the processor's clock, not the wall's: {', '.join(by_processor)}."]
-    if busy := [TITLES[n] for n, one in measured.items() if (one.get("share_of_core") or 1.0) < 0.95]:
+    if busy := [
+        TITLES[n] for n, one in measured.items() if (one.get("share_of_core") or 1.0) < 0.95
+    ]:
         lines += ["", f"The core was not ours alone while these were measured: {', '.join(busy)}."]
     return lines
 
@@ -194,10 +254,14 @@ def _table(found: dict[str, Any]) -> list[str]:
 def _origin(found: dict[str, Any]) -> str:
     where = found["machine"]
     sides = [found["versions"], found["their_versions"]]
-    ours, theirs = (", ".join(f"{n} {v}" for n, v in sorted(side.items()) if n != "platform") for side in sides)
+    ours, theirs = (
+        ", ".join(f"{n} {v}" for n, v in sorted(side.items()) if n != "platform") for side in sides
+    )
     return (
-        f"Medians of {found['repeats']}. Measured {found['date']} at commit {str(found['commit'])[:10]}, seed {found['seed']}, "
-        f"on {where['processor']}, {where['cores']} cores; {ours}" + (f"; on XuanCe's side {theirs}." if theirs else ".")
+        f"Medians of {found['repeats']}. Measured {found['date']} at commit "
+        f"{str(found['commit'])[:10]}, seed {found['seed']}, "
+        f"on {where['processor']}, {where['cores']} cores; {ours}"
+        + (f"; on XuanCe's side {theirs}." if theirs else ".")
     )
 
 

@@ -1,8 +1,9 @@
-"""One run of XuanCe's on simple_spread, by the Python that it is installed for: `PYTHON -m benchmarks.teams_peer JOB` prints
-what it found as JSON on its last line, as benchmarks.worker does.
+"""One run of XuanCe's on simple_spread, by the Python that it is installed for: `PYTHON -m
+benchmarks.teams_peer JOB` prints what it found as JSON on its last line, as benchmarks.worker does.
 
-A job is a JSON object: `kind` ("run", "bare" or "versions"), `spawned`, `core`, and for a run `algorithm`, `steps`, `seed` and
-`settings`, which go on top of XuanCe's own file for the algorithm and simple_spread_v3; null takes a setting away.
+A job is a JSON object: `kind` ("run", "bare" or "versions"), `spawned`, `core`, and for a run
+`algorithm`, `steps`, `seed` and `settings`, which go on top of XuanCe's own file for the algorithm
+and simple_spread_v3; null takes a setting away.
 """
 
 from __future__ import annotations
@@ -21,29 +22,47 @@ from typing import Any
 from benchmarks.worker import Job, Watch
 
 # In this process and without pictures: what tandem's runs beside it do.
-ALWAYS = {"vectorize": "DummyVecMultiAgentEnv", "render": False, "render_mode": None, "device": "cpu", "logger": "tensorboard"}
+ALWAYS = {
+    "vectorize": "DummyVecMultiAgentEnv",
+    "render": False,
+    "render_mode": None,
+    "device": "cpu",
+    "logger": "tensorboard",
+}
 PACKAGES = ("xuance", "torch", "numpy", "mpe2", "pettingzoo", "gymnasium")
 WORLD = {"N": 3, "local_ratio": 0.5, "max_cycles": 25, "continuous_actions": True}
 WINDOWS, WINDOW = 5, 2_000  # of the bare environment: how many, and steps of each
 
 
 def configuration(job: Job) -> dict[str, Any]:
-    """XuanCe's settings: its basic file, the one for the algorithm and environment, and the job's."""
+    """XuanCe's settings: its basic file, the one for the algorithm and environment, and the
+    job's."""
     import xuance
     from xuance.common import load_yaml
 
     folder = Path(xuance.__file__).parent / "configs"
-    found = load_yaml(folder / "basic.yaml") | load_yaml(folder / job["algorithm"] / "mpe" / "simple_spread_v3.yaml")
-    found |= ALWAYS | {"seed": job["seed"], "env_seed": job["seed"], "running_steps": job["steps"]} | job["settings"]
-    return {name: value for name, value in found.items() if value is not None or name == "render_mode"}
+    found = load_yaml(folder / "basic.yaml") | load_yaml(
+        folder / job["algorithm"] / "mpe" / "simple_spread_v3.yaml"
+    )
+    found |= (
+        ALWAYS
+        | {"seed": job["seed"], "env_seed": job["seed"], "running_steps": job["steps"]}
+        | job["settings"]
+    )
+    return {
+        name: value for name, value in found.items() if value is not None or name == "render_mode"
+    }
 
 
 def run(job: Job, watch: Watch) -> Job:
-    """Trains for so many environment steps, one being that of the whole team; nothing is evaluated or logged."""
+    """Trains for so many environment steps, one being that of the whole team; nothing is evaluated
+    or logged."""
     os.environ["TQDM_DISABLE"] = "1"
     import mpe2
 
-    sys.modules["pettingzoo.mpe"] = mpe2  # where XuanCe looks for it, and where it was before it had a package of its own
+    sys.modules["pettingzoo.mpe"] = (
+        mpe2  # where XuanCe looks for it, and where it was before it had a package of its own
+    )
     from xuance.environment import make_envs
     from xuance.torch.agents import REGISTRY_Agents
 
@@ -71,20 +90,24 @@ def run(job: Job, watch: Watch) -> Job:
 
 
 def environment() -> Any:
-    """The environment that everyone steps: XuanCe asks for it with continuous actions, and else as it is by default."""
+    """The environment that everyone steps: XuanCe asks for it with continuous actions, and else as
+    it is by default."""
     from mpe2 import simple_spread_v3
 
     return simple_spread_v3.parallel_env(**WORLD)
 
 
 def bare(job: Job, _: Watch) -> Job:
-    """Steps a second of the environment alone, with random actions, its resets included: the median of several windows."""
+    """Steps a second of the environment alone, with random actions, its resets included: the median
+    of several windows."""
     clock = time.process_time if job["clock"] == "cpu" else time.perf_counter
     env = environment()
     env.reset(seed=0)
     for name in env.possible_agents:
         env.action_space(name).seed(0)
-    actions = [{name: env.action_space(name).sample() for name in env.possible_agents} for _ in range(256)]
+    actions = [
+        {name: env.action_space(name).sample() for name in env.possible_agents} for _ in range(256)
+    ]
 
     def window(steps: int) -> float:
         began = clock()
@@ -100,7 +123,10 @@ def bare(job: Job, _: Watch) -> Job:
 
 def versions(_: Job, __: Watch) -> Job:
     """Of what takes part on the peer's side."""
-    return {"python": sys.version.split()[0], **{name: importlib.metadata.version(name) for name in PACKAGES}}
+    return {
+        "python": sys.version.split()[0],
+        **{name: importlib.metadata.version(name) for name in PACKAGES},
+    }
 
 
 KINDS = {"run": run, "bare": bare, "versions": versions}

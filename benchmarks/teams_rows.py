@@ -1,4 +1,5 @@
-"""What `python -m benchmarks.teams` measures: the same work, said in tandem's words and in XuanCe's."""
+"""What `python -m benchmarks.teams` measures: the same work, said in tandem's words and in
+XuanCe's."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from typing import Any
 
 FACTOR = 3.0  # how many times as fast as XuanCe we want to be
 
-# --- tandem's names of what XuanCe's settings say ------------------------------------------------------------------------
+# --- tandem's names of what XuanCe's settings say -------------------------------------------------
 
 MAPPO: dict[str, Any] = {
     "envs": 16,
@@ -52,16 +53,18 @@ MADDPG: dict[str, Any] = {
     "share": True,
 }
 
-# --- what XuanCe is told on top of its own file ------------------------------------------------------------------------------
+# --- what XuanCe is told on top of its own file ---------------------------------------------------
 
-PLAIN_MAPPO: dict[str, Any] = {"normalize": None}  # its file puts a layer normalisation behind each hidden layer; we have none
+PLAIN_MAPPO: dict[str, Any] = {
+    "normalize": None
+}  # its file puts a layer normalisation behind each hidden layer; we have none
 PLAIN_MADDPG: dict[str, Any] = {"activation": "relu"}  # its file says leaky_relu, which we have not
 
 
 @dataclass(frozen=True)
 class TeamRow:
-    """A piece of work: `ours` and `theirs` say the same. `steps` is the length of a short run, a multiple of what is between
-    updates on both sides."""
+    """A piece of work: `ours` and `theirs` say the same. `steps` is the length of a short run, a
+    multiple of what is between updates on both sides."""
 
     name: str
     algorithm: str
@@ -76,7 +79,8 @@ ROWS = (
     TeamRow(
         "mappo",
         "mappo",
-        "MAPPO as XuanCe ships it: 16 environments × 25, 1 epoch of 1 batch, 64-64 relu, shared by the agents",
+        "MAPPO as XuanCe ships it: 16 environments × 25, 1 epoch of 1 batch, 64-64 relu, shared "
+        "by the agents",
         MAPPO,
         PLAIN_MAPPO,
         steps=9_600,
@@ -84,7 +88,8 @@ ROWS = (
     TeamRow(
         "mappo-paper",
         "mappo",
-        "MAPPO as in its paper (Yu et al. 2022): 128 environments × 25, 10 epochs of 1 batch, 64-64 relu, shared by the agents",
+        "MAPPO as in its paper (Yu et al. 2022): 128 environments × 25, 10 epochs of 1 batch, "
+        "64-64 relu, shared by the agents",
         {**MAPPO, "envs": 128, "epochs": 10, "batch_size": 3_200},
         {**PLAIN_MAPPO, "parallels": 128, "buffer_size": 3_200, "n_epochs": 10},
         steps=9_600,
@@ -92,17 +97,20 @@ ROWS = (
     TeamRow(
         "maddpg",
         "maddpg",
-        "MADDPG as XuanCe ships it: 16 environments, an update of 256 every 400 steps, 64-64 relu, shared by the agents",
+        "MADDPG as XuanCe ships it: 16 environments, an update of 256 every 400 steps, 64-64 "
+        "relu, shared by the agents",
         MADDPG,
         PLAIN_MADDPG,
         steps=12_000,
-        notes="XuanCe's file says an update every 25 steps; but it asks whether its step is a multiple of 25 only once for all "
+        notes="XuanCe's file says an update every 25 steps; but it asks whether its step is a "
+        "multiple of 25 only once for all "
         "16 environments, and so updates every 400.",
     ),
     TeamRow(
         "maddpg-often",
         "maddpg",
-        "MADDPG with an update of 256 every 16 steps, once for each step of 16 environments, 64-64 relu, shared by the agents",
+        "MADDPG with an update of 256 every 16 steps, once for each step of 16 environments, "
+        "64-64 relu, shared by the agents",
         {**MADDPG, "train_every": 16},
         {**PLAIN_MADDPG, "training_frequency": 16},
         steps=9_600,
@@ -110,7 +118,8 @@ ROWS = (
     TeamRow(
         "maddpg-paper",
         "maddpg",
-        "MADDPG as in its paper (Lowe et al. 2017): 1 environment, an update of 1,024 every 100 steps, 64-64 relu, an actor "
+        "MADDPG as in its paper (Lowe et al. 2017): 1 environment, an update of 1,024 every 100 "
+        "steps, 64-64 relu, an actor "
         "and a critic for each agent",
         {**MADDPG, "envs": 1, "batch_size": 1_024, "train_every": 100, "tau": 0.01, "share": False},
         {

@@ -1,7 +1,8 @@
-"""One measurement in a process of its own: `python -m benchmarks.worker JOB` prints what it found as JSON on its last line.
+"""One measurement in a process of its own: `python -m benchmarks.worker JOB` prints what it found
+as JSON on its last line.
 
-A job is a JSON object: `kind` (a name in KINDS), `spawned` (time.monotonic() when the process was asked for) and `core`
-(the number of the core to stay on, or null), and what the kind needs.
+A job is a JSON object: `kind` (a name in KINDS), `spawned` (time.monotonic() when the process was
+asked for) and `core` (the number of the core to stay on, or null), and what the kind needs.
 """
 
 from __future__ import annotations
@@ -39,7 +40,14 @@ class Watch:
     def result(self, steps: int, updates: int) -> Job:
         loop, cpu = self.now() - self.constructed, time.process_time() - self._cpu
         first = None if self.first is None else self.first - self.constructed
-        return {"startup": self.constructed, "first": first, "loop": loop, "cpu": cpu, "steps": steps, "updates": updates}
+        return {
+            "startup": self.constructed,
+            "first": first,
+            "loop": loop,
+            "cpu": cpu,
+            "steps": steps,
+            "updates": updates,
+        }
 
 
 def ours(job: Job, watch: Watch) -> Job:
@@ -64,7 +72,8 @@ def ours(job: Job, watch: Watch) -> Job:
 
 
 def agent(job: Job, watch: Watch) -> Job:
-    """A run of the agent door's documented DQN program, to the end of the episode in which the steps are done."""
+    """A run of the agent door's documented DQN program, to the end of the episode in which the
+    steps are done."""
     from benchmarks import door
 
     model, optimizer = door.program(job["contestant"], job["seed"])
@@ -74,13 +83,20 @@ def agent(job: Job, watch: Watch) -> Job:
 
 
 def agent_reach(job: Job, watch: Watch) -> Job:
-    """Seconds until the agent door's documented DQN program meets its criterion, and after how much; null where it does not."""
+    """Seconds until the agent door's documented DQN program meets its criterion, and after how
+    much; null where it does not."""
     from benchmarks import door
 
-    model, optimizer = door.program(job["contestant"], job["seed"], trial_count=door.TRIALS, criterion=door.CRITERION)
+    model, optimizer = door.program(
+        job["contestant"], job["seed"], trial_count=door.TRIALS, criterion=door.CRITERION
+    )
     door.run(model, optimizer, job["contestant"], job["steps"], True, lambda: None)
     reached = model.average_reward() is not None and model.average_reward() >= door.CRITERION
-    found = {"seconds": watch.now(), "steps": model._assembly.loop.env_steps, "episodes": model.total_episode}
+    found = {
+        "seconds": watch.now(),
+        "steps": model._assembly.loop.env_steps,
+        "episodes": model.total_episode,
+    }
     return found if reached else dict.fromkeys(found)
 
 
@@ -105,7 +121,8 @@ def peer(job: Job, watch: Watch) -> Job:
 
 
 def ours_reach(job: Job, watch: Watch) -> Job:
-    """Seconds until an evaluation of ours reaches a score, and after how many steps; null where none does."""
+    """Seconds until an evaluation of ours reaches a score, and after how many steps; null where
+    none does."""
     from tandem.learning.events import EvaluationEnd
     from tandem.trainer import session
 
@@ -162,7 +179,14 @@ def ours_team(job: Job, watch: Watch) -> Job:
     """A run of ours on the environment of benchmarks.teams."""
     from benchmarks.teams_peer import WORLD
 
-    return ours({**job, "env": "mpe/simple_spread_v3", "settings": {**job["settings"], "env_kwargs": WORLD}}, watch)
+    return ours(
+        {
+            **job,
+            "env": "mpe/simple_spread_v3",
+            "settings": {**job["settings"], "env_kwargs": WORLD},
+        },
+        watch,
+    )
 
 
 def bare_team(job: Job, watch: Watch) -> Job:

@@ -1,5 +1,6 @@
-"""`python -m benchmarks.workers`: what worker processes gain and cost, beside one process and other libraries' vectors.
-Into benchmarks/results/workers.json and workers.md. On two cores, with nothing else running."""
+"""`python -m benchmarks.workers`: what worker processes gain and cost, beside one process and other
+libraries' vectors. Into benchmarks/results/workers.json and workers.md. On two cores, with nothing
+else running."""
 
 from __future__ import annotations
 
@@ -20,7 +21,13 @@ import numpy as np
 from benchmarks import tables
 from benchmarks.measure import ROOT
 
-CHEETAH: dict[str, Any] = {"hidden": (256, 256), "rollout": 64, "batch_size": 64, "envs": 8, "vectorization": "plain"}
+CHEETAH: dict[str, Any] = {
+    "hidden": (256, 256),
+    "rollout": 64,
+    "batch_size": 64,
+    "envs": 8,
+    "vectorization": "plain",
+}
 CARTPOLE: dict[str, Any] = {"rollout": 32, "batch_size": 64, "envs": 8, "vectorization": "plain"}
 PONG: dict[str, Any] = {"rollout": 64, "batch_size": 64, "envs": 8}
 ROWS = 200_000  # transitions that are moved
@@ -68,7 +75,8 @@ def rate(work: Callable[[], int], seconds: float) -> float:
 
 
 def peer(kind: str, env: str, seconds: float, **settings: Any) -> float:
-    """The same policy stepping as many environments in a vector of another library, in processes or threads."""
+    """The same policy stepping as many environments in a vector of another library, in processes or
+    threads."""
     import gymnasium
 
     import tandem
@@ -123,7 +131,7 @@ class Filler:
 
         self.shared, self.rows = Arrays.attached(handle)["rows"], np.ones((1000, 17), np.float32)
 
-    def poked(self, _: bytes) -> bytes:
+    def on_bytes(self, _: bytes) -> bytes:
         self.shared[:] = self.rows
         return b""
 
@@ -137,7 +145,7 @@ def by_memory(count: int) -> None:
     process.answer(60)
     into = np.empty((1000, 17), np.float32)
     for _ in range(count // 1000):
-        process.poke()
+        process.send_bytes()
         process.answer(60)
         into[:] = arrays["rows"]
     process.end()
@@ -172,7 +180,8 @@ def by_pipe(count: int) -> None:
 
 
 def moving(way: Callable[[int], None], count: int) -> float:
-    """Transitions a second: the slope between a tenth of them and all, so that start-up does not count."""
+    """Transitions a second: the slope between a tenth of them and all, so that start-up does not
+    count."""
     times = []
     for n in (count // 10, count):
         began = time.perf_counter()
@@ -185,10 +194,12 @@ def start() -> dict[str, float]:
     """Seconds from asking for workers to their first block, and what one resides in, in MiB."""
     import tandem
 
-    run = tandem.session("ppo", "CartPole-v1", framework="torch", workers=1, eval_episodes=0, vectorization="plain")
+    run = tandem.session(
+        "ppo", "CartPole-v1", framework="torch", workers=1, eval_episodes=0, vectorization="plain"
+    )
     began = time.perf_counter()
     worker = run.loop.collector.crew.workers[0]
-    run.loop.collector.crew.anew(0, 0)
+    run.loop.collector.crew.restart(0, 0)
     run.loop.collector.collect(run.loop.learner.block, *run.loop._noise(0))
     took = time.perf_counter() - began
     pages = int(Path(f"/proc/{worker.process.pid}/statm").read_text().split()[1])
@@ -201,7 +212,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.workers", description=__doc__)
     parser.add_argument("--repeats", type=int, default=5, help="of which the median counts")
     parser.add_argument("--seconds", type=float, default=3.0, help="of each measurement")
-    parser.add_argument("--only", help="a part of a row's name: the others stay as they were measured")
+    parser.add_argument(
+        "--only", help="a part of a row's name: the others stay as they were measured"
+    )
     args = parser.parse_args()
     t, slow = args.seconds, partial(busy, 0.001)
     sac = {"framework": "jax", "train_every": 1, "updates_per_call": 1, "learning_starts": 300}
@@ -215,7 +228,9 @@ def main() -> int:
             "one worker": lambda: collecting("HalfCheetah-v5", t, 1, **CHEETAH),
             "one process": lambda: collecting("HalfCheetah-v5", t, 0, **CHEETAH),
             "Gymnasium's AsyncVectorEnv": lambda: peer("gymnasium", "HalfCheetah-v5", t, **CHEETAH),
-            "Stable-Baselines3's SubprocVecEnv": lambda: peer("sb3", "HalfCheetah-v5", t, **CHEETAH),
+            "Stable-Baselines3's SubprocVecEnv": lambda: peer(
+                "sb3", "HalfCheetah-v5", t, **CHEETAH
+            ),
         },
         "ALE/Pong-v5 × 8, the Nature CNN": {
             "one worker": lambda: collecting("ALE/Pong-v5", t, 1, **PONG),
@@ -247,12 +262,16 @@ def main() -> int:
             "one process": lambda: training("a3c", slow, 6_000, **a3c),
         },
         "A3C on CartPole-v1, asynchronous": {
-            "two actor-learners": lambda: training("a3c", "CartPole-v1", 120_000, learners=2, **a3c),
+            "two actor-learners": lambda: training(
+                "a3c", "CartPole-v1", 120_000, learners=2, **a3c
+            ),
             "one process": lambda: training("a3c", "CartPole-v1", 120_000, **a3c),
         },
     }
     before = ROOT / "benchmarks" / "results" / "workers.json"
-    found: dict[str, Any] = json.loads(before.read_text())["found"] if args.only and before.is_file() else {}
+    found: dict[str, Any] = (
+        json.loads(before.read_text())["found"] if args.only and before.is_file() else {}
+    )
     for name, contestants in work.items():
         if args.only and args.only not in name:
             continue
@@ -274,20 +293,36 @@ def write(found: dict[str, Any], begun: list[dict[str, float]], args: Any) -> No
     lines = [
         "# Workers",
         "",
-        "Environment steps a second (of moving: transitions), medians; × is the first row's factor over each.",
+        "Environment steps a second (of moving: transitions), medians; × is the first row's "
+        "factor over each.",
         "",
     ]
     for name, runs in found.items():
         first = median(next(iter(runs.values())))
         lines += [f"## {name}", "", "| | a second | × |", "|---|--:|--:|"]
-        lines += [f"| {c} | {median(x):,.0f} | {first / median(x):.2f} |" for c, x in runs.items()] + [""]
+        lines += [
+            f"| {c} | {median(x):,.0f} | {first / median(x):.2f} |" for c, x in runs.items()
+        ] + [""]
     took, size = (median(b[k] for b in begun) for k in ("seconds", "MiB"))
-    lines += ["## A worker", "", f"From nothing to its first block of CartPole-v1: {took:.2f} s; resident: {size:.0f} MiB.", ""]
+    lines += [
+        "## A worker",
+        "",
+        f"From nothing to its first block of CartPole-v1: {took:.2f} s; resident: {size:.0f} MiB.",
+        "",
+    ]
     where = f"{tables.machine()['processor']}, {tables.machine()['cores']} cores"
     lines += [f"Medians of {args.repeats}. {tables.now()}, commit {commit()}, {where}."]
-    versions = {"versions": tables.versions(), "machine": tables.machine(), "commit": commit(), "date": tables.now()}
+    versions = {
+        "versions": tables.versions(),
+        "machine": tables.machine(),
+        "commit": commit(),
+        "date": tables.now(),
+    }
     out = ROOT / "benchmarks" / "results"
-    tables.write(out / "workers.json", json.dumps(versions | {"found": found, "worker": begun}, indent=1) + "\n")
+    tables.write(
+        out / "workers.json",
+        json.dumps(versions | {"found": found, "worker": begun}, indent=1) + "\n",
+    )
     tables.write(out / "workers.md", "\n".join(lines) + "\n")
 
 

@@ -1,4 +1,5 @@
-"""Writes the table of settings into docs/algorithms/*.md, from the settings' dataclasses: `python docs/settings.py`."""
+"""Writes the table of settings into docs/algorithms/*.md, from the settings' dataclasses: `python
+docs/settings.py`."""
 
 from __future__ import annotations
 

@@ -7,28 +7,33 @@ import sys
 
 from tests.helpers import ONE_THREAD, QUIET
 
-for name, value in {**ONE_THREAD, **QUIET}.items():  # before NumPy or a framework is imported, which read them once
+for name, value in {
+    **ONE_THREAD,
+    **QUIET,
+}.items():  # before NumPy or a framework is imported, which read them once
     os.environ.setdefault(name, value)
 
 import pytest  # noqa: E402
 from hypothesis import settings  # noqa: E402
 
-# The same examples in every run, and no deadline: on a shared machine a slow example says nothing about the code.
+# The same examples in every run, and no deadline: on a shared machine a slow example says nothing
+# about the code.
 settings.register_profile("tandem", derandomize=True, deadline=None, print_blob=True)
 settings.load_profile("tandem")
 
 
 @pytest.fixture(autouse=True)
 def _denormals_as_they_were():
-    """The torch backend flushes denormals, for the whole thread; NumPy's and hypothesis's own tests must not notice."""
+    """The torch backend flushes denormals, for the whole thread; NumPy's and hypothesis's own tests
+    must not notice."""
     yield
     if torch := sys.modules.get("torch"):
         torch.set_flush_denormal(False)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Two processes begin with the two halves of the list: with half of the long tests each. So they end together, over short
-    ones."""
+    """Two processes begin with the two halves of the list: with half of the long tests each. So
+    they end together, over short ones."""
     long = [item for item in items if item.get_closest_marker("slow")]
     short = [item for item in items if not item.get_closest_marker("slow")]
     room = len(items) // 2 - len(long[::2])

@@ -16,9 +16,19 @@ from typing import Any, Literal
 ROOT = Path(__file__).parent.parent
 Engine = Literal["torch", "jax", "tensorflow", "keras-torch"]
 KERAS_BACKENDS = {"jax": "jax", "tensorflow": "tensorflow", "keras-torch": "torch"}
-ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
-ON_CPU = {"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": "-1"}  # answers are compared to the bit, so they come from one device
-ALONE = {"RAY_ADDRESS": "local"}  # on a cluster of its own, not on one that another test has begun meanwhile
+ONE_THREAD = {
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "NUMBA_NUM_THREADS": "1",
+}
+ON_CPU = {
+    "JAX_PLATFORMS": "cpu",
+    "CUDA_VISIBLE_DEVICES": "-1",
+}  # answers are compared to the bit, so they come from one device
+ALONE = {
+    "RAY_ADDRESS": "local"
+}  # on a cluster of its own, not on one that another test has begun meanwhile
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "PYGAME_HIDE_SUPPORT_PROMPT": "1"}
 
 
@@ -31,23 +41,33 @@ def run_python(
 ) -> list[Any]:
     """What a snippet (or a script, where `code` is a Path) prints, one JSON value a line, parsed.
 
-    Keras reads its backend once, at import, so a test that needs another engine needs another process. The child runs on
-    one thread and on the CPU (`env` overrides that), finds `tandem` and `tests`, and may start processes by `spawn`.
-    Raises AssertionError with the child's stderr if it fails, takes longer than `timeout` seconds (it is then killed with
-    all the processes it started), or prints anything that is not JSON.
+    Keras reads its backend once, at import, so a test that needs another engine needs another
+    process. The child runs on one thread and on the CPU (`env` overrides that), finds `tandem` and
+    `tests`, and may start processes by `spawn`. Raises AssertionError with the child's stderr if it
+    fails, takes longer than `timeout` seconds (it is then killed with all the processes it
+    started), or prints anything that is not JSON.
     """
     with tempfile.TemporaryDirectory() as folder:
         script = code
-        if isinstance(code, str):  # a file rather than `-c`: tracebacks show their lines, and spawned processes find it
+        if isinstance(
+            code, str
+        ):  # a file rather than `-c`: tracebacks show their lines, and spawned processes find it
             script = Path(folder) / "snippet.py"
             script.write_text(textwrap.dedent(code), encoding="utf-8")
-        out, err, status = _run([sys.executable, str(script), *args], _environment(engine, env or {}), timeout)
+        out, err, status = _run(
+            [sys.executable, str(script), *args], _environment(engine, env or {}), timeout
+        )
     if status != 0:
-        raise AssertionError(f"the child {status if isinstance(status, str) else f'ended with status {status}'}:\n{err}")
+        raise AssertionError(
+            "the child "
+            f"{status if isinstance(status, str) else f'ended with status {status}'}:\n{err}"
+        )
     try:
         return [json.loads(line) for line in out.splitlines() if line.strip()]
     except json.JSONDecodeError as error:
-        raise AssertionError(f"the child printed a line that is not JSON ({error}):\n{out}\nIts stderr:\n{err}") from error
+        raise AssertionError(
+            f"the child printed a line that is not JSON ({error}):\n{out}\nIts stderr:\n{err}"
+        ) from error
 
 
 def _environment(engine: Engine | None, extra: Mapping[str, str]) -> dict[str, str]:
@@ -59,7 +79,9 @@ def _environment(engine: Engine | None, extra: Mapping[str, str]) -> dict[str, s
 
 def _run(command: list[str], env: dict[str, str], timeout: float) -> tuple[str, str, int | str]:
     pipe = subprocess.PIPE
-    child = subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, cwd=ROOT, env=env, start_new_session=True)
+    child = subprocess.Popen(
+        command, stdout=pipe, stderr=pipe, text=True, cwd=ROOT, env=env, start_new_session=True
+    )
     try:
         out, err = child.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:

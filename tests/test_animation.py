@@ -16,13 +16,18 @@ from tandem.errors import EngineError, EnvironmentFault, RunFolderError, Setting
 
 
 class Blinking(gym.Env[Any, Any]):
-    """Shows its step as a grey level, 20 a step; ends after `length` steps; each step pays its action."""
+    """Shows its step as a grey level, 20 a step; ends after `length` steps; each step pays its
+    action."""
 
     observation_space = gym.spaces.Box(0, 100, (1,))
     action_space = gym.spaces.Discrete(5)
 
     def __init__(
-        self, length: int = 6, fps: int = 10, size: tuple[int, int] = (40, 60), mode: str | None = "rgb_array"
+        self,
+        length: int = 6,
+        fps: int = 10,
+        size: tuple[int, int] = (40, 60),
+        mode: str | None = "rgb_array",
     ) -> None:
         self.length, self.size, self.render_mode = length, size, mode
         self.metadata = {"render_fps": fps, "render_modes": ["rgb_array", "human"]}
@@ -70,20 +75,30 @@ def test_a_fast_environments_gif_leaves_pictures_out_but_never_the_end(tmp_path:
 
 def test_episodes_have_seeds_of_their_own_and_are_cut(tmp_path: Path) -> None:
     env = Blinking(length=1000)
-    found = frames(animation.animate(lambda obs: 0, env, tmp_path / "a.gif", episodes=3, seed=5, max_steps=2, fps=5))
+    found = frames(
+        animation.animate(
+            lambda obs: 0, env, tmp_path / "a.gif", episodes=3, seed=5, max_steps=2, fps=5
+        )
+    )
     assert env.seeds == [5, 6, 7]
-    assert [grey for grey, _ in found] == pytest.approx([0, 20, 40] * 3, abs=3) and found[0][1] == 200
+    assert [grey for grey, _ in found] == pytest.approx([0, 20, 40] * 3, abs=3) and found[0][
+        1
+    ] == 200
 
 
 def test_act_gets_the_observation(tmp_path: Path) -> None:
     seen: list[float] = []
-    animation.animate(lambda obs: seen.append(float(obs[0])) or 1, Blinking(length=4), tmp_path / "a.gif")  # type: ignore[func-returns-value]
+    animation.animate(
+        lambda obs: seen.append(float(obs[0])) or 1, Blinking(length=4), tmp_path / "a.gif"
+    )  # type: ignore[func-returns-value]
     assert seen == [0.0, 1.0, 2.0, 3.0]
 
 
 def test_the_figures_stand_below(tmp_path: Path) -> None:
     """The strip differs between steps, the title does not."""
-    image = Image.open(animation.animate(lambda obs: 3, Blinking(length=3, size=(100, 400)), tmp_path / "a.gif"))
+    image = Image.open(
+        animation.animate(lambda obs: 3, Blinking(length=3, size=(100, 400)), tmp_path / "a.gif")
+    )
     strips = []
     for i in range(2):
         image.seek(i)
@@ -95,7 +110,9 @@ def test_the_figures_stand_below(tmp_path: Path) -> None:
 
 def test_cartpole_is_small_and_looks_like_cartpole(tmp_path: Path) -> None:
     env = gym.make("CartPole-v1", render_mode="rgb_array")
-    out = animation.animate(lambda o: int(3 * o[2] + o[3] > 0), env, tmp_path / "a.gif", max_steps=60)
+    out = animation.animate(
+        lambda o: int(3 * o[2] + o[3] > 0), env, tmp_path / "a.gif", max_steps=60
+    )
     image = Image.open(out)
     assert image.size[0] == 400 and out.stat().st_size < 100_000
     picture = np.asarray(image.convert("RGB")).astype(int)[: -animation.STRIP]
@@ -108,18 +125,24 @@ def test_cartpole_is_small_and_looks_like_cartpole(tmp_path: Path) -> None:
 
 def test_mp4_has_every_frame(tmp_path: Path) -> None:
     imageio_ffmpeg = pytest.importorskip("imageio_ffmpeg")
-    out = animation.animate(lambda obs: 0, Blinking(length=8, fps=50, size=(41, 61)), tmp_path / "a.mp4")
+    out = animation.animate(
+        lambda obs: 0, Blinking(length=8, fps=50, size=(41, 61)), tmp_path / "a.mp4"
+    )
     count, seconds = imageio_ffmpeg.count_frames_and_secs(str(out))
     assert count == 9 and seconds == pytest.approx(9 / 50, abs=0.03)
 
 
-def test_without_ffmpeg_the_error_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_ffmpeg_the_error_says_how_to_get_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
     with pytest.raises(EngineError, match="pip install imageio-ffmpeg"):
         animation.animate(lambda obs: 0, Blinking(), tmp_path / "a.mp4")
 
 
-def test_a_name_is_found_where_none_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_is_found_where_none_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     assert animation.animate(lambda obs: 0, Blinking(length=1)) == Path("Blinking.gif")
     assert (tmp_path / "Blinking.gif").is_file()
@@ -137,7 +160,9 @@ def test_what_cannot_be_written_is_refused_before_playing(tmp_path: Path) -> Non
     assert env.seeds == []
 
 
-def test_mujoco_without_opengl_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mujoco_without_opengl_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class NoGL(Blinking):
         mujoco_renderer = None
 
@@ -145,7 +170,9 @@ def test_mujoco_without_opengl_says_what_to_install(tmp_path: Path, monkeypatch:
             raise RuntimeError("an OpenGL platform library has not been loaded")
 
     monkeypatch.setenv("MUJOCO_GL", "glfw")
-    with pytest.raises(EngineError, match=r"MUJOCO_GL is glfw[\s\S]*libosmesa6[\s\S]*MUJOCO_GL=osmesa"):
+    with pytest.raises(
+        EngineError, match=r"MUJOCO_GL is glfw[\s\S]*libosmesa6[\s\S]*MUJOCO_GL=osmesa"
+    ):
         animation.animate(lambda obs: 0, NoGL(), tmp_path / "a.gif")
 
 
@@ -162,7 +189,11 @@ def test_a_faulty_render_is_named(tmp_path: Path) -> None:
         def render(self) -> Any:
             return None
 
-    for env, text in ((Raises(), "ValueError: no pygame"), (Floats(), r"float64 \(4, 4, 3\)"), (Nothing(), "gave NoneType")):
+    for env, text in (
+        (Raises(), "ValueError: no pygame"),
+        (Floats(), r"float64 \(4, 4, 3\)"),
+        (Nothing(), "gave NoneType"),
+    ):
         with pytest.raises(EnvironmentFault, match=text):
             animation.animate(lambda obs: 0, env, tmp_path / "a.gif")
 
@@ -174,7 +205,10 @@ def test_a_window_needs_a_display(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(EngineError, match="no display"):
         animation.show(lambda obs: 0, Blinking(mode="human"))
     monkeypatch.setenv("WAYLAND_DISPLAY", "wayland-0")
-    assert animation.show(lambda obs: 3, Blinking(length=4, mode="human"), episodes=2) == [12.0, 12.0]
+    assert animation.show(lambda obs: 3, Blinking(length=4, mode="human"), episodes=2) == [
+        12.0,
+        12.0,
+    ]
     assert animation.show(lambda obs: 3, Blinking(length=4, mode="human"), max_steps=2) == [6.0]
     with pytest.raises(SettingError, match="render_mode='human'"):
         animation.show(lambda obs: 0, Blinking(mode="rgb_array"))

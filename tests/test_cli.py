@@ -1,4 +1,5 @@
-"""The command line: what each command says and leaves behind, and how it answers what it cannot do."""
+"""The command line: what each command says and leaves behind, and how it answers what it cannot
+do."""
 
 from __future__ import annotations
 
@@ -42,7 +43,23 @@ NAMES = [f.name for kind in map(algorithms.get, algorithms.NAMES) for f in field
 def finished(tmp_path_factory):
     """A short run of PPO, with everything that a run leaves."""
     folder = tmp_path_factory.mktemp("runs") / "ppo"
-    assert main(["train", "ppo", "CartPole-v1", *SMALL, "--steps", "1024", "--log-every", "256", "--out", str(folder)]) == 0
+    assert (
+        main(
+            [
+                "train",
+                "ppo",
+                "CartPole-v1",
+                *SMALL,
+                "--steps",
+                "1024",
+                "--log-every",
+                "256",
+                "--out",
+                str(folder),
+            ]
+        )
+        == 0
+    )
     return folder
 
 
@@ -65,7 +82,9 @@ def test_every_command_explains_itself(command, capsys) -> None:
 def test_help_has_every_setting_with_meaning_default_and_source(algorithm, capsys) -> None:
     assert main(["train", algorithm, "--help"]) == 0
     shown = "".join(capsys.readouterr().out.split())  # argparse breaks lines where it likes
-    for name, default, meaning, source in describe(algorithms.get(algorithm).Settings) + describe(Options):
+    for name, default, meaning, source in describe(algorithms.get(algorithm).Settings) + describe(
+        Options
+    ):
         assert f"--{name.replace('_', '-')}" in shown
         for part in (meaning, source):
             assert "".join(part.split()) in shown
@@ -80,7 +99,7 @@ def test_help_for_an_environment_shows_the_values_of_the_zoo(capsys) -> None:
     assert "here0.8:rl-baselines3-zoo" in shown and "default0.95" in shown  # gae_lambda
 
 
-# --- what cannot be done ------------------------------------------------------------------------------------------------
+# --- what cannot be done --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -144,7 +163,9 @@ def test_help_for_an_environment_shows_the_values_of_the_zoo(capsys) -> None:
         ("verify RUNS/ppo --steps 0", "at least 1"),
     ],
 )
-def test_what_cannot_be_is_answered_in_words(command, said, finished, capsys, monkeypatch, tmp_path) -> None:
+def test_what_cannot_be_is_answered_in_words(
+    command, said, finished, capsys, monkeypatch, tmp_path
+) -> None:
     monkeypatch.chdir(tmp_path)
     before = sorted(finished.rglob("*"))
     runs = str(finished.parent)
@@ -152,19 +173,53 @@ def test_what_cannot_be_is_answered_in_words(command, said, finished, capsys, mo
     shown = capsys.readouterr()
     assert said.replace("RUNS", runs) in shown.err and shown.err.startswith("tandem: ")
     assert "Traceback" not in shown.out + shown.err
-    assert sorted(finished.rglob("*")) == before and not list(tmp_path.rglob("*"))  # nothing was made or changed
+    assert sorted(finished.rglob("*")) == before and not list(
+        tmp_path.rglob("*")
+    )  # nothing was made or changed
 
 
 def test_a_fault_while_running_has_another_code(tmp_path, capsys) -> None:
-    assert main(["train", "ppo", "tandem/NotFinite-v0", *SMALL, "--steps", "100", "--out", str(tmp_path / "run")]) == 1
+    assert (
+        main(
+            [
+                "train",
+                "ppo",
+                "tandem/NotFinite-v0",
+                *SMALL,
+                "--steps",
+                "100",
+                "--out",
+                str(tmp_path / "run"),
+            ]
+        )
+        == 1
+    )
     assert "gave the observation [nan] at step 5" in capsys.readouterr().err
 
 
 def test_what_an_environment_raised_is_shown_from_where_it_did(tmp_path, capsys) -> None:
     """The message says so: its own traceback is above."""
-    assert main(["train", "ppo", "tandem/Raises-v0", *SMALL, "--steps", "100", "--out", str(tmp_path / "run")]) == 1
+    assert (
+        main(
+            [
+                "train",
+                "ppo",
+                "tandem/Raises-v0",
+                *SMALL,
+                "--steps",
+                "100",
+                "--out",
+                str(tmp_path / "run"),
+            ]
+        )
+        == 1
+    )
     above, said = capsys.readouterr().err.split("tandem: ")
-    assert "in observe" in above and "ValueError: raised on purpose" in above and "its own traceback is above" in said
+    assert (
+        "in observe" in above
+        and "ValueError: raised on purpose" in above
+        and "its own traceback is above" in said
+    )
 
 
 def test_a_damaged_checkpoint_is_a_fault(finished, tmp_path, capsys) -> None:
@@ -180,7 +235,7 @@ def test_what_nobody_expected_shows_its_traceback(monkeypatch, finished) -> None
         main(["evaluate", str(finished)])
 
 
-# --- train --------------------------------------------------------------------------------------------------------------
+# --- train ----------------------------------------------------------------------------------------
 
 
 def rows(folder: Path) -> list[dict[str, str]]:
@@ -191,7 +246,22 @@ def rows(folder: Path) -> list[dict[str, str]]:
 def test_a_run_leaves_all_that_was_promised_and_says_so(tmp_path, capsys, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     small = [word for word in SMALL if word not in ("--quiet", "--no-tensorboard")]
-    assert main(["train", "ppo", "CartPole-v1", *small, "--steps", "600", "--gamma", "0.9", "--no-orthogonal"]) == 0
+    assert (
+        main(
+            [
+                "train",
+                "ppo",
+                "CartPole-v1",
+                *small,
+                "--steps",
+                "600",
+                "--gamma",
+                "0.9",
+                "--no-orthogonal",
+            ]
+        )
+        == 0
+    )
     shown = capsys.readouterr()
     (folder,) = (tmp_path / "runs").iterdir()
     assert folder.name.startswith("ppo-CartPole-v1-s0-")
@@ -206,19 +276,42 @@ def test_a_run_leaves_all_that_was_promised_and_says_so(tmp_path, capsys, monkey
     ):
         assert (folder / name).exists(), name
     result = json.loads((folder / "result.json").read_text())
-    keys = "algorithm env framework seed env_steps updates seconds steps_per_second eval_mean eval_std eval_episodes versions"
+    keys = (
+        "algorithm env framework seed env_steps updates seconds steps_per_second eval_mean "
+        "eval_std eval_episodes versions"
+    )
     assert set(keys.split()) <= set(result)
-    assert f"best checkpoint  {result['eval_mean']:.1f} ± {result['eval_std']:.1f} over 3 episodes" in shown.out
+    assert (
+        f"best checkpoint  {result['eval_mean']:.1f} ± {result['eval_std']:.1f} over 3 episodes"
+        in shown.out
+    )
     assert f"last checkpoint  {result['last_eval_mean']:.1f}" in shown.out
     assert f"tandem watch runs/{folder.name}" in shown.out and "animation.gif" in shown.out
-    assert "ended by steps" in shown.err and "evaluation at" in shown.err  # progress, apart from the results
+    assert (
+        "ended by steps" in shown.err and "evaluation at" in shown.err
+    )  # progress, apart from the results
     settings = json.loads((folder / "config.json").read_text())["settings"]
     assert (settings["gamma"], settings["orthogonal"], settings["hidden"]) == (0.9, False, [16])
     assert settings["rollout"] == 32  # of the zoo
 
 
 def test_quiet_prints_only_the_result(finished, tmp_path, capsys) -> None:
-    assert main(["train", "ppo", "CartPole-v1", *SMALL, "--steps", "300", "--no-plots", "--out", str(tmp_path / "r")]) == 0
+    assert (
+        main(
+            [
+                "train",
+                "ppo",
+                "CartPole-v1",
+                *SMALL,
+                "--steps",
+                "300",
+                "--no-plots",
+                "--out",
+                str(tmp_path / "r"),
+            ]
+        )
+        == 0
+    )
     shown = capsys.readouterr()
     assert shown.err == "" and shown.out.startswith("ppo on CartPole-v1, torch, seed 0: ")
     assert not (tmp_path / "r" / "curve.png").exists()
@@ -226,27 +319,61 @@ def test_quiet_prints_only_the_result(finished, tmp_path, capsys) -> None:
 
 def test_commands_that_are_printed_can_be_given_as_they_stand(tmp_path, capsys) -> None:
     run = tmp_path / "two words"
-    given = ["train", "ppo", "CartPole-v1", *SMALL, "--no-plots", "--steps", "64", "--stop-at", "0", "--out", str(run)]
+    given = [
+        "train",
+        "ppo",
+        "CartPole-v1",
+        *SMALL,
+        "--no-plots",
+        "--steps",
+        "64",
+        "--stop-at",
+        "0",
+        "--out",
+        str(run),
+    ]
     assert main(given) == 0
-    commands = [shlex.split(line) for line in capsys.readouterr().out.splitlines() if line.startswith("  tandem ")]
+    commands = [
+        shlex.split(line)
+        for line in capsys.readouterr().out.splitlines()
+        if line.startswith("  tandem ")
+    ]
     assert len(commands) == 3 and all(str(run) in words for words in commands)
     assert main(given) == 2
     assert f"--resume {shlex.quote(str(run))}" in capsys.readouterr().err
     assert main([*given[:-1], str(tmp_path / "a b"), "--seeds", "1"]) == 0
     shown = capsys.readouterr().out
     assert f"tandem plot '{tmp_path / 'a b'}' --individual" in shown
-    assert "mean over 1 seeds" in shown and "no curve: the run" in shown  # nothing to draw yet is no fault of the runs
+    assert (
+        "mean over 1 seeds" in shown and "no curve: the run" in shown
+    )  # nothing to draw yet is no fault of the runs
 
 
-def test_stopping_and_resuming_gives_the_rows_of_an_uninterrupted_run(finished, tmp_path, capsys) -> None:
+def test_stopping_and_resuming_gives_the_rows_of_an_uninterrupted_run(
+    finished, tmp_path, capsys
+) -> None:
     run = str(tmp_path / "run")
-    given = ["train", "ppo", "CartPole-v1", *SMALL, "--no-plots", "--steps", "1024", "--log-every", "256", "--out", run]
+    given = [
+        "train",
+        "ppo",
+        "CartPole-v1",
+        *SMALL,
+        "--no-plots",
+        "--steps",
+        "1024",
+        "--log-every",
+        "256",
+        "--out",
+        run,
+    ]
     assert main([*given, "--stop-at", "500"]) == 0
     assert f"tandem train --resume {run}\n" in capsys.readouterr().out
     assert int(rows(tmp_path / "run")[-1]["env_steps"]) < 1024
     assert main(["train", "--resume", run, "--quiet"]) == 0
     mine, theirs = rows(tmp_path / "run"), rows(finished)
-    assert [(r["env_steps"], r["fingerprint"]) for r in mine] == [(r["env_steps"], r["fingerprint"]) for r in theirs]
+    assert [(r["env_steps"], r["fingerprint"]) for r in mine] == [
+        (r["env_steps"], r["fingerprint"]) for r in theirs
+    ]
     before = (tmp_path / "run" / "progress.csv").read_bytes()
     capsys.readouterr()
     assert main(["train", "--resume", run, "--quiet"]) == 0
@@ -260,30 +387,76 @@ def test_stopping_and_resuming_gives_the_rows_of_an_uninterrupted_run(finished, 
 
 
 def test_an_id_without_a_version_is_the_newest(tmp_path) -> None:
-    assert main(["train", "ppo", "CartPole", *SMALL, "--steps", "64", "--no-plots", "--out", str(tmp_path / "run")]) == 0
+    assert (
+        main(
+            [
+                "train",
+                "ppo",
+                "CartPole",
+                *SMALL,
+                "--steps",
+                "64",
+                "--no-plots",
+                "--out",
+                str(tmp_path / "run"),
+            ]
+        )
+        == 0
+    )
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     assert config["env"] == "CartPole-v1" and config["settings"]["rollout"] == 32
 
 
 def test_a_run_with_callbacks_goes_on_from_the_command_line_and_back(tmp_path) -> None:
-    """The command line has a callback of its own, which remembers nothing, in the place of the program's."""
+    """The command line has a callback of its own, which remembers nothing, in the place of the
+    program's."""
     from tandem.runs.callbacks import EarlyStop
 
     run, more = (
         tmp_path / "run",
-        {"plots": False, "eval_episodes": 1, "final_episodes": 1, "hidden": (8,), "tensorboard": False},
+        {
+            "plots": False,
+            "eval_episodes": 1,
+            "final_episodes": 1,
+            "hidden": (8,),
+            "tensorboard": False,
+        },
     )
-    tandem.train("ppo", "CartPole-v1", framework="torch", steps=1024, stop_at=256, out=run, callbacks=[EarlyStop(1e9)], **more)
+    tandem.train(
+        "ppo",
+        "CartPole-v1",
+        framework="torch",
+        steps=1024,
+        stop_at=256,
+        out=run,
+        callbacks=[EarlyStop(1e9)],
+        **more,
+    )
     assert main(["train", "--resume", str(run), "--stop-at", "512", "--quiet"]) == 0
     assert tandem.train(resume=run, callbacks=[EarlyStop(1e9)]).reason == "steps"
 
 
 def test_several_seeds_make_several_runs_and_one_curve(tmp_path, capsys) -> None:
     parent = tmp_path / "all"
-    given = ["train", "ppo", "CartPole-v1", *SMALL, "--steps", "300", "--no-plots", "--seed", "3", "--seeds", "2"]
+    given = [
+        "train",
+        "ppo",
+        "CartPole-v1",
+        *SMALL,
+        "--steps",
+        "300",
+        "--no-plots",
+        "--seed",
+        "3",
+        "--seeds",
+        "2",
+    ]
     assert main([*given, "--out", str(parent)]) == 0
     assert sorted(p.name for p in parent.iterdir()) == ["curve.png", "s3", "s4"]
-    assert [json.loads((parent / s / "config.json").read_text())["seed"] for s in ("s3", "s4")] == [3, 4]
+    assert [json.loads((parent / s / "config.json").read_text())["seed"] for s in ("s3", "s4")] == [
+        3,
+        4,
+    ]
     assert rows(parent / "s3")[0]["fingerprint"] != rows(parent / "s4")[0]["fingerprint"]
     shown = capsys.readouterr().out
     assert "seed 3: " in shown and "seed 4: " in shown and "mean over 2 seeds: " in shown
@@ -296,7 +469,19 @@ def test_the_folders_of_all_seeds_are_looked_at_before_one_is_trained(tmp_path, 
     parent = tmp_path / "all"
     (parent / "s2").mkdir(parents=True)
     (parent / "s2" / "notes.txt").write_text("mine")
-    given = ["train", "ppo", "CartPole-v1", *SMALL, "--steps", "300", "--no-plots", "--seeds", "3", "--out", str(parent)]
+    given = [
+        "train",
+        "ppo",
+        "CartPole-v1",
+        *SMALL,
+        "--steps",
+        "300",
+        "--no-plots",
+        "--seeds",
+        "3",
+        "--out",
+        str(parent),
+    ]
     assert main(given) == 2
     shown = capsys.readouterr()
     assert f"{parent / 's2'} exists and is not empty" in shown.err and not shown.out
@@ -307,8 +492,14 @@ def test_an_environment_that_cannot_be_drawn_costs_one_line(tmp_path, capsys) ->
     small = [*SMALL, "--steps", "100", "--out", str(tmp_path / "run")]
     assert main(["train", "ppo", "tandem/Identity-v0", *small]) == 0
     shown = capsys.readouterr()
-    assert "no animation: tandem/Identity-v0 cannot be drawn: its render modes are none.\n" in shown.out and shown.err == ""
-    assert (tmp_path / "run" / "curve.png").exists() and not (tmp_path / "run" / "animation.gif").exists()
+    assert (
+        "no animation: tandem/Identity-v0 cannot be drawn: its render modes are none.\n"
+        in shown.out
+        and shown.err == ""
+    )
+    assert (tmp_path / "run" / "curve.png").exists() and not (
+        tmp_path / "run" / "animation.gif"
+    ).exists()
 
 
 def test_a_failing_renderer_leaves_no_torn_animation(tmp_path, monkeypatch, capsys) -> None:
@@ -320,21 +511,40 @@ def test_a_failing_renderer_leaves_no_torn_animation(tmp_path, monkeypatch, caps
     monkeypatch.setattr(CartPoleEnv, "render", broken)
     small = [*SMALL, "--steps", "100", "--out", str(tmp_path / "run")]
     assert main(["train", "ppo", "CartPole-v1", *small]) == 0
-    assert "no animation: the environment's render() failed: RuntimeError: no GL" in capsys.readouterr().out
+    assert (
+        "no animation: the environment's render() failed: RuntimeError: no GL"
+        in capsys.readouterr().out
+    )
     assert not (tmp_path / "run" / "animation.gif").exists()
 
 
 def child(*given: str, cwd: Path) -> subprocess.Popen[str]:
-    env = {k: v for k, v in os.environ.items() if k != "KERAS_BACKEND"} | ONE_THREAD | ON_CPU | QUIET
+    env = (
+        {k: v for k, v in os.environ.items() if k != "KERAS_BACKEND"} | ONE_THREAD | ON_CPU | QUIET
+    )
     command = [sys.executable, "-m", "tandem", *given]
     env["PYTHONPATH"] = str(ROOT / "src")
-    return subprocess.Popen(command, cwd=cwd, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        command, cwd=cwd, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_ends_the_run_with_a_checkpoint(number, code, tmp_path) -> None:
-    given = ("train", "ppo", "CartPole-v1", "--framework", "torch", "--steps", "10000000", "--compile", "no", "--out", "run")
+    given = (
+        "train",
+        "ppo",
+        "CartPole-v1",
+        "--framework",
+        "torch",
+        "--steps",
+        "10000000",
+        "--compile",
+        "no",
+        "--out",
+        "run",
+    )
     process = child(*given, "--log-every", "256", cwd=tmp_path)
     table, waited = tmp_path / "run" / "progress.csv", time.monotonic()
     while not table.exists() or len(rows(tmp_path / "run")) < 2:
@@ -346,7 +556,9 @@ def test_a_signal_ends_the_run_with_a_checkpoint(number, code, tmp_path) -> None
     assert f"Stopped by {number.name} and saved" in out and "Traceback" not in err
     at = json.loads(rows_of_checkpoint(tmp_path / "run" / "checkpoints" / "last.zip"))
     assert at["counters"]["episodes"] > 0
-    again = child("train", "--resume", "run", "--stop-at", "1", "--quiet", "--out", "x", cwd=tmp_path)
+    again = child(
+        "train", "--resume", "run", "--stop-at", "1", "--quiet", "--out", "x", cwd=tmp_path
+    )
     assert "--out" in again.communicate(timeout=60)[1] and again.returncode == 2
 
 
@@ -358,9 +570,23 @@ def rows_of_checkpoint(path: Path) -> bytes:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("framework", ["jax", "tensorflow", "torch", pytest.param("keras-torch", marks=pytest.mark.thorough)])
+@pytest.mark.parametrize(
+    "framework",
+    ["jax", "tensorflow", "torch", pytest.param("keras-torch", marks=pytest.mark.thorough)],
+)
 def test_each_engine_from_the_outside(framework, tmp_path) -> None:
-    given = ("train", "ppo", "CartPole-v1", "--framework", framework, "--steps", "600", "--out", "run", "--quiet")
+    given = (
+        "train",
+        "ppo",
+        "CartPole-v1",
+        "--framework",
+        framework,
+        "--steps",
+        "600",
+        "--out",
+        "run",
+        "--quiet",
+    )
     process = child(*given, cwd=tmp_path)
     out, err = process.communicate(timeout=200)
     assert process.returncode == 0, err
@@ -369,25 +595,64 @@ def test_each_engine_from_the_outside(framework, tmp_path) -> None:
     assert verified.communicate(timeout=200)[0].startswith("equal: ") and verified.returncode == 0
 
 
-# --- the others ---------------------------------------------------------------------------------------------------------
+# --- the others -----------------------------------------------------------------------------------
 
 
 def test_evaluate_says_what_the_library_says(finished, capsys) -> None:
-    assert main(["evaluate", str(finished), "--episodes", "4", "--seed", "7", "--which", "last", "--json"]) == 0
+    assert (
+        main(
+            [
+                "evaluate",
+                str(finished),
+                "--episodes",
+                "4",
+                "--seed",
+                "7",
+                "--which",
+                "last",
+                "--json",
+            ]
+        )
+        == 0
+    )
     shown = json.loads(capsys.readouterr().out)
     expected = tandem.evaluate(tandem.load(finished, which="last"), "CartPole-v1", 4, 7)
     assert (shown["mean"], shown["std"], shown["returns"], shown["lengths"]) == tuple(expected[:4])
     assert shown["checkpoint"].endswith("last.zip") and len(shown["returns"]) == 4
-    assert main(["evaluate", str(finished / "checkpoints" / "last.zip"), "--episodes", "4", "--seed", "7"]) == 0
-    assert f"return {expected.mean:.1f} ± {expected.std:.1f} over 4 episodes" in capsys.readouterr().out
+    assert (
+        main(
+            [
+                "evaluate",
+                str(finished / "checkpoints" / "last.zip"),
+                "--episodes",
+                "4",
+                "--seed",
+                "7",
+            ]
+        )
+        == 0
+    )
+    assert (
+        f"return {expected.mean:.1f} ± {expected.std:.1f} over 4 episodes"
+        in capsys.readouterr().out
+    )
 
 
 def test_an_environment_of_a_program_is_not_guessed(finished, tmp_path, capsys) -> None:
     import gymnasium
 
     run = tmp_path / "own"
-    options = {"steps": 64, "envs": 1, "plots": False, "eval_episodes": 1, "final_episodes": 1, "tensorboard": False}
-    tandem.train("ppo", lambda: gymnasium.make("CartPole-v1"), framework="torch", out=run, **options)
+    options = {
+        "steps": 64,
+        "envs": 1,
+        "plots": False,
+        "eval_episodes": 1,
+        "final_episodes": 1,
+        "tensorboard": False,
+    }
+    tandem.train(
+        "ppo", lambda: gymnasium.make("CartPole-v1"), framework="torch", out=run, **options
+    )
     for command in ("evaluate", "watch", "verify"):
         assert main([command, str(run)]) == 2
         assert "program" in capsys.readouterr().err
@@ -398,7 +663,9 @@ def test_an_environment_of_a_program_is_not_guessed(finished, tmp_path, capsys) 
 @pytest.mark.parametrize("name", ["play.gif", "play.mp4"])
 def test_watch_writes_what_was_asked_for(name, finished, tmp_path, capsys) -> None:
     assert main(["watch", str(finished), "--out", str(tmp_path / name)]) == 0
-    assert (tmp_path / name).stat().st_size > 1000 and capsys.readouterr().out == f"wrote {tmp_path / name}\n"
+    assert (
+        tmp_path / name
+    ).stat().st_size > 1000 and capsys.readouterr().out == f"wrote {tmp_path / name}\n"
 
 
 def test_watch_without_a_screen_writes_into_the_run(finished, capsys, monkeypatch) -> None:
@@ -411,9 +678,15 @@ def test_watch_opens_a_window_where_there_is_a_screen(finished, capsys, monkeypa
     monkeypatch.setattr("tandem.cli.watch.has_display", lambda: True)
     monkeypatch.setattr("tandem.animation.has_display", lambda: True)
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
-    monkeypatch.setattr("gymnasium.envs.classic_control.CartPoleEnv.metadata", {"render_modes": ["human"], "render_fps": 10**6})
+    monkeypatch.setattr(
+        "gymnasium.envs.classic_control.CartPoleEnv.metadata",
+        {"render_modes": ["human"], "render_fps": 10**6},
+    )
     assert main(["watch", str(finished), "--episodes", "2"]) == 0
-    assert [line.split(":")[0] for line in capsys.readouterr().out.splitlines()] == ["episode 1", "episode 2"]
+    assert [line.split(":")[0] for line in capsys.readouterr().out.splitlines()] == [
+        "episode 1",
+        "episode 2",
+    ]
 
 
 def test_plot_draws_beside_the_run(finished, capsys) -> None:
@@ -429,7 +702,10 @@ def test_list_shows_algorithms_zoo_and_engines(capsys, monkeypatch) -> None:
     shown = capsys.readouterr().out
     assert all(name in shown for name in algorithms.NAMES) and "Schulman et al. 2017" in shown
     assert "LunarLander-v3" in shown
-    assert "not installed: pip install 'tandem-rl[jax]'" in shown and "\n  torch       torch 2" in shown
+    assert (
+        "not installed: pip install 'tandem-rl[jax]'" in shown
+        and "\n  torch       torch 2" in shown
+    )
 
 
 def test_check_has_a_line_for_each_finding(capsys) -> None:
@@ -461,8 +737,14 @@ def test_verify_finds_the_first_row_that_differs(finished, tmp_path, capsys) -> 
     (forged / "progress.csv").write_text(text.replace(old, "0123456789abcdef"))
     assert main(["verify", str(forged), "--quiet"]) == 1
     shown = capsys.readouterr().out
-    assert f"row 2 of {forged / 'progress.csv'} (step {int(step):,})" in shown and "0123456789abcdef" in shown and old in shown
-    assert main(["verify", str(forged), "--quiet", "--steps", table[0]["env_steps"]]) == 0  # before it, all is well
+    assert (
+        f"row 2 of {forged / 'progress.csv'} (step {int(step):,})" in shown
+        and "0123456789abcdef" in shown
+        and old in shown
+    )
+    assert (
+        main(["verify", str(forged), "--quiet", "--steps", table[0]["env_steps"]]) == 0
+    )  # before it, all is well
 
 
 def test_a_run_of_sac_from_the_outside(tmp_path, capsys) -> None:
@@ -478,11 +760,32 @@ def test_a_run_of_sac_from_the_outside(tmp_path, capsys) -> None:
         "--buffer-size",
         "1e3",
     ]
-    assert main(["train", "sac", "Pendulum-v1", *SMALL, *given, "--no-plots", "--out", str(tmp_path / "run")]) == 0
+    assert (
+        main(
+            [
+                "train",
+                "sac",
+                "Pendulum-v1",
+                *SMALL,
+                *given,
+                "--no-plots",
+                "--out",
+                str(tmp_path / "run"),
+            ]
+        )
+        == 0
+    )
     settings = json.loads((tmp_path / "run" / "config.json").read_text())["settings"]
-    assert (settings["temperature"], settings["target_entropy"], settings["buffer_size"]) == (0.2, -1, 1000)
+    assert (settings["temperature"], settings["target_entropy"], settings["buffer_size"]) == (
+        0.2,
+        -1,
+        1000,
+    )
     assert main(["verify", str(tmp_path / "run"), "--quiet", "--steps", "100"]) == 0
-    assert main(["export", str(tmp_path / "run"), "--to", "numpy", "--out", str(tmp_path / "sac.npz")]) == 0
+    assert (
+        main(["export", str(tmp_path / "run"), "--to", "numpy", "--out", str(tmp_path / "sac.npz")])
+        == 0
+    )
     assert "tanh" in capsys.readouterr().out
 
 
@@ -505,16 +808,24 @@ def test_export_writes_a_file_whose_directions_work(to, name, finished, capsys) 
 
 
 def test_help_and_list_are_quick_and_bring_no_framework() -> None:
-    """Within a few times what NumPy alone takes to import: seconds would say more of the machine than of the code."""
+    """Within a few times what NumPy alone takes to import: seconds would say more of the machine
+    than of the code."""
     code = """
         import contextlib, io, json, sys, time
+
         began = time.process_time()
         import numpy
+
         numpy = time.process_time() - began
         from tandem.cli import main
+
         with contextlib.redirect_stdout(io.StringIO()):
             main(sys.argv[1:])
-        heavy = [m for m in ("torch", "tensorflow", "jax", "keras", "matplotlib", "gymnasium") if m in sys.modules]
+        heavy = [
+            m
+            for m in ("torch", "tensorflow", "jax", "keras", "matplotlib", "gymnasium")
+            if m in sys.modules
+        ]
         print(json.dumps([numpy, time.process_time() - began, heavy]))
     """
     for given in (["--help"], ["list"], ["train", "ppo", "--help"]):

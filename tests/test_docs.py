@@ -24,7 +24,9 @@ def test_the_table_of_settings_is_up_to_date(algorithm) -> None:
 @pytest.mark.parametrize("algorithm", algorithms.NAMES)
 def test_every_function_beside_an_equation_exists(algorithm) -> None:
     page = (settings.PAGES / f"{algorithm}.md").read_text(encoding="utf-8")
-    cells = re.findall(r"\| `([\w.]+)`", page[page.index("## Equations") : page.index("## What differs")])
+    cells = re.findall(
+        r"\| `([\w.]+)`", page[page.index("## Equations") : page.index("## What differs")]
+    )
     assert len(cells) >= 4
     kind = algorithms.get(algorithm)
     for name in cells:

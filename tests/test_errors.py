@@ -16,18 +16,30 @@ ALGORITHMS = ["a2c", "dqn", "ppo", "sac", "td3"]
 def test_a_message_has_three_parts_in_order() -> None:
     error = SettingError("gamma is 1.5.", "a number in [0, 1].", "gamma=0.99")
     assert str(error) == "gamma is 1.5.\nExpected: a number in [0, 1].\nFix: gamma=0.99"
-    assert (error.happened, error.expected, error.fix) == ("gamma is 1.5.", "a number in [0, 1].", "gamma=0.99")
+    assert (error.happened, error.expected, error.fix) == (
+        "gamma is 1.5.",
+        "a number in [0, 1].",
+        "gamma=0.99",
+    )
 
 
 def test_whatever_the_library_raises_has_all_three() -> None:
-    """Of those that are written out: a literal raise of ours names what happened, what was expected, and how to fix it."""
-    kinds = {name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, TandemError)}
+    """Of those that are written out: a literal raise of ours names what happened, what was
+    expected, and how to fix it."""
+    kinds = {
+        name
+        for name, kind in vars(errors).items()
+        if isinstance(kind, type) and issubclass(kind, TandemError)
+    }
     short = [
         f"{path.name}:{call.lineno}"
         for path in Path(errors.__file__).parent.rglob("*.py")
         for call in ast.walk(ast.parse(path.read_text()))
-        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in kinds - {"UnknownNameError"}
-        if len(call.args) + len(call.keywords) < 3 and not any(isinstance(a, ast.Starred) for a in call.args)
+        if isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Name)
+        and call.func.id in kinds - {"UnknownNameError"}
+        if len(call.args) + len(call.keywords) < 3
+        and not any(isinstance(a, ast.Starred) for a in call.args)
     ]
     assert not short
 
@@ -42,7 +54,11 @@ def test_parts_that_are_missing_leave_no_empty_lines() -> None:
     [
         ("pop", ALGORITHMS, ["ppo"]),
         ("DQN", ALGORITHMS, ["dqn"]),
-        ("cartpole-v1", ["CartPole-v0", "Walker2d-v5", "CartPole-v1"], ["CartPole-v1", "CartPole-v0"]),
+        (
+            "cartpole-v1",
+            ["CartPole-v0", "Walker2d-v5", "CartPole-v1"],
+            ["CartPole-v1", "CartPole-v0"],
+        ),
         ("learning_rat", ["learning_rate", "gamma"], ["learning_rate"]),
         ("xyzzy", ALGORITHMS, []),
         ("", ALGORITHMS, []),
@@ -59,13 +75,20 @@ def test_nearest_gives_at_most_n() -> None:
 
 def test_an_unknown_name_says_what_is_known_and_what_is_near() -> None:
     error = UnknownNameError("algorithm", "qdn", {"ppo", "dqn", "sac"})
-    assert str(error) == "there is no algorithm 'qdn'.\nExpected: one of dqn, ppo, sac\nFix: did you mean 'dqn'?"
+    assert (
+        str(error)
+        == "there is no algorithm 'qdn'.\nExpected: one of dqn, ppo, sac\nFix: did you mean 'dqn'?"
+    )
     assert error.nearest == ["dqn"]
 
 
 def test_an_unknown_name_like_nothing_else_still_has_a_fix() -> None:
-    assert str(UnknownNameError("algorithm", "xyzzy", ALGORITHMS)).endswith("\nFix: choose one of those.")
-    assert str(UnknownNameError("folder", "xyzzy", ["runs"], "tandem list")).endswith("\nFix: tandem list")
+    assert str(UnknownNameError("algorithm", "xyzzy", ALGORITHMS)).endswith(
+        "\nFix: choose one of those."
+    )
+    assert str(UnknownNameError("folder", "xyzzy", ["runs"], "tandem list")).endswith(
+        "\nFix: tandem list"
+    )
 
 
 @pytest.mark.parametrize("name", [None, 3, ["ppo"]])
@@ -117,12 +140,16 @@ def test_the_text_survives_a_way_between_processes(error) -> None:
 
 @pytest.mark.parametrize("value", [0, -1.5, float("nan"), True, "3", None])
 def test_at_least_refuses_what_is_below_or_no_number(value) -> None:
-    with pytest.raises(SettingError, match="batch=.*\nExpected: at least 1\nFix: give batch as a number from 1 on"):
+    with pytest.raises(
+        SettingError, match="batch=.*\nExpected: at least 1\nFix: give batch as a number from 1 on"
+    ):
         errors.at_least("batch", value, 1)
 
 
 def test_one_of_proposes_the_nearest() -> None:
-    with pytest.raises(SettingError, match="Expected: one of 'future', 'final'\nFix: give strategy='final', say"):
+    with pytest.raises(
+        SettingError, match="Expected: one of 'future', 'final'\nFix: give strategy='final', say"
+    ):
         errors.one_of("strategy", "finale", ("future", "final"))
     with pytest.raises(SettingError, match="Fix: give n=1, say"):
         errors.one_of("n", None, (1, 2))

@@ -17,7 +17,11 @@ def test_cartpole_by_a3c_on_torch() -> None:
 def test_breakout_by_acer_on_torch(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     result = breakout_acer.main("torch", "64", final_episodes=1, num_parallel=1)
-    assert result.folder.name == "ALE-Breakout-v5-run1" and result.agent.observation.shape == (4, 84, 84)
+    assert result.folder.name == "ALE-Breakout-v5-run1" and result.agent.observation.shape == (
+        4,
+        84,
+        84,
+    )
     assert result.summary["updates"] >= 2  # 8 lists of 4 steps each
 
 
@@ -26,7 +30,9 @@ import json
 from tandem.examples import breakout_acer, cartpole_a3c
 
 print(json.dumps(cartpole_a3c.main("keras", "512", verbose=False).summary["updates"]))
-result = breakout_acer.main("keras", "32", final_episodes=1, verbose=False, save_dir=None, num_parallel=1)
+result = breakout_acer.main(
+    "keras", "32", final_episodes=1, verbose=False, save_dir=None, num_parallel=1
+)
 print(json.dumps([result.summary["updates"], list(result.agent.observation.shape)]))
 """
 

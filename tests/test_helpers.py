@@ -10,7 +10,10 @@ from tests.helpers import run_python
 
 
 def test_each_line_of_the_child_is_parsed() -> None:
-    assert run_python('print("[1, 2.5]")\nprint()\nprint(\'{"a": null}\')') == [[1, 2.5], {"a": None}]
+    assert run_python('print("[1, 2.5]")\nprint()\nprint(\'{"a": null}\')') == [
+        [1, 2.5],
+        {"a": None},
+    ]
 
 
 def test_a_script_is_run_with_its_arguments(tmp_path) -> None:
@@ -20,11 +23,14 @@ def test_a_script_is_run_with_its_arguments(tmp_path) -> None:
 
 
 @pytest.mark.parametrize(
-    "engine, backend", [("jax", "jax"), ("tensorflow", "tensorflow"), ("keras-torch", "torch"), ("torch", None)]
+    "engine, backend",
+    [("jax", "jax"), ("tensorflow", "tensorflow"), ("keras-torch", "torch"), ("torch", None)],
 )
 def test_the_engine_is_chosen_whatever_the_parent_has(engine, backend, monkeypatch) -> None:
     monkeypatch.setenv("KERAS_BACKEND", "openvino")
-    shown = run_python("import json, os; print(json.dumps(os.environ.get('KERAS_BACKEND')))", engine=engine)
+    shown = run_python(
+        "import json, os; print(json.dumps(os.environ.get('KERAS_BACKEND')))", engine=engine
+    )
     assert shown == [backend]
 
 
@@ -36,7 +42,9 @@ def test_the_child_has_one_thread_and_env_overrides(monkeypatch) -> None:
 
 
 def test_a_failure_shows_the_childs_traceback() -> None:
-    with pytest.raises(AssertionError, match=r"(?s)ended with status 1.*snippet\.py.*ZeroDivisionError"):
+    with pytest.raises(
+        AssertionError, match=r"(?s)ended with status 1.*snippet\.py.*ZeroDivisionError"
+    ):
         run_python("1 / 0")
 
 

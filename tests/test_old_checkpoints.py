@@ -1,4 +1,5 @@
-"""Checkpoints written by commit 99b90a0 keep loading, act as they did there, and go on, twice the same."""
+"""Checkpoints written by commit 99b90a0 keep loading, act as they did there, and go on, twice the
+same."""
 
 from __future__ import annotations
 
@@ -73,4 +74,7 @@ def test_an_old_agent_of_the_agent_door_trains_on_twice_the_same() -> None:
     assert len(first.reward_list) == len(EXPECTED["agent"]["reward_list"]) + 5
     assert first.reward_list == second.reward_list and first.loss_list == second.loss_list
     assert len(set(first.loss_list)) > 10, "there were losses, so there was learning"
-    assert all(torch.equal(x, y) for x, y in zip(first.net.parameters(), second.net.parameters(), strict=True))
+    assert all(
+        torch.equal(x, y)
+        for x, y in zip(first.net.parameters(), second.net.parameters(), strict=True)
+    )

@@ -1,4 +1,5 @@
-"""Exported agents give what the agents give: every layer, every kind of action, and the directions that come with the file."""
+"""Exported agents give what the agents give: every layer, every kind of action, and the directions
+that come with the file."""
 
 from __future__ import annotations
 
@@ -40,12 +41,16 @@ FIRST = replace(IMAGE, shape=(2, 40, 36))
 SYMBOL = Leaf("discrete", (), "int64", (4,), start=2)
 SYMBOLS = Leaf("multidiscrete", (2,), "int64", (3, 2))
 BITS = Leaf("multibinary", (5,), "int8")
-CHOICE, ONE_TO_THREE = Leaf("discrete", (), "int64", (3,)), Leaf("discrete", (), "int64", (3,), start=1)
+CHOICE, ONE_TO_THREE = (
+    Leaf("discrete", (), "int64", (3,)),
+    Leaf("discrete", (), "int64", (3,), start=1),
+)
 ARM = Leaf("box", (2,), "float32", (), (-1.0, -3.0), (1.0, 0.5))
 
 
 def agent(algorithm: str, observation: Any, action: Any, **settings: Any) -> Agent:
-    """An untrained one, with the weights made unequal everywhere (biases and statistics begin as zeros and ones)."""
+    """An untrained one, with the weights made unequal everywhere (biases and statistics begin as
+    zeros and ones)."""
     chosen = algorithms.get(algorithm).Settings(hidden=(8,), **settings)
     kind = algorithms.get(algorithm).of(action, chosen)
     roles = kind.roles(observation, action, chosen)
@@ -54,8 +59,18 @@ def agent(algorithm: str, observation: Any, action: Any, **settings: Any) -> Age
 
 def built(kind: Any, plan: Any, observation: Any, action: Any) -> Agent:
     rng = Generators(3)("weights")
-    weights = {n: w + rng.uniform(0.05, 0.5, w.shape).astype(np.float32) for n, w in init(plan, rng).items()}
-    return Agent(kind, kind.Settings(), observation, action, {kind.acting[0]: Twin(plan, weights)}, "an agent")
+    weights = {
+        n: w + rng.uniform(0.05, 0.5, w.shape).astype(np.float32)
+        for n, w in init(plan, rng).items()
+    }
+    return Agent(
+        kind,
+        kind.Settings(),
+        observation,
+        action,
+        {kind.acting[0]: Twin(plan, weights)},
+        "an agent",
+    )
 
 
 @pytest.mark.parametrize(
@@ -71,11 +86,28 @@ def built(kind: Any, plan: Any, observation: Any, action: Any) -> Agent:
         agent("ppo", SYMBOLS, ARM),
         agent("ppo", BOX, ARM, log_std=-0.7),
         agent("ppo", BOX, ARM, policy="beta"),
-        agent("dqn", {"obs": BOX, "action_mask": replace(BITS, shape=(3,))}, replace(CHOICE, masked=True)),
-        agent("ppo", {"obs": BOX, "action_mask": replace(BITS, shape=(5,))}, replace(SYMBOLS, masked=True)),
+        agent(
+            "dqn",
+            {"obs": BOX, "action_mask": replace(BITS, shape=(3,))},
+            replace(CHOICE, masked=True),
+        ),
+        agent(
+            "ppo",
+            {"obs": BOX, "action_mask": replace(BITS, shape=(5,))},
+            replace(SYMBOLS, masked=True),
+        ),
         agent("ppo", BOX, ARM, shared=True),
-        agent("a2c", {"obs": BOX, "action_mask": replace(BITS, shape=(5,))}, replace(SYMBOLS, masked=True), shared=True),
-        agent("a3c", {"obs": BOX, "action_mask": replace(BITS, shape=(3,))}, replace(CHOICE, masked=True)),
+        agent(
+            "a2c",
+            {"obs": BOX, "action_mask": replace(BITS, shape=(5,))},
+            replace(SYMBOLS, masked=True),
+            shared=True,
+        ),
+        agent(
+            "a3c",
+            {"obs": BOX, "action_mask": replace(BITS, shape=(3,))},
+            replace(CHOICE, masked=True),
+        ),
         agent("sac", BOX, ARM),
         agent("ddpg", BOX, ARM),  # its network ends in tanh already
         agent("a3c", BOX, ARM, shared=False),
@@ -96,33 +128,54 @@ def test_onnx_gives_what_the_agent_gives(made, tmp_path) -> None:
     onnx_package.checker.check_model(model, full_check=True)
     rng = np.random.default_rng(5)
     specs = made.observation if isinstance(made.observation, dict) else {"obs": made.observation}
-    obs = {name: drawn(rng, spec, 7) for name, spec in specs.items()}  # other rows, another number of them
+    obs = {
+        name: drawn(rng, spec, 7) for name, spec in specs.items()
+    }  # other rows, another number of them
     found = onnx.run(model, obs)
     given = obs if isinstance(made.observation, dict) else obs["obs"]
-    np.testing.assert_allclose(found["output"], next(iter(made.networks.values()))(given), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        found["output"], next(iter(made.networks.values()))(given), rtol=1e-4, atol=1e-5
+    )
     near = 1e-3 if made.action.own == "float16" else 1e-4
     np.testing.assert_allclose(found["action"], made.act(given), rtol=near, atol=near / 10)
-    assert found["action"].dtype == made.act(given).dtype and found["action"].shape == made.act(given).shape
+    assert (
+        found["action"].dtype == made.act(given).dtype
+        and found["action"].shape == made.act(given).shape
+    )
 
 
 def drawn(rng: np.random.Generator, leaf: Leaf, rows: int) -> Any:
     if leaf.sizes:
-        return rng.integers(leaf.sizes if leaf.shape else leaf.sizes[0], size=(rows, *leaf.shape)) + leaf.start
+        return (
+            rng.integers(leaf.sizes if leaf.shape else leaf.sizes[0], size=(rows, *leaf.shape))
+            + leaf.start
+        )
     if leaf.dtype == "float32":
         return rng.normal(0, 3, (rows, *leaf.shape)).astype(np.float32)
-    return rng.integers(0, 2 if leaf.kind == "multibinary" else 256, (rows, *leaf.shape)).astype(leaf.dtype)
+    return rng.integers(0, 2 if leaf.kind == "multibinary" else 256, (rows, *leaf.shape)).astype(
+        leaf.dtype
+    )
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_every_activation_is_written(activation, tmp_path) -> None:
     pytest.importorskip("onnxruntime")
-    plan = (Cast(3), Dense(3, 6, activation), LayerNorm(6), Activation(activation), Flatten(), Dense(6, 3))
+    plan = (
+        Cast(3),
+        Dense(3, 6, activation),
+        LayerNorm(6),
+        Activation(activation),
+        Flatten(),
+        Dense(6, 3),
+    )
     assert to_onnx(built(algorithms.get("dqn"), plan, BOX, CHOICE), tmp_path / "a.onnx").verified
 
 
 def test_the_comparison_finds_a_wrong_graph(tmp_path, monkeypatch) -> None:
     pytest.importorskip("onnxruntime")
-    monkeypatch.setitem(onnx.LAYERS, Dense, lambda g, layer, w, x: g("Gemm", x, g.constant(w["kernel"])))  # no bias
+    monkeypatch.setitem(
+        onnx.LAYERS, Dense, lambda g, layer, w, x: g("Gemm", x, g.constant(w["kernel"]))
+    )  # no bias
     with pytest.raises(Exception, match="differs from the agent by up to"):
         to_onnx(agent("dqn", BOX, CHOICE), tmp_path / "a.onnx")
     assert not (tmp_path / "a.onnx").exists()
@@ -173,8 +226,15 @@ def test_a_missing_onnx_has_its_install_line(tmp_path, monkeypatch) -> None:
         agent("acer", BOX, CHOICE, shared=False),
         agent("nstep_q", BOX, CHOICE, dueling=True),
         built(algorithms.get("dqn"), (Cast(3), Normalize(3), Dense(3, 3, "silu")), BOX, CHOICE),
-        built(algorithms.get("dqn"), (Branches({"a": (OneHot((4,), 2),)}), Dense(4, 3)), {"a": SYMBOL}, CHOICE),
-        built(algorithms.get("dqn"), (Cast(3), Dueling((Dense(3, 1),), (Dense(3, 3),))), BOX, CHOICE),
+        built(
+            algorithms.get("dqn"),
+            (Branches({"a": (OneHot((4,), 2),)}), Dense(4, 3)),
+            {"a": SYMBOL},
+            CHOICE,
+        ),
+        built(
+            algorithms.get("dqn"), (Cast(3), Dueling((Dense(3, 1),), (Dense(3, 3),))), BOX, CHOICE
+        ),
     ],
 )
 def test_the_directions_of_an_npz_rebuild_the_network(made, tmp_path) -> None:
@@ -183,8 +243,14 @@ def test_the_directions_of_an_npz_rebuild_the_network(made, tmp_path) -> None:
     exec(done.how, scope)
     rng = np.random.default_rng(6)
     dicts = isinstance(made.observation, dict)
-    obs = {k: drawn(rng, s, 5) for k, s in made.observation.items()} if dicts else drawn(rng, made.observation, 5)
-    np.testing.assert_allclose(scope["network"](obs), next(iter(made.networks.values()))(obs), rtol=1e-5, atol=1e-6)
+    obs = (
+        {k: drawn(rng, s, 5) for k, s in made.observation.items()}
+        if dicts
+        else drawn(rng, made.observation, 5)
+    )
+    np.testing.assert_allclose(
+        scope["network"](obs), next(iter(made.networks.values()))(obs), rtol=1e-5, atol=1e-6
+    )
     assert "import torch" not in done.how and len(done.how.splitlines()) < 30
 
 
@@ -196,7 +262,14 @@ def test_a_place_that_cannot_be_written_is_named(write, name, tmp_path) -> None:
 
 
 def test_a_team_is_refused(tmp_path) -> None:
-    run = tandem.session("vdn", lambda: Team(team_games.TwoStep()), steps=20, hidden=(4,), framework="torch", eval_episodes=0)
+    run = tandem.session(
+        "vdn",
+        lambda: Team(team_games.TwoStep()),
+        steps=20,
+        hidden=(4,),
+        framework="torch",
+        eval_episodes=0,
+    )
     for write in (to_numpy, to_onnx):
         with pytest.raises(NetworkError, match="is a team"):
             write(run.agent(), tmp_path / "file")

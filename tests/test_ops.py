@@ -1,4 +1,5 @@
-"""ops: NumPy's answers against SciPy and by hand, and every framework's against NumPy's; tandem.math on all of them."""
+"""ops: NumPy's answers against SciPy and by hand, and every framework's against NumPy's;
+tandem.math on all of them."""
 
 from __future__ import annotations
 
@@ -58,7 +59,9 @@ def test_choosing_by_index() -> None:
 
 @pytest.mark.parametrize("framework", ["torch", "jax", "tensorflow"])
 def test_frameworks_agree_with_numpy(framework, tmp_path) -> None:
-    (kind,) = run_python(Path(ops_cases.__file__), framework, str(tmp_path / "found.npz"), engine=framework)
+    (kind,) = run_python(
+        Path(ops_cases.__file__), framework, str(tmp_path / "found.npz"), engine=framework
+    )
     assert kind == {"torch": "_Torch"}.get(framework, "_Keras")
     got, expected = np.load(tmp_path / "found.npz"), ops_cases.found(lambda x: x)
     assert sorted(got) == sorted(expected)

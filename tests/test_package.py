@@ -21,7 +21,8 @@ def test_names_are_found_in_their_homes_on_first_use(monkeypatch) -> None:
 
 
 def test_train_stays_a_function_whatever_is_imported() -> None:
-    """No part of the package may be called `train`, `load` or `evaluate`: importing it would hide the function."""
+    """No part of the package may be called `train`, `load` or `evaluate`: importing it would hide
+    the function."""
     for name in ("train", "load", "evaluate", "Agent", "Result", "Evaluation"):
         assert not (ROOT / "src" / "tandem" / name).exists()
         assert not (ROOT / "src" / "tandem" / f"{name}.py").exists()

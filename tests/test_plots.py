@@ -29,10 +29,17 @@ def make(
     """A run whose evaluation return is slope * steps, every 200 steps up to `end`."""
     writer = CsvWriter(folder / "progress.csv")
     for step in range(100, end + 1, 100):
-        row: dict[str, Any] = {"env_steps": step, "return_mean": None if step == 100 else slope * step / 2}
-        writer.write(row | ({"eval_mean": slope * step, "eval_std": 5.0} if test and step % 200 == 0 else {}))
+        row: dict[str, Any] = {
+            "env_steps": step,
+            "return_mean": None if step == 100 else slope * step / 2,
+        }
+        writer.write(
+            row | ({"eval_mean": slope * step, "eval_std": 5.0} if test and step % 200 == 0 else {})
+        )
     writer.close()
-    (folder / "config.json").write_text(json.dumps({"algorithm": "ppo", "env": env, "framework": framework, "seed": seed}))
+    (folder / "config.json").write_text(
+        json.dumps({"algorithm": "ppo", "env": env, "framework": framework, "seed": seed})
+    )
     return folder
 
 
@@ -55,43 +62,71 @@ def lines(axes: Any) -> dict[str, Any]:
     return {line.get_label(): line.get_xydata() for line in axes.get_lines()}
 
 
-def test_one_run_shows_evaluations_with_their_spread_and_training(tmp_path: Path, drawn: list[Any]) -> None:
-    out = plots.curve([make(tmp_path / "run", "tensorflow", seed=3)], tmp_path / "new" / "curve.png")
+def test_one_run_shows_evaluations_with_their_spread_and_training(
+    tmp_path: Path, drawn: list[Any]
+) -> None:
+    out = plots.curve(
+        [make(tmp_path / "run", "tensorflow", seed=3)], tmp_path / "new" / "curve.png"
+    )
     axes = drawn[0]
     assert out.read_bytes()[:4] == b"\x89PNG" and out.stat().st_size > 10_000
     assert axes.get_title(loc="left") == "PPO, CartPole-v1, Keras on TensorFlow, seed 3"
     found = lines(axes)
-    np.testing.assert_array_equal(found["evaluation, mean ± std"], [[s, s] for s in (200, 400, 600, 800, 1000)])
-    np.testing.assert_array_equal(found["training episodes"], [[s, s / 2] for s in range(200, 1001, 100)])
+    np.testing.assert_array_equal(
+        found["evaluation, mean ± std"], [[s, s] for s in (200, 400, 600, 800, 1000)]
+    )
+    np.testing.assert_array_equal(
+        found["training episodes"], [[s, s / 2] for s in range(200, 1001, 100)]
+    )
     band = axes.collections[0].get_paths()[0].get_extents()
     assert (band.ymin, band.ymax) == (195.0, 1005.0)
 
 
-def test_runs_of_one_kind_become_an_interquartile_mean_with_its_band(tmp_path: Path, drawn: list[Any]) -> None:
+def test_runs_of_one_kind_become_an_interquartile_mean_with_its_band(
+    tmp_path: Path, drawn: list[Any]
+) -> None:
     slopes = [1.0, 2.0, 4.0, 100.0]
     ends = [1000, 800, 1000, 1000]  # the curve ends where the first of them does
-    folders = [make(tmp_path / f"{i}", seed=i, slope=s, end=e) for i, (s, e) in enumerate(zip(slopes, ends, strict=True))]
+    folders = [
+        make(tmp_path / f"{i}", seed=i, slope=s, end=e)
+        for i, (s, e) in enumerate(zip(slopes, ends, strict=True))
+    ]
     plots.curve(folders, tmp_path / "curve.svg")
     axes = drawn[0]
     assert axes.get_title(loc="left") == "PPO, CartPole-v1, Keras on JAX"
     (label, line), *others = lines(axes).items()
     assert label == "4 runs" and not others
     np.testing.assert_allclose(line[:, 0], np.linspace(200, 800, 200))
-    np.testing.assert_allclose(line[:, 1], 3.0 * line[:, 0])  # the mean of 2 and 4: 1 and 100 are outside the middle half
+    np.testing.assert_allclose(
+        line[:, 1], 3.0 * line[:, 0]
+    )  # the mean of 2 and 4: 1 and 100 are outside the middle half
     low, high = bootstrap_band(np.outer(slopes, line[:, 0]))
     band = axes.collections[0].get_paths()[0].get_extents()
     assert (band.ymin, band.ymax) == pytest.approx((low.min(), high.max()))
     np.testing.assert_allclose(line[:, 1], iqm(np.outer(slopes, line[:, 0])))
 
 
-def test_runs_of_several_kinds_are_told_apart_by_what_differs(tmp_path: Path, drawn: list[Any]) -> None:
+def test_runs_of_several_kinds_are_told_apart_by_what_differs(
+    tmp_path: Path, drawn: list[Any]
+) -> None:
     folders = [make(tmp_path / f"{f}{s}", f, s) for f in ("torch", "jax") for s in (0, 1)]
     plots.curve([*folders, make(tmp_path / "one", "tensorflow")], tmp_path / "a.png")
-    assert list(lines(drawn[0])) == ["PyTorch, 2 runs", "Keras on JAX, 2 runs", "Keras on TensorFlow, 1 run"]
+    assert list(lines(drawn[0])) == [
+        "PyTorch, 2 runs",
+        "Keras on JAX, 2 runs",
+        "Keras on TensorFlow, 1 run",
+    ]
     assert drawn[0].get_title(loc="left") == "PPO, CartPole-v1"
     assert len(drawn[0].collections) == 2  # one run has no band
-    plots.curve([folders[0], make(tmp_path / "b", "jax", env="Acrobot-v1")], tmp_path / "b.png", title="Mine")
-    assert list(lines(drawn[1])) == ["CartPole-v1, PyTorch, 1 run", "Acrobot-v1, Keras on JAX, 1 run"]
+    plots.curve(
+        [folders[0], make(tmp_path / "b", "jax", env="Acrobot-v1")],
+        tmp_path / "b.png",
+        title="Mine",
+    )
+    assert list(lines(drawn[1])) == [
+        "CartPole-v1, PyTorch, 1 run",
+        "Acrobot-v1, Keras on JAX, 1 run",
+    ]
     assert drawn[1].get_title(loc="left") == "Mine"
 
 
@@ -99,7 +134,11 @@ def test_single_runs_on_one_another_stay_visible(tmp_path: Path, drawn: list[Any
     folders = [make(tmp_path / f, f) for f in ("torch", "jax", "tensorflow")]
     plots.curve(folders, tmp_path / "a.png", individual=True)
     drawn_lines = drawn[0].get_lines()
-    assert [line.get_label() for line in drawn_lines] == ["PyTorch", "Keras on JAX", "Keras on TensorFlow"]
+    assert [line.get_label() for line in drawn_lines] == [
+        "PyTorch",
+        "Keras on JAX",
+        "Keras on TensorFlow",
+    ]
     assert drawn[0].get_title(loc="left") == "PPO, CartPole-v1, seed 0"
     widths = [line.get_linewidth() for line in drawn_lines]
     assert widths == sorted(widths, reverse=True) and len(set(widths)) == 3
@@ -108,13 +147,19 @@ def test_single_runs_on_one_another_stay_visible(tmp_path: Path, drawn: list[Any
 
 
 def test_single_runs_of_one_kind_are_named_by_seed(tmp_path: Path, drawn: list[Any]) -> None:
-    plots.curve([make(tmp_path / f"{s}", seed=s) for s in (0, 7)], tmp_path / "a.png", individual=True)
+    plots.curve(
+        [make(tmp_path / f"{s}", seed=s) for s in (0, 7)], tmp_path / "a.png", individual=True
+    )
     assert list(lines(drawn[0])) == ["seed 0", "seed 7"]
 
 
-def test_single_runs_of_several_kinds_share_a_colour_and_one_label(tmp_path: Path, drawn: list[Any]) -> None:
+def test_single_runs_of_several_kinds_share_a_colour_and_one_label(
+    tmp_path: Path, drawn: list[Any]
+) -> None:
     plots.curve(
-        [make(tmp_path / f"{f}{s}", f, s) for f in ("torch", "jax") for s in (0, 1)], tmp_path / "a.png", individual=True
+        [make(tmp_path / f"{f}{s}", f, s) for f in ("torch", "jax") for s in (0, 1)],
+        tmp_path / "a.png",
+        individual=True,
     )
     labels = [text.get_text() for text in drawn[0].get_legend().get_texts()]
     colours = [line.get_color() for line in drawn[0].get_lines()]
@@ -122,7 +167,9 @@ def test_single_runs_of_several_kinds_share_a_colour_and_one_label(tmp_path: Pat
     assert colours[0] == colours[1] != colours[2] == colours[3]
 
 
-def test_without_evaluations_everywhere_the_training_return_is_compared(tmp_path: Path, drawn: list[Any]) -> None:
+def test_without_evaluations_everywhere_the_training_return_is_compared(
+    tmp_path: Path, drawn: list[Any]
+) -> None:
     plots.curve([make(tmp_path / "a"), make(tmp_path / "b", test=False)], tmp_path / "a.png")
     assert drawn[0].get_ylabel() == "return of training episodes"
     np.testing.assert_allclose(lines(drawn[0])["2 runs"][-1], [1000.0, 500.0])
@@ -138,7 +185,11 @@ def test_errors_name_what_is_wrong(tmp_path: Path) -> None:
         plots.curve([run, make(tmp_path / "young", end=100)], tmp_path / "a.png")
     with pytest.raises(SettingError, match=r"a\.nonsense"):
         plots.curve([run], tmp_path / "a.nonsense")
-    for name in ("a", "a.d", "."):  # nothing is written under another name than the one that was given
+    for name in (
+        "a",
+        "a.d",
+        ".",
+    ):  # nothing is written under another name than the one that was given
         with pytest.raises(SettingError, match=r"\.png, \.svg or \.pdf"):
             plots.curve([run], tmp_path / name)
     odd = make(tmp_path / "odd") / "progress.csv"

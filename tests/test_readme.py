@@ -1,4 +1,5 @@
-"""The README says what is true: its commands and its programs are run, in their order, in one empty folder."""
+"""The README says what is true: its commands and its programs are run, in their order, in one empty
+folder."""
 
 from __future__ import annotations
 
@@ -20,7 +21,13 @@ BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
 
 
 def run(command: list[str], folder: Path) -> str:
-    env = {k: v for k, v in os.environ.items() if k != "KERAS_BACKEND"} | ONE_THREAD | ON_CPU | ALONE | QUIET
+    env = (
+        {k: v for k, v in os.environ.items() if k != "KERAS_BACKEND"}
+        | ONE_THREAD
+        | ON_CPU
+        | ALONE
+        | QUIET
+    )
     env["PYTHONPATH"] = str(ROOT / "src")
     done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=250)
     assert done.returncode == 0, f"{shlex.join(command)}\n{done.stdout}\n{done.stderr}"
@@ -46,7 +53,12 @@ def test_every_block_runs(tmp_path) -> None:
             run([sys.executable, str(script)], tmp_path)
             counts["python"] += 1
     assert counts["sh"] >= 8 and counts["python"] >= 4
-    for made in ("cartpole.gif", "three-seeds.svg", "runs/cartpole/curve.png", "runs/keras/checkpoints/best.zip"):
+    for made in (
+        "cartpole.gif",
+        "three-seeds.svg",
+        "runs/cartpole/curve.png",
+        "runs/keras/checkpoints/best.zip",
+    ):
         assert (tmp_path / made).is_file(), made
 
 

@@ -67,7 +67,9 @@ def test_a_space_that_no_part_can_use_is_refused_by_name(space) -> None:
     assert type(space).__name__ in str(caught.value)
 
 
-NESTED = spaces.Dict({"camera": PIXELS, "body": spaces.Dict({"joint": TORQUE, "touch": spaces.MultiBinary(3)})})
+NESTED = spaces.Dict(
+    {"camera": PIXELS, "body": spaces.Dict({"joint": TORQUE, "touch": spaces.MultiBinary(3)})}
+)
 
 
 def test_dicts_inside_dicts_become_one() -> None:
@@ -95,7 +97,9 @@ def test_a_dict_with_a_space_that_cannot_be_used_is_refused() -> None:
         observation_spec(spaces.Dict({"position": TORQUE, "order": spaces.Text(5)}))
 
 
-bounds = arrays.arrays(np.float32, st.tuples(st.integers(1, 3)), elements=st.floats(-100, 100, width=32))
+bounds = arrays.arrays(
+    np.float32, st.tuples(st.integers(1, 3)), elements=st.floats(-100, 100, width=32)
+)
 leaf_spaces = st.one_of(
     bounds.map(lambda low: spaces.Box(low, low + 1)),
     st.just(spaces.Box(-np.inf, np.inf, (3,))),
@@ -104,7 +108,10 @@ leaf_spaces = st.one_of(
     st.integers(1, 5).map(spaces.MultiBinary),
 )
 names = st.text("abc", min_size=1, max_size=2)
-any_space = st.recursive(leaf_spaces, lambda inner: st.dictionaries(names, inner, min_size=1, max_size=3).map(spaces.Dict))
+any_space = st.recursive(
+    leaf_spaces,
+    lambda inner: st.dictionaries(names, inner, min_size=1, max_size=3).map(spaces.Dict),
+)
 
 
 @given(any_space)
@@ -126,7 +133,9 @@ def test_bounds_are_none_beyond_those_of_the_space() -> None:
     low, high = np.array([-0.1, -np.inf, 0.5, -1e300]), np.array([0.3, np.inf, 0.5, 1e300])
     found = leaf(spaces.Box(low, high, dtype=np.float64)).bounds
     most = np.finfo(np.float32).max
-    np.testing.assert_array_equal(found[0], np.array([-0.099999994, -np.inf, 0.5, -most], np.float32))
+    np.testing.assert_array_equal(
+        found[0], np.array([-0.099999994, -np.inf, 0.5, -most], np.float32)
+    )
     np.testing.assert_array_equal(found[1], np.array([0.29999998, np.inf, 0.5, most], np.float32))
     assert (found[0] >= low).all() and (found[1] <= high).all()
     for space in (spaces.Box(-0.1, 0.3, (2, 3), np.float32), spaces.Box(-5, 250, (2,), np.int16)):
@@ -134,7 +143,9 @@ def test_bounds_are_none_beyond_those_of_the_space() -> None:
             assert bound.dtype == space.dtype and np.array_equal(bound, one)
 
 
-@pytest.mark.parametrize("space", [spaces.Box(-1, 1, (0,)), spaces.Box(-1, 1, (2, 0)), spaces.Dict({})])
+@pytest.mark.parametrize(
+    "space", [spaces.Box(-1, 1, (0,)), spaces.Box(-1, 1, (2, 0)), spaces.Dict({})]
+)
 def test_a_space_that_holds_nothing_is_refused(space) -> None:
     for one in (space, spaces.Dict({"a": PIXELS, "b": space})):
         with pytest.raises(SpaceError, match="at least one"):

@@ -29,17 +29,44 @@ from tandem.errors import (
     TandemError,
     UnknownNameError,
 )
-from tandem.learning.events import BatchBegin, BatchEnd, CheckpointSaved, EpisodeEnd, EvaluationEnd, TrainBegin, TrainEnd
+from tandem.learning.events import (
+    BatchBegin,
+    BatchEnd,
+    CheckpointSaved,
+    EpisodeEnd,
+    EvaluationEnd,
+    TrainBegin,
+    TrainEnd,
+)
 from tandem.learning.seeds import derived
 from tandem.runs import session as sessions
 from tandem.runs.callbacks import Callback, EarlyStop, LambdaCallback
 from tandem.testing.environments import Chain, Identity, IdentityBox, InfiniteHorizon
 from tests.helpers import run_python
 
-QUIET: dict[str, Any] = {"plots": False, "tensorboard": False, "eval_episodes": 2, "final_episodes": 3, "keep": 1}
-SMALL: dict[str, Any] = {"envs": 2, "rollout": 16, "batch_size": 16, "epochs": 1, "hidden": (8,), **QUIET}
+QUIET: dict[str, Any] = {
+    "plots": False,
+    "tensorboard": False,
+    "eval_episodes": 2,
+    "final_episodes": 3,
+    "keep": 1,
+}
+SMALL: dict[str, Any] = {
+    "envs": 2,
+    "rollout": 16,
+    "batch_size": 16,
+    "epochs": 1,
+    "hidden": (8,),
+    **QUIET,
+}
 SMALL["vectorization"] = "plain"  # a block of it is 32 steps exactly: none that only resets
-TINY_DQN: dict[str, Any] = {"hidden": (8,), "learning_starts": 20, "train_every": 4, "updates_per_call": 2, **QUIET}
+TINY_DQN: dict[str, Any] = {
+    "hidden": (8,),
+    "learning_starts": 20,
+    "train_every": 4,
+    "updates_per_call": 2,
+    **QUIET,
+}
 TINY_DQN |= {"batch_size": 8, "buffer_size": 200, "eval_every": 1000, "log_every": 100}
 
 
@@ -62,15 +89,24 @@ class Odd(gymnasium.Env[Any, Any]):
 
 def test_given_settings_win_over_the_zoo_and_the_zoo_over_defaults() -> None:
     zoo, _, source = trainer.settle("dqn", "CartPole-v1", {})
-    assert zoo.learning_rate.start == 2.3e-3 and zoo.steps == 50_000 and "rl-baselines3-zoo" in source
+    assert (
+        zoo.learning_rate.start == 2.3e-3 and zoo.steps == 50_000 and "rl-baselines3-zoo" in source
+    )
     assert zoo.double, "a default that the zoo does not mention"
     assert trainer.settle("dqn", "Blackjack-v1", {})[0].learning_rate.start == 1e-4
     given = trainer.settle("dqn", "CartPole-v1", {"learning_rate": "1e-3:0", "log_every": 7})
-    assert (given[0].learning_rate.start, given[0].learning_rate.end, given[1].log_every) == (1e-3, 0.0, 7)
+    assert (given[0].learning_rate.start, given[0].learning_rate.end, given[1].log_every) == (
+        1e-3,
+        0.0,
+        7,
+    )
 
 
 def test_steps_replaces_the_length_and_nothing_else() -> None:
-    zoo, shorter = trainer.settle("dqn", "CartPole-v1", {})[0], trainer.settle("dqn", "CartPole-v1", {"steps": 100})[0]
+    zoo, shorter = (
+        trainer.settle("dqn", "CartPole-v1", {})[0],
+        trainer.settle("dqn", "CartPole-v1", {"steps": 100})[0],
+    )
     assert shorter.steps == 100
     assert [n for n in vars(zoo) if getattr(zoo, n) != getattr(shorter, n)] == ["steps"]
 
@@ -87,7 +123,9 @@ def test_steps_replaces_the_length_and_nothing_else() -> None:
         ("ppo", "CartPole-v1", {"framework": "torhc"}, "torch"),
     ],
 )
-def test_a_mistyped_name_is_answered_with_the_nearest(algorithm: str, env: str, given: dict[str, Any], nearest: str) -> None:
+def test_a_mistyped_name_is_answered_with_the_nearest(
+    algorithm: str, env: str, given: dict[str, Any], nearest: str
+) -> None:
     with pytest.raises(UnknownNameError, match=f"did you mean.*'{nearest}'"):
         trainer.session(algorithm, env, **{"framework": "torch", **given})
 
@@ -149,13 +187,17 @@ def test_a_seed_may_be_a_whole_number_of_numpys(seed: Any) -> None:
 
 
 @pytest.mark.parametrize("stop_at", ["soon", -1, 1.5])
-def test_a_wrong_end_of_a_sitting_is_named_before_a_folder_is_made(stop_at: Any, tmp_path: Path) -> None:
+def test_a_wrong_end_of_a_sitting_is_named_before_a_folder_is_made(
+    stop_at: Any, tmp_path: Path
+) -> None:
     with pytest.raises(SettingError, match=f"stop_at={stop_at!r}".replace("'", ".")):
         tandem.train("ppo", "CartPole-v1", framework="torch", stop_at=stop_at, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("given", [{"episodes": 2.5}, {"episodes": None}, {"seed": -1}, {"seed": 1.5}, {"seed": None}])
+@pytest.mark.parametrize(
+    "given", [{"episodes": 2.5}, {"episodes": None}, {"seed": -1}, {"seed": 1.5}, {"seed": None}]
+)
 def test_an_evaluation_of_no_whole_number_is_refused(given: dict[str, Any]) -> None:
     agent = trainer.session("ppo", "CartPole-v1", framework="torch").agent()
     with pytest.raises(SettingError, match="{}={}".format(*next(iter(given.items())))):
@@ -163,7 +205,10 @@ def test_an_evaluation_of_no_whole_number_is_refused(given: dict[str, Any]) -> N
 
 
 def test_a_path_is_no_agent() -> None:
-    with pytest.raises(SettingError, match=r"agent='runs/cartpole'[^\n]*\nExpected: an agent\nFix: give tandem.load"):
+    with pytest.raises(
+        SettingError,
+        match=r"agent='runs/cartpole'[^\n]*\nExpected: an agent\nFix: give tandem.load",
+    ):
         tandem.evaluate("runs/cartpole", "CartPole-v1")  # type: ignore[arg-type]
 
 
@@ -176,11 +221,31 @@ FAR = spaces.Box(np.finfo(np.float32).min, np.finfo(np.float32).max, (2,), np.fl
     [
         ("dqn", BOX, BOX, "dqn cannot act in a box"),
         ("dqn", BOX, spaces.MultiDiscrete([2, 2]), "dqn cannot act in a multidiscrete"),
-        ("dqn", BOX, spaces.MultiBinary(3), r"multibinary(.|\n)*use ppo or impala, with MultiDiscrete"),
-        ("sac", BOX, spaces.MultiDiscrete([2, 3]), r"sac cannot act in a multidiscrete(.|\n)*use ppo or impala\."),
+        (
+            "dqn",
+            BOX,
+            spaces.MultiBinary(3),
+            r"multibinary(.|\n)*use ppo or impala, with MultiDiscrete",
+        ),
+        (
+            "sac",
+            BOX,
+            spaces.MultiDiscrete([2, 3]),
+            r"sac cannot act in a multidiscrete(.|\n)*use ppo or impala\.",
+        ),
         ("sac", BOX, spaces.Box(-np.inf, np.inf, (2,)), "without bounds"),
-        ("sac", BOX, FAR, r"sac cannot stretch \[-1, 1\] to bounds from -3.40282e\+38 to 3.40282e\+38"),
-        ("td3", BOX, spaces.Box(2e38, 3e38, (2,)), "td3 cannot stretch"),  # their sum overflows, not their distance
+        (
+            "sac",
+            BOX,
+            FAR,
+            r"sac cannot stretch \[-1, 1\] to bounds from -3.40282e\+38 to 3.40282e\+38",
+        ),
+        (
+            "td3",
+            BOX,
+            spaces.Box(2e38, 3e38, (2,)),
+            "td3 cannot stretch",
+        ),  # their sum overflows, not their distance
         ("sac", BOX, spaces.Box(-1e300, 1e300, (2,), np.float64), "sac cannot stretch"),
         ("sac", BOX, spaces.Box(-1, 1, (2, 2)), r"shape \(2, 2\)"),
         ("ppo", BOX, spaces.MultiBinary(3), "MultiBinary"),
@@ -195,7 +260,9 @@ def test_spaces_that_an_algorithm_cannot_do_are_refused_before_anything_runs(
     algorithm: str, observation: Any, action: Any, says: str, tmp_path: Path
 ) -> None:
     with pytest.raises(SpaceError, match=says):
-        trainer.session(algorithm, lambda: Odd(observation, action), framework="torch", out=tmp_path / "run")
+        trainer.session(
+            algorithm, lambda: Odd(observation, action), framework="torch", out=tmp_path / "run"
+        )
     assert not (tmp_path / "run").exists()
 
 
@@ -283,9 +350,19 @@ def test_a_loaded_agent_acts_without_any_framework(tmp_path: Path) -> None:
         import json, sys
         import numpy as np
         import tandem
+
         agent = tandem.load(sys.argv[1])
         actions = agent.act(np.linspace(-0.1, 0.1, 40, dtype=np.float32).reshape(10, 4))
-        print(json.dumps([actions.tolist(), sorted({"torch", "keras", "jax", "tensorflow", "matplotlib"} & set(sys.modules))]))
+        print(
+            json.dumps(
+                [
+                    actions.tolist(),
+                    sorted(
+                        {"torch", "keras", "jax", "tensorflow", "matplotlib"} & set(sys.modules)
+                    ),
+                ]
+            )
+        )
     """
     assert run_python(code, str(tmp_path / "run")) == [[agent.act(obs).tolist(), []]]
 
@@ -295,8 +372,12 @@ def test_load_takes_the_best_unless_told_otherwise(tmp_path: Path) -> None:
     folder = tmp_path / "run" / "checkpoints"
     numbered = sorted(f.name for f in folder.glob("step-*.zip"))
     assert numbered == ["step-000000288.zip", "step-000000320.zip"]
-    best, last, at = (trainer.load(tmp_path / "run", which=w) for w in ("best", "last", "step-000000288"))
-    assert (trainer.load(folder / "best.zip").networks["actor"](OBS) == best.networks["actor"](OBS)).all()
+    best, last, at = (
+        trainer.load(tmp_path / "run", which=w) for w in ("best", "last", "step-000000288")
+    )
+    assert (
+        trainer.load(folder / "best.zip").networks["actor"](OBS) == best.networks["actor"](OBS)
+    ).all()
     assert (last.networks["actor"](OBS) != at.networks["actor"](OBS)).any()
     with pytest.raises(CheckpointError, match="did you mean 'step-000000320'"):
         trainer.load(tmp_path / "run", which="step-000000321")
@@ -323,11 +404,15 @@ def test_before_any_evaluation_the_last_stands_for_the_best(tmp_path: Path) -> N
     small(out=tmp_path / "run", steps=64, eval_episodes=0, learning_rate=0.05)
     assert [f.name for f in (tmp_path / "run" / "checkpoints").iterdir()] == ["last.zip"]
     first = trainer.session("ppo", "CartPole-v1", framework="torch", **SMALL).agent()
-    assert (trainer.load(tmp_path / "run").networks["actor"](OBS) != first.networks["actor"](OBS)).any()
+    assert (
+        trainer.load(tmp_path / "run").networks["actor"](OBS) != first.networks["actor"](OBS)
+    ).any()
 
 
 def agent_for(observation: Any, action: Any, algorithm: str = "ppo", **settings: Any) -> Any:
-    return trainer.session(algorithm, lambda: Odd(observation, action), framework="torch", **{**SMALL, **settings}).agent()
+    return trainer.session(
+        algorithm, lambda: Odd(observation, action), framework="torch", **{**SMALL, **settings}
+    ).agent()
 
 
 def test_one_observation_or_a_batch() -> None:
@@ -349,13 +434,18 @@ def test_dicts_of_observations() -> None:
     agent = agent_for(spaces.Dict({"in": inner, "on": spaces.MultiBinary(2)}), MANY)
     one = {"in": {"place": np.zeros(2), "kind": 3}, "on": np.ones(2, np.int8)}
     assert np.shape(agent.act(one)) == ()
-    batch = {"in": {"place": np.zeros((4, 2)), "kind": np.full(4, 3)}, "on": np.ones((4, 2), np.int8)}
+    batch = {
+        "in": {"place": np.zeros((4, 2)), "kind": np.full(4, 3)},
+        "on": np.ones((4, 2), np.int8),
+    }
     assert agent.act(batch).tolist() == [agent.act(one)] * 4
     with pytest.raises(SpaceError, match="entries in/kind, in/place"):
         agent.act({"in": {"place": np.zeros(2), "kind": 3}})
     for kind in (3, np.full(3, 3)):
         with pytest.raises(SpaceError, match="all of one observation, or all of a batch"):
-            agent.act({"in": {"place": np.zeros((4, 2)), "kind": kind}, "on": np.ones((4, 2), np.int8)})
+            agent.act(
+                {"in": {"place": np.zeros((4, 2)), "kind": kind}, "on": np.ones((4, 2), np.int8)}
+            )
 
 
 def test_actions_are_as_the_environment_takes_them() -> None:
@@ -364,7 +454,9 @@ def test_actions_are_as_the_environment_takes_them() -> None:
     assert set(agent.act(np.zeros((100, 2)), deterministic=False).tolist()) == {-1, 0, 1}
     bounded = spaces.Box(np.array([-2, 5], np.float32), np.array([-1, 9], np.float32))
     ppo = agent_for(BOX, bounded, log_std=2.0)
-    sac = trainer.session("sac", lambda: Odd(BOX, bounded), framework="torch", hidden=(8,), buffer_size=10).agent()
+    sac = trainer.session(
+        "sac", lambda: Odd(BOX, bounded), framework="torch", hidden=(8,), buffer_size=10
+    ).agent()
     for agent in (ppo, sac):
         drawn = agent.act(np.random.default_rng(0).uniform(-1, 1, (200, 2)), deterministic=False)
         assert drawn.dtype == np.float32 and all(bounded.contains(a) for a in drawn)
@@ -384,7 +476,9 @@ def test_actions_are_as_the_environment_takes_them() -> None:
         (BOX, BOX, "actions of the form"),
     ],
 )
-def test_an_agent_is_not_evaluated_in_an_environment_of_other_spaces(observation: Any, action: Any, says: str) -> None:
+def test_an_agent_is_not_evaluated_in_an_environment_of_other_spaces(
+    observation: Any, action: Any, says: str
+) -> None:
     with pytest.raises(SpaceError, match=says):
         tandem.evaluate(agent_for(BOX, MANY), lambda: Odd(observation, action))
 
@@ -395,15 +489,25 @@ def test_stable_baselines3_can_evaluate_an_agent() -> None:
     from stable_baselines3.common.evaluation import evaluate_policy
 
     agent = small(steps=32).agent
-    mean, _ = evaluate_policy(agent, make_vec_env("CartPole-v1", n_envs=2), n_eval_episodes=4, warn=False)
+    mean, _ = evaluate_policy(
+        agent, make_vec_env("CartPole-v1", n_envs=2), n_eval_episodes=4, warn=False
+    )
     assert 5 < mean <= 500
 
 
 def test_evaluation_is_the_same_every_time_and_for_any_number_of_environments() -> None:
     agent = small(steps=32).agent
     first = tandem.evaluate(agent, "CartPole-v1", episodes=6, seed=3)
-    assert first == tandem.evaluate(agent, "CartPole-v1", episodes=6, seed=3) != tandem.evaluate(agent, "CartPole-v1", 6, 4)
-    assert first.mean == np.mean(first.returns) and first.std == np.std(first.returns) and len(first.lengths) == 6
+    assert (
+        first
+        == tandem.evaluate(agent, "CartPole-v1", episodes=6, seed=3)
+        != tandem.evaluate(agent, "CartPole-v1", 6, 4)
+    )
+    assert (
+        first.mean == np.mean(first.returns)
+        and first.std == np.std(first.returns)
+        and len(first.lengths) == 6
+    )
     alone = playing.evaluate(agent.actor, "CartPole-v1", 6, 3, environments=1)
     assert alone == (first.returns, first.lengths, [])
     noisy = [tandem.evaluate(agent, "CartPole-v1", 6, 3, deterministic=False) for _ in range(2)]
@@ -443,17 +547,30 @@ def test_a_body_a_pair_or_whole_networks() -> None:
         for _ in run.events():
             pass
         after = run.backend.networks["actor"].read()
-        assert all((before[n] != after[n]).any() for n in before), "the head and the body both learn"
+        assert all((before[n] != after[n]).any() for n in before), (
+            "the head and the body both learn"
+        )
         assert np.shape(run.agent().act(OBS)) == (3,)
-        sizes.append([sum(x.size for x in run.backend.networks[r].read().values()) for r in ("actor", "critic")])
+        sizes.append(
+            [
+                sum(x.size for x in run.backend.networks[r].read().values())
+                for r in ("actor", "critic")
+            ]
+        )
     assert sizes == [[40 + 18, 40 + 9], [40 + 18, 30 + 7], [10, 5]]
 
 
 @pytest.mark.parametrize(
     "algorithm, own, settings",
-    [("ppo", True, {}), ("ppo", False, {"normalize_observations": True}), ("sac", True, {"buffer_size": 10})],
+    [
+        ("ppo", True, {}),
+        ("ppo", False, {"normalize_observations": True}),
+        ("sac", True, {"buffer_size": 10}),
+    ],
 )
-def test_an_entry_of_the_observation_may_be_called_action(algorithm: str, own: bool, settings: dict[str, Any]) -> None:
+def test_an_entry_of_the_observation_may_be_called_action(
+    algorithm: str, own: bool, settings: dict[str, Any]
+) -> None:
     """The last one taken, say: it is none that a critic is asked about."""
     import torch
     from torch import nn
@@ -468,7 +585,14 @@ def test_an_entry_of_the_observation_may_be_called_action(algorithm: str, own: b
 
     space = spaces.Dict({"obs": BOX, "action": spaces.Box(-1, 1, (3,))})
     network = (lambda space: Body()) if own else None
-    run = trainer.session(algorithm, lambda: Odd(space, BOX), framework="torch", network=network, hidden=(8,), **settings)
+    run = trainer.session(
+        algorithm,
+        lambda: Odd(space, BOX),
+        framework="torch",
+        network=network,
+        hidden=(8,),
+        **settings,
+    )
     assert run.agent().act({"obs": np.zeros(2), "action": np.ones(3)}).shape == (2,)
 
 
@@ -480,7 +604,9 @@ def test_one_body_for_actor_and_critic() -> None:
 
     sizes = []
     for network in (None, torch_body, pair, {"actor": nn.Linear(4, 3)}):
-        run = trainer.session("ppo", "CartPole-v1", framework="torch", shared=True, network=network, steps=64, **SMALL)
+        run = trainer.session(
+            "ppo", "CartPole-v1", framework="torch", shared=True, network=network, steps=64, **SMALL
+        )
         before = {n: w.copy() for n, w in run.backend.networks["actor"].read().items()}
         for _ in run.events():
             pass
@@ -497,7 +623,9 @@ def test_one_body_for_actor_and_critic() -> None:
 def test_networks_of_another_kind_are_refused(network: Any) -> None:
     from torch import nn
 
-    network = {"module": nn.Linear(4, 2), "tuple": (nn.Linear(4, 2), nn.Linear(4, 2))}.get(str(network), network)
+    network = {"module": nn.Linear(4, 2), "tuple": (nn.Linear(4, 2), nn.Linear(4, 2))}.get(
+        str(network), network
+    )
     with pytest.raises(NetworkError):
         trainer.session("ppo", "CartPole-v1", framework="torch", network=network, **SMALL)
 
@@ -514,20 +642,34 @@ def test_networks_of_another_kind_are_refused(network: Any) -> None:
         (lambda space: (None, None), "gave a NoneType"),
     ],
 )
-def test_a_function_that_makes_no_network_is_named(network: Any, says: str, framework: str | None, tmp_path: Path) -> None:
+def test_a_function_that_makes_no_network_is_named(
+    network: Any, says: str, framework: str | None, tmp_path: Path
+) -> None:
     with pytest.raises(NetworkError, match=says + r"(.|\n)*Expected: (.|\n)*Fix: "):
-        trainer.session("ppo", "CartPole-v1", framework=framework, network=network, out=tmp_path / "run", **SMALL)
+        trainer.session(
+            "ppo",
+            "CartPole-v1",
+            framework=framework,
+            network=network,
+            out=tmp_path / "run",
+            **SMALL,
+        )
     assert not (tmp_path / "run").exists()
 
 
 def test_a_network_without_a_twin_has_to_be_given_again(tmp_path: Path) -> None:
-    ended = small(network=torch_body, out=tmp_path / "run", steps=128, stop_at=64, learning_rate=0.02)
+    ended = small(
+        network=torch_body, out=tmp_path / "run", steps=128, stop_at=64, learning_rate=0.02
+    )
     obs = np.random.default_rng(0).standard_normal((50, 4)).astype(np.float32)
     before = ended.agent.act(obs).tolist()
     with pytest.raises(CheckpointError, match=r"network of its user's \(actor\)(.|\n)*network="):
         tandem.load(tmp_path / "run")
     assert tandem.load(tmp_path / "run", network=torch_body).act(obs).tolist() == before
-    assert tandem.load(tmp_path / "run", network=torch_body, env="CartPole-v1").act(obs).tolist() == before
+    assert (
+        tandem.load(tmp_path / "run", network=torch_body, env="CartPole-v1").act(obs).tolist()
+        == before
+    )
     with pytest.raises(CheckpointError, match="shapes"):
         tandem.load(tmp_path / "run", network=lambda space: torch_body(space, width=9))
     with pytest.raises(ResumeError, match="network="):
@@ -543,20 +685,38 @@ def test_keras_networks() -> None:
         import json
         import keras, numpy as np, tandem
         from tandem import trainer
-        QUIET = dict(plots=False, tensorboard=False, eval_episodes=2, final_episodes=2, envs=2, rollout=16, batch_size=16)
+
+        QUIET = dict(
+            plots=False,
+            tensorboard=False,
+            eval_episodes=2,
+            final_episodes=2,
+            envs=2,
+            rollout=16,
+            batch_size=16,
+        )
+
 
         def body(space):
             x = keras.Input(space.shape)
-            return keras.Model(x, keras.ops.sin(keras.layers.Dense(8)(keras.layers.BatchNormalization()(x))))
+            return keras.Model(
+                x, keras.ops.sin(keras.layers.Dense(8)(keras.layers.BatchNormalization()(x)))
+            )
+
 
         def known(space):
-            return keras.Sequential([keras.Input(space.shape), keras.layers.Dense(8, activation="tanh")])
+            return keras.Sequential(
+                [keras.Input(space.shape), keras.layers.Dense(8, activation="tanh")]
+            )
+
 
         whole = {"actor": known, "critic": keras.layers.Dense(1)}
         whole["actor"] = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
         obs = np.random.default_rng(0).standard_normal((64, 4)).astype(np.float32)
         for network in (body, lambda s: (known(s), body(s)), whole):
-            run = trainer.session("ppo", "CartPole-v1", network=network, steps=64, learning_rate=0.05, **QUIET)
+            run = trainer.session(
+                "ppo", "CartPole-v1", network=network, steps=64, learning_rate=0.05, **QUIET
+            )
             first, out = run.agent(), []
             for agent in (first, None):
                 if agent is None:
@@ -564,8 +724,16 @@ def test_keras_networks() -> None:
                         pass
                     agent = run.agent()
                 out.append(agent.networks["actor"](obs))
-            print(json.dumps([run.config.framework, run.backend.networks["actor"].plan is not None,
-                              bool((out[0] != out[1]).all()), bool((first.networks["actor"](obs) == out[0]).all())]))
+            print(
+                json.dumps(
+                    [
+                        run.config.framework,
+                        run.backend.networks["actor"].plan is not None,
+                        bool((out[0] != out[1]).all()),
+                        bool((first.networks["actor"](obs) == out[0]).all()),
+                    ]
+                )
+            )
     """
     for engine in ("jax", "keras-torch"):
         assert run_python(code, engine=engine) == [  # type: ignore[arg-type]
@@ -578,16 +746,28 @@ def test_keras_networks() -> None:
 # Runs and their folders
 
 
-def test_nothing_is_written_without_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_written_without_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     seen: Counter[str] = Counter()
-    small(callbacks=[LambdaCallback(on_checkpoint=lambda e: seen.update(["checkpoint"]))], eval_every=32)
+    small(
+        callbacks=[LambdaCallback(on_checkpoint=lambda e: seen.update(["checkpoint"]))],
+        eval_every=32,
+    )
     assert not list(tmp_path.iterdir()) and not seen
 
 
 def test_without_a_folder_the_best_agent_is_given_back_too() -> None:
     weights: list[Any] = []
-    run = trainer.session("ppo", "CartPole-v1", framework="torch", steps=320, learning_rate=0.1, **{**SMALL, "eval_every": 32})
+    run = trainer.session(
+        "ppo",
+        "CartPole-v1",
+        framework="torch",
+        steps=320,
+        learning_rate=0.1,
+        **{**SMALL, "eval_every": 32},
+    )
     for event in run.events():
         if isinstance(event, EvaluationEnd):
             weights.append((event.best, run.agent().networks["actor"](OBS)))
@@ -599,16 +779,31 @@ def test_without_a_folder_the_best_agent_is_given_back_too() -> None:
 def test_result_json_says_what_the_issue_lists(tmp_path: Path) -> None:
     ended = small(out=tmp_path / "run")
     found = json.loads((tmp_path / "run" / "result.json").read_text())
-    wanted = "algorithm env framework seed env_steps updates seconds steps_per_second eval_mean eval_std eval_episodes versions"
+    wanted = (
+        "algorithm env framework seed env_steps updates seconds steps_per_second eval_mean "
+        "eval_std eval_episodes versions"
+    )
     assert set(wanted.split()) <= set(found)
-    assert (found["algorithm"], found["env"], found["framework"], found["seed"]) == ("ppo", "CartPole-v1", "torch", 0)
+    assert (found["algorithm"], found["env"], found["framework"], found["seed"]) == (
+        "ppo",
+        "CartPole-v1",
+        "torch",
+        0,
+    )
     assert (found["env_steps"], found["updates"], found["eval_episodes"]) == (64, 4, 3)
-    assert found["eval_mean"] == ended.evaluation.mean == np.mean(ended.evaluation.returns) and "torch" in found["versions"]
+    assert (
+        found["eval_mean"] == ended.evaluation.mean == np.mean(ended.evaluation.returns)
+        and "torch" in found["versions"]
+    )
     config = json.loads((tmp_path / "run" / "config.json").read_text())
-    assert config["settings"]["steps"] == 64 and config["seed"] == 0 and "python" in config["versions"]
+    assert (
+        config["settings"]["steps"] == 64 and config["seed"] == 0 and "python" in config["versions"]
+    )
 
 
-def test_the_best_is_chosen_on_other_seeds_than_it_is_scored_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_best_is_chosen_on_other_seeds_than_it_is_scored_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     used: list[tuple[int, int]] = []
     real = sessions.evaluate
 
@@ -619,8 +814,13 @@ def test_the_best_is_chosen_on_other_seeds_than_it_is_scored_on(tmp_path: Path, 
     monkeypatch.setattr(sessions, "evaluate", spy)
     small(out=tmp_path / "run", seed=5, eval_every=32)
     assert used == [(2, derived(5, "select"))] * 2 + [(3, derived(5, "final"))] * 2
-    training = {episode_seed(derived(5, "environments"), e, k) for e in range(2) for k in range(100)}
-    chosen, scored = ({episode_seed(derived(5, p), playing.EVALUATION, k) for k in range(100)} for p in ("select", "final"))
+    training = {
+        episode_seed(derived(5, "environments"), e, k) for e in range(2) for k in range(100)
+    }
+    chosen, scored = (
+        {episode_seed(derived(5, p), playing.EVALUATION, k) for k in range(100)}
+        for p in ("select", "final")
+    )
     assert not training & chosen and not training & scored and not chosen & scored
 
 
@@ -649,7 +849,9 @@ for _name in [n for n in dir(Callback) if n.startswith("on_")]:
 
 def test_events_come_in_order_and_reach_callbacks_first(tmp_path: Path) -> None:
     recorder, part = Recorder(), Counter[str]()
-    subset = LambdaCallback(on_train_end=lambda e: part.update(["end"]), on_batch_begin=lambda e: part.update(["batch"]))
+    subset = LambdaCallback(
+        on_train_end=lambda e: part.update(["end"]), on_batch_begin=lambda e: part.update(["batch"])
+    )
     run = trainer.session(
         "ppo",
         "CartPole-v1",
@@ -666,35 +868,66 @@ def test_events_come_in_order_and_reach_callbacks_first(tmp_path: Path) -> None:
         seen.append(event)
     assert seen == recorder.seen and part == {"end": 1, "batch": 3}
     kinds = [type(e).__name__ for e in seen]
-    assert kinds[:4] == ["TrainBegin", "CheckpointSaved", "EpisodeBegin", "EpisodeBegin"] and kinds[-1] == "TrainEnd"
+    assert (
+        kinds[:4] == ["TrainBegin", "CheckpointSaved", "EpisodeBegin", "EpisodeBegin"]
+        and kinds[-1] == "TrainEnd"
+    )
     order = [k for k in kinds if k in ("BatchBegin", "BatchEnd", "EvaluationEnd")]
-    assert order == ["BatchBegin", "BatchEnd"] * 2 + ["EvaluationEnd", "BatchBegin", "BatchEnd", "EvaluationEnd"]
+    assert order == ["BatchBegin", "BatchEnd"] * 2 + [
+        "EvaluationEnd",
+        "BatchBegin",
+        "BatchEnd",
+        "EvaluationEnd",
+    ]
     assert kinds.count("EpisodeBegin") == kinds.count("EpisodeEnd") + 2
     for name in ("env_steps", "updates", "episodes", "seconds"):
         # a block's episodes are told after it was collected, each with the steps at which it ended
-        counts = [getattr(e, name) for e in seen if name != "env_steps" or not isinstance(e, BatchBegin)]
+        counts = [
+            getattr(e, name) for e in seen if name != "env_steps" or not isinstance(e, BatchBegin)
+        ]
         assert counts == sorted(counts), name
     ends = [e for e in seen if isinstance(e, EpisodeEnd)]
     assert [e.episodes for e in ends] == list(range(1, len(ends) + 1))
     begin, end = seen[0], seen[-1]
-    assert isinstance(begin, TrainBegin) and (begin.steps, begin.stop_at, begin.env_steps) == (96, 96, 0)
-    assert isinstance(end, TrainEnd) and (end.reason, end.env_steps, end.updates) == ("steps", 96, 6)
+    assert isinstance(begin, TrainBegin) and (begin.steps, begin.stop_at, begin.env_steps) == (
+        96,
+        96,
+        0,
+    )
+    assert isinstance(end, TrainEnd) and (end.reason, end.env_steps, end.updates) == (
+        "steps",
+        96,
+        6,
+    )
     calls = [e for e in seen if isinstance(e, BatchEnd)]
-    assert set(calls[0].shares) == {"environment", "acting", "learning"} and "loss" in calls[0].metrics
-    assert {e.path.name for e in seen if isinstance(e, CheckpointSaved)} >= {"last.zip", "best.zip", "step-000000064.zip"}
+    assert (
+        set(calls[0].shares) == {"environment", "acting", "learning"} and "loss" in calls[0].metrics
+    )
+    assert {e.path.name for e in seen if isinstance(e, CheckpointSaved)} >= {
+        "last.zip",
+        "best.zip",
+        "step-000000064.zip",
+    }
 
 
 def test_a_checkpoint_is_written_before_anything_is_learned(tmp_path: Path) -> None:
-    run = trainer.session("ppo", "CartPole-v1", framework="torch", steps=64, out=tmp_path / "run", **SMALL)
+    run = trainer.session(
+        "ppo", "CartPole-v1", framework="torch", steps=64, out=tmp_path / "run", **SMALL
+    )
     for event in run:
         if isinstance(event, CheckpointSaved):
             assert event.env_steps == 0 and event.path.is_file()
             break
     first = trainer.session("ppo", "CartPole-v1", framework="torch", **SMALL).agent()
-    assert (trainer.load(tmp_path / "run", which="last").networks["actor"](OBS) == first.networks["actor"](OBS)).all()
+    assert (
+        trainer.load(tmp_path / "run", which="last").networks["actor"](OBS)
+        == first.networks["actor"](OBS)
+    ).all()
 
 
-@pytest.mark.parametrize("kind", ["on_train_begin", "on_episode_end", "on_batch_end", "on_evaluation", "on_checkpoint"])
+@pytest.mark.parametrize(
+    "kind", ["on_train_begin", "on_episode_end", "on_batch_end", "on_evaluation", "on_checkpoint"]
+)
 def test_any_event_may_stop_the_run(kind: str, tmp_path: Path) -> None:
     stop = LambdaCallback(**{kind: lambda event: True})
     ended = small(steps=640, eval_every=32, out=tmp_path / "run", callbacks=[stop])
@@ -703,16 +936,26 @@ def test_any_event_may_stop_the_run(kind: str, tmp_path: Path) -> None:
 
 
 def test_early_stop_remembers_across_sittings(tmp_path: Path) -> None:
-    """Chain pays 1 only at its end: six wins in a row are reached at the same step in one sitting and in three."""
+    """Chain pays 1 only at its end: six wins in a row are reached at the same step in one sitting
+    and in three."""
 
     def steps(out: Path, stops: tuple[int | None, ...]) -> int:
         given: dict[str, Any] = {**SMALL, "gamma": 0.9, "learning_rate": 0.01, "eval_episodes": 0}
         run = trainer.session(
-            "ppo", Chain, framework="torch", steps=4000, out=out, callbacks=[EarlyStop(1.0, episodes=12)], **given
+            "ppo",
+            Chain,
+            framework="torch",
+            steps=4000,
+            out=out,
+            callbacks=[EarlyStop(1.0, episodes=12)],
+            **given,
         )
         for i, stop in enumerate(stops):
             if i:
-                others = [Callback(), EarlyStop(1.0, episodes=12)]  # another callback has come before it
+                others = [
+                    Callback(),
+                    EarlyStop(1.0, episodes=12),
+                ]  # another callback has come before it
                 run = trainer.session(resume=out, env=Chain, callbacks=others)
             *_, end = run.events(stop)
         assert isinstance(end, TrainEnd) and end.reason == "criterion"
@@ -812,8 +1055,11 @@ def test_an_edited_config_is_told_and_put_right(tmp_path: Path) -> None:
 # Checkpoints
 
 
-def test_the_interval_of_checkpoints_stretches_where_writing_is_slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Writing takes 2 s, a block 1 s, and one checkpoint is asked for every 10 s: 40 s lie between them, 5 %."""
+def test_the_interval_of_checkpoints_stretches_where_writing_is_slow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Writing takes 2 s, a block 1 s, and one checkpoint is asked for every 10 s: 40 s lie between
+    them, 5 %."""
     clock = [0.0]
     monkeypatch.setattr(sessions, "monotonic", lambda: clock[0])
     real = sessions.checkpoint.write
@@ -833,12 +1079,16 @@ def test_the_interval_of_checkpoints_stretches_where_writing_is_slow(tmp_path: P
             clock[0] += 1.0
         if isinstance(event, CheckpointSaved):
             times.append(clock[0])
-    assert [b - a for a, b in pairwise(times[:-1])] == [43.0] * 3  # 41 blocks, the first beyond 40 s
+    assert [b - a for a, b in pairwise(times[:-1])] == [
+        43.0
+    ] * 3  # 41 blocks, the first beyond 40 s
 
 
 def test_memory_mapped_replay_resumes_exactly(tmp_path: Path) -> None:
     def run(out: Path, stops: tuple[int | None, ...], **given: Any) -> Any:
-        now = trainer.session("dqn", "CartPole-v1", framework="torch", steps=300, out=out, **{**TINY_DQN, **given})
+        now = trainer.session(
+            "dqn", "CartPole-v1", framework="torch", steps=300, out=out, **{**TINY_DQN, **given}
+        )
         for i, stop in enumerate(stops):
             now = trainer.session(resume=out) if i else now
             for _ in now.events(stop):
@@ -852,9 +1102,16 @@ def test_memory_mapped_replay_resumes_exactly(tmp_path: Path) -> None:
     ]
     assert len({r.fingerprint() for r in runs}) == 1 and runs[0].loop.learner.updates > 50
     rings = [r.loop.learner.ring for r in runs]
-    assert len(list((tmp_path / "parts" / "replay").glob("*.npy"))) == 6 and not (tmp_path / "plain" / "replay").exists()
+    assert (
+        len(list((tmp_path / "parts" / "replay").glob("*.npy"))) == 6
+        and not (tmp_path / "plain" / "replay").exists()
+    )
     for name, x in rings[0].state()[1].items():
-        assert x.tobytes() == rings[1].state()[1][name].tobytes() == rings[2].state()[1][name].tobytes(), name
+        assert (
+            x.tobytes()
+            == rings[1].state()[1][name].tobytes()
+            == rings[2].state()[1][name].tobytes()
+        ), name
 
 
 def test_infinite_horizon_is_registered() -> None:
@@ -867,17 +1124,34 @@ def test_statistics_need_a_layer_that_takes_them() -> None:
     torch = pytest.importorskip("torch")
     settings = {"steps": 64, "rollout": 8, "batch_size": 64, "normalize_observations": True}
     with pytest.raises(SettingError, match="network of your own"):
-        trainer.session("ppo", "CartPole-v1", network=lambda space: torch.nn.Linear(4, 8), **settings)
+        trainer.session(
+            "ppo", "CartPole-v1", network=lambda space: torch.nn.Linear(4, 8), **settings
+        )
 
 
 def test_arguments_for_an_environment_are_kept(tmp_path) -> None:
     given = {"max_cycles": 7, "continuous_actions": True}
     pytest.importorskip("mpe2")
-    run = tandem.session("mappo", "mpe/simple_spread_v3", env_kwargs=given, steps=200, envs=2, rollout=7, batch_size=14,
-                         out=tmp_path / "run", eval_episodes=1, plots=False, framework="torch")  # fmt: skip
+    run = tandem.session(
+        "mappo",
+        "mpe/simple_spread_v3",
+        env_kwargs=given,
+        steps=200,
+        envs=2,
+        rollout=7,
+        batch_size=14,
+        out=tmp_path / "run",
+        eval_episodes=1,
+        plots=False,
+        framework="torch",
+    )
     for _ in run.events(28):
         pass
-    assert run.action.kind == "box" and run.last_evaluation is not None and set(run.last_evaluation.lengths) == {7}
+    assert (
+        run.action.kind == "box"
+        and run.last_evaluation is not None
+        and set(run.last_evaluation.lengths) == {7}
+    )
     run = tandem.session(resume=tmp_path / "run")
     for _ in run:
         pass

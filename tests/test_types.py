@@ -11,13 +11,20 @@ from tandem.types import Batch, Cuts, Trajectory, leaves, tree_map
 
 trees = st.recursive(
     st.integers(),
-    lambda inner: st.dictionaries(st.text(max_size=3), inner, max_size=3) | st.lists(inner, max_size=3).map(tuple),
+    lambda inner: (
+        st.dictionaries(st.text(max_size=3), inner, max_size=3)
+        | st.lists(inner, max_size=3).map(tuple)
+    ),
     max_leaves=12,
 )
 
 
 def test_tree_map_reaches_into_a_batch_and_keeps_its_type() -> None:
-    batch = Batch(obs={"image": np.zeros((2, 3)), "speed": np.ones(2)}, action=np.array([0, 1]), settings={"lr": 0.1})
+    batch = Batch(
+        obs={"image": np.zeros((2, 3)), "speed": np.ones(2)},
+        action=np.array([0, 1]),
+        settings={"lr": 0.1},
+    )
     shapes = tree_map(np.shape, batch)
     assert isinstance(shapes, Batch)
     assert shapes.obs == {"image": (2, 3), "speed": (2,)}
@@ -55,13 +62,17 @@ def test_leaves_and_tree_map_see_the_same_leaves(tree: Any) -> None:
 
 @given(trees)
 def test_mapping_twice_is_mapping_the_composition(tree: Any) -> None:
-    assert tree_map(lambda x: -x, tree_map(lambda x: x + 1, tree)) == tree_map(lambda x: -(x + 1), tree)
+    assert tree_map(lambda x: -x, tree_map(lambda x: x + 1, tree)) == tree_map(
+        lambda x: -(x + 1), tree
+    )
 
 
 def test_a_trajectory_keeps_its_cuts_through_tree_map() -> None:
     grid = np.zeros((4, 2), np.float32)
     cuts = Cuts(np.array([1]), np.array([0]), np.ones((1, 3)))
-    trajectory = Trajectory(np.zeros((4, 2, 3)), grid, grid, grid, grid > 0, grid == 0, cuts, np.zeros((2, 3)))
+    trajectory = Trajectory(
+        np.zeros((4, 2, 3)), grid, grid, grid, grid > 0, grid == 0, cuts, np.zeros((2, 3))
+    )
     copied = tree_map(np.copy, trajectory)
     assert isinstance(copied, Trajectory) and isinstance(copied.cuts, Cuts)
     assert copied.cuts.obs.shape == (1, 3) and copied.cuts.obs is not cuts.obs

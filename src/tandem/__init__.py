@@ -1,6 +1,7 @@
 """tandem: reinforcement learning on Keras 3 and PyTorch.
 
-Importing it imports nothing more: each name below brings its own part, and that part its framework, when it is first used.
+Importing it imports nothing more: each name below brings its own part, and that part its framework,
+when it is first used.
 """
 
 from __future__ import annotations

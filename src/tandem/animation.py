@@ -26,7 +26,8 @@ COLOURS = 128  # of a GIF, the same in all its pictures
 
 
 class Moment(NamedTuple):
-    """One moment of play: after `step` steps of an episode, `score` being the sum of its rewards so far."""
+    """One moment of play: after `step` steps of an episode, `score` being the sum of its rewards so
+    far."""
 
     episode: int
     step: int
@@ -43,13 +44,14 @@ def animate(
     max_steps: int = 1000,
     fps: float | None = None,
 ) -> Path:
-    """Plays episodes and writes them as a GIF or MP4, by the suffix of `out` (without one: `<environment>.gif` here).
+    """Plays episodes and writes them as a GIF or MP4, by the suffix of `out` (without one:
+    `<environment>.gif` here).
 
-    env is a Gymnasium environment made with render_mode="rgb_array"; it is left open. act maps one observation to an action, or
-    is an agent, whose memory, if it has one, begins anew with each episode.
-    Episode i starts from seed + i and is cut after max_steps. fps is what the environment says, or 30. GIFs leave out pictures
-    to stay at 25 a second.
-    Raises SettingError (suffix, mode, numbers), EngineError (ffmpeg or OpenGL missing), EnvironmentFault (rendering fails).
+    env is a Gymnasium environment made with render_mode="rgb_array"; it is left open. act maps one
+    observation to an action, or is an agent, whose memory, if it has one, begins anew with each
+    episode. Episode i starts from seed + i and is cut after max_steps. fps is what the environment
+    says, or 30. GIFs leave out pictures to stay at 25 a second. Raises SettingError (suffix, mode,
+    numbers), EngineError (ffmpeg or OpenGL missing), EnvironmentFault (rendering fails).
     """
     if getattr(env, "render_mode", None) != "rgb_array":
         raise SettingError(
@@ -61,23 +63,31 @@ def animate(
     name = getattr(getattr(env, "spec", None), "id", None) or type(env.unwrapped).__name__
     out = Path(out) if out is not None else Path(name.replace("/", "-") + ".gif")
     if out.suffix.lower() not in (".gif", ".mp4"):
-        raise SettingError(f"cannot write {out.name!r}.", "a name that ends in .gif or .mp4", f"for example {out.stem}.gif.")
+        raise SettingError(
+            f"cannot write {out.name!r}.",
+            "a name that ends in .gif or .mp4",
+            f"for example {out.stem}.gif.",
+        )
     fps = float(fps or env.metadata.get("render_fps") or 30)
     try:  # before a long play, not after it
         out.parent.mkdir(parents=True, exist_ok=True)
         out.touch()
     except OSError as error:
         raise RunFolderError(
-            f"cannot write {out}: {error}.", "a folder with write permission", "choose another with --out."
+            f"cannot write {out}: {error}.",
+            "a folder with write permission",
+            "choose another with --out.",
         ) from error
     pictures = _pictures(act, env, name, episodes, seed, max_steps)
     (_write_gif if out.suffix.lower() == ".gif" else _write_mp4)(out, pictures, fps)
     return out
 
 
-def show(act: Any, env: Any, episodes: int = 1, seed: int = 0, max_steps: int = 1000) -> list[float]:
-    """Plays episodes in a window, with `act` as `animate` takes it; gives their returns. env is made with render_mode="human";
-    EngineError without a display."""
+def show(
+    act: Any, env: Any, episodes: int = 1, seed: int = 0, max_steps: int = 1000
+) -> list[float]:
+    """Plays episodes in a window, with `act` as `animate` takes it; gives their returns. env is
+    made with render_mode="human"; EngineError without a display."""
     if not has_display():
         raise EngineError(
             "there is no display (neither DISPLAY nor WAYLAND_DISPLAY is set).",
@@ -95,7 +105,8 @@ def show(act: Any, env: Any, episodes: int = 1, seed: int = 0, max_steps: int = 
 
 
 def play(act: Any, env: Any, max_steps: int, seed: int = 0) -> tuple[list[Any], float, int]:
-    """Plays one episode of at most max_steps: (its observations, the sum of its rewards, its steps)."""
+    """Plays one episode of at most max_steps: (its observations, the sum of its rewards, its
+    steps)."""
     seen: list[Any] = []
 
     def noted(obs: Any) -> Any:
@@ -106,8 +117,11 @@ def play(act: Any, env: Any, max_steps: int, seed: int = 0) -> tuple[list[Any], 
     return seen, last.score, last.step
 
 
-def film(agent: Any, env: Any, out: Path, kwargs: Mapping[str, Any] | None = None, **how: Any) -> Path:
-    """Writes an agent's play as a GIF or MP4, in an environment made for drawing; `how` is as `watch.animate` takes it."""
+def film(
+    agent: Any, env: Any, out: Path, kwargs: Mapping[str, Any] | None = None, **how: Any
+) -> Path:
+    """Writes an agent's play as a GIF or MP4, in an environment made for drawing; `how` is as
+    `watch.animate` takes it."""
     before = out.exists()
     with screen(env, "rgb_array", kwargs) as made:
         try:
@@ -120,12 +134,15 @@ def film(agent: Any, env: Any, out: Path, kwargs: Mapping[str, Any] | None = Non
 
 @contextmanager
 def screen(env: Any, mode: str, kwargs: Mapping[str, Any] | None = None) -> Iterator[Any]:
-    """An environment that renders in this mode. An id is made with it; whatever else was given has chosen its own."""
+    """An environment that renders in this mode. An id is made with it; whatever else was given has
+    chosen its own."""
     without_screen()
     from tandem.envs.action_masks import with_masks
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of a missing screen, of odd render modes: what matters of it becomes an error here
+        warnings.simplefilter(
+            "ignore"
+        )  # of a missing screen, of odd render modes: what matters of it becomes an error here
         made = _drawable(env, mode, kwargs) if isinstance(env, str) else make(env, kwargs)
         try:
             yield with_masks([made])[0]
@@ -155,7 +172,9 @@ def without_screen() -> None:
 
 def has_display() -> bool:
     """Whether a window can be opened: always so on macOS and Windows."""
-    return sys.platform in ("darwin", "win32") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+    return sys.platform in ("darwin", "win32") or bool(
+        os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    )
 
 
 def _play(act: Any, env: Any, episodes: int, seed: int, max_steps: int) -> Iterator[Moment]:
@@ -164,15 +183,27 @@ def _play(act: Any, env: Any, episodes: int, seed: int, max_steps: int) -> Itera
         moment, state = Moment(episode, 0, 0.0, False), None
         yield moment
         while not moment.ended:
-            action, state = act.predict(obs, state, deterministic=True) if hasattr(act, "predict") else (act(obs), None)
+            action, state = (
+                act.predict(obs, state, deterministic=True)
+                if hasattr(act, "predict")
+                else (act(obs), None)
+            )
             obs, reward, terminated, truncated, _ = env.step(action)
             step = moment.step + 1
-            moment = Moment(episode, step, moment.score + float(reward), bool(terminated or truncated) or step >= max_steps)
+            moment = Moment(
+                episode,
+                step,
+                moment.score + float(reward),
+                bool(terminated or truncated) or step >= max_steps,
+            )
             yield moment
 
 
-def _pictures(act: Any, env: Any, name: str, episodes: int, seed: int, max_steps: int) -> Iterator[tuple[Moment, Any]]:
-    """Each moment with its picture (a Pillow image, RGB, even sides), the figures in a strip below."""
+def _pictures(
+    act: Any, env: Any, name: str, episodes: int, seed: int, max_steps: int
+) -> Iterator[tuple[Moment, Any]]:
+    """Each moment with its picture (a Pillow image, RGB, even sides), the figures in a strip
+    below."""
     from PIL import Image, ImageDraw, ImageFont
 
     font = ImageFont.load_default(12)
@@ -181,12 +212,23 @@ def _pictures(act: Any, env: Any, name: str, episodes: int, seed: int, max_steps
         width = min(WIDTH, frame.width) // 2 * 2
         height = round(frame.height * width / frame.width) // 2 * 2
         picture = Image.new("RGB", (width, height + STRIP), "#20242b")
-        picture.paste(frame.resize((width, height), Image.Resampling.BOX if frame.width > width else Image.Resampling.NEAREST))
+        picture.paste(
+            frame.resize(
+                (width, height),
+                Image.Resampling.BOX if frame.width > width else Image.Resampling.NEAREST,
+            )
+        )
         draw = ImageDraw.Draw(picture)
         middle = height + STRIP // 2
         title = name if episodes == 1 else f"{name}   episode {moment.episode + 1}"
         draw.text((8, middle), title, "#aab2bf", font, anchor="lm")
-        draw.text((width - 8, middle), f"step {moment.step}   return {moment.score:.4g}", "white", font, anchor="rm")
+        draw.text(
+            (width - 8, middle),
+            f"step {moment.step}   return {moment.score:.4g}",
+            "white",
+            font,
+            anchor="rm",
+        )
         yield moment, picture
 
 
@@ -199,22 +241,37 @@ def _render(env: Any) -> Any:
             raise EngineError(
                 f"MuJoCo could not draw off screen: {type(error).__name__}: {error}.",
                 f"a working OpenGL library (MUJOCO_GL is {os.environ.get('MUJOCO_GL', 'not set')})",
-                "on a machine without a screen: apt-get install libosmesa6, then start again with MUJOCO_GL=osmesa "
+                "on a machine without a screen: apt-get install libosmesa6, then start again with "
+                "MUJOCO_GL=osmesa "
                 "(MUJOCO_GL=egl where there is a GPU).",
             ) from error
         raise EnvironmentFault(
-            f"the environment's render() failed: {type(error).__name__}: {error}.", "a picture", "install what it asks for."
+            f"the environment's render() failed: {type(error).__name__}: {error}.",
+            "a picture",
+            "install what it asks for.",
         ) from error
-    if not (isinstance(frame, np.ndarray) and frame.dtype == np.uint8 and frame.ndim == 3 and frame.shape[2] == 3):
-        got = f"{frame.dtype} {frame.shape}" if isinstance(frame, np.ndarray) else type(frame).__name__
+    if not (
+        isinstance(frame, np.ndarray)
+        and frame.dtype == np.uint8
+        and frame.ndim == 3
+        and frame.shape[2] == 3
+    ):
+        got = (
+            f"{frame.dtype} {frame.shape}"
+            if isinstance(frame, np.ndarray)
+            else type(frame).__name__
+        )
         raise EnvironmentFault(
-            f"the environment's render() gave {got}.", "a uint8 array [height, width, 3]", "return the picture as that."
+            f"the environment's render() gave {got}.",
+            "a uint8 array [height, width, 3]",
+            "return the picture as that.",
         )
     return frame
 
 
 def _write_gif(out: Path, pictures: Iterator[tuple[Moment, Any]], fps: float) -> None:
-    """One palette serves all pictures, else colours flicker; so all are kept, packed, until it can be chosen."""
+    """One palette serves all pictures, else colours flicker; so all are kept, packed, until it can
+    be chosen."""
     from PIL import Image
 
     stride = math.ceil(fps / GIF_RATE)
@@ -237,7 +294,14 @@ def _write_gif(out: Path, pictures: Iterator[tuple[Moment, Any]], fps: float) ->
     palette = sheet.quantize(COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
     frames = (unpack(data).quantize(palette=palette, dither=Image.Dither.NONE) for data in packed)
     first = next(frames)
-    first.save(out, save_all=True, append_images=chain(frames), duration=round(1000 * stride / fps), loop=0, optimize=False)
+    first.save(
+        out,
+        save_all=True,
+        append_images=chain(frames),
+        duration=round(1000 * stride / fps),
+        loop=0,
+        optimize=False,
+    )
 
 
 def _write_mp4(out: Path, pictures: Iterator[tuple[Moment, Any]], fps: float) -> None:
@@ -245,10 +309,14 @@ def _write_mp4(out: Path, pictures: Iterator[tuple[Moment, Any]], fps: float) ->
         import imageio_ffmpeg
     except ImportError as error:
         raise EngineError(
-            "imageio-ffmpeg is not installed.", "it, to write MP4", "pip install imageio-ffmpeg, or write a .gif."
+            "imageio-ffmpeg is not installed.",
+            "it, to write MP4",
+            "pip install imageio-ffmpeg, or write a .gif.",
         ) from error
     _, first = next(pictures)
-    video = imageio_ffmpeg.write_frames(str(out), first.size, fps=fps, macro_block_size=2, ffmpeg_log_level="error")
+    video = imageio_ffmpeg.write_frames(
+        str(out), first.size, fps=fps, macro_block_size=2, ffmpeg_log_level="error"
+    )
     video.send(None)
     try:
         for picture in chain([first], (p for _, p in pictures)):

@@ -1,5 +1,6 @@
-"""Every error that tandem raises on purpose. Each message has three parts: what happened (with the values received), what was
-expected, how to fix it. All of them are `TandemError`s; each is also the built-in kind that a caller would expect."""
+"""Every error that tandem raises on purpose. Each message has three parts: what happened (with the
+values received), what was expected, how to fix it. All of them are `TandemError`s; each is also the
+built-in kind that a caller would expect."""
 
 from __future__ import annotations
 
@@ -19,17 +20,26 @@ class TandemError(Exception):
         super().__init__("\n".join(p for p in parts if p))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), str(self), self.__dict__)  # errors cross process borders with all their parts
+        return _rebuild, (
+            type(self),
+            str(self),
+            self.__dict__,
+        )  # errors cross process borders with all their parts
 
 
 class UnknownNameError(TandemError, ValueError):
-    """An algorithm, environment, setting, folder or flag that does not exist; names the nearest ones that do."""
+    """An algorithm, environment, setting, folder or flag that does not exist; names the nearest
+    ones that do."""
 
     def __init__(self, kind: str, name: Any, known: Iterable[str], fix: str = "") -> None:
         known = sorted(set(known))
         self.nearest = nearest(name, known) if isinstance(name, str) else []
         if not fix:
-            fix = f"did you mean {' or '.join(map(repr, self.nearest))}?" if self.nearest else "choose one of those."
+            fix = (
+                f"did you mean {' or '.join(map(repr, self.nearest))}?"
+                if self.nearest
+                else "choose one of those."
+            )
         shown = ", ".join(known[:40]) + (", ..." if len(known) > 40 else "")
         super().__init__(f"there is no {kind} {name!r}.", f"one of {shown}", fix)
 
@@ -59,7 +69,8 @@ class NonFiniteError(TandemError, FloatingPointError):
 
 
 class CheckpointError(TandemError, RuntimeError):
-    """A checkpoint that is missing, truncated, altered, foreign, or needs a network to be loaded."""
+    """A checkpoint that is missing, truncated, altered, foreign, or needs a network to be
+    loaded."""
 
 
 class ResumeError(TandemError, RuntimeError):
@@ -67,7 +78,8 @@ class ResumeError(TandemError, RuntimeError):
 
 
 class EngineError(TandemError, RuntimeError):
-    """A framework, Keras engine or device that is not installed, not there, or already another one."""
+    """A framework, Keras engine or device that is not installed, not there, or already another
+    one."""
 
 
 class MemoryBudgetError(TandemError, MemoryError):
@@ -79,12 +91,19 @@ class RunFolderError(TandemError, OSError):
 
 
 def at_least(name: str, value: Any, minimum: float, kind: type[TandemError] = SettingError) -> None:
-    """Raises `kind` where `value` is below `minimum`, or no number at all. `name` is shown before the value."""
+    """Raises `kind` where `value` is below `minimum`, or no number at all. `name` is shown before
+    the value."""
     if isinstance(value, bool) or not isinstance(value, Real) or not float(value) >= minimum:
-        raise kind(f"{name}={value!r}.", f"at least {minimum}", f"give {name} as a number from {minimum} on.")
+        raise kind(
+            f"{name}={value!r}.",
+            f"at least {minimum}",
+            f"give {name} as a number from {minimum} on.",
+        )
 
 
-def one_of(name: str, value: Any, choices: Iterable[Any], kind: type[TandemError] = SettingError) -> None:
+def one_of(
+    name: str, value: Any, choices: Iterable[Any], kind: type[TandemError] = SettingError
+) -> None:
     """Raises `kind` where `value` is none of `choices`; the nearest of them is proposed."""
     choices = list(choices)
     if not any(value is c or value == c for c in choices):
@@ -94,16 +113,23 @@ def one_of(name: str, value: Any, choices: Iterable[Any], kind: type[TandemError
         raise kind(f"{name}={value!r}.", expected, f"give {name}={proposed}, say.")
 
 
-def same_shape(name: str, array: Any, shape: tuple[int, ...], kind: type[TandemError] = SpaceError) -> None:
-    """Raises `kind` where `array` has another shape than `shape`, in which -1 stands for any length."""
+def same_shape(
+    name: str, array: Any, shape: tuple[int, ...], kind: type[TandemError] = SpaceError
+) -> None:
+    """Raises `kind` where `array` has another shape than `shape`, in which -1 stands for any
+    length."""
     found = tuple(array.shape)
     if len(found) != len(shape) or any(e not in (-1, n) for n, e in zip(found, shape, strict=True)):
         expected = f"({', '.join('any' if n == -1 else str(n) for n in shape)})"
-        raise kind(f"{name} has shape {found}.", f"shape {expected}", f"reshape {name} before it is given.")
+        raise kind(
+            f"{name} has shape {found}.", f"shape {expected}", f"reshape {name} before it is given."
+        )
 
 
 def _rebuild(kind: type[TandemError], message: str, parts: dict[str, Any]) -> TandemError:
-    layout: Any = kind.__base__  # the base whose memory layout it has: only that one's `__new__` may make it
+    layout: Any = (
+        kind.__base__
+    )  # the base whose memory layout it has: only that one's `__new__` may make it
     error: TandemError = layout.__new__(kind, message)
     error.args = (message,)
     error.__dict__.update(parts)
@@ -117,7 +143,8 @@ def nearest(name: str, known: Iterable[str], n: int = 3) -> list[str]:
 
 
 def misfit(function: Callable[..., Any], *given: Any) -> str:
-    """Why a function cannot be called with these arguments, without calling it; "" where it can, or nobody knows."""
+    """Why a function cannot be called with these arguments, without calling it; "" where it can, or
+    nobody knows."""
     try:
         inspect.signature(function).bind(*given)
     except TypeError as error:

@@ -20,7 +20,8 @@ ROWS = 16  # random observations that an ONNX file is tried with
 
 
 class Exported(NamedTuple):
-    """The file, and how to use it. `verified`: the file was run and gave what the agent gives; only ONNX can be."""
+    """The file, and how to use it. `verified`: the file was run and gave what the agent gives; only
+    ONNX can be."""
 
     file: Path
     how: str
@@ -30,10 +31,14 @@ class Exported(NamedTuple):
 def to_numpy(agent: Agent, out: Path) -> Exported:
     """Writes an .npz: the weights by place and name, and the text `plan`, a JSON list of layers.
 
-    NetworkError where the network's layers are not known, RunFolderError where the file cannot be written.
+    NetworkError where the network's layers are not known, RunFolderError where the file cannot be
+    written.
     """
     twin = _twin(agent)
-    arrays: dict[str, Any] = {"plan": np.array(json.dumps(serial.to_json(twin.plan))), **twin.weights}
+    arrays: dict[str, Any] = {
+        "plan": np.array(json.dumps(serial.to_json(twin.plan))),
+        **twin.weights,
+    }
     beside = out.with_name(f".{out.name}.part.npz")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -45,16 +50,20 @@ def to_numpy(agent: Agent, out: Path) -> Exported:
 
 
 def to_onnx(agent: Agent, out: Path) -> Exported:
-    """Writes an ONNX graph: from observations, a batch of them, to `action` (the best one, as the environment takes it) and
-    `output` (what the network says). Run with onnxruntime, if that is installed, and compared with the agent.
+    """Writes an ONNX graph: from observations, a batch of them, to `action` (the best one, as the
+    environment takes it) and `output` (what the network says). Run with onnxruntime, if that is
+    installed, and compared with the agent.
 
-    NetworkError for layers that ONNX has not, or entries with an output's name, EngineError without onnx, RunFolderError where
-    the file cannot be written.
+    NetworkError for layers that ONNX has not, or entries with an output's name, EngineError without
+    onnx, RunFolderError where the file cannot be written.
     """
     twin, action = _twin(agent), agent.action
-    if isinstance(agent.observation, dict) and (taken := {"action", "output"} & set(agent.observation)):
+    if isinstance(agent.observation, dict) and (
+        taken := {"action", "output"} & set(agent.observation)
+    ):
         raise NetworkError(
-            f"observations of {agent.name} have an entry {min(taken)!r}, and so is an output of the ONNX graph called.",
+            f"observations of {agent.name} have an entry {min(taken)!r}, and so is an output of "
+            "the ONNX graph called.",
             "entries of other names than action and output",
             "export it to numpy instead.",
         )
@@ -62,14 +71,19 @@ def to_onnx(agent: Agent, out: Path) -> Exported:
     names: Any = {k: k for k in agent.observation} if isinstance(agent.observation, dict) else "obs"
     raw = graph.plan(twin.plan, twin.weights, names)
     allowed = graph.masked(graph.columns(raw, 0, action.width), MASK) if action.masked else raw
-    best = onnx.deterministic(graph, allowed, action, agent.algorithm.action_mode == "unit", agent.algorithm.squashed)
+    best = onnx.deterministic(
+        graph, allowed, action, agent.algorithm.action_mode == "unit", agent.algorithm.squashed
+    )
     if action.own:
         best = graph("Cast", best, to=graph.helper.np_dtype_to_tensor_dtype(np.dtype(action.own)))
     obs = _observations(agent.observation)
     width = int(twin(obs).shape[-1])
     model = graph.model(
         agent.observation,
-        {"action": (best, action.own or action.dtype, list(action.shape)), "output": (raw, np.float32, [width])},
+        {
+            "action": (best, action.own or action.dtype, list(action.shape)),
+            "output": (raw, np.float32, [width]),
+        },
     )
     verified = _compare(agent, twin, model, obs)
     try:
@@ -106,10 +120,14 @@ def _compare(agent: Agent, twin: plan.Twin, model: Any, obs: Tree) -> bool:
     expected, action = twin(obs), agent.act(obs)
     agreed = np.allclose(found["output"], expected, rtol=1e-4, atol=1e-4)
     if action.dtype.kind == "f":
-        near = max(1e-4, float(np.finfo(action.dtype).eps))  # the agent's are rounded to its space's dtype
+        near = max(
+            1e-4, float(np.finfo(action.dtype).eps)
+        )  # the agent's are rounded to its space's dtype
         agreed = agreed and np.allclose(found["action"], action, rtol=near, atol=near)
     else:
-        agreed = agreed and np.mean(found["action"] == action) > 0.9  # of equally good choices either may be taken
+        agreed = (
+            agreed and np.mean(found["action"] == action) > 0.9
+        )  # of equally good choices either may be taken
     if not agreed:
         worst = float(np.max(np.abs(found["output"] - expected)))
         raise CheckpointError(
@@ -134,10 +152,12 @@ def _observation(rng: np.random.Generator, leaf: Leaf) -> Array:
         sizes = leaf.sizes if leaf.shape else leaf.sizes[0]
         return (rng.integers(sizes, size=shape) + leaf.start).astype(leaf.dtype)
     if leaf.dtype == "float32":
-        return np.clip(rng.standard_normal(shape), *(np.reshape(b, leaf.shape) for b in (leaf.low, leaf.high))).astype(
-            np.float32
-        )
-    return rng.integers(0, 2 if leaf.kind == "multibinary" or leaf.high[0] == 1 else 256, shape).astype(leaf.dtype)
+        return np.clip(
+            rng.standard_normal(shape), *(np.reshape(b, leaf.shape) for b in (leaf.low, leaf.high))
+        ).astype(np.float32)
+    return rng.integers(
+        0, 2 if leaf.kind == "multibinary" or leaf.high[0] == 1 else 256, shape
+    ).astype(leaf.dtype)
 
 
 def _how(agent: Agent, twin: plan.Twin, out: Path) -> str:
@@ -148,7 +168,9 @@ def _how(agent: Agent, twin: plan.Twin, out: Path) -> str:
     used = {getattr(layer, "activation", "linear") for layer in twin.plan}
     if not set(kinds) <= set(STEPS) or not used <= {"tanh", "relu", "linear"}:
         return HOW_TWIN.format(file=out, meaning=_meaning(agent))
-    steps = "\n".join(f'        if layer["layer"] == "{kind}":\n            {STEPS[kind]}' for kind in kinds)
+    steps = "\n".join(
+        f'        if layer["layer"] == "{kind}":\n            {STEPS[kind]}' for kind in kinds
+    )
     return HOW_NUMPY.format(file=out, meaning=_meaning(agent), steps=steps)
 
 
@@ -158,26 +180,38 @@ def _meaning(agent: Agent) -> str:
         kind = agent.algorithm
         if kind.squashed == "beta":
             return (
-                "alphas - 1 of the actions, then betas - 1, before softplus; (alpha - beta) / (alpha + beta) goes to the bounds"
+                "alphas - 1 of the actions, then betas - 1, before softplus; (alpha - beta) / "
+                "(alpha + beta) goes to the bounds"
             )
-        then = "are stretched from [-1, 1] to the bounds" if kind.action_mode == "unit" else "are clipped to the bounds"
+        then = (
+            "are stretched from [-1, 1] to the bounds"
+            if kind.action_mode == "unit"
+            else "are clipped to the bounds"
+        )
         tanh = "go through tanh and " * (kind.squashed == "tanh")
         return f"the actions, which {tanh}{then}; their spread, if any, and values come after"
     where = f", where {MASK!r} is 1" * agent.action.masked
-    return f"a number for each choice: the largest is the best{where} (values of states, if any, come after)"
+    return (
+        f"a number for each choice: the largest is the best{where} (values of states, if any, "
+        "come after)"
+    )
 
 
 def _unwritable(out: Path, error: OSError) -> RunFolderError:
     return RunFolderError(
-        f"cannot write {out}: {error}.", "a folder with write permission and free space", "choose another --out."
+        f"cannot write {out}: {error}.",
+        "a folder with write permission and free space",
+        "choose another --out.",
     )
 
 
 STEPS = {  # layer -> what it does, in NumPy; `w(name)` is one of its weights
     "Cast": 'x = np.asarray(x, np.float32).reshape(-1, layer["width"])',
     "Dense": 'x = activations[layer["activation"]](x @ w("kernel") + w("bias"))',
-    "NoisyDense": 'x = activations[layer["activation"]](x @ w("kernel") + w("bias"))  # without its noise',
-    "Normalize": 'x = np.clip((x - w("mean")) / np.sqrt(w("variance") + 1e-8), -layer["clip"], layer["clip"])',
+    "NoisyDense": 'x = activations[layer["activation"]](x @ w("kernel") + w("bias"))  # without '
+    "its noise",
+    "Normalize": 'x = np.clip((x - w("mean")) / np.sqrt(w("variance") + 1e-8), -layer["clip"], '
+    'layer["clip"])',
     "Scale": 'x = np.concatenate([x, 0 * x + w("log_std")], -1)',
 }
 HOW_NUMPY = """\
@@ -202,21 +236,23 @@ from tandem.networks.plan import Twin  # needs no framework: its layers are writ
 from tandem.networks.serial import from_json
 
 data = np.load("{file}")
-network = Twin(from_json(json.loads(str(data["plan"]))), data)  # observations [batch, ...] -> {meaning}
+# observations [batch, ...] -> {meaning}
+network = Twin(from_json(json.loads(str(data["plan"]))), data)
 """
 
 HOW_RECURRENT = """\
 import json
 import numpy as np
 from tandem.networks.plan import Twin
-from tandem.networks.serial import from_json  # needs no framework; the layers are written there in NumPy
+from tandem.networks.serial import from_json  # needs no framework: layers in NumPy
 
 data = np.load("{file}")
 network = Twin(from_json(json.loads(str(data["plan"]))), data)
 state = np.zeros((1, {units}), np.float32)  # [batch, {units}], zero where an episode begins
 
 
-def step(x, state):  # observations [batch, ...] and the state before -> ({meaning}; the state after)
+# observations [batch, ...] and the state before -> ({meaning}; the state after)
+def step(x, state):
     out = network({{"obs": x, "state": state, "start": np.zeros(len(state), np.float32)}})
     return out[:, :-{units}], out[:, -{units}:]
 """

@@ -1,9 +1,11 @@
-"""The few array functions that losses and policies are written in. `of(x)` finds them by the type of x: NumPy arrays, PyTorch
-tensors, or the tensors of the engine that Keras runs on (TensorFlow, JAX). No framework is imported before one of its tensors
-exists. Reductions take `axis`; what is listed here is all there is.
+"""The few array functions that losses and policies are written in. `of(x)` finds them by the type
+of x: NumPy arrays, PyTorch tensors, or the tensors of the engine that Keras runs on (TensorFlow,
+JAX). No framework is imported before one of its tensors exists. Reductions take `axis`; what is
+listed here is all there is.
 
     exp log tanh sqrt abs where minimum maximum clip softplus sigmoid relu elu gelu silu
-    concat stack reshape swapaxes sum mean std argmax log_softmax take one_hot cast stop_gradient isfinite all scan
+    concat stack reshape swapaxes sum mean std argmax log_softmax take one_hot cast stop_gradient
+    isfinite all scan
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ _by_type: dict[type, Any] = {}
 
 
 def of(x: Any) -> Any:
-    """The functions for arrays of x's type; where x is a dict (an observation), of its first leaf's."""
+    """The functions for arrays of x's type; where x is a dict (an observation), of its first
+    leaf's."""
     try:
         return _by_type[type(x)]
     except KeyError:
@@ -33,7 +36,10 @@ def of(x: Any) -> Any:
     elif "keras" in sys.modules and sys.modules["keras"].ops.is_tensor(x):
         found = _Keras()
     else:
-        raise TypeError(f"expected a NumPy array, a PyTorch tensor or a tensor of Keras's engine, got {type(x).__name__}")
+        raise TypeError(
+            "expected a NumPy array, a PyTorch tensor or a tensor of Keras's engine, got "
+            f"{type(x).__name__}"
+        )
     return _by_type.setdefault(type(x), found)
 
 
@@ -50,9 +56,26 @@ def _steps(step: Step, state: Array, xs: tuple[Array, ...]) -> list[Array]:
 
 class _Numpy:
     def __init__(self) -> None:
-        self.exp, self.log, self.tanh, self.sqrt, self.abs, self.where = np.exp, np.log, np.tanh, np.sqrt, np.abs, np.where
-        self.minimum, self.maximum, self.clip, self.concat = np.minimum, np.maximum, np.clip, np.concatenate
-        self.stack, self.reshape, self.isfinite, self.all = np.stack, np.reshape, np.isfinite, np.all
+        self.exp, self.log, self.tanh, self.sqrt, self.abs, self.where = (
+            np.exp,
+            np.log,
+            np.tanh,
+            np.sqrt,
+            np.abs,
+            np.where,
+        )
+        self.minimum, self.maximum, self.clip, self.concat = (
+            np.minimum,
+            np.maximum,
+            np.clip,
+            np.concatenate,
+        )
+        self.stack, self.reshape, self.isfinite, self.all = (
+            np.stack,
+            np.reshape,
+            np.isfinite,
+            np.all,
+        )
         self.swapaxes = np.swapaxes
         self.sum, self.mean, self.std, self.argmax = np.sum, np.mean, np.std, np.argmax
 
@@ -91,14 +114,18 @@ class _Numpy:
         return x
 
     def scan(self, step: Step, state: Array, xs: tuple[Array, ...]) -> Array:
-        """`state = step(state, rows)` for the rows [...] of all xs [T, ...] in turn; all the states, [T, ...]."""
+        """`state = step(state, rows)` for the rows [...] of all xs [T, ...] in turn; all the
+        states, [T, ...]."""
         return np.stack(_steps(step, state, xs))
 
 
 def _erf(x: Array) -> Array:
-    """The error function by Abramowitz & Stegun (1964), 7.1.26: absolute error below 1.5e-7, which is float32's own."""
+    """The error function by Abramowitz & Stegun (1964), 7.1.26: absolute error below 1.5e-7, which
+    is float32's own."""
     t = 1.0 / (1.0 + 0.3275911 * np.abs(x))
-    poly = t * (0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429))))
+    poly = t * (
+        0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429)))
+    )
     return (np.sign(x) * (1.0 - poly * np.exp(-x * x))).astype(np.float32)
 
 
@@ -106,14 +133,39 @@ class _Torch:
     def __init__(self) -> None:
         import torch  # the caller holds one of its tensors: it is imported already
 
-        self.exp, self.log, self.tanh, self.sqrt, self.abs = torch.exp, torch.log, torch.tanh, torch.sqrt, torch.abs
-        self.minimum, self.maximum, self.clip, self.concat = torch.minimum, torch.maximum, torch.clamp, torch.cat
-        self.where, self.stack, self.reshape, self.swapaxes = torch.where, torch.stack, torch.reshape, torch.swapaxes
+        self.exp, self.log, self.tanh, self.sqrt, self.abs = (
+            torch.exp,
+            torch.log,
+            torch.tanh,
+            torch.sqrt,
+            torch.abs,
+        )
+        self.minimum, self.maximum, self.clip, self.concat = (
+            torch.minimum,
+            torch.maximum,
+            torch.clamp,
+            torch.cat,
+        )
+        self.where, self.stack, self.reshape, self.swapaxes = (
+            torch.where,
+            torch.stack,
+            torch.reshape,
+            torch.swapaxes,
+        )
         self.sum, self.mean, self.argmax = torch.sum, torch.mean, torch.argmax
-        self.isfinite, self.all, self.sigmoid, self.relu = torch.isfinite, torch.all, torch.sigmoid, torch.relu
+        self.isfinite, self.all, self.sigmoid, self.relu = (
+            torch.isfinite,
+            torch.all,
+            torch.sigmoid,
+            torch.relu,
+        )
         f = torch.nn.functional
         self.softplus, self.elu, self.gelu, self.silu = f.softplus, f.elu, f.gelu, f.silu
-        self._log_softmax, self._one_hot, self._float32 = torch.log_softmax, f.one_hot, torch.float32
+        self._log_softmax, self._one_hot, self._float32 = (
+            torch.log_softmax,
+            f.one_hot,
+            torch.float32,
+        )
 
     def std(self, x: Array, axis: int | None = None) -> Array:
         return x.std(axis, correction=0)
@@ -141,11 +193,34 @@ class _Keras:
     def __init__(self) -> None:
         from keras import ops  # the caller holds one of its tensors: it is imported already
 
-        self.exp, self.log, self.tanh, self.sqrt, self.abs = ops.exp, ops.log, ops.tanh, ops.sqrt, ops.abs
-        self.minimum, self.maximum, self.clip, self.concat = ops.minimum, ops.maximum, ops.clip, ops.concatenate
-        self.where, self.stack, self.reshape, self.isfinite, self.all = ops.where, ops.stack, ops.reshape, ops.isfinite, ops.all
+        self.exp, self.log, self.tanh, self.sqrt, self.abs = (
+            ops.exp,
+            ops.log,
+            ops.tanh,
+            ops.sqrt,
+            ops.abs,
+        )
+        self.minimum, self.maximum, self.clip, self.concat = (
+            ops.minimum,
+            ops.maximum,
+            ops.clip,
+            ops.concatenate,
+        )
+        self.where, self.stack, self.reshape, self.isfinite, self.all = (
+            ops.where,
+            ops.stack,
+            ops.reshape,
+            ops.isfinite,
+            ops.all,
+        )
         self.sum, self.mean, self.std, self.argmax = ops.sum, ops.mean, ops.std, ops.argmax
-        self.softplus, self.sigmoid, self.relu, self.elu, self.silu = ops.softplus, ops.sigmoid, ops.relu, ops.elu, ops.silu
+        self.softplus, self.sigmoid, self.relu, self.elu, self.silu = (
+            ops.softplus,
+            ops.sigmoid,
+            ops.relu,
+            ops.elu,
+            ops.silu,
+        )
         self.log_softmax, self.stop_gradient, self._ops = ops.log_softmax, ops.stop_gradient, ops
         self.swapaxes = ops.swapaxes
 
@@ -173,7 +248,8 @@ class _Keras:
 
 
 def _tensorflow_scan(step: Step, state: Array, xs: tuple[Array, ...]) -> Array:
-    """A loop that says how long it is at most, which its gradient needs within a compiled function; Keras's own does not."""
+    """A loop that says how long it is at most, which its gradient needs within a compiled function;
+    Keras's own does not."""
     tf, length = sys.modules["tensorflow"], xs[0].shape[0]
     count = tf.shape(xs[0])[0] if length is None else length
     states = tf.TensorArray(state.dtype, size=count, element_shape=state.shape)
@@ -182,5 +258,7 @@ def _tensorflow_scan(step: Step, state: Array, xs: tuple[Array, ...]) -> Array:
         state = step(state, tuple(x[t] for x in xs))
         return t + 1, state, states.write(t, state)
 
-    loop = tf.while_loop(lambda t, *_: t < count, body, (0, state, states), maximum_iterations=length)
+    loop = tf.while_loop(
+        lambda t, *_: t < count, body, (0, state, states), maximum_iterations=length
+    )
     return loop[2].stack()

@@ -1,4 +1,5 @@
-"""Learning curves of runs as pictures. Matplotlib's objects only: no pyplot, no global state, no display."""
+"""Learning curves of runs as pictures. Matplotlib's objects only: no pyplot, no global state, no
+display."""
 
 from __future__ import annotations
 
@@ -14,31 +15,49 @@ from tandem.runs.folder import Run, read_run
 
 # The colour-blind safe palette of Okabe and Ito, 2008
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-FRAMEWORKS = {"torch": "PyTorch", "tensorflow": "Keras on TensorFlow", "jax": "Keras on JAX", "keras-torch": "Keras on PyTorch"}
+FRAMEWORKS = {
+    "torch": "PyTorch",
+    "tensorflow": "Keras on TensorFlow",
+    "jax": "Keras on JAX",
+    "keras-torch": "Keras on PyTorch",
+}
 KEYS = ("algorithm", "env", "framework")  # runs alike in these are one group
 SUFFIXES = (".png", ".svg", ".pdf")
 POINTS = 200  # of the common grid on which runs are brought together
 
 
-def curve(folders: Sequence[Path], out: Path, *, individual: bool = False, title: str | None = None) -> Path:
-    """Draws the learning curve of one run, or of several together, and writes it by the suffix of `out` (png, svg, pdf).
+def curve(
+    folders: Sequence[Path], out: Path, *, individual: bool = False, title: str | None = None
+) -> Path:
+    """Draws the learning curve of one run, or of several together, and writes it by the suffix of
+    `out` (png, svg, pdf).
 
-    One run: the evaluations with a band of one standard deviation, and the return of the training episodes. Several: for every
-    group of runs with the same algorithm, environment and framework the interquartile mean over runs with its 95 % bootstrap
-    band (`math/statistics.py`), on a common grid of environment steps; `individual=True` draws each run by itself instead.
-    Raises SettingError for another suffix, RunFolderError for a folder that is not a run or has nothing to draw yet.
+    One run: the evaluations with a band of one standard deviation, and the return of the training
+    episodes. Several: for every group of runs with the same algorithm, environment and framework
+    the interquartile mean over runs with its 95 % bootstrap band (`math/statistics.py`), on a
+    common grid of environment steps; `individual=True` draws each run by itself instead. Raises
+    SettingError for another suffix, RunFolderError for a folder that is not a run or has nothing to
+    draw yet.
     """
     if not folders:
-        raise SettingError("no folder was given.", "the folder of at least one run", "name one, as in runs/ppo.")
-    out = Path(out)
-    if out.suffix.lower() not in SUFFIXES:  # without one, Matplotlib would choose it, and write another file than this
         raise SettingError(
-            f"cannot write {out.name!r}.", "a name that ends in .png, .svg or .pdf", f"for example {out.stem or 'curve'}.png."
+            "no folder was given.", "the folder of at least one run", "name one, as in runs/ppo."
+        )
+    out = Path(out)
+    if (
+        out.suffix.lower() not in SUFFIXES
+    ):  # without one, Matplotlib would choose it, and write another file than this
+        raise SettingError(
+            f"cannot write {out.name!r}.",
+            "a name that ends in .png, .svg or .pdf",
+            f"for example {out.stem or 'curve'}.png.",
         )
     runs = [read_run(folder) for folder in folders]
     figure, axes = _axes()
     heading = _draw_one(axes, runs[0]) if len(runs) == 1 else _draw_several(axes, runs, individual)
-    axes.set_title(heading if title is None else title, loc="left", fontsize=13, fontweight="bold", pad=10)
+    axes.set_title(
+        heading if title is None else title, loc="left", fontsize=13, fontweight="bold", pad=10
+    )
     axes.margins(x=0.01)
     axes.set_xlim(left=0)
     _legend(axes, None if individual or len(runs) == 1 else "interquartile mean, 95 % band")
@@ -47,17 +66,21 @@ def curve(folders: Sequence[Path], out: Path, *, individual: bool = False, title
         figure.savefig(out, dpi=200)
     except OSError as error:
         raise RunFolderError(
-            f"cannot write {out}: {error}.", "a folder with write permission and free space", "choose another with --out."
+            f"cannot write {out}: {error}.",
+            "a folder with write permission and free space",
+            "choose another with --out.",
         ) from error
     return out
 
 
 def episodes(series: Mapping[str, Sequence[float]]) -> Any:
-    """A matplotlib figure of numbers that there is one of for each episode, each series by its name in axes of its own; shown
-    where there is a screen."""
+    """A matplotlib figure of numbers that there is one of for each episode, each series by its name
+    in axes of its own; shown where there is a screen."""
     from matplotlib.figure import Figure
 
-    from tandem.animation import has_display  # brings environments, which `tandem --help` does not need
+    from tandem.animation import (
+        has_display,  # brings environments, which `tandem --help` does not need
+    )
 
     size: dict[str, Any] = {"figsize": (7.2, 0.6 + 3.2 * len(series)), "layout": "constrained"}
     if has_display():
@@ -68,7 +91,12 @@ def episodes(series: Mapping[str, Sequence[float]]) -> Any:
         figure = Figure(**size)
     for i, (name, values) in enumerate(series.items()):
         axes = figure.add_subplot(len(series), 1, i + 1)
-        axes.plot(np.arange(1, len(values) + 1), np.asarray(values, float), color=COLOURS[i], linewidth=1.4)
+        axes.plot(
+            np.arange(1, len(values) + 1),
+            np.asarray(values, float),
+            color=COLOURS[i],
+            linewidth=1.4,
+        )
         axes.set_ylabel(name)
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(True, color="#e6e6e6", linewidth=0.8)
@@ -110,11 +138,21 @@ def _draw_one(axes: Any, run: Run) -> str:
     if not (seen.any() or tested.any()):
         raise _nothing(run)
     if seen.any():
-        axes.plot(steps[seen], trained[seen], color="#999999", linewidth=1.3, label="training episodes")
+        axes.plot(
+            steps[seen], trained[seen], color="#999999", linewidth=1.3, label="training episodes"
+        )
     if tested.any():
         x, y, s = steps[tested], mean[tested], np.nan_to_num(std[tested])
         axes.fill_between(x, y - s, y + s, color=COLOURS[0], alpha=0.18, linewidth=0)
-        axes.plot(x, y, color=COLOURS[0], linewidth=2.2, marker="o", markersize=3.5, label="evaluation, mean ± std")
+        axes.plot(
+            x,
+            y,
+            color=COLOURS[0],
+            linewidth=2.2,
+            marker="o",
+            markersize=3.5,
+            label="evaluation, mean ± std",
+        )
     return _describe(run, (*KEYS, "seed"))
 
 
@@ -122,31 +160,49 @@ def _draw_several(axes: Any, runs: list[Run], individual: bool) -> str:
     groups: dict[tuple[Any, ...], list[Run]] = {}
     for run in runs:
         groups.setdefault(tuple(run.config.get(key) for key in KEYS), []).append(run)
-    shared = [key for key in (*KEYS, "seed") if len({str(run.config.get(key)) for run in runs}) == 1]
+    shared = [
+        key for key in (*KEYS, "seed") if len({str(run.config.get(key)) for run in runs}) == 1
+    ]
     differ = [key for key in KEYS if key not in shared]
-    metric = "eval_mean" if all(np.isfinite(run.column("eval_mean")).any() for run in runs) else "return_mean"
-    lines = {_describe(members[0], differ): [_points(run, metric) for run in members] for members in groups.values()}
+    metric = (
+        "eval_mean"
+        if all(np.isfinite(run.column("eval_mean")).any() for run in runs)
+        else "return_mean"
+    )
+    lines = {
+        _describe(members[0], differ): [_points(run, metric) for run in members]
+        for members in groups.values()
+    }
     if individual:
         _draw_individual(axes, lines, [_describe(run, ["seed"]) for run in runs])
     else:
         for i, (label, curves) in enumerate(lines.items()):
             _draw_group(axes, curves, COLOURS[i % len(COLOURS)], label)
-    axes.set_ylabel("evaluation return" if metric == "eval_mean" else "return of training episodes", fontsize=11.5)
+    axes.set_ylabel(
+        "evaluation return" if metric == "eval_mean" else "return of training episodes",
+        fontsize=11.5,
+    )
     return _describe(runs[0], shared)
 
 
 def _draw_group(axes: Any, curves: list[tuple[Any, Any]], colour: str, label: str) -> None:
-    start, end = max(x[0] for x, _ in curves), min(x[-1] for x, _ in curves)  # where every run of the group has a say
+    start, end = (
+        max(x[0] for x, _ in curves),
+        min(x[-1] for x, _ in curves),
+    )  # where every run of the group has a say
     grid = np.linspace(start, max(start, end), POINTS)
     scores = np.stack([np.interp(grid, x, y) for x, y in curves])
     if len(curves) > 1:
         axes.fill_between(grid, *bootstrap_band(scores), color=colour, alpha=0.18, linewidth=0)
     runs = f"{len(curves)} runs" if len(curves) > 1 else "1 run"
-    axes.plot(grid, iqm(scores), color=colour, linewidth=2.2, label=f"{label}, {runs}" if label else runs)
+    axes.plot(
+        grid, iqm(scores), color=colour, linewidth=2.2, label=f"{label}, {runs}" if label else runs
+    )
 
 
 def _draw_individual(axes: Any, lines: dict[str, list[tuple[Any, Any]]], seeds: list[str]) -> None:
-    """One line a run. Where each group has one, later lines are thinner: equal curves then show on one another."""
+    """One line a run. Where each group has one, later lines are thinner: equal curves then show on
+    one another."""
     if len(lines) == 1:
         named = list(zip(seeds, next(iter(lines.values())), strict=True))
     else:
@@ -157,7 +213,12 @@ def _draw_individual(axes: Any, lines: dict[str, list[tuple[Any, Any]]], seeds: 
         first = label not in [earlier for earlier, _ in named[:i]]
         width = 2.0 + 2.5 * (len(named) - 1 - i) if nested else 1.5
         axes.plot(
-            x, y, color=colours[label], linewidth=min(width, 7.0), label=label if first else None, solid_joinstyle="round"
+            x,
+            y,
+            color=colours[label],
+            linewidth=min(width, 7.0),
+            label=label if first else None,
+            solid_joinstyle="round",
         )
 
 
@@ -183,5 +244,7 @@ def _describe(run: Run, keys: Sequence[str]) -> str:
 
 def _nothing(run: Run) -> RunFolderError:
     return RunFolderError(
-        f"the run {run.folder} has no return to draw yet.", "a finished episode or evaluation", "train it for a while."
+        f"the run {run.folder} has no return to draw yet.",
+        "a finished episode or evaluation",
+        "train it for a while.",
     )

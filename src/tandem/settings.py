@@ -1,4 +1,5 @@
-"""Settings of an algorithm or a run: how a field is declared, and how text or a program's value becomes one."""
+"""Settings of an algorithm or a run: how a field is declared, and how text or a program's value
+becomes one."""
 
 from __future__ import annotations
 
@@ -16,21 +17,23 @@ from tandem.errors import SettingError, UnknownNameError
 
 
 def setting(default: Any, help: str, source: str = "") -> Any:
-    """A field of a settings dataclass: its default, what it means (with unit), and where the default comes from."""
+    """A field of a settings dataclass: its default, what it means (with unit), and where the
+    default comes from."""
     return field(default=default, metadata={"help": help, "source": source})
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """A number that may change over a run: `start`, or linearly from `start` to `end` over the first `fraction` of its steps,
-    then `end`. Written as text: "3e-4", "3e-4:0", "1:0.05:0.2"."""
+    """A number that may change over a run: `start`, or linearly from `start` to `end` over the
+    first `fraction` of its steps, then `end`. Written as text: "3e-4", "3e-4:0", "1:0.05:0.2"."""
 
     start: float
     end: float | None = None
     fraction: float = 1.0
 
     def __call__(self, progress: Any) -> Any:
-        """The value at `progress` in [0, 1] (a number or an array); beyond 1 it stays at its end."""
+        """The value at `progress` in [0, 1] (a number or an array); beyond 1 it stays at its
+        end."""
         if self.end is None:
             return np.full(np.shape(progress), self.start, np.float32)[()]
         done = np.clip(np.asarray(progress, np.float64) / self.fraction, 0.0, 1.0)
@@ -42,19 +45,30 @@ class Schedule:
         if isinstance(value, Schedule):
             return value
         parts = [float(p) for p in str(value).split(":")]
-        if not 1 <= len(parts) <= 3 or not np.isfinite(parts).all() or (len(parts) == 3 and not 0 < parts[2] <= 1):
+        if (
+            not 1 <= len(parts) <= 3
+            or not np.isfinite(parts).all()
+            or (len(parts) == 3 and not 0 < parts[2] <= 1)
+        ):
             raise ValueError(f"{value!r} is no schedule")
         return cls(*parts)
 
     def __str__(self) -> str:
-        parts = [self.start] if self.end is None else [self.start, self.end] + ([self.fraction] if self.fraction != 1 else [])
-        return ":".join(repr(float(p)).removesuffix(".0") for p in parts)  # repr: read back, it is the same number
+        parts = (
+            [self.start]
+            if self.end is None
+            else [self.start, self.end] + ([self.fraction] if self.fraction != 1 else [])
+        )
+        return ":".join(
+            repr(float(p)).removesuffix(".0") for p in parts
+        )  # repr: read back, it is the same number
 
 
 def apply(settings: Any, given: dict[str, Any]) -> Any:
     """`settings` with what is given, checked and converted field by field.
 
-    Raises UnknownNameError for a name that is no setting, SettingError for a value of the wrong type.
+    Raises UnknownNameError for a name that is no setting, SettingError for a value of the wrong
+    type.
     """
     hints, names = get_type_hints(type(settings)), [f.name for f in fields(settings)]
     for name in given:
@@ -69,7 +83,9 @@ def convert(name: str, value: Any, hint: Any) -> Any:
         return _converted(value, hint)
     except (TypeError, ValueError, OverflowError) as error:
         raise SettingError(
-            f"setting {name}={value!r} (a {type(value).__name__}).", describe_type(hint), "give a value of that kind."
+            f"setting {name}={value!r} (a {type(value).__name__}).",
+            describe_type(hint),
+            "give a value of that kind.",
         ) from error
 
 
@@ -77,14 +93,20 @@ def whole_number(name: str, value: Any, least: int = 0) -> int:
     """A whole number that is not below `least`. SettingError for anything else."""
     number: int = convert(name, value, int)
     if number < least:
-        raise SettingError(f"setting {name}={value}.", f"at least {least}", "give a number that is not smaller.")
+        raise SettingError(
+            f"setting {name}={value}.", f"at least {least}", "give a number that is not smaller."
+        )
     return number
 
 
 def as_path(name: str, value: Any) -> Path:
     """A path, from text or a Path. SettingError for anything else."""
     if not value or not isinstance(value, (str, os.PathLike)):
-        raise SettingError(f"{name}={value!r} (a {type(value).__name__}).", "a path, as text or a pathlib.Path", "give one.")
+        raise SettingError(
+            f"{name}={value!r} (a {type(value).__name__}).",
+            "a path, as text or a pathlib.Path",
+            "give one.",
+        )
     return Path(value)
 
 
@@ -105,7 +127,9 @@ def _converted(value: Any, hint: Any) -> Any:
         return Schedule.parse(value)
     if origin is tuple:
         parts = value.replace(",", " ").split() if isinstance(value, str) else value
-        return tuple(_converted(p, inner[0]) for p in ([parts] if isinstance(parts, int) else parts))
+        return tuple(
+            _converted(p, inner[0]) for p in ([parts] if isinstance(parts, int) else parts)
+        )
     if hint is bool:
         words = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
         if isinstance(value, str) and value.lower() in words:
@@ -116,7 +140,9 @@ def _converted(value: Any, hint: Any) -> Any:
     if isinstance(value, bool):
         raise TypeError(value)
     if hint is int:
-        if isinstance(value, Integral):  # NumPy's too; all their digits, of which a float would lose some
+        if isinstance(
+            value, Integral
+        ):  # NumPy's too; all their digits, of which a float would lose some
             return int(value)
         number = float(value)
         if number != int(number):
@@ -140,4 +166,6 @@ def describe_type(hint: Any) -> str:
         return "a number, or a schedule 'start:end' or 'start:end:fraction'"
     if origin is tuple:
         return "whole numbers, as in 64,64"
-    return {int: "a whole number", float: "a number", bool: "true or false", str: "text"}.get(hint, str(hint))
+    return {int: "a whole number", float: "a number", bool: "true or false", str: "text"}.get(
+        hint, str(hint)
+    )

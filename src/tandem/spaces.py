@@ -1,4 +1,5 @@
-"""Gymnasium spaces as plain descriptions (`Leaf`), and back from JSON: what networks, buffers and checkpoints need to know."""
+"""Gymnasium spaces as plain descriptions (`Leaf`), and back from JSON: what networks, buffers and
+checkpoints need to know."""
 
 from __future__ import annotations
 
@@ -19,11 +20,13 @@ Kind = Literal["box", "discrete", "multidiscrete", "multibinary"]
 class Leaf:
     """One array of a space.
 
-    shape and dtype are those of a single element. `sizes` are the numbers of choices of a discrete (one) or multidiscrete
-    (one for each position) space. `low` and `high` are the bounds of a box, flattened. `stack`: the first axis holds that many
-    of an episode's newest pictures, the newest last, and zeros before its first; 0 where nothing is known of that kind. It is
-    what an attribute `stack` of the Box says (`atari.declared` sets it). `own`: the dtype that an environment takes actions in,
-    where that is another one than `dtype`; checkpoints from before there was this say nothing of it.
+    shape and dtype are those of a single element. `sizes` are the numbers of choices of a discrete
+    (one) or multidiscrete (one for each position) space. `low` and `high` are the bounds of a box,
+    flattened. `stack`: the first axis holds that many of an episode's newest pictures, the newest
+    last, and zeros before its first; 0 where nothing is known of that kind. It is what an attribute
+    `stack` of the Box says (`atari.declared` sets it). `own`: the dtype that an environment takes
+    actions in, where that is another one than `dtype`; checkpoints from before there was this say
+    nothing of it.
     """
 
     kind: Kind
@@ -49,12 +52,14 @@ class Leaf:
 
     @property
     def bounded(self) -> bool:
-        return self.kind == "box" and bool(np.isfinite(self.low).all() and np.isfinite(self.high).all())
+        return self.kind == "box" and bool(
+            np.isfinite(self.low).all() and np.isfinite(self.high).all()
+        )
 
     @property
     def bounds(self) -> tuple[Array, Array]:
-        """low and high of a box in its shape and dtype, none beyond what the space has: those of doubles, such as 0.3, may
-        lie between two floats."""
+        """low and high of a box in its shape and dtype, none beyond what the space has: those of
+        doubles, such as 0.3, may lie between two floats."""
         found = []
         for bound, inwards in ((self.low, np.inf), (self.high, -np.inf)):
             exact = np.array(bound, np.float64)
@@ -68,7 +73,8 @@ class Leaf:
 
     @property
     def far(self) -> bool:
-        """Whether a box's bounds are so far apart, or so far out, that float32 has no middle or no distance of them."""
+        """Whether a box's bounds are so far apart, or so far out, that float32 has no middle or no
+        distance of them."""
         low, high = self.bounds
         with np.errstate(over="ignore"):
             return not (np.isfinite(low + high).all() and np.isfinite(high - low).all())
@@ -81,17 +87,25 @@ def leaf(space: Any) -> Leaf:
     """The Leaf of a Box, Discrete, MultiDiscrete or MultiBinary space (gymnasium.spaces)."""
     name = type(space).__name__
     if 0 in (getattr(space, "shape", None) or ()):
-        raise SpaceError(f"cannot use {space}, which holds no number.", "at least one number", "leave it out, or give it one.")
+        raise SpaceError(
+            f"cannot use {space}, which holds no number.",
+            "at least one number",
+            "leave it out, or give it one.",
+        )
     if name == "Box":
         low, high = (tuple(float(v) for v in np.ravel(b)) for b in (space.low, space.high))
         dtype = "float32" if np.issubdtype(space.dtype, np.floating) else str(space.dtype)
-        return Leaf("box", tuple(space.shape), dtype, (), low, high, stack=getattr(space, "stack", 0))
+        return Leaf(
+            "box", tuple(space.shape), dtype, (), low, high, stack=getattr(space, "stack", 0)
+        )
     if name == "Discrete":
         return Leaf("discrete", (), "int64", (int(space.n),), start=int(space.start))
     if name == "MultiDiscrete":
         if np.ndim(space.nvec) != 1 or np.any(space.start):
             raise SpaceError(
-                f"cannot use {space}.", "a MultiDiscrete space with one axis that starts at 0", "flatten it with a wrapper."
+                f"cannot use {space}.",
+                "a MultiDiscrete space with one axis that starts at 0",
+                "flatten it with a wrapper.",
             )
         return Leaf("multidiscrete", tuple(space.shape), "int64", tuple(int(n) for n in space.nvec))
     if name == "MultiBinary":
@@ -104,20 +118,30 @@ def leaf(space: Any) -> Leaf:
 
 
 def observation_spec(space: Any) -> Spec:
-    """The Spec of an observation space: a Leaf, or a dict of them for a Dict space (one inside another is joined by '/')."""
+    """The Spec of an observation space: a Leaf, or a dict of them for a Dict space (one inside
+    another is joined by '/')."""
     if type(space).__name__ != "Dict":
         return leaf(space)
     found: dict[str, Leaf] = {}
     for key, inner in space.spaces.items():
         spec = observation_spec(inner)
-        found.update({f"{key}/{k}": s for k, s in spec.items()} if isinstance(spec, dict) else {str(key): spec})
+        found.update(
+            {f"{key}/{k}": s for k, s in spec.items()}
+            if isinstance(spec, dict)
+            else {str(key): spec}
+        )
     if not found:
-        raise SpaceError("cannot use a Dict without entries.", "at least one entry", "leave it out, or give it one.")
+        raise SpaceError(
+            "cannot use a Dict without entries.",
+            "at least one entry",
+            "leave it out, or give it one.",
+        )
     return found
 
 
 def action_leaf(space: Any, observation: Spec) -> Leaf:
-    """The Leaf of an action space; `masked` where its actions are discrete and observations have an entry for their mask.
+    """The Leaf of an action space; `masked` where its actions are discrete and observations have an
+    entry for their mask.
 
     Raises SpaceError for a mask of another size than there are choices."""
     action = leaf(space)
@@ -128,9 +152,11 @@ def action_leaf(space: Any, observation: Spec) -> Leaf:
     mask = observation[MASK]
     if mask.sizes or mask.shape != (action.width,):
         raise SpaceError(
-            f"observations have an entry {MASK!r} of shape {mask.shape} ({mask.kind}); {space} has {action.width} choices.",
+            f"observations have an entry {MASK!r} of shape {mask.shape} ({mask.kind}); {space} "
+            f"has {action.width} choices.",
             f"a MultiBinary({action.width}), or a Box of 0 and 1 of shape ({action.width},)",
-            "give one number for each choice, those of all positions side by side; or give the entry another name.",
+            "give one number for each choice, those of all positions side by side; or give the "
+            "entry another name.",
         )
     return replace(action, masked=True)
 
@@ -143,13 +169,18 @@ def seen(observation: Spec, action: Leaf) -> Spec:
 
 
 def flatten_observation(space: Any, obs: Any) -> Any:
-    """An observation of `space` as its Spec has it: Dicts inside Dicts become one dict with joined names."""
+    """An observation of `space` as its Spec has it: Dicts inside Dicts become one dict with joined
+    names."""
     if type(space).__name__ != "Dict":
         return obs
     flat: dict[str, Any] = {}
     for key, inner in space.spaces.items():
         value = flatten_observation(inner, obs[key])
-        flat.update({f"{key}/{k}": v for k, v in value.items()} if isinstance(value, dict) else {str(key): value})
+        flat.update(
+            {f"{key}/{k}": v for k, v in value.items()}
+            if isinstance(value, dict)
+            else {str(key): value}
+        )
     return flat
 
 

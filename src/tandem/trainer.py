@@ -35,15 +35,27 @@ from tandem.runs.session import Session
 from tandem.settings import apply, as_path, whole_number
 from tandem.types import tree_map
 
-__all__ = ["Agent", "Evaluation", "Result", "Session", "complete", "evaluate", "load", "session", "train"]
+__all__ = [
+    "Agent",
+    "Evaluation",
+    "Result",
+    "Session",
+    "complete",
+    "evaluate",
+    "load",
+    "session",
+    "train",
+]
 
 
 @dataclass(frozen=True)
 class Result:
-    """What training came to: the best agent, its run's folder (None without one), and its evaluation on fresh seeds.
+    """What training came to: the best agent, its run's folder (None without one), and its
+    evaluation on fresh seeds.
 
-    summary: what result.json says. reason: why the sitting ended, as in TrainEnd. notes: what could not be done, and why.
-    After a signal nothing is scored or drawn any more: `evaluation` is the latest that there was, and `summary` is empty.
+    summary: what result.json says. reason: why the sitting ended, as in TrainEnd. notes: what could
+    not be done, and why. After a signal nothing is scored or drawn any more: `evaluation` is the
+    latest that there was, and `summary` is empty.
     """
 
     agent: Agent
@@ -74,17 +86,20 @@ def train(
 ) -> Result:
     """Trains an agent and evaluates the best one.
 
-    algorithm, env: a name, and a Gymnasium id, an environment, or a callable that makes one. env_kwargs: arguments for an id's
-    environment, JSON data.
-    framework: "torch", "tensorflow", "jax" or "keras-torch"; None follows `network`, else takes the quickest installed.
-    network: None for default networks; or a function of the observation space that returns a body or (actor body, critic
-    body); or a dict of whole networks by role.
-    steps: the run's length in environment steps and its schedules' horizon; stop_at ends this sitting earlier.
-    out: the run's folder; None keeps nothing. resume: the folder of a run to go on with, instead of algorithm and env;
-    with a larger `steps` only if `extend`, which holds schedules at their ends.
-    settings: any setting of the algorithm or of `Options`; `optimizer` may also be one of the framework's (keras.optimizers,
-    torch.optim), which then keeps its own step size. What is not given comes from the zoo's entry for (algorithm,
-    env) if there is one, else from the algorithm's defaults.
+    algorithm, env: a name, and a Gymnasium id, an environment, or a callable that makes one.
+    env_kwargs: arguments for an id's environment, JSON data.
+    framework: "torch", "tensorflow", "jax" or "keras-torch"; None follows `network`, else takes the
+      quickest installed.
+    network: None for default networks; or a function of the observation space that returns a body
+    or (actor body, critic body); or a dict of whole networks by role.
+    steps: the run's length in environment steps and its schedules' horizon; stop_at ends this
+      sitting earlier.
+    out: the run's folder; None keeps nothing. resume: the folder of a run to go on with, instead of
+    algorithm and env; with a larger `steps` only if `extend`, which holds schedules at their ends.
+    settings: any setting of the algorithm or of `Options`; `optimizer` may also be one of the
+    framework's (keras.optimizers, torch.optim), which then keeps its own step size. What is not
+    given comes from the zoo's entry for (algorithm, env) if there is one, else from the algorithm's
+    defaults.
     """
     stop_at = None if stop_at is None else whole_number("stop_at", stop_at)
     run = session(
@@ -107,7 +122,8 @@ def train(
 
 
 def complete(run: Session, stop_at: int | None = None) -> Result:
-    """Goes through a session to the end of its sitting, scores the best and the last agent, and draws."""
+    """Goes through a session to the end of its sitting, scores the best and the last agent, and
+    draws."""
     reason = "steps"
     with ExitStack() as stack:
         for callback in run.callbacks:
@@ -118,7 +134,9 @@ def complete(run: Session, stop_at: int | None = None) -> Result:
                 reason = event.reason
     best = run.restored("best")
     if reason.startswith("SIG"):
-        return Result(best, run.folder, run.last_evaluation or run.score(best, 1, "final"), reason=reason)
+        return Result(
+            best, run.folder, run.last_evaluation or run.score(best, 1, "final"), reason=reason
+        )
     summary = run.result()
     notes = draw(run) if run.folder is not None and run.config.options.plots else ()
     return Result(best, run.folder, run.evaluation, summary, reason, notes)
@@ -141,12 +159,26 @@ def session(
     callbacks: Iterable[Callback] = (),
     **settings: Any,
 ) -> Session:
-    """The run that `train` would make, for those who own their loop: iterate over it for its events."""
-    own_optimizer = settings.pop("optimizer") if not isinstance(settings.get("optimizer", ""), str) else None
+    """The run that `train` would make, for those who own their loop: iterate over it for its
+    events."""
+    own_optimizer = (
+        settings.pop("optimizer") if not isinstance(settings.get("optimizer", ""), str) else None
+    )
     if resume is not None:
         cluster = settings.pop("cluster", None)
-        own = {"algorithm": algorithm, "framework": framework, "envs": envs, "env_kwargs": env_kwargs, "out": out, **settings}
-        own |= {name: value for name, value, usual in (("seed", seed, 0), ("device", device, "auto")) if value != usual}
+        own = {
+            "algorithm": algorithm,
+            "framework": framework,
+            "envs": envs,
+            "env_kwargs": env_kwargs,
+            "out": out,
+            **settings,
+        }
+        own |= {
+            name: value
+            for name, value, usual in (("seed", seed, 0), ("device", device, "auto"))
+            if value != usual
+        }
         if said := [name for name, value in own.items() if value is not None]:
             raise ResumeError(
                 f"resume= was given with {', '.join(said)}.",
@@ -158,12 +190,20 @@ def session(
         return _resumed(as_path("resume", resume), given, steps, extend, callbacks, cluster)
     if algorithm is None or env is None:
         raise SettingError(
-            "train() was called without an algorithm or an environment.", "both, or resume=", "train('ppo', 'CartPole-v1')"
+            "train() was called without an algorithm or an environment.",
+            "both, or resume=",
+            "train('ppo', 'CartPole-v1')",
         )
     if extend:
-        raise SettingError("extend=True was given without resume=.", "a run to extend", "give resume=, or leave it out.")
+        raise SettingError(
+            "extend=True was given without resume=.",
+            "a run to extend",
+            "give resume=, or leave it out.",
+        )
     if (seed := whole_number("seed", seed)) >= 2**63:
-        raise SettingError(f"seed={seed!r}.", "a whole number below 2 ** 63", "give one, such as 0.")
+        raise SettingError(
+            f"seed={seed!r}.", "a whole number below 2 ** 63", "give one, such as 0."
+        )
     algorithms.get(algorithm)  # refuses an unknown name before anything is made
     env = _versioned(env)
     given = {**settings, **{n: v for n, v in (("steps", steps), ("envs", envs)) if v is not None}}
@@ -183,8 +223,12 @@ def session(
             "say how many, as in runners=2; or leave cluster out.",
         )
     if options.workers == "auto":
-        where = Source.of(env, chosen.envs, 0, chosen.vectorization, atari.training(env, env_kwargs, options))
-        options, source = _with_workers(options, source, where, chosen, algorithms.get(algorithm).needs == "rollouts")
+        where = Source.of(
+            env, chosen.envs, 0, chosen.vectorization, atari.training(env, env_kwargs, options)
+        )
+        options, source = _with_workers(
+            options, source, where, chosen, algorithms.get(algorithm).needs == "rollouts"
+        )
     conf = Config(
         algorithm=algorithm,
         env=environment_name(env),
@@ -202,7 +246,9 @@ def session(
         env_kwargs=env_kwargs,
     )
     folder = None if out is None else fresh(as_path("out", out))
-    return Session(conf, env, folder=folder, network=network, optimizer=own_optimizer, callbacks=callbacks)
+    return Session(
+        conf, env, folder=folder, network=network, optimizer=own_optimizer, callbacks=callbacks
+    )
 
 
 def _plain(env_kwargs: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -221,8 +267,11 @@ def _plain(env_kwargs: Mapping[str, Any] | None) -> dict[str, Any]:
     return given
 
 
-def _with_workers(options: Options, source: str, where: Source, s: Any, on_policy: bool) -> tuple[Options, str]:
-    """The options with as many workers as a trial says are worth it, and why, after where the settings are from."""
+def _with_workers(
+    options: Options, source: str, where: Source, s: Any, on_policy: bool
+) -> tuple[Options, str]:
+    """The options with as many workers as a trial says are worth it, and why, after where the
+    settings are from."""
     block = s.rollout if hasattr(s, "rollout") else max(1, s.train_every // s.envs)
     number, why = choice.choose(where, block, blocks_ahead(options.ahead, on_policy))
     return replace(options, workers=number), f"{source}; {why}"
@@ -254,37 +303,51 @@ def _resumed(
 ) -> Session:
     saved = checkpoint.read(checkpoint.find(run_folder(folder), "last"))
     conf = config_file.of(saved)
-    if cluster is not None:  # where a run lives is the sitting's affair, how many take part in it is its own
+    if (
+        cluster is not None
+    ):  # where a run lives is the sitting's affair, how many take part in it is its own
         if not conf.options.cluster and not conf.options.runners:
             raise ResumeError(
-                f"cluster={cluster!r} was given for the run {folder}, which has no part on a cluster.",
+                f"cluster={cluster!r} was given for the run {folder}, which has no part on a "
+                "cluster.",
                 "the processes that it began with, since they hold its environments",
                 "leave cluster out.",
             )
         conf = replace(conf, options=replace(conf.options, cluster=cluster or "auto"))
     if changed := config.differing(config_file.read(folder), saved.data["config"]):
         warnings.warn(
-            f"{folder / 'config.json'} says {', '.join(changed)}; the run goes on as it began, and the file is written anew.",
+            f"{folder / 'config.json'} says {', '.join(changed)}; the run goes on as it began, "
+            "and the file is written anew.",
             RuntimeWarning,
             stacklevel=4,
         )
     for name, value in own.items():
         if getattr(conf, f"own_{name}") and value is None:
             raise ResumeError(
-                f"the run {folder} was trained with {name}= from a program; it cannot be made again from the folder alone.",
+                f"the run {folder} was trained with {name}= from a program; it cannot be made "
+                "again from the folder alone.",
                 f"the same {name}=",
                 f"tandem.train(resume={str(folder)!r}, {name}=...)",
             )
     if steps is not None and steps != conf.settings.steps:
         if steps < conf.settings.steps or not extend:
             raise ResumeError(
-                f"the run {folder} is {conf.settings.steps} steps long, and so are its schedules; steps={steps} was asked for.",
-                "the same length, or a larger one with extend=True (--extend), which holds schedules at their end values",
+                f"the run {folder} is {conf.settings.steps} steps long, and so are its schedules; "
+                f"steps={steps} was asked for.",
+                "the same length, or a larger one with extend=True (--extend), which holds "
+                "schedules at their end values",
                 "leave steps out, use stop_at to end earlier, or extend.",
             )
         conf = _extended(conf, steps)
     env = own.pop("env")
-    return Session(conf, conf.env if env is None else env, folder=folder, callbacks=callbacks, resume=saved, **own)
+    return Session(
+        conf,
+        conf.env if env is None else env,
+        folder=folder,
+        callbacks=callbacks,
+        resume=saved,
+        **own,
+    )
 
 
 def _extended(conf: Config, steps: int) -> Config:
@@ -293,7 +356,8 @@ def _extended(conf: Config, steps: int) -> Config:
     held = {
         f.name: replace(v, fraction=v.fraction * scale)
         for f in fields(conf.settings)
-        if isinstance(v := getattr(conf.settings, f.name), algorithms.Schedule) and v.end is not None
+        if isinstance(v := getattr(conf.settings, f.name), algorithms.Schedule)
+        and v.end is not None
     }
     old, every = conf.settings.steps, conf.options
     hundredth = max(1, old // 100)
@@ -307,11 +371,15 @@ def _extended(conf: Config, steps: int) -> Config:
     return replace(conf, settings=longer, options=options, extended_from=conf.extended_from or old)
 
 
-def evaluate(agent: Agent, env: EnvLike, episodes: int = 20, seed: int = 0, deterministic: bool = True) -> Evaluation:
-    """Undiscounted returns of exactly `episodes` episodes, each on its own seed, derived from `seed`. The id of an Atari game
-    is made as the agent's was (`atari.Preprocessing`)."""
+def evaluate(
+    agent: Agent, env: EnvLike, episodes: int = 20, seed: int = 0, deterministic: bool = True
+) -> Evaluation:
+    """Undiscounted returns of exactly `episodes` episodes, each on its own seed, derived from
+    `seed`. The id of an Atari game is made as the agent's was (`atari.Preprocessing`)."""
     if not isinstance(agent, Agent):
-        raise SettingError(f"agent={agent!r}.", "an agent", "give tandem.load(path), or result.agent of a run.")
+        raise SettingError(
+            f"agent={agent!r}.", "an agent", "give tandem.load(path), or result.agent of a run."
+        )
     episodes, seed = whole_number("episodes", episodes, 1), whole_number("seed", seed)
     noise: Callable[[int, int], Any] | None = None
     if not deterministic:
@@ -325,7 +393,9 @@ def evaluate(agent: Agent, env: EnvLike, episodes: int = 20, seed: int = 0, dete
     own = atari.is_atari(env) or (isinstance(env, str) and agent.name.endswith(f" {env}"))
     kwargs = agent.env_kwargs if own else None
     of = agent.observation, agent.action
-    found = play(agent.actor, env, episodes, seed, action_mode=mode, noise=noise, kwargs=kwargs, spaces=of)
+    found = play(
+        agent.actor, env, episodes, seed, action_mode=mode, noise=noise, kwargs=kwargs, spaces=of
+    )
     return Evaluation.of(*found)
 
 
@@ -336,9 +406,15 @@ def run_folder(folder: Path) -> Path:
     from tandem.runs.folder import suggest
 
     if folder.is_dir():
-        raise RunFolderError(f"the folder {folder} is not a run.", "a folder that `tandem train` made", suggest(folder, ""))
+        raise RunFolderError(
+            f"the folder {folder} is not a run.",
+            "a folder that `tandem train` made",
+            suggest(folder, ""),
+        )
     near = suggest(folder.parent, folder.name)
-    raise RunFolderError(f"the folder {folder} does not exist.", "a folder that `tandem train` made", near)
+    raise RunFolderError(
+        f"the folder {folder} does not exist.", "a folder that `tandem train` made", near
+    )
 
 
 def default_folder(algorithm: str, env: EnvLike, seed: int | str) -> Path:
@@ -352,7 +428,8 @@ def default_folder(algorithm: str, env: EnvLike, seed: int | str) -> Path:
 
 
 def draw(run: Session) -> tuple[str, ...]:
-    """curve.png and an animation of the best agent. Gives back what could not be drawn here, and why."""
+    """curve.png and an animation of the best agent. Gives back what could not be drawn here, and
+    why."""
     assert run.folder is not None
     from tandem.animation import film
     from tandem.plots import curve
@@ -363,7 +440,13 @@ def draw(run: Session) -> tuple[str, ...]:
     except (TandemError, OSError) as error:
         notes.append(f"no curve: {str(error).splitlines()[0]}")
     try:
-        film(run.restored("best"), run.env, run.folder / "animation.gif", run.config.env_kwargs, seed=run.config.seed)
+        film(
+            run.restored("best"),
+            run.env,
+            run.folder / "animation.gif",
+            run.config.env_kwargs,
+            seed=run.config.seed,
+        )
     except (TandemError, OSError) as error:
         notes.append(f"no animation: {str(error).splitlines()[0]}")
     return tuple(notes)
@@ -381,7 +464,8 @@ def fresh(folder: Path) -> Path:
 
 
 def _versioned(env: EnvLike) -> EnvLike:
-    """An id without a version ("CartPole"), which Gymnasium takes for the newest, with it: the zoo's entries have one."""
+    """An id without a version ("CartPole"), which Gymnasium takes for the newest, with it: the
+    zoo's entries have one."""
     if not isinstance(env, str) or ":" in env or re.search(r"[-_]v\d+$", env):
         return env
     with warnings.catch_warnings():

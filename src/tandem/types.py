@@ -1,7 +1,8 @@
-"""The data that moves between parts: plain named tuples of arrays, and `tree_map` to reach into them.
+"""The data that moves between parts: plain named tuples of arrays, and `tree_map` to reach into
+them.
 
-A *tree* is an array, a dict of trees or a (named) tuple of trees; `()` is the tree without leaves. Observations are trees:
-an array, or a dict of arrays where the observation space is a Dict.
+A *tree* is an array, a dict of trees or a (named) tuple of trees; `()` is the tree without leaves.
+Observations are trees: an array, or a dict of arrays where the observation space is a Dict.
 """
 
 from __future__ import annotations
@@ -16,23 +17,30 @@ Tree = Any
 class Batch(NamedTuple):
     """Transitions or rollout rows: what one update learns from. B = batch; shapes are [B, ...].
 
-    Stacked for a call of K updates, every array has one axis more in front: [K, B, ...], and each setting is [K].
+    Stacked for a call of K updates, every array has one axis more in front: [K, B, ...], and each
+    setting is [K].
     """
 
     obs: Tree  # raw observations; normalisation is a layer of the network
     action: Array
     reward: Array = ()  # [B]  undiscounted, or the discounted sum of n steps
-    discount: Array = ()  # [B]  gamma ** n, and 0 where the episode terminated (not where it was cut)
-    next_obs: Tree = ()  # what followed, n steps on; the true last observation where an episode was cut
+    # [B]  gamma ** n, and 0 where the episode terminated (not where it was cut)
+    discount: Array = ()
+    # what followed, n steps on; the true last observation where an episode was cut
+    next_obs: Tree = ()
     weight: Array = ()  # [B]  importance weights or masks; () means all ones
     noise: Tree = ()  # whatever randomness the losses need, drawn outside them
-    extra: dict[str, Any] = {}  # what acting left (log_prob ...) and `prepare` made of it (advantage, return ...)
-    settings: dict[str, Any] = {}  # name -> scalar: all that may change between updates (learning rate, clip, tau ...)
+    extra: dict[
+        str, Any
+    ] = {}  # what acting left (log_prob ...) and `prepare` made of it (advantage, return ...)
+    settings: dict[
+        str, Any
+    ] = {}  # name -> scalar: all that may change between updates (learning rate, clip, tau ...)
 
 
 class Cuts(NamedTuple):
-    """The true last observations of episodes that ended in a trajectory while the environment went on to reset itself
-    in the same step. C = how many; `obs` is [C, ...]."""
+    """The true last observations of episodes that ended in a trajectory while the environment went
+    on to reset itself in the same step. C = how many; `obs` is [C, ...]."""
 
     t: Array  # int64 [C]
     env: Array  # int64 [C]
@@ -47,7 +55,9 @@ class Trajectory(NamedTuple):
     reward: Array  # float32 [T, N]
     discount: Array  # float32 [T, N]  gamma, and 0 where the episode terminated
     last: Array  # bool [T, N]  the episode ended with this step, either way
-    valid: Array  # bool [T, N]  false for a step that only reset its environment: never learned from, never counted
+    # bool [T, N]  false for a step that only reset its environment: never learned from, never
+    # counted
+    valid: Array
     cuts: Cuts  # where the observation after a `last` row is not obs[t + 1]
     bootstrap: Tree  # [N, ...]  the observations after the last step
     extra: dict[str, Any] = {}  # what acting left beside the action, [T, N, ...]
@@ -71,7 +81,8 @@ class Episode(NamedTuple):
 
 
 def tree_map(f: Callable[..., Any], tree: Tree, *rest: Tree) -> Tree:
-    """`f` applied to every leaf of `tree` (and of `rest`, trees of the same structure), in the same structure."""
+    """`f` applied to every leaf of `tree` (and of `rest`, trees of the same structure), in the same
+    structure."""
     if isinstance(tree, dict):
         return {k: tree_map(f, v, *(r[k] for r in rest)) for k, v in tree.items()}
     if isinstance(tree, tuple):

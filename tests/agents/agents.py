@@ -14,8 +14,8 @@ from tandem.exploration import GreedyQPolicy
 
 
 class Clock:
-    """A plain object: observes the step of the episode and how many episodes have ended, rewards the step, and ends after
-    `length` of them."""
+    """A plain object: observes the step of the episode and how many episodes have ended, rewards
+    the step, and ends after `length` of them."""
 
     def __init__(self, length: int = 5, cut: bool = False) -> None:
         self.length, self.cut, self.episode = length, cut, 0
@@ -65,7 +65,9 @@ class Probe(RL_pytorch):
         assign_param(self.target.parameters(), self.param)
 
 
-def trained(agent: Any, episodes: int | None = 4, *, lr: float = 0.01, train: Any = None, **choices: Any) -> Any:
+def trained(
+    agent: Any, episodes: int | None = 4, *, lr: float = 0.01, train: Any = None, **choices: Any
+) -> Any:
     """The agent after so many episodes of silent training, and what `train` gave."""
     agent.set(**{"policy": GreedyQPolicy(), "pool_size": 100, "batch": 4, **choices})
     agent.given = agent.train(torch.optim.SGD(agent.param, lr), episodes, p=0, **(train or {}))

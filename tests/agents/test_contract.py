@@ -1,4 +1,5 @@
-"""What a user's agent is told before training starts, and what happens around it: callbacks, lines, files, optimizers."""
+"""What a user's agent is told before training starts, and what happens around it: callbacks, lines,
+files, optimizers."""
 
 from __future__ import annotations
 
@@ -31,7 +32,11 @@ def without(name: str) -> Any:
     if name in ("env", "param"):
         setattr(agent, name, None if name == "env" else [])
         return agent
-    kind = type("Forgetful", (RL_pytorch,), {n: x for n, x in vars(Probe).items() if n not in (name, "__init__", "__dict__")})
+    kind = type(
+        "Forgetful",
+        (RL_pytorch,),
+        {n: x for n, x in vars(Probe).items() if n not in (name, "__init__", "__dict__")},
+    )
     other = kind()
     other.__dict__.update(agent.__dict__)
     return other
@@ -41,7 +46,9 @@ def without(name: str) -> Any:
 def test_what_is_forgotten_is_named_with_an_example(name: str) -> None:
     agent = without(name)
     agent.set(policy=GreedyQPolicy())
-    with pytest.raises(SettingError, match=rf"{name} is (missing|empty)[\s\S]*for example: ") as told:
+    with pytest.raises(
+        SettingError, match=rf"{name} is (missing|empty)[\s\S]*for example: "
+    ) as told:
         agent.train(torch.optim.SGD(Probe().param, 0.1), 1)
     assert name.strip("_") in str(told.value).split("for example")[1] or name == "param"
 
@@ -84,7 +91,9 @@ def test_each_sample_with_each_other_is_refused_with_its_line() -> None:
             value = self.net(s)[:, :1]
             return ((value - r) ** 2).mean()  # (B, 1) - (B,)
 
-    with pytest.raises(NetworkError, match=r"test_contract.py, line \d+: return \(\(value - r\)") as told:
+    with pytest.raises(
+        NetworkError, match=r"test_contract.py, line \d+: return \(\(value - r\)"
+    ) as told:
         trained(Square())
     assert "squeeze" in str(told.value)
 
@@ -138,7 +147,15 @@ def test_choices_that_contradict_each_other(choices: Any, message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"episodes": "3"}, {"episodes": 2.5}, {"processes": 1.5}, {"window_size": "5"}, {"clearing_freq": 0}, {"p": -1}]
+    "wrong",
+    [
+        {"episodes": "3"},
+        {"episodes": 2.5},
+        {"processes": 1.5},
+        {"window_size": "5"},
+        {"clearing_freq": 0},
+        {"p": -1},
+    ],
 )
 def test_numbers_that_train_cannot_count_by(wrong: Any) -> None:
     agent = Probe()
@@ -168,13 +185,19 @@ def test_what_is_no_path(method: str, wrong: Any) -> None:
 def test_param_is_of_variables_alone(param: Any, tmp_path: Path) -> None:
     agent = fresh()
     agent.param = param(agent.net)
-    with pytest.raises(SettingError, match=r"in agent.param is a [\s\S]*for example: self.param = list\(self.q.parameters"):
+    with pytest.raises(
+        SettingError,
+        match=r"in agent.param is a [\s\S]*for example: self.param = list\(self.q.parameters",
+    ):
         agent.train(torch.optim.SGD(agent.net.parameters(), 0.1), 1)
     with pytest.raises(SettingError, match="in agent.param is a"):
         agent.save_param(tmp_path / "param")
 
 
-@pytest.mark.parametrize("wrong", [{"seed": "x"}, {"seed": -1}, {"seed": None}, {"callbacks": None}, {"callbacks": print}])
+@pytest.mark.parametrize(
+    "wrong",
+    [{"seed": "x"}, {"seed": -1}, {"seed": None}, {"callbacks": None}, {"callbacks": print}],
+)
 def test_attributes_of_a_wrong_kind(wrong: Any) -> None:
     agent = fresh()
     vars(agent).update(wrong)
@@ -194,7 +217,9 @@ def test_assign_param_takes_variables_alone(wrong: Any) -> None:
         tandem.assign_param(wrong, Probe().param)
 
 
-@pytest.mark.parametrize(("make", "message"), [(torch.optim.SparseAdam, "SparseAdam"), (lambda p: [], "no optimizer")])
+@pytest.mark.parametrize(
+    ("make", "message"), [(torch.optim.SparseAdam, "SparseAdam"), (lambda p: [], "no optimizer")]
+)
 def test_optimizers_that_cannot_train_an_agent(make: Any, message: str) -> None:
     agent = fresh()
     with pytest.raises(SettingError, match=message):
@@ -203,11 +228,16 @@ def test_optimizers_that_cannot_train_an_agent(make: Any, message: str) -> None:
 
 
 def test_no_episodes_are_no_step(tmp_path: Path) -> None:
-    """But what was restored is there, an optimizer's numbers too, and can be changed before it goes on."""
+    """But what was restored is there, an optimizer's numbers too, and can be changed before it goes
+    on."""
     agent, again = fresh(), fresh()
     agent.train(torch.optim.Adam(agent.param, 0.5), 2, p=0)
     played = len(agent.env.actions)
-    assert agent.train(None, 0, p=0) == np.float32(agent.loss) and len(agent.env.actions) == played and agent.total_episode == 2
+    assert (
+        agent.train(None, 0, p=0) == np.float32(agent.loss)
+        and len(agent.env.actions) == played
+        and agent.total_episode == 2
+    )
     agent.save(tmp_path / "agent")
     again.restore(tmp_path / "agent")
     optimizer = torch.optim.Adam(again.param, 0.1)
@@ -215,7 +245,10 @@ def test_no_episodes_are_no_step(tmp_path: Path) -> None:
     assert optimizer.param_groups[0]["lr"] == 0.5
     agent.optimizer.param_groups[0]["lr"] = optimizer.param_groups[0]["lr"] = 0.25
     agent.train(None, 2, p=0), again.train(None, 2, p=0)
-    assert all(torch.equal(x, y) for x, y in zip(agent.param, again.param, strict=True)) and agent.loss_list == again.loss_list
+    assert (
+        all(torch.equal(x, y) for x, y in zip(agent.param, again.param, strict=True))
+        and agent.loss_list == again.loss_list
+    )
 
 
 def test_train_before_set_and_without_an_optimizer() -> None:
@@ -240,7 +273,12 @@ def test_optimizers_have_to_be_of_the_agents_weights() -> None:
 def test_lists_of_policies_have_to_fit() -> None:
     with pytest.raises(SettingError, match="2 policies"):
         trained(Probe(), policy=[GreedyQPolicy(), GreedyQPolicy()])
-    assert trained(Probe([Clock(), Clock()]), policy=[GreedyQPolicy(), EpsGreedyQPolicy(1.0)]).total_episode == 4
+    assert (
+        trained(
+            Probe([Clock(), Clock()]), policy=[GreedyQPolicy(), EpsGreedyQPolicy(1.0)]
+        ).total_episode
+        == 4
+    )
 
 
 def test_a_policy_of_ones_own_is_asked_once_with_the_step_if_it_takes_that() -> None:
@@ -274,7 +312,13 @@ def test_a_forgotten_super_init_does_no_harm() -> None:
     class Bare(Probe):
         def __init__(self) -> None:
             self.net, self.target = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
-            self.param, self.env, self.seen, self.losses, self.copies = self.net.parameters(), Clock(), [], 0, []
+            self.param, self.env, self.seen, self.losses, self.copies = (
+                self.net.parameters(),
+                Clock(),
+                [],
+                0,
+                [],
+            )
 
     assert trained(Bare()).total_episode == 4
 
@@ -299,7 +343,10 @@ class Pair(Probe):
         return None
 
 
-@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.SGD, torch.optim.RMSprop, torch.optim.AdamW, torch.optim.Rprop])
+@pytest.mark.parametrize(
+    "kind",
+    [torch.optim.Adam, torch.optim.SGD, torch.optim.RMSprop, torch.optim.AdamW, torch.optim.Rprop],
+)
 def test_each_optimizer_steps_by_its_own_loss_from_the_same_point(kind: Any) -> None:
     agent = Pair()
     start = copy.deepcopy((agent.net, agent.other))
@@ -313,7 +360,10 @@ def test_each_optimizer_steps_by_its_own_loss_from_the_same_point(kind: Any) -> 
     for s, _, _, r, _ in agent.seen[1:]:
         first, second = start[0](s)[:, 0], start[1](s)[:, 0]
         losses = [(first - r).pow(2).mean(), (second - first).pow(2).mean()]
-        grads = [torch.autograd.grad(x, list(m.parameters()), retain_graph=True) for x, m in zip(losses, start, strict=True)]
+        grads = [
+            torch.autograd.grad(x, list(m.parameters()), retain_graph=True)
+            for x, m in zip(losses, start, strict=True)
+        ]
         for module, mine_, own in zip(start, mine, grads, strict=True):
             for parameter, gradient in zip(module.parameters(), own, strict=True):
                 parameter.grad = gradient
@@ -323,8 +373,12 @@ def test_each_optimizer_steps_by_its_own_loss_from_the_same_point(kind: Any) -> 
             torch.testing.assert_close(x, y, rtol=1e-5, atol=1e-6)
     # and the optimizers have their weights and their state back
     for given, reference in zip(optimizers, mine, strict=True):
-        assert [p.shape for p in given.param_groups[0]["params"]] == [p.shape for p in reference.param_groups[0]["params"]]
-        for p, q in zip(given.param_groups[0]["params"], reference.param_groups[0]["params"], strict=True):
+        assert [p.shape for p in given.param_groups[0]["params"]] == [
+            p.shape for p in reference.param_groups[0]["params"]
+        ]
+        for p, q in zip(
+            given.param_groups[0]["params"], reference.param_groups[0]["params"], strict=True
+        ):
             for name, x in reference.state[q].items():
                 if isinstance(x, torch.Tensor):
                     torch.testing.assert_close(given.state[p][name], x, rtol=1e-4, atol=1e-6)
@@ -337,7 +391,11 @@ def test_the_optimizer_goes_on_from_one_training_to_the_next_and_a_preset_one_is
     agent.train(torch.optim.SGD(agent.param, 100.0), 2, p=0)
     agent.train(None, 2, p=0)
     state = agent.optimizer.state[agent.param[0]]
-    assert isinstance(agent.optimizer, torch.optim.Adam) and state["step"] == 17 and state["exp_avg"].shape == (2, 2)
+    assert (
+        isinstance(agent.optimizer, torch.optim.Adam)
+        and state["step"] == 17
+        and state["exp_avg"].shape == (2, 2)
+    )
 
 
 def test_a_learning_rate_that_is_changed_is_obeyed() -> None:
@@ -354,7 +412,9 @@ def test_a_learning_rate_that_is_changed_is_obeyed() -> None:
 def test_what_is_not_finite_changes_nothing() -> None:
     class Bad(Probe):
         def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
-            return (self.net(s)[:, 0] - r).pow(2).mean() * (1.0 if len(s) != 4 or s[:, 1].max() < 2 else float("nan"))
+            return (self.net(s)[:, 0] - r).pow(2).mean() * (
+                1.0 if len(s) != 4 or s[:, 1].max() < 2 else float("nan")
+            )
 
     agent = Bad()
     agent.set(policy=GreedyQPolicy(), pool_size=100, batch=4)
@@ -383,10 +443,20 @@ def test_numbers_that_a_compiled_loss_reads_are_watched_of_whatever_kind() -> No
 def test_numbers_in_dicts_and_lists_are_watched_too() -> None:
     class Reads(AgentAlgorithm):
         def losses(self, batch: Any) -> Any:
-            return self.agent.config, self.agent.steps, self.agent.options, self.agent.nets, self.agent.log
+            return (
+                self.agent.config,
+                self.agent.steps,
+                self.agent.options,
+                self.agent.nets,
+                self.agent.log,
+            )
 
     agent = Probe()
-    agent.config, agent.steps, agent.options = {"alpha": 0.1, "inner": {"x": [1, 2]}}, (3, 4.0), SimpleNamespace(rate=0.5)
+    agent.config, agent.steps, agent.options = (
+        {"alpha": 0.1, "inner": {"x": [1, 2]}},
+        (3, 4.0),
+        SimpleNamespace(rate=0.5),
+    )
     agent.nets, agent.log = [agent.net], [0.0] * 100
     algorithm = Reads(agent, SimpleNamespace(framework="jax"), [], 1, 1.0, (), False)
     algorithm._watched(None)
@@ -417,7 +487,9 @@ def test_numbers_that_a_compiled_action_reads_are_watched_until_they_change_too_
 
     agent = Scaled()
     called: list[float] = []
-    backend = SimpleNamespace(forward=forward, call=lambda function, s: (called.append(s), function(s))[1])
+    backend = SimpleNamespace(
+        forward=forward, call=lambda function, s: (called.append(s), function(s))[1]
+    )
     action = Forward(agent, backend, agent.action)
     assert action(2.0) == action(2.0) == 2.0
     for k in range(1, 4):
@@ -427,7 +499,9 @@ def test_numbers_that_a_compiled_action_reads_are_watched_until_they_change_too_
         assert action(3.0) == 3.0 + 3 * k
     assert not called
     agent.scale = 0.5
-    with pytest.warns(UserWarning, match=r"it is not compiled any more[\s\S]* self.jit_action = False"):
+    with pytest.warns(
+        UserWarning, match=r"it is not compiled any more[\s\S]* self.jit_action = False"
+    ):
         assert action(2.0) == 1.0
     agent.scale = 0.25
     assert action(2.0) == 0.5 and len(called) == 2
@@ -472,15 +546,27 @@ def test_batch_norm_trains_and_acts_as_it_should() -> None:
 def test_callbacks_hear_everything_in_order() -> None:
     heard: list[Any] = []
     agent = Probe()
-    names = ("on_train_begin", "on_train_end", "on_episode_begin", "on_episode_end", "on_batch_begin", "on_batch_end")
-    agent.callbacks.append(LambdaCallback(**{n: lambda *x, n=n: heard.append((n, *x)) for n in names}))
+    names = (
+        "on_train_begin",
+        "on_train_end",
+        "on_episode_begin",
+        "on_episode_end",
+        "on_batch_begin",
+        "on_batch_end",
+    )
+    agent.callbacks.append(
+        LambdaCallback(**{n: lambda *x, n=n: heard.append((n, *x)) for n in names})
+    )
     trained(agent, 2, num_updates=2)
     kinds = [h[0] for h in heard]
     assert kinds[0] == "on_train_begin" and kinds[-1] == "on_train_end"
     assert kinds.count("on_batch_begin") == kinds.count("on_batch_end") == 14
     assert [h[1] for h in heard if h[0] == "on_batch_end"] == list(range(14))
     ends = [h for h in heard if h[0] == "on_episode_end"]
-    assert [h[1] for h in ends] == [0, 1] and ends[1][2] == {"loss": agent.loss_list[1], "reward": 15.0}
+    assert [h[1] for h in ends] == [0, 1] and ends[1][2] == {
+        "loss": agent.loss_list[1],
+        "reward": 15.0,
+    }
     losses = [h[2]["loss"] for h in heard if h[0] == "on_batch_end"]
     assert agent.loss_list == pytest.approx([np.mean(losses[:4]), np.mean(losses[4:])])
 
@@ -518,7 +604,12 @@ def test_lines(capsys: Any) -> None:
     agent.set(policy=GreedyQPolicy(), pool_size=100, batch=4, trial_count=2, criterion=15.0)
     agent.train(torch.optim.SGD(agent.param, 0.01), 20)
     out = capsys.readouterr().out
-    assert "episode:1   loss:" in out and "reward:15" in out and "average reward:15 >= criterion:15" in out and "time:0s" in out
+    assert (
+        "episode:1   loss:" in out
+        and "reward:15" in out
+        and "average reward:15 >= criterion:15" in out
+        and "time:0s" in out
+    )
 
 
 # --- Files
@@ -534,12 +625,25 @@ class Walk(Clock):
     def step(self, action: Any) -> Any:
         self.t += 1
         self.actions.append(int(action))
-        return np.array([self.t, self.episode / 100], np.float32), float(self.t + action), self.t == 7, {}
+        return (
+            np.array([self.t, self.episode / 100], np.float32),
+            float(self.t + action),
+            self.t == 7,
+            {},
+        )
 
 
 def fresh(env: Any = None, **choices: Any) -> Probe:
     agent = Probe(env or Walk())
-    agent.set(**{"policy": EpsGreedyQPolicy(0.5), "pool_size": 50, "batch": 4, "update_steps": 3, **choices})
+    agent.set(
+        **{
+            "policy": EpsGreedyQPolicy(0.5),
+            "pool_size": 50,
+            "batch": 4,
+            "update_steps": 3,
+            **choices,
+        }
+    )
     return agent
 
 
@@ -554,7 +658,9 @@ ONGOING: list[tuple[Any, Any]] = [  # arguments of set, and of train
 
 
 @pytest.mark.parametrize(("choices", "windows"), ONGOING)
-def test_saved_and_restored_it_goes_on_to_the_bit(choices: Any, windows: Any, tmp_path: Path) -> None:
+def test_saved_and_restored_it_goes_on_to_the_bit(
+    choices: Any, windows: Any, tmp_path: Path
+) -> None:
     whole = fresh(**choices)
     whole.train(torch.optim.Adam(whole.param), 9, p=0, **windows)
     first = fresh(**choices)
@@ -563,10 +669,18 @@ def test_saved_and_restored_it_goes_on_to_the_bit(choices: Any, windows: Any, tm
     second = fresh(**choices)
     second.net.weight.data.zero_()
     second.restore(tmp_path / "model.dat")
-    assert torch.equal(second.net.weight, first.net.weight) and second.reward_list == first.reward_list
+    assert (
+        torch.equal(second.net.weight, first.net.weight) and second.reward_list == first.reward_list
+    )
     second.train(torch.optim.Adam(second.param), 5, p=0, **windows)
-    assert all(torch.equal(x, y) for x, y in zip(whole.net.parameters(), second.net.parameters(), strict=True))
-    assert all(torch.equal(x, y) for x, y in zip(whole.target.parameters(), second.target.parameters(), strict=True))
+    assert all(
+        torch.equal(x, y)
+        for x, y in zip(whole.net.parameters(), second.net.parameters(), strict=True)
+    )
+    assert all(
+        torch.equal(x, y)
+        for x, y in zip(whole.target.parameters(), second.target.parameters(), strict=True)
+    )
     assert second.loss_list == whole.loss_list and second.env.actions[-5:] == whole.env.actions[-5:]
 
 
@@ -579,11 +693,16 @@ def test_files_may_be_folders_with_a_file_for_each_array(tmp_path: Path) -> None
     assert newest.name.startswith("model-4-") and older.is_dir() and newest.is_dir()
     second.restore(newest)
     second.train(torch.optim.Adam(second.param), 5, p=0)
-    assert all(torch.equal(x, y) for x, y in zip(whole.net.parameters(), second.net.parameters(), strict=True))
+    assert all(
+        torch.equal(x, y)
+        for x, y in zip(whole.net.parameters(), second.net.parameters(), strict=True)
+    )
     assert second.loss_list == whole.loss_list
     first.save_param(tmp_path / "param")
     arrays = tandem.restore_param(tmp_path / "param")
-    assert (tmp_path / "param").is_dir() and np.array_equal(arrays[0], first.net.weight.detach().numpy())
+    assert (tmp_path / "param").is_dir() and np.array_equal(
+        arrays[0], first.net.weight.detach().numpy()
+    )
 
 
 def test_where_the_environment_cannot_be_brought_back_new_episodes_begin(tmp_path: Path) -> None:
@@ -598,7 +717,9 @@ def test_where_the_environment_cannot_be_brought_back_new_episodes_begin(tmp_pat
         second.train(torch.optim.Adam(second.param), 2, p=0)
     assert second.total_episode == 6
     environments = second._assembly.loop.collector.environments
-    assert environments.episodes()[0] > first._assembly.loop.collector.environments.episodes()[0] + 1  # none is begun again
+    assert (
+        environments.episodes()[0] > first._assembly.loop.collector.environments.episodes()[0] + 1
+    )  # none is begun again
 
 
 def test_parameters_alone(tmp_path: Path) -> None:
@@ -644,13 +765,18 @@ def test_a_callback_may_save(tmp_path: Path) -> None:
     whole = fresh()
     whole.train(torch.optim.Adam(whole.param), 6, p=0)
     first = fresh()
-    first.callbacks = [LambdaCallback(on_episode_end=lambda i, logs: first.save(tmp_path / f"{i}.dat"))]
+    first.callbacks = [
+        LambdaCallback(on_episode_end=lambda i, logs: first.save(tmp_path / f"{i}.dat"))
+    ]
     first.train(torch.optim.Adam(first.param), 6, p=0)
     second = fresh()
     second.restore(tmp_path / "2.dat")
     second.train(torch.optim.Adam(second.param), 3, p=0)
     for agent in (first, second):
-        assert all(torch.equal(x, y) for x, y in zip(whole.net.parameters(), agent.net.parameters(), strict=True))
+        assert all(
+            torch.equal(x, y)
+            for x, y in zip(whole.net.parameters(), agent.net.parameters(), strict=True)
+        )
 
 
 def test_an_interrupt_ends_it_with_its_file(tmp_path: Path) -> None:
@@ -658,21 +784,31 @@ def test_an_interrupt_ends_it_with_its_file(tmp_path: Path) -> None:
     whole.train(torch.optim.Adam(whole.param), 6, p=0)
     first = fresh()
     first.path, first.save_freq = tmp_path / "model.dat", 100
-    first.callbacks = [LambdaCallback(on_batch_end=lambda b, logs: signal.raise_signal(signal.SIGINT) if b == 11 else None)]
+    first.callbacks = [
+        LambdaCallback(
+            on_batch_end=lambda b, logs: signal.raise_signal(signal.SIGINT) if b == 11 else None
+        )
+    ]
     with pytest.raises(KeyboardInterrupt):
         first.train(torch.optim.Adam(first.param), None, p=0)
     assert first._assembly.learner.updates == 12
     second = fresh()
     second.restore(tmp_path / "model.dat")
     second.train(torch.optim.Adam(second.param), 6 - second.total_episode, p=0)
-    assert all(torch.equal(x, y) for x, y in zip(whole.net.parameters(), second.net.parameters(), strict=True))
+    assert all(
+        torch.equal(x, y)
+        for x, y in zip(whole.net.parameters(), second.net.parameters(), strict=True)
+    )
 
 
 def test_parameters_only_and_best_only(tmp_path: Path) -> None:
     agent = fresh(trial_count=2)
     agent.path, agent.save_param_only, agent.save_best_only = tmp_path / "best.dat", True, True
     agent.train(torch.optim.Adam(agent.param), 4, p=0)
-    assert os.listdir(tmp_path) == ["best.dat"] and len(tandem.restore_param(tmp_path / "best.dat")) == 2
+    assert (
+        os.listdir(tmp_path) == ["best.dat"]
+        and len(tandem.restore_param(tmp_path / "best.dat")) == 2
+    )
 
 
 # --- Looking
@@ -692,7 +828,9 @@ def test_an_agent_plays_by_observations_in_the_type_it_was_trained_with() -> Non
     from gymnasium import spaces
 
     class Fine(gymnasium.Env):  # of float64, with Dicts in Dicts
-        observation_space = spaces.Dict({"a": spaces.Dict({"b": spaces.Box(-9, 9, (2,), np.float64)})})
+        observation_space = spaces.Dict(
+            {"a": spaces.Dict({"b": spaces.Box(-9, 9, (2,), np.float64)})}
+        )
         action_space = spaces.Discrete(2)
 
         def reset(self, *, seed: int | None = None, options: Any = None) -> Any:

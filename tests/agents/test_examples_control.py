@@ -1,4 +1,5 @@
-"""The examples of control by several networks: DDPG, with hindsight, and with several agents; and their worlds."""
+"""The examples of control by several networks: DDPG, with hindsight, and with several agents; and
+their worlds."""
 
 from __future__ import annotations
 
@@ -31,7 +32,10 @@ def needs(*names: str) -> None:
 
 
 def example(name: str, framework: str = "pytorch") -> Any:
-    needs("torch" if framework == "pytorch" else "keras", *(["gymnasium_robotics"] if name == "DDPG_FetchReach" else []))
+    needs(
+        "torch" if framework == "pytorch" else "keras",
+        *(["gymnasium_robotics"] if name == "DDPG_FetchReach" else []),
+    )
     return importlib.import_module(f"tandem.examples.{framework}.{name}")
 
 
@@ -128,7 +132,10 @@ def test_targets_go_a_part_of_the_way() -> None:
         for s in sources:
             s += 1
     model.update_param()
-    assert all(torch.allclose(t, s - 0.75, atol=1e-6) for t, s in zip(model.target_param, sources, strict=True))
+    assert all(
+        torch.allclose(t, s - 0.75, atol=1e-6)
+        for t, s in zip(model.target_param, sources, strict=True)
+    )
 
 
 def test_an_actors_loss_is_an_expectation_over_joint_actions() -> None:
@@ -145,7 +152,10 @@ def test_an_actors_loss_is_an_expectation_over_joint_actions() -> None:
         found = (model.likely(model.actors, s, i) * model.values(model.critics, i, s)).sum(1)
         torch.testing.assert_close(found, expected)
         grads = [
-            torch.autograd.grad(found.sum(), list(x.parameters()), retain_graph=True, allow_unused=True) for x in model.actors
+            torch.autograd.grad(
+                found.sum(), list(x.parameters()), retain_graph=True, allow_unused=True
+            )
+            for x in model.actors
         ]
         assert [all(g is not None for g in each) for each in grads] == [i == 0, i == 1]
 
@@ -162,7 +172,8 @@ def test_agents_that_learn_alone_do_not_see_each_other() -> None:
 
 @pytest.mark.slow
 def test_agents_with_critics_of_all_beat_those_that_learn_alone() -> None:
-    """With critics of both agents the best return, 24, is reached; alone the return stays near what chance gives, 6."""
+    """With critics of both agents the best return, 24, is reached; alone the return stays near what
+    chance gives, 6."""
     torch = pytest.importorskip("torch")
     module = example("MADDPG")
     scores: dict[bool, list[float]] = {True: [], False: []}
@@ -193,16 +204,24 @@ for name, choices, episodes in (
     model = importlib.import_module(f"tandem.examples.keras.{name}").DDPG(16, 0.1, 0.98, 0.005)
     before = [np.array(x) for x in model.target_param] if name == "DDPG" else None
     model.set(pool_size=500, batch=32, **choices)
-    loss = model.train(keras.metrics.Mean(), [keras.optimizers.Adam(), keras.optimizers.Adam()], episodes, p=0)
-    moved = before is None or any((x != np.array(y)).any() for x, y in zip(before, model.target_param))
+    loss = model.train(
+        keras.metrics.Mean(), [keras.optimizers.Adam(), keras.optimizers.Adam()], episodes, p=0
+    )
+    moved = before is None or any(
+        (x != np.array(y)).any() for x, y in zip(before, model.target_param)
+    )
     _, score, steps = model.run_agent(300, 1)
-    found[name] = bool(np.isfinite(loss) and loss != 0 and moved and np.isfinite(score) and steps <= 200)
+    found[name] = bool(
+        np.isfinite(loss) and loss != 0 and moved and np.isfinite(score) and steps <= 200
+    )
 print(json.dumps(found))
 """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", [pytest.param(e, marks=[pytest.mark.thorough] * (e == "jax")) for e in ENGINES])
+@pytest.mark.parametrize(
+    "engine", [pytest.param(e, marks=[pytest.mark.thorough] * (e == "jax")) for e in ENGINES]
+)
 def test_examples_train_on_keras(engine: Any) -> None:
     needs("keras", engine)
     (found,) = run_python(RUNS, engine=engine, timeout=300)
@@ -218,7 +237,14 @@ import numpy as np
 
 with redirect_stdout(sys.stderr):
     model = importlib.import_module(f"tandem.examples.keras.{sys.argv[1]}").main(0)
-print(json.dumps([float(np.mean(model.reward_list[-10:])), float(np.mean([model.run_agent(200, i)[1] for i in range(10)]))]))
+print(
+    json.dumps(
+        [
+            float(np.mean(model.reward_list[-10:])),
+            float(np.mean([model.run_agent(200, i)[1] for i in range(10)])),
+        ]
+    )
+)
 """
 
 

@@ -32,13 +32,19 @@ def test_value_methods_as_documented(name: str) -> None:
     model = getattr(example(name), name)(4, 128, 2, 7)
     model.set(policy=EpsGreedyQPolicy(0.01), pool_size=10000, batch=64, update_batches=17)
     model.train(torch.optim.Adam(model.param), 20, pool_network=True, processes=7, p=0)
-    assert len(model._assembly.environments.crew.workers) == 6 and model.total_episode >= 20 and model.loss > 0
+    assert (
+        len(model._assembly.environments.crew.workers) == 6
+        and model.total_episode >= 20
+        and model.loss > 0
+    )
 
 
 def test_hindsight_as_documented() -> None:
     environments._said.clear()
     model = example("DDPG_HER").DDPG(128, 0.1, 0.98, 0.005, 7)
-    model.set(noise=GaussianWhiteNoiseProcess(), pool_size=10000, batch=256, trial_count=10, HER=True)
+    model.set(
+        noise=GaussianWhiteNoiseProcess(), pool_size=10000, batch=256, trial_count=10, HER=True
+    )
     with pytest.warns(UserWarning, match="processes_her=4"):
         model.train(adams(model), 10, pool_network=True, processes=7, processes_her=4, p=0)
     assert model.total_episode >= 10 and np.isfinite(model.loss)
@@ -55,9 +61,13 @@ def test_several_agents() -> None:
 @pytest.mark.slow
 def test_prioritized_ppo() -> None:
     model = example("PPO_pr").PPO(4, 128, 2, 0.7, 0.7, 7)
-    model.set(policy=SoftmaxPolicy(), pool_size=10000, batch=64, update_steps=700, PPO=True, PR=True)
+    model.set(
+        policy=SoftmaxPolicy(), pool_size=10000, batch=64, update_steps=700, PPO=True, PR=True
+    )
     model.train(adams(model), 60, pool_network=True, processes=7, p=0)
-    assert model._assembly.learner.updates > 0 and len(model._assembly.learner.ring) == len(model.prioritized_replay.TD)
+    assert model._assembly.learner.updates > 0 and len(model._assembly.learner.ring) == len(
+        model.prioritized_replay.TD
+    )
 
 
 KERAS = """
@@ -73,10 +83,23 @@ if len(sys.argv) > 1:
 else:
     model = DQN.DQN(4, 128, 2, 7)
     model.set(policy=EpsGreedyQPolicy(0.01), pool_size=10000, update_batches=17)
-    model.train(keras.metrics.Mean(name="train_loss"), keras.optimizers.Adam(), 20, pool_network=True, processes=7, p=0)
+    model.train(
+        keras.metrics.Mean(name="train_loss"),
+        keras.optimizers.Adam(),
+        20,
+        pool_network=True,
+        processes=7,
+        p=0,
+    )
     ppo = PPO_pr.PPO(4, 128, 2, 0.7, 0.7, 3)
     ppo.set(policy=SoftmaxPolicy(), pool_size=10000, batch=64, update_steps=300, PPO=True, PR=True)
-    ppo.train(keras.metrics.Mean(), [keras.optimizers.Adam(1e-4), keras.optimizers.Adam(5e-3)], 30, processes=3, p=0)
+    ppo.train(
+        keras.metrics.Mean(),
+        [keras.optimizers.Adam(1e-4), keras.optimizers.Adam(5e-3)],
+        30,
+        processes=3,
+        p=0,
+    )
     print(json.dumps([model.total_episode >= 20, ppo._assembly.learner.updates > 0]))
 """
 
@@ -111,4 +134,6 @@ def test_control_is_learned() -> None:
     pendulum = example("DDPG").main(0, processes=2)
     assert np.mean([pendulum.run_agent(200, i)[1] for i in range(10)]) >= -200
     assert np.mean(example("DDPG_HER").main(0, processes=2).reward_list[-10:]) >= -5
-    assert np.mean(example("MADDPG").main(0, processes=2).reward_list[-10:]) >= 15  # each alone: about 10
+    assert (
+        np.mean(example("MADDPG").main(0, processes=2).reward_list[-10:]) >= 15
+    )  # each alone: about 10

@@ -1,4 +1,5 @@
-"""The value and PPO examples: their losses by hand, their programs as documented, and that they learn."""
+"""The value and PPO examples: their losses by hand, their programs as documented, and that they
+learn."""
 
 from __future__ import annotations
 
@@ -31,12 +32,22 @@ def test_losses_of_value_methods(kind: Any) -> None:
     agent, b = kind(4, 16, 2), losses.batch()
     t = tensors(b)
     q, next_q, judged = (
-        x.detach().numpy() for x in (agent.q_net(t["s"]), agent.q_net(t["next_s"]), agent.target_q_net(t["next_s"]))
+        x.detach().numpy()
+        for x in (agent.q_net(t["s"]), agent.q_net(t["next_s"]), agent.target_q_net(t["next_s"]))
     )
-    following = judged[np.arange(len(q)), next_q.argmax(1)] if kind is DoubleDQN.DoubleDQN else judged.max(1)
+    following = (
+        judged[np.arange(len(q)), next_q.argmax(1)]
+        if kind is DoubleDQN.DoubleDQN
+        else judged.max(1)
+    )
     loss = agent(*t.values())
-    np.testing.assert_allclose(loss.item(), losses.q_learning(q, following, b["a"], b["r"], b["d"]), rtol=1e-5)
-    assert all(g is None for g in torch.autograd.grad(loss, list(agent.target_q_net.parameters()), allow_unused=True))
+    np.testing.assert_allclose(
+        loss.item(), losses.q_learning(q, following, b["a"], b["r"], b["d"]), rtol=1e-5
+    )
+    assert all(
+        g is None
+        for g in torch.autograd.grad(loss, list(agent.target_q_net.parameters()), allow_unused=True)
+    )
 
 
 def test_dueling_heads_are_joined_by_equation_9() -> None:
@@ -55,18 +66,35 @@ def test_losses_of_ppo(module: Any) -> None:
             p += 0.3 * torch.randn_like(p)
     t = tensors(b)
     nets = [net(t["s"]).detach().numpy() for net in (agent.actor, agent.old_actor, agent.critic)]
-    actor, critic = losses.ppo(*nets, agent.critic(t["next_s"]).detach().numpy(), b["a"], b["r"], b["d"], 0.2, 0.5)
+    actor, critic = losses.ppo(
+        *nets, agent.critic(t["next_s"]).detach().numpy(), b["a"], b["r"], b["d"], 0.2, 0.5
+    )
     found = agent(*t.values())
-    np.testing.assert_allclose([x.mean().item() for x in found], [actor.mean(), critic.mean()], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        [x.mean().item() for x in found], [actor.mean(), critic.mean()], rtol=1e-4, atol=1e-5
+    )
     np.testing.assert_array_equal(agent.action(t["s"]).detach(), nets[1])
-    assert all(g is None for g in torch.autograd.grad(found[0].mean(), agent.param[1], allow_unused=True, retain_graph=True))
-    bias = torch.autograd.grad(found[1].mean(), agent.param[1])[-1]  # of the value alone, not of the target
-    TD = b["r"] + losses.GAMMA * (1 - b["d"]) * agent.critic(t["next_s"]).detach().numpy()[:, 0] - nets[2][:, 0]
+    assert all(
+        g is None
+        for g in torch.autograd.grad(
+            found[0].mean(), agent.param[1], allow_unused=True, retain_graph=True
+        )
+    )
+    bias = torch.autograd.grad(found[1].mean(), agent.param[1])[
+        -1
+    ]  # of the value alone, not of the target
+    TD = (
+        b["r"]
+        + losses.GAMMA * (1 - b["d"]) * agent.critic(t["next_s"]).detach().numpy()[:, 0]
+        - nets[2][:, 0]
+    )
     np.testing.assert_allclose(bias.item(), -2 * TD.mean(), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", VALUES)
-@pytest.mark.parametrize("more", [{}, {"trial_count": 10, "criterion": 200, "PR": True, "initial_TD": 7, "alpha": 0.7}])
+@pytest.mark.parametrize(
+    "more", [{}, {"trial_count": 10, "criterion": 200, "PR": True, "initial_TD": 7, "alpha": 0.7}]
+)
 def test_value_methods_as_documented(kind: Any, more: dict[str, Any]) -> None:
     model = kind(4, 128, 2)
     model.set(policy=EpsGreedyQPolicy(0.01), pool_size=10000, batch=64, update_steps=10, **more)
@@ -77,11 +105,19 @@ def test_value_methods_as_documented(kind: Any, more: dict[str, Any]) -> None:
 @pytest.mark.parametrize(("module", "more"), [(PPO, {}), (PPO_pr, {"PR": True})])
 def test_ppo_as_documented(module: Any, more: dict[str, Any]) -> None:
     model = module.PPO(4, 128, 2, 0.7, 0.7)
-    model.set(policy=SoftmaxPolicy(), pool_size=10000, batch=64, update_steps=1000, PPO=True, **more)
-    model.train([torch.optim.Adam(model.param[0], 1e-4), torch.optim.Adam(model.param[1], 5e-3)], 70, p=0)
+    model.set(
+        policy=SoftmaxPolicy(), pool_size=10000, batch=64, update_steps=1000, PPO=True, **more
+    )
+    model.train(
+        [torch.optim.Adam(model.param[0], 1e-4), torch.optim.Adam(model.param[1], 5e-3)], 70, p=0
+    )
     learner = model._assembly.learner
     assert learner.updates >= 150 and np.isfinite(model.loss_list[-1])
-    assert len(learner.ring) < 1000 if not more else len(learner.ring) == len(model.prioritized_replay.TD)
+    assert (
+        len(learner.ring) < 1000
+        if not more
+        else len(learner.ring) == len(model.prioritized_replay.TD)
+    )
 
 
 @pytest.mark.parametrize("module", PROGRAMS)

@@ -16,7 +16,8 @@ from tests.agents.test_contract import Walk  # noqa: E402
 
 
 class Behind(Probe):
-    """Acts by the network that follows, as PPO does; a batch norm, and a number of its own in no list."""
+    """Acts by the network that follows, as PPO does; a batch norm, and a number of its own in no
+    list."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(Walk())
@@ -38,7 +39,9 @@ def arrays(agent: Any) -> list[Any]:
 
 
 def trained(agent: Any, episodes: int) -> Any:
-    agent.train(torch.optim.Adam(agent.param, 0.01) if agent.optimizer is None else None, episodes, p=0)
+    agent.train(
+        torch.optim.Adam(agent.param, 0.01) if agent.optimizer is None else None, episodes, p=0
+    )
     return agent
 
 

@@ -64,7 +64,9 @@ def test_what_is_frozen_stays_the_optimizers_and_learns_once_it_is_thawed(kind: 
     optimizer = kind(agent.param, 0.01)
     before = agent.net[0].weight.clone()
     agent.train(optimizer, 2, p=0)
-    assert all(x is y for x, y in zip(optimizer.param_groups[0]["params"], agent.param, strict=True))
+    assert all(
+        x is y for x, y in zip(optimizer.param_groups[0]["params"], agent.param, strict=True)
+    )
     assert torch.equal(agent.net[0].weight, before)
     agent.net[0].requires_grad_(True)
     agent.train(None, 2, p=0)
@@ -122,11 +124,15 @@ def test_what_was_not_frozen_goes_on_as_it_was_when_others_are_thawed(
         lambda p: torch.optim.Rprop(p, 0.01),
         lambda p: torch.optim.ASGD(p, 0.01),
         lambda p: torch.optim.SGD(p, 0.001, momentum=0.9, dampening=0.5),
-        lambda p: torch.optim.Adam([{"params": p[:1]}, {"params": p[1:], "lr": 0.1}], 0.01, maximize=True),
+        lambda p: torch.optim.Adam(
+            [{"params": p[:1]}, {"params": p[1:], "lr": 0.1}], 0.01, maximize=True
+        ),
     ],
 )
 @pytest.mark.parametrize("first", [0, 2])  # episodes before the file; of 0 there is no state yet
-def test_a_state_that_a_first_step_makes_is_restored(make: Callable[[Any], Any], first: int, tmp_path: Path) -> None:
+def test_a_state_that_a_first_step_makes_is_restored(
+    make: Callable[[Any], Any], first: int, tmp_path: Path
+) -> None:
     whole, half, again = (made(Probe()) for _ in range(3))
     whole.train(make(whole.param), first, p=0)
     whole.train(None, 2, p=0)
@@ -171,7 +177,8 @@ def test_what_is_not_finite_changes_nothing_with_a_batch_norm_either(sitting: in
 
 
 def test_numbers_of_an_optimizer_are_in_the_file(tmp_path: Path) -> None:
-    """Learning rates, also such as were changed meanwhile, and what else its groups hold: training goes on with them."""
+    """Learning rates, also such as were changed meanwhile, and what else its groups hold: training
+    goes on with them."""
 
     def make(p: Any, rate: float, decay: float, beta: float) -> Any:
         groups = [{"params": p[:1], "lr": 2 * rate}, {"params": p[1:]}]
@@ -188,13 +195,21 @@ def test_numbers_of_an_optimizer_are_in_the_file(tmp_path: Path) -> None:
     again.train(make(again.param, 0.001, 0.0, 0.9), 2, p=0)
     assert all(torch.equal(x, y) for x, y in zip(whole.param, again.param, strict=True))
     first, second = again.optimizer.param_groups
-    assert first["lr"] == 1.0 and second["lr"] == 0.03 and first["betas"] == (0.8, 0.99) and second["weight_decay"] == 0.1
+    assert (
+        first["lr"] == 1.0
+        and second["lr"] == 0.03
+        and first["betas"] == (0.8, 0.99)
+        and second["weight_decay"] == 0.1
+    )
 
 
 @pytest.mark.parametrize(
-    ("momentum", "other"), [({"momentum": 0.9}, {}), ({}, {"momentum": 0.9}), ({"momentum": 0.9, "dampening": 0.5}, {})]
+    ("momentum", "other"),
+    [({"momentum": 0.9}, {}), ({}, {"momentum": 0.9}), ({"momentum": 0.9, "dampening": 0.5}, {})],
 )
-def test_numbers_that_a_state_hangs_on_are_there_before_it(momentum: Any, other: Any, tmp_path: Path) -> None:
+def test_numbers_that_a_state_hangs_on_are_there_before_it(
+    momentum: Any, other: Any, tmp_path: Path
+) -> None:
     whole, half, again = (made(Probe()) for _ in range(3))
     whole.train(torch.optim.SGD(whole.param, 0.001, **momentum), 4, p=0)
     half.train(torch.optim.SGD(half.param, 0.001, **momentum), 2, p=0)
@@ -205,34 +220,46 @@ def test_numbers_that_a_state_hangs_on_are_there_before_it(momentum: Any, other:
     assert all(torch.equal(x, y) for x, y in zip(whole.param, again.param, strict=True))
 
 
-def test_an_optimizer_of_another_kind_than_the_files_is_refused_and_the_right_one_taken_then(tmp_path: Path) -> None:
+def test_an_optimizer_of_another_kind_than_the_files_is_refused_and_the_right_one_taken_then(
+    tmp_path: Path,
+) -> None:
     half, again = made(Probe()), made(Probe())
     half.train(torch.optim.Adam(half.param), 2, p=0)
     half.save(tmp_path / "agent")
     again.env.episode = half.env.episode
     again.restore(tmp_path / "agent")
-    with pytest.raises(CheckpointError, match=r"optimizer Adam; train was given SGD\.\nExpected: .*\nFix: give"):
+    with pytest.raises(
+        CheckpointError, match=r"optimizer Adam; train was given SGD\.\nExpected: .*\nFix: give"
+    ):
         again.train(torch.optim.SGD(again.param, 0.01), 2, p=0)
     again.seen = []  # tensors, which a new training would take for the agent's own
     with pytest.raises(CheckpointError, match=r"train was given Adam \(2 groups\)"):
-        again.train(torch.optim.Adam([{"params": again.param[:1]}, {"params": again.param[1:]}]), 2, p=0)
+        again.train(
+            torch.optim.Adam([{"params": again.param[:1]}, {"params": again.param[1:]}]), 2, p=0
+        )
     again.seen = []
     again.train(torch.optim.Adam(again.param), 2, p=0)
     assert again.total_episode == 4
 
 
 def test_files_that_do_not_tell_their_optimizers_are_read(tmp_path: Path) -> None:
-    """As they were before optimizers were in them: the state is taken, with the numbers that are here."""
+    """As they were before optimizers were in them: the state is taken, with the numbers that are
+    here."""
     half, again = made(Probe()), made(Probe())
     half.train(torch.optim.Adam(half.param, 0.5), 2, p=0)
     half.save(tmp_path / "agent")
     saved = checkpoint.read(tmp_path / "agent")
     groups = {name: saved.group(name) for name in ("param", "engine", "collector", "learner")}
-    checkpoint.write(tmp_path / "agent", {n: x for n, x in saved.data.items() if n != "optimizers"}, groups)
+    checkpoint.write(
+        tmp_path / "agent", {n: x for n, x in saved.data.items() if n != "optimizers"}, groups
+    )
     again.env.episode = half.env.episode
     again.restore(tmp_path / "agent")
     again.train(torch.optim.Adam(again.param, 0.001), 1, p=0)
-    assert again.optimizer.param_groups[0]["lr"] == 0.001 and again.optimizer.state[again.param[0]]["step"] > 2
+    assert (
+        again.optimizer.param_groups[0]["lr"] == 0.001
+        and again.optimizer.state[again.param[0]]["step"] > 2
+    )
 
 
 def test_a_network_of_another_width_is_named(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
-"""When a user's agent learns, from what, and what its loss is told: worked out beforehand on a clock."""
+"""When a user's agent learns, from what, and what its loss is told: worked out beforehand on a
+clock."""
 
 from __future__ import annotations
 
@@ -24,16 +25,22 @@ def test_a_phase_after_each_step_once_the_pool_holds_a_batch() -> None:
     assert all(len(s) == 4 for s, *_ in agent.seen[1:])
 
 
-@pytest.mark.parametrize(("choices", "copies"), [({"update_steps": 5}, [5, 10, 15]), ({"update_batches": 7}, [7, 14])])
+@pytest.mark.parametrize(
+    ("choices", "copies"), [({"update_steps": 5}, [5, 10, 15]), ({"update_batches": 7}, [7, 14])]
+)
 def test_update_param_after_as_many_phases_or_batches(choices: Any, copies: list[int]) -> None:
     assert trained(Probe(), 4, **choices).copies == copies
 
 
 def test_phases_of_whole_episodes() -> None:
-    """Four of 5 steps each: after the second and the fourth, ten phases; the loss sees nothing of the third before that."""
+    """Four of 5 steps each: after the second and the fourth, ten phases; the loss sees nothing of
+    the third before that."""
     agent = trained(Probe(), 4, train={"num_store": 2})
     assert agent.losses - 1 == 20 and agent.copies == list(range(1, 21))
-    steps = [{5 * e + t for s, *_ in part for t, e in s.tolist()} for part in (agent.seen[1:11], agent.seen[11:21])]
+    steps = [
+        {5 * e + t for s, *_ in part for t, e in s.tolist()}
+        for part in (agent.seen[1:11], agent.seen[11:21])
+    ]
     assert max(steps[0]) < 10 < max(steps[1])
     assert trained(Probe(), 4, PPO=True, update_steps=8, train={"num_store": 3}).copies == [20, 40]
 
@@ -50,7 +57,9 @@ def test_update_batches_within_a_phase_of_several() -> None:
 
 
 def test_ppo_collects_learns_from_all_and_begins_anew() -> None:
-    agent = trained(Probe(), 4, PPO=True, update_steps=8)  # 20 steps: two phases of 10 passes over 8 in batches of 4
+    agent = trained(
+        Probe(), 4, PPO=True, update_steps=8
+    )  # 20 steps: two phases of 10 passes over 8 in batches of 4
     assert agent.losses - 1 == 40 and agent.copies == [20, 40]
     for phase, begin in ((agent.seen[1:21], 0), (agent.seen[21:41], 8)):
         steps = [5 * e + t for s, *_ in phase for t, e in s.tolist()]
@@ -74,7 +83,11 @@ def test_what_the_loss_is_told() -> None:
     agent = trained(Probe(Clock(3)), 4)
     for s, a, after, r, d in agent.seen[1:]:
         t, episode = s.numpy().T
-        assert s.dtype == r.dtype == d.dtype == torch.float32 and a.dtype == torch.int64 and a.shape == r.shape == d.shape
+        assert (
+            s.dtype == r.dtype == d.dtype == torch.float32
+            and a.dtype == torch.int64
+            and a.shape == r.shape == d.shape
+        )
         np.testing.assert_array_equal(r, t + 1)
         np.testing.assert_array_equal(d, t == 2)
         going = t != 2
@@ -95,9 +108,13 @@ def test_n_steps_are_discounted_from_the_first_state_on() -> None:
     reward = {0: 1 + 0.5 * 2 + 0.25 * 3, 1: 2 + 0.5 * 3 + 0.25 * 4, 2: 3 + 0.5 * 4, 3: 4.0}
     checked = 0
     for s, _, after, r, d in agent.seen[-40:]:  # from the tenth episode on
-        for (t, e), after_t, ret, end in zip(s.tolist(), after[:, 0].tolist(), r.tolist(), d.tolist(), strict=True):
+        for (t, e), after_t, ret, end in zip(
+            s.tolist(), after[:, 0].tolist(), r.tolist(), d.tolist(), strict=True
+        ):
             if e < 9:  # windows at the newest rows are shorter
-                assert ret == reward[t] and end == (0.75 if t == 0 else 1.0)  # (1 - d) gamma = gamma ** 3 where it goes on
+                assert ret == reward[t] and end == (
+                    0.75 if t == 0 else 1.0
+                )  # (1 - d) gamma = gamma ** 3 where it goes on
                 assert t != 0 or after_t == 3
                 checked += 1
     assert checked > 40
@@ -119,8 +136,12 @@ def test_several_environments_step_together() -> None:
 
 def test_records() -> None:
     agent = trained(Probe(), 4)
-    assert agent.reward_list == [15.0] * 4 and len(agent.loss_list) == 4 and agent.total_episode == 4
-    assert isinstance(agent.given, np.float32) and agent.given == np.float32(agent.loss_list[-1]) == np.float32(agent.loss)
+    assert (
+        agent.reward_list == [15.0] * 4 and len(agent.loss_list) == 4 and agent.total_episode == 4
+    )
+    assert isinstance(agent.given, np.float32) and agent.given == np.float32(
+        agent.loss_list[-1]
+    ) == np.float32(agent.loss)
     assert 0 < agent.time <= agent.total_time
 
 
@@ -140,7 +161,9 @@ def test_the_window_drops_more_than_one_when_the_pool_is_full() -> None:
     agent = Probe()
     agent.set(policy=GreedyQPolicy(), pool_size=12, batch=4)
     agent.train(torch.optim.SGD(agent.param, 0.01), 4, window_size=5, p=0)
-    assert len(agent._assembly.learner.ring) == 7 + 20 - 12 - 5 + 5 - 5  # 12 at step 12: 7; 12 at 17: 7; then 10
+    assert (
+        len(agent._assembly.learner.ring) == 7 + 20 - 12 - 5 + 5 - 5
+    )  # 12 at step 12: 7; 12 at 17: 7; then 10
 
 
 def test_periodic_clearing() -> None:
@@ -162,7 +185,9 @@ def test_the_batch_may_change() -> None:
     agent = Probe()
     agent.batch_size_fn = lambda: 7
     trained(agent, 4)
-    assert [len(s) for s, *_ in agent.seen[1:]] == [4, 5, 6] + [7] * 14 or len(agent.seen[-1][0]) == 7
+    assert [len(s) for s, *_ in agent.seen[1:]] == [4, 5, 6] + [7] * 14 or len(
+        agent.seen[-1][0]
+    ) == 7
 
 
 # --- Prioritized replay
@@ -174,12 +199,19 @@ def test_priorities_by_error_new_ones_first() -> None:
     assert len(replay.TD) == 40
     ring = agent._assembly.learner.ring
     rows = ring.transitions(np.arange(ring.oldest, ring.newest + 1))
-    true = (agent.net(torch.from_numpy(rows.obs))[:, 0] - torch.from_numpy(rows.reward)).abs().detach().numpy()
+    true = (
+        (agent.net(torch.from_numpy(rows.obs))[:, 0] - torch.from_numpy(rows.reward))
+        .abs()
+        .detach()
+        .numpy()
+    )
     reported = ~np.isclose(replay.TD, replay.sampler.most["TD"])
     np.testing.assert_allclose(replay.TD[reported], true[reported], rtol=1e-5)
     assert reported.sum() > 20
     np.testing.assert_allclose(replay.powers(), replay.TD, rtol=1e-6)
-    assert all(len({tuple(x) for x in s.tolist()}) == 4 for s, *_ in agent.seen[1:])  # none twice in a batch
+    assert all(
+        len({tuple(x) for x in s.tolist()}) == 4 for s, *_ in agent.seen[1:]
+    )  # none twice in a batch
 
 
 def test_the_first_have_initial_td() -> None:
@@ -196,7 +228,9 @@ def test_a_loss_per_sample_is_weighted() -> None:
             return TD**2
 
     agent = trained(Each(), 8, PR=True, beta=1.0)
-    assert any(w.min() < 0.99 for w in agent.weights[1:]) and all(w.max() == 1 for w in agent.weights[1:])
+    assert any(w.min() < 0.99 for w in agent.weights[1:]) and all(
+        w.max() == 1 for w in agent.weights[1:]
+    )
 
 
 def test_ppo_with_priorities_by_error_and_ratio_drops_the_oldest() -> None:
@@ -210,10 +244,14 @@ def test_ppo_with_priorities_by_error_and_ratio_drops_the_oldest() -> None:
             self.drops = [*getattr(self, "drops", []), self.adjust_window_size()]
             return 3
 
-    agent = trained(Both(), 8, PPO=True, PR=True, update_steps=10, lambda_=0.5, alpha=1.0, epsilon=1e-9, lr=0.0)
+    agent = trained(
+        Both(), 8, PPO=True, PR=True, update_steps=10, lambda_=0.5, alpha=1.0, epsilon=1e-9, lr=0.0
+    )
     replay = agent.prioritized_replay
     assert len(replay.ratio) == len(replay.TD) == 40 - 4 * 3
-    np.testing.assert_allclose(replay.powers(), 0.5 * replay.TD + 0.5 * abs(replay.ratio - 1), rtol=1e-5)
+    np.testing.assert_allclose(
+        replay.powers(), 0.5 * replay.TD + 0.5 * abs(replay.ratio - 1), rtol=1e-5
+    )
     assert all(0 < n < 40 for n in agent.drops)
 
 
@@ -227,7 +265,9 @@ def test_without_windows_or_with_a_number() -> None:
 
 def test_effective_sizes_of_tiny_pools() -> None:
     agent = trained(Probe(), 1, PR=True, batch=100)
-    assert agent.adjust_window_size() == 5 - 4  # equal weights are worth all of them; one goes at least
+    assert (
+        agent.adjust_window_size() == 5 - 4
+    )  # equal weights are worth all of them; one goes at least
     agent._assembly.learner.sampler.forget(4)
     assert agent.adjust_window_size() == 0
 
@@ -248,7 +288,12 @@ class Line:
     def step(self, action: Any) -> Any:
         self.at += 1.0
         self.t += 1
-        return np.array([self.at]), -1.0, self.t == 6, {"TimeLimit.truncated": True} if self.t == 6 else {}
+        return (
+            np.array([self.at]),
+            -1.0,
+            self.t == 6,
+            {"TimeLimit.truncated": True} if self.t == 6 else {},
+        )
 
 
 class Goal(Probe):
@@ -269,7 +314,13 @@ class Goal(Probe):
 @pytest.mark.parametrize("k", [None, 1.0])
 def test_hindsight(batched: bool, k: float | None) -> None:
     agent = Goal(batched)
-    options = {"policy": None, "noise": GaussianWhiteNoiseProcess(sigma=0.1), "HER": True, "k": k, "batch": 8}
+    options = {
+        "policy": None,
+        "noise": GaussianWhiteNoiseProcess(sigma=0.1),
+        "HER": True,
+        "k": k,
+        "batch": 8,
+    }
     if batched:
         trained(agent, 6, **options)
     else:
@@ -308,7 +359,9 @@ def test_several_agents() -> None:
     class Joint(Probe):
         def action(self, s: Any, i: int) -> Any:  # type: ignore[override]
             assert (s[:, 0] == i).all()
-            return torch.stack([1.0 - 2 * s[:, 0], s[:, 0] * 0], 1)  # agent 0 takes 0, agent 1 takes 1
+            return torch.stack(
+                [1.0 - 2 * s[:, 0], s[:, 0] * 0], 1
+            )  # agent 0 takes 0, agent 1 takes 1
 
         def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
             self.seen.append((s, a, next_s, r, d))
@@ -320,7 +373,9 @@ def test_several_agents() -> None:
     agent = trained(Joint(Two()), 4, MARL=True)
     assert agent.reward_list == [10.0] * 4
     for s, a, _, r, d in agent.seen[1:]:
-        assert s.shape == (4, 2, 2) and torch.equal(a, torch.tensor([[0, 1]] * 4)) and (r == 2).all()
+        assert (
+            s.shape == (4, 2, 2) and torch.equal(a, torch.tensor([[0, 1]] * 4)) and (r == 2).all()
+        )
         assert torch.equal(d.bool(), s[:, 0, 1] == 4)
 
 
@@ -351,7 +406,11 @@ def test_triplets_of_an_episode() -> None:
         assert s.shape == after.shape == (4, 2, 2) and a.shape == r.shape == d.shape == (4, 2)
         i, k = s[:, 0, 0], r[:, 1] - 1
         assert (i == r[:, 0] - 1).all() and (i < k).all() and (s[:, 1, 0] == k + 1).all()
-        assert (after[:, 0] == s[:, 1]).all() and (after[:, 1, 0] > k + 1).all() and (s[..., 1] == after[..., 1]).all()
+        assert (
+            (after[:, 0] == s[:, 1]).all()
+            and (after[:, 1, 0] > k + 1).all()
+            and (s[..., 1] == after[..., 1]).all()
+        )
 
 
 def test_actions_as_they_are() -> None:
@@ -401,10 +460,14 @@ def test_every_policy_explores_by_the_agents_seed(policy: Any) -> None:
         trained(agent, 4, policy=type(policy)(), lr=0.0)
         taken.append(agent.env.actions)
     assert taken[0] == taken[1]
-    assert type(policy) is exploration.GreedyQPolicy or (taken[0] != taken[2] and set(taken[0]) == {0, 1})
+    assert type(policy) is exploration.GreedyQPolicy or (
+        taken[0] != taken[2] and set(taken[0]) == {0, 1}
+    )
 
 
-@pytest.mark.parametrize("process", [GaussianWhiteNoiseProcess, exploration.OrnsteinUhlenbeckProcess])
+@pytest.mark.parametrize(
+    "process", [GaussianWhiteNoiseProcess, exploration.OrnsteinUhlenbeckProcess]
+)
 def test_noise_has_as_many_numbers_as_an_action_and_forgets_between_episodes(process: Any) -> None:
     class Box(Probe):
         def __init__(self) -> None:
@@ -452,7 +515,10 @@ def test_noise_of_ones_own_needs_no_more_than_a_sample() -> None:
             return torch.zeros(len(s), 2)
 
     env = Clock()
-    env.action_space, env.step = spaces.Box(-1.0, 1.0, (2,)), lambda a, step=env.step: (seen.append(a), step(0))[1]
+    env.action_space, env.step = (
+        spaces.Box(-1.0, 1.0, (2,)),
+        lambda a, step=env.step: (seen.append(a), step(0))[1],
+    )
     seen: list[Any] = []
     agent = Still(env)
     trained(agent, 2, policy=None, noise=Steady())

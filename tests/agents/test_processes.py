@@ -26,7 +26,15 @@ from tests.parallel.faulty import Faulty  # noqa: E402
 
 def probe(**choices: Any) -> Any:
     agent = Probe([Clock(5), Clock(7), Clock(4, cut=True)])
-    agent.set(**{"policy": EpsGreedyQPolicy(0.3), "pool_size": 60, "batch": 6, "update_steps": 3, **choices})
+    agent.set(
+        **{
+            "policy": EpsGreedyQPolicy(0.3),
+            "pool_size": 60,
+            "batch": 6,
+            "update_steps": 3,
+            **choices,
+        }
+    )
     return agent, torch.optim.Adam(agent.param)
 
 
@@ -87,12 +95,15 @@ def test_one_environment_is_copied_for_each_process() -> None:
     agent = Probe(Clock(5))
     agent.set(policy=EpsGreedyQPolicy(0.3), pool_size=60, batch=6)
     agent.train(torch.optim.Adam(agent.param), 6, processes=3, p=0)
-    assert agent._assembly.environments.n == 3 and len(agent._assembly.environments.crew.workers) == 2
+    assert (
+        agent._assembly.environments.n == 3 and len(agent._assembly.environments.crew.workers) == 2
+    )
     assert agent.reward_list == [15.0] * 6
 
 
 class Walk(Clock):
-    """Ends after as many steps as its seed says, and shows it, so that an episode can be played again."""
+    """Ends after as many steps as its seed says, and shows it, so that an episode can be played
+    again."""
 
     def reset(self, seed: int = 0) -> Any:
         self.t, self.episode, self.length = 0, seed % 100, 4 + seed % 5
@@ -100,7 +111,12 @@ class Walk(Clock):
 
     def step(self, action: Any) -> Any:
         self.t += 1
-        return np.array([self.t, self.episode / 100], np.float32), float(self.t + action), self.t == self.length, {}
+        return (
+            np.array([self.t, self.episode / 100], np.float32),
+            float(self.t + action),
+            self.t == self.length,
+            {},
+        )
 
 
 def test_it_is_saved_and_goes_on_to_the_bit(tmp_path: Path) -> None:
@@ -116,7 +132,9 @@ def test_it_is_saved_and_goes_on_to_the_bit(tmp_path: Path) -> None:
     first.save(tmp_path / "model.dat")
     second, optimizer = fresh()
     second.restore(tmp_path / "model.dat")
-    second.train(optimizer, len(whole.reward_list) - len(first.reward_list), p=0)  # in as many processes as before
+    second.train(
+        optimizer, len(whole.reward_list) - len(first.reward_list), p=0
+    )  # in as many processes as before
     assert second._assembly.processes == 2
     assert second.reward_list == whole.reward_list and second.loss_list == whole.loss_list
     assert all(torch.equal(a, b) for a, b in zip(weights(second), weights(whole), strict=True))
@@ -151,9 +169,16 @@ def test_a_lost_worker_costs_its_unfinished_episode(fault: str, tmp_path: Path) 
         agent.train(torch.optim.Adam(agent.param), 8, processes=2, p=0)
     ring = agent._assembly.learner.ring
     ids = np.arange(ring.oldest, ring.newest + 1)
-    lengths = [np.diff(np.flatnonzero(ring.last.take(ring.position(ids[ids % 2 == e]))), prepend=-1).tolist() for e in (0, 1)]
+    lengths = [
+        np.diff(
+            np.flatnonzero(ring.last.take(ring.position(ids[ids % 2 == e]))), prepend=-1
+        ).tolist()
+        for e in (0, 1)
+    ]
     valid = ring.valid.take(ring.position(ids[ids % 2 == 1]))
-    assert lengths[0] == [13] * 4 and np.flatnonzero(~valid).tolist() == [29]  # the 30th step is nowhere
+    assert lengths[0] == [13] * 4 and np.flatnonzero(~valid).tolist() == [
+        29
+    ]  # the 30th step is nowhere
     assert lengths[1][:3] == [13, 13, 3] and lengths[1][3] == 1 + 13
     assert len(agent.reward_list) == 8 - (len(agent.reward_list) < 8)
 
@@ -176,7 +201,9 @@ def test_above_the_budget_training_ends_and_what_was_saved_is_whole(tmp_path: Pa
 
 
 def test_a_signal_ends_it_though_a_worker_is_stuck(tmp_path: Path) -> None:
-    agent = Probe([Faulty(str(tmp_path), "stands still in C", os.getpid(), at=30) for _ in range(2)])
+    agent = Probe(
+        [Faulty(str(tmp_path), "stands still in C", os.getpid(), at=30) for _ in range(2)]
+    )
     agent.set(policy=EpsGreedyQPolicy(0.3), pool_size=200, batch=6)
     agent.path = tmp_path / "model.dat"
 
@@ -204,25 +231,44 @@ def test_a_trial_measures_a_step() -> None:
     assert 0.004 < environments.seconds(Slow()) < 0.4
 
 
-def test_left_open_it_is_chosen_by_a_trial_and_said(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_left_open_it_is_chosen_by_a_trial_and_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
     monkeypatch.setattr(environments, "cores", lambda: 4)
-    monkeypatch.setattr(environments, "seconds", lambda env: 4e-3 if isinstance(env, Slow) else 5e-6)
+    monkeypatch.setattr(
+        environments, "seconds", lambda env: 4e-3 if isinstance(env, Slow) else 5e-6
+    )
     assert environments.choose([Clock(), Clock(), Clock()], None, True)[0] == 1
     number, why = environments.choose([Slow(), Slow(), Slow()], None, True)
-    assert number == 3 and why == "3 processes for 3 environments on 4 cores: a step of one environment takes 4000 µs"
+    assert (
+        number == 3
+        and why
+        == "3 processes for 3 environments on 4 cores: a step of one environment takes 4000 µs"
+    )
     assert environments.choose([Slow(), Slow(), Slow()], None, False) == (1, "")
     assert environments.choose(Slow(), None, True) == (1, "")
     agent = Probe([Slow(3), Slow(3)])
     agent.set(policy=EpsGreedyQPolicy(0.3), pool_size=60, batch=6)
     agent.train(torch.optim.Adam(agent.param), 2)
-    assert agent._assembly.processes == 2 and "2 processes for 2 environments" in capsys.readouterr().out
+    assert (
+        agent._assembly.processes == 2
+        and "2 processes for 2 environments" in capsys.readouterr().out
+    )
 
 
 @pytest.mark.parametrize(
     ("memory", "more", "expected"),
-    [(10_000, {}, 8), (300, {}, 4), (300, {"safety_factor": 0.5}, 3), (50, {}, 1), (10_000, {"min_exp_per_proc": 300}, 3)],
+    [
+        (10_000, {}, 8),
+        (300, {}, 4),
+        (300, {"safety_factor": 0.5}, 3),
+        (50, {}, 1),
+        (10_000, {"min_exp_per_proc": 300}, 3),
+    ],
 )
-def test_as_many_processes_as_fit(memory: float, more: Any, expected: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_as_many_processes_as_fit(
+    memory: float, more: Any, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(environments, "cores", lambda: 8)
     agent = Probe(Clock())
     with pytest.raises(SettingError, match="before set"):
@@ -279,7 +325,9 @@ class Diary(Probe):
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-def test_episodes_that_were_played_before_an_environment_raised_are_not_played_again(processes: int, tmp_path: Path) -> None:
+def test_episodes_that_were_played_before_an_environment_raised_are_not_played_again(
+    processes: int, tmp_path: Path
+) -> None:
     whole, broken, again = Diary(None), Diary(17), Diary(None)
     whole.train(torch.optim.SGD(whole.param, 0.01), 20, processes=processes, p=0)
     with pytest.raises(EnvironmentFault, match="unplugged"):
@@ -287,10 +335,15 @@ def test_episodes_that_were_played_before_an_environment_raised_are_not_played_a
     played = len(broken.begun[0])
     broken.save(tmp_path / "agent")
     broken.train(None, 8, processes=processes, p=0)
-    assert played >= 3 and all(found == every[: len(found)] for found, every in zip(broken.begun, whole.begun, strict=True))
+    assert played >= 3 and all(
+        found == every[: len(found)] for found, every in zip(broken.begun, whole.begun, strict=True)
+    )
     again.restore(tmp_path / "agent")  # it goes on to the bit
     again.train(torch.optim.SGD(again.param, 0.01), 8, processes=processes, p=0)
-    assert all(found == every[-len(found) :] for found, every in zip(again.begun, broken.begun, strict=True))
+    assert all(
+        found == every[-len(found) :]
+        for found, every in zip(again.begun, broken.begun, strict=True)
+    )
     assert all(torch.equal(x, y) for x, y in zip(broken.param, again.param, strict=True))
 
 
@@ -299,7 +352,14 @@ def test_episodes_that_were_played_in_another_number_of_processes_are_not_played
     whole.train(torch.optim.SGD(whole.param, 0.01), 20, p=0)
     for processes in (1, 2, 1):
         agent.seen = []
-        agent.train(torch.optim.SGD(agent.param, 0.01) if agent.optimizer is None else None, 4, processes=processes, p=0)
+        agent.train(
+            torch.optim.SGD(agent.param, 0.01) if agent.optimizer is None else None,
+            4,
+            processes=processes,
+            p=0,
+        )
     for found, every in zip(agent.begun, whole.begun, strict=True):
-        rest = iter(every)  # in their order, but for such as had only begun when the processes changed
+        rest = iter(
+            every
+        )  # in their order, but for such as had only begun when the processes changed
         assert len(found) > 5 and all(one in rest for one in found)

@@ -1,5 +1,5 @@
-"""What the parity suite runs, on every engine and by the reference: run as a script, it makes each case's updates on one
-engine and writes what came out.
+"""What the parity suite runs, on every engine and by the reference: run as a script, it makes each
+case's updates on one engine and writes what came out.
 
     python tests/algorithms/cases.py FRAMEWORK FILE.npz [compile] [some | most]
 """
@@ -19,9 +19,23 @@ from tandem.types import Batch
 
 UPDATES, ROWS = 20, 32
 SGD: dict[str, Any] = {"optimizer": "sgd", "learning_rate": Schedule(0.5, 0.1)}
-MIXED: dict[str, Any] = {"hidden": (16, 16), "embedding": 5, "hyper": 7, "learning_rate": Schedule(0.1)}
-PAIRED: dict[str, Any] = {"hidden": (16, 16), "actor_learning_rate": Schedule(5.0), "learning_rate": Schedule(0.4)}
-JOINT: dict[str, Any] = {"hidden": (16, 16), "orthogonal": False, "entropy": Schedule(0.02), "value_clip": 0.2}
+MIXED: dict[str, Any] = {
+    "hidden": (16, 16),
+    "embedding": 5,
+    "hyper": 7,
+    "learning_rate": Schedule(0.1),
+}
+PAIRED: dict[str, Any] = {
+    "hidden": (16, 16),
+    "actor_learning_rate": Schedule(5.0),
+    "learning_rate": Schedule(0.4),
+}
+JOINT: dict[str, Any] = {
+    "hidden": (16, 16),
+    "orthogonal": False,
+    "entropy": Schedule(0.02),
+    "value_clip": 0.2,
+}
 SHORT: dict[str, Any] = {"rollout": 7, "hidden": (32, 32)}  # eight rows a sequence, four sequences
 
 
@@ -34,55 +48,120 @@ class Case(NamedTuple):
 
 CASES = {
     "dqn": Case("dqn", fakes.DISCRETE, {"double": False, "max_grad_norm": 0.5}),
-    "dqn double dueling prioritized": Case("dqn", fakes.DISCRETE, {"dueling": True, "prioritized": True}),
+    "dqn double dueling prioritized": Case(
+        "dqn", fakes.DISCRETE, {"dueling": True, "prioritized": True}
+    ),
     "dqn dueling noisy": Case("dqn", fakes.DISCRETE, {"dueling": True, "noisy": "factorised"}),
     "dqn masked": Case("dqn", fakes.MASKED, {}, fakes.MASKED_VECTOR),
-    "ppo masked": Case("ppo", fakes.MASKED, {"entropy": Schedule(0.02), "orthogonal": False}, fakes.MASKED_VECTOR),
+    "ppo masked": Case(
+        "ppo", fakes.MASKED, {"entropy": Schedule(0.02), "orthogonal": False}, fakes.MASKED_VECTOR
+    ),
     "ppo categorical": Case("ppo", fakes.DISCRETE, {"entropy": Schedule(0.01)}),
     "ppo gaussian normalized": Case(
-        "ppo", fakes.BOX, {"normalize_observations": True, "value_clip": 0.2, "entropy": Schedule(0.01), "orthogonal": False}
+        "ppo",
+        fakes.BOX,
+        {
+            "normalize_observations": True,
+            "value_clip": 0.2,
+            "entropy": Schedule(0.01),
+            "orthogonal": False,
+        },
     ),
     "ppo multi-categorical": Case(
-        "ppo", fakes.MULTI, {"normalize_advantage": False, "clip": Schedule(0.3, 0.1), "max_kl": 0.46, "orthogonal": False}
+        "ppo",
+        fakes.MULTI,
+        {
+            "normalize_advantage": False,
+            "clip": Schedule(0.3, 0.1),
+            "max_kl": 0.46,
+            "orthogonal": False,
+        },
     ),
-    "ppo beta": Case("ppo", fakes.BOX, {"policy": "beta", "entropy": Schedule(0.02), "orthogonal": False}),
+    "ppo beta": Case(
+        "ppo", fakes.BOX, {"policy": "beta", "entropy": Schedule(0.02), "orthogonal": False}
+    ),
     "a2c": Case("a2c", fakes.DISCRETE, {"orthogonal": False}),
-    "a2c gaussian": Case("a2c", fakes.BOX, {"normalize_observations": True, "orthogonal": False, "entropy": Schedule(0.02)}),
+    "a2c gaussian": Case(
+        "a2c",
+        fakes.BOX,
+        {"normalize_observations": True, "orthogonal": False, "entropy": Schedule(0.02)},
+    ),
     "a2c gaussian noisy": Case("a2c", fakes.BOX, {"orthogonal": False, "noisy": "independent"}),
-    "ppo shared gaussian": Case("ppo", fakes.BOX, {"shared": True, "normalize_observations": True, "orthogonal": False}),
-    "a2c shared masked": Case("a2c", fakes.MASKED, {"shared": True, "orthogonal": False}, fakes.MASKED_VECTOR),
+    "ppo shared gaussian": Case(
+        "ppo", fakes.BOX, {"shared": True, "normalize_observations": True, "orthogonal": False}
+    ),
+    "a2c shared masked": Case(
+        "a2c", fakes.MASKED, {"shared": True, "orthogonal": False}, fakes.MASKED_VECTOR
+    ),
     "ppo recurrent": Case(
-        "ppo", fakes.DISCRETE, {"recurrent": 6, "sequence": 8, "hidden": (16, 16), "orthogonal": False, "value_clip": 0.2}
+        "ppo",
+        fakes.DISCRETE,
+        {"recurrent": 6, "sequence": 8, "hidden": (16, 16), "orthogonal": False, "value_clip": 0.2},
     ),
     "a2c recurrent gaussian": Case(
         "a2c",
         fakes.BOX,
-        {"recurrent": 5, "sequence": 4, "hidden": (16, 16), "normalize_observations": True, "orthogonal": False},
+        {
+            "recurrent": 5,
+            "sequence": 4,
+            "hidden": (16, 16),
+            "normalize_observations": True,
+            "orthogonal": False,
+        },
     ),
     "sac": Case("sac", fakes.BOX, {"hidden": (32, 32)}),
     "sac discrete": Case("sac", fakes.DISCRETE, {"hidden": (32, 32)}),
     "ddpg": Case("ddpg", fakes.BOX, {"hidden": (32, 32), "actor_learning_rate": Schedule(0.3)}),
-    "trpo": Case("trpo", fakes.DISCRETE, {"hidden": (8, 8), "conjugate_steps": 5, "orthogonal": False}),
-    "trpo gaussian": Case("trpo", fakes.BOX, {"hidden": (8, 8), "conjugate_steps": 5, "orthogonal": False}),
-    "a3c": Case("a3c", fakes.DISCRETE, {**SHORT, "reduction": "sum", "learning_rate": Schedule(0.02)}),
-    "a3c spherical": Case("a3c", fakes.BOX, {**SHORT, "shared": False, "learning_rate": Schedule(0.3)}),
-    "impala": Case("impala", fakes.DISCRETE, {**SHORT, "rho": 1.5, "c": 0.8, "learning_rate": Schedule(0.2)}),
+    "trpo": Case(
+        "trpo", fakes.DISCRETE, {"hidden": (8, 8), "conjugate_steps": 5, "orthogonal": False}
+    ),
+    "trpo gaussian": Case(
+        "trpo", fakes.BOX, {"hidden": (8, 8), "conjugate_steps": 5, "orthogonal": False}
+    ),
+    "a3c": Case(
+        "a3c", fakes.DISCRETE, {**SHORT, "reduction": "sum", "learning_rate": Schedule(0.02)}
+    ),
+    "a3c spherical": Case(
+        "a3c", fakes.BOX, {**SHORT, "shared": False, "learning_rate": Schedule(0.3)}
+    ),
+    "impala": Case(
+        "impala", fakes.DISCRETE, {**SHORT, "rho": 1.5, "c": 0.8, "learning_rate": Schedule(0.2)}
+    ),
     "acer prioritized": Case(
-        "acer", fakes.DISCRETE, {**SHORT, "truncation": 1.2, "replay": "prioritized", "learning_rate": Schedule(0.2)}
+        "acer",
+        fakes.DISCRETE,
+        {**SHORT, "truncation": 1.2, "replay": "prioritized", "learning_rate": Schedule(0.2)},
     ),
     "nstep_q dueling": Case(
         "nstep_q",
         fakes.DISCRETE,
-        {**SHORT, "dueling": True, "replay": "prioritized", "priority": "error", "learning_rate": Schedule(0.3)},  # no ties
+        {
+            **SHORT,
+            "dueling": True,
+            "replay": "prioritized",
+            "priority": "error",
+            "learning_rate": Schedule(0.3),
+        },  # no ties
     ),
-    "trpo beta": Case("trpo", fakes.BOX, {"hidden": (8, 8), "conjugate_steps": 5, "orthogonal": False, "policy": "beta"}),
+    "trpo beta": Case(
+        "trpo",
+        fakes.BOX,
+        {"hidden": (8, 8), "conjugate_steps": 5, "orthogonal": False, "policy": "beta"},
+    ),
     "td3": Case("td3", fakes.BOX, {"hidden": (32, 32), "policy_delay": 3}),
-    "vdn masked": Case("vdn", fakes.TEAM_MASKED, {"hidden": (16, 16), "share": False}, fakes.MASKED_TEAM),
+    "vdn masked": Case(
+        "vdn", fakes.TEAM_MASKED, {"hidden": (16, 16), "share": False}, fakes.MASKED_TEAM
+    ),
     "vdn recurrent": Case(
-        "vdn", fakes.TEAM_DISCRETE, {"hidden": (16, 16), "recurrent": 6, "sequence": 8, "double": False}, fakes.TEAM
+        "vdn",
+        fakes.TEAM_DISCRETE,
+        {"hidden": (16, 16), "recurrent": 6, "sequence": 8, "double": False},
+        fakes.TEAM,
     ),
     "qmix": Case("qmix", fakes.TEAM_DISCRETE, {**MIXED, "max_grad_norm": 2.0}, fakes.TEAM),
-    "qmix recurrent": Case("qmix", fakes.TEAM_DISCRETE, {**MIXED, "recurrent": 6, "sequence": 4}, fakes.TEAM),
+    "qmix recurrent": Case(
+        "qmix", fakes.TEAM_DISCRETE, {**MIXED, "recurrent": 6, "sequence": 4}, fakes.TEAM
+    ),
     "iql": Case("qmix", fakes.TEAM_DISCRETE, {"hidden": (16, 16), "mixer": False}, fakes.TEAM),
     "maddpg": Case("maddpg", fakes.TEAM_BOX, {**PAIRED, "max_grad_norm": 5.0}, fakes.TEAM),
     "maddpg twin": Case(
@@ -92,25 +171,40 @@ CASES = {
         fakes.TEAM,
     ),
     "maddpg discrete": Case("maddpg", fakes.TEAM_DISCRETE, PAIRED, fakes.TEAM),
-    "mappo masked": Case("mappo", fakes.TEAM_MASKED, {**JOINT, "value_norm": "popart"}, fakes.MASKED_TEAM),
-    "mappo separate": Case("mappo", fakes.TEAM_DISCRETE, {**JOINT, "share": False, "rewards": "team"}, fakes.TEAM),
-    "mappo gaussian": Case(
-        "mappo", fakes.TEAM_BOX, {**JOINT, "centralized": False, "value_norm": "no", "value_huber": 0.5}, fakes.TEAM
+    "mappo masked": Case(
+        "mappo", fakes.TEAM_MASKED, {**JOINT, "value_norm": "popart"}, fakes.MASKED_TEAM
     ),
-    "mappo recurrent": Case("mappo", fakes.TEAM_DISCRETE, {**JOINT, "recurrent": 6, "sequence": 8}, fakes.TEAM),
+    "mappo separate": Case(
+        "mappo", fakes.TEAM_DISCRETE, {**JOINT, "share": False, "rewards": "team"}, fakes.TEAM
+    ),
+    "mappo gaussian": Case(
+        "mappo",
+        fakes.TEAM_BOX,
+        {**JOINT, "centralized": False, "value_norm": "no", "value_huber": 0.5},
+        fakes.TEAM,
+    ),
+    "mappo recurrent": Case(
+        "mappo", fakes.TEAM_DISCRETE, {**JOINT, "recurrent": 6, "sequence": 8}, fakes.TEAM
+    ),
 }
 
 
 def prepared(case: Case, framework: str, compile: bool = False) -> tuple[Any, Any, Batch]:
     """(algorithm, backend, batches [UPDATES, ROWS, ...]) of a case, the same on every framework."""
     given = {**SGD, **case.settings}
-    algorithm, backend = fakes.build(case.algorithm, framework, case.action, case.observation, compile=compile, **given)
+    algorithm, backend = fakes.build(
+        case.algorithm, framework, case.action, case.observation, compile=compile, **given
+    )
     for network in trained(algorithm).values():
         weights = network.read()
         moments = {n: w + 0.3 for n, w in weights.items() if n.endswith(("/mean", "/variance"))}
         if moments:  # statistics that do something
             network.write({**weights, **moments})
-    return algorithm, backend, fakes.batches(algorithm, case.observation, case.action, UPDATES, ROWS)
+    return (
+        algorithm,
+        backend,
+        fakes.batches(algorithm, case.observation, case.action, UPDATES, ROWS),
+    )
 
 
 def trained(algorithm: Any) -> dict[str, Any]:
@@ -118,8 +212,15 @@ def trained(algorithm: Any) -> dict[str, Any]:
     return {n: net for n, net in algorithm.backend.networks.items() if n != "log_alpha"}
 
 
-# For where one takes ten seconds to compile: a few kinds of updates; each loss once; each algorithm.
-SOME = ("dqn double dueling prioritized", "ppo gaussian normalized", "sac", "qmix", "acer prioritized")
+# For where one takes ten seconds to compile: a few kinds of updates; each loss once; each
+# algorithm.
+SOME = (
+    "dqn double dueling prioritized",
+    "ppo gaussian normalized",
+    "sac",
+    "qmix",
+    "acer prioritized",
+)
 FEW = (
     "dqn double dueling prioritized",
     "ppo gaussian normalized",
@@ -137,7 +238,14 @@ FEW = (
     "maddpg twin",
     "mappo separate",
 )
-MORE = ("ppo recurrent", "ddpg", "a2c", "vdn masked", "qmix recurrent", "maddpg discrete")  # with those, each algorithm
+MORE = (
+    "ppo recurrent",
+    "ddpg",
+    "a2c",
+    "vdn masked",
+    "qmix recurrent",
+    "maddpg discrete",
+)  # with those, each algorithm
 
 
 def main(framework: str, file: str, *flags: str) -> None:
@@ -145,11 +253,19 @@ def main(framework: str, file: str, *flags: str) -> None:
     for name in SOME if "some" in flags else (*FEW, *MORE) if "most" in flags else CASES:
         case = CASES[name]
         algorithm, backend, batches = prepared(case, framework, "compile" in flags)
-        found |= {f"first {name}: {n} {w}": x for n, net in trained(algorithm).items() for w, x in net.read().items()}
+        found |= {
+            f"first {name}: {n} {w}": x
+            for n, net in trained(algorithm).items()
+            for w, x in net.read().items()
+        }
         outcome = backend.compile(algorithm.update)(batches)
         assert not outcome.fault, (name, outcome.fault)
         found |= {f"{name}: {metric}": values for metric, values in outcome.metrics.items()}
-        found |= {f"{name}: {n} {w}": x for n, net in trained(algorithm).items() for w, x in net.read().items()}
+        found |= {
+            f"{name}: {n} {w}": x
+            for n, net in trained(algorithm).items()
+            for w, x in net.read().items()
+        }
         found[f"{name}: applied"] = outcome.applied
         if not isinstance(outcome.priority, tuple):
             found[f"{name}: priority"] = outcome.priority

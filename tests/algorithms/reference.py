@@ -1,5 +1,6 @@
-"""Every algorithm once more, straight from their papers: float64, torch's autograd and plain loops over named weights, and
-nothing of tandem's ops, losses, distributions, networks or backends. Slow, and meant to be read beside the papers."""
+"""Every algorithm once more, straight from their papers: float64, torch's autograd and plain loops
+over named weights, and nothing of tandem's ops, losses, distributions, networks or backends. Slow,
+and meant to be read beside the papers."""
 
 from __future__ import annotations
 
@@ -19,10 +20,13 @@ def tensor(x: Any) -> torch.Tensor:
 
 
 class Reference:
-    """Weights of every network by name, and `updates(batches)`, which moves them as the paper says."""
+    """Weights of every network by name, and `updates(batches)`, which moves them as the paper
+    says."""
 
     def __init__(self, weights: dict[str, dict[str, Any]], settings: Any) -> None:
-        self.nets = {n: {k: tensor(v).requires_grad_(True) for k, v in w.items()} for n, w in weights.items()}
+        self.nets = {
+            n: {k: tensor(v).requires_grad_(True) for k, v in w.items()} for n, w in weights.items()
+        }
         self.settings = settings
 
     def run(self, b: Any) -> dict[str, list[Any]]:
@@ -43,13 +47,17 @@ class Reference:
     def row(self, b: Any, k: int) -> Any:
         pick = lambda x: {n: pick(v) for n, v in x.items()} if isinstance(x, dict) else tensor(x[k])  # noqa: E731
         noise = tuple(pick(x) for x in b.noise) if isinstance(b.noise, tuple) else pick(b.noise)
-        fields = {n: pick(x) for n, x in b._asdict().items() if n != "noise" and not isinstance(x, tuple)}
+        fields = {
+            n: pick(x) for n, x in b._asdict().items() if n != "noise" and not isinstance(x, tuple)
+        }
         return b._replace(noise=noise, **fields)
 
     def update(self, b: Any) -> tuple[dict[str, torch.Tensor], bool]:
         raise NotImplementedError
 
-    def descend(self, loss: torch.Tensor, weights: list[torch.Tensor], rate: torch.Tensor, clip: Any = None) -> None:
+    def minimize_joint(
+        self, loss: torch.Tensor, weights: list[torch.Tensor], rate: torch.Tensor, clip: Any = None
+    ) -> None:
         grads = torch.autograd.grad(loss, weights)
         norm = torch.sqrt(sum((g * g).sum() for g in grads))
         scale = 1.0 if clip is None or norm <= clip else clip / norm
@@ -57,14 +65,19 @@ class Reference:
             for w, g in zip(weights, grads, strict=True):
                 w -= rate * scale * g
 
-    def track(self, tau: torch.Tensor, *nets: str) -> None:
+    def soft_update(self, tau: torch.Tensor, *nets: str) -> None:
         with torch.no_grad():
             for net in nets:
                 for k, w in self.nets[f"{net}_target"].items():
                     w.copy_(tau * self.nets[net][k] + (1 - tau) * w)
 
     def weights(self, *names: str) -> list[torch.Tensor]:
-        return [w for n in names for k, w in self.nets[n].items() if not k.endswith(("/mean", "/variance", "_noise"))]
+        return [
+            w
+            for n in names
+            for k, w in self.nets[n].items()
+            if not k.endswith(("/mean", "/variance", "_noise"))
+        ]
 
 
 def dense(w: Weights, place: str, x: torch.Tensor) -> torch.Tensor:
@@ -75,21 +88,25 @@ def dense(w: Weights, place: str, x: torch.Tensor) -> torch.Tensor:
     return x @ kernel + bias
 
 
-def hidden(w: Weights, x: torch.Tensor, activation: Callable[[torch.Tensor], torch.Tensor], first: int) -> torch.Tensor:
+def hidden(
+    w: Weights, x: torch.Tensor, activation: Callable[[torch.Tensor], torch.Tensor], first: int
+) -> torch.Tensor:
     return activation(dense(w, str(first + 1), activation(dense(w, str(first), x))))
 
 
 def gru(w: Weights, x: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
     """One step (Cho et al. 2014, v1; z keeps the old state)."""
     (xz, xr, xn), (hz, hr, hn) = (
-        (y @ w[name] + w["bias"][i]).chunk(3, 1) for i, (name, y) in enumerate((("kernel", x), ("recurrent", h)))
+        (y @ w[name] + w["bias"][i]).chunk(3, 1)
+        for i, (name, y) in enumerate((("kernel", x), ("recurrent", h)))
     )
     z, r = 1 / (1 + torch.exp(-xz - hz)), 1 / (1 + torch.exp(-xr - hr))
     return z * h + (1 - z) * torch.tanh(xn + r * hn)
 
 
 class DQN(Reference):
-    """Mnih et al. 2015, algorithm 1; van Hasselt et al. 2016, eq. 4; Wang et al. 2016, eq. 9; Schaul et al. 2016, alg. 1."""
+    """Mnih et al. 2015, algorithm 1; van Hasselt et al. 2016, eq. 4; Wang et al. 2016, eq. 9;
+    Schaul et al. 2016, alg. 1."""
 
     def q(self, net: str, obs: Any) -> torch.Tensor:
         """Of what is forbidden, the values are lower than any (Huang & Ontañón 2022)."""
@@ -99,7 +116,10 @@ class DQN(Reference):
         h = hidden(w, obs, torch.relu, 1)
         if not self.settings.dueling:
             return dense(w, "3", h)
-        v, a = (dense(w, f"3/{s}/1", torch.relu(dense(w, f"3/{s}/0", h))) for s in ("value", "advantage"))
+        v, a = (
+            dense(w, f"3/{s}/1", torch.relu(dense(w, f"3/{s}/0", h)))
+            for s in ("value", "advantage")
+        )
         return v + (a - a.mean(1, keepdim=True))
 
     def update(self, b: Any) -> tuple[dict[str, torch.Tensor], bool]:
@@ -111,9 +131,13 @@ class DQN(Reference):
         delta = y - self.q("q", b.obs)[rows, b.action]
         error = torch.where(delta.abs() <= 1, delta**2 / 2, delta.abs() - 0.5)
         loss = (b.weight * error).sum() / len(rows)
-        self.descend(loss, self.weights("q"), b.settings["learning_rate"], b.settings["max_grad_norm"])
+        self.minimize_joint(
+            loss, self.weights("q"), b.settings["learning_rate"], b.settings["max_grad_norm"]
+        )
         with torch.no_grad():
-            for k, w in ((k, w) for k, w in self.nets["q_target"].items() if not k.endswith("_noise")):
+            for k, w in (
+                (k, w) for k, w in self.nets["q_target"].items() if not k.endswith("_noise")
+            ):
                 w.copy_((1 - b.settings["tau"]) * w + b.settings["tau"] * self.nets["q"][k])
         return {"loss": loss} | ({"priority": delta} if self.settings.prioritized else {}), False
 
@@ -131,7 +155,9 @@ class PPO(Reference):
             return row
         flat = lambda x: x.reshape(-1, *x.shape[2:])  # noqa: E731
         extra = {n: x if n.endswith("_state") else flat(x) for n, x in row.extra.items()}
-        return row._replace(obs=flat(row.obs), action=flat(row.action), weight=flat(row.weight), extra=extra)
+        return row._replace(
+            obs=flat(row.obs), action=flat(row.action), weight=flat(row.weight), extra=extra
+        )
 
     def memory(self, net: str, features: torch.Tensor) -> torch.Tensor:
         """The states after each step of sequences one after the other."""
@@ -157,7 +183,10 @@ class PPO(Reference):
         if getattr(self.settings, "recurrent", 0):
             w = {k.removeprefix("0/body/"): x for k, x in w.items()}
         if self.settings.normalize_observations:
-            obs, first = ((obs - w["1/mean"]) / torch.sqrt(w["1/variance"] + 1e-8)).clamp(-10, 10).detach(), 2
+            obs, first = (
+                ((obs - w["1/mean"]) / torch.sqrt(w["1/variance"] + 1e-8)).clamp(-10, 10).detach(),
+                2,
+            )
         features = hidden(w, obs, torch.tanh, first)
         if getattr(self.settings, "recurrent", 0):
             return dense(w, "0/head/0", self.memory(net, features))
@@ -190,20 +219,31 @@ class PPO(Reference):
         advantage = old["advantage"]
         if self.settings.normalize_advantage:
             mean = (weight * advantage).sum()
-            advantage = (advantage - mean) / (torch.sqrt((weight * (advantage - mean) ** 2).sum()) + 1e-8)
-        surrogate = torch.minimum(ratio * advantage, ratio.clamp(1 - s["clip"], 1 + s["clip"]) * advantage)
+            advantage = (advantage - mean) / (
+                torch.sqrt((weight * (advantage - mean) ** 2).sum()) + 1e-8
+            )
+        surrogate = torch.minimum(
+            ratio * advantage, ratio.clamp(1 - s["clip"], 1 + s["clip"]) * advantage
+        )
         value = self.value(b.obs)
         error = (value - old["return"]) ** 2
         if reach := self.settings.value_clip:
             near = old["value"] + (value - old["value"]).clamp(-reach, reach)
             error = torch.maximum(error, (near - old["return"]) ** 2)
         entropy = policy.entropy()
-        loss = (weight * (self.settings.value_weight * error - surrogate - s["entropy"] * entropy)).sum()
+        loss = (
+            weight * (self.settings.value_weight * error - surrogate - s["entropy"] * entropy)
+        ).sum()
         kl = (weight * (ratio - 1 - torch.log(ratio))).sum()
-        metrics = {"loss": loss, "kl": kl, "value_loss": (weight * error).sum(), "entropy": (weight * entropy).sum()}
+        metrics = {
+            "loss": loss,
+            "kl": kl,
+            "value_loss": (weight * error).sum(),
+            "entropy": (weight * entropy).sum(),
+        }
         if self.settings.max_kl and kl > self.settings.max_kl:
             return metrics, True
-        self.descend(loss, self.learned, s["learning_rate"], s["max_grad_norm"])
+        self.minimize_joint(loss, self.learned, s["learning_rate"], s["max_grad_norm"])
         return metrics, False
 
 
@@ -216,21 +256,35 @@ class A2C(PPO):
         error, entropy = (b.extra["return"] - value) ** 2, policy.entropy()
         gain = policy.log_prob(b.action) * b.extra["advantage"] + s["entropy"] * entropy
         loss = (weight * (self.settings.value_weight * error - gain)).sum()
-        self.descend(loss, self.learned, s["learning_rate"], s["max_grad_norm"])
-        return {"loss": loss, "value_loss": (weight * error).sum(), "entropy": (weight * entropy).sum()}, False
+        self.minimize_joint(loss, self.learned, s["learning_rate"], s["max_grad_norm"])
+        return {
+            "loss": loss,
+            "value_loss": (weight * error).sum(),
+            "entropy": (weight * entropy).sum(),
+        }, False
 
 
 class TRPO(PPO):
-    """Schulman et al. 2015, appendix C, with the Fisher matrix written out; the same number of conjugate gradients."""
+    """Schulman et al. 2015, appendix C, with the Fisher matrix written out; the same number of
+    conjugate gradients."""
 
     def gain(self, b: Any, weight: torch.Tensor) -> torch.Tensor:
         mean = (weight * b.extra["advantage"]).sum()
         deviation = torch.sqrt((weight * (b.extra["advantage"] - mean) ** 2).sum())
         advantage = (b.extra["advantage"] - mean) / (deviation + 1e-8)
-        return (weight * torch.exp(self.policy(b.obs).log_prob(b.action) - b.extra["log_prob"]) * advantage).sum()
+        return (
+            weight
+            * torch.exp(self.policy(b.obs).log_prob(b.action) - b.extra["log_prob"])
+            * advantage
+        ).sum()
 
     def far(self, old: Any, b: Any, weight: torch.Tensor) -> torch.Tensor:
-        return (weight * torch.distributions.kl_divergence(old, self.policy(b.obs)).reshape(len(weight), -1).sum(1)).sum()
+        return (
+            weight
+            * torch.distributions.kl_divergence(old, self.policy(b.obs))
+            .reshape(len(weight), -1)
+            .sum(1)
+        ).sum()
 
     def natural(self, b: Any, weight: torch.Tensor) -> dict[str, torch.Tensor]:
         s, names = self.settings, self.weights("actor")
@@ -240,7 +294,9 @@ class TRPO(PPO):
         before = self.gain(b, weight)
         g = flatten(torch.autograd.grad(before, names))
         slope = flatten(torch.autograd.grad(self.far(old, b, weight), names, create_graph=True))
-        fisher = torch.stack([flatten(torch.autograd.grad(x, names, retain_graph=True)) for x in slope])
+        fisher = torch.stack(
+            [flatten(torch.autograd.grad(x, names, retain_graph=True)) for x in slope]
+        )
         fisher = fisher + s.damping * torch.eye(len(g), **DOUBLE)
         x, r = torch.zeros_like(g), g.clone()
         p = r.clone()
@@ -252,7 +308,9 @@ class TRPO(PPO):
         first = [w.detach().clone() for w in names]
         for k in range(s.backtracks):
             with torch.no_grad():
-                for w, old_w, d in zip(names, first, whole.split([w.numel() for w in names]), strict=True):
+                for w, old_w, d in zip(
+                    names, first, whole.split([w.numel() for w in names]), strict=True
+                ):
                     w.copy_(old_w + s.shrink**k * d.reshape(w.shape))
                 better, far = self.gain(b, weight) - before, self.far(old, b, weight)
             if better > 0 and far <= b.settings["radius"]:
@@ -262,9 +320,13 @@ class TRPO(PPO):
     def update(self, b: Any) -> tuple[dict[str, torch.Tensor], bool]:
         s, weight = b.settings, b.weight / b.weight.sum()
         nothing = torch.tensor(float("nan"), **DOUBLE)
-        found = self.natural(b, weight) if s["policy"] else {"improvement": nothing, "divergence": nothing}
+        found = (
+            self.natural(b, weight)
+            if s["policy"]
+            else {"improvement": nothing, "divergence": nothing}
+        )
         loss = (weight * (self.output("critic", b.obs)[:, 0] - b.extra["return"]) ** 2).sum()
-        self.descend(loss, self.weights("critic"), s["learning_rate"], s["max_grad_norm"])
+        self.minimize_joint(loss, self.weights("critic"), s["learning_rate"], s["max_grad_norm"])
         return {"value_loss": loss, **found}, False
 
 
@@ -283,7 +345,8 @@ class Some:
 
 
 class Beta(torch.distributions.Beta):
-    """Chou et al. 2017 over [-1, 1], independently in every dimension; 1e-6 from the bounds the density is held."""
+    """Chou et al. 2017 over [-1, 1], independently in every dimension; 1e-6 from the bounds the
+    density is held."""
 
     def log_prob(self, action: torch.Tensor) -> torch.Tensor:
         a, b = self.concentration1, self.concentration0
@@ -314,10 +377,14 @@ class SAC(Reference):
     alpha: torch.Tensor | None = None  # its logarithm
 
     def policy(self, obs: torch.Tensor, noise: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        mean, log_std = dense(self.nets["actor"], "3", hidden(self.nets["actor"], obs, torch.relu, 1)).chunk(2, 1)
+        mean, log_std = dense(
+            self.nets["actor"], "3", hidden(self.nets["actor"], obs, torch.relu, 1)
+        ).chunk(2, 1)
         std = torch.exp(log_std.clamp(-20, 2))
         u = mean + std * noise
-        log_prob = torch.distributions.Normal(mean, std).log_prob(u) - torch.log(1 - torch.tanh(u) ** 2)
+        log_prob = torch.distributions.Normal(mean, std).log_prob(u) - torch.log(
+            1 - torch.tanh(u) ** 2
+        )
         return torch.tanh(u), log_prob.sum(1)
 
     def q(self, net: str, obs: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
@@ -335,19 +402,24 @@ class SAC(Reference):
             y = b.reward + b.discount * (later - self.alpha.exp() * log_prob)
         q1, q2 = (self.q(f"q{i}", b.obs, b.action) for i in (1, 2))
         critic = (b.weight * ((q1 - y) ** 2 + (q2 - y) ** 2) / 2).mean()
-        self.descend(critic, self.weights("q1", "q2"), rate)
+        self.minimize_joint(critic, self.weights("q1", "q2"), rate)
         action, log_prob = self.policy(b.obs, b.noise[1])
         q = torch.minimum(*(self.q(f"q{i}", b.obs, action) for i in (1, 2)))
         actor = (b.weight * (self.alpha.exp().detach() * log_prob - q)).mean()
-        self.descend(actor, self.weights("actor"), rate)
+        self.minimize_joint(actor, self.weights("actor"), rate)
         if s.temperature == "auto":
             aim = log_prob.detach() - b.action.shape[1]
-            self.descend((b.weight * -self.alpha * aim).mean(), [self.alpha], rate)
+            self.minimize_joint((b.weight * -self.alpha * aim).mean(), [self.alpha], rate)
         with torch.no_grad():
             for i in (1, 2):
                 for k, w in self.nets[f"q{i}_target"].items():
                     w += b.settings["tau"] * (self.nets[f"q{i}"][k] - w)
-        metrics = {"critic_loss": critic, "actor_loss": actor, "q": q1.mean(), "entropy": -log_prob.mean()}
+        metrics = {
+            "critic_loss": critic,
+            "actor_loss": actor,
+            "q": q1.mean(),
+            "entropy": -log_prob.mean(),
+        }
         return {**metrics, "temperature": self.alpha.exp()}, False
 
 
@@ -362,27 +434,36 @@ class DiscreteSAC(Reference):
     def update(self, b: Any) -> tuple[dict[str, torch.Tensor], bool]:
         rate, rows = b.settings["learning_rate"], torch.arange(len(b.action))
         if self.alpha is None:
-            self.alpha = torch.tensor(self.settings.initial_temperature, **DOUBLE).log().requires_grad_(True)
+            self.alpha = (
+                torch.tensor(self.settings.initial_temperature, **DOUBLE).log().requires_grad_(True)
+            )
         with torch.no_grad():
             p = torch.softmax(self.out("actor", b.next_obs), 1)
-            later = torch.minimum(self.out("q1_target", b.next_obs), self.out("q2_target", b.next_obs))
+            later = torch.minimum(
+                self.out("q1_target", b.next_obs), self.out("q2_target", b.next_obs)
+            )
             y = b.reward + b.discount * (p * (later - self.alpha.exp() * torch.log(p))).sum(1)
         q1, q2 = (self.out(f"q{i}", b.obs)[rows, b.action] for i in (1, 2))
         critic = (b.weight * ((q1 - y) ** 2 + (q2 - y) ** 2) / 2).mean()
-        self.descend(critic, self.weights("q1", "q2"), rate)
+        self.minimize_joint(critic, self.weights("q1", "q2"), rate)
         p = torch.softmax(self.out("actor", b.obs), 1)
         with torch.no_grad():
             least = torch.minimum(self.out("q1", b.obs), self.out("q2", b.obs))
         entropy = -(p * torch.log(p)).sum(1)
         actor = (b.weight * (-self.alpha.exp().detach() * entropy - (p * least).sum(1))).mean()
-        self.descend(actor, self.weights("actor"), rate)
+        self.minimize_joint(actor, self.weights("actor"), rate)
         aim = entropy.detach() - 0.98 * np.log(p.shape[1])
-        self.descend((b.weight * self.alpha * aim).mean(), [self.alpha], rate)
+        self.minimize_joint((b.weight * self.alpha * aim).mean(), [self.alpha], rate)
         with torch.no_grad():
             for i in (1, 2):
                 for k, w in self.nets[f"q{i}_target"].items():
                     w += b.settings["tau"] * (self.nets[f"q{i}"][k] - w)
-        metrics = {"critic_loss": critic, "actor_loss": actor, "q": q1.mean(), "entropy": entropy.mean()}
+        metrics = {
+            "critic_loss": critic,
+            "actor_loss": actor,
+            "q": q1.mean(),
+            "entropy": entropy.mean(),
+        }
         return {**metrics, "temperature": self.alpha.exp()}, False
 
 
@@ -403,13 +484,15 @@ class DDPG(Deterministic):
     def update(self, b: Any) -> tuple[dict[str, torch.Tensor], bool]:
         s = b.settings
         with torch.no_grad():
-            y = b.reward + b.discount * self.q("q_target", b.next_obs, self.policy("actor_target", b.next_obs))
+            y = b.reward + b.discount * self.q(
+                "q_target", b.next_obs, self.policy("actor_target", b.next_obs)
+            )
         q = self.q("q", b.obs, b.action)
         critic = (b.weight * (y - q) ** 2).mean()
-        self.descend(critic, self.weights("q"), s["learning_rate"])
+        self.minimize_joint(critic, self.weights("q"), s["learning_rate"])
         actor = (b.weight * -self.q("q", b.obs, self.policy("actor", b.obs))).mean()
-        self.descend(actor, self.weights("actor"), s["actor_learning_rate"])
-        self.track(s["tau"], "q", "actor")
+        self.minimize_joint(actor, self.weights("actor"), s["actor_learning_rate"])
+        self.soft_update(s["tau"], "q", "actor")
         return {"critic_loss": critic, "actor_loss": actor, "q": q.mean()}, False
 
 
@@ -423,14 +506,16 @@ class TD3(Deterministic):
         with torch.no_grad():
             noise = (b.noise * given.smoothing).clamp(-given.smoothing_clip, given.smoothing_clip)
             action = (self.policy("actor_target", b.next_obs) + noise).clamp(-1, 1)
-            y = b.reward + b.discount * torch.minimum(*(self.q(f"q{i}_target", b.next_obs, action) for i in (1, 2)))
+            y = b.reward + b.discount * torch.minimum(
+                *(self.q(f"q{i}_target", b.next_obs, action) for i in (1, 2))
+            )
         q1, q2 = (self.q(f"q{i}", b.obs, b.action) for i in (1, 2))
         critic = (b.weight * ((y - q1) ** 2 + (y - q2) ** 2)).mean()
-        self.descend(critic, self.weights("q1", "q2"), s["learning_rate"])
+        self.minimize_joint(critic, self.weights("q1", "q2"), s["learning_rate"])
         self.made += 1
         actor = torch.tensor(float("nan"), **DOUBLE)
         if self.made % given.policy_delay == 0:
             actor = (b.weight * -self.q("q1", b.obs, self.policy("actor", b.obs))).mean()
-            self.descend(actor, self.weights("actor"), s["learning_rate"])
-            self.track(s["tau"], "q1", "q2", "actor")
+            self.minimize_joint(actor, self.weights("actor"), s["learning_rate"])
+            self.soft_update(s["tau"], "q1", "q2", "actor")
         return {"critic_loss": critic, "actor_loss": actor, "q": q1.mean()}, False

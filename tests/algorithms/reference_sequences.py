@@ -1,4 +1,5 @@
-"""The algorithms that learn from sequences, as reference.py has the others: loops over sequences and their steps, backwards."""
+"""The algorithms that learn from sequences, as reference.py has the others: loops over sequences
+and their steps, backwards."""
 
 from __future__ import annotations
 
@@ -11,13 +12,15 @@ from tests.algorithms.reference import DOUBLE, Reference, dense, hidden
 
 
 class Sequences(Reference):
-    """Loops over sequences and their steps. Rows are time first: row t * B + i is step t of sequence i."""
+    """Loops over sequences and their steps. Rows are time first: row t * B + i is step t of
+    sequence i."""
 
     def out(self, net: str, obs: torch.Tensor) -> torch.Tensor:
         w = self.nets[net]
         if any(k.startswith("0/policy/") for k in w):  # two bodies
             parts = [
-                {k.removeprefix(f"0/{n}/"): v for k, v in w.items() if k.startswith(f"0/{n}/")} for n in ("policy", "value")
+                {k.removeprefix(f"0/{n}/"): v for k, v in w.items() if k.startswith(f"0/{n}/")}
+                for n in ("policy", "value")
             ]
             return torch.cat([dense(p, "3", hidden(p, obs, torch.tanh, 1)) for p in parts], 1)
         h = hidden(w, obs, torch.tanh, 1)
@@ -29,10 +32,14 @@ class Sequences(Reference):
     def policies(self, out: torch.Tensor) -> torch.distributions.Distribution:
         if self.action.kind == "discrete":
             return torch.distributions.Categorical(logits=out)
-        std = torch.sqrt(torch.nn.functional.softplus(out[..., -1:]).clamp(min=1e-4)).expand_as(out[..., :-1])
+        std = torch.sqrt(torch.nn.functional.softplus(out[..., -1:]).clamp(min=1e-4)).expand_as(
+            out[..., :-1]
+        )
         return torch.distributions.Independent(torch.distributions.Normal(out[..., :-1], std), 1)
 
-    def settle(self, b: Any, loss: torch.Tensor, aux: dict[str, torch.Tensor], out: torch.Tensor) -> Any:
+    def settle(
+        self, b: Any, loss: torch.Tensor, aux: dict[str, torch.Tensor], out: torch.Tensor
+    ) -> Any:
         """Reduces, descends, and gives the metrics with the sequences' priorities."""
         s, weight, valid = self.settings, self.over(b.weight)[:-1], self.over(b.extra["valid"])[:-1]
         total = (loss * weight).sum() / (1.0 if s.reduction == "sum" else valid.sum())
@@ -42,12 +49,15 @@ class Sequences(Reference):
         elif s.replay == "prioritized":
             (slope,) = torch.autograd.grad((loss * valid).sum(), out, retain_graph=True)
             found["priority"] = self.over(slope.abs().sum(1)).sum(0)
-        self.descend(total, self.weights("net"), b.settings["learning_rate"], b.settings["max_grad_norm"])
+        self.minimize_joint(
+            total, self.weights("net"), b.settings["learning_rate"], b.settings["max_grad_norm"]
+        )
         metrics = {n: (x * valid).sum() / valid.sum() for n, x in aux.items() if n != "error"}
         return {"loss": total, **metrics, **found}
 
     def back(self, b: Any, step: Any, start: torch.Tensor) -> torch.Tensor:
-        """Goes backwards through each sequence: `step(t, i, after)` gives (what is noted for t, what the step before sees)."""
+        """Goes backwards through each sequence: `step(t, i, after)` gives (what is noted for t,
+        what the step before sees)."""
         steps, count = self.settings.rollout, start.shape[0]
         noted = torch.zeros(steps, count, **DOUBLE)
         for i in range(count):
@@ -64,7 +74,13 @@ class A3C(Sequences):
         over, s = self.over, self.settings
         out = self.out("net", b.obs)
         policy, value = self.policies(over(out[:, :-1])[:-1]), over(out[:, -1])
-        v, r, gamma, last, cut = value.detach(), over(b.reward), over(b.discount), over(b.extra["last"]), over(b.extra["cut"])
+        v, r, gamma, last, cut = (
+            value.detach(),
+            over(b.reward),
+            over(b.discount),
+            over(b.extra["last"]),
+            over(b.extra["cut"]),
+        )
 
         def step(t: int, i: int, after: Any) -> Any:
             R = v[t, i] if cut[t, i] else r[t, i] + (0.0 if last[t, i] else gamma[t, i] * after)
@@ -73,8 +89,12 @@ class A3C(Sequences):
         error = self.back(b, step, v[-1]) - value[:-1]
         entropy = policy.entropy()
         log_prob = policy.log_prob(over(b.action)[:-1])
-        loss = s.value_weight * error**2 - log_prob * error.detach() - b.settings["entropy"] * entropy
-        return self.settle(b, loss, {"value_loss": error**2, "entropy": entropy, "error": error}, out), False
+        loss = (
+            s.value_weight * error**2 - log_prob * error.detach() - b.settings["entropy"] * entropy
+        )
+        return self.settle(
+            b, loss, {"value_loss": error**2, "entropy": entropy, "error": error}, out
+        ), False
 
 
 class IMPALA(Sequences):
@@ -84,7 +104,13 @@ class IMPALA(Sequences):
         over, s = self.over, self.settings
         out = self.out("net", b.obs)
         policy, value = self.policies(over(out[:, :-1])[:-1]), over(out[:, -1])
-        v, r, gamma, last, cut = value.detach(), over(b.reward), over(b.discount), over(b.extra["last"]), over(b.extra["cut"])
+        v, r, gamma, last, cut = (
+            value.detach(),
+            over(b.reward),
+            over(b.discount),
+            over(b.extra["last"]),
+            over(b.extra["cut"]),
+        )
         log_prob = policy.log_prob(over(b.action)[:-1])
         ratio = torch.exp(log_prob - over(b.extra["log_prob"])[:-1]).detach()
         gain = torch.zeros_like(ratio)
@@ -93,7 +119,11 @@ class IMPALA(Sequences):
             reach = 0.0 if last[t, i] else gamma[t, i]
             reward = v[t, i] if cut[t, i] else r[t, i]
             rho, c = min(s.rho, float(ratio[t, i])), min(s.c, float(ratio[t, i]))
-            target = v[t, i] + rho * (reward + reach * after[1] - v[t, i]) + reach * c * (after[0] - after[1])
+            target = (
+                v[t, i]
+                + rho * (reward + reach * after[1] - v[t, i])
+                + reach * c * (after[0] - after[1])
+            )
             gain[t, i] = rho * (reward + reach * after[0] - v[t, i])
             return target, torch.stack([target, v[t, i]])
 
@@ -105,14 +135,17 @@ class IMPALA(Sequences):
 
 
 class ACER(Sequences):
-    """Wang et al. 2017, eqs. 5 and 9 (its second term as a sum over all actions), without the trust region's projection."""
+    """Wang et al. 2017, eqs. 5 and 9 (its second term as a sum over all actions), without the trust
+    region's projection."""
 
     def update(self, b: Any) -> tuple[dict[str, torch.Tensor], bool]:
         over, s, n = self.over, self.settings, self.action.sizes[0]
         out = self.out("net", b.obs)
         p, q = over(torch.softmax(out[:, :n], 1)), over(out[:, n:])
         p = (p - 1e-6 / n).clamp(min=1e-6)
-        r, gamma, last, cut, a = (over(x) for x in (b.reward, b.discount, b.extra["last"], b.extra["cut"], b.action))
+        r, gamma, last, cut, a = (
+            over(x) for x in (b.reward, b.discount, b.extra["last"], b.extra["cut"], b.action)
+        )
         pi, known, mu = p.detach(), q.detach(), over(b.extra["probabilities"])
         value, ratio = (pi * known).sum(-1), pi / mu
 
@@ -130,7 +163,9 @@ class ACER(Sequences):
             loss = loss - missed * pi[:-1, :, j] * (known[:-1, :, j] - value[:-1]) * log_p[:, :, j]
         entropy, error = -(p[:-1] * log_p).sum(-1), target - taken
         with torch.no_grad():
-            average = (over(torch.softmax(self.out("net_target", b.obs)[:, :n], 1))[:-1] - 1e-6 / n).clamp(min=1e-6)
+            average = (
+                over(torch.softmax(self.out("net_target", b.obs)[:, :n], 1))[:-1] - 1e-6 / n
+            ).clamp(min=1e-6)
         kl = (average * torch.log(average / p[:-1])).sum(-1)
         loss = loss + s.value_weight * error**2 - b.settings["entropy"] * entropy + s.kl * kl
         aux = {"value_loss": error**2, "entropy": entropy, "kl": kl, "ratio": rho, "error": error}
@@ -142,7 +177,8 @@ class ACER(Sequences):
 
 
 class NStepQ(Sequences):
-    """Mnih et al. 2016, algorithm S2, with double targets and dueling streams on halves of the features."""
+    """Mnih et al. 2016, algorithm S2, with double targets and dueling streams on halves of the
+    features."""
 
     def out(self, net: str, obs: torch.Tensor) -> torch.Tensor:
         w = self.nets[net]
@@ -154,12 +190,18 @@ class NStepQ(Sequences):
         over = self.over
         out = self.out("net", b.obs)
         q = over(out)
-        r, gamma, last, cut, a = (over(x) for x in (b.reward, b.discount, b.extra["last"], b.extra["cut"], b.action))
+        r, gamma, last, cut, a = (
+            over(x) for x in (b.reward, b.discount, b.extra["last"], b.extra["cut"], b.action)
+        )
         with torch.no_grad():
-            best = over(self.out("net_target", b.obs)).gather(-1, q.argmax(-1, keepdim=True))[..., 0]
+            best = over(self.out("net_target", b.obs)).gather(-1, q.argmax(-1, keepdim=True))[
+                ..., 0
+            ]
 
         def step(t: int, i: int, after: Any) -> Any:
-            target = best[t, i] if cut[t, i] else r[t, i] + (0.0 if last[t, i] else gamma[t, i] * after)
+            target = (
+                best[t, i] if cut[t, i] else r[t, i] + (0.0 if last[t, i] else gamma[t, i] * after)
+            )
             return target, target
 
         taken = q[:-1].gather(-1, a[:-1, :, None])[..., 0]

@@ -21,30 +21,41 @@ class Teams(Reference):
     """What they have in common: each agent's weights."""
 
     def of(self, net: str, agent: int) -> Weights:
-        """The weights of one agent's network, by the names that they have in a network of its own."""
+        """The weights of one agent's network, by the names that they have in a network of its
+        own."""
         if self.settings.share:
             return self.nets[net]
-        return {n.removeprefix(f"0/{agent}/"): w for n, w in self.nets[net].items() if n.startswith(f"0/{agent}/")}
+        return {
+            n.removeprefix(f"0/{agent}/"): w
+            for n, w in self.nets[net].items()
+            if n.startswith(f"0/{agent}/")
+        }
 
 
 class VDN(Teams):
-    """Sunehag et al. 2018, eq. 3, with van Hasselt et al. 2016; with a GRU as Hausknecht & Stone 2015."""
+    """Sunehag et al. 2018, eq. 3, with van Hasselt et al. 2016; with a GRU as Hausknecht & Stone
+    2015."""
 
     def q(self, net: str, obs: Any, agent: int, h: Any = None) -> tuple[torch.Tensor, Any]:
         w, x = self.of(net, agent), obs["agents"][:, agent]
         if h is None:
             q = dense(w, "3", hidden(w, x, torch.relu, 1))
         else:
-            features = hidden({k.removeprefix("0/body/"): v for k, v in w.items()}, x, torch.relu, 1)
+            features = hidden(
+                {k.removeprefix("0/body/"): v for k, v in w.items()}, x, torch.relu, 1
+            )
             h = gru({k.removeprefix("0/cell/"): v for k, v in w.items()}, features, h)
             q = dense({k.removeprefix("0/head/"): v for k, v in w.items()}, "0", h)
         if "action_mask" in obs:
             size = q.shape[1]
-            q = q.masked_fill(obs["action_mask"][:, agent * size : (agent + 1) * size] == 0, -torch.inf)
+            q = q.masked_fill(
+                obs["action_mask"][:, agent * size : (agent + 1) * size] == 0, -torch.inf
+            )
         return q, h
 
     def errors(self, b: Any, h: Any) -> tuple[torch.Tensor, torch.Tensor, Any]:
-        """Of one step of all rows: squared errors, chosen values, and the memories after it, of each agent's networks."""
+        """Of one step of all rows: squared errors, chosen values, and the memories after it, of
+        each agent's networks."""
         rows, best, chosen, after = torch.arange(len(b.action)), [], [], []
         for i in range(b.action.shape[1]):
             mine, theirs = (None, None) if h is None else h[i]
@@ -72,7 +83,11 @@ class VDN(Teams):
             found, chosen, _ = self.errors(b, None)
             loss = (b.weight * found).mean()
         else:
-            memory, found, values = [(b.extra["q_state"][:, i],) * 2 for i in range(b.action.shape[2])], [], []
+            memory, found, values = (
+                [(b.extra["q_state"][:, i],) * 2 for i in range(b.action.shape[2])],
+                [],
+                [],
+            )
             for t in range(b.action.shape[1]):
                 fields = {n: at(x, t) for n, x in b._asdict().items() if n in STEPPED}
                 fresh = b.extra["start"][:, t, None] == 1
@@ -82,8 +97,13 @@ class VDN(Teams):
                 values.append(chosen)
             loss, chosen = (b.weight * torch.stack(found, 1)).mean(), torch.stack(values)
         mixed = [n for n in ("mixer",) if n in self.nets]
-        self.descend(loss, self.weights("q", *mixed), b.settings["learning_rate"], b.settings["max_grad_norm"])
-        self.track(b.settings["tau"], "q", *mixed)
+        self.minimize_joint(
+            loss,
+            self.weights("q", *mixed),
+            b.settings["learning_rate"],
+            b.settings["max_grad_norm"],
+        )
+        self.soft_update(b.settings["tau"], "q", *mixed)
         return {"loss": loss, "q": chosen.mean()}, False
 
 
@@ -132,7 +152,9 @@ class MADDPG(Teams):
         s = self.settings
         if self.action.kind != "box":
             return self.draw(out, noise)
-        return (torch.tanh(out) + (s.smoothing * noise).clamp(-s.smoothing_clip, s.smoothing_clip)).clamp(-1, 1)
+        return (
+            torch.tanh(out) + (s.smoothing * noise).clamp(-s.smoothing_clip, s.smoothing_clip)
+        ).clamp(-1, 1)
 
     def through(self, out: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
         """Drawn forwards; backwards the softmax."""
@@ -142,33 +164,53 @@ class MADDPG(Teams):
         return self.draw(out, noise) - soft.detach() + soft
 
     def update(self, b: Any) -> tuple[dict[str, torch.Tensor], bool]:
-        s, agents, critics = b.settings, range(b.action.shape[1]), ("q1", "q2") if self.settings.twin else ("q",)
+        s, agents, critics = (
+            b.settings,
+            range(b.action.shape[1]),
+            ("q1", "q2") if self.settings.twin else ("q",),
+        )
         taken = [b.action[:, i] for i in agents]
         if self.action.kind != "box":
-            taken = [torch.nn.functional.one_hot(a, self.action.sizes[0]).to(torch.float64) for a in taken]
+            taken = [
+                torch.nn.functional.one_hot(a, self.action.sizes[0]).to(torch.float64)
+                for a in taken
+            ]
         critic, first = 0.0, []
         with torch.no_grad():
-            after = [self.target(self.out("actor_target", b.next_obs, i), b.noise[0][:, i]) for i in agents]
+            after = [
+                self.target(self.out("actor_target", b.next_obs, i), b.noise[0][:, i])
+                for i in agents
+            ]
         for i in agents:
             with torch.no_grad():
-                later = torch.stack([self.q(f"{n}_target", b.next_obs, i, after) for n in critics]).min(0).values
+                later = (
+                    torch.stack([self.q(f"{n}_target", b.next_obs, i, after) for n in critics])
+                    .min(0)
+                    .values
+                )
                 y = b.extra["rewards"][:, i] + b.discount * b.next_obs["active"][:, i] * later
             for n in critics:
                 q = self.q(n, b.obs, i, taken)
-                critic = critic + (b.weight * b.obs["active"][:, i] * (q - y) ** 2).mean() / len(agents)
+                critic = critic + (b.weight * b.obs["active"][:, i] * (q - y) ** 2).mean() / len(
+                    agents
+                )
                 first += [q] if n == critics[0] else []
-        self.descend(critic, self.weights(*critics), s["learning_rate"], s["max_grad_norm"])
+        self.minimize_joint(critic, self.weights(*critics), s["learning_rate"], s["max_grad_norm"])
         actor = torch.tensor(float("nan"), **DOUBLE)
         if s["policy"]:
             actor = 0.0
             for i in agents:
                 out = self.out("actor", b.obs, i)
                 own = self.through(out, b.noise[1][:, i])
-                gain = self.q(critics[0], b.obs, i, [own if j == i else a for j, a in enumerate(taken)])
+                gain = self.q(
+                    critics[0], b.obs, i, [own if j == i else a for j, a in enumerate(taken)]
+                )
                 loss = self.settings.logit_penalty * (out**2).mean(1) - gain
                 actor = actor + (b.weight * b.obs["active"][:, i] * loss).mean() / len(agents)
-            self.descend(actor, self.weights("actor"), s["actor_learning_rate"], s["max_grad_norm"])
-            self.track(s["tau"], "actor", *critics)
+            self.minimize_joint(
+                actor, self.weights("actor"), s["actor_learning_rate"], s["max_grad_norm"]
+            )
+            self.soft_update(s["tau"], "actor", *critics)
         return {"critic_loss": critic, "actor_loss": actor, "q": torch.stack(first).mean()}, False
 
 
@@ -178,13 +220,26 @@ class MAPPO(reference.PPO):
     agents = 3
 
     def row(self, b: Any, k: int) -> Any:
-        flat = lambda x: {n: flat(y) for n, y in x.items()} if isinstance(x, dict) else x.reshape(-1, *x.shape[2:])  # noqa: E731
+        def flat(x):
+            return (
+                {n: flat(y) for n, y in x.items()}
+                if isinstance(x, dict)
+                else x.reshape(-1, *x.shape[2:])
+            )
+
         one = Reference.row(self, b, k)
-        one = one._replace(obs=flat(one.obs), action=flat(one.action), weight=flat(one.weight), extra=flat(one.extra))
+        one = one._replace(
+            obs=flat(one.obs),
+            action=flat(one.action),
+            weight=flat(one.weight),
+            extra=flat(one.extra),
+        )
         if self.settings.recurrent:  # sequences [S * A, L]
             self.extra = one.extra
             extra = {n: x if n.endswith("_state") else flat(x) for n, x in one.extra.items()}
-            one = one._replace(obs=flat(one.obs), action=flat(one.action), weight=flat(one.weight), extra=extra)
+            one = one._replace(
+                obs=flat(one.obs), action=flat(one.action), weight=flat(one.weight), extra=extra
+            )
         return one
 
     def output(self, net: str, obs: Any) -> torch.Tensor:
@@ -194,15 +249,22 @@ class MAPPO(reference.PPO):
             return self.units(super().output(net, obs[net]), self.nets[net])
         found = []
         for i in range(self.agents):
-            w = {n.removeprefix(f"0/{i}/"): x for n, x in self.nets[net].items() if n.startswith(f"0/{i}/")}
-            found.append(self.units(dense(w, "3", hidden(w, obs[net][i :: self.agents], torch.tanh, 1)), w))
+            w = {
+                n.removeprefix(f"0/{i}/"): x
+                for n, x in self.nets[net].items()
+                if n.startswith(f"0/{i}/")
+            }
+            found.append(
+                self.units(dense(w, "3", hidden(w, obs[net][i :: self.agents], torch.tanh, 1)), w)
+            )
         return torch.stack(found, 1).reshape(-1, found[0].shape[1])
 
     @staticmethod
     def units(out: torch.Tensor, w: Weights) -> torch.Tensor:
         """Values in their units (van Hasselt et al. 2016, eq. 1)."""
         mean, variance = (
-            next((x.detach() for n, x in w.items() if n.endswith(f"value_{k}")), None) for k in ("mean", "variance")
+            next((x.detach() for n, x in w.items() if n.endswith(f"value_{k}")), None)
+            for k in ("mean", "variance")
         )
         return out if mean is None else out * torch.sqrt(variance) + mean
 
@@ -214,8 +276,12 @@ class MAPPO(reference.PPO):
             return reference.Some(self.output("actor", obs), obs["action_mask"] != 0)
         if self.action.kind == "box":
             out = self.output("actor", obs)
-            mean, log_std = out.chunk(2, 1) if not self.settings.share else (out, self.log_std.expand_as(out))
-            return torch.distributions.Independent(torch.distributions.Normal(mean, torch.exp(log_std)), 1)
+            mean, log_std = (
+                out.chunk(2, 1) if not self.settings.share else (out, self.log_std.expand_as(out))
+            )
+            return torch.distributions.Independent(
+                torch.distributions.Normal(mean, torch.exp(log_std)), 1
+            )
         return torch.distributions.Categorical(logits=self.output("actor", obs))
 
     @property
@@ -232,16 +298,27 @@ class MAPPO(reference.PPO):
         ratio = torch.exp(policy.log_prob(b.action) - old["log_prob"])
         share = b.weight * acting / (b.weight * acting).sum()
         mean = (share * old["advantage"]).sum()
-        advantage = (old["advantage"] - mean) / (torch.sqrt((share * (old["advantage"] - mean) ** 2).sum()) + 1e-8)
-        gain = torch.minimum(ratio * advantage, ratio.clamp(1 - s["clip"], 1 + s["clip"]) * advantage)
+        advantage = (old["advantage"] - mean) / (
+            torch.sqrt((share * (old["advantage"] - mean) ** 2).sum()) + 1e-8
+        )
+        gain = torch.minimum(
+            ratio * advantage, ratio.clamp(1 - s["clip"], 1 + s["clip"]) * advantage
+        )
         entropy, value, reach = policy.entropy(), self.value(b.obs), self.settings.value_clip
         scale = old.get("scale", torch.ones_like(b.weight))
         near = old["value"] + (value - old["value"]).clamp(-reach * scale, reach * scale)
         error = torch.maximum(*(self.huber((v - old["return"]) / scale) for v in (value, near)))
-        loss = (weight * self.settings.value_weight * error).sum() - (share * (gain + s["entropy"] * entropy)).sum()
-        self.descend(loss, self.learned, s["learning_rate"], s["max_grad_norm"])
+        loss = (weight * self.settings.value_weight * error).sum() - (
+            share * (gain + s["entropy"] * entropy)
+        ).sum()
+        self.minimize_joint(loss, self.learned, s["learning_rate"], s["max_grad_norm"])
         kl = (share * (ratio - 1 - torch.log(ratio))).sum()
-        return {"loss": loss, "kl": kl, "value_loss": (weight * error).sum(), "entropy": (share * entropy).sum()}, False
+        return {
+            "loss": loss,
+            "kl": kl,
+            "value_loss": (weight * error).sum(),
+            "entropy": (share * entropy).sum(),
+        }, False
 
     def huber(self, x: torch.Tensor) -> torch.Tensor:
         """Twice Huber's loss: the square near 0."""

@@ -1,4 +1,5 @@
-"""Mixed motives: in simple_adversary two good agents cover the place that only they know, and lead the adversary astray."""
+"""Mixed motives: in simple_adversary two good agents cover the place that only they know, and lead
+the adversary astray."""
 
 from __future__ import annotations
 
@@ -31,12 +32,20 @@ class AtRandom:
 @pytest.mark.thorough
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_good_agents_beat_random_ones(seed: int) -> None:
-    quiet: dict[str, Any] = {"framework": "torch", "eval_episodes": 0, "final_episodes": 1, "plots": False}
+    quiet: dict[str, Any] = {
+        "framework": "torch",
+        "eval_episodes": 0,
+        "final_episodes": 1,
+        "plots": False,
+    }
     agent = tandem.train("maddpg", WORLD, steps=60_000, seed=seed, **quiet).agent
     trained = np.mean(evaluate(agent.actor, WORLD, 200, 5).agents, 0)
     chance = np.mean(evaluate(AtRandom(agent.actor, [1, 2]), WORLD, 200, 5).agents, 0)
     blind = np.mean(evaluate(AtRandom(agent.actor, [0]), WORLD, 200, 5).agents, 0)
     print(
-        f"seed {seed}: trained {trained.round(1)}, good ones at random {chance.round(1)}, adversary at random {blind.round(1)}"
+        f"seed {seed}: trained {trained.round(1)}, good ones at random {chance.round(1)}, "
+        f"adversary at random {blind.round(1)}"
     )
-    assert trained[1] > chance[1] + 5 and trained[0] > blind[0]  # against the same adversary; and it is no worse than chance
+    assert (
+        trained[1] > chance[1] + 5 and trained[0] > blind[0]
+    )  # against the same adversary; and it is no worse than chance

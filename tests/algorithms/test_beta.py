@@ -12,14 +12,29 @@ from tandem.algorithms.trpo import BetaTRPO
 from tandem.errors import SpaceError
 from tandem.testing import environments as games
 
-QUIET = {"plots": False, "tensorboard": False, "eval_episodes": 0, "final_episodes": 1, "hidden": (8,), "policy": "beta"}
+QUIET = {
+    "plots": False,
+    "tensorboard": False,
+    "eval_episodes": 0,
+    "final_episodes": 1,
+    "hidden": (8,),
+    "policy": "beta",
+}
 
 
 @pytest.mark.parametrize("name, kind", [("ppo", BetaPPO), ("a2c", BetaA2C), ("trpo", BetaTRPO)])
 def test_a_run_has_the_class_of_its_policy_and_loads_with_it(name, kind, tmp_path) -> None:
     given = {"batch_size": 32} if name == "ppo" else {}
     run = trainer.session(
-        name, "Pendulum-v1", framework="torch", steps=128, rollout=32, envs=2, out=tmp_path / "run", **QUIET, **given
+        name,
+        "Pendulum-v1",
+        framework="torch",
+        steps=128,
+        rollout=32,
+        envs=2,
+        out=tmp_path / "run",
+        **QUIET,
+        **given,
     )
     seen = []
     real = run.loop.learner.learn
@@ -32,10 +47,16 @@ def test_a_run_has_the_class_of_its_policy_and_loads_with_it(name, kind, tmp_pat
     obs = np.array([[1.0, 0.0, 0.0], [0.0, 1.0, -3.0]], np.float32)
     np.testing.assert_array_equal(loaded.act(obs), run.agent().act(obs))
     loaded.seed(1)
-    assert np.abs(loaded.act(np.tile(obs, (500, 1)), deterministic=False)).max() > 1.5  # Pendulum's bounds are 2
+    assert (
+        np.abs(loaded.act(np.tile(obs, (500, 1)), deterministic=False)).max() > 1.5
+    )  # Pendulum's bounds are 2
 
 
-@pytest.mark.parametrize("env, said", [(games.Identity, "discrete"), (games.IdentityMultiDiscrete, "multidiscrete")])
+@pytest.mark.parametrize(
+    "env, said", [(games.Identity, "discrete"), (games.IdentityMultiDiscrete, "multidiscrete")]
+)
 def test_choices_have_no_beta_policy(env, said) -> None:
-    with pytest.raises(SpaceError, match=f"ppo with policy='beta' cannot act in a {said} action space"):
+    with pytest.raises(
+        SpaceError, match=f"ppo with policy='beta' cannot act in a {said} action space"
+    ):
         trainer.session("ppo", env, framework="torch", **QUIET)

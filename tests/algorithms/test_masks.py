@@ -13,10 +13,17 @@ from tandem.types import Batch
 
 @pytest.mark.parametrize("double", [False, True])
 def test_targets_of_dqn_ignore_forbidden_values(double) -> None:
-    """All values are their head's bias, 0 1 2 9; 9 is forbidden in what follows, so the target is 1 + 0.5 * 2. Row 1 ended with
-    nothing allowed: its target is its reward."""
+    """All values are their head's bias, 0 1 2 9; 9 is forbidden in what follows, so the target is 1
+    + 0.5 * 2. Row 1 ended with nothing allowed: its target is its reward."""
     algorithm, backend = fakes.build(
-        "dqn", "torch", fakes.MASKED, fakes.MASKED_VECTOR, double=double, prioritized=True, hidden=(4,), optimizer="sgd"
+        "dqn",
+        "torch",
+        fakes.MASKED,
+        fakes.MASKED_VECTOR,
+        double=double,
+        prioritized=True,
+        hidden=(4,),
+        optimizer="sgd",
     )
     for name in ("q", "q_target"):
         weights = {n: np.zeros_like(w) for n, w in backend.networks[name].read().items()}
@@ -24,8 +31,14 @@ def test_targets_of_dqn_ignore_forbidden_values(double) -> None:
     obs = {"obs": np.zeros((1, 2, 4), np.float32), "action_mask": np.ones((1, 2, 4), np.int8)}
     after = {**obs, "action_mask": np.int8([[[1, 1, 1, 0], [0, 0, 0, 0]]])}
     one = lambda *x: np.array([x], np.float32)  # noqa: E731
-    settings = {"learning_rate": np.float32([0]), "max_grad_norm": np.float32([10]), "tau": np.float32([0])}
-    batch = Batch(obs, np.array([[0, 1]]), one(1, 1), one(0.5, 0), after, weight=one(1, 1), settings=settings)
+    settings = {
+        "learning_rate": np.float32([0]),
+        "max_grad_norm": np.float32([10]),
+        "tau": np.float32([0]),
+    }
+    batch = Batch(
+        obs, np.array([[0, 1]]), one(1, 1), one(0.5, 0), after, weight=one(1, 1), settings=settings
+    )
     outcome = backend.compile(algorithm.update)(batch)
     np.testing.assert_allclose(outcome.priority, [[2.0 - 0.0, 1.0 - 1.0]])
 
@@ -37,22 +50,38 @@ def test_forbidden_choices_have_no_probability_entropy_divergence_or_gradient() 
     logits = torch.tensor([*free, FORBIDDEN], requires_grad=True)
     alone = torch.tensor(free, requires_grad=True)
     old = torch.tensor([0.0, 1.0, -1.0, FORBIDDEN])
-    total = lambda dist, x, before: dist.log_prob(x, torch.tensor(1)) + dist.entropy(x) + dist.kl(before, x)  # noqa: E731
+
+    def total(dist, x, before):
+        return dist.log_prob(x, torch.tensor(1)) + dist.entropy(x) + dist.kl(before, x)
+
     full, part = total(d, logits, old), total(Categorical(3), alone, old[:3])
     np.testing.assert_allclose(full.detach(), part.detach(), rtol=1e-6)
     (g,), (h,) = torch.autograd.grad(full, logits), torch.autograd.grad(part, alone)
     np.testing.assert_allclose(g, [*h, 0.0], rtol=1e-5, atol=1e-7)
-    only = np.float32([[FORBIDDEN, 0.7, FORBIDDEN, 0.1]])  # one choice is left at the first position, and at the second
-    assert MultiCategorical((3, 1)).entropy(only) == 0 and MultiCategorical((3, 1)).kl(only, only) == 0
+    only = np.float32(
+        [[FORBIDDEN, 0.7, FORBIDDEN, 0.1]]
+    )  # one choice is left at the first position, and at the second
+    assert (
+        MultiCategorical((3, 1)).entropy(only) == 0 and MultiCategorical((3, 1)).kl(only, only) == 0
+    )
     noise = Categorical(4).noise(np.random.default_rng(0), (5000,))
     assert set(d.sample(np.tile(logits.detach().numpy(), (5000, 1)), noise)) == {0, 1, 2}
 
 
 def test_the_temperature_of_sac_aims_at_what_masks_allow() -> None:
-    algorithm, _ = fakes.build("sac", "torch", fakes.MASKED, fakes.MASKED_VECTOR, hidden=(4,), initial_temperature=0.5)
+    algorithm, _ = fakes.build(
+        "sac", "torch", fakes.MASKED, fakes.MASKED_VECTOR, hidden=(4,), initial_temperature=0.5
+    )
     import torch
 
     mask = torch.tensor([[1, 1, 1, 1], [0, 1, 0, 1], [0, 0, 0, 1]], dtype=torch.int8)
-    batch = Batch({"obs": torch.zeros(3, 4), "action_mask": mask}, (), torch.zeros(3), extra={"entropy": torch.zeros(3)})
+    batch = Batch(
+        {"obs": torch.zeros(3, 4), "action_mask": mask},
+        (),
+        torch.zeros(3),
+        extra={"entropy": torch.zeros(3)},
+    )
     loss, _ = algorithm.alpha_loss(batch)
-    np.testing.assert_allclose(loss.detach(), -np.log(0.5) * 0.98 * np.log([4.0, 2.0, 1.0]), rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(
+        loss.detach(), -np.log(0.5) * 0.98 * np.log([4.0, 2.0, 1.0]), rtol=1e-5, atol=1e-7
+    )

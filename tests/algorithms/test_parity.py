@@ -1,5 +1,5 @@
-"""From the same weights and batches, after 20 updates by plain gradient descent, every engine stands where a slow, independent
-reference in float64 stands."""
+"""From the same weights and batches, after 20 updates by plain gradient descent, every engine
+stands where a slow, independent reference in float64 stands."""
 
 from __future__ import annotations
 
@@ -29,7 +29,11 @@ def expected() -> dict[str, Any]:
         found[f"{name}: applied"] = metrics.pop("applied", [cases.UPDATES])[0]
         found |= {f"{name}: {m}": np.array(values) for m, values in metrics.items()}
         found |= {f"first {name}: {n} {k}": w for n, net in first.items() for k, w in net.items()}
-        found |= {f"{name}: {n} {k}": w.detach().numpy() for n, net in paper.nets.items() for k, w in net.items()}
+        found |= {
+            f"{name}: {n} {k}": w.detach().numpy()
+            for n, net in paper.nets.items()
+            for k, w in net.items()
+        }
     return found
 
 
@@ -39,16 +43,28 @@ def test_the_reference_learns_stops_and_moves_what_it_should(expected) -> None:
     assert len(expected[f"{stopped}: kl"]) == expected[f"{stopped}: applied"] + 1
     assert expected["dqn: loss"][-5:].mean() < 0.9 * expected["dqn: loss"][:5].mean()
     assert np.ptp(expected["sac: temperature"]) > 0.1
-    moved = [np.abs(expected[n] - expected[f"first {n}"]).max() for n in expected if n.endswith("/kernel") and "first" not in n]
-    sigmas = [np.abs(expected[n] - expected[f"first {n}"]).max() for n in expected if "_sigma" in n and "first" not in n]
+    moved = [
+        np.abs(expected[n] - expected[f"first {n}"]).max()
+        for n in expected
+        if n.endswith("/kernel") and "first" not in n
+    ]
+    sigmas = [
+        np.abs(expected[n] - expected[f"first {n}"]).max()
+        for n in expected
+        if "_sigma" in n and "first" not in n
+    ]
     assert len(sigmas) == 12 and min(sigmas) > 1e-4
     assert len(moved) > 30 and min(moved) > 5e-4  # far more than engines may differ by
 
 
 LONG = [
-    pytest.param(engine, marks=pytest.mark.slow) for engine in ("jax most", "tensorflow most", "torch compile some")
+    pytest.param(engine, marks=pytest.mark.slow)
+    for engine in ("jax most", "tensorflow most", "torch compile some")
 ]  # they compile
-WHOLE = [pytest.param(engine, marks=pytest.mark.thorough) for engine in ("jax", "tensorflow", "torch compile")]
+WHOLE = [
+    pytest.param(engine, marks=pytest.mark.thorough)
+    for engine in ("jax", "tensorflow", "torch compile")
+]
 ENGINES = ["torch", "keras-torch", *LONG, *WHOLE]
 
 
@@ -56,9 +72,15 @@ ENGINES = ["torch", "keras-torch", *LONG, *WHOLE]
 @pytest.mark.parametrize("engine", ENGINES)
 def test_an_engine_agrees_with_the_reference(engine, expected, tmp_path) -> None:
     framework, *flags = engine.split()
-    (names,) = run_python(SCRIPT, framework, str(tmp_path / "found.npz"), *flags, engine=framework, timeout=550)
+    (names,) = run_python(
+        SCRIPT, framework, str(tmp_path / "found.npz"), *flags, engine=framework, timeout=550
+    )
     found = np.load(tmp_path / "found.npz")
-    assert set(names) <= expected.keys() and ({"some", "most"} & {*flags} or len(names) == len(expected)) and len(names) > 50
+    assert (
+        set(names) <= expected.keys()
+        and ({"some", "most"} & {*flags} or len(names) == len(expected))
+        and len(names) > 50
+    )
     wrong = []
     for name in names:
         wanted = expected[name]

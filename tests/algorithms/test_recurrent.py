@@ -1,4 +1,5 @@
-"""Policies with a memory: what is learned from is what was acted on, to the state; and what one can do with such an agent."""
+"""Policies with a memory: what is learned from is what was acted on, to the state; and what one can
+do with such an agent."""
 
 from __future__ import annotations
 
@@ -20,11 +21,24 @@ from tandem.testing import fakes
 from tandem.types import Cuts, Trajectory
 from tests.helpers import run_python
 
-ENGINES = ["torch", *(pytest.param(e, marks=pytest.mark.slow) for e in ("jax", "tensorflow", "keras-torch"))]
+ENGINES = [
+    "torch",
+    *(pytest.param(e, marks=pytest.mark.slow) for e in ("jax", "tensorflow", "keras-torch")),
+]
 SMALL: dict[str, Any] = {
-    "framework": "torch", "recurrent": 6, "hidden": (8,), "envs": 3, "rollout": 12, "batch_size": 12, "sequence": 4,
-    "epochs": 2, "eval_every": 72, "eval_episodes": 2, "final_episodes": 2, "plots": False,
-}  # fmt: skip
+    "framework": "torch",
+    "recurrent": 6,
+    "hidden": (8,),
+    "envs": 3,
+    "rollout": 12,
+    "batch_size": 12,
+    "sequence": 4,
+    "epochs": 2,
+    "eval_every": 72,
+    "eval_episodes": 2,
+    "final_episodes": 2,
+    "plots": False,
+}
 
 UNROLLED = """
     import json, sys
@@ -34,8 +48,17 @@ UNROLLED = """
     from tandem.testing import contracts, environments as games
 
     more = {"batch_size": 12} if sys.argv[1] == "ppo" else {}
-    loop = contracts.begin(algorithms.get(sys.argv[1]), lambda: games.Identity(length=5), sys.argv[2],
-                           recurrent=6, hidden=(8,), envs=3, rollout=12, sequence=4, **more)
+    loop = contracts.begin(
+        algorithms.get(sys.argv[1]),
+        lambda: games.Identity(length=5),
+        sys.argv[2],
+        recurrent=6,
+        hidden=(8,),
+        envs=3,
+        rollout=12,
+        sequence=4,
+        **more,
+    )
     algorithm, initial = loop.algorithm, loop.actor.initial_state(3)
     state = {"actor": initial, "critic": initial}
     worst, seen, resets = 0.0, 0, 0
@@ -47,17 +70,23 @@ UNROLLED = """
             for i in range(12):
                 if i % 4 == 0:
                     firsts.append(state[role])
-                out = network({"obs": t.obs[i], "state": state[role], "start": np.zeros(3, np.float32)})
+                out = network(
+                    {"obs": t.obs[i], "state": state[role], "start": np.zeros(3, np.float32)}
+                )
                 expected.append(out)
                 state[role] = np.where(t.last[i][:, None], initial, out[:, -6:])
                 resets += int(t.last[i].sum())
             # time first: sequence s of 3 x 3 is part s // 3 of environment s % 3
             expected = np.stack(expected).reshape(3, 4, 3, -1).transpose(1, 0, 2, 3).reshape(36, -1)
             given = batch.extra[f"{role}_state"]
-            ours = loop.backend.networks[role].predict({"obs": batch.obs, "state": given, "start": batch.extra["start"]})
+            ours = loop.backend.networks[role].predict(
+                {"obs": batch.obs, "state": given, "start": batch.extra["start"]}
+            )
             worst = max(worst, float(np.abs(ours - expected).max()))
             kept = np.concatenate(firsts)
-            began = batch.extra["start"].reshape(4, 9)[0] == 1  # there the start stands for the state
+            began = (
+                batch.extra["start"].reshape(4, 9)[0] == 1
+            )  # there the start stands for the state
             worst = max(worst, float(np.abs(np.where(began[:, None], 0, given) - kept).max()))
             seen += int(np.abs(given).max() > 0.01)
     print(json.dumps([worst, seen, resets]))
@@ -66,7 +95,11 @@ UNROLLED = """
 
 @pytest.mark.parametrize("algorithm", ["ppo", pytest.param("a2c", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
-    "engine", ["torch", *(pytest.param(e, marks=pytest.mark.slow) for e in ("jax", "tensorflow", "keras-torch"))]
+    "engine",
+    [
+        "torch",
+        *(pytest.param(e, marks=pytest.mark.slow) for e in ("jax", "tensorflow", "keras-torch")),
+    ],
 )
 def test_sequences_put_out_what_was_acted_on(algorithm: str, engine: Any) -> None:
     ((worst, seen, resets),) = run_python(UNROLLED, algorithm, engine, engine=engine)
@@ -75,7 +108,8 @@ def test_sequences_put_out_what_was_acted_on(algorithm: str, engine: Any) -> Non
 
 
 def trajectory(obs: list[float], cut: int, reset: int | None) -> Trajectory:
-    """One environment whose episode was cut at a step; with `reset`, the row after it only resets the environment."""
+    """One environment whose episode was cut at a step; with `reset`, the row after it only resets
+    the environment."""
     n = len(obs) - 1
     rows = np.repeat(np.array(obs, np.float32)[:, None, None], 4, -1)
     last = (np.arange(n) == cut)[:, None]
@@ -99,26 +133,52 @@ def trajectory(obs: list[float], cut: int, reset: int | None) -> Trajectory:
 def test_what_a_cut_episode_was_worth_is_judged_with_its_own_memory() -> None:
     """However the environment resets itself; -3 is the true last observation."""
     found = {}
-    for name, obs, reset in (("same step", [1, 2, 3, 4, 5, 6], None), ("next step", [1, 2, 3, -3, 4, 5, 6], 3)):
-        settings = {"recurrent": 6, "envs": 1, "rollout": len(obs) - 1, "sequence": 0, "orthogonal": False, "gae_lambda": 0.5}
+    for name, obs, reset in (
+        ("same step", [1, 2, 3, 4, 5, 6], None),
+        ("next step", [1, 2, 3, -3, 4, 5, 6], 3),
+    ):
+        settings = {
+            "recurrent": 6,
+            "envs": 1,
+            "rollout": len(obs) - 1,
+            "sequence": 0,
+            "orthogonal": False,
+            "gae_lambda": 0.5,
+        }
         algorithm, backend = fakes.build("ppo", "torch", fakes.DISCRETE, hidden=(8,), **settings)
         networks = {r: backend.networks[r].predict for r in ("actor", "critic")}
         algorithm.memory = np.full((1, 6), -0.4, np.float32)
         t = trajectory([float(x) for x in obs], 2, reset)
         batch = algorithm.prepare(t, networks)
         rows = t.valid[:, 0]
-        found[name] = np.stack([batch.extra[n][0, rows] for n in ("advantage", "return", "value", "log_prob")])
+        found[name] = np.stack(
+            [batch.extra[n][0, rows] for n in ("advantage", "return", "value", "log_prob")]
+        )
         found[f"{name} memory"] = algorithm.memory
     np.testing.assert_allclose(found["same step"], found["next step"], atol=1e-6)
     np.testing.assert_allclose(found["same step memory"], found["next step memory"], atol=1e-6)
     state, value = np.full((1, 6), -0.4, np.float32), []
     for x in (1, 2, 3, -3):
-        out = networks["critic"]({"obs": np.full((1, 4), x, np.float32), "state": state, "start": np.zeros(1, np.float32)})
+        out = networks["critic"](
+            {
+                "obs": np.full((1, 4), x, np.float32),
+                "state": state,
+                "start": np.zeros(1, np.float32),
+            }
+        )
         state, value = out[:, 1:], [*value, out[0, 0]]
     advantage = found["same step"][0]
     assert advantage[2] == pytest.approx(0.5 + 0.9 * value[3] - value[2], abs=1e-6)
-    assert advantage[1] == pytest.approx(0.5 + 0.9 * value[2] - value[1] + 0.45 * advantage[2], abs=1e-6)
-    first = networks["critic"]({"obs": np.full((1, 4), 4.0, np.float32), "state": 0 * state, "start": np.zeros(1, np.float32)})
+    assert advantage[1] == pytest.approx(
+        0.5 + 0.9 * value[2] - value[1] + 0.45 * advantage[2], abs=1e-6
+    )
+    first = networks["critic"](
+        {
+            "obs": np.full((1, 4), 4.0, np.float32),
+            "state": 0 * state,
+            "start": np.zeros(1, np.float32),
+        }
+    )
     assert found["same step"][2, 3] == pytest.approx(first[0, 0], abs=1e-6)
 
 
@@ -126,13 +186,21 @@ def test_a_run_is_saved_resumed_and_loaded(tmp_path: Path) -> None:
     for name, parts in (("whole", [360]), ("broken", [150, 360])):
         first, *rest = parts
         tandem.train(
-            "ppo", "tandem/Recall-v0", steps=360, stop_at=first, out=tmp_path / name, normalize_observations=False, **SMALL
+            "ppo",
+            "tandem/Recall-v0",
+            steps=360,
+            stop_at=first,
+            out=tmp_path / name,
+            normalize_observations=False,
+            **SMALL,
         )
         for stop in rest:
             tandem.train(resume=tmp_path / name, stop_at=stop)
     prints = [(tmp_path / n / "progress.csv").read_text().splitlines() for n in ("whole", "broken")]
     place = prints[0][0].split(",").index("fingerprint")
-    assert [row.split(",")[place] for row in prints[0]] == [row.split(",")[place] for row in prints[1]] and len(prints[0]) > 3
+    assert [row.split(",")[place] for row in prints[0]] == [
+        row.split(",")[place] for row in prints[1]
+    ] and len(prints[0]) > 3
     agent = tandem.load(tmp_path / "whole")
     score = tandem.evaluate(agent, "tandem/Recall-v0", episodes=4)
     assert 0 <= score.mean <= 1 and isinstance(agent.networks["actor"].plan[0], Recurrent)
@@ -188,12 +256,30 @@ def test_its_play_can_be_watched(tmp_path: Path) -> None:
     lengths = [m.step for m in _play(player, env, 2, 0, 30) if m.ended]
     firsts = [i for i, (first, _) in enumerate(player.states) if first]
     assert firsts == [0, lengths[0]] and len(player.states) == sum(lengths)
-    assert film(player.agent, "tandem/CartPolePositions-v0", tmp_path / "a.gif", max_steps=5).stat().st_size > 1000
+    assert (
+        film(player.agent, "tandem/CartPolePositions-v0", tmp_path / "a.gif", max_steps=5)
+        .stat()
+        .st_size
+        > 1000
+    )
 
 
 def test_the_command_line_trains_watches_and_exports(tmp_path: Path, capsys: Any) -> None:
     run = str(tmp_path / "run")
-    flags = ["--recurrent", "6", "--sequence", "4", "--hidden", "8", "--rollout", "12", "--steps", "48", "--envs", "2"]
+    flags = [
+        "--recurrent",
+        "6",
+        "--sequence",
+        "4",
+        "--hidden",
+        "8",
+        "--rollout",
+        "12",
+        "--steps",
+        "48",
+        "--envs",
+        "2",
+    ]
     assert (
         main(
             [
@@ -220,7 +306,10 @@ def test_the_command_line_trains_watches_and_exports(tmp_path: Path, capsys: Any
 
 def test_settings_that_do_not_fit_are_refused() -> None:
     for given, match in (
-        ({"sequence": 5}, r"sequences of 5 steps, rollouts of 12 steps and batches of 12 rows(.|\n)*sequence=12"),
+        (
+            {"sequence": 5},
+            r"sequences of 5 steps, rollouts of 12 steps and batches of 12 rows(.|\n)*sequence=12",
+        ),
         ({"batch_size": 6}, r"sequence=6"),
         ({"recurrent": -1}, "recurrent=-1"),
     ):
@@ -235,25 +324,34 @@ OWN = """
     from tandem.testing import fakes
 
     framework = sys.argv[1]
+
+
     def body(known):
         if framework == "torch":
             from torch import nn
+
             class Own(nn.Module):
                 def __init__(self):
                     super().__init__()
                     self.inner = nn.Linear(4, 7)
+
                 def forward(self, x):
                     return self.inner(x).tanh()
+
             return nn.Sequential(nn.Linear(4, 7), nn.Tanh()) if known else Own()
         import keras
+
         if known:
             return keras.Sequential([keras.Input((4,)), keras.layers.Dense(7, "tanh")])
         x = keras.Input((4,))
         return keras.Model(x, keras.ops.tanh(keras.layers.Dense(7)(x)))
 
+
     found = []
     for known in (True, False):
-        algorithm, backend = fakes.build("ppo", framework, fakes.BOX, network=lambda _: body(known), recurrent=5, sequence=4)
+        algorithm, backend = fakes.build(
+            "ppo", framework, fakes.BOX, network=lambda _: body(known), recurrent=5, sequence=4
+        )
         batch = fakes.batches(algorithm, fakes.VECTOR, fakes.BOX, 2, 8)
         done = backend.compile(algorithm.update)(batch)
         network = algorithm.actor
@@ -264,13 +362,27 @@ OWN = """
             rows = {**x, "obs": x["obs"][:count], "start": x["start"][:count]}
             out = network.predict(rows)
             same = out if known else network.frozen(network.read())(rows)
-            gap = max(gap, float(np.abs(out - same).max()), abs(out.shape[0] - count), abs(out.shape[1] - 9))
+            gap = max(
+                gap,
+                float(np.abs(out - same).max()),
+                abs(out.shape[0] - count),
+                abs(out.shape[1] - 9),
+            )
         if known:
             from tandem.networks.plan import Twin
-            gap = max(gap, float(np.abs(Twin(network.plan, network.read())(x) - network.predict(x)).max()))
+
+            gap = max(
+                gap, float(np.abs(Twin(network.plan, network.read())(x) - network.predict(x)).max())
+            )
         found.append([done.applied, network.plan is not None, gap])
     try:
-        fakes.build("ppo", framework, fakes.BOX, network={"actor": body(True), "critic": body(True)}, recurrent=5)
+        fakes.build(
+            "ppo",
+            framework,
+            fakes.BOX,
+            network={"actor": body(True), "critic": body(True)},
+            recurrent=5,
+        )
     except NetworkError as error:
         found.append(str(error))
     print(json.dumps(found))

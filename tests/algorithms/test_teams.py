@@ -1,4 +1,5 @@
-"""What the team algorithms do with agents that leave, with limits, with memories, and with statistics of values."""
+"""What the team algorithms do with agents that leave, with limits, with memories, and with
+statistics of values."""
 
 from __future__ import annotations
 
@@ -47,14 +48,25 @@ def rollout(game: Any, **settings: Any) -> tuple[Any, Trajectory]:
 
 def test_an_agent_that_leaves_has_an_episode_of_its_own() -> None:
     loop, t = rollout(team_games.Leaving)
-    columns = loop.algorithm.columns(t)  # of environment 0: agents 0 and 1, three steps and the next episode's first
-    assert columns.reward[:, 0].tolist() == [1, 1, 1, 1] and columns.reward[:, 1].tolist() == [2, 0, 0, 2]
+    columns = loop.algorithm.columns(
+        t
+    )  # of environment 0: agents 0 and 1, three steps and the next episode's first
+    assert columns.reward[:, 0].tolist() == [1, 1, 1, 1] and columns.reward[:, 1].tolist() == [
+        2,
+        0,
+        0,
+        2,
+    ]
     assert columns.last[:, 0].tolist() == [False, False, True, False]
     assert columns.last[:, 1].tolist() == [True, True, True, True]
     assert columns.valid[:, 0].all() and columns.valid[:, 1].tolist() == [True, False, False, True]
     assert columns.discount[:, 0].tolist() == pytest.approx([0.99, 0.99, 0, 0.99])
     assert not columns.discount[:, 1].any()
-    assert columns.obs["actor"].shape == (4, 4, 6) and columns.obs["critic"]["state"].shape == (4, 4, 4)
+    assert columns.obs["actor"].shape == (4, 4, 6) and columns.obs["critic"]["state"].shape == (
+        4,
+        4,
+        4,
+    )
 
 
 def test_a_team_that_shares_its_reward_goes_on_without_who_left() -> None:
@@ -62,7 +74,10 @@ def test_a_team_that_shares_its_reward_goes_on_without_who_left() -> None:
     columns = loop.algorithm.columns(t)
     assert columns.reward[:, 1].tolist() == columns.reward[:, 0].tolist() == [1.5, 0.5, 0.5, 1.5]
     assert columns.valid.all() and columns.last[:, 1].tolist() == [False, False, True, False]
-    assert columns.extra["acting"][:, 1].tolist() == [1, 0, 0, 1] and columns.extra["acting"][:, 0].all()
+    assert (
+        columns.extra["acting"][:, 1].tolist() == [1, 0, 0, 1]
+        and columns.extra["acting"][:, 0].all()
+    )
 
 
 def test_a_limit_takes_no_agent() -> None:
@@ -75,7 +90,16 @@ def test_who_is_there_after_each_step() -> None:
     here = np.array([[[1, 1]], [[1, 0]], [[1, 1]]], np.int8)
     cuts = Cuts(np.array([1]), np.array([0]), {"active": np.array([[0, 1]], np.int8)})
     nothing = np.zeros((3, 1), np.float32)
-    t = Trajectory({"active": here}, nothing, nothing, nothing, nothing > 0, nothing == 0, cuts, {"active": here[1]})
+    t = Trajectory(
+        {"active": here},
+        nothing,
+        nothing,
+        nothing,
+        nothing > 0,
+        nothing == 0,
+        cuts,
+        {"active": here[1]},
+    )
     assert active_after(t)[:, 0].tolist() == [[True, False], [False, True], [True, False]]
 
 
@@ -97,9 +121,17 @@ class Joining(team_games.Leaving):
 
 @pytest.mark.parametrize("rewards", ["own", "team"])
 def test_a_memory_is_followed_as_it_acted_whenever_its_agent_came(rewards: str) -> None:
-    """The policy that acted, as it is remembered, is the one that acted: its memory begins with the team's episode."""
-    loop = contracts.begin(MAPPO, made(Joining), "torch", **SMALL, recurrent=4, sequence=4, rewards=rewards)
-    algorithm, act, acted, followed = loop.learner.algorithm, loop.actor.act, list[Any](), list[Any]()
+    """The policy that acted, as it is remembered, is the one that acted: its memory begins with the
+    team's episode."""
+    loop = contracts.begin(
+        MAPPO, made(Joining), "torch", **SMALL, recurrent=4, sequence=4, rewards=rewards
+    )
+    algorithm, act, acted, followed = (
+        loop.learner.algorithm,
+        loop.actor.act,
+        list[Any](),
+        list[Any](),
+    )
     prepare = algorithm.prepare
 
     def acting(*given: Any) -> Any:
@@ -112,13 +144,17 @@ def test_a_memory_is_followed_as_it_acted_whenever_its_agent_came(rewards: str) 
         start = recurrent_batches.starts(columns)
         assert start[3].all() and not start[:3].any()  # where the team's next episode begins
         followed.append(
-            recurrent_batches.follow(networks["actor"], columns.obs["actor"].reshape(-1, 6), columns.state, start)[1]
+            recurrent_batches.follow(
+                networks["actor"], columns.obs["actor"].reshape(-1, 6), columns.state, start
+            )[1]
         )
         return prepare(t, networks)
 
     loop.actor.act, algorithm.prepare = acting, preparing  # type: ignore[method-assign]
     contracts.train(loop, updates=1)
-    np.testing.assert_allclose(followed[0], np.stack(acted[:4]).reshape(followed[0].shape), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        followed[0], np.stack(acted[:4]).reshape(followed[0].shape), rtol=1e-5, atol=1e-6
+    )
 
 
 def test_every_agent_has_weights_of_its_own() -> None:
@@ -156,24 +192,41 @@ def test_forbidden_choices_have_the_lowest_values() -> None:
     rng = np.random.default_rng(0)
     obs = fakes.seen(fakes.MASKED_TEAM, (50,), rng)
     obs[MASK][:, ::4] = 1
-    q, memory = values(lambda x: rng.standard_normal((len(x), 4)).astype(np.float32), obs, (), fakes.TEAM_MASKED)
+    q, memory = values(
+        lambda x: rng.standard_normal((len(x), 4)).astype(np.float32), obs, (), fakes.TEAM_MASKED
+    )
     assert q.shape == (50, 3, 4) and memory == ()
     allowed = obs[MASK].reshape(50, 3, 4) > 0
     assert np.take_along_axis(allowed, q.argmax(-1)[..., None], -1).all()
-    explored = VDN.act({"q": lambda x: np.zeros((len(x), 4), np.float32)}, obs, (),
-                       (np.ones((50, 3), bool), rng.random((50, 12), dtype=np.float32)), fakes.TEAM_MASKED)[0]  # fmt: skip
-    assert np.take_along_axis(allowed, explored[..., None], -1).all() and len(np.unique(explored)) == 4
+    explored = VDN.act(
+        {"q": lambda x: np.zeros((len(x), 4), np.float32)},
+        obs,
+        (),
+        (np.ones((50, 3), bool), rng.random((50, 12), dtype=np.float32)),
+        fakes.TEAM_MASKED,
+    )[0]
+    assert (
+        np.take_along_axis(allowed, explored[..., None], -1).all() and len(np.unique(explored)) == 4
+    )
 
 
 def test_a_memory_is_followed_through_a_sequence() -> None:
-    """Step by step with the state carried on, and all at once from the first state, a network says the same."""
-    _, backend = fakes.build("vdn", "torch", fakes.TEAM_DISCRETE, fakes.TEAM, hidden=(8,), recurrent=5, sequence=4)
+    """Step by step with the state carried on, and all at once from the first state, a network says
+    the same."""
+    _, backend = fakes.build(
+        "vdn", "torch", fakes.TEAM_DISCRETE, fakes.TEAM, hidden=(8,), recurrent=5, sequence=4
+    )
     rng, network = np.random.default_rng(0), backend.networks["q"].predict
     obs = fakes.seen(fakes.TEAM, (4, 2), rng)  # [L, S]
     start = np.array([[0, 0], [0, 1], [0, 0], [0, 0]], np.float32)
     state = rng.standard_normal((2, 3, 5)).astype(np.float32)
     flat = {n: x.reshape(8, *x.shape[2:]) for n, x in obs.items()}
-    whole, _ = values(network, flat, (rows_of.rows(state), np.repeat(start.reshape(8, 1), 3, 1)), fakes.TEAM_DISCRETE)
+    whole, _ = values(
+        network,
+        flat,
+        (rows_of.rows(state), np.repeat(start.reshape(8, 1), 3, 1)),
+        fakes.TEAM_DISCRETE,
+    )
     for t in range(4):
         state[start[t] == 1] = 0
         memory = (rows_of.rows(state), np.zeros((2, 3), np.float32))
@@ -190,7 +243,16 @@ def test_sequences_are_rows_of_one_environment_in_turn() -> None:
         none = Cuts(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.float32))
         last = np.full((1, 2), t == 5)
         ring.add(
-            Trajectory(block, block, block, 0.9 * np.ones((1, 2), np.float32), last, np.ones((1, 2), bool), none, block[0] + 1)
+            Trajectory(
+                block,
+                block,
+                block,
+                0.9 * np.ones((1, 2), np.float32),
+                last,
+                np.ones((1, 2), bool),
+                none,
+                block[0] + 1,
+            )
         )
     sampler = SequenceSampler(ring, 3)
     assert sampler.ready(1) and not SequenceSampler(ring, 8).ready(1)
@@ -201,17 +263,36 @@ def test_sequences_are_rows_of_one_environment_in_turn() -> None:
 
 
 def test_sequences_start_anew_after_an_end_and_keep_their_memories() -> None:
-    small = dict(hidden=(8,), recurrent=4, sequence=4, batch_size=16, steps=200, envs=2, train_every=2, learning_starts=40)
+    small = dict(
+        hidden=(8,),
+        recurrent=4,
+        sequence=4,
+        batch_size=16,
+        steps=200,
+        envs=2,
+        train_every=2,
+        learning_starts=40,
+    )
     loop = contracts.begin(VDN, made(team_games.TwoStep), "torch", **small, epsilon=0.5)
     contracts.train(loop, updates=20)
-    ids = np.arange(loop.learner.ring.newest - 45, loop.learner.ring.newest - 5)[None]  # no more of chance, which has none
+    ids = np.arange(loop.learner.ring.newest - 45, loop.learner.ring.newest - 5)[
+        None
+    ]  # no more of chance, which has none
     batch = loop.learner._batch(ids, ())
     place = batch.obs["state"].argmax(-1)  # 0 where an episode begins
-    assert batch.obs["agents"].shape == (1, 40, 4, 2, 5) and batch.extra["q_state"].shape == (1, 40, 2, 4)
+    assert batch.obs["agents"].shape == (1, 40, 4, 2, 5) and batch.extra["q_state"].shape == (
+        1,
+        40,
+        2,
+        4,
+    )
     np.testing.assert_array_equal(batch.extra["start"][..., 1:], place[..., 1:] == 0)
     assert not batch.extra["start"][..., 0].any()
     began = place[0, :, 0] == 0
-    assert not batch.extra["q_state"][0, began].any() and np.abs(batch.extra["q_state"][0, ~began]).max() > 0.01
+    assert (
+        not batch.extra["q_state"][0, began].any()
+        and np.abs(batch.extra["q_state"][0, ~began]).max() > 0.01
+    )
 
 
 def test_sequences_have_at_least_one_step() -> None:
@@ -223,7 +304,9 @@ def test_sequences_have_at_least_one_step() -> None:
         "train_every": 8,
         "learning_starts": 16,
     }
-    assert contracts.train(contracts.begin(VDN, made(team_games.TwoStep), "torch", sequence=1, **given))
+    assert contracts.train(
+        contracts.begin(VDN, made(team_games.TwoStep), "torch", sequence=1, **given)
+    )
     with pytest.raises(SettingError, match="recurrent=4 and sequence=0"):
         contracts.begin(VDN, made(team_games.TwoStep), "torch", sequence=0, **given)
 
@@ -231,22 +314,32 @@ def test_sequences_have_at_least_one_step() -> None:
 @pytest.mark.parametrize("preserve", [False, True])
 def test_values_keep_their_units(preserve: bool) -> None:
     """PopArt's outputs stay where they were as the statistics move; without it they move along."""
-    loop = contracts.begin(MAPPO, made(team_games.Endless), "torch", value_norm="popart", share=False, **SMALL)
+    loop = contracts.begin(
+        MAPPO, made(team_games.Endless), "torch", value_norm="popart", share=False, **SMALL
+    )
     critic, rng = loop.backend.networks["critic"], np.random.default_rng(0)
-    seen = {"own": rng.standard_normal((4, 3)).astype(np.float32), "state": np.ones((4, 1), np.float32)}
+    seen = {
+        "own": rng.standard_normal((4, 3)).astype(np.float32),
+        "state": np.ones((4, 1), np.float32),
+    }
     for returns in (rng.normal(40, 5, 300), rng.normal(-3, 80, 200)):
         before = critic.predict(seen)
         deviation, ratio, shift = follow(critic, returns.astype(np.float32), preserve)
         moved = np.abs(critic.predict(seen) - before).max()
-        np.testing.assert_allclose(critic.predict(seen), ratio * before + shift, rtol=1e-4, atol=1e-3)
+        np.testing.assert_allclose(
+            critic.predict(seen), ratio * before + shift, rtol=1e-4, atol=1e-3
+        )
         assert moved < 1e-3 if preserve else moved > 1
     assert deviation == pytest.approx(np.sqrt(critic.read()["0/1/3/value_variance"][0]), rel=1e-6)
     assert critic.read()["0/0/3/value_count"][0] == 500
 
 
 @pytest.mark.parametrize("kind", ["norm", "popart"])
-def test_clipped_values_are_held_near_what_the_critic_says_with_its_new_statistics(kind: str) -> None:
-    """Else, where returns are far from 0, the statistics' own move is beyond the clip, and the critic learns nothing."""
+def test_clipped_values_are_held_near_what_the_critic_says_with_its_new_statistics(
+    kind: str,
+) -> None:
+    """Else, where returns are far from 0, the statistics' own move is beyond the clip, and the
+    critic learns nothing."""
     loop, t = rollout(team_games.Endless, value_norm=kind, share=True)
     loop._sync()
     far = t._replace(extra=t.extra | {"rewards": 30 * t.extra["rewards"] - 500})
@@ -266,8 +359,12 @@ def test_value_statistics_are_those_of_all_returns() -> None:
         deviation = follow(critic, part, False).deviation
     returns = np.concatenate(parts)
     w = critic.read()
-    assert (w["3/value_mean"][0], deviation) == pytest.approx((returns.mean(), returns.std()), rel=1e-4)
-    assert follow(critic, np.zeros(100_000, np.float32), False).deviation >= 0.1  # returns that are all alike are not blown up
+    assert (w["3/value_mean"][0], deviation) == pytest.approx(
+        (returns.mean(), returns.std()), rel=1e-4
+    )
+    assert (
+        follow(critic, np.zeros(100_000, np.float32), False).deviation >= 0.1
+    )  # returns that are all alike are not blown up
     assert Denormalize().outputs == 1
 
 
@@ -284,11 +381,28 @@ def test_what_does_not_go_together_is_refused() -> None:
         with pytest.raises(SettingError, match=next(iter(odd))):
             contracts.begin(MAPPO, made(team_games.TwoStep), "torch", **SMALL, **odd)
     with pytest.raises(NetworkError, match="share=False"):
-        contracts.begin(VDN, made(team_games.TwoStep), "torch", hidden=(8,), share=False, network=lambda space: None)
+        contracts.begin(
+            VDN,
+            made(team_games.TwoStep),
+            "torch",
+            hidden=(8,),
+            share=False,
+            network=lambda space: None,
+        )
     with pytest.raises(SettingError, match="sequences of 5 steps, and batches of 16"):
-        contracts.begin(VDN, made(team_games.TwoStep), "torch", hidden=(8,), recurrent=4, sequence=5, batch_size=16)
+        contracts.begin(
+            VDN,
+            made(team_games.TwoStep),
+            "torch",
+            hidden=(8,),
+            recurrent=4,
+            sequence=5,
+            batch_size=16,
+        )
     with pytest.raises(SettingError, match="value_norm='popart' with shared=True"):
-        contracts.begin(algorithms.get("ppo"), "CartPole-v1", "torch", value_norm="popart", shared=True)
+        contracts.begin(
+            algorithms.get("ppo"), "CartPole-v1", "torch", value_norm="popart", shared=True
+        )
 
 
 def test_a_body_of_the_users_own_is_shared_by_all_agents() -> None:
@@ -301,26 +415,52 @@ def test_a_body_of_the_users_own_is_shared_by_all_agents() -> None:
         return nn.Sequential(nn.Linear(space.shape[0], 8), nn.Tanh())
 
     for kind in (VDN, QMIX):
-        loop = contracts.begin(kind, made(team_games.TwoStep), "torch", network=body, steps=40, envs=2, train_every=2,
-                               learning_starts=8, batch_size=8)  # fmt: skip
+        loop = contracts.begin(
+            kind,
+            made(team_games.TwoStep),
+            "torch",
+            network=body,
+            steps=40,
+            envs=2,
+            train_every=2,
+            learning_starts=8,
+            batch_size=8,
+        )
         assert len(contracts.train(loop)) > 5
     assert {s.shape for s in spaces} == {(5,)}
 
 
-@pytest.mark.parametrize(("name", "continuous"), [("mappo", False), ("qmix", False), ("maddpg", False), ("maddpg", True)])
+@pytest.mark.parametrize(
+    ("name", "continuous"), [("mappo", False), ("qmix", False), ("maddpg", False), ("maddpg", True)]
+)
 def test_agents_of_different_sizes_learn_together(name: str, continuous: bool) -> None:
     """A speaker that sees 3 numbers and has 3 choices, a listener that sees 11 and has 5."""
     pytest.importorskip("mpe2")
-    settings: dict[str, Any] = {"rollout": 8, "batch_size": 8} if name == "mappo" else {"train_every": 4, "learning_starts": 20}
-    run = tandem.session(name, "mpe/simple_speaker_listener_v4", env_kwargs={"continuous_actions": continuous}, steps=120,
-                         envs=2, hidden=(8,), framework="torch", eval_episodes=2, plots=False, **settings)  # fmt: skip
+    settings: dict[str, Any] = (
+        {"rollout": 8, "batch_size": 8}
+        if name == "mappo"
+        else {"train_every": 4, "learning_starts": 20}
+    )
+    run = tandem.session(
+        name,
+        "mpe/simple_speaker_listener_v4",
+        env_kwargs={"continuous_actions": continuous},
+        steps=120,
+        envs=2,
+        hidden=(8,),
+        framework="torch",
+        eval_episodes=2,
+        plots=False,
+        **settings,
+    )
     metrics = [e.metrics for e in run if isinstance(e, BatchEnd) and e.metrics]
     assert len(metrics) > 5 and all(np.isfinite(list(m.values())).all() for m in metrics)
     assert run.last_evaluation is not None and len(run.last_evaluation.agents) == 2
 
 
 @pytest.mark.parametrize(
-    ("name", "odd"), [("qmix", {"embedding": 0}), ("qmix", {"hyper": -1}), ("mappo", {"value_huber": -0.5})]
+    ("name", "odd"),
+    [("qmix", {"embedding": 0}), ("qmix", {"hyper": -1}), ("mappo", {"value_huber": -0.5})],
 )
 def test_settings_out_of_range_are_refused(name: str, odd: dict[str, Any]) -> None:
     with pytest.raises(SettingError, match=next(iter(odd))):

@@ -1,4 +1,5 @@
-"""What every backend promises, checked on one of them. Run as a script, it prints [check, fault or null] line by line.
+"""What every backend promises, checked on one of them. Run as a script, it prints [check, fault or
+null] line by line.
 
 python tests/backends/contract.py FRAMEWORK [compile]
 """
@@ -26,13 +27,25 @@ SMALL: dict[str, Any] = {"hidden": (8,), "learning_rate": Schedule(3e-2)}
 ROWS = 16
 
 
-def build(name: str, action: Any, network: Any = None, seed: int = 0, **settings: Any) -> tuple[Any, Any]:
-    return fakes.build(name, FRAMEWORK, action, network=network, seed=seed, compile=COMPILE, **{**SMALL, **settings})
+def build(
+    name: str, action: Any, network: Any = None, seed: int = 0, **settings: Any
+) -> tuple[Any, Any]:
+    return fakes.build(
+        name,
+        FRAMEWORK,
+        action,
+        network=network,
+        seed=seed,
+        compile=COMPILE,
+        **{**SMALL, **settings},
+    )
 
 
 def batches(algorithm: Any, action: Any, updates: int, seed: int = 0, **settings: Any) -> Batch:
     made = fakes.batches(algorithm, fakes.VECTOR, action, updates, ROWS, seed)
-    return made._replace(settings=made.settings | {n: np.full(updates, x, np.float32) for n, x in settings.items()})
+    return made._replace(
+        settings=made.settings | {n: np.full(updates, x, np.float32) for n, x in settings.items()}
+    )
 
 
 def poisoned(x: np.ndarray, k: int, value: float = np.nan) -> np.ndarray:
@@ -53,11 +66,12 @@ def moved(a: dict[str, Any], b: dict[str, Any], part: str) -> bool:
     return any(not np.array_equal(a[n], b[n]) for n in names)
 
 
-# --- users' networks --------------------------------------------------------------------------------------------------
+# --- users' networks ------------------------------------------------------------------------------
 
 
 def layers(*wanted: Any) -> Any:
-    """A user's chain in the framework's own words: numbers are Dense layers, texts are what they say."""
+    """A user's chain in the framework's own words: numbers are Dense layers, texts are what they
+    say."""
     if FRAMEWORK == "torch":
         from torch import nn
 
@@ -67,34 +81,51 @@ def layers(*wanted: Any) -> Any:
                 made.append(nn.Linear(width, x))
                 width = x
             else:
-                kinds = {"norm": nn.BatchNorm1d, "layer": nn.LayerNorm, "drop": lambda width: nn.Dropout(0.4)}
+                kinds = {
+                    "norm": nn.BatchNorm1d,
+                    "layer": nn.LayerNorm,
+                    "drop": lambda width: nn.Dropout(0.4),
+                }
                 kinds |= {"relu": lambda width: nn.ReLU(), "tanh": lambda width: nn.Tanh()}
                 made.append(kinds[x](width))
         return nn.Sequential(*made)
     import keras
 
     kinds = {"norm": keras.layers.BatchNormalization, "drop": lambda: keras.layers.Dropout(0.4)}
-    kinds |= {"layer": lambda: keras.layers.LayerNormalization(epsilon=1e-5), "relu": keras.layers.ReLU}
+    kinds |= {
+        "layer": lambda: keras.layers.LayerNormalization(epsilon=1e-5),
+        "relu": keras.layers.ReLU,
+    }
     kinds |= {"tanh": lambda: keras.layers.Activation("tanh")}
-    return keras.Sequential([keras.layers.Dense(x) if isinstance(x, int) else kinds[x]() for x in wanted])
+    return keras.Sequential(
+        [keras.layers.Dense(x) if isinstance(x, int) else kinds[x]() for x in wanted]
+    )
 
 
-def moody(space: Any) -> Any:
+def stateful_forward(space: Any) -> Any:
     return layers(8, "norm", "relu", "drop")
 
 
-# --- updates that take no effect --------------------------------------------------------------------------------------
+# --- updates that take no effect ------------------------------------------------------------------
 
 
 def check_a_stop_leaves_the_weights_of_the_updates_before() -> None:
-    for network in (None, moody):  # with statistics and generators, which a forward pass moves
+    for network in (
+        None,
+        stateful_forward,
+    ):  # with statistics and generators, which a forward pass moves
         algorithm, backend = build("ppo", fakes.DISCRETE, network, max_kl=0.5)
         run, first = backend.compile(algorithm.update), backend.state()
         data = batches(algorithm, fakes.DISCRETE, 6)
-        far = data._replace(extra=data.extra | {"log_prob": poisoned(data.extra["log_prob"], 3, -4)})
+        far = data._replace(
+            extra=data.extra | {"log_prob": poisoned(data.extra["log_prob"], 3, -4)}
+        )
         out = run(far)
         assert (out.applied, out.stopped, out.fault) == (3, True, ""), out
-        assert out.metrics["kl"].shape == (4,) and out.metrics["kl"][3] > 0.5 > out.metrics["kl"][:3].max()
+        assert (
+            out.metrics["kl"].shape == (4,)
+            and out.metrics["kl"][3] > 0.5 > out.metrics["kl"][:3].max()
+        )
         stopped = backend.state()
         assert moved(first, stopped, "network/actor")
         backend.load_state(first)
@@ -110,8 +141,12 @@ def check_a_stop_leaves_the_weights_of_the_updates_before() -> None:
 def check_nan_is_named_and_never_reaches_the_weights() -> None:
     poison = {
         "dqn": lambda b: b._replace(reward=poisoned(b.reward, 2)),
-        "ppo": lambda b: b._replace(extra=b.extra | {"advantage": poisoned(b.extra["advantage"], 2)}),
-        "sac": lambda b: b._replace(noise=(b.noise[0], poisoned(b.noise[1], 2))),  # only the actor's loss sees it
+        "ppo": lambda b: b._replace(
+            extra=b.extra | {"advantage": poisoned(b.extra["advantage"], 2)}
+        ),
+        "sac": lambda b: b._replace(
+            noise=(b.noise[0], poisoned(b.noise[1], 2))
+        ),  # only the actor's loss sees it
     }
     faults = {"dqn": "q", "ppo": "ppo", "sac": "actor"}
     for name, spoil in poison.items():
@@ -132,7 +167,7 @@ def check_nan_is_named_and_never_reaches_the_weights() -> None:
 
 
 def check_nan_leaves_statistics_and_generators_alone() -> None:
-    algorithm, backend = build("dqn", fakes.DISCRETE, moody)
+    algorithm, backend = build("dqn", fakes.DISCRETE, stateful_forward)
     run, first = backend.compile(algorithm.update), backend.state()
     data = batches(algorithm, fakes.DISCRETE, 5)
     assert run(data._replace(reward=poisoned(data.reward, 2))).applied == 2
@@ -142,7 +177,7 @@ def check_nan_leaves_statistics_and_generators_alone() -> None:
     same(after, backend.state())
 
 
-# --- one call ---------------------------------------------------------------------------------------------------------
+# --- one call -------------------------------------------------------------------------------------
 
 
 def check_few_lengths_are_compiled() -> None:
@@ -160,13 +195,19 @@ def check_few_lengths_are_compiled() -> None:
         out = run(fakes.first(data, updates))
         assert out.applied == updates == len(out.metrics["loss"])
         found[updates] = traced
-    per_length = {"jax": 1, "tensorflow": 2}.get(FRAMEWORK)  # TensorFlow traces once more, for the shapes that come out
+    per_length = {"jax": 1, "tensorflow": 2}.get(
+        FRAMEWORK
+    )  # TensorFlow traces once more, for the shapes that come out
     assert per_length is None or traced <= 4 * per_length, found
 
 
 def check_a_padded_call_is_the_same_call() -> None:
     algorithm, backend = build("dqn", fakes.DISCRETE)
-    run, first, data = backend.compile(algorithm.update), backend.state(), batches(algorithm, fakes.DISCRETE, 8, tau=0.1)
+    run, first, data = (
+        backend.compile(algorithm.update),
+        backend.state(),
+        batches(algorithm, fakes.DISCRETE, 8, tau=0.1),
+    )
     run(fakes.first(data, 3)), run(fakes.first(data, 4))
     backend.load_state(first)
     run(fakes.first(data, 7))  # filled up to 8
@@ -181,12 +222,16 @@ def check_rows_by_index_are_the_rows_themselves() -> None:
     algorithm, backend = build("ppo", fakes.DISCRETE)
     run, first = backend.compile(algorithm.update), backend.state()
     data = batches(algorithm, fakes.DISCRETE, 4)
-    flat = tree_map(lambda x: x.reshape(-1, *x.shape[2:]), data._replace(settings={}))._replace(settings=data.settings)
+    flat = tree_map(lambda x: x.reshape(-1, *x.shape[2:]), data._replace(settings={}))._replace(
+        settings=data.settings
+    )
     order = np.random.default_rng(0).permutation(4 * ROWS).reshape(4, ROWS)
     out = run(flat, order.astype(np.int32))
     after = backend.state()
     backend.load_state(first)
-    chosen = tree_map(lambda x: x[order], flat._replace(settings={}))._replace(settings=data.settings)
+    chosen = tree_map(lambda x: x[order], flat._replace(settings={}))._replace(
+        settings=data.settings
+    )
     again = run(chosen)
     same(after, backend.state())
     same(out.metrics, again.metrics)
@@ -195,15 +240,23 @@ def check_rows_by_index_are_the_rows_themselves() -> None:
 def check_a_loss_of_the_wrong_shape_is_refused() -> None:
     algorithm, backend = build("dqn", fakes.DISCRETE)
     data = batches(algorithm, fakes.DISCRETE, 1)
-    losses = {"[B, A]": lambda b: (algorithm.q(b.obs), {}), "[A]": lambda b: (algorithm.q(b.obs)[0], {})}
+    losses = {
+        "[B, A]": lambda b: (algorithm.q(b.obs), {}),
+        "[A]": lambda b: (algorithm.q(b.obs)[0], {}),
+    }
     for name, loss in losses.items():
-        update = lambda b, f=loss: Update({"x": backend.minimize(algorithm.optimizer, f, b, b.settings["learning_rate"])[0]})  # noqa: E731
+
+        def update(b, f=loss):
+            return Update(
+                {"x": backend.minimize(algorithm.optimizer, f, b, b.settings["learning_rate"])[0]}
+            )
+
         with pytest.raises(Exception, match="one number each"):
             backend.compile(update)(data)
             raise AssertionError(name)
 
 
-# --- updates of which a part is left out ------------------------------------------------------------------------------
+# --- updates of which a part is left out ----------------------------------------------------------
 
 
 def check_what_is_not_due_is_left_out() -> None:
@@ -234,11 +287,20 @@ def check_what_is_not_due_is_left_out() -> None:
 
 def check_a_fault_in_what_is_due_is_named() -> None:
     algorithm, backend = build("td3", fakes.BOX)
-    infinite = lambda b: (algorithm.actor_loss(b)[0] + b.settings["policy"] * np.float32(np.inf), {})  # noqa: E731
+
+    def infinite(b):
+        return (
+            algorithm.actor_loss(b)[0] + b.settings["policy"] * np.float32(np.inf),
+            {},
+        )
 
     def update(b: Batch) -> Update:
-        descend = lambda: {"x": backend.minimize(algorithm.actor_optimizer, infinite, b, b.settings["tau"])[0]}  # noqa: E731
-        return Update(backend.when(b.settings["policy"], descend, ("x",)))
+        def minimize_joint():
+            return {
+                "x": backend.minimize(algorithm.actor_optimizer, infinite, b, b.settings["tau"])[0]
+            }
+
+        return Update(backend.cond(b.settings["policy"], minimize_joint, ("x",)))
 
     run, data, before = backend.compile(update), batches(algorithm, fakes.BOX, 4), backend.state()
     out = run(data)
@@ -246,26 +308,40 @@ def check_a_fault_in_what_is_due_is_named() -> None:
     same(before, backend.state())
 
 
-# --- whose weights ----------------------------------------------------------------------------------------------------
+# --- whose weights --------------------------------------------------------------------------------
 
 
 def check_each_verb_moves_its_own_weights_only() -> None:
     algorithm, backend = build("sac", fakes.BOX)
     data = batches(algorithm, fakes.BOX, 1)
-    parts = ["network/actor/", "network/q1/", "network/q2/", "network/q1_target", "network/q2_target", "network/log_alpha"]
+    parts = [
+        "network/actor/",
+        "network/q1/",
+        "network/q2/",
+        "network/q1_target",
+        "network/q2_target",
+        "network/log_alpha",
+    ]
     parts += ["optimizer/actor", "optimizer/critic"]
-    track = lambda b: backend.track(algorithm.qs[0], algorithm.targets[0], b.settings["tau"])  # noqa: E731
-    descend = lambda optimizer, loss: lambda b: backend.minimize(optimizer, loss, b, b.settings["learning_rate"])  # noqa: E731
+
+    def soft_update(b):
+        return backend.soft_update(algorithm.qs[0], algorithm.targets[0], b.settings["tau"])
+
+    def minimize_joint(optimizer, loss):
+        return lambda b: backend.minimize(optimizer, loss, b, b.settings["learning_rate"])
+
     verbs = {
-        "actor": (descend(algorithm.actor_optimizer, algorithm.actor_loss), [0, 6]),
-        "critic": (descend(algorithm.critic_optimizer, algorithm.critic_loss), [1, 2, 7]),
-        "track": (track, [3]),
+        "actor": (minimize_joint(algorithm.actor_optimizer, algorithm.actor_loss), [0, 6]),
+        "critic": (minimize_joint(algorithm.critic_optimizer, algorithm.critic_loss), [1, 2, 7]),
+        "track": (soft_update, [3]),
     }
     critics_first = batches(algorithm, fakes.BOX, 1, seed=1, tau=0.0)
     backend.compile(algorithm.update)(critics_first)  # so that targets are behind
     for name, (verb, wanted) in verbs.items():
         before = backend.state()
-        out = backend.compile(lambda b, verb=verb: (verb(b), Update({"x": b.settings["tau"]}))[1])(data)
+        out = backend.compile(lambda b, verb=verb: (verb(b), Update({"x": b.settings["tau"]}))[1])(
+            data
+        )
         assert out.applied == 1
         after = backend.state()
         assert [i for i, p in enumerate(parts) if moved(before, after, p)] == wanted, name
@@ -288,11 +364,16 @@ def check_targets_follow_by_tau() -> None:
 
 
 def check_a_seldom_target_moves_with_kept_updates_alone() -> None:
-    """In one call as one by one, statistics copied at that time; never with an update that is refused, nor with those after."""
+    """In one call as one by one, statistics copied at that time; never with an update that is
+    refused, nor with those after."""
     more: dict[str, Any] = {"noisy": "independent", "prioritized": True}
-    for jit, network in ((True, moody), (False, None)):
+    for jit, network in ((True, stateful_forward), (False, None)):
         algorithm, backend = build("dqn", fakes.DISCRETE, network, **({} if network else more))
-        run, first, data = backend.compile(algorithm.update, jit), backend.state(), batches(algorithm, fakes.DISCRETE, 5)
+        run, first, data = (
+            backend.compile(algorithm.update, jit),
+            backend.state(),
+            batches(algorithm, fakes.DISCRETE, 5),
+        )
         data = data._replace(settings=data.settings | {"tau": np.float32([0, 0.5, 0, 1, 1])})
         spoilt = data._replace(reward=poisoned(data.reward, 3))
         assert run(spoilt).applied == 3
@@ -306,7 +387,11 @@ def check_a_seldom_target_moves_with_kept_updates_alone() -> None:
                 same(was, now)
                 continue
             floats = [n for n, w in was.items() if w.dtype.kind == "f"]
-            mixed = [n for n in floats if np.allclose(now[n], (was[n] + net[n]) / 2, rtol=1e-5, atol=1e-7)]
+            mixed = [
+                n
+                for n in floats
+                if np.allclose(now[n], (was[n] + net[n]) / 2, rtol=1e-5, atol=1e-7)
+            ]
             copied = sorted({*floats} - {*mixed})
             assert len(copied) == (2 if network else 0) and mixed, copied
             same({n: net[n] for n in copied}, {n: now[n] for n in copied})
@@ -318,7 +403,8 @@ def check_a_seldom_target_moves_with_kept_updates_alone() -> None:
 
 
 def check_adam_is_the_paper_s() -> None:
-    """Kingma & Ba 2015, algorithm 1, with an epsilon that shows where it is added; and gradients clipped by their norm."""
+    """Kingma & Ba 2015, algorithm 1, with an epsilon that shows where it is added; and gradients
+    clipped by their norm."""
     _, backend = build("dqn", fakes.DISCRETE)
     number = backend.scalar("number", 0.5)
     optimizer = backend.optimizer("number", [number], "adam", epsilon=0.1)
@@ -329,9 +415,14 @@ def check_adam_is_the_paper_s() -> None:
         return Update({"loss": value})
 
     rng = np.random.default_rng(0)
-    reward, clip = rng.normal(3, 1, (6, 5)).astype(np.float32), np.array([9, 9, 9, 0.5, 9, 9], np.float32)
+    reward, clip = (
+        rng.normal(3, 1, (6, 5)).astype(np.float32),
+        np.array([9, 9, 9, 0.5, 9, 9], np.float32),
+    )
     rate = np.linspace(0.1, 0.3, 6, dtype=np.float32)
-    out = backend.compile(update)(Batch(reward, reward, reward, settings={"rate": rate, "clip": clip}))
+    out = backend.compile(update)(
+        Batch(reward, reward, reward, settings={"rate": rate, "clip": clip})
+    )
     x, m, v, losses = 0.5, 0.0, 0.0, []
     for t in range(6):
         losses.append(np.mean((x - reward[t]) ** 2))
@@ -344,7 +435,8 @@ def check_adam_is_the_paper_s() -> None:
 
 
 def check_rmsprop_is_the_paper_s() -> None:
-    """Mnih et al. 2016, supplement, with an epsilon that shows where it is added and a mean square that begins at 1."""
+    """Mnih et al. 2016, supplement, with an epsilon that shows where it is added and a mean square
+    that begins at 1."""
     _, backend = build("dqn", fakes.DISCRETE)
     number = backend.scalar("number", 0.5)
     optimizer = backend.optimizer("number", [number], "rmsprop", decay=0.8, epsilon=0.1)
@@ -368,9 +460,11 @@ def check_a_step_along_a_kept_gradient_is_the_one_that_was_not_made() -> None:
     source = fakes.sources("dqn", fakes.DISCRETE, **SMALL)["q"]
     for kind in ("adam", "rmsprop", "sgd"):
         _, backend = build("dqn", fakes.DISCRETE)
-        direct, owned, away = (backend.network(name, source) for name in ("direct", "owned", "away"))
+        direct, owned, away = (
+            backend.network(name, source) for name in ("direct", "owned", "away")
+        )
         optimizers = [backend.optimizer(net.name, [net], kind) for net in (direct, owned)]
-        backend.keeps = True
+        backend.gradients_only = True
         keeping = backend.optimizer("away", [away], kind)
 
         def minimizing(network: Any, optimizer: Any, backend: Any = backend) -> Any:
@@ -379,7 +473,13 @@ def check_a_step_along_a_kept_gradient_is_the_one_that_was_not_made() -> None:
                     out = network(b.obs)
                     return ops.of(out).sum((out - b.reward[:, None]) ** 2, -1), {}
 
-                return Update({"loss": backend.minimize(optimizer, loss, b, b.settings["rate"], b.settings["clip"])[0]})
+                return Update(
+                    {
+                        "loss": backend.minimize(
+                            optimizer, loss, b, b.settings["rate"], b.settings["clip"]
+                        )[0]
+                    }
+                )
 
             return backend.compile(update)
 
@@ -387,29 +487,43 @@ def check_a_step_along_a_kept_gradient_is_the_one_that_was_not_made() -> None:
             backend.step(optimizer, b.reward, b.settings["rate"])
             return Update({})
 
-        at_once, apart, follow = minimizing(direct, optimizers[0]), minimizing(away, keeping), backend.compile(step)
+        at_once, apart, follow = (
+            minimizing(direct, optimizers[0]),
+            minimizing(away, keeping),
+            backend.compile(step),
+        )
         rng, first = np.random.default_rng(0), away.read()
         for k, clip in enumerate((9.0, 0.1, 9.0)):
             settings = {"rate": np.float32([0.01 * (k + 1)]), "clip": np.float32([clip])}
-            batch = Batch(rng.normal(size=(1, 5, 4)).astype(np.float32), (), np.float32([[1, 2, 3, 4, 5]]), settings=settings)
+            batch = Batch(
+                rng.normal(size=(1, 5, 4)).astype(np.float32),
+                (),
+                np.float32([[1, 2, 3, 4, 5]]),
+                settings=settings,
+            )
             away.write(owned.read())
             assert at_once(batch).metrics["loss"] == apart(batch).metrics["loss"]
             same(owned.read(), away.read())
-            gradient = backend.kept(keeping)
-            assert gradient.shape == (optimizers[1].size,) and (clip > 1 or abs(np.linalg.norm(gradient) - clip) < 1e-4)
+            gradient = backend.recorded_gradient(keeping)
+            assert gradient.shape == (optimizers[1].size,) and (
+                clip > 1 or abs(np.linalg.norm(gradient) - clip) < 1e-4
+            )
             assert follow(Batch((), (), gradient[None], settings=settings)).applied == 1
             for n, x in direct.read().items():  # one compiled call, or two: the last bit may differ
                 np.testing.assert_allclose(owned.read()[n], x, rtol=1e-5, atol=1e-7)
         assert all(not np.array_equal(first[n], x) for n, x in owned.read().items())
 
 
-# --- state ------------------------------------------------------------------------------------------------------------
+# --- state ----------------------------------------------------------------------------------------
 
 
 def check_state_brings_everything_back() -> None:
-    algorithm, backend = build("dqn", fakes.DISCRETE, moody)
+    algorithm, backend = build("dqn", fakes.DISCRETE, stateful_forward)
     run, fresh = backend.compile(algorithm.update), backend.state()
-    data, later = batches(algorithm, fakes.DISCRETE, 3), batches(algorithm, fakes.DISCRETE, 3, seed=1)
+    data, later = (
+        batches(algorithm, fakes.DISCRETE, 3),
+        batches(algorithm, fakes.DISCRETE, 3, seed=1),
+    )
     run(data)
     saved = backend.state()
     kept = {n: x.copy() for n, x in saved.items()}
@@ -422,7 +536,7 @@ def check_state_brings_everything_back() -> None:
     same(out.metrics, again.metrics)
     same(after, backend.state())
     same(kept, saved)
-    other, elsewhere = build("dqn", fakes.DISCRETE, moody, seed=7)
+    other, elsewhere = build("dqn", fakes.DISCRETE, stateful_forward, seed=7)
     elsewhere.load_state(saved)
     same(out.metrics, elsewhere.compile(other.update)(later).metrics)
     same(after, elsewhere.state())
@@ -431,7 +545,7 @@ def check_state_brings_everything_back() -> None:
 
 
 def check_training_mode_is_for_learning_alone() -> None:
-    algorithm, backend = build("dqn", fakes.DISCRETE, moody)
+    algorithm, backend = build("dqn", fakes.DISCRETE, stateful_forward)
     run = backend.compile(algorithm.update)
     assert algorithm.q.plan is None
     data = batches(algorithm, fakes.DISCRETE, 3, tau=0.0, learning_rate=0.0)
@@ -445,7 +559,9 @@ def check_training_mode_is_for_learning_alone() -> None:
     state, obs = backend.state(), data.obs[0]
     values = algorithm.q.predict(obs)
     np.testing.assert_array_equal(values, algorithm.q.predict(obs))  # no dropout
-    np.testing.assert_allclose(algorithm.q.predict(obs[:1]), values[:1], rtol=1e-5, atol=1e-6)  # no statistics of the batch
+    np.testing.assert_allclose(
+        algorithm.q.predict(obs[:1]), values[:1], rtol=1e-5, atol=1e-6
+    )  # no statistics of the batch
     same(state, backend.state())
     run(batches(algorithm, fakes.DISCRETE, 1, tau=0.5))
     for n in floats:  # copied, not mixed
@@ -465,11 +581,14 @@ def check_rows_do_not_hang_on_how_many_there_are() -> None:
 
 def check_dropout_drops_while_learning() -> None:
     algorithm, backend = build("dqn", fakes.DISCRETE, lambda space: layers(8, "relu", "drop"))
-    run, data = backend.compile(algorithm.update), batches(algorithm, fakes.DISCRETE, 1, learning_rate=0.0, tau=0.0)
+    run, data = (
+        backend.compile(algorithm.update),
+        batches(algorithm, fakes.DISCRETE, 1, learning_rate=0.0, tau=0.0),
+    )
     assert run(data).metrics["loss"] != run(data).metrics["loss"]
 
 
-# --- users' losses ----------------------------------------------------------------------------------------------------
+# --- users' losses --------------------------------------------------------------------------------
 
 
 def check_arrays_that_have_the_batch_twice_are_found() -> None:
@@ -495,18 +614,26 @@ def check_arrays_that_have_the_batch_twice_are_found() -> None:
     assert squares(FRAMEWORK, nonsense, tree_map(lambda x: x[:7], batch), 8) == []
 
 
-# --- users' networks: taken or refused --------------------------------------------------------------------------------
+# --- users' networks: taken or refused ------------------------------------------------------------
 
 
 def check_bodies_get_heads() -> None:
     algorithm, backend = build("ppo", fakes.BOX, lambda space: layers(8, "layer", "tanh"))
-    assert [type(layer).__name__ for layer in algorithm.actor.plan] == ["Dense", "LayerNorm", "Activation", "Dense", "Scale"]
+    assert [type(layer).__name__ for layer in algorithm.actor.plan] == [
+        "Dense",
+        "LayerNorm",
+        "Activation",
+        "Dense",
+        "Scale",
+    ]
     obs = batches(algorithm, fakes.BOX, 1).obs[0]
     backend.compile(algorithm.update)(batches(algorithm, fakes.BOX, 2))
     for network in (algorithm.actor, algorithm.critic):
         twin = Twin(network.plan, network.read())
         np.testing.assert_allclose(twin(obs), network.predict(obs), rtol=1e-4, atol=1e-5)
-    algorithm, backend = build("ppo", fakes.DISCRETE, lambda space: (layers(6, "tanh"), layers(9, "relu", 5, "tanh")))
+    algorithm, backend = build(
+        "ppo", fakes.DISCRETE, lambda space: (layers(6, "tanh"), layers(9, "relu", 5, "tanh"))
+    )
     assert [layer.units for layer in algorithm.critic.plan if hasattr(layer, "units")] == [9, 5, 1]
     assert [layer.units for layer in algorithm.actor.plan if hasattr(layer, "units")] == [6, 2]
     algorithm, backend = build("sac", fakes.BOX, lambda space: layers(8, "relu"))
@@ -528,22 +655,29 @@ def called(network: Any, x: np.ndarray) -> np.ndarray:
 def check_whole_networks_are_taken() -> None:
     networks = {"q": layers(8, "relu", 2)}
     algorithm, backend = build("dqn", fakes.DISCRETE, networks)
-    assert backend.compile(algorithm.update)(batches(algorithm, fakes.DISCRETE, 3, tau=0.0)).applied == 3
+    assert (
+        backend.compile(algorithm.update)(batches(algorithm, fakes.DISCRETE, 3, tau=0.0)).applied
+        == 3
+    )
     q, target = algorithm.q.read(), algorithm.target.read()
     assert algorithm.q.plan is not None and not np.array_equal(q["0/kernel"], target["0/kernel"])
     x = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
-    np.testing.assert_allclose(called(networks["q"], x), algorithm.q.predict(x), rtol=1e-5)  # the user's own network learns
+    np.testing.assert_allclose(
+        called(networks["q"], x), algorithm.q.predict(x), rtol=1e-5
+    )  # the user's own network learns
     if FRAMEWORK == "torch":  # a module that is one layer, and no chain
         from torch import nn
 
         single, backend = build("dqn", fakes.DISCRETE, {"q": nn.Linear(4, 2)})
         assert backend.compile(single.update)(batches(single, fakes.DISCRETE, 1)).applied == 1
-        np.testing.assert_allclose(Twin(single.q.plan, single.q.read())(x), single.q.predict(x), rtol=1e-5)
+        np.testing.assert_allclose(
+            Twin(single.q.plan, single.q.read())(x), single.q.predict(x), rtol=1e-5
+        )
     made, _ = build("dqn", fakes.DISCRETE, {"q": lambda space: layers(8, "norm", "relu", 2)})
     assert made.q.plan is None and made.q.predict(np.zeros((3, 4), np.float32)).shape == (3, 2)
 
 
-# --- noise on weights -------------------------------------------------------------------------------------------------
+# --- noise on weights -----------------------------------------------------------------------------
 
 
 def noises(network: Any) -> dict[str, np.ndarray]:
@@ -564,7 +698,9 @@ def check_noise_enters_with_each_update() -> None:
     out = run(data)
     for name, x in noise.items():
         _, net, place = name.split("/", 2)
-        np.testing.assert_array_equal(noises(backend.networks[net])[place], x[2])  # each keeps its own, whatever is tracked
+        np.testing.assert_array_equal(
+            noises(backend.networks[net])[place], x[2]
+        )  # each keeps its own, whatever is tracked
     tracked, kernel = algorithm.target.mean(), "2/value/1/kernel"
     np.testing.assert_allclose(tracked[kernel], algorithm.q.mean()[kernel], rtol=1e-5)
     after = backend.state()
@@ -610,10 +746,12 @@ def check_a_refused_update_leaves_no_noise() -> None:
 
 def check_users_bodies_get_noisy_heads() -> None:
     x = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
-    for body in (lambda space: layers(8, "relu"), moody):
+    for body in (lambda space: layers(8, "relu"), stateful_forward):
         algorithm, backend = build("dqn", fakes.DISCRETE, body, noisy="factorised")
         q, quiet = algorithm.q, algorithm.q.predict(x)
-        assert (q.plan is None) == (body is moody) and len(q.noise) == len(algorithm.target.noise) == 2
+        assert (q.plan is None) == (body is stateful_forward) and len(q.noise) == len(
+            algorithm.target.noise
+        ) == 2
         q.place({n: v[0] for n, v in q.draw("factorised", np.random.default_rng(1), 1).items()})
         heard, now = noises(q), backend.state()
         loud = q.predict(x)
@@ -627,9 +765,14 @@ def check_users_bodies_get_noisy_heads() -> None:
             np.testing.assert_allclose(Twin(q.plan, q.read())(x), loud, rtol=1e-5, atol=1e-6)
         assert backend.compile(algorithm.update)(batches(algorithm, fakes.DISCRETE, 2)).applied == 2
         assert not any(np.array_equal(heard[n], v) for n, v in noises(q).items())
-    critics, _ = build("sac", fakes.BOX, moody, noisy="independent")  # the action enters beside what the body makes
+    critics, _ = build(
+        "sac", fakes.BOX, stateful_forward, noisy="independent"
+    )  # the action enters beside what the body makes
     assert critics.qs[0].plan is None and len(critics.qs[0].noise) == 2
-    with pytest.raises(SettingError, match=r"noisy='independent' with whole networks(.|\n)*function that returns a body"):
+    with pytest.raises(
+        SettingError,
+        match=r"noisy='independent' with whole networks(.|\n)*function that returns a body",
+    ):
         build("dqn", fakes.DISCRETE, {"q": layers(8, 2)}, noisy="independent")
 
 

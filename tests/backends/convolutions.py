@@ -1,6 +1,6 @@
-"""Updates of a network with a convolution, three in a call: prints whether they are those of single calls, its target's too,
-and whether one that is not finite leaves nothing behind. Argument: the framework. (On a processor JAX and TensorFlow make them
-one by one.)"""
+"""Updates of a network with a convolution, three in a call: prints whether they are those of single
+calls, its target's too, and whether one that is not finite leaves nothing behind. Argument: the
+framework. (On a processor JAX and TensorFlow make them one by one.)"""
 
 import json
 import sys
@@ -16,7 +16,10 @@ from tandem.types import Batch, Update
 PICTURE = Leaf("box", (2, 8, 8), "uint8")
 PLAN = (Image(True), Conv(2, 4, 4, 2), Flatten(), Dense(36, 1))
 rng = np.random.default_rng(1)
-OBS, REWARD = rng.integers(0, 256, (3, 5, 2, 8, 8)).astype(np.uint8), rng.normal(size=(3, 5)).astype(np.float32)
+OBS, REWARD = (
+    rng.integers(0, 256, (3, 5, 2, 8, 8)).astype(np.uint8),
+    rng.normal(size=(3, 5)).astype(np.float32),
+)
 RATE, TAU = np.full(3, 0.1, np.float32), np.float32([0, 0.5, 1])
 
 
@@ -30,7 +33,7 @@ def made():
             return (network(b.obs)[:, 0] - b.reward) ** 2, {}
 
         value, _ = backend.minimize(optimizer, loss, b, b.settings["learning_rate"])
-        backend.track(network, target, b.settings["tau"], seldom=True)
+        backend.soft_update(network, target, b.settings["tau"], seldom=True)
         return Update({"loss": value}, priority=b.reward)
 
     return network, target, backend.compile(update)
@@ -40,7 +43,9 @@ def trained(reward, *calls):
     network, target, run = made()
     for k in calls:
         settings = {"learning_rate": RATE[k], "tau": TAU[k]}
-        outcome = run(Batch(OBS[k], np.zeros((len(OBS[k]), 5), np.int64), reward[k], settings=settings))
+        outcome = run(
+            Batch(OBS[k], np.zeros((len(OBS[k]), 5), np.int64), reward[k], settings=settings)
+        )
     weights = {**network.read(), **{f"target/{n}": x for n, x in target.read().items()}}
     return {n: np.array(x) for n, x in weights.items()}, outcome
 
@@ -54,8 +59,18 @@ first, _ = trained(REWARD, slice(0, 1))
 found = {
     "same": all(np.allclose(together[n], apart[n], atol=1e-7) for n in together),
     "moved": not all(np.array_equal(together[n], first[n]) for n in first),
-    "followed": all(np.allclose(together[n.removeprefix("target/")], x, atol=1e-6) for n, x in together.items()),
-    "shapes": [outcome.applied, list(np.shape(outcome.priority)), list(np.shape(outcome.metrics["loss"]))],
-    "halted": [refused.applied, refused.fault, all(np.array_equal(halted[n], first[n]) for n in first)],
+    "followed": all(
+        np.allclose(together[n.removeprefix("target/")], x, atol=1e-6) for n, x in together.items()
+    ),
+    "shapes": [
+        outcome.applied,
+        list(np.shape(outcome.priority)),
+        list(np.shape(outcome.metrics["loss"])),
+    ],
+    "halted": [
+        refused.applied,
+        refused.fault,
+        all(np.array_equal(halted[n], first[n]) for n in first),
+    ],
 }
 print(json.dumps(found))

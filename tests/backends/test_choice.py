@@ -18,7 +18,9 @@ def only(monkeypatch):
     """Makes all but the named libraries seem missing."""
 
     def hide(*present: str) -> None:
-        monkeypatch.setattr(importlib.util, "find_spec", lambda name: object() if name in present else None)
+        monkeypatch.setattr(
+            importlib.util, "find_spec", lambda name: object() if name in present else None
+        )
         monkeypatch.delitem(sys.modules, "keras", raising=False)
 
     return hide
@@ -26,7 +28,10 @@ def only(monkeypatch):
 
 def test_the_quickest_installed_engine_is_chosen(only) -> None:
     only("torch", "keras", "tensorflow", "jax")
-    assert backends.installed() == ["jax", "tensorflow", "torch", "keras-torch"] and backends.choose() == "jax"
+    assert (
+        backends.installed() == ["jax", "tensorflow", "torch", "keras-torch"]
+        and backends.choose() == "jax"
+    )
     only("torch", "keras", "tensorflow")
     assert backends.choose() == "tensorflow"
     only("torch", "keras")
@@ -43,7 +48,10 @@ def test_nothing_installed_is_said(only) -> None:
 
 def test_a_framework_that_is_not_there_is_said_with_what_to_install(only) -> None:
     only("torch")
-    with pytest.raises(EngineError, match=r"'jax' needs keras and jax(.|\n)*installed engines: torch(.|\n)*tandem-rl\[jax\]"):
+    with pytest.raises(
+        EngineError,
+        match=r"'jax' needs keras and jax(.|\n)*installed engines: torch(.|\n)*tandem-rl\[jax\]",
+    ):
         backends.choose("jax")
     with pytest.raises(EngineError, match=r"tandem-rl\[torch,jax\]"):
         backends.choose("keras-torch")
@@ -56,12 +64,17 @@ def test_an_unknown_framework_or_device_is_said_with_the_nearest() -> None:
         backends.make("torch", "gpu")
 
 
-def test_the_engine_that_keras_runs_on_comes_first_and_excludes_the_others(only, monkeypatch) -> None:
+def test_the_engine_that_keras_runs_on_comes_first_and_excludes_the_others(
+    only, monkeypatch
+) -> None:
     only("torch", "keras", "tensorflow", "jax")
     running = SimpleNamespace(backend=SimpleNamespace(backend=lambda: "torch"))
     monkeypatch.setitem(sys.modules, "keras", running)
     assert backends.choose() == "keras-torch" and backends.choose("torch") == "torch"
-    with pytest.raises(EngineError, match=r"imported Keras on torch(.|\n)*KERAS_BACKEND=jax(.|\n)*framework='keras-torch'"):
+    with pytest.raises(
+        EngineError,
+        match=r"imported Keras on torch(.|\n)*KERAS_BACKEND=jax(.|\n)*framework='keras-torch'",
+    ):
         backends.choose("jax")
 
 
@@ -82,10 +95,17 @@ DEVICES_AND_ENGINES = """
 """
 
 
-@pytest.mark.parametrize("framework, other", [("torch", ""), ("jax", "tensorflow"), ("tensorflow", "jax")])
+@pytest.mark.parametrize(
+    "framework, other", [("torch", ""), ("jax", "tensorflow"), ("tensorflow", "jax")]
+)
 def test_a_device_that_is_not_there_and_a_second_keras_engine_are_refused(framework, other) -> None:
-    said = run_python(DEVICES_AND_ENGINES if other else DEVICES_AND_ENGINES.split("    try:\n        backends.make(other)")[0],
-                      framework, other)  # fmt: skip
+    said = run_python(
+        DEVICES_AND_ENGINES
+        if other
+        else DEVICES_AND_ENGINES.split("    try:\n        backends.make(other)")[0],
+        framework,
+        other,
+    )
     assert said[0].startswith("device 'cuda' was asked for") and "use device='cpu'" in said[0]
     assert said[1:3] == ["cpu", "cpu"]
     if other:

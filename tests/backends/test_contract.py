@@ -1,4 +1,5 @@
-"""The backends' contract (tests/backends/contract.py) on every engine, each in a process of its own."""
+"""The backends' contract (tests/backends/contract.py) on every engine, each in a process of its
+own."""
 
 from __future__ import annotations
 
@@ -9,7 +10,9 @@ import pytest
 from tests.helpers import run_python
 
 SCRIPT = Path(__file__).parent / "contract.py"
-ENGINES = ["torch"] + [pytest.param(e, marks=pytest.mark.slow) for e in ("jax", "tensorflow", "keras-torch")]
+ENGINES = ["torch"] + [
+    pytest.param(e, marks=pytest.mark.slow) for e in ("jax", "tensorflow", "keras-torch")
+]
 ENGINES += [pytest.param("torch compile", marks=pytest.mark.thorough)]
 
 
@@ -22,7 +25,15 @@ def test_a_backend_keeps_its_contract(engine) -> None:
     assert not broken, "\n".join(broken)
 
 
-@pytest.mark.parametrize("engine", ["torch", *(pytest.param(e, marks=pytest.mark.slow) for e in ("jax", "tensorflow"))])
+@pytest.mark.parametrize(
+    "engine", ["torch", *(pytest.param(e, marks=pytest.mark.slow) for e in ("jax", "tensorflow"))]
+)
 def test_convolutions_keep_it_too(engine) -> None:
     (found,) = run_python(SCRIPT.with_name("convolutions.py"), engine, engine=engine, timeout=280)
-    assert found == {"same": True, "moved": True, "followed": True, "shapes": [3, [3, 5], [3]], "halted": [1, "q", True]}
+    assert found == {
+        "same": True,
+        "moved": True,
+        "followed": True,
+        "shapes": [3, [3, 5], [3]],
+        "halted": [1, "q", True],
+    }

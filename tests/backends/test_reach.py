@@ -53,13 +53,25 @@ def test_everything_is_found_once_where_it_was_first(nn) -> None:
     agent.me = agent  # a circle
     agent.helper.back = agent
     found = reach(agent)
-    assert list(found.modules) == ["q", "target/0", "target/1/deep/0", "helper/critic", "space/actor"]
-    assert found.modules["q"] is q and found.variables == {"tau": agent.tau} and list(found.optimizers) == ["optimizer"]
+    assert list(found.modules) == [
+        "q",
+        "target/0",
+        "target/1/deep/0",
+        "helper/critic",
+        "space/actor",
+    ]
+    assert (
+        found.modules["q"] is q
+        and found.variables == {"tau": agent.tau}
+        and list(found.optimizers) == ["optimizer"]
+    )
 
 
 def test_parameters_in_lists_are_those_of_their_module(nn) -> None:
     q = nn.Linear(2, 2)
-    found = reach(Helper(q=q, param=list(q.parameters()), loose=nn.Parameter(q.weight.detach().clone())))
+    found = reach(
+        Helper(q=q, param=list(q.parameters()), loose=nn.Parameter(q.weight.detach().clone()))
+    )
     assert list(found.modules) == ["q"] and list(found.variables) == ["loose"]
 
 

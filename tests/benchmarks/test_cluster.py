@@ -1,4 +1,5 @@
-"""The rows of benchmarks.cluster say the same to both sides, and what is reported is what was measured."""
+"""The rows of benchmarks.cluster say the same to both sides, and what is reported is what was
+measured."""
 
 from __future__ import annotations
 
@@ -28,23 +29,46 @@ ORIGIN: dict[str, Any] = {
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_both_sides_are_asked_for_the_same_work(row: ClusterRow) -> None:
-    ours, training, collect, model = row.ours, row.theirs["training"], row.theirs["env_runners"], row.theirs["model"]
-    assert collect["num_env_runners"] == RUNNERS and RUNNERS * collect["num_envs_per_env_runner"] == ours["envs"]
+    ours, training, collect, model = (
+        row.ours,
+        row.theirs["training"],
+        row.theirs["env_runners"],
+        row.theirs["model"],
+    )
+    assert (
+        collect["num_env_runners"] == RUNNERS
+        and RUNNERS * collect["num_envs_per_env_runner"] == ours["envs"]
+    )
     assert collect["rollout_fragment_length"] * ours["envs"] == row.block
-    assert tuple(model["fcnet_hiddens"]) == ours["hidden"] and model["fcnet_activation"] == ours["activation"]
+    assert (
+        tuple(model["fcnet_hiddens"]) == ours["hidden"]
+        and model["fcnet_activation"] == ours["activation"]
+    )
     assert (training["lr"], training["gamma"], training["grad_clip"]) == tuple(
         ours[name] for name in ("learning_rate", "gamma", "max_grad_norm")
     )
     if row.algorithm == "ppo":
-        assert training["train_batch_size_per_learner"] == row.block and training["num_epochs"] == ours["epochs"]
-        assert training["minibatch_size"] == ours["batch_size"] and model["vf_share_layers"] == ours["shared"]
+        assert (
+            training["train_batch_size_per_learner"] == row.block
+            and training["num_epochs"] == ours["epochs"]
+        )
+        assert (
+            training["minibatch_size"] == ours["batch_size"]
+            and model["vf_share_layers"] == ours["shared"]
+        )
     else:
         assert training["train_batch_size_per_learner"] == ours["batch_size"]
         assert training["replay_buffer_config"]["capacity"] == ours["buffer_size"]
         assert training["num_steps_sampled_before_learning_starts"] == ours["learning_starts"]
-        # As RLlib 2.60.0 computes its rounds of updates, in calculate_rr_weights: by one runner more than there is.
-        round_of_theirs = collect["rollout_fragment_length"] * collect["num_envs_per_env_runner"] * (RUNNERS + 1)
-        assert round(training["training_intensity"] * round_of_theirs / ours["batch_size"]) == ours["updates_per_call"]
+        # As RLlib 2.60.0 computes its rounds of updates, in calculate_rr_weights: by one runner
+        # more than there is.
+        round_of_theirs = (
+            collect["rollout_fragment_length"] * collect["num_envs_per_env_runner"] * (RUNNERS + 1)
+        )
+        assert (
+            round(training["training_intensity"] * round_of_theirs / ours["batch_size"])
+            == ours["updates_per_call"]
+        )
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
@@ -70,14 +94,28 @@ def test_the_report_has_both_factors_and_what_is_asked() -> None:
     }
     handing = {AT_ONCE: [1.0, 2.0, 30.0], POOL: [0.1]}
     said = cluster.markdown(
-        {"rows": {"dqn": {"contestants": contestants, **ORIGIN}, cluster.HANDING: {"milliseconds": handing, **ORIGIN}}}
+        {
+            "rows": {
+                "dqn": {"contestants": contestants, **ORIGIN},
+                cluster.HANDING: {"milliseconds": handing, **ORIGIN},
+            }
+        }
     )
-    assert "| tandem, jax, 2 runners on Ray | 700 | 103 % | 500.0 | 0.70 | yes | 7.00 | yes |" in said
+    assert (
+        "| tandem, jax, 2 runners on Ray | 700 | 103 % | 500.0 | 0.70 | yes | 7.00 | yes |" in said
+    )
     assert "| tandem, jax, our pool, 2 workers | 1,000 | 0 % | 500.0 |  |  | 10.00 |  |" in said
-    assert "| tandem, torch, 2 runners on Ray | 500 | 0 % | 500.0 |  | not measured | 5.00 | yes |" in said
+    assert (
+        "| tandem, torch, 2 runners on Ray | 500 | 0 % | 500.0 |  | not measured | 5.00 | yes |"
+        in said
+    )
     assert "| RLlib, 2 environment runners | 100 | 0 % | 500.0 |  |  |  |  |" in said
     assert f"| {AT_ONCE} | 2.000 |" in said and "| 3 | yes |" in said
-    assert "load of 0.2 before" in said and "on RLlib's side ray 2.60.0" in said and "## ppo" not in said
+    assert (
+        "load of 0.2 before" in said
+        and "on RLlib's side ray 2.60.0" in said
+        and "## ppo" not in said
+    )
 
 
 def test_too_slow_is_said() -> None:
@@ -97,7 +135,15 @@ def test_a_run_of_ours_makes_the_updates_that_are_asked_for(name: str) -> None:
     pytest.importorskip("torch")
     row = find(name)
     settings = {**row.ours, "hidden": (8,), "workers": RUNNERS}
-    job = {"algorithm": row.algorithm, "env": "CartPole-v1" if name == "dqn" else "Pendulum-v1", "warm": 1_536, "steps": 1_024}
-    found = measure.spawn({**job, "kind": "ours-cluster", "contestant": "torch", "seed": 0, "settings": settings}, None)
+    job = {
+        "algorithm": row.algorithm,
+        "env": "CartPole-v1" if name == "dqn" else "Pendulum-v1",
+        "warm": 1_536,
+        "steps": 1_024,
+    }
+    found = measure.spawn(
+        {**job, "kind": "ours-cluster", "contestant": "torch", "seed": 0, "settings": settings},
+        None,
+    )
     assert found["steps"] >= 1_024 - row.block and found["seconds"] > 0
     cluster.check_updates(row, name, found)

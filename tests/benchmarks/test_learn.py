@@ -10,12 +10,22 @@ from benchmarks import learn, learn_rows, learn_tables
 from benchmarks.learn_rows import ROWS
 
 PPO = learn_rows.find("ppo-cartpole-jax")
-COLUMNS = "env_steps,updates,episodes,seconds,return_mean,length_mean,eval_mean,eval_std,fingerprint\n"
+COLUMNS = (
+    "env_steps,updates,episodes,seconds,return_mean,length_mean,eval_mean,eval_std,fingerprint\n"
+)
 
 
-def line(row: str = PPO.name, seed: int = 0, best: float = 500.0, step: str = "20000") -> learn_tables.Line:
+def line(
+    row: str = PPO.name, seed: int = 0, best: float = 500.0, step: str = "20000"
+) -> learn_tables.Line:
     cells = dict.fromkeys(learn_tables.COLUMNS, "")
-    numbers = {"best_mean": str(best), "last_mean": "450.0", "seconds": "60", "mark_step": step, "episodes": "200"}
+    numbers = {
+        "best_mean": str(best),
+        "last_mean": "450.0",
+        "seconds": "60",
+        "mark_step": step,
+        "episodes": "200",
+    }
     return {**cells, **numbers, "row": row, "seed": str(seed), "commit": "abc"}
 
 
@@ -58,7 +68,12 @@ def test_rows_of_the_issue_are_there() -> None:
 def test_a_finished_run_becomes_a_line(folder) -> None:
     found = learn_tables.entry(PPO, 2, folder)
     assert tuple(found) == learn_tables.COLUMNS
-    assert (found["row"], found["seed"], found["steps"], found["best_mean"]) == (PPO.name, "2", "100000", "499.123")
+    assert (found["row"], found["seed"], found["steps"], found["best_mean"]) == (
+        PPO.name,
+        "2",
+        "100000",
+        "499.123",
+    )
     assert (found["mark"], found["mark_step"], found["commit"]) == ("475", "7500", "0123456789")
     assert found["versions"] == "jax=0.10 python=3.11"
 
@@ -83,7 +98,9 @@ def test_lines_are_replaced_by_row_and_seed_and_kept_in_order() -> None:
 
 def test_lines_come_back_from_the_file(tmp_path) -> None:
     lines = [line(seed=seed) for seed in range(3)]
-    learn_tables.write(tmp_path / "learn.csv", tmp_path / "learn.md", lines, learn_tables.markdown(lines))
+    learn_tables.write(
+        tmp_path / "learn.csv", tmp_path / "learn.md", lines, learn_tables.markdown(lines)
+    )
     assert learn_tables.read(tmp_path / "learn.csv") == lines
     assert learn_tables.read(tmp_path / "none.csv") == []
 
@@ -97,9 +114,15 @@ def test_lines_come_back_from_the_file(tmp_path) -> None:
         ((500.0, 500.0), ("20000", "20000"), "2 of 3 seeds", "2 of 3 seeds"),
     ],
 )
-def test_a_row_is_judged_by_its_mean_and_by_every_seed(best, steps, reached: str, within: str) -> None:
+def test_a_row_is_judged_by_its_mean_and_by_every_seed(
+    best, steps, reached: str, within: str
+) -> None:
     lines = [line(seed=i, best=b, step=s) for i, (b, s) in enumerate(zip(best, steps, strict=True))]
-    row = next(text for text in learn_tables.markdown(lines).splitlines() if text.startswith(f"| {PPO.name} "))
+    row = next(
+        text
+        for text in learn_tables.markdown(lines).splitlines()
+        if text.startswith(f"| {PPO.name} ")
+    )
     cells = [cell.strip() for cell in row.strip("|").split("|")]
     assert cells[7] == reached and cells[10] == within
     assert cells[3] == f"{sum(best) / len(best):.1f}"
@@ -153,7 +176,9 @@ def test_at_the_deadline_runs_are_asked_to_end_and_none_begins() -> None:
         started[seed] = Process(polls=float("inf"))
         return started[seed]
 
-    learn.side_by_side([0, 1, 2], 2, start, lambda *end: ended.append(end), time.monotonic() - 1, pause=0)
+    learn.side_by_side(
+        [0, 1, 2], 2, start, lambda *end: ended.append(end), time.monotonic() - 1, pause=0
+    )
     assert set(started) == {0, 1} and ended == [(0, 0), (1, 0)]
     assert all(process.signals == [signal.SIGTERM] for process in started.values())
 
@@ -166,5 +191,7 @@ def test_a_crash_of_ours_leaves_no_process_behind() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        learn.side_by_side([0, 1], 2, lambda seed: (process, other)[seed], done, time.monotonic() + 60, pause=0)
+        learn.side_by_side(
+            [0, 1], 2, lambda seed: (process, other)[seed], done, time.monotonic() + 60, pause=0
+        )
     assert other.signals == [signal.SIGTERM]

@@ -20,7 +20,9 @@ def test_calibration_ends_with_a_length_that_takes_long_enough() -> None:
 
     def measured(steps: int) -> Run:
         asked.append(steps)
-        return run(steps, loop=2.0 + steps / 1_000, first=2.0)  # 1000 steps/s after 2 s of compiling
+        return run(
+            steps, loop=2.0 + steps / 1_000, first=2.0
+        )  # 1000 steps/s after 2 s of compiling
 
     found = measure.calibrated(measured, 1_000, seconds=5.0)
     assert found / 1_000 >= 5.0 and found <= 10_000
@@ -33,16 +35,27 @@ def test_calibration_gives_up_on_work_that_takes_no_time() -> None:
 
 
 def test_everyone_has_a_turn_there_and_back() -> None:
-    assert list(measure.alternating(["a", "b"], 3)) == [(0, "a"), (0, "b"), (1, "b"), (1, "a"), (2, "a"), (2, "b")]
+    assert list(measure.alternating(["a", "b"], 3)) == [
+        (0, "a"),
+        (0, "b"),
+        (1, "b"),
+        (1, "a"),
+        (2, "a"),
+        (2, "b"),
+    ]
 
 
 def test_other_work_is_not_compared() -> None:
     dqn, ppo = rows.find("dqn"), rows.find("ppo-native")
     assert isinstance(dqn, Row) and isinstance(ppo, Row)
     measure.check_updates(dqn, "sb3", Pair(run(1_024, 128), run(3_072, 9 * 128)))
-    with pytest.raises(RuntimeError, match="made 129 updates in 1024 steps of dqn; the settings ask for 128"):
+    with pytest.raises(
+        RuntimeError, match="made 129 updates in 1024 steps of dqn; the settings ask for 128"
+    ):
         measure.check_updates(dqn, "sb3", Pair(run(1_024, 129), run(3_072, 9 * 128)))
-    resetting = Pair(run(25_400, 2_000), run(76_600, 6_000))  # 100 and 300 rollouts, less the steps that only reset
+    resetting = Pair(
+        run(25_400, 2_000), run(76_600, 6_000)
+    )  # 100 and 300 rollouts, less the steps that only reset
     measure.check_updates(ppo, "jax", resetting)
     with pytest.raises(RuntimeError):
         measure.check_updates(ppo, "sb3", resetting)  # plain environments reset within a step
@@ -55,7 +68,10 @@ def test_jobs_say_the_same_to_both_sides() -> None:
     ours, theirs = (measure.job(row, name, 5_000, 3) for name in ("torch", "sb3"))
     assert ours["kind"] == "ours" and theirs["kind"] == "peer"
     assert all(ours[key] == theirs[key] for key in ("algorithm", "env", "envs", "steps", "seed"))
-    assert ours["settings"]["compile"] == "yes" and "compile" not in measure.job(row, "jax", 5_000, 3)["settings"]
+    assert (
+        ours["settings"]["compile"] == "yes"
+        and "compile" not in measure.job(row, "jax", 5_000, 3)["settings"]
+    )
     json.dumps([ours, theirs, measure.bare_job(row)])  # they go to other processes as JSON
 
 
@@ -70,7 +86,9 @@ def test_waiting_for_a_score_is_another_kind_of_job() -> None:
 def test_a_child_has_one_thread_and_its_engine(monkeypatch) -> None:
     seen = {}
 
-    def fake(command: list[str], env: dict[str, str], **_: object) -> subprocess.CompletedProcess[str]:
+    def fake(
+        command: list[str], env: dict[str, str], **_: object
+    ) -> subprocess.CompletedProcess[str]:
         seen.update(env=env, job=json.loads(command[-1]))
         return subprocess.CompletedProcess(command, 0, 'chatter\n{"answer": 42}\n', "")
 
@@ -88,7 +106,9 @@ def test_a_child_that_fails_is_quoted() -> None:
         measure.spawn({"kind": "no such kind"}, None)
 
 
-@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="processes cannot be kept to a core here")
+@pytest.mark.skipif(
+    not hasattr(os, "sched_getaffinity"), reason="processes cannot be kept to a core here"
+)
 def test_the_core_is_one_of_ours() -> None:
     assert measure.last_core() in os.sched_getaffinity(0)
 
@@ -99,7 +119,9 @@ def test_the_quickest_of_many_timings_counts(monkeypatch) -> None:
     def play(calls: int) -> None:
         nonlocal clock, timings
         timings += 1
-        clock += calls * 1e-5 * (1 if timings % 7 == 0 else 20)  # others use the machine, except now and then
+        clock += (
+            calls * 1e-5 * (1 if timings % 7 == 0 else 20)
+        )  # others use the machine, except now and then
 
     monkeypatch.setattr(limits, "perf_counter", lambda: clock)
     assert limits.quickest(play, unit=10) == pytest.approx(1e-5)

@@ -51,7 +51,9 @@ def test_lengths_are_whole_blocks() -> None:
 def test_products_of_dqn_worked_by_hand() -> None:
     """One hidden layer of 3, observations of 4, 2 actions, batches of 5; an update each step."""
     base = rows.resolved(rows.find("dqn"))
-    settings = replace(base, hidden=(3,), batch_size=5, learning_starts=0, train_every=5, updates_per_call=5)
+    settings = replace(
+        base, hidden=(3,), batch_size=5, learning_starts=0, train_every=5, updates_per_call=5
+    )
     found = [(m, k, n, round(often, 2)) for m, k, n, often in rows.products("dqn", settings, 4, 2)]
     forward = [(5, 4, 3, 1.0), (5, 3, 2, 1.0)]
     weights = [(4, 5, 3, 1.0), (3, 5, 2, 1.0)]
@@ -66,8 +68,12 @@ def test_work_of_sac_worked_by_hand() -> None:
     settings = replace(base, hidden=(8,), batch_size=16)
     total = sum(m * k * n * often for m, k, n, often in rows.products("sac", settings, 3, 1))
     actor, critic = 3 * 8 + 8 * 2, 4 * 8 + 8 * 1  # of one row, forward
-    critics = 2 * critic + 2 * (critic + critic + 8 * 1)  # targets; forward, weights, inputs of the second layer
-    policy = actor + (actor + actor + 8 * 2) + 2 * (critic + critic)  # next; forward, weights, inputs; through the critics
+    critics = 2 * critic + 2 * (
+        critic + critic + 8 * 1
+    )  # targets; forward, weights, inputs of the second layer
+    policy = (
+        actor + (actor + actor + 8 * 2) + 2 * (critic + critic)
+    )  # next; forward, weights, inputs; through the critics
     assert total == pytest.approx(16 * (critics + policy) + actor)
 
 
@@ -76,8 +82,12 @@ def test_work_of_td3_and_ddpg_worked_by_hand() -> None:
         settings = replace(rows.resolved(rows.find(name)), hidden=(8,), batch_size=16)
         total = sum(m * k * n * often for m, k, n, often in rows.products(name, settings, 3, 1))
         actor, critic = 3 * 8 + 8 * 1, 4 * 8 + 8 * 1
-        learned = actor + critics * critic + critics * (2 * critic + 8 * 1)  # next actions, targets; forward, weights, inputs
-        policy = share * (2 * actor + 8 * 1 + 2 * critic)  # forward, weights, inputs; through a critic
+        learned = (
+            actor + critics * critic + critics * (2 * critic + 8 * 1)
+        )  # next actions, targets; forward, weights, inputs
+        policy = share * (
+            2 * actor + 8 * 1 + 2 * critic
+        )  # forward, weights, inputs; through a critic
         assert total == pytest.approx(16 * (learned + policy) + actor)
 
 
@@ -90,21 +100,32 @@ def test_work_of_a2c_worked_by_hand() -> None:
 
 
 def test_work_of_ppo_on_pictures_worked_by_hand() -> None:
-    """The Nature CNN's multiplications (Mnih et al. 2015, Methods), of one body with seven outputs."""
+    """The Nature CNN's multiplications (Mnih et al. 2015, Methods), of one body with seven
+    outputs."""
     settings = rows.resolved(rows.find("ppo-pong"))
     total = sum(m * k * n * often for m, k, n, often in rows.products("ppo", settings, 0, 6))
-    first, rest = 20 * 20 * 8 * 8 * 4 * 32, 9 * 9 * 4 * 4 * 32 * 64 + 7 * 7 * 3 * 3 * 64 * 64 + 3136 * 512 + 512 * 7
+    first, rest = (
+        20 * 20 * 8 * 8 * 4 * 32,
+        9 * 9 * 4 * 4 * 32 * 64 + 7 * 7 * 3 * 3 * 64 * 64 + 3136 * 512 + 512 * 7,
+    )
     assert rows.updates(settings, 1_024) == 16  # 4 epochs of 4: each row four times
-    assert total == pytest.approx(4 * (2 * first + 3 * rest) + (first + rest))  # acting gives the values too
+    assert total == pytest.approx(
+        4 * (2 * first + 3 * rest) + (first + rest)
+    )  # acting gives the values too
 
 
 def test_their_convolutions_are_shared() -> None:
     told = peers.translate("sb3", "ppo", rows.resolved(rows.find("ppo-pong")))
     assert told["policy"] == "CnnPolicy" and told["policy_kwargs"]["net_arch"] == []
-    assert (told["learning_rate"], told["clip_range"]) == ({"start": 2.5e-4, "end": 0.0}, {"start": 0.1, "end": 0.0})
+    assert (told["learning_rate"], told["clip_range"]) == (
+        {"start": 2.5e-4, "end": 0.0},
+        {"start": 0.1, "end": 0.0},
+    )
 
 
-TAKING_PART = [(row, peer) for row in ROWS for peer in PEERS if peer not in getattr(row, "without", ())]
+TAKING_PART = [
+    (row, peer) for row in ROWS for peer in PEERS if peer not in getattr(row, "without", ())
+]
 
 
 @pytest.mark.parametrize("row, peer", TAKING_PART, ids=lambda x: getattr(x, "name", x))
@@ -125,25 +146,50 @@ def test_every_setting_is_translated_or_has_to_have_one_value(row: Row, peer: st
 
 def test_ppo_in_their_words() -> None:
     told = peers.translate("sb3", "ppo", rows.resolved(rows.find("ppo-plain")))
-    assert (told["n_steps"], told["batch_size"], told["n_epochs"], told["gamma"], told["gae_lambda"]) == (
+    assert (
+        told["n_steps"],
+        told["batch_size"],
+        told["n_epochs"],
+        told["gamma"],
+        told["gae_lambda"],
+    ) == (
         32,
         256,
         20,
         0.98,
         0.8,
     )
-    assert told["learning_rate"] == {"start": 1e-3, "end": 0.0} and told["clip_range"] == {"start": 0.2, "end": 0.0}
+    assert told["learning_rate"] == {"start": 1e-3, "end": 0.0} and told["clip_range"] == {
+        "start": 0.2,
+        "end": 0.0,
+    }
     assert (told["ent_coef"], told["vf_coef"], told["max_grad_norm"]) == (0.0, 0.5, 0.5)
-    assert told["policy_kwargs"] == {"net_arch": [64, 64], "optimizer_kwargs": {"eps": 1e-5}, "ortho_init": True}
+    assert told["policy_kwargs"] == {
+        "net_arch": [64, 64],
+        "optimizer_kwargs": {"eps": 1e-5},
+        "ortho_init": True,
+    }
 
 
 def test_dqn_in_their_words() -> None:
     settings = rows.resolved(rows.find("dqn"))
     told = peers.translate("sb3", "dqn", settings)
-    assert (told["train_freq"], told["gradient_steps"], told["target_update_interval"]) == (256, 128, 10)
-    assert (told["exploration_initial_eps"], told["exploration_final_eps"], told["exploration_fraction"]) == (1.0, 0.04, 0.16)
-    assert told["learning_starts"] == 999  # they learn from more than that many steps on, we from that many
-    assert told["max_grad_norm"] == 10.0 and "max_grad_norm" not in peers.translate("sbx", "dqn", settings)
+    assert (told["train_freq"], told["gradient_steps"], told["target_update_interval"]) == (
+        256,
+        128,
+        10,
+    )
+    assert (
+        told["exploration_initial_eps"],
+        told["exploration_final_eps"],
+        told["exploration_fraction"],
+    ) == (1.0, 0.04, 0.16)
+    assert (
+        told["learning_starts"] == 999
+    )  # they learn from more than that many steps on, we from that many
+    assert told["max_grad_norm"] == 10.0 and "max_grad_norm" not in peers.translate(
+        "sbx", "dqn", settings
+    )
 
 
 def test_what_they_cannot_do_is_refused() -> None:

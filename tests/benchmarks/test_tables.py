@@ -10,8 +10,11 @@ from benchmarks.measure import Pair, Run
 from benchmarks.rows import Reach, Row, find
 
 
-def pair(short: float, long: float, steps: int = 1_000, updates: int = 500, *, start: float = 7.0) -> Pair:
-    """Runs of `steps` and three times as many whose loops take `start` more than what their steps cost."""
+def pair(
+    short: float, long: float, steps: int = 1_000, updates: int = 500, *, start: float = 7.0
+) -> Pair:
+    """Runs of `steps` and three times as many whose loops take `start` more than what their steps
+    cost."""
     return Pair(
         Run(2.0, 1.0, start + short, short, steps, updates),
         Run(3.0, 2.0, start + long, long / 2, 3 * steps, 3 * updates),
@@ -45,7 +48,11 @@ def test_a_summary_has_medians() -> None:
 
 
 def test_a_factor_needs_both_sides() -> None:
-    found = {"jax": {"steps_per_second": 900.0}, "sb3": {"steps_per_second": 300.0}, "sbx": {"steps_per_second": None}}
+    found = {
+        "jax": {"steps_per_second": 900.0},
+        "sb3": {"steps_per_second": 300.0},
+        "sbx": {"steps_per_second": None},
+    }
     assert tables.factor(found, "jax", "sb3") == pytest.approx(3.0)
     assert tables.factor(found, "jax", "sbx") is None
     assert tables.factor(found, "torch", "sb3") is None
@@ -86,14 +93,20 @@ def test_a_row_measured_again_is_replaced_as_a_whole() -> None:
     old = {
         "repeats": 5,
         "rows": {
-            "dqn": {"date": "then", "limit": {"environment": 1}, "contestants": {"jax": {"x": 1}, "sb3": {"x": 2}}},
+            "dqn": {
+                "date": "then",
+                "limit": {"environment": 1},
+                "contestants": {"jax": {"x": 1}, "sb3": {"x": 2}},
+            },
             "sac": {"date": "then", "contestants": {"jax": {"x": 3}}},
         },
     }
     new = {"repeats": 3, "rows": {"dqn": {"date": "now", "contestants": {"jax": {"x": 9}}}}}
     found = tables.merged(old, new)
     assert found["repeats"] == 3
-    assert found["rows"]["dqn"] == new["rows"]["dqn"], "what is measured on another day is not set beside it"  # type: ignore[index]
+    assert found["rows"]["dqn"] == new["rows"]["dqn"], (
+        "what is measured on another day is not set beside it"
+    )  # type: ignore[index]
     assert found["rows"]["sac"] == old["rows"]["sac"]  # type: ignore[index]
     assert old["rows"]["dqn"]["contestants"]["jax"] == {"x": 1}  # type: ignore[index]
 
@@ -123,11 +136,17 @@ def test_the_table_has_factors_and_what_they_reach() -> None:
         "sb3": tables.summary([pair(5.0, 15.0)], "cpu"),
     }
     contestants["sb3"]["steps_per_second"] = 250.0
-    data = {"rows": {"dqn": {"contestants": contestants, "limit": {"environment": 5e-6, "products": 95e-6}}}}
+    data = {
+        "rows": {
+            "dqn": {"contestants": contestants, "limit": {"environment": 5e-6, "products": 95e-6}}
+        }
+    }
     lines = tables.markdown(data).splitlines()
     jax = next(line for line in lines if line.startswith("| tandem, jax"))
     torch = next(line for line in lines if line.startswith("| tandem, torch"))
-    assert "| 2,000 |" in jax and "| 8.00 |" in jax and "| 20 % |" in jax and "not measured" in jax  # SBX has no number
+    assert (
+        "| 2,000 |" in jax and "| 8.00 |" in jax and "| 20 % |" in jax and "not measured" in jax
+    )  # SBX has no number
     assert "| 0.80 |" in torch and "**no**" in torch
     assert any("processor's clock" in line and "Stable-Baselines3" in line for line in lines)
     assert "The limit: 5.00 µs of environment and 95.00 µs" in "\n".join(lines)
@@ -135,7 +154,9 @@ def test_the_table_has_factors_and_what_they_reach() -> None:
 
 def test_a_run_that_never_reaches_the_score_took_forever() -> None:
     assert tables.median_reached([{"seconds": 3.0}, {"seconds": None}, {"seconds": 5.0}]) == 5.0
-    assert tables.median_reached([{"seconds": None}, {"seconds": None}, {"seconds": 5.0}]) == math.inf
+    assert (
+        tables.median_reached([{"seconds": None}, {"seconds": None}, {"seconds": 5.0}]) == math.inf
+    )
 
 
 def test_the_table_of_seconds_says_who_was_first() -> None:
@@ -143,7 +164,10 @@ def test_the_table_of_seconds_says_who_was_first() -> None:
     assert isinstance(row, Reach)
 
     def contestants(jax: float | None, sb3: float | None) -> dict[str, object]:
-        return {"jax": {"runs": [{"seconds": jax, "steps": 9_999}]}, "sb3": {"runs": [{"seconds": sb3, "steps": None}]}}
+        return {
+            "jax": {"runs": [{"seconds": jax, "steps": 9_999}]},
+            "sb3": {"runs": [{"seconds": sb3, "steps": None}]},
+        }
 
     def line(found: dict[str, object]) -> str:
         text = tables.markdown({"rows": {row.name: {"contestants": found}}})

@@ -1,4 +1,5 @@
-"""The rows of benchmarks.teams say the same to both sides, and what is reported is what was measured."""
+"""The rows of benchmarks.teams say the same to both sides, and what is reported is what was
+measured."""
 
 from __future__ import annotations
 
@@ -10,15 +11,25 @@ from benchmarks import tables, teams
 from benchmarks.measure import Pair, Run
 from benchmarks.teams_rows import ROWS, TeamRow, find
 
-SHIPPED: dict[str, dict[str, Any]] = {  # what XuanCe 1.4.4 has in its files, as far as it is more or less work
+SHIPPED: dict[
+    str, dict[str, Any]
+] = {  # what XuanCe 1.4.4 has in its files, as far as it is more or less work
     "mappo": {"parallels": 16, "buffer_size": 400, "n_epochs": 1, "n_minibatch": 1},
-    "maddpg": {"parallels": 16, "buffer_size": 100_000, "batch_size": 256, "training_frequency": 25, "start_training": 1_000},
+    "maddpg": {
+        "parallels": 16,
+        "buffer_size": 100_000,
+        "batch_size": 256,
+        "training_frequency": 25,
+        "start_training": 1_000,
+    },
 }
 
 
 def pair(speed: float, updates: int = 10) -> Pair:
     """Runs of 1,000 and 3,000 steps, with a second of start-up."""
-    short, long = (Run(1.0, 0.5, n * 1_000 / speed, n * 1_000 / speed, n * 1_000, n * updates) for n in (1, 3))
+    short, long = (
+        Run(1.0, 0.5, n * 1_000 / speed, n * 1_000 / speed, n * 1_000, n * updates) for n in (1, 3)
+    )
     return Pair(short, long)
 
 
@@ -28,12 +39,22 @@ def test_both_sides_are_asked_for_the_same_work(row: TeamRow) -> None:
     assert ours["envs"] == theirs["parallels"]
     if row.algorithm == "mappo":
         assert ours["envs"] * ours["rollout"] == theirs["buffer_size"]
-        assert ours["batch_size"] == theirs["buffer_size"] // theirs["n_minibatch"] and ours["epochs"] == theirs["n_epochs"]
+        assert (
+            ours["batch_size"] == theirs["buffer_size"] // theirs["n_minibatch"]
+            and ours["epochs"] == theirs["n_epochs"]
+        )
     else:
         # They count 16 steps at once, and update where the count is a multiple of the frequency.
-        between = next(n for n in range(ours["envs"], 10_000, ours["envs"]) if n % theirs["training_frequency"] == 0)
+        between = next(
+            n
+            for n in range(ours["envs"], 10_000, ours["envs"])
+            if n % theirs["training_frequency"] == 0
+        )
         assert ours["train_every"] == between and ours["updates_per_call"] == 1
-        assert (ours["batch_size"], ours["buffer_size"]) == (theirs["batch_size"], theirs["buffer_size"])
+        assert (ours["batch_size"], ours["buffer_size"]) == (
+            theirs["batch_size"],
+            theirs["buffer_size"],
+        )
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
@@ -52,7 +73,10 @@ def test_different_work_is_not_compared() -> None:
 
 def test_the_report_has_the_factor_and_the_share_of_the_bare_environment() -> None:
     found = {
-        "contestants": {"jax": tables.summary([pair(3_200.0)]), "xuance": tables.summary([pair(1_000.0)])},
+        "contestants": {
+            "jax": tables.summary([pair(3_200.0)]),
+            "xuance": tables.summary([pair(1_000.0)]),
+        },
         "bare": [4_000.0],
         "repeats": 1,
         "date": "today",

@@ -1,4 +1,5 @@
-"""Agents and runners for tests of the cluster door. They import no test framework: other processes import them."""
+"""Agents and runners for tests of the cluster door. They import no test framework: other processes
+import them."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ class Recorder(Agent):
 
 
 class Counter(Agent):
-    """Acts by the number of updates that it knows of, and learns for `seconds` each time; "at" says how often it did."""
+    """Acts by the number of updates that it knows of, and learns for `seconds` each time; "at" says
+    how often it did."""
 
     def __init__(self, sync=True, **kwargs) -> None:
         super().__init__(sync)
@@ -86,7 +88,8 @@ def program(agent, steps=20):
 
 
 class Documented(Runner):
-    """As the documentation has it: settings get what the environment says, and the runner of rank 0 makes the agent."""
+    """As the documentation has it: settings get what the environment says, and the runner of rank 0
+    makes the agent."""
 
     def __init__(self, args) -> None:
         self.cluster, self.config = args.cluster, args
@@ -126,7 +129,8 @@ class Bare:
 
 
 class Steady(Runner):
-    """Steps until an agent has had so many updates, or `beyond` says so; writes down its own starts in a folder."""
+    """Steps until an agent has had so many updates, or `beyond` says so; writes down its own starts
+    in a folder."""
 
     def __init__(self, args) -> None:
         self.args = args

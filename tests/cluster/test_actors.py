@@ -13,7 +13,17 @@ import pytest
 from tandem.cluster import AlgorithmAgent, Cluster, handle
 from tandem.errors import SettingError, UnknownNameError, WorkerError
 from tandem.testing import environments as known
-from tests.cluster.agents import Bare, Counter, Documented, Fails, FailsAtOnce, Plain, Recorder, Steady, program
+from tests.cluster.agents import (
+    Bare,
+    Counter,
+    Documented,
+    Fails,
+    FailsAtOnce,
+    Plain,
+    Recorder,
+    Steady,
+    program,
+)
 from tests.helpers import ROOT
 
 ray = pytest.importorskip("ray")
@@ -24,7 +34,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(100)]
 def _one_machine():
     with pytest.MonkeyPatch.context() as patch:  # so that its processes find what is tested here
         patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT / "src"), str(ROOT)]))
-        ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+        ray.init(
+            "local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR"
+        )
         yield
         ray.shutdown()
 
@@ -32,7 +44,9 @@ def _one_machine():
 @pytest.fixture
 def cluster(request):
     """A namespace of its own for each test; its actors end with it."""
-    made = Cluster(namespace=f"test-{abs(hash(request.node.name))}", patience=30, checkpoint_seconds=0)
+    made = Cluster(
+        namespace=f"test-{abs(hash(request.node.name))}", patience=30, checkpoint_seconds=0
+    )
     yield made
     for actor in ray.util.list_named_actors(all_namespaces=True):
         if actor["namespace"] == made.namespace:
@@ -61,7 +75,9 @@ def kill(cluster, name) -> int:
 
 @pytest.mark.parametrize("num", [1, 2])
 def test_the_documented_program(cluster, num) -> None:
-    runners = cluster.makeRunner("runner", Documented, SimpleNamespace(cluster=cluster, lr=0.1), num=num)
+    runners = cluster.makeRunner(
+        "runner", Documented, SimpleNamespace(cluster=cluster, lr=0.1), num=num
+    )
     found = cluster.startAllRunners(runners)
     assert [f[1:] for f in found] == [(4, i, i) for i in range(num)]
     agent = cluster.get_agent("recorder")
@@ -78,7 +94,10 @@ def test_a_runner_of_no_base_and_ranks_over_all_names(cluster) -> None:
         cluster.make_runner("two", ray.remote(Bare), resource=half),
     )
     assert cluster.start_all_runners([one, two]) == [(0, 0), (1, 1), (2, 0)]
-    assert cluster.get_runner("two").ranks == [2] and cluster.get_runner("one").run() == [(0, 0), (1, 1)]
+    assert cluster.get_runner("two").ranks == [2] and cluster.get_runner("one").run() == [
+        (0, 0),
+        (1, 1),
+    ]
     with pytest.raises(SettingError, match="runners 'one' already"):
         cluster.make_runner("one", Bare)
 
@@ -125,7 +144,9 @@ def test_several_agents_of_a_name_are_given_out_in_turn(cluster) -> None:
 def test_a_runner_that_fails_is_named_with_its_traceback(cluster) -> None:
     with pytest.raises(WorkerError, match=r"rank 1 failed: KeyError[\s\S]*agents.py[\s\S]*in run"):
         cluster.start_all_runners(cluster.make_runner("bad", Fails, num=2))
-    with pytest.raises(WorkerError, match=r"rank 2 failed: OSError: no environment"):  # its forerunners' cores are free again
+    with pytest.raises(
+        WorkerError, match=r"rank 2 failed: OSError: no environment"
+    ):  # its forerunners' cores are free again
         cluster.start_all_runners(cluster.make_runner("worse", FailsAtOnce))
 
 
@@ -180,7 +201,9 @@ def test_whoever_is_killed_comes_back(cluster, tmp_path, sync, act) -> None:
                 os.kill(ray.get(actor(cluster, victim).pid.remote()), signal.SIGKILL)
                 until(lambda: ray.get(actor(cluster, "tandem/keeper").has.remote("counter/0")))
             elif victim == "agent/counter/0":
-                kept = until(lambda: ray.get(actor(cluster, "tandem/keeper").recall.remote("counter/0")))
+                kept = until(
+                    lambda: ray.get(actor(cluster, "tandem/keeper").recall.remote("counter/0"))
+                )
                 pid = kill(cluster, victim)
                 assert agent.at >= kept["data"]["plain"]["at"] and agent.here() != pid
             else:
@@ -199,11 +222,19 @@ def learned(kept):
 
 
 @pytest.mark.parametrize(
-    "algorithm, act", [("dqn", "local"), ("ppo", "local"), pytest.param("dqn", "remote", marks=pytest.mark.thorough)]
+    "algorithm, act",
+    [("dqn", "local"), ("ppo", "local"), pytest.param("dqn", "remote", marks=pytest.mark.thorough)],
 )
 def test_an_algorithm_goes_on_from_its_state(cluster, tmp_path, algorithm, act) -> None:
-    """The agent is killed while two runners bring it steps: what was kept is there, its replay too, and they go on with it."""
-    args = {"cluster": cluster, "algorithm": algorithm, "act": act, "steps": 10**9, "stop": tmp_path / "stop"}
+    """The agent is killed while two runners bring it steps: what was kept is there, its replay too,
+    and they go on with it."""
+    args = {
+        "cluster": cluster,
+        "algorithm": algorithm,
+        "act": act,
+        "steps": 10**9,
+        "stop": tmp_path / "stop",
+    }
     ray.cloudpickle.register_pickle_by_value(__import__("sys").modules[Learns.__module__])
     runners = cluster.make_runner("r", Learns, args, num=2)
     found: list = []
@@ -214,11 +245,15 @@ def test_an_algorithm_goes_on_from_its_state(cluster, tmp_path, algorithm, act) 
         for _ in range(2):
             before = agent.updates
             until(lambda before=before: agent.updates > before + 50)
-            kept = until(lambda: learned(ray.get(actor(cluster, "tandem/keeper").recall.remote("a/0"))))
+            kept = until(
+                lambda: learned(ray.get(actor(cluster, "tandem/keeper").recall.remote("a/0")))
+            )
             kill(cluster, "agent/a/0")
             assert agent.updates >= kept["data"]["learner"]["updates"]
             assert agent.env_steps >= kept["data"]["env_steps"] > 0
-            assert algorithm == "ppo" or "learner/ring/reward" in kept["arrays"], sorted(kept["arrays"])
+            assert algorithm == "ppo" or "learner/ring/reward" in kept["arrays"], sorted(
+                kept["arrays"]
+            )
         now = agent.updates
         until(lambda: agent.updates > now + 50)
     finally:
@@ -250,7 +285,9 @@ def test_a_folder_outlives_a_program(tmp_path) -> None:
 
 def test_agents_of_a_namespace_are_kept_in_one_folder(cluster, tmp_path) -> None:
     cluster.make_agent("c", Counter)
-    with pytest.raises(SettingError, match=r"folder='.*', and the agents of this namespace are kept in none"):
+    with pytest.raises(
+        SettingError, match=r"folder='.*', and the agents of this namespace are kept in none"
+    ):
         Cluster(namespace=cluster.namespace, folder=tmp_path).make_agent("d", Counter)
 
 
@@ -274,7 +311,14 @@ def test_an_agent_that_waits_for_a_place_is_told_of(cluster, monkeypatch, caplog
 
 SMALL = {"hidden": (32,), "framework": "torch"}
 ANSWERS = {
-    "dqn": {**SMALL, "learning_starts": 100, "batch_size": 32, "train_every": 1, "learning_rate": 5e-3, "target_every": 100},
+    "dqn": {
+        **SMALL,
+        "learning_starts": 100,
+        "batch_size": 32,
+        "train_every": 1,
+        "learning_rate": 5e-3,
+        "target_every": 100,
+    },
     "ppo": {**SMALL, "rollout": 64, "envs": 2, "batch_size": 32, "learning_rate": 5e-3},
 }
 
@@ -288,7 +332,9 @@ class Learns:
         if self.rank == 0:
             spaces = {"observation_space": env.observation_space, "action_space": env.action_space}
             settings = ANSWERS[args["algorithm"]]
-            args["cluster"].make_agent("a", AlgorithmAgent, algorithm=args["algorithm"], **spaces, **settings, steps=6000)
+            args["cluster"].make_agent(
+                "a", AlgorithmAgent, algorithm=args["algorithm"], **spaces, **settings, steps=6000
+            )
         self.agent = args["cluster"].get_agent("a", act=args["act"])
 
     def run(self):
@@ -307,7 +353,8 @@ class Learns:
 
 @pytest.mark.parametrize("algorithm, act, num, steps", [
     ("dqn", "local", 2, 1500), ("ppo", "local", 2, 2500),
-    *(pytest.param("ppo", *more, marks=pytest.mark.thorough) for more in (("local", 1, 4000), ("remote", 2, 1500))),
+    pytest.param("ppo", "local", 1, 4000, marks=pytest.mark.thorough),
+    pytest.param("ppo", "remote", 2, 1500, marks=pytest.mark.thorough),
 ])  # fmt: skip
 def test_it_finds_the_answer(cluster, algorithm, act, num, steps) -> None:
     args = {"cluster": cluster, "algorithm": algorithm, "act": act, "steps": steps}

@@ -21,7 +21,13 @@ from tandem.types import leaves
 CARTPOLE = gymnasium.make("CartPole-v1")
 torch = pytest.importorskip("torch")
 SMALL = {"hidden": (16,), "framework": "torch"}
-REPLAY = {"learning_starts": 20, "batch_size": 8, "buffer_size": 500, "train_every": 1, "envs": 1} | SMALL
+REPLAY = {
+    "learning_starts": 20,
+    "batch_size": 8,
+    "buffer_size": 500,
+    "train_every": 1,
+    "envs": 1,
+} | SMALL
 ROLLOUT = {"rollout": 16, "envs": 1} | SMALL
 
 
@@ -39,7 +45,13 @@ def steps(agent, env, count, seed=0, told=True):
         a = agent.choose_action(s)
         s2, r, terminated, truncated, info = env.step(a)
         over = terminated or truncated
-        agent.update(s, a, info.get("rewards", r), s2, *((over, truncated and not terminated) if told else (terminated,)))
+        agent.update(
+            s,
+            a,
+            info.get("rewards", r),
+            s2,
+            *((over, truncated and not terminated) if told else (terminated,)),
+        )
         s = s2
         if over:
             episode += 1
@@ -47,7 +59,9 @@ def steps(agent, env, count, seed=0, told=True):
 
 
 def weights(backend):
-    return {f"{n}/{k}": w.copy() for n, net in backend.networks.items() for k, w in net.read().items()}
+    return {
+        f"{n}/{k}": w.copy() for n, net in backend.networks.items() for k, w in net.read().items()
+    }
 
 
 @pytest.mark.parametrize(
@@ -55,13 +69,24 @@ def weights(backend):
     [
         ("dqn", {**REPLAY, "train_every": 4, "target_every": 50}),
         ("ppo", {**ROLLOUT, "rollout": 64, "batch_size": 32, "epochs": 2}),
-        ("ppo", {**ROLLOUT, "rollout": 64, "batch_size": 32, "epochs": 2, "normalize_observations": True}),
+        (
+            "ppo",
+            {
+                **ROLLOUT,
+                "rollout": 64,
+                "batch_size": 32,
+                "epochs": 2,
+                "normalize_observations": True,
+            },
+        ),
     ],
 )
 def test_it_learns_as_the_trainer_does_to_the_bit(algorithm, settings) -> None:
     agent = agent_of(algorithm, CARTPOLE, steps=1000, **settings)
     steps(agent, gymnasium.make("CartPole-v1", max_episode_steps=30), 256)
-    made = agent_of(algorithm, CARTPOLE, steps=1000, **settings)  # the same again, for its algorithm alone
+    made = agent_of(
+        algorithm, CARTPOLE, steps=1000, **settings
+    )  # the same again, for its algorithm alone
     make = partial(gymnasium.make, "CartPole-v1", max_episode_steps=30)
     environments = vectorize(make, 1, derived(0, "environments"), "plain")
     run = loop.Loop(made.algorithm, made._backend, environments, Generators(0))
@@ -75,7 +100,9 @@ def test_it_learns_as_the_trainer_does_to_the_bit(algorithm, settings) -> None:
 
 def blocks_of(told, env, terms=None, count=64):
     agent = agent_of("dqn", env, **REPLAY)
-    one = sampler.Sampler((terms or agent._terms(apart=True))._replace(steps=32), agent._networks, "acting")
+    one = sampler.Sampler(
+        (terms or agent._terms(apart=True))._replace(steps=32), agent._networks, "acting"
+    )
     found = []
 
     class Writes:
@@ -98,7 +125,9 @@ def test_a_limit_that_nobody_told_of_is_seen() -> None:
         cut = one.last & (one.discount > 0)
         assert cut.sum() >= 4 and one.discount[~cut & one.last].sum() == 0
         at = one.cuts.t[0], one.cuts.env[0]
-        assert not np.array_equal(one.cuts.obs[0], one.obs[at[0] + 1, at[1]])  # what followed is not the next episode's
+        assert not np.array_equal(
+            one.cuts.obs[0], one.obs[at[0] + 1, at[1]]
+        )  # what followed is not the next episode's
 
 
 def test_a_block_stands_for_itself() -> None:
@@ -119,7 +148,10 @@ def test_blocks_come_apart_and_together() -> None:
     first, second = sampler.pieces(parts[0], 16)
     np.testing.assert_array_equal(first.bootstrap, parts[0].obs[16])
     np.testing.assert_array_equal(np.concatenate([first.reward, second.reward]), parts[0].reward)
-    assert len(first.cuts.t) + len(second.cuts.t) == len(parts[0].cuts.t) and (second.cuts.t < 16).all()
+    assert (
+        len(first.cuts.t) + len(second.cuts.t) == len(parts[0].cuts.t)
+        and (second.cuts.t < 16).all()
+    )
 
 
 CASES = [
@@ -144,7 +176,9 @@ def test_every_algorithm_learns(algorithm, env, settings) -> None:
     before = weights(agent._backend)
     steps(agent, gymnasium.make(env), 100)
     agent.finish()
-    assert agent.updates > 0 and agent.metrics and all(np.isfinite(v) for v in agent.metrics.values())
+    assert (
+        agent.updates > 0 and agent.metrics and all(np.isfinite(v) for v in agent.metrics.values())
+    )
     assert any(not np.array_equal(before[n], w) for n, w in weights(agent._backend).items())
 
 
@@ -172,7 +206,8 @@ def test_every_team_learns(algorithm, given, settings) -> None:
 def test_several_environments_at_once_are_so_many_columns() -> None:
     agent = agent_of("ppo", CARTPOLE, steps=1000, **{**ROLLOUT, "envs": 3, "batch_size": 24})
     envs = gymnasium.vector.SyncVectorEnv(
-        [lambda: gymnasium.make("CartPole-v1")] * 3, autoreset_mode=gymnasium.vector.AutoresetMode.DISABLED
+        [lambda: gymnasium.make("CartPole-v1")] * 3,
+        autoreset_mode=gymnasium.vector.AutoresetMode.DISABLED,
     )
     s, _ = envs.reset(seed=0)
     for _ in range(40):
@@ -207,9 +242,13 @@ def test_wrong_use_is_refused_by_name() -> None:
 
 
 def test_what_was_kept_goes_on_and_what_was_saved_is_loaded(tmp_path) -> None:
-    agent = agent_of("ppo", CARTPOLE, steps=1000, **{**ROLLOUT, "batch_size": 8, "normalize_observations": True})
+    agent = agent_of(
+        "ppo", CARTPOLE, steps=1000, **{**ROLLOUT, "batch_size": 8, "normalize_observations": True}
+    )
     steps(agent, gymnasium.make("CartPole-v1"), 64)
-    other = agent_of("ppo", CARTPOLE, steps=1000, **{**ROLLOUT, "batch_size": 8, "normalize_observations": True})
+    other = agent_of(
+        "ppo", CARTPOLE, steps=1000, **{**ROLLOUT, "batch_size": 8, "normalize_observations": True}
+    )
     other.load_state(*agent.state())
     assert (other.updates, other.env_steps) == (agent.updates, 64)
     other._samplers[""] = agent._samplers[""]  # the same place in the same episode
@@ -229,7 +268,13 @@ def test_dqn_answers_in_a_local_runner() -> None:
     class Learns(Runner):
         def __init__(self) -> None:
             spaces = {"observation_space": env.observation_space, "action_space": env.action_space}
-            settings = {**REPLAY, "learning_rate": 5e-3, "steps": 1500, "target_every": 100, "batch_size": 32}
+            settings = {
+                **REPLAY,
+                "learning_rate": 5e-3,
+                "steps": 1500,
+                "target_every": 100,
+                "batch_size": 32,
+            }
             cluster.make_agent("dqn", AlgorithmAgent, algorithm="dqn", **spaces, **settings)
             self.agent = cluster.get_agent("dqn")
 

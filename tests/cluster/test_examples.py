@@ -17,9 +17,15 @@ from tandem.examples import cluster
 from tandem.examples.cluster.common import SideBySide
 from tests.helpers import run_python
 
-NAMES = sorted(p.stem for p in Path(next(iter(cluster.__path__))).glob("*.py") if p.stem not in ("__init__", "common"))
+NAMES = sorted(
+    p.stem
+    for p in Path(next(iter(cluster.__path__))).glob("*.py")
+    if p.stem not in ("__init__", "common")
+)
 FEW = {
-    **dict.fromkeys(("dqn", "ddpg", "td3", "sac", "own_agent"), 1_200),  # they begin to learn after a thousand
+    **dict.fromkeys(
+        ("dqn", "ddpg", "td3", "sac", "own_agent"), 1_200
+    ),  # they begin to learn after a thousand
     **dict.fromkeys(("maddpg", "qmix", "vdn"), 2_080),
     "ppo_discrete": 1_024,
     "ppo_continuous": 4_096,
@@ -38,16 +44,22 @@ def test_every_algorithm_that_is_promised_has_its_example() -> None:
     assert sorted(promised.split()) == NAMES
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] if n in SLOW else []) for n in NAMES])
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow] if n in SLOW else []) for n in NAMES]
+)
 def test_it_runs_in_this_process_until_it_has_learned_a_little(name, monkeypatch, capsys) -> None:
     module, made = example(name), {}
     make = module.cluster.make_agent
-    monkeypatch.setattr(module.cluster, "make_agent", lambda *a, **k: made.update(agent=make(*a, **k)[0]))
+    monkeypatch.setattr(
+        module.cluster, "make_agent", lambda *a, **k: made.update(agent=make(*a, **k)[0])
+    )
     monkeypatch.setattr(module.cluster, "namespace", f"test-{name}")  # an agent of its own
     args = module.settings("--local", "--framework", "torch", "--steps", str(FEW[name]))
     scores = module.main(module.cluster, module.GymRunner, args)
     assert len(scores) == 1 and scores[0] == scores[0]
-    assert re.search(r"runner 0: mean return of the last 20 of \d+ episodes: -?\d", capsys.readouterr().out)
+    assert re.search(
+        r"runner 0: mean return of the last 20 of \d+ episodes: -?\d", capsys.readouterr().out
+    )
     if name == "own_agent":
         assert len(made["agent"].replay_buffer) == FEW[name]
     else:
@@ -55,7 +67,8 @@ def test_it_runs_in_this_process_until_it_has_learned_a_little(name, monkeypatch
 
 
 class Counting(gymnasium.Env):
-    """Shows how many steps the episode has; ends by itself, or by a limit, after `length` of them. Its reward is the action."""
+    """Shows how many steps the episode has; ends by itself, or by a limit, after `length` of them.
+    Its reward is the action."""
 
     observation_space = gymnasium.spaces.Box(-1, 9, (1,), np.float32)
 
@@ -70,13 +83,21 @@ class Counting(gymnasium.Env):
     def step(self, action):
         self.count += 1
         over = self.count == self.length
-        return np.full(1, self.count, np.float32), float(action), over and not self.limit, over and self.limit, {}
+        return (
+            np.full(1, self.count, np.float32),
+            float(action),
+            over and not self.limit,
+            over and self.limit,
+            {},
+        )
 
 
 def test_environments_side_by_side_show_how_an_episode_ended_and_begin_anew() -> None:
     envs = [Counting(2, limit=False), Counting(3, limit=True)]
     left = iter(envs)
-    side = SideBySide(lambda: next(left), argparse.Namespace(envs=4, runners=2, steps=40, seed=100), rank=1)
+    side = SideBySide(
+        lambda: next(left), argparse.Namespace(envs=4, runners=2, steps=40, seed=100), rank=1
+    )
     assert (side.n, side.steps, [e.seeds for e in envs]) == (2, 10, [[102], [103]])
     seen = []
     for _ in range(3):
@@ -107,9 +128,14 @@ def actors(kind):
 
 for name, steps in json.loads(sys.argv[1]).items():
     module = importlib.import_module(f"tandem.examples.cluster.{name}")
-    variants = {"dqn": [[], ["--act", "remote"]], "own_agent": [[], ["--no-sync"], ["--no-sync", "--act", "local"]]}
+    variants = {
+        "dqn": [[], ["--act", "remote"]],
+        "own_agent": [[], ["--no-sync"], ["--no-sync", "--act", "local"]],
+    }
     for flags in variants.get(name, [[]]):
-        args = module.settings("--framework", "torch", "--runners", "2", "--steps", str(steps), *flags)
+        args = module.settings(
+            "--framework", "torch", "--runners", "2", "--steps", str(steps), *flags
+        )
         with contextlib.redirect_stdout(io.StringIO()):
             scores = module.main(module.cluster, module.GymRunner, args)
         print(json.dumps([name, scores]))
@@ -130,7 +156,9 @@ for name, steps in json.loads(sys.argv[1]).items():
 )
 def test_they_run_by_ray_with_two_runners(names: Any, variants: int) -> None:
     found = run_python(BY_RAY, json.dumps({n: FEW[n] for n in names}), timeout=880)
-    assert sorted({name for name, _ in found}) == sorted(names) and len(found) == len(names) + variants
+    assert (
+        sorted({name for name, _ in found}) == sorted(names) and len(found) == len(names) + variants
+    )
     assert all(len(scores) == 2 and all(x == x for x in scores) for _, scores in found)
 
 

@@ -57,7 +57,14 @@ def here(cluster, name):
 
 
 def test_names_in_camel_case() -> None:
-    for name in ("makeAgent", "getAgent", "makeRunner", "getRunner", "startAllRunner", "startAllRunners"):
+    for name in (
+        "makeAgent",
+        "getAgent",
+        "makeRunner",
+        "getRunner",
+        "startAllRunner",
+        "startAllRunners",
+    ):
         assert callable(getattr(WiseRL, name))
 
 
@@ -210,7 +217,10 @@ def test_who_acts_for_an_agent_that_is_told_what_it_was_has_its_parameters() -> 
 
 
 def test_numbers_of_numpy_are_kept() -> None:
-    one, other = Counter(at=np.int64(3), seconds=np.float32(0.5), well=np.bool_(True)), Counter(well=False)
+    one, other = (
+        Counter(at=np.int64(3), seconds=np.float32(0.5), well=np.bool_(True)),
+        Counter(well=False),
+    )
     data, arrays = saving.state_of(one)
     saving.load_into(other, json.loads(json.dumps(data)), arrays)
     assert (other.at, other.seconds, other.well) == (3, 0.5, True)
@@ -230,16 +240,22 @@ class Net:
 
     def __init__(self, lr=0.1) -> None:
         torch.manual_seed(0)
-        self.actor = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Tanh(), torch.nn.Linear(3, 1))
+        self.actor = torch.nn.Sequential(
+            torch.nn.Linear(2, 3), torch.nn.Tanh(), torch.nn.Linear(3, 1)
+        )
         self.critics = [torch.nn.Linear(2, 1) for _ in range(2)]
-        self.optimizer = torch.optim.Adam([*self.actor.parameters(), *self.critics[0].parameters()], lr=lr)
+        self.optimizer = torch.optim.Adam(
+            [*self.actor.parameters(), *self.critics[0].parameters()], lr=lr
+        )
         self.epsilon, self.rng = 1.0, np.random.default_rng(0)
 
     def choose_action(self, state):
         return self.actor(torch.as_tensor(state)).detach().numpy()
 
     def update(self, x, y) -> None:
-        loss = ((self.actor(torch.as_tensor(x)) + self.critics[0](torch.as_tensor(x)) - y) ** 2).mean()
+        loss = (
+            (self.actor(torch.as_tensor(x)) + self.critics[0](torch.as_tensor(x)) - y) ** 2
+        ).mean()
         self.optimizer.zero_grad()
         loss.backward()
         self.optimizer.step()

@@ -24,7 +24,9 @@ def nodes():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT / "src"), str(ROOT)]))
-        made = Nodes(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+        made = Nodes(
+            initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False}
+        )
         ray.init(made.address, log_to_driver=False, logging_level="ERROR")
         yield made
         ray.shutdown()
@@ -54,5 +56,9 @@ def test_who_has_left_the_cluster_is_told_so_and_begins_no_other(nodes) -> None:
     with pytest.raises(WorkerError, match=r"agent 'a' was called after ray.shutdown\(\)"):
         agent.choose_action(0)
     args = SimpleNamespace(cluster=Cluster(namespace="after"), lr=0.1)
-    assert Documented(args).run()[1:] == (4, 0, 0)  # in this process, whatever has become of `agent`
+    assert Documented(args).run()[1:] == (
+        4,
+        0,
+        0,
+    )  # in this process, whatever has become of `agent`
     assert not ray.is_initialized()

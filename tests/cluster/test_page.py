@@ -8,13 +8,19 @@ import pytest
 
 from tests.helpers import ROOT, run_python
 
-(PROGRAM,) = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs" / "cluster.md").read_text("utf-8"), re.MULTILINE | re.DOTALL)
+(PROGRAM,) = re.findall(
+    r"^```python\n(.*?)^```$",
+    (ROOT / "docs" / "cluster.md").read_text("utf-8"),
+    re.MULTILINE | re.DOTALL,
+)
 
 
 @pytest.mark.slow
 def test_the_program_runs_on_a_cluster() -> None:
     pytest.importorskip("ray")
-    code = re.sub(r"print\((.*)\)$", r"print(__import__('json').dumps([\1]))", PROGRAM, flags=re.MULTILINE)
+    code = re.sub(
+        r"print\((.*)\)$", r"print(__import__('json').dumps([\1]))", PROGRAM, flags=re.MULTILINE
+    )
     one, other, evaluation = run_python(code, "--steps", "500", timeout=200)
     assert one[0] > 3 and other[0] > 3 and evaluation[0] > 5
 

@@ -47,8 +47,8 @@ class Here(RemoteHost):
 
 
 class Direct(Line):
-    """A line to an object in this process. What goes over it is pickled, and its arrays arrive as from Ray's store: not to be
-    written."""
+    """A line to an object in this process. What goes over it is pickled, and its arrays arrive as
+    from Ray's store: not to be written."""
 
     def send(self, method, *given, group=""):
         return sent(getattr(self.handle, method)(*sent(given)))
@@ -67,7 +67,11 @@ def sent(value):
 
 
 def proxy(kind, agent_class, **hyper):
-    return kind("a", "me#0", Direct(Here(Made(agent_class, kind is RemoteProxy, 1, hyper)), "agent 'a'", 1.0))
+    return kind(
+        "a",
+        "me#0",
+        Direct(Here(Made(agent_class, kind is RemoteProxy, 1, hyper)), "agent 'a'", 1.0),
+    )
 
 
 @pytest.mark.parametrize("kind", [RemoteProxy, ApartProxy])
@@ -77,7 +81,11 @@ def test_updates_are_of_what_was_then_though_an_environment_writes_into_its_arra
         state[:], info["at"], info["seen"][0] = i, i, i
         agent.update(state, info)
     updates = [given for _, given in agent.history()]
-    assert [(s[0], told["at"], told["seen"][0]) for s, told in updates] == [(0, 0, 0), (1, 1, 1), (2, 2, 2)]
+    assert [(s[0], told["at"], told["seen"][0]) for s, told in updates] == [
+        (0, 0, 0),
+        (1, 1, 1),
+        (2, 2, 2),
+    ]
 
 
 class Scales(Notes):
@@ -105,7 +113,9 @@ def test_arrays_may_be_written_wherever_they_arrive() -> None:
 
 def test_what_cannot_be_pickled_is_named() -> None:
     pytest.importorskip("ray")
-    with pytest.raises(SettingError, match=r"agent 'a' cannot go to another process: .*lock.*\nExpected: .*\nFix: "):
+    with pytest.raises(
+        SettingError, match=r"agent 'a' cannot go to another process: .*lock.*\nExpected: .*\nFix: "
+    ):
         lines.sent(lambda *given: pickle.dumps(given), "agent 'a'", 1, threading.Lock())
 
 
@@ -135,17 +145,29 @@ def test_an_agent_may_call_its_methods_what_it_likes(kind) -> None:
 
 @pytest.mark.parametrize("kind", [LocalProxy, RemoteProxy, ApartProxy])
 def test_nobody_waits_for_the_steps_of_one_who_only_acts(kind) -> None:
-    """As an evaluation with a proxy of its own does, while an update needs two blocks of the one that learns."""
+    """As an evaluation with a proxy of its own does, while an update needs two blocks of the one
+    that learns."""
     from tandem.cluster import AlgorithmAgent
 
     pytest.importorskip("torch")
     env = known.Identity()
-    hyper = {"algorithm": "ppo", "rollout": 4, "envs": 2, "batch_size": 4, "hidden": (4,), "framework": "torch"}
+    hyper = {
+        "algorithm": "ppo",
+        "rollout": 4,
+        "envs": 2,
+        "batch_size": 4,
+        "hidden": (4,),
+        "framework": "torch",
+    }
     hyper |= {"observation_space": env.observation_space, "action_space": env.action_space}
     host = Here(Made(AlgorithmAgent, True, 1, hyper))
     line = Direct(host, "agent 'a'", 1.0)
-    part = {"make": lambda me: host.agent.portable(me), "records": True} if kind is ApartProxy else {}
-    learns, looks = (kind("a", me, host if kind is LocalProxy else line, **part) for me in ("me#0", "me#1"))
+    part = (
+        {"make": lambda me: host.agent.portable(me), "records": True} if kind is ApartProxy else {}
+    )
+    learns, looks = (
+        kind("a", me, host if kind is LocalProxy else line, **part) for me in ("me#0", "me#1")
+    )
     state, _ = env.reset(seed=0)
     for i in range(12):
         looks.choose_action(state)
@@ -170,7 +192,12 @@ class Called:
 
 def test_networks_are_attributes_though_they_can_be_called() -> None:
     agent = proxy(RemoteProxy, Notes, actor=Called(), also=math.sqrt)
-    assert agent.actor.weight == 3 and agent.actor(2) == 6 and agent.also(4) == 2 and agent.history() == []
+    assert (
+        agent.actor.weight == 3
+        and agent.actor(2) == 6
+        and agent.also(4) == 2
+        and agent.history() == []
+    )
 
 
 @pytest.mark.parametrize("kind", [RemoteProxy, ApartProxy])
@@ -178,7 +205,10 @@ def test_what_would_be_lost_with_a_proxy_is_refused(kind) -> None:
     agent = proxy(kind, Notes, gain=1)
     with pytest.raises(SettingError, match=r"gain of the agent 'a'[^\n]*\nExpected: .*\nFix: "):
         agent.gain = 2
-    with pytest.raises(SettingError, match=r"proxy of the agent 'a'[^\n]*\nExpected: .*\nFix: call get_agent\('a'\)"):
+    with pytest.raises(
+        SettingError,
+        match=r"proxy of the agent 'a'[^\n]*\nExpected: .*\nFix: call get_agent\('a'\)",
+    ):
         pickle.dumps(agent)
     assert agent.gain == 1
 

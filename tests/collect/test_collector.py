@@ -19,7 +19,8 @@ from tandem.types import leaves
 
 
 class Noisy:
-    """Acts by its noise alone; leaves what it saw in `extra`; its recurrent state counts the steps since a restart."""
+    """Acts by its noise alone; leaves what it saw in `extra`; its recurrent state counts the steps
+    since a restart."""
 
     def initial_state(self, n):
         return np.zeros((n, 2), np.float32)
@@ -53,7 +54,8 @@ def _noise(action, steps, n, seed):
 
 
 def test_block_against_a_slow_reference():
-    """Plain CartPole, stepped by hand: every array of the trajectory, the cuts and the episodes over several blocks."""
+    """Plain CartPole, stepped by hand: every array of the trajectory, the cuts and the episodes
+    over several blocks."""
     gamma, n = 0.9, 3
     collector = Collector(vectorize("CartPole-v1", n, seed=2, mode="plain"), gamma)
     alone, number = [make("CartPole-v1") for _ in range(n)], [0] * n
@@ -62,7 +64,11 @@ def test_block_against_a_slow_reference():
     for block in range(6):
         noise = _noise(collector.environments.action, 17, n, seed=block)
         got, cuts, episodes = collector.collect(17, Noisy(), noise), [], []
-        assert got.obs.shape == (17, n, 4) and got.valid.all() and got.discount.dtype == got.reward.dtype == np.float32
+        assert (
+            got.obs.shape == (17, n, 4)
+            and got.valid.all()
+            and got.discount.dtype == got.reward.dtype == np.float32
+        )
         for t in range(17):
             for i, env in enumerate(alone):
                 np.testing.assert_array_equal(got.obs[t, i], obs[i])
@@ -70,7 +76,9 @@ def test_block_against_a_slow_reference():
                 assert got.action[t, i] == noise[t, i] and got.extra["count"][t, i] == length[i]
                 obs[i], reward, terminated, truncated, _ = env.step(noise[t, i])
                 score[i], length[i] = score[i] + reward, length[i] + 1
-                assert got.reward[t, i] == reward and got.discount[t, i] == np.float32(0 if terminated else gamma)
+                assert got.reward[t, i] == reward and got.discount[t, i] == np.float32(
+                    0 if terminated else gamma
+                )
                 assert got.last[t, i] == (terminated or truncated)
                 if got.last[t, i]:
                     cuts.append((t, i, obs[i].tolist()))
@@ -78,7 +86,12 @@ def test_block_against_a_slow_reference():
                     score[i], length[i], number[i] = 0.0, 0, number[i] + 1
                     obs[i] = env.reset(seed=episode_seed(2, i, number[i]))[0]
         np.testing.assert_array_equal(got.bootstrap, obs)
-        assert list(zip(got.cuts.t.tolist(), got.cuts.env.tolist(), got.cuts.obs.tolist(), strict=True)) == cuts
+        assert (
+            list(
+                zip(got.cuts.t.tolist(), got.cuts.env.tolist(), got.cuts.obs.tolist(), strict=True)
+            )
+            == cuts
+        )
         assert got.cuts.t.dtype == np.int64 and got.cuts.obs.shape[1:] == (4,)
         assert [(t, tuple(e)) for t, e in collector.episodes] == episodes
         ended += len(episodes)
@@ -94,9 +107,13 @@ def test_native_block_keeps_the_last_observation_in_the_next_row():
     assert (got.valid[1:] == ~got.last[:-1]).all() and got.valid[0].all()
     assert collector.env_steps == got.valid.sum() < got.valid.size
     t, i = np.argwhere(got.last[:-1])[0]
-    assert abs(got.obs[t + 1, i, 0]) > 2.4 or abs(got.obs[t + 1, i, 2]) > 0.2095  # the pole has fallen
+    assert (
+        abs(got.obs[t + 1, i, 0]) > 2.4 or abs(got.obs[t + 1, i, 2]) > 0.2095
+    )  # the pole has fallen
     assert got.discount[t, i] == 0 and np.abs(got.obs[t + 2, i]).max() <= 0.05
-    assert got.extra["count"][t + 1, i] == got.extra["count"][t + 2, i] == 0  # restarted after `last` and after not `valid`
+    assert (
+        got.extra["count"][t + 1, i] == got.extra["count"][t + 2, i] == 0
+    )  # restarted after `last` and after not `valid`
     assert next(e.length for _, e in collector.episodes if e.env == i) == t + 1
     assert sum(e.length for _, e in collector.episodes) <= collector.env_steps
 
@@ -106,12 +123,17 @@ def test_truncation_keeps_the_discount_and_termination_ends_it():
     got = collector.collect(40, Always(0))
     assert got.last.all() and len(got.cuts.t) == 80
     np.testing.assert_array_equal(got.discount, np.where(got.obs[..., 0] == 1, 0, np.float32(0.5)))
-    np.testing.assert_array_equal(got.cuts.obs, got.obs.reshape(80, 2))  # the states stay as they are
+    np.testing.assert_array_equal(
+        got.cuts.obs, got.obs.reshape(80, 2)
+    )  # the states stay as they are
     assert {e.terminated for _, e in collector.episodes} == {True, False}
     infinite = Collector(vectorize(known.InfiniteHorizon, 1), 0.5)
     got = infinite.collect(25, Always(1))
     assert (got.discount == 0.5).all() and np.flatnonzero(got.last[:, 0]).tolist() == [9, 19]
-    assert [(t, e.score, e.length, e.terminated) for t, e in infinite.episodes] == [(9, 10.0, 10, False), (19, 10.0, 10, False)]
+    assert [(t, e.score, e.length, e.terminated) for t, e in infinite.episodes] == [
+        (9, 10.0, 10, False),
+        (19, 10.0, 10, False),
+    ]
 
 
 def test_blocks_do_not_share_memory():
@@ -126,7 +148,9 @@ def test_blocks_do_not_share_memory():
 
 def test_extra_of_doubles_becomes_floats():
     collector = Collector(vectorize("CartPole-v1", 2), 0.9)
-    assert collector.collect(3, Noisy(), np.zeros((3, 2), np.int64)).extra["saw"].dtype == np.float32
+    assert (
+        collector.collect(3, Noisy(), np.zeros((3, 2), np.int64)).extra["saw"].dtype == np.float32
+    )
 
 
 def test_wrong_shapes_of_an_actor_are_named():
@@ -137,11 +161,17 @@ def test_wrong_shapes_of_an_actor_are_named():
 
 @pytest.mark.parametrize(
     ("env", "mode"),
-    [("CartPole-v1", "native"), ("CartPole-v1", "plain"), ("Pendulum-v1", "plain"), ("tandem/IdentityDict-v0", "plain")],
+    [
+        ("CartPole-v1", "native"),
+        ("CartPole-v1", "plain"),
+        ("Pendulum-v1", "plain"),
+        ("tandem/IdentityDict-v0", "plain"),
+    ],
 )
 @pytest.mark.parametrize("blocks", [0, 7])
 def test_resume_is_exact(env, mode, blocks):
-    """Also before the first block, with recurrent states, and in the middle of episodes; the state goes through JSON."""
+    """Also before the first block, with recurrent states, and in the middle of episodes; the state
+    goes through JSON."""
     make_one = lambda: Collector(vectorize(env, 3, seed=9, mode=mode), 0.99)  # noqa: E731
     whole, again = make_one(), make_one()
     noise = [_noise(whole.environments.action, 23, 3, seed=k) for k in range(blocks + 12)]
@@ -152,14 +182,18 @@ def test_resume_is_exact(env, mode, blocks):
     ends = 0
     for k in range(blocks, blocks + 12):
         one, two = whole.collect(23, Noisy(), noise[k]), again.collect(23, Noisy(), noise[k])
-        assert [x.tobytes() for x in leaves(tuple(one))] == [x.tobytes() for x in leaves(tuple(two))]
+        assert [x.tobytes() for x in leaves(tuple(one))] == [
+            x.tobytes() for x in leaves(tuple(two))
+        ]
         assert whole.episodes == again.episodes
         ends += len(whole.episodes)
     assert whole.env_steps == again.env_steps and ends > 0
 
 
 def test_taking_the_state_changes_nothing_and_may_be_taken_again_at_once():
-    one, two = (Collector(vectorize("CartPole-v1", 2, seed=1, mode="plain"), 0.99) for _ in range(2))
+    one, two = (
+        Collector(vectorize("CartPole-v1", 2, seed=1, mode="plain"), 0.99) for _ in range(2)
+    )
     noise = _noise(one.environments.action, 30, 2, seed=0)
     one.collect(30, Noisy(), noise)
     two.collect(30, Noisy(), noise)
@@ -190,28 +224,42 @@ def test_unit_actions_stretch_to_the_bounds():
     got = stretch(np.array([[-1, -1], [1, 1], [0, 0], [0.5, -0.5]], np.float32))
     np.testing.assert_allclose(got, [[-2, 0], [2, 1], [0, 0.5], [1, 0.25]])
     assert got.dtype == np.float32
-    np.testing.assert_array_equal(to_environment(leaf, "clip")(np.array([[-3, 0.5]], np.float32)), [[-2, 0.5]])
+    np.testing.assert_array_equal(
+        to_environment(leaf, "clip")(np.array([[-3, 0.5]], np.float32)), [[-2, 0.5]]
+    )
 
 
 @pytest.mark.parametrize("mode", ["clip", "unit"])
 def test_actions_lie_in_a_box_of_doubles_too(mode):
-    """0.3 as a float is above 0.3, -0.1 below -0.1: an environment that asserts what it is given would break off."""
+    """0.3 as a float is above 0.3, -0.1 below -0.1: an environment that asserts what it is given
+    would break off."""
     box = spaces.Box(-0.1, 0.3, (2,), np.float64)
-    for action in to_environment(observation_spec(box), mode)(np.array([[-9, -9], [9, 9], [-1, 1]], np.float32)):
+    for action in to_environment(observation_spec(box), mode)(
+        np.array([[-9, -9], [9, 9], [-1, 1]], np.float32)
+    ):
         assert box.contains(action) and action.dtype == np.float32
 
 
 def test_actions_are_in_their_spaces_own_dtype():
     for space in (spaces.Box(-0.1, 0.3, (2,), np.float64), spaces.Box(-2, 2, (2,), np.float16)):
         leaf = action_leaf(space, observation_spec(space))
-        for action in to_environment(leaf, "unit")(np.array([[-9, -9], [9, 9], [0, 1]], np.float32)):
+        for action in to_environment(leaf, "unit")(
+            np.array([[-9, -9], [9, 9], [0, 1]], np.float32)
+        ):
             assert space.contains(action) and action.dtype == space.dtype
-    leaf = action_leaf(spaces.Discrete(3, start=5, dtype=np.int32), observation_spec(spaces.Discrete(3)))
-    assert to_environment(leaf)(np.array([0, 2])).tolist() == [5, 7] and to_environment(leaf)(np.array([0])).dtype == np.int32
+    leaf = action_leaf(
+        spaces.Discrete(3, start=5, dtype=np.int32), observation_spec(spaces.Discrete(3))
+    )
+    assert (
+        to_environment(leaf)(np.array([0, 2])).tolist() == [5, 7]
+        and to_environment(leaf)(np.array([0])).dtype == np.int32
+    )
 
 
 def test_unit_needs_a_bounded_box():
-    endless, far = (Leaf("box", (1,), "float32", low=(low,), high=(3e38,)) for low in (-np.inf, -3e38))
+    endless, far = (
+        Leaf("box", (1,), "float32", low=(low,), high=(3e38,)) for low in (-np.inf, -3e38)
+    )
     for leaf in (endless, far, Leaf("discrete", (), "int64", (3,))):
         with pytest.raises(SpaceError, match="cannot be stretched"):
             to_environment(leaf, "unit")
@@ -220,7 +268,9 @@ def test_unit_needs_a_bounded_box():
 
 
 def test_trajectories_hold_the_actors_actions_and_the_environment_gets_its_own():
-    collector = Collector(vectorize(lambda: known.IdentityBox(scale=2.0), 2), 0.9, action_mode="unit")
+    collector = Collector(
+        vectorize(lambda: known.IdentityBox(scale=2.0), 2), 0.9, action_mode="unit"
+    )
     got = collector.collect(5, Always([0.5]))
     assert (got.action == 0.5).all()
     np.testing.assert_allclose(got.reward, -((1.0 - got.obs[..., 0]) ** 2), rtol=1e-5)
@@ -234,7 +284,8 @@ def test_trajectories_hold_the_actors_actions_and_the_environment_gets_its_own()
 
 
 class Balances:
-    """A fair policy for CartPole with a recurrent state: it counts steps and errs at every fourth."""
+    """A fair policy for CartPole with a recurrent state: it counts steps and errs at every
+    fourth."""
 
     def initial_state(self, n):
         return {"steps": (np.zeros(n, np.int64), np.zeros((n, 2)))}
@@ -242,19 +293,29 @@ class Balances:
     def act(self, obs, state, noise):
         steps, other = state["steps"]
         good = obs[:, 2] > 0
-        return np.where(steps % 4 == 3, ~good, good).astype(np.int64), {}, {"steps": (steps + 1, other)}
+        return (
+            np.where(steps % 4 == 3, ~good, good).astype(np.int64),
+            {},
+            {"steps": (steps + 1, other)},
+        )
 
 
 @pytest.mark.parametrize("episodes", [1, 7, 13])
 def test_evaluation_does_not_depend_on_how_many_environments_play(episodes):
-    runs = [evaluate(Balances(), "CartPole-v1", episodes, seed=3, environments=k) for k in (1, 3, 10)]
+    runs = [
+        evaluate(Balances(), "CartPole-v1", episodes, seed=3, environments=k) for k in (1, 3, 10)
+    ]
     assert runs[0] == runs[1] == runs[2] and len(runs[0][0]) == len(runs[0][1]) == episodes
     if episodes > 1:
-        assert runs[0] != evaluate(Balances(), "CartPole-v1", episodes, seed=4) and len(set(runs[0][1])) > 1
+        assert (
+            runs[0] != evaluate(Balances(), "CartPole-v1", episodes, seed=4)
+            and len(set(runs[0][1])) > 1
+        )
 
 
 def test_evaluation_is_not_biased_towards_short_episodes():
-    """Episodes of 1 or 50 steps, by seed: an evaluation that stopped when enough had ended would see mostly short ones."""
+    """Episodes of 1 or 50 steps, by seed: an evaluation that stopped when enough had ended would
+    see mostly short ones."""
 
     class Uneven(known.InfiniteHorizon):
         def begin(self):
@@ -269,7 +330,9 @@ def test_evaluation_of_known_answers():
     assert evaluate(Always(1), "tandem/Chain-v0", 3) == ([1.0] * 3, [4] * 3, [])
     env = known.InfiniteHorizon()
     assert evaluate(Always(1), env, 2) == ([10.0] * 2, [10] * 2, [])
-    stretched = evaluate(Always([1.0]), lambda: known.IdentityBox(scale=3.0), 40, action_mode="unit")[0]
+    stretched = evaluate(
+        Always([1.0]), lambda: known.IdentityBox(scale=3.0), 40, action_mode="unit"
+    )[0]
     assert np.mean(stretched) == pytest.approx(-10 * (9 + 3), rel=0.2)
     with pytest.raises(SettingError, match="episodes=0"):
         evaluate(Always(1), "tandem/Chain-v0", 0)

@@ -11,7 +11,13 @@ import pytest
 from tests.helpers import run_python
 
 SNIPPET = Path(__file__).parent / "snippets" / "contracts.py"
-SHORT = ("reproducible", "resumes", "touches_only_its_own", "refuses_what_is_not_finite", "first_rollout")
+SHORT = (
+    "reproducible",
+    "resumes",
+    "touches_only_its_own",
+    "refuses_what_is_not_finite",
+    "first_rollout",
+)
 COMPILED = ("reproducible", "resumes", "refuses_what_is_not_finite")  # which jax compiles much for
 LEARNING = {
     "dqn": (
@@ -39,7 +45,14 @@ LEARNING = {
         "ppo_recall",
         "ppo_shared",
     ),
-    "sac": ("sac_box", "sac_identity", "sac_masked", "sac_chain", "sac_infinite_horizon", "sac_pair"),
+    "sac": (
+        "sac_box",
+        "sac_identity",
+        "sac_masked",
+        "sac_chain",
+        "sac_infinite_horizon",
+        "sac_pair",
+    ),
     "a2c": (
         "a2c_identity",
         "a2c_masked",
@@ -52,7 +65,15 @@ LEARNING = {
         "a2c_shared",
     ),
     "ddpg": ("ddpg_box", "ddpg_infinite_horizon", "ddpg_pair"),
-    "trpo": ("trpo_identity", "trpo_masked", "trpo_box", "trpo_beta_box", "trpo_chain", "trpo_infinite_horizon", "trpo_pair"),
+    "trpo": (
+        "trpo_identity",
+        "trpo_masked",
+        "trpo_box",
+        "trpo_beta_box",
+        "trpo_chain",
+        "trpo_infinite_horizon",
+        "trpo_pair",
+    ),
     "td3": ("td3_box", "td3_infinite_horizon", "td3_pair"),
     "a3c": ("a3c_games",),
     "impala": ("impala_games",),
@@ -68,8 +89,13 @@ ENGINES = ("torch", "jax", "tensorflow", "keras-torch")
 
 
 def run(engine: str, *cases: str) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory() as folder:  # where JAX finds what an equal loop has compiled already
-        cache = {"JAX_COMPILATION_CACHE_DIR": folder, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+    with (
+        tempfile.TemporaryDirectory() as folder
+    ):  # where JAX finds what an equal loop has compiled already
+        cache = {
+            "JAX_COMPILATION_CACHE_DIR": folder,
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        }
         said = run_python(SNIPPET, engine, *cases, engine=engine, timeout=550, env=cache)  # type: ignore[arg-type]
     assert [s["case"] for s in said] == list(cases)
     assert not [s for s in said if s["failed"]], said
@@ -89,13 +115,21 @@ ON_JAX = (
 
 def mark(engine: str, algorithm: str = "") -> Any:
     """That of an engine's test: what another has shown already is thorough."""
-    thorough = engine != "jax" if not algorithm else (algorithm in ON_JAX) != (engine == "jax") or algorithm == "a2c"
+    thorough = (
+        engine != "jax"
+        if not algorithm
+        else (algorithm in ON_JAX) != (engine == "jax") or algorithm == "a2c"
+    )
     return pytest.mark.thorough if thorough else pytest.mark.slow
 
 
 @pytest.mark.parametrize(
     "engine, algorithm",
-    [pytest.param(e, a, marks=[] if (e, a) == ("torch", "impala") else mark(e, a)) for e in ("torch", "jax") for a in LEARNING],
+    [
+        pytest.param(e, a, marks=[] if (e, a) == ("torch", "impala") else mark(e, a))
+        for e in ("torch", "jax")
+        for a in LEARNING
+    ],
 )
 def test_known_environments_are_solved(engine: str, algorithm: str) -> None:
     run(engine, *LEARNING[algorithm])
@@ -107,11 +141,14 @@ def reference() -> Any:
     return run("torch", "first_rollout")["first_rollout"]
 
 
-@pytest.mark.parametrize("engine", [pytest.param(e, marks=[] if e == "torch" else mark(e)) for e in ENGINES])
+@pytest.mark.parametrize(
+    "engine", [pytest.param(e, marks=[] if e == "torch" else mark(e)) for e in ENGINES]
+)
 def test_short_contracts(engine: str, reference: Any) -> None:
-    """Reproducible, resumable, refuses NaN; each optimizer on its own networks; one seed begins the same run on every engine.
-    One test, since an engine is best started once."""
-    # XLA compiles for a minute for each of these; tests/runs/test_resume.py compares and resumes whole runs
+    """Reproducible, resumable, refuses NaN; each optimizer on its own networks; one seed begins the
+    same run on every engine. One test, since an engine is best started once."""
+    # XLA compiles for a minute for each of these; tests/runs/test_resume.py compares and resumes
+    # whole runs
     left_out = {"tensorflow": ("reproducible", "resumes"), "jax": COMPILED}.get(engine, ())
     found = run(engine, *(c for c in SHORT if c not in left_out))
     check_owners(engine, found["touches_only_its_own"])
@@ -132,7 +169,11 @@ def test_one_seed_gives_one_run_and_nan_is_refused_on_jax() -> None:
 
 def check_owners(engine: str, owners: dict[str, list[str]]) -> None:
     """Which optimizers changed weights, by algorithm."""
-    assert owners["sac"] == ["critic", "actor", "temperature"] and owners["dqn"] == ["q"] and owners["ppo"] == ["ppo"]
+    assert (
+        owners["sac"] == ["critic", "actor", "temperature"]
+        and owners["dqn"] == ["q"]
+        and owners["ppo"] == ["ppo"]
+    )
     assert owners["a2c"] == ["a2c"]
     if engine in ("torch", "jax"):
         assert owners["a2c_noisy"] == owners["a2c_recurrent"] == ["a2c"]

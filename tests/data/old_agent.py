@@ -1,4 +1,5 @@
-"""The agent whose file is among the old checkpoints: double DQN with prioritized replay on CartPole."""
+"""The agent whose file is among the old checkpoints: double DQN with prioritized replay on
+CartPole."""
 
 from __future__ import annotations
 
@@ -22,7 +23,14 @@ class OldAgent(RL_pytorch):
         self.target = copy.deepcopy(self.net)
         self.param = self.net.parameters()
         self.env = gymnasium.make("CartPole-v1")
-        self.set(policy=EpsGreedyQPolicy(0.1), pool_size=200, batch=16, update_steps=8, num_steps=2, PR=True)
+        self.set(
+            policy=EpsGreedyQPolicy(0.1),
+            pool_size=200,
+            batch=16,
+            update_steps=8,
+            num_steps=2,
+            PR=True,
+        )
 
     def action(self, s: Any) -> Any:
         return self.net(s)

@@ -1,4 +1,5 @@
-"""make_trainer and make_evaluator: the documented arguments, their defaults, and what they come to."""
+"""make_trainer and make_evaluator: the documented arguments, their defaults, and what they come
+to."""
 
 from __future__ import annotations
 
@@ -36,14 +37,23 @@ class Whole(nn.Module):
 
     def __init__(self, env: Any) -> None:
         super().__init__()
-        self.body, self.logits, self.value = body(env.observation_space), nn.Linear(16, env.action_space.n), nn.Linear(16, 1)
+        self.body, self.logits, self.value = (
+            body(env.observation_space),
+            nn.Linear(16, env.action_space.n),
+            nn.Linear(16, 1),
+        )
 
     def forward(self, x: Any) -> Any:
         h = self.body(x)
         return self.logits(h), self.value(h)
 
 
-SHORT: dict[str, Any] = {"env_maker": cartpole, "train_steps": 200, "framework": "torch", "num_parallel": 1}
+SHORT: dict[str, Any] = {
+    "env_maker": cartpole,
+    "train_steps": 200,
+    "framework": "torch",
+    "num_parallel": 1,
+}
 
 
 def settings(name: str, **given: Any) -> Any:
@@ -54,14 +64,28 @@ def settings(name: str, **given: Any) -> Any:
 @pytest.mark.parametrize("name", ["a3c", "acer", "impala", "dqn"])
 def test_the_documented_defaults(name: str) -> None:
     s = settings(name)
-    found = (s.gamma, s.steps, s.rollout, s.envs, s.online, s.reduction, s.optimizer, s.max_grad_norm)
+    found = (
+        s.gamma,
+        s.steps,
+        s.rollout,
+        s.envs,
+        s.online,
+        s.reduction,
+        s.optimizer,
+        s.max_grad_norm,
+    )
     assert found == (0.99, 1_000_000, 32, 1, True, "sum", "adam", 40.0)
     assert (s.learning_rate, s.adam_epsilon, s.noisy) == (Schedule(1e-4), 1e-4, "no")
     assert (s.replay, s.replay_ratio, s.replay_size, s.replay_starts) == (
         "uniform" if name in ("acer", "impala") else "none", 4, 1000, 100,
     )  # fmt: skip
     if name == "dqn":
-        assert (s.double, s.dueling, s.target_updates, s.epsilon) == (True, False, 1000, Schedule(1.0, 0.01))
+        assert (s.double, s.dueling, s.target_updates, s.epsilon) == (
+            True,
+            False,
+            1000,
+            Schedule(1.0, 0.01),
+        )
     else:
         assert (s.entropy, s.value_weight) == (Schedule(0.01), 1.0)
     if name == "acer":
@@ -72,18 +96,52 @@ def test_the_documented_defaults(name: str) -> None:
 
 def test_arguments_become_settings() -> None:
     s = settings(
-        "ACER", discount=0.9, rollout_maxlen=8, batch_size=3, online_learning=False, replay_type="prioritized", replay_ratio=2,
-        replay_kwargs={"maxlen": 50, "minlen": 5, "evict_rule": "sample", "alpha": 0.7}, replay_priority_type="error",
-        opt_clip_norm=1.0, opt_kwargs={"learning_rate": 1e-3}, noisynet="fg", a3c_entropy_weight=0.0, acer_kl_weight=0.5,
-    )  # fmt: skip
-    assert (s.gamma, s.rollout, s.envs, s.online, s.replay, s.replay_ratio) == (0.9, 8, 3, False, "prioritized", 2)
-    assert (s.replay_size, s.replay_starts, s.evict, s.priority_alpha, s.priority) == (50, 5, "sample", 0.7, "error")
-    assert (s.max_grad_norm, s.learning_rate, s.adam_epsilon, s.noisy) == (1.0, Schedule(1e-3), 1e-4, "factorised")
+        "ACER",
+        discount=0.9,
+        rollout_maxlen=8,
+        batch_size=3,
+        online_learning=False,
+        replay_type="prioritized",
+        replay_ratio=2,
+        replay_kwargs={"maxlen": 50, "minlen": 5, "evict_rule": "sample", "alpha": 0.7},
+        replay_priority_type="error",
+        opt_clip_norm=1.0,
+        opt_kwargs={"learning_rate": 1e-3},
+        noisynet="fg",
+        a3c_entropy_weight=0.0,
+        acer_kl_weight=0.5,
+    )
+    assert (s.gamma, s.rollout, s.envs, s.online, s.replay, s.replay_ratio) == (
+        0.9,
+        8,
+        3,
+        False,
+        "prioritized",
+        2,
+    )
+    assert (s.replay_size, s.replay_starts, s.evict, s.priority_alpha, s.priority) == (
+        50,
+        5,
+        "sample",
+        0.7,
+        "error",
+    )
+    assert (s.max_grad_norm, s.learning_rate, s.adam_epsilon, s.noisy) == (
+        1.0,
+        Schedule(1e-3),
+        1e-4,
+        "factorised",
+    )
     assert (s.entropy, s.kl) == (Schedule(0.0), 0.5)
 
 
-@pytest.mark.parametrize("decay, at", [(500, {0.0: 1.0, 0.25: 0.505, 0.5: 0.01, 1.0: 0.01}), (4000, {0.0: 1.0, 1.0: 0.7525})])
-def test_epsilon_decays_by_steps_whatever_the_length_of_the_run(decay: int, at: dict[float, float]) -> None:
+@pytest.mark.parametrize(
+    "decay, at",
+    [(500, {0.0: 1.0, 0.25: 0.505, 0.5: 0.01, 1.0: 0.01}), (4000, {0.0: 1.0, 1.0: 0.7525})],
+)
+def test_epsilon_decays_by_steps_whatever_the_length_of_the_run(
+    decay: int, at: dict[float, float]
+) -> None:
     epsilon = settings("dqn", train_steps=1000, policy_eps_decay_steps=decay).epsilon
     for progress, wanted in at.items():
         assert float(epsilon(progress)) == pytest.approx(wanted, abs=1e-6)
@@ -91,9 +149,19 @@ def test_epsilon_decays_by_steps_whatever_the_length_of_the_run(decay: int, at: 
 
 def test_other_algorithms_keep_their_own_defaults_and_take_their_own_settings() -> None:
     assert settings("ppo") == algorithms.get("ppo").Settings()
-    given = {"train_steps": 500, "rollout_maxlen": 8, "opt_kwargs": {"learning_rate": 1e-3}, "noisynet": "ig"}
+    given = {
+        "train_steps": 500,
+        "rollout_maxlen": 8,
+        "opt_kwargs": {"learning_rate": 1e-3},
+        "noisynet": "ig",
+    }
     s = settings("ppo", discount=0.9, clip=0.1, batch_size=32, **given)
-    assert (s.rollout, s.batch_size, s.envs, s.adam_epsilon) == (8, 32, 8, 1e-5)  # its own batch_size, not the documented one
+    assert (s.rollout, s.batch_size, s.envs, s.adam_epsilon) == (
+        8,
+        32,
+        8,
+        1e-5,
+    )  # its own batch_size, not the documented one
     assert (s.gamma, s.steps, s.learning_rate, s.clip, s.noisy) == (
         0.9, 500, Schedule(1e-3), Schedule(0.1), "independent",
     )  # fmt: skip
@@ -149,7 +217,14 @@ def test_values_of_another_kind_are_named_before_anything_is_made(given: Any, sa
 
 
 @pytest.mark.parametrize(
-    "odd", [{"num_episodes": 0}, {"policy_type": "best"}, {"policy_eps": 2.0}, {"render_timestep": -1.0}, {"seed": -1}]
+    "odd",
+    [
+        {"num_episodes": 0},
+        {"policy_type": "best"},
+        {"policy_eps": 2.0},
+        {"render_timestep": -1.0},
+        {"seed": -1},
+    ],
 )
 def test_an_evaluator_refuses_what_it_cannot_play_by(odd: Any) -> None:
     with pytest.raises(SettingError, match=next(iter(odd))):
@@ -189,7 +264,9 @@ def test_feature_makers_of_one_feature_and_of_two(name: str, maker: Any) -> None
 
 
 def test_a_model_maker_wins() -> None:
-    found = tandem.make_trainer("a3c", model_maker=Whole, feature_maker=lambda space: 1 / 0, **SHORT).run()
+    found = tandem.make_trainer(
+        "a3c", model_maker=Whole, feature_maker=lambda space: 1 / 0, **SHORT
+    ).run()
     assert found.summary["updates"] == 7
     with pytest.raises(NetworkError, match="model_maker returned a str"):
         tandem.make_trainer("a3c", model_maker=lambda env: "net", **SHORT).run()
@@ -202,7 +279,9 @@ def test_what_states_are_made_into() -> None:
         seen.append(space.shape)  # of the environment, as documented
         return nn.Sequential(nn.Linear(2, 8), nn.Tanh())
 
-    made = tandem.make_trainer("a3c", state_to_input=lambda x: x[[0, 2]], feature_maker=maker, **SHORT)
+    made = tandem.make_trainer(
+        "a3c", state_to_input=lambda x: x[[0, 2]], feature_maker=maker, **SHORT
+    )
     assert made.run().agent.observation.shape == (2,) and set(seen) == {(4,)}
 
 
@@ -211,14 +290,20 @@ def test_runs_are_numbered_and_saved_at_the_start_each_interval_and_the_end(tmp_
         found = tandem.make_trainer("a3c", save_dir=str(tmp_path), save_interval=64, **SHORT).run()
         assert found.folder == tmp_path / f"CartPole-v1-run{k}"
     kept = sorted(p.stem for p in (found.folder / "checkpoints").glob("kept-*"))
-    assert kept[0] == "kept-000000000" and len(kept) == 5 and kept[-1] == f"kept-{found.summary['env_steps']:09d}"
+    assert (
+        kept[0] == "kept-000000000"
+        and len(kept) == 5
+        and kept[-1] == f"kept-{found.summary['env_steps']:09d}"
+    )
     (tmp_path / "CartPole-v1-run9").mkdir()
     assert numbered(tmp_path, "CartPole-v1").name == "CartPole-v1-run10"
 
 
 def test_training_goes_on_from_a_loaded_model(tmp_path) -> None:
     first = tandem.make_trainer("dqn", save_dir=str(tmp_path), **SHORT).run()
-    again = tandem.make_trainer("dqn", load_model=first.folder, opt_kwargs={"learning_rate": 1e-30}, **SHORT).run()
+    again = tandem.make_trainer(
+        "dqn", load_model=first.folder, opt_kwargs={"learning_rate": 1e-30}, **SHORT
+    ).run()
     one, other = (r.agent.networks["net"](np.ones((3, 4), np.float32)) for r in (first, again))
     np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
     with pytest.raises(CheckpointError, match="do not fit"):
@@ -229,7 +314,11 @@ def test_an_evaluator_gives_back_what_it_measured(tmp_path, capsys) -> None:
     run = tandem.make_trainer("a3c", save_dir=str(tmp_path), **SHORT).run()
     given = {"env_maker": cartpole, "load_model": str(run.folder), "num_episodes": 3}
     found = tandem.make_evaluator("ac", verbose=True, **given).run()
-    assert len(found.returns) == 3 and found.mean == pytest.approx(np.mean(found.returns)) and found.mean > 5
+    assert (
+        len(found.returns) == 3
+        and found.mean == pytest.approx(np.mean(found.returns))
+        and found.mean > 5
+    )
     assert capsys.readouterr().out.count("episode") == 4
     assert tandem.make_evaluator("ac", **given).run() == found  # seeded
     greedy = tandem.make_evaluator("ac", policy_type="greedy", **given).run()
@@ -239,12 +328,16 @@ def test_an_evaluator_gives_back_what_it_measured(tmp_path, capsys) -> None:
         tandem.make_evaluator("dqn", **given).run()
 
 
-@pytest.mark.parametrize("given", [{}, {"policy_type": "greedy"}, {"policy_type": "greedy", "policy_eps": 1.0}])
+@pytest.mark.parametrize(
+    "given", [{}, {"policy_type": "greedy"}, {"policy_type": "greedy", "policy_eps": 1.0}]
+)
 def test_an_evaluator_takes_no_forbidden_action(given: Any) -> None:
     """`Forbidden` raises where one is taken."""
     short = {"env_maker": Forbidden, "train_steps": 100, "framework": "torch"}
     agent = tandem.make_trainer("dqn", **short).run().agent
-    made = tandem.make_evaluator("dqn", env_maker=Forbidden, load_model="x", num_episodes=5, **given)
+    made = tandem.make_evaluator(
+        "dqn", env_maker=Forbidden, load_model="x", num_episodes=5, **given
+    )
     made.agent = lambda env: agent
     assert made.run().lengths == [10] * 5
 
@@ -257,7 +350,9 @@ def test_an_evaluator_renders_when_told_to() -> None:
             Shown.shown += 1
 
     run = tandem.make_trainer("dqn", **SHORT).run()
-    made = tandem.make_evaluator("dqn", env_maker=lambda: Shown(cartpole()), load_model="x", num_episodes=2, render_end=True)
+    made = tandem.make_evaluator(
+        "dqn", env_maker=lambda: Shown(cartpole()), load_model="x", num_episodes=2, render_end=True
+    )
     made.agent = lambda env: run.agent
     made.run()
     assert Shown.shown == 2
@@ -280,8 +375,10 @@ import json, sys, tempfile
 from pathlib import Path
 import gymnasium, keras, numpy as np, tandem
 
+
 def cartpole():
     return gymnasium.make("CartPole-v1")
+
 
 def feature(space):
     x = y = keras.layers.Input(shape=space.shape)
@@ -289,13 +386,21 @@ def feature(space):
         y = keras.layers.Activation("relu")(keras.layers.Dense(units)(y))
     return x, y
 
+
 def pair(space):
     x, y = feature(space)
-    return x, (keras.layers.Dense(8, "relu")(y), keras.layers.Dense(8, "relu")(y))  # with a common trunk
+    return x, (
+        keras.layers.Dense(8, "relu")(y),
+        keras.layers.Dense(8, "relu")(y),
+    )  # with a common trunk
+
 
 def model(env):
     x, y = feature(env.observation_space)
-    return keras.Model(inputs=x, outputs=[keras.layers.Dense(env.action_space.n)(y), keras.layers.Dense(1)(y)])
+    return keras.Model(
+        inputs=x, outputs=[keras.layers.Dense(env.action_space.n)(y), keras.layers.Dense(1)(y)]
+    )
+
 
 short = {"env_maker": cartpole, "train_steps": 128, "num_parallel": 1}
 for name, maker in (("a3c", feature), ("impala", pair), ("dqn", feature)):
@@ -303,7 +408,9 @@ for name, maker in (("a3c", feature), ("impala", pair), ("dqn", feature)):
     twin = type(run.agent.networks["net"]).__name__ == "Twin"
     print(json.dumps([name, run.summary["updates"], twin]))
 two = {**short, "num_parallel": 2}
-run = tandem.make_trainer("a3c", model_maker=model, optimizer=keras.optimizers.AdamW(1e-3), **two).run()
+run = tandem.make_trainer(
+    "a3c", model_maker=model, optimizer=keras.optimizers.AdamW(1e-3), **two
+).run()
 print(json.dumps(["model", run.summary["updates"], run.summary["eval_mean"] > 5]))
 plain = cartpole()
 plain.action_space.n = 2
@@ -312,11 +419,15 @@ with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/net.{suffix}"
         own = model(plain)
         own.save(path)
-        again = tandem.make_trainer("a3c", load_model=path, opt_kwargs={"learning_rate": 1e-30}, **short).run()
+        again = tandem.make_trainer(
+            "a3c", load_model=path, opt_kwargs={"learning_rate": 1e-30}, **short
+        ).run()
         x = np.ones((2, 4), np.float32)
         said = np.concatenate([np.asarray(o) for o in own(x)], -1)
         close = bool(np.allclose(again.agent.networks["net"](x), said, rtol=1e-4, atol=1e-5))
-        found = tandem.make_evaluator("ac", env_maker=cartpole, load_model=path, num_episodes=2).run()
+        found = tandem.make_evaluator(
+            "ac", env_maker=cartpole, load_model=path, num_episodes=2
+        ).run()
         print(json.dumps([suffix, close, len(found.returns)]))
     x = keras.Input((4,))
     keras.Model(x, keras.layers.Lambda(lambda y: y[:, :2])(x)).save(f"{folder}/code.keras")

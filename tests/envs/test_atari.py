@@ -1,4 +1,5 @@
-"""Atari games: what is seen, what ends an episode, what a reward is worth, and that both ways of stepping come back exactly."""
+"""Atari games: what is seen, what ends an episode, what a reward is worth, and that both ways of
+stepping come back exactly."""
 
 from __future__ import annotations
 
@@ -22,7 +23,11 @@ from tandem.replay.buffer import Ring
 
 BREAKOUT = "ALE/Breakout-v5"
 TRAINING = {"life_loss_ends": True, "clip_rewards": True}
-STILL = {"noop_max": 0, "sticky_actions": 0.0, "press_fire": False}  # nothing is drawn: every reset is the same
+STILL = {
+    "noop_max": 0,
+    "sticky_actions": 0.0,
+    "press_fire": False,
+}  # nothing is drawn: every reset is the same
 
 
 class Random:
@@ -33,7 +38,15 @@ class Random:
 
     def act(self, obs: Any, state: Any, noise: Any) -> Any:
         n = len(obs)
-        return (self.rng.integers(self.actions, size=n) if self.always is None else np.full(n, self.always)), {}, state
+        return (
+            (
+                self.rng.integers(self.actions, size=n)
+                if self.always is None
+                else np.full(n, self.always)
+            ),
+            {},
+            state,
+        )
 
     def initial_state(self, n: int) -> Any:
         return ()
@@ -57,7 +70,11 @@ def walk(envs: Environments, steps: int, seed: int = 0) -> Iterator[Any]:
 def test_ids_are_known_and_nothing_else_is_touched() -> None:
     assert atari.is_atari("ALE/Pong-v5") and atari.is_atari("ale_py:PongNoFrameskip-v4")
     atari.quiet()
-    assert atari.is_atari("PongNoFrameskip-v4") and not atari.is_atari("CartPole-v1") and not atari.is_atari("No/Such-v0")
+    assert (
+        atari.is_atari("PongNoFrameskip-v4")
+        and not atari.is_atari("CartPole-v1")
+        and not atari.is_atari("No/Such-v0")
+    )
 
     def own() -> Any:
         return gymnasium.make(BREAKOUT, obs_type="grayscale")
@@ -72,7 +89,10 @@ def test_what_is_seen(mode: Any) -> None:
     assert type(envs) is {"plain": Stepped, "native": AtariVector}[mode]
     spec = envs.observation
     assert (spec.shape, spec.dtype, spec.stack, spec.image) == ((4, 84, 84), "uint8", 4, True)
-    assert spaces_of(BREAKOUT) == (envs.observation_space, envs.action_space) and envs.action.sizes == (4,)
+    assert spaces_of(BREAKOUT) == (
+        envs.observation_space,
+        envs.action_space,
+    ) and envs.action.sizes == (4,)
     obs = envs.reset()
     assert obs.shape == (2, 4, 84, 84) and obs.dtype == np.uint8
     for one in walk(envs, 60):
@@ -87,7 +107,11 @@ def test_what_is_seen(mode: Any) -> None:
 
 
 def test_both_ways_see_the_same_pictures() -> None:
-    for does in (STILL, {**STILL, "frame_skip": 1, "frame_stack": 2}, {**STILL, "frame_skip": 3, "frame_stack": 1}):
+    for does in (
+        STILL,
+        {**STILL, "frame_skip": 1, "frame_stack": 2},
+        {**STILL, "frame_skip": 3, "frame_stack": 1},
+    ):
         plain, native = (vectorize(BREAKOUT, 1, 0, mode, does) for mode in ("plain", "native"))
         np.testing.assert_array_equal(plain.reset(), native.reset())
         for one, other in zip(walk(plain, 40), walk(native, 40), strict=True):
@@ -103,7 +127,11 @@ def test_options_reach_the_game(mode: Any) -> None:
         envs.reset()
         _ = list(walk(envs, 10))
         ale = envs._envs[0].unwrapped.ale if mode == "plain" else None
-        frames[skip] = ale.getEpisodeFrameNumber() if ale else int(envs._envs.step(np.zeros(1, np.int64))[4]["frame_number"][0])
+        frames[skip] = (
+            ale.getEpisodeFrameNumber()
+            if ale
+            else int(envs._envs.step(np.zeros(1, np.int64))[4]["frame_number"][0])
+        )
     assert frames == ({2: 20, 4: 40} if mode == "plain" else {2: 22, 4: 44})
     first = [made(1, mode, {**STILL, "noop_max": most}, "ALE/Pong-v5").reset() for most in (0, 30)]
     assert not np.array_equal(*first)
@@ -128,7 +156,9 @@ def test_a_lost_life_ends_episodes_in_training_only(mode: Any) -> None:
             since = 0
     assert len(lengths) >= 3
     info = envs._envs.step(np.zeros(1, np.int64))[4] if mode == "native" else None
-    assert (info["lives"][0] if info else envs._envs[0].unwrapped.ale.lives()) == 5  # the next episode is a new game
+    assert (
+        info["lives"][0] if info else envs._envs[0].unwrapped.ale.lives()
+    ) == 5  # the next episode is a new game
     game = make(BREAKOUT)
     game.reset(seed=0)
     lives, ends = {game.unwrapped.ale.lives()}, 0
@@ -156,11 +186,14 @@ def test_rewards_are_clipped_for_learners_and_counted_whole() -> None:
 
 
 def test_evaluation_plays_whole_games_of_whole_rewards() -> None:
-    """A policy that never presses FIRE still comes to the game's end: FIRE is pressed for it, once a life."""
+    """A policy that never presses FIRE still comes to the game's end: FIRE is pressed for it, once
+    a life."""
     scores, lengths, _ = evaluate(Random(always=0), BREAKOUT, 2, 0)
     assert len(scores) == 2 and all(100 < n < 400 for n in lengths)
     assert not vectorize(BREAKOUT, 2, 0).clips and vectorize(BREAKOUT, 2, 0, "auto", TRAINING).clips
-    assert isinstance(vectorize(BREAKOUT, 2, 0), Stepped)  # lives go on: ale_py's vector presses FIRE at resets only
+    assert isinstance(
+        vectorize(BREAKOUT, 2, 0), Stepped
+    )  # lives go on: ale_py's vector presses FIRE at resets only
     assert isinstance(vectorize(BREAKOUT, 2, 0, "auto", TRAINING), AtariVector)
     with pytest.raises(SettingError, match="presses FIRE at resets only"):
         vectorize(BREAKOUT, 2, 0, "native")
@@ -185,8 +218,11 @@ def test_an_end_in_the_step_of_fire_resets_again() -> None:
     assert env.env.resets == 2
 
 
-def test_an_episode_comes_from_its_seed_wherever_it_is_played(mode: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Episode 1 of environment 1 is the same among two and among three, after first episodes of other lengths."""
+def test_an_episode_comes_from_its_seed_wherever_it_is_played(
+    mode: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Episode 1 of environment 1 is the same among two and among three, after first episodes of
+    other lengths."""
     monkeypatch.setattr(AtariVector, "EACH", 1)
     seen = []
     for n, warm in ((2, 0), (3, 5)):
@@ -208,8 +244,13 @@ def test_plain_games_are_resumed_in_the_middle_of_episodes() -> None:
 
 
 # Seeds in every episode, in some, in the first only.
-@pytest.mark.parametrize("each", (pytest.param(1, marks=pytest.mark.slow), pytest.param(40, marks=pytest.mark.slow), 4_000))
-def test_the_vector_is_resumed_in_the_middle_of_episodes(each: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "each",
+    (pytest.param(1, marks=pytest.mark.slow), pytest.param(40, marks=pytest.mark.slow), 4_000),
+)
+def test_the_vector_is_resumed_in_the_middle_of_episodes(
+    each: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(AtariVector, "EACH", each)
     first, second = made(3, "native"), made(3, "native")
     first.reset()
@@ -236,8 +277,12 @@ def test_another_game_is_not_resumed() -> None:
     with pytest.raises(ResumeError, match="saved state is of 2 environments"):
         made(3, "native").load_state(data, arrays)
     for wrong in ({"arrays": {"obs/0": arrays["obs/0"] ^ 1}}, {"data": {"ends": [0, 1]}}):
-        with pytest.raises(ResumeError, match="environment [01] of ALE/Breakout-v5 could not be brought back"):
-            made(2, "native").load_state({**data, **wrong.get("data", {})}, {**arrays, **wrong.get("arrays", {})})
+        with pytest.raises(
+            ResumeError, match="environment [01] of ALE/Breakout-v5 could not be brought back"
+        ):
+            made(2, "native").load_state(
+                {**data, **wrong.get("data", {})}, {**arrays, **wrong.get("arrays", {})}
+            )
     broken = made(1, "native")
     broken.reset()
     with pytest.raises(Exception, match="raised"):
@@ -245,7 +290,9 @@ def test_another_game_is_not_resumed() -> None:
 
 
 def test_the_ring_gives_back_what_acting_saw(mode: Any) -> None:
-    envs = made(2, mode, env="ALE/Pong-v5", kwargs={**TRAINING, "max_num_frames_per_episode": 120})  # cut every 30 steps
+    envs = made(
+        2, mode, env="ALE/Pong-v5", kwargs={**TRAINING, "max_num_frames_per_episode": 120}
+    )  # cut every 30 steps
     ring, collector = Ring(60, 2, envs.observation, envs.action), Collector(envs, 0.99)
     obs, after, cut = [], [], 0
     for _ in range(12):
@@ -265,11 +312,16 @@ def test_the_ring_gives_back_what_acting_saw(mode: Any) -> None:
 
 
 def test_what_arguments_there_are() -> None:
-    assert atari.arguments("CartPole-v1", Preprocessing()) == {} and atari.training("CartPole-v1", {}, Preprocessing()) is None
+    assert (
+        atari.arguments("CartPole-v1", Preprocessing()) == {}
+        and atari.training("CartPole-v1", {}, Preprocessing()) is None
+    )
     given = atari.arguments(BREAKOUT, Preprocessing(frame_skip=2))
     assert given["frame_skip"] == 2 and not set(given) & {"life_loss_ends", "clip_rewards"}
     assert atari.training(BREAKOUT, given, Preprocessing())["life_loss_ends"] is True
-    with pytest.raises(SettingError, match=r"frame_stack=2 was given for an environment that is no Atari id"):
+    with pytest.raises(
+        SettingError, match=r"frame_stack=2 was given for an environment that is no Atari id"
+    ):
         atari.arguments("CartPole-v1", Preprocessing(frame_stack=2))
     with pytest.raises(SettingError, match="sticky_actions=1.5"):
         atari.arguments(BREAKOUT, Preprocessing(sticky_actions=1.5))
@@ -284,7 +336,10 @@ def test_the_older_manner() -> None:
     frame = env.unwrapped.ale.getEpisodeFrameNumber()
     env.step(0)
     assert env.unwrapped.ale.getEpisodeFrameNumber() == frame + 8
-    assert isinstance(separate(atari.history), type(atari.history)) and environment_name(env) == BREAKOUT
+    assert (
+        isinstance(separate(atari.history), type(atari.history))
+        and environment_name(env) == BREAKOUT
+    )
     lives = [atari.history(episodic=episodic) for episodic in (True, False)]
     lengths = []
     for game in lives:

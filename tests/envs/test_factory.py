@@ -43,7 +43,10 @@ def _random_steps(envs, count, seed):
 
 
 def _same(a, b):
-    return all(np.asarray(x).tobytes() == np.asarray(y).tobytes() for x, y in zip(leaves(a[:5]), leaves(b[:5]), strict=True))
+    return all(
+        np.asarray(x).tobytes() == np.asarray(y).tobytes()
+        for x, y in zip(leaves(a[:5]), leaves(b[:5]), strict=True)
+    )
 
 
 # making
@@ -52,7 +55,10 @@ def _same(a, b):
 def test_unknown_ids_name_the_nearest():
     with pytest.raises(UnknownNameError, match="CartPole-v1"):
         make("CartPol-v1")
-    with pytest.warns(DeprecationWarning, match="LunarLander"), pytest.raises(UnknownNameError, match="LunarLander-v3"):
+    with (
+        pytest.warns(DeprecationWarning, match="LunarLander"),
+        pytest.raises(UnknownNameError, match="LunarLander-v3"),
+    ):
         make("LunarLander-v2")
     with pytest.raises(UnknownNameError, match="tandem/Chain-v0"):
         make("tandem/Chian-v0")
@@ -91,7 +97,9 @@ def test_ids_objects_classes_and_functions():
     with pytest.raises(SettingError, match="returns a gymnasium.Env"):
         make(lambda: 3)
     for maker, missing in ((Strict, "action_space"), (lambda size: known.Chain(size), "size")):
-        with pytest.raises(SettingError, match=f"without arguments: missing a required argument: '{missing}'"):
+        with pytest.raises(
+            SettingError, match=f"without arguments: missing a required argument: '{missing}'"
+        ):
             make(maker)
     with pytest.raises(SettingError, match="functools.partial"):
         make(known.Chain, {"n": 7})
@@ -132,19 +140,27 @@ def test_auto_is_native_where_that_can_be_resumed():
 
 
 def test_plain_vector_is_each_environment_alone_with_its_seeds():
-    """Against a slow reference: every environment stepped by hand, reset with episode_seed when it ends."""
+    """Against a slow reference: every environment stepped by hand, reset with episode_seed when it
+    ends."""
     envs = Stepped("CartPole-v1", [make("CartPole-v1") for _ in range(3)], seed=5)
     alone = [gymnasium.make("CartPole-v1") for _ in range(3)]
     episode = [0, 0, 0]
     obs = envs.reset()
-    np.testing.assert_array_equal(obs, [env.reset(seed=episode_seed(5, i, 0))[0] for i, env in enumerate(alone)])
+    np.testing.assert_array_equal(
+        obs, [env.reset(seed=episode_seed(5, i, 0))[0] for i, env in enumerate(alone)]
+    )
     ends = 0
     for actions in _random_steps(envs, 120, seed=1):
         one = envs.step(actions)
         final = dict(one.final)
         for i, env in enumerate(alone):
             seen, reward, terminated, truncated, _ = env.step(actions[i])
-            assert (one.reward[i], one.terminated[i], one.truncated[i], one.valid[i]) == (reward, terminated, truncated, True)
+            assert (one.reward[i], one.terminated[i], one.truncated[i], one.valid[i]) == (
+                reward,
+                terminated,
+                truncated,
+                True,
+            )
             if terminated or truncated:
                 np.testing.assert_array_equal(final.pop(i), seen)
                 episode[i] += 1
@@ -230,7 +246,8 @@ def test_an_environment_cannot_write_into_its_callers_actions():
 
 
 class Strict(gymnasium.Env):
-    """Shows the sum of its actions, which it takes in its space's own dtype only, unless it is `lenient`."""
+    """Shows the sum of its actions, which it takes in its space's own dtype only, unless it is
+    `lenient`."""
 
     observation_space = spaces.Box(-np.inf, np.inf, (1,), np.float32)
 
@@ -243,7 +260,9 @@ class Strict(gymnasium.Env):
         return np.zeros(1, np.float32), {}
 
     def step(self, action):
-        assert self.lenient or (action.dtype == self.action_space.dtype and self.action_space.contains(action))
+        assert self.lenient or (
+            action.dtype == self.action_space.dtype and self.action_space.contains(action)
+        )
         self.sum = self.sum + np.sum(action, dtype=action.dtype) * action.dtype.type(3)
         return np.array([self.sum], np.float32), 0.0, False, False, {}
 
@@ -282,7 +301,9 @@ def test_a_run_whose_actions_had_another_dtype_goes_on_with_that(space):
     """States from before actions had the space's own dtype say nothing of it."""
     envs = vectorize(lambda: Strict(space, lenient=True), 2)
     envs.reset()
-    envs.load_state({"seeds": [1, 2], "episodes": [0, 0], "lengths": [0, 0]}, envs.state()[1])  # as it was then
+    envs.load_state(
+        {"seeds": [1, 2], "episodes": [0, 0], "lengths": [0, 0]}, envs.state()[1]
+    )  # as it was then
     for actions in _drawn(envs, 20, 0):
         envs.step(actions)
     data, arrays = envs.state()
@@ -305,7 +326,13 @@ def test_a_vector_of_its_own_gets_actions_in_its_spaces_dtype_too():
 
         def step(self, actions):
             self.seen.append(actions.dtype)
-            return np.zeros((2, 1), np.float32), np.zeros(2), np.zeros(2, bool), np.zeros(2, bool), {}
+            return (
+                np.zeros((2, 1), np.float32),
+                np.zeros(2),
+                np.zeros(2, bool),
+                np.zeros(2, bool),
+                {},
+            )
 
     envs = Native("Vector", Vector())
     envs.reset()
@@ -366,7 +393,9 @@ def test_exceptions_of_an_environment_are_told_and_chained():
     envs = vectorize(lambda: known.Raises(2), 2)
     envs.reset()
     envs.step(np.zeros(2, np.int64))
-    with pytest.raises(EnvironmentFault, match="environment 0 .*ValueError at step 2 .*on purpose") as caught:
+    with pytest.raises(
+        EnvironmentFault, match="environment 0 .*ValueError at step 2 .*on purpose"
+    ) as caught:
         envs.step(np.zeros(2, np.int64))
     assert isinstance(caught.value.__cause__, ValueError)
     with pytest.raises(EnvironmentFault, match="while resetting"):
@@ -433,7 +462,8 @@ def test_a_symbol_that_the_space_has_not_is_named(space, wrong, expected, length
     envs = vectorize(Symbols, 2)
     envs.reset()
     with pytest.raises(
-        EnvironmentFault, match=rf"environment 0 of .* gave the observation .* at step 1 of its ep(.|\n)*{expected}"
+        EnvironmentFault,
+        match=rf"environment 0 of .* gave the observation .* at step 1 of its ep(.|\n)*{expected}",
     ):
         envs.step(np.zeros(2, np.int64))
 
@@ -447,10 +477,15 @@ def test_an_end_that_is_an_array_is_named(what, alike):
             step[2 if what == "terminated" else 3] = np.zeros(1, np.bool_)
             return *step, info
 
-    kinds = iter((lambda: Ends(known.Chain()) if alike else known.Chain(), lambda: Ends(known.Chain())))
+    kinds = iter(
+        (lambda: Ends(known.Chain()) if alike else known.Chain(), lambda: Ends(known.Chain()))
+    )
     envs = vectorize(lambda: next(kinds)(), 2)
     envs.reset()
-    with pytest.raises(EnvironmentFault, match=rf"environment {int(not alike)} of .* gave {what}=array\(\[False\]\)"):
+    with pytest.raises(
+        EnvironmentFault,
+        match=rf"environment {int(not alike)} of .* gave {what}=array\(\[False\]\)",
+    ):
         envs.step(np.zeros(2, np.int64))
 
 
@@ -480,7 +515,9 @@ def test_goes_on_exactly_after_a_state_through_json(env, mode):
         expected = envs.step(actions)
         one = again.step(actions)
         assert _same(one, expected)
-        assert [(i, leaves(x)[0].tolist()) for i, x in one.final] == [(i, leaves(x)[0].tolist()) for i, x in expected.final]
+        assert [(i, leaves(x)[0].tolist()) for i, x in one.final] == [
+            (i, leaves(x)[0].tolist()) for i, x in expected.final
+        ]
 
 
 def test_the_action_log_survives_growth_and_ends():
@@ -494,7 +531,9 @@ def test_the_action_log_survives_growth_and_ends():
         envs.step(actions)
     data, arrays = envs.state()
     assert data["lengths"] == [0, 700, 100] and data["episodes"] == [100, 0, 2]
-    np.testing.assert_array_equal(arrays["actions"], np.concatenate([history[:, 1], history[600:, 2]]))
+    np.testing.assert_array_equal(
+        arrays["actions"], np.concatenate([history[:, 1], history[600:, 2]])
+    )
 
 
 def test_loading_a_state_into_fewer_environments_is_refused():
@@ -532,7 +571,11 @@ def test_a_native_state_keeps_kinds_and_aliases_or_says_so():
     envs = vectorize("CartPole-v1", 2, mode="native")
     envs.reset()
     inner = envs._envs
-    inner.x, inner.y, inner.z = np.float64(1.5), (1, [2.0, float("inf")]), {"a": np.arange(3), "b": None, "c": True}
+    inner.x, inner.y, inner.z = (
+        np.float64(1.5),
+        (1, [2.0, float("inf")]),
+        {"a": np.arange(3), "b": None, "c": True},
+    )
     inner.legacy = np.random.Generator(np.random.MT19937(3))
     data, arrays = envs.state()
     expected = inner.legacy.random(3)

@@ -10,7 +10,7 @@ import pytest
 from gymnasium import spaces
 
 from tandem import trainer
-from tandem.collect.actor import ChanceActor
+from tandem.collect.actor import RandomActor
 from tandem.collect.collector import Collector
 from tandem.collect.evaluation import evaluate
 from tandem.envs.factory import resume_fault, spaces_of, vectorize
@@ -20,14 +20,22 @@ from tandem.spaces import Leaf, action_leaf, from_json, observation_spec, seen, 
 from tandem.testing import environments as games
 from tandem.testing.env_checker import check
 
-QUIET: dict[str, Any] = {"plots": False, "tensorboard": False, "eval_episodes": 2, "final_episodes": 2, "hidden": (8,)}
+QUIET: dict[str, Any] = {
+    "plots": False,
+    "tensorboard": False,
+    "eval_episodes": 2,
+    "final_episodes": 2,
+    "hidden": (8,),
+}
 MULTI = Leaf("multidiscrete", (2,), "int64", (3, 2), masked=True)
 
 
 def collected(env: Any, n: int = 3, steps: int = 40) -> Any:
     envs = vectorize(env, n)
-    chance = ChanceActor(envs.action)
-    return Collector(envs, 0.9).collect(steps, chance, chance.noise(np.random.default_rng(0), (steps, n)))
+    chance = RandomActor(envs.action)
+    return Collector(envs, 0.9).collect(
+        steps, chance, chance.noise(np.random.default_rng(0), (steps, n))
+    )
 
 
 def test_masks_in_info_become_a_part_of_the_observation() -> None:
@@ -55,7 +63,9 @@ def test_without_masks_an_environment_is_not_wrapped() -> None:
 
 
 def test_an_entry_of_that_name_masks_no_continuous_actions_and_has_to_fit_discrete_ones() -> None:
-    obs = observation_spec(spaces.Dict({"action_mask": spaces.MultiBinary(3), "x": spaces.Discrete(2)}))
+    obs = observation_spec(
+        spaces.Dict({"action_mask": spaces.MultiBinary(3), "x": spaces.Discrete(2)})
+    )
     assert not action_leaf(spaces.Box(-1, 1, (3,)), obs).masked
     assert action_leaf(spaces.Discrete(3), obs).masked
     for space in (spaces.Discrete(4), spaces.MultiDiscrete([3, 2])):
@@ -67,7 +77,9 @@ def test_every_allowed_action_is_equally_likely() -> None:
     rng = np.random.default_rng(0)
     obs = {"action_mask": np.tile(np.int8([1, 0, 1, 0, 1]), (30_000, 1))}
     drawn = evenly(rng.random((30_000, 5), dtype=np.float32), obs, MULTI)
-    np.testing.assert_allclose(np.bincount(drawn[:, 0], minlength=3) / 30_000, [0.5, 0, 0.5], atol=0.02)
+    np.testing.assert_allclose(
+        np.bincount(drawn[:, 0], minlength=3) / 30_000, [0.5, 0, 0.5], atol=0.02
+    )
     assert (drawn[:, 1] == 1).all()
 
 
@@ -92,12 +104,21 @@ class Stuck(games.Forbidden):
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         obs, reward, terminated, truncated, info = super().step(action)
         over = self.t == self.at
-        return obs, reward, terminated or (over and self.how == "ends"), truncated or (over and self.how == "is cut"), info
+        return (
+            obs,
+            reward,
+            terminated or (over and self.how == "ends"),
+            truncated or (over and self.how == "is cut"),
+            info,
+        )
 
 
 @pytest.mark.parametrize("how", ["goes on", "is cut"])
 def test_a_mask_that_forbids_everything_is_named_with_environment_and_step(how) -> None:
-    with pytest.raises(EnvironmentFault, match="the action mask of environment 0 of .* forbids every choice at step 3 of its"):
+    with pytest.raises(
+        EnvironmentFault,
+        match="the action mask of environment 0 of .* forbids every choice at step 3 of its",
+    ):
         collected(lambda: Stuck(how))
 
 
@@ -110,7 +131,9 @@ def test_a_mask_that_is_missing_later_is_named() -> None:
         def step(self, action: Any) -> Any:
             return (*super().step(action)[:4], {})
 
-    with pytest.raises(EnvironmentFault, match="at step 1 of its episode: info has no 'action_mask' here"):
+    with pytest.raises(
+        EnvironmentFault, match="at step 1 of its episode: info has no 'action_mask' here"
+    ):
         collected(Forgets)
 
 
@@ -144,17 +167,29 @@ def test_evaluation_check_and_resume_take_no_forbidden_action() -> None:
     for env in (games.Forbidden, games.ForbiddenMultiDiscrete):
         assert resume_fault(env) is None
         found = {f.what: f for f in check(env, steps=100)}
-        assert found["gymnasium"].verdict == "note"  # its checker takes forbidden actions, and says what came of it
+        assert (
+            found["gymnasium"].verdict == "note"
+        )  # its checker takes forbidden actions, and says what came of it
         assert found["random steps"].verdict == found["resume"].verdict == "ok", found
         assert "sac" in found["algorithms"].text or env is games.ForbiddenMultiDiscrete
 
 
 @pytest.mark.parametrize("name", ["dqn", "ppo", "a2c", "trpo", "sac"])
 def test_a_run_takes_no_forbidden_action_though_it_would_pay_most(name, tmp_path) -> None:
-    given = {"ppo": {"batch_size": 32, "rollout": 32, "envs": 2}, "a2c": {"envs": 2}, "trpo": {"rollout": 64}}.get(name, {})
+    given = {
+        "ppo": {"batch_size": 32, "rollout": 32, "envs": 2},
+        "a2c": {"envs": 2},
+        "trpo": {"rollout": 64},
+    }.get(name, {})
     given |= {"learning_starts": 50} if name in ("dqn", "sac") else {}
     run = trainer.session(
-        name, lambda: games.Forbidden(raises=False), framework="torch", steps=200, out=tmp_path / "run", **given, **QUIET
+        name,
+        lambda: games.Forbidden(raises=False),
+        framework="torch",
+        steps=200,
+        out=tmp_path / "run",
+        **given,
+        **QUIET,
     )
     seen: list[Any] = []
     real = run.loop.learner.learn
@@ -164,7 +199,10 @@ def test_a_run_takes_no_forbidden_action_though_it_would_pay_most(name, tmp_path
     assert all((t.action != t.obs["obs"]).all() for t in seen)
     assert run.last_evaluation is not None and max(run.last_evaluation.returns) <= 10
     agent = trainer.load(tmp_path / "run", which="last")
-    obs = {"obs": np.arange(4).repeat(50), "action_mask": (1 - np.eye(4, dtype=np.int8)).repeat(50, 0)}
+    obs = {
+        "obs": np.arange(4).repeat(50),
+        "action_mask": (1 - np.eye(4, dtype=np.int8)).repeat(50, 0),
+    }
     for deterministic in (True, False):
         assert (agent.act(obs, deterministic) != obs["obs"]).all()
     one = agent.act({"obs": np.int64(2), "action_mask": np.int8([0, 1, 0, 0])})

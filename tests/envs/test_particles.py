@@ -40,16 +40,23 @@ def assert_same_step(one: Step, other: Step) -> None:
 
 
 def positions(plain: Stepped, native: Particles) -> tuple[Array, Array]:
-    """Positions and velocities in float64 [n, ...] of both: observations hide what float32 rounds away."""
+    """Positions and velocities in float64 [n, ...] of both: observations hide what float32 rounds
+    away."""
     worlds = [env.unwrapped.inner.unwrapped.world for env in plain._envs]
     rows = [[e.state.p_pos for e in w.entities] + [a.state.p_vel for a in w.agents] for w in worlds]
-    return np.array([np.concatenate(row) for row in rows]), np.concatenate([native._bodies, native._speeds], axis=1)
+    return np.array([np.concatenate(row) for row in rows]), np.concatenate(
+        [native._bodies, native._speeds], axis=1
+    )
 
 
 def crowding(plain: Stepped, rng: np.random.Generator, obs: Tree, continuous: bool) -> Array:
     """Actions towards the middle, mixed with random ones: agents run into one another."""
     where = obs["agents"][:, :, 2:4]
-    inwards = np.where(np.abs(where[..., 0]) > np.abs(where[..., 1]), 1 + (where[..., 0] < 0), 3 + (where[..., 1] < 0))
+    inwards = np.where(
+        np.abs(where[..., 0]) > np.abs(where[..., 1]),
+        1 + (where[..., 0] < 0),
+        3 + (where[..., 1] < 0),
+    )
     noise = random_actions(plain.action, plain.n, rng, obs)
     heed = rng.random(inwards.shape) < 0.8
     if continuous:
@@ -69,10 +76,19 @@ def crowding(plain: Stepped, rng: np.random.Generator, obs: Tree, continuous: bo
         (ADVERSARY, 2, 70, 3, {"N": 9, "max_cycles": 31, "continuous_actions": True}),
     ],
 )
-def test_it_is_the_plain_vector_to_the_bit(name: str, n: int, steps: int, first: int, kwargs: dict[str, Any]) -> None:
+def test_it_is_the_plain_vector_to_the_bit(
+    name: str, n: int, steps: int, first: int, kwargs: dict[str, Any]
+) -> None:
     plain, native = pair(name, n, kwargs, first)
-    assert plain.observation_space == native.observation_space and plain.action_space == native.action_space
-    assert (plain.observation, plain.action, plain.extra) == (native.observation, native.action, native.extra)
+    assert (
+        plain.observation_space == native.observation_space
+        and plain.action_space == native.action_space
+    )
+    assert (plain.observation, plain.action, plain.extra) == (
+        native.observation,
+        native.action,
+        native.extra,
+    )
     rng, obs = np.random.default_rng(0), plain.reset()
     assert_same(obs, native.reset())
     for _ in range(steps):
@@ -119,7 +135,10 @@ def test_its_state_is_plain_data_from_which_it_goes_on(name: str) -> None:
     data, arrays = json.loads(json.dumps(data)), {key: x.copy() for key, x in arrays.items()}
     actions = [random_actions(native.action, 4, rng, obs) for _ in range(30)]
     expected = [native.step(a) for a in actions]
-    for other in (vectorize(name, 4, 7, "native", kwargs, 2), native):  # a fresh one, and one in use
+    for other in (
+        vectorize(name, 4, 7, "native", kwargs, 2),
+        native,
+    ):  # a fresh one, and one in use
         other.load_state(data, arrays)
         for a, one in zip(actions, expected, strict=True):
             assert_same_step(one, other.step(a))
@@ -142,7 +161,9 @@ def test_what_a_step_gave_stays_as_it_was() -> None:
     for _ in range(4):
         native.step(np.ones((2, 3), np.int64))
     assert all(
-        np.array_equal(x, y) for one, two in zip(given, kept, strict=True) for x, y in zip(leaves(one), two, strict=True)
+        np.array_equal(x, y)
+        for one, two in zip(given, kept, strict=True)
+        for x, y in zip(leaves(one), two, strict=True)
     )
 
 
@@ -154,17 +175,27 @@ def test_faults_are_told_as_elsewhere() -> None:
             vector.step(actions)
             actions[1, 2, 1] = np.nan
             with pytest.raises(NonFiniteError, match="environment 1 of mpe/simple_"):
-                for _ in range(3):  # a velocity comes to be seen in spread; in adversary only the place that it leads to
+                for _ in range(
+                    3
+                    # a velocity comes to be seen in spread; in adversary only the place that it
+                    # leads to
+                ):
                     vector.step(actions)
     for vector in pair(SPREAD, 2, {}):
-        for wrong in (np.zeros((3, 3), np.int64), np.zeros((2, 2), np.int64), np.full((2, 3), np.nan)):
+        for wrong in (
+            np.zeros((3, 3), np.int64),
+            np.zeros((2, 2), np.int64),
+            np.full((2, 3), np.nan),
+        ):
             vector.reset()
             with pytest.raises(EnvironmentFault, match="at step 1 of its episode"):
                 vector.step(wrong)
 
 
 def test_it_is_taken_where_it_is_known_to_be_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert isinstance(vectorize(SPREAD), Particles) and isinstance(vectorize(SPREAD, mode="plain"), Stepped)
+    assert isinstance(vectorize(SPREAD), Particles) and isinstance(
+        vectorize(SPREAD, mode="plain"), Stepped
+    )
     for name, kwargs in ((SPREAD, {"terminate_on_success": True}), ("mpe/simple_tag_v3", {})):
         assert isinstance(vectorize(name, 2, kwargs=kwargs), Stepped)
         with pytest.raises(SettingError, match="mode='plain'"):

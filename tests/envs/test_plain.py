@@ -16,7 +16,8 @@ from tandem.errors import EnvironmentFault, SpaceError
 
 
 class Old:
-    """In the manner of gym before 0.26: seeded by a method, four values a step; a walk on a line."""
+    """In the manner of gym before 0.26: seeded by a method, four values a step; a walk on a
+    line."""
 
     goal = 3.0
 
@@ -35,7 +36,12 @@ class Old:
         self.steps += 1
         limit = self.steps == 15
         done = abs(self.at) >= self.goal or limit
-        return [self.at, self.steps], np.array([self.at]), done, {"TimeLimit.truncated": limit} if limit else {}
+        return (
+            [self.at, self.steps],
+            np.array([self.at]),
+            done,
+            {"TimeLimit.truncated": limit} if limit else {},
+        )
 
     def close(self) -> None:
         self.closed = True
@@ -46,7 +52,9 @@ def named(kind: str, **attributes: Any) -> Any:
     return type(kind, (), attributes)()
 
 
-Old.observation_space = named("Box", low=[-9.0, 0.0], high=[9.0, 20.0], shape=(2,), dtype=np.dtype("float32"))
+Old.observation_space = named(
+    "Box", low=[-9.0, 0.0], high=[9.0, 20.0], shape=(2,), dtype=np.dtype("float32")
+)
 Old.action_space = named("Discrete", n=2)
 
 
@@ -86,8 +94,17 @@ def test_it_is_trained_in_and_resumed_exactly() -> None:
     for actions in ([1, 1], [0, 1], [1, 0]):
         ours, theirs = vector.step(np.array(actions)), other.step(np.array(actions))
         np.testing.assert_array_equal(ours.obs, theirs.obs)
-    small = {"rollout": 16, "envs": 2, "batch_size": 16, "epochs": 1, "hidden": (8,), "eval_episodes": 1}
-    assert trainer.train("ppo", lambda: Plain(Old()), framework="torch", steps=64, **small).agent.act(np.zeros(2)) in (0, 1)
+    small = {
+        "rollout": 16,
+        "envs": 2,
+        "batch_size": 16,
+        "epochs": 1,
+        "hidden": (8,),
+        "eval_episodes": 1,
+    }
+    assert trainer.train(
+        "ppo", lambda: Plain(Old()), framework="torch", steps=64, **small
+    ).agent.act(np.zeros(2)) in (0, 1)
 
 
 class Bare:
@@ -127,16 +144,26 @@ def test_several_agents_are_reduced_to_one_reward_and_end() -> None:
     env = Plain(Team(), reduce=lambda r, d: (np.mean(r), all(d)))
     assert env.observation_space.shape == (2, 3) and env.observation_space.dtype == np.float32
     assert env.step([0, 1])[1:4] == (2.0, False, False)
-    with pytest.raises(EnvironmentFault, match=r"end of an episode of shape \(2,\)(.|\n)*reward_done_func_ma"):
+    with pytest.raises(
+        EnvironmentFault, match=r"end of an episode of shape \(2,\)(.|\n)*reward_done_func_ma"
+    ):
         Plain(Team()).step([0, 1])
 
 
 @pytest.mark.parametrize("kind", ["MultiBinary", "Dict"])
 def test_other_spaces_of_gym(kind: str) -> None:
-    inner = named(kind, n=3) if kind == "MultiBinary" else named(kind, spaces={"a": named("Discrete", n=2, start=1)})
+    inner = (
+        named(kind, n=3)
+        if kind == "MultiBinary"
+        else named(kind, spaces={"a": named("Discrete", n=2, start=1)})
+    )
     env = Bare()
     env.action_space = inner  # type: ignore[attr-defined]
-    expected = spaces.MultiBinary(3) if kind == "MultiBinary" else spaces.Dict({"a": spaces.Discrete(2, start=1)})
+    expected = (
+        spaces.MultiBinary(3)
+        if kind == "MultiBinary"
+        else spaces.Dict({"a": spaces.Discrete(2, start=1)})
+    )
     assert Plain(env).action_space == expected
 
 
@@ -164,10 +191,18 @@ def test_a_copy_is_of_the_object_and_not_of_the_agent_that_reduces() -> None:
     other = copy.deepcopy(env)
     at = other.at
     env.step(1)
-    assert other.at == at != env.at and other.inner is not env.inner and other.action_space == env.action_space
+    assert (
+        other.at == at != env.at
+        and other.inner is not env.inner
+        and other.action_space == env.action_space
+    )
     assert other.step(1)[0][0] == env.at
 
 
 def test_gymnasiums_own_stay_as_they_are() -> None:
     env = gymnasium.make("CartPole-v1")
-    assert adapted(env) is env and isinstance(adapted(Old()), Plain) and isinstance(adapted(env, reduce=max), Plain)
+    assert (
+        adapted(env) is env
+        and isinstance(adapted(Old()), Plain)
+        and isinstance(adapted(env, reduce=max), Plain)
+    )

@@ -20,10 +20,14 @@ from tandem.testing import team_games
 
 
 class Uneven:
-    """Two agents that differ in all: the second leaves after its third step, the first sees a symbol and may not choose 2."""
+    """Two agents that differ in all: the second leaves after its third step, the first sees a
+    symbol and may not choose 2."""
 
     possible_agents = ("loud", "quiet")
-    observations = {"loud": spaces.Discrete(3, start=1), "quiet": spaces.Box(-9, 9, (2, 2), np.float32)}
+    observations = {
+        "loud": spaces.Discrete(3, start=1),
+        "quiet": spaces.Box(-9, 9, (2, 2), np.float32),
+    }
     actions = {"loud": spaces.Discrete(3), "quiet": spaces.Discrete(2, start=5)}
 
     def __init__(self, limit: int = 6) -> None:
@@ -59,9 +63,20 @@ class Uneven:
 def test_agents_that_differ_stand_side_by_side() -> None:
     made = Team(Uneven())
     obs, _ = made.reset(seed=0)
-    assert obs["agents"].tolist() == [[1, 0, 0, 0, 1, 0], [0, 0, 0, 0, 0, 1]] and obs["active"].tolist() == [1, 1]
-    assert obs["state"].tolist() == [1] + [0] * 7  # it has none of its own: what both see, but not who they are
-    assert made.action_space == spaces.MultiDiscrete([3, 3]) and obs[MASK].tolist() == [1, 1, 0, 1, 1, 0]
+    assert obs["agents"].tolist() == [[1, 0, 0, 0, 1, 0], [0, 0, 0, 0, 0, 1]] and obs[
+        "active"
+    ].tolist() == [1, 1]
+    assert (
+        obs["state"].tolist() == [1] + [0] * 7
+    )  # it has none of its own: what both see, but not who they are
+    assert made.action_space == spaces.MultiDiscrete([3, 3]) and obs[MASK].tolist() == [
+        1,
+        1,
+        0,
+        1,
+        1,
+        0,
+    ]
     obs, reward, *ends, info = made.step(np.array([1, 1]))
     assert made.inner.taken == [{"loud": 1, "quiet": 6}]
     assert (reward, ends, info["rewards"].tolist()) == (2.5, [False, False], [1.0, 4.0])
@@ -72,9 +87,18 @@ def test_one_that_leaves_is_gone_and_a_limit_cuts() -> None:
     made = Team(Uneven())
     made.reset(seed=0)
     found = [made.step(np.array([0, 0])) for _ in range(6)]
-    assert [x[0]["active"].tolist() for x in found] == [[1, 1], [1, 1]] + [[1, 0]] * 4  # the limit took none
+    assert [x[0]["active"].tolist() for x in found] == [[1, 1], [1, 1]] + [
+        [1, 0]
+    ] * 4  # the limit took none
     assert [x[1] for x in found] == [2.5, 2.5, 2.5, 0.5, 0.5, 0.5]
-    assert found[3][0]["agents"][1].tolist() == [0] * 5 + [1] and found[3][0][MASK].tolist() == [1, 1, 0, 1, 1, 1]
+    assert found[3][0]["agents"][1].tolist() == [0] * 5 + [1] and found[3][0][MASK].tolist() == [
+        1,
+        1,
+        0,
+        1,
+        1,
+        1,
+    ]
     assert [x[2:4] for x in found] == [(False, False)] * 5 + [(False, True)]
     assert [set(t) for t in made.inner.taken[2:4]] == [{"loud", "quiet"}, {"loud"}]
 
@@ -84,7 +108,13 @@ class Limited(Uneven):
 
     def step(self, actions: dict[str, Any]) -> Any:
         obs, rewards, ended, cut, infos = super().step(actions)
-        return obs, rewards, dict.fromkeys(ended, False), {n: cut[n] or ended[n] for n in cut}, infos
+        return (
+            obs,
+            rewards,
+            dict.fromkeys(ended, False),
+            {n: cut[n] or ended[n] for n in cut},
+            infos,
+        )
 
 
 def test_whom_a_limit_takes_alone_is_gone() -> None:
@@ -98,7 +128,8 @@ def test_whom_a_limit_takes_alone_is_gone() -> None:
 
 
 def test_where_a_limit_cuts_the_choices_are_those_that_there_were() -> None:
-    """What was seen last is worth what the best of them is: a choice that there is not has a value that nothing taught."""
+    """What was seen last is worth what the best of them is: a choice that there is not has a value
+    that nothing taught."""
     made = Team(Uneven(limit=2))
     made.reset(seed=0)
     _, last = (made.step(np.array([0, 0])) for _ in range(2))
@@ -106,7 +137,9 @@ def test_where_a_limit_cuts_the_choices_are_those_that_there_were() -> None:
     assert last[0][MASK].tolist() == [1, 1, 0, 1, 1, 0]
 
 
-@pytest.mark.parametrize("game", [team_games.Climbing, team_games.Penalty, team_games.TwoStep, Uneven])
+@pytest.mark.parametrize(
+    "game", [team_games.Climbing, team_games.Penalty, team_games.TwoStep, Uneven]
+)
 def test_a_team_is_an_environment_of_gymnasium(game: Any) -> None:
     check_env(Team(game()), skip_render_check=True)
     assert resume_fault(lambda: Team(game())) is None
@@ -126,9 +159,19 @@ def test_games_pay_what_they_say() -> None:
 
 
 def test_one_mind_for_all_learns_two_steps() -> None:
-    given = {"steps": 6000, "envs": 8, "rollout": 16, "batch_size": 64, "learning_rate": "1e-2:1e-3", "entropy": 0.05}
+    given = {
+        "steps": 6000,
+        "envs": 8,
+        "rollout": 16,
+        "batch_size": 64,
+        "learning_rate": "1e-2:1e-3",
+        "entropy": 0.05,
+    }
     quiet = {"eval_episodes": 0, "plots": False, "hidden": (16,), "framework": "torch"}
-    assert tandem.train("ppo", lambda: Team(team_games.TwoStep()), **given, **quiet).evaluation.mean == 8.0
+    assert (
+        tandem.train("ppo", lambda: Team(team_games.TwoStep()), **given, **quiet).evaluation.mean
+        == 8.0
+    )
 
 
 def test_what_is_no_team_is_refused() -> None:
@@ -179,7 +222,9 @@ def test_environments_that_break_the_contract_are_told_how() -> None:
             return super().reset()
 
     class Parts(Uneven):
-        observations = dict.fromkeys(Uneven.possible_agents, spaces.Dict({"place": spaces.Discrete(2)}))
+        observations = dict.fromkeys(
+            Uneven.possible_agents, spaces.Dict({"place": spaces.Discrete(2)})
+        )
 
     class Whole(Uneven):
         actions = dict.fromkeys(Uneven.possible_agents, spaces.Box(0, 3, (2,), np.int64))
@@ -201,11 +246,15 @@ def test_environments_that_break_the_contract_are_told_how() -> None:
 def test_particle_worlds() -> None:
     pytest.importorskip("mpe2")
     made = team("mpe/simple_spread_v3", {"N": 3, "max_cycles": 25, "local_ratio": 0.5})
-    assert made.observation_space["agents"].shape == (3, 21) and made.observation_space["state"].shape == (54,)
+    assert made.observation_space["agents"].shape == (3, 21) and made.observation_space[
+        "state"
+    ].shape == (54,)
     assert np.array_equal(made.reset(seed=3)[0]["state"], made.inner.state())
     vector = vectorize(lambda: team("mpe/simple_adversary_v3"), 2, 7)
     obs = vector.reset()
-    assert obs["agents"].shape == (2, 3, 13) and not obs["agents"][:, 0, 8:10].any()  # the adversary sees less
+    assert (
+        obs["agents"].shape == (2, 3, 13) and not obs["agents"][:, 0, 8:10].any()
+    )  # the adversary sees less
     for _ in range(25):
         one = vector.step(np.zeros((2, 3), np.int64))
     assert one.truncated.all() and not one.terminated.any()

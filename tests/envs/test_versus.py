@@ -1,4 +1,5 @@
-"""Games of two in turn, seen by one of them: who is paid what, who sits where, who plays against whom, and all of it again."""
+"""Games of two in turn, seen by one of them: who is paid what, who sits where, who plays against
+whom, and all of it again."""
 
 from __future__ import annotations
 
@@ -13,9 +14,16 @@ from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env
 
 from tandem.envs.factory import make, random_actions, resume_fault, vectorize
-from tandem.envs.league import Chance, Game, League
+from tandem.envs.league import Game, League, RandomPlayer
 from tandem.envs.versus import Versus
-from tandem.errors import EngineError, EnvironmentFault, ResumeError, SettingError, SpaceError, UnknownNameError
+from tandem.errors import (
+    EngineError,
+    EnvironmentFault,
+    ResumeError,
+    SettingError,
+    SpaceError,
+    UnknownNameError,
+)
 from tandem.spaces import MASK
 from tandem.testing.turn_games import Nim, TicTacToe
 from tandem.types import leaves
@@ -34,8 +42,9 @@ class Scripted:
 
 
 class Pocket:
-    """Cards of chance: 'quiet' sees a number as int8, has masks in infos and actions 1 and 2. Who chooses 2 folds and pays the
-    other 1. p0 passes twice, is paid 1 at once, and leaves; p1 goes on by itself, passes three times, and is paid 0.5."""
+    """Cards of chance: 'quiet' sees a number as int8, has masks in infos and actions 1 and 2. Who
+    chooses 2 folds and pays the other 1. p0 passes twice, is paid 1 at once, and leaves; p1 goes on
+    by itself, passes three times, and is paid 0.5."""
 
     def __init__(self, players: int = 2, together: bool = False, masked: bool = True) -> None:
         self.possible_agents, self.masked = [f"p{i}" for i in range(players)], masked
@@ -87,17 +96,33 @@ class Pocket:
 def test_the_end_pays_whoever_brings_it() -> None:
     env = Versus(TicTacToe(), Scripted(3, 4), side=0)
     obs, info = env.reset(seed=0)
-    assert info == {"side": "player_0", "opponent": 0} and not obs["observation"].any() and obs[MASK].all()
+    assert (
+        info == {"side": "player_0", "opponent": 0}
+        and not obs["observation"].any()
+        and obs[MASK].all()
+    )
     found = [env.step(a) for a in (0, 1, 2)]
     assert [x[1:4] for x in found] == [(0.0, False, False)] * 2 + [(1.0, True, False)]
-    assert found[1][0]["observation"].tolist() == [1, 1, *[0] * 7, 0, 0, 0, 1, 1, *[0] * 4]  # its own marks first
+    assert found[1][0]["observation"].tolist() == [
+        1,
+        1,
+        *[0] * 7,
+        0,
+        0,
+        0,
+        1,
+        1,
+        *[0] * 4,
+    ]  # its own marks first
     assert found[1][0][MASK].tolist() == [0, 0, 1, 0, 0, 1, 1, 1, 1]
     assert found[2][0][MASK].all(), "after the end nothing is chosen"
     env = Versus(TicTacToe(), Scripted(0, 1, 2), side=1)
     obs, info = env.reset(seed=0)
     assert info["side"] == "player_1" and obs["observation"].tolist() == [*[0] * 9, 1, *[0] * 8]
     found = [env.step(a) for a in (3, 4)]
-    assert [x[1:4] for x in found] == [(0.0, False, False), (-1.0, True, False)], "the opponent's last move reaches it"
+    assert [x[1:4] for x in found] == [(0.0, False, False), (-1.0, True, False)], (
+        "the opponent's last move reaches it"
+    )
     assert found[-1][0]["observation"].tolist() == [0, 0, 0, 1, 1, *[0] * 4, 1, 1, 1, *[0] * 6]
 
 
@@ -131,14 +156,24 @@ def test_sides_are_drawn_and_all_follows_from_the_seed() -> None:
     assert games == [played(seed) for seed in range(200)]
     assert 70 < sum(g[0] == "player_0" for g in games) < 130
     pays = Counter((g[0], g[-1][1]) for g in games)
-    assert pays["player_0", 1.0] > pays["player_0", -1.0] and pays["player_1", 1.0] < pays["player_1", -1.0]
+    assert (
+        pays["player_0", 1.0] > pays["player_0", -1.0]
+        and pays["player_1", 1.0] < pays["player_1", -1.0]
+    )
 
 
 def test_who_has_left_and_who_goes_on() -> None:
     env = Versus(Pocket(), Scripted(1, 1), side=1)
     obs, _ = env.reset(seed=4)
-    assert obs["observation"].dtype == np.float32 and (obs["observation"] == env.inner.cards).all() and obs[MASK].all()
-    assert env.step(np.int64(1))[1:3] == (0.0, False) and env.inner.terminations == {"p0": True, "p1": False}
+    assert (
+        obs["observation"].dtype == np.float32
+        and (obs["observation"] == env.inner.cards).all()
+        and obs[MASK].all()
+    )
+    assert env.step(np.int64(1))[1:3] == (0.0, False) and env.inner.terminations == {
+        "p0": True,
+        "p1": False,
+    }
     assert env.step(np.int64(1))[1:3] == (0.0, False) and env.inner.agents == ["p1"]
     assert env.step(np.int64(1))[1:4] == (0.5, True, False)
     env = Versus(Pocket(), Scripted(1, 2), side=1)
@@ -155,13 +190,17 @@ def test_a_game_without_a_turn_is_played_anew() -> None:
         Versus(Pocket(), Scripted(2), side=1).reset(seed=0)
 
 
-@pytest.mark.parametrize("game", [Nim, lambda: Versus(Nim(20)), Pocket, lambda: Pocket(masked=False), TicTacToe])
+@pytest.mark.parametrize(
+    "game", [Nim, lambda: Versus(Nim(20)), Pocket, lambda: Pocket(masked=False), TicTacToe]
+)
 def test_a_game_is_an_environment_of_gymnasium(game: Any) -> None:
     assert resume_fault(game) is None
     made = make(game)
     if game is not TicTacToe:  # where any first action may be taken
         check_env(made, skip_render_check=True)
-    assert made.masked == (MASK in made.reset(seed=0)[0] if isinstance(made.observation_space, spaces.Dict) else False)
+    assert made.masked == (
+        MASK in made.reset(seed=0)[0] if isinstance(made.observation_space, spaces.Dict) else False
+    )
 
 
 def test_games_end_as_they_should() -> None:
@@ -187,7 +226,8 @@ def test_games_end_as_they_should() -> None:
 
 
 class Habit:
-    """Takes the allowed move that comes first after a number of its own, or, by chance, the one after that."""
+    """Takes the allowed move that comes first after a number of its own, or, by chance, the one
+    after that."""
 
     def __init__(self, weights: Any) -> None:
         self.number = int(weights["actor"]["0/bias"][0])
@@ -215,7 +255,7 @@ def test_the_newest_play_and_chance_does_at_first() -> None:
         env = Game(TicTacToe, league(3, copies))()
         drawn = Counter(env.reset(seed=seed)[1]["opponent"] for seed in range(300))
         assert set(drawn) == expected and min(drawn.values()) > 210 / len(expected)
-        assert isinstance(env._playing, Chance if env.number == 0 else Habit)
+        assert isinstance(env._playing, RandomPlayer if env.number == 0 else Habit)
         assert env.number == 0 or env._playing.number == env.number
 
 
@@ -305,7 +345,10 @@ def test_a_game_needs_no_metadata() -> None:
     [
         ("CartPole-v1", "where nobody else plays"),
         (lambda: Versus(Nim(), Scripted(0)), "the opponent is chosen already"),
-        (lambda: gymnasium.wrappers.FlattenObservation(Versus(Nim())), "FlattenObservation around what one player sees"),
+        (
+            lambda: gymnasium.wrappers.FlattenObservation(Versus(Nim())),
+            "FlattenObservation around what one player sees",
+        ),
     ],
 )
 def test_a_league_needs_a_game(env: Any, said: str) -> None:
@@ -328,7 +371,10 @@ def test_classic_games(monkeypatch: pytest.MonkeyPatch) -> None:
     obs, _ = made.reset(seed=5)
     assert obs["observation"].shape == (3, 3, 2) and obs["observation"].dtype == np.float32
     assert made.render().dtype == np.uint8 and made.render_mode == "rgb_array"
-    assert resume_fault("classic/tictactoe_v3") is None and resume_fault("classic/connect_four_v3") is None
+    assert (
+        resume_fault("classic/tictactoe_v3") is None
+        and resume_fault("classic/connect_four_v3") is None
+    )
     paid, rng = Counter(), np.random.default_rng(0)
     for seed in range(60):
         (obs, info), over = made.reset(seed=seed), False
@@ -336,8 +382,14 @@ def test_classic_games(monkeypatch: pytest.MonkeyPatch) -> None:
             obs, reward, over, cut, _ = made.step(rng.choice(np.flatnonzero(obs[MASK])))
         assert not cut
         paid[info["side"], reward] += 1
-    assert {pay for _, pay in paid} <= {-1.0, 0.0, 1.0} and {who for who, _ in paid} == {"player_1", "player_2"}
-    assert paid["player_1", 1.0] > paid["player_1", -1.0] and paid["player_2", 1.0] < paid["player_2", -1.0]
+    assert {pay for _, pay in paid} <= {-1.0, 0.0, 1.0} and {who for who, _ in paid} == {
+        "player_1",
+        "player_2",
+    }
+    assert (
+        paid["player_1", 1.0] > paid["player_1", -1.0]
+        and paid["player_2", 1.0] < paid["player_2", -1.0]
+    )
     with pytest.raises(UnknownNameError, match="classic/tictactoe_v3"):
         make("classic/tictaktoe_v3")
     with pytest.raises(SettingError, match="move together"):

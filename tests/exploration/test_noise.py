@@ -11,7 +11,9 @@ from tandem.exploration import GaussianWhiteNoiseProcess, OrnsteinUhlenbeckProce
 
 MAKES: dict[str, Callable[..., RandomProcess]] = {
     "white": lambda seed=0, **more: GaussianWhiteNoiseProcess(0.5, 2.0, size=3, seed=seed, **more),
-    "ou": lambda seed=0, **more: OrnsteinUhlenbeckProcess(0.15, 0.5, 2.0, size=3, seed=seed, **more),
+    "ou": lambda seed=0, **more: OrnsteinUhlenbeckProcess(
+        0.15, 0.5, 2.0, size=3, seed=seed, **more
+    ),
 }
 
 
@@ -24,7 +26,10 @@ def test_white_noise_is_drawn_from_its_normal() -> None:
 
 
 def test_ornstein_uhlenbeck_by_its_formula() -> None:
-    process, rng = OrnsteinUhlenbeckProcess(0.3, 1.0, 0.5, dt=0.1, size=2, seed=4), np.random.default_rng(4)
+    process, rng = (
+        OrnsteinUhlenbeckProcess(0.3, 1.0, 0.5, dt=0.1, size=2, seed=4),
+        np.random.default_rng(4),
+    )
     x = rng.normal(1.0, 0.5, 2)
     for _ in range(5):
         x = x + 0.3 * (1.0 - x) * 0.1 + 0.5 * np.sqrt(0.1) * rng.standard_normal(2)
@@ -63,7 +68,11 @@ def test_seeds_and_saved_states(make: Callable[..., RandomProcess]) -> None:
     assert first.sample().tolist() == second.sample().tolist() != other.sample().tolist()
     other.load_state(json.loads(json.dumps(first.state())))
     expected = [second.sample().tolist() for _ in range(5)]
-    assert [first.sample().tolist() for _ in range(5)] == expected == [other.sample().tolist() for _ in range(5)]
+    assert (
+        [first.sample().tolist() for _ in range(5)]
+        == expected
+        == [other.sample().tolist() for _ in range(5)]
+    )
 
 
 @pytest.mark.parametrize(

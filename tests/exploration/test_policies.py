@@ -47,7 +47,10 @@ def test_eps_greedy() -> None:
 
 def test_adaptive_eps_greedy_decays_with_the_step() -> None:
     policy = e.AdaptiveEpsGreedyPolicy(0.9, 0.1, 1e-3, seed=0)
-    near(shares(policy, step=1000), np.array([0.0, 1.0, 0.0, 0.0]) * (1 - policy.eps) + policy.eps / 4)
+    near(
+        shares(policy, step=1000),
+        np.array([0.0, 1.0, 0.0, 0.0]) * (1 - policy.eps) + policy.eps / 4,
+    )
     assert policy.eps == pytest.approx(0.1 + 0.8 * np.exp(-1))
     near(shares(policy, step=10**6), [0.025, 0.925, 0.025, 0.025])
 
@@ -64,8 +67,13 @@ def test_softmax_takes_probabilities_in_either_documented_way() -> None:
 def test_boltzmann_and_its_clip() -> None:
     near(shares(e.BoltzmannQPolicy(2.0, seed=0)), softmax(Q / 2))
     near(shares(e.BoltzmannQPolicy(clip=(-0.5, 1.5), seed=0)), softmax(Q.clip(-0.5, 1.5)))
-    assert e.BoltzmannQPolicy(1e-3).select_action(np.array([1e5, 1e5 + 1e4])) in (0, 1)  # both at the clip; no overflow
-    near(shares(e.MaxBoltzmannQPolicy(0.3, 2.0, seed=0)), 0.3 * softmax(Q / 2) + [0.0, 0.7, 0.0, 0.0])
+    assert e.BoltzmannQPolicy(1e-3).select_action(np.array([1e5, 1e5 + 1e4])) in (
+        0,
+        1,
+    )  # both at the clip; no overflow
+    near(
+        shares(e.MaxBoltzmannQPolicy(0.3, 2.0, seed=0)), 0.3 * softmax(Q / 2) + [0.0, 0.7, 0.0, 0.0]
+    )
 
 
 def test_boltzmann_gumbel_counts_and_begins_anew_at_step_0() -> None:
@@ -99,7 +107,9 @@ def test_gumbel_softmax_lets_gradients_through(hard: bool) -> None:
     (found,) = torch.autograd.grad((sample * weights).sum(), logits)
     (wanted,) = torch.autograd.grad((soft * weights).sum(), logits)
     np.testing.assert_allclose(found.numpy(), wanted.numpy(), atol=1e-5)
-    np.testing.assert_allclose(policy.relaxed(np.tile(Q, (3, 1)), noise, hard), sample.detach().numpy(), atol=1e-6)
+    np.testing.assert_allclose(
+        policy.relaxed(np.tile(Q, (3, 1)), noise, hard), sample.detach().numpy(), atol=1e-6
+    )
 
 
 @pytest.mark.parametrize("kind", ALL)

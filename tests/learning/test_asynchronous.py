@@ -1,4 +1,5 @@
-"""Runs with several actor-learners: what one process would do in turns, within a bound on staleness, whatever is lost."""
+"""Runs with several actor-learners: what one process would do in turns, within a bound on
+staleness, whatever is lost."""
 
 from __future__ import annotations
 
@@ -26,8 +27,22 @@ from tests.parallel.faulty import Faulty
 from tests.parallel.test_process import runs
 
 pytest.importorskip("torch")
-QUIET = {"eval_episodes": 0, "final_episodes": 1, "plots": False, "tensorboard": False, "checkpoint_seconds": 3600.0}
-SMALL: dict[str, Any] = {"steps": 480, "envs": 2, "rollout": 6, "hidden": (8,), "framework": "torch", "seed": 3, **QUIET}
+QUIET = {
+    "eval_episodes": 0,
+    "final_episodes": 1,
+    "plots": False,
+    "tensorboard": False,
+    "checkpoint_seconds": 3600.0,
+}
+SMALL: dict[str, Any] = {
+    "steps": 480,
+    "envs": 2,
+    "rollout": 6,
+    "hidden": (8,),
+    "framework": "torch",
+    "seed": 3,
+    **QUIET,
+}
 REPLAY = {"replay": "uniform", "replay_starts": 4, "replay_size": 30, "replay_ratio": 1.0}
 TURNS = {"learners": 2, "staleness": 1}
 
@@ -39,7 +54,8 @@ def finished(run: Any, stop_at: int | None = None) -> Any:
 
 
 class Here:
-    """Stands where a worker's process does, in this one: answers wait in a pipe, as a process's would."""
+    """Stands where a worker's process does, in this one: answers wait in a pipe, as a process's
+    would."""
 
     def __init__(self, inherits: Any, make: Any, *given: Any) -> None:
         *rest, handles, learned = given
@@ -49,8 +65,8 @@ class Here:
     def ask(self, name: str, *arguments: Any) -> None:
         self.answers.append(getattr(self.served, name)(*arguments))
 
-    def poke(self, given: bytes) -> None:
-        self.answers.append(self.served.poked(given))
+    def send_bytes(self, given: bytes) -> None:
+        self.answers.append(self.served.on_bytes(given))
         os.write(self.write, b".")
 
     def answer(self, patience: Any, since: float | None = None) -> Any:
@@ -70,7 +86,11 @@ def test_in_turns_a_run_is_that_of_one_process(algorithm: str, monkeypatch: Any)
     monkeypatch.setattr(gradient_transport, "Process", Here)
     monkeypatch.setattr(crews, "end", lambda *_: None)
     here = finished(tandem.session(algorithm, "CartPole-v1", **given))
-    assert apart.fingerprint() == here.fingerprint() != tandem.session(algorithm, "CartPole-v1", **SMALL).fingerprint()
+    assert (
+        apart.fingerprint()
+        == here.fingerprint()
+        != tandem.session(algorithm, "CartPole-v1", **SMALL).fingerprint()
+    )
     assert apart.loop.learner.updates == here.loop.learner.updates > 60
     assert apart.table.state() == here.table.state()
 
@@ -80,7 +100,11 @@ import json, sys
 import tandem
 from tests.learning.test_asynchronous import REPLAY, SMALL, TURNS, finished
 
-folder, algorithm, given = sys.argv[1], sys.argv[3], {**SMALL, **TURNS, **REPLAY, "framework": sys.argv[2]}
+folder, algorithm, given = (
+    sys.argv[1],
+    sys.argv[3],
+    {**SMALL, **TURNS, **REPLAY, "framework": sys.argv[2]},
+)
 whole = finished(tandem.session(algorithm, "CartPole-v1", **given))
 finished(tandem.session(algorithm, "CartPole-v1", out=folder, **given), 150)
 finished(tandem.session(resume=folder), 300)
@@ -99,7 +123,9 @@ print(json.dumps([same, whole.loop.learner.updates == parts.loop.learner.updates
     ],
 )
 def test_in_turns_resuming_is_exact(engine: str, algorithm: str, tmp_path: Path) -> None:
-    found = run_python(RESUMED, str(tmp_path / "run"), engine, algorithm, engine=engine, timeout=280)  # type: ignore[arg-type]
+    found = run_python(
+        RESUMED, str(tmp_path / "run"), engine, algorithm, engine=engine, timeout=280
+    )  # type: ignore[arg-type]
     assert found == [[[True, True], True]]
 
 
@@ -130,11 +156,19 @@ def test_a_gradient_is_never_staler_than_the_bound(tmp_path: Path) -> None:
 
 
 def test_what_they_learn_is_right() -> None:
-    found = tandem.train("a3c", games.Identity, **{**SMALL, **TURNS, "steps": 6000, "learning_rate": 1e-2, "gamma": 0.5})
+    found = tandem.train(
+        "a3c",
+        games.Identity,
+        **{**SMALL, **TURNS, "steps": 6000, "learning_rate": 1e-2, "gamma": 0.5},
+    )
     assert found.evaluation.mean == 10.0
 
 
-FAULTS = {"killed": "was killed", "raises": "ZeroDivisionError", "stands still": "stood still for 3 s"}
+FAULTS = {
+    "killed": "was killed",
+    "raises": "ZeroDivisionError",
+    "stands still": "stood still for 3 s",
+}
 
 
 def faulty(folder: Path, fault: str, **more: Any) -> Any:
@@ -142,10 +176,16 @@ def faulty(folder: Path, fault: str, **more: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    "fault", ["killed", *(pytest.param(f, marks=pytest.mark.thorough) for f in ("raises", "stands still"))]
+    "fault",
+    ["killed", *(pytest.param(f, marks=pytest.mark.thorough) for f in ("raises", "stands still"))],
 )
 def test_one_that_is_lost_begins_anew(fault: str, tmp_path: Path) -> None:
-    given = {**SMALL, "learners": 2, "steps": 1200, "worker_patience": 3.0 if fault == "stands still" else 60.0}
+    given = {
+        **SMALL,
+        "learners": 2,
+        "steps": 1200,
+        "worker_patience": 3.0 if fault == "stands still" else 60.0,
+    }
     run = tandem.session("a3c", faulty(tmp_path, fault), **given)
     with pytest.warns(UserWarning, match=FAULTS[fault]) as caught:
         pids = [w.process.pid for w in finished(run).loop.collector.crew.workers]
@@ -160,19 +200,34 @@ def test_what_a_lost_one_kept_to_replay_stays(replay: str, tmp_path: Path) -> No
     with pytest.warns(UserWarning, match="was killed"):
         finished(run)
     learners = run.loop.collector
-    lives, kept = [w.life for w in learners.crew.workers], [x["left"]["count"] for x in learners.handover.learned]
-    assert sorted(lives) == [0, 1] and sum(kept) == pytest.approx(1800 / 6, abs=4) and min(kept) > 100
+    lives, kept = (
+        [w.generation for w in learners.crew.workers],
+        [x["left"]["count"] for x in learners.handover.learned],
+    )
+    assert (
+        sorted(lives) == [0, 1] and sum(kept) == pytest.approx(1800 / 6, abs=4) and min(kept) > 100
+    )
     (buffer,) = [b for b, life in zip(learners.handover.buffers, lives, strict=True) if life]
     columns = buffer.arrays
-    assert (columns["column/reward"][:-1, : kept[lives.index(1)]].sum(0) > 0).mean() > 0.9  # it holds what was played
+    assert (
+        columns["column/reward"][:-1, : kept[lives.index(1)]].sum(0) > 0
+    ).mean() > 0.9  # it holds what was played
 
 
 @pytest.mark.slow
 def test_above_the_budget_it_ends_with_an_error_and_a_checkpoint(tmp_path: Path) -> None:
     env = faulty(tmp_path, "raises", times=2)
-    with warnings.catch_warnings(record=True) as said, pytest.raises(WorkerError, match="the simulator diverged"):
+    with (
+        warnings.catch_warnings(record=True) as said,
+        pytest.raises(WorkerError, match="the simulator diverged"),
+    ):
         warnings.simplefilter("always")
-        tandem.train("a3c", env, out=tmp_path / "run", **{**SMALL, **TURNS, "steps": 1200, "worker_restarts": 1})
+        tandem.train(
+            "a3c",
+            env,
+            out=tmp_path / "run",
+            **{**SMALL, **TURNS, "steps": 1200, "worker_restarts": 1},
+        )
     assert len(said) == 1
     assert tandem.train(env=env, resume=tmp_path / "run").summary["env_steps"] >= 1200
 
@@ -188,7 +243,9 @@ class Diverges(games.Chain):
 def test_a_loss_that_is_not_finite_ends_the_run(tmp_path: Path) -> None:
     with pytest.raises(NonFiniteError, match="'net' was not finite"):
         tandem.train("a3c", Diverges, out=tmp_path / "run", **{**SMALL, **TURNS})
-    assert np.isfinite(tandem.load(tmp_path / "run", which="last").networks["net"](np.ones((1, 4), np.float32))).all()
+    assert np.isfinite(
+        tandem.load(tmp_path / "run", which="last").networks["net"](np.ones((1, 4), np.float32))
+    ).all()
 
 
 def batch_norm(space: Any) -> Any:
@@ -210,7 +267,10 @@ def test_networks_that_move_by_themselves_are_refused() -> None:
 
 @pytest.mark.thorough
 def test_a_network_of_ones_own_travels() -> None:
-    both = [finished(tandem.session("a3c", "CartPole-v1", network=dropout, **{**SMALL, **TURNS})) for _ in range(2)]
+    both = [
+        finished(tandem.session("a3c", "CartPole-v1", network=dropout, **{**SMALL, **TURNS}))
+        for _ in range(2)
+    ]
     assert both[0].loop.learner.updates == 40
 
 
@@ -224,7 +284,9 @@ def test_a_network_of_ones_own_travels() -> None:
         ("a3c", games.Chain(), {"learners": 2}, "one object in this process"),
     ],
 )
-def test_what_cannot_be_is_refused(algorithm: str, env: Any, given: dict[str, Any], said: str) -> None:
+def test_what_cannot_be_is_refused(
+    algorithm: str, env: Any, given: dict[str, Any], said: str
+) -> None:
     with pytest.raises(SettingError, match=said):
         tandem.session(algorithm, env, framework="torch", **given)
 
@@ -240,7 +302,9 @@ def test_another_number_of_them_is_refused() -> None:
 @pytest.mark.slow
 def test_the_table_says_how_stale_gradients_were(tmp_path: Path) -> None:
     tandem.train("a3c", "CartPole-v1", out=tmp_path / "run", **SMALL, **TURNS)
-    header, *rows = [line.split(",") for line in (tmp_path / "run" / "progress.csv").read_text().splitlines()]
+    header, *rows = [
+        line.split(",") for line in (tmp_path / "run" / "progress.csv").read_text().splitlines()
+    ]
     lags = [float(row[header.index("lag")]) for row in rows]
     assert lags[0] == 0.0 and lags[1:] == [1.0] * (len(lags) - 1) and len(lags) == 40
     assert verify(tmp_path / "run", 240).difference is None

@@ -1,4 +1,5 @@
-"""What settings may be: whatever is out of range is refused before a run begins, and said by its name."""
+"""What settings may be: whatever is out of range is refused before a run begins, and said by its
+name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Self-play: against past copies of itself, the same to the bit when it is stopped on the way, to the known answers."""
+"""Self-play: against past copies of itself, the same to the bit when it is stopped on the way, to
+the known answers."""
 
 from __future__ import annotations
 
@@ -20,8 +21,22 @@ from tandem.runs.verification import verify
 from tandem.testing.turn_games import Nim, TicTacToe
 
 QUIET = {"plots": False, "tensorboard": False, "framework": "torch"}
-SMALL = {"steps": 1600, "envs": 4, "rollout": 25, "batch_size": 50, "epochs": 2, "hidden": (16,), "opponents": 3}
-SHORT = {"snapshot_every": 150, "eval_episodes": 2, "final_episodes": 2, "log_every": 100, "keep": 1}
+SMALL = {
+    "steps": 1600,
+    "envs": 4,
+    "rollout": 25,
+    "batch_size": 50,
+    "epochs": 2,
+    "hidden": (16,),
+    "opponents": 3,
+}
+SHORT = {
+    "snapshot_every": 150,
+    "eval_episodes": 2,
+    "final_episodes": 2,
+    "log_every": 100,
+    "keep": 1,
+}
 
 
 def numbers(run: Any) -> list[int]:
@@ -38,15 +53,23 @@ def rest(run: Any) -> tuple[dict[str, Any], dict[str, bytes]]:
     data, groups = run.state(replay=True)
     data["collector"].pop("seconds")
     data["counters"] = data["counters"]["episodes"]
-    said = {k: data[k] for k in ("collector", "learner", "generators", "counters", "league", "session")}
-    return said, {f"{g}/{n}": x.tobytes() for g, arrays in groups.items() for n, x in arrays.items()}
+    said = {
+        k: data[k] for k in ("collector", "learner", "generators", "counters", "league", "session")
+    }
+    return said, {
+        f"{g}/{n}": x.tobytes() for g, arrays in groups.items() for n, x in arrays.items()
+    }
 
 
-@pytest.mark.parametrize("more", [{}, {"recurrent": 5, "sequence": 5, "normalize_observations": True}, {"shared": True}])
+@pytest.mark.parametrize(
+    "more", [{}, {"recurrent": 5, "sequence": 5, "normalize_observations": True}, {"shared": True}]
+)
 def test_sittings_make_the_same_run(tmp_path: Path, more: Any) -> None:
     given = SMALL | SHORT | QUIET | more
     whole = finished(trainer.session("ppo", TicTacToe, seed=3, out=tmp_path / "whole", **given))
-    first = finished(trainer.session("ppo", TicTacToe, seed=3, out=tmp_path / "parts", **given), 300)
+    first = finished(
+        trainer.session("ppo", TicTacToe, seed=3, out=tmp_path / "parts", **given), 300
+    )
     seen = set(numbers(first))
     for stop in (700, 1100, None):
         part = finished(trainer.session(resume=tmp_path / "parts", env=TicTacToe), stop)
@@ -58,11 +81,20 @@ def test_sittings_make_the_same_run(tmp_path: Path, more: Any) -> None:
 
 def test_an_episode_goes_on_against_a_copy_that_left(tmp_path: Path) -> None:
     """With a pool of one and a copy after every block, whoever is at play has left it."""
-    given = SMALL | SHORT | QUIET | {"opponents": 1, "snapshot_every": 1, "rollout": 2, "batch_size": 8, "steps": 240}
+    given = (
+        SMALL
+        | SHORT
+        | QUIET
+        | {"opponents": 1, "snapshot_every": 1, "rollout": 2, "batch_size": 8, "steps": 240}
+    )
     whole = finished(trainer.session("ppo", Nim, out=tmp_path / "whole", **given))
     part = finished(trainer.session("ppo", Nim, out=tmp_path / "parts", **given), 80)
     kept = part.state(replay=True)[0]["league"]
-    assert kept["copies"] == 10 and len(kept["kept"]) > 1 and set(numbers(part)) - {10} <= set(kept["kept"])
+    assert (
+        kept["copies"] == 10
+        and len(kept["kept"]) > 1
+        and set(numbers(part)) - {10} <= set(kept["kept"])
+    )
     for stop in (120, 168, None):
         part = finished(trainer.session(resume=tmp_path / "parts", env=Nim), stop)
     assert rest(part) == rest(whole)
@@ -80,7 +112,10 @@ def test_a_copy_plays_as_the_learner_did() -> None:
     obs, _ = make(TicTacToe).reset(seed=0)
     rows = {k: np.repeat(x[None], 50, 0) for k, x in obs.items()}
     for number, agent in copies.items():
-        same, other = (a.play(rows, None, np.random.default_rng(5))[0] for a in (agent, run.league.player(number)))
+        same, other = (
+            a.play(rows, None, np.random.default_rng(5))[0]
+            for a in (agent, run.league.player(number))
+        )
         assert same.tolist() == other.tolist() and len(set(same.tolist())) > 4, "it draws its moves"
     said = [c.act(rows, deterministic=False).tolist() for c in copies.values()]
     assert said[0] != said[2]
@@ -91,7 +126,9 @@ def test_it_is_measured_against_a_random_player_from_either_side(tmp_path: Path)
     table = [line.split(",") for line in (tmp_path / "a" / "progress.csv").read_text().splitlines()]
     assert len(table) > 10 and run.last_evaluation is not None
     agent = tandem.load(tmp_path / "a", which="last")
-    found = [tandem.evaluate(agent, lambda s=s: Versus(TicTacToe(), side=s), 200).mean for s in (0, 1)]
+    found = [
+        tandem.evaluate(agent, lambda s=s: Versus(TicTacToe(), side=s), 200).mean for s in (0, 1)
+    ]
     both = tandem.evaluate(agent, TicTacToe, 400).mean
     assert min(found) - 0.1 < both < max(found) + 0.1 and abs(both - np.mean(found)) < 0.2
     other = tandem.evaluate(agent, lambda: Versus(TicTacToe(), agent), 100)
@@ -118,7 +155,9 @@ def test_its_defaults() -> None:
         ("ppo", TicTacToe, {"opponents": -1}, "at least 0"),
     ],
 )
-def test_what_cannot_play_itself_is_refused(algorithm: str, env: Any, given: Any, said: str) -> None:
+def test_what_cannot_play_itself_is_refused(
+    algorithm: str, env: Any, given: Any, said: str
+) -> None:
     with pytest.raises(SettingError, match=said):
         trainer.session(algorithm, env, **{"opponents": 2, "framework": "torch"} | given)
 
@@ -128,7 +167,10 @@ def test_a_run_of_a_classic_game(tmp_path: Path) -> None:
     given = SMALL | SHORT | QUIET | {"steps": 400}
     run = finished(
         trainer.session(
-            "a2c", "classic/tictactoe_v3", out=tmp_path, **{k: v for k, v in given.items() if k not in ("batch_size", "epochs")}
+            "a2c",
+            "classic/tictactoe_v3",
+            out=tmp_path,
+            **{k: v for k, v in given.items() if k not in ("batch_size", "epochs")},
         ),
         200,
     )
@@ -140,12 +182,21 @@ def test_a_run_of_a_classic_game(tmp_path: Path) -> None:
 
 # Known answers
 
-NIM = {"steps": 16_000, "envs": 16, "rollout": 32, "batch_size": 128, "epochs": 4, "gamma": 1.0, "opponents": 5} | {
-    "learning_rate": "3e-3:1e-4", "entropy": "0.05:0.01", "hidden": (32,), "eval_episodes": 0
-}  # fmt: skip
+NIM = {
+    "steps": 16_000,
+    "envs": 16,
+    "rollout": 32,
+    "batch_size": 128,
+    "epochs": 4,
+    "gamma": 1.0,
+    "opponents": 5,
+} | {"learning_rate": "3e-3:1e-4", "entropy": "0.05:0.01", "hidden": (32,), "eval_episodes": 0}
 
 
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.thorough), pytest.param(2, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize(
+    "seed",
+    [0, pytest.param(1, marks=pytest.mark.thorough), pytest.param(2, marks=pytest.mark.thorough)],
+)
 def test_nim_is_solved(seed: int) -> None:
     """Every winning move is found, by playing itself alone: no opponent ever knew the answer."""
     agent = tandem.train("ppo", Nim, seed=seed, **NIM, **QUIET).agent
@@ -162,10 +213,12 @@ def test_nim_is_solved(seed: int) -> None:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_tictactoe_is_never_lost_to_a_random_player(seed: int) -> None:
-    """By the zoo's settings and a pool of all copies, at the end: who scores best on the way takes risks, which pays against a
-    random player."""
+    """By the zoo's settings and a pool of all copies, at the end: who scores best on the way takes
+    risks, which pays against a random player."""
     given = QUIET | {"opponents": 100, "eval_episodes": 0}
     agent = tandem.train("ppo", "tandem/TicTacToe-v0", seed=seed, **given).agent
     for side, least in ((0, 0.9), (1, 0.75)):
-        found = tandem.evaluate(agent, lambda side=side: Versus(TicTacToe(), side=side), 500, seed=1)
+        found = tandem.evaluate(
+            agent, lambda side=side: Versus(TicTacToe(), side=side), 500, seed=1
+        )
         assert min(found.returns) >= 0 and found.mean > least, (side, Counter(found.returns))

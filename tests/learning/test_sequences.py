@@ -15,20 +15,37 @@ from tandem.testing import contracts
 from tandem.testing.environments import Chain, InfiniteHorizon, TerminatedTruncatedPair
 
 SMALL: dict[str, Any] = {"hidden": (8,), "envs": 3, "rollout": 4, "gamma": 0.5}
-REPLAYED = {"replay": "prioritized", "evict": "sample", "replay_size": 20, "replay_starts": 6, "replay_ratio": 2.0}
+REPLAYED = {
+    "replay": "prioritized",
+    "evict": "sample",
+    "replay_size": 20,
+    "replay_starts": 6,
+    "replay_ratio": 2.0,
+}
 
 
 def begun(name: str, env: Any = Chain, **settings: Any) -> Any:
-    return contracts.begin(algorithms.get(name), env, "torch", **{**SMALL, "steps": 1200, **settings})
+    return contracts.begin(
+        algorithms.get(name), env, "torch", **{**SMALL, "steps": 1200, **settings}
+    )
 
 
 @pytest.mark.parametrize("online, ratio", [(True, 0.0), (False, 3.0), (True, 3.0)])
 def test_updates_come_as_often_as_was_asked(online: bool, ratio: float) -> None:
-    loop = begun("impala", online=online, replay="uniform", replay_ratio=ratio, replay_size=50, replay_starts=12)
+    loop = begun(
+        "impala",
+        online=online,
+        replay="uniform",
+        replay_ratio=ratio,
+        replay_size=50,
+        replay_starts=12,
+    )
     contracts.train(loop)
     blocks = 1200 // 12
     expected = blocks * online + (blocks - 3) * ratio  # replay begins with the fourth block
-    assert loop.learner.updates == pytest.approx(expected, abs=4 * np.sqrt(blocks * ratio) if ratio else 0)
+    assert loop.learner.updates == pytest.approx(
+        expected, abs=4 * np.sqrt(blocks * ratio) if ratio else 0
+    )
     assert loop.settings.updates_per_step == pytest.approx((online + ratio) / 12)
 
 
@@ -53,7 +70,13 @@ def test_what_is_remembered_is_of_the_policy_that_acted() -> None:
 
 
 def test_a_cut_step_gets_the_value_after_it_when_fresh_and_weighs_nothing_when_replayed() -> None:
-    loop = begun("a3c", lambda: InfiniteHorizon(length=3), replay="uniform", replay_starts=1000, vectorization="plain")
+    loop = begun(
+        "a3c",
+        lambda: InfiniteHorizon(length=3),
+        replay="uniform",
+        replay_starts=1000,
+        vectorization="plain",
+    )
     seen: list[Any] = []
     run = loop.learner._run
     loop.learner._run = lambda batch: (seen.append(batch), run(batch))[1]
@@ -63,18 +86,27 @@ def test_a_cut_step_gets_the_value_after_it_when_fresh_and_weighs_nothing_when_r
     assert last[:4].sum() == 3 and last[2].all()  # after three steps each
     known = contracts.values(loop, np.ones((1, 1), np.float32))[0]  # of weights one update on
     assert reward[2] == pytest.approx(1 + 0.5 * known, abs=0.05) and not fresh.extra["cut"].any()
-    assert (kept.reward[2] == 1).all() and (kept.weight[2] == 0).all() and (kept.extra["cut"][2] == 1).all()
+    assert (
+        (kept.reward[2] == 1).all()
+        and (kept.weight[2] == 0).all()
+        and (kept.extra["cut"][2] == 1).all()
+    )
     assert (kept.weight[[0, 1, 3]] == 1).all() and (kept.weight[4] == 0).all()
 
 
 @pytest.mark.parametrize("double", [True, False])
 def test_where_a_limit_cuts_q_learning_goes_on_with_its_target(double: bool) -> None:
-    """As after a sequence's last step: the network's choice where targets are double, else the target's own."""
-    loop = begun("nstep_q", lambda: gymnasium.make("CartPole-v1", max_episode_steps=3), double=double)
+    """As after a sequence's last step: the network's choice where targets are double, else the
+    target's own."""
+    loop = begun(
+        "nstep_q", lambda: gymnasium.make("CartPole-v1", max_episode_steps=3), double=double
+    )
     net, target = (loop.backend.networks[n] for n in ("net", "net_target"))
     bias = next(n for n in net.read() if n.endswith("bias") and net.read()[n].shape == (2,))
     for network, values in ((net, (9, 0)), (target, (5, 7))):
-        network.write({n: np.float32(values) if n == bias else 0 * x for n, x in network.read().items()})
+        network.write(
+            {n: np.float32(values) if n == bias else 0 * x for n, x in network.read().items()}
+        )
     loop._sync()
     seen: list[Any] = []
     run = loop.learner._run
@@ -105,11 +137,31 @@ REST = [pytest.param(name, marks=pytest.mark.slow) for name in ("a3c", "impala",
 
 @pytest.mark.parametrize("name", ["acer", *REST])
 def test_a_run_is_resumed_to_the_bit(name: str, tmp_path) -> None:
-    given = {**SMALL, **REPLAYED, "eval_episodes": 1, "final_episodes": 1, "plots": False, "tensorboard": False, "seed": 3}
-    whole = tandem.train(name, "CartPole-v1", framework="torch", steps=720, out=tmp_path / "whole", **given)
-    tandem.train(name, "CartPole-v1", framework="torch", steps=720, stop_at=300, out=tmp_path / "halves", **given)
+    given = {
+        **SMALL,
+        **REPLAYED,
+        "eval_episodes": 1,
+        "final_episodes": 1,
+        "plots": False,
+        "tensorboard": False,
+        "seed": 3,
+    }
+    whole = tandem.train(
+        name, "CartPole-v1", framework="torch", steps=720, out=tmp_path / "whole", **given
+    )
+    tandem.train(
+        name,
+        "CartPole-v1",
+        framework="torch",
+        steps=720,
+        stop_at=300,
+        out=tmp_path / "halves",
+        **given,
+    )
     halves = tandem.train(resume=tmp_path / "halves")
-    rows = [(r.folder / "progress.csv").read_text().splitlines()[-1].split(",") for r in (whole, halves)]
+    rows = [
+        (r.folder / "progress.csv").read_text().splitlines()[-1].split(",") for r in (whole, halves)
+    ]
     head = (whole.folder / "progress.csv").read_text().splitlines()[0].split(",")
     at = head.index("fingerprint")
     assert rows[0][at] == rows[1][at] and whole.summary["updates"] == halves.summary["updates"] > 60

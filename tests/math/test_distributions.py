@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from tandem.math.distributions import Categorical, Gaussian, MultiCategorical, for_actions, tanh_normal
+from tandem.math.distributions import (
+    Categorical,
+    Gaussian,
+    MultiCategorical,
+    for_actions,
+    tanh_normal,
+)
 from tandem.testing import fakes
 
 LOGITS = np.array([1.0, -0.5, 0.3, 2.0, 0.0, -1.0], np.float32)
@@ -21,7 +27,9 @@ def test_categorical() -> None:
     d, p = Categorical(6), special.softmax(LOGITS)
     drawn = np.bincount(d.sample(LOGITS, noise_of(d)), minlength=6) / DRAWS
     np.testing.assert_allclose(drawn, p, atol=4 * np.sqrt(0.25 / DRAWS))
-    np.testing.assert_allclose([d.log_prob(LOGITS, np.array(i)) for i in range(6)], np.log(p), rtol=1e-5)
+    np.testing.assert_allclose(
+        [d.log_prob(LOGITS, np.array(i)) for i in range(6)], np.log(p), rtol=1e-5
+    )
     np.testing.assert_allclose(d.entropy(LOGITS), stats.entropy(p), rtol=1e-5)
     assert d.mode(LOGITS) == 3 and d.width == 6
 
@@ -30,7 +38,9 @@ def test_multi_categorical() -> None:
     d, parts = MultiCategorical((2, 4)), (special.softmax(LOGITS[:2]), special.softmax(LOGITS[2:]))
     drawn = d.sample(np.tile(LOGITS, (DRAWS, 1)), noise_of(d))
     joint = np.histogram2d(*drawn.T, bins=(range(3), range(5)))[0] / DRAWS
-    np.testing.assert_allclose(joint, np.outer(*parts), atol=4 * np.sqrt(0.25 / DRAWS))  # and independent of one another
+    np.testing.assert_allclose(
+        joint, np.outer(*parts), atol=4 * np.sqrt(0.25 / DRAWS)
+    )  # and independent of one another
     action = np.array([[0, 1], [1, 3]])
     expected = [np.log(parts[0][a] * parts[1][b]) for a, b in action]
     np.testing.assert_allclose(d.log_prob(np.tile(LOGITS, (2, 1)), action), expected, rtol=1e-5)
@@ -44,14 +54,17 @@ def test_gaussian() -> None:
     for i, (mean, std) in enumerate([(1.0, 0.5), (-2.0, 3.0)]):
         assert stats.kstest(drawn[:, i], stats.norm(mean, std).cdf).pvalue > 1e-3
     normal = stats.multivariate_normal([1, -2], np.diag([0.25, 9.0]))
-    np.testing.assert_allclose(d.log_prob(out, drawn[:20]), normal.logpdf(drawn[:20]), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        d.log_prob(out, drawn[:20]), normal.logpdf(drawn[:20]), rtol=1e-4, atol=1e-5
+    )
     np.testing.assert_allclose(d.entropy(out), normal.entropy(), rtol=1e-6)
     np.testing.assert_array_equal(d.mode(out), out[:2])
     assert d.width == 4
 
 
 def test_tanh_normal_by_the_change_of_variables() -> None:
-    """The density of the action is the normal's, divided by how much tanh stretches: here by finite differences."""
+    """The density of the action is the normal's, divided by how much tanh stretches: here by finite
+    differences."""
     noise = np.linspace(-2.5, 2.5, 11)[:, None]
     mean, log_std = np.full_like(noise, 0.3), np.full_like(noise, -0.4)
     action, log_prob = tanh_normal(mean, log_std, noise)
@@ -66,7 +79,9 @@ def test_tanh_normal_stays_finite_far_out() -> None:
     noise = np.array([[-8.0], [8.0]], np.float32)
     action, log_prob = tanh_normal(np.zeros_like(noise), np.full_like(noise, 2.0), noise)
     assert np.abs(action).max() <= 1 and np.isfinite(log_prob).all()
-    expected = stats.norm(0, np.exp(2)).logpdf(59.1124) - (np.log(4) - 2 * 59.1124)  # log(1 - tanh(u)^2) -> log 4 - 2u
+    expected = stats.norm(0, np.exp(2)).logpdf(59.1124) - (
+        np.log(4) - 2 * 59.1124
+    )  # log(1 - tanh(u)^2) -> log 4 - 2u
     np.testing.assert_allclose(log_prob, expected, rtol=1e-3)
 
 
@@ -84,7 +99,8 @@ def test_the_distribution_of_a_space() -> None:
 
 
 def test_divergences_by_their_definition() -> None:
-    """KL(old || new) = E_old[log old - log new]: summed over all choices, and by quadrature for a normal."""
+    """KL(old || new) = E_old[log old - log new]: summed over all choices, and by quadrature for a
+    normal."""
     rng = np.random.default_rng(3)
     old, new = rng.normal(size=(2, 6))
     p = special.softmax(old)
@@ -92,7 +108,10 @@ def test_divergences_by_their_definition() -> None:
     np.testing.assert_allclose(Categorical(6).kl(old, new), wanted, rtol=1e-6)
     parts = Categorical(2).kl(old[:2], new[:2]) + Categorical(4).kl(old[2:], new[2:])
     np.testing.assert_allclose(MultiCategorical((2, 4)).kl(old, new), parts, rtol=1e-6)
-    before, after = np.array([0.5, -1.0, -0.3, 0.2]), np.array([0.1, -0.7, 0.1, 0.0])  # means, log deviations
+    before, after = (
+        np.array([0.5, -1.0, -0.3, 0.2]),
+        np.array([0.1, -0.7, 0.1, 0.0]),
+    )  # means, log deviations
     x = np.linspace(-12, 12, 200_001)
     total = 0.0
     for i in range(2):

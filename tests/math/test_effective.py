@@ -29,7 +29,11 @@ def test_other_weights_are_refused(bad: float) -> None:
 
 def test_smoothing_begins_with_the_first() -> None:
     first = smoothed(None, 10.0)
-    assert first == 10.0 and smoothed(first, 20.0) == pytest.approx(12.0) and smoothed(first, 20.0, 1.0) == 20.0
+    assert (
+        first == 10.0
+        and smoothed(first, 20.0) == pytest.approx(12.0)
+        and smoothed(first, 20.0, 1.0) == 20.0
+    )
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,9 @@ def test_as_many_steps_as_dimensions_solve_the_system() -> None:
     root = rng.normal(size=(6, 6))
     matrix, b = root @ root.T + np.eye(6), rng.normal(size=6)
     exact = np.linalg.solve(matrix, b)
-    np.testing.assert_allclose(conjugate_gradient(lambda x: matrix @ x, b, 6, repeat), exact, rtol=1e-5)
+    np.testing.assert_allclose(
+        conjugate_gradient(lambda x: matrix @ x, b, 6, repeat), exact, rtol=1e-5
+    )
     errors = []
     for steps in range(7):
         gap = conjugate_gradient(lambda x: matrix @ x, b, steps, repeat) - exact

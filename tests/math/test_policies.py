@@ -25,5 +25,9 @@ def test_standardize_weighs_rows() -> None:
     mean, std = 2.0, 1.0  # of 1, 1, 3, 3 / 2, the third left out
     np.testing.assert_allclose(standardize(x, weight), (x - mean) / std, rtol=1e-6)
     rows = np.random.default_rng(0).normal(5, 3, 64)
-    np.testing.assert_allclose(standardize(rows, np.ones(64)), (rows - rows.mean()) / rows.std(), rtol=1e-6)
-    np.testing.assert_array_equal(standardize(np.full(4, 7.0), np.ones(4)), np.zeros(4))  # no deviation: no NaN
+    np.testing.assert_allclose(
+        standardize(rows, np.ones(64)), (rows - rows.mean()) / rows.std(), rtol=1e-6
+    )
+    np.testing.assert_array_equal(
+        standardize(np.full(4, 7.0), np.ones(4)), np.zeros(4)
+    )  # no deviation: no NaN

@@ -7,7 +7,8 @@ from tandem.math.returns import generalized_advantage, lambda_return, retrace, v
 
 
 def slow(reward, discount, last, value, bootstrap, trace):
-    """Schulman et al. 2016, eq. 16, as the sum it is: for every step, over all steps that follow in its episode."""
+    """Schulman et al. 2016, eq. 16, as the sum it is: for every step, over all steps that follow in
+    its episode."""
     steps, envs = reward.shape
     after = np.concatenate([value[1:], bootstrap[None]])
     out = np.zeros((steps, envs))
@@ -24,7 +25,9 @@ def slow(reward, discount, last, value, bootstrap, trace):
 def test_two_steps_by_hand() -> None:
     one = np.ones((2, 1), np.float32)
     value = np.array([[2.0], [4.0]], np.float32)
-    got = generalized_advantage(one, 0.5 * one, np.zeros((2, 1), bool), value, np.array([8.0], np.float32), 0.5)
+    got = generalized_advantage(
+        one, 0.5 * one, np.zeros((2, 1), bool), value, np.array([8.0], np.float32), 0.5
+    )
     second = 1 + 0.5 * 8 - 4
     np.testing.assert_allclose(got[:, 0], [1 + 0.5 * 4 - 2 + 0.25 * second, second])
 
@@ -36,11 +39,19 @@ def test_episodes_that_end_in_the_middle(trace) -> None:
     bootstrap = rng.normal(size=5).astype(np.float32)
     last = rng.random((12, 5)) < 0.25
     terminated = last & (rng.random((12, 5)) < 0.5)
-    last[-1, 0], last[4, 1], terminated[4, 1], terminated[5, 2], last[5, 2] = True, True, False, True, True
+    last[-1, 0], last[4, 1], terminated[4, 1], terminated[5, 2], last[5, 2] = (
+        True,
+        True,
+        False,
+        True,
+        True,
+    )
     discount = np.where(terminated, 0, 0.9).astype(np.float32)
     got = generalized_advantage(reward, discount, last, value, bootstrap, trace)
     assert got.dtype == np.float32
-    np.testing.assert_allclose(got, slow(reward, discount, last, value, bootstrap, trace), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        got, slow(reward, discount, last, value, bootstrap, trace), rtol=1e-4, atol=1e-5
+    )
 
 
 def test_nothing_reaches_over_an_end() -> None:
@@ -55,11 +66,12 @@ def test_nothing_reaches_over_an_end() -> None:
     assert (before[3:] != after[3:]).all()
 
 
-# --- off-policy corrections --------------------------------------------------------------------------------------------
+# --- off-policy corrections -----------------------------------------------------------------------
 
 
 def episodes(seed: int, steps: int = 12, envs: int = 6):
-    """(reward, discount, last, value, bootstrap, ratio, terminated) with ends of both kinds in the middle."""
+    """(reward, discount, last, value, bootstrap, ratio, terminated) with ends of both kinds in the
+    middle."""
     rng = np.random.default_rng(seed)
     reward, value = rng.normal(size=(2, steps, envs)).astype(np.float32)
     last = rng.random((steps, envs)) < 0.2
@@ -72,7 +84,8 @@ def episodes(seed: int, steps: int = 12, envs: int = 6):
 
 
 def slow_vtrace(reward, discount, last, value, bootstrap, ratio, rho, c):
-    """Espeholt et al. 2018, eq. 1: the sum over s..s+n-1 of products of traces times temporal differences."""
+    """Espeholt et al. 2018, eq. 1: the sum over s..s+n-1 of products of traces times temporal
+    differences."""
     steps, envs = reward.shape
     target, advantage = np.zeros((2, steps, envs))
     for n in range(envs):
@@ -82,11 +95,19 @@ def slow_vtrace(reward, discount, last, value, bootstrap, ratio, rho, c):
             total, weight = float(value[s, n]), 1.0
             for t in range(s, steps):
                 gamma = 0.0 if end(t) else discount[t, n]
-                total += weight * min(rho, ratio[t, n]) * (reward[t, n] + gamma * after(t + 1) - value[t, n])
+                total += (
+                    weight
+                    * min(rho, ratio[t, n])
+                    * (reward[t, n] + gamma * after(t + 1) - value[t, n])
+                )
                 weight *= gamma * min(c, ratio[t, n])
             target[s, n] = total
         for s in range(steps):
-            following = 0.0 if end(s) else discount[s, n] * (bootstrap[n] if s == steps - 1 else target[s + 1, n])
+            following = (
+                0.0
+                if end(s)
+                else discount[s, n] * (bootstrap[n] if s == steps - 1 else target[s + 1, n])
+            )
             advantage[s, n] = min(rho, ratio[s, n]) * (reward[s, n] + following - value[s, n])
     return target, advantage
 
@@ -103,9 +124,13 @@ def test_vtrace_is_the_papers_sum(rho, c) -> None:
 def test_vtrace_by_hand() -> None:
     one = np.ones((2, 1), np.float32)
     value, ratio = np.array([[2.0], [4.0]], np.float32), np.array([[0.5], [3.0]], np.float32)
-    target, advantage = vtrace(one, 0.5 * one, np.zeros((2, 1), bool), value, np.array([8.0], np.float32), ratio)
+    target, advantage = vtrace(
+        one, 0.5 * one, np.zeros((2, 1), bool), value, np.array([8.0], np.float32), ratio
+    )
     second = 1 + 0.5 * 8 - 4  # its ratio is cut at 1
-    np.testing.assert_allclose(target[:, 0], [2 + 0.5 * (1 + 0.5 * 4 - 2) + 0.5 * 0.5 * second, 4 + second])
+    np.testing.assert_allclose(
+        target[:, 0], [2 + 0.5 * (1 + 0.5 * 4 - 2) + 0.5 * 0.5 * second, 4 + second]
+    )
     np.testing.assert_allclose(advantage[:, 0], [0.5 * (1 + 0.5 * (4 + second) - 2), second])
 
 
@@ -118,7 +143,8 @@ def test_vtrace_of_the_policy_that_acted_is_its_return() -> None:
 
 
 def slow_retrace(reward, discount, last, q, value, bootstrap, ratio, trace):
-    """Munos et al. 2016, eq. 3: Q plus the discounted sum of traces times differences of expected Sarsa."""
+    """Munos et al. 2016, eq. 3: Q plus the discounted sum of traces times differences of expected
+    Sarsa."""
     steps, envs = reward.shape
     out = np.zeros((steps, envs))
     for n in range(envs):
@@ -142,20 +168,27 @@ def test_retrace_is_the_papers_sum(trace) -> None:
     got = retrace(reward, discount, last, q, value, bootstrap, ratio, trace)
     assert got.dtype == np.float32
     np.testing.assert_allclose(
-        got, slow_retrace(reward, discount, last, q, value, bootstrap, ratio, trace), rtol=1e-4, atol=1e-4
+        got,
+        slow_retrace(reward, discount, last, q, value, bootstrap, ratio, trace),
+        rtol=1e-4,
+        atol=1e-4,
     )
 
 
 def test_retrace_by_hand() -> None:
     one = np.ones((2, 1), np.float32)
-    q, value, ratio = (np.array(x, np.float32)[:, None] for x in ([1.0, 3.0], [9.0, 4.0], [7.0, 0.5]))
-    got = retrace(one, 0.5 * one, np.zeros((2, 1), bool), q, value, np.array([8.0], np.float32), ratio)
+    q, value, ratio = (
+        np.array(x, np.float32)[:, None] for x in ([1.0, 3.0], [9.0, 4.0], [7.0, 0.5])
+    )
+    got = retrace(
+        one, 0.5 * one, np.zeros((2, 1), bool), q, value, np.array([8.0], np.float32), ratio
+    )
     np.testing.assert_allclose(got[:, 0], [1 + 0.5 * (0.5 * (5 - 3) + 4), 5])
 
 
 def slow_lambda_return(reward, discount, last, value, bootstrap, trace):
-    """Sutton & Barto 2018, eq. 12.3 with discounts of each step: the mean of n-step returns with weights (1 - lambda)
-    lambda^(n - 1), the rest of the weight on the longest that there is."""
+    """Sutton & Barto 2018, eq. 12.3 with discounts of each step: the mean of n-step returns with
+    weights (1 - lambda) lambda^(n - 1), the rest of the weight on the longest that there is."""
     steps, envs = reward.shape
     out = np.zeros((steps, envs))
     for n in range(envs):
@@ -180,13 +213,23 @@ def test_lambda_returns_are_means_of_n_step_returns(trace) -> None:
     got = lambda_return(*data, trace)
     assert got.dtype == np.float32
     np.testing.assert_allclose(got, slow_lambda_return(*data, trace), rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(got, data[3] + generalized_advantage(*data, trace), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        got, data[3] + generalized_advantage(*data, trace), rtol=1e-4, atol=1e-5
+    )
     np.testing.assert_array_equal(lambda_return(*data, np.full_like(data[0], trace)), got)
 
 
 def test_lambda_returns_by_hand() -> None:
     one = np.ones((2, 1), np.float32)
-    data = one, 0.5 * one, np.zeros((2, 1), bool), np.array([[2.0], [4.0]], np.float32), np.array([8.0], np.float32)
-    np.testing.assert_allclose(lambda_return(*data, 0.25)[:, 0], [1 + 0.5 * (0.75 * 4 + 0.25 * 5), 5])
+    data = (
+        one,
+        0.5 * one,
+        np.zeros((2, 1), bool),
+        np.array([[2.0], [4.0]], np.float32),
+        np.array([8.0], np.float32),
+    )
+    np.testing.assert_allclose(
+        lambda_return(*data, 0.25)[:, 0], [1 + 0.5 * (0.75 * 4 + 0.25 * 5), 5]
+    )
     traces = np.array([[1.0], [0.0]], np.float32)
     np.testing.assert_allclose(lambda_return(*data, traces)[:, 0], [1 + 0.5 * 5, 5])

@@ -1,4 +1,5 @@
-"""The gamma function's relatives against SciPy's and values of the tables; the Beta distribution made of them."""
+"""The gamma function's relatives against SciPy's and values of the tables; the Beta distribution
+made of them."""
 
 from __future__ import annotations
 
@@ -21,19 +22,31 @@ def test_they_are_the_functions_that_they_are_named_for(dtype, tolerance) -> Non
     for mine, theirs in ((lgamma, special.gammaln), (digamma, special.digamma)):
         got, wanted = mine(x), theirs(x.astype(np.float64))
         assert got.dtype == dtype
-        assert (np.abs(got - wanted) <= tolerance * np.maximum(1, np.abs(wanted))).all(), mine.__name__
+        assert (np.abs(got - wanted) <= tolerance * np.maximum(1, np.abs(wanted))).all(), (
+            mine.__name__
+        )
     a, b = np.meshgrid(x[x < 100][::7], x[x < 100][::7])
     np.testing.assert_allclose(
-        log_beta(a, b), special.betaln(a.astype(np.float64), b.astype(np.float64)), tolerance, 5 * tolerance
+        log_beta(a, b),
+        special.betaln(a.astype(np.float64), b.astype(np.float64)),
+        tolerance,
+        5 * tolerance,
     )
 
 
 def test_known_values() -> None:
-    """Gamma(1) = Gamma(2) = 1, Gamma(5) = 24, Gamma(3/2) = sqrt(pi)/2; psi(1) = -gamma, psi(2) = 1 - gamma, psi(3/2) =
-    2 - gamma - 2 log 2; B(1, 1) = 1, B(2, 3) = 1/12 (Abramowitz & Stegun 1964, chapter 6)."""
-    np.testing.assert_allclose(lgamma(np.array([1.0, 2, 5, 1.5])), [0, 0, log(24), log(pi**0.5 / 2)], atol=1e-7)
-    np.testing.assert_allclose(digamma(np.array([1.0, 2, 1.5])), [-EULER, 1 - EULER, 2 - EULER - 2 * log(2)], atol=1e-7)
-    np.testing.assert_allclose(log_beta(np.array([1.0, 2]), np.array([1.0, 3])), [0, -log(12)], atol=1e-7)
+    """Gamma(1) = Gamma(2) = 1, Gamma(5) = 24, Gamma(3/2) = sqrt(pi)/2; psi(1) = -gamma, psi(2) = 1
+    - gamma, psi(3/2) = 2 - gamma - 2 log 2; B(1, 1) = 1, B(2, 3) = 1/12 (Abramowitz & Stegun 1964,
+    chapter 6)."""
+    np.testing.assert_allclose(
+        lgamma(np.array([1.0, 2, 5, 1.5])), [0, 0, log(24), log(pi**0.5 / 2)], atol=1e-7
+    )
+    np.testing.assert_allclose(
+        digamma(np.array([1.0, 2, 1.5])), [-EULER, 1 - EULER, 2 - EULER - 2 * log(2)], atol=1e-7
+    )
+    np.testing.assert_allclose(
+        log_beta(np.array([1.0, 2]), np.array([1.0, 3])), [0, -log(12)], atol=1e-7
+    )
 
 
 OUTPUTS = np.array([[-9.0, -9.0], [0.0, 0.0], [3.0, -1.0], [50.0, 20.0]], np.float32)
@@ -46,7 +59,9 @@ def test_beta_is_scipys(out) -> None:
     drawn = d.sample(np.tile(out, (20_000, 1)), noise)
     assert drawn.dtype == noise.dtype == np.float32 and np.abs(drawn).max() <= 1
     assert stats.kstest(drawn[:, 0], known.cdf).pvalue > 1e-3
-    np.testing.assert_allclose(d.log_prob(out, drawn[:50]), known.logpdf(drawn[:50, 0]), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(
+        d.log_prob(out, drawn[:50]), known.logpdf(drawn[:50, 0]), rtol=1e-4, atol=1e-4
+    )
     np.testing.assert_allclose(d.entropy(out), known.entropy(), atol=1e-4)
     np.testing.assert_allclose(d.mode(out), [known.mean()], atol=1e-6)
 
@@ -59,7 +74,9 @@ def test_beta_divergence_by_quadrature_and_several_dimensions_add_up() -> None:
     np.testing.assert_allclose(Beta(1).kl(old, old), 0, atol=1e-12)
     both = lambda x, y: np.array([x[0], y[0], x[1], y[1]])  # noqa: E731
     two, action = both(old, new), np.array([0.3, -0.8])
-    np.testing.assert_allclose(Beta(2).kl(two, both(new, old)), Beta(1).kl(old, new) + Beta(1).kl(new, old))
+    np.testing.assert_allclose(
+        Beta(2).kl(two, both(new, old)), Beta(1).kl(old, new) + Beta(1).kl(new, old)
+    )
     parts = [Beta(1).log_prob(o, a) for o, a in ((old, action[:1]), (new, action[1:]))]
     np.testing.assert_allclose(Beta(2).log_prob(two, action), sum(parts))
     np.testing.assert_allclose(Beta(2).entropy(two), Beta(1).entropy(old) + Beta(1).entropy(new))

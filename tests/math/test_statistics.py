@@ -20,10 +20,18 @@ def test_iqm_by_hand() -> None:
 
 
 @settings(derandomize=True, deadline=None, max_examples=60)
-@given(hnp.arrays(np.float64, hnp.array_shapes(min_dims=2, max_dims=2, max_side=13), elements=st.floats(-1e6, 1e6)))
+@given(
+    hnp.arrays(
+        np.float64,
+        hnp.array_shapes(min_dims=2, max_dims=2, max_side=13),
+        elements=st.floats(-1e6, 1e6),
+    )
+)
 def test_iqm_is_scipys_trimmed_mean(scores: np.ndarray) -> None:
     for axis in (0, 1):
-        np.testing.assert_allclose(iqm(scores, axis), stats.trim_mean(scores, 0.25, axis=axis), rtol=1e-12, atol=1e-6)
+        np.testing.assert_allclose(
+            iqm(scores, axis), stats.trim_mean(scores, 0.25, axis=axis), rtol=1e-12, atol=1e-6
+        )
 
 
 def test_iqm_says_nan_where_a_score_is_missing() -> None:
@@ -42,7 +50,12 @@ def test_band_agrees_with_scipys_percentile_bootstrap() -> None:
     scores = np.random.default_rng(3).normal(100, 15, size=(12, 3))
     low, high = bootstrap_band(scores, samples=6000)
     reference = stats.bootstrap(
-        (scores,), lambda x, axis: stats.trim_mean(x, 0.25, axis=axis), method="percentile", axis=0, n_resamples=6000, rng=1
+        (scores,),
+        lambda x, axis: stats.trim_mean(x, 0.25, axis=axis),
+        method="percentile",
+        axis=0,
+        n_resamples=6000,
+        rng=1,
     ).confidence_interval
     np.testing.assert_allclose(low, reference.low, atol=0.6)
     np.testing.assert_allclose(high, reference.high, atol=0.6)
@@ -50,7 +63,8 @@ def test_band_agrees_with_scipys_percentile_bootstrap() -> None:
 
 
 def test_band_draws_whole_runs_together() -> None:
-    """Two columns that are copies of each other must get the same band: a run is drawn, not its points."""
+    """Two columns that are copies of each other must get the same band: a run is drawn, not its
+    points."""
     column = np.random.default_rng(0).normal(size=(9, 1))
     low, high = bootstrap_band(np.repeat(column, 2, axis=1))
     assert low[0] == low[1] and high[0] == high[1] and low[0] < high[0]
@@ -69,4 +83,7 @@ def test_band_of_one_run_has_no_width() -> None:
 
 def test_band_takes_any_statistic() -> None:
     low, high = bootstrap_band([1.0, 2.0, 3.0], statistic=lambda x: x.max(axis=0))
-    assert (low, high) == (1.0, 3.0)  # the largest of three draws is 1 in 1 of 27 cases, and 2.5 % lies within them
+    assert (low, high) == (
+        1.0,
+        3.0,
+    )  # the largest of three draws is 1 in 1 of 27 cases, and 2.5 % lies within them

@@ -12,8 +12,12 @@ def test_q_learning_by_hand() -> None:
     next_q = np.array([[10.0, 20.0], [40.0, 30.0]], np.float32)
     td = q_learning(q, np.array([1, 0]), np.array([1.0, 2.0]), np.array([0.5, 0.0]), next_q)
     np.testing.assert_allclose(td, [1 + 0.5 * 20 - 2, 2 + 0 - 3])
-    selector = np.array([[5.0, 1.0], [0.0, 9.0]], np.float32)  # chooses 0, where next_q has its smaller value
-    td = q_learning(q, np.array([1, 0]), np.array([1.0, 2.0]), np.array([0.5, 1.0]), next_q, selector)
+    selector = np.array(
+        [[5.0, 1.0], [0.0, 9.0]], np.float32
+    )  # chooses 0, where next_q has its smaller value
+    td = q_learning(
+        q, np.array([1, 0]), np.array([1.0, 2.0]), np.array([0.5, 1.0]), next_q, selector
+    )
     np.testing.assert_allclose(td, [1 + 0.5 * 10 - 2, 2 + 30 - 3])
 
 
@@ -24,7 +28,9 @@ def test_q_learning_takes_leading_axes() -> None:
     reward, discount = rng.normal(size=(2, 3, 4)).astype(np.float32)
     td = q_learning(q, action, reward, discount, next_q)
     for i in np.ndindex(3, 4):
-        np.testing.assert_allclose(td[i], reward[i] + discount[i] * max(next_q[i]) - q[i][action[i]], rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(
+            td[i], reward[i] + discount[i] * max(next_q[i]) - q[i][action[i]], rtol=1e-5, atol=1e-6
+        )
 
 
 def test_huber_by_hand() -> None:
@@ -44,4 +50,6 @@ def test_clipped_value_loss_by_hand() -> None:
     value, old = np.array([1.0, 1.0, 1.0, 0.1]), np.array([0.0, 0.0, 0.9, 0.0])
     target = np.array([2.0, 0.0, 1.5, 1.0])
     # moved to 0.2, 0.2, 1.0 and 0.1; the larger of both errors counts
-    np.testing.assert_allclose(clipped_value_loss(value, old, target, 0.2), [1.8**2, 1, 0.5**2, 0.9**2])
+    np.testing.assert_allclose(
+        clipped_value_loss(value, old, target, 0.2), [1.8**2, 1, 0.5**2, 0.9**2]
+    )

@@ -23,7 +23,13 @@ FIRST = Leaf("box", (2, 44, 36), "uint8")
 BITS = Leaf("multibinary", (5,), "int8")
 SHIFTED = Leaf("discrete", (), "int64", (3,), start=-1)
 MATRIX = Leaf("box", (2, 3), "float32", (), (-9.0,) * 6, (9.0,) * 6)
-DICT = {"camera": FIRST, "arm/angles": fakes.VECTOR, "mode": SHIFTED, "switches": fakes.MULTI, "bits": BITS}
+DICT = {
+    "camera": FIRST,
+    "arm/angles": fakes.VECTOR,
+    "mode": SHIFTED,
+    "switches": fakes.MULTI,
+    "bits": BITS,
+}
 
 
 def role(algorithm: str, name: str, inputs: Any, action: Leaf, **settings: Any) -> tuple[Any, Plan]:
@@ -35,11 +41,17 @@ def role(algorithm: str, name: str, inputs: Any, action: Leaf, **settings: Any) 
 EVERY = ("tanh", "relu", "sigmoid", "softplus", "elu", "gelu", "silu", "linear")
 CASES: dict[str, tuple[Any, Plan]] = {
     "mlp": role("ppo", "critic", fakes.VECTOR, fakes.DISCRETE),
-    "normalize and scale": role("ppo", "actor", fakes.VECTOR, fakes.BOX, normalize_observations=True),
+    "normalize and scale": role(
+        "ppo", "actor", fakes.VECTOR, fakes.BOX, normalize_observations=True
+    ),
     "dueling": role("dqn", "q", fakes.VECTOR, fakes.DISCRETE, dueling=True),
-    "dueling without hidden layers": role("dqn", "q", fakes.VECTOR, fakes.DISCRETE, dueling=True, hidden=()),
+    "dueling without hidden layers": role(
+        "dqn", "q", fakes.VECTOR, fakes.DISCRETE, dueling=True, hidden=()
+    ),
     "observation and action": role("sac", "q1", DICT, fakes.BOX),
-    "recurrent": role("ppo", "actor", fakes.VECTOR, fakes.BOX, normalize_observations=True, recurrent=5),
+    "recurrent": role(
+        "ppo", "actor", fakes.VECTOR, fakes.BOX, normalize_observations=True, recurrent=5
+    ),
     "recurrent dict": role("a2c", "critic", DICT, fakes.DISCRETE, recurrent=3),
     "images, channels last": role("dqn", "q", LAST, fakes.DISCRETE),
     "images, channels first": role("dqn", "q", FIRST, fakes.DISCRETE, dueling=True),
@@ -48,12 +60,21 @@ CASES: dict[str, tuple[Any, Plan]] = {
     "multidiscrete": role("dqn", "q", fakes.MULTI, fakes.DISCRETE),
     "multibinary": role("dqn", "q", BITS, fakes.DISCRETE),
     "matrix": role("dqn", "q", MATRIX, fakes.DISCRETE),
-    "layer norm": (fakes.VECTOR, (Cast(4), Dense(4, 8), LayerNorm(8), Activation("elu"), Dense(8, 3))),
+    "layer norm": (
+        fakes.VECTOR,
+        (Cast(4), Dense(4, 8), LayerNorm(8), Activation("elu"), Dense(8, 3)),
+    ),
     "noisy": (fakes.VECTOR, (Cast(4), Dense(4, 8, "relu"), NoisyDense(8, 3, "gelu"))),
-    "noisy dueling": (fakes.VECTOR, (Cast(4), Dense(4, 8), *noisy((Dueling((Dense(8, 1),), (Dense(8, 5), Dense(5, 3))),)))),
+    "noisy dueling": (
+        fakes.VECTOR,
+        (Cast(4), Dense(4, 8), *noisy((Dueling((Dense(8, 1),), (Dense(8, 5), Dense(5, 3))),))),
+    ),
     "flatten": (MATRIX, (Flatten(), Dense(6, 2))),
     **{f"dense {a}": (fakes.VECTOR, (Cast(4), Dense(4, 3, a))) for a in EVERY},
-    **{f"activation {a}": (fakes.VECTOR, mlp(fakes.VECTOR, (), a) + (Dense(4, 3), Activation(a))) for a in EVERY},
+    **{
+        f"activation {a}": (fakes.VECTOR, mlp(fakes.VECTOR, (), a) + (Dense(4, 3), Activation(a)))
+        for a in EVERY
+    },
 }
 
 
@@ -74,7 +95,8 @@ def main(framework: str, given: str, file: str) -> None:
     for name, (inputs, plan) in CASES.items():
         w = {n.split(": ", 1)[1]: stored[n] for n in stored.files if n.startswith(f"{name}: ")}
         network = backend.network(
-            name.replace(" ", "_").replace(",", ""), Drawn(plan, init(plan, np.random.default_rng(0)), inputs)
+            name.replace(" ", "_").replace(",", ""),
+            Drawn(plan, init(plan, np.random.default_rng(0)), inputs),
         )
         network.write(w)
         found |= {f"{name}: {n}": x for n, x in network.read().items()}

@@ -1,4 +1,5 @@
-"""Noisy layers: their equation by hand, their first weights, which layers of a head they replace, and what noise is drawn."""
+"""Noisy layers: their equation by hand, their first weights, which layers of a head they replace,
+and what noise is drawn."""
 
 from __future__ import annotations
 
@@ -12,11 +13,16 @@ from tandem.networks.plan import Cast, Dense, Dueling, Scale, Twin, frozen, init
 
 def test_the_equation_by_hand() -> None:
     w = {
-        "kernel": [[1.0, 2.0], [3.0, 4.0]], "kernel_sigma": [[0.5, 1.0], [0.0, 2.0]], "kernel_noise": [[2.0, -1.0], [9.0, 0.5]],
-        "bias": [10.0, 20.0], "bias_sigma": [1.0, 0.5], "bias_noise": [-3.0, 4.0],
-    }  # fmt: skip
+        "kernel": [[1.0, 2.0], [3.0, 4.0]],
+        "kernel_sigma": [[0.5, 1.0], [0.0, 2.0]],
+        "kernel_noise": [[2.0, -1.0], [9.0, 0.5]],
+        "bias": [10.0, 20.0],
+        "bias_sigma": [1.0, 0.5],
+        "bias_noise": [-3.0, 4.0],
+    }
     weights = {f"0/{n}": np.array(x, np.float32) for n, x in w.items()}
-    # kernel [[1 + 1, 2 - 1], [3 + 0, 4 + 1]], bias [10 - 3, 20 + 2]; (1, 2) times it: (2 + 6 + 7, 1 + 10 + 22)
+    # kernel [[1 + 1, 2 - 1], [3 + 0, 4 + 1]], bias [10 - 3, 20 + 2]; (1, 2) times it: (2 + 6 + 7, 1
+    # + 10 + 22)
     x, twin = np.array([[1.0, 2.0]], np.float32), Twin((NoisyDense(2, 2),), weights)
     np.testing.assert_array_equal(twin(x), [[15.0, 33.0]])
     weights["0/bias_noise"][:] = 0.0  # what is published later is heard at once
@@ -27,13 +33,19 @@ def test_the_equation_by_hand() -> None:
 
 
 def test_without_noise_it_is_a_dense_layer() -> None:
-    plain, loud = (kind(16, 3, "tanh").init(np.random.default_rng(4)) for kind in (Dense, NoisyDense))
+    plain, loud = (
+        kind(16, 3, "tanh").init(np.random.default_rng(4)) for kind in (Dense, NoisyDense)
+    )
     assert all(np.array_equal(plain[n], loud[n]) for n in plain)
     for name in ("kernel", "bias"):
-        assert (loud[f"{name}_sigma"] == np.float32(0.125)).all() and not loud[f"{name}_noise"].any()
+        assert (loud[f"{name}_sigma"] == np.float32(0.125)).all() and not loud[
+            f"{name}_noise"
+        ].any()
         assert loud[f"{name}_sigma"].shape == loud[f"{name}_noise"].shape == loud[name].shape
     x = np.random.default_rng(0).normal(size=(5, 16)).astype(np.float32)
-    np.testing.assert_array_equal(Dense(16, 3, "tanh").forward(plain, x), NoisyDense(16, 3, "tanh").forward(loud, x))
+    np.testing.assert_array_equal(
+        Dense(16, 3, "tanh").forward(plain, x), NoisyDense(16, 3, "tanh").forward(loud, x)
+    )
 
 
 def test_only_output_layers_of_a_head_are_noisy() -> None:
@@ -43,12 +55,23 @@ def test_only_output_layers_of_a_head_are_noisy() -> None:
     assert noisy((Dense(0, 8, "relu"), Dense(8, 2))) == (Dense(0, 8, "relu"), NoisyDense(8, 2))
     streams = Dueling((Dense(0, 8, "relu"), Dense(8, 1)), (Dense(0, 8, "relu"), Dense(8, 3)))
     plan = (Cast(4), *fit(noisy((streams,)), 4))
-    assert plan[1] == Dueling((Dense(4, 8, "relu"), NoisyDense(8, 1)), (Dense(4, 8, "relu"), NoisyDense(8, 3)))
+    assert plan[1] == Dueling(
+        (Dense(4, 8, "relu"), NoisyDense(8, 1)), (Dense(4, 8, "relu"), NoisyDense(8, 3))
+    )
     named = {f"1/{s}/1/{n}_noise" for s in ("value", "advantage") for n in ("kernel", "bias")}
-    assert frozen(plan) == named == {n for n in init(plan, np.random.default_rng(0)) if n.endswith("_noise")}
+    assert (
+        frozen(plan)
+        == named
+        == {n for n in init(plan, np.random.default_rng(0)) if n.endswith("_noise")}
+    )
 
 
-SHAPES = {"3/kernel_noise": (6, 4), "3/bias_noise": (4,), "5/kernel_noise": (2, 3), "5/bias_noise": (3,)}
+SHAPES = {
+    "3/kernel_noise": (6, 4),
+    "3/bias_noise": (4,),
+    "5/kernel_noise": (2, 3),
+    "5/bias_noise": (3,),
+}
 
 
 @pytest.mark.parametrize("kind", ["independent", "factorised"])
@@ -56,7 +79,9 @@ def test_noise_follows_its_generator(kind) -> None:
     one, two, other = (draw(kind, np.random.default_rng(s), SHAPES, 7) for s in (1, 1, 2))
     assert {n: x.shape for n, x in one.items()} == {n: (7, *shape) for n, shape in SHAPES.items()}
     for n, x in one.items():
-        assert x.dtype == np.float32 and np.array_equal(x, two[n]) and not np.array_equal(x, other[n])
+        assert (
+            x.dtype == np.float32 and np.array_equal(x, two[n]) and not np.array_equal(x, other[n])
+        )
         assert len(np.unique(x[..., 0].reshape(7, -1)[:, 0])) == 7  # each update has its own
 
 
@@ -72,7 +97,9 @@ def test_factorised_noise_is() -> None:
     found = draw("factorised", np.random.default_rng(0), SHAPES, 40_000)
     kernel, bias = found["3/kernel_noise"], found["3/bias_noise"]
     a = kernel[:, :, 0] / bias[:, :1]  # [count, inputs]
-    np.testing.assert_allclose(a[:, :, None] * bias[:, None, :], kernel, rtol=1e-4, atol=1e-4)  # one outer product
+    np.testing.assert_allclose(
+        a[:, :, None] * bias[:, None, :], kernel, rtol=1e-4, atol=1e-4
+    )  # one outer product
     for x in (bias, a):
         normal = np.sign(x) * x**2  # f undone
         assert np.abs(normal.mean(0)).max() < 0.025

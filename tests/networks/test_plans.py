@@ -1,4 +1,5 @@
-"""Plans: as data, as NumPy twins, and as networks of every framework, which must all put out the same."""
+"""Plans: as data, as NumPy twins, and as networks of every framework, which must all put out the
+same."""
 
 from __future__ import annotations
 
@@ -70,7 +71,11 @@ def test_uniform_weights_are_as_torch_draws_them() -> None:
 
 def test_dense_conv_layer_norm_and_dueling_by_loops() -> None:
     rng = np.random.default_rng(0)
-    image, kernel, bias = rng.normal(size=(2, 7, 6, 3)), rng.normal(size=(3, 3, 3, 4)), rng.normal(size=4)
+    image, kernel, bias = (
+        rng.normal(size=(2, 7, 6, 3)),
+        rng.normal(size=(3, 3, 3, 4)),
+        rng.normal(size=4),
+    )
     got = Conv(3, 4, 3, 2, "linear").forward({"kernel": kernel, "bias": bias}, image)
     assert got.shape == (2, 3, 2, 4)
     for b, i, j, f in np.ndindex(got.shape):
@@ -92,7 +97,9 @@ def test_dense_conv_layer_norm_and_dueling_by_loops() -> None:
 def test_normalize_clips_and_learns_nothing() -> None:
     layer = Normalize(2, clip=3.0)
     w = {"mean": np.array([1.0, 0.0], np.float32), "variance": np.array([4.0, 1e-6], np.float32)}
-    np.testing.assert_allclose(layer.forward(w, np.array([[2.0, 5.0]], np.float32)), [[0.5, 3.0]], rtol=1e-6)
+    np.testing.assert_allclose(
+        layer.forward(w, np.array([[2.0, 5.0]], np.float32)), [[0.5, 3.0]], rtol=1e-6
+    )
     plan = (Branches({"a": (Cast(2), layer), "b": (Cast(1),)}), Dense(3, 1))
     assert frozen(plan) == {"0/a/1/mean", "0/a/1/variance"}
 
@@ -118,7 +125,10 @@ def test_a_width_that_no_layer_states_is_refused() -> None:
     for plan in ((), (Activation("relu"),), (Cast(4), Flatten()), (Conv(1, 2, 3, 1),)):
         with pytest.raises(NetworkError, match="cannot tell the output width"):
             width(plan)
-    assert width((Dense(2, 3), Scale(3))) == 6 and width((Dueling((Dense(2, 1),), (Dense(2, 5),)),)) == 5
+    assert (
+        width((Dense(2, 3), Scale(3))) == 6
+        and width((Dueling((Dense(2, 1),), (Dense(2, 5),)),)) == 5
+    )
 
 
 def test_errors_say_what_is_wrong() -> None:
@@ -132,30 +142,51 @@ def test_errors_say_what_is_wrong() -> None:
 
 def test_the_nature_cnn_is_the_paper_s() -> None:
     plan = nature_cnn(Leaf("box", (84, 84, 4), "uint8"))
-    assert [w.shape for n, w in init(plan, np.random.default_rng(0)).items() if n.endswith("kernel")] == [
-        (8, 8, 4, 32), (4, 4, 32, 64), (3, 3, 64, 64), (7 * 7 * 64, 512),
-    ]  # fmt: skip
+    assert [
+        w.shape for n, w in init(plan, np.random.default_rng(0)).items() if n.endswith("kernel")
+    ] == [
+        (8, 8, 4, 32),
+        (4, 4, 32, 64),
+        (3, 3, 64, 64),
+        (7 * 7 * 64, 512),
+    ]
     assert has_images(plans.DICT) and not has_images(fakes.VECTOR)
 
 
 def test_a_head_is_fitted_to_its_body() -> None:
     head = (Dueling((Dense(0, 8), Dense(8, 1)), (Dense(0, 8), Dense(8, 4))), Activation("relu"))
     fitted = fit(head, 7)
-    assert fitted[0].value[0].inputs == fitted[0].advantage[0].inputs == 7 and fitted[0].value[1].inputs == 8
+    assert (
+        fitted[0].value[0].inputs == fitted[0].advantage[0].inputs == 7
+        and fitted[0].value[1].inputs == 8
+    )
 
 
 @pytest.mark.parametrize(
     "framework",
-    ["torch", "jax", pytest.param("tensorflow", marks=pytest.mark.slow), pytest.param("keras-torch", marks=pytest.mark.slow)],
+    [
+        "torch",
+        "jax",
+        pytest.param("tensorflow", marks=pytest.mark.slow),
+        pytest.param("keras-torch", marks=pytest.mark.slow),
+    ],
 )
 def test_every_framework_puts_out_what_the_twin_does(framework, tmp_path) -> None:
     given = {f"{name}: {n}": w for name in CASES for n, w in plans.weights(name).items()}
     np.savez(tmp_path / "weights.npz", **given)
-    run_python(Path(plans.__file__), framework, str(tmp_path / "weights.npz"), str(tmp_path / "found.npz"), engine=framework)
+    run_python(
+        Path(plans.__file__),
+        framework,
+        str(tmp_path / "weights.npz"),
+        str(tmp_path / "found.npz"),
+        engine=framework,
+    )
     found = np.load(tmp_path / "found.npz")
     wrong = [n for n, w in given.items() if not np.array_equal(found[n], w)]
     assert not wrong, f"written, but not read back: {wrong}"
     for name, (_, plan) in CASES.items():
         expected = Twin(plan, plans.weights(name))(plans.observations(name))
         size = np.abs(expected).max()
-        np.testing.assert_allclose(found[f"{name}: output"], expected, rtol=1e-4, atol=1e-5 * max(1, size), err_msg=name)
+        np.testing.assert_allclose(
+            found[f"{name}: output"], expected, rtol=1e-4, atol=1e-5 * max(1, size), err_msg=name
+        )

@@ -1,4 +1,5 @@
-"""Users' own networks: those that a plan can express get a twin that puts out the same, the others are honestly left alone."""
+"""Users' own networks: those that a plan can express get a twin that puts out the same, the others
+are honestly left alone."""
 
 from __future__ import annotations
 
@@ -31,9 +32,13 @@ def hooked() -> nn.Module:
 KNOWN = {
     "chain": lambda: nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3), nn.Identity()),
     "one layer": lambda: nn.Linear(4, 2),
-    "layer norm": lambda: nn.Sequential(nn.LayerNorm(4, eps=1e-3), nn.Linear(4, 8), nn.LayerNorm(8), nn.ELU(), nn.Linear(8, 2)),
-    "activations": lambda: nn.Sequential(nn.Linear(4, 8), nn.ReLU(True), nn.GELU(), nn.SiLU(), nn.Softplus(), nn.Sigmoid()),
-}  # fmt: skip
+    "layer norm": lambda: nn.Sequential(
+        nn.LayerNorm(4, eps=1e-3), nn.Linear(4, 8), nn.LayerNorm(8), nn.ELU(), nn.Linear(8, 2)
+    ),
+    "activations": lambda: nn.Sequential(
+        nn.Linear(4, 8), nn.ReLU(True), nn.GELU(), nn.SiLU(), nn.Softplus(), nn.Sigmoid()
+    ),
+}
 UNKNOWN = {
     "dropout": lambda: nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.1)),
     "batch norm": lambda: nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8)),
@@ -42,12 +47,18 @@ UNKNOWN = {
     "another elu": lambda: nn.Sequential(nn.Linear(4, 8), nn.ELU(alpha=0.5)),
     "another softplus": lambda: nn.Sequential(nn.Linear(4, 8), nn.Softplus(beta=2.0)),
     "another gelu": lambda: nn.Sequential(nn.Linear(4, 8), nn.GELU(approximate="tanh")),
-    "layer norm without weights": lambda: nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8, elementwise_affine=False)),
-    "a chain inside": lambda: nn.Sequential(nn.Sequential(nn.Linear(4, 8), nn.Tanh()), nn.Linear(8, 2)),
+    "layer norm without weights": lambda: nn.Sequential(
+        nn.Linear(4, 8), nn.LayerNorm(8, elementwise_affine=False)
+    ),
+    "a chain inside": lambda: nn.Sequential(
+        nn.Sequential(nn.Linear(4, 8), nn.Tanh()), nn.Linear(8, 2)
+    ),
     "a subclass": lambda: Reversed(nn.Linear(4, 4), nn.Tanh()),
     "a hook": hooked,
     "nothing learned": lambda: nn.Sequential(nn.Tanh()),
-    "spectral norm": lambda: nn.Sequential(nn.utils.parametrizations.spectral_norm(nn.Linear(4, 2))),
+    "spectral norm": lambda: nn.Sequential(
+        nn.utils.parametrizations.spectral_norm(nn.Linear(4, 2))
+    ),
 }
 
 
@@ -61,7 +72,9 @@ def test_a_known_torch_module_has_a_twin(name) -> None:
         for w in module.parameters():
             w += 0.1 * torch.randn(w.shape, generator=torch.Generator().manual_seed(0))
         expected = module(torch.as_tensor(x)).numpy()
-    np.testing.assert_allclose(Twin(plan, modules.read(plan, chain))(x), expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        Twin(plan, modules.read(plan, chain))(x), expected, rtol=1e-5, atol=1e-6
+    )
 
 
 @pytest.mark.parametrize("name", UNKNOWN)
@@ -77,15 +90,31 @@ KERAS = """
     from tandem.networks.keras_bodies import recognise
     from tandem.networks.plan import Twin
 
+
     def double(x):
         return 2 * x
+
+
     double.__name__ = "tanh"
 
     known = {
-        "chain": [layers.Dense(8, activation="tanh"), layers.ReLU(), layers.Dense(3, activation="gelu")],
+        "chain": [
+            layers.Dense(8, activation="tanh"),
+            layers.ReLU(),
+            layers.Dense(3, activation="gelu"),
+        ],
         "with its input": [keras.Input((4,)), layers.Dense(8), layers.Activation("elu")],
-        "layer norm": [layers.LayerNormalization(epsilon=1e-3), layers.Dense(8), layers.LayerNormalization(), layers.Dense(2)],
-        "activations": [layers.Dense(8, activation="silu"), layers.Activation("gelu"), layers.Dense(5, activation="softplus")],
+        "layer norm": [
+            layers.LayerNormalization(epsilon=1e-3),
+            layers.Dense(8),
+            layers.LayerNormalization(),
+            layers.Dense(2),
+        ],
+        "activations": [
+            layers.Dense(8, activation="silu"),
+            layers.Activation("gelu"),
+            layers.Dense(5, activation="softplus"),
+        ],
     }
     unknown = {
         "dropout": [layers.Dense(8), layers.Dropout(0.1)],
@@ -102,28 +131,43 @@ KERAS = """
     }
     rng = np.random.default_rng(0)
     x = rng.normal(size=(6, 4)).astype(np.float32)
+
+
     def functional(chain):
         first = y = keras.Input((4,))
         for layer in chain:
             y = layer(y)
         return keras.Model(first, y)
 
+
     models_known = {name: keras.Sequential(chain) for name, chain in known.items()}
-    models_known["functional"] = functional([layers.Dense(8, activation="relu"), layers.Activation("tanh"), layers.Dense(3)])
+    models_known["functional"] = functional(
+        [layers.Dense(8, activation="relu"), layers.Activation("tanh"), layers.Dense(3)]
+    )
     for name, model in models_known.items():
         model(x)
         for v in model.trainable_variables:
             v.assign(np.asarray(v.value) + 0.1 * rng.normal(size=v.shape).astype(np.float32))
         found = recognise(model, 4)
-        off = float(np.abs(Twin(found[0], models.read(found[1]))(x) - np.asarray(model(x))).max()) if found else None
+        off = (
+            float(np.abs(Twin(found[0], models.read(found[1]))(x) - np.asarray(model(x))).max())
+            if found
+            else None
+        )
         print(json.dumps([name, "known", off]))
     for name, chain in unknown.items():
         model = keras.Sequential(chain)
         model(x)
         print(json.dumps([name, "unknown", recognise(model, 4) is None]))
     x, twice = keras.Input((4,)), layers.Dense(4)
-    for name, y in (("around", x + twice(x)), ("twice", twice(twice(x))), ("dropped", layers.Dropout(0.1)(twice(x)))):
-        print(json.dumps([f"functional, {name}", "unknown", recognise(keras.Model(x, y), 4) is None]))
+    for name, y in (
+        ("around", x + twice(x)),
+        ("twice", twice(twice(x))),
+        ("dropped", layers.Dropout(0.1)(twice(x))),
+    ):
+        print(
+            json.dumps([f"functional, {name}", "unknown", recognise(keras.Model(x, y), 4) is None])
+        )
 """
 
 

@@ -1,4 +1,5 @@
-"""The GRU: by hand, against the frameworks' own, and with its state begun anew within a sequence."""
+"""The GRU: by hand, against the frameworks' own, and with its state begun anew within a
+sequence."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ def weights(rng: np.random.Generator) -> dict[str, np.ndarray]:
 
 
 def test_one_step_by_hand() -> None:
-    """z = r = 1/2, since their sums are 0; n = tanh(1 * 1 + 0.5 * (2 * 3 + 0.5)); h' = (3 + n) / 2."""
+    """z = r = 1/2, since their sums are 0; n = tanh(1 * 1 + 0.5 * (2 * 3 + 0.5)); h' = (3 + n) /
+    2."""
     w = {"kernel": np.array([[0.0, 0.0, 1.0]]), "recurrent": np.array([[0.0, 0.0, 2.0]])}
     w["bias"] = np.array([[0.0, 0.0, 0.0], [0.0, 0.0, 0.5]])
     got = unroll(w, np.ones((1, 1)), np.array([[3.0]]), np.zeros(1), 1)
@@ -33,7 +35,11 @@ def test_it_is_torch_s() -> None:
     import torch
 
     rng = np.random.default_rng(0)
-    w, x, state = weights(rng), rng.normal(size=(L, S, F)).astype(np.float32), rng.normal(size=(S, H)).astype(np.float32)
+    w, x, state = (
+        weights(rng),
+        rng.normal(size=(L, S, F)).astype(np.float32),
+        rng.normal(size=(S, H)).astype(np.float32),
+    )
 
     def turned(a: np.ndarray) -> torch.Tensor:  # z, r, n to r, z, n, and transposed
         z, r, n = np.split(a, 3, -1)
@@ -41,7 +47,15 @@ def test_it_is_torch_s() -> None:
 
     own = torch.nn.GRU(F, H)
     names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
-    own.load_state_dict(dict(zip(names, map(turned, (w["kernel"], w["recurrent"], w["bias"][0], w["bias"][1])), strict=True)))
+    own.load_state_dict(
+        dict(
+            zip(
+                names,
+                map(turned, (w["kernel"], w["recurrent"], w["bias"][0], w["bias"][1])),
+                strict=True,
+            )
+        )
+    )
     with torch.no_grad():
         expected, _ = own(torch.as_tensor(x), torch.as_tensor(state)[None])
     got = unroll(w, x.reshape(-1, F), state, np.zeros(L * S, np.float32), S)
@@ -54,14 +68,22 @@ def test_it_is_keras_s() -> None:
         import json, sys
         import keras, numpy as np
         from tandem.networks.recurrent import GRU, unroll
+
         rng = np.random.default_rng(0)
         w = {n: rng.normal(size=x.shape).astype(np.float32) for n, x in GRU(4, 5).init(rng).items()}
-        x, state = rng.normal(size=(3, 7, 4)).astype(np.float32), rng.normal(size=(3, 5)).astype(np.float32)
+        x, state = (
+            rng.normal(size=(3, 7, 4)).astype(np.float32),
+            rng.normal(size=(3, 5)).astype(np.float32),
+        )
         layer = keras.layers.GRU(5, return_sequences=True, reset_after=True)
         layer.build(x.shape)
         layer.set_weights([w["kernel"], w["recurrent"], w["bias"]])
         expected = np.asarray(layer(x, initial_state=state))
-        got = unroll(w, x.swapaxes(0, 1).reshape(-1, 4), state, np.zeros(21, np.float32), 3).reshape(7, 3, 5).swapaxes(0, 1)
+        got = (
+            unroll(w, x.swapaxes(0, 1).reshape(-1, 4), state, np.zeros(21, np.float32), 3)
+            .reshape(7, 3, 5)
+            .swapaxes(0, 1)
+        )
         print(json.dumps(float(np.abs(got - expected).max())))
     """
     (gap,) = run_python(code, engine="jax")
@@ -70,15 +92,23 @@ def test_it_is_keras_s() -> None:
 
 def test_a_start_within_a_sequence_is_a_sequence_of_its_own() -> None:
     rng = np.random.default_rng(1)
-    w, x, state = weights(rng), rng.normal(size=(L, 1, F)).astype(np.float32), rng.normal(size=(1, H)).astype(np.float32)
+    w, x, state = (
+        weights(rng),
+        rng.normal(size=(L, 1, F)).astype(np.float32),
+        rng.normal(size=(1, H)).astype(np.float32),
+    )
     start = np.zeros(L, np.float32)
     start[[3, 4]] = 1
     whole = unroll(w, x[:, 0], state, start, 1)
     nothing = np.zeros((1, H), np.float32)
     parts = [(x[:3], state), (x[3:4], nothing), (x[4:], nothing)]
-    expected = np.concatenate([unroll(w, p[:, 0], h, np.zeros(len(p), np.float32), 1) for p, h in parts])
+    expected = np.concatenate(
+        [unroll(w, p[:, 0], h, np.zeros(len(p), np.float32), 1) for p, h in parts]
+    )
     np.testing.assert_allclose(whole, expected, atol=1e-6)
-    assert np.abs(whole[3:] - unroll(w, x[:, 0], state, np.zeros(L, np.float32), 1)[3:]).max() > 0.01
+    assert (
+        np.abs(whole[3:] - unroll(w, x[:, 0], state, np.zeros(L, np.float32), 1)[3:]).max() > 0.01
+    )
 
 
 def test_no_gradient_crosses_a_start() -> None:
@@ -110,9 +140,14 @@ def test_a_twin_takes_sequences_and_single_steps_alike() -> None:
     assert isinstance(layer, Recurrent)
     rng = np.random.default_rng(3)
     twin = Twin(plan, init(plan, rng))
-    obs, state = rng.normal(size=(L, S, F)).astype(np.float32), rng.normal(size=(S, 5)).astype(np.float32)
+    obs, state = (
+        rng.normal(size=(L, S, F)).astype(np.float32),
+        rng.normal(size=(S, 5)).astype(np.float32),
+    )
     start = (rng.random((L, S)) < 0.3).astype(np.float32)
-    whole = twin({"obs": obs.reshape(-1, F), "state": state, "start": start.reshape(-1)}).reshape(L, S, -1)
+    whole = twin({"obs": obs.reshape(-1, F), "state": state, "start": start.reshape(-1)}).reshape(
+        L, S, -1
+    )
     for t in range(L):
         out = twin({"obs": obs[t], "state": state, "start": start[t]})
         np.testing.assert_allclose(out, whole[t], atol=1e-6)

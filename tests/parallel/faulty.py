@@ -14,14 +14,23 @@ from gymnasium import Env, spaces
 
 
 class Faulty(Env[Any, Any]):
-    """A walk on a line that pays where the action is the sign of what is seen. At step `at` of its life the first one that
-    comes there goes wrong: it is killed, exits, raises, or stands still, in Python or in C."""
+    """A walk on a line that pays where the action is the sign of what is seen. At step `at` of its
+    life the first one that comes there goes wrong: it is killed, exits, raises, or stands still, in
+    Python or in C."""
 
     observation_space = spaces.Box(-1, 1, (2,), np.float32)
     action_space = spaces.Discrete(2)
 
     def __init__(self, folder: str, fault: str, parent: int, at: int = 100, times: int = 1) -> None:
-        self.folder, self.fault, self.parent, self.at, self.times, self.life, self.t = folder, fault, parent, at, times, 0, 0
+        self.folder, self.fault, self.parent, self.at, self.times, self.generation, self.t = (
+            folder,
+            fault,
+            parent,
+            at,
+            times,
+            0,
+            0,
+        )
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         super().reset(seed=seed)
@@ -29,8 +38,8 @@ class Faulty(Env[Any, Any]):
         return self.x.copy(), {}
 
     def step(self, action: Any) -> Any:
-        self.life, self.t = self.life + 1, self.t + 1
-        if self.life == self.at and os.getpid() != self.parent and self._first():
+        self.generation, self.t = self.generation + 1, self.t + 1
+        if self.generation == self.at and os.getpid() != self.parent and self._first():
             self._go_wrong()
         reward = float(action == (self.x[0] > 0))
         self.x = self.np_random.uniform(-1, 1, 2).astype(np.float32)

@@ -8,7 +8,12 @@ from tandem.parallel.process import Process
 from tandem.parallel.shared_memory import Arrays, form
 from tests.helpers import run_python
 
-FORMS = {"a/x": ((3, 5), "<f4"), "a/y": ((), "<i8"), "empty": ((0, 2), "<f4"), "flags": ((7,), "|b1")}
+FORMS = {
+    "a/x": ((3, 5), "<f4"),
+    "a/y": ((), "<i8"),
+    "empty": ((0, 2), "<f4"),
+    "flags": ((7,), "|b1"),
+}
 
 
 class Writer:
@@ -40,7 +45,15 @@ def test_two_processes_see_the_same() -> None:
     assert process.answer(60) is None
     process.ask("write", 7.0)
     assert process.answer(60) == [2.0] * 15
-    assert (arrays["a/x"] == 7.0).all() and arrays["flags"].tolist() == [False, False, True, False, False, False, False]
+    assert (arrays["a/x"] == 7.0).all() and arrays["flags"].tolist() == [
+        False,
+        False,
+        True,
+        False,
+        False,
+        False,
+        False,
+    ]
     process.end()
 
 

@@ -30,39 +30,87 @@ from tests.parallel.test_process import runs
 
 pytest.importorskip("torch")
 ALIKE: dict[str, tuple[str, Any, dict[str, Any]]] = {
-    "ppo": ("ppo", "CartPole-v1", {"envs": 6, "rollout": 16, "batch_size": 24, "vectorization": "plain"}),
+    "ppo": (
+        "ppo",
+        "CartPole-v1",
+        {"envs": 6, "rollout": 16, "batch_size": 24, "vectorization": "plain"},
+    ),
     "ppo of a dict": ("ppo", games.IdentityDict, {"envs": 4, "rollout": 16, "batch_size": 16}),
     "ppo with masks": ("ppo", games.Forbidden, {"envs": 4, "rollout": 16, "batch_size": 16}),
     "ppo with statistics": (
         "ppo",
         games.IdentityBox,
-        {"envs": 4, "rollout": 16, "batch_size": 16, "normalize_observations": True, "normalize_rewards": True},
+        {
+            "envs": 4,
+            "rollout": 16,
+            "batch_size": 16,
+            "normalize_observations": True,
+            "normalize_rewards": True,
+        },
     ),
     "a2c with a memory": ("a2c", Recall, {"envs": 4, "rollout": 8, "recurrent": 8, "sequence": 4}),
-    "a2c with noise on weights": ("a2c", games.Chain, {"envs": 4, "rollout": 8, "noisy": "independent", "entropy": 0.0}),
-    "acer": ("acer", games.TerminatedTruncatedPair, {"envs": 4, "rollout": 8, "replay_starts": 8, "replay_size": 40}),
-    "dqn": ("dqn", "CartPole-v1", {"envs": 4, "train_every": 16, "updates_per_call": 4, "learning_starts": 100, "n_step": 3}),
-    "mappo": ("mappo", team_games.Leaving, {"envs": 4, "rollout": 8, "batch_size": 16, "recurrent": 4, "sequence": 4}),
+    "a2c with noise on weights": (
+        "a2c",
+        games.Chain,
+        {"envs": 4, "rollout": 8, "noisy": "independent", "entropy": 0.0},
+    ),
+    "acer": (
+        "acer",
+        games.TerminatedTruncatedPair,
+        {"envs": 4, "rollout": 8, "replay_starts": 8, "replay_size": 40},
+    ),
+    "dqn": (
+        "dqn",
+        "CartPole-v1",
+        {"envs": 4, "train_every": 16, "updates_per_call": 4, "learning_starts": 100, "n_step": 3},
+    ),
+    "mappo": (
+        "mappo",
+        team_games.Leaving,
+        {"envs": 4, "rollout": 8, "batch_size": 16, "recurrent": 4, "sequence": 4},
+    ),
     "qmix": (
         "qmix",
         team_games.TwoStep,
         {"envs": 4, "batch_size": 32, "train_every": 16, "learning_starts": 64, "recurrent": 4},
     ),
-    "maddpg": ("maddpg", team_games.Landmarks, {"envs": 4, "batch_size": 32, "train_every": 16, "learning_starts": 64}),
-    "sac": ("sac", "Pendulum-v1", {"envs": 4, "train_every": 16, "updates_per_call": 4, "learning_starts": 64}),
+    "maddpg": (
+        "maddpg",
+        team_games.Landmarks,
+        {"envs": 4, "batch_size": 32, "train_every": 16, "learning_starts": 64},
+    ),
+    "sac": (
+        "sac",
+        "Pendulum-v1",
+        {"envs": 4, "train_every": 16, "updates_per_call": 4, "learning_starts": 64},
+    ),
 }
-FAST = {"eval_episodes": 0, "final_episodes": 1, "plots": False, "tensorboard": False, "framework": "torch"}
+FAST = {
+    "eval_episodes": 0,
+    "final_episodes": 1,
+    "plots": False,
+    "tensorboard": False,
+    "framework": "torch",
+}
 
 
 def rows(folder: Path, *without: str) -> list[list[str]]:
     """progress.csv without its times, and without the columns named."""
     lines = [line.split(",") for line in (folder / "progress.csv").read_text().splitlines()]
-    return [[x for x, name in zip(line, lines[0], strict=True) if name not in ("seconds", *without)] for line in lines[1:]]
+    return [
+        [x for x, name in zip(line, lines[0], strict=True) if name not in ("seconds", *without)]
+        for line in lines[1:]
+    ]
 
 
 def sampled(names: Any, fast: tuple[Any, ...]) -> list[Any]:
     """All but `fast` are slow."""
-    return [pytest.param(*(n if isinstance(n, tuple) else (n,)), marks=[] if n in fast else [pytest.mark.slow]) for n in names]
+    return [
+        pytest.param(
+            *(n if isinstance(n, tuple) else (n,)), marks=[] if n in fast else [pytest.mark.slow]
+        )
+        for n in names
+    ]
 
 
 @pytest.mark.parametrize("name", sampled(ALIKE, ("ppo", "dqn")))
@@ -70,19 +118,50 @@ def test_a_run_with_workers_is_the_run_of_one_process(name: str, tmp_path: Path)
     algorithm, env, settings = ALIKE[name]
     for workers in (0, 2):
         out = tmp_path / str(workers)
-        tandem.train(algorithm, env, steps=512, seed=3, workers=workers, ahead=0, out=out, hidden=(8,), **settings, **FAST)
+        tandem.train(
+            algorithm,
+            env,
+            steps=512,
+            seed=3,
+            workers=workers,
+            ahead=0,
+            out=out,
+            hidden=(8,),
+            **settings,
+            **FAST,
+        )
     alone, together = (rows(tmp_path / workers, "fingerprint") for workers in ("0", "2"))
     assert len(together) == len(alone) > 4
-    for one, other in zip(alone, together, strict=True):  # alike but for the rounding of products over fewer rows
-        assert [float(x or "nan") for x in other] == pytest.approx([float(x or "nan") for x in one], 1e-3, 1e-6, nan_ok=True)
+    for one, other in zip(
+        alone, together, strict=True
+    ):  # alike but for the rounding of products over fewer rows
+        assert [float(x or "nan") for x in other] == pytest.approx(
+            [float(x or "nan") for x in one], 1e-3, 1e-6, nan_ok=True
+        )
 
 
-@pytest.mark.parametrize(("name", "ahead"), sampled([(n, a) for n in ("acer", "dqn", "sac") for a in (1, 3)], (("dqn", 3),)))
-def test_workers_ahead_make_the_same_run_however_many(name: str, ahead: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "ahead"),
+    sampled([(n, a) for n in ("acer", "dqn", "sac") for a in (1, 3)], (("dqn", 3),)),
+)
+def test_workers_ahead_make_the_same_run_however_many(
+    name: str, ahead: int, tmp_path: Path
+) -> None:
     algorithm, env, settings = ALIKE[name]
     for workers in (1, 2):
         out = tmp_path / str(workers)
-        tandem.train(algorithm, env, steps=512, seed=3, workers=workers, ahead=ahead, out=out, hidden=(8,), **settings, **FAST)
+        tandem.train(
+            algorithm,
+            env,
+            steps=512,
+            seed=3,
+            workers=workers,
+            ahead=ahead,
+            out=out,
+            hidden=(8,),
+            **settings,
+            **FAST,
+        )
     one, two = (rows(tmp_path / workers, "fingerprint") for workers in ("1", "2"))
     assert [[float(x or "nan") for x in row] for row in two] == [
         pytest.approx([float(x or "nan") for x in row], 1e-3, 1e-6, nan_ok=True) for row in one
@@ -90,13 +169,20 @@ def test_workers_ahead_make_the_same_run_however_many(name: str, ahead: int, tmp
 
 
 def test_workers_are_ahead_by_as_much_as_they_may_and_it_is_told() -> None:
-    settings = {"envs": 4, "train_every": 16, "updates_per_call": 4, "learning_starts": 100, "hidden": (8,)}
+    settings = {
+        "envs": 4,
+        "train_every": 16,
+        "updates_per_call": 4,
+        "learning_starts": 100,
+        "hidden": (8,),
+    }
     run = tandem.session("dqn", "CartPole-v1", steps=512, workers=1, ahead=3, **settings, **FAST)
     found = []
     for event in run:
         if isinstance(event, BatchEnd) and event.metrics:
             found.append((event.env_steps, event.updates, event.metrics["lag"]))
-    # The block of steps 113 to 128 was asked for when 64 steps were there: with weights that had seen no update.
+    # The block of steps 113 to 128 was asked for when 64 steps were there: with weights that had
+    # seen no update.
     assert found[0] == (112, 4, 0) and [lag for *_, lag in found][1:4] == [4, 8, 12]
     assert {lag for *_, lag in found[3:]} == {12} and found[-1][:2] == (512, 4 * 26)
     assert run.loop.collector.begun_steps == 512 + 3 * 16
@@ -108,13 +194,19 @@ def test_on_policy_algorithms_do_not_learn_from_old_weights() -> None:
 
 
 def test_environments_are_shared_out_evenly() -> None:
-    assert parts(8, 3) == [(0, 2), (2, 3), (5, 3)] and parts(2, 2) == [(0, 1), (1, 1)] and parts(5, 1) == [(0, 5)]
+    assert (
+        parts(8, 3) == [(0, 2), (2, 3), (5, 3)]
+        and parts(2, 2) == [(0, 1), (1, 1)]
+        and parts(5, 1) == [(0, 5)]
+    )
 
 
 def test_a_part_begins_as_it_does_among_all() -> None:
     whole, part = (Source.of("CartPole-v1", 5, 9, "plain", None).part(*p) for p in ((0, 5), (2, 3)))
     assert np.array_equal(whole.reset()[2:], part.reset())
-    assert not np.array_equal(part.reset(), Source.of("CartPole-v1", 5, 9, "plain", None).part(2, 3, life=1).reset())
+    assert not np.array_equal(
+        part.reset(), Source.of("CartPole-v1", 5, 9, "plain", None).part(2, 3, generation=1).reset()
+    )
 
 
 @pytest.mark.parametrize(
@@ -127,7 +219,9 @@ def test_a_part_begins_as_it_does_among_all() -> None:
 )
 def test_what_cannot_be_shared_out_is_refused(env: Any, workers: int, what: str) -> None:
     with pytest.raises(SettingError, match=what):
-        tandem.train("ppo", env, steps=64, envs=4 if isinstance(env, str) else 2, workers=workers, **FAST)
+        tandem.train(
+            "ppo", env, steps=64, envs=4 if isinstance(env, str) else 2, workers=workers, **FAST
+        )
 
 
 def odd(space: Any) -> Any:
@@ -148,8 +242,19 @@ def odd(space: Any) -> Any:
 
 def test_layers_of_ones_own_and_pictures_are_acted_on_by_the_framework() -> None:
     for env, network in (("CartPole-v1", odd), (games.IdentityImage, None)):
-        given = {"steps": 256, "envs": 4, "rollout": 8, "batch_size": 16, "network": network, "seed": 1, **FAST}
-        runs = [tandem.session("ppo", env, workers=workers, vectorization="plain", **given) for workers in (0, 1)]
+        given = {
+            "steps": 256,
+            "envs": 4,
+            "rollout": 8,
+            "batch_size": 16,
+            "network": network,
+            "seed": 1,
+            **FAST,
+        }
+        runs = [
+            tandem.session("ppo", env, workers=workers, vectorization="plain", **given)
+            for workers in (0, 1)
+        ]
         for run in runs:
             for _ in run:
                 pass
@@ -163,17 +268,35 @@ def test_layers_of_ones_own_and_pictures_are_acted_on_by_the_framework() -> None
 @pytest.mark.parametrize(
     ("name", "ahead"),
     sampled(
-        [("ppo", 0), ("a2c with a memory", 0), ("dqn", 0), ("acer", 1), ("dqn", 1), ("dqn", 3), ("sac", 1)],
+        [
+            ("ppo", 0),
+            ("a2c with a memory", 0),
+            ("dqn", 0),
+            ("acer", 1),
+            ("dqn", 1),
+            ("dqn", 3),
+            ("sac", 1),
+        ],
         (("ppo", 0), ("dqn", 1)),
     ),
 )
 def test_it_is_resumed_exactly(name: str, ahead: int, tmp_path: Path) -> None:
     algorithm, env, settings = ALIKE[name]
-    given = {"steps": 512, "seed": 3, "workers": 2, "ahead": ahead, "hidden": (8,), **settings, **FAST}
+    given = {
+        "steps": 512,
+        "seed": 3,
+        "workers": 2,
+        "ahead": ahead,
+        "hidden": (8,),
+        **settings,
+        **FAST,
+    }
     tandem.train(algorithm, env, out=tmp_path / "whole", **given)
     tandem.train(algorithm, env, out=tmp_path / "parts", stop_at=200, **given)
     for stop_at in (330, None):
-        tandem.train(env=None if isinstance(env, str) else env, resume=tmp_path / "parts", stop_at=stop_at)
+        tandem.train(
+            env=None if isinstance(env, str) else env, resume=tmp_path / "parts", stop_at=stop_at
+        )
     assert rows(tmp_path / "parts") == rows(tmp_path / "whole")
 
 
@@ -192,7 +315,9 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", sampled(FAULTS, ("killed", "raises")))
-def test_a_lost_worker_is_named_and_costs_its_unfinished_episodes(fault: str, tmp_path: Path) -> None:
+def test_a_lost_worker_is_named_and_costs_its_unfinished_episodes(
+    fault: str, tmp_path: Path
+) -> None:
     given = {**SETTINGS, "worker_patience": 2.0}
     with pytest.warns(UserWarning, match=FAULTS[fault]) as caught:
         run = tandem.train("a2c", faulty(tmp_path, fault), workers=1, out=tmp_path / "run", **given)
@@ -203,7 +328,13 @@ def test_a_lost_worker_is_named_and_costs_its_unfinished_episodes(fault: str, tm
 
 
 def test_replay_knows_that_the_episodes_broke_off(tmp_path: Path) -> None:
-    more = {"train_every": 8, "updates_per_call": 2, "learning_starts": 100, "n_step": 3, "buffer_size": 2000}
+    more = {
+        "train_every": 8,
+        "updates_per_call": 2,
+        "learning_starts": 100,
+        "n_step": 3,
+        "buffer_size": 2000,
+    }
     given = {k: v for k, v in SETTINGS.items() if k != "rollout"} | more
     run = tandem.session("dqn", faulty(tmp_path, "killed", at=101), workers=1, ahead=0, **given)
     with pytest.warns(UserWarning, match="was killed"):
@@ -212,15 +343,26 @@ def test_replay_knows_that_the_episodes_broke_off(tmp_path: Path) -> None:
     ring = run.loop.learner.ring
     ids = np.arange(ring.oldest, ring.newest + 1)
     t, env = ids // ring.envs, ids % ring.envs
-    length = {e: np.diff(np.flatnonzero(ring.last.take(ring.position(ids[env == e]))), prepend=-1) for e in range(4)}
+    length = {
+        e: np.diff(np.flatnonzero(ring.last.take(ring.position(ids[env == e]))), prepend=-1)
+        for e in range(4)
+    }
     assert all(set(length[e].tolist()) == {13} for e in (0, 1))  # Faulty's episodes have 13 steps
-    assert all(sorted(set(length[e].tolist())) == [9, 13] for e in (2, 3)), length  # 96 done: one of 13 ended at 91, 5 + 8 - 4
+    assert all(sorted(set(length[e].tolist())) == [9, 13] for e in (2, 3)), (
+        length
+    )  # 96 done: one of 13 ended at 91, 5 + 8 - 4
     assert t[-1] == 399
 
 
 @pytest.mark.parametrize("fault", sampled(["killed", "raises", "stands still"], ("killed",)))
 def test_workers_ahead_may_be_lost_too(fault: str, tmp_path: Path) -> None:
-    more = {"train_every": 8, "updates_per_call": 2, "learning_starts": 100, "buffer_size": 2000, "worker_patience": 2.0}
+    more = {
+        "train_every": 8,
+        "updates_per_call": 2,
+        "learning_starts": 100,
+        "buffer_size": 2000,
+        "worker_patience": 2.0,
+    }
     given = {k: v for k, v in SETTINGS.items() if k != "rollout"} | more
     run = tandem.session("dqn", faulty(tmp_path, fault, at=101), workers=2, ahead=2, **given)
     with pytest.warns(UserWarning, match=FAULTS[fault]) as caught:
@@ -232,15 +374,24 @@ def test_workers_ahead_may_be_lost_too(fault: str, tmp_path: Path) -> None:
     lengths = [np.diff(x, prepend=-1).tolist() for x in ends]
     broken = [e for e in range(4) if set(lengths[e]) != {13}]
     assert broken in ([0, 1], [2, 3]) and len(caught) == 1
-    assert all(sorted(lengths[e])[0] == 9 and set(lengths[e]) == {9, 13} for e in broken)  # 96 rows came: 7 * 13, and 5 broken
+    assert all(
+        sorted(lengths[e])[0] == 9 and set(lengths[e]) == {9, 13} for e in broken
+    )  # 96 rows came: 7 * 13, and 5 broken
 
 
 def test_above_the_budget_it_ends_with_an_error_and_a_checkpoint(tmp_path: Path) -> None:
     env = faulty(tmp_path, "raises", times=2)
-    with warnings.catch_warnings(record=True) as said, pytest.raises(WorkerError, match="the simulator diverged") as caught:
+    with (
+        warnings.catch_warnings(record=True) as said,
+        pytest.raises(WorkerError, match="the simulator diverged") as caught,
+    ):
         warnings.simplefilter("always")
         tandem.train("a2c", env, workers=1, out=tmp_path / "run", worker_restarts=1, **SETTINGS)
-    assert len(said) == 1 and "in _go_wrong" in str(caught.value) and "1 had been started anew" in str(caught.value)
+    assert (
+        len(said) == 1
+        and "in _go_wrong" in str(caught.value)
+        and "1 had been started anew" in str(caught.value)
+    )
     assert (tmp_path / "run" / "checkpoints" / "last.zip").is_file()
     resumed = tandem.train(env=env, resume=tmp_path / "run")
     assert resumed.summary["env_steps"] == 1600
@@ -263,9 +414,23 @@ import functools, json, sys
 import tandem
 from tests.parallel.faulty import Faulty
 
-env = functools.partial(Faulty, sys.argv[1], "stands still in C", __import__("os").getpid(), at=60, times=9)
-run = tandem.session("a2c", env, steps=10**6, envs=6, rollout=8, workers=2, framework="torch", out=sys.argv[2],
-                     checkpoint_seconds=3600.0, eval_episodes=0, plots=False, tensorboard=False)
+env = functools.partial(
+    Faulty, sys.argv[1], "stands still in C", __import__("os").getpid(), at=60, times=9
+)
+run = tandem.session(
+    "a2c",
+    env,
+    steps=10**6,
+    envs=6,
+    rollout=8,
+    workers=2,
+    framework="torch",
+    out=sys.argv[2],
+    checkpoint_seconds=3600.0,
+    eval_episodes=0,
+    plots=False,
+    tensorboard=False,
+)
 print(json.dumps([w.process.pid for w in run.loop.collector.crew.workers]), flush=True)
 for event in run:
     pass
@@ -276,7 +441,8 @@ print(json.dumps(run.reason), flush=True)
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc")
 def test_sigterm_ends_a_run_soon_though_every_worker_is_stuck(tmp_path: Path) -> None:
-    """No worker is left after five seconds; the run itself may take as long as its checkpoint does on a busy disk."""
+    """No worker is left after five seconds; the run itself may take as long as its checkpoint does
+    on a busy disk."""
     script = tmp_path / "stuck.py"
     script.write_text(STUCK)
     env = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
@@ -326,7 +492,13 @@ PPO8, DQN1 = {"envs": 8, "rollout": 32}, {"envs": 1, "train_every": 4, "updates_
     ],
 )
 def test_auto_tries_and_says_what_it_chose(
-    algorithm: str, settings: Any, step: float, cpus: int, workers: int, why: str, monkeypatch: pytest.MonkeyPatch
+    algorithm: str,
+    settings: Any,
+    step: float,
+    cpus: int,
+    workers: int,
+    why: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(choice, "cores", lambda: cpus)
     monkeypatch.setattr(choice, "seconds", lambda source, n: n * step)

@@ -1,4 +1,5 @@
-"""Processes that work for another: what they say, how they are lost, and that they never stay behind."""
+"""Processes that work for another: what they say, how they are lost, and that they never stay
+behind."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tandem.parallel.process import END, Lost, Process, end
+from tandem.parallel.process import END, Process, WorkerLost, end
 from tests.helpers import ROOT, run_python
 
 
@@ -27,8 +28,14 @@ class Served:
         return self.number
 
     def about(self) -> dict[str, Any]:
-        frameworks = sorted({"torch", "tensorflow", "jax", "keras", "matplotlib"} & set(sys.modules))
-        return {"pid": os.getpid(), "frameworks": frameworks, "threads": os.environ["OMP_NUM_THREADS"]}
+        frameworks = sorted(
+            {"torch", "tensorflow", "jax", "keras", "matplotlib"} & set(sys.modules)
+        )
+        return {
+            "pid": os.getpid(),
+            "frameworks": frameworks,
+            "threads": os.environ["OMP_NUM_THREADS"],
+        }
 
     def fail(self) -> None:
         raise ValueError("on purpose")
@@ -50,7 +57,11 @@ def test_it_keeps_what_it_made_and_answers() -> None:
         assert process.answer(60) == expected
     process.ask("about")
     said = process.answer(60)
-    assert said["pid"] == process.pid != os.getpid() and said["frameworks"] == [] and said["threads"] == "1"
+    assert (
+        said["pid"] == process.pid != os.getpid()
+        and said["frameworks"] == []
+        and said["threads"] == "1"
+    )
     process.end()
     assert not process.runs
 
@@ -64,25 +75,29 @@ def begun() -> Process:
 def test_what_it_raised_is_told_with_its_traceback() -> None:
     process = begun()
     process.ask("fail")
-    with pytest.raises(Lost, match="raised ValueError: on purpose") as caught:
+    with pytest.raises(WorkerLost, match="raised ValueError: on purpose") as caught:
         process.answer(60)
     assert "in fail" in caught.value.trace and not process.runs
 
 
 def test_what_cannot_be_made_is_told() -> None:
     process = Process((), Served)
-    with pytest.raises(Lost, match="raised TypeError"):
+    with pytest.raises(WorkerLost, match="raised TypeError"):
         process.answer(60)
 
 
 @pytest.mark.parametrize(
     ("name", "argument", "patience", "how"),
-    [("exit", 3, 60.0, "exit code 3"), ("sleep", False, 0.3, "stood still for 0.3 s"), ("sleep", True, 0.3, "stood still")],
+    [
+        ("exit", 3, 60.0, "exit code 3"),
+        ("sleep", False, 0.3, "stood still for 0.3 s"),
+        ("sleep", True, 0.3, "stood still"),
+    ],
 )
 def test_how_it_was_lost_is_told(name: str, argument: Any, patience: float, how: str) -> None:
     process = begun()
     process.ask(name, argument)
-    with pytest.raises(Lost, match=how):
+    with pytest.raises(WorkerLost, match=how):
         process.answer(patience)
     assert not process.runs
 
@@ -91,7 +106,7 @@ def test_a_kill_is_told_whether_it_was_asked_something_or_not() -> None:
     process = begun()
     os.kill(process.pid, signal.SIGKILL)
     process.ask("add", 1)
-    with pytest.raises(Lost, match="was killed"):
+    with pytest.raises(WorkerLost, match="was killed"):
         process.answer(60)
 
 
@@ -136,7 +151,9 @@ def test_none_outlives_its_parent_even_one_that_never_returns(how: str, tmp_path
     script = tmp_path / "parent.py"
     script.write_text(PARENT)
     env = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
-    with subprocess.Popen([sys.executable, str(script), how], stdout=subprocess.PIPE, env=env, text=True) as parent:
+    with subprocess.Popen(
+        [sys.executable, str(script), how], stdout=subprocess.PIPE, env=env, text=True
+    ) as parent:
         assert parent.stdout is not None
         pids = json.loads(parent.stdout.readline())
         assert len(pids) == 3
@@ -153,6 +170,7 @@ import gymnasium
 import numpy as np
 import tandem
 
+
 class Mine(gymnasium.Env):
     observation_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
     action_space = gymnasium.spaces.Discrete(2)
@@ -167,12 +185,23 @@ class Mine(gymnasium.Env):
         print("an environment may print")
         return np.full(1, self.t / 9, np.float32), float(action), self.t == 9, False, {}
 
+
 gymnasium.register("Mine-v0", Mine)
 steps = []
 for env in (lambda: Mine(), Mine, "Mine-v0"):
     import contextlib, io
+
     with contextlib.redirect_stdout(io.StringIO()):
-        run = tandem.train("a2c", env, framework="torch", steps=80, envs=4, workers=2, eval_episodes=0, final_episodes=1)
+        run = tandem.train(
+            "a2c",
+            env,
+            framework="torch",
+            steps=80,
+            envs=4,
+            workers=2,
+            eval_episodes=0,
+            final_episodes=1,
+        )
     steps.append(run.summary["env_steps"])
 print(json.dumps(steps))
 """

@@ -1,5 +1,5 @@
-"""Runs with runners and actor-learners on a Ray cluster: the run of one process, whatever happens to them. The cluster is a
-real one, which the tests start on this machine."""
+"""Runs with runners and actor-learners on a Ray cluster: the run of one process, whatever happens
+to them. The cluster is a real one, which the tests start on this machine."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ pytest.importorskip("torch")
 
 @pytest.fixture(scope="module", autouse=True)
 def cluster() -> Iterator[None]:
-    ray.init("local", num_cpus=3, include_dashboard=False, logging_level="error", log_to_driver=False)
+    ray.init(
+        "local", num_cpus=3, include_dashboard=False, logging_level="error", log_to_driver=False
+    )
     yield
     ray.shutdown()
 
@@ -39,7 +41,13 @@ def layered(names: Any, fast: tuple[Any, ...], slow: tuple[Any, ...] = ()) -> li
     """All but these are thorough."""
 
     def marks(name: Any) -> list[Any]:
-        return [] if name in fast else [pytest.mark.slow] if name in slow else [pytest.mark.slow, pytest.mark.thorough]
+        return (
+            []
+            if name in fast
+            else [pytest.mark.slow]
+            if name in slow
+            else [pytest.mark.slow, pytest.mark.thorough]
+        )
 
     return [pytest.param(*(n if isinstance(n, tuple) else (n,)), marks=marks(n)) for n in names]
 
@@ -49,11 +57,26 @@ def test_a_run_with_runners_is_the_run_of_one_process(name: str, tmp_path: Path)
     algorithm, env, settings = ALIKE[name]
     for where in ({"workers": 0}, {"runners": 2}):
         out = tmp_path / next(iter(where))
-        tandem.train(algorithm, env, steps=512, seed=3, ahead=0, out=out, hidden=(8,), **where, **settings, **FAST)
+        tandem.train(
+            algorithm,
+            env,
+            steps=512,
+            seed=3,
+            ahead=0,
+            out=out,
+            hidden=(8,),
+            **where,
+            **settings,
+            **FAST,
+        )
     alone, together = (rows(tmp_path / where, "fingerprint") for where in ("workers", "runners"))
     assert len(together) == len(alone) > 4
-    for one, other in zip(alone, together, strict=True):  # alike but for the rounding of products over fewer rows
-        assert [float(x or "nan") for x in other] == pytest.approx([float(x or "nan") for x in one], 1e-3, 1e-6, nan_ok=True)
+    for one, other in zip(
+        alone, together, strict=True
+    ):  # alike but for the rounding of products over fewer rows
+        assert [float(x or "nan") for x in other] == pytest.approx(
+            [float(x or "nan") for x in one], 1e-3, 1e-6, nan_ok=True
+        )
 
 
 @pytest.mark.parametrize("name", layered(("dqn", "acer"), ("dqn",)))
@@ -61,29 +84,60 @@ def test_ahead_they_are_the_workers_of_a_pool(name: str, tmp_path: Path) -> None
     algorithm, env, settings = ALIKE[name]
     for where in ({"workers": 2}, {"runners": 2}):
         out = tmp_path / next(iter(where))
-        tandem.train(algorithm, env, steps=512, seed=3, ahead=2, out=out, hidden=(8,), **where, **settings, **FAST)
+        tandem.train(
+            algorithm,
+            env,
+            steps=512,
+            seed=3,
+            ahead=2,
+            out=out,
+            hidden=(8,),
+            **where,
+            **settings,
+            **FAST,
+        )
     assert rows(tmp_path / "runners") == rows(tmp_path / "workers")  # to the bit, the lag included
 
 
 @pytest.mark.parametrize(
-    "name, ahead", layered([("ppo", 0), ("dqn", 2), ("a2c with a memory", 0)], (("dqn", 2),), (("ppo", 0),))
+    "name, ahead",
+    layered([("ppo", 0), ("dqn", 2), ("a2c with a memory", 0)], (("dqn", 2),), (("ppo", 0),)),
 )
 def test_it_is_resumed_exactly(name: str, ahead: int, tmp_path: Path) -> None:
     algorithm, env, settings = ALIKE[name]
-    given = {"steps": 512, "seed": 3, "runners": 2, "ahead": ahead, "hidden": (8,), **settings, **FAST}
+    given = {
+        "steps": 512,
+        "seed": 3,
+        "runners": 2,
+        "ahead": ahead,
+        "hidden": (8,),
+        **settings,
+        **FAST,
+    }
     tandem.train(algorithm, env, out=tmp_path / "whole", **given)
     tandem.train(algorithm, env, out=tmp_path / "parts", stop_at=200, **given)
     for stop_at in (330, None):
         own = None if isinstance(env, str) else env
-        tandem.train(env=own, resume=tmp_path / "parts", stop_at=stop_at, cluster=ray.get_runtime_context().gcs_address)
+        tandem.train(
+            env=own,
+            resume=tmp_path / "parts",
+            stop_at=stop_at,
+            cluster=ray.get_runtime_context().gcs_address,
+        )
     assert rows(tmp_path / "parts") == rows(tmp_path / "whole")
 
 
-FAULTS = {"killed": "died: ", "raises": "ZeroDivisionError: the simulator diverged", "stands still": "stood still for 3 s"}
+FAULTS = {
+    "killed": "died: ",
+    "raises": "ZeroDivisionError: the simulator diverged",
+    "stands still": "stood still for 3 s",
+}
 
 
 @pytest.mark.parametrize("fault", layered(FAULTS, ("killed",), ("stands still",)))
-def test_a_lost_runner_is_named_started_again_by_ray_and_costs_its_unfinished_episodes(fault: str, tmp_path: Path) -> None:
+def test_a_lost_runner_is_named_started_again_by_ray_and_costs_its_unfinished_episodes(
+    fault: str, tmp_path: Path
+) -> None:
     given = {**SETTINGS, "worker_patience": 3.0 if fault == "stands still" else 60.0}
     run = tandem.session("a2c", faulty(tmp_path, fault), runners=2, out=tmp_path / "run", **given)
     actors = [w.process._actor for w in run.loop.collector.crew.workers]
@@ -94,12 +148,17 @@ def test_a_lost_runner_is_named_started_again_by_ray_and_costs_its_unfinished_ep
     assert fault != "raises" or "in _go_wrong" in said[0]
     assert last.reason == "steps" and run.loop.env_steps == 1600
     workers = run.loop.collector.crew.workers
-    assert [w.process._actor for w in workers] == actors and sorted(w.life for w in workers) == [0, 1]
+    assert [w.process._actor for w in workers] == actors and sorted(
+        w.generation for w in workers
+    ) == [0, 1]
 
 
 def test_above_the_budget_it_ends_with_an_error_and_a_checkpoint(tmp_path: Path) -> None:
     env = faulty(tmp_path, "raises", times=2)
-    with warnings.catch_warnings(), pytest.raises(WorkerError, match="the simulator diverged") as caught:
+    with (
+        warnings.catch_warnings(),
+        pytest.raises(WorkerError, match="the simulator diverged") as caught,
+    ):
         warnings.simplefilter("ignore")
         tandem.train("a2c", env, runners=1, out=tmp_path / "run", worker_restarts=1, **SETTINGS)
     assert "in _go_wrong" in str(caught.value) and "1 had been started anew" in str(caught.value)
@@ -110,9 +169,14 @@ def test_above_the_budget_it_ends_with_an_error_and_a_checkpoint(tmp_path: Path)
 def test_actor_learners_are_those_of_this_machine(algorithm: str, tmp_path: Path) -> None:
     given = {**SMALL, **TURNS, **REPLAY}
     here = finished(tandem.session(algorithm, "CartPole-v1", **given))
-    there = finished(tandem.session(algorithm, "CartPole-v1", cluster="auto", out=tmp_path / "run", **given), 250)
+    there = finished(
+        tandem.session(algorithm, "CartPole-v1", cluster="auto", out=tmp_path / "run", **given), 250
+    )
     there = finished(tandem.session(resume=tmp_path / "run"))
-    assert here.fingerprint() == there.fingerprint() and there.loop.learner.updates == here.loop.learner.updates > 60
+    assert (
+        here.fingerprint() == there.fingerprint()
+        and there.loop.learner.updates == here.loop.learner.updates > 60
+    )
 
 
 @pytest.mark.slow
@@ -121,7 +185,9 @@ def test_an_actor_learner_that_is_killed_begins_anew(tmp_path: Path) -> None:
     run = tandem.session("acer", faulty(tmp_path, "killed"), **given)
     with pytest.warns(UserWarning, match="died: "):
         finished(run)
-    assert run.loop.env_steps >= 1200 and sorted(w.life for w in run.loop.collector.crew.workers) == [0, 1]
+    assert run.loop.env_steps >= 1200 and sorted(
+        w.generation for w in run.loop.collector.crew.workers
+    ) == [0, 1]
 
 
 class Own:
@@ -147,11 +213,17 @@ class Own:
         ({"cluster": "auto"}, SettingError, "nothing that is to go there"),
         ({"runners": 1, "cluster": "127.0.0.1:1"}, EngineError, "this process is connected to"),
         ({"runners": 1, "cluster": "ray://127.0.0.1:10001"}, EngineError, "HOST:PORT"),
-        ({"runners": 4, "envs": 4, "rollout": 64, "worker_patience": 0.5}, EngineError, "has 3 CPUs, and 4 are needed"),
+        (
+            {"runners": 4, "envs": 4, "rollout": 64, "worker_patience": 0.5},
+            EngineError,
+            "has 3 CPUs, and 4 are needed",
+        ),
         ({"runners": 1, "env": Own()}, SettingError, "cannot go to another process"),
     ],
 )
-def test_what_cannot_be_is_refused_before_anything_runs(given: dict[str, Any], error: Any, what: str) -> None:
+def test_what_cannot_be_is_refused_before_anything_runs(
+    given: dict[str, Any], error: Any, what: str
+) -> None:
     env = given.pop("env", "CartPole-v1")
     with warnings.catch_warnings(), pytest.raises(error, match=what):
         warnings.simplefilter("ignore")
@@ -165,10 +237,20 @@ def test_a_run_without_a_part_on_a_cluster_is_not_resumed_on_one(tmp_path: Path)
 
 
 def test_the_address_may_be_left_out() -> None:
-    assert _with_address(["ppo", "E", "--cluster", "--runners", "2"]) == ["ppo", "E", "--cluster=auto", "--runners", "2"]
+    assert _with_address(["ppo", "E", "--cluster", "--runners", "2"]) == [
+        "ppo",
+        "E",
+        "--cluster=auto",
+        "--runners",
+        "2",
+    ]
     assert _with_address(["--cluster", "ppo", "E"]) == ["--cluster=auto", "ppo", "E"]
     assert _with_address(["ppo", "E", "--cluster"]) == ["ppo", "E", "--cluster=auto"]
-    assert _with_address(["--cluster", "10.0.0.1:6379", "ppo"]) == ["--cluster", "10.0.0.1:6379", "ppo"]
+    assert _with_address(["--cluster", "10.0.0.1:6379", "ppo"]) == [
+        "--cluster",
+        "10.0.0.1:6379",
+        "ppo",
+    ]
     assert _with_address(["--cluster=10.0.0.1:6379"]) == ["--cluster=10.0.0.1:6379"]
 
 
@@ -199,7 +281,9 @@ def test_who_is_no_cluster_is_told_soon(answer: bytes) -> None:
     _there(ray.get_runtime_context().gcs_address)
 
 
-def test_a_cluster_that_runs_here_is_found_and_one_that_is_no_more_is_not(tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_cluster_that_runs_here_is_found_and_one_that_is_no_more_is_not(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
     assert _running() == "local"
@@ -233,11 +317,29 @@ def body(space):
     return keras.Sequential([keras.Input(space.shape), Odd(), keras.layers.Dense(8)])
 
 
-given = {"steps": 192, "envs": 2, "rollout": 16, "batch_size": 16, "network": body, "eval_episodes": 0, "plots": False}
-runs = [tandem.session("ppo", "CartPole-v1", seed=1, vectorization="plain", **where, **given) for where in ({}, {"runners": 1})]
+given = {
+    "steps": 192,
+    "envs": 2,
+    "rollout": 16,
+    "batch_size": 16,
+    "network": body,
+    "eval_episodes": 0,
+    "plots": False,
+}
+runs = [
+    tandem.session("ppo", "CartPole-v1", seed=1, vectorization="plain", **where, **given)
+    for where in ({}, {"runners": 1})
+]
 print(json.dumps([[*run][-1].reason for run in runs]))
 weights = [{n: x for n, x in run.backend.state().items() if x.dtype == "float32"} for run in runs]
-print(json.dumps([max(float(abs(weights[0][n] - weights[1][n]).max()) for n in weights[0]), runs[1].loop.learner.updates]))
+print(
+    json.dumps(
+        [
+            max(float(abs(weights[0][n] - weights[1][n]).max()) for n in weights[0]),
+            runs[1].loop.learner.updates,
+        ]
+    )
+)
 """
 
 
@@ -258,8 +360,18 @@ cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_
 ray.init(address=cluster.address, logging_level="error", log_to_driver=False)
 said, made = [], []
 warnings.showwarning = lambda message, *_: said.append(str(message))
-given = {"steps": 4000, "envs": 2, "rollout": 8, "hidden": (8,), "framework": "torch", "eval_episodes": 0, "plots": False}
-waiting = threading.Thread(target=lambda: made.append(tandem.session("a2c", "CartPole-v1", runners=2, **given)))
+given = {
+    "steps": 4000,
+    "envs": 2,
+    "rollout": 8,
+    "hidden": (8,),
+    "framework": "torch",
+    "eval_episodes": 0,
+    "plots": False,
+}
+waiting = threading.Thread(
+    target=lambda: made.append(tandem.session("a2c", "CartPole-v1", runners=2, **given))
+)
 waiting.start()
 while not said:
     time.sleep(0.05)
@@ -270,6 +382,7 @@ waiting.join()
 
 def nodes():
     from ray._private.state import actors
+
     return sorted(a["Address"]["NodeID"] for a in actors().values() if a["State"] == "ALIVE")
 
 
@@ -280,8 +393,12 @@ for event in run:
         cluster.remove_node(second)
     if isinstance(event, BatchEnd) and event.env_steps > 3900:
         after = nodes()
-lives = sorted(w.life for w in run.loop.collector.crew.workers)
-print(json.dumps([len(set(before)), len(set(after)), before == after, lives, run.loop.env_steps, said]))
+lives = sorted(w.generation for w in run.loop.collector.crew.workers)
+print(
+    json.dumps(
+        [len(set(before)), len(set(after)), before == after, lives, run.loop.env_steps, said]
+    )
+)
 ray.shutdown()
 cluster.shutdown()
 """
@@ -291,15 +408,36 @@ cluster.shutdown()
 def test_nodes_that_join_are_used_and_runners_leave_those_that_are_lost() -> None:
     ((before, after, same, lives, steps, said),) = run_python(TWO_NODES, timeout=200)
     assert before == after == 2 and not same and lives == [0, 1] and steps == 4000
-    assert "the cluster has 1 CPUs, and 2 are needed: waiting" in said[0] and "died: " in said[1] and len(said) == 2
+    assert (
+        "the cluster has 1 CPUs, and 2 are needed: waiting" in said[0]
+        and "died: " in said[1]
+        and len(said) == 2
+    )
 
 
 KILLED = """
 import sys
 import tandem
-tandem.train("dqn", "CartPole-v1", runners=2, steps=3000, out=sys.argv[1], checkpoint_seconds=0.0, seed=3, envs=4,
-             train_every=16, updates_per_call=4, learning_starts=100, hidden=(8,), eval_episodes=0, final_episodes=1,
-             plots=False, tensorboard=False, framework="torch")
+
+tandem.train(
+    "dqn",
+    "CartPole-v1",
+    runners=2,
+    steps=3000,
+    out=sys.argv[1],
+    checkpoint_seconds=0.0,
+    seed=3,
+    envs=4,
+    train_every=16,
+    updates_per_call=4,
+    learning_starts=100,
+    hidden=(8,),
+    eval_episodes=0,
+    final_episodes=1,
+    plots=False,
+    tensorboard=False,
+    framework="torch",
+)
 """
 
 
@@ -307,9 +445,14 @@ tandem.train("dqn", "CartPole-v1", runners=2, steps=3000, out=sys.argv[1], check
 def test_a_learner_that_is_killed_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(KILLED)
-    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]), "RAY_ADDRESS": "local"}
+    env = os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
+        "RAY_ADDRESS": "local",
+    }
     for name in ("whole", "parts"):
-        with subprocess.Popen([sys.executable, str(script), str(tmp_path / name)], env=env) as learner:
+        with subprocess.Popen(
+            [sys.executable, str(script), str(tmp_path / name)], env=env
+        ) as learner:
             if name == "parts":
                 table, limit = tmp_path / name / "progress.csv", time.monotonic() + 120
                 while not table.is_file() or len(table.read_text().splitlines()) < 20:

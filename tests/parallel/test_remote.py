@@ -1,4 +1,5 @@
-"""Environments stepped in other processes are those of one process, in all that they give, keep and lose."""
+"""Environments stepped in other processes are those of one process, in all that they give, keep and
+lose."""
 
 from __future__ import annotations
 
@@ -32,7 +33,9 @@ def same(one: Any, other: Any) -> None:
     for a, b in zip(leaves(one[:5]), leaves(other[:5]), strict=True):
         assert a.dtype == b.dtype and np.array_equal(a, b)
     for (i, x), (j, y) in zip(one.final, other.final, strict=True):
-        assert i == j and all(np.array_equal(a, b) for a, b in zip(leaves(x), leaves(y), strict=True))
+        assert i == j and all(
+            np.array_equal(a, b) for a, b in zip(leaves(x), leaves(y), strict=True)
+        )
 
 
 @pytest.mark.parametrize("processes", [2, 3])
@@ -65,7 +68,9 @@ def test_their_state_is_taken_and_put_back() -> None:
         actions = rng.integers(0, 2, 4)
         same(first.step(actions), second.step(actions))
     with pytest.raises(ResumeError, match="of 3 processes; there are 2 here"):
-        Remote("Some", [gymnasium.make("CartPole-v1") for _ in range(4)], 3, 2).load_state(*first.state())
+        Remote("Some", [gymnasium.make("CartPole-v1") for _ in range(4)], 3, 2).load_state(
+            *first.state()
+        )
 
 
 @pytest.mark.parametrize("fault", ["killed", "raises", "exits"])
@@ -86,7 +91,13 @@ def test_a_lost_worker_s_environments_begin_anew_and_say_so(fault: str, tmp_path
 
 
 def test_above_the_budget_it_is_an_error(tmp_path: Path) -> None:
-    remote = Remote("Some", [Faulty(str(tmp_path), "raises", os.getpid(), at=2) for _ in range(2)], 3, 2, restarts=0)
+    remote = Remote(
+        "Some",
+        [Faulty(str(tmp_path), "raises", os.getpid(), at=2) for _ in range(2)],
+        3,
+        2,
+        restarts=0,
+    )
     remote.reset()
     remote.step(np.zeros(2, np.int64))
     with pytest.raises(WorkerError, match="the simulator diverged"):

@@ -7,7 +7,13 @@ import numpy as np
 import pytest
 
 from tandem.errors import EnvironmentFault, NetworkError, SettingError
-from tandem.planning import BaseNode, Node, run_mcts_search, select_action_after_search, visit_shares
+from tandem.planning import (
+    BaseNode,
+    Node,
+    run_mcts_search,
+    select_action_after_search,
+    visit_shares,
+)
 
 LINES = [(0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6)]
 
@@ -36,7 +42,9 @@ def evenly(state: tuple[int, ...]) -> list[tuple[int, float]]:
 def search(board: str, simulations: int = 600, **more: Any) -> Any:
     """The search from a board of "o" (to move), "x" and "."."""
     state = tuple({"o": 1, "x": -1, ".": 0}[c] for c in board)
-    return run_mcts_search(Node(), state, TicTacToe(), evenly, lambda s: 0.0, simulations, 1.5, **more)
+    return run_mcts_search(
+        Node(), state, TicTacToe(), evenly, lambda s: 0.0, simulations, 1.5, **more
+    )
 
 
 @pytest.mark.parametrize(
@@ -60,7 +68,8 @@ def test_values_are_seen_by_whoever_is_to_move() -> None:
 
 
 class Line:
-    """A single player's walk over the numbers 0 to 4, which are over at both ends; +1 on the right, -1 on the left."""
+    """A single player's walk over the numbers 0 to 4, which are over at both ends; +1 on the right,
+    -1 on the left."""
 
     def simulate(self, state: int, action: int) -> tuple[int, bool]:
         return state + action, state + action in (0, 4)
@@ -74,7 +83,8 @@ VALUES = {1: -0.3, 2: 0.1, 3: 0.25}
 
 
 class Slow:
-    """PUCT by the book: statistics of state-action pairs in a dictionary of paths (Silver et al. 2017, Methods)."""
+    """PUCT by the book: statistics of state-action pairs in a dictionary of paths (Silver et al.
+    2017, Methods)."""
 
     def __init__(self, sign: float, c: float) -> None:
         self.n: dict[tuple[int, ...], int] = {}
@@ -92,7 +102,9 @@ class Slow:
             for action, prior in ((-1, PRIORS[state]), (1, 1 - PRIORS[state])):
                 child = (*path, action)
                 q = self.sign * self.w[child] / self.n[child] if child in self.n else 0.0
-                scores.append(q + self.c * prior * (self.n[path] - 1) ** 0.5 / (1 + self.n.get(child, 0)))
+                scores.append(
+                    q + self.c * prior * (self.n[path] - 1) ** 0.5 / (1 + self.n.get(child, 0))
+                )
             action = (-1, 1)[int(np.argmax(scores))]
             value = self.sign * self.simulate((*path, action), state + action)
         self.w[path] = self.w.get(path, 0.0) + value
@@ -131,7 +143,15 @@ def test_cartpole_stands_where_it_is_put_and_keeps_standing() -> None:
     env, simulator = gym.make("CartPole-v1"), Pole(gym.make("CartPole-v1"))
     obs, _ = env.reset(seed=3)
     for _ in range(60):
-        root = run_mcts_search(BaseNode(), env.unwrapped.state, simulator, lambda s: ([(0, 0.5), (1, 0.5)], 0.0), None, 40, 1.0)
+        root = run_mcts_search(
+            BaseNode(),
+            env.unwrapped.state,
+            simulator,
+            lambda s: ([(0, 0.5), (1, 0.5)], 0.0),
+            None,
+            40,
+            1.0,
+        )
         np.testing.assert_allclose(np.asarray(root.state, np.float32), obs, rtol=1e-6)
         obs, _, terminated, _, _ = env.step(select_action_after_search(root, 0))
         assert not terminated
@@ -148,12 +168,19 @@ def test_temperature() -> None:
     root.children["a"].visits = 10**6
     assert visit_shares(root, 1e-3)["a"] == 1.0  # no overflow
     root.children["a"].visits = 3
-    drawn = [select_action_after_search(root, rng=rng) for rng in [np.random.default_rng(0)] for _ in range(2000)]
+    drawn = [
+        select_action_after_search(root, rng=rng)
+        for rng in [np.random.default_rng(0)]
+        for _ in range(2000)
+    ]
     assert abs(drawn.count("a") / 2000 - 0.75) < 0.05 and "c" not in drawn
 
 
 def test_noise_at_the_root_is_drawn_from_the_generator() -> None:
-    roots = [search("o...x...o", 1, dirichlet=(0.3, 0.25), rng=np.random.default_rng(s)) for s in (0, 0, 1)]
+    roots = [
+        search("o...x...o", 1, dirichlet=(0.3, 0.25), rng=np.random.default_rng(s))
+        for s in (0, 0, 1)
+    ]
     priors = [[child.prior for child in root.children.values()] for root in roots]
     assert priors[0] == priors[1] != priors[2] and sum(priors[0]) == pytest.approx(1.0)
     expected = 0.75 / 6 + 0.25 * np.random.default_rng(0).dirichlet([0.3] * 6)
@@ -161,7 +188,10 @@ def test_noise_at_the_root_is_drawn_from_the_generator() -> None:
 
 
 def test_values_come_as_networks_give_them() -> None:
-    roots = [run_mcts_search(Node(), 2, Line(), lambda s: [(1, 1.0)], lambda s, v=v: v, 5) for v in (0.5, np.array([[0.5]]))]
+    roots = [
+        run_mcts_search(Node(), 2, Line(), lambda s: [(1, 1.0)], lambda s, v=v: v, 5)
+        for v in (0.5, np.array([[0.5]]))
+    ]
     assert roots[0].total == roots[1].total
 
 
@@ -178,7 +208,9 @@ def test_an_environments_state_may_be_a_number() -> None:
             self.state = self.after[self.state][action]  # a key, as no array is
             return self.state, 0.0, self.state == 3, False, {}
 
-    root = run_mcts_search(BaseNode(), 0, Table(), lambda s: [(0, 0.5), (1, 0.5)], lambda s: float(s == 2), 20)
+    root = run_mcts_search(
+        BaseNode(), 0, Table(), lambda s: [(0, 0.5), (1, 0.5)], lambda s: float(s == 2), 20
+    )
     assert select_action_after_search(root, 0) == 1 and root.children[1].state == 2
 
 
@@ -205,7 +237,16 @@ def test_what_cannot_be_searched_is_named() -> None:
         select_action_after_search(Node())
     with pytest.raises(SettingError, match="temperature=-1"):
         select_action_after_search(search("." * 9, 5), -1)
-    for noise in ((0.0, 0.5), 0.3, (0.3,), (0.3, 0.25, 1), ("a", "b"), (0.3, None), (np.inf, 0.5), "ab"):
+    for noise in (
+        (0.0, 0.5),
+        0.3,
+        (0.3,),
+        (0.3, 0.25, 1),
+        ("a", "b"),
+        (0.3, None),
+        (np.inf, 0.5),
+        "ab",
+    ):
         with pytest.raises(SettingError, match=r"dirichlet=(.|\n)*a pair(.|\n)*try"):
             search("." * 9, 5, dirichlet=noise)  # type: ignore[arg-type]
     for c in ("x", None, -1.0, np.nan):

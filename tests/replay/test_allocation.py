@@ -15,19 +15,29 @@ def write(root: Path, files: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "text"), [(0, "0 bytes"), (1023, "1023 bytes"), (1536, "1.5 KiB"), (3 * 2**30, "3.0 GiB"), (2**52, "4096.0 TiB")]
+    ("size", "text"),
+    [
+        (0, "0 bytes"),
+        (1023, "1023 bytes"),
+        (1536, "1.5 KiB"),
+        (3 * 2**30, "3.0 GiB"),
+        (2**52, "4096.0 TiB"),
+    ],
 )
 def test_sizes_for_people(size: int, text: str) -> None:
     assert allocation.human(size) == text
 
 
 def test_free_memory_of_a_machine(tmp_path: Path) -> None:
-    write(tmp_path, {"proc/meminfo": "MemTotal:  900 kB\nMemFree:  100 kB\nMemAvailable:  500 kB\n"})
+    write(
+        tmp_path, {"proc/meminfo": "MemTotal:  900 kB\nMemFree:  100 kB\nMemAvailable:  500 kB\n"}
+    )
     assert allocation.available_memory(tmp_path) == 500 * 1024
 
 
 def test_a_container_has_less(tmp_path: Path) -> None:
-    """The tightest group around the process decides; files that the kernel can drop count as free."""
+    """The tightest group around the process decides; files that the kernel can drop count as
+    free."""
     write(
         tmp_path,
         {
@@ -73,7 +83,9 @@ def test_where_nothing_is_known_nothing_is_refused(monkeypatch: pytest.MonkeyPat
         allocation.require(11, "this")
 
 
-def test_files_that_will_be_replaced_count_as_free(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_files_that_will_be_replaced_count_as_free(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     old = tmp_path / "old.npy"
     old.write_bytes(bytes(1_000_000))
     monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 10}))

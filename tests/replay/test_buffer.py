@@ -22,7 +22,11 @@ VECTOR = Leaf("box", (2,), "float32")
 PICTURE = Leaf("box", (2, 3), "uint8")
 ACTION = Leaf("discrete", (), "int64", (4,))
 FORCE = Leaf("box", (3,), "float32")
-OBS: dict[str, Spec] = {"vector": VECTOR, "picture": PICTURE, "dict": {"at": VECTOR, "seen/left": PICTURE}}
+OBS: dict[str, Spec] = {
+    "vector": VECTOR,
+    "picture": PICTURE,
+    "dict": {"at": VECTOR, "seen/left": PICTURE},
+}
 
 
 @dataclass
@@ -40,9 +44,17 @@ class Row:
 
 
 class World:
-    """Environments that terminate, are cut and reset at random, in the same step or (`lazy`) in the next one."""
+    """Environments that terminate, are cut and reset at random, in the same step or (`lazy`) in the
+    next one."""
 
-    def __init__(self, seed: int, envs: int, spec: Spec, action: Leaf = ACTION, lazy: Sequence[bool] = (False,) * 9) -> None:
+    def __init__(
+        self,
+        seed: int,
+        envs: int,
+        spec: Spec,
+        action: Leaf = ACTION,
+        lazy: Sequence[bool] = (False,) * 9,
+    ) -> None:
         self.rng = np.random.default_rng(seed)
         self.lazy, self.spec, self.action_leaf = lazy, spec, action
         self.serial = 0
@@ -68,21 +80,29 @@ class World:
             self.now[env] = self.new()
         self.resets[env] = ended and self.lazy[env]
         discount = np.float32(0 if fate == "terminated" else self.rng.choice([0.9, 0.99]))
-        return Row(obs, action, reward, discount, ended, True, following, ended and not self.lazy[env])
+        return Row(
+            obs, action, reward, discount, ended, True, following, ended and not self.lazy[env]
+        )
 
     def obs(self, numbers: Any) -> Any:
         """Observations as arrays, told apart by their serial numbers."""
         numbers = np.asarray(numbers, np.int64)
 
         def array(leaf: Leaf) -> np.ndarray[Any, Any]:
-            x = numbers.reshape(numbers.shape + (1,) * len(leaf.shape)) * 7 + np.arange(np.prod(leaf.shape)).reshape(leaf.shape)
+            x = numbers.reshape(numbers.shape + (1,) * len(leaf.shape)) * 7 + np.arange(
+                np.prod(leaf.shape)
+            ).reshape(leaf.shape)
             return (x % 256).astype(leaf.dtype) if leaf.dtype == "uint8" else x.astype(leaf.dtype)
 
         return tree_map(array, self.spec)
 
     def action(self, numbers: Any) -> np.ndarray[Any, Any]:
         x = np.asarray(numbers)
-        return np.stack([x, -x, x + 1], -1).astype("float32") if self.action_leaf == FORCE else x.astype("int64")
+        return (
+            np.stack([x, -x, x + 1], -1).astype("float32")
+            if self.action_leaf == FORCE
+            else x.astype("int64")
+        )
 
     def trajectory(self, steps: int) -> Trajectory:
         envs = range(len(self.rows))
@@ -90,10 +110,14 @@ class World:
         for line in new:
             for env, row in enumerate(line):
                 self.rows[env].append(row)
-        cuts = [(t, env) for env in envs for t in range(steps) if new[t][env].cut]  # not in the order of time
+        cuts = [
+            (t, env) for env in envs for t in range(steps) if new[t][env].cut
+        ]  # not in the order of time
 
         def field(name: str) -> np.ndarray[Any, Any]:
-            return np.array([[getattr(row, name) for row in line] for line in new]).reshape(steps, len(self.rows))
+            return np.array([[getattr(row, name) for row in line] for line in new]).reshape(
+                steps, len(self.rows)
+            )
 
         return Trajectory(
             self.obs(field("obs")),
@@ -111,7 +135,8 @@ class World:
         )
 
     def window(self, t: int, env: int, n: int) -> tuple[Row, np.float32, np.float32, int]:
-        """The n-step transition from row t: (its row, reward, discount, number of the observation after it)."""
+        """The n-step transition from row t: (its row, reward, discount, number of the observation
+        after it)."""
         row = end = self.rows[env][t]
         reward, discount = row.reward, row.discount
         for k in range(1, n):
@@ -135,11 +160,15 @@ def check_against(ring: Ring, world: World, n: int) -> None:
     oldest = max(0, steps - -(-ring.capacity // envs))
     assert (ring.oldest, ring.newest) == (oldest * envs, steps * envs - 1)
     named = np.arange(-envs, (steps + 2) * envs)
-    np.testing.assert_array_equal(ring.contains(named), (named >= oldest * envs) & (named < steps * envs))
+    np.testing.assert_array_equal(
+        ring.contains(named), (named >= oldest * envs) & (named < steps * envs)
+    )
     ids = np.arange(oldest * envs, steps * envs)
     found = [world.window(int(i) // envs, int(i) % envs, n) for i in ids]
     assert len(ring) == sum(row.valid for row, *_ in found)
-    assert len(ring._cuts) == sum(row.cut and row.discount > 0 for row, *_ in found)  # no more is kept than is needed
+    assert len(ring._cuts) == sum(
+        row.cut and row.discount > 0 for row, *_ in found
+    )  # no more is kept than is needed
     if not len(ids):
         return
     np.testing.assert_array_equal(ring.valid[ring.position(ids)], [row.valid for row, *_ in found])
@@ -150,7 +179,10 @@ def check_against(ring: Ring, world: World, n: int) -> None:
     same(batch.reward, np.array([reward for _, reward, _, _ in found], np.float32))
     same(batch.discount, np.array([discount for _, _, discount, _ in found], np.float32))
     alive = batch.discount > 0  # what follows a termination has no meaning, but must be a number
-    same(tree_map(lambda x: x[alive], batch.next_obs), world.obs([f[3] for f, a in zip(found, alive, strict=True) if a]))
+    same(
+        tree_map(lambda x: x[alive], batch.next_obs),
+        world.obs([f[3] for f, a in zip(found, alive, strict=True) if a]),
+    )
     assert all(np.isfinite(x).all() for x in leaves(batch.next_obs))
 
 
@@ -166,7 +198,14 @@ def check_against(ring: Ring, world: World, n: int) -> None:
     force=st.booleans(),
 )
 def test_ring_is_the_reference(
-    seed: int, envs: int, capacity: int, chunks: list[int], n: int, lazy: Sequence[bool], kind: str, force: bool
+    seed: int,
+    envs: int,
+    capacity: int,
+    chunks: list[int],
+    n: int,
+    lazy: Sequence[bool],
+    kind: str,
+    force: bool,
 ) -> None:
     action = FORCE if force else ACTION
     world = World(seed, envs, OBS[kind], action, lazy)
@@ -177,7 +216,8 @@ def test_ring_is_the_reference(
 
 
 def test_many_cuts_over_many_rounds() -> None:
-    """The store of cut observations grows, empties at its front and moves, and never mixes rows up."""
+    """The store of cut observations grows, empties at its front and moves, and never mixes rows
+    up."""
     world = World(0, 3, VECTOR)
     ring = Ring(200, 3, VECTOR, ACTION)
     for steps in [1] * 40 + [90, 1, 1, 400, 13] * 3:
@@ -185,8 +225,11 @@ def test_many_cuts_over_many_rounds() -> None:
         check_against(ring, world, 3)
 
 
-def hand_made(rewards: list[float], last: list[bool], discount: list[float], cut_at: int | None = None) -> Trajectory:
-    """One environment whose observations are [t, 0]; the true last observation of a cut is [99, 0]."""
+def hand_made(
+    rewards: list[float], last: list[bool], discount: list[float], cut_at: int | None = None
+) -> Trajectory:
+    """One environment whose observations are [t, 0]; the true last observation of a cut is [99,
+    0]."""
     steps = len(rewards)
     obs = np.zeros((steps + 1, 1, 2), np.float32)
     obs[:, 0, 0] = np.arange(steps + 1)
@@ -221,7 +264,9 @@ def test_window_at_the_head_grows_with_the_ring() -> None:
     short = ring.transitions(np.array([0]), n=3)
     assert (short.reward[0], short.discount[0], short.next_obs[0, 0]) == (2, 0.25, 2)
     later = hand_made([4, 8], [False] * 2, [0.5] * 2)
-    ring.add(later._replace(obs=later.obs + np.float32(2), bootstrap=later.bootstrap + np.float32(2)))
+    ring.add(
+        later._replace(obs=later.obs + np.float32(2), bootstrap=later.bootstrap + np.float32(2))
+    )
     full = ring.transitions(np.array([0]), n=3)
     assert (full.reward[0], full.discount[0], full.next_obs[0, 0]) == (3, 0.125, 3)
 
@@ -261,7 +306,9 @@ def test_state_round_trip(before: int, lazy: Sequence[bool]) -> None:
     meta, arrays = ring.state()
     assert len(arrays["reward"]) == (min(before + 1, 11) if before else 0)
     other.load_state(meta, tree_map(np.copy, arrays))
-    assert [x.tobytes() for x in other.state()[1].values()] == [x.tobytes() for x in arrays.values()]
+    assert [x.tobytes() for x in other.state()[1].values()] == [
+        x.tobytes() for x in arrays.values()
+    ]
     for steps in (1, 4, 9):
         trajectory = world.trajectory(steps)
         ring.add(trajectory)
@@ -274,7 +321,11 @@ def test_state_round_trip(before: int, lazy: Sequence[bool]) -> None:
 def test_state_of_another_ring_is_refused() -> None:
     ring = Ring(20, 2, VECTOR, ACTION)
     ring.add(World(3, 2, VECTOR).trajectory(3))
-    for other in (Ring(22, 2, VECTOR, ACTION), Ring(20, 1, VECTOR, ACTION), Ring(20, 2, PICTURE, ACTION)):
+    for other in (
+        Ring(22, 2, VECTOR, ACTION),
+        Ring(20, 1, VECTOR, ACTION),
+        Ring(20, 2, PICTURE, ACTION),
+    ):
         with pytest.raises(ResumeError, match="saved replay buffer"):
             other.load_state(*ring.state())
 
@@ -283,7 +334,10 @@ def test_files_hold_the_same_as_memory(tmp_path: Path) -> None:
     spec = OBS["dict"]
     for _ in range(2):  # the second time over the files of the first
         world = World(5, 2, spec)
-        plain, mapped = Ring(30, 2, spec, FORCE), Ring(30, 2, spec, FORCE, path=str(tmp_path / "replay"))
+        plain, mapped = (
+            Ring(30, 2, spec, FORCE),
+            Ring(30, 2, spec, FORCE, path=str(tmp_path / "replay")),
+        )
         world.action_leaf = FORCE
         for steps in (1, 7, 40, 3):
             trajectory = world.trajectory(steps)
@@ -307,7 +361,9 @@ def test_size_is_that_of_the_arrays() -> None:
     assert ring._columns["obs/seen/left"].dtype == np.uint8
 
 
-def test_too_large_is_refused_before_it_is_allocated(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_too_large_is_refused_before_it_is_allocated(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     frames = Leaf("box", (84, 84, 4), "uint8")
     monkeypatch.setattr(allocation, "available_memory", lambda: 8 * 2**30)
     with pytest.raises(MemoryBudgetError) as error:

@@ -1,4 +1,5 @@
-"""Hindsight against a slow reference: episodes as lists, in which every state is a number of its own."""
+"""Hindsight against a slow reference: episodes as lists, in which every state is a number of its
+own."""
 
 from __future__ import annotations
 
@@ -27,7 +28,9 @@ class World:
 
     def __init__(self, envs: int, seed: int, lazy: bool = False) -> None:
         self.n, self.rng, self.serial, self.lazy = envs, np.random.default_rng(seed), 0, lazy
-        self.episodes: list[list[int]] = [[self.new()] for _ in range(envs)]  # the running ones: their states
+        self.episodes: list[list[int]] = [
+            [self.new()] for _ in range(envs)
+        ]  # the running ones: their states
         self.all: list[list[int]] = list(self.episodes)
         self.resets = [False] * envs
 
@@ -65,7 +68,9 @@ class World:
             valid.append(row_valid)
         parts = [self.obs(s) for s in seen]
         c = Cuts(
-            np.array([c[0] for c in cuts], np.int64), np.array([c[1] for c in cuts], np.int64), self.obs([c[2] for c in cuts])
+            np.array([c[0] for c in cuts], np.int64),
+            np.array([c[1] for c in cuts], np.int64),
+            self.obs([c[2] for c in cuts]),
         )
         return Trajectory(
             {k: np.stack([p[k] for p in parts]) for k in OBS},
@@ -83,7 +88,9 @@ class World:
         self.all.append(self.episodes[i])
 
 
-def played(envs: int = 3, lazy: bool = False, capacity: int = 60, seed: int = 0) -> tuple[World, Ring]:
+def played(
+    envs: int = 3, lazy: bool = False, capacity: int = 60, seed: int = 0
+) -> tuple[World, Ring]:
     world, ring = World(envs, seed, lazy), Ring(capacity, envs, OBS, ACTION)
     for steps in (7, 1, 30, 12):  # it wraps around
         ring.add(world.play(steps))
@@ -125,7 +132,9 @@ def test_goals_are_what_the_episode_reached(strategy: Any, lazy: bool) -> None:
     before = ring.transitions(ids)
     arrived, states = before.next_obs["achieved_goal"].copy(), state(ring, ids)
     goals = DictGoals(lambda a, g, info: (a == g)[:, 0] * 1.0, lambda a, g, info: (a == g)[:, 0])
-    batch = Hindsight(ring, goals, GAMMA, k=None, strategy=strategy).relabel(np.random.default_rng(0), ids, before)
+    batch = Hindsight(ring, goals, GAMMA, k=None, strategy=strategy).relabel(
+        np.random.default_rng(0), ids, before
+    )
     given = batch.obs["desired_goal"]
     assert (given == batch.next_obs["desired_goal"]).all()
 
@@ -137,12 +146,17 @@ def test_goals_are_what_the_episode_reached(strategy: Any, lazy: bool) -> None:
     for s, its in found.items():
         reached = [after for x, after in pairwise(of[s]) if x in held and after not in unknown]
         later, end = {x for x in reached if x > s}, set(reached[-1:])
-        assert its == ({"future": later, "final": end, "episode": set(reached)}[strategy] or {0}), (s, strategy)
+        assert its == ({"future": later, "final": end, "episode": set(reached)}[strategy] or {0}), (
+            s,
+            strategy,
+        )
 
     changed, done = given[:, 0] != OWN, (arrived == given)[:, 0]
     assert done[changed].any() and not done[changed].all()
     assert (batch.reward[changed] == done[changed]).all()
-    np.testing.assert_array_equal(batch.discount[changed], np.where(done[changed], np.float32(0), np.float32(GAMMA)))
+    np.testing.assert_array_equal(
+        batch.discount[changed], np.where(done[changed], np.float32(0), np.float32(GAMMA))
+    )
 
 
 def terminating(ring: Ring) -> list[int]:
@@ -168,7 +182,9 @@ def test_future_goals_are_drawn_evenly() -> None:
 def test_k_says_how_many_keep_their_goal(k: float | None, share: float) -> None:
     _, ring = played()
     ids = np.tile(rows(ring), (4, 100))
-    hindsight = Hindsight(ring, DictGoals(lambda a, g, i: np.zeros(len(g))), GAMMA, k=k, strategy="episode")
+    hindsight = Hindsight(
+        ring, DictGoals(lambda a, g, i: np.zeros(len(g))), GAMMA, k=k, strategy="episode"
+    )
     batch = hindsight.relabel(np.random.default_rng(0), ids, ring.transitions(ids))
     assert batch.reward.shape == ids.shape and batch.obs["desired_goal"].shape == (*ids.shape, 1)
     possible = hindsight.sources(np.random.default_rng(0), ids.reshape(-1))[1].mean()
@@ -188,15 +204,23 @@ def test_what_keeps_its_goal_keeps_everything() -> None:
         np.testing.assert_array_equal(batch.obs[name], whole.obs[name])
         np.testing.assert_array_equal(batch.next_obs[name], whole.next_obs[name])
     np.testing.assert_array_equal(batch.discount[same], whole.discount[same])
-    assert (batch.reward[same] == 0).all() and (batch.reward[~same] == 1).all() and (batch.discount[~same] == 0.5).all()
+    assert (
+        (batch.reward[same] == 0).all()
+        and (batch.reward[~same] == 1).all()
+        and (batch.discount[~same] == 0.5).all()
+    )
 
 
 def test_an_end_that_is_told_for_one_goal_at_a_time() -> None:
     """Gymnasium-Robotics' compute_terminated gives one answer, whatever it is asked for."""
     obs, goal = {"achieved_goal": np.array([[1.0], [2.0], [3.0]])}, np.array([[1.0], [5.0], [3.0]])
-    reward, done = DictGoals(lambda a, g, i: -1.0 * (a != g)[:, 0], lambda a, g, i: False).judge(obs, goal)
+    reward, done = DictGoals(lambda a, g, i: -1.0 * (a != g)[:, 0], lambda a, g, i: False).judge(
+        obs, goal
+    )
     assert reward.tolist() == [0, -1, 0] and done.tolist() == [False] * 3 and done.dtype == np.bool_
-    near = DictGoals(lambda a, g, i: np.zeros(len(g)), lambda a, g, i: bool(np.linalg.norm(a - g) < 0.5))
+    near = DictGoals(
+        lambda a, g, i: np.zeros(len(g)), lambda a, g, i: bool(np.linalg.norm(a - g) < 0.5)
+    )
     assert near.judge(obs, goal)[1].tolist() == [True, False, True]
 
 

@@ -39,7 +39,8 @@ def make(kind: str, capacity: int, envs: int = 1, **settings: Any) -> Sampler:
 
 
 def assert_frequencies(ids: np.ndarray[Any, Any], expected: dict[int, float]) -> None:
-    """Chi-square: four standard deviations above its mean would be about one in 10,000 by chance."""
+    """Chi-square: four standard deviations above its mean would be about one in 10,000 by
+    chance."""
     assert set(np.unique(ids)) == set(expected)
     rows, shares = np.array(list(expected)), np.array(list(expected.values()))
     counts = np.array([(ids == row).sum() for row in rows])
@@ -91,7 +92,8 @@ def test_one_row_from_each_part_of_the_total() -> None:
 
 
 def test_importance_weights_by_hand() -> None:
-    """p = 1, 2, 4, 1 of 8, so N P = 1/2, 1, 2, 1/2; with beta 1 the weights are 2, 1, 1/2, 2 before division by 2."""
+    """p = 1, 2, 4, 1 of 8, so N P = 1/2, 1, 2, 1/2; with beta 1 the weights are 2, 1, 1/2, 2 before
+    division by 2."""
     sampler = make("prioritized", 4, alpha=1.0, eps=1e-12)
     sampler.add(steps(4))
     sampler.update(np.array([[0, 1, 2, 3]]), np.array([[1.0, 2.0, 4.0, 1.0]]))
@@ -123,7 +125,14 @@ def test_new_rows_have_the_largest_priority_so_far() -> None:
 def test_first_rows_have_priority_1_and_those_not_to_be_learned_from_none() -> None:
     sampler = make("prioritized", 6, envs=2)
     sampler.add(steps(2, 2, invalid=((1, 0),)))
-    assert sampler.state()[1]["priority"].tolist() == [1, 1, 0, 1, 0, 0]  # the last two: the slot of what follows
+    assert sampler.state()[1]["priority"].tolist() == [
+        1,
+        1,
+        0,
+        1,
+        0,
+        0,
+    ]  # the last two: the slot of what follows
 
 
 def test_of_several_priorities_the_last_wins_and_overwritten_rows_are_left_out() -> None:
@@ -141,7 +150,8 @@ def test_of_several_priorities_the_last_wins_and_overwritten_rows_are_left_out()
 
 
 def test_distinct_rows_come_in_proportion_and_leave_the_tree_as_it_was() -> None:
-    """One row has nine tenths of the priority: it is in every batch, once, and the others come alike."""
+    """One row has nine tenths of the priority: it is in every batch, once, and the others come
+    alike."""
     sampler = make("prioritized", 50, envs=2, alpha=1.0, distinct=True)
     sampler.add(steps(10, 2, invalid=((3, 1),)))
     valid = [i for i in range(20) if i != 7]
@@ -156,7 +166,10 @@ def test_distinct_rows_come_in_proportion_and_leave_the_tree_as_it_was() -> None
     assert (draw.weight[draw.ids != 4] == 1.0).all()
     whole = sampler.draw(np.random.default_rng(0), 3, 19, np.ones(3)).ids
     assert (np.sort(whole, 1) == valid).all()
-    assert sampler.draw(np.random.default_rng(0), 3, 20, np.ones(3)).ids.shape == (3, 20)  # more than there are: with repeats
+    assert sampler.draw(np.random.default_rng(0), 3, 20, np.ones(3)).ids.shape == (
+        3,
+        20,
+    )  # more than there are: with repeats
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
@@ -245,7 +258,10 @@ def test_state_round_trip(kind: str, count: int) -> None:
     other.load_state(meta, {name: x.copy() for name, x in arrays.items()})
     twins = [np.random.default_rng(5), np.random.default_rng(5)]
     for _ in range(4):
-        a, b = (s.draw(g, 2, 16, np.array([0.4, 0.5])) for s, g in zip((sampler, other), twins, strict=True))
+        a, b = (
+            s.draw(g, 2, 16, np.array([0.4, 0.5]))
+            for s, g in zip((sampler, other), twins, strict=True)
+        )
         assert a.ids.tobytes() == b.ids.tobytes()
         assert np.asarray(a.weight).tobytes() == np.asarray(b.weight).tobytes()
         priority = rng.random(a.ids.shape)

@@ -68,10 +68,16 @@ def test_prioritized_draws_in_proportion_and_weighs_by_hand() -> None:
     made.update(np.arange(4), np.array([1.0, 2.0, 3.0, 4.0]))
     drawn = made.draw(np.random.default_rng(0), 10_000, 0.5)
     share = np.bincount(drawn.slots, minlength=4) / 10_000
-    np.testing.assert_allclose(share, [0.1, 0.2, 0.3, 0.4], atol=2e-4)  # stratified: next to no spread
-    np.testing.assert_allclose(drawn.importance, (1.0 / np.array([1.0, 2.0, 3.0, 4.0])[drawn.slots]) ** 0.5, rtol=1e-5)
+    np.testing.assert_allclose(
+        share, [0.1, 0.2, 0.3, 0.4], atol=2e-4
+    )  # stratified: next to no spread
+    np.testing.assert_allclose(
+        drawn.importance, (1.0 / np.array([1.0, 2.0, 3.0, 4.0])[drawn.slots]) ** 0.5, rtol=1e-5
+    )
     made.add(sequences(5), np.random.default_rng(0))
-    share = np.bincount(made.draw(np.random.default_rng(0), 10_000, 0.5).slots, minlength=5) / 10_000
+    share = (
+        np.bincount(made.draw(np.random.default_rng(0), 10_000, 0.5).slots, minlength=5) / 10_000
+    )
     assert share[4] == pytest.approx(4 / 14, abs=2e-3)  # as the largest so far
 
 
@@ -88,7 +94,10 @@ def test_those_of_low_priority_give_way_more_often() -> None:
         made = filled(*range(5), alpha=1.0, evict="sample")
         made.update(np.arange(5), np.array([1.0, 1.0, 1.0, 1.0, 4.0]))
         made.add(sequences(9), np.random.default_rng(seed))
-        gone += [name not in names(made.draw(np.random.default_rng(0), 200, 1.0).batch) for name in range(5)]
+        gone += [
+            name not in names(made.draw(np.random.default_rng(0), 200, 1.0).batch)
+            for name in range(5)
+        ]
     np.testing.assert_allclose(gone / 500, np.array([4, 4, 4, 4, 1]) / 17, atol=0.06)
 
 
@@ -126,7 +135,10 @@ def test_another_takes_over_what_one_kept_in_the_same_arrays(options) -> None:
     shared["writing"][0] = 2  # it ended in the middle of a sequence
     shared["column/reward"][:2, 2] = -1.0
     other.take_over(left)
-    assert np.array_equal(shared["column/reward"][:, 2], shared["column/reward"][:, 1]) and shared["writing"][0] == -1
+    assert (
+        np.array_equal(shared["column/reward"][:, 2], shared["column/reward"][:, 1])
+        and shared["writing"][0] == -1
+    )
 
 
 def test_the_state_of_another_buffer_is_refused() -> None:
@@ -163,7 +175,9 @@ def test_pictures_of_stacks_are_kept_once_and_stacked_again() -> None:
     other = SequenceBuffer(5, STEPS, {"eye": picture, "ear": OBS}, columns)
     other.load_state(data, {n: x.copy() for n, x in arrays.items()})
     again = other.draw(np.random.default_rng(1), 9, 1.0).batch.obs["eye"]
-    np.testing.assert_array_equal(again, made.draw(np.random.default_rng(1), 9, 1.0).batch.obs["eye"])
+    np.testing.assert_array_equal(
+        again, made.draw(np.random.default_rng(1), 9, 1.0).batch.obs["eye"]
+    )
 
 
 def test_its_size_is_known_and_refused_before_it_is_allocated() -> None:

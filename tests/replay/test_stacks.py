@@ -1,4 +1,5 @@
-"""A ring that keeps each picture of a stack once, against one that keeps whole stacks: the same transitions, bit for bit."""
+"""A ring that keeps each picture of a stack once, against one that keeps whole stacks: the same
+transitions, bit for bit."""
 
 from __future__ import annotations
 
@@ -27,24 +28,44 @@ def stack_of(k: int) -> Leaf:
 
 
 class Cameras:
-    """Environments that show their newest k pictures, and are terminated, cut and reset at random, at once or a step later."""
+    """Environments that show their newest k pictures, and are terminated, cut and reset at random,
+    at once or a step later."""
 
-    def __init__(self, seed: int, envs: int, k: int, lazy: tuple[bool, ...] = (False,) * 9, dtype: str = "uint8") -> None:
+    def __init__(
+        self,
+        seed: int,
+        envs: int,
+        k: int,
+        lazy: tuple[bool, ...] = (False,) * 9,
+        dtype: str = "uint8",
+    ) -> None:
         self.rng, self.k, self.lazy, self.dtype = np.random.default_rng(seed), k, lazy, dtype
         self.queues = [self.opened() for _ in range(envs)]
         self.resets = [False] * envs
 
     def picture(self) -> np.ndarray[Any, Any]:
-        dark = self.rng.random() < 0.2  # as many games are between scenes: zeros that are no padding
-        return np.zeros((2, 3), self.dtype) if dark else self.rng.integers(0, 256, (2, 3)).astype(self.dtype)
+        dark = (
+            self.rng.random() < 0.2
+        )  # as many games are between scenes: zeros that are no padding
+        return (
+            np.zeros((2, 3), self.dtype)
+            if dark
+            else self.rng.integers(0, 256, (2, 3)).astype(self.dtype)
+        )
 
     def opened(self) -> deque[Any]:
-        return deque([np.zeros((2, 3), self.dtype)] * (self.k - 1) + [self.picture()], maxlen=self.k)
+        return deque(
+            [np.zeros((2, 3), self.dtype)] * (self.k - 1) + [self.picture()], maxlen=self.k
+        )
 
     def trajectory(self, steps: int) -> Trajectory:
         n = len(self.queues)
         obs = np.empty((steps, n, self.k, 2, 3), self.dtype)
-        last, terminated, valid = np.zeros((steps, n), bool), np.zeros((steps, n), bool), np.ones((steps, n), bool)
+        last, terminated, valid = (
+            np.zeros((steps, n), bool),
+            np.zeros((steps, n), bool),
+            np.ones((steps, n), bool),
+        )
         cuts: list[tuple[int, int, Any]] = []
         for t in range(steps):
             for i in range(n):
@@ -78,12 +99,21 @@ class Cameras:
 
 def same(once: Ring, whole: Ring, n: int) -> None:
     """Every row of both rings is the same transition. What follows a termination means nothing."""
-    assert (once.oldest, once.newest, len(once), len(once._cuts)) == (whole.oldest, whole.newest, len(whole), len(whole._cuts))
+    assert (once.oldest, once.newest, len(once), len(once._cuts)) == (
+        whole.oldest,
+        whole.newest,
+        len(whole),
+        len(whole._cuts),
+    )
     ids = np.arange(whole.oldest, whole.newest + 1)
     np.testing.assert_array_equal(once.valid[once.position(ids)], whole.valid[whole.position(ids)])
     one, other = once.transitions(ids, n), whole.transitions(ids, n)
     goes_on = other.discount > 0
-    for a, b in zip(leaves((one.obs, one.action, one.reward, one.discount)), leaves(tuple(other[:4])), strict=True):
+    for a, b in zip(
+        leaves((one.obs, one.action, one.reward, one.discount)),
+        leaves(tuple(other[:4])),
+        strict=True,
+    ):
         assert a.dtype == b.dtype
         np.testing.assert_array_equal(a, b)
     for a, b in zip(leaves(one.next_obs), leaves(other.next_obs), strict=True):
@@ -105,7 +135,10 @@ def test_it_is_a_ring_of_whole_stacks(
     seed: int, envs: int, k: int, capacity: int, blocks: list[int], n: int, lazy: Any
 ) -> None:
     world, leaf = Cameras(seed, envs, k, lazy), stack_of(k)
-    once, whole = Ring(capacity, envs, leaf, ACTION), Ring(capacity, envs, replace(leaf, stack=0), ACTION)
+    once, whole = (
+        Ring(capacity, envs, leaf, ACTION),
+        Ring(capacity, envs, replace(leaf, stack=0), ACTION),
+    )
     for steps in blocks:  # longer ones than the ring, too
         block = world.trajectory(steps)
         once.add(block)
@@ -151,11 +184,15 @@ def test_samplers_draw_only_rows_that_can_be_shown(envs: int) -> None:
         whole.add(block)
         for draw in (rare.draw(rng, 4, 8, np.ones(4)), even.draw(rng, 4, 8)):
             assert once.contains(draw.ids).all() and once.valid[once.position(draw.ids)].all()
-            np.testing.assert_array_equal(once.transitions(draw.ids).obs, whole.transitions(draw.ids).obs)
+            np.testing.assert_array_equal(
+                once.transitions(draw.ids).obs, whole.transitions(draw.ids).obs
+            )
             seen |= set(draw.ids.ravel().tolist())
         rare.update(draw.ids, rng.random(draw.ids.shape))
         p = rare._priorities.tree.leaves
-        assert np.count_nonzero(p) == len(once)  # rows that are only shown by others are drawn no more
+        assert np.count_nonzero(p) == len(
+            once
+        )  # rows that are only shown by others are drawn no more
     assert len(seen) > 60 * envs
 
 
@@ -167,11 +204,17 @@ def test_pictures_that_are_stored_once_take_what_size_says() -> None:
     assert Ring.size(100_000, 1, replace(atari, stack=0), action) > 2.6 * GIB
     ring = Ring(1_000, 8, atari, action)
     assert sum(x.nbytes for x in ring._columns.values()) == Ring.size(1_000, 8, atari, action)
-    assert ring._columns["obs"].shape == (125 + 1 + 3, 8, 84, 84)  # the observation after the newest row; what the oldest shows
+    assert ring._columns["obs"].shape == (
+        125 + 1 + 3,
+        8,
+        84,
+        84,
+    )  # the observation after the newest row; what the oldest shows
 
 
 def test_what_is_no_stack_is_refused() -> None:
-    """A stack that repeats its first picture, as Gymnasium's wrapper does unless told otherwise, would come back wrong."""
+    """A stack that repeats its first picture, as Gymnasium's wrapper does unless told otherwise,
+    would come back wrong."""
     leaf, world = stack_of(3), Cameras(2, 1, 3)
     block = world.trajectory(12)
     repeated = block.obs.copy()

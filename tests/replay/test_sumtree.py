@@ -41,8 +41,14 @@ def test_of_duplicates_the_last_wins() -> None:
 
 
 @settings(max_examples=200, derandomize=True, deadline=None)
-@given(PRIORITIES, st.lists(st.tuples(st.integers(0, 69), st.floats(0, 1e6)), max_size=40), st.integers(1, 40))
-def test_every_node_is_the_sum_of_its_children(priorities: list[float], changes: list[tuple[int, float]], chunk: int) -> None:
+@given(
+    PRIORITIES,
+    st.lists(st.tuples(st.integers(0, 69), st.floats(0, 1e6)), max_size=40),
+    st.integers(1, 40),
+)
+def test_every_node_is_the_sum_of_its_children(
+    priorities: list[float], changes: list[tuple[int, float]], chunk: int
+) -> None:
     tree, plain = tree_of(priorities), list(priorities)
     changes = [(i % len(plain), p) for i, p in changes]
     for at in range(0, len(changes), chunk):
@@ -53,16 +59,21 @@ def test_every_node_is_the_sum_of_its_children(priorities: list[float], changes:
     assert tree.leaves.tolist() == plain
     nodes = tree._nodes
     assert all(nodes[i] == nodes[2 * i] + nodes[2 * i + 1] for i in range(1, tree._width))
-    assert nodes.tobytes() == tree_of(plain)._nodes.tobytes()  # the tree is a function of its leaves alone
+    assert (
+        nodes.tobytes() == tree_of(plain)._nodes.tobytes()
+    )  # the tree is a function of its leaves alone
 
 
 @settings(max_examples=200, derandomize=True, deadline=None)
 @given(PRIORITIES.filter(any), st.lists(st.floats(0, 1, exclude_max=True), min_size=1, max_size=40))
 def test_find_is_the_prefix_sum_search(priorities: list[float], shares: list[float]) -> None:
-    """Against a loop over running sums, up to their rounding; and never a leaf of priority 0, not even at the borders."""
+    """Against a loop over running sums, up to their rounding; and never a leaf of priority 0, not
+    even at the borders."""
     tree = tree_of(priorities)
     borders = np.cumsum(priorities)
-    values = np.concatenate([np.array(shares) * tree.total, borders, np.nextafter(borders, 0), [tree.total]])
+    values = np.concatenate(
+        [np.array(shares) * tree.total, borders, np.nextafter(borders, 0), [tree.total]]
+    )
     found = tree.find(values)
     slack = 1e-12 * tree.total
     for value, i in zip(values, found.tolist(), strict=True):
@@ -71,12 +82,14 @@ def test_find_is_the_prefix_sum_search(priorities: list[float], shares: list[flo
 
 
 def test_rounding_up_to_a_border_does_not_reach_an_empty_leaf() -> None:
-    """2 ** 52 + 3 lies in the third leaf; less the first leaf's 1.5 it rounds to even, which is all of the third."""
+    """2 ** 52 + 3 lies in the third leaf; less the first leaf's 1.5 it rounds to even, which is all
+    of the third."""
     assert tree_of([1.5, 0, 2.0**52 + 2, 0]).find(np.array([2.0**52 + 3])).tolist() == [2]
 
 
 def test_a_large_tree() -> None:
-    """Deep enough for the real constants: whole numbers, so that sums are exact and the answer is one bisection."""
+    """Deep enough for the real constants: whole numbers, so that sums are exact and the answer is
+    one bisection."""
     rng = np.random.default_rng(0)
     priorities = rng.integers(0, 5, 50_000).astype(np.float64)
     tree = SumTree(len(priorities))

@@ -19,7 +19,11 @@ def test_every_three_steps_of_every_finished_episode_come_alike(lazy: bool) -> N
     drawn = state(ring, ids)
     held, ended = set(state(ring, rows(ring)).tolist()), set(terminating(ring))
     running = {e[0] for e in world.episodes}
-    usable = [[s for s in e[:-1] if s in held and s not in ended] for e in world.all if e[0] not in running]
+    usable = [
+        [s for s in e[:-1] if s in held and s not in ended]
+        for e in world.all
+        if e[0] not in running
+    ]
     just_ended = [e for e in usable if len(e) >= 3]
     assert len(just_ended) >= 3 and len({len(e) for e in just_ended}) > 1
     expected = {
@@ -38,7 +42,9 @@ def test_halves_go_from_i_to_k_and_from_k_to_j() -> None:
     ring_ids = TripletSampler(ring).draw(np.random.default_rng(1), 500)
     batch = TripletSampler(ring).transitions(ring_ids)
     after = {s: e[i + 1] for e in world.all for i, s in enumerate(e[:-1])}
-    obs, next_obs = (x["observation"][..., 0].astype(int).tolist() for x in (batch.obs, batch.next_obs))
+    obs, next_obs = (
+        x["observation"][..., 0].astype(int).tolist() for x in (batch.obs, batch.next_obs)
+    )
     for (i, k, j), s, after_s in zip(state(ring, ring_ids).tolist(), obs, next_obs, strict=True):
         assert s == [i, after[k]] and after_s == [after[k], after[j]]
     whole = ring.transitions(ring_ids)

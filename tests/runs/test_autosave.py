@@ -1,4 +1,5 @@
-"""Saving in the background loses nothing that was to be kept, deletes nothing else, and says what went wrong."""
+"""Saving in the background loses nothing that was to be kept, deletes nothing else, and says what
+went wrong."""
 
 from __future__ import annotations
 
@@ -52,14 +53,17 @@ def no_thread_is_left() -> Iterator[None]:
 
 
 class Disk:
-    """Takes files only from `go_on` to `hold`, and keeps the names of those that it took, in order."""
+    """Takes files only from `go_on` to `hold`, and keeps the names of those that it took, in
+    order."""
 
     def __init__(self) -> None:
         self.begun: queue.Queue[str] = queue.Queue()
         self.free = threading.Event()
         self.written: list[str] = []
 
-    def write(self, path: Path, data: dict[str, Any], groups: checkpoint.Groups, folder: bool = False) -> None:
+    def write(
+        self, path: Path, data: dict[str, Any], groups: checkpoint.Groups, folder: bool = False
+    ) -> None:
         self.begun.put(path.name)
         assert self.free.wait(PATIENCE)
         REAL(path, data, groups, folder)
@@ -99,11 +103,21 @@ def test_files_are_written_in_order_and_whole(writer: Writer, disk: Disk, tmp_pa
     assert writer.pending() == {tmp_path / f"{i}" for i in range(5)} and not names(tmp_path)
     disk.go_on()
     writer.flush()
-    assert disk.written == ["0", "1", "2", "3", "4"] and writer.skipped == 0 and not writer.pending()
-    assert [checkpoint.read(tmp_path / f"{i}").group("net")["x"][0] for i in range(5)] == [0, 1, 2, 3, 4]
+    assert (
+        disk.written == ["0", "1", "2", "3", "4"] and writer.skipped == 0 and not writer.pending()
+    )
+    assert [checkpoint.read(tmp_path / f"{i}").group("net")["x"][0] for i in range(5)] == [
+        0,
+        1,
+        2,
+        3,
+        4,
+    ]
 
 
-def test_of_those_that_wait_in_a_slot_only_the_newest_is_written(writer: Writer, disk: Disk, tmp_path: Path) -> None:
+def test_of_those_that_wait_in_a_slot_only_the_newest_is_written(
+    writer: Writer, disk: Disk, tmp_path: Path
+) -> None:
     done: list[str] = []
 
     def put(name: str, slot: str) -> None:
@@ -119,21 +133,39 @@ def test_of_those_that_wait_in_a_slot_only_the_newest_is_written(writer: Writer,
     assert writer.pending() == {tmp_path / n for n in ("a", "d", "last")}
     disk.go_on()
     writer.flush()
-    # "d" has the place in the queue that "b" had: a slot that is often put to neither starves nor makes others starve.
-    assert disk.written == done == ["a", "d", "last"] and writer.skipped == 3 and names(tmp_path) == {"a", "d", "last"}
+    # "d" has the place in the queue that "b" had: a slot that is often put to neither starves nor
+    # makes others starve.
+    assert (
+        disk.written == done == ["a", "d", "last"]
+        and writer.skipped == 3
+        and names(tmp_path) == {"a", "d", "last"}
+    )
 
 
-def test_what_comes_then_comes_after_a_whole_file_and_in_the_thread(writer: Writer, tmp_path: Path) -> None:
+def test_what_comes_then_comes_after_a_whole_file_and_in_the_thread(
+    writer: Writer, tmp_path: Path
+) -> None:
     seen: list[Any] = []
     writer.put(
-        tmp_path / "a", {"n": 7}, GROUPS, "a", lambda: seen.append((content(tmp_path / "a"), threading.current_thread()))
+        tmp_path / "a",
+        {"n": 7},
+        GROUPS,
+        "a",
+        lambda: seen.append((content(tmp_path / "a"), threading.current_thread())),
     )
     writer.flush()
     ((n, thread),) = seen
-    assert n == 7 and thread is not threading.main_thread() and thread.name == "tandem-writer" and not thread.daemon
+    assert (
+        n == 7
+        and thread is not threading.main_thread()
+        and thread.name == "tandem-writer"
+        and not thread.daemon
+    )
 
 
-def test_there_is_a_thread_only_while_there_is_something_to_write(disk: Disk, tmp_path: Path) -> None:
+def test_there_is_a_thread_only_while_there_is_something_to_write(
+    disk: Disk, tmp_path: Path
+) -> None:
     with Writer() as writer:
         writer.flush()
         writer.close()
@@ -149,7 +181,9 @@ def test_there_is_a_thread_only_while_there_is_something_to_write(disk: Disk, tm
     assert names(tmp_path) == {"a", "b"}
 
 
-def test_where_no_thread_can_be_had_it_writes_at_once(writer: Writer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_no_thread_can_be_had_it_writes_at_once(
+    writer: Writer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def start(self: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
@@ -189,7 +223,9 @@ def test_a_file_goes_where_its_path_pointed(
     assert names(tmp_path) == {"a", "elsewhere"}
 
 
-def test_the_first_error_is_raised_once_and_the_rest_still_written(disk: Disk, tmp_path: Path) -> None:
+def test_the_first_error_is_raised_once_and_the_rest_still_written(
+    disk: Disk, tmp_path: Path
+) -> None:
     writer = Writer()
     (tmp_path / "file").touch()
     done: list[str] = []
@@ -210,7 +246,9 @@ def test_the_first_error_is_raised_once_and_the_rest_still_written(disk: Disk, t
     assert names(tmp_path) == {"file", "good", "taken"}
 
 
-def test_data_that_is_no_json_and_errors_of_then_are_raised_too(writer: Writer, tmp_path: Path) -> None:
+def test_data_that_is_no_json_and_errors_of_then_are_raised_too(
+    writer: Writer, tmp_path: Path
+) -> None:
     writer.put(tmp_path / "a", {"n": object()}, GROUPS, "rolling")
     with pytest.raises(TypeError, match="not JSON serializable"):
         writer.flush()
@@ -294,7 +332,11 @@ UNHEARD = """
 def test_an_error_that_nobody_asks_for_is_said_at_the_end(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     said = "".join(run_python(UNHEARD, str(tmp_path / "file" / "a")))
-    assert said.startswith("tandem: could not write") and said.count("could not write") == 1 and "Fix: " in said
+    assert (
+        said.startswith("tandem: could not write")
+        and said.count("could not write") == 1
+        and "Fix: " in said
+    )
 
 
 INTERRUPTED = """
@@ -306,12 +348,18 @@ INTERRUPTED = """
 
     signal.signal(signal.SIGINT, signal.default_int_handler)
     real, flushing, caught = checkpoint.write, threading.Event(), threading.Event()
+
+
     def write(*given):
         flushing.wait(60)
         signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
-        caught.wait(5)  # no longer: where the signal came just before the wait began, it is raised after it
+        caught.wait(
+            5
+        )  # no longer: where the signal came just before the wait began, it is raised after it
         checkpoint.write = real
         real(*given)
+
+
     checkpoint.write = write
 
     writer = Writer()
@@ -341,7 +389,11 @@ def test_an_interrupted_flush_loses_nothing(then: str, said: list[int], tmp_path
 
 @pytest.mark.parametrize(
     "wrong",
-    [{n: v} for n in ("save_freq", "save_freq_", "max_save_files", "save_top_k", "patience") for v in (0, -1, 1.5, True, "3")]
+    [
+        {n: v}
+        for n in ("save_freq", "save_freq_", "max_save_files", "save_top_k", "patience")
+        for v in (0, -1, 1.5, True, "3")
+    ]
     + [{"path": ""}, {"path": "."}, {"path": Path()}, {"path": 3}],
 )
 def test_what_a_policy_cannot_be_is_named(wrong: dict[str, Any], writer: Writer) -> None:
@@ -360,7 +412,8 @@ def test_the_documented_defaults() -> None:
 
 
 class Agent:
-    """Something to be saved: a number that grows with each episode and batch; it notes when it is copied."""
+    """Something to be saved: a number that grows with each episode and batch; it notes when it is
+    copied."""
 
     def __init__(self, writer: Writer, **policy: Any) -> None:
         self.n = 0
@@ -380,7 +433,8 @@ class Agent:
         self.saving.batch(number)
 
     def play(self, scores: list[float], first: int = 1) -> list[int]:
-        """Episodes with these scores, each on disk before the next; the numbers after which it should have stopped."""
+        """Episodes with these scores, each on disk before the next; the numbers after which it
+        should have stopped."""
         stops = []
         for i, score in enumerate(scores, first):
             self.episode(i, score)
@@ -413,7 +467,13 @@ def test_one_file_is_written_over(writer: Writer, tmp_path: Path) -> None:
     ],
 )
 def test_names(
-    path: str, score: float | None, name: str, last: str, writer: Writer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path: str,
+    score: float | None,
+    name: str,
+    last: str,
+    writer: Writer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     agent = Agent(writer, path=path, save_freq=10, save_freq_=500, max_save_files=1, save_last=True)
@@ -435,7 +495,9 @@ def test_how_often(writer: Writer, tmp_path: Path) -> None:
         agent.batch(i)
         agent.episode(i, 0.0)
     agent.saving.finish()
-    assert agent.copies == [(n, True) for n in (6, 7, 12, 15, 16)]  # episodes 3 and 6, batches 4 and 8, and the end
+    assert agent.copies == [
+        (n, True) for n in (6, 7, 12, 15, 16)
+    ]  # episodes 3 and 6, batches 4 and 8, and the end
     agent = Agent(writer, path=tmp_path / "b", save_freq=None)
     agent.episode(1, 0.0)
     agent.saving.finish()
@@ -450,7 +512,9 @@ def test_without_a_path_nothing_is_copied_and_no_thread_begins(writer: Writer, d
     assert not agent.copies and not threads() and disk.begun.empty()
 
 
-def test_the_last_state_is_written_where_something_happened_since(writer: Writer, tmp_path: Path) -> None:
+def test_the_last_state_is_written_where_something_happened_since(
+    writer: Writer, tmp_path: Path
+) -> None:
     agent = Agent(writer, path=tmp_path / "m.dat", save_freq=2, max_save_files=2)
     agent.saving.finish()
     assert not agent.copies
@@ -463,7 +527,9 @@ def test_the_last_state_is_written_where_something_happened_since(writer: Writer
     assert names(tmp_path) == {"m-3-3.dat", "m-b70.dat"} and content(tmp_path / "m-b70.dat") == 4
 
 
-def test_a_slow_disk_gets_the_newest_and_finish_waits_for_it(writer: Writer, disk: Disk, tmp_path: Path) -> None:
+def test_a_slow_disk_gets_the_newest_and_finish_waits_for_it(
+    writer: Writer, disk: Disk, tmp_path: Path
+) -> None:
     agent = Agent(writer, path=tmp_path / "m.dat", max_save_files=3, save_last=True)
     agent.episode(1, 1.0)
     disk.busy_with("m-1-1.dat")
@@ -477,7 +543,10 @@ def test_a_slow_disk_gets_the_newest_and_finish_waits_for_it(writer: Writer, dis
         "m-last.dat",
         "m-8-8.dat",
     ]  # the first in the last's slot came before the second rolling one
-    assert content(tmp_path / "m-last.dat") == content(tmp_path / "m-8-8.dat") == 8 and len(agent.copies) == 8
+    assert (
+        content(tmp_path / "m-last.dat") == content(tmp_path / "m-8-8.dat") == 8
+        and len(agent.copies) == 8
+    )
 
 
 # What is kept
@@ -498,10 +567,16 @@ def test_rotation_deletes_the_oldest_of_its_own_files(writer: Writer, tmp_path: 
     (tmp_path / "m-5-3.dat").unlink()
     agent.play([7], 7)
     assert names(tmp_path) == foreign | {"m-4-2.dat", "m-6-9.dat", "m-7-7.dat"}
-    assert [Path(f).name for f, _ in agent.saving.state()["files"]] == ["m-6-9.dat", "m-4-2.dat", "m-7-7.dat"]
+    assert [Path(f).name for f, _ in agent.saving.state()["files"]] == [
+        "m-6-9.dat",
+        "m-4-2.dat",
+        "m-7-7.dat",
+    ]
 
 
-def test_an_older_file_goes_only_when_the_new_one_is_whole(writer: Writer, disk: Disk, tmp_path: Path) -> None:
+def test_an_older_file_goes_only_when_the_new_one_is_whole(
+    writer: Writer, disk: Disk, tmp_path: Path
+) -> None:
     agent = Agent(writer, path=tmp_path / "m.dat", max_save_files=1)
     disk.go_on()
     agent.play([1.0])
@@ -521,18 +596,35 @@ def test_only_the_best(writer: Writer, tmp_path: Path) -> None:
     agent.batch(1)
     agent.play([-3, -4, -3, -2.5, float("nan"), -2.6], 2)
     agent.saving.finish()
-    assert [n for n, _ in agent.copies] == [3, 6] and content(tmp_path / "m.dat") == 6 and names(tmp_path) == {"m.dat"}
+    assert (
+        [n for n, _ in agent.copies] == [3, 6]
+        and content(tmp_path / "m.dat") == 6
+        and names(tmp_path) == {"m.dat"}
+    )
     assert agent.saving.best == -2.5
 
 
 def test_the_best_ones_and_the_last_one(writer: Writer, tmp_path: Path) -> None:
-    agent = Agent(writer, path=tmp_path / "m.dat", save_best_only=True, save_freq=2, save_last=True, max_save_files=2)
+    agent = Agent(
+        writer,
+        path=tmp_path / "m.dat",
+        save_best_only=True,
+        save_freq=2,
+        save_last=True,
+        max_save_files=2,
+    )
     agent.play([1, 2, 3])
     assert content(tmp_path / "m-last.dat") == 3  # of no even number, but not older than the best
     agent.play([0, 0], 4)
-    assert names(tmp_path) == {"m-2-2.dat", "m-3-3.dat", "m-last.dat"} and content(tmp_path / "m-last.dat") == 4
+    assert (
+        names(tmp_path) == {"m-2-2.dat", "m-3-3.dat", "m-last.dat"}
+        and content(tmp_path / "m-last.dat") == 4
+    )
     agent.saving.finish()
-    assert names(tmp_path) == {"m-2-2.dat", "m-3-3.dat", "m-last.dat"} and content(tmp_path / "m-last.dat") == 5
+    assert (
+        names(tmp_path) == {"m-2-2.dat", "m-3-3.dat", "m-last.dat"}
+        and content(tmp_path / "m-last.dat") == 5
+    )
 
 
 def test_the_top_files(writer: Writer, tmp_path: Path) -> None:
@@ -551,7 +643,9 @@ def test_the_top_files(writer: Writer, tmp_path: Path) -> None:
     assert {n for n in names(tmp_path) if "few" in n} == {"few-1-5.dat", "few-3-4.dat"}
 
 
-def test_of_equals_the_newer_stay_however_slow_the_disk(writer: Writer, disk: Disk, tmp_path: Path) -> None:
+def test_of_equals_the_newer_stay_however_slow_the_disk(
+    writer: Writer, disk: Disk, tmp_path: Path
+) -> None:
     agent = Agent(writer, path=tmp_path / "m", save_top_k=2)
     agent.episode(1, 5.0)
     disk.busy_with("m-1-5")
@@ -564,7 +658,9 @@ def test_of_equals_the_newer_stay_however_slow_the_disk(writer: Writer, disk: Di
     assert names(tmp_path) == {"m-4-5", "m-5-5"}
 
 
-def test_a_better_file_that_somebody_deleted_keeps_no_other_away(writer: Writer, tmp_path: Path) -> None:
+def test_a_better_file_that_somebody_deleted_keeps_no_other_away(
+    writer: Writer, tmp_path: Path
+) -> None:
     agent = Agent(writer, path=tmp_path / "m", save_top_k=1)
     agent.play([9])
     (tmp_path / "m-1-9").unlink()
@@ -572,7 +668,9 @@ def test_a_better_file_that_somebody_deleted_keeps_no_other_away(writer: Writer,
     assert names(tmp_path) == {"m-2-3"}
 
 
-def test_two_paths_do_not_take_each_others_place(writer: Writer, disk: Disk, tmp_path: Path) -> None:
+def test_two_paths_do_not_take_each_others_place(
+    writer: Writer, disk: Disk, tmp_path: Path
+) -> None:
     for policy in ({}, {"save_top_k": 1}, {"save_last": True, "save_best_only": True}):
         disk.hold()
         agents = [Agent(writer, path=tmp_path / name, **policy) for name in ("a", "b", "c")]
@@ -584,7 +682,10 @@ def test_two_paths_do_not_take_each_others_place(writer: Writer, disk: Disk, tmp
 
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(episodes=st.lists(st.tuples(st.integers(0, 4), st.booleans()), min_size=1, max_size=12), k=st.integers(1, 3))
+@given(
+    episodes=st.lists(st.tuples(st.integers(0, 4), st.booleans()), min_size=1, max_size=12),
+    k=st.integers(1, 3),
+)
 def test_the_top_files_are_those_of_a_sort(
     episodes: list[tuple[int, bool]], k: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -617,7 +718,9 @@ def test_the_top_files_are_those_of_a_sort(
         ([5, 4, 3, 2], None, []),
     ],
 )
-def test_patience(scores: list[float], patience: int | None, stops: list[int], writer: Writer) -> None:
+def test_patience(
+    scores: list[float], patience: int | None, stops: list[int], writer: Writer
+) -> None:
     agent = Agent(writer, patience=patience)
     assert agent.play(scores) == stops
 
@@ -670,7 +773,9 @@ def test_the_best_files_go_on_after_a_resumption(writer: Writer, tmp_path: Path)
     assert names(tmp_path) == {"m-1-5.dat", "m-7-6.dat", "m-last.dat"}
 
 
-def test_a_file_that_was_on_its_way_is_rotated_after_a_resumption(writer: Writer, disk: Disk, tmp_path: Path) -> None:
+def test_a_file_that_was_on_its_way_is_rotated_after_a_resumption(
+    writer: Writer, disk: Disk, tmp_path: Path
+) -> None:
     policy: dict[str, Any] = {"path": tmp_path / "m.dat", "max_save_files": 2}
     agent = Agent(writer, **policy)
     agent.episode(1, 1.0)
@@ -687,7 +792,12 @@ def test_a_file_that_was_on_its_way_is_rotated_after_a_resumption(writer: Writer
 
 def test_a_state_deletes_no_files_of_other_paths(writer: Writer, tmp_path: Path) -> None:
     """A checkpoint may come from a stranger, or from a run that saved somewhere else."""
-    others = [tmp_path / "own.txt", tmp_path / "m.dat", tmp_path / "m-last.dat", tmp_path / "m-1.txt"]
+    others = [
+        tmp_path / "own.txt",
+        tmp_path / "m.dat",
+        tmp_path / "m-last.dat",
+        tmp_path / "m-1.txt",
+    ]
     others += [tmp_path / "elsewhere" / "m-1.dat", tmp_path / "elsewhere" / ".." / "own.txt"]
     (tmp_path / "elsewhere").mkdir()
     for file in others:
@@ -698,13 +808,20 @@ def test_a_state_deletes_no_files_of_other_paths(writer: Writer, tmp_path: Path)
     agent.saving.policy.path = tmp_path / "n.dat"
     agent.play([3, 4], 3)
     assert all(f.is_file() for f in others)
-    assert {n for n in names(tmp_path) if n[:2] in ("m-", "n-")} == {"m-last.dat", "m-1.txt", "m-2-2.dat", "n-4-4.dat"}
+    assert {n for n in names(tmp_path) if n[:2] in ("m-", "n-")} == {
+        "m-last.dat",
+        "m-1.txt",
+        "m-2-2.dat",
+        "n-4-4.dat",
+    }
 
 
 # What goes wrong
 
 
-@pytest.mark.parametrize("policy", [{}, {"max_save_files": 1}, {"save_top_k": 1}, {"save_best_only": True}])
+@pytest.mark.parametrize(
+    "policy", [{}, {"max_save_files": 1}, {"save_top_k": 1}, {"save_best_only": True}]
+)
 def test_a_full_disk_is_said_and_leaves_the_files_before(
     policy: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -723,7 +840,10 @@ def test_a_full_disk_is_said_and_leaves_the_files_before(
     agent.episode(4, 4.0)
     agent.saving.finish()
     writer.close()
-    assert names(tmp_path) == {"m-last.dat", "m-4-4.dat" if policy.keys() & {"max_save_files", "save_top_k"} else "m.dat"}
+    assert names(tmp_path) == {
+        "m-last.dat",
+        "m-4-4.dat" if policy.keys() & {"max_save_files", "save_top_k"} else "m.dat",
+    }
     assert {content(f) for f in tmp_path.iterdir()} == {agent.n}
 
 
@@ -741,7 +861,9 @@ def test_what_could_not_be_written_before_is_written_at_the_end(
     assert content(tmp_path / "m.dat") == 1
 
 
-def test_a_better_file_that_failed_keeps_no_other_away(writer: Writer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_better_file_that_failed_keeps_no_other_away(
+    writer: Writer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     agent = Agent(writer, path=tmp_path / "m", save_top_k=1)
     with monkeypatch.context() as full, pytest.raises(CheckpointError):
         full.setattr(atomic_files.os, "fsync", no_space)
@@ -755,7 +877,10 @@ def test_a_file_that_cannot_be_deleted_is_named_and_tried_again(
 ) -> None:
     agent = Agent(writer, path=tmp_path / "m", max_save_files=1)
     agent.play([1])
-    with monkeypatch.context() as refuse, pytest.raises(CheckpointError, match=r"could not delete .*m-1-1: (.|\n)*Fix"):
+    with (
+        monkeypatch.context() as refuse,
+        pytest.raises(CheckpointError, match=r"could not delete .*m-1-1: (.|\n)*Fix"),
+    ):
         refuse.setattr(Path, "unlink", no_space)
         agent.play([2], 2)
     assert names(tmp_path) == {"m-1-1", "m-2-2"}

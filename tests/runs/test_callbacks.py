@@ -31,14 +31,20 @@ def episode(score: float) -> events.EpisodeEnd:
 
 
 def test_every_kind_of_event_has_a_method() -> None:
-    kinds = {k for k in vars(events).values() if isinstance(k, type) and issubclass(k, Event) and k is not Event}
+    kinds = {
+        k
+        for k in vars(events).values()
+        if isinstance(k, type) and issubclass(k, Event) and k is not Event
+    }
     assert set(METHODS) == kinds == {type(e) for e in ONE_OF_EACH}
     assert all(hasattr(Callback, name) for name in METHODS.values())
 
 
 def test_each_event_reaches_its_method_and_no_other() -> None:
     seen: list[tuple[str, Event]] = []
-    callback = LambdaCallback(**{name: lambda e, name=name: seen.append((name, e)) for name in METHODS.values()})
+    callback = LambdaCallback(
+        **{name: lambda e, name=name: seen.append((name, e)) for name in METHODS.values()}
+    )
     for event in ONE_OF_EACH:
         assert dispatch(event, [callback]) is None
     assert seen == [(METHODS[type(e)], e) for e in ONE_OF_EACH]

@@ -23,7 +23,11 @@ def files(folder: Path) -> list[str]:
 
 def test_a_file_for_each_array_and_all_of_it_comes_back(tmp_path: Path) -> None:
     checkpoint.write(tmp_path / "model", {"n": 1}, GROUPS, folder=True)
-    assert files(tmp_path / "model") == ["0/net-0.safetensors", "0/net-1.safetensors", "checkpoint.json"]
+    assert files(tmp_path / "model") == [
+        "0/net-0.safetensors",
+        "0/net-1.safetensors",
+        "checkpoint.json",
+    ]
     found = checkpoint.read(tmp_path / "model")
     net = found.group("net")
     assert found.data["n"] == 1 and list(net) == ["a/w", "b"] and found.group("none") == {}
@@ -56,7 +60,11 @@ def test_a_full_disk_at_any_moment_leaves_the_state_before_or_the_new_one(
         checkpoint.write(path, {"n": 1}, {"net": {"x": np.ones(3), "y": np.ones(3)}}, folder=True)
     monkeypatch.undo()
     found = checkpoint.read(path)
-    assert found.group("net")["x"].tolist() == found.group("net")["y"].tolist() == [float(found.data["n"])] * 3
+    assert (
+        found.group("net")["x"].tolist()
+        == found.group("net")["y"].tolist()
+        == [float(found.data["n"])] * 3
+    )
     assert found.data["n"] == 0 or call >= 4
     checkpoint.write(path, {"n": 2}, {"net": {"x": np.full(3, 2.0)}}, folder=True)
     assert len(files(path)) == 2 and checkpoint.read(path).data["n"] == 2

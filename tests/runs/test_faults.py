@@ -1,4 +1,5 @@
-"""What goes wrong in a run costs no more than the steps since its last checkpoint, and says what it was."""
+"""What goes wrong in a run costs no more than the steps since its last checkpoint, and says what it
+was."""
 
 from __future__ import annotations
 
@@ -20,14 +21,33 @@ from hypothesis import strategies as st
 
 import tandem
 from tandem import trainer
-from tandem.errors import CheckpointError, EnvironmentFault, NonFiniteError, ResumeError, RunFolderError
+from tandem.errors import (
+    CheckpointError,
+    EnvironmentFault,
+    NonFiniteError,
+    ResumeError,
+    RunFolderError,
+)
 from tandem.learning.events import CheckpointSaved
 from tandem.runs import atomic_files, checkpoint
-from tandem.testing.environments import Identity, InfiniteHorizon, NotFinite, Raises, Unrepeatable, WrongShape
+from tandem.testing.environments import (
+    Identity,
+    InfiniteHorizon,
+    NotFinite,
+    Raises,
+    Unrepeatable,
+    WrongShape,
+)
 from tests.helpers import run_python
 
 SNIPPETS = Path(__file__).parent / "snippets"
-QUIET: dict[str, Any] = {"plots": False, "tensorboard": False, "eval_episodes": 1, "final_episodes": 1, "keep": 0}
+QUIET: dict[str, Any] = {
+    "plots": False,
+    "tensorboard": False,
+    "eval_episodes": 1,
+    "final_episodes": 1,
+    "keep": 0,
+}
 PPO: dict[str, Any] = {
     "envs": 2,
     "rollout": 16,
@@ -37,15 +57,36 @@ PPO: dict[str, Any] = {
     "vectorization": "plain",
     **QUIET,
 }
-DQN: dict[str, Any] = {"learning_starts": 16, "train_every": 4, "updates_per_call": 2, "batch_size": 8, "hidden": (8,), **QUIET}
-SAC: dict[str, Any] = {"learning_starts": 16, "train_every": 4, "updates_per_call": 2, "batch_size": 8, "hidden": (8,), **QUIET}
-DQN, SAC = DQN | {"buffer_size": 100, "eval_every": 10**6}, SAC | {"buffer_size": 100, "eval_every": 10**6}
+DQN: dict[str, Any] = {
+    "learning_starts": 16,
+    "train_every": 4,
+    "updates_per_call": 2,
+    "batch_size": 8,
+    "hidden": (8,),
+    **QUIET,
+}
+SAC: dict[str, Any] = {
+    "learning_starts": 16,
+    "train_every": 4,
+    "updates_per_call": 2,
+    "batch_size": 8,
+    "hidden": (8,),
+    **QUIET,
+}
+DQN, SAC = (
+    DQN | {"buffer_size": 100, "eval_every": 10**6},
+    SAC | {"buffer_size": 100, "eval_every": 10**6},
+)
 OBS = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
 
 
-def start(env: Any, out: Path | None = None, algorithm: str = "ppo", steps: int = 128, **given: Any) -> Any:
+def start(
+    env: Any, out: Path | None = None, algorithm: str = "ppo", steps: int = 128, **given: Any
+) -> Any:
     common = {"ppo": PPO, "dqn": DQN, "sac": SAC}[algorithm]
-    return trainer.session(algorithm, env, framework="torch", steps=steps, out=out, **{**common, **given})
+    return trainer.session(
+        algorithm, env, framework="torch", steps=steps, out=out, **{**common, **given}
+    )
 
 
 def go(run: Any, stop_at: int | None = None) -> None:
@@ -57,7 +98,9 @@ def go(run: Any, stop_at: int | None = None) -> None:
 
 
 @pytest.mark.parametrize("kills", [2, pytest.param(25, marks=pytest.mark.thorough)])
-def test_a_kill_at_any_moment_costs_only_the_steps_since_the_last_checkpoint(kills: int, tmp_path: Path) -> None:
+def test_a_kill_at_any_moment_costs_only_the_steps_since_the_last_checkpoint(
+    kills: int, tmp_path: Path
+) -> None:
     said = run_python(SNIPPETS / "kills.py", str(tmp_path), str(kills), engine="torch", timeout=280)
     assert not [s for s in said if s.get("wrong") or "raised" in s], said
     ends = {s["run"]: (s["fingerprint"], s["steps"]) for s in said if "run" in s}
@@ -120,17 +163,26 @@ def no_space(*_: Any) -> Any:
 
 
 @pytest.mark.parametrize("room", [0, 100, 5_000, -1, -2, -3])
-def test_a_full_disk_leaves_the_checkpoint_before(room: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_the_checkpoint_before(
+    room: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = tmp_path / "last.zip"
     checkpoint.write(file, {"n": 1}, {"a": {"x": np.ones(5000)}})
     before = file.read_bytes()
     if room >= 0:
-        monkeypatch.setattr(atomic_files, "open", lambda path, mode: Full(path, room), raising=False)
+        monkeypatch.setattr(
+            atomic_files, "open", lambda path, mode: Full(path, room), raising=False
+        )
     elif room == -3:  # all but the last bytes: the table of contents does not fit
-        monkeypatch.setattr(atomic_files, "open", lambda path, mode: Full(path, len(before) - 30), raising=False)
+        monkeypatch.setattr(
+            atomic_files, "open", lambda path, mode: Full(path, len(before) - 30), raising=False
+        )
     else:
         monkeypatch.setattr(atomic_files.os, "fsync" if room == -1 else "replace", no_space)
-    with pytest.raises(CheckpointError, match=r"could not write .*last\.zip.*No space left(.|\n)*before it is whole"):
+    with pytest.raises(
+        CheckpointError,
+        match=r"could not write .*last\.zip.*No space left(.|\n)*before it is whole",
+    ):
         checkpoint.write(file, {"n": 2}, {"a": {"x": np.zeros(5000)}})
     assert file.read_bytes() == before and [f.name for f in tmp_path.iterdir()] == ["last.zip"]
     with pytest.raises(CheckpointError) as error:
@@ -145,7 +197,9 @@ def test_whatever_else_interrupts_writing_leaves_nothing_half_done(tmp_path: Pat
 
 
 @pytest.mark.parametrize("what", ["checkpoints", "config.json", "progress.csv"])
-def test_a_run_on_a_disk_that_fills_up_can_go_on(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_on_a_disk_that_fills_up_can_go_on(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole = start("CartPole-v1", tmp_path / "whole")
     go(whole)
     real, count = os.replace, [0]
@@ -247,8 +301,12 @@ DAMAGE: dict[str, Callable[[Path], None]] = {
     "altered json": altered("checkpoint.json"),
     "no json": without("checkpoint.json"),
     "no weights": without("networks.safetensors"),
-    "weights of nonsense": lambda file: rewrite(file, lambda m: m.update({"networks.safetensors": b"\xff" * 64})),
-    "json of nonsense": lambda file: rewrite(file, lambda m: m.update({"checkpoint.json": b"\xff{"})),
+    "weights of nonsense": lambda file: rewrite(
+        file, lambda m: m.update({"networks.safetensors": b"\xff" * 64})
+    ),
+    "json of nonsense": lambda file: rewrite(
+        file, lambda m: m.update({"checkpoint.json": b"\xff{"})
+    ),
     "json that is a list": with_json(lambda data: [data]),
     "another format": with_json(lambda data: data.update(format=99)),
     "no format": with_json(lambda data: data.pop("format") and None),
@@ -257,7 +315,9 @@ DAMAGE: dict[str, Callable[[Path], None]] = {
     "a framework that is a list": with_json(lambda data: data["config"].update(framework=[])),
     "a seed below 0": with_json(lambda data: data["config"].update(seed=-1)),
     "arguments that are a number": with_json(lambda data: data["config"].update(env_kwargs=-1)),
-    "plans of nonsense": with_json(lambda data: data.update(plans={"q": [{"layer": "Dense", "inputs": "many"}]})),
+    "plans of nonsense": with_json(
+        lambda data: data.update(plans={"q": [{"layer": "Dense", "inputs": "many"}]})
+    ),
     "plans of another shape": with_json(lambda data: data["plans"]["q"].pop(1) and None),
     "no plans": with_json(lambda data: data.pop("plans") and None),
     "spaces of nonsense": with_json(lambda data: data.update(action=[])),
@@ -272,7 +332,9 @@ def test_a_damaged_checkpoint_is_named(damage: str, run: Path) -> None:
             DAMAGE[damage](file)
     with pytest.raises(CheckpointError, match=r"last\.zip|no checkpoint"):
         tandem.load(run)
-    if "plans" not in damage and "spaces" not in damage and "weights" not in damage:  # those, a resumption does not read
+    if (
+        "plans" not in damage and "spaces" not in damage and "weights" not in damage
+    ):  # those, a resumption does not read
         with pytest.raises(CheckpointError, match=r"last\.zip|no checkpoint 'last'"):
             tandem.train(resume=run)
 
@@ -286,7 +348,10 @@ def test_a_damaged_part_of_a_run_is_named_when_it_is_resumed(group: str, run: Pa
         with pytest.raises(CheckpointError, match=r"last\.zip cannot be read as a checkpoint"):
             tandem.train(resume=run)
         file.write_bytes(before)
-    for change in (lambda data: data["learner"].pop("ring") and None, lambda data: data["session"].update(callbacks=-1)):
+    for change in (
+        lambda data: data["learner"].pop("ring") and None,
+        lambda data: data["session"].update(callbacks=-1),
+    ):
         before = file.read_bytes()
         with_json(change)(file)
         with pytest.raises(CheckpointError, match="does not fit this run"):
@@ -303,7 +368,9 @@ def test_only_the_last_checkpoint_holds_a_whole_run(run: Path) -> None:
 
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_no_change_of_any_byte_goes_unnoticed_or_escapes(data: Any, run_once: Path, tmp_path: Path) -> None:
+def test_no_change_of_any_byte_goes_unnoticed_or_escapes(
+    data: Any, run_once: Path, tmp_path: Path
+) -> None:
     """Either it is named, or it is where nothing is read from: the agent is the same."""
     whole = (run_once / "checkpoints" / "last.zip").read_bytes()
     at, flip = data.draw(st.integers(0, len(whole) - 1)), data.draw(st.integers(1, 255))
@@ -314,7 +381,9 @@ def test_no_change_of_any_byte_goes_unnoticed_or_escapes(data: Any, run_once: Pa
     except CheckpointError:
         pass
     else:
-        assert (agent.networks["q"](OBS) == tandem.load(run_once, which="last").networks["q"](OBS)).all()
+        assert (
+            agent.networks["q"](OBS) == tandem.load(run_once, which="last").networks["q"](OBS)
+        ).all()
 
 
 class Bomb:
@@ -331,7 +400,9 @@ def test_a_pickle_inside_does_nothing(run: Path, tmp_path: Path) -> None:
     pickle.loads(bomb)
     assert mark.exists(), "it would go off"
     mark.unlink()
-    rewrite(file, lambda members: members.update({"data.pkl": bomb, "__main__.py": b"raise SystemExit"}))
+    rewrite(
+        file, lambda members: members.update({"data.pkl": bomb, "__main__.py": b"raise SystemExit"})
+    )
     tandem.load(file)
     for name in ("networks.safetensors", "checkpoint.json"):
         rewrite(file, lambda members, name=name: members.update({name: bomb}))  # type: ignore[misc]
@@ -347,7 +418,8 @@ def test_a_pickle_inside_does_nothing(run: Path, tmp_path: Path) -> None:
 
 
 def second(faulty: Callable[[], Any], good: Callable[[], Any]) -> Callable[[], Any]:
-    """Makes good environments, and a faulty one as number 1 of the training ones (the first only shows its spaces)."""
+    """Makes good environments, and a faulty one as number 1 of the training ones (the first only
+    shows its spaces)."""
     made: Iterator[int] = iter(range(10**9))
     return lambda: faulty() if next(made) == 2 else good()
 
@@ -355,23 +427,51 @@ def second(faulty: Callable[[], Any], good: Callable[[], Any]) -> Callable[[], A
 @pytest.mark.parametrize(
     "faulty, error, says",
     [
-        (lambda: NotFinite(at=7), NonFiniteError, r"environment 1 of .* observation .*nan.* at step 7 of its episode"),
-        (lambda: NotFinite(at=7, where="reward"), NonFiniteError, r"environment 1 of .* the reward nan at step 7"),
-        (lambda: NotFinite(at=10), NonFiniteError, r"environment 1 of .* the last observation .*nan.* at step 10"),
-        (lambda: Raises(at=7), EnvironmentFault, r"environment 1 of .* raised ValueError at step 7 .*: raised on purpose"),
-        (lambda: Raises(at=0), EnvironmentFault, r"environment 1 of .* raised ValueError while resetting"),
-        (lambda: WrongShape(at=7), EnvironmentFault, r"environment 1 of .* shape \(2,\).* at step 7"),
+        (
+            lambda: NotFinite(at=7),
+            NonFiniteError,
+            r"environment 1 of .* observation .*nan.* at step 7 of its episode",
+        ),
+        (
+            lambda: NotFinite(at=7, where="reward"),
+            NonFiniteError,
+            r"environment 1 of .* the reward nan at step 7",
+        ),
+        (
+            lambda: NotFinite(at=10),
+            NonFiniteError,
+            r"environment 1 of .* the last observation .*nan.* at step 10",
+        ),
+        (
+            lambda: Raises(at=7),
+            EnvironmentFault,
+            r"environment 1 of .* raised ValueError at step 7 .*: raised on purpose",
+        ),
+        (
+            lambda: Raises(at=0),
+            EnvironmentFault,
+            r"environment 1 of .* raised ValueError while resetting",
+        ),
+        (
+            lambda: WrongShape(at=7),
+            EnvironmentFault,
+            r"environment 1 of .* shape \(2,\).* at step 7",
+        ),
     ],
 )
 @pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
 def test_a_faulty_environment_is_named_and_the_run_kept(
     algorithm: str, faulty: Any, error: type[Exception], says: str, tmp_path: Path
 ) -> None:
-    run = start(second(faulty, InfiniteHorizon), tmp_path / "run", algorithm, envs=2, checkpoint_seconds=0.0)
+    run = start(
+        second(faulty, InfiniteHorizon), tmp_path / "run", algorithm, envs=2, checkpoint_seconds=0.0
+    )
     with pytest.raises(error, match=says):
         go(run)
     file = tmp_path / "run" / "checkpoints" / "last.zip"
-    assert checkpoint.read(file).group("engine") and tandem.load(tmp_path / "run").act(np.ones(1)) in (0, 1)
+    assert checkpoint.read(file).group("engine") and tandem.load(tmp_path / "run").act(
+        np.ones(1)
+    ) in (0, 1)
     finite(run)
 
 
@@ -392,16 +492,27 @@ def finite(run: Any) -> None:
 
 @pytest.mark.parametrize(
     "algorithm, kind, optimizer",
-    [("ppo", "sgd", "ppo"), ("ppo", "adam", "ppo"), ("dqn", "sgd", "q"), ("sac", "sgd", "critic"), ("sac", "adam", "critic")],
+    [
+        ("ppo", "sgd", "ppo"),
+        ("ppo", "adam", "ppo"),
+        ("dqn", "sgd", "q"),
+        ("sac", "sgd", "critic"),
+        ("sac", "adam", "critic"),
+    ],
 )
-def test_a_loss_that_blows_up_is_refused(algorithm: str, kind: str, optimizer: str, tmp_path: Path) -> None:
+def test_a_loss_that_blows_up_is_refused(
+    algorithm: str, kind: str, optimizer: str, tmp_path: Path
+) -> None:
     env = "Pendulum-v1" if algorithm != "dqn" else "CartPole-v1"
     blown: dict[str, Any] = {"learning_rate": 1e6, "optimizer": kind, "activation": "relu"}
     blown |= {} if algorithm == "sac" else {"max_grad_norm": 1e30}
-    blown |= {"target_every": 4} if algorithm == "dqn" else {"epochs": 20} if algorithm == "ppo" else {}
+    blown |= (
+        {"target_every": 4} if algorithm == "dqn" else {"epochs": 20} if algorithm == "ppo" else {}
+    )
     run = start(env, tmp_path / "run", algorithm, steps=4000, **blown)
     with pytest.raises(
-        NonFiniteError, match=rf"optimizer '({optimizer})' was not finite in update \d+, which was not made"
+        NonFiniteError,
+        match=rf"optimizer '({optimizer})' was not finite in update \d+, which was not made",
     ) as e:
         go(run)
     finite(run)
@@ -432,7 +543,9 @@ def test_observations_too_large_for_float32_moments_leave_the_statistics_finite(
     class Large(Identity):
         def __init__(self) -> None:
             super().__init__()
-            self.observation_space = InfiniteHorizon().observation_space.__class__(-np.inf, np.inf, (1,), np.float32)
+            self.observation_space = InfiniteHorizon().observation_space.__class__(
+                -np.inf, np.inf, (1,), np.float32
+            )
 
         def observe(self) -> Any:
             return np.full(1, 1e25 * self.symbol, np.float32)

@@ -12,11 +12,15 @@ from tandem.runs.table import Table
 
 
 def outcome(applied: int, fault: str = "", **metrics: list[float]) -> Outcome:
-    return Outcome({n: np.array(v, np.float32) for n, v in metrics.items()}, (), applied, False, fault)
+    return Outcome(
+        {n: np.array(v, np.float32) for n, v in metrics.items()}, (), applied, False, fault
+    )
 
 
 def test_a_mean_is_over_the_updates_that_have_the_metric() -> None:
-    found = checked(outcome(4, critic=[1, 2, 3, 6], actor=[np.nan, 4, np.nan, 8], never=[np.nan] * 4), 4)
+    found = checked(
+        outcome(4, critic=[1, 2, 3, 6], actor=[np.nan, 4, np.nan, 8], never=[np.nan] * 4), 4
+    )
     assert found == {"critic": 3.0, "actor": 6.0}
     assert checked(outcome(1, critic=[2], actor=[np.nan]), 1) == {"critic": 2.0}
     assert checked(outcome(0, critic=[5]), 0) == {}  # the row of the update that asked to stop
@@ -36,7 +40,13 @@ def test_a_row_averages_each_metric_over_the_calls_that_had_it() -> None:
     other = Table()
     other.load_state(table.state())
     for t in (table, other):
-        t._writers.append(type("Memory", (), {"write": lambda self, row: rows.append(row), "close": lambda self: None})())
+        t._writers.append(
+            type(
+                "Memory",
+                (),
+                {"write": lambda self, row: rows.append(row), "close": lambda self: None},
+            )()
+        )
         t.write({"env_steps": 1, "updates": 2, "episodes": 0, "seconds": 0.5}, "f", None)
     assert rows[0] == rows[1]
     assert (rows[0]["critic"], rows[0]["actor"]) == (2.0, 5.0)

@@ -9,7 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from tandem.learning.events import BatchEnd, CheckpointSaved, EpisodeEnd, Evaluation, EvaluationEnd, TrainBegin, TrainEnd
+from tandem.learning.events import (
+    BatchEnd,
+    CheckpointSaved,
+    EpisodeEnd,
+    Evaluation,
+    EvaluationEnd,
+    TrainBegin,
+    TrainEnd,
+)
 from tandem.runs.progress import Progress, duration
 from tandem.types import Episode
 
@@ -32,8 +40,16 @@ class Terminal(io.StringIO):
         return super().write(text)
 
 
-def run(progress: Progress, clock: Clock, steps: int, seconds: float, first: int = 0, horizon: int | None = None) -> None:
-    """A run at an even pace: 100 steps, 4 updates and one episode (its return: its number) at a time."""
+def run(
+    progress: Progress,
+    clock: Clock,
+    steps: int,
+    seconds: float,
+    first: int = 0,
+    horizon: int | None = None,
+) -> None:
+    """A run at an even pace: 100 steps, 4 updates and one episode (its return: its number) at a
+    time."""
     progress(TrainBegin(first, first // 25, 0, 0.0, horizon or steps, steps))
     calls = (steps - first) // 100
     for i in range(1, calls + 1):
@@ -54,8 +70,13 @@ def test_plain_lines_say_all_there_is() -> None:
     run(progress, clock, 100_000, seconds=50.0)
     finish(progress, clock, 100_000)
     lines = out.getvalue().splitlines()
-    half = "50,000 / 100,000 steps (50%) | 2,000 steps/s | 80 updates/s | return 449.5 | loss 0.002 | 25 s left"
-    assert half in lines  # drawn with call 500, before its episode: those from 400 to 499 are the last hundred
+    half = (
+        "50,000 / 100,000 steps (50%) | 2,000 steps/s | 80 updates/s | return 449.5 | loss "
+        "0.002 | 25 s left"
+    )
+    assert (
+        half in lines
+    )  # drawn with call 500, before its episode: those from 400 to 499 are the last hundred
     assert lines[-2] == "100,000 steps in 50 s (2,000 steps/s); ended by steps"
     assert lines[-1] == "time: environment 20%, acting 30%, learning 40%, other 10%"
 
@@ -67,7 +88,9 @@ def test_the_return_is_that_of_the_last_hundred_episodes() -> None:
     assert "return 249.5" in out.getvalue().splitlines()[-1]
 
 
-@pytest.mark.parametrize(("seconds", "least", "most"), [(0.5, 0, 1), (8, 5, 8), (60, 10, 22), (36_000, 20, 180)])
+@pytest.mark.parametrize(
+    ("seconds", "least", "most"), [(0.5, 0, 1), (8, 5, 8), (60, 10, 22), (36_000, 20, 180)]
+)
 def test_plain_lines_are_neither_many_nor_silent(seconds: float, least: int, most: int) -> None:
     out, clock = io.StringIO(), Clock()
     run(Progress(1, stream=out, clock=clock), clock, 1_000_000, seconds)
@@ -123,7 +146,12 @@ def test_a_terminal_gets_one_changing_display_at_most_eight_times_a_second() -> 
     progress(CheckpointSaved(100_000, 1, 1, 5.0, Path("run/[last].zip")))
     finish(progress, clock, 100_000)
     text = re.sub(r"\x1b\[[?0-9;]*[a-zA-Z]", "", out.getvalue())
-    assert "100,000 / 100,000 steps" in text and "return 950" in text and "learning 40%" in text and "run/[last].zip" in text
+    assert (
+        "100,000 / 100,000 steps" in text
+        and "return 950" in text
+        and "learning 40%" in text
+        and "run/[last].zip" in text
+    )
     assert out.getvalue().rstrip().count("\x1b[?25h") == 1  # the cursor is back
 
 
@@ -153,7 +181,15 @@ def _time(progress: Progress, event: EpisodeEnd, n: int = 20_000) -> float:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"), [(0, "0.0 s"), (9.94, "9.9 s"), (9.96, "10 s"), (59.6, "1:00"), (185, "3:05"), (7384, "2:03:04")]
+    ("seconds", "text"),
+    [
+        (0, "0.0 s"),
+        (9.94, "9.9 s"),
+        (9.96, "10 s"),
+        (59.6, "1:00"),
+        (185, "3:05"),
+        (7384, "2:03:04"),
+    ],
 )
 def test_durations(seconds: float, text: str) -> None:
     assert duration(seconds) == text

@@ -1,4 +1,5 @@
-"""Resuming is exact: a run in several sittings ends, bit for bit, where the uninterrupted one does; on every engine."""
+"""Resuming is exact: a run in several sittings ends, bit for bit, where the uninterrupted one does;
+on every engine."""
 
 from __future__ import annotations
 
@@ -26,7 +27,10 @@ def test_sittings_make_the_same_run(engine: str, tmp_path: Path) -> None:
         wanted += ["qmix", "maddpg", "mappo"]
     if engine == "tensorflow":  # which compiles each sitting of each anew
         wanted = ["dqn", "ppo", "sac", "acer"]
-    env = {"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "jax"), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+    env = {
+        "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "jax"),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    }
     cases = run_python(SNIPPET, str(tmp_path), engine, *wanted, engine=engine, timeout=550, env=env)  # type: ignore[arg-type]
     assert [c["case"] for c in cases] == wanted
     for case in cases:

@@ -38,7 +38,11 @@ def test_rows_come_back_exactly_and_at_once(tmp_path: Path) -> None:
     writer.write({"env_steps": 512, "eval_mean": 1 / 3})
     rows = rows_of(path)  # the writer is still open
     assert list(rows[0]) == ["env_steps", "eval_mean", "fingerprint"]
-    assert rows[0] == {"env_steps": "256", "eval_mean": "", "fingerprint": 'odd "one", with a break'}
+    assert rows[0] == {
+        "env_steps": "256",
+        "eval_mean": "",
+        "fingerprint": 'odd "one", with a break',
+    }
     assert float(rows[1]["eval_mean"]) == 1 / 3
     assert read_table(path) == (list(rows[0]), [list(row.values()) for row in rows])
     writer.close()
@@ -108,13 +112,18 @@ def test_what_cannot_be_written_is_named(tmp_path: Path) -> None:
 def test_a_full_disk_is_named(tmp_path: Path) -> None:
     writer = CsvWriter(tmp_path / "progress.csv", columns=("env_steps",))
     writer.close()
-    with open("/dev/full", "ab", buffering=0) as writer._file, pytest.raises(RunFolderError, match="No space left"):
+    with (
+        open("/dev/full", "ab", buffering=0) as writer._file,
+        pytest.raises(RunFolderError, match="No space left"),
+    ):
         writer.write({"env_steps": 1})
 
 
 def scalars(folder: Path, tag: str) -> list[tuple[int, float]]:
     """As TensorBoard itself reads them."""
-    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator").EventAccumulator(str(folder))
+    accumulator = pytest.importorskip(
+        "tensorboard.backend.event_processing.event_accumulator"
+    ).EventAccumulator(str(folder))
     accumulator.Reload()
     return [(e.step, e.value) for e in accumulator.Scalars(tag)]
 
@@ -150,14 +159,19 @@ def test_tensorboard_forgets_what_a_resumed_run_does_again(tmp_path: Path) -> No
 def test_writing_tensorboard_events_imports_no_framework(tmp_path: Path) -> None:
     program = (
         "import sys; from pathlib import Path; from tandem.runs.writers import TensorBoardWriter\n"
-        f"w = TensorBoardWriter(Path({str(tmp_path)!r})); w.write({{'env_steps': 1, 'loss': 2.0}}); w.rewind(0); w.close()\n"
+        f"w = TensorBoardWriter(Path({str(tmp_path)!r})); "
+        f"w.write({{'env_steps': 1, 'loss': 2.0}}); w.rewind(0); w.close()\n"
         "print([m for m in ('tensorflow', 'torch', 'jax', 'keras') if m in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == "[]"
 
 
-def test_without_wandb_the_error_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_wandb_the_error_says_how_to_get_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)
     with pytest.raises(EngineError, match="pip install wandb"):
         WandbWriter("project", "id", tmp_path, {})

@@ -19,11 +19,14 @@ def found(env, steps: int = 60):
 
 
 @pytest.fixture(autouse=True)
-def hurry(monkeypatch) -> None:
+def request_stop(monkeypatch) -> None:
     monkeypatch.setattr("tandem.testing.env_checker.SECONDS", 0.01)
 
 
-@pytest.mark.parametrize("env", ["CartPole-v1", known.Identity, known.IdentityDict, known.IdentityMultiDiscrete, known.Chain])
+@pytest.mark.parametrize(
+    "env",
+    ["CartPole-v1", known.Identity, known.IdentityDict, known.IdentityMultiDiscrete, known.Chain],
+)
 def test_a_good_environment_has_no_fault(env) -> None:
     findings = found(env)
     assert [f for f in findings.values() if f.verdict == "fault"] == []
@@ -33,7 +36,10 @@ def test_a_good_environment_has_no_fault(env) -> None:
 
 
 def test_the_algorithms_that_can_train_are_named() -> None:
-    box, choice = (set(found(env)["algorithms"].text.split(", ")) for env in (known.IdentityBox, known.Identity))
+    box, choice = (
+        set(found(env)["algorithms"].text.split(", "))
+        for env in (known.IdentityBox, known.Identity)
+    )
     assert {"ddpg", "td3"} == box - choice and {"acer", "dqn", "nstep_q"} == choice - box
     assert {"a2c", "a3c", "impala", "ppo", "sac", "trpo"} == box & choice
 
@@ -98,7 +104,11 @@ def test_spaces_that_nothing_can_use_are_faults() -> None:
 
 def test_the_word_of_gymnasium_is_heard() -> None:
     finding = found(OutOfBounds)["gymnasium"]
-    assert finding.verdict == "fault" and "AssertionError" in finding.text and "\x1b" not in finding.text
+    assert (
+        finding.verdict == "fault"
+        and "AssertionError" in finding.text
+        and "\x1b" not in finding.text
+    )
 
 
 def test_an_environment_object_is_left_as_it_was() -> None:

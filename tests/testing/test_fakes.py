@@ -12,7 +12,9 @@ BITS = Leaf("multibinary", (5,), "int8")
 SHIFTED = Leaf("discrete", (), "int64", (3,), start=2)
 
 
-@pytest.mark.parametrize("spec", [fakes.VECTOR, fakes.BOX, fakes.MULTI, PICTURE, BITS, SHIFTED], ids=lambda s: s.kind)
+@pytest.mark.parametrize(
+    "spec", [fakes.VECTOR, fakes.BOX, fakes.MULTI, PICTURE, BITS, SHIFTED], ids=lambda s: s.kind
+)
 def test_values_are_elements_of_their_space(spec) -> None:
     x = fakes.values(spec, (50, 4), np.random.default_rng(0))
     assert x.shape == (50, 4, *spec.shape) and x.dtype == spec.dtype
@@ -20,12 +22,17 @@ def test_values_are_elements_of_their_space(spec) -> None:
         low, high = (np.reshape(b, spec.shape) for b in (spec.low, spec.high))
         assert (x >= low).all() and (x <= high).all()
     elif spec.sizes:
-        assert x.min() == spec.start and (x.reshape(200, -1).max(0) == np.array(spec.sizes) - 1 + spec.start).all()
+        assert (
+            x.min() == spec.start
+            and (x.reshape(200, -1).max(0) == np.array(spec.sizes) - 1 + spec.start).all()
+        )
     else:
         assert set(np.unique(x)) == {0, 1}
 
 
-@pytest.mark.parametrize("name, action", [("dqn", fakes.DISCRETE), ("ppo", fakes.MULTI), ("sac", fakes.BOX)])
+@pytest.mark.parametrize(
+    "name, action", [("dqn", fakes.DISCRETE), ("ppo", fakes.MULTI), ("sac", fakes.BOX)]
+)
 def test_batches_feed_an_algorithm(name, action) -> None:
     observation = {"a": fakes.VECTOR, "b": fakes.MULTI}
     algorithm, backend = fakes.build(name, "torch", action, observation, hidden=(8,))

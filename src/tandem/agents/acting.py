@@ -1,4 +1,5 @@
-"""How a user's agent acts: what its `action` gives, with a policy or noise, for all environments at once."""
+"""How a user's agent acts: what its `action` gives, with a policy or noise, for all environments at
+once."""
 
 from __future__ import annotations
 
@@ -15,20 +16,36 @@ from tandem.spaces import Leaf
 from tandem.types import Array, Tree, leaves
 
 Forward = Callable[[Array], Any]
-Explore = Callable[[Array, int], Array]  # of what `action` gave [N, ...] and the number of the step: actions [N, ...]
+Explore = Callable[
+    [Array, int], Array
+]  # of what `action` gave [N, ...] and the number of the step: actions [N, ...]
 
 
 class AgentActor:
     """Acts in N environments by forward functions, one, or one for each of several agents.
 
-    see: what of an observation `action` is given. explore: for each agent. irl: `action` gives (extra, output), and extra is
-    kept with the step.
+    see: what of an observation `action` is given. explore: for each agent. irl: `action` gives
+    (extra, output), and extra is kept with the step.
     """
 
     def __init__(
-        self, forwards: list[Forward], see: Callable[[Tree], Tree], explore: list[Any], leaf: Leaf, *, joint: bool, irl: bool
+        self,
+        forwards: list[Forward],
+        see: Callable[[Tree], Tree],
+        explore: list[Any],
+        leaf: Leaf,
+        *,
+        joint: bool,
+        irl: bool,
     ) -> None:
-        self.forwards, self.see, self.explore, self.leaf, self.joint, self.irl = forwards, see, explore, leaf, joint, irl
+        self.forwards, self.see, self.explore, self.leaf, self.joint, self.irl = (
+            forwards,
+            see,
+            explore,
+            leaf,
+            joint,
+            irl,
+        )
         self.steps = 0  # of all environments so far
         bounded = leaf.kind == "box" and leaf.bounded
         self._bounds = list(leaf.bounds) if bounded else []
@@ -43,9 +60,12 @@ class AgentActor:
         return action, {"irl": found[0][1]} if self.irl else {}, state
 
     def best(self, obs: Tree) -> Array:
-        """Actions without exploration: the highest output where a policy chooses, else the output itself."""
+        """Actions without exploration: the highest output where a policy chooses, else the output
+        itself."""
         found = []
-        for forward, part, explore in zip(self.forwards, self._parts(obs), self.explore, strict=True):
+        for forward, part, explore in zip(
+            self.forwards, self._parts(obs), self.explore, strict=True
+        ):
             out = forward(part)
             out = out[1] if self.irl else out
             found.append(out.argmax(-1) if isinstance(explore, Chosen) else out)
@@ -88,7 +108,8 @@ class AgentActor:
             raise NetworkError(
                 f"actions came out with shape {action.shape}.",
                 f"shape {wanted}, for the environment's actions of shape {self.leaf.shape}",
-                "let `action` return one number for each choice where a policy chooses, else the action itself.",
+                "let `action` return one number for each choice where a policy chooses, else the "
+                "action itself.",
             )
         self._checked = True
 
@@ -103,8 +124,8 @@ class AgentActor:
 
 
 class Chosen:
-    """A policy chooses. policies: one, or one for each environment; ours, or any object with `select_action(values)` or
-    `select_action(values, step)`."""
+    """A policy chooses. policies: one, or one for each environment; ours, or any object with
+    `select_action(values)` or `select_action(values, step)`."""
 
     def __init__(self, policies: list[Any], choices: int | None) -> None:
         self.policies, self.choices = policies, choices
@@ -113,14 +134,24 @@ class Chosen:
     def __call__(self, values: Array, step: int) -> Array:
         if values.ndim != 2 or (self.choices is not None and values.shape[1] != self.choices):
             raise NetworkError(
-                f"action gave an array of shape {values.shape}, which the policy has to choose from.",
-                f"shape ({len(values)}, {self.choices or 'number of actions'}): a number for each action",
-                "return action values or probabilities from `action`; or give noise instead of a policy.",
+                f"action gave an array of shape {values.shape}, which the policy has to choose "
+                "from.",
+                f"shape ({len(values)}, {self.choices or 'number of actions'}): a number for each "
+                "action",
+                "return action values or probabilities from `action`; or give noise instead of a "
+                "policy.",
             )
         if len(self.policies) == 1 and isinstance(self.policies[0], Policy):
             return self.policies[0].choose(values, step)
-        each = list(zip(self.policies, self._asks, strict=True)) * (len(values) if len(self.policies) == 1 else 1)
-        return np.array([p.select_action(row, *[step] * asks) for (p, asks), row in zip(each, values, strict=True)])
+        each = list(zip(self.policies, self._asks, strict=True)) * (
+            len(values) if len(self.policies) == 1 else 1
+        )
+        return np.array(
+            [
+                p.select_action(row, *[step] * asks)
+                for (p, asks), row in zip(each, values, strict=True)
+            ]
+        )
 
     def restart(self, env: int) -> None:
         """Policies do not know episodes."""
@@ -179,9 +210,15 @@ class AsIs:
         """Nothing to take back."""
 
 
-def explorers(choices: Any, leaf: Leaf, envs: int, agents: int, generator: Callable[[str], np.random.Generator]) -> list[Any]:
-    """For each agent who explores, in `envs` environments. Policies and processes that were not seeded take seeds of the run.
-    SettingError for a list of another length."""
+def explorers(
+    choices: Any,
+    leaf: Leaf,
+    envs: int,
+    agents: int,
+    generator: Callable[[str], np.random.Generator],
+) -> list[Any]:
+    """For each agent who explores, in `envs` environments. Policies and processes that were not
+    seeded take seeds of the run. SettingError for a list of another length."""
     given = choices.explorers()
     if not given:
         return [AsIs() for _ in range(agents)]
@@ -201,7 +238,9 @@ def explorers(choices: Any, leaf: Leaf, envs: int, agents: int, generator: Calla
         if choices.policy is not None:
             found.append(Chosen(mine, _choices(leaf, agent)))
         else:
-            found.append(Noisy(_processes(mine, leaf.shape[1:] if agents > 1 else leaf.shape, envs)))
+            found.append(
+                Noisy(_processes(mine, leaf.shape[1:] if agents > 1 else leaf.shape, envs))
+            )
     return found
 
 
@@ -210,8 +249,8 @@ def _choices(leaf: Leaf, agent: int) -> int | None:
 
 
 def _processes(given: list[Any], shape: tuple[int, ...], envs: int) -> list[Any]:
-    """A process for each environment. One of a single number becomes one of as many as an action has: else it would explore
-    along a diagonal only."""
+    """A process for each environment. One of a single number becomes one of as many as an action
+    has: else it would explore along a diagonal only."""
     for process in given:
         if getattr(process, "size", None) == 1 and shape not in ((), (1,)):
             process.size = shape

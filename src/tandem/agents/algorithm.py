@@ -18,8 +18,8 @@ FOREVER = 2**62  # environment steps: episodes end a training, not steps
 class AgentAlgorithm:
     """Trains an agent by its `__call__`, with one optimizer or several.
 
-    reports: the names of what the loss has to tell `prioritized_replay`. extra: whether actions are stored in pairs with what
-    `action` gave beside them.
+    reports: the names of what the loss has to tell `prioritized_replay`. extra: whether actions are
+    stored in pairs with what `action` gave beside them.
     """
 
     action_mode = "as_is"
@@ -27,32 +27,56 @@ class AgentAlgorithm:
     preparing: tuple[str, ...] = ()
 
     def __init__(
-        self, agent: Any, backend: Any, optimizers: list[Any], envs: int, gamma: float, reports: tuple[str, ...], extra: bool
+        self,
+        agent: Any,
+        backend: Any,
+        optimizers: list[Any],
+        envs: int,
+        gamma: float,
+        reports: tuple[str, ...],
+        extra: bool,
     ) -> None:
-        self.agent, self.backend, self.optimizers, self.reports, self.extra = agent, backend, optimizers, reports, extra
+        self.agent, self.backend, self.optimizers, self.reports, self.extra = (
+            agent,
+            backend,
+            optimizers,
+            reports,
+            extra,
+        )
         self.settings = Settings(steps=FOREVER, envs=envs, gamma=gamma)
         self.reads = Reads(agent)
         self._compiles = backend.framework in ("jax", "tensorflow")
 
     @staticmethod
-    def act_noise(settings: Any, action: Any, rng: Any, shape: tuple[int, ...], progress: Array) -> Tree:
+    def act_noise(
+        settings: Any, action: Any, rng: Any, shape: tuple[int, ...], progress: Array
+    ) -> Tree:
         """Policies and noise processes draw their own."""
         return ()
 
     def update(self, batch: Batch) -> Update:
         """One step of every optimizer."""
-        values, told = self.backend.descend(self.optimizers, self._watched if self._compiles else self.losses, batch)
+        values, told = self.backend.minimize_joint(
+            self.optimizers, self._watched if self._compiles else self.losses, batch
+        )
         return Update({"loss": sum(values)}, told or ())
 
     def losses(self, batch: Batch) -> tuple[list[Array], dict[str, Array]]:
-        """What the agent's `__call__` gives, as a list, and what it reported. d is 0 where an episode goes on and 1 where it
-        terminated; of n-step transitions 1 - gamma ** (m - 1) where it goes on after m steps, so that gamma (1 - d) is the
-        discount of what follows whatever m is. NetworkError for a loss that is none."""
+        """What the agent's `__call__` gives, as a list, and what it reported. d is 0 where an
+        episode goes on and 1 where it terminated; of n-step transitions 1 - gamma ** (m - 1) where
+        it goes on after m steps, so that gamma (1 - d) is the discount of what follows whatever m
+        is. NetworkError for a loss that is none."""
         rows = leaves(batch.obs)[0].shape[0]
         replay: PrioritizedReplay = self.agent.prioritized_replay
         replay.begin(batch.weight)
         action = [batch.extra["irl"], batch.action] if self.extra else batch.action
-        found = self.agent(batch.obs, action, batch.next_obs, batch.reward, 1.0 - batch.discount / self.settings.gamma)
+        found = self.agent(
+            batch.obs,
+            action,
+            batch.next_obs,
+            batch.reward,
+            1.0 - batch.discount / self.settings.gamma,
+        )
         losses = list(found) if isinstance(found, (list, tuple)) else [found]
         self._check(losses, rows)
         return losses, replay.taken(self.reports, rows)

@@ -16,9 +16,18 @@ from tandem.errors import NetworkError, SettingError
 from tandem.types import Batch, leaves, tree_map
 
 MEMBERS = {  # name -> (what it is or returns, a line of example)
-    "env": ("an environment: Gymnasium's, or an object with reset and step", 'self.env = gymnasium.make("CartPole-v1")'),
-    "param": ("the trainable variables: a list, or a list of lists with one for each optimizer", "self.param = {param}"),
-    "action": ("a method action(s): what the policy chooses from, or the action, for states [B, ...]", "{action}"),
+    "env": (
+        "an environment: Gymnasium's, or an object with reset and step",
+        'self.env = gymnasium.make("CartPole-v1")',
+    ),
+    "param": (
+        "the trainable variables: a list, or a list of lists with one for each optimizer",
+        "self.param = {param}",
+    ),
+    "action": (
+        "a method action(s): what the policy chooses from, or the action, for states [B, ...]",
+        "{action}",
+    ),
     "__call__": (
         "a method __call__(s, a, next_s, r, d): the loss of a batch, or one for each optimizer",
         "def __call__(self, s, a, next_s, r, d): return ((r - self.q(s)[:, 0]) ** 2).mean()",
@@ -30,12 +39,15 @@ MEMBERS = {  # name -> (what it is or returns, a line of example)
 }
 MORE = {
     "reward_done_func_ma": (
-        "a method reward_done_func_ma(r, d): one reward and one end of those of all agents, for MARL=True",
+        "a method reward_done_func_ma(r, d): one reward and one end of those of all agents, for "
+        "MARL=True",
         "def reward_done_func_ma(self, r, d): return np.mean(r), all(d)",
     ),
     "reward_done_func": (
-        "a method reward_done_func(next_state, goal): (reward, done), for HER=True; or an environment with compute_reward",
-        "def reward_done_func(self, next_state, goal): return -float(np.linalg.norm(next_state - goal) > 0.1), False",
+        "a method reward_done_func(next_state, goal): (reward, done), for HER=True; or an "
+        "environment with compute_reward",
+        "def reward_done_func(self, next_state, goal): return -float(np.linalg.norm(next_state - "
+        "goal) > 0.1), False",
     ),
 }
 KERAS = {
@@ -75,7 +87,9 @@ def members(agent: Any, choices: Any, torch: bool) -> None:
     counted("agent.seed", agent.seed, 0, none=False)
     if not isinstance(agent.callbacks, (list, tuple)):
         raise SettingError(
-            f"agent.callbacks is a {type(agent.callbacks).__name__}.", "a list of objects", "agent.callbacks = [callback]."
+            f"agent.callbacks is a {type(agent.callbacks).__name__}.",
+            "a list of objects",
+            "agent.callbacks = [callback].",
         )
 
 
@@ -103,10 +117,15 @@ def environments(agent: Any) -> list[Any]:
 
 
 def groups(param: Any, optimizers: int) -> list[list[Any]]:
-    """The variables of each optimizer. SettingError where there are as many optimizers as there are no lists."""
+    """The variables of each optimizer. SettingError where there are as many optimizers as there are
+    no lists."""
     if optimizers == 1:
         return [flat(param)]
-    if not isinstance(param, (list, tuple)) or len(param) != optimizers or not isinstance(param[0], (list, tuple)):
+    if (
+        not isinstance(param, (list, tuple))
+        or len(param) != optimizers
+        or not isinstance(param[0], (list, tuple))
+    ):
         raise SettingError(
             f"agent.param has {len(param)} entries for {optimizers} optimizers.",
             "a list of variables for each optimizer, in the same order",
@@ -116,10 +135,13 @@ def groups(param: Any, optimizers: int) -> list[list[Any]]:
 
 
 def rehearse(algorithm: Any, backend: Any, batch: Batch, lengths: Iterable[int]) -> None:
-    """Computes or traces the loss once on copies of a batch of one row, as many as no other length: names what is wrong with
-    it, and arrays with two axes of that length, [B, B]. Nothing is changed."""
+    """Computes or traces the loss once on copies of a batch of one row, as many as no other length:
+    names what is wrong with it, and arrays with two axes of that length, [B, B]. Nothing is
+    changed."""
     rows = odd(lengths)
-    several = tree_map(lambda x: np.repeat(x, rows, 0), batch)._replace(weight=np.ones(rows, np.float32))
+    several = tree_map(lambda x: np.repeat(x, rows, 0), batch)._replace(
+        weight=np.ones(rows, np.float32)
+    )
     if backend.framework == "torch":
         several = backend.to_device(several)
     before = backend.state()
@@ -129,7 +151,8 @@ def rehearse(algorithm: Any, backend: Any, batch: Batch, lengths: Iterable[int])
         backend.load_state(before)
     if found:
         raise NetworkError(
-            f"the loss of {rows} samples makes an array of shape ({rows}, {rows}), each with each other, in {found[0]}",
+            f"the loss of {rows} samples makes an array of shape ({rows}, {rows}), each with each "
+            f"other, in {found[0]}",
             "arrays of one number for each sample: (B,), or (B, 1) with (B, 1)",
             "squeeze the axis of length 1 before arrays of shapes (B, 1) and (B,) meet.",
         )
@@ -138,10 +161,14 @@ def rehearse(algorithm: Any, backend: Any, batch: Batch, lengths: Iterable[int])
 def odd(lengths: Iterable[int]) -> int:
     """A prime from 11 on that is none of these."""
     taken = set(lengths)
-    return next(n for n in count(11, 2) if n not in taken and all(n % d for d in range(3, isqrt(n) + 1, 2)))
+    return next(
+        n for n in count(11, 2) if n not in taken and all(n % d for d in range(3, isqrt(n) + 1, 2))
+    )
 
 
 def lengths(networks: Iterable[Any], batch: Batch) -> set[int]:
     """Of all axes of weights and of arrays in a batch."""
-    arrays = [x for net in networks for x in net.read().values()] + [x for x in leaves(batch) if hasattr(x, "shape")]
+    arrays = [x for net in networks for x in net.read().values()] + [
+        x for x in leaves(batch) if hasattr(x, "shape")
+    ]
     return {n for x in arrays for n in np.shape(x)}

@@ -16,13 +16,18 @@ from tandem.parallel.choice import cores
 from tandem.parallel.remote import Remote
 
 HANDOVER = 150e-6  # seconds that a step costs more in several processes
-WORKER = 64 * 2**20  # bytes that a worker resides in, at most, where its environment needs little: 41 MiB were measured
+WORKER = (
+    64 * 2**20
+    # bytes that a worker resides in, at most, where its environment needs little: 41 MiB were
+    # measured
+)
 TRIAL = 50  # steps, to see how long one takes
 PLAIN = (type(None), bool, int, float, str, bytes, np.generic, np.ndarray)
 
 
 def choose(env: Any, processes: int | None, pool_network: bool) -> tuple[int, str]:
-    """How many processes are to step the agent's environments, and why. None: as many as make it faster, by trying a copy."""
+    """How many processes are to step the agent's environments, and why. None: as many as make it
+    faster, by trying a copy."""
     given = list(env) if isinstance(env, (list, tuple)) else [env]
     if not pool_network or processes == 1:
         return 1, ""
@@ -34,17 +39,32 @@ def choose(env: Any, processes: int | None, pool_network: bool) -> tuple[int, st
     try:
         step = seconds(copied(given[0]))
     except (TandemError, AttributeError, TypeError, ValueError) as error:
-        return 1, f"1 process: a copy of the environment could not be tried ({type(error).__name__})"
-    times = {p: ceil(len(given) / p) * step + (HANDOVER if p > 1 else 0) for p in range(1, min(available, len(given)) + 1)}
+        return (
+            1,
+            f"1 process: a copy of the environment could not be tried ({type(error).__name__})",
+        )
+    times = {
+        p: ceil(len(given) / p) * step + (HANDOVER if p > 1 else 0)
+        for p in range(1, min(available, len(given)) + 1)
+    }
     best = min(times, key=lambda p: times[p] * (1.0 if p == 1 else 1.1))
     per = f"a step of one environment takes {step * 1e6:.0f} µs"
-    return best, f"{best} process{'es' * (best > 1)} for {len(given)} environments on {available} cores: {per}"
+    return (
+        best,
+        f"{best} process{'es' * (best > 1)} for {len(given)} environments on {available} cores: "
+        f"{per}",
+    )
 
 
 def fitting(pool: int, pool_size: int, least: int, memory: float) -> int:
-    """The most processes, up to the number of cores, for which a pool of `pool` bytes and `pool_size` transitions leaves memory
-    (bytes) for workers, and each process `least` of the transitions; 1 at least."""
-    within = [n for n in range(1, cores() + 1) if ceil(pool_size / n) >= least and pool + (n - 1) * WORKER <= memory]
+    """The most processes, up to the number of cores, for which a pool of `pool` bytes and
+    `pool_size` transitions leaves memory (bytes) for workers, and each process `least` of the
+    transitions; 1 at least."""
+    within = [
+        n
+        for n in range(1, cores() + 1)
+        if ceil(pool_size / n) >= least and pool + (n - 1) * WORKER <= memory
+    ]
     return max(within, default=1)
 
 
@@ -89,7 +109,8 @@ def vector(name: str, envs: list[Any], seed: int, processes: int) -> Stepped | R
 
 
 def reduction(agent: Any, processes: int) -> Any:
-    """The agent's `reward_done_func_ma`; for other processes one of an agent with nothing but plain data."""
+    """The agent's `reward_done_func_ma`; for other processes one of an agent with nothing but plain
+    data."""
     if processes == 1:
         return agent.reward_done_func_ma
     light = copy.copy(agent)
@@ -105,7 +126,8 @@ def say_once(processes_her: int | None, processes_pr: int | None) -> None:
         if number not in (None, 1) and name not in _said:
             _said.add(name)
             warnings.warn(
-                f"{name}={number}: batches are built in this process, for all transitions at once; to hand parts of one to"
+                f"{name}={number}: batches are built in this process, for all transitions at "
+                "once; to hand parts of one to"
                 " processes takes longer than that.",
                 stacklevel=4,
             )
@@ -117,4 +139,6 @@ _said: set[str] = set()
 def _plain(value: Any) -> bool:
     if isinstance(value, dict):
         return all(map(_plain, value.values()))
-    return isinstance(value, PLAIN) or (isinstance(value, (list, tuple)) and all(map(_plain, value)))
+    return isinstance(value, PLAIN) or (
+        isinstance(value, (list, tuple)) and all(map(_plain, value))
+    )

@@ -1,4 +1,5 @@
-"""Which plain numbers of a user's agent its functions read while they are compiled: they become constants in them."""
+"""Which plain numbers of a user's agent its functions read while they are compiled: they become
+constants in them."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-FEW = 64  # members of a dict or list whose numbers are watched; longer ones are records rather than settings
+# members of a dict or list whose numbers are watched; longer ones are records rather than settings
+FEW = 64
 
 
 class Reads:
@@ -43,7 +45,11 @@ class Reads:
         found: list[str] = []
         for name, before in self._read.items():
             now = numbers(name, getattr(self.agent, name, None)) or {}
-            found += [n for n in before | now if n not in before or n not in now or not _same(now[n], before[n])]
+            found += [
+                n
+                for n in before | now
+                if n not in before or n not in now or not _same(now[n], before[n])
+            ]
         return found
 
     def forget(self) -> None:
@@ -52,15 +58,18 @@ class Reads:
 
 
 def numbers(name: str, value: Any, depth: int = 4) -> dict[str, Any] | None:
-    """The plain numbers in an attribute, by what one writes for them: itself, or those in a dict, list, tuple, namespace or
-    dataclass of few members, and in such within it. None for anything else."""
+    """The plain numbers in an attribute, by what one writes for them: itself, or those in a dict,
+    list, tuple, namespace or dataclass of few members, and in such within it. None for anything
+    else."""
     if isinstance(value, (bool, int, float, np.number)):
         return {name: value}
     if isinstance(value, dict):
         members = [(f"{name}[{key!r}]", x) for key, x in value.items()] if len(value) <= FEW else []
     elif isinstance(value, (list, tuple)):
         members = [(f"{name}[{i}]", x) for i, x in enumerate(value)] if len(value) <= FEW else []
-    elif isinstance(value, SimpleNamespace) or (is_dataclass(value) and not isinstance(value, type)):
+    elif isinstance(value, SimpleNamespace) or (
+        is_dataclass(value) and not isinstance(value, type)
+    ):
         members = [(f"{name}.{key}", x) for key, x in getattr(value, "__dict__", {}).items()]
     else:
         return None

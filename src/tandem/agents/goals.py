@@ -13,8 +13,9 @@ from tandem.types import Array, Tree
 
 
 class JudgedGoals:
-    """Goals as a function (next_state, goal) -> (reward, done) has them. It is tried on a whole batch; where it gives anything
-    but what it gives for single items, items it is, and a warning says so once."""
+    """Goals as a function (next_state, goal) -> (reward, done) has them. It is tried on a whole
+    batch; where it gives anything but what it gives for single items, items it is, and a warning
+    says so once."""
 
     def __init__(self, function: Callable[[Array, Array], Any]) -> None:
         self.function = function
@@ -31,7 +32,9 @@ class JudgedGoals:
         if self._whole:
             return self._batch(state, goal)
         single = [self.function(s, g) for s, g in zip(state, goal, strict=True)]
-        reward, done = (np.array([np.asarray(one[i]).reshape(()) for one in single]) for i in (0, 1))
+        reward, done = (
+            np.array([np.asarray(one[i]).reshape(()) for one in single]) for i in (0, 1)
+        )
         reward, done = reward.astype(np.float32), done.astype(np.bool_)
         if self._whole is None and len(goal) > 1:
             self._whole = self._agrees(state, goal, reward, done)
@@ -44,13 +47,20 @@ class JudgedGoals:
     def _agrees(self, state: Array, goal: Array, reward: Array, done: Array) -> bool:
         try:
             both = self._batch(state, goal)
-            if all(x.shape == y.shape and np.allclose(x, y) for x, y in zip(both, (reward, done), strict=True)):
+            if all(
+                x.shape == y.shape and np.allclose(x, y)
+                for x, y in zip(both, (reward, done), strict=True)
+            ):
                 return True
-            why = f"for {len(goal)} items it gave shapes {both[0].shape} and {both[1].shape}, or other values than one by one"
+            why = (
+                f"for {len(goal)} items it gave shapes {both[0].shape} and {both[1].shape}, or "
+                "other values than one by one"
+            )
         except Exception as error:  # whatever a function for single items comes to with many
             why = f"{type(error).__name__}: {error}"
         warnings.warn(
-            f"reward_done_func cannot take a batch ({why}); it is called for each item, which is slower. Compute over the last"
+            f"reward_done_func cannot take a batch ({why}); it is called for each item, which is "
+            "slower. Compute over the last"
             " axis, with np.where instead of if.",
             stacklevel=2,
         )

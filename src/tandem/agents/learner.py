@@ -18,23 +18,29 @@ Relabel = Callable[[np.random.Generator, IntArray, Batch], Batch]
 
 
 @dataclass
-class Rhythm:
+class UpdateSchedule:
     """When to learn, and how much."""
 
     batch: int  # transitions in a mini-batch
-    collect: int | None  # steps collected for a phase, which goes over all of them; None: a phase after each step
+    collect: (
+        int | None
+    )  # steps collected for a phase, which goes over all of them; None: a phase after each step
     updates: int | None  # mini-batches of a phase; None: 1, or `passes` over the pool
     passes: int  # over what was collected
     phases: int | None  # between calls of update_param
     batches: int | None  # mini-batches between them instead
-    store: int | None = None  # episodes that end before the phases of all their steps come, one after the other
+    store: int | None = (
+        None  # episodes that end before the phases of all their steps come, one after the other
+    )
 
 
 class PhaseLearner:
-    """After each step, or after as many as were asked for, a training phase: mini-batches, and then `update_param`.
+    """After each step, or after as many as were asked for, a training phase: mini-batches, and then
+    `update_param`.
 
-    fetch: from drawn ids to transitions. relabel: gives them other goals. see: what of observations the loss is given. renew:
-    what becomes of the pool after `update_param`; trim: and whenever there is something new in it.
+    fetch: from drawn ids to transitions. relabel: gives them other goals. see: what of observations
+    the loss is given. renew: what becomes of the pool after `update_param`; trim: and whenever
+    there is something new in it.
     """
 
     block = 1  # a step of each environment at a time: episodes are counted exactly
@@ -45,7 +51,7 @@ class PhaseLearner:
         backend: Any,
         generators: Any,
         sampler: Any,
-        rhythm: Rhythm,
+        rhythm: UpdateSchedule,
         *,
         see: Callable[[Tree], Tree],
         relabel: Relabel | None,
@@ -61,7 +67,14 @@ class PhaseLearner:
             sampler,
             rhythm,
         )
-        self.see, self.relabel, self.renew, self.trim, self.fetch, self.beta = see, relabel, renew, trim, fetch, beta
+        self.see, self.relabel, self.renew, self.trim, self.fetch, self.beta = (
+            see,
+            relabel,
+            renew,
+            trim,
+            fetch,
+            beta,
+        )
         self.updates = 0  # made so far
         self.phases = 0
         self.fresh = 0  # steps since the last phase
@@ -75,7 +88,7 @@ class PhaseLearner:
         found: Ring = self.sampler.ring
         return found
 
-    def chance(self, env_steps: int) -> bool:
+    def is_warmup(self, env_steps: int) -> bool:
         """The agent's policy or noise explores from the first step on."""
         return False
 
@@ -84,7 +97,9 @@ class PhaseLearner:
 
     def compile(self, jit: bool) -> None:
         """Updates are compiled, or not, from now on."""
-        others = [o.look() for o in self.algorithm.optimizers]  # each, since weights may have been frozen or thawed
+        others = [
+            o.look() for o in self.algorithm.optimizers
+        ]  # each, since weights may have been frozen or thawed
         if self._run is None or jit != self.jit or any(others):
             self.jit, self._run = jit, self.backend.compile(self.algorithm.update, jit)
             self.algorithm.reads.forget()
@@ -96,7 +111,9 @@ class PhaseLearner:
         self.ended += int(np.count_nonzero(trajectory.last))
         self.trim(self.sampler)
         r = self.rhythm
-        early = self.ended < r.store if r.store else r.collect is not None and self.fresh < r.collect
+        early = (
+            self.ended < r.store if r.store else r.collect is not None and self.fresh < r.collect
+        )
         if early or not self.sampler.ready(r.batch):
             return {}
         phases = 1 if r.collect is not None else self.fresh if r.store else trajectory.reward.size
@@ -113,14 +130,20 @@ class PhaseLearner:
     def _phase(self, several: int) -> list[dict[str, float]]:
         """As many phases as may be one call, and `update_param` where it is due."""
         r = self.rhythm
-        each = r.updates or (1 if r.collect is None else max(1, r.passes * len(self.ring) // r.batch))
-        ids, weight = self.sampler.draw(self.generators("replay"), several * each, r.batch, np.full(several * each, self.beta))
+        each = r.updates or (
+            1 if r.collect is None else max(1, r.passes * len(self.ring) // r.batch)
+        )
+        ids, weight = self.sampler.draw(
+            self.generators("replay"), several * each, r.batch, np.full(several * each, self.beta)
+        )
         metrics: list[dict[str, float]] = []
         at = 0
         while at < len(ids):
             room = len(ids) - at if r.batches is None else r.batches - self.updates % r.batches
             part = slice(at, min(at + room, len(ids)))
-            metrics.append(self._call(ids[part], weight if isinstance(weight, tuple) else weight[part]))
+            metrics.append(
+                self._call(ids[part], weight if isinstance(weight, tuple) else weight[part])
+            )
             at = part.stop
             if r.batches is not None and self.updates % r.batches == 0:
                 self._update_param()
@@ -135,11 +158,15 @@ class PhaseLearner:
             batch = self.relabel(self.generators("hindsight"), ids, batch)
         number = self.updates + np.arange(len(ids), dtype=np.float32)
         batch = batch._replace(
-            obs=self.see(batch.obs), next_obs=self.see(batch.next_obs), weight=weight, settings={"update": number}
+            obs=self.see(batch.obs),
+            next_obs=self.see(batch.next_obs),
+            weight=weight,
+            settings={"update": number},
         )
         if changed := self.algorithm.reads.changed():
             warnings.warn(
-                f"{', '.join(changed)} changed, which the compiled loss had taken for constant: it is compiled anew. Make it a"
+                f"{', '.join(changed)} changed, which the compiled loss had taken for constant: "
+                "it is compiled anew. Make it a"
                 " variable (keras.Variable) that you assign to, and it need not be.",
                 stacklevel=2,
             )
@@ -206,8 +233,8 @@ class Drop:
 
 @dataclass
 class Windows:
-    """What goes while transitions come in: `size` of the oldest when the pool is full (the ring drops one by itself), and
-    `periodic` of them every `every` stored ones."""
+    """What goes while transitions come in: `size` of the oldest when the pool is full (the ring
+    drops one by itself), and `periodic` of them every `every` stored ones."""
 
     capacity: int
     size: Any = None  # a number, or a function
@@ -217,9 +244,15 @@ class Windows:
     def __call__(self, sampler: Any) -> None:
         ring = sampler.ring
         if self.size is not None and len(ring) >= self.capacity:
-            sampler.forget(max(1, int(told(self.size) if callable(self.size) else self.size)) // ring.envs)
+            sampler.forget(
+                max(1, int(told(self.size) if callable(self.size) else self.size)) // ring.envs
+            )
         stored = ring.time * ring.envs  # ever, also before a checkpoint
-        if self.every is not None and self.periodic and stored // self.every > (stored - ring.envs) // self.every:
+        if (
+            self.every is not None
+            and self.periodic
+            and stored // self.every > (stored - ring.envs) // self.every
+        ):
             sampler.forget(self.periodic // ring.envs)
 
 

@@ -3,14 +3,16 @@
 Subclass `RL` with Keras networks, or `RL_pytorch` with PyTorch modules, and define
 
     env                            an environment, or a list of them
-    param                          the trainable variables; a list for each optimizer where there are several
-    action(s)                      what a policy chooses from, or the action itself, for states [B, ...]
-    __call__(s, a, next_s, r, d)   the loss of a batch, or one for each optimizer: a number, or one for each sample
-    update_param()                 copies weights to target networks, or to the old policy
+    param                          the trainable variables; a list for each optimizer where there
+    are several action(s)                      what a policy chooses from, or the action itself, for
+    states [B, ...] __call__(s, a, next_s, r, d)   the loss of a batch, or one for each optimizer: a
+    number, or one for each sample update_param()                 copies weights to target networks,
+    or to the old policy
 
-s, next_s are [B, ...], a is [B] of discrete actions (int64) or [B, ...], r and d are [B] float32; d is 1 where the episode
-terminated, and not where a limit cut it. With num_steps=n, r is the discounted sum and d is 1 - gamma ** (m - 1) where the
-episode goes on after m steps, so that gamma * (1 - d) is the discount of what follows.
+s, next_s are [B, ...], a is [B] of discrete actions (int64) or [B, ...], r and d are [B] float32; d
+is 1 where the episode terminated, and not where a limit cut it. With num_steps=n, r is the
+discounted sum and d is 1 - gamma ** (m - 1) where the episode goes on after m steps, so that gamma
+* (1 - d) is the discount of what follows.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from tandem.agents.choices import NAMES, Choices, counted
 from tandem.agents.environments import choose, fitting, say_once
 from tandem.agents.reports import PrioritizedReplay
 from tandem.agents.saving import restore_param
-from tandem.agents.train_call import Sitting
+from tandem.agents.train_call import TrainCall
 from tandem.backends.variables import assign_param
 from tandem.errors import SettingError
 from tandem.math.effective import effective_sample_size, rows_to_drop, smoothed
@@ -42,9 +44,13 @@ __all__ = ["RL", "LambdaCallback", "RL_pytorch", "assign_param", "restore_param"
 
 MORE = ("processes_her", "processes_pr", "save_data", "num_store", "p")
 WINDOWS = ("window_size", "clearing_freq", "window_size_", "window_size_ppo", "window_size_pr")
-COUNTED = {"episodes": 0, "processes": 1, "clearing_freq": 1, "num_store": 0, "p": 0} | dict.fromkeys(
-    ("window_size", "window_size_", "window_size_ppo", "window_size_pr"), 0
-)
+COUNTED = {
+    "episodes": 0,
+    "processes": 1,
+    "clearing_freq": 1,
+    "num_store": 0,
+    "p": 0,
+} | dict.fromkeys(("window_size", "window_size_", "window_size_ppo", "window_size_pr"), 0)
 POLICY = [f.name for f in fields(Policy)]
 OPTIMIZER = "an optimizer, or a list with one for each entry of agent.param"
 
@@ -58,7 +64,8 @@ class _Agent:
     param: Any = None
     optimizer: Any = None  # the first that `train` is given, unless it is set before
     seed = 7  # of everything random in training; set it before the first `train`
-    jit_action = True  # False where `action` does more than compute, a search for example: then it is not compiled
+    # False where `action` does more than compute, a search for example: then it is not compiled
+    jit_action = True
     stop_training = False  # set it, in a callback for example, to end the training
 
     # Saving while training, see `tandem.runs.autosave.Policy`
@@ -90,11 +97,22 @@ class _Agent:
     _sizes: dict[int | None, float]  # smoothed effective sample sizes, by process
 
     def __new__(cls, *_: Any, **__: Any) -> Any:
-        """Everything that training keeps is there whether or not a subclass calls super().__init__()."""
+        """Everything that training keeps is there whether or not a subclass calls
+        super().__init__()."""
         agent = super().__new__(cls)
-        vars(agent).update(callbacks=[], prioritized_replay=PrioritizedReplay(), loss_list=[], reward_list=[])
+        vars(agent).update(
+            callbacks=[], prioritized_replay=PrioritizedReplay(), loss_list=[], reward_list=[]
+        )
         vars(agent).update(total_episode=0, time=0.0, total_time=0.0)
-        vars(agent).update(_loss=None, _choices=None, _assembly=None, _pending=None, _autosave=None, _pools=True, _sizes={})
+        vars(agent).update(
+            _loss=None,
+            _choices=None,
+            _assembly=None,
+            _pending=None,
+            _autosave=None,
+            _pools=True,
+            _sizes={},
+        )
         return agent
 
     @property
@@ -131,12 +149,15 @@ class _Agent:
         k: float | None = 4.0,
         strategy: str = "future",
     ) -> None:
-        """How to train; training that was under way begins anew. See `tandem.agents.choices.Choices` for each argument.
+        """How to train; training that was under way begins anew. See
+        `tandem.agents.choices.Choices` for each argument.
 
-        After each environment step, once the pool holds `batch` transitions, there is a training phase of `num_updates`
-        mini-batches (1), and `update_param` after every `update_steps` phases (1), or every `update_batches` mini-batches. With
-        PPO=True a phase comes after every `update_steps` steps: ten passes over the pool, or `num_updates` mini-batches, then
-        `update_param`, and the pool is emptied. Raises SettingError for arguments that contradict each other.
+        After each environment step, once the pool holds `batch` transitions, there is a training
+        phase of `num_updates` mini-batches (1), and `update_param` after every `update_steps`
+        phases (1), or every `update_batches` mini-batches. With PPO=True a phase comes after every
+        `update_steps` steps: ten passes over the pool, or `num_updates` mini-batches, then
+        `update_param`, and the pool is emptied. Raises SettingError for arguments that contradict
+        each other.
         """
         given = {name: value for name, value in locals().items() if name in NAMES}
         self._choices, self._assembly, self._pending = Choices(**given), None, None
@@ -151,13 +172,19 @@ class _Agent:
         more: dict[str, Any],
     ) -> np.float32:
         if self._choices is None:
-            raise SettingError("train was called before set.", "agent.set(...), then agent.train(...)", "call set first.")
+            raise SettingError(
+                "train was called before set.",
+                "agent.set(...), then agent.train(...)",
+                "call set first.",
+            )
         for name, value in {"episodes": episodes, "processes": processes[0], **more}.items():
             if name in COUNTED:
                 counted(name, value, COUNTED[name])
         chosen = optimizer if self.optimizer is None else self.optimizer
         if chosen is None or chosen == []:
-            raise SettingError("there is no optimizer.", OPTIMIZER, "give one to train, or set agent.optimizer.")
+            raise SettingError(
+                "there is no optimizer.", OPTIMIZER, "give one to train, or set agent.optimizer."
+            )
         policy = Policy(**{name: getattr(self, name) for name in POLICY})
         policy.check()
         say_once(*(more.pop(name) for name in MORE[:2]))
@@ -172,13 +199,18 @@ class _Agent:
         before, self._autosave = self._autosave, Autosave(policy, self._snapshot, writer)
         if before is not None:
             self._autosave.load_state(before if isinstance(before, dict) else before.state())
-        return Sitting(self, assembly, episodes, metric, p).run(self._autosave, writer)
+        return TrainCall(self, assembly, episodes, metric, p).run(self._autosave, writer)
 
     def _processes(self, number: int | None, pool_network: bool, quiet: bool) -> int:
         """How many step the environments: as many as before, where that is left open."""
         if number is None and self._pending is not None:
             return int(self._pending.data.get("processes", 1))
-        if number is None and pool_network and self._assembly is not None and self._assembly.is_for(self.env):
+        if (
+            number is None
+            and pool_network
+            and self._assembly is not None
+            and self._assembly.is_for(self.env)
+        ):
             return self._assembly.processes
         found, why = choose(self.env, number, pool_network)
         if why and not quiet:
@@ -186,16 +218,20 @@ class _Agent:
         return found
 
     def _assembled(self, optimizer: Any, windows: dict[str, Any], processes: int) -> Assembly:
-        """The parts of the training, new ones where the agent has another environment or optimizer than they were made for, or
-        steps its environments in another number of processes."""
+        """The parts of the training, new ones where the agent has another environment or optimizer
+        than they were made for, or steps its environments in another number of processes."""
         optimizers = list(optimizer) if isinstance(optimizer, (list, tuple)) else [optimizer]
         assembly = self._assembly
         if assembly is None or not assembly.fits(self.env, optimizers):
-            assembly = self._assembly = Assembly(self, self._choices or Choices(), optimizers, self.torch, processes)
+            assembly = self._assembly = Assembly(
+                self, self._choices or Choices(), optimizers, self.torch, processes
+            )
         elif assembly.processes != processes:
             with assembly:
                 before = saving.whole(self, assembly, pools=True)
-            assembly = self._assembly = Assembly(self, self._choices or Choices(), optimizers, self.torch, processes)
+            assembly = self._assembly = Assembly(
+                self, self._choices or Choices(), optimizers, self.torch, processes
+            )
             with assembly:
                 saving.move(assembly, *before)
         assembly.windows(windows)
@@ -219,53 +255,73 @@ class _Agent:
         found: float | None = self._choices.criterion if self._choices is not None else None
         return found
 
-    def adjust_window_size(self, p: int | None = None, scale: float = 1.0, smooth_alpha: float = 0.2) -> int:
-        """How many of the oldest transitions to drop, so that as many stay as their effective sample size says: n - clip(int(E
-        scale), 1, n - 1), where E is the exponential moving average of 1 / sum p ** 2 over the calls, and p the priorities. 0
-        for fewer than two. Changes nothing in the pool; p is the number of a process."""
+    def adjust_window_size(
+        self, p: int | None = None, scale: float = 1.0, smooth_alpha: float = 0.2
+    ) -> int:
+        """How many of the oldest transitions to drop, so that as many stay as their effective
+        sample size says: n - clip(int(E scale), 1, n - 1), where E is the exponential moving
+        average of 1 / sum p ** 2 over the calls, and p the priorities. 0 for fewer than two.
+        Changes nothing in the pool; p is the number of a process."""
         powers = self.prioritized_replay.powers()
         if len(powers) < 2:
             return 0
         self._sizes[p] = smoothed(self._sizes.get(p), effective_sample_size(powers), smooth_alpha)
         return rows_to_drop(self._sizes[p], len(powers), scale)
 
-    def get_optimal_processes(self, memory_mb: float, safety_factor: float = 0.75, min_exp_per_proc: int | None = None) -> int:
-        """How many processes to `train` with, by memory and pool: the most, up to the number of cores, for which the pool and
-        the workers (64 MiB each; environments may need more) fit into memory_mb * safety_factor MiB, and each process has
-        min_exp_per_proc (10 mini-batches) of the pool's transitions. How fast they are is for `processes=None` to try."""
+    def get_optimal_processes(
+        self, memory_mb: float, safety_factor: float = 0.75, min_exp_per_proc: int | None = None
+    ) -> int:
+        """How many processes to `train` with, by memory and pool: the most, up to the number of
+        cores, for which the pool and the workers (64 MiB each; environments may need more) fit into
+        memory_mb * safety_factor MiB, and each process has min_exp_per_proc (10 mini-batches) of
+        the pool's transitions. How fast they are is for `processes=None` to try."""
         if self._choices is None:
-            raise SettingError("get_optimal_processes was called before set.", "agent.set(...) first", "call set first.")
-        choices, assembly = self._choices, self._assembly or Assembly(self, self._choices, [], self.torch)
+            raise SettingError(
+                "get_optimal_processes was called before set.",
+                "agent.set(...) first",
+                "call set first.",
+            )
+        choices, assembly = (
+            self._choices,
+            self._assembly or Assembly(self, self._choices, [], self.torch),
+        )
         least = 10 * choices.minibatch if min_exp_per_proc is None else min_exp_per_proc
-        return fitting(assembly.learner.ring.nbytes, choices.size, least, memory_mb * safety_factor * 2**20)
+        return fitting(
+            assembly.learner.ring.nbytes, choices.size, least, memory_mb * safety_factor * 2**20
+        )
 
     # Saving
 
     def save_param(self, path: str | Path) -> None:
-        """Writes the parameters to one file, whatever its name: a zip of JSON and safetensors; with `parallel_dump` to a
-        folder, a file for each array."""
+        """Writes the parameters to one file, whatever its name: a zip of JSON and safetensors; with
+        `parallel_dump` to a folder, a file for each array."""
         checkpoint.write(saving.place(path), *saving.parameters(self), self.parallel_dump)
 
     def restore_param(self, path: str | Path) -> None:
-        """Gives the parameters the values in a file of `save_param` or `save`. CheckpointError where they do not fit."""
+        """Gives the parameters the values in a file of `save_param` or `save`. CheckpointError
+        where they do not fit."""
         found = saving.read(path)
         saving.put(self, found.group("param"), path)
 
     def save(self, path: str | Path) -> None:
-        """Writes all that training needs to go on exactly: networks, optimizers, counters, generators, and the pools, unless
-        the last `train` had save_data=False."""
+        """Writes all that training needs to go on exactly: networks, optimizers, counters,
+        generators, and the pools, unless the last `train` had save_data=False."""
         assembly = self._assembly
         with assembly if assembly is not None else nullcontext():
             checkpoint.write(saving.place(path), *self._snapshot(False), self.parallel_dump)
 
     def restore(self, path: str | Path) -> None:
-        """Becomes what `save` wrote: in an agent made and set with the same arguments the next `train` goes on as if there had
-        been no break. CheckpointError where it does not fit."""
+        """Becomes what `save` wrote: in an agent made and set with the same arguments the next
+        `train` goes on as if there had been no break. CheckpointError where it does not fit."""
         found = saving.read(path, saving.WHOLE)
         saving.put(self, found.group("param"), path)
         for name, value in found.data["records"].items():
             vars(self)["_loss" if name == "loss" else name] = value
-        self._assembly, self._autosave, self._sizes = None, found.data["files"], dict(found.data.get("sizes", []))
+        self._assembly, self._autosave, self._sizes = (
+            None,
+            found.data["files"],
+            dict(found.data.get("sizes", [])),
+        )
         self._pending = found if "loop" in found.data else None
         if self._pending is not None:
             saving.hold(self, found.group("engine"))
@@ -277,7 +333,11 @@ class _Agent:
             data, groups = saving.again(self, self._pending)
         else:
             data, groups = saving.whole(self, self._assembly, self._pools)
-        return data | {"files": self._autosave.state() if isinstance(self._autosave, Autosave) else self._autosave}, groups
+        return data | {
+            "files": self._autosave.state()
+            if isinstance(self._autosave, Autosave)
+            else self._autosave
+        }, groups
 
     # Looking
 
@@ -294,8 +354,9 @@ class _Agent:
         return plots.episodes({"reward": self.reward_list, "loss": self.loss_list})
 
     def run_agent(self, max_steps: int, seed: int | None = None) -> tuple[list[Any], float, int]:
-        """Plays an episode without exploration: (the states seen, the sum of rewards, the number of steps). Where a policy
-        chooses in training, the action is the best one; else what `action` gives."""
+        """Plays an episode without exploration: (the states seen, the sum of rewards, the number of
+        steps). Where a policy chooses in training, the action is the best one; else what `action`
+        gives."""
         act, env = self._player(max_steps)
         return animation.play(act, env, max_steps, self.seed if seed is None else seed)
 
@@ -307,11 +368,14 @@ class _Agent:
         fps: float | None = None,
         writer: str | None = None,
     ) -> Path:
-        """Plays such an episode and writes it as a GIF or MP4, by the name of save_path; gives the file. `writer` is not
+        """Plays such an episode and writes it as a GIF or MP4, by the name of save_path; gives the
+        file. `writer` is not
         needed: no other program is."""
         animation.without_screen()
         act, env = self._player(max_steps, mode)
-        return animation.animate(act, env, None if save_path is None else Path(save_path), 1, self.seed, max_steps, fps)
+        return animation.animate(
+            act, env, None if save_path is None else Path(save_path), 1, self.seed, max_steps, fps
+        )
 
     def _player(self, max_steps: Any, mode: str | None = None) -> tuple[Any, Any]:
         """A function of one observation, and an environment of its own to play in."""
@@ -343,21 +407,27 @@ class RL(_Agent):
         num_store: int | None = None,
         p: int | None = None,
     ) -> np.float32:
-        """Trains for `episodes` episodes, or until `criterion` is met or `stop_training` set; gives the last episode's loss.
+        """Trains for `episodes` episodes, or until `criterion` is met or `stop_training` set; gives
+        the last episode's loss.
 
-        train_loss: a Keras metric, which is reset and given each episode's losses; None for their mean. optimizer: one, or one
-        for each entry of `param`; `agent.optimizer` is kept where it is set. jit_compile: whether updates are compiled by XLA,
-        with equal results. processes: how many step the environments of a list, this one among them, or copies of the only one;
-        None: as many as make it faster, by a trial, if pool_network. random: nothing to choose here, as all environments store
-        alike; processes_her, processes_pr: nothing either, as batches are built in one go. window_size: how many of the
-        oldest transitions go when the pool is full (1); window_size_ of them every `clearing_freq` stored ones;
-        window_size_ppo or window_size_pr at `update_param` with PR=True where the agent has no window_size_fn. save_data:
-        whether pools stay from one `train` to the next, and go into files. num_store: how many episodes end before there are
-        phases, then one for each of their steps; None: a phase after each step (PPO goes by update_steps). p: how many lines
-        are printed (10), 0 for none.
+        train_loss: a Keras metric, which is reset and given each episode's losses; None for their
+        mean. optimizer: one, or one for each entry of `param`; `agent.optimizer` is kept where it
+        is set. jit_compile: whether updates are compiled by XLA, with equal results. processes: how
+        many step the environments of a list, this one among them, or copies of the only one; None:
+        as many as make it faster, by a trial, if pool_network. random: nothing to choose here, as
+        all environments store alike; processes_her, processes_pr: nothing either, as batches are
+        built in one go. window_size: how many of the oldest transitions go when the pool is full
+        (1); window_size_ of them every `clearing_freq` stored ones; window_size_ppo or
+        window_size_pr at `update_param` with PR=True where the agent has no window_size_fn.
+        save_data: whether pools stay from one `train` to the next, and go into files. num_store:
+        how many episodes end before there are phases, then one for each of their steps; None: a
+        phase after each step (PPO goes by update_steps). p: how many lines are printed (10), 0 for
+        none.
         """
         more = {name: value for name, value in locals().items() if name in (*WINDOWS, *MORE)}
-        return self._train(optimizer, episodes, train_loss, jit_compile, (processes, pool_network), more)
+        return self._train(
+            optimizer, episodes, train_loss, jit_compile, (processes, pool_network), more
+        )
 
 
 class RL_pytorch(_Agent):
@@ -366,7 +436,8 @@ class RL_pytorch(_Agent):
     torch = True
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """`param` may be what `parameters()` gives, which could be read only once: it is kept as a list."""
+        """`param` may be what `parameters()` gives, which could be read only once: it is kept as a
+        list."""
         super().__setattr__(name, listed(value) if name == "param" else value)
 
     def train(

@@ -16,20 +16,25 @@ from tandem.runs import checkpoint
 from tandem.types import Array
 
 PARAM, WHOLE = "param", "agent"  # what a file holds
-TRAINING = ("engine", "collector", "learner")  # groups of arrays of a file in which there was training
+TRAINING = (
+    "engine",
+    "collector",
+    "learner",
+)  # groups of arrays of a file in which there was training
 KEPT = ("total_episode", "total_time", "loss", "loss_list", "reward_list")
 
 
 def parameters(agent: Any) -> tuple[dict[str, Any], checkpoint.Groups]:
-    """What a file of parameters holds: the arrays of `agent.param` in order, and how they are nested."""
+    """What a file of parameters holds: the arrays of `agent.param` in order, and how they are
+    nested."""
     arrays = variables.read(contract.variables(agent, agent.torch))
     data = {"holds": PARAM, "nesting": _nesting(agent.param)}
     return data, {"param": {str(i): x for i, x in enumerate(arrays)}}
 
 
 def whole(agent: Any, assembly: Any, pools: bool) -> tuple[dict[str, Any], checkpoint.Groups]:
-    """What a file of the agent holds: parameters and records; and once there was training, networks, optimizers, counters,
-    generators, and with `pools` the transitions."""
+    """What a file of the agent holds: parameters and records; and once there was training,
+    networks, optimizers, counters, generators, and with `pools` the transitions."""
     data, groups = parameters(agent)
     data |= {"holds": WHOLE, "records": {name: getattr(agent, name) for name in KEPT}}
     data["sizes"] = list(agent._sizes.items())  # JSON has no numbers, and no None, for names
@@ -48,7 +53,8 @@ def whole(agent: Any, assembly: Any, pools: bool) -> tuple[dict[str, Any], check
 
 
 def again(agent: Any, saved: checkpoint.Checkpoint) -> tuple[dict[str, Any], checkpoint.Groups]:
-    """What a file of an agent holds that was restored from another, and not trained since: the same training."""
+    """What a file of an agent holds that was restored from another, and not trained since: the same
+    training."""
     data, groups = whole(agent, None, True)
     return {**saved.data, **data}, {**{name: saved.group(name) for name in TRAINING}, **groups}
 
@@ -56,7 +62,11 @@ def again(agent: Any, saved: checkpoint.Checkpoint) -> tuple[dict[str, Any], che
 def place(path: Any) -> Path:
     """The path of a file. SettingError for what is none."""
     if not isinstance(path, (str, PathLike)) or not Path(path).name:
-        raise SettingError(f"a file of the agent is to be {path!r}.", "its path, a str or a Path", 'give "agent.dat", say.')
+        raise SettingError(
+            f"a file of the agent is to be {path!r}.",
+            "its path, a str or a Path",
+            'give "agent.dat", say.',
+        )
     return Path(path)
 
 
@@ -69,22 +79,28 @@ def read(path: Any, holds: str | None = None) -> checkpoint.Checkpoint:
         if first[:1] == b"\x80" and first[1:] in (b"\x02", b"\x03", b"\x04", b"\x05"):
             raise CheckpointError(
                 f"{path} is a pickle.",
-                "a file that save or save_param wrote; reading a pickle runs whatever code is in it, so it is never done here",
-                "open it where it was made, take the arrays out, and give them to the agent's variables one by one.",
+                "a file that save or save_param wrote; reading a pickle runs whatever code is in "
+                "it, so it is never done here",
+                "open it where it was made, take the arrays out, and give them to the agent's "
+                "variables one by one.",
             )
     found = checkpoint.read(path)
     kind = found.data.get("holds")
     if kind not in (PARAM, WHOLE) or (holds is not None and kind != holds):
         raise CheckpointError(
-            f"{path} holds {'parameters alone' if kind == PARAM else 'another kind of checkpoint'}.",
-            "what agent.save wrote" if holds == WHOLE else "what agent.save or agent.save_param wrote",
+            f"{path} holds "
+            f"{'parameters alone' if kind == PARAM else 'another kind of checkpoint'}.",
+            "what agent.save wrote"
+            if holds == WHOLE
+            else "what agent.save or agent.save_param wrote",
             "use agent.restore_param for parameters, tandem.load for the folder of a run.",
         )
     return found
 
 
 def restore_param(path: Any) -> Any:
-    """The arrays of the parameters in a file of `save_param` or `save`, nested as `agent.param` was: NumPy arrays in lists."""
+    """The arrays of the parameters in a file of `save_param` or `save`, nested as `agent.param`
+    was: NumPy arrays in lists."""
     found = read(path)
     arrays = found.group("param")
     values = iter([arrays[str(i)] for i in range(len(arrays))])
@@ -110,9 +126,13 @@ def put(agent: Any, arrays: dict[str, Array], path: Any) -> None:
 
 
 def hold(agent: Any, arrays: dict[str, Array]) -> None:
-    """Gives the agent's networks, those too that are in no list of parameters, what a file says of them. What is not there yet,
-    or does not fit, is left to the training that goes on."""
-    mine = {n: v for n, v in held(reach(agent)).items() if n in arrays and tuple(v.shape) == arrays[n].shape}
+    """Gives the agent's networks, those too that are in no list of parameters, what a file says of
+    them. What is not there yet, or does not fit, is left to the training that goes on."""
+    mine = {
+        n: v
+        for n, v in held(reach(agent)).items()
+        if n in arrays and tuple(v.shape) == arrays[n].shape
+    }
     variables.write(mine.values(), [arrays[n] for n in mine])
 
 
@@ -126,7 +146,8 @@ def load(assembly: Any, saved: checkpoint.Checkpoint) -> None:
                 assembly.loop.load_state(data["loop"], groups)
             except ResumeError as error:
                 warnings.warn(
-                    f"{error.happened} All else is as it was; the episodes under way are broken off, and new ones begin.",
+                    f"{error.happened} All else is as it was; the episodes under way are broken "
+                    "off, and new ones begin.",
                     stacklevel=2,
                 )
                 assembly.loop.load_state(_broken_off(data["loop"]), groups)
@@ -141,25 +162,34 @@ def load(assembly: Any, saved: checkpoint.Checkpoint) -> None:
 
 
 def _adjust(optimizers: list[Any], saved: checkpoint.Checkpoint) -> None:
-    """Gives optimizers the learning rates and other numbers of those in the file. CheckpointError where they are of another
+    """Gives optimizers the learning rates and other numbers of those in the file. CheckpointError
+    where they are of another
     kind: their state would mean something else, or nothing."""
     came = saved.data.get("optimizers")
     if came is None:  # older files do not say
         return
-    kinds = [[(each["kind"], len(each["groups"])) for each in of] for of in (came, [o.settings() for o in optimizers])]
+    kinds = [
+        [(each["kind"], len(each["groups"])) for each in of]
+        for of in (came, [o.settings() for o in optimizers])
+    ]
     if kinds[0] != kinds[1]:
-        theirs, mine = (", ".join(f"{kind} ({n} groups)" if n > 1 else kind for kind, n in of) for of in kinds)
+        theirs, mine = (
+            ", ".join(f"{kind} ({n} groups)" if n > 1 else kind for kind, n in of) for of in kinds
+        )
         raise CheckpointError(
-            f"{saved.path} was saved by an agent with the optimizer {theirs}; train was given {mine}.",
+            f"{saved.path} was saved by an agent with the optimizer {theirs}; train was given "
+            f"{mine}.",
             "optimizers of the same kinds, whose state the file holds",
-            "give train such ones; or take the weights alone, by restore_param, and begin anew with any optimizer.",
+            "give train such ones; or take the weights alone, by restore_param, and begin anew "
+            "with any optimizer.",
         )
     for optimizer, settings in zip(optimizers, came, strict=True):
         optimizer.adjust(settings)
 
 
 def move(assembly: Any, data: dict[str, Any], groups: checkpoint.Groups) -> None:
-    """Brings a training to where `whole` says it is, in other environments, whose episodes begin."""
+    """Brings a training to where `whole` says it is, in other environments, whose episodes
+    begin."""
     engine = assembly.backend.state()  # the networks and optimizers are the same
     assembly.loop.load_state(_broken_off(data["loop"]), groups | {"engine": engine})
     assembly.actor.load_state(data["actor"])

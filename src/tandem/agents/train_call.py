@@ -14,13 +14,17 @@ from tandem.learning.events import BatchEnd, EpisodeBegin, EpisodeEnd
 from tandem.runs.signals import Signals
 
 
-class Sitting:
-    """Trains for `episodes` episodes (None: until something ends it), and keeps the agent's records.
+class TrainCall:
+    """Trains for `episodes` episodes (None: until something ends it), and keeps the agent's
+    records.
 
-    metric: a Keras metric that is given each episode's losses, or None. p: how many lines are printed, 0 for none.
+    metric: a Keras metric that is given each episode's losses, or None. p: how many lines are
+      printed, 0 for none.
     """
 
-    def __init__(self, agent: Any, assembly: Assembly, episodes: int | None, metric: Any, p: int | None) -> None:
+    def __init__(
+        self, agent: Any, assembly: Assembly, episodes: int | None, metric: Any, p: int | None
+    ) -> None:
         self.agent, self.assembly, self.episodes, self.metric = agent, assembly, episodes, metric
         self.every = cadence(p, episodes)
         self.done = 0  # episodes of this call
@@ -95,11 +99,16 @@ class Sitting:
         if self.every and (self.done == 1 or self.done % self.every == 0):
             shown = f"reward:{score:g}" if average is None else f"average reward:{average:g}"
             print(f"episode:{agent.total_episode}   loss:{loss:.4f}   {shown}")
-        saving.episode(agent.total_episode, score if self.assembly.choices.trial_count is None else average)
+        saving.episode(
+            agent.total_episode, score if self.assembly.choices.trial_count is None else average
+        )
         if average is not None and agent.criterion is not None and average >= agent.criterion:
             agent.stop_training = True
             if self.every:
-                print(f"episode:{agent.total_episode}   average reward:{average:g} >= criterion:{agent.criterion:g}")
+                print(
+                    f"episode:{agent.total_episode}   average reward:{average:g} >= "
+                    f"criterion:{agent.criterion:g}"
+                )
         if saving.should_stop:
             agent.stop_training = True
 
@@ -115,7 +124,7 @@ class Sitting:
 
     def _stop(self, name: str) -> None:
         self.signal = name
-        self.assembly.environments.hurry()
+        self.assembly.environments.request_stop()
 
 
 def cadence(p: int | None, episodes: int | None) -> int:
@@ -125,5 +134,9 @@ def cadence(p: int | None, episodes: int | None) -> int:
     lines = 10 if p is None else p
     if episodes is None or lines == 1:
         return 10 if episodes is None else max(1, episodes)
-    each = episodes // lines if episodes % 10 == 0 else (episodes - episodes % (lines - 1)) // (lines - 1)
+    each = (
+        episodes // lines
+        if episodes % 10 == 0
+        else (episodes - episodes % (lines - 1)) // (lines - 1)
+    )
     return max(1, each)

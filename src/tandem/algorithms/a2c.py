@@ -1,5 +1,5 @@
-"""Advantage actor-critic (Mnih et al. 2016, arXiv:1602.01783): one gradient a rollout, of all environments together. It is A3C
-with its workers in step, as OpenAI Baselines made it."""
+"""Advantage actor-critic (Mnih et al. 2016, arXiv:1602.01783): one gradient a rollout, of all
+environments together. It is A3C with its workers in step, as OpenAI Baselines made it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ class A2CSettings(JointSettings):
 
     rollout: int = setting(5, "steps of each environment between updates", A3C)
     learning_rate: Schedule = setting(Schedule(7e-4), "step size of the optimizer; a schedule", SB3)
-    gae_lambda: float = setting(1.0, "trace of generalised advantage estimation; 1: as many steps as there are", A3C)
+    gae_lambda: float = setting(
+        1.0, "trace of generalised advantage estimation; 1: as many steps as there are", A3C
+    )
     value_weight: float = setting(0.5, "weight of the value loss", DETAILS + ", detail 9")
     entropy: Schedule = setting(Schedule(0.01), "weight of the entropy bonus; a schedule", A3C)
     normalize_advantage: bool = setting(False, "standardise advantages within each batch", SB3)
@@ -36,7 +38,14 @@ class A2C(OnPolicy):
     preparing = ("critic",)
     remembers = False
 
-    def __init__(self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: A2CSettings) -> None:
+    def __init__(
+        self,
+        backend: Any,
+        networks: dict[str, Any],
+        observation: Spec,
+        action: Leaf,
+        settings: A2CSettings,
+    ) -> None:
         super().__init__(backend, networks, observation, action, settings)
         options = base.optimizer_options(settings)
         self.optimizer = backend.optimizer("a2c", self.networks, settings.optimizer, **options)
@@ -51,7 +60,9 @@ class A2C(OnPolicy):
     def update(self, b: Batch) -> Update:
         s, xp, b = b.settings, ops.of(b.weight), self.steps(b)
         rows = xp.sum(b.weight)  # a row that only reset its environment weighs nothing
-        loss, aux = self.backend.minimize(self.optimizer, self.loss, b, s["learning_rate"], s["max_grad_norm"], rows)
+        loss, aux = self.backend.minimize(
+            self.optimizer, self.loss, b, s["learning_rate"], s["max_grad_norm"], rows
+        )
         return Update({"loss": loss, **{n: xp.sum(v * b.weight) / rows for n, v in aux.items()}})
 
     def schedule(self, call: Call) -> dict[str, Array]:

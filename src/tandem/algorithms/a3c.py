@@ -1,5 +1,6 @@
-"""Advantage actor-critic as its asynchronous workers learn (Mnih et al. 2016, arXiv:1602.01783, section 4, algorithm S3): the
-losses of a sequence, whose returns bootstrap from the value after it. Here workers step together; see a2c.py for GAE."""
+"""Advantage actor-critic as its asynchronous workers learn (Mnih et al. 2016, arXiv:1602.01783,
+section 4, algorithm S3): the losses of a sequence, whose returns bootstrap from the value after it.
+Here workers step together; see a2c.py for GAE."""
 
 from __future__ import annotations
 
@@ -19,7 +20,9 @@ class A3CSettings(SequenceSettings):
     """What A3C can be told."""
 
     rollout: int = setting(5, "steps in a sequence", PAPER)
-    learning_rate: Schedule = setting(Schedule(7e-4), "step size of the optimizer; a schedule", "Stable-Baselines3 2.9 (A2C)")
+    learning_rate: Schedule = setting(
+        Schedule(7e-4), "step size of the optimizer; a schedule", "Stable-Baselines3 2.9 (A2C)"
+    )
     value_weight: float = setting(1.0, "weight of the value loss, the squared error", PAPER)
     entropy: Schedule = setting(Schedule(0.01), "weight of the entropy bonus; a schedule", PAPER)
 

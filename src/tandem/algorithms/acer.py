@@ -1,5 +1,6 @@
-"""Actor-critic with experience replay (Wang et al. 2017, arXiv:1611.01224): Retrace targets, importance ratios truncated with a
-correction of the bias, and a policy held near the average of its past selves. For discrete actions."""
+"""Actor-critic with experience replay (Wang et al. 2017, arXiv:1611.01224): Retrace targets,
+importance ratios truncated with a correction of the bias, and a policy held near the average of its
+past selves. For discrete actions."""
 
 from __future__ import annotations
 
@@ -25,13 +26,23 @@ class ACERSettings(SequenceSettings):
     """What ACER can be told."""
 
     rollout: int = setting(20, "steps in a sequence", PAPER)
-    learning_rate: Schedule = setting(Schedule(7e-4), "step size of the optimizer; a schedule", PAPER)
+    learning_rate: Schedule = setting(
+        Schedule(7e-4), "step size of the optimizer; a schedule", PAPER
+    )
     value_weight: float = setting(0.5, "weight of the critic's loss, the squared error", PAPER)
     entropy: Schedule = setting(Schedule(0.001), "weight of the entropy bonus; a schedule", PAPER)
-    truncation: float = setting(10.0, "where importance ratios are cut, c; the rest is the bias correction", PAPER)
-    kl: float = setting(0.1, "weight of the divergence from the average policy; 0: none is kept", "drlbox 1.16")
-    average_tau: float = setting(0.01, "how much of the network the average takes over after each update", PAPER)
-    replay: Literal["none", "uniform", "prioritized"] = setting("uniform", "learn again from older sequences, drawn so", PAPER)
+    truncation: float = setting(
+        10.0, "where importance ratios are cut, c; the rest is the bias correction", PAPER
+    )
+    kl: float = setting(
+        0.1, "weight of the divergence from the average policy; 0: none is kept", "drlbox 1.16"
+    )
+    average_tau: float = setting(
+        0.01, "how much of the network the average takes over after each update", PAPER
+    )
+    replay: Literal["none", "uniform", "prioritized"] = setting(
+        "uniform", "learn again from older sequences, drawn so", PAPER
+    )
 
 
 class ACER(ActorCritic):
@@ -51,14 +62,17 @@ class ACER(ActorCritic):
     @classmethod
     def head(cls, action: Leaf, settings: Any) -> Plan:
         n = action.sizes[0]
-        policy, value = Dense(0, n, "linear", "orthogonal", 0.01), Dense(0, n, "linear", "orthogonal")
+        policy, value = (
+            Dense(0, n, "linear", "orthogonal", 0.01),
+            Dense(0, n, "linear", "orthogonal"),
+        )
         return (Streams({"policy": (policy,), "value": (value,)}),)
 
     @staticmethod
     def behaviour(action: Leaf) -> dict[str, tuple[int, ...]]:
         return {"probabilities": action.sizes}
 
-    def remembered(self, out: Array, action: Array) -> dict[str, Array]:
+    def behaviour_outputs(self, out: Array, action: Array) -> dict[str, Array]:
         return {"probabilities": self.probabilities(out)}
 
     def probabilities(self, out: Array) -> Array:
@@ -67,7 +81,7 @@ class ACER(ActorCritic):
         p = xp.exp(xp.log_softmax(out[..., :n]))
         return xp.clip(p - FLOOR / n, FLOOR, 1.0)
 
-    def worth(self, out: Array) -> Array:
+    def value(self, out: Array) -> Array:
         return ops.of(out).sum(self.probabilities(out) * out[..., self.policy.n :], -1)
 
     def losses(self, out: Array, b: Batch) -> tuple[Array, dict[str, Array]]:
@@ -75,27 +89,39 @@ class ACER(ActorCritic):
         p, q = self.probabilities(out), out[..., self.policy.n :]
         log_p, taken = xp.log(p[:-1]), xp.take(q[:-1], batch.action)
         pi, known = xp.stop_gradient(p), xp.stop_gradient(q)
-        value = xp.stop_gradient(self.worth(out))
+        value = xp.stop_gradient(self.value(out))
         pi, known = pi[:-1], known[:-1]
         ratios = pi / batch.extra["probabilities"]
         ratio, own = xp.take(ratios, batch.action), xp.stop_gradient(taken)
         reward = batch.rewards(own)
-        target = retrace(reward, batch.discount, batch.last, own, value[:-1], value[-1], ratio)  # eq. 5
+        target = retrace(
+            reward, batch.discount, batch.last, own, value[:-1], value[-1], ratio
+        )  # eq. 5
         gain = xp.clip(ratio, 0.0, s.truncation) * (target - value[:-1])
-        correction = xp.clip(1.0 - s.truncation / ratios, 0.0, 1.0) * pi * (known - value[:-1][..., None])
+        correction = (
+            xp.clip(1.0 - s.truncation / ratios, 0.0, 1.0) * pi * (known - value[:-1][..., None])
+        )
         policy_loss = -gain * xp.take(log_p, batch.action) - xp.sum(correction * log_p, -1)  # eq. 9
         error, entropy = target - taken, -xp.sum(p[:-1] * log_p, -1)
         loss = policy_loss + s.value_weight * error**2 - b.settings["entropy"] * entropy
-        aux = {"value_loss": error**2, "entropy": entropy, "ratio": ratio, "error": error, "kl": 0.0 * entropy}
+        aux = {
+            "value_loss": error**2,
+            "entropy": entropy,
+            "ratio": ratio,
+            "error": error,
+            "kl": 0.0 * entropy,
+        }
         if s.kl:
-            average = self.probabilities(xp.stop_gradient(self.over_time(self.output(self.average, b.obs)))[:-1])
+            average = self.probabilities(
+                xp.stop_gradient(self.over_time(self.output(self.average, b.obs)))[:-1]
+            )
             aux["kl"] = xp.sum(average * (xp.log(average) - log_p), -1)
             loss = loss + s.kl * aux["kl"]
         return loss, aux
 
     def follow(self, settings: dict[str, Array]) -> None:
         if self.settings.kl:
-            self.backend.track(self.net, self.average, settings["average_tau"])
+            self.backend.soft_update(self.net, self.average, settings["average_tau"])
 
     def schedule(self, call: Call) -> dict[str, Array]:
         return {**super().schedule(call), **self.scheduled(call, "average_tau")}

@@ -1,5 +1,6 @@
-"""What an algorithm is to the rest of the house: settings with their sources, roles for networks, a loss and an update, and how
-to act. It knows arrays and the seam; it never sees environments, buffers, files or clocks."""
+"""What an algorithm is to the rest of the house: settings with their sources, roles for networks, a
+loss and an update, and how to act. It knows arrays and the seam; it never sees environments,
+buffers, files or clocks."""
 
 from __future__ import annotations
 
@@ -26,18 +27,25 @@ Forward = Callable[[Tree], Array]  # a network for acting: NumPy in, NumPy out
 class Settings:
     """What every algorithm has."""
 
-    steps: int = setting(100_000, "environment steps of the whole run, and the horizon of its schedules")
+    steps: int = setting(
+        100_000, "environment steps of the whole run, and the horizon of its schedules"
+    )
     envs: int = setting(1, "how many environments are stepped side by side")
     vectorization: Literal["auto", "native", "plain"] = setting(
-        "auto", "how they are stepped: the environment's own vector entry point, plain in turn, or native where there is one"
+        "auto",
+        "how they are stepped: the environment's own vector entry point, plain in turn, or native "
+        "where there is one",
     )
     gamma: float = setting(0.99, "discount factor per step")
     learning_rate: Schedule = setting(Schedule(3e-4), "step size of the optimizer; a schedule")
-    hidden: tuple[int, ...] = setting((64, 64), "widths of the hidden layers of the default networks")
+    hidden: tuple[int, ...] = setting(
+        (64, 64), "widths of the hidden layers of the default networks"
+    )
     activation: str = setting("tanh", "activation of the hidden layers")
     noisy: Literal["no", "independent", "factorised"] = setting(
         "no",
-        "learned noise on the weights of output layers, to explore by: a draw for each, or one for each row and column",
+        "learned noise on the weights of output layers, to explore by: a draw for each, or one "
+        "for each row and column",
         NOISY,
     )
 
@@ -53,12 +61,18 @@ class ReplaySettings(Settings):
 
     batch_size: int = setting(256, "transitions per update")
     buffer_size: int = setting(1_000_000, "transitions kept")
-    learning_starts: int = setting(100, "environment steps, acting at random, before the first update")
+    learning_starts: int = setting(
+        100, "environment steps, acting at random, before the first update"
+    )
     train_every: int = setting(1, "environment steps between calls of updates")
     updates_per_call: int = setting(1, "updates in a call; -1: one for each step collected")
-    adam_epsilon: float = setting(1e-8, "Adam's epsilon, added to the root of the second moment", "Kingma & Ba 2015")
+    adam_epsilon: float = setting(
+        1e-8, "Adam's epsilon, added to the root of the second moment", "Kingma & Ba 2015"
+    )
     optimizer: Literal["adam", "sgd"] = setting("adam", "the optimizer")
-    memmap: bool = setting(False, "keep the replay buffer in files of the run's folder instead of memory")
+    memmap: bool = setting(
+        False, "keep the replay buffer in files of the run's folder instead of memory"
+    )
 
     @property
     def updates_per_step(self) -> float:
@@ -75,8 +89,8 @@ class Call(NamedTuple):
 
 
 class Algorithm(ABC):
-    """One paper. `needs` says what it learns from: "transitions" out of a replay buffer, whole "rollouts",
-    once, or "sequences" of steps, fresh and replayed."""
+    """One paper. `needs` says what it learns from: "transitions" out of a replay buffer, whole
+    "rollouts", once, or "sequences" of steps, fresh and replayed."""
 
     Settings: ClassVar[type[Settings]]
     settings: Any  # an instance of them
@@ -85,19 +99,23 @@ class Algorithm(ABC):
     acting: ClassVar[tuple[str, ...]]  # the roles that `act` uses
     preparing: ClassVar[tuple[str, ...]] = ()  # the roles that `prepare` uses
     sequence = 0  # steps in each row of what `prepare` gives; 0: a row is a step
-    memory: Tree = ()  # an array that `prepare` carries from one rollout to the next: part of a checkpoint
+    # an array that `prepare` carries from one rollout to the next: part of a checkpoint
+    memory: Tree = ()
     action_mode: ClassVar[str] = (
-        "as_is"  # how environments take its actions: "as_is", "clip" to bounds, "unit" rescaled from [-1, 1]
+        # how environments take its actions: "as_is", "clip" to bounds, "unit" rescaled from [-1, 1]
+        "as_is"
     )
 
     valued: ClassVar[bool] = False  # its network gives action values, not a policy
     team: ClassVar[bool] = False  # of several agents, whose networks see rows: see `teams`
-    squashed: ClassVar[str] = ""  # "tanh", or "beta": what makes its best action of what the network gives
+    squashed: ClassVar[str] = (
+        ""  # "tanh", or "beta": what makes its best action of what the network gives
+    )
 
     @classmethod
     def of(cls, action: Leaf, settings: Any = None) -> type[Algorithm]:
-        """The class for these actions and settings (None: the defaults): this one, or that of another paper with the same
-        settings."""
+        """The class for these actions and settings (None: the defaults): this one, or that of
+        another paper with the same settings."""
         return cls
 
     @classmethod
@@ -120,22 +138,27 @@ class Algorithm(ABC):
         space: Any,
         generator: Callable[[str], np.random.Generator],
     ) -> dict[str, Source]:
-        """Where each role's network comes from (see `networks.defaults.sources`), with noise on its head if the settings say
-        so. SettingError for noise on whole networks of the user's."""
+        """Where each role's network comes from (see `networks.defaults.sources`), with noise on its
+        head if the settings say so. SettingError for noise on whole networks of the user's."""
         roles = cls.roles(observation, action, settings)
         if settings.noisy != "no":
             if isinstance(network, dict):
                 raise SettingError(
-                    f"noisy={settings.noisy!r} with whole networks of your own ({', '.join(map(str, network))}).",
+                    f"noisy={settings.noisy!r} with whole networks of your own "
+                    f"({', '.join(map(str, network))}).",
                     "heads of ours, which the noise is put on",
                     "give network= as a function that returns a body, or leave noisy out.",
                 )
-            roles = {name: role if role.ours else replace(role, head=noisy(role.head)) for name, role in roles.items()}
+            roles = {
+                name: role if role.ours else replace(role, head=noisy(role.head))
+                for name, role in roles.items()
+            }
         return sources(roles, network, space, generator)
 
     @abstractmethod
     def update(self, batch: Batch) -> Update:
-        """One update of everything it trains; traced and compiled, so it reads nothing but the batch."""
+        """One update of everything it trains; traced and compiled, so it reads nothing but the
+        batch."""
 
     @abstractmethod
     def schedule(self, call: Call) -> dict[str, Array]:
@@ -145,14 +168,18 @@ class Algorithm(ABC):
         """These settings, schedules or fixed numbers, at each update of a call."""
         given = {n: getattr(self.settings, n) for n in names}
         count = len(call.progress)
-        return {n: s(call.progress) if isinstance(s, Schedule) else np.full(count, s, np.float32) for n, s in given.items()}
+        return {
+            n: s(call.progress) if isinstance(s, Schedule) else np.full(count, s, np.float32)
+            for n, s in given.items()
+        }
 
     def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Tree:
         """What its losses need of randomness for batches of `shape` ([K, B])."""
         return ()
 
-    def kept(self, action: Leaf) -> dict[str, Leaf]:
-        """What of a trajectory's `extra` a replay buffer keeps with each step; names that end in "_state" are memories."""
+    def buffer_extras(self, action: Leaf) -> dict[str, Leaf]:
+        """What of a trajectory's `extra` a replay buffer keeps with each step; names that end in
+        "_state" are memories."""
         return {}
 
     @staticmethod
@@ -162,7 +189,13 @@ class Algorithm(ABC):
 
     @staticmethod
     @abstractmethod
-    def act_noise(settings: Any, action: Leaf, rng: np.random.Generator, shape: tuple[int, ...], progress: Array) -> Tree:
+    def act_noise(
+        settings: Any,
+        action: Leaf,
+        rng: np.random.Generator,
+        shape: tuple[int, ...],
+        progress: Array,
+    ) -> Tree:
         """What acting needs of randomness for `shape` ([T, N]) observations, at `progress` [T]."""
 
     @staticmethod
@@ -170,39 +203,46 @@ class Algorithm(ABC):
     def act(
         networks: dict[str, Forward], obs: Tree, state: Tree, noise: Tree, action: Leaf
     ) -> tuple[Array, dict[str, Array], Tree]:
-        """Actions for obs [N, ...]: (actions, what else to keep of each step, next recurrent state). With noise=() the
-        deterministic action."""
+        """Actions for obs [N, ...]: (actions, what else to keep of each step, next recurrent
+        state). With noise=() the deterministic action."""
 
     def prepare(self, trajectory: Trajectory, networks: dict[str, Forward]) -> Batch:
-        """What to learn from, made once a rollout on the host: for "rollouts", rows [T * N, ...] with advantages and returns;
-        for "sequences", [T + 1, N, ...] with what is remembered of the policy that acted."""
+        """What to learn from, made once a rollout on the host: for "rollouts", rows [T * N, ...]
+        with advantages and returns; for "sequences", [T + 1, N, ...] with what is remembered of the
+        policy that acted."""
         raise NotImplementedError
 
 
 def optimizer_options(settings: Any) -> dict[str, float]:
-    """What goes with the name `settings.optimizer` to the backend: Adam's epsilon, RMSProp's decay and epsilon."""
+    """What goes with the name `settings.optimizer` to the backend: Adam's epsilon, RMSProp's decay
+    and epsilon."""
     if settings.optimizer == "rmsprop":
         return {"decay": settings.rms_decay, "epsilon": settings.rms_epsilon}
     return {"epsilon": settings.adam_epsilon} if settings.optimizer == "adam" else {}
 
 
 def copies(settings: Any, call: Call) -> Array:
-    """How much targets take over after each update of a call [K]: `tau` after its last one, where `target_every` environment
-    steps have passed, else nothing."""
+    """How much targets take over after each update of a call [K]: `tau` after its last one, where
+    `target_every` environment steps have passed, else nothing."""
     found = np.zeros(len(call.progress), np.float32)
     if call.end // settings.target_every > call.begin // settings.target_every:
         found[-1] = settings.tau
     return found
 
 
-def after_cuts(t: Trajectory, value: Array, bootstrap: Array, later: Callable[[Any, Tree], Array]) -> Array:
-    """gamma * V(true last observation) at the steps where an episode was cut, else 0; [T, N]. value [T, N] is what the
-    trajectory's observations are worth, bootstrap [N] what follows them; `later(at, obs)` says it of others, [rows, ...] to
-    [rows], each seen after the step of the trajectory that `at` names."""
+def after_cuts(
+    t: Trajectory, value: Array, bootstrap: Array, later: Callable[[Any, Tree], Array]
+) -> Array:
+    """gamma * V(true last observation) at the steps where an episode was cut, else 0; [T, N]. value
+    [T, N] is what the trajectory's observations are worth, bootstrap [N] what follows them;
+    `later(at, obs)` says it of others, [rows, ...] to [rows], each seen after the step of the
+    trajectory that `at` names."""
     after = np.zeros_like(value)
     cut = t.last & (t.discount > 0)
     if cut.any():
-        after[:-1] = np.where(cut[:-1], t.discount[:-1] * value[1:], 0)  # where obs[t + 1] is that observation
+        after[:-1] = np.where(
+            cut[:-1], t.discount[:-1] * value[1:], 0
+        )  # where obs[t + 1] is that observation
         after[-1] = np.where(cut[-1], t.discount[-1] * bootstrap, 0)
         if len(t.cuts.t):
             at = (t.cuts.t, t.cuts.env)
@@ -212,7 +252,9 @@ def after_cuts(t: Trajectory, value: Array, bootstrap: Array, later: Callable[[A
 
 def floats(name: str, action: Leaf) -> None:
     """Refuses a Box of actions that is not a vector of floats."""
-    if action.kind == "box" and action.dtype != "float32":  # rounded, they would not be what their log-probabilities are of
+    if (
+        action.kind == "box" and action.dtype != "float32"
+    ):  # rounded, they would not be what their log-probabilities are of
         raise SpaceError(
             f"{name} cannot act in a Box of {action.dtype}.",
             "a Box of floats, or Discrete or MultiDiscrete actions where the algorithm takes them",
@@ -227,7 +269,8 @@ def floats(name: str, action: Leaf) -> None:
 
 
 def drawable(name: str, action: Leaf) -> None:
-    """Refuses actions that no policy of ours draws: MultiBinary ones, and a Box that is not a vector of floats."""
+    """Refuses actions that no policy of ours draws: MultiBinary ones, and a Box that is not a
+    vector of floats."""
     if action.kind == "multibinary":
         raise SpaceError(
             f"{name} cannot act in a MultiBinary action space.",
@@ -257,15 +300,21 @@ def discrete(name: str, action: Leaf) -> None:
 def bounded_vector(name: str, action: Leaf) -> None:
     """Refuses actions that are not a vector with finite bounds."""
     if action.kind != "box" or not action.bounded:
-        what = f"a {action.kind} action space" if action.kind != "box" else "a Box of actions without bounds"
+        what = (
+            f"a {action.kind} action space"
+            if action.kind != "box"
+            else "a Box of actions without bounds"
+        )
         fix = INSTEAD.get(action.kind, "use ppo, or give the Box finite bounds.")
         raise SpaceError(f"{name} cannot act in {what}.", "a bounded Box of actions", fix)
     floats(name, action)
     if action.far:
         raise SpaceError(
-            f"{name} cannot stretch [-1, 1] to bounds from {min(action.low):g} to {max(action.high):g}: float32 overflows.",
+            f"{name} cannot stretch [-1, 1] to bounds from {min(action.low):g} to "
+            f"{max(action.high):g}: float32 overflows.",
             "a Box with the bounds between which actions matter",
-            "give the Box these, such as -1 and 1, or use ppo with a Gaussian policy, whose actions are cut instead.",
+            "give the Box these, such as -1 and 1, or use ppo with a Gaussian policy, whose "
+            "actions are cut instead.",
         )
 
 
@@ -277,4 +326,7 @@ def action_value(observation: Spec, action: Leaf, settings: Any) -> Role:
 
 def describe(settings: type[Settings]) -> list[tuple[str, Any, str, str]]:
     """(name, default, meaning, source) of every setting, for documents and flags."""
-    return [(f.name, f.default, f.metadata.get("help", ""), f.metadata.get("source", "")) for f in fields(settings)]
+    return [
+        (f.name, f.default, f.metadata.get("help", ""), f.metadata.get("source", ""))
+        for f in fields(settings)
+    ]

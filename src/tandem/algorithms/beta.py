@@ -1,6 +1,7 @@
-"""Continuous actions from a Beta distribution (Chou et al. 2017, "Improving stochastic policy gradients in continuous control
-with deep reinforcement learning using the Beta distribution", PMLR 70): bounded as actions are, so that no probability lies
-beyond the bounds and none has to be clipped. `OnPolicy.of` chooses what stands on it by the setting `policy`."""
+"""Continuous actions from a Beta distribution (Chou et al. 2017, "Improving stochastic policy
+gradients in continuous control with deep reinforcement learning using the Beta distribution", PMLR
+70): bounded as actions are, so that no probability lies beyond the bounds and none has to be
+clipped. `OnPolicy.of` chooses what stands on it by the setting `policy`."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from tandem.spaces import Leaf, Spec
 
 
 class BetaPolicy:
-    """What an algorithm with such a policy has of its own. Actions are in (-1, 1) until the environment takes them."""
+    """What an algorithm with such a policy has of its own. Actions are in (-1, 1) until the
+    environment takes them."""
 
     action_mode = "unit"
     squashed = "beta"
@@ -23,4 +25,6 @@ class BetaPolicy:
 
     @classmethod
     def check(cls, observation: Spec, action: Leaf) -> None:
-        base.bounded_vector(f"{cls.__name__.removeprefix('Beta').lower()} with policy='beta'", action)
+        base.bounded_vector(
+            f"{cls.__name__.removeprefix('Beta').lower()} with policy='beta'", action
+        )

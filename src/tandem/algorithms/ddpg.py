@@ -21,28 +21,49 @@ NORMAL = "Fujimoto et al. 2018, section 6.1: correlated noise gains nothing"
 class DDPGSettings(base.ReplaySettings):
     """What DDPG can be told."""
 
-    steps: int = setting(1_000_000, "environment steps of the whole run, and the horizon of its schedules", PAPER)
-    learning_rate: Schedule = setting(Schedule(1e-3), "step size of the critic's optimizer; a schedule", PAPER)
-    actor_learning_rate: Schedule = setting(Schedule(1e-4), "step size of the actor's optimizer; a schedule", PAPER)
-    hidden: tuple[int, ...] = setting((400, 300), "widths of the hidden layers of the default networks", PAPER)
+    steps: int = setting(
+        1_000_000, "environment steps of the whole run, and the horizon of its schedules", PAPER
+    )
+    learning_rate: Schedule = setting(
+        Schedule(1e-3), "step size of the critic's optimizer; a schedule", PAPER
+    )
+    actor_learning_rate: Schedule = setting(
+        Schedule(1e-4), "step size of the actor's optimizer; a schedule", PAPER
+    )
+    hidden: tuple[int, ...] = setting(
+        (400, 300), "widths of the hidden layers of the default networks", PAPER
+    )
     activation: str = setting("relu", "activation of the hidden layers", PAPER)
     batch_size: int = setting(64, "transitions per update", PAPER)
     buffer_size: int = setting(1_000_000, "transitions kept", PAPER)
-    exploration: float = setting(0.1, "standard deviation of the noise on actions, which lie in [-1, 1]", NORMAL)
-    tau: float = setting(0.001, "how much of the networks their targets take over at each update", PAPER)
+    exploration: float = setting(
+        0.1, "standard deviation of the noise on actions, which lie in [-1, 1]", NORMAL
+    )
+    tau: float = setting(
+        0.001, "how much of the networks their targets take over at each update", PAPER
+    )
 
 
 class DDPG(Deterministic):
     Settings = DDPGSettings
     critics = ("q",)
 
-    def __init__(self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: DDPGSettings) -> None:
+    def __init__(
+        self,
+        backend: Any,
+        networks: dict[str, Any],
+        observation: Spec,
+        action: Leaf,
+        settings: DDPGSettings,
+    ) -> None:
         self.backend, self.settings = backend, settings
         self.actor, self.actor_target = backend.pair("actor", networks["actor"])
         self.q, self.q_target = backend.pair("q", networks["q"])
         options = base.optimizer_options(settings)
         self.critic_optimizer = backend.optimizer("critic", [self.q], settings.optimizer, **options)
-        self.actor_optimizer = backend.optimizer("actor", [self.actor], settings.optimizer, **options)
+        self.actor_optimizer = backend.optimizer(
+            "actor", [self.actor], settings.optimizer, **options
+        )
 
     def critic_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:  # eqs. 4 and 5
         later = self.q_target({"obs": b.next_obs, "action": self.actor_target(b.next_obs)})[..., 0]
@@ -55,11 +76,21 @@ class DDPG(Deterministic):
 
     def update(self, b: Batch) -> Update:
         s = b.settings
-        critic_loss, critic = self.backend.minimize(self.critic_optimizer, self.critic_loss, b, s["learning_rate"])
-        actor_loss, _ = self.backend.minimize(self.actor_optimizer, self.actor_loss, b, s["actor_learning_rate"])
-        self.backend.track(self.q, self.q_target, s["tau"])
-        self.backend.track(self.actor, self.actor_target, s["tau"])
-        return Update({"critic_loss": critic_loss, "actor_loss": actor_loss, "q": ops.of(b.reward).mean(critic["q"])})
+        critic_loss, critic = self.backend.minimize(
+            self.critic_optimizer, self.critic_loss, b, s["learning_rate"]
+        )
+        actor_loss, _ = self.backend.minimize(
+            self.actor_optimizer, self.actor_loss, b, s["actor_learning_rate"]
+        )
+        self.backend.soft_update(self.q, self.q_target, s["tau"])
+        self.backend.soft_update(self.actor, self.actor_target, s["tau"])
+        return Update(
+            {
+                "critic_loss": critic_loss,
+                "actor_loss": actor_loss,
+                "q": ops.of(b.reward).mean(critic["q"]),
+            }
+        )
 
     def schedule(self, call: Call) -> dict[str, Array]:
         return self.scheduled(call, "learning_rate", "actor_learning_rate", "tau")

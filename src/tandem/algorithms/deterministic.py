@@ -1,4 +1,5 @@
-"""What deterministic policy gradients (Silver et al. 2014) share: an actor whose output is the action, with noise on top."""
+"""What deterministic policy gradients (Silver et al. 2014) share: an actor whose output is the
+action, with noise on top."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from tandem.types import Array, Tree
 
 
 class Deterministic(base.Algorithm):
-    """Actions in [-1, 1], Gaussian noise on them while exploring (`settings.exploration`), and critics named `critics`."""
+    """Actions in [-1, 1], Gaussian noise on them while exploring (`settings.exploration`), and
+    critics named `critics`."""
 
     needs = "transitions"
     acting = ("actor",)
@@ -28,12 +30,26 @@ class Deterministic(base.Algorithm):
 
     @classmethod
     def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:
-        actor = Role(observation, mlp(observation, settings.hidden, settings.activation), (Dense(0, action.width, "tanh"),))
-        return {"actor": actor} | dict.fromkeys(cls.critics, base.action_value(observation, action, settings))
+        actor = Role(
+            observation,
+            mlp(observation, settings.hidden, settings.activation),
+            (Dense(0, action.width, "tanh"),),
+        )
+        return {"actor": actor} | dict.fromkeys(
+            cls.critics, base.action_value(observation, action, settings)
+        )
 
     @staticmethod
-    def act_noise(settings: Any, action: Leaf, rng: np.random.Generator, shape: tuple[int, ...], progress: Array) -> Tree:
-        return np.float32(settings.exploration) * rng.standard_normal((*shape, action.width), dtype=np.float32)
+    def act_noise(
+        settings: Any,
+        action: Leaf,
+        rng: np.random.Generator,
+        shape: tuple[int, ...],
+        progress: Array,
+    ) -> Tree:
+        return np.float32(settings.exploration) * rng.standard_normal(
+            (*shape, action.width), dtype=np.float32
+        )
 
     @staticmethod
     def act(

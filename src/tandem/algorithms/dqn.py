@@ -1,6 +1,7 @@
-"""Deep Q-learning (Mnih et al. 2015, doi:10.1038/nature14236), with double targets (van Hasselt et al. 2016, arXiv:1509.06461),
-dueling networks (Wang et al. 2016, arXiv:1511.06581), n-step returns (Hessel et al. 2018, arXiv:1710.02298, section 3) and
-prioritized replay (Schaul et al. 2016, arXiv:1511.05952)."""
+"""Deep Q-learning (Mnih et al. 2015, doi:10.1038/nature14236), with double targets (van Hasselt et
+al. 2016, arXiv:1509.06461), dueling networks (Wang et al. 2016, arXiv:1511.06581), n-step returns
+(Hessel et al. 2018, arXiv:1710.02298, section 3) and prioritized replay (Schaul et al. 2016,
+arXiv:1511.05952)."""
 
 from __future__ import annotations
 
@@ -34,15 +35,29 @@ class DQNSettings(base.ReplaySettings):
     learning_starts: int = setting(100, "environment steps before the first update", SB3)
     train_every: int = setting(4, "environment steps between calls of updates", ATARI)
     updates_per_call: int = setting(1, "updates in a call; -1: one for each step collected", ATARI)
-    target_every: int = setting(10_000, "environment steps between copies to the target network", SB3)
+    target_every: int = setting(
+        10_000, "environment steps between copies to the target network", SB3
+    )
     tau: float = setting(1.0, "how much of the network a copy takes over", ATARI)
-    epsilon: Schedule = setting(Schedule(1.0, 0.05, 0.1), "probability of a random action; a schedule", SB3)
-    double: bool = setting(True, "choose the next action by the network, value it by the target", "van Hasselt et al. 2016")
+    epsilon: Schedule = setting(
+        Schedule(1.0, 0.05, 0.1), "probability of a random action; a schedule", SB3
+    )
+    double: bool = setting(
+        True,
+        "choose the next action by the network, value it by the target",
+        "van Hasselt et al. 2016",
+    )
     dueling: bool = setting(False, "separate streams for value and advantages", "Wang et al. 2016")
     n_step: int = setting(1, "steps of reward before bootstrapping", ATARI)
-    prioritized: bool = setting(False, "draw transitions by their error instead of evenly", "Schaul et al. 2016")
-    priority_alpha: float = setting(0.6, "exponent of priorities", "Schaul et al. 2016, table 3 (proportional)")
-    priority_beta: Schedule = setting(Schedule(0.4, 1.0), "exponent of importance weights; a schedule", "Schaul et al. 2016")
+    prioritized: bool = setting(
+        False, "draw transitions by their error instead of evenly", "Schaul et al. 2016"
+    )
+    priority_alpha: float = setting(
+        0.6, "exponent of priorities", "Schaul et al. 2016, table 3 (proportional)"
+    )
+    priority_beta: Schedule = setting(
+        Schedule(0.4, 1.0), "exponent of importance weights; a schedule", "Schaul et al. 2016"
+    )
     max_grad_norm: float = setting(10.0, "gradients are clipped to this global norm", SB3)
 
 
@@ -52,10 +67,19 @@ class DQN(base.Algorithm):
     acting = ("q",)
     valued = True
 
-    def __init__(self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: DQNSettings) -> None:
+    def __init__(
+        self,
+        backend: Any,
+        networks: dict[str, Any],
+        observation: Spec,
+        action: Leaf,
+        settings: DQNSettings,
+    ) -> None:
         self.backend, self.settings, self.action = backend, settings, action
         self.q, self.target = backend.pair("q", networks["q"])
-        self.optimizer = backend.optimizer("q", [self.q], settings.optimizer, **base.optimizer_options(settings))
+        self.optimizer = backend.optimizer(
+            "q", [self.q], settings.optimizer, **base.optimizer_options(settings)
+        )
 
     @classmethod
     def check(cls, observation: Spec, action: Leaf) -> None:
@@ -74,23 +98,41 @@ class DQN(base.Algorithm):
         return {"q": Role(observation, body, head)}
 
     def loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
-        after = masked(self.target(b.next_obs), b.next_obs, self.action)  # what is forbidden there is no maximum
-        selector = masked(self.q(b.next_obs, training=False), b.next_obs, self.action) if self.settings.double else None
+        after = masked(
+            self.target(b.next_obs), b.next_obs, self.action
+        )  # what is forbidden there is no maximum
+        selector = (
+            masked(self.q(b.next_obs, training=False), b.next_obs, self.action)
+            if self.settings.double
+            else None
+        )
         td = q_learning(self.q(b.obs), b.action, b.reward, b.discount, after, selector)
         return huber(td), {"td": td}
 
     def update(self, b: Batch) -> Update:
         s = b.settings
-        loss, aux = self.backend.minimize(self.optimizer, self.loss, b, s["learning_rate"], s["max_grad_norm"])
-        self.backend.track(self.q, self.target, s["tau"], seldom=True)
+        loss, aux = self.backend.minimize(
+            self.optimizer, self.loss, b, s["learning_rate"], s["max_grad_norm"]
+        )
+        self.backend.soft_update(self.q, self.target, s["tau"], seldom=True)
         return Update({"loss": loss}, priority=aux["td"] if self.settings.prioritized else ())
 
     def schedule(self, call: Call) -> dict[str, Array]:
-        return {**self.scheduled(call, "learning_rate", "max_grad_norm"), "tau": base.copies(self.settings, call)}
+        return {
+            **self.scheduled(call, "learning_rate", "max_grad_norm"),
+            "tau": base.copies(self.settings, call),
+        }
 
     @staticmethod
-    def act_noise(settings: Any, action: Leaf, rng: np.random.Generator, shape: tuple[int, ...], progress: Array) -> Tree:
-        """Whether each action is random, and which one it would be; where actions have masks, the numbers to draw it by."""
+    def act_noise(
+        settings: Any,
+        action: Leaf,
+        rng: np.random.Generator,
+        shape: tuple[int, ...],
+        progress: Array,
+    ) -> Tree:
+        """Whether each action is random, and which one it would be; where actions have masks, the
+        numbers to draw it by."""
         explore = rng.random(shape) < settings.epsilon(progress)[:, None]
         if action.masked:
             return explore, rng.random((*shape, action.width), dtype=np.float32)
@@ -100,7 +142,9 @@ class DQN(base.Algorithm):
     def act(
         networks: dict[str, Forward], obs: Tree, state: Tree, noise: Tree, action: Leaf
     ) -> tuple[Array, dict[str, Array], Tree]:
-        other = evenly(noise[1], obs, action) if noise and action.masked else noise[1] if noise else ()
+        other = (
+            evenly(noise[1], obs, action) if noise and action.masked else noise[1] if noise else ()
+        )
         if noise and noise[0].all():
             return other, {}, state
         greedy = masked(networks["q"](obs), obs, action).argmax(-1)

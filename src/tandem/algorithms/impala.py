@@ -1,5 +1,5 @@
-"""Importance-weighted actor-learner (Espeholt et al. 2018, arXiv:1802.01561): V-trace corrects sequences that an older policy
-collected, those of a replay buffer among them (section 5.2.2)."""
+"""Importance-weighted actor-learner (Espeholt et al. 2018, arXiv:1802.01561): V-trace corrects
+sequences that an older policy collected, those of a replay buffer among them (section 5.2.2)."""
 
 from __future__ import annotations
 
@@ -21,13 +21,19 @@ class IMPALASettings(SequenceSettings):
     """What IMPALA can be told."""
 
     rollout: int = setting(20, "steps in a sequence", PAPER)
-    learning_rate: Schedule = setting(Schedule(6e-4, 0.0), "step size of the optimizer; a schedule", PAPER)
+    learning_rate: Schedule = setting(
+        Schedule(6e-4, 0.0), "step size of the optimizer; a schedule", PAPER
+    )
     value_weight: float = setting(0.5, "weight of the value loss, the squared error", PAPER)
     entropy: Schedule = setting(Schedule(0.01), "weight of the entropy bonus; a schedule", PAPER)
     rho: float = setting(1.0, "where importance ratios are cut in temporal differences", PAPER)
     c: float = setting(1.0, "where they are cut in traces", PAPER)
-    replay: Literal["none", "uniform", "prioritized"] = setting("uniform", "learn again from older sequences, drawn so", PAPER)
-    replay_ratio: float = setting(1.0, "mean number of updates on replayed sequences after each block (Poisson)", PAPER)
+    replay: Literal["none", "uniform", "prioritized"] = setting(
+        "uniform", "learn again from older sequences, drawn so", PAPER
+    )
+    replay_ratio: float = setting(
+        1.0, "mean number of updates on replayed sequences after each block (Poisson)", PAPER
+    )
 
 
 class IMPALA(ActorCritic):
@@ -38,7 +44,7 @@ class IMPALA(ActorCritic):
     def behaviour(action: Leaf) -> dict[str, tuple[int, ...]]:
         return {"log_prob": ()}
 
-    def remembered(self, out: Array, action: Array) -> dict[str, Array]:
+    def behaviour_outputs(self, out: Array, action: Array) -> dict[str, Array]:
         return {"log_prob": self.policy.log_prob(out[..., :-1], action)}
 
     def losses(self, out: Array, b: Batch) -> tuple[Array, dict[str, Array]]:
@@ -48,7 +54,11 @@ class IMPALA(ActorCritic):
         reward = q.rewards(known[:-1])
         log_prob = self.policy.log_prob(policy, q.action)
         ratio = xp.exp(xp.stop_gradient(log_prob) - q.extra["log_prob"])
-        target, advantage = vtrace(reward, q.discount, q.last, known[:-1], known[-1], ratio, s.rho, s.c)  # eq. 1
+        target, advantage = vtrace(
+            reward, q.discount, q.last, known[:-1], known[-1], ratio, s.rho, s.c
+        )  # eq. 1
         error, entropy = target - value[:-1], self.policy.entropy(policy)
-        loss = s.value_weight * error**2 - log_prob * advantage - b.settings["entropy"] * entropy  # section 4.2
+        loss = (
+            s.value_weight * error**2 - log_prob * advantage - b.settings["entropy"] * entropy
+        )  # section 4.2
         return loss, {"value_loss": error**2, "entropy": entropy, "ratio": ratio, "error": error}

@@ -1,6 +1,7 @@
-"""Multi-agent deep deterministic policy gradient (Lowe et al. 2017, arXiv:1706.02275): actors that see what their agent sees,
-critics that see the whole team and all its actions. With `twin` critics, target smoothing and delayed policies it is MATD3
-(Ackermann et al. 2019, arXiv:1910.01465). Discrete actions are drawn by the Gumbel-softmax (Jang et al. 2017)."""
+"""Multi-agent deep deterministic policy gradient (Lowe et al. 2017, arXiv:1706.02275): actors that
+see what their agent sees, critics that see the whole team and all its actions. With `twin` critics,
+target smoothing and delayed policies it is MATD3 (Ackermann et al. 2019, arXiv:1910.01465).
+Discrete actions are drawn by the Gumbel-softmax (Jang et al. 2017)."""
 
 from __future__ import annotations
 
@@ -27,27 +28,51 @@ MATD3 = "Ackermann et al. 2019"
 class MADDPGSettings(base.ReplaySettings):
     """What MADDPG can be told."""
 
-    steps: int = setting(1_000_000, "environment steps of the whole run, and the horizon of its schedules")
+    steps: int = setting(
+        1_000_000, "environment steps of the whole run, and the horizon of its schedules"
+    )
     envs: int = setting(8, "how many environments are stepped side by side")
     gamma: float = setting(0.95, "discount factor per step", PAPER)
-    learning_rate: Schedule = setting(Schedule(1e-3), "step size of the critics' optimizer; a schedule")
-    actor_learning_rate: Schedule = setting(Schedule(1e-3), "step size of the actors' optimizer; a schedule")
-    hidden: tuple[int, ...] = setting((64, 64), "widths of the hidden layers of the default networks", PAPER)
+    learning_rate: Schedule = setting(
+        Schedule(1e-3), "step size of the critics' optimizer; a schedule"
+    )
+    actor_learning_rate: Schedule = setting(
+        Schedule(1e-3), "step size of the actors' optimizer; a schedule"
+    )
+    hidden: tuple[int, ...] = setting(
+        (64, 64), "widths of the hidden layers of the default networks", PAPER
+    )
     activation: str = setting("relu", "activation of the hidden layers", PAPER)
     batch_size: int = setting(1024, "steps of the team per update", PAPER)
     buffer_size: int = setting(1_000_000, "steps of the team that are kept", PAPER)
-    learning_starts: int = setting(25_600, "environment steps, acting at random, before the first update", "released code")
+    learning_starts: int = setting(
+        25_600, "environment steps, acting at random, before the first update", "released code"
+    )
     train_every: int = setting(96, "environment steps between calls of updates", PAPER + ": 100")
-    tau: float = setting(0.01, "how much of the networks their targets take over at each update", PAPER)
-    exploration: float = setting(0.1, "standard deviation of the noise on continuous actions, which lie in [-1, 1]")
-    logit_penalty: float = setting(1e-3, "weight of the mean square of the actors' last outputs", "released code")
-    max_grad_norm: float = setting(0.5, "gradients are clipped to this global norm", "released code")
+    tau: float = setting(
+        0.01, "how much of the networks their targets take over at each update", PAPER
+    )
+    exploration: float = setting(
+        0.1, "standard deviation of the noise on continuous actions, which lie in [-1, 1]"
+    )
+    logit_penalty: float = setting(
+        1e-3, "weight of the mean square of the actors' last outputs", "released code"
+    )
+    max_grad_norm: float = setting(
+        0.5, "gradients are clipped to this global norm", "released code"
+    )
     share: bool = setting(
-        False, "one actor and one critic for all agents, which are told who they are", "section 4 of the paper"
+        False,
+        "one actor and one critic for all agents, which are told who they are",
+        "section 4 of the paper",
     )
     twin: bool = setting(False, "two critics, of which the smaller counts", MATD3)
-    policy_delay: int = setting(1, "updates of the critics for each of the actors and the targets; MATD3: 2", MATD3)
-    smoothing: float = setting(0.0, "standard deviation of the noise on target actions; MATD3: 0.2", MATD3)
+    policy_delay: int = setting(
+        1, "updates of the critics for each of the actors and the targets; MATD3: 2", MATD3
+    )
+    smoothing: float = setting(
+        0.0, "standard deviation of the noise on target actions; MATD3: 0.2", MATD3
+    )
     smoothing_clip: float = setting(0.5, "and where it is cut", MATD3)
 
 
@@ -60,14 +85,25 @@ class MADDPG(base.Algorithm):
     team = True
     action_mode = "unit"
 
-    def __init__(self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: Any) -> None:
-        self.backend, self.settings, self.action, self.agents = backend, settings, action, teams.count(action)
+    def __init__(
+        self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: Any
+    ) -> None:
+        self.backend, self.settings, self.action, self.agents = (
+            backend,
+            settings,
+            action,
+            teams.count(action),
+        )
         self.actor, self.actor_target = backend.pair("actor", networks["actor"])
         names = [n for n in networks if n != "actor"]
         self.qs, self.targets = zip(*(backend.pair(n, networks[n]) for n in names), strict=True)
         options = base.optimizer_options(settings)
-        self.critic_optimizer = backend.optimizer("critic", list(self.qs), settings.optimizer, **options)
-        self.actor_optimizer = backend.optimizer("actor", [self.actor], settings.optimizer, **options)
+        self.critic_optimizer = backend.optimizer(
+            "critic", list(self.qs), settings.optimizer, **options
+        )
+        self.actor_optimizer = backend.optimizer(
+            "actor", [self.actor], settings.optimizer, **options
+        )
 
     @classmethod
     def of(cls, action: Leaf, settings: Any = None) -> type[base.Algorithm]:
@@ -83,7 +119,9 @@ class MADDPG(base.Algorithm):
     def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:
         assert isinstance(observation, dict)
         s, seen = settings, teams.seen(observation)
-        joint = Leaf("box", (action.width,), "float32", (), (-1.0,) * action.width, (1.0,) * action.width)
+        joint = Leaf(
+            "box", (action.width,), "float32", (), (-1.0,) * action.width, (1.0,) * action.width
+        )
         inputs = {"own": seen, "state": observation[teams.STATE], "actions": joint}
         apart = 0 if s.share else teams.count(action)
         above, below = (mlp(x, s.hidden, s.activation) for x in (inputs, seen))
@@ -101,7 +139,11 @@ class MADDPG(base.Algorithm):
     def smoothed(self, out: Array, noise: Array, obs: Tree) -> Array:
         """The target actors' actions (Ackermann et al. 2019, section 4)."""
         xp, s = ops.of(out), self.settings
-        return xp.clip(xp.tanh(out) + xp.clip(s.smoothing * noise, -s.smoothing_clip, s.smoothing_clip), -1.0, 1.0)
+        return xp.clip(
+            xp.tanh(out) + xp.clip(s.smoothing * noise, -s.smoothing_clip, s.smoothing_clip),
+            -1.0,
+            1.0,
+        )
 
     def taken(self, b: Batch) -> Array:
         """The actions that were taken, as the critics see them."""
@@ -111,8 +153,8 @@ class MADDPG(base.Algorithm):
         return teams.apart(network(teams.rows(obs[teams.AGENTS])), self.agents)
 
     def values(self, critics: Any, obs: Tree, joint: Array) -> list[Array]:
-        """Q_i(x, a_1 ... a_A) of each agent, [B, A], by each of these critics; joint [B, A, A, width] has the actions as agent
-        i takes them to be. Those of agents that are gone are 0."""
+        """Q_i(x, a_1 ... a_A) of each agent, [B, A], by each of these critics; joint [B, A, A,
+        width] has the actions as agent i takes them to be. Those of agents that are gone are 0."""
         xp, here = ops.of(joint), teams.active(obs)
         state = obs[teams.STATE][:, None] + 0.0 * here[..., None]
         actions = xp.reshape(joint * here[:, None, :, None], (-1, self.action.width))
@@ -125,10 +167,16 @@ class MADDPG(base.Algorithm):
 
     def critic_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:  # eq. 6
         xp = ops.of(b.reward)
-        joint = self.alike(self.smoothed(self.outputs(self.actor_target, b.next_obs), b.noise[0], b.next_obs))
+        joint = self.alike(
+            self.smoothed(self.outputs(self.actor_target, b.next_obs), b.noise[0], b.next_obs)
+        )
         later = self.values(self.targets, b.next_obs, joint)
-        going = b.discount[:, None] * teams.active(b.next_obs)  # an agent that is gone has no future
-        y = xp.stop_gradient(b.extra["rewards"] + going * (xp.minimum(*later) if len(later) > 1 else later[0]))
+        going = b.discount[:, None] * teams.active(
+            b.next_obs
+        )  # an agent that is gone has no future
+        y = xp.stop_gradient(
+            b.extra["rewards"] + going * (xp.minimum(*later) if len(later) > 1 else later[0])
+        )
         found = self.values(self.qs, b.obs, self.alike(self.taken(b)))
         loss = sum((q - y) ** 2 for q in found)
         return xp.mean(teams.active(b.obs) * loss, -1), {"q": xp.mean(found[0], -1)}
@@ -136,7 +184,9 @@ class MADDPG(base.Algorithm):
     def actor_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:  # eq. 5
         xp, out = ops.of(b.reward), self.outputs(self.actor, b.obs)
         own = teams.own(b.obs)[..., None]
-        joint = own * self.drawn(out, b.noise[1], b.obs)[:, None] + (1.0 - own) * self.taken(b)[:, None]
+        joint = (
+            own * self.drawn(out, b.noise[1], b.obs)[:, None] + (1.0 - own) * self.taken(b)[:, None]
+        )
         (q,) = self.values(self.qs[:1], b.obs, joint)
         penalty = self.settings.logit_penalty * xp.mean(out * out, -1)
         return xp.mean(teams.active(b.obs) * (penalty - q), -1), {}
@@ -144,28 +194,41 @@ class MADDPG(base.Algorithm):
     def update(self, b: Batch) -> Update:
         s, xp = b.settings, ops.of(b.reward)
         clip = s["max_grad_norm"]
-        critic_loss, critic = self.backend.minimize(self.critic_optimizer, self.critic_loss, b, s["learning_rate"], clip)
+        critic_loss, critic = self.backend.minimize(
+            self.critic_optimizer, self.critic_loss, b, s["learning_rate"], clip
+        )
 
         def policy() -> dict[str, Array]:
-            loss, _ = self.backend.minimize(self.actor_optimizer, self.actor_loss, b, s["actor_learning_rate"], clip)
-            for network, target in zip((self.actor, *self.qs), (self.actor_target, *self.targets), strict=True):
-                self.backend.track(network, target, s["tau"])
+            loss, _ = self.backend.minimize(
+                self.actor_optimizer, self.actor_loss, b, s["actor_learning_rate"], clip
+            )
+            for network, target in zip(
+                (self.actor, *self.qs), (self.actor_target, *self.targets), strict=True
+            ):
+                self.backend.soft_update(network, target, s["tau"])
             return {"actor_loss": loss}
 
-        actor = policy() if self.settings.policy_delay == 1 else self.backend.when(s["policy"], policy, ("actor_loss",))
+        actor = (
+            policy()
+            if self.settings.policy_delay == 1
+            else self.backend.cond(s["policy"], policy, ("actor_loss",))
+        )
         return Update({"critic_loss": critic_loss, "q": xp.mean(critic["q"]), **actor})
 
     def schedule(self, call: Call) -> dict[str, Array]:
         made = call.updates + 1 + np.arange(len(call.progress))
         due = (made % self.settings.policy_delay == 0).astype(np.float32)
-        return {**self.scheduled(call, "learning_rate", "actor_learning_rate", "max_grad_norm", "tau"), "policy": due}
+        return {
+            **self.scheduled(call, "learning_rate", "actor_learning_rate", "max_grad_norm", "tau"),
+            "policy": due,
+        }
 
     def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Tree:
         """For the target actions, and for the actors'."""
         draw = self.unit_noise(rng, (2, *shape, self.agents), teams.one(self.action).width)
         return draw[0], draw[1]
 
-    def kept(self, action: Leaf) -> dict[str, Leaf]:
+    def buffer_extras(self, action: Leaf) -> dict[str, Leaf]:
         return teams.rewards(action)
 
     @staticmethod
@@ -174,7 +237,14 @@ class MADDPG(base.Algorithm):
         return rng.standard_normal((*shape, width), dtype=np.float32)
 
     @classmethod
-    def act_noise(cls, settings: Any, action: Leaf, rng: np.random.Generator, shape: tuple[int, ...], progress: Array) -> Tree:
+    def act_noise(
+        cls,
+        settings: Any,
+        action: Leaf,
+        rng: np.random.Generator,
+        shape: tuple[int, ...],
+        progress: Array,
+    ) -> Tree:
         drawn = cls.unit_noise(rng, (*shape, teams.count(action)), teams.one(action).width)
         return drawn if action.sizes else np.float32(settings.exploration) * drawn
 
@@ -182,13 +252,16 @@ class MADDPG(base.Algorithm):
     def act(
         networks: dict[str, Forward], obs: Tree, state: Tree, noise: Tree, action: Leaf
     ) -> tuple[Array, dict[str, Array], Tree]:
-        out = np.tanh(teams.apart(networks["actor"](teams.rows(obs[teams.AGENTS])), teams.count(action)))
+        out = np.tanh(
+            teams.apart(networks["actor"](teams.rows(obs[teams.AGENTS])), teams.count(action))
+        )
         return (out if isinstance(noise, tuple) else (out + noise).clip(-1.0, 1.0)), {}, state
 
 
 class DiscreteMADDPG(MADDPG):
-    """Actors put out logits; what critics see of an action is a one-hot vector, through which gradients pass as if it were the
-    softmax that it was drawn by ("straight-through", Jang et al. 2017, section 2.2)."""
+    """Actors put out logits; what critics see of an action is a one-hot vector, through which
+    gradients pass as if it were the softmax that it was drawn by ("straight-through", Jang et al.
+    2017, section 2.2)."""
 
     action_mode = "as_is"
 

@@ -1,5 +1,6 @@
-"""Multi-agent PPO (Yu et al. 2022, arXiv:2103.01955): PPO of each agent's own observation, with a critic that sees the state of
-the whole team beside it; without that, independent PPO (de Witt et al. 2020, arXiv:2011.09533). To PPO an agent is a column."""
+"""Multi-agent PPO (Yu et al. 2022, arXiv:2103.01955): PPO of each agent's own observation, with a
+critic that sees the state of the whole team beside it; without that, independent PPO (de Witt et
+al. 2020, arXiv:2011.09533). To PPO an agent is a column."""
 
 from __future__ import annotations
 
@@ -26,34 +27,61 @@ PAPER = "Yu et al. 2022, appendix C"
 class MAPPOSettings(PPOSettings):
     """What MAPPO can be told."""
 
-    steps: int = setting(1_000_000, "environment steps of the whole run, and the horizon of its schedules")
+    steps: int = setting(
+        1_000_000, "environment steps of the whole run, and the horizon of its schedules"
+    )
     envs: int = setting(16, "how many environments are stepped side by side")
-    learning_rate: Schedule = setting(Schedule(7e-4), "step size of the optimizer; a schedule", PAPER + ", table 10")
+    learning_rate: Schedule = setting(
+        Schedule(7e-4), "step size of the optimizer; a schedule", PAPER + ", table 10"
+    )
     rollout: int = setting(50, "steps of each environment between updates")
     epochs: int = setting(10, "passes over a rollout", PAPER + ", table 10")
-    batch_size: int = setting(400, "steps of the team per update: few and large batches", "section 5.4 of the paper")
-    entropy: Schedule = setting(Schedule(0.01), "weight of the entropy bonus; a schedule", PAPER + ", table 7")
-    max_grad_norm: float = setting(10.0, "gradients are clipped to this global norm", PAPER + ", table 7")
-    value_weight: float = setting(0.5, "weight of the value loss", PAPER + ", table 7: of half the square")
-    value_huber: float = setting(10.0, "errors of values count linearly beyond this; 0: never", PAPER + ", table 7")
+    batch_size: int = setting(
+        400, "steps of the team per update: few and large batches", "section 5.4 of the paper"
+    )
+    entropy: Schedule = setting(
+        Schedule(0.01), "weight of the entropy bonus; a schedule", PAPER + ", table 7"
+    )
+    max_grad_norm: float = setting(
+        10.0, "gradients are clipped to this global norm", PAPER + ", table 7"
+    )
+    value_weight: float = setting(
+        0.5, "weight of the value loss", PAPER + ", table 7: of half the square"
+    )
+    value_huber: float = setting(
+        10.0, "errors of values count linearly beyond this; 0: never", PAPER + ", table 7"
+    )
     value_clip: float = setting(
         0.2,
-        "how far values may move in one rollout with profit, with value_norm in deviations of returns; 0: freely",
+        "how far values may move in one rollout with profit, with value_norm in deviations of "
+        "returns; 0: freely",
         "released code",
     )
     value_norm: Literal["no", "norm", "popart"] = setting(
-        "norm", "learn values standardised by running statistics; popart: and keep them as those move", "section 5.1; " + PAPER
+        "norm",
+        "learn values standardised by running statistics; popart: and keep them as those move",
+        "section 5.1; " + PAPER,
     )
-    centralized: bool = setting(True, "the critic sees the state beside the agent's observation; without it: IPPO", "section 3")
-    share: bool = setting(True, "one actor and one critic for all agents, which are told who they are", "section 3")
-    rewards: Literal["own", "team"] = setting("own", "what each agent learns from: its own rewards, or the mean of all")
+    centralized: bool = setting(
+        True,
+        "the critic sees the state beside the agent's observation; without it: IPPO",
+        "section 3",
+    )
+    share: bool = setting(
+        True, "one actor and one critic for all agents, which are told who they are", "section 3"
+    )
+    rewards: Literal["own", "team"] = setting(
+        "own", "what each agent learns from: its own rewards, or the mean of all"
+    )
 
 
 class MAPPO(PPO):
     Settings = MAPPOSettings
     team = True
 
-    def __init__(self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: Any) -> None:
+    def __init__(
+        self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: Any
+    ) -> None:
         super().__init__(backend, networks, observation, teams.one(action), settings)
         self.agents = teams.count(action)
         if self.sequence:
@@ -66,7 +94,14 @@ class MAPPO(PPO):
     @classmethod
     def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:
         if odd := [
-            n for n in ("shared", "normalize_observations", "normalize_rewards", "standardize_rewards") if getattr(settings, n)
+            n
+            for n in (
+                "shared",
+                "normalize_observations",
+                "normalize_rewards",
+                "standardize_rewards",
+            )
+            if getattr(settings, n)
         ]:
             raise SettingError(
                 f"mappo with {odd[0]}=True.",
@@ -79,7 +114,9 @@ class MAPPO(PPO):
         both = {"own": seen, "state": observation[teams.STATE]} if settings.centralized else seen
         found["critic"] = super().roles(both, one, settings)["critic"]
         agents, told = 0 if settings.share else teams.count(action), {"actor": seen, "critic": both}
-        return {n: replace(role, agents=agents, space=teams.space(told[n])) for n, role in found.items()}
+        return {
+            n: replace(role, agents=agents, space=teams.space(told[n])) for n, role in found.items()
+        }
 
     @staticmethod
     def seen_by(role: str, obs: Tree) -> Tree:
@@ -98,15 +135,19 @@ class MAPPO(PPO):
         """As PPO's, of the agents' columns; the rows of a batch are the team's, [rows, A, ...]."""
         found = super().prepare(self.columns(trajectory), networks)
         obs, action, weight, extra = tree_map(
-            lambda x: x.reshape(-1, self.agents, *x.shape[1:]), (found.obs, found.action, found.weight, found.extra)
+            lambda x: x.reshape(-1, self.agents, *x.shape[1:]),
+            (found.obs, found.action, found.weight, found.extra),
         )
         return found._replace(obs=obs, action=action, weight=weight, extra=extra)
 
     def columns(self, t: Trajectory) -> Trajectory:
-        """The trajectory [T, N, ...] of a team as one of N * A environments. An agent that learns from its own rewards has an
-        episode of its own, which ends where it is gone; else the team's, in which it does not act any more."""
+        """The trajectory [T, N, ...] of a team as one of N * A environments. An agent that learns
+        from its own rewards has an episode of its own, which ends where it is gone; else the
+        team's, in which it does not act any more."""
         a, here = self.agents, column(t.obs[teams.ACTIVE]) > 0
-        reward, discount, last, valid = (np.repeat(x, a, 1) for x in (t.reward, t.discount, t.last, t.valid))
+        reward, discount, last, valid = (
+            np.repeat(x, a, 1) for x in (t.reward, t.discount, t.last, t.valid)
+        )
         extra = {n: column(x) for n, x in t.extra.items() if n != "rewards"}
         if self.settings.rewards == "own":
             gone = ~column(active_after(t))
@@ -117,7 +158,10 @@ class MAPPO(PPO):
             extra["acting"] = here.astype(np.float32)
         envs = (t.cuts.env[:, None] * a + np.arange(a)).reshape(-1)
         return Trajectory(
-            obs=tree_map(lambda x: x.reshape(*reward.shape, *x.shape[1:]), self.rows(tree_map(teams.rows, t.obs))),
+            obs=tree_map(
+                lambda x: x.reshape(*reward.shape, *x.shape[1:]),
+                self.rows(tree_map(teams.rows, t.obs)),
+            ),
             action=column(t.action),
             reward=reward,
             discount=discount,
@@ -133,15 +177,28 @@ class MAPPO(PPO):
         """What the networks see of observations [B, ...], by their roles, as rows [B * A, ...]."""
         own = teams.rows(obs[teams.AGENTS])
         state = {"own": own, "state": np.repeat(obs[teams.STATE], self.agents, 0)}
-        return {"actor": own, "critic": state if self.settings.centralized else own, **teams.masks(obs, self.action)}
+        return {
+            "actor": own,
+            "critic": state if self.settings.centralized else own,
+            **teams.masks(obs, self.action),
+        }
 
     @staticmethod
     def initial_state(settings: Any, action: Leaf, n: int) -> Tree:
         return teams.memory(settings, action, n)
 
     @classmethod
-    def act_noise(cls, settings: Any, action: Leaf, rng: np.random.Generator, shape: tuple[int, ...], progress: Array) -> Tree:
-        return super().act_noise(settings, teams.one(action), rng, (*shape, teams.count(action)), progress)
+    def act_noise(
+        cls,
+        settings: Any,
+        action: Leaf,
+        rng: np.random.Generator,
+        shape: tuple[int, ...],
+        progress: Array,
+    ) -> Tree:
+        return super().act_noise(
+            settings, teams.one(action), rng, (*shape, teams.count(action)), progress
+        )
 
     @classmethod
     def act(

@@ -1,5 +1,6 @@
-"""Multi-step Q-learning from sequences (Mnih et al. 2016, arXiv:1602.01783, algorithm S2), with double targets (van Hasselt et
-al. 2016, arXiv:1509.06461) and dueling networks (Wang et al. 2016, arXiv:1511.06581). dqn.py learns from single transitions."""
+"""Multi-step Q-learning from sequences (Mnih et al. 2016, arXiv:1602.01783, algorithm S2), with
+double targets (van Hasselt et al. 2016, arXiv:1509.06461) and dueling networks (Wang et al. 2016,
+arXiv:1511.06581). dqn.py learns from single transitions."""
 
 from __future__ import annotations
 
@@ -29,10 +30,20 @@ class NStepQSettings(SequenceSettings):
 
     rollout: int = setting(5, "steps in a sequence", PAPER)
     learning_rate: Schedule = setting(Schedule(7e-4), "step size of the optimizer; a schedule")
-    epsilon: Schedule = setting(Schedule(1.0, 0.05, 0.1), "probability of a random action; a schedule", SB3)
-    double: bool = setting(True, "choose the last action by the network, value it by the target", "van Hasselt et al. 2016")
-    dueling: bool = setting(False, "streams for value and advantages, each on half of the features", "Wang et al. 2016")
-    target_updates: int = setting(1000, "updates between copies to the target network", "drlbox 1.16")
+    epsilon: Schedule = setting(
+        Schedule(1.0, 0.05, 0.1), "probability of a random action; a schedule", SB3
+    )
+    double: bool = setting(
+        True,
+        "choose the last action by the network, value it by the target",
+        "van Hasselt et al. 2016",
+    )
+    dueling: bool = setting(
+        False, "streams for value and advantages, each on half of the features", "Wang et al. 2016"
+    )
+    target_updates: int = setting(
+        1000, "updates between copies to the target network", "drlbox 1.16"
+    )
 
 
 class NStepQ(OnSequences):
@@ -54,30 +65,41 @@ class NStepQ(OnSequences):
             return (Dense(0, action.sizes[0]),)
         units = max(1, settings.hidden[-1] // 2) if settings.hidden else 64
         hidden = Dense(0, units, settings.activation)
-        return (Dueling(*((Half(0, second), hidden, Dense(units, n)) for second, n in ((False, 1), (True, action.sizes[0])))),)
+        return (
+            Dueling(
+                *(
+                    (Half(0, second), hidden, Dense(units, n))
+                    for second, n in ((False, 1), (True, action.sizes[0]))
+                )
+            ),
+        )
 
-    def worth(self, out: Array) -> Array:
+    def value(self, out: Array) -> Array:
         xp = ops.of(out)
         return xp.take(out, xp.argmax(out, -1))
 
     def best(self, q: Array, later: Array) -> Array:
-        """The target's values `later` [..., A] of the best actions, by the network's `q` or their own."""
+        """The target's values `later` [..., A] of the best actions, by the network's `q` or their
+        own."""
         xp = ops.of(q)
         return xp.take(later, xp.argmax(q if self.settings.double else later, -1))
 
-    def onward(self, out: Array, obs: Tree, networks: dict[str, Forward]) -> Array:
+    def bootstrap_value(self, out: Array, obs: Tree, networks: dict[str, Forward]) -> Array:
         return self.best(out, self.allowed(networks["net_target"](obs), obs))
 
     def losses(self, out: Array, b: Batch) -> tuple[Array, dict[str, Array]]:
         xp, batch = ops.of(out), self.sequences(b)
-        q, later = xp.take(out[:-1], batch.action), xp.stop_gradient(self.over_time(self.output(self.target, b.obs)))
+        q, later = (
+            xp.take(out[:-1], batch.action),
+            xp.stop_gradient(self.over_time(self.output(self.target, b.obs))),
+        )
         best = self.best(xp.stop_gradient(out), later)
         reward = batch.rewards(best[:-1])
         error = multi_step(reward, batch.discount, batch.last, best[-1]) - q
         return huber(error), {"error": error, "q": q}
 
     def follow(self, settings: dict[str, Array]) -> None:
-        self.backend.track(self.net, self.target, settings["tau"], seldom=True)
+        self.backend.soft_update(self.net, self.target, settings["tau"], seldom=True)
 
     def schedule(self, call: Call) -> dict[str, Array]:
         made = call.updates + 1 + np.arange(len(call.progress))
@@ -85,7 +107,13 @@ class NStepQ(OnSequences):
         return {**self.scheduled(call, "learning_rate", "max_grad_norm"), "tau": due}
 
     @staticmethod
-    def act_noise(settings: Any, action: Leaf, rng: np.random.Generator, shape: tuple[int, ...], progress: Array) -> Tree:
+    def act_noise(
+        settings: Any,
+        action: Leaf,
+        rng: np.random.Generator,
+        shape: tuple[int, ...],
+        progress: Array,
+    ) -> Tree:
         return DQN.act_noise(settings, action, rng, shape, progress)
 
     @staticmethod

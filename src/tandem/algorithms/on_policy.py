@@ -1,4 +1,5 @@
-"""What actor-critics share that learn from whole rollouts, once: how they act, their networks, and advantages (GAE)."""
+"""What actor-critics share that learn from whole rollouts, once: how they act, their networks, and
+advantages (GAE)."""
 
 from __future__ import annotations
 
@@ -35,23 +36,43 @@ class OnPolicySettings(base.Settings):
     envs: int = setting(8, "how many environments are stepped side by side")
     rollout: int = setting(256, "steps of each environment between updates")
     gae_lambda: float = setting(0.95, "trace of generalised advantage estimation")
-    max_grad_norm: float = setting(0.5, "gradients are clipped to this global norm", DETAILS + ", detail 11")
-    normalize_advantage: bool = setting(True, "standardise advantages within each batch", DETAILS + ", detail 7")
+    max_grad_norm: float = setting(
+        0.5, "gradients are clipped to this global norm", DETAILS + ", detail 11"
+    )
+    normalize_advantage: bool = setting(
+        True, "standardise advantages within each batch", DETAILS + ", detail 7"
+    )
     normalize_observations: bool = setting(
-        False, "standardise observations by running statistics, clipped at 10", DETAILS + ", continuous details 6, 7"
+        False,
+        "standardise observations by running statistics, clipped at 10",
+        DETAILS + ", continuous details 6, 7",
     )
     normalize_rewards: bool = setting(
-        False, "divide rewards by the running deviation of returns, clipped at 10", DETAILS + ", continuous details 8, 9"
+        False,
+        "divide rewards by the running deviation of returns, clipped at 10",
+        DETAILS + ", continuous details 8, 9",
     )
     standardize_rewards: bool = setting(
-        False, "subtract the running mean of rewards, divide by their running deviation, clip at 10", "Zheng et al. 2023"
+        False,
+        "subtract the running mean of rewards, divide by their running deviation, clip at 10",
+        "Zheng et al. 2023",
     )
-    policy: Literal["gaussian", "beta"] = setting("gaussian", "distribution of continuous actions; beta needs bounds", BETA)
-    orthogonal: bool = setting(True, "orthogonal first weights, gain sqrt(2); heads 0.01 and 1", DETAILS + ", detail 2")
-    log_std: float = setting(0.0, "first log standard deviation of continuous actions", DETAILS + ", continuous detail 2")
-    adam_epsilon: float = setting(1e-5, "Adam's epsilon, added to the root of the second moment", DETAILS + ", detail 3")
+    policy: Literal["gaussian", "beta"] = setting(
+        "gaussian", "distribution of continuous actions; beta needs bounds", BETA
+    )
+    orthogonal: bool = setting(
+        True, "orthogonal first weights, gain sqrt(2); heads 0.01 and 1", DETAILS + ", detail 2"
+    )
+    log_std: float = setting(
+        0.0, "first log standard deviation of continuous actions", DETAILS + ", continuous detail 2"
+    )
+    adam_epsilon: float = setting(
+        1e-5, "Adam's epsilon, added to the root of the second moment", DETAILS + ", detail 3"
+    )
     rms_decay: float = setting(0.99, "decay of RMSProp's mean square", A3C)
-    rms_epsilon: float = setting(1e-5, "what RMSProp adds to its mean square, below the root", "Stable-Baselines3 2.9 (A2C)")
+    rms_epsilon: float = setting(
+        1e-5, "what RMSProp adds to its mean square, below the root", "Stable-Baselines3 2.9 (A2C)"
+    )
     optimizer: Literal["adam", "rmsprop", "sgd"] = setting("adam", "the optimizer")
 
     @property
@@ -64,17 +85,24 @@ class JointSettings(OnPolicySettings):
     """What those of them can be told whose actor and critic learn by one loss."""
 
     shared: bool = setting(
-        False, "one body for actor and critic, as is usual for pictures", DETAILS + ", detail 13, Atari detail 8"
+        False,
+        "one body for actor and critic, as is usual for pictures",
+        DETAILS + ", detail 13, Atari detail 8",
     )
 
-    recurrent: int = setting(0, "units of a GRU between the body and the head of both networks; 0: none", GRU)
-    sequence: int = setting(0, "steps that gradients go back through a GRU, a divisor of the rollout's; 0: all of them")
+    recurrent: int = setting(
+        0, "units of a GRU between the body and the head of both networks; 0: none", GRU
+    )
+    sequence: int = setting(
+        0, "steps that gradients go back through a GRU, a divisor of the rollout's; 0: all of them"
+    )
 
 
 class OnPolicy(base.Algorithm):
-    """An actor and a critic with networks of their own, for discrete, multi-discrete and continuous actions; or, with
-    `settings.shared`, one network, "actor", whose last output is the value. With `settings.recurrent` both have a memory, and
-    `update` gets sequences [S, L, ...], which `steps` makes rows of."""
+    """An actor and a critic with networks of their own, for discrete, multi-discrete and continuous
+    actions; or, with `settings.shared`, one network, "actor", whose last output is the value. With
+    `settings.recurrent` both have a memory, and `update` gets sequences [S, L, ...], which `steps`
+    makes rows of."""
 
     needs = "rollouts"
     acting = ("actor",)
@@ -82,22 +110,35 @@ class OnPolicy(base.Algorithm):
     remembers: ClassVar[bool] = True  # whether the losses need the policy that acted
     action_mode = "clip"
 
-    def __init__(self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: Any) -> None:
-        self.backend, self.settings, self.action, self.policy = backend, settings, action, self.distribution(action)
+    def __init__(
+        self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: Any
+    ) -> None:
+        self.backend, self.settings, self.action, self.policy = (
+            backend,
+            settings,
+            action,
+            self.distribution(action),
+        )
         self.actor = backend.network("actor", networks["actor"])
-        self.critic: Any = backend.network("critic", networks["critic"]) if "critic" in networks else None
+        self.critic: Any = (
+            backend.network("critic", networks["critic"]) if "critic" in networks else None
+        )
         self.networks = [self.actor, self.critic] if self.critic else [self.actor]
         if self.critic is None:
             self.preparing = ("actor",)  # type: ignore[misc]
         if units := getattr(settings, "recurrent", 0):
             self.sequence = settings.sequence or settings.rollout
-            self.memory = np.zeros((settings.envs, units), np.float32)  # the critic's state before the next rollout
+            self.memory = np.zeros(
+                (settings.envs, units), np.float32
+            )  # the critic's state before the next rollout
 
     @classmethod
     def of(cls, action: Leaf, settings: Any = None) -> type[base.Algorithm]:
         if settings is None or settings.policy == "gaussian":
             return cls
-        found: type[base.Algorithm] = getattr(sys.modules[cls.__module__], f"Beta{cls.__name__}")  # beside it, in its file
+        found: type[base.Algorithm] = getattr(
+            sys.modules[cls.__module__], f"Beta{cls.__name__}"
+        )  # beside it, in its file
         return found
 
     @classmethod
@@ -111,7 +152,9 @@ class OnPolicy(base.Algorithm):
 
     @classmethod
     def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:
-        init, gain, small, one = ("orthogonal", 2**0.5, 0.01, 1.0) if settings.orthogonal else ("uniform", 1.0, 1.0, 1.0)
+        init, gain, small, one = (
+            ("orthogonal", 2**0.5, 0.01, 1.0) if settings.orthogonal else ("uniform", 1.0, 1.0, 1.0)
+        )
         body = mlp(
             seen(observation, action),
             settings.hidden,
@@ -122,7 +165,10 @@ class OnPolicy(base.Algorithm):
         )
         policy = cls.distribution(action)
         if isinstance(policy, Gaussian):
-            actor: tuple[Any, ...] = (Dense(0, policy.size, "linear", init, small), Scale(policy.size, settings.log_std))
+            actor: tuple[Any, ...] = (
+                Dense(0, policy.size, "linear", init, small),
+                Scale(policy.size, settings.log_std),
+            )
         else:
             actor = (Dense(0, policy.width, "linear", init, small),)
         critic = (Dense(0, 1, "linear", init, one),)
@@ -134,7 +180,11 @@ class OnPolicy(base.Algorithm):
                     "one of them: a GRU stands on a body of its own",
                     "leave one out.",
                 )
-            return {"actor": Role(observation, body, (Streams({"policy": actor, "value": critic}),), "both")}
+            return {
+                "actor": Role(
+                    observation, body, (Streams({"policy": actor, "value": critic}),), "both"
+                )
+            }
         inputs = entering(observation, units) if units else observation
         return {
             "actor": Role(inputs, body, actor, units=units),
@@ -155,7 +205,9 @@ class OnPolicy(base.Algorithm):
         obs = self.seen_by(network.name, b.obs)
         if self.sequence:
             state = b.extra[f"{network.name}_state"]
-            out = network({"obs": obs, "state": state, "start": b.extra["start"]})[:, : -state.shape[-1]]
+            out = network({"obs": obs, "state": state, "start": b.extra["start"]})[
+                :, : -state.shape[-1]
+            ]
         else:
             out = network(obs)
         return masked(out, b.obs, self.action) if network is self.actor else out
@@ -181,7 +233,14 @@ class OnPolicy(base.Algorithm):
         return np.zeros((n, units), np.float32) if units else ()
 
     @classmethod
-    def act_noise(cls, settings: Any, action: Leaf, rng: np.random.Generator, shape: tuple[int, ...], progress: Array) -> Tree:
+    def act_noise(
+        cls,
+        settings: Any,
+        action: Leaf,
+        rng: np.random.Generator,
+        shape: tuple[int, ...],
+        progress: Array,
+    ) -> Tree:
         return cls.distribution(action).noise(rng, shape)
 
     @classmethod
@@ -196,19 +255,29 @@ class OnPolicy(base.Algorithm):
                 kept = {"output": whole}
         else:
             out, after = recurrent_batches.follow(
-                networks["actor"], cls.seen_by("actor", obs), state, np.zeros((1, len(state)), np.float32)
+                networks["actor"],
+                cls.seen_by("actor", obs),
+                state,
+                np.zeros((1, len(state)), np.float32),
             )
             state = after[0]
         out = masked(out, obs, action)
-        return (policy.mode(out) if isinstance(noise, tuple) else policy.sample(out, noise)), kept, state
+        return (
+            (policy.mode(out) if isinstance(noise, tuple) else policy.sample(out, noise)),
+            kept,
+            state,
+        )
 
     def prepare(self, trajectory: Trajectory, networks: dict[str, Forward]) -> Batch:
-        """Advantages and returns (GAE); the value of what followed a cut step is folded into its reward."""
+        """Advantages and returns (GAE); the value of what followed a cut step is folded into its
+        reward."""
         t, shape = trajectory, trajectory.reward.shape
         obs, action = tree_map(lambda x: x.reshape(-1, *x.shape[2:]), (t.obs, t.action))
         start, after, policy = recurrent_batches.starts(t), np.empty(0), None
         if self.sequence:
-            out, after = recurrent_batches.follow(networks["critic"], self.seen_by("critic", obs), self.memory, start)
+            out, after = recurrent_batches.follow(
+                networks["critic"], self.seen_by("critic", obs), self.memory, start
+            )
             value = out[:, 0]
         elif self.critic is None:
             policy, value = self.apart(t.extra["output"].reshape(t.reward.size, -1), obs)
@@ -220,29 +289,47 @@ class OnPolicy(base.Algorithm):
             """The value of what was seen after the steps `at` of the rollout."""
             role = "critic" if self.critic else "actor"
             if self.sequence:
-                return recurrent_batches.later(networks[role], self.seen_by(role, seen), after[at])[:, 0]
+                return recurrent_batches.later(networks[role], self.seen_by(role, seen), after[at])[
+                    :, 0
+                ]
             return networks[role](self.seen_by(role, seen))[:, -1]
 
         bootstrap = later(-1, t.bootstrap)
         reward = t.reward + after_cuts(t, value, bootstrap, later)
-        advantage = generalized_advantage(reward, t.discount, t.last, value, bootstrap, self.settings.gae_lambda)
-        extra = {n: x.reshape(-1) for n, x in (("advantage", advantage), ("return", advantage + value), ("value", value))}
+        advantage = generalized_advantage(
+            reward, t.discount, t.last, value, bootstrap, self.settings.gae_lambda
+        )
+        extra = {
+            n: x.reshape(-1)
+            for n, x in (("advantage", advantage), ("return", advantage + value), ("value", value))
+        }
         if "acting" in t.extra:
             extra["acting"] = t.extra["acting"].reshape(-1)
         rows = Batch(obs, action, weight=t.valid.reshape(-1).astype(np.float32), extra=extra)
         if not self.sequence:
             if self.remembers:
-                policy = masked(networks["actor"](self.seen_by("actor", obs)), obs, self.action) if policy is None else policy
-                extra |= self.remembered(policy, action)
+                policy = (
+                    masked(networks["actor"](self.seen_by("actor", obs)), obs, self.action)
+                    if policy is None
+                    else policy
+                )
+                extra |= self.behaviour_outputs(policy, action)
             return rows
-        policy, acted = recurrent_batches.follow(networks["actor"], self.seen_by("actor", obs), t.state, start)
+        policy, acted = recurrent_batches.follow(
+            networks["actor"], self.seen_by("actor", obs), t.state, start
+        )
         policy = masked(policy, obs, self.action)
-        extra |= {"start": start.reshape(-1)} | (self.remembered(policy, action) if self.remembers else {})
+        extra |= {"start": start.reshape(-1)} | (
+            self.behaviour_outputs(policy, action) if self.remembers else {}
+        )
         firsts = {"actor_state": (t.state, acted), "critic_state": (self.memory, after)}
-        states = {n: recurrent_batches.before(first, then, self.sequence) for n, (first, then) in firsts.items()}
+        states = {
+            n: recurrent_batches.before(first, then, self.sequence)
+            for n, (first, then) in firsts.items()
+        }
         self.memory = recurrent_batches.ending(t, after)
         return recurrent_batches.sequences(rows, shape, self.sequence, states)
 
-    def remembered(self, out: Array, action: Array) -> dict[str, Array]:
+    def behaviour_outputs(self, out: Array, action: Array) -> dict[str, Array]:
         """What the losses need of the policy that acted, from its output [rows, ...]."""
         return {"log_prob": self.policy.log_prob(out, action)}

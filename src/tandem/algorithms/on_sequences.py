@@ -1,8 +1,10 @@
-"""What actor-critics share that learn from sequences of steps, fresh ones and replayed ones: A3C, ACER, IMPALA, n-step Q.
+"""What actor-critics share that learn from sequences of steps, fresh ones and replayed ones: A3C,
+ACER, IMPALA, n-step Q.
 
-A *sequence* is `rollout` steps of one environment, and the observation after them; an episode may end inside. An update
-learns from `envs` of them: rows [(rollout + 1) * envs], time first, of which the last `envs` are those observations and weigh
-nothing. What was replayed is corrected by the policy of the day, so returns are made in the loss, not beforehand.
+A *sequence* is `rollout` steps of one environment, and the observation after them; an episode may
+end inside. An update learns from `envs` of them: rows [(rollout + 1) * envs], time first, of which
+the last `envs` are those observations and weigh nothing. What was replayed is corrected by the
+policy of the day, so returns are made in the loss, not beforehand.
 """
 
 from __future__ import annotations
@@ -34,23 +36,35 @@ class SequenceSettings(base.Settings):
     envs: int = setting(8, "how many environments are stepped side by side: sequences per update")
     rollout: int = setting(20, "steps in a sequence", ACER)
     shared: bool = setting(True, "one body for policy and values; else one each")
-    reduction: Literal["mean", "sum"] = setting("mean", "how the losses of a batch's steps become one number")
+    reduction: Literal["mean", "sum"] = setting(
+        "mean", "how the losses of a batch's steps become one number"
+    )
     max_grad_norm: float = setting(0.5, "gradients are clipped to this global norm")
     adam_epsilon: float = setting(1e-5, "Adam's epsilon, added to the root of the second moment")
     rms_decay: float = setting(0.99, "decay of RMSProp's mean square")
     rms_epsilon: float = setting(1e-5, "what RMSProp adds to its mean square, below the root")
     optimizer: Literal["adam", "rmsprop", "sgd"] = setting("adam", "the optimizer")
     online: bool = setting(True, "learn once from each sequence as it comes")
-    replay: Literal["none", "uniform", "prioritized"] = setting("none", "learn again from older sequences, drawn so")
-    replay_ratio: float = setting(4.0, "mean number of updates on replayed sequences after each block (Poisson)", ACER)
+    replay: Literal["none", "uniform", "prioritized"] = setting(
+        "none", "learn again from older sequences, drawn so"
+    )
+    replay_ratio: float = setting(
+        4.0, "mean number of updates on replayed sequences after each block (Poisson)", ACER
+    )
     replay_size: int = setting(1000, "sequences kept")
     replay_starts: int = setting(100, "sequences kept before any is replayed")
     priority: Literal["error", "differential"] = setting(
-        "differential", "of a sequence: mean |temporal difference|, or the L1 norm of the loss's gradient in the outputs"
+        "differential",
+        "of a sequence: mean |temporal difference|, or the L1 norm of the loss's gradient in the "
+        "outputs",
     )
     priority_alpha: float = setting(0.6, "exponent of priorities", PER)
-    priority_beta: Schedule = setting(Schedule(0.4, 1.0), "exponent of importance weights; a schedule", PER)
-    evict: Literal["oldest", "sample"] = setting("oldest", "which sequence gives way: the oldest, or one of low priority")
+    priority_beta: Schedule = setting(
+        Schedule(0.4, 1.0), "exponent of importance weights; a schedule", PER
+    )
+    evict: Literal["oldest", "sample"] = setting(
+        "oldest", "which sequence gives way: the oldest, or one of low priority"
+    )
 
     @property
     def updates_per_step(self) -> float:
@@ -65,7 +79,9 @@ class Sequences(NamedTuple):
     reward: Array  # [T, B]
     discount: Array  # [T, B]
     last: Array  # bool [T, B]
-    cut: Array  # [T, B]  1 where a step stands for its own value, and weighs nothing: in what is replayed, where a limit ended
+    # [T, B]  1 where a step stands for its own value, and weighs nothing: in what is replayed,
+    # where a limit ended
+    cut: Array
     # the episode, since the value after it is not known any more
     extra: dict[str, Array]  # what is remembered of the policy that acted, [T, B, ...]
 
@@ -82,10 +98,14 @@ class OnSequences(base.Algorithm):
     preparing: ClassVar[tuple[str, ...]] = ("net",)
     reported: ClassVar[tuple[str, ...]] = ()  # which of the numbers beside the losses are metrics
 
-    def __init__(self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: Any) -> None:
+    def __init__(
+        self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: Any
+    ) -> None:
         self.backend, self.settings, self.leaf = backend, settings, action
         self.make(networks["net"])
-        self.optimizer = backend.optimizer("net", [self.net], settings.optimizer, **base.optimizer_options(settings))
+        self.optimizer = backend.optimizer(
+            "net", [self.net], settings.optimizer, **base.optimizer_options(settings)
+        )
 
     def make(self, source: Any) -> None:
         """The network, and its companions if there are any."""
@@ -98,21 +118,33 @@ class OnSequences(base.Algorithm):
 
     @classmethod
     def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:
-        body, head = mlp(seen(observation, action), settings.hidden, settings.activation), cls.head(action, settings)
+        body, head = (
+            mlp(seen(observation, action), settings.hidden, settings.activation),
+            cls.head(action, settings),
+        )
         forked = bool(streams(head))
-        return {"net": Role(observation, body, head, "both" if forked else "actor", split=forked and not settings.shared)}
+        return {
+            "net": Role(
+                observation,
+                body,
+                head,
+                "both" if forked else "actor",
+                split=forked and not settings.shared,
+            )
+        }
 
     @staticmethod
     def behaviour(action: Leaf) -> dict[str, tuple[int, ...]]:
         """What is remembered of the policy that acted: name -> its shape for one step, float32."""
         return {}
 
-    def remembered(self, out: Array, action: Array) -> dict[str, Array]:
+    def behaviour_outputs(self, out: Array, action: Array) -> dict[str, Array]:
         """That, from the network's output [rows, ...] and the actions taken."""
         return {}
 
     def allowed(self, out: Array, obs: Tree) -> Array:
-        """A network's output, of which the first numbers are those of actions: without what masks forbid."""
+        """A network's output, of which the first numbers are those of actions: without what masks
+        forbid."""
         if not self.leaf.masked:
             return out
         n = self.leaf.width
@@ -122,35 +154,45 @@ class OnSequences(base.Algorithm):
         """What one of its networks says of observations [rows, ...]."""
         return self.allowed(network(obs), obs)
 
-    def worth(self, out: Array) -> Array:
+    def value(self, out: Array) -> Array:
         """The value of states [...] by the network's output [..., outputs]."""
         raise NotImplementedError
 
-    def onward(self, out: Array, obs: Tree, networks: dict[str, Forward]) -> Array:
-        """What observations [rows, ...] are worth to an episode that a limit cut there; `out` is the network's for them."""
-        return self.worth(out)
+    def bootstrap_value(self, out: Array, obs: Tree, networks: dict[str, Forward]) -> Array:
+        """What observations [rows, ...] are worth to an episode that a limit cut there; `out` is
+        the network's for them."""
+        return self.value(out)
 
     def prepare(self, trajectory: Trajectory, networks: dict[str, Forward]) -> Batch:
-        """Arrays [T + 1, N, ...]: the trajectory, and the observations after it as a row that weighs nothing. `cut` says where
-        a limit ended an episode, `after` what its true last observation was worth then, discounted."""
+        """Arrays [T + 1, N, ...]: the trajectory, and the observations after it as a row that
+        weighs nothing. `cut` says where a limit ended an episode, `after` what its true last
+        observation was worth then, discounted."""
         t, net, shape = trajectory, networks["net"], trajectory.reward.shape
 
         def longer(x: Array) -> Array:
             return np.concatenate([x, np.zeros_like(x[:1])])
 
         cut, names = t.last & (t.discount > 0), self.behaviour(self.leaf)
-        extra, after = {"last": longer(t.last), "cut": longer(cut.astype(np.float32))}, np.zeros(shape, np.float32)
+        extra, after = (
+            {"last": longer(t.last), "cut": longer(cut.astype(np.float32))},
+            np.zeros(shape, np.float32),
+        )
         if names or cut.any():
             obs, action = tree_map(lambda x: x.reshape(-1, *x.shape[2:]), (t.obs, t.action))
             out = self.allowed(net(obs), obs)
-            remembered = self.remembered(out, action)
-            extra |= {k: longer(remembered[k].reshape(*shape, *names[k]).astype(np.float32)) for k in names}
-            value = self.onward(out, obs, networks).reshape(shape)
+            behaviour_outputs = self.behaviour_outputs(out, action)
+            extra |= {
+                k: longer(behaviour_outputs[k].reshape(*shape, *names[k]).astype(np.float32))
+                for k in names
+            }
+            value = self.bootstrap_value(out, obs, networks).reshape(shape)
 
             def later(at: Any, seen: Tree) -> Array:
-                return self.onward(self.allowed(net(seen), seen), seen, networks)
+                return self.bootstrap_value(self.allowed(net(seen), seen), seen, networks)
 
-            after = base.after_cuts(t, value, later(-1, t.bootstrap) if cut[-1].any() else value[-1], later)
+            after = base.after_cuts(
+                t, value, later(-1, t.bootstrap) if cut[-1].any() else value[-1], later
+            )
         return Batch(
             tree_map(lambda x, end: np.concatenate([x, end[None]]), t.obs, t.bootstrap),
             longer(t.action),
@@ -166,14 +208,16 @@ class OnSequences(base.Algorithm):
 
     def sequences(self, b: Batch) -> Sequences:
         """The steps of a batch, without the row that follows them."""
-        action, reward, discount = (self.over_time(x)[:-1] for x in (b.action, b.reward, b.discount))
+        action, reward, discount = (
+            self.over_time(x)[:-1] for x in (b.action, b.reward, b.discount)
+        )
         last, cut = (self.over_time(b.extra[n])[:-1] for n in ("last", "cut"))
         extra = {n: self.over_time(b.extra[n])[:-1] for n in self.behaviour(self.leaf)}
         return Sequences(action, reward, discount, last, cut, extra)
 
     def losses(self, out: Array, b: Batch) -> tuple[Array, dict[str, Array]]:
-        """The loss of each step [T, B] from the network's output over time [T + 1, B, ...]; beside it what is `reported`, and
-        "error", the temporal difference, each [T, B]."""
+        """The loss of each step [T, B] from the network's output over time [T + 1, B, ...]; beside
+        it what is `reported`, and "error", the temporal difference, each [T, B]."""
         raise NotImplementedError
 
     def loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
@@ -185,21 +229,27 @@ class OnSequences(base.Algorithm):
         xp, s, summed = ops.of(b.reward), b.settings, self.settings.reduction == "sum"
         valid = b.extra["valid"]  # its weight is that times the importance of its sequence
         steps = xp.clip(xp.sum(valid), 1.0, float("inf"))
-        priority = self.steepness(b) if self.settings.replay == "prioritized" else ()
+        priority = self.gradient_priority(b) if self.settings.replay == "prioritized" else ()
         count = 0.0 * steps + 1.0 if summed else steps
-        loss, aux = self.backend.minimize(self.optimizer, self.loss, b, s["learning_rate"], s["max_grad_norm"], count)
+        loss, aux = self.backend.minimize(
+            self.optimizer, self.loss, b, s["learning_rate"], s["max_grad_norm"], count
+        )
         self.follow(s)
         valid = self.over_time(valid)[:-1]
         if self.settings.replay == "prioritized" and self.settings.priority == "error":
             each = xp.clip(xp.sum(valid, 0), 1.0, float("inf"))
             priority = xp.sum(xp.abs(aux["error"]) * valid, 0) / each
-        return Update({"loss": loss, **{n: xp.sum(aux[n] * valid) / steps for n in self.reported}}, priority)
+        return Update(
+            {"loss": loss, **{n: xp.sum(aux[n] * valid) / steps for n in self.reported}}, priority
+        )
 
     def follow(self, settings: dict[str, Array]) -> None:
-        """What comes with each step of the network, of an update's settings: its companions move after it."""
+        """What comes with each step of the network, of an update's settings: its companions move
+        after it."""
 
-    def steepness(self, b: Batch) -> Array:
-        """The L1 norm of the gradient of the sequences' summed losses in the network's outputs, [B]."""
+    def gradient_priority(self, b: Batch) -> Array:
+        """The L1 norm of the gradient of the sequences' summed losses in the network's outputs,
+        [B]."""
         xp, valid = ops.of(b.reward), self.over_time(b.extra["valid"])[:-1]
         out = self.over_time(self.output(self.net, b.obs))
         slope = xp.abs(self.backend.gradient(lambda o: xp.sum(self.losses(o, b)[0] * valid), out))
@@ -210,7 +260,8 @@ class OnSequences(base.Algorithm):
 
 
 def distribution(action: Leaf) -> Any:
-    """Of discrete actions, or normal with one variance for all of a vector's numbers (the paper's supplement, section 9)."""
+    """Of discrete actions, or normal with one variance for all of a vector's numbers (the paper's
+    supplement, section 9)."""
     return Spherical(action.width) if action.kind == "box" else for_actions(action)
 
 
@@ -219,11 +270,13 @@ class ActorCritic(OnSequences):
 
     action_mode = "clip"
 
-    def __init__(self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: Any) -> None:
+    def __init__(
+        self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: Any
+    ) -> None:
         super().__init__(backend, networks, observation, action, settings)
         self.policy = distribution(action)
 
-    def worth(self, out: Array) -> Array:
+    def value(self, out: Array) -> Array:
         return out[..., -1]
 
     @classmethod
@@ -239,7 +292,13 @@ class ActorCritic(OnSequences):
         return self.scheduled(call, "learning_rate", "max_grad_norm", "entropy")
 
     @staticmethod
-    def act_noise(settings: Any, action: Leaf, rng: np.random.Generator, shape: tuple[int, ...], progress: Array) -> Tree:
+    def act_noise(
+        settings: Any,
+        action: Leaf,
+        rng: np.random.Generator,
+        shape: tuple[int, ...],
+        progress: Array,
+    ) -> Tree:
         return distribution(action).noise(rng, shape)
 
     @staticmethod
@@ -248,4 +307,8 @@ class ActorCritic(OnSequences):
     ) -> tuple[Array, dict[str, Array], Tree]:
         policy = distribution(action)
         out = masked(networks["net"](obs)[..., : policy.width], obs, action)
-        return (policy.mode(out) if isinstance(noise, tuple) else policy.sample(out, noise)), {}, state
+        return (
+            (policy.mode(out) if isinstance(noise, tuple) else policy.sample(out, noise)),
+            {},
+            state,
+        )

@@ -1,5 +1,6 @@
-"""Proximal policy optimisation (Schulman et al. 2017, arXiv:1707.06347) with the clipped surrogate, for discrete,
-multi-discrete and continuous actions. Details and defaults as in "The 37 implementation details of PPO" (Huang et al. 2022)."""
+"""Proximal policy optimisation (Schulman et al. 2017, arXiv:1707.06347) with the clipped surrogate,
+for discrete, multi-discrete and continuous actions. Details and defaults as in "The 37
+implementation details of PPO" (Huang et al. 2022)."""
 
 from __future__ import annotations
 
@@ -29,31 +30,56 @@ PAPER = "Schulman et al. 2017, table 3 (MuJoCo)"
 class PPOSettings(JointSettings):
     """What PPO can be told."""
 
-    envs: int = setting(8, "how many environments are stepped side by side", "Schulman et al. 2017, table 5 (Atari)")
-    learning_rate: Schedule = setting(
-        Schedule(3e-4), "step size of the optimizer; a schedule, such as 3e-4:0", PAPER + "; " + DETAILS + ", detail 4"
+    envs: int = setting(
+        8, "how many environments are stepped side by side", "Schulman et al. 2017, table 5 (Atari)"
     )
-    activation: str = setting("tanh", "activation of the hidden layers", "Schulman et al. 2017, section 6.1")
-    rollout: int = setting(256, "steps of each environment between updates", "2048 in all, as in " + PAPER)
+    learning_rate: Schedule = setting(
+        Schedule(3e-4),
+        "step size of the optimizer; a schedule, such as 3e-4:0",
+        PAPER + "; " + DETAILS + ", detail 4",
+    )
+    activation: str = setting(
+        "tanh", "activation of the hidden layers", "Schulman et al. 2017, section 6.1"
+    )
+    rollout: int = setting(
+        256, "steps of each environment between updates", "2048 in all, as in " + PAPER
+    )
     epochs: int = setting(10, "passes over a rollout", PAPER)
     batch_size: int = setting(64, "rows per update", PAPER)
     gae_lambda: float = setting(0.95, "trace of generalised advantage estimation", PAPER)
     value_weight: float = setting(0.5, "weight of the value loss", DETAILS + ", detail 9")
     entropy: Schedule = setting(
-        Schedule(0.0), "weight of the entropy bonus; a schedule", PAPER + "; " + DETAILS + ", detail 10"
+        Schedule(0.0),
+        "weight of the entropy bonus; a schedule",
+        PAPER + "; " + DETAILS + ", detail 10",
     )
-    clip: Schedule = setting(Schedule(0.2), "how far the probability ratio may leave 1 with profit; a schedule", PAPER)
-    sequence: int = setting(16, "steps that gradients go back through a GRU, a divisor of rollout and batch; 0: the rollout")
+    clip: Schedule = setting(
+        Schedule(0.2), "how far the probability ratio may leave 1 with profit; a schedule", PAPER
+    )
+    sequence: int = setting(
+        16,
+        "steps that gradients go back through a GRU, a divisor of rollout and batch; 0: the "
+        "rollout",
+    )
     value_clip: float = setting(
         0.0,
-        "how far values may move in one rollout with profit, with value_norm in deviations of returns; 0: freely",
+        "how far values may move in one rollout with profit, with value_norm in deviations of "
+        "returns; 0: freely",
         DETAILS + ", detail 9: no gain",
     )
-    value_huber: float = setting(0.0, "errors of values count linearly beyond this; 0: never", "Yu et al. 2022, section 5")
-    value_norm: Literal["no", "norm", "popart"] = setting(
-        "no", "learn values standardised by running statistics; popart: and keep them as those move", "van Hasselt et al. 2016"
+    value_huber: float = setting(
+        0.0, "errors of values count linearly beyond this; 0: never", "Yu et al. 2022, section 5"
     )
-    max_kl: float = setting(0.0, "stop a rollout's updates beyond this divergence from the old policy; 0: never", DETAILS)
+    value_norm: Literal["no", "norm", "popart"] = setting(
+        "no",
+        "learn values standardised by running statistics; popart: and keep them as those move",
+        "van Hasselt et al. 2016",
+    )
+    max_kl: float = setting(
+        0.0,
+        "stop a rollout's updates beyond this divergence from the old policy; 0: never",
+        DETAILS,
+    )
 
     @property
     def updates_per_step(self) -> float:
@@ -70,11 +96,22 @@ class PPO(OnPolicy):
             return found
         if settings.shared:
             raise SettingError(
-                f"value_norm={settings.value_norm!r} with shared=True.", "a critic of its own", "leave one of them out."
+                f"value_norm={settings.value_norm!r} with shared=True.",
+                "a critic of its own",
+                "leave one of them out.",
             )
-        return found | {"critic": replace(found["critic"], head=(*found["critic"].head, Denormalize()))}
+        return found | {
+            "critic": replace(found["critic"], head=(*found["critic"].head, Denormalize()))
+        }
 
-    def __init__(self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: PPOSettings) -> None:
+    def __init__(
+        self,
+        backend: Any,
+        networks: dict[str, Any],
+        observation: Spec,
+        action: Leaf,
+        settings: PPOSettings,
+    ) -> None:
         super().__init__(backend, networks, observation, action, settings)
         options = base.optimizer_options(settings)
         self.optimizer = backend.optimizer("ppo", self.networks, settings.optimizer, **options)
@@ -86,14 +123,19 @@ class PPO(OnPolicy):
         surrogate = clipped_surrogate(xp.exp(log_ratio), self.advantage(b), s["clip"])  # eq. 7
         error, entropy = self.value_error(value, old), self.policy.entropy(out)
         gain, kl = surrogate + s["entropy"] * entropy, kl_estimate(log_ratio)
-        if "acting" in old:  # of an agent that is gone, but whose team goes on, only the value is learned
-            here = old["acting"] * (xp.sum(b.weight) / xp.sum(b.weight * old["acting"]))  # means are over the others
+        if (
+            "acting" in old
+        ):  # of an agent that is gone, but whose team goes on, only the value is learned
+            here = old["acting"] * (
+                xp.sum(b.weight) / xp.sum(b.weight * old["acting"])
+            )  # means are over the others
             gain, kl, entropy = gain * here, kl * here, entropy * here
         loss = self.settings.value_weight * error - gain  # eq. 9, negated
         return loss, {"kl": kl, "value_loss": error, "entropy": entropy}
 
     def value_error(self, value: Array, old: dict[str, Array]) -> Array:
-        """The value loss, in units of the returns' standard deviation where values are learned standardised."""
+        """The value loss, in units of the returns' standard deviation where values are learned
+        standardised."""
         s, clip = self.settings, self.settings.value_clip
         target, before = old["return"], old["value"]
         if s.value_norm != "no":
@@ -106,15 +148,22 @@ class PPO(OnPolicy):
             returns = found.extra["return"][found.weight > 0]
             now = follow(self.critic, returns, self.settings.value_norm == "popart")
             found.extra["scale"] = np.full(found.weight.shape, now.deviation, np.float32)
-            # What values may not leave far is what the critic says now: its statistics' own moves are no learning.
+            # What values may not leave far is what the critic says now: its statistics' own moves
+            # are no learning.
             found.extra["value"] = (now.ratio * found.extra["value"] + now.shift).astype(np.float32)
         return found
 
     def update(self, b: Batch) -> Update:
         s, xp, b = b.settings, ops.of(b.weight), self.steps(b)
         rows = xp.sum(b.weight)  # a row that only reset its environment weighs nothing
-        stop = (lambda aux: xp.sum(aux["kl"] * b.weight) / rows > self.settings.max_kl) if self.settings.max_kl else None
-        loss, aux = self.backend.minimize(self.optimizer, self.loss, b, s["learning_rate"], s["max_grad_norm"], rows, stop)
+        stop = (
+            (lambda aux: xp.sum(aux["kl"] * b.weight) / rows > self.settings.max_kl)
+            if self.settings.max_kl
+            else None
+        )
+        loss, aux = self.backend.minimize(
+            self.optimizer, self.loss, b, s["learning_rate"], s["max_grad_norm"], rows, stop
+        )
         return Update({"loss": loss, **{n: xp.sum(v * b.weight) / rows for n, v in aux.items()}})
 
     def schedule(self, call: Call) -> dict[str, Array]:

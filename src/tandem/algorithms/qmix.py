@@ -1,5 +1,6 @@
-"""QMIX (Rashid et al. 2018, arXiv:1803.11485): the value of a team's action is a mixture of its agents' values that rises with
-each of them, with weights that hypernetworks make from the state. Without the mixer it is independent Q-learning (Tan 1993)."""
+"""QMIX (Rashid et al. 2018, arXiv:1803.11485): the value of a team's action is a mixture of its
+agents' values that rises with each of them, with weights that hypernetworks make from the state.
+Without the mixer it is independent Q-learning (Tan 1993)."""
 
 from __future__ import annotations
 
@@ -22,9 +23,15 @@ PAPER = "Rashid et al. 2018, appendix A"
 class QMIXSettings(VDNSettings):
     """What QMIX can be told."""
 
-    mixer: bool = setting(True, "mix the agents' values; without it each learns from its own rewards (IQL)", "Tan 1993")
+    mixer: bool = setting(
+        True,
+        "mix the agents' values; without it each learns from its own rewards (IQL)",
+        "Tan 1993",
+    )
     embedding: int = setting(32, "units of the mixing network's hidden layer", PAPER)
-    hyper: int = setting(64, "units of the hidden layer of the hypernetworks that make its weights; 0: none", PYMARL)
+    hyper: int = setting(
+        64, "units of the hidden layer of the hypernetworks that make its weights; 0: none", PYMARL
+    )
 
 
 class QMIX(VDN):
@@ -50,21 +57,33 @@ class QMIX(VDN):
             "weight_2": (*hidden, Dense(settings.hyper, units)),
             "bias_2": (Dense(0, units, "relu"), Dense(units, 1)),
         }
-        return found | {"mixer": Role(state, (Cast(state.width),), (Streams(hypernetworks),), ours=True)}
+        return found | {
+            "mixer": Role(state, (Cast(state.width),), (Streams(hypernetworks),), ours=True)
+        }
 
     def joint(self, mixer: Any, q: Array, obs: Tree) -> Array:  # eqs. 4 to 6, and figure 2
         xp, out, e, a = ops.of(q), mixer(obs[teams.STATE]), self.settings.embedding, self.agents
-        weight_1 = xp.abs(xp.reshape(out[:, : a * e], (-1, a, e)))  # not negative: no agent's value lowers the team's
-        bias_1, weight_2, bias_2 = out[:, a * e : a * e + e], xp.abs(out[:, a * e + e : a * e + 2 * e]), out[:, -1]
+        weight_1 = xp.abs(
+            xp.reshape(out[:, : a * e], (-1, a, e))
+        )  # not negative: no agent's value lowers the team's
+        bias_1, weight_2, bias_2 = (
+            out[:, a * e : a * e + e],
+            xp.abs(out[:, a * e + e : a * e + 2 * e]),
+            out[:, -1],
+        )
         hidden = xp.elu(xp.sum((q * teams.active(obs))[..., None] * weight_1, 1) + bias_1)
         return xp.sum(hidden * weight_2, -1) + bias_2
 
     def errors(self, b: Batch, best: Array, chosen: Array) -> Array:
         if self.settings.mixer:
             return super().errors(b, best, chosen)
-        going = b.discount[:, None] * teams.active(b.next_obs)  # an agent that is gone has no future
+        going = b.discount[:, None] * teams.active(
+            b.next_obs
+        )  # an agent that is gone has no future
         y = ops.of(best).stop_gradient(b.extra["rewards"] + going * best)
         return ops.of(best).mean(teams.active(b.obs) * (y - chosen) ** 2, -1)
 
-    def kept(self, action: Leaf) -> dict[str, Leaf]:
-        return super().kept(action) | ({} if self.settings.mixer else teams.rewards(action))
+    def buffer_extras(self, action: Leaf) -> dict[str, Leaf]:
+        return super().buffer_extras(action) | (
+            {} if self.settings.mixer else teams.rewards(action)
+        )

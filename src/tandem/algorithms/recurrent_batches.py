@@ -1,4 +1,5 @@
-"""How rollouts become sequences for networks with a memory (see networks/recurrent.py), and sequences the steps of a batch."""
+"""How rollouts become sequences for networks with a memory (see networks/recurrent.py), and
+sequences the steps of a batch."""
 
 from __future__ import annotations
 
@@ -12,9 +13,10 @@ from tandem.types import Array, Batch, Trajectory, Tree, tree_map
 
 
 def starts(t: Trajectory) -> Array:
-    """float32 [T, N], 1 where an episode begins within the rollout: after a `last` row. Where the environment resets itself on
-    the next step, it begins after the row that only reset; that one, which opens with the last episode's true last observation,
-    keeps the last episode's state, so that its value is that observation's."""
+    """float32 [T, N], 1 where an episode begins within the rollout: after a `last` row. Where the
+    environment resets itself on the next step, it begins after the row that only reset; that one,
+    which opens with the last episode's true last observation, keeps the last episode's state, so
+    that its value is that observation's."""
     last, valid = bounds(t)
     found = np.zeros(last.shape, np.float32)
     found[1:] = (last[:-1] | ~valid[:-1]) & valid[1:]
@@ -22,13 +24,14 @@ def starts(t: Trajectory) -> Array:
 
 
 def bounds(t: Trajectory) -> tuple[Array, Array]:
-    """(last, valid) [T, N] by which whoever acted began anew: of an agent's column those of its team, whose environment knows
-    nothing of who came and went."""
+    """(last, valid) [T, N] by which whoever acted began anew: of an agent's column those of its
+    team, whose environment knows nothing of who came and went."""
     return t.extra.get("team_last", t.last), t.extra.get("team_valid", t.valid)
 
 
 def follow(network: Forward, obs: Tree, state: Array, start: Array) -> tuple[Array, Array]:
-    """What a network puts out for rows obs [T * N, ...], and its state after each of them, [T, N, units]."""
+    """What a network puts out for rows obs [T * N, ...], and its state after each of them, [T, N,
+    units]."""
     out = network({"obs": obs, "state": state, "start": start.reshape(-1)})
     units = state.shape[-1]
     return out[:, :-units], out[:, -units:].reshape(*start.shape, units)
@@ -47,13 +50,17 @@ def ending(t: Trajectory, after: Array) -> Array:
 
 
 def before(first: Array, after: Array, length: int) -> Array:
-    """The states [S, units] before the sequences of `length` steps, from the first one [N, units] and those after each step. At
-    an episode's first step its start stands for the state, whatever that is."""
-    return np.concatenate([first[None], after[length - 1 : -1 : length]]).reshape(-1, first.shape[-1])
+    """The states [S, units] before the sequences of `length` steps, from the first one [N, units]
+    and those after each step. At an episode's first step its start stands for the state, whatever
+    that is."""
+    return np.concatenate([first[None], after[length - 1 : -1 : length]]).reshape(
+        -1, first.shape[-1]
+    )
 
 
 def sequences(rows: Batch, shape: tuple[int, int], length: int, states: dict[str, Array]) -> Batch:
-    """Rows [T * N, ...] of a rollout of shape (T, N) as sequences [S, length, ...], with the states before them."""
+    """Rows [T * N, ...] of a rollout of shape (T, N) as sequences [S, length, ...], with the states
+    before them."""
 
     def cut(x: Array) -> Array:
         x = x.reshape(-1, length, shape[1], *x.shape[1:])
@@ -64,7 +71,8 @@ def sequences(rows: Batch, shape: tuple[int, int], length: int, states: dict[str
 
 
 def steps(b: Batch) -> Batch:
-    """A batch of sequences [S, L, ...] as steps [L * S, ...], time first; the states before the sequences stay as they are."""
+    """A batch of sequences [S, L, ...] as steps [L * S, ...], time first; the states before the
+    sequences stay as they are."""
 
     def flat(x: Any) -> Any:
         xp = ops.of(x)

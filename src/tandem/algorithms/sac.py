@@ -1,4 +1,5 @@
-"""Soft actor-critic (Haarnoja et al. 2018, arXiv:1812.05905): twin critics, squashed Gaussian policy, learned temperature."""
+"""Soft actor-critic (Haarnoja et al. 2018, arXiv:1812.05905): twin critics, squashed Gaussian
+policy, learned temperature."""
 
 from __future__ import annotations
 
@@ -25,20 +26,34 @@ SB3 = "Stable-Baselines3 2.9 (SAC)"
 class SACSettings(base.ReplaySettings):
     """What SAC can be told."""
 
-    steps: int = setting(1_000_000, "environment steps of the whole run, and the horizon of its schedules", PAPER)
-    hidden: tuple[int, ...] = setting((256, 256), "widths of the hidden layers of the default networks", PAPER)
+    steps: int = setting(
+        1_000_000, "environment steps of the whole run, and the horizon of its schedules", PAPER
+    )
+    hidden: tuple[int, ...] = setting(
+        (256, 256), "widths of the hidden layers of the default networks", PAPER
+    )
     activation: str = setting("relu", "activation of the hidden layers", PAPER)
     batch_size: int = setting(256, "transitions per update", PAPER)
     buffer_size: int = setting(1_000_000, "transitions kept", PAPER)
-    learning_starts: int = setting(100, "environment steps, acting at random, before the first update", SB3)
+    learning_starts: int = setting(
+        100, "environment steps, acting at random, before the first update", SB3
+    )
     train_every: int = setting(1, "environment steps between calls of updates", PAPER)
     updates_per_call: int = setting(1, "updates in a call; -1: one for each step collected", PAPER)
-    tau: float = setting(0.005, "how much of the critics their targets take over at each update", PAPER)
-    temperature: Literal["auto"] | float = setting("auto", "weight of the entropy; 'auto' learns it", "section 5 of the paper")
-    target_entropy: Literal["auto"] | float = setting(
-        "auto", "entropy the temperature aims at; 'auto': -(action size), or 0.98 log(choices)", PAPER + "; Christodoulou 2019"
+    tau: float = setting(
+        0.005, "how much of the critics their targets take over at each update", PAPER
     )
-    initial_temperature: float = setting(1.0, "the temperature at the start, where it is learned", SB3)
+    temperature: Literal["auto"] | float = setting(
+        "auto", "weight of the entropy; 'auto' learns it", "section 5 of the paper"
+    )
+    target_entropy: Literal["auto"] | float = setting(
+        "auto",
+        "entropy the temperature aims at; 'auto': -(action size), or 0.98 log(choices)",
+        PAPER + "; Christodoulou 2019",
+    )
+    initial_temperature: float = setting(
+        1.0, "the temperature at the start, where it is learned", SB3
+    )
 
 
 class SAC(base.Algorithm):
@@ -48,20 +63,40 @@ class SAC(base.Algorithm):
     action_mode = "unit"
     squashed = "tanh"
 
-    def __init__(self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: SACSettings) -> None:
-        self.backend, self.settings, self.action, self.size = backend, settings, action, action.width
+    def __init__(
+        self,
+        backend: Any,
+        networks: dict[str, Any],
+        observation: Spec,
+        action: Leaf,
+        settings: SACSettings,
+    ) -> None:
+        self.backend, self.settings, self.action, self.size = (
+            backend,
+            settings,
+            action,
+            action.width,
+        )
         self.actor = backend.network("actor", networks["actor"])
-        self.qs, self.targets = zip(backend.pair("q1", networks["q1"]), backend.pair("q2", networks["q2"]), strict=True)
+        self.qs, self.targets = zip(
+            backend.pair("q1", networks["q1"]), backend.pair("q2", networks["q2"]), strict=True
+        )
         options = base.optimizer_options(settings)
-        self.critic_optimizer = backend.optimizer("critic", list(self.qs), settings.optimizer, **options)
-        self.actor_optimizer = backend.optimizer("actor", [self.actor], settings.optimizer, **options)
+        self.critic_optimizer = backend.optimizer(
+            "critic", list(self.qs), settings.optimizer, **options
+        )
+        self.actor_optimizer = backend.optimizer(
+            "actor", [self.actor], settings.optimizer, **options
+        )
         self.learned = settings.temperature == "auto"
         start = settings.initial_temperature if self.learned else float(settings.temperature)
         self.log_alpha = backend.scalar("log_alpha", float(np.log(start)) if start else -np.inf)
         wanted = settings.target_entropy
         self.target_entropy = self.usual_entropy(action) if wanted == "auto" else float(wanted)
         if self.learned:
-            self.alpha_optimizer = backend.optimizer("temperature", [self.log_alpha], settings.optimizer, **options)
+            self.alpha_optimizer = backend.optimizer(
+                "temperature", [self.log_alpha], settings.optimizer, **options
+            )
 
     @classmethod
     def of(cls, action: Leaf, settings: Any = None) -> type[base.Algorithm]:
@@ -75,7 +110,10 @@ class SAC(base.Algorithm):
 
     @classmethod
     def roles(cls, observation: Spec, action: Leaf, settings: SACSettings) -> dict[str, Role]:
-        body, q = mlp(observation, settings.hidden, settings.activation), base.action_value(observation, action, settings)
+        body, q = (
+            mlp(observation, settings.hidden, settings.activation),
+            base.action_value(observation, action, settings),
+        )
         return {"actor": Role(observation, body, (Dense(0, 2 * action.width),)), "q1": q, "q2": q}
 
     @staticmethod
@@ -86,7 +124,9 @@ class SAC(base.Algorithm):
     def sample(self, obs: Tree, noise: Array) -> tuple[Array, Array]:
         """An action and its log-probability, differentiable through the noise."""
         out = self.actor(obs)
-        return tanh_normal(out[..., : self.size], ops.of(out).clip(out[..., self.size :], -20.0, 2.0), noise)
+        return tanh_normal(
+            out[..., : self.size], ops.of(out).clip(out[..., self.size :], -20.0, 2.0), noise
+        )
 
     def value(self, critics: tuple[Any, ...], obs: Tree, action: Array) -> list[Array]:
         return [q({"obs": obs, "action": action})[..., 0] for q in critics]
@@ -94,7 +134,10 @@ class SAC(base.Algorithm):
     def critic_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:  # eq. 5
         xp = ops.of(b.reward)
         action, log_prob = self.sample(b.next_obs, b.noise[0])
-        soft = xp.minimum(*self.value(self.targets, b.next_obs, action)) - xp.exp(self.log_alpha()) * log_prob  # eq. 3
+        soft = (
+            xp.minimum(*self.value(self.targets, b.next_obs, action))
+            - xp.exp(self.log_alpha()) * log_prob
+        )  # eq. 3
         y = xp.stop_gradient(b.reward + b.discount * soft)
         q1, q2 = self.value(self.qs, b.obs, b.action)
         return 0.5 * ((q1 - y) ** 2 + (q2 - y) ** 2), {"q": q1}
@@ -105,19 +148,31 @@ class SAC(base.Algorithm):
         q = xp.minimum(*self.value(self.qs, b.obs, action))
         return xp.stop_gradient(xp.exp(self.log_alpha())) * log_prob - q, {"entropy": -log_prob}
 
-    def alpha_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:  # eq. 18, in log space as is usual
+    def alpha_loss(
+        self, b: Batch
+    ) -> tuple[Array, dict[str, Array]]:  # eq. 18, in log space as is usual
         return self.log_alpha() * (b.extra["entropy"] - self.target_entropy), {}
 
     def update(self, b: Batch) -> Update:
         rate, xp = b.settings["learning_rate"], ops.of(b.reward)
-        critic_loss, critic = self.backend.minimize(self.critic_optimizer, self.critic_loss, b, rate)
+        critic_loss, critic = self.backend.minimize(
+            self.critic_optimizer, self.critic_loss, b, rate
+        )
         actor_loss, actor = self.backend.minimize(self.actor_optimizer, self.actor_loss, b, rate)
         if self.learned:
-            self.backend.minimize(self.alpha_optimizer, self.alpha_loss, b._replace(extra=actor), rate)
+            self.backend.minimize(
+                self.alpha_optimizer, self.alpha_loss, b._replace(extra=actor), rate
+            )
         for q, target in zip(self.qs, self.targets, strict=True):
-            self.backend.track(q, target, b.settings["tau"])
+            self.backend.soft_update(q, target, b.settings["tau"])
         metrics = {"critic_loss": critic_loss, "actor_loss": actor_loss, "q": xp.mean(critic["q"])}
-        return Update({**metrics, "entropy": xp.mean(actor["entropy"]), "temperature": xp.exp(self.log_alpha())})
+        return Update(
+            {
+                **metrics,
+                "entropy": xp.mean(actor["entropy"]),
+                "temperature": xp.exp(self.log_alpha()),
+            }
+        )
 
     def schedule(self, call: Call) -> dict[str, Array]:
         return self.scheduled(call, "learning_rate", "tau")
@@ -128,7 +183,13 @@ class SAC(base.Algorithm):
         return draw[0], draw[1]
 
     @staticmethod
-    def act_noise(settings: Any, action: Leaf, rng: np.random.Generator, shape: tuple[int, ...], progress: Array) -> Tree:
+    def act_noise(
+        settings: Any,
+        action: Leaf,
+        rng: np.random.Generator,
+        shape: tuple[int, ...],
+        progress: Array,
+    ) -> Tree:
         return Gaussian(action.width).noise(rng, shape)
 
     @staticmethod
@@ -138,4 +199,8 @@ class SAC(base.Algorithm):
         out, size = networks["actor"](obs), action.width
         if isinstance(noise, tuple):
             return np.tanh(out[..., :size]), {}, state
-        return np.tanh(out[..., :size] + np.exp(out[..., size:].clip(-20.0, 2.0)) * noise), {}, state
+        return (
+            np.tanh(out[..., :size] + np.exp(out[..., size:].clip(-20.0, 2.0)) * noise),
+            {},
+            state,
+        )

@@ -1,5 +1,5 @@
-"""Soft actor-critic for discrete actions (Christodoulou 2019, arXiv:1910.07207): expectations over all actions, where SAC
-samples one."""
+"""Soft actor-critic for discrete actions (Christodoulou 2019, arXiv:1910.07207): expectations over
+all actions, where SAC samples one."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ class DiscreteSAC(SAC):
 
     @classmethod
     def roles(cls, observation: Spec, action: Leaf, settings: SACSettings) -> dict[str, Role]:
-        body, head = mlp(seen(observation, action), settings.hidden, settings.activation), (Dense(0, action.sizes[0]),)
+        body, head = (
+            mlp(seen(observation, action), settings.hidden, settings.activation),
+            (Dense(0, action.sizes[0]),),
+        )
         q = Role(observation, body, head, "critic")
         return {"actor": Role(observation, body, head), "q1": q, "q2": q}
 
@@ -69,11 +72,18 @@ class DiscreteSAC(SAC):
         return self.log_alpha() * (b.extra["entropy"] - 0.98 * xp.log(allowed)), {}
 
     def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Tree:
-        """None: nothing is sampled. (The temperature's loss, eq. 11, is SAC's, with the exact entropy.)"""
+        """None: nothing is sampled. (The temperature's loss, eq. 11, is SAC's, with the exact
+        entropy.)"""
         return ()
 
     @staticmethod
-    def act_noise(settings: Any, action: Leaf, rng: np.random.Generator, shape: tuple[int, ...], progress: Array) -> Tree:
+    def act_noise(
+        settings: Any,
+        action: Leaf,
+        rng: np.random.Generator,
+        shape: tuple[int, ...],
+        progress: Array,
+    ) -> Tree:
         return Categorical(action.sizes[0]).noise(rng, shape)
 
     @staticmethod
@@ -81,4 +91,8 @@ class DiscreteSAC(SAC):
         networks: dict[str, Forward], obs: Tree, state: Tree, noise: Tree, action: Leaf
     ) -> tuple[Array, dict[str, Array], Tree]:
         policy, out = Categorical(action.sizes[0]), masked(networks["actor"](obs), obs, action)
-        return (policy.mode(out) if isinstance(noise, tuple) else policy.sample(out, noise)), {}, state
+        return (
+            (policy.mode(out) if isinstance(noise, tuple) else policy.sample(out, noise)),
+            {},
+            state,
+        )

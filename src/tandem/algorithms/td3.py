@@ -1,5 +1,6 @@
-"""Twin delayed deep deterministic policy gradient (Fujimoto et al. 2018, arXiv:1802.09477): the smaller of two critics,
-smoothed target actions, a policy that moves more rarely than its critics."""
+"""Twin delayed deep deterministic policy gradient (Fujimoto et al. 2018, arXiv:1802.09477): the
+smaller of two critics, smoothed target actions, a policy that moves more rarely than its
+critics."""
 
 from __future__ import annotations
 
@@ -25,31 +26,58 @@ CODE = "the authors' code, 2nd version"
 class TD3Settings(base.ReplaySettings):
     """What TD3 can be told."""
 
-    steps: int = setting(1_000_000, "environment steps of the whole run, and the horizon of its schedules", PAPER)
-    learning_rate: Schedule = setting(Schedule(3e-4), "step size of both optimizers; a schedule", CODE)
-    hidden: tuple[int, ...] = setting((256, 256), "widths of the hidden layers of the default networks", CODE)
+    steps: int = setting(
+        1_000_000, "environment steps of the whole run, and the horizon of its schedules", PAPER
+    )
+    learning_rate: Schedule = setting(
+        Schedule(3e-4), "step size of both optimizers; a schedule", CODE
+    )
+    hidden: tuple[int, ...] = setting(
+        (256, 256), "widths of the hidden layers of the default networks", CODE
+    )
     activation: str = setting("relu", "activation of the hidden layers", TABLE)
     batch_size: int = setting(256, "transitions per update", CODE)
     buffer_size: int = setting(1_000_000, "transitions kept", TABLE)
-    learning_starts: int = setting(10_000, "environment steps, acting at random, before the first update", PAPER)
-    exploration: float = setting(0.1, "standard deviation of the noise on actions, which lie in [-1, 1]", PAPER)
-    policy_delay: int = setting(2, "updates of the critics for each of the policy and the targets", PAPER)
+    learning_starts: int = setting(
+        10_000, "environment steps, acting at random, before the first update", PAPER
+    )
+    exploration: float = setting(
+        0.1, "standard deviation of the noise on actions, which lie in [-1, 1]", PAPER
+    )
+    policy_delay: int = setting(
+        2, "updates of the critics for each of the policy and the targets", PAPER
+    )
     smoothing: float = setting(0.2, "standard deviation of the noise on target actions", PAPER)
     smoothing_clip: float = setting(0.5, "and where it is cut", PAPER)
-    tau: float = setting(0.005, "how much of the networks their targets take over at each of their updates", TABLE)
+    tau: float = setting(
+        0.005, "how much of the networks their targets take over at each of their updates", TABLE
+    )
 
 
 class TD3(Deterministic):
     Settings = TD3Settings
     critics = ("q1", "q2")
 
-    def __init__(self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: TD3Settings) -> None:
+    def __init__(
+        self,
+        backend: Any,
+        networks: dict[str, Any],
+        observation: Spec,
+        action: Leaf,
+        settings: TD3Settings,
+    ) -> None:
         self.backend, self.settings, self.size = backend, settings, action.width
         self.actor, self.actor_target = backend.pair("actor", networks["actor"])
-        self.qs, self.targets = zip(backend.pair("q1", networks["q1"]), backend.pair("q2", networks["q2"]), strict=True)
+        self.qs, self.targets = zip(
+            backend.pair("q1", networks["q1"]), backend.pair("q2", networks["q2"]), strict=True
+        )
         options = base.optimizer_options(settings)
-        self.critic_optimizer = backend.optimizer("critic", list(self.qs), settings.optimizer, **options)
-        self.actor_optimizer = backend.optimizer("actor", [self.actor], settings.optimizer, **options)
+        self.critic_optimizer = backend.optimizer(
+            "critic", list(self.qs), settings.optimizer, **options
+        )
+        self.actor_optimizer = backend.optimizer(
+            "actor", [self.actor], settings.optimizer, **options
+        )
 
     def critic_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:  # algorithm 1
         xp, s = ops.of(b.reward), self.settings
@@ -60,20 +88,28 @@ class TD3(Deterministic):
         q1, q2 = (q({"obs": b.obs, "action": b.action})[..., 0] for q in self.qs)
         return (q1 - y) ** 2 + (q2 - y) ** 2, {"q": q1}
 
-    def actor_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:  # eq. 1, the deterministic policy gradient
+    def actor_loss(
+        self, b: Batch
+    ) -> tuple[Array, dict[str, Array]]:  # eq. 1, the deterministic policy gradient
         return -self.qs[0]({"obs": b.obs, "action": self.actor(b.obs)})[..., 0], {}
 
     def update(self, b: Batch) -> Update:
         s, xp = b.settings, ops.of(b.reward)
-        critic_loss, critic = self.backend.minimize(self.critic_optimizer, self.critic_loss, b, s["learning_rate"])
+        critic_loss, critic = self.backend.minimize(
+            self.critic_optimizer, self.critic_loss, b, s["learning_rate"]
+        )
 
         def policy() -> dict[str, Array]:
-            actor_loss, _ = self.backend.minimize(self.actor_optimizer, self.actor_loss, b, s["learning_rate"])
-            for network, target in zip((self.actor, *self.qs), (self.actor_target, *self.targets), strict=True):
-                self.backend.track(network, target, s["tau"])
+            actor_loss, _ = self.backend.minimize(
+                self.actor_optimizer, self.actor_loss, b, s["learning_rate"]
+            )
+            for network, target in zip(
+                (self.actor, *self.qs), (self.actor_target, *self.targets), strict=True
+            ):
+                self.backend.soft_update(network, target, s["tau"])
             return {"actor_loss": actor_loss}
 
-        actor = self.backend.when(s["policy"], policy, ("actor_loss",))
+        actor = self.backend.cond(s["policy"], policy, ("actor_loss",))
         return Update({"critic_loss": critic_loss, "q": xp.mean(critic["q"]), **actor})
 
     def schedule(self, call: Call) -> dict[str, Array]:

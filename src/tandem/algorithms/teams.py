@@ -1,5 +1,6 @@
-"""What algorithms of several agents share. Environments are those of `collect.team.Team`: A agents are an axis of the arrays,
-[B, A, ...]; networks of one agent see rows, [B * A, ...], with the agents of a step side by side."""
+"""What algorithms of several agents share. Environments are those of `collect.team.Team`: A agents
+are an axis of the arrays, [B, A, ...]; networks of one agent see rows, [B * A, ...], with the
+agents of a step side by side."""
 
 from __future__ import annotations
 
@@ -28,7 +29,9 @@ def check(name: str, observation: Spec, action: Leaf, *kinds: str) -> None:
     if action.kind not in kinds:
         raise SpaceError(
             f"{name} cannot act in a {action.kind} action space.",
-            "Discrete actions of each agent" if "box" not in kinds else "Discrete or bounded Box actions of each agent",
+            "Discrete actions of each agent"
+            if "box" not in kinds
+            else "Discrete or bounded Box actions of each agent",
             "choose maddpg or mappo for continuous actions, or discretise them.",
         )
 
@@ -76,18 +79,22 @@ def apart(x: Array, agents: int) -> Array:
 
 def memory(settings: Any, action: Leaf, n: int) -> Tree:
     """The first states [n, A, units] of the agents' GRUs; () where they have none."""
-    return np.zeros((n, count(action), settings.recurrent), np.float32) if settings.recurrent else ()
+    return (
+        np.zeros((n, count(action), settings.recurrent), np.float32) if settings.recurrent else ()
+    )
 
 
 def masks(obs: Tree, action: Leaf) -> dict[str, Array]:
-    """The masks of each agent's choices as rows [B * A, C], under their name; none where actions have none."""
+    """The masks of each agent's choices as rows [B * A, C], under their name; none where actions
+    have none."""
     if not action.masked:
         return {}
     return {MASK: ops.of(obs[MASK]).reshape(obs[MASK], (-1, action.sizes[0]))}
 
 
 def allowed(out: Array, obs: Tree, action: Leaf) -> Array:
-    """Outputs [B * A, C] for the choices of each agent as [B, A, C], those that are forbidden as `masked` has them."""
+    """Outputs [B * A, C] for the choices of each agent as [B, A, C], those that are forbidden as
+    `masked` has them."""
     return apart(masked(out, masks(obs, action), one(action)), count(action))
 
 
@@ -111,4 +118,6 @@ def of_all(x: Array, obs: Tree) -> Array:
 def rewards(action: Leaf) -> dict[str, Any]:
     """The column for what each agent was paid, where a replay buffer keeps it."""
     agents = count(action)
-    return {"rewards": Leaf("box", (agents,), "float32", (), (-np.inf,) * agents, (np.inf,) * agents)}
+    return {
+        "rewards": Leaf("box", (agents,), "float32", (), (-np.inf,) * agents, (np.inf,) * agents)
+    }

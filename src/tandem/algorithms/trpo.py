@@ -1,5 +1,6 @@
-"""Trust region policy optimisation (Schulman et al. 2015, arXiv:1502.05477), with generalised advantages (Schulman et al. 2016,
-arXiv:1506.02438): natural gradients by conjugate gradients on Fisher-vector products, and a line search."""
+"""Trust region policy optimisation (Schulman et al. 2015, arXiv:1502.05477), with generalised
+advantages (Schulman et al. 2016, arXiv:1506.02438): natural gradients by conjugate gradients on
+Fisher-vector products, and a line search."""
 
 from __future__ import annotations
 
@@ -28,25 +29,44 @@ class TRPOSettings(OnPolicySettings):
 
     envs: int = setting(1, "how many environments are stepped side by side")
     rollout: int = setting(2_048, "steps of each environment between updates", SB3)
-    learning_rate: Schedule = setting(Schedule(1e-3), "step size of the critic's optimizer; a schedule", SB3)
+    learning_rate: Schedule = setting(
+        Schedule(1e-3), "step size of the critic's optimizer; a schedule", SB3
+    )
     gae_lambda: float = setting(0.95, "trace of generalised advantage estimation", SB3)
-    radius: Schedule = setting(Schedule(0.01), "largest mean divergence of a step; a schedule", PAPER)
+    radius: Schedule = setting(
+        Schedule(0.01), "largest mean divergence of a step; a schedule", PAPER
+    )
     damping: float = setting(0.1, "times the identity, added to the Fisher matrix", SB3)
     conjugate_steps: int = setting(15, "iterations of conjugate gradients", SB3)
     backtracks: int = setting(10, "step lengths tried", SB3)
     shrink: float = setting(0.8, "each is as many times the one before", SB3)
-    epochs: int = setting(10, "steps of the critic on each rollout, each on all of it", SB3 + ", there in batches of 128")
+    epochs: int = setting(
+        10,
+        "steps of the critic on each rollout, each on all of it",
+        SB3 + ", there in batches of 128",
+    )
 
 
 class TRPO(OnPolicy):
     Settings = TRPOSettings
 
-    def __init__(self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: TRPOSettings) -> None:
+    def __init__(
+        self,
+        backend: Any,
+        networks: dict[str, Any],
+        observation: Spec,
+        action: Leaf,
+        settings: TRPOSettings,
+    ) -> None:
         super().__init__(backend, networks, observation, action, settings)
-        self.region = Region(settings.damping, settings.conjugate_steps, settings.backtracks, settings.shrink)
+        self.region = Region(
+            settings.damping, settings.conjugate_steps, settings.backtracks, settings.shrink
+        )
         self.actor_optimizer = backend.optimizer("actor", [self.actor], "sgd")
         options = base.optimizer_options(settings)
-        self.critic_optimizer = backend.optimizer("critic", [self.critic], settings.optimizer, **options)
+        self.critic_optimizer = backend.optimizer(
+            "critic", [self.critic], settings.optimizer, **options
+        )
 
     def objective(self, b: Batch) -> Array:  # eq. 14
         log_ratio = self.policy.log_prob(self.output(self.actor, b), b.action) - b.extra["log_prob"]
@@ -62,22 +82,30 @@ class TRPO(OnPolicy):
         s, rows = b.settings, ops.of(b.weight).sum(b.weight)
 
         def policy() -> dict[str, Array]:  # appendix C
-            found: dict[str, Array] = self.backend.improve(
-                self.actor_optimizer, self.objective, self.divergence, b, s["radius"], self.region, rows
+            found: dict[str, Array] = self.backend.trust_region_step(
+                self.actor_optimizer,
+                self.objective,
+                self.divergence,
+                b,
+                s["radius"],
+                self.region,
+                rows,
             )
             return found
 
-        found = self.backend.when(s["policy"], policy, ("improvement", "divergence"))
+        found = self.backend.cond(s["policy"], policy, ("improvement", "divergence"))
         rate, clip = s["learning_rate"], s["max_grad_norm"]
-        value_loss, _ = self.backend.minimize(self.critic_optimizer, self.value_loss, b, rate, clip, rows)
+        value_loss, _ = self.backend.minimize(
+            self.critic_optimizer, self.value_loss, b, rate, clip, rows
+        )
         return Update({"value_loss": value_loss, **found})
 
     def schedule(self, call: Call) -> dict[str, Array]:
         first = (np.arange(len(call.progress)) == 0).astype(np.float32)
         return {"policy": first, **self.scheduled(call, "learning_rate", "radius", "max_grad_norm")}
 
-    def remembered(self, out: Array, action: Array) -> dict[str, Array]:
-        return {**super().remembered(out, action), "policy": out}
+    def behaviour_outputs(self, out: Array, action: Array) -> dict[str, Array]:
+        return {**super().behaviour_outputs(out, action), "policy": out}
 
 
 class BetaTRPO(BetaPolicy, TRPO):

@@ -1,5 +1,6 @@
-"""Value decomposition networks (Sunehag et al. 2018, arXiv:1706.05296): the value of a team's action is the sum of its agents'
-values, each of what that agent sees. With double targets (van Hasselt et al. 2016), and a GRU where the settings say so."""
+"""Value decomposition networks (Sunehag et al. 2018, arXiv:1706.05296): the value of a team's
+action is the sum of its agents' values, each of what that agent sees. With double targets (van
+Hasselt et al. 2016), and a GRU where the settings say so."""
 
 from __future__ import annotations
 
@@ -28,22 +29,42 @@ PYMARL = "Samvelyan et al. 2019, arXiv:1902.04043, appendix (PyMARL)"
 class VDNSettings(base.ReplaySettings):
     """What VDN can be told."""
 
-    steps: int = setting(1_000_000, "environment steps of the whole run, and the horizon of its schedules")
+    steps: int = setting(
+        1_000_000, "environment steps of the whole run, and the horizon of its schedules"
+    )
     envs: int = setting(8, "how many environments are stepped side by side", PYMARL)
-    learning_rate: Schedule = setting(Schedule(5e-4), "step size of the optimizer; a schedule", PYMARL)
-    hidden: tuple[int, ...] = setting((64, 64), "widths of the hidden layers of the default networks", PYMARL)
+    learning_rate: Schedule = setting(
+        Schedule(5e-4), "step size of the optimizer; a schedule", PYMARL
+    )
+    hidden: tuple[int, ...] = setting(
+        (64, 64), "widths of the hidden layers of the default networks", PYMARL
+    )
     activation: str = setting("relu", "activation of the hidden layers", PYMARL)
     batch_size: int = setting(256, "steps of the team per update")
     buffer_size: int = setting(100_000, "steps of the team that are kept")
-    learning_starts: int = setting(1_000, "environment steps, acting at random, before the first update")
+    learning_starts: int = setting(
+        1_000, "environment steps, acting at random, before the first update"
+    )
     train_every: int = setting(8, "environment steps between calls of updates")
-    target_every: int = setting(5_000, "environment steps between copies to the target networks", PYMARL + ": 200 episodes")
+    target_every: int = setting(
+        5_000, "environment steps between copies to the target networks", PYMARL + ": 200 episodes"
+    )
     tau: float = setting(1.0, "how much of the networks a copy takes over", PYMARL)
-    epsilon: Schedule = setting(Schedule(1.0, 0.05, 0.1), "probability of a random action of each agent; a schedule", PYMARL)
-    double: bool = setting(True, "choose the next actions by the network, value them by the target", PYMARL)
-    share: bool = setting(True, "one network for all agents, which are told who they are", PAPER + ".2")
-    recurrent: int = setting(0, "units of a GRU between the body and the head; 0: none", "Hausknecht & Stone 2015")
-    sequence: int = setting(16, "steps that are learned from in a row with a GRU, a divisor of the batch")
+    epsilon: Schedule = setting(
+        Schedule(1.0, 0.05, 0.1), "probability of a random action of each agent; a schedule", PYMARL
+    )
+    double: bool = setting(
+        True, "choose the next actions by the network, value them by the target", PYMARL
+    )
+    share: bool = setting(
+        True, "one network for all agents, which are told who they are", PAPER + ".2"
+    )
+    recurrent: int = setting(
+        0, "units of a GRU between the body and the head; 0: none", "Hausknecht & Stone 2015"
+    )
+    sequence: int = setting(
+        16, "steps that are learned from in a row with a GRU, a divisor of the batch"
+    )
     max_grad_norm: float = setting(10.0, "gradients are clipped to this global norm", PYMARL)
 
 
@@ -53,7 +74,9 @@ class VDN(base.Algorithm):
     acting = ("q",)
     team = True
 
-    def __init__(self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: Any) -> None:
+    def __init__(
+        self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: Any
+    ) -> None:
         self.backend, self.settings, self.action = backend, settings, action
         self.agents = teams.count(action)
         self.q, self.target = backend.pair("q", networks["q"])
@@ -76,7 +99,9 @@ class VDN(base.Algorithm):
         seen, units = teams.seen(observation), settings.recurrent
         if units and settings.sequence < 1:
             raise SettingError(
-                f"recurrent={units} and sequence={settings.sequence}.", "sequences of at least one step", "try sequence=16."
+                f"recurrent={units} and sequence={settings.sequence}.",
+                "sequences of at least one step",
+                "try sequence=16.",
             )
         body, head = mlp(seen, settings.hidden, settings.activation), (Dense(0, action.sizes[0]),)
         inputs = entering(seen, units) if units else seen
@@ -88,7 +113,8 @@ class VDN(base.Algorithm):
         return ops.of(q).sum(q * teams.active(obs), -1)
 
     def errors(self, b: Batch, best: Array, chosen: Array) -> Array:
-        """Squared temporal-difference errors [B]; best [B, A] values the next actions, chosen [B, A] those that were taken."""
+        """Squared temporal-difference errors [B]; best [B, A] values the next actions, chosen [B,
+        A] those that were taken."""
         target, mixer = (x[1] if len(x) > 1 else None for x in (self.targets, self.learned))
         y = b.reward + b.discount * self.joint(target, best, b.next_obs)
         return (ops.of(y).stop_gradient(y) - self.joint(mixer, chosen, b.obs)) ** 2
@@ -99,7 +125,9 @@ class VDN(base.Algorithm):
         later = values(self.target, b.obs, memory, action)[1] if self.sequence else ()
         after, _ = values(self.target, b.next_obs, later, action)
         selector = values(self.q, b.next_obs, then, action)[0] if self.settings.double else after
-        best = xp.take(after, xp.argmax(xp.stop_gradient(selector), -1))  # each agent's own: no other choice has a larger sum
+        best = xp.take(
+            after, xp.argmax(xp.stop_gradient(selector), -1)
+        )  # each agent's own: no other choice has a larger sum
         chosen = xp.take(q, b.action)
         return self.errors(b, best, chosen), {"q": xp.mean(chosen, -1)}
 
@@ -111,28 +139,49 @@ class VDN(base.Algorithm):
     def update(self, b: Batch) -> Update:
         s = b.settings
         b = recurrent_batches.steps(b) if self.sequence else b
-        loss, aux = self.backend.minimize(self.optimizer, self.loss, b, s["learning_rate"], s["max_grad_norm"])
+        loss, aux = self.backend.minimize(
+            self.optimizer, self.loss, b, s["learning_rate"], s["max_grad_norm"]
+        )
         for network, target in zip(self.learned, self.targets, strict=True):
-            self.backend.track(network, target, s["tau"], seldom=True)
+            self.backend.soft_update(network, target, s["tau"], seldom=True)
         return Update({"loss": loss, "q": ops.of(b.reward).mean(aux["q"])})
 
     def schedule(self, call: Call) -> dict[str, Array]:
-        return {**self.scheduled(call, "learning_rate", "max_grad_norm"), "tau": base.copies(self.settings, call)}
+        return {
+            **self.scheduled(call, "learning_rate", "max_grad_norm"),
+            "tau": base.copies(self.settings, call),
+        }
 
-    def kept(self, action: Leaf) -> dict[str, Leaf]:
+    def buffer_extras(self, action: Leaf) -> dict[str, Leaf]:
         """With a GRU, its state before each step."""
         if not self.sequence:
             return {}
         agents, units = self.agents, self.settings.recurrent
-        return {"q_state": Leaf("box", (agents, units), "float32", (), (-1.0,) * agents * units, (1.0,) * agents * units)}
+        return {
+            "q_state": Leaf(
+                "box",
+                (agents, units),
+                "float32",
+                (),
+                (-1.0,) * agents * units,
+                (1.0,) * agents * units,
+            )
+        }
 
     @staticmethod
     def initial_state(settings: Any, action: Leaf, n: int) -> Tree:
         return teams.memory(settings, action, n)
 
     @staticmethod
-    def act_noise(settings: Any, action: Leaf, rng: np.random.Generator, shape: tuple[int, ...], progress: Array) -> Tree:
-        """Whether each agent's action is random, and which one it would be; where there are masks, numbers to draw it by."""
+    def act_noise(
+        settings: Any,
+        action: Leaf,
+        rng: np.random.Generator,
+        shape: tuple[int, ...],
+        progress: Array,
+    ) -> Tree:
+        """Whether each agent's action is random, and which one it would be; where there are masks,
+        numbers to draw it by."""
         agents = (*shape, teams.count(action))
         explore = rng.random(agents) < settings.epsilon(progress)[:, None, None]
         if action.masked:
@@ -155,8 +204,9 @@ class VDN(base.Algorithm):
 
 
 def values(network: Forward, obs: Tree, memory: Tree, action: Leaf) -> tuple[Array, Tree]:
-    """What a network says of each agent's actions, [B, A, C], and its memory after the step. `memory` is () without a GRU, else
-    the state [S * A, units] before the rows, and where it starts anew [B, A]."""
+    """What a network says of each agent's actions, [B, A, C], and its memory after the step.
+    `memory` is () without a GRU, else the state [S * A, units] before the rows, and where it starts
+    anew [B, A]."""
     x = teams.rows(obs[teams.AGENTS])
     if not memory:
         return teams.allowed(network(x), obs, action), ()

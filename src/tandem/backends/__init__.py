@@ -1,4 +1,5 @@
-"""Backends: the only rooms, with `networks`, that import a framework. `make` chooses one by name."""
+"""Backends: the only rooms, with `networks`, that import a framework. `make` chooses one by
+name."""
 
 from __future__ import annotations
 
@@ -11,7 +12,12 @@ from typing import Any
 from tandem.errors import EngineError, NetworkError, UnknownNameError
 from tandem.networks.defaults import called, is_function
 
-ENGINES = {"torch": None, "tensorflow": "tensorflow", "jax": "jax", "keras-torch": "torch"}  # name -> KERAS_BACKEND
+ENGINES = {
+    "torch": None,
+    "tensorflow": "tensorflow",
+    "jax": "jax",
+    "keras-torch": "torch",
+}  # name -> KERAS_BACKEND
 DEVICES = ("auto", "cpu", "cuda")
 _NEEDS = {
     "torch": ("torch",),
@@ -28,11 +34,16 @@ def installed() -> list[str]:
 
 
 def choose(framework: str | None = None) -> str:
-    """`framework` if it can be used; without one, the engine Keras already runs on, else the quickest installed."""
+    """`framework` if it can be used; without one, the engine Keras already runs on, else the
+    quickest installed."""
     if framework is None:
         found = installed()
         if not found:
-            raise EngineError("no engine is installed.", "one of torch, tensorflow, jax", "pip install 'tandem-rl[jax]'")
+            raise EngineError(
+                "no engine is installed.",
+                "one of torch, tensorflow, jax",
+                "pip install 'tandem-rl[jax]'",
+            )
         return next((n for n in found if ENGINES[n] and ENGINES[n] == running()), found[0])
     if not isinstance(framework, str) or framework not in ENGINES:
         raise UnknownNameError("framework", framework, ENGINES)
@@ -47,7 +58,8 @@ def choose(framework: str | None = None) -> str:
     wanted, engine = ENGINES[framework], running()
     if wanted and engine and wanted != engine:
         raise EngineError(
-            f"framework {framework!r} was asked for, but this process has imported Keras on {engine}.",
+            f"framework {framework!r} was asked for, but this process has imported Keras on "
+            f"{engine}.",
             "one Keras engine per process; Keras reads it once, when it is imported",
             f"set the environment variable KERAS_BACKEND={wanted} before anything imports keras, "
             f"or use framework={next(n for n, keras in ENGINES.items() if keras == engine)!r}.",
@@ -56,22 +68,33 @@ def choose(framework: str | None = None) -> str:
 
 
 def make(
-    framework: str, device: str = "auto", *, seed: int = 0, threads: int = 1, compile: bool = False, optimizer: Any = None
+    framework: str,
+    device: str = "auto",
+    *,
+    seed: int = 0,
+    threads: int = 1,
+    compile: bool = False,
+    optimizer: Any = None,
 ) -> Any:
-    """The backend of that name. `threads` are those of one operation; `compile` is torch's (the others always compile).
-    `optimizer` is one of the framework's own, of which copies are used wherever an algorithm asks for one."""
+    """The backend of that name. `threads` are those of one operation; `compile` is torch's (the
+    others always compile). `optimizer` is one of the framework's own, of which copies are used
+    wherever an algorithm asks for one."""
     framework = choose(framework)
     if device not in DEVICES:
         raise UnknownNameError("device", device, DEVICES)
     if threads == 1 and "jax" not in sys.modules:
-        os.environ.setdefault("PJRT_NPROC", "1")  # no thread pool for small networks: see docs/design.md
+        os.environ.setdefault(
+            "PJRT_NPROC", "1"
+        )  # no thread pool for small networks: see docs/design.md
     if ENGINES[framework]:
         os.environ["KERAS_BACKEND"] = str(ENGINES[framework])
     if framework in ("torch", "keras-torch"):
         module = importlib.import_module(f"tandem.backends.{framework.replace('-', '_')}")
         made = module.make(device, seed=seed, threads=threads, compile=compile)
     else:
-        made = importlib.import_module("tandem.backends.keras").KerasBackend(device, threads=threads)
+        made = importlib.import_module("tandem.backends.keras").KerasBackend(
+            device, threads=threads
+        )
     made.given_optimizer = optimizer
     return made
 
@@ -83,8 +106,8 @@ def running() -> str | None:
 
 
 def of_network(network: Any, space: Any) -> str | None:
-    """The framework that a user's network is made with; None where there is no network. NetworkError for a function of the
-    observation space that makes none."""
+    """The framework that a user's network is made with; None where there is no network.
+    NetworkError for a function of the observation space that makes none."""
     found: Any = next(iter(network.values()), None) if isinstance(network, dict) else network
     function = is_function(found)
     found = called(found, space) if function else found

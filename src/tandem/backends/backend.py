@@ -1,4 +1,5 @@
-"""The seam: what a framework has to provide, and nothing more. Algorithms are written against this, and know no framework."""
+"""The seam: what a framework has to provide, and nothing more. Algorithms are written against this,
+and know no framework."""
 
 from __future__ import annotations
 
@@ -15,13 +16,19 @@ from tandem.networks.defaults import Source
 from tandem.networks.plan import Plan, Weights, select
 from tandem.types import Array, Batch, Tree, Update, leaves, tree_map
 
-Loss = Callable[[Batch], tuple[Array, dict[str, Array]]]  # one number per sample, and what else is wanted of the forward pass
+Loss = Callable[
+    [Batch], tuple[Array, dict[str, Array]]
+]  # one number per sample, and what else is wanted of the forward pass
 
 
 Each = Callable[[Batch], Array]  # one number per sample
-Losses = Callable[[Batch], tuple[list[Array], dict[str, Array]]]  # of several optimizers, or one of all; numbers, or per sample
+Losses = Callable[
+    [Batch], tuple[list[Array], dict[str, Array]]
+]  # of several optimizers, or one of all; numbers, or per sample
 
-NOISE = "noise/"  # begins the names of settings that are noise for an update: "noise/NETWORK/WEIGHT"
+NOISE = (
+    "noise/"  # begins the names of settings that are noise for an update: "noise/NETWORK/WEIGHT"
+)
 
 
 class Region(NamedTuple):
@@ -34,8 +41,8 @@ class Region(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What a compiled call of K updates came to; NumPy. Rows are those of the updates that took effect, and of the one that
-    asked to stop."""
+    """What a compiled call of K updates came to; NumPy. Rows are those of the updates that took
+    effect, and of the one that asked to stop."""
 
     metrics: dict[str, np.ndarray[Any, Any]]  # [rows] each
     priority: Any  # [rows, B] or ()
@@ -45,7 +52,8 @@ class Outcome(NamedTuple):
 
 
 class Network(ABC):
-    """A network's handle: its module (torch) or model (Keras), and its plan where all its layers are known."""
+    """A network's handle: its module (torch) or model (Keras), and its plan where all its layers
+    are known."""
 
     name: str
     plan: Plan | None
@@ -54,11 +62,13 @@ class Network(ABC):
 
     @abstractmethod
     def __call__(self, x: Tree, training: bool | None = None) -> Array:
-        """The output for x, in training mode while `minimize` trains this network, unless `training` says otherwise."""
+        """The output for x, in training mode while `minimize` trains this network, unless
+        `training` says otherwise."""
 
     @abstractmethod
     def read(self) -> Weights:
-        """The weights as NumPy arrays: by the plan's names if there is one, else by their position."""
+        """The weights as NumPy arrays: by the plan's names if there is one, else by their
+        position."""
 
     @property
     def convolves(self) -> bool:
@@ -76,10 +86,12 @@ class Network(ABC):
 
     @abstractmethod
     def place(self, noise: dict[str, Array]) -> None:
-        """Sets the noise of noisy layers, by its names in `self.noise`; inside an update or between calls."""
+        """Sets the noise of noisy layers, by its names in `self.noise`; inside an update or between
+        calls."""
 
     def draw(self, kind: str, rng: np.random.Generator, count: int) -> Weights:
-        """Fresh noise for `place`, `count` times [count, ...], of one kind: "independent" or "factorised"."""
+        """Fresh noise for `place`, `count` times [count, ...], of one kind: "independent" or
+        "factorised"."""
         return noisy.draw(kind, rng, {n: tuple(x.shape) for n, x in self.noise.items()}, count)
 
     @abstractmethod
@@ -102,17 +114,22 @@ class Network(ABC):
 
     @abstractmethod
     def frozen(self, weights: Weights) -> Callable[[Tree], np.ndarray[Any, Any]]:
-        """`predict` with these weights (as `read` gives them), whatever becomes of the network's own."""
+        """`predict` with these weights (as `read` gives them), whatever becomes of the network's
+        own."""
 
 
 class Backend(ABC):
-    """The verbs of one framework. Names given to networks, scalars and optimizers are their names in a checkpoint."""
+    """The verbs of one framework. Names given to networks, scalars and optimizers are their names
+    in a checkpoint."""
 
     framework: str
     device: str
     networks: dict[str, Any]  # networks, targets and scalars by name
-    given_optimizer: Any = None  # the user's own, of which `optimizer` makes copies, whatever kind is asked for
-    keeps = False  # `minimize` leaves the weights alone, and gradients to `kept`: another process makes the steps
+    given_optimizer: Any = (
+        None  # the user's own, of which `optimizer` makes copies, whatever kind is asked for
+    )
+    # `minimize` leaves the weights alone, and gradients to `kept`: another process makes the steps
+    gradients_only = False
 
     @abstractmethod
     def network(self, name: str, source: Source) -> Network:
@@ -120,18 +137,22 @@ class Backend(ABC):
 
     @abstractmethod
     def pair(self, name: str, source: Source) -> tuple[Network, Network]:
-        """A network and its target, equal at first; the target (named name + "_target") takes no gradient."""
+        """A network and its target, equal at first; the target (named name + "_target") takes no
+        gradient."""
 
     @abstractmethod
     def scalar(self, name: str, value: float) -> Any:
         """A trained number; called without arguments it gives its value."""
 
     @abstractmethod
-    def optimizer(self, name: str, networks: list[Any], kind: str = "adam", **options: float) -> Any:
-        """An optimizer of the networks' (and scalars') trainable weights: "adam" (Kingma & Ba 2015, arXiv:1412.6980,
-        algorithm 1: epsilon is added to the root of the corrected second moment; options epsilon, beta1, beta2), "rmsprop"
-        (Mnih et al. 2016, arXiv:1602.01783, supplement: g <- decay g + (1 - decay) grad^2, weight -= rate grad / sqrt(g +
-        epsilon); g begins at 1, so that the first steps are not too long; options decay, epsilon) or "sgd"."""
+    def optimizer(
+        self, name: str, networks: list[Any], kind: str = "adam", **options: float
+    ) -> Any:
+        """An optimizer of the networks' (and scalars') trainable weights: "adam" (Kingma & Ba 2015,
+        arXiv:1412.6980, algorithm 1: epsilon is added to the root of the corrected second moment;
+        options epsilon, beta1, beta2), "rmsprop" (Mnih et al. 2016, arXiv:1602.01783, supplement: g
+        <- decay g + (1 - decay) grad^2, weight -= rate grad / sqrt(g + epsilon); g begins at 1, so
+        that the first steps are not too long; options decay, epsilon) or "sgd"."""
 
     @abstractmethod
     def minimize(
@@ -144,81 +165,114 @@ class Backend(ABC):
         count: Array | None = None,
         stop: Callable[[dict[str, Array]], Array] | None = None,
     ) -> tuple[Array, dict[str, Array]]:
-        """One gradient step on this optimizer's own weights; no other network is touched. Returns the reduced loss and `aux`.
+        """One gradient step on this optimizer's own weights; no other network is touched. Returns
+        the reduced loss and `aux`.
 
-        `loss(batch)` gives one number per sample; they are multiplied by `batch.weight` and summed, divided by `count`
-        (default: the number of samples). Gradients are clipped to the global norm `clip_norm`. Where `stop(aux)` is true, or
-        the loss or a gradient is not finite, this update and the later ones of the call change nothing.
+        `loss(batch)` gives one number per sample; they are multiplied by `batch.weight` and summed,
+        divided by `count` (default: the number of samples). Gradients are clipped to the global
+        norm `clip_norm`. Where `stop(aux)` is true, or the loss or a gradient is not finite, this
+        update and the later ones of the call change nothing.
         """
 
     @abstractmethod
-    def kept(self, optimizer: Any) -> np.ndarray[Any, Any]:
-        """The gradient of the latest `minimize`, clipped, as one vector [optimizer.size], where the backend `keeps` them."""
+    def recorded_gradient(self, optimizer: Any) -> np.ndarray[Any, Any]:
+        """The gradient of the latest `minimize`, clipped, as one vector [optimizer.size], where the
+        backend `gradients_only` them."""
 
     @abstractmethod
     def step(self, optimizer: Any, gradient: Array, learning_rate: Array) -> None:
-        """Inside an update: the step that `minimize` would have made with this gradient, which is one that was `kept`."""
+        """Inside an update: the step that `minimize` would have made with this gradient, which is
+        one that was `kept`."""
 
     @abstractmethod
-    def descend(self, optimizers: list[Any], losses: Losses, batch: Batch) -> tuple[list[Array], dict[str, Array]]:
-        """One step of each optimizer, which `own` gave, on its own of the losses, or on the only one: all gradients are taken
-        at the same point, before any step. Returns the reduced losses and `aux`; what is not finite is handled as by
-        `minimize`."""
+    def minimize_joint(
+        self, optimizers: list[Any], losses: Losses, batch: Batch
+    ) -> tuple[list[Array], dict[str, Array]]:
+        """One step of each optimizer, which `own` gave, on its own of the losses, or on the only
+        one: all gradients are taken at the same point, before any step. Returns the reduced losses
+        and `aux`; what is not finite is handled as by `minimize`."""
 
     @abstractmethod
     def adopt(self, found: Reached) -> None:
-        """Takes in the networks and variables of a user's agent: from now on they are part of updates and of `state`."""
+        """Takes in the networks and variables of a user's agent: from now on they are part of
+        updates and of `state`."""
 
     @abstractmethod
-    def own(self, name: str, optimizer: Any, weights: list[Any]) -> Any:
-        """The user's optimizer itself, for `descend`; `weights` are those of the agent's that it is meant for."""
+    def wrap_optimizer(self, name: str, optimizer: Any, weights: list[Any]) -> Any:
+        """The user's optimizer itself, for `minimize_joint`; `weights` are those of the agent's
+        that it is meant for."""
 
     @abstractmethod
     def forward(self, function: Callable[..., Array]) -> Callable[..., Any]:
-        """A user's function of arrays [B, ...] as one of NumPy arrays: without gradients, and compiled where that can be."""
+        """A user's function of arrays [B, ...] as one of NumPy arrays: without gradients, and
+        compiled where that can be."""
 
     @abstractmethod
     def call(self, function: Callable[..., Any], *arrays: Tree) -> Any:
-        """`function` of such arrays, once, not compiled, without gradients; what it gives as NumPy arrays."""
+        """`function` of such arrays, once, not compiled, without gradients; what it gives as NumPy
+        arrays."""
 
     @abstractmethod
-    def improve(
-        self, optimizer: Any, objective: Each, divergence: Each, batch: Batch, radius: Array, region: Region, count: Array
+    def trust_region_step(
+        self,
+        optimizer: Any,
+        objective: Each,
+        divergence: Each,
+        batch: Batch,
+        radius: Array,
+        region: Region,
+        count: Array,
     ) -> dict[str, Array]:
-        """One natural-gradient step on this optimizer's own weights, of whatever kind it is, that betters `objective` and keeps
-        `divergence` within `radius` (Schulman et al. 2015, arXiv:1502.05477, appendix C); none where no such step is found.
+        """One natural-gradient step on this optimizer's own weights, of whatever kind it is, that
+        betters `objective` and keeps `divergence` within `radius` (Schulman et al. 2015,
+        arXiv:1502.05477, appendix C); none where no such step is found.
 
-        Both functions give one number per sample, reduced as `minimize` does; `divergence` from what it is now, where it has
-        to be 0 with gradient 0. Returns {"improvement", "divergence"} of the step that was made, 0 if none was.
+        Both functions give one number per sample, reduced as `minimize` does; `divergence` from
+        what it is now, where it has to be 0 with gradient 0. Returns {"improvement", "divergence"}
+        of the step that was made, 0 if none was.
         """
 
     @abstractmethod
-    def when(self, flag: Array, update: Callable[[], dict[str, Array]], names: tuple[str, ...]) -> dict[str, Array]:
-        """`update()`, which gives metrics of these names, where `flag` is 1; where it is 0, nothing is computed or changed, and
-        the metrics are NaN: not measured."""
+    def cond(
+        self, flag: Array, update: Callable[[], dict[str, Array]], names: tuple[str, ...]
+    ) -> dict[str, Array]:
+        """`update()`, which gives metrics of these names, where `flag` is 1; where it is 0, nothing
+        is computed or changed, and the metrics are NaN: not measured."""
 
     @abstractmethod
     def gradient(self, f: Callable[[Array], Array], x: Array) -> Array:
         """The derivative of f, an array to one number, at x."""
 
     @abstractmethod
-    def track(self, source: Network, target: Network, tau: Array, seldom: bool = False) -> None:
-        """target += tau * (source - target); statistics without a gradient are copied wherever tau > 0. Noise is left alone.
-        `seldom`: tau is 0 in most updates of a call, and the target not asked again in this one; then those cost nothing. (Not
-        inside `when`: it is done once the update is known to be kept.)"""
+    def soft_update(
+        self, source: Network, target: Network, tau: Array, seldom: bool = False
+    ) -> None:
+        """target += tau * (source - target); statistics without a gradient are copied wherever tau
+        > 0. Noise is left alone. `seldom`: tau is 0 in most updates of a call, and the target not
+        asked again in this one; then those cost nothing. (Not inside `cond`: it is done once the
+        update is known to be kept.)"""
 
     @abstractmethod
-    def compile(self, update: Callable[[Batch], Update], jit: bool = True) -> Callable[..., Outcome]:
-        """`run(batches)` makes K updates from arrays [K, ...]; `run(data, indices)` makes K from the rows indices[k] of data
-        [N, ...]; either way `settings` are [K] each. One compiled call, one wait for the device.
+    def compile(
+        self, update: Callable[[Batch], Update], jit: bool = True
+    ) -> Callable[..., Outcome]:
+        """`run(batches)` makes K updates from arrays [K, ...]; `run(data, indices)` makes K from
+        the rows indices[k] of data [N, ...]; either way `settings` are [K] each. One compiled call,
+        one wait for the device.
 
-        Before an update, those of its settings that `noise` made are placed in the networks; the update does not see them.
-        Without such settings networks keep the noise they have. `jit=False` leaves the compiler out, where there is one."""
+        Before an update, those of its settings that `noise` made are placed in the networks; the
+        update does not see them. Without such settings networks keep the noise they have.
+        `jit=False` leaves the compiler out, where there is one."""
 
     def noise(self, kind: str, rng: np.random.Generator, count: int) -> dict[str, Array]:
-        """Fresh noise for all noisy layers, those of targets too, as settings of `count` updates; [count, ...] each."""
+        """Fresh noise for all noisy layers, those of targets too, as settings of `count` updates;
+        [count, ...] each."""
         networks = {n: x for n, x in self.networks.items() if isinstance(x, Network)}
-        return {f"{NOISE}{name}/{n}": x for name, net in networks.items() for n, x in net.draw(kind, rng, count).items()}
+        return {
+            f"{NOISE}{name}/{n}": x
+            for name, net in networks.items()
+            for n, x in net.draw(kind, rng, count).items()
+        }
 
     def _placing(self, update: Callable[[Batch], Update]) -> Callable[[Batch], Update]:
         """`update`, after the noise among its settings has been placed."""
@@ -229,7 +283,11 @@ class Backend(ABC):
         def placed(batch: Batch) -> Update:
             for name, network in noisy.items():
                 network.place(select(batch.settings, NOISE + name))
-            return update(batch._replace(settings={n: x for n, x in batch.settings.items() if not n.startswith(NOISE)}))
+            return update(
+                batch._replace(
+                    settings={n: x for n, x in batch.settings.items() if not n.startswith(NOISE)}
+                )
+            )
 
         return placed
 
@@ -247,20 +305,26 @@ def reduce(loss: Array, batch: Batch, count: Array | None) -> Array:
     xp, rows = ops.of(loss), leaves(batch.obs)[0].shape[0]
     weight = None if isinstance(batch.weight, tuple) else batch.weight
     for name, x in (("loss", loss), ("weight", weight)):
-        if x is not None and tuple(x.shape) != (rows,):  # [B, 1] with [B] would become [B, B], and learn nonsense
-            raise ValueError(f"a {name} has shape {tuple(x.shape)} for {rows} samples; expected one number each: ({rows},)")
+        if x is not None and tuple(x.shape) != (
+            rows,
+        ):  # [B, 1] with [B] would become [B, B], and learn nonsense
+            raise ValueError(
+                f"a {name} has shape {tuple(x.shape)} for {rows} samples; expected one number "
+                f"each: ({rows},)"
+            )
     weighted = loss if weight is None else loss * weight
     return xp.mean(weighted) if count is None else xp.sum(weighted) / count
 
 
 def reduced(loss: Array, batch: Batch) -> Array:
-    """A user's loss as one number: as it is, if it is one, else as `reduce` makes it of one per sample."""
+    """A user's loss as one number: as it is, if it is one, else as `reduce` makes it of one per
+    sample."""
     return reduce(loss, batch, None) if len(loss.shape) else loss
 
 
 def outcome(metrics: dict[str, Any], priority: Any, codes: list[int], faults: list[str]) -> Outcome:
-    """The Outcome of NumPy arrays [K, ...] and of the updates' codes: 0 applied, 1 stopped, 2 + i not finite in the i-th
-    optimizer, -1 not run."""
+    """The Outcome of NumPy arrays [K, ...] and of the updates' codes: 0 applied, 1 stopped, 2 + i
+    not finite in the i-th optimizer, -1 not run."""
     applied = next((k for k, code in enumerate(codes) if code), len(codes))
     code = codes[applied] if applied < len(codes) else 0
     stopped = code == 1

@@ -1,7 +1,8 @@
-"""Arrays that have the batch twice, [B, B]: what becomes of (B, 1) with (B,), in a loss that then learns nonsense in silence.
+"""Arrays that have the batch twice, [B, B]: what becomes of (B, 1) with (B,), in a loss that then
+learns nonsense in silence.
 
-A loss is run (torch) or traced (JAX, TensorFlow) once on a batch with an odd number of rows, and every array on the way is
-looked at.
+A loss is run (torch) or traced (JAX, TensorFlow) once on a batch with an odd number of rows, and
+every array on the way is looked at.
 """
 
 from __future__ import annotations
@@ -18,12 +19,18 @@ from tandem.types import Array, Batch, tree_map
 
 Frames = Iterable[Any]  # with filename and lineno each, the innermost last
 HOUSE = Path(__file__).parents[1]
-LIBRARIES = (*site.getsitepackages(), site.getusersitepackages(), sysconfig.get_path("stdlib"), str(HOUSE))
+LIBRARIES = (
+    *site.getsitepackages(),
+    site.getusersitepackages(),
+    sysconfig.get_path("stdlib"),
+    str(HOUSE),
+)
 
 
 def squares(framework: str, loss: Callable[[Batch], Any], batch: Batch, rows: int) -> list[str]:
-    """Where `loss(batch)`, of NumPy arrays as this framework's own, makes an array with two axes of `rows`: "file, line n: what
-    stands there", each once, in order. `rows` should be no other length in the loss: a prime that no layer has."""
+    """Where `loss(batch)`, of NumPy arrays as this framework's own, makes an array with two axes of
+    `rows`: "file, line n: what stands there", each once, in order. `rows` should be no other length
+    in the loss: a prime that no layer has."""
     found = {"jax": _jax, "tensorflow": _tensorflow}.get(framework, _torch)(loss, batch, rows)
     return list(dict.fromkeys(_place(frames) for frames in found))
 
@@ -35,7 +42,9 @@ def _torch(loss: Callable[[Batch], Any], batch: Batch, rows: int) -> list[Frames
     found: list[Frames] = []
 
     class Watch(TorchFunctionMode):
-        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_function__(
+            self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
             out = function(*args, **(kwargs or {}))
             several = out if isinstance(out, (tuple, list)) else (out,)
             if any(isinstance(x, torch.Tensor) and _twice(x.shape, rows) for x in several):
@@ -57,7 +66,11 @@ def _jax(loss: Callable[[Batch], Any], batch: Batch, rows: int) -> Iterator[Fram
 
     def walk(jaxpr: Any) -> Iterator[Frames]:
         for step in jaxpr.eqns:
-            inner = [x for p in step.params.values() for x in (p if isinstance(p, (tuple, list)) else (p,))]
+            inner = [
+                x
+                for p in step.params.values()
+                for x in (p if isinstance(p, (tuple, list)) else (p,))
+            ]
             for part in (getattr(x, "jaxpr", x) for x in inner):
                 if hasattr(part, "eqns"):
                     yield from walk(part)
@@ -71,7 +84,9 @@ def _jax(loss: Callable[[Batch], Any], batch: Batch, rows: int) -> Iterator[Fram
 def _tensorflow(loss: Callable[[Batch], Any], batch: Batch, rows: int) -> Iterator[Frames]:
     import tensorflow as tf
 
-    traced = tf.function(loss, autograph=False).get_concrete_function(tree_map(tf.convert_to_tensor, batch))
+    traced = tf.function(loss, autograph=False).get_concrete_function(
+        tree_map(tf.convert_to_tensor, batch)
+    )
     for operation in traced.graph.get_operations():
         if any(x.shape.rank and _twice(x.shape.as_list(), rows) for x in operation.outputs):
             yield operation.traceback

@@ -1,5 +1,6 @@
-"""Keras 3 behind the seam, on TensorFlow or JAX. K updates are one compiled call: a scan over a stateless step on JAX, a loop
-inside one XLA-compiled function on TensorFlow. Where an update must take no effect, old values are selected over new ones."""
+"""Keras 3 behind the seam, on TensorFlow or JAX. K updates are one compiled call: a scan over a
+stateless step on JAX, a loop inside one XLA-compiled function on TensorFlow. Where an update must
+take no effect, old values are selected over new ones."""
 
 from __future__ import annotations
 
@@ -47,7 +48,11 @@ class KerasNetwork(backend.Network):
     @property
     def _weights(self) -> dict[str, Any]:
         """The variables by the plan's names, else by position."""
-        return self._named if self.plan is not None else {str(i): v for i, v in enumerate(self.variables)}
+        return (
+            self._named
+            if self.plan is not None
+            else {str(i): v for i, v in enumerate(self.variables)}
+        )
 
     def read(self) -> Weights:
         return models.read(self._weights)
@@ -71,7 +76,9 @@ class KerasNetwork(backend.Network):
             self._predict = engine().forward(self.module)
         lengths = {len(a) for a in leaves(x)}
         rows = max(lengths)
-        padded = _padded(rows, self._lengths) if len(lengths) == 1 else rows  # else they are steps, and states before them
+        padded = (
+            _padded(rows, self._lengths) if len(lengths) == 1 else rows
+        )  # else they are steps, and states before them
         if padded != rows:
             x = tree_map(lambda a: _lengthen(a, padded), x)
         return np.asarray(self._predict(tree_map(ops.convert_to_tensor, x)))[:rows]
@@ -96,7 +103,7 @@ class Scalar:
         return {"value": np.array(self.variable.value, copy=True)}
 
 
-class Loose(Scalar):
+class FreeVariable(Scalar):
     """A variable of a user's agent beside its models."""
 
     def __init__(self, name: str, variable: Any) -> None:
@@ -110,7 +117,12 @@ class Raw:
     trainable = False
 
     def __init__(self, inner: Any) -> None:
-        self.inner, self.shape, self.dtype, self.assign = inner, inner.shape, inner.dtype.name, inner.assign
+        self.inner, self.shape, self.dtype, self.assign = (
+            inner,
+            inner.shape,
+            inner.dtype.name,
+            inner.assign,
+        )
 
     @property
     def value(self) -> Any:
@@ -124,7 +136,9 @@ class KerasBackend(backend.Backend):
         self.framework = ENGINE
         self.device = engine().choose_device(device, threads)
         self.networks = {}
-        self._owners: dict[str, Any] = {}  # everything that holds variables, by its name in a checkpoint
+        self._owners: dict[
+            str, Any
+        ] = {}  # everything that holds variables, by its name in a checkpoint
         self._optimizers: list[Any] = []
         self._shared = False  # whether others may hold the variables' arrays: a user's agent may
         self._code: Any = None  # while an update is traced: 0, or why it must take no effect
@@ -153,9 +167,15 @@ class KerasBackend(backend.Backend):
         self._owners[f"network/{name}"] = self.networks[name] = scalar = Scalar(name, value)
         return scalar
 
-    def optimizer(self, name: str, networks: list[Any], kind: str = "adam", **options: float) -> Optimizer:
-        given, made = self.given_optimizer, OPTIMIZERS["kept" if self.keeps else kind]
-        made = made(name, networks, **options) if given is None or self.keeps else Given(name, networks, given)
+    def optimizer(
+        self, name: str, networks: list[Any], kind: str = "adam", **options: float
+    ) -> Optimizer:
+        given, made = self.given_optimizer, OPTIMIZERS["kept" if self.gradients_only else kind]
+        made = (
+            made(name, networks, **options)
+            if given is None or self.gradients_only
+            else Given(name, networks, given)
+        )
         self._owners[f"optimizer/{name}"] = made
         self._optimizers.append(made)
         return made
@@ -195,13 +215,15 @@ class KerasBackend(backend.Backend):
         optimizer.apply(grads, learning_rate)
         return value, aux
 
-    def kept(self, optimizer: Optimizer) -> np.ndarray[Any, Any]:
+    def recorded_gradient(self, optimizer: Optimizer) -> np.ndarray[Any, Any]:
         return np.asarray(optimizer.variables[0].value)
 
     def step(self, optimizer: Optimizer, gradient: Array, learning_rate: Array) -> None:
         optimizer.apply(optimizer.vectors(optimizer.parts(gradient)), learning_rate)
 
-    def descend(self, optimizers: list[Own], losses: backend.Losses, batch: Batch) -> tuple[list[Array], dict[str, Array]]:
+    def minimize_joint(
+        self, optimizers: list[Own], losses: backend.Losses, batch: Batch
+    ) -> tuple[list[Array], dict[str, Array]]:
         def all_reduced(b: Batch) -> tuple[list[Array], dict[str, Array]]:
             each, aux = losses(b)
             return [backend.reduced(x, b) for x in each], aux
@@ -219,14 +241,20 @@ class KerasBackend(backend.Backend):
     def adopt(self, found: Reached) -> None:
         self._shared = True
         for name, module in found.modules.items():
-            self._owners[f"network/{name}"] = self.networks[name] = KerasNetwork(name, module, None, {})
+            self._owners[f"network/{name}"] = self.networks[name] = KerasNetwork(
+                name, module, None, {}
+            )
         for name, variable in found.variables.items():
             if isinstance(variable, keras.Variable):
-                self._owners[f"network/{name}"] = self.networks[name] = Loose(name, variable)
-            elif ENGINE == "tensorflow":  # one of TensorFlow's own: another engine's code cannot read it
-                self._owners[f"network/{name}"] = self.networks[name] = Loose(name, Raw(variable))
+                self._owners[f"network/{name}"] = self.networks[name] = FreeVariable(name, variable)
+            elif (
+                ENGINE == "tensorflow"
+            ):  # one of TensorFlow's own: another engine's code cannot read it
+                self._owners[f"network/{name}"] = self.networks[name] = FreeVariable(
+                    name, Raw(variable)
+                )
 
-    def own(self, name: str, optimizer: Any, weights: list[Any]) -> Own:
+    def wrap_optimizer(self, name: str, optimizer: Any, weights: list[Any]) -> Own:
         self._owners[f"optimizer/{name}"] = made = Own(name, optimizer, weights)
         self._optimizers.append(made)
         return made
@@ -238,7 +266,7 @@ class KerasBackend(backend.Backend):
     def call(self, function: Callable[..., Any], *arrays: Tree) -> Any:
         return tree_map(ops.convert_to_numpy, function(*tree_map(ops.convert_to_tensor, arrays)))
 
-    def improve(
+    def trust_region_step(
         self,
         optimizer: Optimizer,
         objective: backend.Each,
@@ -255,7 +283,9 @@ class KerasBackend(backend.Backend):
 
         def at(each: backend.Each) -> Callable[[Array], Array]:
             def value(flat: Array) -> Array:
-                with keras.StatelessScope(rest + list(zip(trained, optimizer.parts(flat), strict=True))):
+                with keras.StatelessScope(
+                    rest + list(zip(trained, optimizer.parts(flat), strict=True))
+                ):
                     return backend.reduce(each(batch), batch, count)
 
             return value
@@ -280,9 +310,14 @@ class KerasBackend(backend.Backend):
         self._code = ops.where(ops.equal(self._code, 0), code, self._code)
         for v, x, old in zip(trained, optimizer.parts(flat), values, strict=True):
             v.assign(ops.where(found, x, old))
-        return {"improvement": ops.where(found, better, 0.0), "divergence": ops.where(found, far, 0.0)}
+        return {
+            "improvement": ops.where(found, better, 0.0),
+            "divergence": ops.where(found, far, 0.0),
+        }
 
-    def when(self, flag: Array, update: Callable[[], dict[str, Array]], names: tuple[str, ...]) -> dict[str, Array]:
+    def cond(
+        self, flag: Array, update: Callable[[], dict[str, Array]], names: tuple[str, ...]
+    ) -> dict[str, Array]:
         before = self._code
 
         def done() -> tuple[list[Array], Array]:
@@ -291,7 +326,9 @@ class KerasBackend(backend.Backend):
             return [ops.cast(metrics[n], "float32") for n in names], ops.cast(self._code, "int32")
 
         def idle() -> tuple[list[Array], Array]:
-            return [ops.convert_to_tensor(np.float32(np.nan))] * len(names), ops.cast(before, "int32")
+            return [ops.convert_to_tensor(np.float32(np.nan))] * len(names), ops.cast(
+                before, "int32"
+            )
 
         metrics, self._code = engine().choose(ops.greater(flag, 0), done, idle, self.variables)
         return dict(zip(names, metrics, strict=True))
@@ -299,32 +336,54 @@ class KerasBackend(backend.Backend):
     def gradient(self, f: Callable[[Array], Array], x: Array) -> Array:
         return engine().value_and_gradient(f, x)[1]
 
-    def track(self, source: Any, target: Any, tau: Array, seldom: bool = False) -> None:
+    def soft_update(self, source: Any, target: Any, tau: Array, seldom: bool = False) -> None:
         if seldom:
             self._late.append((source, target, tau))
             return
-        for s, t in zip(source.module.trainable_variables, target.module.trainable_variables, strict=True):
+        for s, t in zip(
+            source.module.trainable_variables, target.module.trainable_variables, strict=True
+        ):
             t.assign(t.value + tau * (s.value - t.value))
         noise = {id(v) for v in target.noise.values()}
-        for s, t in zip(source.module.non_trainable_variables, target.module.non_trainable_variables, strict=True):
-            if "float" in s.dtype and id(t) not in noise:  # batch-norm statistics; not the seeds of dropout
+        for s, t in zip(
+            source.module.non_trainable_variables,
+            target.module.non_trainable_variables,
+            strict=True,
+        ):
+            if (
+                "float" in s.dtype and id(t) not in noise
+            ):  # batch-norm statistics; not the seeds of dropout
                 t.assign(ops.where(tau > 0, s.value, t.value))
 
     def _track_late(self, keep: Any) -> None:
         """What was to be tracked seldom, where the update is kept."""
         for source, target, tau in self._late:
             variables = [*source.module.variables, *target.module.variables]
-            engine().choose(ops.logical_and(keep, tau > 0), partial(self.track, source, target, tau), lambda: None, variables)
+            engine().choose(
+                ops.logical_and(keep, tau > 0),
+                partial(self.soft_update, source, target, tau),
+                lambda: None,
+                variables,
+            )
 
-    def compile(self, update: Callable[[Batch], Update], jit: bool = True) -> Callable[..., backend.Outcome]:
-        names: list[str] = []  # of the metrics, which come back as one array: each array of its own costs a hand-over
+    def compile(
+        self, update: Callable[[Batch], Update], jit: bool = True
+    ) -> Callable[..., backend.Outcome]:
+        names: list[
+            str
+            # of the metrics, which come back as one array: each array of its own costs a hand-over
+        ] = []
 
         def guarded(b: Batch, active: Any) -> tuple[Any, Any, Any]:
             """One update; gives (metrics and priority, its code, whether its changes are kept)."""
             self._code, self._late = ops.convert_to_tensor(np.int32(0)), []
             out = update(b)
             names[:] = out.metrics
-            metrics = ops.stack([ops.cast(out.metrics[n], "float32") for n in names]) if names else ops.zeros(0)
+            metrics = (
+                ops.stack([ops.cast(out.metrics[n], "float32") for n in names])
+                if names
+                else ops.zeros(0)
+            )
             code = ops.where(active, ops.cast(self._code, "int32"), -1)
             return (metrics, out.priority), code, ops.equal(code, 0)
 
@@ -337,7 +396,11 @@ class KerasBackend(backend.Backend):
             count = len(next(iter(settings.values())))
             padded = _padded(count, lengths)
             live = np.ones(count, np.bool_)
-            rows = np.arange(count, dtype=np.int32) if indices is None else np.asarray(indices, np.int32)
+            rows = (
+                np.arange(count, dtype=np.int32)
+                if indices is None
+                else np.asarray(indices, np.int32)
+            )
             if padded != count:
                 if indices is None:
                     data = tree_map(lambda x: _lengthen(x, padded), data)
@@ -346,7 +409,10 @@ class KerasBackend(backend.Backend):
             (metrics, priority), codes = many(data, settings, rows, live)
             named = dict(zip(names, np.asarray(metrics)[:count].T, strict=True))
             return backend.outcome(
-                named, tree_map(lambda x: np.asarray(x)[:count], priority), np.asarray(codes)[:count].tolist(), faults
+                named,
+                tree_map(lambda x: np.asarray(x)[:count], priority),
+                np.asarray(codes)[:count].tolist(),
+                faults,
             )
 
         return run
@@ -358,7 +424,9 @@ class KerasBackend(backend.Backend):
         return list({id(v): v for o in self._owners.values() for v in o.variables}.values())
 
     def _named(self) -> dict[str, Any]:
-        return {f"{name}/{i}": v for name, o in self._owners.items() for i, v in enumerate(o.variables)}
+        return {
+            f"{name}/{i}": v for name, o in self._owners.items() for i, v in enumerate(o.variables)
+        }
 
     def state(self) -> dict[str, np.ndarray[Any, Any]]:
         return {n: np.array(v.value, copy=True) for n, v in self._named().items()}
@@ -369,15 +437,19 @@ class KerasBackend(backend.Backend):
 
 
 def engine() -> Any:
-    """What differs between TensorFlow and JAX; Keras on torch has no such module, and learns as torch does."""
+    """What differs between TensorFlow and JAX; Keras on torch has no such module, and learns as
+    torch does."""
     return importlib.import_module(f"tandem.backends.keras_{ENGINE}")
 
 
 def _padded(count: int, lengths: set[int]) -> int:
-    """To how many updates or rows a call of `count` is filled up, so that few lengths are compiled: the first two as they come,
-    then a known one less than twice as long, or a power of two. Adds it to the known `lengths`."""
+    """To how many updates or rows a call of `count` is filled up, so that few lengths are compiled:
+    the first two as they come, then a known one less than twice as long, or a power of two. Adds it
+    to the known `lengths`."""
     if count not in lengths and len(lengths) >= 2:
-        count = min((n for n in lengths if count <= n < 2 * count), default=1 << (count - 1).bit_length())
+        count = min(
+            (n for n in lengths if count <= n < 2 * count), default=1 << (count - 1).bit_length()
+        )
     lengths.add(count)
     return count
 

@@ -16,23 +16,29 @@ from tandem.types import Array, Batch, tree_map
 NARROW = 32  # columns
 FEWER_COPIES = {"xla_cpu_copy_insertion_use_region_analysis": True}
 
-jax.config.update("jax_cpu_enable_async_dispatch", False)  # the hand-over to its thread costs more than our updates
+jax.config.update(
+    "jax_cpu_enable_async_dispatch", False
+)  # the hand-over to its thread costs more than our updates
 
 
 def choose_device(device: str, threads: int) -> str:
-    """The device to use, "cpu" or "cuda", for one of "auto", "cpu" and "cuda". (Threads are set by PJRT_NPROC.)"""
+    """The device to use, "cpu" or "cuda", for one of "auto", "cpu" and "cuda". (Threads are set by
+    PJRT_NPROC.)"""
     gpu = jax.default_backend() in ("gpu", "cuda", "rocm")
     if gpu and device == "cpu":
         jax.config.update("jax_default_device", jax.devices("cpu")[0])
     if device == "cuda" and not gpu:
-        raise EngineError("device 'cuda' was asked for; jax finds none.", "a CUDA device", "use device='cpu'.")
+        raise EngineError(
+            "device 'cuda' was asked for; jax finds none.", "a CUDA device", "use device='cpu'."
+        )
     return "cuda" if gpu and device != "cpu" else "cpu"
 
 
 @cache
 def _options() -> dict[str, Any]:
-    """Compiler options for updates: on processors, look closer where the state of a scan is copied (DQN: a tenth of an update
-    less). None where this version of XLA, or another device's compiler, does not know them."""
+    """Compiler options for updates: on processors, look closer where the state of a scan is copied
+    (DQN: a tenth of an update less). None where this version of XLA, or another device's compiler,
+    does not know them."""
     try:
         jax.jit(lambda x: x, compiler_options=FEWER_COPIES).lower(0).compile()
     except jax.errors.JaxRuntimeError:
@@ -41,7 +47,8 @@ def _options() -> dict[str, Any]:
 
 
 def forwards(function: Callable[..., Any], variables: list[Any]) -> Callable[..., Any]:
-    """A function of arrays that reads these variables, compiled, without gradients; NumPy in and out."""
+    """A function of arrays that reads these variables, compiled, without gradients; NumPy in and
+    out."""
 
     def stateless(values: list[Any], *xs: Any) -> Any:
         with keras.StatelessScope(list(zip(variables, values, strict=True))):
@@ -54,13 +61,18 @@ def forwards(function: Callable[..., Any], variables: list[Any]) -> Callable[...
 def forward(model: Any) -> Callable[[Any], Any]:
     """The model in inference mode, compiled."""
     step = jax.jit(lambda t, n, x: model.stateless_call(t, n, x, training=False)[0])
-    return lambda x: step([v.value for v in model.trainable_variables], [v.value for v in model.non_trainable_variables], x)
+    return lambda x: step(
+        [v.value for v in model.trainable_variables],
+        [v.value for v in model.non_trainable_variables],
+        x,
+    )
 
 
 def gradient(
     loss: Callable[[Batch], Any], batch: Batch, trained: list[Any], variables: list[Any]
 ) -> tuple[Array, Any, list[Array]]:
-    """(loss, aux, gradients of `trained`); other `variables` move as the forward pass moves them."""
+    """(loss, aux, gradients of `trained`); other `variables` move as the forward pass moves
+    them."""
     mine = {id(v) for v in trained}
     rest = [(v, v.value) for v in variables if id(v) not in mine]
 
@@ -80,21 +92,29 @@ def gradient(
 def gradients(
     losses: Callable[[Batch], Any], batch: Batch, groups: list[list[Any]], variables: list[Any]
 ) -> tuple[list[Array], Any, list[list[Array]]]:
-    """(losses, aux, gradients of each group by its own loss, or by the only one); other `variables` move as the forward pass
-    moves them."""
+    """(losses, aux, gradients of each group by its own loss, or by the only one); other `variables`
+    move as the forward pass moves them."""
     mine = {id(v) for group in groups for v in group}
     rest = [(v, v.value) for v in variables if id(v) not in mine]
 
     def f(values: list[list[Any]]) -> Any:
-        pairs = [(v, _narrow(x)) for group, xs in zip(groups, values, strict=True) for v, x in zip(group, xs, strict=True)]
+        pairs = [
+            (v, _narrow(x))
+            for group, xs in zip(groups, values, strict=True)
+            for v, x in zip(group, xs, strict=True)
+        ]
         with keras.StatelessScope(rest + pairs) as scope:
             found, aux = losses(batch)
         return found, (aux, [scope.get_current_value(v) for v, _ in rest])
 
-    found, back, (aux, moved) = jax.vjp(f, [[v.value for v in group] for group in groups], has_aux=True)
+    found, back, (aux, moved) = jax.vjp(
+        f, [[v.value for v in group] for group in groups], has_aux=True
+    )
 
     def by(i: int) -> list[list[Array]]:
-        grads: list[list[Array]] = back([jax.numpy.full_like(x, float(k == i)) for k, x in enumerate(found)])[0]
+        grads: list[list[Array]] = back(
+            [jax.numpy.full_like(x, float(k == i)) for k, x in enumerate(found)]
+        )[0]
         return grads
 
     grads = by(0) if len(found) == 1 else [by(i)[i] for i in range(len(groups))]
@@ -105,8 +125,9 @@ def gradients(
 
 
 def _narrow(weight: Any) -> Any:
-    """The same weight; if it is a matrix with few columns, its gradient is computed transposed, and turned only then: XLA takes
-    five to ten times longer for it on processors where it may choose (a twentieth of an update of DQN)."""
+    """The same weight; if it is a matrix with few columns, its gradient is computed transposed, and
+    turned only then: XLA takes five to ten times longer for it on processors where it may choose (a
+    twentieth of an update of DQN)."""
     if weight.ndim != 2 or not 1 < weight.shape[1] < NARROW <= weight.shape[0]:
         return weight
     return jax.lax.optimization_barrier(weight.T).T
@@ -137,8 +158,11 @@ def first(count: int, attempt: Callable[[Any], Any]) -> Any:
     )[1]
 
 
-def choose(flag: Any, done: Callable[[], Any], idle: Callable[[], Any], variables: list[Any]) -> Any:
-    """`done()` where the flag is true, else `idle()`; only the one is computed. `done` may assign to `variables`."""
+def choose(
+    flag: Any, done: Callable[[], Any], idle: Callable[[], Any], variables: list[Any]
+) -> Any:
+    """`done()` where the flag is true, else `idle()`; only the one is computed. `done` may assign
+    to `variables`."""
     values = [v.value for v in variables]
     moved: list[int] = []
 
@@ -146,10 +170,14 @@ def choose(flag: Any, done: Callable[[], Any], idle: Callable[[], Any], variable
         with keras.StatelessScope(list(zip(variables, values, strict=True))) as scope:
             out = done()
         after = [scope.get_current_value(v) for v in variables]
-        moved[:] = [i for i, (new, old) in enumerate(zip(after, values, strict=True)) if new is not old]
+        moved[:] = [
+            i for i, (new, old) in enumerate(zip(after, values, strict=True)) if new is not old
+        ]
         return out, [after[i] for i in moved]
 
-    jax.eval_shape(branch)  # to know which variables it moves: the others need not pass through the choice
+    jax.eval_shape(
+        branch
+    )  # to know which variables it moves: the others need not pass through the choice
     out, new = jax.lax.cond(flag, branch, lambda: (idle(), [values[i] for i in moved]))
     for i, x in zip(moved, new, strict=True):
         variables[i].assign(x)
@@ -157,13 +185,19 @@ def choose(flag: Any, done: Callable[[], Any], idle: Callable[[], Any], variable
 
 
 def many(
-    guarded: Callable[..., Any], late: Callable[[Any], None], variables: list[Any], jit: bool = True, donate: bool = True
+    guarded: Callable[..., Any],
+    late: Callable[[Any], None],
+    variables: list[Any],
+    jit: bool = True,
+    donate: bool = True,
 ) -> Callable[..., Any]:
-    """A function of (data, settings [K], rows [K, ...], live [K]) that makes K guarded updates of `variables`, each followed by
-    `late(keep)`; without `jit` each operation by itself. With `donate` the variables' old arrays are used up.
+    """A function of (data, settings [K], rows [K, ...], live [K]) that makes K guarded updates of
+    `variables`, each followed by `late(keep)`; without `jit` each operation by itself. With
+    `donate` the variables' old arrays are used up.
 
-    They are one scan; but one call each where the variables hold a convolution's kernel (the only ones of four axes) and the
-    processor is the device: inside of a loop XLA makes convolutions there some twenty times slower."""
+    They are one scan; but one call each where the variables hold a convolution's kernel (the
+    only ones of four axes) and the processor is the device: inside of a loop XLA makes
+    convolutions there some twenty times slower."""
 
     def one(carry: Any, data: Batch, k: Any) -> Any:
         values, active = carry
@@ -178,13 +212,17 @@ def many(
         return (new, keep), (out, code)
 
     def scanned(values: list[Any], data: Batch, *each: Any) -> Any:
-        (values, _), outs = jax.lax.scan(lambda carry, k: one(carry, data, k), (values, jax.numpy.asarray(True)), each)
+        (values, _), outs = jax.lax.scan(
+            lambda carry, k: one(carry, data, k), (values, jax.numpy.asarray(True)), each
+        )
         return values, outs
 
     scan, step = scanned, one
     if jit:
         given = 0 if donate else ()
-        scan, step = (jax.jit(f, donate_argnums=given, compiler_options=_options()) for f in (scanned, one))
+        scan, step = (
+            jax.jit(f, donate_argnums=given, compiler_options=_options()) for f in (scanned, one)
+        )
 
     def looped(values: list[Any], data: Batch, *each: Any) -> Any:
         carry, outs, data = (values, jax.numpy.asarray(True)), [], jax.device_put(data)

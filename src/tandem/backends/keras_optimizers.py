@@ -17,36 +17,50 @@ TOGETHER = 2**14  # numbers; weights of fewer are optimized as one vector
 
 
 class Optimizer:
-    """Gradient descent on vectors: one for each large weight, and one for all small ones together. Keras's own optimizers take
-    weights one by one, for which XLA compiles half a second longer and a SAC update takes a tenth longer; and its Adam and
-    RMSProp add epsilon elsewhere than the papers and torch."""
+    """Gradient descent on vectors: one for each large weight, and one for all small ones together.
+    Keras's own optimizers take weights one by one, for which XLA compiles half a second longer and
+    a SAC update takes a tenth longer; and its Adam and RMSProp add epsilon elsewhere than the
+    papers and torch."""
 
     def __init__(self, name: str, networks: list[Any]) -> None:
         self.name, self.networks = name, networks
-        self.trained = list({id(v): v for n in networks for v in n.module.trainable_variables}.values())
+        self.trained = list(
+            {id(v): v for n in networks for v in n.module.trainable_variables}.values()
+        )
         sizes = [math.prod(v.shape) for v in self.trained]
         self.size = sum(sizes)
         small = [i for i, size in enumerate(sizes) if size < TOGETHER]
-        self._groups = [[i] for i, size in enumerate(sizes) if size >= TOGETHER] + ([small] if small else [])
+        self._groups = [[i] for i, size in enumerate(sizes) if size >= TOGETHER] + (
+            [small] if small else []
+        )
         self._sizes = [[sizes[i] for i in group] for group in self._groups]
         self.variables: list[Any] = []
 
     def _vectors(self, name: str, value: float) -> list[Any]:
         """A variable for each vector, in the optimizer's state."""
         shapes = [np.full(sum(sizes), value, np.float32) for sizes in self._sizes]
-        made = [keras.Variable(x, trainable=False, name=f"{self.name}_{name}_{i}") for i, x in enumerate(shapes)]
+        made = [
+            keras.Variable(x, trainable=False, name=f"{self.name}_{name}_{i}")
+            for i, x in enumerate(shapes)
+        ]
         self.variables += made
         return made
 
     def vectors(self, gradients: list[Array]) -> list[Array]:
         """The gradients of all weights as this optimizer's vectors."""
         flat = [ops.reshape(g, (-1,)) for g in gradients]
-        return [ops.concatenate([flat[i] for i in group]) if len(group) > 1 else flat[group[0]] for group in self._groups]
+        return [
+            ops.concatenate([flat[i] for i in group]) if len(group) > 1 else flat[group[0]]
+            for group in self._groups
+        ]
 
     def parts(self, gradient: Array) -> list[Array]:
         """One vector [size] as a gradient for each weight."""
         ends = list(accumulate(math.prod(v.shape) for v in self.trained))
-        return [ops.reshape(gradient[a:b], v.shape) for v, a, b in zip(self.trained, [0, *ends[:-1]], ends, strict=True)]
+        return [
+            ops.reshape(gradient[a:b], v.shape)
+            for v, a, b in zip(self.trained, [0, *ends[:-1]], ends, strict=True)
+        ]
 
     def apply(self, gradients: list[Array], learning_rate: Array) -> None:
         """Moves the weights against such vectors."""
@@ -70,10 +84,19 @@ class Optimizer:
 class Adam(Optimizer):
     """Kingma & Ba 2015, arXiv:1412.6980, algorithm 1."""
 
-    def __init__(self, name: str, networks: list[Any], epsilon: float = 1e-8, beta1: float = 0.9, beta2: float = 0.999) -> None:
+    def __init__(
+        self,
+        name: str,
+        networks: list[Any],
+        epsilon: float = 1e-8,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+    ) -> None:
         super().__init__(name, networks)
         self.epsilon, self.beta1, self.beta2 = epsilon, beta1, beta2
-        self.updates = keras.Variable(np.int32(0), dtype="int32", trainable=False, name=f"{name}_updates")
+        self.updates = keras.Variable(
+            np.int32(0), dtype="int32", trainable=False, name=f"{name}_updates"
+        )
         self.variables.append(self.updates)
         self.first, self.second = self._vectors("first", 0.0), self._vectors("second", 0.0)
 
@@ -83,7 +106,8 @@ class Adam(Optimizer):
     def direction(self, k: int, gradient: Array) -> Array:
         first, second, t = self.first[k], self.second[k], ops.cast(self.updates.value, "float32")
         first.assign(first.value * self.beta1 + gradient * (1.0 - self.beta1))
-        # Bracketed so that XLA does not share the square with the gradient's norm: it would write it down and read it again.
+        # Bracketed so that XLA does not share the square with the gradient's norm: it would write
+        # it down and read it again.
         second.assign(second.value * self.beta2 + gradient * (gradient * (1.0 - self.beta2)))
         root = ops.sqrt(second.value / (1.0 - ops.power(self.beta2, t))) + self.epsilon
         return first.value / (1.0 - ops.power(self.beta1, t)) / root
@@ -92,7 +116,9 @@ class Adam(Optimizer):
 class RMSProp(Optimizer):
     """Mnih et al. 2016, arXiv:1602.01783, supplement; the mean square begins at 1."""
 
-    def __init__(self, name: str, networks: list[Any], decay: float = 0.99, epsilon: float = 1e-5) -> None:
+    def __init__(
+        self, name: str, networks: list[Any], decay: float = 0.99, epsilon: float = 1e-5
+    ) -> None:
         super().__init__(name, networks)
         self.decay, self.epsilon = decay, epsilon
         self.square = self._vectors("square", 1.0)
@@ -108,7 +134,11 @@ class Kept(Optimizer):
 
     def __init__(self, name: str, networks: list[Any], **_: float) -> None:
         super().__init__(name, networks)
-        self.variables = [keras.Variable(np.zeros(self.size, np.float32), trainable=False, name=f"{name}_gradient")]
+        self.variables = [
+            keras.Variable(
+                np.zeros(self.size, np.float32), trainable=False, name=f"{name}_gradient"
+            )
+        ]
 
     def vectors(self, gradients: list[Array]) -> list[Array]:
         return [ops.concatenate([ops.reshape(g, (-1,)) for g in gradients])]
@@ -118,14 +148,16 @@ class Kept(Optimizer):
 
 
 class Given(Optimizer):
-    """A copy of an optimizer of Keras's, with its own step size and whatever else it was made with."""
+    """A copy of an optimizer of Keras's, with its own step size and whatever else it was made
+    with."""
 
     def __init__(self, name: str, networks: list[Any], given: Any) -> None:
         super().__init__(name, networks)
         if not isinstance(given, keras.optimizers.Optimizer):
             raise SettingError(
                 f"optimizer= is a {type(given).__name__}.",
-                f"the name of one, or an optimizer of Keras's, since the framework is Keras on {keras.backend.backend()}",
+                "the name of one, or an optimizer of Keras's, since the framework is Keras on "
+                f"{keras.backend.backend()}",
                 "give keras.optimizers.Adam(learning_rate=…), say.",
             )
         self.inner = keras.optimizers.deserialize(keras.optimizers.serialize(given))
@@ -155,22 +187,29 @@ class Own:
         self.variables = list(optimizer.variables)
 
     def look(self) -> bool:
-        """Finds its weights: those that are frozen are not trained, as long as they are. Whether they are others now."""
+        """Finds its weights: those that are frozen are not trained, as long as they are. Whether
+        they are others now."""
         trained, optimizer, name = [v for v in self._weights if v.trainable], self.inner, self.name
         if not trained:
             raise SettingError(
                 f"there are no trainable weights for the optimizer {name}.",
                 "variables of networks that are built, in agent.param",
-                "build the networks before you take their weights: call each on a batch of zeros, or give it an Input;"
+                "build the networks before you take their weights: call each on a batch of zeros, "
+                "or give it an Input;"
                 " and leave some of them trainable.",
             )
         if not optimizer.built:
             optimizer.build(trained)
-        elif {id(v) for v in trained} - {id(v) for v in optimizer._trainable_variables}:  # Keras takes in no more of them
+        elif {id(v) for v in trained} - {
+            id(v) for v in optimizer._trainable_variables
+        }:  # Keras takes in no more of them
             raise SettingError(
-                f"the optimizer {name} has trained other weights before, or these were frozen when it began.",
-                "a new optimizer, or the one that trained these weights, all of which it has known from the start",
-                "set agent.optimizer = keras.optimizers.Adam(), say; or freeze weights only after the first training.",
+                f"the optimizer {name} has trained other weights before, or these were frozen "
+                "when it began.",
+                "a new optimizer, or the one that trained these weights, all of which it has "
+                "known from the start",
+                "set agent.optimizer = keras.optimizers.Adam(), say; or freeze weights only after "
+                "the first training.",
             )
         before, self.trained = self.trained, trained
         return [id(v) for v in before] != [id(v) for v in trained]
@@ -182,16 +221,28 @@ class Own:
         """Nothing to give back: the variables are its own."""
 
     def settings(self) -> dict[str, Any]:
-        """Of what kind it is, its numbers (momenta, decay; the learning rate is among its variables), and how many variables it
-        has, as JSON data."""
-        numbers = {n: x for n, x in self.inner.get_config().items() if x is None or isinstance(x, (bool, int, float))}
+        """Of what kind it is, its numbers (momenta, decay; the learning rate is among its
+        variables), and how many variables it has, as JSON data."""
+        numbers = {
+            n: x
+            for n, x in self.inner.get_config().items()
+            if x is None or isinstance(x, (bool, int, float))
+        }
         numbers = {n: x for n, x in numbers.items() if n in vars(self.inner)}
-        return {"kind": type(self.inner).__name__, "groups": [numbers], "variables": len(self.variables)}
+        return {
+            "kind": type(self.inner).__name__,
+            "groups": [numbers],
+            "variables": len(self.variables),
+        }
 
     def adjust(self, settings: dict[str, Any]) -> None:
-        """Takes such numbers over. ValueError where the optimizer that they are of had other variables."""
+        """Takes such numbers over. ValueError where the optimizer that they are of had other
+        variables."""
         if settings["variables"] != len(self.variables):
-            raise ValueError(f"its {settings['kind']} has {settings['variables']} variables, this one {len(self.variables)}")
+            raise ValueError(
+                f"its {settings['kind']} has {settings['variables']} variables, this one "
+                f"{len(self.variables)}"
+            )
         for name in vars(self.inner).keys() & settings["groups"][0].keys():
             setattr(self.inner, name, settings["groups"][0][name])
 

@@ -14,7 +14,8 @@ from tandem.types import Array, Batch, tree_map
 
 
 def choose_device(device: str, threads: int) -> str:
-    """The device to use, "cpu" or "cuda", for one of "auto", "cpu" and "cuda"; and the threads of one operation."""
+    """The device to use, "cpu" or "cuda", for one of "auto", "cpu" and "cuda"; and the threads of
+    one operation."""
     gpu = bool(tf.config.list_physical_devices("GPU"))
     try:
         tf.config.threading.set_intra_op_parallelism_threads(threads)
@@ -26,7 +27,11 @@ def choose_device(device: str, threads: int) -> str:
             raise
         # TensorFlow has started already: its threads are as they were set then
     if device == "cuda" and not gpu:
-        raise EngineError("device 'cuda' was asked for; tensorflow finds none.", "a CUDA device", "use device='cpu'.")
+        raise EngineError(
+            "device 'cuda' was asked for; tensorflow finds none.",
+            "a CUDA device",
+            "use device='cpu'.",
+        )
     return "cuda" if gpu and device != "cpu" else "cpu"
 
 
@@ -38,7 +43,9 @@ def forwards(function: Callable[..., Any], variables: list[Any]) -> Callable[...
         key = tuple((x.shape, x.dtype.char) for x in keras.tree.flatten(xs))
         if key not in made:
             graph = tf.function(function, autograph=False)
-            made[key] = graph.get_concrete_function(*tree_map(lambda x: tf.TensorSpec(x.shape, x.dtype), xs))
+            made[key] = graph.get_concrete_function(
+                *tree_map(lambda x: tf.TensorSpec(x.shape, x.dtype), xs)
+            )
         return tree_map(lambda x: x.numpy(), made[key](*tree_map(tf.convert_to_tensor, xs)))
 
     return run
@@ -46,7 +53,9 @@ def forwards(function: Callable[..., Any], variables: list[Any]) -> Callable[...
 
 def forward(model: Any) -> Callable[[Any], Any]:
     """The model in inference mode, compiled."""
-    compiled: Callable[[Any], Any] = tf.function(lambda x: model(x, training=False), reduce_retracing=True, autograph=False)
+    compiled: Callable[[Any], Any] = tf.function(
+        lambda x: model(x, training=False), reduce_retracing=True, autograph=False
+    )
     return compiled
 
 
@@ -59,14 +68,18 @@ def gradient(
         for v in values:
             tape.watch(v)
         value, aux = loss(batch)
-    return value, aux, tape.gradient(value, values, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+    return (
+        value,
+        aux,
+        tape.gradient(value, values, unconnected_gradients=tf.UnconnectedGradients.ZERO),
+    )
 
 
 def gradients(
     losses: Callable[[Batch], Any], batch: Batch, groups: list[list[Any]], variables: list[Any]
 ) -> tuple[list[Array], Any, list[list[Array]]]:
-    """(losses, aux, gradients of each group by its own loss, or by the only one); other variables move as the forward pass
-    moves them."""
+    """(losses, aux, gradients of each group by its own loss, or by the only one); other variables
+    move as the forward pass moves them."""
     values = [[v.value for v in group] for group in groups]
     with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
         for v in (v for group in values for v in group):
@@ -74,7 +87,14 @@ def gradients(
         found, aux = losses(batch)
     by = found if len(found) == len(groups) else found * len(groups)
     zero = tf.UnconnectedGradients.ZERO
-    return found, aux, [tape.gradient(x, group, unconnected_gradients=zero) for x, group in zip(by, values, strict=True)]
+    return (
+        found,
+        aux,
+        [
+            tape.gradient(x, group, unconnected_gradients=zero)
+            for x, group in zip(by, values, strict=True)
+        ],
+    )
 
 
 def value_and_gradient(f: Callable[[Any], Any], x: Any) -> tuple[Any, Any]:
@@ -98,7 +118,9 @@ def hessian_product(f: Callable[[Any], Any], x: Any, v: Any) -> Any:
 
 def repeat(count: int, body: Callable[[Any], Any], state: Any) -> Any:
     """`body` applied `count` times."""
-    return tf.while_loop(lambda k, s: k < count, lambda k, s: (k + 1, body(s)), (tf.constant(0), state))[1]
+    return tf.while_loop(
+        lambda k, s: k < count, lambda k, s: (k + 1, body(s)), (tf.constant(0), state)
+    )[1]
 
 
 def first(count: int, attempt: Callable[[Any], Any]) -> Any:
@@ -110,26 +132,37 @@ def first(count: int, attempt: Callable[[Any], Any]) -> Any:
     )[1]
 
 
-def choose(flag: Any, done: Callable[[], Any], idle: Callable[[], Any], variables: list[Any]) -> Any:
-    """`done()` where the flag is true, else `idle()`; only the one is computed. `done` may assign to `variables`."""
+def choose(
+    flag: Any, done: Callable[[], Any], idle: Callable[[], Any], variables: list[Any]
+) -> Any:
+    """`done()` where the flag is true, else `idle()`; only the one is computed. `done` may assign
+    to `variables`."""
     return tf.cond(flag, done, idle)
 
 
 def many(
-    guarded: Callable[..., Any], late: Callable[[Any], None], variables: list[Any], jit: bool = True, donate: bool = True
+    guarded: Callable[..., Any],
+    late: Callable[[Any], None],
+    variables: list[Any],
+    jit: bool = True,
+    donate: bool = True,
 ) -> Callable[..., Any]:
-    """A function of (data, settings [K], rows [K, ...], live [K]), in one structure each time, that makes K guarded updates of
-    `variables`, each followed by `late(keep)`; without `jit` a graph that XLA does not compile.
+    """A function of (data, settings [K], rows [K, ...], live [K]), in one structure each time, that
+    makes K guarded updates of `variables`, each followed by `late(keep)`; without `jit` a graph
+    that XLA does not compile.
 
-    They are one loop; but one call each where the variables hold a convolution's kernel (the only ones of four axes) and the
-    processor is the device: inside of a loop XLA makes convolutions there some twenty times slower."""
+    They are one loop; but one call each where the variables hold a convolution's kernel (the
+    only ones of four axes) and the processor is the device: inside of a loop XLA makes
+    convolutions there some twenty times slower."""
     apart = any(len(v.shape) == 4 for v in variables) and not tf.config.list_logical_devices("GPU")
 
     def looped(data: Batch, settings: Any, rows: Any, live: Any) -> Any:
         count = rows.shape[0]
 
         def one(k: Any, active: Any) -> Any:
-            b = tree_map(lambda x: tf.gather(x, rows[k]), data)._replace(settings=tree_map(lambda s: s[k], settings))
+            b = tree_map(lambda x: tf.gather(x, rows[k]), data)._replace(
+                settings=tree_map(lambda s: s[k], settings)
+            )
             return guarded(b, tf.logical_and(active, live[k]))
 
         def kept(k: Any, active: Any) -> Any:
@@ -150,8 +183,13 @@ def many(
             out, code, _ = kept(0, tf.constant(True))
             return keras.tree.map_structure(lambda x: x[None], (out, code))
         spec = _traced(lambda: one(0, tf.constant(True))[:2])
-        arrays = [tf.TensorArray(s.dtype, size=count, element_shape=s.shape) for s in keras.tree.flatten(spec)]
-        _, _, arrays = tf.while_loop(lambda k, a, t: k < count, body, (tf.constant(0), tf.constant(True), arrays))
+        arrays = [
+            tf.TensorArray(s.dtype, size=count, element_shape=s.shape)
+            for s in keras.tree.flatten(spec)
+        ]
+        _, _, arrays = tf.while_loop(
+            lambda k, a, t: k < count, body, (tf.constant(0), tf.constant(True), arrays)
+        )
         return keras.tree.pack_sequence_as(spec, [a.stack() for a in arrays])
 
     made: dict[Any, Callable[..., Any]] = {}
@@ -159,8 +197,16 @@ def many(
     def alone(data: Batch, settings: Any, rows: Any, live: Any) -> Any:
         outs, active = [], True
         for k, r in enumerate(rows):
-            batch, of = (tree_map(lambda x, i=i: np.asarray(x)[i][None], tree) for i, tree in ((r, data), (k, settings)))
-            outs.append(tree_map(np.asarray, run(batch, of, np.zeros(1, np.int32), np.array([bool(live[k]) and active]))))
+            batch, of = (
+                tree_map(lambda x, i=i: np.asarray(x)[i][None], tree)
+                for i, tree in ((r, data), (k, settings))
+            )
+            outs.append(
+                tree_map(
+                    np.asarray,
+                    run(batch, of, np.zeros(1, np.int32), np.array([bool(live[k]) and active])),
+                )
+            )
             active = active and outs[-1][1][0] == 0
         return tree_map(lambda *xs: np.concatenate(xs), *outs)
 
@@ -178,8 +224,10 @@ SMALL = 2**20  # bytes
 
 
 def _packed(f: Callable[..., Any], tree: Any, arrays: list[Any], jit: bool) -> Callable[..., Any]:
-    """`f(*tree)` compiled for the shapes of `arrays`, the leaves of `tree`, as a function of such arrays. Small ones travel
-    together: TensorFlow takes longer to look at an argument than to copy it (a tenth of a call of one SAC update)."""
+    """`f(*tree)` compiled for the shapes of `arrays`, the leaves of `tree`, as a function of such
+    arrays. Small ones travel
+    together: TensorFlow takes longer to look at an argument than to copy it (a tenth of a call
+      of one SAC update)."""
     together: dict[Any, list[int]] = {}
     for i, x in enumerate(arrays):
         together.setdefault(x.dtype if x.nbytes <= SMALL else i, []).append(i)
@@ -189,17 +237,27 @@ def _packed(f: Callable[..., Any], tree: Any, arrays: list[Any], jit: bool) -> C
 
     @tf.function(jit_compile=jit, autograph=False)
     def unpacked(*packs: Any) -> Any:
-        parts = [part for pack, size in zip(packs, sizes, strict=True) for part in tf.split(pack, size)]
+        parts = [
+            part for pack, size in zip(packs, sizes, strict=True) for part in tf.split(pack, size)
+        ]
         by_place = dict(zip((i for group in groups for i in group), parts, strict=True))
-        return f(*keras.tree.pack_sequence_as(tree, [tf.reshape(by_place[i], shape) for i, shape in enumerate(shapes)]))
+        return f(
+            *keras.tree.pack_sequence_as(
+                tree, [tf.reshape(by_place[i], shape) for i, shape in enumerate(shapes)]
+            )
+        )
 
     def pack(arrays: list[Any]) -> list[Any]:
-        return [tf.convert_to_tensor(np.concatenate([arrays[i].reshape(-1) for i in group])) for group in groups]
+        return [
+            tf.convert_to_tensor(np.concatenate([arrays[i].reshape(-1) for i in group]))
+            for group in groups
+        ]
 
     call = unpacked.get_concrete_function(*pack(arrays))
     return lambda arrays: call(*pack(arrays))
 
 
 def _traced(f: Callable[[], Any]) -> Any:
-    """The structure and shapes of f's result, found by tracing it into a graph that is never run."""
+    """The structure and shapes of f's result, found by tracing it into a graph that is never
+    run."""
     return tf.function(f, autograph=False).get_concrete_function().structured_outputs

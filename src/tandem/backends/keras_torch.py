@@ -1,5 +1,5 @@
-"""Keras models on PyTorch: there a Keras model is a torch module, so the torch backend trains it. Only making, calling, reading
-and writing networks differ."""
+"""Keras models on PyTorch: there a Keras model is a torch module, so the torch backend trains it.
+Only making, calling, reading and writing networks differ."""
 
 from __future__ import annotations
 
@@ -21,12 +21,22 @@ from tandem.types import Array, Tree
 class KerasTorchNetwork(TorchNetwork):
     """A Keras model that is a torch module."""
 
-    def __init__(self, name: str, model: Any, plan: Plan | None, variables: dict[str, Any], device: Any) -> None:
-        super().__init__(name, model, plan, device, {n: v.value for n, v in variables.items() if is_noise(n)})
+    def __init__(
+        self, name: str, model: Any, plan: Plan | None, variables: dict[str, Any], device: Any
+    ) -> None:
+        super().__init__(
+            name, model, plan, device, {n: v.value for n, v in variables.items() if is_noise(n)}
+        )
         self._named = variables
-        self.weights = [v.value for v in model.trainable_variables]  # torch's own lists sort by names that are counted up
+        self.weights = [
+            v.value for v in model.trainable_variables
+        ]  # torch's own lists sort by names that are counted up
         mine = {id(t) for t in self.noise.values()}
-        self.statistics = [v.value for v in model.non_trainable_variables if "float" in v.dtype and id(v.value) not in mine]
+        self.statistics = [
+            v.value
+            for v in model.non_trainable_variables
+            if "float" in v.dtype and id(v.value) not in mine
+        ]
 
     def __call__(self, x: Tree, training: bool | None = None) -> Array:
         return self.module(x, training=self.learning if training is None else training)
@@ -38,7 +48,9 @@ class KerasTorchNetwork(TorchNetwork):
         return models.read(self._named) if self.plan is not None else super().read()
 
     def frozen(self, weights: Weights) -> Callable[[Tree], np.ndarray[Any, Any]]:
-        return models.frozen(self.module, [weights[str(i)] for i in range(len(self.module.variables))])
+        return models.frozen(
+            self.module, [weights[str(i)] for i in range(len(self.module.variables))]
+        )
 
     def write(self, weights: Weights) -> None:
         if self.plan is not None:

@@ -13,10 +13,13 @@ LARGEST = 32 * 2**20  # bytes of a block that malloc keeps at all; it allows no 
 
 @cache
 def keep_freed() -> bool:
-    """Tells glibc to keep freed blocks of up to 32 MiB; whether it will. Arrays of pictures are as large as that, and fetching
-    their pages from the system anew for every update takes a twentieth to a sixth of its time. What the user has set by
-    MALLOC_... or GLIBC_TUNABLES stands; other systems are left alone."""
-    if sys.platform != "linux" or any(name.startswith(("MALLOC_", "GLIBC_TUNABLES")) for name in os.environ):
+    """Tells glibc to keep freed blocks of up to 32 MiB; whether it will. Arrays of pictures are as
+    large as that, and fetching their pages from the system anew for every update takes a twentieth
+    to a sixth of its time. What the user has set by MALLOC_... or GLIBC_TUNABLES stands; other
+    systems are left alone."""
+    if sys.platform != "linux" or any(
+        name.startswith(("MALLOC_", "GLIBC_TUNABLES")) for name in os.environ
+    ):
         return False
     try:
         mallopt = ctypes.CDLL("libc.so.6").mallopt

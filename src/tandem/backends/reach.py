@@ -1,5 +1,5 @@
-"""All variables that can be reached from an agent: a target network that training did not know of would be a constant in
-compiled code, and missing in every checkpoint."""
+"""All variables that can be reached from an agent: a target network that training did not know of
+would be a constant in compiled code, and missing in every checkpoint."""
 
 from __future__ import annotations
 
@@ -24,21 +24,27 @@ CLOSED = {
 
 
 class Reached(NamedTuple):
-    """What was found, by its path of attributes, keys and numbers ("target/actors/0"); each object once, where it was first."""
+    """What was found, by its path of attributes, keys and numbers ("target/actors/0"); each object
+    once, where it was first."""
 
-    modules: dict[str, Any]  # torch modules and Keras layers or models; what is inside of them is theirs
+    modules: dict[
+        str, Any
+    ]  # torch modules and Keras layers or models; what is inside of them is theirs
     variables: dict[str, Any]  # tensors and variables beside them
     optimizers: dict[str, Any]
 
 
 def reach(agent: Any) -> Reached:
-    """Looks through the attributes of an object, and of what they hold: lists, tuples, dicts and other objects. Environments,
-    functions, and what Python's own library and those that are `CLOSED` made are left alone."""
+    """Looks through the attributes of an object, and of what they hold: lists, tuples, dicts and
+    other objects. Environments, functions, and what Python's own library and those that are
+    `CLOSED` made are left alone."""
     found, seen = Reached({}, {}, {}), {id(agent)}
     kinds = _kinds()
 
     def visit(value: Any, path: str) -> None:
-        if id(value) in seen or isinstance(value, (str, bytes, int, float, type, FunctionType, ModuleType, type(None))):
+        if id(value) in seen or isinstance(
+            value, (str, bytes, int, float, type, FunctionType, ModuleType, type(None))
+        ):
             return
         seen.add(id(value))
         for kind, into in zip(kinds, found, strict=True):
@@ -57,18 +63,28 @@ def reach(agent: Any) -> Reached:
     for name, value in _attributes(agent, own=True):
         visit(value, name)
     inside = {id(v) for module in found.modules.values() for v in _variables(module)}
-    return found._replace(variables={n: v for n, v in found.variables.items() if id(v) not in inside})
+    return found._replace(
+        variables={n: v for n, v in found.variables.items() if id(v) not in inside}
+    )
 
 
 def held(found: Reached) -> dict[str, Any]:
     """Every variable by the name that engines give it in their state."""
-    named = {f"network/{name}/{i}": v for name, module in found.modules.items() for i, v in enumerate(_kept(module))}
+    named = {
+        f"network/{name}/{i}": v
+        for name, module in found.modules.items()
+        for i, v in enumerate(_kept(module))
+    }
     return named | {f"network/{name}/0": v for name, v in found.variables.items()}
 
 
 def _kept(module: Any) -> list[Any]:
     """What of a torch module or a Keras layer is kept in files."""
-    return list(module.variables) if hasattr(module, "variables") else list(module.state_dict().values())
+    return (
+        list(module.variables)
+        if hasattr(module, "variables")
+        else list(module.state_dict().values())
+    )
 
 
 def _variables(module: Any) -> list[Any]:
@@ -99,7 +115,9 @@ def _kinds() -> tuple[tuple[type, ...], ...]:
 
 def _attributes(value: Any, own: bool = False) -> list[tuple[str, Any]]:
     """An object's attributes, if it may be looked into (`own`: it may)."""
-    if not own and (_closed(type(value)) or callable(getattr(value, "step", None))):  # an environment
+    if not own and (
+        _closed(type(value)) or callable(getattr(value, "step", None))
+    ):  # an environment
         return []
     return list(getattr(value, "__dict__", {}).items())
 

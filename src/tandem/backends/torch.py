@@ -1,7 +1,7 @@
 """PyTorch behind the seam.
 
-The weights of one optimizer are views of a single flat parameter: one fused Adam, one copy, one mixing step for all of them,
-and a short list of inputs for a compiled gradient.
+The weights of one optimizer are views of a single flat parameter: one fused Adam, one copy, one
+mixing step for all of them, and a short list of inputs for a compiled gradient.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from tandem import ops
 from tandem.backends import backend
 from tandem.backends.malloc import keep_freed
 from tandem.backends.reach import Reached
-from tandem.backends.torch_networks import Loose, Scalar, TorchNetwork
-from tandem.backends.torch_optimizers import Optimizer, Umbrella, compiled_gradient
+from tandem.backends.torch_networks import FreeVariable, Scalar, TorchNetwork
+from tandem.backends.torch_optimizers import LossModule, Optimizer, compiled_gradient
 from tandem.backends.torch_own import Own
 from tandem.errors import EngineError, NetworkError
 from tandem.math.optimization import conjugate_gradient
@@ -31,15 +31,22 @@ _Gradient = tuple[Array, dict[str, Array], Array]  # loss, what else came of it,
 
 
 class TorchBackend(backend.Backend):
-    """Eager PyTorch; with `compile`, every gradient is one compiled graph (about 3 s each to build; see docs/design.md)."""
+    """Eager PyTorch; with `compile`, every gradient is one compiled graph (about 3 s each to build;
+    see docs/design.md)."""
 
     framework = "torch"
 
-    def __init__(self, device: str = "auto", *, seed: int = 0, threads: int = 1, compile: bool = False) -> None:
+    def __init__(
+        self, device: str = "auto", *, seed: int = 0, threads: int = 1, compile: bool = False
+    ) -> None:
         if device == "auto":
             device = "cuda" if torch.cuda.is_available() else "cpu"
         if device == "cuda" and not torch.cuda.is_available():
-            raise EngineError("device 'cuda' was asked for; torch finds none.", "a CUDA device", "use device='cpu'.")
+            raise EngineError(
+                "device 'cuda' was asked for; torch finds none.",
+                "a CUDA device",
+                "use device='cpu'.",
+            )
         torch.set_num_threads(threads)
         torch.set_flush_denormal(True)  # Adam's moments of dead units would slow every step
         torch.manual_seed(seed)
@@ -49,7 +56,9 @@ class TorchBackend(backend.Backend):
         self._device = torch.device(device)
         self.networks = {}
         self._optimizers: list[Any] = []
-        self._code = 0  # of this update: 1 where it asked to stop, 2 + i where the i-th optimizer met what is not finite
+        # of this update: 1 where it asked to stop, 2 + i where the i-th optimizer met what is not
+        # finite
+        self._code = 0
         self._dirty = False  # whether this update has changed anything yet
 
     # Making
@@ -80,16 +89,25 @@ class TorchBackend(backend.Backend):
         self.networks[name] = made = Scalar(name, value, self._device)
         return made
 
-    def optimizer(self, name: str, networks: list[Any], kind: str = "adam", **options: float) -> Optimizer:
+    def optimizer(
+        self, name: str, networks: list[Any], kind: str = "adam", **options: float
+    ) -> Optimizer:
         mine = {id(p): n.name for n in networks for p in n.weights}
         for other in self._optimizers:
             if shared := [mine[id(p)] for p in other.parameters if id(p) in mine]:
                 raise NetworkError(
-                    f"the network {shared[0]!r} has weights that the optimizer {other.name!r} trains already.",
+                    f"the network {shared[0]!r} has weights that the optimizer {other.name!r} "
+                    "trains already.",
                     "one optimizer for each weight",
                     "give networks that share no layers.",
                 )
-        chosen = "kept" if self.keeps else kind if self.given_optimizer is None else self.given_optimizer
+        chosen = (
+            "kept"
+            if self.gradients_only
+            else kind
+            if self.given_optimizer is None
+            else self.given_optimizer
+        )
         self._optimizers.append(made := Optimizer(name, networks, chosen, options))
         return made
 
@@ -108,7 +126,9 @@ class TorchBackend(backend.Backend):
         for n in optimizer.networks:
             n.learning = True
         try:
-            value, aux, grad = (self._compiled if self.compiling else self._eager)(optimizer, loss, batch, count)
+            value, aux, grad = (self._compiled if self.compiling else self._eager)(
+                optimizer, loss, batch, count
+            )
         finally:
             for n in optimizer.networks:
                 n.learning = False
@@ -124,7 +144,7 @@ class TorchBackend(backend.Backend):
         self.step(optimizer, grad, learning_rate)
         return value, aux
 
-    def kept(self, optimizer: Optimizer) -> np.ndarray[Any, Any]:
+    def recorded_gradient(self, optimizer: Optimizer) -> np.ndarray[Any, Any]:
         return np.asarray(optimizer.tensors()["gradient"].cpu().numpy())
 
     def step(self, optimizer: Optimizer, gradient: Array, learning_rate: Array) -> None:
@@ -134,24 +154,32 @@ class TorchBackend(backend.Backend):
         optimizer.inner.step()
         self._dirty = True
 
-    def descend(self, optimizers: list[Own], losses: backend.Losses, batch: Batch) -> tuple[list[Array], dict[str, Array]]:
-        moody = [module for o in optimizers for module in o.moody]
-        for module in moody:
+    def minimize_joint(
+        self, optimizers: list[Own], losses: backend.Losses, batch: Batch
+    ) -> tuple[list[Array], dict[str, Array]]:
+        stateful_forward = [module for o in optimizers for module in o.stateful_forward]
+        for module in stateful_forward:
             module.train()
         with torch.enable_grad():
             each, aux = losses(batch)
             values = [backend.reduced(x, batch) for x in each]
             groups = [o.parameters for o in optimizers]
             if len(values) == 1:
-                grads = list(torch.autograd.grad(values[0], [p for g in groups for p in g], materialize_grads=True))
+                grads = list(
+                    torch.autograd.grad(
+                        values[0], [p for g in groups for p in g], materialize_grads=True
+                    )
+                )
             else:
                 pairs = list(zip(values, groups, strict=True))
                 grads = [
                     grad
                     for i, (value, group) in enumerate(pairs)
-                    for grad in torch.autograd.grad(value, group, retain_graph=i + 1 < len(pairs), materialize_grads=True)
+                    for grad in torch.autograd.grad(
+                        value, group, retain_graph=i + 1 < len(pairs), materialize_grads=True
+                    )
                 ]
-        for module in moody:
+        for module in stateful_forward:
             module.eval()
         for i, o in enumerate(optimizers):
             mine, grads = grads[: len(o.parameters)], grads[len(o.parameters) :]
@@ -169,12 +197,16 @@ class TorchBackend(backend.Backend):
         for name, module in found.modules.items():
             self.networks[name] = TorchNetwork(name, module, None, self._device)
         for name, x in found.variables.items():
-            self.networks[name] = Loose(name, x)
+            self.networks[name] = FreeVariable(name, x)
 
-    def own(self, name: str, optimizer: Any, weights: list[Any]) -> Own:
+    def wrap_optimizer(self, name: str, optimizer: Any, weights: list[Any]) -> Own:
         self._optimizers.append(made := Own(name, optimizer, weights))
         mine = {id(p) for p in made.parameters}
-        made.moody = [n.module for n in self.networks.values() if n.moody and any(id(p) in mine for p in n.weights)]
+        made.stateful_forward = [
+            n.module
+            for n in self.networks.values()
+            if n.stateful_forward and any(id(p) in mine for p in n.weights)
+        ]
         return made
 
     def forward(self, function: Callable[..., Array]) -> Callable[..., Any]:
@@ -183,24 +215,40 @@ class TorchBackend(backend.Backend):
     def call(self, function: Callable[..., Any], *arrays: Tree) -> Any:
         with torch.inference_mode():
             out = function(*self.to_device(arrays))
-        return tree_map(lambda a: a.cpu().numpy() if isinstance(a, torch.Tensor) else np.asarray(a), out)
+        return tree_map(
+            lambda a: a.cpu().numpy() if isinstance(a, torch.Tensor) else np.asarray(a), out
+        )
 
-    def _eager(self, optimizer: Optimizer, loss: backend.Loss, batch: Batch, count: Array | None) -> _Gradient:
+    def _eager(
+        self, optimizer: Optimizer, loss: backend.Loss, batch: Batch, count: Array | None
+    ) -> _Gradient:
         with torch.enable_grad():
             each, aux = loss(batch)
             value = backend.reduce(each, batch, count)
-            grads = torch.autograd.grad(value, optimizer.parameters, materialize_grads=True)  # 0 where one has no part in it
-        return value.detach(), {k: v.detach() for k, v in aux.items()}, torch.cat([g.reshape(-1) for g in grads])
+            grads = torch.autograd.grad(
+                value, optimizer.parameters, materialize_grads=True
+            )  # 0 where one has no part in it
+        return (
+            value.detach(),
+            {k: v.detach() for k, v in aux.items()},
+            torch.cat([g.reshape(-1) for g in grads]),
+        )
 
-    def _compiled(self, optimizer: Optimizer, loss: backend.Loss, batch: Batch, count: Array | None) -> _Gradient:
+    def _compiled(
+        self, optimizer: Optimizer, loss: backend.Loss, batch: Batch, count: Array | None
+    ) -> _Gradient:
         if optimizer.gradient is None:
-            optimizer.gradient, optimizer.statistics = compiled_gradient(optimizer, Umbrella(optimizer.networks, loss))
-        value, aux, grad, moved = optimizer.gradient(optimizer.flat.detach(), optimizer.statistics, batch, count)
+            optimizer.gradient, optimizer.statistics = compiled_gradient(
+                optimizer, LossModule(optimizer.networks, loss)
+            )
+        value, aux, grad, moved = optimizer.gradient(
+            optimizer.flat.detach(), optimizer.statistics, batch, count
+        )
         for name, x in moved.items():
             optimizer.statistics[name].copy_(x)
         return value, aux, grad
 
-    def improve(
+    def trust_region_step(
         self,
         optimizer: Optimizer,
         objective: backend.Each,
@@ -247,15 +295,21 @@ class TorchBackend(backend.Backend):
         flat.copy_(start)
         return {"improvement": none, "divergence": none}
 
-    def when(self, flag: Array, update: Callable[[], dict[str, Array]], names: tuple[str, ...]) -> dict[str, Array]:
-        return update() if float(flag) else {n: torch.tensor(torch.nan, device=self._device) for n in names}
+    def cond(
+        self, flag: Array, update: Callable[[], dict[str, Array]], names: tuple[str, ...]
+    ) -> dict[str, Array]:
+        return (
+            update()
+            if float(flag)
+            else {n: torch.tensor(torch.nan, device=self._device) for n in names}
+        )
 
     def gradient(self, f: Callable[[Array], Array], x: Array) -> Array:
         with torch.enable_grad():
             leaf = x.detach().requires_grad_()
             return torch.autograd.grad(f(leaf), leaf)[0]
 
-    def track(self, source: Any, target: Any, tau: Array, seldom: bool = False) -> None:
+    def soft_update(self, source: Any, target: Any, tau: Array, seldom: bool = False) -> None:
         if self._code or (mix := float(tau)) == 0.0:
             return
         self._dirty = True
@@ -263,32 +317,63 @@ class TorchBackend(backend.Backend):
         for s, t in zip(source.statistics, target.statistics, strict=True):
             t.copy_(s)  # batch-norm statistics are copied, not mixed
 
-    def compile(self, update: Callable[[Batch], Update], jit: bool = True) -> Callable[..., backend.Outcome]:
+    def compile(
+        self, update: Callable[[Batch], Update], jit: bool = True
+    ) -> Callable[..., backend.Outcome]:
         faults, update = [o.name for o in self._optimizers], self._placing(update)
-        moody = any(n.moody for n in self.networks.values())  # then a forward pass moves statistics and generators
-        fixed = None if any(isinstance(o, Own) for o in self._optimizers) else list(self._tensors().values())
+        stateful_forward = any(
+            n.stateful_forward for n in self.networks.values()
+        )  # then a forward pass moves statistics and generators
+        fixed = (
+            None
+            if any(isinstance(o, Own) for o in self._optimizers)
+            else list(self._tensors().values())
+        )
 
         def changing() -> list[torch.Tensor]:
-            """What is put back where an update does not hold. A user's weights move into vectors when training begins, so they
-            are looked up each time; `descend` changes nothing half."""
-            return fixed if fixed is not None else list(self._tensors().values()) if moody else []
+            """What is put back where an update does not hold. A user's weights move into vectors
+            when training begins, so they are looked up each time; `minimize_joint` changes nothing
+            half."""
+            return (
+                fixed
+                if fixed is not None
+                else list(self._tensors().values())
+                if stateful_forward
+                else []
+            )
 
         def one(batches: Batch, settings: dict[str, Any], rows: Any) -> Update:
             self._code, self._dirty = 0, False
-            several = isinstance(rows, torch.Tensor)  # then index_select is many times quicker than x[rows]
-            batch = tree_map(lambda x: x.index_select(0, rows) if several else x[rows], batches)._replace(settings=settings)
-            if self.compiling:  # of a view, torch compiles the shape of the whole too: K, which varies
+            several = isinstance(
+                rows, torch.Tensor
+            )  # then index_select is many times quicker than x[rows]
+            batch = tree_map(
+                lambda x: x.index_select(0, rows) if several else x[rows], batches
+            )._replace(settings=settings)
+            if (
+                self.compiling
+            ):  # of a view, torch compiles the shape of the whole too: K, which varies
                 batch = tree_map(torch.clone, batch)
             return update(batch)
 
         def several(batches: Batch, indices: Array | None) -> backend.Outcome:
             settings = tree_map(torch.as_tensor, batches.settings)
-            noisy = any(n.startswith(backend.NOISE) for n in settings)  # then each update changes something at once
-            batches, rows = self.to_device((batches._replace(settings={}), () if indices is None else indices))
-            each = [{n: v[k] for n, v in settings.items()} for k in range(len(next(iter(settings.values()))))]
+            noisy = any(
+                n.startswith(backend.NOISE) for n in settings
+            )  # then each update changes something at once
+            batches, rows = self.to_device(
+                (batches._replace(settings={}), () if indices is None else indices)
+            )
+            each = [
+                {n: v[k] for n, v in settings.items()}
+                for k in range(len(next(iter(settings.values()))))
+            ]
             rows = range(len(each)) if indices is None else rows
             live = changing()
-            before, generators = [x.clone() for x in live], self._generators() if moody else {}
+            before, generators = (
+                [x.clone() for x in live],
+                self._generators() if stateful_forward else {},
+            )
             outs: list[Update] = []
             for k, s in enumerate(each):
                 outs.append(one(batches, s, rows[k]))
@@ -296,13 +381,19 @@ class TorchBackend(backend.Backend):
                     break
             code = self._code
             good = len(outs) - bool(code)
-            if code and (self._dirty or moody or noisy):  # half an update was made: back to the start, the good ones once more
+            if code and (
+                self._dirty or stateful_forward or noisy
+            ):  # half an update was made: back to the start, the good ones once more
                 torch._foreach_copy_(live, before)
                 self._set_generators(generators)
                 for k in range(good):
                     one(batches, each[k], rows[k])
-            host = self.to_host(tree_map(lambda *xs: torch.stack([torch.as_tensor(x) for x in xs]), *outs))
-            return backend.outcome(host.metrics, host.priority, [0] * good + [code] * (len(each) - good), faults)
+            host = self.to_host(
+                tree_map(lambda *xs: torch.stack([torch.as_tensor(x) for x in xs]), *outs)
+            )
+            return backend.outcome(
+                host.metrics, host.priority, [0] * good + [code] * (len(each) - good), faults
+            )
 
         def run(batches: Batch, indices: Array | None = None) -> backend.Outcome:
             with torch.no_grad():
@@ -319,14 +410,22 @@ class TorchBackend(backend.Backend):
         return tree_map(lambda x: x.cpu().numpy(), tree)
 
     def _tensors(self) -> dict[str, torch.Tensor]:
-        found = {f"network/{name}/{i}": t for name, net in self.networks.items() for i, t in enumerate(net.tensors())}
+        found = {
+            f"network/{name}/{i}": t
+            for name, net in self.networks.items()
+            for i, t in enumerate(net.tensors())
+        }
         for o in self._optimizers:
             found |= {f"optimizer/{o.name}/{n}": t for n, t in o.tensors().items()}
         return found
 
     def _generators(self) -> dict[str, torch.Tensor]:
         found = {"generator/cpu": torch.get_rng_state()}
-        return found | ({"generator/cuda": torch.cuda.get_rng_state(self._device)} if self._device.type == "cuda" else {})
+        return found | (
+            {"generator/cuda": torch.cuda.get_rng_state(self._device)}
+            if self._device.type == "cuda"
+            else {}
+        )
 
     def _set_generators(self, states: dict[str, torch.Tensor]) -> None:
         if "generator/cpu" in states:
@@ -335,7 +434,10 @@ class TorchBackend(backend.Backend):
             torch.cuda.set_rng_state(states["generator/cuda"], self._device)
 
     def state(self) -> dict[str, np.ndarray[Any, Any]]:
-        return {n: np.array(t.detach().cpu().numpy()) for n, t in (self._tensors() | self._generators()).items()}
+        return {
+            n: np.array(t.detach().cpu().numpy())
+            for n, t in (self._tensors() | self._generators()).items()
+        }
 
     @torch.no_grad()
     def load_state(self, state: dict[str, np.ndarray[Any, Any]]) -> None:
@@ -346,7 +448,9 @@ class TorchBackend(backend.Backend):
             if state[n].shape != tuple(t.shape):  # copy_ would repeat a number to fill a vector
                 raise ValueError(f"{n} has shape {state[n].shape}, here {tuple(t.shape)}")
             t.copy_(torch.as_tensor(state[n]))
-        self._set_generators({n: torch.tensor(x) for n, x in state.items() if n.startswith("generator/")})
+        self._set_generators(
+            {n: torch.tensor(x) for n, x in state.items() if n.startswith("generator/")}
+        )
 
 
 def _repeat(count: int, body: Callable[[Any], Any], state: Any) -> Any:

@@ -20,17 +20,33 @@ class TorchNetwork(backend.Network):
     """A torch module, and its plan where all its layers are known."""
 
     def __init__(
-        self, name: str, module: nn.Module, plan: Plan | None, device: torch.device, noise: dict[str, Array] | None = None
+        self,
+        name: str,
+        module: nn.Module,
+        plan: Plan | None,
+        device: torch.device,
+        noise: dict[str, Array] | None = None,
     ) -> None:
-        self.name, self.plan, self.module, self.device = name, plan, module.to(device).eval(), device
-        self.moody = plan is None and any(isinstance(m, _MOODY) or not _known(m) for m in module.modules())  # has training mode
+        self.name, self.plan, self.module, self.device = (
+            name,
+            plan,
+            module.to(device).eval(),
+            device,
+        )
+        self.stateful_forward = plan is None and any(
+            isinstance(m, _MOODY) or not _known(m) for m in module.modules()
+        )  # has training mode
         self.learning = False
-        self.weights: list[nn.Parameter] = list(module.parameters())  # with a gradient, or a target's
+        self.weights: list[nn.Parameter] = list(
+            module.parameters()
+        )  # with a gradient, or a target's
         self.noise = modules.noise(module, plan) if noise is None else noise
-        self.statistics = [t for t in module.buffers() if all(t is not x for x in self.noise.values())]
+        self.statistics = [
+            t for t in module.buffers() if all(t is not x for x in self.noise.values())
+        ]
 
     def __call__(self, x: Tree, training: bool | None = None) -> Array:
-        if self.moody:
+        if self.stateful_forward:
             wanted = self.learning if training is None else training
             if self.module.training != wanted:
                 self.module.train(wanted)
@@ -81,7 +97,7 @@ class Scalar(nn.Module):
 
     def __init__(self, name: str, value: float, device: torch.device) -> None:
         super().__init__()
-        self.name, self.plan, self.learning, self.moody = name, None, False, False
+        self.name, self.plan, self.learning, self.stateful_forward = name, None, False, False
         self.value = nn.Parameter(torch.tensor(float(value), device=device))
         self.weights = [self.value]
 
@@ -99,18 +115,26 @@ class Scalar(nn.Module):
         return {"value": self.value.detach().cpu().numpy().copy()}
 
 
-class Loose(Scalar):
+class FreeVariable(Scalar):
     """A tensor of a user's agent beside its modules."""
 
     def __init__(self, name: str, tensor: torch.Tensor) -> None:
         nn.Module.__init__(self)
-        self.name, self.plan, self.learning, self.moody = name, None, False, False
+        self.name, self.plan, self.learning, self.stateful_forward = name, None, False, False
         self.value, self.weights = tensor, [tensor]
 
 
-_MOODY = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd, nn.MultiheadAttention, nn.RNNBase)
+_MOODY = (
+    nn.modules.batchnorm._BatchNorm,
+    nn.modules.dropout._DropoutNd,
+    nn.MultiheadAttention,
+    nn.RNNBase,
+)
 
 
 def _known(module: nn.Module) -> bool:
-    """Whether a module's behaviour does not depend on training mode: torch's own, and ours, apart from the few that do."""
-    return type(module).__module__.startswith(("torch.nn.", "tandem.")) and not isinstance(module, _MOODY)
+    """Whether a module's behaviour does not depend on training mode: torch's own, and ours, apart
+    from the few that do."""
+    return type(module).__module__.startswith(("torch.nn.", "tandem.")) and not isinstance(
+        module, _MOODY
+    )

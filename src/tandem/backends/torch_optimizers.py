@@ -46,11 +46,16 @@ class Kept(torch.optim.Optimizer):
 
 
 class Optimizer:
-    """The framework's optimizer over one flat parameter, of which the networks' weights are views."""
+    """The framework's optimizer over one flat parameter, of which the networks' weights are
+    views."""
 
-    def __init__(self, name: str, networks: list[Any], kind: Any, options: dict[str, float]) -> None:
+    def __init__(
+        self, name: str, networks: list[Any], kind: Any, options: dict[str, float]
+    ) -> None:
         self.name, self.networks, self.given = name, networks, not isinstance(kind, str)
-        self.parameters = list({id(p): p for n in networks for p in n.weights if p.requires_grad}.values())
+        self.parameters = list(
+            {id(p): p for n in networks for p in n.weights if p.requires_grad}.values()
+        )
         self.sizes = [p.numel() for p in self.parameters]
         self.size = sum(self.sizes)
         with torch.no_grad():
@@ -63,19 +68,26 @@ class Optimizer:
             self.inner = _copied(kind, self.flat)
         elif kind == "adam":
             betas = options.get("beta1", 0.9), options.get("beta2", 0.999)
-            self.inner = torch.optim.Adam([self.flat], lr=0.0, betas=betas, eps=options.get("epsilon", 1e-8), fused=True)
-            # what Adam's first step would make: so that the tensors of a state are the same before it and after
+            self.inner = torch.optim.Adam(
+                [self.flat], lr=0.0, betas=betas, eps=options.get("epsilon", 1e-8), fused=True
+            )
+            # what Adam's first step would make: so that the tensors of a state are the same before
+            # it and after
             step = torch.zeros((), device=flat.device)
             moments = {"exp_avg": torch.zeros_like(flat), "exp_avg_sq": torch.zeros_like(flat)}
             self.inner.state[self.flat].update({"step": step, **moments})
         elif kind == "kept":
             self.inner = Kept(self.flat)
         elif kind == "rmsprop":
-            self.inner = RMSProp(self.flat, options.get("decay", 0.99), options.get("epsilon", 1e-5))
+            self.inner = RMSProp(
+                self.flat, options.get("decay", 0.99), options.get("epsilon", 1e-5)
+            )
         else:
             self.inner = torch.optim.SGD([self.flat], lr=0.0)
         self.gradient: Any = None  # compiled
-        self.statistics: dict[str, torch.Tensor] = {}  # what a forward pass moves (batch norm's), by its name in that gradient
+        self.statistics: dict[
+            str, torch.Tensor
+        ] = {}  # what a forward pass moves (batch norm's), by its name in that gradient
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """Its state by name."""
@@ -87,12 +99,19 @@ class Optimizer:
 
 
 def _copied(given: Any, flat: nn.Parameter) -> torch.optim.Optimizer:
-    """An optimizer of the given one's kind and options over `flat`, with a state as before its first step."""
-    if not isinstance(given, torch.optim.Optimizer) or len(given.param_groups) != 1 or isinstance(given, torch.optim.LBFGS):
+    """An optimizer of the given one's kind and options over `flat`, with a state as before its
+    first step."""
+    if (
+        not isinstance(given, torch.optim.Optimizer)
+        or len(given.param_groups) != 1
+        or isinstance(given, torch.optim.LBFGS)
+    ):
         raise SettingError(
             f"optimizer= is a {type(given).__name__}.",
-            "the name of one, or a torch.optim optimizer of one parameter group that needs no closure: networks are torch's",
-            "give torch.optim.AdamW([torch.zeros(1)], lr=…), say: of its parameters only the options count.",
+            "the name of one, or a torch.optim optimizer of one parameter group that needs no "
+            "closure: networks are torch's",
+            "give torch.optim.AdamW([torch.zeros(1)], lr=…), say: of its parameters only the "
+            "options count.",
         )
     taken = inspect.signature(type(given)).parameters
     made = type(given)([flat], **{n: v for n, v in given.defaults.items() if n in taken})
@@ -101,8 +120,9 @@ def _copied(given: Any, flat: nn.Parameter) -> torch.optim.Optimizer:
     return made
 
 
-class Umbrella(nn.Module):
-    """All networks of one loss under one roof, so that `functional_call` can put traced weights into them."""
+class LossModule(nn.Module):
+    """All networks of one loss under one roof, so that `functional_call` can put traced weights
+    into them."""
 
     def __init__(self, networks: list[Any], loss: backend.Loss) -> None:
         super().__init__()
@@ -114,24 +134,35 @@ class Umbrella(nn.Module):
         return backend.reduce(loss, batch, count), aux
 
 
-def compiled_gradient(optimizer: Optimizer, umbrella: Umbrella) -> tuple[Any, dict[str, torch.Tensor]]:
-    """A compiled function (flat weights, statistics, batch, count) -> (loss, aux, flat gradient, moved statistics), and the
-    statistics that it takes. They go in and come out, since nothing outside a gradient may be changed within it."""
-    by_id = {id(p): n for n, p in umbrella.named_parameters()}
+def compiled_gradient(
+    optimizer: Optimizer, loss_module: LossModule
+) -> tuple[Any, dict[str, torch.Tensor]]:
+    """A compiled function (flat weights, statistics, batch, count) -> (loss, aux, flat gradient,
+    moved statistics), and the statistics that it takes. They go in and come out, since nothing
+    outside a gradient may be changed within it."""
+    by_id = {id(p): n for n, p in loss_module.named_parameters()}
     names = [by_id[id(p)] for p in optimizer.parameters]
-    moody = [f"networks.{i}." for i, n in enumerate(optimizer.networks) if n.moody]
-    statistics = {n: b for n, b in umbrella.named_buffers() if n.startswith(tuple(moody))}
+    stateful_forward = [
+        f"networks.{i}." for i, n in enumerate(optimizer.networks) if n.stateful_forward
+    ]
+    statistics = {
+        n: b for n, b in loss_module.named_buffers() if n.startswith(tuple(stateful_forward))
+    }
 
-    def gradient(flat: Array, statistics: dict[str, Array], batch: Batch, count: Array | None) -> Any:
+    def gradient(
+        flat: Array, statistics: dict[str, Array], batch: Batch, count: Array | None
+    ) -> Any:
         def f(flat: Array) -> Any:
             moved = {n: b.clone() for n, b in statistics.items()}
-            value, aux = functional_call(umbrella, optimizer.unflatten(flat, names) | moved, (batch, count))
+            value, aux = functional_call(
+                loss_module, optimizer.unflatten(flat, names) | moved, (batch, count)
+            )
             return value, (aux, moved)
 
         grad, (value, (aux, moved)) = grad_and_value(f, has_aux=True)(flat)
         return value, aux, grad, moved
 
-    # Code of its own, since torch counts compilations by code object and stops at 8; and no dynamic shapes, which it would
-    # otherwise turn to because gradients of one process differ in size.
+    # Code of its own, since torch counts compilations by code object and stops at 8; and no dynamic
+    # shapes, which it would otherwise turn to because gradients of one process differ in size.
     gradient.__code__ = gradient.__code__.replace()
     return torch.compile(gradient, fullgraph=True, dynamic=False), statistics

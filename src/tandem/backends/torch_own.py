@@ -9,7 +9,9 @@ from torch import nn
 
 from tandem.errors import SettingError
 
-ELEMENTWISE = {  # they treat each number alone, so that many weights may be one vector; one call instead of one for each
+# they treat each number alone, so that many weights may be one vector; one call instead of one for
+# each
+ELEMENTWISE = {
     torch.optim.Adam,
     torch.optim.AdamW,
     torch.optim.SGD,
@@ -22,20 +24,28 @@ ELEMENTWISE = {  # they treat each number alone, so that many weights may be one
 }
 ODD = ("capturable", "differentiable", "maximize", "dampening")  # which `begin` knows nothing of
 UNFIT = (torch.optim.LBFGS, torch.optim.SparseAdam)
-HOW = {"params", "fused", "foreach", "capturable", "differentiable"}  # of a group: its weights, and how it computes
+HOW = {
+    "params",
+    "fused",
+    "foreach",
+    "capturable",
+    "differentiable",
+}  # of a group: its weights, and how it computes
 FUSED = {torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD, torch.optim.Adagrad}
 
 
 class Own:
-    """A user's own optimizer. While we train (`with`), the weights of each of its groups are views of one vector, which is what
-    it optimizes, where that makes no difference to it; afterwards it has its weights back, and their state. Of weights that it
-    has stepped less often than others, since they were frozen, there is another vector: they count from their own beginning."""
+    """A user's own optimizer. While we train (`with`), the weights of each of its groups are views
+    of one vector, which is what it optimizes, where that makes no difference to it; afterwards it
+    has its weights back, and their state. Of weights that it has stepped less often than others,
+    since they were frozen, there is another vector: they count from their own beginning."""
 
     def __init__(self, name: str, optimizer: Any, weights: list[Any]) -> None:
         if not isinstance(optimizer, torch.optim.Optimizer) or isinstance(optimizer, UNFIT):
             raise SettingError(
                 f"an optimizer is a {type(optimizer).__name__}.",
-                "one of torch.optim that takes dense gradients and needs no closure, since the agent's networks are torch's",
+                "one of torch.optim that takes dense gradients and needs no closure, since the "
+                "agent's networks are torch's",
                 "give torch.optim.Adam(agent.param), say.",
             )
         self.name, self.inner = name, optimizer
@@ -45,10 +55,14 @@ class Own:
             what = f"{len(strangers)} tensors that are none of" if strangers else "no weights of"
             raise SettingError(
                 f"the optimizer {name} trains {what} agent.param's.",
-                "the weights in agent.param, those of its own entry where there are several optimizers",
-                "make it from them: torch.optim.Adam(agent.param), or of agent.param[i] for the i-th.",
+                "the weights in agent.param, those of its own entry where there are several "
+                "optimizers",
+                "make it from them: torch.optim.Adam(agent.param), or of agent.param[i] for the "
+                "i-th.",
             )
-        self.moody: list[nn.Module] = []  # of the modules that it trains, those with a training mode
+        self.stateful_forward: list[
+            nn.Module
+        ] = []  # of the modules that it trains, those with a training mode
         self.flats: list[nn.Parameter] = []
         self._blocks: list[list[Any]] = []  # the weights in each vector
         self._ages: list[list[int]] = []  # which weights of each group share a vector
@@ -56,8 +70,8 @@ class Own:
         self._gradient: torch.Tensor = torch.zeros(())
 
     def look(self) -> bool:
-        """Finds its weights: those of them that are frozen are not trained, as long as they are. Nothing has to be compiled
-        anew for that."""
+        """Finds its weights: those of them that are frozen are not trained, as long as they are.
+        Nothing has to be compiled anew for that."""
         self.given = [list(g["params"]) for g in self.inner.param_groups]
         self.groups = [[p for p in g if p.requires_grad] for g in self.given]
         self.parameters = [p for g in self.groups for p in g]
@@ -66,23 +80,33 @@ class Own:
     def __enter__(self) -> Own:
         """Makes vectors of the groups."""
         self.look()
-        self._ages, self._saved = self._saved or [self._ages_of(parameters) for parameters in self.groups], []
+        self._ages, self._saved = (
+            self._saved or [self._ages_of(parameters) for parameters in self.groups],
+            [],
+        )
         kind, groups = type(self.inner), self.inner.param_groups
         plain = not any(g.get(n) for g in groups for n in ODD)
         alike = all(len({(p.dtype, p.device) for p in g}) == 1 for g in self.groups)
         if kind not in ELEMENTWISE or not plain or not alike:
             return self
         for group, parameters, age in zip(groups, self.groups, self._ages, strict=True):
-            blocks = [[p for p, k in zip(parameters, age, strict=True) if k == i] for i in range(max(age) + 1)]
+            blocks = [
+                [p for p, k in zip(parameters, age, strict=True) if k == i]
+                for i in range(max(age) + 1)
+            ]
             group["params"] = [self._vector(group, block) for block in blocks]
             self._blocks += blocks
         self.parameters = [p for block in self._blocks for p in block]
         return self
 
     def _ages_of(self, parameters: list[Any]) -> list[int]:
-        """Numbers from 0 on, the same for weights that have made the same steps, as their counts say, or that have no state."""
+        """Numbers from 0 on, the same for weights that have made the same steps, as their counts
+        say, or that have no state."""
         states = [self.inner.state.get(p, {}) for p in parameters]
-        keys = [(bool(state), *sorted((n, _number(x)) for n, x in state.items() if not _array(x))) for state in states]
+        keys = [
+            (bool(state), *sorted((n, _number(x)) for n, x in state.items() if not _array(x)))
+            for state in states
+        ]
         kinds = list(dict.fromkeys(keys))
         return [kinds.index(key) for key in keys]
 
@@ -114,7 +138,9 @@ class Own:
             apart = {n: _parted(x, flat, [p.numel() for p in block]) for n, x in state.items()}
             for i, p in enumerate(block):
                 if state:
-                    self.inner.state[p] = {n: x[i].view(p.shape) if _array(x[i]) else x[i] for n, x in apart.items()}
+                    self.inner.state[p] = {
+                        n: x[i].view(p.shape) if _array(x[i]) else x[i] for n, x in apart.items()
+                    }
         self.flats, self._blocks = [], []
         self.look()
 
@@ -136,24 +162,35 @@ class Own:
         return torch.linalg.vector_norm(self._gradient)
 
     def expect(self) -> None:
-        """Its state is about to be loaded: a kind that makes it in a first step only makes it now, to have room for it."""
+        """Its state is about to be loaded: a kind that makes it in a first step only makes it now,
+        to have room for it."""
         for group, parameters in zip(self.inner.param_groups, self.groups, strict=True):
             for p in parameters if not self.flats else []:
                 if not self.inner.state.get(p):
                     begin(self.inner, p, group)
 
     def settings(self) -> dict[str, Any]:
-        """Of what kind it is, and the numbers of its groups (learning rate, momenta, decay), as JSON data."""
-        groups = [{n: _number(x) for n, x in g.items() if n not in HOW} for g in self.inner.param_groups]
-        found = {"kind": type(self.inner).__name__, "groups": [{n: x for n, x in g.items() if x is not _NONE} for g in groups]}
+        """Of what kind it is, and the numbers of its groups (learning rate, momenta, decay), as
+        JSON data."""
+        groups = [
+            {n: _number(x) for n, x in g.items() if n not in HOW} for g in self.inner.param_groups
+        ]
+        found = {
+            "kind": type(self.inner).__name__,
+            "groups": [{n: x for n, x in g.items() if x is not _NONE} for g in groups],
+        }
         return found | ({"ages": self._ages} if self.flats and any(map(any, self._ages)) else {})
 
     def adjust(self, settings: dict[str, Any]) -> None:
-        """Takes such numbers over; before it begins, since its state hangs on some of them. ValueError for other weights."""
+        """Takes such numbers over; before it begins, since its state hangs on some of them.
+        ValueError for other weights."""
         self.look()
         self._saved = settings.get("ages") or [[0] * len(g) for g in self.groups]
         if (came := [len(g) for g in self._saved]) != (mine := [len(g) for g in self.groups]):
-            raise ValueError(f"its {settings['kind']} has groups of {came} weights that are trained, this one of {mine}")
+            raise ValueError(
+                f"its {settings['kind']} has groups of {came} weights that are trained, this one "
+                f"of {mine}"
+            )
         for group, saved in zip(self.inner.param_groups, settings["groups"], strict=True):
             for name in group.keys() & saved.keys():
                 now, value = group[name], saved[name]
@@ -174,7 +211,8 @@ class Own:
 
 
 def begin(optimizer: torch.optim.Optimizer, weight: torch.Tensor, group: dict[str, Any]) -> None:
-    """Gives the optimizer its state of `weight`, in that group, as it is before a first step: most make theirs only then."""
+    """Gives the optimizer its state of `weight`, in that group, as it is before a first step: most
+    make theirs only then."""
     before, weight.grad = weight.detach().clone(), torch.zeros_like(weight)
     params, decay = [g["params"] for g in optimizer.param_groups], group.get("weight_decay")
     for g in optimizer.param_groups:

@@ -1,4 +1,5 @@
-"""Reading, writing and copying lists of a user's variables: torch tensors, or variables of Keras."""
+"""Reading, writing and copying lists of a user's variables: torch tensors, or variables of
+Keras."""
 
 from __future__ import annotations
 
@@ -11,12 +12,15 @@ import numpy as np
 from tandem.errors import SettingError
 from tandem.types import Array
 
-_copies: dict[tuple[int, ...], Any] = {}  # compiled copies of TensorFlow's, by the variables they are of, which they hold
+_copies: dict[
+    tuple[int, ...], Any
+] = {}  # compiled copies of TensorFlow's, by the variables they are of, which they hold
 
 
 def assign_param(target: Any, source: Any, tau: float = 1.0) -> None:
-    """target <- tau source + (1 - tau) target, variable by variable, for lists (of lists) of torch tensors or Keras variables:
-    a copy by default, a step of Polyak averaging with tau below 1. Integer ones, the seeds of dropout, are left alone.
+    """target <- tau source + (1 - tau) target, variable by variable, for lists (of lists) of torch
+    tensors or Keras variables: a copy by default, a step of Polyak averaging with tau below 1.
+    Integer ones, the seeds of dropout, are left alone.
 
     Raises SettingError where the lists do not match.
     """
@@ -75,7 +79,11 @@ def flat(variables: Any) -> list[Any]:
 
 
 def _host(v: Any) -> Any:
-    return v.detach().cpu().numpy() if hasattr(v, "detach") else np.asarray(v.numpy() if hasattr(v, "numpy") else v)
+    return (
+        v.detach().cpu().numpy()
+        if hasattr(v, "detach")
+        else np.asarray(v.numpy() if hasattr(v, "numpy") else v)
+    )
 
 
 def _engine() -> str:
@@ -101,10 +109,16 @@ def _jax(pairs: list[tuple[Any, Any]], tau: float) -> None:
     import jax
 
     if "jax" not in _functions:
-        _functions["jax"] = jax.jit(lambda ts, ss, share: [t + share * (s - t) for t, s in zip(ts, ss, strict=True)])
+        _functions["jax"] = jax.jit(
+            lambda ts, ss, share: [t + share * (s - t) for t, s in zip(ts, ss, strict=True)]
+        )
         _functions["copy"] = jax.jit(lambda ss: [jax.numpy.copy(s) for s in ss])
     sources = [s.value for _, s in pairs]
-    new = _functions["copy"](sources) if tau == 1.0 else _functions["jax"]([t.value for t, _ in pairs], sources, tau)
+    new = (
+        _functions["copy"](sources)
+        if tau == 1.0
+        else _functions["jax"]([t.value for t, _ in pairs], sources, tau)
+    )
     for (t, _), x in zip(pairs, new, strict=True):
         t.assign(x)
 

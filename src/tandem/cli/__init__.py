@@ -1,7 +1,8 @@
-"""The command line. Each command has a module of its own, imported when it is asked for; this one only leads there.
+"""The command line. Each command has a module of its own, imported when it is asked for; this one
+only leads there.
 
-Exit codes: 0 done; 1 it went wrong while running, or `check` and `verify` found a fault; 2 it was asked for something that
-cannot be; 130 and 143 ended by SIGINT and SIGTERM, with a checkpoint.
+Exit codes: 0 done; 1 it went wrong while running, or `check` and `verify` found a fault; 2 it was
+asked for something that cannot be; 130 and 143 ended by SIGINT and SIGTERM, with a checkpoint.
 """
 
 from __future__ import annotations
@@ -25,7 +26,15 @@ from tandem.errors import (
     UnknownNameError,
 )
 
-REFUSED = (UnknownNameError, SettingError, SpaceError, NetworkError, RunFolderError, ResumeError, EngineError)
+REFUSED = (
+    UnknownNameError,
+    SettingError,
+    SpaceError,
+    NetworkError,
+    RunFolderError,
+    ResumeError,
+    EngineError,
+)
 COMMANDS = {  # name -> (module, what it does); a module `list` would hide the built-in here
     "train": ("train", "train an agent, or go on with a run"),
     "evaluate": ("evaluate", "score an agent on fresh episodes"),
@@ -45,7 +54,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _command(given)
     except TandemError as error:
-        if isinstance(error, EnvironmentFault) and error.__cause__ is not None:  # of the user's code, which it tells to mend
+        if (
+            isinstance(error, EnvironmentFault) and error.__cause__ is not None
+        ):  # of the user's code, which it tells to mend
             traceback.print_exception(error.__cause__)
         print(f"tandem: {_told(error)}", file=sys.stderr)
         return 2 if isinstance(error, REFUSED) else 1
@@ -83,7 +94,8 @@ def _overview() -> str:
             "",
             *lines,
             "",
-            "`tandem COMMAND --help` shows the arguments of each, `tandem train ppo --help` every setting of PPO.",
+            "`tandem COMMAND --help` shows the arguments of each, `tandem train ppo --help` every "
+            "setting of PPO.",
             "To begin: tandem train ppo CartPole-v1",
         ]
     )
@@ -97,8 +109,9 @@ def _told(error: TandemError) -> str:
 
 
 def _quieten(given: list[str]) -> None:
-    """Before NumPy or a framework is imported, which read these once: one thread (on small networks a second one costs more
-    than it brings) unless the user says otherwise, and no chatter of libraries."""
+    """Before NumPy or a framework is imported, which read these once: one thread (on small networks
+    a second one costs more than it brings) unless the user says otherwise, and no chatter of
+    libraries."""
     asked = next((b for a, b in pairwise(given) if a == "--threads"), None)
     asked = asked or next((a.partition("=")[2] for a in given if a.startswith("--threads=")), None)
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):

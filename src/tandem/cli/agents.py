@@ -22,10 +22,12 @@ class Loaded(NamedTuple):
 
     @property
     def env(self) -> Any:
-        """The environment it was trained in, as `make` takes it. SettingError where only a program can make that."""
+        """The environment it was trained in, as `make` takes it. SettingError where only a program
+        can make that."""
         if self.config["own_env"]:
             raise SettingError(
-                f"{self.folder} was trained in an environment that a program made ({self.config['env']}).",
+                f"{self.folder} was trained in an environment that a program made "
+                f"({self.config['env']}).",
                 "an environment with a Gymnasium id",
                 "do it in Python: tandem.evaluate(tandem.load(folder), env).",
             )
@@ -39,11 +41,19 @@ def load(path: str, which: str) -> Loaded:
     if not found.is_file():
         trainer.run_folder(found)
         names = sorted(f.stem for f in (found / "checkpoints").glob("*.zip"))
-        if which != "best" and which not in names:  # a run without evaluations has no best: the last stands in for it
+        if (
+            which != "best" and which not in names
+        ):  # a run without evaluations has no best: the last stands in for it
             raise UnknownNameError(f"checkpoint in {found}:", which, names)
     file = checkpoint.find(found, which)
     agent = trainer.load(file)
-    folder = found if found.is_dir() else found.parent.parent if found.parent.name == "checkpoints" else found.parent
+    folder = (
+        found
+        if found.is_dir()
+        else found.parent.parent
+        if found.parent.name == "checkpoints"
+        else found.parent
+    )
     return Loaded(agent, file, folder, checkpoint.read(file).data["config"])
 
 
@@ -51,5 +61,8 @@ def arguments(parser: Any) -> None:
     """The arguments that say which agent."""
     parser.add_argument("folder", metavar="DIR", help="a run's folder, or one of its checkpoints")
     parser.add_argument(
-        "--which", default="best", metavar="NAME", help="best, last, or a number's name as step-000010000 [best]"
+        "--which",
+        default="best",
+        metavar="NAME",
+        help="best, last, or a number's name as step-000010000 [best]",
     )

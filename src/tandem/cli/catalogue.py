@@ -8,8 +8,16 @@ from importlib.metadata import PackageNotFoundError, version
 from tandem import algorithms, backends, zoo
 from tandem.cli.parser import Parser
 
-ABOUT = "Lists the algorithms, the environments that have tuned settings, and the engines that are installed."
-PARTS = {"jax": "keras jax", "tensorflow": "keras tensorflow", "torch": "torch", "keras-torch": "keras torch"}
+ABOUT = (
+    "Lists the algorithms, the environments that have tuned settings, and the engines that "
+    "are installed."
+)
+PARTS = {
+    "jax": "keras jax",
+    "tensorflow": "keras tensorflow",
+    "torch": "torch",
+    "keras-torch": "keras torch",
+}
 
 
 def run(given: list[str]) -> int:

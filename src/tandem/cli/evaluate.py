@@ -8,7 +8,10 @@ from tandem import trainer
 from tandem.cli import agents
 from tandem.cli.parser import Parser
 
-ABOUT = "Scores the agent of a run: undiscounted returns of whole episodes, on seeds that did not choose the checkpoint."
+ABOUT = (
+    "Scores the agent of a run: undiscounted returns of whole episodes, on seeds that did not "
+    "choose the checkpoint."
+)
 
 
 def run(given: list[str]) -> int:
@@ -17,12 +20,21 @@ def run(given: list[str]) -> int:
     agents.arguments(parser)
     parser.add_argument("--episodes", type=int, default=20, metavar="N", help="how many [20]")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the episodes [0]")
-    parser.add_argument("--json", action="store_true", help="one JSON object, with the return and length of each episode")
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="one JSON object, with the return and length of each episode",
+    )
     args = parser.read(given)
     found = agents.load(args.folder, args.which)
     result = trainer.evaluate(found.agent, found.env, args.episodes, args.seed)
     if args.json:
-        said = {"checkpoint": str(found.file), "env": found.config["env"], "episodes": args.episodes, "seed": args.seed}
+        said = {
+            "checkpoint": str(found.file),
+            "env": found.config["env"],
+            "episodes": args.episodes,
+            "seed": args.seed,
+        }
         print(json.dumps(said | result._asdict()))
     else:
         span = f"lowest {min(result.returns):.1f}, highest {max(result.returns):.1f}"

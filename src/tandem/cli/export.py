@@ -9,17 +9,24 @@ from tandem.cli.parser import Parser
 from tandem.errors import SettingError, UnknownNameError
 from tandem.onnx_export import to_numpy, to_onnx
 
-ABOUT = """Writes the agent of a run as a file that needs no framework: numpy (.npz: weights, and a plan of the layers) or onnx
-(a graph from observations to actions, compared with the agent where onnxruntime is installed)."""
+ABOUT = """Writes the agent of a run as a file that needs no framework: numpy (.npz: weights, and a
+plan of the layers) or onnx (a graph from observations to actions, compared with the agent where
+onnxruntime is installed)."""
 FORMATS = {"numpy": (to_numpy, ".npz"), "onnx": (to_onnx, ".onnx")}
 
 
 def run(given: list[str]) -> int:
     """Writes the file, says where, and how it is used."""
-    parser = Parser("export", ABOUT, ("tandem export runs/… --to onnx", "tandem export runs/… --to numpy --out agent.npz"))
+    parser = Parser(
+        "export",
+        ABOUT,
+        ("tandem export runs/… --to onnx", "tandem export runs/… --to numpy --out agent.npz"),
+    )
     agents.arguments(parser)
     parser.add_argument("--to", required=True, metavar="FORMAT", help="numpy or onnx")
-    parser.add_argument("--out", metavar="FILE", help="the file [agent.npz or agent.onnx in the run's folder]")
+    parser.add_argument(
+        "--out", metavar="FILE", help="the file [agent.npz or agent.onnx in the run's folder]"
+    )
     args = parser.read(given)
     if args.to not in FORMATS:
         raise UnknownNameError("format", args.to, FORMATS)
@@ -28,7 +35,9 @@ def run(given: list[str]) -> int:
     out = Path(args.out) if args.out else found.folder / f"agent{suffix}"
     if out.suffix != suffix:
         raise SettingError(
-            f"cannot write {args.to} to {out.name!r}.", f"a name that ends in {suffix}", f"--out {out.stem}{suffix}"
+            f"cannot write {args.to} to {out.name!r}.",
+            f"a name that ends in {suffix}",
+            f"--out {out.stem}{suffix}",
         )
     done = write(found.agent, out)
     same = ", which gives what the agent gives (run with onnxruntime)" if done.verified else ""

@@ -1,4 +1,5 @@
-"""Arguments as argparse reads them, with our errors instead of its own, and flags made from settings."""
+"""Arguments as argparse reads them, with our errors instead of its own, and flags made from
+settings."""
 
 from __future__ import annotations
 
@@ -14,32 +15,47 @@ NUMBER = re.compile(r"-\.?\d")
 
 
 class Parser(argparse.ArgumentParser):
-    """Flags are written out, may stand anywhere between the arguments, and an unknown one is answered with the nearest."""
+    """Flags are written out, may stand anywhere between the arguments, and an unknown one is
+    answered with the nearest."""
 
     def __init__(self, command: str, about: str, examples: Sequence[str] = (), **more: Any) -> None:
         shown = "examples:\n" + "\n".join(f"  {e}" for e in examples) if examples else None
         layout = argparse.RawDescriptionHelpFormatter
         super().__init__(
-            f"tandem {command}", description=about, epilog=shown, allow_abbrev=False, formatter_class=layout, **more
+            f"tandem {command}",
+            description=about,
+            epilog=shown,
+            allow_abbrev=False,
+            formatter_class=layout,
+            **more,
         )
 
     def error(self, message: str) -> NoReturn:
         usage = " ".join(self.format_usage().removeprefix("usage: ").split())
-        raise SettingError(f"{self.prog}: {message}.", usage[:300], f"`{self.prog} --help` explains them.")
+        raise SettingError(
+            f"{self.prog}: {message}.", usage[:300], f"`{self.prog} --help` explains them."
+        )
 
     def read(self, given: Sequence[str]) -> argparse.Namespace:
-        """The arguments. UnknownNameError for a flag that there is not, SettingError for whatever else is wrong with them."""
+        """The arguments. UnknownNameError for a flag that there is not, SettingError for whatever
+        else is wrong with them."""
         known = self._option_string_actions
         for word in given[: given.index("--") if "--" in given else None]:
             flag = word.partition("=")[0]
-            if flag.startswith("-") and flag != "-" and flag not in known and not NUMBER.match(flag):
+            if (
+                flag.startswith("-")
+                and flag != "-"
+                and flag not in known
+                and not NUMBER.match(flag)
+            ):
                 raise UnknownNameError("flag", flag, known)
         return self.parse_intermixed_args(given)
 
 
 def flags(group: Any, settings: Any, tuned: dict[str, Any] | None = None, source: str = "") -> None:
-    """A flag for each field of a settings dataclass. They are left as text, which `config.convert` reads; what is not given
-    is not in the namespace. `tuned` are values of the zoo, with their `source`."""
+    """A flag for each field of a settings dataclass. They are left as text, which `config.convert`
+    reads; what is not given is not in the namespace. `tuned` are values of the zoo, with their
+    `source`."""
     hints = get_type_hints(type(settings))
     for f in fields(settings):
         flag, tail = f"--{f.name.replace('_', '-')}", f"default {_shown(f.default)}"
@@ -62,7 +78,9 @@ def hidden(parser: Parser, settings: Any) -> None:
         flag, kind = f"--{f.name.replace('_', '-')}", get_type_hints(type(settings))[f.name]
         action: dict[str, Any] = {"action": argparse.BooleanOptionalAction} if kind is bool else {}
         if flag not in known:
-            parser.add_argument(flag, dest=f.name, default=argparse.SUPPRESS, help=argparse.SUPPRESS, **action)
+            parser.add_argument(
+                flag, dest=f.name, default=argparse.SUPPRESS, help=argparse.SUPPRESS, **action
+            )
 
 
 def _shown(value: Any) -> str:

@@ -8,20 +8,36 @@ from pathlib import Path
 from tandem.cli.parser import Parser
 from tandem.plots import curve
 
-ABOUT = """Draws learning curves. One run: its evaluations and training episodes. Several: for each algorithm, environment and
-framework the interquartile mean over its runs with a 95 % bootstrap band. A folder of runs stands for all of them."""
+ABOUT = """Draws learning curves. One run: its evaluations and training episodes. Several: for each
+algorithm, environment and framework the interquartile mean over its runs with a 95 % bootstrap
+band. A folder of runs stands for all of them."""
 
 
 def run(given: list[str]) -> int:
     """Writes a picture and says where."""
-    parser = Parser("plot", ABOUT, ("tandem plot runs/ppo-CartPole-v1-s*", "tandem plot runs --out all.svg --individual"))
+    parser = Parser(
+        "plot",
+        ABOUT,
+        ("tandem plot runs/ppo-CartPole-v1-s*", "tandem plot runs --out all.svg --individual"),
+    )
     parser.add_argument("folders", nargs="+", metavar="DIR", help="runs, or folders of runs")
-    parser.add_argument("--out", metavar="FILE", help="the picture: .png, .svg or .pdf [curve.png in the folder, or above all]")
-    parser.add_argument("--individual", action="store_true", help="a line for each run, instead of means")
+    parser.add_argument(
+        "--out",
+        metavar="FILE",
+        help="the picture: .png, .svg or .pdf [curve.png in the folder, or above all]",
+    )
+    parser.add_argument(
+        "--individual", action="store_true", help="a line for each run, instead of means"
+    )
     args = parser.read(given)
     folders = [run for folder in args.folders for run in _runs(Path(folder))]
-    above = Path(args.folders[0]) if len(args.folders) == 1 else Path(os.path.commonpath([f.resolve() for f in folders]))
-    print(f"wrote {curve(folders, Path(args.out) if args.out else above / 'curve.png', individual=args.individual)}")
+    above = (
+        Path(args.folders[0])
+        if len(args.folders) == 1
+        else Path(os.path.commonpath([f.resolve() for f in folders]))
+    )
+    out = Path(args.out) if args.out else above / "curve.png"
+    print(f"wrote {curve(folders, out, individual=args.individual)}")
     return 0
 
 

@@ -16,8 +16,9 @@ from tandem.errors import ResumeError, SettingError, TandemError, UnknownNameErr
 from tandem.learning.config import Options
 from tandem.runs.progress import Progress, duration
 
-ABOUT = """Trains an agent. Settings come from the zoo's entry for the algorithm and environment if there is one, else from the
-algorithm's defaults, then from what is given. Everything goes into a new folder, runs/… unless --out names another."""
+ABOUT = """Trains an agent. Settings come from the zoo's entry for the algorithm and environment if
+there is one, else from the algorithm's defaults, then from what is given. Everything goes into a
+new folder, runs/… unless --out names another."""
 EXAMPLES = (
     "tandem train ppo CartPole-v1",
     "tandem train dqn CartPole-v1 --framework torch --prioritized --learning-rate 1e-3:0",
@@ -37,7 +38,9 @@ def run(given: list[str]) -> int:
     session = _session(args, args.seed, args.out)
     if session.loop.env_steps >= session.config.settings.steps:
         steps = session.config.settings.steps
-        print(f"{args.resume} has all of its {steps:,} steps. To go on: --steps {2 * steps} --extend")
+        print(
+            f"{args.resume} has all of its {steps:,} steps. To go on: --steps {2 * steps} --extend"
+        )
         return 0
     return _one(args, session)
 
@@ -49,11 +52,17 @@ def _several(args: argparse.Namespace) -> int:
     count = _whole("seeds", args.seeds, 1)
     if args.resume is not None:
         raise SettingError(
-            "--seeds was given with --resume.", "it in a new run", "resume the runs of several seeds one by one."
+            "--seeds was given with --resume.",
+            "it in a new run",
+            "resume the runs of several seeds one by one.",
         )
     first = args.seed or 0
-    parent = Path(args.out or trainer.default_folder(args.algorithm, args.env, f"{first}-{first + count - 1}"))
-    folders = [trainer.fresh(parent / f"s{seed}") for seed in range(first, first + count)]  # all, before one is trained
+    parent = Path(
+        args.out or trainer.default_folder(args.algorithm, args.env, f"{first}-{first + count - 1}")
+    )
+    folders = [
+        trainer.fresh(parent / f"s{seed}") for seed in range(first, first + count)
+    ]  # all, before one is trained
     scores = []
     for seed, folder in enumerate(folders, first):
         session = _session(args, seed, folder)
@@ -68,7 +77,10 @@ def _several(args: argparse.Namespace) -> int:
     except (TandemError, OSError) as error:  # the runs are whole without it
         drawn = f"no curve: {str(error).splitlines()[0]}"
     mean = sum(scores) / count
-    print(f"mean over {count} seeds: {mean:.1f} (lowest {min(scores):.1f}, highest {max(scores):.1f})\n{drawn}")
+    print(
+        f"mean over {count} seeds: {mean:.1f} (lowest {min(scores):.1f}, highest "
+        f"{max(scores):.1f})\n{drawn}"
+    )
     print(f"Next:\n  tandem plot {quote(str(parent))} --individual")
     return 0
 
@@ -80,7 +92,10 @@ def _one(args: argparse.Namespace, session: Any) -> int:
     for note in result.notes:
         print(note)
     if code := _code(result.reason):
-        print(f"Stopped by {result.reason} and saved. To go on:\n  tandem train --resume {quote(str(result.folder))}")
+        print(
+            f"Stopped by {result.reason} and saved. To go on:\n  tandem train --resume "
+            f"{quote(str(result.folder))}"
+        )
         return code
     s, conf = result.summary, session.config
     speed = f"{s['steps_per_second']:,.0f} steps/s"
@@ -90,9 +105,23 @@ def _one(args: argparse.Namespace, session: Any) -> int:
     )
     print(f"  best checkpoint  {_score(result.evaluation)}, on fresh seeds")
     print(f"  last checkpoint  {s['last_eval_mean']:.1f} ± {s['last_eval_std']:.1f}, on the same")
-    there = ("curve.png", "animation.gif", "progress.csv", "result.json", "checkpoints/best.zip", "checkpoints/last.zip")
-    print(f"{result.folder}:\n  " + "  ".join(name for name in there if (session.folder / name).is_file()))
-    rest = "" if s["env_steps"] < conf.settings.steps else f" --steps {2 * conf.settings.steps} --extend"
+    there = (
+        "curve.png",
+        "animation.gif",
+        "progress.csv",
+        "result.json",
+        "checkpoints/best.zip",
+        "checkpoints/last.zip",
+    )
+    print(
+        f"{result.folder}:\n  "
+        + "  ".join(name for name in there if (session.folder / name).is_file())
+    )
+    rest = (
+        ""
+        if s["env_steps"] < conf.settings.steps
+        else f" --steps {2 * conf.settings.steps} --extend"
+    )
     print("Next:")
     for line in ("watch {}", "evaluate {} --episodes 100", "train --resume {}" + rest):
         print("  tandem " + line.format(quote(str(result.folder))))
@@ -103,18 +132,27 @@ def _announce(args: argparse.Namespace, session: Any) -> None:
     if not args.quiet:
         c, done = session.config, session.loop.env_steps
         went = f", from step {done:,} on" if done else ""
-        print(f"{c.algorithm} on {c.env}, {c.framework}, seed {c.seed}, {c.settings.steps:,} steps{went}; settings: {c.source}")
+        print(
+            f"{c.algorithm} on {c.env}, {c.framework}, seed {c.seed}, {c.settings.steps:,} "
+            f"steps{went}; settings: {c.source}"
+        )
         print(f"run: {session.folder}", flush=True)
 
 
 def _session(args: argparse.Namespace, seed: int | None, out: str | Path | None) -> Any:
-    names = {f.name for f in fields(Options)} | {f.name for kind in _kinds() for f in fields(kind.Settings)}
+    names = {f.name for f in fields(Options)} | {
+        f.name for kind in _kinds() for f in fields(kind.Settings)
+    }
     given = {name: value for name, value in vars(args).items() if name in names}
     callbacks = [Progress(0, args.quiet)]
     if args.resume is not None:
         fixed = ("framework", "seed", "device", "env_kwargs", "out")
         mine = ("steps", "cluster")
-        odd = [f"--{n.replace('_', '-')}" for n in (*fixed, *given) if n not in mine and getattr(args, n) is not None]
+        odd = [
+            f"--{n.replace('_', '-')}"
+            for n in (*fixed, *given)
+            if n not in mine and getattr(args, n) is not None
+        ]
         if odd or args.algorithm is not None:
             raise ResumeError(
                 f"--resume was given with {', '.join(odd) or 'an algorithm'}.",
@@ -123,15 +161,25 @@ def _session(args: argparse.Namespace, seed: int | None, out: str | Path | None)
             )
         steps = _whole("steps", given["steps"]) if "steps" in given else None
         where = {"cluster": given["cluster"]} if "cluster" in given else {}
-        return trainer.session(resume=args.resume, steps=steps, extend=args.extend, callbacks=callbacks, **where)
+        return trainer.session(
+            resume=args.resume, steps=steps, extend=args.extend, callbacks=callbacks, **where
+        )
     out = out or trainer.default_folder(args.algorithm, args.env, seed or 0)
-    places = {"framework": args.framework, "device": args.device or "auto", "seed": seed or 0, "out": out}
-    places["env_kwargs"] = None if args.env_kwargs is None else _object("env-kwargs", args.env_kwargs)
+    places = {
+        "framework": args.framework,
+        "device": args.device or "auto",
+        "seed": seed or 0,
+        "out": out,
+    }
+    places["env_kwargs"] = (
+        None if args.env_kwargs is None else _object("env-kwargs", args.env_kwargs)
+    )
     return trainer.session(args.algorithm, args.env, callbacks=callbacks, **places, **given)
 
 
 def _arguments(given: list[str]) -> argparse.Namespace:
-    """What was asked for. Which flags there are depends on the algorithm, so a first reading looks for that."""
+    """What was asked for. Which flags there are depends on the algorithm, so a first reading looks
+    for that."""
     given = _with_address(given)
     loose = _parser(add_help=False)
     loose.add_argument("-h", "--help", action="store_true")
@@ -162,37 +210,71 @@ def _with_address(given: list[str]) -> list[str]:
     """`--cluster` may stand alone: the next word is its address only where it looks like one."""
     found = list(given)
     for i, word in enumerate(given):
-        if word == "--cluster" and not (given[i + 1 :] and (given[i + 1] in ("auto", "local") or ":" in given[i + 1])):
+        if word == "--cluster" and not (
+            given[i + 1 :] and (given[i + 1] in ("auto", "local") or ":" in given[i + 1])
+        ):
             found[i] = "--cluster=auto"
     return found
 
 
 def _own(first: argparse.Namespace, settings: Any) -> None:
     """Refuses flags of other algorithms."""
-    mine, all_of_them = {f.name for f in fields(settings)}, {k.Settings: {f.name for f in fields(k.Settings)} for k in _kinds()}
+    mine, all_of_them = (
+        {f.name for f in fields(settings)},
+        {k.Settings: {f.name for f in fields(k.Settings)} for k in _kinds()},
+    )
     for name in vars(first):
         if name not in mine and any(name in others for others in all_of_them.values()):
-            owners = ", ".join(n for n, k in zip(algorithms.NAMES, all_of_them.values(), strict=True) if name in k)
+            owners = ", ".join(
+                n for n, k in zip(algorithms.NAMES, all_of_them.values(), strict=True) if name in k
+            )
             known = ["--" + n.replace("_", "-") for n in mine]
-            fix = f"leave it out: it is a setting of {owners}. `tandem train {first.algorithm} --help` shows those there are."
-            raise UnknownNameError(f"flag of {first.algorithm}", "--" + name.replace("_", "-"), known, fix)
+            fix = (
+                f"leave it out: it is a setting of {owners}. `tandem train {first.algorithm} "
+                "--help` shows those there are."
+            )
+            raise UnknownNameError(
+                f"flag of {first.algorithm}", "--" + name.replace("_", "-"), known, fix
+            )
 
 
 def _parser(**more: Any) -> Parser:
     parser = Parser("train", ABOUT, EXAMPLES, **more)
-    parser.add_argument("algorithm", nargs="?", metavar="ALGORITHM", help=f"one of {', '.join(algorithms.NAMES)}")
-    parser.add_argument("env", nargs="?", metavar="ENV", help="a Gymnasium id, as in CartPole-v1 or module:Id-v0")
-    parser.add_argument("--env-kwargs", metavar="JSON", help="arguments for the environment, as in '{\"max_cycles\": 50}'")
-    parser.add_argument("--framework", metavar="NAME", help="torch, tensorflow, jax or keras-torch [the quickest installed]")
+    parser.add_argument(
+        "algorithm", nargs="?", metavar="ALGORITHM", help=f"one of {', '.join(algorithms.NAMES)}"
+    )
+    parser.add_argument(
+        "env", nargs="?", metavar="ENV", help="a Gymnasium id, as in CartPole-v1 or module:Id-v0"
+    )
+    parser.add_argument(
+        "--env-kwargs",
+        metavar="JSON",
+        help="arguments for the environment, as in '{\"max_cycles\": 50}'",
+    )
+    parser.add_argument(
+        "--framework",
+        metavar="NAME",
+        help="torch, tensorflow, jax or keras-torch [the quickest installed]",
+    )
     parser.add_argument("--device", metavar="NAME", help="auto, cpu or cuda [auto]")
     seeds = parser.add_mutually_exclusive_group()
     parser.add_argument("--seed", type=int, metavar="N", help="of everything that is drawn [0]")
-    seeds.add_argument("--seeds", metavar="K", help="train K runs with seeds from --seed on, and draw their curve")
+    seeds.add_argument(
+        "--seeds", metavar="K", help="train K runs with seeds from --seed on, and draw their curve"
+    )
     parser.add_argument("--out", metavar="DIR", help="the folder to make [runs/ALGORITHM-ENV-…]")
-    parser.add_argument("--stop-at", metavar="N", help="end this sitting after N environment steps; --resume goes on")
-    parser.add_argument("--resume", metavar="DIR", help="go on with this run, instead of ALGORITHM ENV")
     parser.add_argument(
-        "--extend", action="store_true", help="with --resume: allow a larger --steps; schedules stay at their ends"
+        "--stop-at",
+        metavar="N",
+        help="end this sitting after N environment steps; --resume goes on",
+    )
+    parser.add_argument(
+        "--resume", metavar="DIR", help="go on with this run, instead of ALGORITHM ENV"
+    )
+    parser.add_argument(
+        "--extend",
+        action="store_true",
+        help="with --resume: allow a larger --steps; schedules stay at their ends",
     )
     parser.add_argument("--quiet", action="store_true", help="no progress, only the result")
     return parser
@@ -215,7 +297,11 @@ def _complete(args: argparse.Namespace) -> None:
             f"tandem train {args.algorithm} {next(iter(known), 'ENV')}",
         )
     if args.extend:
-        raise SettingError("--extend was given without --resume.", "a run to extend", "add --resume DIR, or leave it out.")
+        raise SettingError(
+            "--extend was given without --resume.",
+            "a run to extend",
+            "add --resume DIR, or leave it out.",
+        )
 
 
 def _whole(flag: str, value: str, least: int = 0) -> int:
@@ -232,7 +318,9 @@ def _object(flag: str, value: str) -> dict[str, Any]:
         found = None
     if not isinstance(found, dict):
         raise SettingError(
-            f"--{flag} {value}", "a JSON object", f"""write it in quotes: --{flag} '{{"continuous_actions": true}}'"""
+            f"--{flag} {value}",
+            "a JSON object",
+            f"""write it in quotes: --{flag} '{{"continuous_actions": true}}'""",
         )
     return found
 

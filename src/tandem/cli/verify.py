@@ -10,20 +10,24 @@ from tandem.errors import SettingError
 from tandem.runs.progress import Progress
 from tandem.runs.verification import verify
 
-ABOUT = """Trains a run again from its config.json, in a folder that is thrown away, and compares the fingerprints of the
-weights in its progress.csv. Exit code 0 if all are equal, 1 if not. Only the same machine with the same versions can be
-expected to give the same bits."""
+ABOUT = """Trains a run again from its config.json, in a folder that is thrown away, and compares
+the fingerprints of the weights in its progress.csv. Exit code 0 if all are equal, 1 if not. Only
+the same machine with the same versions can be expected to give the same bits."""
 
 
 def run(given: list[str]) -> int:
     """Names the first row that differs."""
     parser = Parser("verify", ABOUT, ("tandem verify runs/… --steps 10000",))
     parser.add_argument("folder", metavar="DIR", help="a run's folder")
-    parser.add_argument("--steps", type=int, metavar="N", help="only the first N environment steps [all]")
+    parser.add_argument(
+        "--steps", type=int, metavar="N", help="only the first N environment steps [all]"
+    )
     parser.add_argument("--quiet", action="store_true", help="no progress, only the result")
     args = parser.read(given)
     if args.steps is not None and args.steps < 1:
-        raise SettingError(f"--steps {args.steps}.", "at least 1", "give how many steps to compare.")
+        raise SettingError(
+            f"--steps {args.steps}.", "at least 1", "give how many steps to compare."
+        )
     folder = trainer.run_folder(Path(args.folder))
     found = verify(folder, args.steps, callbacks=[Progress(0, args.quiet)])
     for name, (then, now) in found.versions.items():
@@ -33,7 +37,8 @@ def run(given: list[str]) -> int:
         return 0
     d = found.difference
     print(
-        f"different: row {d.row} of {folder / 'progress.csv'} (step {d.env_steps:,}) has the fingerprint {d.expected}; "
+        f"different: row {d.row} of {folder / 'progress.csv'} (step {d.env_steps:,}) has the "
+        f"fingerprint {d.expected}; "
         f"training again gave {d.found}."
     )
     return 1

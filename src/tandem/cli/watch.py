@@ -8,16 +8,31 @@ from tandem.animation import film, has_display, screen, show
 from tandem.cli import agents
 from tandem.cli.parser import Parser
 
-ABOUT = "Shows the agent of a run play: in a window, or as a GIF or MP4 where there is no screen or --out is given."
+ABOUT = (
+    "Shows the agent of a run play: in a window, or as a GIF or MP4 where there is no screen "
+    "or --out is given."
+)
 
 
 def run(given: list[str]) -> int:
     """Opens a window, or writes a file and says where."""
-    parser = Parser("watch", ABOUT, ("tandem watch runs/…", "tandem watch runs/… --out play.mp4 --episodes 3"))
+    parser = Parser(
+        "watch", ABOUT, ("tandem watch runs/…", "tandem watch runs/… --out play.mp4 --episodes 3")
+    )
     agents.arguments(parser)
-    parser.add_argument("--out", metavar="FILE", help="write .gif or .mp4 [where there is no screen: animation.gif in the run]")
+    parser.add_argument(
+        "--out",
+        metavar="FILE",
+        help="write .gif or .mp4 [where there is no screen: animation.gif in the run]",
+    )
     parser.add_argument("--episodes", type=int, default=1, metavar="N", help="how many [1]")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the first; the next one's is one more [0]")
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=0,
+        metavar="N",
+        help="of the first; the next one's is one more [0]",
+    )
     args = parser.read(given)
     found = agents.load(args.folder, args.which)
     _ = found.env  # refuses what only a program can make

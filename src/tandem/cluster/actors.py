@@ -1,4 +1,5 @@
-"""The cluster's actors, as Ray keeps them: how they are made and found. Names, placement and restarts are Ray's."""
+"""The cluster's actors, as Ray keeps them: how they are made and found. Names, placement and
+restarts are Ray's."""
 
 from __future__ import annotations
 
@@ -17,26 +18,43 @@ from tandem.errors import SettingError, WorkerError
 from tandem.parallel.ray import library
 
 KEEPER = "tandem/keeper"
-GROUPS = {"beside": 2, "waiting": 16}  # threads beside the agent's own: questions, and callers that wait for others
+GROUPS = {
+    "beside": 2,
+    "waiting": 16,
+}  # threads beside the agent's own: questions, and callers that wait for others
 ANEW = 1 << 32  # more versions than any agent comes to
 PARAMETERS = 5.0  # seconds that a restarted agent asks its copy for newer parameters
 
 
-_keepers: dict[tuple[str, str], tuple[Any, str | None]] = {}  # with their folders; they live as long as somebody holds them
+_keepers: dict[
+    tuple[str, str], tuple[Any, str | None]
+] = {}  # with their folders; they live as long as somebody holds them
 
 
 class Place:
     """The actors of one namespace. Plain data: it goes to other processes."""
 
-    def __init__(self, namespace: str, patience: float, restarts: int, seconds: float, folder: str | None) -> None:
-        self.namespace, self.patience, self.restarts, self.seconds, self.folder = namespace, patience, restarts, seconds, folder
+    def __init__(
+        self, namespace: str, patience: float, restarts: int, seconds: float, folder: str | None
+    ) -> None:
+        self.namespace, self.patience, self.restarts, self.seconds, self.folder = (
+            namespace,
+            patience,
+            restarts,
+            seconds,
+            folder,
+        )
 
     def names(self, kind: str) -> list[str]:
         """The names of all agents, or runners, that there are."""
         found = library().util.list_named_actors(all_namespaces=True)
         mine = (a["name"] for a in found if a["namespace"] == self.namespace)
         return sorted(
-            {n.removeprefix(f"{kind}/").rpartition("/")[0] for n in mine if n.startswith(f"{kind}/") and n[-1].isdigit()}
+            {
+                n.removeprefix(f"{kind}/").rpartition("/")[0]
+                for n in mine
+                if n.startswith(f"{kind}/") and n[-1].isdigit()
+            }
         )
 
     def count(self, name: str) -> int:
@@ -58,16 +76,25 @@ class Place:
         return None if handle is None else Line(handle, name, self.patience)
 
     def keeper(self) -> Line:
-        """The keeper. The program makes it where there is none, and it ends with the program, and all agents after it."""
+        """The keeper. The program makes it where there is none, and it ends with the program, and
+        all agents after it."""
         ray = library()
         key = (ray.get_runtime_context().gcs_address, self.namespace)
         if me() and key not in _keepers:
             found = self.line(KEEPER, self.patience)
             if found is None:
-                raise WorkerError("the keeper is gone.", "the program that began all this", "start it again.")
+                raise WorkerError(
+                    "the keeper is gone.", "the program that began all this", "start it again."
+                )
             return found
         if key not in _keepers:
-            options = {"name": KEEPER, "namespace": self.namespace, "get_if_exists": True, "num_cpus": 0, "max_restarts": -1}
+            options = {
+                "name": KEEPER,
+                "namespace": self.namespace,
+                "get_if_exists": True,
+                "num_cpus": 0,
+                "max_restarts": -1,
+            }
             made = ray.remote(Keeper).options(**options, max_task_retries=-1).remote(self.folder)
             _keepers[key] = made, Line(made, "the keeper", self.patience).ask("place")
         keeper, folder = _keepers[key]
@@ -76,14 +103,17 @@ class Place:
             raise SettingError(
                 f"folder={self.folder!r}, and the agents of this namespace are kept {there}.",
                 "one folder for all agents of a namespace",
-                "give it to the first Cluster of the program, or give this one a namespace of its own.",
+                "give it to the first Cluster of the program, or give this one a namespace of its "
+                "own.",
             )
         return Line(keeper, "the keeper", self.patience)
 
     def make_agent(self, name: str, made: Made, resource: dict[str, Any] | None) -> None:
         """The actors of an agent, and of its copies, where they are not there."""
         ray = library()
-        options = self._options(resource, 0) | {"lifetime": "detached"}  # else they would end with the runner that made them
+        options = self._options(resource, 0) | {
+            "lifetime": "detached"
+        }  # else they would end with the runner that made them
         what = f"agent {name!r}, its class with its hyperparameters,"
         for i in range(made.num):
             key = f"agent/{name}/{i}"
@@ -94,14 +124,24 @@ class Place:
                 copy = ray.remote(concurrency_groups=GROUPS)(RemoteCopy)
                 sent(copy.options(**options, name=f"{key}/copy").remote, what, self, key, made)
 
-    def make_runner(self, name: str, runner_class: Any, args: Any, ranks: list[int], resource: Any) -> list[Any]:
+    def make_runner(
+        self, name: str, runner_class: Any, args: Any, ranks: list[int], resource: Any
+    ) -> list[Any]:
         ray = library()
         options = self._options(resource, 1)
         del options["get_if_exists"]
         host = ray.remote(concurrency_groups={"beside": 1})(RunnerHost)
         what = f"runner {name!r}, its class with its args,"
         return [
-            sent(host.options(**options, name=f"runner/{name}/{i}").remote, what, runner_class, args, rank, i, name)
+            sent(
+                host.options(**options, name=f"runner/{name}/{i}").remote,
+                what,
+                runner_class,
+                args,
+                rank,
+                i,
+                name,
+            )
             for i, rank in enumerate(ranks)
         ]
 
@@ -113,17 +153,25 @@ class Place:
                     library().kill(handle)
 
     def _options(self, resource: dict[str, Any] | None, cpus: float) -> dict[str, Any]:
-        """A runner takes a core, as environments do. Agents reserve none: runners mostly wait while they learn, and a program
-        that makes as many runners as there are cores is not to wait for ever for a place for its agent."""
+        """A runner takes a core, as environments do. Agents reserve none: runners mostly wait while
+        they learn, and a program that makes as many runners as there are cores is not to wait for
+        ever for a place for its agent."""
         given = dict(resource or {})
         if taken := {"name", "namespace", "lifetime", "get_if_exists"} & set(given):
             raise SettingError(
                 f"resource with {', '.join(sorted(taken))}.",
-                "what an actor needs and where it may be: num_cpus, num_gpus, resources, scheduling_strategy, ...",
+                "what an actor needs and where it may be: num_cpus, num_gpus, resources, "
+                "scheduling_strategy, ...",
                 "leave these out; they are tandem's.",
             )
         restarts = {"max_restarts": self.restarts, "max_task_retries": self.restarts}
-        return {"num_cpus": cpus, **restarts, **given, "namespace": self.namespace, "get_if_exists": True}
+        return {
+            "num_cpus": cpus,
+            **restarts,
+            **given,
+            "namespace": self.namespace,
+            "get_if_exists": True,
+        }
 
 
 class _Kept:
@@ -143,7 +191,8 @@ class _Kept:
 
 
 def _watch(place: Place, beat: Callable[[Any], None]) -> None:
-    """Ends this process's actor, for good, when there is no keeper any more: it ends with the program that made it."""
+    """Ends this process's actor, for good, when there is no keeper any more: it ends with the
+    program that made it."""
     ray = library()
     me = ray.get_actor  # bound before the thread starts, so that it never imports at exit
     handle = ray.get_runtime_context().current_actor
@@ -170,7 +219,8 @@ def _watch(place: Place, beat: Callable[[Any], None]) -> None:
 
 
 class RemoteHost(Host):
-    """A host that Ray keeps. What its agent raises while it is made is raised to all who ask for it."""
+    """A host that Ray keeps. What its agent raises while it is made is raised to all who ask for
+    it."""
 
     def __init__(self, place: Place, key: str, made: Made) -> None:
         ray = library()
@@ -180,7 +230,9 @@ class RemoteHost(Host):
         if line is None:  # the program has ended meanwhile
             ray.actor.exit_actor()
         try:
-            super().__init__(key, writable(made), _Kept(line), place.seconds, ray.put, self._to_copy)
+            super().__init__(
+                key, writable(made), _Kept(line), place.seconds, ray.put, self._to_copy
+            )
         except Exception as error:
             self._failed = error
         else:
@@ -211,7 +263,9 @@ class RemoteHost(Host):
         if copy is None:
             return
         try:
-            version, news = ray.get(copy.newest.options(concurrency_group="beside").remote(), timeout=PARAMETERS)
+            version, news = ray.get(
+                copy.newest.options(concurrency_group="beside").remote(), timeout=PARAMETERS
+            )
         except (ray.exceptions.RayError, TimeoutError):
             return  # the copy was lost as well: it is the kept state
         if news and version > self.version:
@@ -221,7 +275,8 @@ class RemoteHost(Host):
             self._publish()
 
     def _again(self) -> None:
-        """It stands for one that was lost: its parameters are the newest for all who act, whatever number theirs have."""
+        """It stands for one that was lost: its parameters are the newest for all who act, whatever
+        number theirs have."""
         self.version += ANEW
         if learns_from_blocks(self.agent):
             self.agent.restarted = True
@@ -230,7 +285,11 @@ class RemoteHost(Host):
 
     def _beat(self, keeper: Any) -> None:
         """A keeper that was restarted has forgotten what it had."""
-        if not self._failed and self.kept is not None and not library().get(keeper.has.remote(self.key)):
+        if (
+            not self._failed
+            and self.kept is not None
+            and not library().get(keeper.has.remote(self.key))
+        ):
             self.forgotten()
 
     def keep_now(self) -> int:

@@ -1,4 +1,5 @@
-"""What an agent is to the cluster: it chooses actions and updates itself, and may hand its parameters to who acts for it."""
+"""What an agent is to the cluster: it chooses actions and updates itself, and may hand its
+parameters to who acts for it."""
 
 from __future__ import annotations
 
@@ -9,14 +10,23 @@ from tandem.cluster import saving
 from tandem.errors import SettingError
 from tandem.types import Array
 
-ACTING = ("actor", "policy", "q_net", "net", "network", "model")  # attributes, of which the first network acts
+ACTING = (
+    "actor",
+    "policy",
+    "q_net",
+    "net",
+    "network",
+    "model",
+)  # attributes, of which the first network acts
 
 
 class Agent:
-    """The base of agents. Override `choose_action` and `update`; keyword arguments become attributes.
+    """The base of agents. Override `choose_action` and `update`; keyword arguments become
+    attributes.
 
-    sync=True: one agent acts and learns, in the order in which it is called. sync=False: another object of the same class acts,
-    in a process of its own, with the parameters that `_fire` handed over last; so acting never waits for learning.
+    sync=True: one agent acts and learns, in the order in which it is called. sync=False: another
+    object of the same class acts, in a process of its own, with the parameters that `_fire` handed
+    over last; so acting never waits for learning.
 
     A class needs this base for its defaults alone: any with `choose_action` and `update` will do.
     """
@@ -34,18 +44,21 @@ class Agent:
         raise NotImplementedError(f"{type(self).__name__} has no update(...).")
 
     def _sync_model(self) -> None:
-        """Called after updates. With sync=False it fires the state_dict of the network that acts."""
+        """Called after updates. With sync=False it fires the state_dict of the network that
+        acts."""
         if not self.sync:
             self._fire(self._acting().state_dict())
 
     def _fire(self, param: Any) -> None:
-        """Hands parameters to all who act for this agent: arrays and tensors in dicts, lists and tuples, which may change
-        afterwards. The newest are what counts; nothing where nobody else acts."""
+        """Hands parameters to all who act for this agent: arrays and tensors in dicts, lists and
+        tuples, which may change afterwards. The newest are what counts; nothing where nobody else
+        acts."""
         if self._firing is not None:
             self._firing(param)
 
     def _update_model(self, param: Any) -> None:
-        """Called in who acts, with what was fired, on the CPU. Loads it into the network that acts."""
+        """Called in who acts, with what was fired, on the CPU. Loads it into the network that
+        acts."""
         self._acting().load_state_dict(param)
 
     def _acting(self) -> Any:
@@ -53,15 +66,18 @@ class Agent:
             if hasattr(found := getattr(self, name, None), "load_state_dict"):
                 return found
         raise SettingError(
-            f"{type(self).__name__} acts apart from its learner, and none of its attributes {', '.join(ACTING)} is a torch"
+            f"{type(self).__name__} acts apart from its learner, and none of its attributes "
+            f"{', '.join(ACTING)} is a torch"
             " module, whose parameters would be handed on.",
             "parameters to act with",
-            "name the network so, or override _sync_model (which fires parameters) and _update_model (which takes them).",
+            "name the network so, or override _sync_model (which fires parameters) and "
+            "_update_model (which takes them).",
         )
 
     def state(self) -> saving.State:
-        """All that a restarted agent goes on from: (JSON data, arrays by name). By default, those of its attributes that are
-        plain numbers and texts, torch modules and optimizers, and Keras models; replay buffers are not among them."""
+        """All that a restarted agent goes on from: (JSON data, arrays by name). By default, those
+        of its attributes that are plain numbers and texts, torch modules and optimizers, and Keras
+        models; replay buffers are not among them."""
         return saving.collected(self)
 
     def load_state(self, data: dict[str, Any], arrays: dict[str, Array]) -> None:

@@ -29,24 +29,32 @@ from tandem.settings import apply
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Trajectory
 
-APART = 16  # steps at least that one who acts apart brings at a time: a message costs as much as tens of steps
-WINDOWS = 8  # blocks are so many times as long as what is looked at together (n_step, sequence), which ends at their ends
+# steps at least that one who acts apart brings at a time: a message costs as much as tens of steps
+APART = 16
+# blocks are so many times as long as what is looked at together (n_step, sequence), which ends at
+# their ends
+WINDOWS = 8
 
 
 class AlgorithmAgent(Agent):
-    """An agent that acts and learns as `tandem.train` has it: its losses, buffers, exploration and schedules.
+    """An agent that acts and learns as `tandem.train` has it: its losses, buffers, exploration and
+    schedules.
 
-    algorithm: a name, as tandem list shows them. observation_space, action_space: of one environment; for a team those of
-    `tandem.envs.team.team(env)`, and its rewards_space, if each agent's own rewards are given. framework, network, device,
-    seed: as for train. settings: any setting of the algorithm; `steps` is the horizon of its schedules, and `envs` how many
-    columns of steps it learns from at once, best as many as there are environments in all runners.
+    algorithm: a name, as tandem list shows them. observation_space, action_space: of one
+    environment; for a team those of `tandem.envs.team.team(env)`, and its rewards_space, if each
+    agent's own rewards are given. framework, network, device,
+    seed: as for train. settings: any setting of the algorithm; `steps` is the horizon of its
+    schedules, and `envs` how many columns of steps it learns from at once, best as many as there
+    are environments in all runners.
 
-    `choose_action` and `update` take one observation, reward and so on, or n of them, of n environments at once. With n
-    environments in each of several runners, on-policy algorithms learn when `envs` columns of `rollout` steps are there, and
-    runners wait for that; the others learn from each block as it comes, `updates_per_call` times for `train_every` steps.
+    `choose_action` and `update` take one observation, reward and so on, or n of them, of n
+    environments at once. With n environments in each of several runners, on-policy algorithms learn
+    when `envs` columns of `rollout` steps are there, and runners wait for that; the others learn
+    from each block as it comes, `updates_per_call` times for `train_every` steps.
 
-    It has a part that acts elsewhere (`portable`), so get_agent(name, act="local") acts in the runner, without a message for
-    each step, and without a framework where all layers are known ones; with sync=False that is how it acts in any case.
+    It has a part that acts elsewhere (`portable`), so get_agent(name, act="local") acts in the
+    runner, without a message for each step, and without a framework where all layers are known
+    ones; with sync=False that is how it acts in any case.
 
     Raises what train raises for names, settings and spaces that do not fit.
     """
@@ -80,12 +88,16 @@ class AlgorithmAgent(Agent):
         roles = tuple(dict.fromkeys((*self.algorithm.acting, *self.algorithm.preparing)))
         there = partial(network_there, self.config, self._spaces, network)
         self._networks = forwards(backend, roles, there)
-        self.learner = learner_of(self.algorithm, observation, leaf, self._generators, self._networks)
+        self.learner = learner_of(
+            self.algorithm, observation, leaf, self._generators, self._networks
+        )
         self.env_steps, self.metrics = 0, dict[str, float]()
         self._team = () if rewards_space is None else tuple(rewards_space.shape)
         self._samplers: dict[str, Sampler] = {}
         self._members: set[str] = set()  # who brings steps
-        self._waiting: set[str] = set()  # those of them that have brought a block which was not learned from yet
+        self._waiting: set[str] = (
+            set()
+        )  # those of them that have brought a block which was not learned from yet
         self._queues: dict[int, list[tuple[str, Trajectory]]] = {}  # by length: columns of steps
         self._owners: list[str] = []  # of the columns that were learned from last
         self._show()
@@ -93,11 +105,21 @@ class AlgorithmAgent(Agent):
     # Acting
 
     def choose_action(self, state: Any) -> Any:
-        """The environment's action for one observation, or [n, ...] for n of them, explored as the algorithm does."""
+        """The environment's action for one observation, or [n, ...] for n of them, explored as the
+        algorithm does."""
         return self._sampler().choose_action(state)
 
-    def update(self, state: Any, action: Any, reward: Any, next_state: Any, done: Any, truncated: Any = None) -> None:
-        """Takes note of one step of each environment, and learns when a block of them is full; see `Sampler.update`."""
+    def update(
+        self,
+        state: Any,
+        action: Any,
+        reward: Any,
+        next_state: Any,
+        done: Any,
+        truncated: Any = None,
+    ) -> None:
+        """Takes note of one step of each environment, and learns when a block of them is full; see
+        `Sampler.update`."""
         self.enter(self.caller)
         block = self._sampler().update(state, action, reward, next_state, done, truncated)
         if block is not None:
@@ -105,7 +127,10 @@ class AlgorithmAgent(Agent):
 
     def finish(self) -> None:
         """Learns from the steps that are not a whole block yet, where that can be done."""
-        if self.caller in self._samplers and (rest := self._samplers[self.caller].finish()) is not None:
+        if (
+            self.caller in self._samplers
+            and (rest := self._samplers[self.caller].finish()) is not None
+        ):
             self._samplers[self.caller].told(self.take(rest))
 
     def portable(self, caller: str) -> Sampler:
@@ -116,7 +141,9 @@ class AlgorithmAgent(Agent):
     def _sampler(self) -> Sampler:
         if self.caller not in self._samplers:
             stream = f"acting/{self.caller}" if self._samplers else "acting"
-            self._samplers[self.caller] = Sampler(self._terms(apart=False), self._networks, stream, self.restarted)
+            self._samplers[self.caller] = Sampler(
+                self._terms(apart=False), self._networks, stream, self.restarted
+            )
         return self._samplers[self.caller]
 
     def _terms(self, apart: bool) -> Terms:
@@ -125,7 +152,10 @@ class AlgorithmAgent(Agent):
             window = max(getattr(s, "n_step", 1), self.algorithm.sequence)
             least = max(APART if apart else 1, WINDOWS * window if window > 1 else 1)
             steps *= -(-least // steps)
-        demanded = "rewards" in self.algorithm.kept(self._spaces.action) or getattr(s, "rewards", "") == "own"
+        demanded = (
+            "rewards" in self.algorithm.buffer_extras(self._spaces.action)
+            or getattr(s, "rewards", "") == "own"
+        )
         observation, action = self._spaces.observation, self._spaces.action
         return Terms(
             self._kind,
@@ -143,7 +173,8 @@ class AlgorithmAgent(Agent):
     # Learning
 
     def take(self, block: Trajectory) -> dict[str, Any]:
-        """Learns from a block [T, n, ...] as soon as there are `envs` columns of its length: how far the agent is then."""
+        """Learns from a block [T, n, ...] as soon as there are `envs` columns of its length: how
+        far the agent is then."""
         steps, count, learned = len(block.reward), self._settings.envs, False
         self.enter(self.caller)
         queue = self._queues.setdefault(steps, [])
@@ -158,7 +189,8 @@ class AlgorithmAgent(Agent):
         return {"env_steps": self.env_steps, "members": len(self._members)}
 
     def enter(self, caller: str) -> None:
-        """Steps will come from there, which those who learn together wait for. One who only acts brings none."""
+        """Steps will come from there, which those who learn together wait for. One who only acts
+        brings none."""
         self._members.add(caller)
 
     def leave(self, caller: str) -> None:
@@ -172,18 +204,24 @@ class AlgorithmAgent(Agent):
         return caller in self._waiting
 
     def _let_go(self) -> None:
-        if self._waiting >= self._members:  # nobody is left who could bring what is missing: they go on themselves
+        if (
+            self._waiting >= self._members
+        ):  # nobody is left who could bring what is missing: they go on themselves
             self._waiting = set()
 
     def _learn(self, entries: list[tuple[str, Trajectory]]) -> None:
         whole, owners = joined([column for _, column in entries]), [caller for caller, _ in entries]
-        if changed := [i for i, (a, b) in enumerate(zip(owners, self._owners, strict=False)) if a != b]:
+        if changed := [
+            i for i, (a, b) in enumerate(zip(owners, self._owners, strict=False)) if a != b
+        ]:
             if self.algorithm.needs == "rollouts":
                 self.learner.break_off(changed)
             if not isinstance(self.algorithm.memory, tuple):
                 self.algorithm.memory = np.zeros_like(self.algorithm.memory)
         self._owners, before = owners, self.learner.updates
-        parts = pieces(whole, self.learner.block) if self.algorithm.needs == "transitions" else [whole]
+        parts = (
+            pieces(whole, self.learner.block) if self.algorithm.needs == "transitions" else [whole]
+        )
         for part in parts:
             begin = self.env_steps
             self.env_steps += int(np.count_nonzero(part.valid))
@@ -196,7 +234,12 @@ class AlgorithmAgent(Agent):
     def _show(self) -> None:
         """New weights, and new noise on them where there is any, for all who act here."""
         if self._settings.noisy != "no":
-            redraw(self._backend, self._networks, self._settings.noisy, self._generators("noise/acting"))
+            redraw(
+                self._backend,
+                self._networks,
+                self._settings.noisy,
+                self._generators("noise/acting"),
+            )
         publish(self._backend, self._networks)
 
     def _sync_model(self) -> None:
@@ -211,14 +254,20 @@ class AlgorithmAgent(Agent):
     # Afterwards
 
     def evaluate(self, env: Any, episodes: int = 10, seed: int = 0) -> Evaluation:
-        """Its deterministic returns in an environment (an id, or a callable that makes one), without anything being learned."""
-        networks = {role: fixed(self._backend.networks[role], w) for role, w in self._weights().items()}
+        """Its deterministic returns in an environment (an id, or a callable that makes one),
+        without anything being learned."""
+        networks = {
+            role: fixed(self._backend.networks[role], w) for role, w in self._weights().items()
+        }
         actor = PolicyActor(self._kind, self._settings, self._spaces.action, networks)
         mode: Any = self._kind.action_mode
-        return Evaluation.of(*evaluate(actor, env, episodes, derived(seed, "evaluate"), action_mode=mode))
+        return Evaluation.of(
+            *evaluate(actor, env, episodes, derived(seed, "evaluate"), action_mode=mode)
+        )
 
     def save(self, path: str | Path) -> str:
-        """Writes the agent as a checkpoint that `tandem.load` reads; the path. On the machine where the agent lives."""
+        """Writes the agent as a checkpoint that `tandem.load` reads; the path. On the machine where
+        the agent lives."""
         acting = {r: self._backend.networks[r].plan for r in self._kind.acting}
         data = {
             "config": self.config.to_json(),
@@ -235,9 +284,14 @@ class AlgorithmAgent(Agent):
         return {role: self._backend.networks[role].mean() for role in self._kind.acting}
 
     def state(self) -> tuple[dict[str, Any], dict[str, Array]]:
-        """Networks, optimizers, counters, generators, running statistics, and what is kept to replay."""
+        """Networks, optimizers, counters, generators, running statistics, and what is kept to
+        replay."""
         learner, learned = self.learner.state(True)
-        data = {"learner": learner, "generators": self._generators.state(), "env_steps": self.env_steps}
+        data = {
+            "learner": learner,
+            "generators": self._generators.state(),
+            "env_steps": self.env_steps,
+        }
         arrays = {f"engine/{n}": x for n, x in self._backend.state().items()}
         return data, arrays | {f"learner/{n}": x for n, x in learned.items()}
 
@@ -250,7 +304,14 @@ class AlgorithmAgent(Agent):
         self._show()
 
 
-def _config(algorithm: str, settings: dict[str, Any], framework: str | None, device: str, seed: int, own: bool) -> Config:
+def _config(
+    algorithm: str,
+    settings: dict[str, Any],
+    framework: str | None,
+    device: str,
+    seed: int,
+    own: bool,
+) -> Config:
     """What the agent was told, checked."""
     kind = algorithms.get(algorithm)
     known = [f.name for f in fields(kind.Settings)]
@@ -275,7 +336,8 @@ def _config(algorithm: str, settings: dict[str, Any], framework: str | None, dev
 
 
 def _without_stacks(observation: Spec) -> Spec:
-    """Stacks of pictures are kept whole: blocks of several runners follow one another in no order."""
+    """Stacks of pictures are kept whole: blocks of several runners follow one another in no
+    order."""
     if isinstance(observation, Leaf):
         return replace(observation, stack=0)
     return {name: replace(leaf, stack=0) for name, leaf in observation.items()}

@@ -1,4 +1,5 @@
-"""What goes to another process is there what it would be in this one: as it was when it was given, and free to be changed."""
+"""What goes to another process is there what it would be in this one: as it was when it was given,
+and free to be changed."""
 
 from __future__ import annotations
 
@@ -10,13 +11,17 @@ import numpy as np
 
 
 def copied(value: Any) -> Any:
-    """With copies of all arrays and tensors in dicts, lists and tuples: environments may write the next step into them."""
+    """With copies of all arrays and tensors in dicts, lists and tuples: environments may write the
+    next step into them."""
     return _mapped(_copy, value)
 
 
 def writable(value: Any) -> Any:
-    """With copies of those arrays in dicts, lists and tuples that cannot be written, as Ray's that lie in its store."""
-    return _mapped(lambda x: x.copy() if isinstance(x, np.ndarray) and not x.flags.writeable else x, value)
+    """With copies of those arrays in dicts, lists and tuples that cannot be written, as Ray's that
+    lie in its store."""
+    return _mapped(
+        lambda x: x.copy() if isinstance(x, np.ndarray) and not x.flags.writeable else x, value
+    )
 
 
 def _mapped(function: Callable[[Any], Any], value: Any) -> Any:
@@ -32,4 +37,8 @@ def _mapped(function: Callable[[Any], Any], value: Any) -> Any:
 def _copy(x: Any) -> Any:
     if isinstance(x, np.ndarray):
         return x.copy()
-    return x.clone() if callable(getattr(x, "detach", None)) and callable(getattr(x, "clone", None)) else x
+    return (
+        x.clone()
+        if callable(getattr(x, "detach", None)) and callable(getattr(x, "clone", None))
+        else x
+    )

@@ -25,14 +25,18 @@ SCARCE = 10.0  # seconds after which it is looked whether runners wait for a pla
 class Cluster:
     """Agents and runners by name, on the machines that Ray has.
 
-    address: of a running cluster (HOST:PORT); "" takes the one that this process has, that RAY_ADDRESS names, or that runs
-    here, and else starts one, with the first name that is made or asked for. folder: where agents' states are kept, too; a
-    program with the same folder and names goes on from there. namespace: programs with the same one share their names; each
-    has its own by default. patience: seconds that get_agent waits for a name, and callers for an agent that is being restarted.
-    checkpoint_seconds: between the states that agents leave; stretched where taking them would need over 5 % of the time.
+    address: of a running cluster (HOST:PORT); "" takes the one that this process has, that
+    RAY_ADDRESS names, or that runs here, and else starts one, with the first name that is made or
+    asked for. folder: where agents' states are kept, too; a program with the same folder and names
+    goes on from there. namespace: programs with the same one share their names; each has its own by
+    default. patience: seconds that get_agent waits for a name, and callers for an agent that is
+    being restarted.
+    checkpoint_seconds: between the states that agents leave; stretched where taking them would need
+      over 5 % of the time.
     restarts: how often Ray starts a lost process anew.
 
-    In a runner that was made directly, in this process, agents are made and found in this process, and Ray is not needed.
+    In a runner that was made directly, in this process, agents are made and found in this process,
+    and Ray is not needed.
     """
 
     def __init__(
@@ -46,13 +50,18 @@ class Cluster:
     ) -> None:
         if patience < 0 or checkpoint_seconds < 0 or restarts < -1:
             raise SettingError(
-                f"patience={patience}, checkpoint_seconds={checkpoint_seconds}, restarts={restarts}.",
+                f"patience={patience}, checkpoint_seconds={checkpoint_seconds}, "
+                f"restarts={restarts}.",
                 "seconds from 0 on, and restarts from 0 on, or -1 for any number",
                 "correct them.",
             )
         self.address, self.namespace = address, namespace
         self.folder = None if folder is None else str(Path(folder).absolute())
-        self.patience, self.checkpoint_seconds, self.restarts = float(patience), float(checkpoint_seconds), int(restarts)
+        self.patience, self.checkpoint_seconds, self.restarts = (
+            float(patience),
+            float(checkpoint_seconds),
+            int(restarts),
+        )
 
     # Agents
 
@@ -65,27 +74,37 @@ class Cluster:
         resource: dict[str, Any] | None = None,
         **hyperparameters: Any,
     ) -> list[Proxy]:
-        """Makes `num` agents of a name, and gives a proxy of each. They are made with the hyperparameters, and with `sync` if
-        they take it. Where there is the name already, made by the same class and hyperparameters, it is joined.
+        """Makes `num` agents of a name, and gives a proxy of each. They are made with the
+        hyperparameters, and with `sync` if they take it. Where there is the name already, made by
+        the same class and hyperparameters, it is joined.
 
-        sync=True: one process acts and learns, in the order of the calls. sync=False: acting goes to a copy, in a process of
-        its own; see `Agent`. resource: what Ray's options take (num_cpus, num_gpus, resources, ...) for each; no core is taken
-        by default. SettingError where the name is there, made in another way."""
+        sync=True: one process acts and learns, in the order of the calls. sync=False: acting
+        goes to a copy, in a process of its own; see `Agent`. resource: what Ray's options take
+        (num_cpus, num_gpus, resources, ...) for each; no core is taken by default. SettingError
+        where the name is there, made in another way."""
         _checked(name, num)
         made = Made(plain_class(agent_class), bool(sync), num, hyperparameters)
-        if not isinstance(made.agent_class, type) or not callable(getattr(made.agent_class, "choose_action", None)):
+        if not isinstance(made.agent_class, type) or not callable(
+            getattr(made.agent_class, "choose_action", None)
+        ):
             raise SettingError(
-                f"{agent_class!r} as an agent.", "a class with choose_action and update", "give the class itself."
+                f"{agent_class!r} as an agent.",
+                "a class with choose_action and update",
+                "give the class itself.",
             )
         if local.here() or not _installed():
-            return list(local.make(self.namespace, name, made, self.folder, self.checkpoint_seconds))
+            return list(
+                local.make(self.namespace, name, made, self.folder, self.checkpoint_seconds)
+            )
         place = self._place()
         place.make_agent(name, made, resource)
         lines = [self._agent_line(place, name, i) for i in range(num)]
         try:
             asked = [line.send("spec") for line in lines]
             _late({f"agent {name!r}, number {i}": answer for i, answer in enumerate(asked)})
-            there = [line.receive(answer, "spec") for line, answer in zip(lines, asked, strict=True)]
+            there = [
+                line.receive(answer, "spec") for line, answer in zip(lines, asked, strict=True)
+            ]
         except Exception:
             place.unmake(name, num)
             raise
@@ -93,11 +112,13 @@ class Cluster:
         return [self._proxy(place, name, i, made, "remote") for i in range(num)]
 
     def get_agent(self, name: str, act: Act = "remote") -> Any:
-        """The proxy of an agent; of several of a name, they are given out in turn. Waits until there is one of that name.
+        """The proxy of an agent; of several of a name, they are given out in turn. Waits until
+        there is one of that name.
 
-        act="local": actions are chosen in this process, with parameters that come from the agent whenever it has newer ones;
-        for agents with sync=False, and those that give out their acting part (`portable`), such as AlgorithmAgent.
-        UnknownNameError, with the names that there are, where there is none after `patience` seconds."""
+        act="local": actions are chosen in this process, with parameters that come from the agent
+        whenever it has newer ones; for agents with sync=False, and those that give out their
+        acting part (`portable`), such as AlgorithmAgent. UnknownNameError, with the names that
+        there are, where there is none after `patience` seconds."""
         if act not in get_args(Act):
             raise UnknownNameError("way to act", act, get_args(Act))
         if local.here() or not _installed():
@@ -131,8 +152,10 @@ class Cluster:
         )
         if act == "local" and made.sync and not portable:
             raise SettingError(
-                f"get_agent({name!r}, act='local') for {made.agent_class.__name__}, which was made with sync=True.",
-                "an agent that hands parameters to those who act: sync=False, or a class with portable()",
+                f"get_agent({name!r}, act='local') for {made.agent_class.__name__}, which was "
+                "made with sync=True.",
+                "an agent that hands parameters to those who act: sync=False, or a class with "
+                "portable()",
                 "make it with sync=False, or leave act out.",
             )
         if portable and (act == "local" or not made.sync):
@@ -158,11 +181,17 @@ class Cluster:
     # Runners
 
     def make_runner(
-        self, name: str, runner_class: Any, args: Any = None, num: int = 1, resource: dict[str, Any] | None = None
+        self,
+        name: str,
+        runner_class: Any,
+        args: Any = None,
+        num: int = 1,
+        resource: dict[str, Any] | None = None,
     ) -> Runners:
-        """Makes `num` runners of a name, each in a process of its own, with a core reserved for it, or what `resource` says.
-        Each is made with as many of (args, local_rank) as its class takes. Where Ray is not installed: one, in this process.
-        SettingError for a name that there is; EngineError for several without Ray."""
+        """Makes `num` runners of a name, each in a process of its own, with a core reserved for it,
+        or what `resource` says. Each is made with as many of (args, local_rank) as its class takes.
+        Where Ray is not installed: one, in this process. SettingError for a name that there is;
+        EngineError for several without Ray."""
         _checked(name, num)
         if not _installed():
             if num > 1:
@@ -175,19 +204,30 @@ class Cluster:
         place = self._place()
         if name in place.names("runner"):
             raise SettingError(
-                f"there are runners {name!r} already.", "a name of their own", "choose another name, or get_runner."
+                f"there are runners {name!r} already.",
+                "a name of their own",
+                "choose another name, or get_runner.",
             )
-        first = place.keeper().ask("seat", "runners", name, sum(place.count(f"runner/{n}") for n in place.names("runner")), num)
+        first = place.keeper().ask(
+            "seat",
+            "runners",
+            name,
+            sum(place.count(f"runner/{n}") for n in place.names("runner")),
+            num,
+        )
         ranks = [first + i for i in range(num)]
         try:
             handles = place.make_runner(name, plain_class(runner_class), args, ranks, resource)
         except Exception:
-            place.keeper().ask("unseat", "runners", name)  # else those that are made instead would miss rank 0
+            place.keeper().ask(
+                "unseat", "runners", name
+            )  # else those that are made instead would miss rank 0
             raise
         return Runners(name, handles, ranks, place, self)
 
     def get_runner(self, name: str) -> Runners:
-        """The runners of a name; waits for it as get_agent does. UnknownNameError where there is none."""
+        """The runners of a name; waits for it as get_agent does. UnknownNameError where there is
+        none."""
         place = self._place()
         if place.line(f"runner/{name}/0", self.patience) is None:
             raise UnknownNameError("runner", name, place.names("runner"))
@@ -195,16 +235,25 @@ class Cluster:
         while (handle := place.find(f"runner/{name}/{len(handles)}")) is not None:
             handles.append(handle)
         lines = [Line(h, f"runner {name!r}", self.patience) for h in handles]
-        return Runners(name, handles, [line.ask("numbers", group="beside")[0] for line in lines], place, self)
+        return Runners(
+            name, handles, [line.ask("numbers", group="beside")[0] for line in lines], place, self
+        )
 
     def start_all_runners(self, runners: Any) -> list[Any]:
-        """Runs runners side by side until all have ended: what they returned, in their order. Agents' states are kept then.
+        """Runs runners side by side until all have ended: what they returned, in their order.
+        Agents' states are kept then.
 
-        runners: what make_runner gave, or several of that. WorkerError, from what was raised, for the first that fails, with
-        its rank and traceback; the others are ended then."""
-        groups = list(runners) if isinstance(runners, Iterable) and not isinstance(runners, Runners) else [runners]
+        runners: what make_runner gave, or several of that. WorkerError, from what was raised,
+        for the first that fails, with its rank and traceback; the others are ended then."""
+        groups = (
+            list(runners)
+            if isinstance(runners, Iterable) and not isinstance(runners, Runners)
+            else [runners]
+        )
         if not all(isinstance(g, Runners) for g in groups):
-            raise SettingError(f"{runners!r} as runners.", "what make_runner gave, or a list of that", "give them.")
+            raise SettingError(
+                f"{runners!r} as runners.", "what make_runner gave, or a list of that", "give them."
+            )
         if any(g.place is None for g in groups):
             return [local.run(runner) for g in groups for runner in g.handles]
         found = _together([(g, i) for g in groups for i in range(len(g))])
@@ -224,9 +273,13 @@ class Cluster:
         ray = library()
         if not ray.is_initialized():
             connect(self.address)
-        if not self.namespace:  # a name, since Ray's own default is not meant for actors that outlive their maker
+        if (
+            not self.namespace
+        ):  # a name, since Ray's own default is not meant for actors that outlive their maker
             self.namespace = f"tandem-{ray.get_runtime_context().get_job_id()}"
-        place = Place(self.namespace, self.patience, self.restarts, self.checkpoint_seconds, self.folder)
+        place = Place(
+            self.namespace, self.patience, self.restarts, self.checkpoint_seconds, self.folder
+        )
         if not proxy.me():  # a runner's program has made it
             place.keeper()
         return place
@@ -244,8 +297,16 @@ WiseRL = Cluster
 class Runners(Sequence[Any]):
     """The runners of a name. `ranks` are their numbers among all of the cluster."""
 
-    def __init__(self, name: str, handles: list[Any], ranks: list[int], place: Place | None, cluster: Cluster) -> None:
-        self.name, self.handles, self.ranks, self.place, self._cluster = name, handles, ranks, place, cluster
+    def __init__(
+        self, name: str, handles: list[Any], ranks: list[int], place: Place | None, cluster: Cluster
+    ) -> None:
+        self.name, self.handles, self.ranks, self.place, self._cluster = (
+            name,
+            handles,
+            ranks,
+            place,
+            cluster,
+        )
 
     def run(self) -> list[Any]:
         """Runs them all; see `Cluster.start_all_runners`."""
@@ -295,22 +356,28 @@ def _together(runners: list[tuple[Runners, int]]) -> list[Any]:
 
 def _tell_who_waits(runners: list[tuple[Runners, int]]) -> bool:
     """Says which runners have not begun. True when that was said."""
-    return _late({
-        f"runner {group.name!r} of rank {group.ranks[i]}": group.handles[i].numbers.options(concurrency_group="beside").remote()
-        for group, i in runners
-    })  # fmt: skip
+    return _late(
+        {
+            f"runner {group.name!r} of rank {group.ranks[i]}": group.handles[i]
+            .numbers.options(concurrency_group="beside")
+            .remote()
+            for group, i in runners
+        }
+    )
 
 
 def _late(asked: dict[str, Any]) -> bool:
-    """Says by whom nothing of this was answered for a while: they may wait for a node, or a core, that never comes. True when
-    that was said."""
+    """Says by whom nothing of this was answered for a while: they may wait for a node, or a core,
+    that never comes. True when that was said."""
     ray = library()
     there, _ = ray.wait(list(asked.values()), num_returns=len(asked), timeout=SCARCE)
     late = [name for name, answer in asked.items() if answer not in there]
     if late:
         logging.getLogger("tandem").warning(
-            "%s: not begun yet; it is still being made, or no node has what it reserves (of the cluster's cores %s of %s"
-            " are free). A node that joins will be used; resource={'num_cpus': ...} says what one reserves.",
+            "%s: not begun yet; it is still being made, or no node has what it reserves (of the "
+            "cluster's cores %s of %s"
+            " are free). A node that joins will be used; resource={'num_cpus': ...} says what one "
+            "reserves.",
             ", ".join(late),
             ray.available_resources().get("CPU", 0),
             ray.cluster_resources().get("CPU", 0),
@@ -341,4 +408,8 @@ def _installed() -> bool:
 
 def _checked(name: str, num: int) -> None:
     if not name or not isinstance(name, str) or "/" in name or not isinstance(num, int) or num < 1:
-        raise SettingError(f"name={name!r}, num={num!r}.", "a name without a slash, and at least one", "correct them.")
+        raise SettingError(
+            f"name={name!r}, num={num!r}.",
+            "a name without a slash, and at least one",
+            "correct them.",
+        )

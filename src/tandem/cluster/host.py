@@ -1,4 +1,5 @@
-"""Where an agent lives: in this process, or in one that Ray keeps. Who calls it, hands its parameters on, keeps its state."""
+"""Where an agent lives: in this process, or in one that Ray keeps. Who calls it, hands its
+parameters on, keeps its state."""
 
 from __future__ import annotations
 
@@ -39,9 +40,9 @@ class Made(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """What came of some calls: the last one's result, and the parameters' version; the parameters themselves ([reference], or
-    [parameters] in one process) if the caller has older ones; whether it is to wait for others before it goes on; and how many
-    of the calls were made before that."""
+    """What came of some calls: the last one's result, and the parameters' version; the parameters
+    themselves ([reference], or [parameters] in one process) if the caller has older ones; whether
+    it is to wait for others before it goes on; and how many of the calls were made before that."""
 
     value: Any
     version: int
@@ -51,15 +52,17 @@ class Reply(NamedTuple):
 
 
 def learns_from_blocks(agent: Any) -> bool:
-    """Whether an agent, or a class of them, has a part that acts elsewhere and brings blocks of steps. Only such a one is told
-    of who calls, leaves or finishes, by methods that others may have for ends of their own."""
+    """Whether an agent, or a class of them, has a part that acts elsewhere and brings blocks of
+    steps. Only such a one is told of who calls, leaves or finishes, by methods that others may have
+    for ends of their own."""
     return hasattr(agent, "portable")
 
 
 class Host:
     """An agent with its number, version and kept state.
 
-    put: makes a reference of parameters that others read. tell: gives (version, reference) to the copy that acts.
+    put: makes a reference of parameters that others read. tell: gives (version, reference) to the
+      copy that acts.
     """
 
     def __init__(
@@ -71,7 +74,14 @@ class Host:
         put: Callable[[Any], Any] = lambda param: param,
         tell: Callable[[int, Any], None] = lambda version, param: None,
     ) -> None:
-        self.key, self.made, self.keeper, self.seconds, self._put, self._tell = key, made, keeper, seconds, put, tell
+        self.key, self.made, self.keeper, self.seconds, self._put, self._tell = (
+            key,
+            made,
+            keeper,
+            seconds,
+            put,
+            tell,
+        )
         self.version = 0  # rises with every update, and with all that is fired
         self.news: list[Any] = []  # the parameters that were fired last, as a list of one reference
         self.news_version = 0
@@ -84,7 +94,8 @@ class Host:
         if (kept := keeper.recall(key)) is not None:
             saving.load_into(self.agent, kept["data"], kept["arrays"])
             self.version = kept["version"]
-            self._hand_on()  # those who act for it were made anew, and know nothing of what it had learned
+            # those who act for it were made anew, and know nothing of what it had learned
+            self._hand_on()
 
     def _wire(self, agent: Any) -> None:
         agent._firing = self.fire
@@ -92,7 +103,8 @@ class Host:
             agent._fire = self.fire
 
     def _of_blocks(self, name: str) -> Any:
-        """What an agent that learns from blocks has of that name; None of another one, for which it means what it may."""
+        """What an agent that learns from blocks has of that name; None of another one, for which it
+        means what it may."""
         return getattr(self.agent, name, None) if learns_from_blocks(self.agent) else None
 
     def fire(self, param: Any) -> None:
@@ -125,10 +137,13 @@ class Host:
         with self._lock:
             self._lock.notify_all()
             news = self.news if self.news_version > have else []
-            return Reply(value, self.news_version, news, bool(waits is not None and waits(caller)), done)
+            return Reply(
+                value, self.news_version, news, bool(waits is not None and waits(caller)), done
+            )
 
     def release(self, caller: str, have: int) -> Reply:
-        """Waits until the caller may go on, for a second at most. Called in a thread beside the agent's."""
+        """Waits until the caller may go on, for a second at most. Called in a thread beside the
+        agent's."""
         waits = self._of_blocks("waits")
         with self._lock:
             if waits is not None:
@@ -157,15 +172,19 @@ class Host:
             return self.news_version, self.news
 
     def look_up(self, name: str) -> tuple[str, Any]:
-        """What an attribute of the agent is: ("method", None), ("value", itself) or ("nothing", None)."""
+        """What an attribute of the agent is: ("method", None), ("value", itself) or ("nothing",
+        None)."""
         if name.startswith("_") or not hasattr(self.agent, name):
             return "nothing", None
         value = getattr(self.agent, name)
-        method = callable(getattr(type(self.agent), name, None)) or inspect.isroutine(value)  # a network can be called, too
+        method = callable(getattr(type(self.agent), name, None)) or inspect.isroutine(
+            value
+        )  # a network can be called, too
         return ("method", None) if method else ("value", value)
 
     def save(self, now: bool = False) -> None:
-        """Leaves the agent's state with the keeper, unless that is still at the one before; `now` in any case."""
+        """Leaves the agent's state with the keeper, unless that is still at the one before; `now`
+        in any case."""
         if self.kept is not None and not now and not self.keeper.has_kept(self.kept):
             return
         began = time.monotonic()
@@ -185,7 +204,8 @@ class Host:
 
 
 class Copy:
-    """An agent that only acts, by the parameters that came last. origin: gives (version, [parameters]) as they are now."""
+    """An agent that only acts, by the parameters that came last. origin: gives (version,
+    [parameters]) as they are now."""
 
     def __init__(self, made: Made, origin: Callable[[], tuple[int, list[Any]]]) -> None:
         self.agent, self._origin = made.make(), origin
@@ -194,7 +214,8 @@ class Copy:
         self._asked = False  # for what was fired before this one was made
 
     def adopt(self, version: int, param: Any) -> None:
-        """Takes newer parameters; it acts on them from the next call on. Called in a thread beside the agent's."""
+        """Takes newer parameters; it acts on them from the next call on. Called in a thread beside
+        the agent's."""
         if version > self._came[0]:
             self._came = (version, [param])
 

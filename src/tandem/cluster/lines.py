@@ -1,5 +1,5 @@
-"""A line to an actor of Ray's: what is sent arrives in order; what cannot arrive for now is sent again; what never will is an
-error that says whose end it was."""
+"""A line to an actor of Ray's: what is sent arrives in order; what cannot arrive for now is sent
+again; what never will is an error that says whose end it was."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from tandem.parallel.ray import library
 
 
 class Line:
-    """To the actor `handle`. name: what to call it in messages. patience: seconds that it may be away."""
+    """To the actor `handle`. name: what to call it in messages. patience: seconds that it may be
+    away."""
 
     def __init__(self, handle: Any, name: str, patience: float) -> None:
         self.handle, self.name, self.patience = handle, name, patience
@@ -21,11 +22,16 @@ class Line:
     def send(self, method: str, *given: Any, group: str = "") -> Any:
         self._ray()
         call = getattr(self.handle, method)
-        return sent((call.options(concurrency_group=group) if group else call).remote, f"what {self.name} is given", *given)
+        return sent(
+            (call.options(concurrency_group=group) if group else call).remote,
+            f"what {self.name} is given",
+            *given,
+        )
 
     def receive(self, reference: Any, method: str, *given: Any, group: str = "") -> Any:
-        """The answer to what was sent. Where the actor was away, the same is sent again, until its patience is over.
-        WorkerError where it is gone for good; what its code raised is raised here, with its traceback in the notes."""
+        """The answer to what was sent. Where the actor was away, the same is sent again, until its
+        patience is over. WorkerError where it is gone for good; what its code raised is raised
+        here, with its traceback in the notes."""
         ray, until = self._ray(), time.monotonic() + self.patience
         while True:
             try:
@@ -56,7 +62,8 @@ class Line:
             return None
 
     def _ray(self) -> Any:
-        """WorkerError where this process has left its cluster: Ray would start another one, without a word."""
+        """WorkerError where this process has left its cluster: Ray would start another one, without
+        a word."""
         ray = library()
         if not ray.is_initialized():
             raise WorkerError(
@@ -71,16 +78,19 @@ class Line:
 
 
 def sent(remote: Callable[..., Any], what: str, *given: Any) -> Any:
-    """What Ray's `remote` gives back. SettingError, with `what` it was, where something of it cannot be pickled."""
+    """What Ray's `remote` gives back. SettingError, with `what` it was, where something of it
+    cannot be pickled."""
     try:
         return remote(*given)
     except (TandemError, library().exceptions.RayError):
         raise
-    except Exception as error:  # as many kinds as there are objects; Ray's is the report of a search for the object
+    except Exception as error:
+        # as many kinds as there are objects; Ray's is the report of a search for the object
         raise SettingError(
             f"{what} cannot go to another process: {str(error.__cause__ or error)[:600]}",
             "values, objects and classes that can be pickled",
-            "leave out what cannot be, or make it there (a runner's and an agent's __init__ runs there).",
+            "leave out what cannot be, or make it there (a runner's and an agent's __init__ runs "
+            "there).",
         ) from error
 
 
@@ -90,7 +100,8 @@ def gone(name: str, error: Exception) -> WorkerError:
     return WorkerError(
         f"{name} is gone: {told[:600]}",
         "a process that lives, or one that Ray may start anew",
-        "look into its output for the reason; Cluster(restarts=...) says how often it is started anew.",
+        "look into its output for the reason; Cluster(restarts=...) says how often it is started "
+        "anew.",
     )
 
 

@@ -35,14 +35,18 @@ def living(runner: Any) -> Iterator[None]:
         _proxies.reset(token)
 
 
-def make(namespace: str, name: str, made: Made, folder: str | None, seconds: float) -> list[LocalProxy]:
+def make(
+    namespace: str, name: str, made: Made, folder: str | None, seconds: float
+) -> list[LocalProxy]:
     """The agents of that name, made if they are not there."""
     hosts = _agents.get((namespace, name))
     if hosts is not None:
         refuse_other(name, hosts[0].made, made)
     else:
         keeper = _keepers.setdefault(folder, Keeper(folder))
-        every = seconds if folder is not None else math.inf  # memory that ends with this process keeps nothing
+        every = (
+            seconds if folder is not None else math.inf
+        )  # memory that ends with this process keeps nothing
         hosts = [Host(f"{name}/{i}", made, keeper, every) for i in range(made.num)]
         _agents[namespace, name] = hosts
     return [_proxy(name, caller_id(namespace, name), host) for host in hosts]
@@ -52,7 +56,10 @@ def get(namespace: str, name: str) -> LocalProxy:
     """UnknownNameError for a name that there is not: nobody else would make it in the meantime."""
     if (namespace, name) not in _agents:
         raise UnknownNameError(
-            "agent", name, known(namespace), "call make_agent before: in one process nobody else makes it meanwhile."
+            "agent",
+            name,
+            known(namespace),
+            "call make_agent before: in one process nobody else makes it meanwhile.",
         )
     hosts = _agents[namespace, name]
     caller = caller_id(namespace, name)
@@ -79,8 +86,8 @@ def save() -> None:
 
 
 def refuse_other(name: str, there: Made, wanted: Made) -> None:
-    """SettingError, which says what differs, where an agent of that name was made in another way. Arrays, modules and functions
-    are not compared."""
+    """SettingError, which says what differs, where an agent of that name was made in another way.
+    Arrays, modules and functions are not compared."""
     differing = []
     for what in ("sync", "num"):
         if getattr(there, what) != getattr(wanted, what):
@@ -95,7 +102,8 @@ def refuse_other(name: str, there: Made, wanted: Made) -> None:
             differing.append(f"{key}={a!r} (there: {b!r})")
     if differing:
         raise SettingError(
-            f"there is an agent {name!r} already, which was made in another way: {', '.join(differing)}.",
+            f"there is an agent {name!r} already, which was made in another way: "
+            f"{', '.join(differing)}.",
             "the same class and hyperparameters, which join it, or a name of its own",
             "choose another name, or make both alike.",
         )
@@ -108,7 +116,8 @@ def _plain(value: Any) -> bool:
 
 
 def run(runner: Any) -> Any:
-    """What a runner's run() gives back, in this process; its agents have learned from all of it then, and are kept."""
+    """What a runner's run() gives back, in this process; its agents have learned from all of it
+    then, and are kept."""
     with living(runner):
         found = runner.run()
     for proxy in runner._proxies:

@@ -28,7 +28,7 @@ def me() -> str:
     return _place[0]
 
 
-def i_am(place: str) -> None:
+def set_identity(place: str) -> None:
     _place[0] = place
 
 
@@ -44,15 +44,17 @@ def caller_id(namespace: str, agent: str) -> str:
 
 
 def flush_all() -> None:
-    """Everything that is held back in this process arrives; those who leave are waited for no more."""
+    """Everything that is held back in this process arrives; those who leave are waited for no
+    more."""
     for proxy in list(LIVING):
         proxy.close()
 
 
 class Proxy:
-    """An agent as its users see it. `choose_action` and `update` as the agent has them; `update` gives back nothing, and its
-    errors, where it was sent off without waiting, are raised by the next call. Its other public methods can be called, and its
-    attributes read, by value. `flush()` waits until all that was sent has been learned from."""
+    """An agent as its users see it. `choose_action` and `update` as the agent has them; `update`
+    gives back nothing, and its errors, where it was sent off without waiting, are raised by the
+    next call. Its other public methods can be called, and its attributes read, by value. `flush()`
+    waits until all that was sent has been learned from."""
 
     def __init__(self, name: str, caller: str) -> None:
         self._name, self._caller, self._methods = name, caller, set[str]()
@@ -74,7 +76,8 @@ class Proxy:
             self._call("leave", (self._caller,), {})
 
     def _of_blocks(self, name: str) -> bool:
-        """Whether the agent is one that learns from blocks (see `host.learns_from_blocks`), and has a method of that name."""
+        """Whether the agent is one that learns from blocks (see `host.learns_from_blocks`), and has
+        a method of that name."""
         return self._look_up("portable")[0] == self._look_up(name)[0] == "method"
 
     def _look_up(self, name: str) -> tuple[str, Any]:
@@ -99,7 +102,8 @@ class Proxy:
     def __setattr__(self, name: str, value: Any) -> None:
         if not name.startswith("_"):
             raise SettingError(
-                f"{name} of the agent {self._name!r} was to be set by its proxy, where nobody would see it.",
+                f"{name} of the agent {self._name!r} was to be set by its proxy, where nobody "
+                "would see it.",
                 "attributes that the agent sets itself",
                 f"give it a method that does, such as set_{name}(value), and call that.",
             )
@@ -107,7 +111,8 @@ class Proxy:
 
     def __reduce__(self) -> Any:
         raise SettingError(
-            f"the proxy of the agent {self._name!r} was to go to another process, where nobody would send what it holds back.",
+            f"the proxy of the agent {self._name!r} was to go to another process, where nobody "
+            "would send what it holds back.",
             "a proxy of its own for each process",
             f"call get_agent({self._name!r}) there, as in a runner's __init__.",
         )
@@ -141,8 +146,8 @@ class LocalProxy(Proxy):
 
 
 class RemoteProxy(Proxy):
-    """An agent in a process of its own that acts and learns. An update waits here for the next call, and goes with it: one
-    message a step, and the order of all calls as it was written."""
+    """An agent in a process of its own that acts and learns. An update waits here for the next
+    call, and goes with it: one message a step, and the order of all calls as it was written."""
 
     def __init__(self, name: str, caller: str, line: Line) -> None:
         self._line, self._queue = line, list[Call]()
@@ -173,8 +178,8 @@ class RemoteProxy(Proxy):
         return self._send((name, given, named)).value
 
     def _send(self, *calls: Call) -> Reply:
-        """What was held back, and then these, in one message; the rest of them again where it has to wait for others that it
-        learns together with."""
+        """What was held back, and then these, in one message; the rest of them again where it has
+        to wait for others that it learns together with."""
         left, self._queue = [*self._queue, *calls], []
         while True:
             reply: Reply = self._line.ask("perform", self._caller, left, 0)
@@ -188,10 +193,11 @@ class RemoteProxy(Proxy):
 class ApartProxy(Proxy):
     """An agent whose learning nobody waits for: updates go to it in batches, and a copy acts.
 
-    copy: acts for it in a process of its own; or what `make(caller)` makes in this process, when it is first used: then
-    parameters come here, and go to its `_update_model` as soon as they are here. records: that is the part of an agent that
-    learns from blocks. It is told of each step by its `update`; what that gives back, if anything, goes to the agent's `take`,
-    the answer to its `told`, and parameters go to its `load`."""
+    copy: acts for it in a process of its own; or what `make(caller)` makes in this process, when
+    it is first used: then parameters come here, and go to its `_update_model` as soon as they
+    are here. records: that is the part of an agent that learns from blocks. It is told of each
+    step by its `update`; what that gives back, if anything, goes to the agent's `take`, the
+    answer to its `told`, and parameters go to its `load`."""
 
     def __init__(
         self,
@@ -213,7 +219,9 @@ class ApartProxy(Proxy):
     def choose_action(self, *given: Any, **named: Any) -> Any:
         self._look()
         if self._copy is not None:
-            return self._copy.ask("perform", self._caller, [("choose_action", given, named)], 0).value
+            return self._copy.ask(
+                "perform", self._caller, [("choose_action", given, named)], 0
+            ).value
         if self._act is None:
             self._begin()
         self._adopt()
@@ -267,7 +275,9 @@ class ApartProxy(Proxy):
 
     def _call(self, name: str, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
         self.flush()
-        return self._took(self._line.ask("perform", self._caller, [(name, given, named)], self._have)).value
+        return self._took(
+            self._line.ask("perform", self._caller, [(name, given, named)], self._have)
+        ).value
 
     def _send(self) -> None:
         calls, self._queue = self._queue, []
@@ -297,7 +307,8 @@ class ApartProxy(Proxy):
         return reply
 
     def _wait(self) -> None:
-        """Until the others have brought what is learned from together, and that was learned from."""
+        """Until the others have brought what is learned from together, and that was learned
+        from."""
         while self._sent:
             self._receive()
         while self._reply.wait:
@@ -316,7 +327,8 @@ class ApartProxy(Proxy):
 
 
 def repeated(function: Callable[[], Any], until: float) -> Any:
-    """The first result that is not None, asked for again and again; None at the time `until` (monotonic)."""
+    """The first result that is not None, asked for again and again; None at the time `until`
+    (monotonic)."""
     for pause in itertools.chain((0.01, 0.02, 0.05, 0.1), itertools.repeat(0.25)):
         if (found := function()) is not None or time.monotonic() > until:
             return found

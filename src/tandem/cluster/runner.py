@@ -15,7 +15,8 @@ from tandem.errors import SettingError
 
 
 class Placed(type):
-    """Classes whose objects, where they are simply made, live in this process, with their agents."""
+    """Classes whose objects, where they are simply made, live in this process, with their
+    agents."""
 
     def __call__(cls, *given: Any, **named: Any) -> Any:
         new: Any = cls.__new__
@@ -28,10 +29,12 @@ class Placed(type):
 
 
 class Runner(metaclass=Placed):
-    """The base of runners: `__init__(self)`, `(self, args)` or `(self, args, local_rank)`, and `run`, which does everything.
+    """The base of runners: `__init__(self)`, `(self, args)` or `(self, args, local_rank)`, and
+    `run`, which does everything.
 
-    `rank` is its number among all runners of a cluster, `local_rank` that among those of its name; both are there in `__init__`
-    already, and 0 for a runner that is made directly: it lives in this process, and so do the agents that it makes.
+    `rank` is its number among all runners of a cluster, `local_rank` that among those of its name;
+    both are there in `__init__` already, and 0 for a runner that is made directly: it lives in this
+    process, and so do the agents that it makes.
     """
 
     rank: int = 0
@@ -70,11 +73,17 @@ def plain_class(runner_class: Any) -> Any:
 
 
 def construct(runner_class: Any, args: Any, rank: int, local_rank: int, here: bool = False) -> Any:
-    """A runner with its ranks, made by as many of (args, local_rank) as its `__init__` takes; without args where it needs none.
-    here: its agents live in this process, too. SettingError where it takes none and there are some, or takes more."""
+    """A runner with its ranks, made by as many of (args, local_rank) as its `__init__` takes;
+    without args where it needs none.
+    here: its agents live in this process, too. SettingError where it takes none and there are
+      some, or takes more."""
     cls = plain_class(runner_class)
     if not isinstance(cls, type) or not callable(getattr(cls, "run", None)):
-        raise SettingError(f"{cls!r} as a runner.", "a class with a method run()", "give the class itself, no object of it.")
+        raise SettingError(
+            f"{cls!r} as a runner.",
+            "a class with a method run()",
+            "give the class itself, no object of it.",
+        )
     given, named = _arguments(cls, args, local_rank)
     new: Any = cls.__new__
     made = new(cls)
@@ -100,7 +109,8 @@ def _arguments(cls: type, args: Any, local_rank: int) -> tuple[list[Any], dict[s
     if len(first) > 1 and not named and len(required) > 1:
         if len(required) > 2:
             raise SettingError(
-                f"{cls.__name__}.__init__ needs {', '.join(required)}.", "(self), (self, args) or (self, args, local_rank)",
+                f"{cls.__name__}.__init__ needs {', '.join(required)}.", "(self), (self, args) or "
+                                                                         "(self, args, local_rank)",
                 "put what it needs into args.",
             )  # fmt: skip
         return [args, local_rank], {}
@@ -116,10 +126,11 @@ def _arguments(cls: type, args: Any, local_rank: int) -> tuple[list[Any], dict[s
 
 
 class RunnerHost:
-    """Where a runner lives, if Ray keeps it. It is made anew, and run anew, after its process was lost."""
+    """Where a runner lives, if Ray keeps it. It is made anew, and run anew, after its process was
+    lost."""
 
     def __init__(self, runner_class: Any, args: Any, rank: int, local_rank: int, name: str) -> None:
-        proxy.i_am(f"runner/{name}/{local_rank}")
+        proxy.set_identity(f"runner/{name}/{local_rank}")
         self._numbers = (rank, local_rank)
         self.runner: Any = None
         self._failed: Exception | None = None

@@ -1,4 +1,5 @@
-"""Who acts for an algorithm and writes down what came of it, in blocks that stand for themselves."""
+"""Who acts for an algorithm and writes down what came of it, in blocks that stand for
+themselves."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tandem.collect.actor import ChanceActor, PolicyActor
+from tandem.collect.actor import PolicyActor, RandomActor
 from tandem.collect.agent import rows_of
 from tandem.collect.collector import begun_anew
 from tandem.envs.actions import to_environment
@@ -19,8 +20,9 @@ from tandem.types import Array, Cuts, Trajectory, Tree, leaves, tree_map
 
 
 class Terms(NamedTuple):
-    """What a sampler is made of. steps: of each environment in a block. lockstep: whether it is to wait until a block was
-    learned from before it goes on. whole: whether only whole blocks are learned from, each by itself."""
+    """What a sampler is made of. steps: of each environment in a block. lockstep: whether it is to
+    wait until a block was learned from before it goes on. whole: whether only whole blocks are
+    learned from, each by itself."""
 
     kind: Any  # the algorithm's class
     settings: Any
@@ -47,21 +49,26 @@ class Row(NamedTuple):
 
 
 class Sampler:
-    """Acts in n environments at once, n being that of the first observation; one is given and gets one without that axis.
+    """Acts in n environments at once, n being that of the first observation; one is given and gets
+    one without that axis.
 
-    `update` takes what came of the actions chosen last, and gives back a Trajectory when `steps` steps are together. Where an
-    episode was not said to be over and the next observation is not what followed, a limit cut it in between.
+    `update` takes what came of the actions chosen last, and gives back a Trajectory when `steps`
+    steps are together. Where an episode was not said to be over and the next observation is not
+    what followed, a limit cut it in between.
 
-    forgives: the first step may be one that another chose the action of, who is no more; it is left out.
+    forgives: the first step may be one that another chose the action of, who is no more; it is left
+      out.
     """
 
     caller = ""
 
-    def __init__(self, terms: Terms, networks: dict[str, Any], stream: str, forgives: bool = False) -> None:
+    def __init__(
+        self, terms: Terms, networks: dict[str, Any], stream: str, forgives: bool = False
+    ) -> None:
         self._forgives = forgives
         self.terms, self.lockstep, self.networks = terms, terms.lockstep, networks
         self.actor = PolicyActor(terms.kind, terms.settings, terms.action, networks)
-        self.chance = ChanceActor(terms.action, self.actor.initial_state)
+        self.random_actor = RandomActor(terms.action, self.actor.initial_state)
         self._to_environment = to_environment(terms.action, terms.kind.action_mode)
         self._rng = Generators(terms.seed)(stream)
         self.n, self._steps = 0, 0  # environments; steps since the agent was heard of last
@@ -95,18 +102,35 @@ class Sampler:
         drawn = tree_map(lambda x: x[len(self._rows)], noise)
         found, extra, state_after = actor.act(obs, self._state, drawn)
         action = np.array(found, self.terms.action.dtype)
-        self._chosen = (tree_map(np.array, obs), action, {k: _single_precision(v) for k, v in extra.items()}, state_after)
+        self._chosen = (
+            tree_map(np.array, obs),
+            action,
+            {k: _single_precision(v) for k, v in extra.items()},
+            state_after,
+        )
         taken = self._to_environment(action)
         return taken[0] if single else taken
 
-    def update(self, state: Any, action: Any, reward: Any, next_state: Any, done: Any, truncated: Any = None) -> Any:
-        """One step of each environment: the observation that choose_action was given last, the action it gave, the reward (or
-        those of each agent of a team), the observation after it, whether the episode is over, and, if known, whether only a
-        limit ended it. A Trajectory when a block is full, else None.
+    def update(
+        self,
+        state: Any,
+        action: Any,
+        reward: Any,
+        next_state: Any,
+        done: Any,
+        truncated: Any = None,
+    ) -> Any:
+        """One step of each environment: the observation that choose_action was given last, the
+        action it gave, the reward (or those of each agent of a team), the observation after it,
+        whether the episode is over, and, if known, whether only a limit ended it. A Trajectory when
+        a block is full, else None.
 
-        Without `truncated`, `done` means that it terminated. NonFiniteError for NaN or infinity in rewards or observations."""
+        Without `truncated`, `done` means that it terminated. NonFiniteError for NaN or infinity
+        in rewards or observations."""
         obs, _ = rows_of(self.terms.observation, state)
-        if self._forgives and self._chosen is None:  # the one that chose this action was lost, and the step with it
+        if (
+            self._forgives and self._chosen is None
+        ):  # the one that chose this action was lost, and the step with it
             self._forgives = False
             return None
         if self._chosen is None or not _same(obs, self._chosen[0]).all():
@@ -118,7 +142,11 @@ class Sampler:
         before, chosen, extra, self._state = self._chosen
         self._chosen = None
         over = _flags(done, self.n, "done")
-        cut = np.zeros(self.n, np.bool_) if truncated is None else _flags(truncated, self.n, "truncated")
+        cut = (
+            np.zeros(self.n, np.bool_)
+            if truncated is None
+            else _flags(truncated, self.n, "truncated")
+        )
         paid, each = self._rewards(reward)
         after = tree_map(np.array, rows_of(self.terms.observation, next_state)[0])
         if not all(np.isfinite(x).all() for x in (paid, *leaves(after)) if x.dtype.kind == "f"):
@@ -134,8 +162,8 @@ class Sampler:
         return self._block() if len(self._rows) == self.terms.steps else None
 
     def finish(self) -> Any:
-        """The steps that are not a block yet, filled up with rows that are not valid; None where there are none, or where only
-        whole blocks are learned from."""
+        """The steps that are not a block yet, filled up with rows that are not valid; None where
+        there are none, or where only whole blocks are learned from."""
         if not self._rows or self.terms.whole:
             self._rows, self._chosen = [], None
             return None
@@ -143,7 +171,11 @@ class Sampler:
 
     def told(self, news: dict[str, Any]) -> None:
         """How far the agent is, and how many bring it steps."""
-        self._begin, self._members, self._steps = int(news["env_steps"]), max(1, int(news["members"])), 0
+        self._begin, self._members, self._steps = (
+            int(news["env_steps"]),
+            max(1, int(news["members"])),
+            0,
+        )
 
     def load(self, param: dict[str, dict[str, Array]]) -> None:
         """Newer weights of the networks that act."""
@@ -171,7 +203,10 @@ class Sampler:
         at = self._begin + self._steps * self._members
         self._first = self._state
         if at < getattr(s, "learning_starts", 0):
-            self._acting: tuple[Any, Tree] = (self.chance, self.chance.noise(self._rng, shape))
+            self._acting: tuple[Any, Tree] = (
+                self.random_actor,
+                self.random_actor.noise(self._rng, shape),
+            )
             return
         progress = np.minimum(1.0, (at + np.arange(t.steps) * self.n * self._members) / s.steps)
         self._acting = (self.actor, t.kind.act_noise(s, t.action, self._rng, shape, progress))
@@ -183,12 +218,21 @@ class Sampler:
             x = x.reshape(self.n, *each)
             return x.mean(-1), {"rewards": x}
         if x.size != self.n or self.terms.demanded:
-            known = f"{self.n} rewards" if not each else f"the rewards of each agent, {(self.n, *each)}"
-            raise SpaceError(f"a reward of shape {x.shape}.", known, "give info['rewards'] of a team; see tandem.envs.team.")
-        return x.reshape(self.n), {"rewards": np.repeat(x.reshape(self.n, 1), each[0], 1)} if each else {}
+            known = (
+                f"{self.n} rewards" if not each else f"the rewards of each agent, {(self.n, *each)}"
+            )
+            raise SpaceError(
+                f"a reward of shape {x.shape}.",
+                known,
+                "give info['rewards'] of a team; see tandem.envs.team.",
+            )
+        return x.reshape(self.n), {
+            "rewards": np.repeat(x.reshape(self.n, 1), each[0], 1)
+        } if each else {}
 
     def _block(self) -> Trajectory:
-        """What was written down, as a Trajectory [T, n, ...]. An episode that goes on after its last row is cut there."""
+        """What was written down, as a Trajectory [T, n, ...]. An episode that goes on after its
+        last row is cut there."""
         rows, self._rows = self._rows, []
         count, missing = len(rows), self.terms.steps - len(rows)
         terminated = np.array([r.terminated for r in rows])
@@ -235,7 +279,11 @@ def columns(t: Trajectory) -> list[Trajectory]:
         mine = t.cuts.env == i
         return Trajectory(
             **_rows(t, lambda x: x[:, i : i + 1]),
-            cuts=Cuts(t.cuts.t[mine], np.zeros(int(mine.sum()), np.int64), tree_map(lambda x: x[mine], t.cuts.obs)),
+            cuts=Cuts(
+                t.cuts.t[mine],
+                np.zeros(int(mine.sum()), np.int64),
+                tree_map(lambda x: x[mine], t.cuts.obs),
+            ),
             bootstrap=tree_map(lambda x: x[i : i + 1], t.bootstrap),
             state=tree_map(lambda x: x[i : i + 1], t.state),
         )
@@ -251,7 +299,8 @@ def joined(parts: list[Trajectory]) -> Trajectory:
 
 
 def pieces(t: Trajectory, steps: int) -> list[Trajectory]:
-    """A block as blocks of `steps` steps after one another; an episode goes on from one to the next."""
+    """A block as blocks of `steps` steps after one another; an episode goes on from one to the
+    next."""
     total = len(t.reward)
     if total == steps:
         return [t]
@@ -265,8 +314,14 @@ def pieces(t: Trajectory, steps: int) -> list[Trajectory]:
         found.append(
             Trajectory(
                 **_rows(t, part),
-                cuts=Cuts(t.cuts.t[mine] - low, t.cuts.env[mine], tree_map(lambda x, mine=mine: x[mine], t.cuts.obs)),
-                bootstrap=t.bootstrap if end >= total else tree_map(lambda x, end=end: x[end], t.obs),
+                cuts=Cuts(
+                    t.cuts.t[mine] - low,
+                    t.cuts.env[mine],
+                    tree_map(lambda x, mine=mine: x[mine], t.cuts.obs),
+                ),
+                bootstrap=t.bootstrap
+                if end >= total
+                else tree_map(lambda x, end=end: x[end], t.obs),
                 state=t.state,
             )
         )
@@ -275,19 +330,28 @@ def pieces(t: Trajectory, steps: int) -> list[Trajectory]:
 
 def _rows(t: Trajectory, f: Callable[[Array], Array]) -> dict[str, Tree]:
     """`f` of all that has a row for each step."""
-    return {k: tree_map(f, getattr(t, k)) for k in ("obs", "action", "reward", "discount", "last", "valid", "extra")}
+    return {
+        k: tree_map(f, getattr(t, k))
+        for k in ("obs", "action", "reward", "discount", "last", "valid", "extra")
+    }
 
 
 def _same(one: Tree, other: Tree) -> Array:
     """Which rows of two observations [n, ...] are alike."""
-    alike = [(a == b).reshape(len(a), -1).all(1) for a, b in zip(leaves(one), leaves(other), strict=True)]
+    alike = [
+        (a == b).reshape(len(a), -1).all(1) for a, b in zip(leaves(one), leaves(other), strict=True)
+    ]
     return np.logical_and.reduce(alike)
 
 
 def _flags(value: Any, n: int, name: str) -> Array:
     x = np.asarray(value).reshape(-1).astype(np.bool_)
     if x.shape != (n,):
-        raise SpaceError(f"{name} of shape {np.shape(value)} for {n} environments.", f"{n} of them", "give one for each.")
+        raise SpaceError(
+            f"{name} of shape {np.shape(value)} for {n} environments.",
+            f"{n} of them",
+            "give one for each.",
+        )
     return x
 
 

@@ -1,5 +1,5 @@
-"""What an agent of any class goes on from after a restart: networks, optimizers and plain values among its attributes. No
-framework is imported for it: each is known by what it can do."""
+"""What an agent of any class goes on from after a restart: networks, optimizers and plain values
+among its attributes. No framework is imported for it: each is known by what it can do."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from tandem.types import Array
 State = tuple[dict[str, Any], dict[str, Array]]
 PLAIN = (bool, int, float, str)
 NUMBERS = (np.bool_, np.integer, np.floating)  # as counters become that are added to by NumPy
-MADE = ("_firing", "sync")  # attributes that say who else acts, in the program that made the agent: not of what it learned
+MADE = (
+    "_firing",
+    "sync",
+)  # attributes that say who else acts, in the program that made the agent: not of what it learned
 
 
 def state_of(agent: Any) -> State:
@@ -34,9 +37,11 @@ def load_into(agent: Any, data: dict[str, Any], arrays: dict[str, Array]) -> Non
         raise  # it says already what is wrong
     except (KeyError, ValueError, RuntimeError, TypeError) as error:
         raise CheckpointError(
-            f"the kept state of {type(agent).__name__} does not fit it ({type(error).__name__}: {str(error)[:200]}).",
+            f"the kept state of {type(agent).__name__} does not fit it ({type(error).__name__}: "
+            f"{str(error)[:200]}).",
             "an agent of the class, and with the hyperparameters, that it was kept from",
-            "give it another name or another folder, or define state() and load_state(data, arrays).",
+            "give it another name or another folder, or define state() and load_state(data, "
+            "arrays).",
         ) from error
 
 
@@ -51,13 +56,21 @@ def collected(agent: Any) -> State:
         elif kind == "keras":
             arrays |= {f"{name}/{i}": np.array(w) for i, w in enumerate(value.get_weights())}
         elif kind == "module":
-            arrays |= {f"{name}/{n}": _numpy(w) for n, w in value.state_dict().items() if hasattr(w, "detach")}
+            arrays |= {
+                f"{name}/{n}": _numpy(w)
+                for n, w in value.state_dict().items()
+                if hasattr(w, "detach")
+            }
         elif kind == "optimizer":
             told = value.state_dict()
             values: dict[str, dict[str, Any]] = {}
             for i, entries in told["state"].items():
-                arrays |= {f"{name}/{i}/{n}": _numpy(x) for n, x in entries.items() if hasattr(x, "detach")}
-                values[str(i)] = {n: x for n, x in entries.items() if isinstance(x, PLAIN) or x is None}
+                arrays |= {
+                    f"{name}/{i}/{n}": _numpy(x) for n, x in entries.items() if hasattr(x, "detach")
+                }
+                values[str(i)] = {
+                    n: x for n, x in entries.items() if isinstance(x, PLAIN) or x is None
+                }
             groups = [{n: x for n, x in g.items() if _json(x)} for g in told["param_groups"]]
             data["optimizers"][name] = {"values": values, "groups": groups}
     return data, arrays
@@ -77,35 +90,48 @@ def restore(agent: Any, data: dict[str, Any], arrays: dict[str, Array]) -> None:
         elif kind == "module":
             for n, w in value.state_dict().items():
                 if n in mine:
-                    w.copy_(w.new_tensor(mine[n]).reshape(mine[n].shape))  # shares the parameter's memory
+                    w.copy_(
+                        w.new_tensor(mine[n]).reshape(mine[n].shape)
+                    )  # shares the parameter's memory
         elif kind == "optimizer" and name in data["optimizers"]:
             _restore_optimizer(value, data["optimizers"][name], mine)
 
 
 def _restore_optimizer(optimizer: Any, data: dict[str, Any], arrays: dict[str, Array]) -> None:
     prototype = optimizer.param_groups[0]["params"][0].detach().cpu()
-    state: dict[int, dict[str, Any]] = {int(i): dict(values) for i, values in data["values"].items()}
+    state: dict[int, dict[str, Any]] = {
+        int(i): dict(values) for i, values in data["values"].items()
+    }
     for name, x in arrays.items():
         i, _, n = name.partition("/")
         state.setdefault(int(i), {})[n] = prototype.new_tensor(x).reshape(x.shape)
     own = optimizer.state_dict()["param_groups"]
-    groups = [{**now, **{n: tuple(x) if isinstance(now.get(n), tuple) else x for n, x in then.items()}}
-              for now, then in zip(own, data["groups"], strict=True)]  # fmt: skip
+    groups = [
+        {**now, **{n: tuple(x) if isinstance(now.get(n), tuple) else x for n, x in then.items()}}
+        for now, then in zip(own, data["groups"], strict=True)
+    ]
     optimizer.load_state_dict({"state": state, "param_groups": groups})
 
 
 def _attributes(agent: Any) -> Iterator[tuple[str, Any]]:
-    """An agent's attributes, and what stands in those that are lists, tuples or dicts with texts for keys."""
+    """An agent's attributes, and what stands in those that are lists, tuples or dicts with texts
+    for keys."""
     for name, value in vars(agent).items():
         if name in MADE:
             continue
         yield name, value
         if isinstance(value, dict):
             yield from (
-                (f"{name}.{k}", v) for k, v in value.items() if isinstance(k, str) and not isinstance(v, PLAIN + NUMBERS)
+                (f"{name}.{k}", v)
+                for k, v in value.items()
+                if isinstance(k, str) and not isinstance(v, PLAIN + NUMBERS)
             )
         elif isinstance(value, (list, tuple)):
-            yield from ((f"{name}.{i}", v) for i, v in enumerate(value[:64]) if not isinstance(v, PLAIN + NUMBERS))
+            yield from (
+                (f"{name}.{i}", v)
+                for i, v in enumerate(value[:64])
+                if not isinstance(v, PLAIN + NUMBERS)
+            )
 
 
 def _kind(value: Any) -> str:
@@ -114,9 +140,13 @@ def _kind(value: Any) -> str:
     if isinstance(value, type):
         return ""
     with contextlib.suppress(Exception):  # objects of other libraries answer to names as they like
-        if all(callable(getattr(value, n, None)) for n in ("get_weights", "set_weights", "summary")):
+        if all(
+            callable(getattr(value, n, None)) for n in ("get_weights", "set_weights", "summary")
+        ):
             return "keras"
-        if callable(getattr(value, "load_state_dict", None)) and callable(getattr(value, "state_dict", None)):
+        if callable(getattr(value, "load_state_dict", None)) and callable(
+            getattr(value, "state_dict", None)
+        ):
             return "optimizer" if isinstance(getattr(value, "param_groups", None), list) else (
                 "module" if callable(getattr(value, "parameters", None)) else ""
             )  # fmt: skip
@@ -135,11 +165,14 @@ def _numpy(tensor: Any) -> Array:
 
 
 def on_cpu(param: Any) -> Any:
-    """A copy of parameters: dicts, lists and tuples stay what they are, tensors are on the CPU, arrays are copied."""
+    """A copy of parameters: dicts, lists and tuples stay what they are, tensors are on the CPU,
+    arrays are copied."""
     if isinstance(param, dict):
-        return type(param)((k, on_cpu(v)) for k, v in param.items()) if type(param) is not dict else {
-            k: on_cpu(v) for k, v in param.items()
-        }  # fmt: skip
+        return (
+            type(param)((k, on_cpu(v)) for k, v in param.items())
+            if type(param) is not dict
+            else {k: on_cpu(v) for k, v in param.items()}
+        )
     if isinstance(param, (list, tuple)):
         parts = [on_cpu(v) for v in param]
         return type(param)(*parts) if hasattr(param, "_fields") else type(param)(parts)

@@ -16,9 +16,12 @@ from tandem.types import Array, Tree
 
 
 class PolicyActor:
-    """An algorithm's way to act by its settings, with a forward function for each of its networks."""
+    """An algorithm's way to act by its settings, with a forward function for each of its
+    networks."""
 
-    def __init__(self, algorithm: type[Algorithm], settings: Any, action: Leaf, networks: dict[str, Forward]) -> None:
+    def __init__(
+        self, algorithm: type[Algorithm], settings: Any, action: Leaf, networks: dict[str, Forward]
+    ) -> None:
         self.action, self.networks, self._act = action, networks, algorithm.act
         self._initial_state = partial(algorithm.initial_state, settings, action)
 
@@ -30,10 +33,10 @@ class PolicyActor:
         return self._initial_state(n)
 
 
-class ChanceActor:
-    """Actions drawn evenly beforehand: the noise is the action. Where actions have masks, it is a number for each choice, and
-    the largest of those that are allowed is taken. It leaves the memory of who acts after it as that is at first:
-    `initial_state(n)`."""
+class RandomActor:
+    """Actions drawn evenly beforehand: the noise is the action. Where actions have masks, it is a
+    number for each choice, and the largest of those that are allowed is taken. It leaves the memory
+    of who acts after it as that is at first: `initial_state(n)`."""
 
     def __init__(self, action: Leaf, initial_state: Callable[[int], Tree] = lambda n: ()) -> None:
         self.action, self.initial_state = action, initial_state
@@ -44,7 +47,8 @@ class ChanceActor:
             return rng.random((*shape, self.action.width), dtype=np.float32)
         if self.action.sizes:
             return rng.integers(
-                self.action.sizes if self.action.shape else self.action.sizes[0], size=(*shape, *self.action.shape)
+                self.action.sizes if self.action.shape else self.action.sizes[0],
+                size=(*shape, *self.action.shape),
             )
         return rng.uniform(-1, 1, (*shape, *self.action.shape)).astype(np.float32)
 
@@ -53,8 +57,8 @@ class ChanceActor:
 
 
 class Portable:
-    """A framework's forward function that goes to another process, where `make()` makes the network anew, and so starts the
-    framework; `load` then brings the weights."""
+    """A framework's forward function that goes to another process, where `make()` makes the network
+    anew, and so starts the framework; `load` then brings the weights."""
 
     def __init__(self, network: Any, make: Callable[[], Any]) -> None:
         self._network, self._make = network, make
@@ -79,17 +83,21 @@ def _arrived(make: Callable[[], Any]) -> Portable:
     return Portable(make(), make)
 
 
-def forwards(backend: Any, roles: tuple[str, ...], make: Callable[[str], Any] | None = None) -> dict[str, Forward]:
-    """For each role a twin where all its layers are known; else the framework's own forward function, and where it convolves:
-    a rollout of pictures takes NumPy three times as long. With `make`, which makes the network of a role in another process,
-    such a function can go there."""
+def forwards(
+    backend: Any, roles: tuple[str, ...], make: Callable[[str], Any] | None = None
+) -> dict[str, Forward]:
+    """For each role a twin where all its layers are known; else the framework's own forward
+    function, and where it convolves: a rollout of pictures takes NumPy three times as long. With
+    `make`, which makes the network of a role in another process, such a function can go there."""
     found: dict[str, Forward] = {}
     for role in roles:
         network = backend.networks[role]
         if network.plan is not None and not network.convolves:
             found[role] = Twin(network.plan, network.read())
         else:
-            found[role] = network.predict if make is None else Portable(network, partial(make, role))
+            found[role] = (
+                network.predict if make is None else Portable(network, partial(make, role))
+            )
     return found
 
 

@@ -15,9 +15,10 @@ from tandem.types import Array, Tree, leaves, tree_map
 
 
 class Agent:
-    """What training gives back and `tandem.load` reads. `networks` are its forward functions by role, without noise on their
-    weights: with `deterministic=False` only actions are drawn, as the algorithm explores. `env_kwargs` are what its Atari game
-    was made with, {} for other environments."""
+    """What training gives back and `tandem.load` reads. `networks` are its forward functions by
+    role, without noise on their
+    weights: with `deterministic=False` only actions are drawn, as the algorithm explores.
+    `env_kwargs` are what its Atari game was made with, {} for other environments."""
 
     def __init__(
         self,
@@ -29,7 +30,13 @@ class Agent:
         name: str = "",
         env_kwargs: dict[str, Any] | None = None,
     ) -> None:
-        self.algorithm, self.settings, self.observation, self.action, self.name = algorithm, settings, observation, action, name
+        self.algorithm, self.settings, self.observation, self.action, self.name = (
+            algorithm,
+            settings,
+            observation,
+            action,
+            name,
+        )
         self.networks, self.env_kwargs = networks, env_kwargs or {}
         self.actor = PolicyActor(algorithm, settings, action, networks)
         self._to_environment = to_environment(action, algorithm.action_mode)  # type: ignore[arg-type]
@@ -40,31 +47,42 @@ class Agent:
         self._rng = np.random.default_rng(seed)
 
     def act(self, obs: Tree, deterministic: bool = True) -> Array:
-        """The action for one observation, or actions for a batch [B, ...] of them, as the environment takes them.
+        """The action for one observation, or actions for a batch [B, ...] of them, as the
+        environment takes them.
 
-        Raises SpaceError for observations of another shape than the agent was trained on, NetworkError where the agent has a
-        memory: then its actions depend on more than what is seen now, and `predict` is the way to act.
+        Raises SpaceError for observations of another shape than the agent was trained on,
+        NetworkError where the agent has a
+        memory: then its actions depend on more than what is seen now, and `predict` is the way to
+          act.
         """
         if not isinstance(self.actor.initial_state(1), tuple):
             raise NetworkError(
                 f"{self.name or 'this agent'} has a memory, of which act(obs) knows nothing.",
                 "its state of the step before, beside the observation",
-                "action, state = agent.predict(obs, state, episode_start, deterministic=True), with state=None at first.",
+                "action, state = agent.predict(obs, state, episode_start, deterministic=True), "
+                "with state=None at first.",
             )
         return self._acted(obs, (), None, None if deterministic else self._rng)[0]
 
     def predict(
-        self, observation: Tree, state: Any = None, episode_start: Any = None, deterministic: bool = False
+        self,
+        observation: Tree,
+        state: Any = None,
+        episode_start: Any = None,
+        deterministic: bool = False,
     ) -> tuple[Array, Any]:
-        """(actions, state), as Stable-Baselines3 calls its policies: `state` is what the call before gave back, and is initial
-        where it is None, or where `episode_start` (one or [B]) is true."""
+        """(actions, state), as Stable-Baselines3 calls its policies: `state` is what the call
+        before gave back, and is initial where it is None, or where `episode_start` (one or [B]) is
+        true."""
         return self._acted(observation, state, episode_start, None if deterministic else self._rng)
 
     def play(self, obs: Tree, state: Any, rng: np.random.Generator) -> tuple[Array, Any]:
         """As `predict`, with what the algorithm explores by drawn from `rng`."""
         return self._acted(obs, state, None, rng)
 
-    def _acted(self, obs: Tree, state: Any, start: Any, rng: np.random.Generator | None) -> tuple[Array, Any]:
+    def _acted(
+        self, obs: Tree, state: Any, start: Any, rng: np.random.Generator | None
+    ) -> tuple[Array, Any]:
         rows, single = rows_of(self.observation, obs)
         n = len(leaves(rows)[0])
         noise: Tree = ()
@@ -90,7 +108,8 @@ class Agent:
 
 
 def rows_of(observation: Spec, obs: Tree) -> tuple[Tree, bool]:
-    """Observations of that Spec as [B, ...], and whether there was just one. SpaceError for those of another shape."""
+    """Observations of that Spec as [B, ...], and whether there was just one. SpaceError for those
+    of another shape."""
     if not isinstance(observation, dict):
         return _rows("", obs, observation)
     flat = _flat(obs)
@@ -102,7 +121,10 @@ def rows_of(observation: Spec, obs: Tree) -> tuple[Tree, bool]:
         )
     parts = {k: _rows(k, flat[k], spec) for k, spec in observation.items()}
     found = {k: rows for k, (rows, _) in parts.items()}
-    singles, counts = {single for _, single in parts.values()}, {len(rows) for rows in found.values()}
+    singles, counts = (
+        {single for _, single in parts.values()},
+        {len(rows) for rows in found.values()},
+    )
     if len(singles) > 1 or len(counts) > 1:
         shapes = ", ".join(f"{k!r}: {np.shape(flat[k])}" for k in parts)
         raise SpaceError(
@@ -136,4 +158,8 @@ def _rows(name: str, value: Any, spec: Leaf) -> tuple[Array, bool]:
 def _flat(obs: Any, before: str = "") -> dict[str, Any]:
     if not isinstance(obs, dict):
         return {before: obs}
-    return {k: v for name, inner in obs.items() for k, v in _flat(inner, f"{before}/{name}" if before else str(name)).items()}
+    return {
+        k: v
+        for name, inner in obs.items()
+        for k, v in _flat(inner, f"{before}/{name}" if before else str(name)).items()
+    }

@@ -18,7 +18,8 @@ class Actor(Protocol):
     """Whatever chooses actions for N environments at once, with arrays in and arrays out."""
 
     def act(self, obs: Tree, state: Tree, noise: Tree) -> tuple[Array, dict[str, Array], Tree]:
-        """(action [N, ...], extra: name -> [N, ...], next recurrent state) for observations [N, ...]."""
+        """(action [N, ...], extra: name -> [N, ...], next recurrent state) for observations [N,
+        ...]."""
 
     def initial_state(self, n: int) -> Tree:
         """The recurrent state [n, ...] at the beginning of episodes; `()` for none."""
@@ -35,28 +36,38 @@ class Collector:
     """Steps N environments with an actor's actions and returns what came of it as blocks.
 
     gamma: the discount of one step, in (0, 1].
-    action_mode: how the actor's actions become the environment's, see `to_environment`; trajectories hold the actor's.
+    action_mode: how the actor's actions become the environment's, see `to_environment`;
+      trajectories hold the actor's.
 
-    After each `collect`: `episodes` are those that ended in the block, in the order of their ends; `env_steps` counts the
-    valid rows so far; `seconds` is the time so far spent in "environment" and "acting".
+    After each `collect`: `episodes` are those that ended in the block, in the order of their ends;
+    `env_steps` counts the valid rows so far; `seconds` is the time so far spent in "environment"
+    and "acting".
 
-    The recurrent state is the initial one again after every row that is `last` or not `valid`; a learner that unrolls over a
-    trajectory from its `state` resets it at the same rows.
+    The recurrent state is the initial one again after every row that is `last` or not `valid`; a
+    learner that unrolls over a trajectory from its `state` resets it at the same rows.
     """
 
-    def __init__(self, environments: Environments, gamma: float, action_mode: ActionMode = "as_is") -> None:
+    def __init__(
+        self, environments: Environments, gamma: float, action_mode: ActionMode = "as_is"
+    ) -> None:
         self.environments, self.gamma, self.n = environments, gamma, environments.n
         self.episodes: list[Ended] = []
-        self.broken: list[int] = []  # environments whose episodes were lost before the block, which is of one step then
+        self.broken: list[
+            int
+        ] = []  # environments whose episodes were lost before the block, which is of one step then
         self.version = 0  # updates made so far, which weights here have always seen
         self.lag: int | None = None
         self.env_steps = 0
         self.seconds = {"environment": 0.0, "acting": 0.0}
         self._to_environment = to_environment(environments.action, action_mode)
         self._obs: Tree = None  # to act on next
-        self._again = False  # whether episodes were played before those to begin, which are others then
+        self._again = (
+            False  # whether episodes were played before those to begin, which are others then
+        )
         self._state: Tree = None  # the actor's recurrent state
-        self._state_leaves: list[Array] | None = None  # as loaded, until an actor gives them their structure
+        self._state_leaves: list[Array] | None = (
+            None  # as loaded, until an actor gives them their structure
+        )
         self._scores = np.zeros(self.n)  # of the running episodes
         self._lengths = np.zeros(self.n, np.int64)
         self._cut: list[int] = []  # environments whose episodes broke off when one of them raised
@@ -64,8 +75,8 @@ class Collector:
     def collect(self, steps: int, actor: Actor, noise: Tree = ()) -> Trajectory:
         """The next `steps` steps of every environment, in new arrays.
 
-        noise: what the actor needs for the block, a tree of arrays [steps, N, ...], or (). Where it raises, the next one begins
-        with new episodes; those under way are `broken` then."""
+        noise: what the actor needs for the block, a tree of arrays [steps, N, ...], or (). Where
+        it raises, the next one begins with new episodes; those under way are `broken` then."""
         obs, state, initial = self._begin(actor)
         blocks, rows, final, begun = _Blocks(steps, self.environments, obs), [], [], state
         acting, stepping, lost = 0.0, 0.0, list[int]()
@@ -84,7 +95,9 @@ class Collector:
                 final += [(t, i, last) for i, last in one.final]
                 lost += one.lost
                 state = restarted(state, initial, one)
-        except BaseException:  # some environments have stepped and others not: no row can tell, so all begin anew
+        except (
+            BaseException
+        ):  # some environments have stepped and others not: no row can tell, so all begin anew
             self._obs, self._again, self._cut = None, True, list(range(self.n))
             self._scores[:], self._lengths[:] = 0.0, 0
             raise
@@ -109,7 +122,11 @@ class Collector:
         data: Json = {"env_steps": self.env_steps, "seconds": dict(self.seconds)}
         data["begun"] = self._obs is not None and not self.environments.gone
         if not data["begun"]:
-            return data | ({"after": self.environments.episodes()} if self._again and not self.environments.gone else {}), {}
+            return data | (
+                {"after": self.environments.episodes()}
+                if self._again and not self.environments.gone
+                else {}
+            ), {}
         data["environments"], inner = self.environments.state()
         recurrent = self._state_leaves if self._state_leaves is not None else leaves(self._state)
         arrays = {f"environments/{key}": x for key, x in inner.items()}
@@ -118,7 +135,8 @@ class Collector:
         return data, arrays | {"scores": self._scores.copy(), "lengths": self._lengths.copy()}
 
     def load_state(self, data: Json, arrays: Arrays) -> None:
-        """Go on from what `state` gave: the next `collect` is, bit for bit, what it would have been there.
+        """Go on from what `state` gave: the next `collect` is, bit for bit, what it would have been
+        there.
 
         Raises ResumeError if the environments cannot be brought back."""
         self.env_steps, self.seconds, self.episodes = data["env_steps"], dict(data["seconds"]), []
@@ -126,30 +144,39 @@ class Collector:
             self._obs, self._again = None, "after" in data
             self.environments.skip(data.get("after", []))
             return
-        inner = {key.removeprefix("environments/"): x for key, x in arrays.items() if key.startswith("environments/")}
+        inner = {
+            key.removeprefix("environments/"): x
+            for key, x in arrays.items()
+            if key.startswith("environments/")
+        }
         self.environments.load_state(data["environments"], inner)
         seen, spec = _numbered(arrays, "obs"), self.environments.observation
         self._obs = dict(zip(spec, seen, strict=True)) if isinstance(spec, dict) else seen[0]
         self._state, self._state_leaves = None, _numbered(arrays, "state")
         self._scores, self._lengths = arrays["scores"].copy(), arrays["lengths"].copy()
 
-    def hurry(self) -> None:
+    def request_stop(self) -> None:
         """The run is to end soon."""
-        self.environments.hurry()
+        self.environments.request_stop()
 
     def close(self) -> None:
         """Frees what the environments hold."""
         self.environments.close()
 
     def _begin(self, actor: Actor) -> tuple[Tree, Tree, Tree]:
-        """Observations and recurrent state to go on from, and the recurrent state of an episode's beginning."""
+        """Observations and recurrent state to go on from, and the recurrent state of an episode's
+        beginning."""
         initial = actor.initial_state(self.n)
         if self._obs is None:
-            self._obs, self._state = self.environments.restart() if self._again else self.environments.reset(), initial
+            self._obs, self._state = (
+                self.environments.restart() if self._again else self.environments.reset(),
+                initial,
+            )
         elif self._state_leaves is not None:
             if len(self._state_leaves) != len(leaves(initial)):
                 raise ResumeError(
-                    f"the saved recurrent state has {len(self._state_leaves)} arrays; the actor's has {len(leaves(initial))}.",
+                    f"the saved recurrent state has {len(self._state_leaves)} arrays; the actor's "
+                    f"has {len(leaves(initial))}.",
                     "the actor of the run that was saved",
                     "resume with the same network.",
                 )
@@ -159,7 +186,11 @@ class Collector:
 
     def _count(self, trajectory: Trajectory, rows: list[Step]) -> None:
         """Steps, scores and lengths of the block, and the episodes that ended in it."""
-        reward, valid, begin = trajectory.reward * trajectory.valid, trajectory.valid, np.zeros(self.n, np.int64)
+        reward, valid, begin = (
+            trajectory.reward * trajectory.valid,
+            trajectory.valid,
+            np.zeros(self.n, np.int64),
+        )
         self.env_steps += int(np.count_nonzero(valid))
         self.episodes = []
         if not trajectory.last.any():
@@ -169,7 +200,9 @@ class Collector:
         for t, i in np.argwhere(trajectory.last).tolist():
             score = self._scores[i] + reward[begin[i] : t + 1, i].sum(dtype=np.float64)
             length = self._lengths[i] + valid[begin[i] : t + 1, i].sum()
-            self.episodes.append(Ended(t, Episode(i, float(score), int(length), bool(rows[t].terminated[i]))))
+            self.episodes.append(
+                Ended(t, Episode(i, float(score), int(length), bool(rows[t].terminated[i])))
+            )
             self._scores[i], self._lengths[i], begin[i] = 0.0, 0, t + 1
         running = np.arange(len(rows))[:, None] >= begin
         self._scores += (reward * running).sum(axis=0, dtype=np.float64)
@@ -199,7 +232,9 @@ class _Blocks:
             self.extra[key][t] = value
         return self.action[t]
 
-    def trajectory(self, rows: list[Step], final: list[tuple[int, int, Tree]], gamma: float) -> Trajectory:
+    def trajectory(
+        self, rows: list[Step], final: list[tuple[int, int, Tree]], gamma: float
+    ) -> Trajectory:
         terminated = np.array([row.terminated for row in rows], np.bool_)
         return Trajectory(
             obs=self.obs,
@@ -210,7 +245,8 @@ class _Blocks:
             valid=np.array([row.valid for row in rows], np.bool_),
             cuts=self._cuts(final),
             bootstrap=rows[-1].obs,
-            extra=self.extra | {name: np.stack([row.extra[name] for row in rows]) for name in rows[0].extra},
+            extra=self.extra
+            | {name: np.stack([row.extra[name] for row in rows]) for name in rows[0].extra},
         )
 
     def _cuts(self, final: list[tuple[int, int, Tree]]) -> Cuts:
@@ -221,11 +257,18 @@ class _Blocks:
 
     def _first(self, action: Array, extra: dict[str, Array]) -> None:
         """Look at the first row's shapes, which the others share."""
-        for name, value, shape in (("action", action, self.action.shape[1:]), *((k, v, (self.n,)) for k, v in extra.items())):
-            if np.shape(value)[: len(shape)] != shape or (name == "action" and np.shape(value) != shape):
+        for name, value, shape in (
+            ("action", action, self.action.shape[1:]),
+            *((k, v, (self.n,)) for k, v in extra.items()),
+        ):
+            if np.shape(value)[: len(shape)] != shape or (
+                name == "action" and np.shape(value) != shape
+            ):
                 raise NetworkError(
-                    f"the actor gave {name!r} of shape {np.shape(value)} for {self.n} environments.",
-                    f"shape {shape}" + ("" if name == "action" else " or more axes after the first"),
+                    f"the actor gave {name!r} of shape {np.shape(value)} for {self.n} "
+                    "environments.",
+                    f"shape {shape}"
+                    + ("" if name == "action" else " or more axes after the first"),
                     "return one row for each environment from `act`.",
                 )
         for key, value in extra.items():
@@ -245,7 +288,9 @@ def _each(noise: Tree, steps: int) -> Iterable[Tree]:
 
 def restarted(state: Tree, initial: Tree, one: Step) -> Tree:
     """The recurrent state, initial again where an episode ended or an environment reset itself."""
-    if isinstance(initial, tuple) and not initial:  # nothing to look for, in each step of a collection
+    if (
+        isinstance(initial, tuple) and not initial
+    ):  # nothing to look for, in each step of a collection
         return state
     return begun_anew(state, initial, one.terminated | one.truncated | ~one.valid)
 
@@ -254,9 +299,14 @@ def begun_anew(state: Tree, initial: Tree, over: Array) -> Tree:
     """The recurrent state, initial again where `over` [N]."""
     if (isinstance(initial, tuple) and not initial) or not over.any():
         return state
-    return tree_map(lambda s, s0: np.where(over.reshape(-1, *(1,) * (np.ndim(s) - 1)), s0, s), state, initial)
+    return tree_map(
+        lambda s, s0: np.where(over.reshape(-1, *(1,) * (np.ndim(s) - 1)), s0, s), state, initial
+    )
 
 
 def _numbered(arrays: Arrays, name: str) -> list[Array]:
     """The arrays name/0, name/1, ... in order."""
-    return [arrays[f"{name}/{j}"].copy() for j in range(sum(key.startswith(f"{name}/") for key in arrays))]
+    return [
+        arrays[f"{name}/{j}"].copy()
+        for j in range(sum(key.startswith(f"{name}/") for key in arrays))
+    ]

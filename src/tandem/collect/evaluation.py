@@ -40,21 +40,26 @@ def evaluate(
     kwargs: Mapping[str, Any] | None = None,
     spaces: tuple[Spec, Leaf] | None = None,
 ) -> Played:
-    """Undiscounted returns and lengths of exactly `episodes` episodes, in the order of their numbers.
+    """Undiscounted returns and lengths of exactly `episodes` episodes, in the order of their
+    numbers.
 
-    Each episode has its own seed, from (seed, its number); environments take the next number as they get free, and every
-    episode that is begun and has a number below `episodes` is finished: short ones count no more than long ones, and how
-    many environments there are changes nothing for an actor that treats rows alike.
+    Each episode has its own seed, from (seed, its number); environments take the next number as
+    they get free, and every episode that is begun and has a number below `episodes` is finished:
+    short ones count no more than long ones, and how many environments there are changes nothing for
+    an actor that treats rows alike.
 
-    env: as `make` takes it; an environment object is used itself (see `separate`), alone, and left open.
+    env: as `make` takes it; an environment object is used itself (see `separate`), alone, and left
+      open.
     noise: called with (step, n) for the noise [n, ...] of one call of `actor.act`; none by default.
     environments: how many to step together at most.
-    spaces: of the observations and actions that the actor was made for.
-    Raises SettingError for fewer than one episode, SpaceError for an environment of other `spaces`, EnvironmentFault for an
+    spaces: of the observations and actions that the actor was made for. Raises SettingError for
+    fewer than one episode, SpaceError for an environment of other `spaces`, EnvironmentFault for an
     episode of more than LONGEST steps, and what `make` and `Environments.step` raise.
     """
     if episodes < 1 or environments < 1:
-        raise SettingError(f"episodes={episodes}, environments={environments}.", "both at least 1", "correct them.")
+        raise SettingError(
+            f"episodes={episodes}, environments={environments}.", "both at least 1", "correct them."
+        )
     from tandem.envs.action_masks import with_masks
 
     n = 1 if is_instance(env) else min(episodes, environments)
@@ -66,7 +71,11 @@ def evaluate(
         numbers[i], begun = begun, begun + 1
         return episode_seed(seed, EVALUATION, int(numbers[i]))
 
-    envs = Stepped(environment_name(env), with_masks([make(env, kwargs) for _ in range(n)]), next_seed=next_seed)
+    envs = Stepped(
+        environment_name(env),
+        with_masks([make(env, kwargs) for _ in range(n)]),
+        next_seed=next_seed,
+    )
     try:
         if spaces is not None:
             _refuse(envs, *spaces)
@@ -77,13 +86,18 @@ def evaluate(
 
 
 def _refuse(envs: Stepped, observation: Spec, action: Leaf) -> None:
-    """SpaceError where the environments' spaces are of another kind or size than these; bounds may differ."""
-    for what, own, here in (("observations", observation, envs.observation), ("actions", action, envs.action)):
+    """SpaceError where the environments' spaces are of another kind or size than these; bounds may
+    differ."""
+    for what, own, here in (
+        ("observations", observation, envs.observation),
+        ("actions", action, envs.action),
+    ):
         if _form(own) != _form(here):
             raise SpaceError(
                 f"{envs.name} has {what} of the form {_form(here)}.",
                 f"{_form(own)}, as the agent was trained with",
-                "evaluate it in an environment like the one it was trained in, with the same wrappers.",
+                "evaluate it in an environment like the one it was trained in, with the same "
+                "wrappers.",
             )
 
 
@@ -103,7 +117,9 @@ def _play(
 ) -> Played:
     convert, n = to_environment(envs.action, action_mode), envs.n
     scores, lengths = np.zeros(n), np.zeros(n, np.int64)
-    each = np.zeros((n, *envs.extra["rewards"].shape)) if "rewards" in envs.extra else np.zeros((n, 0))  # of agents
+    each = (
+        np.zeros((n, *envs.extra["rewards"].shape)) if "rewards" in envs.extra else np.zeros((n, 0))
+    )  # of agents
     returns, steps, agents = [0.0] * episodes, [0] * episodes, np.zeros((episodes, each.shape[1]))
     obs, initial, left, t = envs.reset(), actor.initial_state(n), episodes, 0
     state = initial
@@ -116,15 +132,21 @@ def _play(
         lengths += 1
         for i, _ in one.final:
             if playing[i] < episodes:
-                returns[playing[i]], steps[playing[i]], agents[playing[i]] = float(scores[i]), int(lengths[i]), each[i]
+                returns[playing[i]], steps[playing[i]], agents[playing[i]] = (
+                    float(scores[i]),
+                    int(lengths[i]),
+                    each[i],
+                )
                 left -= 1
             scores[i], lengths[i], each[i] = 0.0, 0, 0.0
         state = restarted(state, initial, one)
         obs, t = one.obs, t + 1
         if t % LONGEST == 0 and lengths.max() >= LONGEST:
             raise EnvironmentFault(
-                f"an episode of {envs.name} did not end in {lengths.max():,} steps of an evaluation.",
+                f"an episode of {envs.name} did not end in {lengths.max():,} steps of an "
+                "evaluation.",
                 "episodes that end: who scores whole ones would wait for ever",
-                "wrap the environment with gymnasium.wrappers.TimeLimit, or end its episodes by itself (truncated).",
+                "wrap the environment with gymnasium.wrappers.TimeLimit, or end its episodes by "
+                "itself (truncated).",
             )
     return Played(returns, steps, agents.tolist() if agents.size else [])

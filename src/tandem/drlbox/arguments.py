@@ -27,14 +27,28 @@ def checked(kind: Any, where: str, given: dict[str, Any], more: set[str]) -> Any
             raise UnknownNameError(f"argument of {where}", name, names | more)
     made = kind(**{n: v for n, v in given.items() if n in names})
     for name, (types, wanted) in KINDS.items():
-        if name in names and (value := given.get(name)) is not None and not isinstance(value, types):
+        if (
+            name in names
+            and (value := given.get(name)) is not None
+            and not isinstance(value, types)
+        ):
             raise SettingError(f"{where}: {name}={value!r}.", wanted, "give a value of that kind.")
     if given.get("noisynet") not in list(NOISE):
-        raise SettingError(f"{where}: noisynet={given['noisynet']!r}.", "None, 'ig' or 'fg'", "choose one of those.")
+        raise SettingError(
+            f"{where}: noisynet={given['noisynet']!r}.",
+            "None, 'ig' or 'fg'",
+            "choose one of those.",
+        )
     plain = {f.name for f in fields(kind) if str(f.type) in ("int", "float", "bool")}
     for name in plain & given.keys():
         value, wanted = given[name], {f.name: str(f.type) for f in fields(kind)}[name]
-        fits = isinstance(value, bool) if wanted == "bool" else isinstance(value, (int, float)) and not isinstance(value, bool)
+        fits = (
+            isinstance(value, bool)
+            if wanted == "bool"
+            else isinstance(value, (int, float)) and not isinstance(value, bool)
+        )
         if not fits or (wanted == "int" and not float(value).is_integer()):
-            raise SettingError(f"{where}: {name}={value!r}.", f"{wanted}", "give a value of that kind.")
+            raise SettingError(
+                f"{where}: {name}={value!r}.", f"{wanted}", "give a value of that kind."
+            )
     return made

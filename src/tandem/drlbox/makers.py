@@ -1,10 +1,13 @@
-"""`make_trainer` and `make_evaluator`: training and evaluation by the arguments that drlbox documents.
+"""`make_trainer` and `make_evaluator`: training and evaluation by the arguments that drlbox
+documents.
 
-    make_trainer("a3c", env_maker=lambda: gymnasium.make("CartPole-v1"), feature_maker=my_feature).run()
+    make_trainer("a3c", env_maker=lambda: gymnasium.make("CartPole-v1"),
+    feature_maker=my_feature).run()
 
-For a3c, acer, impala and dqn all documented arguments have their documented defaults; losses are summed over a batch, as those
-defaults (step size, norm of clipping) assume. Other algorithms take the arguments that they share with these, with their own
-defaults, and any setting of theirs by its name.
+For a3c, acer, impala and dqn all documented arguments have their documented defaults; losses are
+summed over a batch, as those defaults (step size, norm of clipping) assume. Other algorithms take
+the arguments that they share with these, with their own defaults, and any setting of theirs by its
+name.
 """
 
 from __future__ import annotations
@@ -34,7 +37,12 @@ from tandem.runs import checkpoint
 from tandem.runs.progress import Progress
 from tandem.types import tree_map
 
-DOCUMENTED = {"a3c": "a3c", "acer": "acer", "impala": "impala", "dqn": "nstep_q"}  # its name -> ours
+DOCUMENTED = {
+    "a3c": "a3c",
+    "acer": "acer",
+    "impala": "impala",
+    "dqn": "nstep_q",
+}  # its name -> ours
 OURS = ("seed", "framework")  # arguments of `tandem.train` that trainers take as well
 
 
@@ -43,14 +51,17 @@ class Shared:
     """Arguments of trainers and evaluators."""
 
     env_maker: Callable[[], Any] | None = None  # makes a Gymnasium environment
-    state_to_input: Callable[[Any], Any] | None = None  # from an observation to what the network takes
+    state_to_input: Callable[[Any], Any] | None = (
+        None  # from an observation to what the network takes
+    )
     load_model: str | Path | None = None  # a run's folder or checkpoint, or a .keras or .h5 file
     load_model_custom: dict[str, Any] | None = None  # classes for that file
     verbose: bool = False  # say how it goes
 
 
 def means(setting: str | Callable[[Any], dict[str, Any]], default: Any) -> Any:
-    """A documented argument with its default, and what it means: a setting of ours, or settings made of its value."""
+    """A documented argument with its default, and what it means: a setting of ours, or settings
+    made of its value."""
     return field(default=default, metadata={"means": setting})
 
 
@@ -66,7 +77,12 @@ def _renamed(what: str, names: dict[str, str]) -> Callable[[dict[str, Any] | Non
     return settings
 
 
-REPLAY = {"maxlen": "replay_size", "minlen": "replay_starts", "alpha": "priority_alpha", "evict_rule": "evict"}
+REPLAY = {
+    "maxlen": "replay_size",
+    "minlen": "replay_starts",
+    "alpha": "priority_alpha",
+    "evict_rule": "evict",
+}
 OPTIMIZER = {"learning_rate": "learning_rate", "epsilon": "adam_epsilon"}
 # What holds for entries that are not given.
 ENTRIES: dict[str, dict[str, Any]] = {
@@ -79,9 +95,15 @@ ENTRIES: dict[str, dict[str, Any]] = {
 class Training(Shared):
     """Arguments of all trainers; defaults as documented."""
 
-    feature_maker: Callable[[Any], Any] | None = None  # observation space -> (Input, feature) or (Input, (feature, feature))
-    model_maker: Callable[[Any], Any] | None = None  # environment -> whole model; wins over feature_maker
-    num_parallel: int | None = None  # actor-learners; None: as many as there are cores, where the algorithm has them
+    feature_maker: Callable[[Any], Any] | None = (
+        None  # observation space -> (Input, feature) or (Input, (feature, feature))
+    )
+    model_maker: Callable[[Any], Any] | None = (
+        None  # environment -> whole model; wins over feature_maker
+    )
+    num_parallel: int | None = (
+        None  # actor-learners; None: as many as there are cores, where the algorithm has them
+    )
     port_begin: int = 2220  # not needed: nothing listens here
     discount: float = means("gamma", 0.99)
     train_steps: int = means("steps", 1_000_000)
@@ -138,11 +160,14 @@ class DQNTraining(Training):
     sync_target_interval: int = means("target_updates", 1000)
 
     def implied(self) -> dict[str, Any]:
-        """Epsilon as a schedule, whose fractions are of the run; one that is longer ends on its way."""
+        """Epsilon as a schedule, whose fractions are of the run; one that is longer ends on its
+        way."""
         start, end = self.policy_eps_start, self.policy_eps_end
         if self.train_steps < self.policy_eps_decay_steps:
             end = start + self.train_steps / self.policy_eps_decay_steps * (end - start)
-        fraction = min(1.0, self.policy_eps_decay_steps / max(1, self.train_steps))  # that is refused, but not here
+        fraction = min(
+            1.0, self.policy_eps_decay_steps / max(1, self.train_steps)
+        )  # that is refused, but not here
         return {"reduction": "sum", "epsilon": f"{start!r}:{end!r}:{fraction!r}"}
 
 
@@ -150,7 +175,9 @@ class DQNTraining(Training):
 class Evaluating(Shared):
     """Arguments of evaluators; defaults as documented."""
 
-    feature_maker: Callable[[Any], Any] | None = None  # with model_maker, only for a checkpoint of such a network
+    feature_maker: Callable[[Any], Any] | None = (
+        None  # with model_maker, only for a checkpoint of such a network
+    )
     model_maker: Callable[[Any], Any] | None = None
     render_timestep: float | None = None  # seconds between two calls of env.render()
     render_end: bool = False
@@ -160,20 +187,27 @@ class Evaluating(Shared):
     seed: int = 0
 
 
-TRAINING: dict[str, type[Training]] = {"a3c": A3CTraining, "acer": ACERTraining, "impala": IMPALATraining, "dqn": DQNTraining}
+TRAINING: dict[str, type[Training]] = {
+    "a3c": A3CTraining,
+    "acer": ACERTraining,
+    "impala": IMPALATraining,
+    "dqn": DQNTraining,
+}
 
 
 def make_trainer(algorithm: str, **arguments: Any) -> Trainer:
-    """A trainer; `run()` trains. algorithm: "a3c", "acer", "impala", "dqn" (multi-step Q-learning), or any other of ours.
+    """A trainer; `run()` trains. algorithm: "a3c", "acer", "impala", "dqn" (multi-step Q-learning),
+    or any other of ours.
 
-    Raises UnknownNameError for an algorithm or an argument that there is not, SettingError for values that do not fit.
+    Raises UnknownNameError for an algorithm or an argument that there is not, SettingError for
+    values that do not fit.
     """
     return Trainer(algorithm, arguments)
 
 
 def make_evaluator(algorithm: str, **arguments: Any) -> Evaluator:
-    """An evaluator; `run()` plays, and returns what it measured. algorithm: "ac" (for a3c and impala), "acer", "dqn", or any
-    other of ours."""
+    """An evaluator; `run()` plays, and returns what it measured. algorithm: "ac" (for a3c and
+    impala), "acer", "dqn", or any other of ours."""
     return Evaluator(algorithm, arguments)
 
 
@@ -187,9 +221,15 @@ class Trainer:
         if self.name not in known:
             raise UnknownNameError("algorithm", algorithm, known)
         kind = TRAINING.get(self.name, Training)
-        own = set() if self.name in TRAINING else {f.name for f in fields(algorithms.get(self.algorithm).Settings)}
+        own = (
+            set()
+            if self.name in TRAINING
+            else {f.name for f in fields(algorithms.get(self.algorithm).Settings)}
+        )
         own |= {f.name for f in fields(Options)} | set(OURS)
-        self.arguments = checked(kind, f"make_trainer({algorithm!r})", given, own - {f.name for f in fields(kind)})
+        self.arguments = checked(
+            kind, f"make_trainer({algorithm!r})", given, own - {f.name for f in fields(kind)}
+        )
         self.given = given
 
     def run(self) -> trainer.Result:
@@ -197,7 +237,10 @@ class Trainer:
         a, settings = self.arguments, self.settings()
         env, network, extra = self._environment(), self._network(), {}
         if a.save_dir is not None:
-            extra = {"out": numbered(Path(a.save_dir), environment_name(env())), "save_every": a.save_interval}
+            extra = {
+                "out": numbered(Path(a.save_dir), environment_name(env())),
+                "save_every": a.save_interval,
+            }
         given = (
             {"eval_episodes": 0, "plots": False}
             | self._learners()
@@ -205,18 +248,28 @@ class Trainer:
             | {n: self.given[n] for n in OURS if n in self.given}
             | settings
         )
-        run = trainer.session(self.algorithm, env, network=network, callbacks=[Progress(0)] if a.verbose else [], **given)
+        run = trainer.session(
+            self.algorithm,
+            env,
+            network=network,
+            callbacks=[Progress(0)] if a.verbose else [],
+            **given,
+        )
         run.catch_signals = a.catch_signal
         if a.load_model is not None and not str(a.load_model).endswith(own_networks.KERAS_FILES):
             saved = checkpoint.read(checkpoint.find(Path(a.load_model), "best"))
-            run.begin_with({r: plans.select(saved.group("networks"), r) for r in run.kind.acting}, saved.path)
+            run.begin_with(
+                {r: plans.select(saved.group("networks"), r) for r in run.kind.acting}, saved.path
+            )
         return trainer.complete(run)
 
     def settings(self) -> dict[str, Any]:
         """The arguments as settings of the algorithm."""
         documented, found, odd = self.name in TRAINING, dict[str, Any](), []
         own = {f.name for f in fields(algorithms.get(self.algorithm).Settings)}
-        meant = {f.name: f.metadata["means"] for f in fields(self.arguments) if "means" in f.metadata}
+        meant = {
+            f.name: f.metadata["means"] for f in fields(self.arguments) if "means" in f.metadata
+        }
         for name in meant if documented else [n for n in self.given if n in meant and n not in own]:
             value = getattr(self.arguments, name)
             if documented and name in ENTRIES:
@@ -238,7 +291,11 @@ class Trainer:
         """As many actor-learners as were asked for, or as there are cores."""
         number = self.arguments.num_parallel
         if number is None:
-            return {"learners": "auto"} if self.name in TRAINING and not self.given.get("workers") else {}
+            return (
+                {"learners": "auto"}
+                if self.name in TRAINING and not self.given.get("workers")
+                else {}
+            )
         return {"learners": number}
 
     def _environment(self) -> Callable[[], Any]:
@@ -266,9 +323,17 @@ class Evaluator:
             ("seed", a.seed >= 0, "a whole number from 0 on"),
         ):
             if not fits:
-                raise SettingError(f"{name}={getattr(a, name)!r}.", wanted, "leave it out, or give a value of that kind.")
+                raise SettingError(
+                    f"{name}={getattr(a, name)!r}.",
+                    wanted,
+                    "leave it out, or give a value of that kind.",
+                )
         if self.arguments.load_model is None:
-            raise SettingError("load_model was not given.", "what to evaluate", "load_model='runs/…' or a .keras file.")
+            raise SettingError(
+                "load_model was not given.",
+                "what to evaluate",
+                "load_model='runs/…' or a .keras file.",
+            )
 
     def run(self) -> Evaluation:
         """Plays num_episodes episodes one after the other."""
@@ -302,7 +367,8 @@ class Evaluator:
             if (asked.acting, asked.valued) != (found.algorithm.acting, found.algorithm.valued):
                 there = found.algorithm.__name__.lower()
                 raise SettingError(
-                    f"make_evaluator({self.name!r}) with load_model={path!r}, which {there} trained.",
+                    f"make_evaluator({self.name!r}) with load_model={path!r}, which {there} "
+                    "trained.",
                     f"what {self.name} trained",
                     f"use make_evaluator({there!r}), or give another path.",
                 )
@@ -312,10 +378,16 @@ class Evaluator:
         kind = algorithms.get(self.algorithm).of(action)
         kind.check(observation, action)
         (role,) = kind.acting
-        network = own_networks.forward(own_networks.whole(own_networks.read(path, a.load_model_custom)))
-        return Agent(kind, kind.Settings(), observation, action, {role: network}, f"{self.name} {path}")
+        network = own_networks.forward(
+            own_networks.whole(own_networks.read(path, a.load_model_custom))
+        )
+        return Agent(
+            kind, kind.Settings(), observation, action, {role: network}, f"{self.name} {path}"
+        )
 
-    def _play(self, env: Any, agent: Agent, rng: np.random.Generator, seed: int) -> tuple[float, int]:
+    def _play(
+        self, env: Any, agent: Agent, rng: np.random.Generator, seed: int
+    ) -> tuple[float, int]:
         a, score, length, over = self.arguments, 0.0, 0, False
         obs, _ = env.reset(seed=seed)
         while not over:
@@ -331,27 +403,40 @@ class Evaluator:
     def _action(self, agent: Agent, obs: Any, rng: np.random.Generator) -> Any:
         a, action = self.arguments, agent.action
         if a.policy_type == "greedy" and action.kind == "box":
-            raise SettingError("policy_type='greedy' for continuous actions.", "'stochastic'", "leave policy_type out.")
+            raise SettingError(
+                "policy_type='greedy' for continuous actions.",
+                "'stochastic'",
+                "leave policy_type out.",
+            )
         rows = tree_map(lambda x: np.asarray(x)[None], obs)
         if a.policy_type == "greedy" and rng.random() < a.policy_eps:
             return action.start + evenly(rng.random((1, action.width)), rows, action)[0]
         if a.policy_type == "stochastic" and agent.algorithm.valued:  # a softmax of the values
             (network,), choice = agent.networks.values(), Categorical(action.sizes[0])
-            return action.start + choice.sample(masked(network(rows), rows, action), choice.noise(rng, (1,)))[0]
+            return (
+                action.start
+                + choice.sample(masked(network(rows), rows, action), choice.noise(rng, (1,)))[0]
+            )
         return agent.act(obs, deterministic=a.policy_type == "greedy")
 
 
 def numbered(folder: Path, env: str) -> Path:
     """folder/<env>-run<k>, where k is one more than the largest there is."""
     name = env.replace("/", "-").replace(":", "-")
-    found = [re.fullmatch(rf"{re.escape(name)}-run(\d+)", p.name) for p in folder.glob(f"{name}-run*")]
+    found = [
+        re.fullmatch(rf"{re.escape(name)}-run(\d+)", p.name) for p in folder.glob(f"{name}-run*")
+    ]
     return folder / f"{name}-run{max((int(m[1]) for m in found if m), default=0) + 1}"
 
 
 def _environment(a: Shared) -> Callable[[], Any]:
     """A maker of environments whose observations are what the network takes."""
     if a.env_maker is None:
-        raise SettingError("env_maker was not given.", "a function that makes an environment", "env_maker=lambda: …")
+        raise SettingError(
+            "env_maker was not given.",
+            "a function that makes an environment",
+            "env_maker=lambda: …",
+        )
     maker, convert = a.env_maker, a.state_to_input
     if convert is None:
         return lambda: make(maker)
@@ -365,20 +450,26 @@ def _environment(a: Shared) -> Callable[[], Any]:
     space = gymnasium.spaces.Box(low, high, shown.shape, dtype.type)
 
     def converted() -> Any:
-        return gymnasium.wrappers.TransformObservation(make(maker), lambda x: np.asarray(convert(x), dtype), space)
+        return gymnasium.wrappers.TransformObservation(
+            make(maker), lambda x: np.asarray(convert(x), dtype), space
+        )
 
     return converted
 
 
 def _network(a: Any, algorithm: str) -> Any:
-    """`network=`, of what was given: a file's model, model_maker, feature_maker; None for the default network."""
+    """`network=`, of what was given: a file's model, model_maker, feature_maker; None for the
+    default network."""
     path = str(a.load_model or "")
     env_maker = a.env_maker
     if path.endswith(own_networks.KERAS_FILES):
         return {"net": lambda _: own_networks.whole(own_networks.read(path, a.load_model_custom))}
     if a.model_maker is not None:
         roles = algorithms.get(algorithm).acting
-        return {role: lambda _: own_networks.whole(a.model_maker(_with_plain_numbers(make(env_maker)))) for role in roles}
+        return {
+            role: lambda _: own_networks.whole(a.model_maker(_with_plain_numbers(make(env_maker))))
+            for role in roles
+        }
     if a.feature_maker is None:
         return None
     space = spaces_of(env_maker)[0]
@@ -386,7 +477,8 @@ def _network(a: Any, algorithm: str) -> Any:
 
 
 def _with_plain_numbers(env: Any) -> Any:
-    """The environment, whose number of actions is Python's: Keras 3 builds no layer of np.int64 units."""
+    """The environment, whose number of actions is Python's: Keras 3 builds no layer of np.int64
+    units."""
     if hasattr(env.action_space, "n"):
         env.action_space.n = int(env.action_space.n)
     return env

@@ -1,4 +1,5 @@
-"""What a user's `feature_maker` or `model_maker` returns, as `network=` takes it; and models read from Keras's own files."""
+"""What a user's `feature_maker` or `model_maker` returns, as `network=` takes it; and models read
+from Keras's own files."""
 
 from __future__ import annotations
 
@@ -12,13 +13,20 @@ KERAS_FILES = (".keras", ".h5", ".hdf5")
 
 
 def body(made: Any) -> Any:
-    """The body, or the pair of bodies, of (Keras input, feature or pair of features); or of torch, a module or a pair."""
+    """The body, or the pair of bodies, of (Keras input, feature or pair of features); or of torch,
+    a module or a pair."""
     if made in ((), []):
         raise _unfit("feature_maker", f"{made}", "a feature, or a pair of features")
-    if _keras(made[0] if isinstance(made, (tuple, list)) else made) and not hasattr(made, "outputs"):
+    if _keras(made[0] if isinstance(made, (tuple, list)) else made) and not hasattr(
+        made, "outputs"
+    ):
         keras = sys.modules["keras"]
         if len(made) != 2:
-            raise _unfit("feature_maker", f"{len(made)} values", "(Input, feature) or (Input, (feature, feature))")
+            raise _unfit(
+                "feature_maker",
+                f"{len(made)} values",
+                "(Input, feature) or (Input, (feature, feature))",
+            )
         inputs, features = made
         if not isinstance(features, (tuple, list)):
             return keras.Model(inputs, features)
@@ -27,12 +35,15 @@ def body(made: Any) -> Any:
 
 
 def whole(made: Any) -> Any:
-    """A model that puts its outputs out side by side, of one that puts them out one by one; Keras or torch."""
+    """A model that puts its outputs out side by side, of one that puts them out one by one; Keras
+    or torch."""
     if _keras(made):
         outputs = list(getattr(made, "outputs", []))
         if len(outputs) < 2:
             return made
-        return sys.modules["keras"].Model(made.inputs[0], sys.modules["keras"].layers.Concatenate()(outputs))
+        return sys.modules["keras"].Model(
+            made.inputs[0], sys.modules["keras"].layers.Concatenate()(outputs)
+        )
     if hasattr(made, "parameters"):
         from tandem.networks.torch_bodies import Joined
 
@@ -41,20 +52,25 @@ def whole(made: Any) -> Any:
 
 
 def read(path: str, custom: dict[str, Any] | None) -> Any:
-    """The model in a .keras or .h5 file, of Keras's own layers and the classes in `custom`. No code from the file runs.
+    """The model in a .keras or .h5 file, of Keras's own layers and the classes in `custom`. No code
+    from the file runs.
 
     Raises CheckpointError where it cannot be read so, EngineError where Keras is not installed."""
     try:
         import keras
     except ImportError as error:
-        raise EngineError(f"{path} needs Keras, which is not installed.", "it", "pip install 'tandem-rl[jax]'") from error
+        raise EngineError(
+            f"{path} needs Keras, which is not installed.", "it", "pip install 'tandem-rl[jax]'"
+        ) from error
     try:
         return keras.saving.load_model(path, custom_objects=custom, compile=False, safe_mode=True)
     except Exception as error:  # Keras has many
         raise CheckpointError(
-            f"{path} could not be read as a Keras model ({type(error).__name__}: {str(error)[:200]}).",
+            f"{path} could not be read as a Keras model ({type(error).__name__}: "
+            f"{str(error)[:200]}).",
             "a file that Keras 3 wrote, of its own layers",
-            "give classes of your own in load_model_custom={'Name': Class}; Lambda layers are code, and are not read.",
+            "give classes of your own in load_model_custom={'Name': Class}; Lambda layers are "
+            "code, and are not read.",
         ) from error
 
 
@@ -70,4 +86,6 @@ def _keras(made: Any) -> bool:
 
 
 def _unfit(maker: str, got: str, wanted: str) -> NetworkError:
-    return NetworkError(f"{maker} returned {got}.", wanted, f"see the documentation of {maker}: docs/makers.md.")
+    return NetworkError(
+        f"{maker} returned {got}.", wanted, f"see the documentation of {maker}: docs/makers.md."
+    )

@@ -13,17 +13,22 @@ from tandem.spaces import MASK, leaf
 
 
 class Masked(gymnasium.Wrapper[Any, Any, Any, Any]):  # type: ignore[misc]
-    """Shows a Dict with `info["action_mask"]` as its entry `action_mask`. What the environment shows itself is the entry `obs`,
-    or, if that is a Dict, its entries. The last info of a terminated episode need have no mask: nothing is done after it."""
+    """Shows a Dict with `info["action_mask"]` as its entry `action_mask`. What the environment
+    shows itself is the entry `obs`, or, if that is a Dict, its entries. The last info of a
+    terminated episode need have no mask: nothing is done after it."""
 
     def __init__(self, env: Any) -> None:
         super().__init__(env)
         inner = env.observation_space
         self._plain = not isinstance(inner, spaces.Dict)
         self._bits = spaces.MultiBinary(leaf(env.action_space).width)
-        self.observation_space = spaces.Dict({**({"obs": inner} if self._plain else inner.spaces), MASK: self._bits})
+        self.observation_space = spaces.Dict(
+            {**({"obs": inner} if self._plain else inner.spaces), MASK: self._bits}
+        )
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
         obs, info = self.env.reset(seed=seed, options=options)
         return self._shown(obs, info, False), info
 
@@ -37,12 +42,17 @@ class Masked(gymnasium.Wrapper[Any, Any, Any, Any]):  # type: ignore[misc]
             raise ValueError(f"info has no {MASK!r} here, and had one after the first reset")
         if isinstance(mask, (tuple, list)) and np.ndim(mask[0]):
             mask = np.concatenate(mask)  # as MultiDiscrete.sample takes it
-        bits = np.ones(self._bits.shape, np.int8) if mask is None else (np.asarray(mask) != 0).astype(np.int8)
+        bits = (
+            np.ones(self._bits.shape, np.int8)
+            if mask is None
+            else (np.asarray(mask) != 0).astype(np.int8)
+        )
         return {**({"obs": obs} if self._plain else obs), MASK: bits}
 
 
 def with_masks(envs: Sequence[Any]) -> list[Any]:
-    """Environments of one kind, wrapped if they give masks in `info`; the first one is reset to see."""
+    """Environments of one kind, wrapped if they give masks in `info`; the first one is reset to
+    see."""
     return [Masked(env) for env in envs] if gives_masks(envs[0]) else list(envs)
 
 

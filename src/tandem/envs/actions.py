@@ -15,21 +15,27 @@ ActionMode = Literal["as_is", "clip", "unit"]
 
 
 def to_environment(leaf: Leaf, mode: ActionMode = "as_is") -> Callable[[Array], Array]:
-    """The function that takes an algorithm's actions [N, ...] to the environment's, in its space's own dtype.
+    """The function that takes an algorithm's actions [N, ...] to the environment's, in its space's
+    own dtype.
 
     Discrete actions of an algorithm count from 0, whatever the space starts at.
-    mode: for boxes: "as_is" leaves actions alone; "clip" cuts them at the bounds (Gaussian policies); "unit" stretches
-    [-1, 1] to the bounds (tanh policies) and needs a box of floats with finite bounds that are not `far`, else SpaceError.
+    mode: for boxes: "as_is" leaves actions alone; "clip" cuts them at the bounds (Gaussian
+    policies); "unit" stretches [-1, 1] to the bounds (tanh policies) and needs a box of floats with
+    finite bounds that are not `far`, else SpaceError.
     """
     if mode not in get_args(ActionMode):
         raise SettingError(
-            f"there is no action mode {mode!r}.", f"one of {', '.join(get_args(ActionMode))}", "choose one of them."
+            f"there is no action mode {mode!r}.",
+            f"one of {', '.join(get_args(ActionMode))}",
+            "choose one of them.",
         )
     if mode == "unit" and (not (leaf.bounded and leaf.dtype == "float32") or leaf.far):
         raise SpaceError(
-            f"actions in [-1, 1] cannot be stretched to a {leaf.kind} of {leaf.dtype} with bounds {leaf.low} to {leaf.high}.",
+            f"actions in [-1, 1] cannot be stretched to a {leaf.kind} of {leaf.dtype} with bounds "
+            f"{leaf.low} to {leaf.high}.",
             "a box of floats with finite bounds, whose distance float32 can hold",
-            "wrap the environment with gymnasium.wrappers.RescaleAction or ClipAction, or choose another algorithm.",
+            "wrap the environment with gymnasium.wrappers.RescaleAction or ClipAction, or choose "
+            "another algorithm.",
         )
     inner = _in_space(leaf, mode)
     return (lambda action: inner(action).astype(leaf.own)) if leaf.own else inner
@@ -44,4 +50,6 @@ def _in_space(leaf: Leaf, mode: ActionMode) -> Callable[[Array], Array]:
     if mode == "clip":
         return lambda action: np.minimum(np.maximum(action, low), high)
     centre, half = (low + high) / np.float32(2), (high - low) / np.float32(2)
-    return lambda action: np.minimum(np.maximum(centre + half * action, low), high)  # rounding may overshoot a bound
+    return lambda action: np.minimum(
+        np.maximum(centre + half * action, low), high
+    )  # rounding may overshoot a bound

@@ -1,7 +1,9 @@
-"""Atari games as agents see them: grey pictures of 84 x 84, stacked, with frames skipped (Gymnasium's wrappers over ale_py).
+"""Atari games as agents see them: grey pictures of 84 x 84, stacked, with frames skipped
+(Gymnasium's wrappers over ale_py).
 
-What ends an episode and what a reward is worth differ between training and evaluation: `training` says what to add to an
-environment's arguments for the former. An environment that a user made is never touched, whatever it is of.
+What ends an episode and what a reward is worth differ between training and evaluation: `training`
+says what to add to an environment's arguments for the former. An environment that a user made is
+never touched, whatever it is of.
 """
 
 from __future__ import annotations
@@ -23,17 +25,30 @@ SIZE = 84  # pixels, both ways (Mnih et al. 2015, Methods)
 class Preprocessing:
     """What is done to an Atari game; nothing else looks at these."""
 
-    frame_stack: int = setting(4, "Atari: how many of the newest pictures make an observation", MNIH)
-    frame_skip: int = setting(4, "Atari: frames that an action lasts; the brighter pixels of the last two are seen", MNIH)
-    noop_max: int = setting(30, "Atari: episodes open with 1 to this many frames of doing nothing; 0: none", MNIH)
+    frame_stack: int = setting(
+        4, "Atari: how many of the newest pictures make an observation", MNIH
+    )
+    frame_skip: int = setting(
+        4, "Atari: frames that an action lasts; the brighter pixels of the last two are seen", MNIH
+    )
+    noop_max: int = setting(
+        30, "Atari: episodes open with 1 to this many frames of doing nothing; 0: none", MNIH
+    )
     sticky_actions: float = setting(
         -1.0,
-        "Atari: probability that a frame repeats the last action; -1: what the id says, 0.25 for ALE/...-v5",
+        "Atari: probability that a frame repeats the last action; -1: what the id says, 0.25 for "
+        "ALE/...-v5",
         "Machado et al. 2018, section 5",
     )
-    press_fire: bool = setting(True, "Atari: press FIRE as a life begins, where the game has it", "Stable-Baselines3 2.9")
-    life_loss_ends: bool = setting(True, "Atari: in training a lost life ends the episode; evaluations play on", METHODS)
-    clip_rewards: bool = setting(True, "Atari: in training rewards are clipped to [-1, 1]; scores are not", METHODS)
+    press_fire: bool = setting(
+        True, "Atari: press FIRE as a life begins, where the game has it", "Stable-Baselines3 2.9"
+    )
+    life_loss_ends: bool = setting(
+        True, "Atari: in training a lost life ends the episode; evaluations play on", METHODS
+    )
+    clip_rewards: bool = setting(
+        True, "Atari: in training rewards are clipped to [-1, 1]; scores are not", METHODS
+    )
 
 
 def is_atari(env: Any) -> bool:
@@ -49,9 +64,11 @@ def is_atari(env: Any) -> bool:
 
 
 def arguments(env: Any, chosen: Preprocessing) -> dict[str, Any]:
-    """What to make the environment with wherever the run's agent plays; {} for one that is no Atari id.
+    """What to make the environment with wherever the run's agent plays; {} for one that is no Atari
+    id.
 
-    Raises SettingError for settings of Atari games with another environment, and for ones out of range."""
+    Raises SettingError for settings of Atari games with another environment, and for ones out of
+    range."""
     own = {f.name: getattr(chosen, f.name) for f in fields(Preprocessing)}
     if not is_atari(env):
         if odd := [f"{n}={v}" for n, v in own.items() if v != getattr(Preprocessing, n)]:
@@ -63,28 +80,35 @@ def arguments(env: Any, chosen: Preprocessing) -> dict[str, Any]:
         return {}
     if not (chosen.sticky_actions == -1 or 0 <= chosen.sticky_actions <= 1):
         raise SettingError(
-            f"setting sticky_actions={chosen.sticky_actions}.", "a probability, or -1 for the id's own", "try 0.25 or 0."
+            f"setting sticky_actions={chosen.sticky_actions}.",
+            "a probability, or -1 for the id's own",
+            "try 0.25 or 0.",
         )
     return {n: v for n, v in own.items() if n not in ONLY_TRAINING}
 
 
-def training(env: Any, kwargs: Mapping[str, Any] | None, chosen: Preprocessing) -> dict[str, Any] | None:
+def training(
+    env: Any, kwargs: Mapping[str, Any] | None, chosen: Preprocessing
+) -> dict[str, Any] | None:
     """`kwargs` of an environment with what is added for training."""
     more = {n: getattr(chosen, n) for n in ONLY_TRAINING} if is_atari(env) else {}
     return {**(kwargs or {}), **more} or None
 
 
 def split(kwargs: Mapping[str, Any] | None) -> tuple[Preprocessing, dict[str, Any]]:
-    """(what is done to the game, arguments of the game itself). Without a word of it: as for evaluation."""
+    """(what is done to the game, arguments of the game itself). Without a word of it: as for
+    evaluation."""
     given, names = dict(kwargs or {}), {f.name for f in fields(Preprocessing)}
     mine = {**dict.fromkeys(ONLY_TRAINING, False), **{n: v for n, v in given.items() if n in names}}
     return Preprocessing(**mine), {n: v for n, v in given.items() if n not in names}
 
 
 def make(env: str, kwargs: Mapping[str, Any] | None = None) -> Any:
-    """One game, observations uint8 [frame_stack, 84, 84], the newest picture last and zeros before an episode's first.
+    """One game, observations uint8 [frame_stack, 84, 84], the newest picture last and zeros before
+    an episode's first.
 
-    kwargs: any of `Preprocessing`, and arguments of ale_py's environment such as render_mode. Rewards are not clipped."""
+    kwargs: any of `Preprocessing`, and arguments of ale_py's environment such as render_mode.
+      Rewards are not clipped."""
     from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
 
     from tandem.envs.atari_fire import Fire
@@ -99,36 +123,58 @@ def make(env: str, kwargs: Mapping[str, Any] | None = None) -> Any:
     )
     if does.press_fire and made.unwrapped.get_action_meanings()[1:2] == ["FIRE"]:
         made = Fire(made)
-    return declared(FrameStackObservation(made, does.frame_stack, padding_type="zero"), does.frame_stack)
+    return declared(
+        FrameStackObservation(made, does.frame_stack, padding_type="zero"), does.frame_stack
+    )
 
 
 def declared(env: Any, frames: int) -> Any:
-    """The same environment, its observations declared to be stacks [frames, ...] of the newest pictures, the newest last,
-    with zeros before an episode's first. A replay buffer then keeps each picture once."""
+    """The same environment, its observations declared to be stacks [frames, ...] of the newest
+    pictures, the newest last, with zeros before an episode's first. A replay buffer then keeps each
+    picture once."""
     if frames > 1:
         env.observation_space.stack = frames
     return env
 
 
 def history(
-    env: str = "ALE/Breakout-v5", num_frames: int = 4, act_steps: int = 2, *, clip: bool = True, episodic: bool = True
+    env: str = "ALE/Breakout-v5",
+    num_frames: int = 4,
+    act_steps: int = 2,
+    *,
+    clip: bool = True,
+    episodic: bool = True,
 ) -> Any:
-    """A game in the older manner of actor-critics: grey, 84 x 84, the newest `num_frames` pictures, each action taken for
-    `act_steps` steps of the id (4 frames each for ALE/...-v5), their rewards summed and the sum clipped to [-1, 1] (`clip`),
-    a lost life the end of the episode (`episodic`). With both False it is the game that evaluations score."""
+    """A game in the older manner of actor-critics: grey, 84 x 84, the newest `num_frames` pictures,
+    each action taken for `act_steps` steps of the id (4 frames each for ALE/...-v5), their rewards
+    summed and the sum clipped to [-1, 1] (`clip`), a lost life the end of the episode (`episodic`).
+    With both False it is the game that evaluations score."""
     from gymnasium.wrappers import ClipReward
 
     quiet()
     skip = _spec(env).kwargs["frameskip"]
     if not isinstance(skip, int):
-        raise SettingError(f"{env} skips {skip} frames, by chance.", "an id that always skips as many", "use ALE/...-v5.")
+        raise SettingError(
+            f"{env} skips {skip} frames, by chance.",
+            "an id that always skips as many",
+            "use ALE/...-v5.",
+        )
     frames = act_steps * skip
-    made = make(env, {"frame_stack": num_frames, "frame_skip": frames, "noop_max": 30, "life_loss_ends": episodic})
+    made = make(
+        env,
+        {
+            "frame_stack": num_frames,
+            "frame_skip": frames,
+            "noop_max": 30,
+            "life_loss_ends": episodic,
+        },
+    )
     return ClipReward(made, -1.0, 1.0) if clip else made
 
 
 def vector(env: str, n: int, kwargs: Mapping[str, Any] | None, threads: int = 1) -> Any:
-    """ale_py's own vector of n games. It steps, pools, resizes and stacks in C++; pictures are those of `make` bit for bit.
+    """ale_py's own vector of n games. It steps, pools, resizes and stacks in C++; pictures are
+    those of `make` bit for bit.
 
     Raises SettingError where it cannot do what `make` does."""
     quiet()
@@ -139,7 +185,8 @@ def vector(env: str, n: int, kwargs: Mapping[str, Any] | None, threads: int = 1)
     del game["frameskip"]
     if does.press_fire and not does.life_loss_ends:
         raise SettingError(
-            "ale_py's vector of games presses FIRE at resets only, and lost lives end no episode here.",
+            "ale_py's vector of games presses FIRE at resets only, and lost lives end no episode "
+            "here.",
             "life_loss_ends=True or press_fire=False with it",
             "use mode='plain'.",
         )

@@ -10,8 +10,9 @@ FIRE = 1  # its place among the actions of every game that has it
 
 
 class Fire(gymnasium.Wrapper):  # type: ignore[misc]
-    """Presses FIRE for one step as an episode, and every further life in it, begins (OpenAI Baselines' FireResetEnv does the
-    first). A policy that never presses it would otherwise sit through half an hour of nothing, the limit of a game."""
+    """Presses FIRE for one step as an episode, and every further life in it, begins (OpenAI
+    Baselines' FireResetEnv does the first). A policy that never presses it would otherwise sit
+    through half an hour of nothing, the limit of a game."""
 
     def __init__(self, env: Any) -> None:
         super().__init__(env)

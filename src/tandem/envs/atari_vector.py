@@ -1,4 +1,5 @@
-"""ale_py's own vector of games, reset in the same step and resumed exactly, as plain environments are."""
+"""ale_py's own vector of games, reset in the same step and resumed exactly, as plain environments
+are."""
 
 from __future__ import annotations
 
@@ -19,18 +20,28 @@ UNSEEDED = -1  # a game's generators go on
 class AtariVector(Environments):
     """N games of one Atari id in C++, reset in the same step.
 
-    A seed costs ale_py some 100 ms, the time of 180 steps: it loads the emulator anew. So a game is not seeded for each
-    episode, but for the first that begins `EACH` steps or more after it was last; the k-th time by `episode_seed(seed, first +
-    i, k)`.
-    When a run is resumed, all actions since then are taken again. The resets that ale_py would make on the step after an end
-    never come to pass: a game that ended is reset before. Seeds draw other no-ops and repeated actions than in plain ones.
+    A seed costs ale_py some 100 ms, the time of 180 steps: it loads the emulator anew. So a game is
+    not seeded for each episode, but for the first that begins `EACH` steps or more after it was
+    last; the k-th time by `episode_seed(seed, first + i, k)`. When a run is resumed, all actions
+    since then are taken again. The resets that ale_py would make on the step after an end never
+    come to pass: a game that ended is reset before. Seeds draw other no-ops and repeated actions
+    than in plain ones.
     """
 
     EACH = 4_000
 
-    def __init__(self, name: str, n: int, seed: int = 0, kwargs: Mapping[str, Any] | None = None, first: int = 0) -> None:
+    def __init__(
+        self,
+        name: str,
+        n: int,
+        seed: int = 0,
+        kwargs: Mapping[str, Any] | None = None,
+        first: int = 0,
+    ) -> None:
         self._envs, self._seed, self._first = atari.vector(name, n, kwargs), seed, first
-        super().__init__(name, n, self._envs.single_observation_space, self._envs.single_action_space)
+        super().__init__(
+            name, n, self._envs.single_observation_space, self._envs.single_action_space
+        )
         self._valid = np.ones(n, np.bool_)
         self._seeds, self._seedings = [0] * n, [0] * n
         self._ends = [0] * n  # of episodes since the last seed
@@ -39,7 +50,9 @@ class AtariVector(Environments):
 
     def reset(self) -> Tree:
         self._seedings, self._log = [0] * self.n, ActionLog(self.n)
-        self._obs = self._reset(np.ones(self.n, np.bool_), [self._seed_next(i) for i in range(self.n)])
+        self._obs = self._reset(
+            np.ones(self.n, np.bool_), [self._seed_next(i) for i in range(self.n)]
+        )
         return self._obs
 
     def step(self, actions: Array) -> Step:
@@ -48,7 +61,13 @@ class AtariVector(Environments):
         ended, final = terminated | truncated, []
         if ended.any():
             which: list[int] = np.flatnonzero(ended).tolist()
-            first = self._reset(ended, [self._seed_next(i) if self._log.length(i) >= self.EACH else UNSEEDED for i in which])
+            first = self._reset(
+                ended,
+                [
+                    self._seed_next(i) if self._log.length(i) >= self.EACH else UNSEEDED
+                    for i in which
+                ],
+            )
             for i in which:
                 final.append((i, obs[i].copy()))
                 obs[i] = first[i]
@@ -69,23 +88,31 @@ class AtariVector(Environments):
     def load_state(self, data: Json, arrays: Arrays) -> None:
         if len(data["lengths"]) != self.n:
             raise ResumeError(
-                f"the saved state is of {len(data['lengths'])} environments; there are {self.n} here.",
+                f"the saved state is of {len(data['lengths'])} environments; there are {self.n} "
+                "here.",
                 "the number of environments that the run was started with",
                 f"make {len(data['lengths'])} environments.",
             )
-        self._seeds, self._seedings, self._ends = (list(data[key]) for key in ("seeds", "seedings", "ends"))
+        self._seeds, self._seedings, self._ends = (
+            list(data[key]) for key in ("seeds", "seedings", "ends")
+        )
         self._log = ActionLog.holding(np.split(arrays["actions"], np.cumsum(data["lengths"])[:-1]))
         self._obs, ends = self._again()
         same = (self._obs == arrays["obs/0"]).all(axis=(1, 2, 3)) & (ends == self._ends)
         if not same.all():
-            raise not_resumable(self.name, int(np.argmin(same)), "it came out different when its actions were taken again")
+            raise not_resumable(
+                self.name,
+                int(np.argmin(same)),
+                "it came out different when its actions were taken again",
+            )
 
     def close(self) -> None:
         self._envs.close()
 
     def _again(self) -> tuple[Array, Array]:
-        """Take all actions since the last seeds again, so that the games come to their last observations together; those that
-        were seeded later do nothing until then. The observations, and how many episodes ended in each game."""
+        """Take all actions since the last seeds again, so that the games come to their last
+        observations together; those that were seeded later do nothing until then. The observations,
+        and how many episodes ended in each game."""
         log, start, ends = self._log, np.array(self._log.start), np.zeros(self.n, np.int64)
         obs = self._reset(np.ones(self.n, np.bool_), self._seeds)
         for t in range(log.end):
@@ -98,7 +125,9 @@ class AtariVector(Environments):
                 obs[ended] = first[ended]
                 ends += ended
         late = start == log.end
-        return (self._reset(late, [self._seeds[i] for i in np.flatnonzero(late)]) if late.any() else obs), ends
+        return (
+            self._reset(late, [self._seeds[i] for i in np.flatnonzero(late)]) if late.any() else obs
+        ), ends
 
     def _seed_next(self, i: int) -> int:
         """The next seed of game i, from which its log begins."""
@@ -110,12 +139,15 @@ class AtariVector(Environments):
     def _reset(self, which: Array, seeds: list[int]) -> Array:
         """Reset these games, each with its seed (all of them at first); the observations of all."""
         try:
-            return np.array(self._envs.reset(seed=np.array(seeds), options={"reset_mask": which})[0])
+            return np.array(
+                self._envs.reset(seed=np.array(seeds), options={"reset_mask": which})[0]
+            )
         except Exception as error:
             raise raised(self.name, None, 0, error) from error
 
     def _play(self, actions: Array) -> tuple[Array, Array, Array, Array]:
-        """One step of all games: new observations, rewards, and whether each was terminated or truncated."""
+        """One step of all games: new observations, rewards, and whether each was terminated or
+        truncated."""
         try:
             obs, reward, terminated, truncated, _ = self._envs.step(np.ascontiguousarray(actions))
         except Exception as error:

@@ -14,7 +14,15 @@ from tandem.envs.atari_vector import AtariVector
 from tandem.envs.native import Native
 from tandem.envs.stepped import Stepped
 from tandem.envs.vector import Environments, Step, episode_seed
-from tandem.errors import EngineError, ResumeError, SettingError, SpaceError, TandemError, UnknownNameError, misfit
+from tandem.errors import (
+    EngineError,
+    ResumeError,
+    SettingError,
+    SpaceError,
+    TandemError,
+    UnknownNameError,
+    misfit,
+)
 from tandem.math.masks import evenly
 from tandem.spaces import Leaf
 from tandem.types import Array, Tree, leaves
@@ -36,8 +44,13 @@ __all__ = [
 EnvLike = Any  # a Gymnasium id, an environment, or a callable without arguments that returns one
 Mode = Literal["auto", "native", "plain"]
 
-NATIVE_FROM = 8  # with fewer, NumPy's overhead outweighs the loop it saves (CartPole breaks even at 5)
-_NAMESPACES = {"ALE": "ale_py", "tandem": "tandem.testing.environments"}  # modules that register ids when imported
+NATIVE_FROM = (
+    8  # with fewer, NumPy's overhead outweighs the loop it saves (CartPole breaks even at 5)
+)
+_NAMESPACES = {
+    "ALE": "ale_py",
+    "tandem": "tandem.testing.environments",
+}  # modules that register ids when imported
 _EXTRAS = {
     "box2d": "box2d",
     "robotics": "robotics",
@@ -47,7 +60,8 @@ _EXTRAS = {
 
 
 def environment_name(env: EnvLike) -> str:
-    """What to call it in messages and files: the id where there is one, else the name of the class or function."""
+    """What to call it in messages and files: the id where there is one, else the name of the class
+    or function."""
     if isinstance(env, str):
         return env
     if getattr(env, "spec", None) is not None:
@@ -60,12 +74,13 @@ def environment_name(env: EnvLike) -> str:
 def make(env: EnvLike, kwargs: Mapping[str, Any] | None = None) -> Any:
     """A Gymnasium environment.
 
-    env: a Gymnasium id ("CartPole-v1", "module:Id-v0"), an environment (given back as it is) or a callable without
-    arguments that returns one; or the same of PettingZoo's: agents that move together ("mpe/simple_spread_v3") become a `Team`,
-    a game of two in turn ("classic/tictactoe_v3") becomes `Versus` a random player.
-    kwargs: arguments for an id's environment, such as render_mode; an Atari game's may hold those of `atari.Preprocessing`.
-    Raises UnknownNameError for an unknown id, EngineError for one whose packages are not installed, SettingError for
-    arguments that do not fit.
+    env: a Gymnasium id ("CartPole-v1", "module:Id-v0"), an environment (given back as it is) or a
+    callable without arguments that returns one; or the same of PettingZoo's: agents that move
+    together ("mpe/simple_spread_v3") become a `Team`, a game of two in turn
+    ("classic/tictactoe_v3") becomes `Versus` a random player.
+    kwargs: arguments for an id's environment, such as render_mode; an Atari game's may hold those
+    of `atari.Preprocessing`. Raises UnknownNameError for an unknown id, EngineError for one whose
+    packages are not installed, SettingError for arguments that do not fit.
     """
     import gymnasium
 
@@ -79,7 +94,9 @@ def make(env: EnvLike, kwargs: Mapping[str, Any] | None = None) -> Any:
     if isinstance(env, str) and env.startswith("classic/"):
         return versus.classic(env, kwargs)
     if isinstance(env, str):
-        return _guarded(env, lambda: gymnasium.make(env, disable_env_checker=True, **dict(kwargs or {})))
+        return _guarded(
+            env, lambda: gymnasium.make(env, disable_env_checker=True, **dict(kwargs or {}))
+        )
     if kwargs:
         raise SettingError(
             f"arguments {dict(kwargs)} were given for {environment_name(env)}, which is no id.",
@@ -99,16 +116,20 @@ def make(env: EnvLike, kwargs: Mapping[str, Any] | None = None) -> Any:
         return teams.team(made)
     if not isinstance(made, gymnasium.Env):
         raise SettingError(
-            f"{env!r} gave {made!r} of type {type(made).__name__}." if callable(env) else f"{env!r} is a {type(env).__name__}.",
-            "a Gymnasium id, a gymnasium.Env, or a callable without arguments that returns a gymnasium.Env",
+            f"{env!r} gave {made!r} of type {type(made).__name__}."
+            if callable(env)
+            else f"{env!r} is a {type(env).__name__}.",
+            "a Gymnasium id, a gymnasium.Env, or a callable without arguments that returns a "
+            "gymnasium.Env",
             "pass one of these.",
         )
     return made
 
 
 def spaces_of(env: EnvLike, kwargs: Mapping[str, Any] | None = None) -> tuple[Any, Any]:
-    """(observation space, action space), as Gymnasium has them, of an environment that is made to look at them. Masks that it
-    gives in its info are a part of the former, see `collect.masks`. SpaceError where it has none."""
+    """(observation space, action space), as Gymnasium has them, of an environment that is made to
+    look at them. Masks that it gives in its info are a part of the former, see `collect.masks`.
+    SpaceError where it has none."""
     from tandem.envs.action_masks import with_masks
 
     made = make(env, kwargs)
@@ -116,7 +137,9 @@ def spaces_of(env: EnvLike, kwargs: Mapping[str, Any] | None = None) -> tuple[An
         for name in ("observation_space", "action_space"):
             if getattr(made, name, None) is None:
                 raise SpaceError(
-                    f"{environment_name(env)} has no {name}.", "one of gymnasium.spaces", f"set self.{name} in its __init__."
+                    f"{environment_name(env)} has no {name}.",
+                    "one of gymnasium.spaces",
+                    f"set self.{name} in its __init__.",
                 )
         (shown,) = with_masks([made])
         return shown.observation_space, shown.action_space
@@ -133,21 +156,27 @@ def vectorize(
     kwargs: Mapping[str, Any] | None = None,
     first: int = 0,
 ) -> Environments:
-    """n environments stepped together. Where they are a part of more, `first` is the number of the first: seeds go by it.
+    """n environments stepped together. Where they are a part of more, `first` is the number of the
+    first: seeds go by it.
 
-    mode: "native" is the environment's own vector entry point, "plain" steps n environments one after the other, "auto" is
-    native where one is registered whose state can be kept exactly and n is at least NATIVE_FROM, else plain. Atari games are
-    native whatever n is: ale_py's own vector is quicker from one game on, and is resumed exactly. So are particle
-    worlds that `Particles` can stand for, to the bit.
+    mode: "native" is the environment's own vector entry point, "plain" steps n environments one
+    after the other, "auto" is native where one is registered whose state can be kept exactly and n
+    is at least NATIVE_FROM, else plain. Atari games are native whatever n is: ale_py's own vector
+    is quicker from one game on, and is resumed exactly. So are particle worlds that `Particles` can
+    stand for, to the bit.
     """
     if n < 1 or mode not in get_args(Mode):
         raise SettingError(
-            f"n={n}, mode={mode!r}.", f"n of at least 1 and mode one of {', '.join(get_args(Mode))}", "correct it."
+            f"n={n}, mode={mode!r}.",
+            f"n of at least 1 and mode one of {', '.join(get_args(Mode))}",
+            "correct it.",
         )
     if atari.is_atari(env):
         return _atari(env, n, seed, mode, kwargs, first)
     if particles.chosen(env, mode, kwargs):
-        worlds: Environments = _guarded(env, lambda: particles.Particles(env, n, seed, kwargs, first))
+        worlds: Environments = _guarded(
+            env, lambda: particles.Particles(env, n, seed, kwargs, first)
+        )
         return worlds
     if mode == "native":
         return _native(env, n, seed, kwargs, first)
@@ -157,15 +186,20 @@ def vectorize(
             native.reset()
             native.state()
             return native
-        except (SettingError, ResumeError):  # other arguments, another autoreset mode, or no exact resume: step plain ones
+        except (
+            SettingError,
+            ResumeError,
+        ):  # other arguments, another autoreset mode, or no exact resume: step plain ones
             pass
     return _plain(env, n, seed, kwargs, first)
 
 
 def separate(env: EnvLike) -> EnvLike:
-    """`env` such that making it leaves `env` alone: an environment is copied; ids and callables make new ones anyhow.
+    """`env` such that making it leaves `env` alone: an environment is copied; ids and callables
+    make new ones anyhow.
 
-    For evaluating while training: stepping the very object that is being trained on would break into its episode."""
+    For evaluating while training: stepping the very object that is being trained on would break
+    into its episode."""
     if not is_instance(env):
         return env
     try:
@@ -179,12 +213,17 @@ def separate(env: EnvLike) -> EnvLike:
 
 
 def resume_fault(
-    env: EnvLike, steps: int = 60, seed: int = 0, mode: Mode = "auto", kwargs: Mapping[str, Any] | None = None
+    env: EnvLike,
+    steps: int = 60,
+    seed: int = 0,
+    mode: Mode = "auto",
+    kwargs: Mapping[str, Any] | None = None,
 ) -> TandemError | None:
-    """Whether `env` can be resumed exactly: None if so, else the error that a resumed run would meet.
+    """Whether `env` can be resumed exactly: None if so, else the error that a resumed run would
+    meet.
 
-    Steps two environments with random actions, takes their state, goes on for `steps` steps; does so again from the state in
-    new environments, and compares."""
+    Steps two environments with random actions, takes their state, goes on for `steps` steps;
+    does so again from the state in new environments, and compares."""
     n = 1 if is_instance(env) else 2
     first, second = (vectorize(separate(env), n, seed, mode, kwargs) for _ in range(2))
     rng = np.random.default_rng(seed)
@@ -202,9 +241,13 @@ def resume_fault(
         second.load_state(data, arrays)
         for t, (a, one) in enumerate(zip(actions, expected, strict=True)):
             other = second.step(a)
-            if any(x.tobytes() != y.tobytes() for x, y in zip(leaves(one[:5]), leaves(other[:5]), strict=True)):
+            if any(
+                x.tobytes() != y.tobytes()
+                for x, y in zip(leaves(one[:5]), leaves(other[:5]), strict=True)
+            ):
                 return ResumeError(
-                    f"{first.name} went another way {t + 1} steps after it was resumed; it is not exactly resumable.",
+                    f"{first.name} went another way {t + 1} steps after it was resumed; it is not "
+                    "exactly resumable.",
                     "the same observations and rewards after the same seeds and actions",
                     "draw every random number from self.np_random, and reset all that changes.",
                 )
@@ -221,40 +264,55 @@ def is_instance(env: EnvLike) -> bool:
 
 
 def random_actions(action: Leaf, n: int, rng: np.random.Generator, obs: Tree) -> Array:
-    """Any n actions that the masks of observations [n, ...] allow, as the environment takes them."""
+    """Any n actions that the masks of observations [n, ...] allow, as the environment takes
+    them."""
     if action.masked:
         noise = rng.random((n, action.width), dtype=np.float32)
         return (evenly(noise, obs, action) + action.start).astype(action.dtype)
     if action.kind == "box":
         low, high = (np.clip(b, -1e3, 1e3).reshape(action.shape) for b in (action.low, action.high))
         return rng.uniform(low, high, (n, *action.shape)).astype(action.dtype)
-    sizes = np.array(action.sizes or 2).reshape(action.shape if action.kind == "multidiscrete" else ())
+    sizes = np.array(action.sizes or 2).reshape(
+        action.shape if action.kind == "multidiscrete" else ()
+    )
     return (rng.integers(0, sizes, (n, *action.shape)) + action.start).astype(action.dtype)
 
 
-def _plain(env: EnvLike, n: int, seed: int, kwargs: Mapping[str, Any] | None, first: int) -> Stepped:
+def _plain(
+    env: EnvLike, n: int, seed: int, kwargs: Mapping[str, Any] | None, first: int
+) -> Stepped:
     made = [make(env, kwargs) for _ in range(n)]
     if len({id(getattr(m, "inner", m)) for m in made}) < n:
         raise SettingError(
-            f"{n} environments were asked for, and {environment_name(env)} is one and the same environment each time.",
+            f"{n} environments were asked for, and {environment_name(env)} is one and the same "
+            "environment each time.",
             "a separate environment for each",
-            "pass an id, or a callable that makes a new environment on every call; or use one environment.",
+            "pass an id, or a callable that makes a new environment on every call; or use one "
+            "environment.",
         )
     from tandem.envs.action_masks import with_masks
 
     return Stepped(environment_name(env), with_masks(made), seed, first=first)
 
 
-def _atari(env: str, n: int, seed: int, mode: Mode, kwargs: Mapping[str, Any] | None, first: int) -> Environments:
+def _atari(
+    env: str, n: int, seed: int, mode: Mode, kwargs: Mapping[str, Any] | None, first: int
+) -> Environments:
     does = atari.split(kwargs)[0]
     # ale_py's vector presses FIRE at resets only: enough where a lost life leads to one.
     native = mode == "native" or (mode == "auto" and (does.life_loss_ends or not does.press_fire))
-    made = _guarded(env, lambda: AtariVector(env, n, seed, kwargs, first)) if native else _plain(env, n, seed, kwargs, first)
+    made = (
+        _guarded(env, lambda: AtariVector(env, n, seed, kwargs, first))
+        if native
+        else _plain(env, n, seed, kwargs, first)
+    )
     made.clips = does.clip_rewards
     return made
 
 
-def _native(env: EnvLike, n: int, seed: int, kwargs: Mapping[str, Any] | None, first: int) -> Native:
+def _native(
+    env: EnvLike, n: int, seed: int, kwargs: Mapping[str, Any] | None, first: int
+) -> Native:
     import gymnasium
 
     if not _has_native(env):
@@ -263,7 +321,12 @@ def _native(env: EnvLike, n: int, seed: int, kwargs: Mapping[str, Any] | None, f
             "an id registered with one",
             "use mode='auto' or mode='plain'.",
         )
-    made = _guarded(env, lambda: gymnasium.make_vec(env, n, vectorization_mode="vector_entry_point", **dict(kwargs or {})))
+    made = _guarded(
+        env,
+        lambda: gymnasium.make_vec(
+            env, n, vectorization_mode="vector_entry_point", **dict(kwargs or {})
+        ),
+    )
     return Native(env, made, seed, first)
 
 
@@ -298,13 +361,17 @@ def _guarded(name: str, build: Callable[[], Any]) -> Any:
         raise EngineError(
             f"the environment {name} needs a package that is not installed: {fault}",
             "the packages of the environment beside tandem",
-            f'pip install "tandem-rl[{extra}]"' if extra else "install the package that the message above names.",
+            f'pip install "tandem-rl[{extra}]"'
+            if extra
+            else "install the package that the message above names.",
         ) from fault
     except TandemError:
         raise
-    except Exception as fault:  # whatever an environment says of arguments that it does not take: KeyError, AssertionError
+    except Exception as fault:
+        # whatever an environment says of arguments that it does not take: KeyError, AssertionError
         raise SettingError(
             f"the environment {name} cannot be made: {type(fault).__name__}: {fault}",
-            "an id in the form of Name-v0 or module:Name-v0, and arguments that the environment takes",
+            "an id in the form of Name-v0 or module:Name-v0, and arguments that the environment "
+            "takes",
             "correct the id or the arguments (env_kwargs=, --env-kwargs).",
         ) from fault

@@ -15,7 +15,8 @@ OBSERVATION, GOAL, ACHIEVED = "observation", "desired_goal", "achieved_goal"
 
 
 class WithGoal(gymnasium.Wrapper):  # type: ignore[misc]
-    """Observations are {"observation": what the environment gives, "desired_goal": its attribute `goal` at that moment}."""
+    """Observations are {"observation": what the environment gives, "desired_goal": its attribute
+    `goal` at that moment}."""
 
     def __init__(self, env: Any) -> None:
         super().__init__(env)
@@ -23,7 +24,10 @@ class WithGoal(gymnasium.Wrapper):  # type: ignore[misc]
             env.reset(seed=0)
         goal = self._goal()
         self.observation_space = spaces.Dict(
-            {OBSERVATION: env.observation_space, GOAL: spaces.Box(-np.inf, np.inf, goal.shape, np.float32)}
+            {
+                OBSERVATION: env.observation_space,
+                GOAL: spaces.Box(-np.inf, np.inf, goal.shape, np.float32),
+            }
         )
 
     def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:

@@ -1,4 +1,5 @@
-"""Who plays against a learner: a random player, and a pool of its past copies. Gymnasium comes only where a game is made."""
+"""Who plays against a learner: a random player, and a pool of its past copies. Gymnasium comes only
+where a game is made."""
 
 from __future__ import annotations
 
@@ -20,11 +21,11 @@ class Player(Protocol):
     """Whoever may sit on the other side; every `Agent` may."""
 
     def play(self, obs: Tree, state: Any, rng: np.random.Generator) -> tuple[Array, Any]:
-        """A move for one observation [1, ...], drawn: (actions [1, ...] as the environment takes them, what to be given as
-        `state` at the next move); state is None at a game's first."""
+        """A move for one observation [1, ...], drawn: (actions [1, ...] as the environment takes
+        them, what to be given as `state` at the next move); state is None at a game's first."""
 
 
-class Chance:
+class RandomPlayer:
     """Any move that is allowed, each as likely as any other."""
 
     def __init__(self, action: Leaf) -> None:
@@ -35,9 +36,10 @@ class Chance:
 
 
 class League:
-    """The opponents of a run: at first a random player, then copies of the learner. Copies are numbered from 1, the random
-    player is 0, and the `size` newest of them all play, each as often as any other; those that left play their episodes to the
-    end. made: from a copy's weights by role to a player."""
+    """The opponents of a run: at first a random player, then copies of the learner. Copies are
+    numbered from 1, the random player is 0, and the `size` newest of them all play, each as often
+    as any other; those that left play their episodes to the end. made: from a copy's weights by
+    role to a player."""
 
     def __init__(self, size: int) -> None:
         self.size, self.copies = size, 0  # copies made so far
@@ -52,7 +54,8 @@ class League:
         table.league = self
 
     def add(self, weights: dict[str, Weights]) -> None:
-        """One more copy, of these weights, which are kept; whoever is neither among the newest nor at play leaves."""
+        """One more copy, of these weights, which are kept; whoever is neither among the newest nor
+        at play leaves."""
         self.copies += 1
         self._put(self.copies, weights)
         for number in set(self._weights) - self._needed():
@@ -66,7 +69,8 @@ class League:
         """Who has that number, from 1 on. ResumeError for one who left."""
         if number not in self._players:
             raise ResumeError(
-                f"an episode is against copy {number}, which is not there; the newest is {self.copies}.",
+                f"an episode is against copy {number}, which is not there; the newest is "
+                f"{self.copies}.",
                 "the league that the episode began in",
                 "resume from the run's last.zip.",
             )
@@ -75,7 +79,12 @@ class League:
     def state(self) -> tuple[Json, Arrays]:
         """Those who play or may be drawn."""
         kept = sorted(self._needed() & set(self._weights))
-        arrays = {f"{n}/{role}/{key}": x for n in kept for role, w in self._weights[n].items() for key, x in w.items()}
+        arrays = {
+            f"{n}/{role}/{key}": x
+            for n in kept
+            for role, w in self._weights[n].items()
+            for key, x in w.items()
+        }
         return {"copies": self.copies, "kept": kept}, arrays
 
     def load_state(self, data: Json, arrays: Arrays) -> None:
@@ -83,7 +92,13 @@ class League:
         self.copies, self._weights, self._players = data["copies"], {}, {}
         for number in data["kept"]:
             of_it = select(arrays, str(number))
-            self._put(number, {role: select(of_it, role) for role in dict.fromkeys(key.split("/")[0] for key in of_it)})
+            self._put(
+                number,
+                {
+                    role: select(of_it, role)
+                    for role in dict.fromkeys(key.split("/")[0] for key in of_it)
+                },
+            )
 
     def _put(self, number: int, weights: dict[str, Weights]) -> None:
         assert self.made is not None
@@ -93,14 +108,23 @@ class League:
         return max(0, copies - self.size + 1)
 
     def _needed(self) -> set[int]:
-        return {*range(self._oldest(self.copies), self.copies + 1), *(table.number for table in self._tables)}
+        return {
+            *range(self._oldest(self.copies), self.copies + 1),
+            *(table.number for table in self._tables),
+        }
 
 
 class Game:
-    """A callable that makes `env`, which is a `Versus` or becomes one, against the opponents of a league."""
+    """A callable that makes `env`, which is a `Versus` or becomes one, against the opponents of a
+    league."""
 
     def __init__(self, env: Any, league: League, kwargs: Mapping[str, Any] | None = None) -> None:
-        self.env, self.league, self.kwargs, self.__name__ = env, league, kwargs, environment_name(env)
+        self.env, self.league, self.kwargs, self.__name__ = (
+            env,
+            league,
+            kwargs,
+            environment_name(env),
+        )
 
     def __call__(self) -> Any:
         import gymnasium
@@ -108,21 +132,32 @@ class Game:
 
         from tandem.envs.versus import Versus
 
-        unseen = (wrappers.OrderEnforcing, wrappers.PassiveEnvChecker, wrappers.TimeLimit)  # of both players' eyes and moves
+        unseen = (
+            wrappers.OrderEnforcing,
+            wrappers.PassiveEnvChecker,
+            wrappers.TimeLimit,
+        )  # of both players' eyes and moves
         made = inner = make(self.env, self.kwargs)
         while isinstance(inner, unseen):
             inner = inner.env
         if isinstance(inner, gymnasium.Wrapper) and isinstance(inner.unwrapped, Versus):
             raise SettingError(
-                f"{self.__name__} has {type(inner).__name__} around what one player sees of the game.",
-                "the game as its own, since its opponents do not see through what is around one player",
+                f"{self.__name__} has {type(inner).__name__} around what one player sees of the "
+                "game.",
+                "the game as its own, since its opponents do not see through what is around one "
+                "player",
                 "change the game itself before it is given to Versus.",
             )
         if not isinstance(inner, Versus) or inner.opponent is not None:
-            why = "nobody else plays" if not isinstance(inner, Versus) else "the opponent is chosen already"
+            why = (
+                "nobody else plays"
+                if not isinstance(inner, Versus)
+                else "the opponent is chosen already"
+            )
             raise SettingError(
                 f"opponents were asked for in {self.__name__}, where {why}.",
-                "a game of two who move in turn, with PettingZoo's AEC interface, or an id such as classic/tictactoe_v3",
+                "a game of two who move in turn, with PettingZoo's AEC interface, or an id such "
+                "as classic/tictactoe_v3",
                 "give such a game, or leave opponents out.",
             )
         self.league.seat(inner)

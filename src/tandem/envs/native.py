@@ -1,4 +1,5 @@
-"""An environment's own vector entry point (Gymnasium's `vector_entry_point`), and its state as plain data."""
+"""An environment's own vector entry point (Gymnasium's `vector_entry_point`), and its state as
+plain data."""
 
 from __future__ import annotations
 
@@ -26,10 +27,12 @@ from tandem.types import Array, Tree, leaves
 
 
 class Native(Environments):
-    """A Gymnasium vector environment that resets on the step after an end (autoreset mode NEXT_STEP).
+    """A Gymnasium vector environment that resets on the step after an end (autoreset mode
+    NEXT_STEP).
 
-    The whole vector has one generator, seeded once; its episodes have no seeds of their own. Its state is taken by copying
-    its attributes, which works where they are arrays, numbers, strings, containers of these, and NumPy generators.
+    The whole vector has one generator, seeded once; its episodes have no seeds of their own. Its
+    state is taken by copying its attributes, which works where they are arrays, numbers, strings,
+    containers of these, and NumPy generators.
     """
 
     def __init__(self, name: str, envs: Any, seed: int = 0, first: int = 0) -> None:
@@ -40,7 +43,9 @@ class Native(Environments):
                 "AutoresetMode.NEXT_STEP",
                 "make it with that mode, or use mode='plain'.",
             )
-        super().__init__(name, envs.num_envs, envs.single_observation_space, envs.single_action_space)
+        super().__init__(
+            name, envs.num_envs, envs.single_observation_space, envs.single_action_space
+        )
         self._dtype = self.action.own or None  # of the actions that it gets; None: as they come
         self._envs, self._seed = envs, episode_seed(seed, first, 0)
         self._steps = 0  # since the reset
@@ -85,7 +90,8 @@ class Native(Environments):
     def load_state(self, data: Json, arrays: Arrays) -> None:
         if arrays["ended"].shape != (self.n,):
             raise ResumeError(
-                f"the saved state is of {len(arrays['ended'])} environments; there are {self.n} here.",
+                f"the saved state is of {len(arrays['ended'])} environments; there are {self.n} "
+                "here.",
                 "the number of environments that the run was started with",
                 f"make {len(arrays['ended'])} environments.",
             )
@@ -97,18 +103,25 @@ class Native(Environments):
         self._envs.close()
 
     def _compare(self, data: Json, arrays: Arrays) -> None:
-        """What was restored is what was saved; two attributes that are one array would come out wrong."""
+        """What was restored is what was saved; two attributes that are one array would come out
+        wrong."""
         now, now_arrays = self.state()
-        wrong = [key for key, x in arrays.items() if key not in now_arrays or x.tobytes() != now_arrays[key].tobytes()]
+        wrong = [
+            key
+            for key, x in arrays.items()
+            if key not in now_arrays or x.tobytes() != now_arrays[key].tobytes()
+        ]
         if wrong or now != data:
             raise ResumeError(
-                f"the vector environment of {self.name} could not be restored: {wrong or 'a number'} came out different.",
+                f"the vector environment of {self.name} could not be restored: "
+                f"{wrong or 'a number'} came out different.",
                 "the state that was saved",
                 "train with mode='plain', which replays episodes instead.",
             )
 
     def _read(self, seen: Any) -> Tree:
-        """The observations as new arrays in C order (a transposed one could change the last bit of a matrix product)."""
+        """The observations as new arrays in C order (a transposed one could change the last bit of
+        a matrix product)."""
         if isinstance(self.observation, dict):
             flat = flatten_observation(self.observation_space, seen)
             return {key: self._read_leaf(flat[key], spec) for key, spec in self.observation.items()}
@@ -132,18 +145,33 @@ class Native(Environments):
         for x in leaves(tree):
             if x.dtype.kind == "f" and not all_finite(x):
                 i = int(bad_rows(x)[0])
-                raise not_finite(self.name, what, i, f"at step {self._steps} since the first reset", x[i])
+                raise not_finite(
+                    self.name, what, i, f"at step {self._steps} since the first reset", x[i]
+                )
 
 
-_FIXED = (type, types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType, Enum)
+_FIXED = (
+    type,
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    types.MethodType,
+    types.ModuleType,
+    Enum,
+)
 
 
 def snapshot(envs: Any, arrays: Arrays) -> list[Any]:
-    """The attributes of a vector environment and of each wrapper around it, outermost first, as JSON; arrays go to `arrays`.
+    """The attributes of a vector environment and of each wrapper around it, outermost first, as
+    JSON; arrays go to `arrays`.
 
-    Raises ResumeError for an attribute that may change and is of a kind that plain data cannot hold."""
+    Raises ResumeError for an attribute that may change and is of a kind that plain data cannot
+    hold."""
     return [
-        {key: _encode(value, f"{depth}.{key}", arrays) for key, value in vars(layer).items() if not _constant(key, value)}
+        {
+            key: _encode(value, f"{depth}.{key}", arrays)
+            for key, value in vars(layer).items()
+            if not _constant(key, value)
+        }
         for depth, layer in enumerate(_layers(envs))
     ]
 
@@ -174,18 +202,23 @@ def _layers(envs: Any) -> list[Any]:
 
 
 def _constant(key: str, value: Any) -> bool:
-    """Attributes that stepping does not change: spaces, specs, functions, what belongs to the class, the layer below."""
+    """Attributes that stepping does not change: spaces, specs, functions, what belongs to the
+    class, the layer below."""
     from gymnasium import Space
     from gymnasium.envs.registration import EnvSpec
 
-    return key in ("env", "metadata", "_saved_kwargs") or isinstance(value, (*_FIXED, Space, EnvSpec))
+    return key in ("env", "metadata", "_saved_kwargs") or isinstance(
+        value, (*_FIXED, Space, EnvSpec)
+    )
 
 
 def _encode(value: Any, path: str, arrays: Arrays) -> Any:
     """`value` as [kind, JSON]."""
     if value is None or isinstance(value, (bool, int, str)):
         return ["plain", value]
-    if isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in "biufc":  # before float: np.float64 is one too
+    if (
+        isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in "biufc"
+    ):  # before float: np.float64 is one too
         arrays[path] = np.array(value, order="C")
         return ["array" if isinstance(value, np.ndarray) else "scalar", path]
     if isinstance(value, float):
@@ -198,7 +231,8 @@ def _encode(value: Any, path: str, arrays: Arrays) -> Any:
     if type(value) is dict and all(isinstance(k, str) for k in value):
         return ["dict", {k: _encode(v, f"{path}.{k}", arrays) for k, v in value.items()}]
     raise ResumeError(
-        f"the vector environment keeps a {type(value).__name__} in {path.partition('.')[2]!r}: it is not exactly resumable.",
+        f"the vector environment keeps a {type(value).__name__} in {path.partition('.')[2]!r}: it "
+        "is not exactly resumable.",
         "attributes that are arrays, numbers, strings, containers of these or NumPy generators",
         "train with mode='plain', which replays episodes instead.",
     )

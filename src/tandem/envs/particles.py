@@ -1,7 +1,9 @@
-"""Particle worlds (Mordatch & Abbeel 2018; Lowe et al. 2017), N of them in arrays: bit for bit what mpe2 computes one by one.
+"""Particle worlds (Mordatch & Abbeel 2018; Lowe et al. 2017), N of them in arrays: bit for bit what
+mpe2 computes one by one.
 
-Arithmetic is in float64 and in mpe2's order of operations. Spaces, sizes, and constants of the physics are read from a world of
-mpe2; what is done with them is written here, for the versions `VERIFIED`.
+Arithmetic is in float64 and in mpe2's order of operations. Spaces, sizes, and constants of the
+physics are read from a world of mpe2; what is done with them is written here, for the versions
+`VERIFIED`.
 """
 
 from __future__ import annotations
@@ -12,14 +14,28 @@ from typing import Any
 
 import numpy as np
 
-from tandem.envs.vector import Arrays, Environments, Json, Step, all_finite, bad_rows, episode_seed, not_finite, raised
+from tandem.envs.vector import (
+    Arrays,
+    Environments,
+    Json,
+    Step,
+    all_finite,
+    bad_rows,
+    episode_seed,
+    not_finite,
+    raised,
+)
 from tandem.errors import ResumeError, SettingError
 from tandem.spaces import leaf
 from tandem.types import Array, Tree
 
 SENSITIVITY = 5.0  # N for a whole action
-FORCES = SENSITIVITY * np.array([(0, 0), (-1, 0), (1, 0), (0, -1), (0, 1)])  # N, of nothing, left, right, down, up
-VERIFIED = ("1.1.",)  # versions of mpe2 whose arithmetic this is; the test compares with the one that is installed
+FORCES = SENSITIVITY * np.array(
+    [(0, 0), (-1, 0), (1, 0), (0, -1), (0, 1)]
+)  # N, of nothing, left, right, down, up
+VERIFIED = (
+    "1.1.",
+)  # versions of mpe2 whose arithmetic this is; the test compares with the one that is installed
 ARGUMENTS = {
     "mpe/simple_spread_v3": {"N", "local_ratio", "max_cycles", "continuous_actions"},
     "mpe/simple_adversary_v3": {"N", "max_cycles", "continuous_actions"},
@@ -27,7 +43,8 @@ ARGUMENTS = {
 
 
 def chosen(env: Any, mode: str, kwargs: Mapping[str, Any] | None = None) -> bool:
-    """Whether a vector of `env` in this mode is to be one of `Particles`: demanded, or as good as the plain one."""
+    """Whether a vector of `env` in this mode is to be one of `Particles`: demanded, or as good as
+    the plain one."""
     known = isinstance(env, str) and env in ARGUMENTS
     return known and (mode == "native" or (mode == "auto" and unlike(env, kwargs) is None))
 
@@ -46,18 +63,26 @@ def unlike(name: str, kwargs: Mapping[str, Any] | None = None) -> str | None:
 
 
 class Particles(Environments):
-    """N worlds of simple_spread_v3 or simple_adversary_v3, as `Stepped` gives them with `Team`s: the same observations, rewards
-    and ends for the same seeds, to the bit.
+    """N worlds of simple_spread_v3 or simple_adversary_v3, as `Stepped` gives them with `Team`s:
+    the same observations, rewards and ends for the same seeds, to the bit.
 
-    Episode k of world i is seeded with `episode_seed(seed, first + i, k)`. Nothing ends one before its `max_cycles` steps, so
-    all N end together.
+    Episode k of world i is seeded with `episode_seed(seed, first + i, k)`. Nothing ends one before
+    its `max_cycles` steps, so all N end together.
     """
 
-    def __init__(self, name: str, n: int, seed: int = 0, kwargs: Mapping[str, Any] | None = None, first: int = 0) -> None:
+    def __init__(
+        self,
+        name: str,
+        n: int,
+        seed: int = 0,
+        kwargs: Mapping[str, Any] | None = None,
+        first: int = 0,
+    ) -> None:
         if (why := unlike(name, kwargs)) is not None:
             raise SettingError(
                 f"there is no native vector of {name} with {dict(kwargs or {})}: {why}.",
-                f"{' or '.join(ARGUMENTS)} with arguments among {', '.join(sorted(set.union(*ARGUMENTS.values())))}",
+                f"{' or '.join(ARGUMENTS)} with arguments among "
+                f"{', '.join(sorted(set.union(*ARGUMENTS.values())))}",
                 "use mode='auto' or mode='plain'.",
             )
         from tandem.envs.team import team  # with Gymnasium, which `tandem --help` does without
@@ -71,11 +96,15 @@ class Particles(Environments):
         self._agents, self._marks = len(world.agents), len(world.landmarks)
         self._dt, self._kept = world.dt, 1 - world.damping  # s; of a velocity, each step
         self._stiffness, self._margin = world.contact_force, world.contact_margin  # N/m, m
-        self._reach = world.agents[0].size + world.agents[0].size  # m between the centres of two that touch
+        self._reach = (
+            world.agents[0].size + world.agents[0].size
+        )  # m between the centres of two that touch
         self._spread = name == "mpe/simple_spread_v3"
         if self._spread:
             self._shared = 1 - inner.local_ratio
-            self._penalty = -np.arange(self._agents) * inner.local_ratio  # by the number of others that an agent touches
+            self._penalty = (
+                -np.arange(self._agents) * inner.local_ratio
+            )  # by the number of others that an agent touches
         one.close()
         self._lay_out()
         self._steps, self._episode, self._valid = 0, -1, np.ones(n, np.bool_)
@@ -98,7 +127,9 @@ class Particles(Environments):
         force *= self._dt  # masses are 1
         np.add(self._speeds, force, out=self._speeds)
         agents = self._look()
-        rewards = (self._spread_rewards() if self._spread else self._adversary_rewards()).astype(np.float32)
+        rewards = (self._spread_rewards() if self._spread else self._adversary_rewards()).astype(
+            np.float32
+        )
         reward = np.add.reduce(rewards, axis=1) / np.float32(self._agents)
         ended = self._steps >= self._length
         if ended:  # in this order: a fault is told as the plain vector tells it
@@ -111,7 +142,9 @@ class Particles(Environments):
             self._begin()
             obs = self._observed(self._look())
         terminated, truncated = np.zeros(self.n, np.bool_), np.full(self.n, ended)
-        return Step(obs, reward, terminated, truncated, self._valid.copy(), final, {"rewards": rewards})
+        return Step(
+            obs, reward, terminated, truncated, self._valid.copy(), final, {"rewards": rewards}
+        )
 
     def state(self) -> tuple[Json, Arrays]:
         return {"episode": self._episode, "steps": self._steps}, {"worlds": self._worlds.copy()}
@@ -126,7 +159,8 @@ class Particles(Environments):
             )
         if saved.shape != self._worlds.shape:
             raise ResumeError(
-                f"the saved worlds are an array {list(saved.shape)}; these are one {list(self._worlds.shape)}.",
+                f"the saved worlds are an array {list(saved.shape)}; these are one "
+                f"{list(self._worlds.shape)}.",
                 "the number and the arguments of environments that the run was started with",
                 f"make {len(saved)} environments with the same arguments.",
             )
@@ -140,15 +174,19 @@ class Particles(Environments):
     def _lay_out(self) -> None:
         """The arrays of the worlds, and which of their columns are seen.
 
-        Of each world, float64: positions of agents and landmarks, of the goal in simple_adversary (m), of agents also the
-        velocities (m/s), each x, y; then 0 and 1. All that is seen is one column less another.
+        Of each world, float64: positions of agents and landmarks, of the goal in simple_adversary
+        (m), of agents also the velocities (m/s), each x, y; then 0 and 1. All that is seen is one
+        column less another.
         """
         count, bodies = self._agents, self._agents + self._marks
         start = 2 * (bodies + (not self._spread))  # of velocities
         zero = start + 2 * count
         self._worlds: Array = np.zeros((self.n, zero + 2))
         self._worlds[:, zero + 1] = 1.0
-        self._bodies, self._goal = self._worlds[:, : 2 * bodies], self._worlds[:, 2 * bodies : start]
+        self._bodies, self._goal = (
+            self._worlds[:, : 2 * bodies],
+            self._worlds[:, 2 * bodies : start],
+        )
         self._places, self._speeds = self._worlds[:, : 2 * count], self._worlds[:, start:zero]
         width = self.observation["agents"].shape[1]  # type: ignore[index]
         plus, minus = np.full((2, count, width), zero)
@@ -156,25 +194,36 @@ class Particles(Environments):
         for i in range(count):
             pairs = np.array(self._seen_by(i, start, zero))
             seen = 2 * len(pairs)
-            plus[i, :seen], minus[i, :seen] = (np.stack([x, x + (x != zero)], -1).ravel() for x in pairs.T)
+            plus[i, :seen], minus[i, :seen] = (
+                np.stack([x, x + (x != zero)], -1).ravel() for x in pairs.T
+            )
             plus[i, width - count + i] = zero + 1  # which of them it is
             shown += range(i * width, i * width + seen)
         self._plus, self._minus, self._shown = plus.ravel(), minus.ravel(), np.array(shown)
         self._sight, self._less = (np.empty((self.n, count * width)) for _ in range(2))
-        if self._spread:  # from each agent to landmarks, then to others, m; how far that is comes with each look
+        if (
+            self._spread
+        ):  # from each agent to landmarks, then to others, m; how far that is comes with each look
             between = self._sight.reshape(self.n, count, width)[:, :, 4 : 4 + 2 * (bodies - 1)]
-            self._between, self._distance = between.reshape(self.n, count, bodies - 1, 2), np.empty(0)
+            self._between, self._distance = (
+                between.reshape(self.n, count, bodies - 1, 2),
+                np.empty(0),
+            )
 
     def _seen_by(self, i: int, start: int, zero: int) -> list[tuple[int, int]]:
-        """What agent i sees, in mpe2's order: pairs of columns, the one less the other; each is the x of a vector, or 0."""
+        """What agent i sees, in mpe2's order: pairs of columns, the one less the other; each is the
+        x of a vector, or 0."""
         count, bodies, me = self._agents, self._agents + self._marks, 2 * i
         found = [(2 * j, me) for j in (*range(count, bodies), *(j for j in range(count) if j != i))]
         if self._spread:  # agents are silent: each says 0, 0
             return [(start + me, zero), (me, zero), *found, *[(zero, zero)] * (count - 1)]
-        return [(2 * bodies, me), *found] if i else found  # the adversary, which is first, does not know the goal
+        return (
+            [(2 * bodies, me), *found] if i else found
+        )  # the adversary, which is first, does not know the goal
 
     def _begin(self) -> None:
-        """All worlds start their next episode: agents, then landmarks, evenly in [-1, 1] m, at rest."""
+        """All worlds start their next episode: agents, then landmarks, evenly in [-1, 1] m, at
+        rest."""
         self._episode, self._steps = self._episode + 1, 0
         draws, goals = np.empty((self.n, self._bodies.shape[1])), [0] * self.n
         for i, row in enumerate(draws):
@@ -189,7 +238,8 @@ class Particles(Environments):
         self._speeds[...] = 0.0
 
     def _controls(self, actions: Array) -> Array:
-        """The force [n, 2 A] (N) of each agent's own, of actions [n, A] (nothing, left, right, down, up) or [n, A, 5]."""
+        """The force [n, 2 A] (N) of each agent's own, of actions [n, A] (nothing, left, right,
+        down, up) or [n, A, 5]."""
         expected = (self.n, *self.action.shape)
         actions = np.asarray(actions)
         if actions.shape != expected:
@@ -203,13 +253,21 @@ class Particles(Environments):
             return force.reshape(self.n, -1)
         if actions.dtype.kind == "f" and not np.isfinite(actions).all():
             raise ValueError("an action is not finite")
-        return FORCES.take(actions.astype(np.intp, copy=False), axis=0, mode="wrap").reshape(self.n, -1)
+        return FORCES.take(actions.astype(np.intp, copy=False), axis=0, mode="wrap").reshape(
+            self.n, -1
+        )
 
     def _push(self, force: Array) -> None:
-        """Add to forces [n, 2 A] (N) those of contact between agents. Soft: none is ever quite 0, however far apart."""
+        """Add to forces [n, 2 A] (N) those of contact between agents. Soft: none is ever quite 0,
+        however far apart."""
         apart = self._distance[:, :, self._marks :]
         depth = np.logaddexp(0, (self._reach - apart) / self._margin) * self._margin
-        pushes = self._stiffness * self._between[:, :, self._marks :] / apart[..., None] * depth[..., None]
+        pushes = (
+            self._stiffness
+            * self._between[:, :, self._marks :]
+            / apart[..., None]
+            * depth[..., None]
+        )
         total = force.reshape(self.n, self._agents, 2)
         for j in range(self._agents - 1):  # one after the other: the last bit depends on the order
             total -= pushes[:, :, j]
@@ -232,16 +290,22 @@ class Particles(Environments):
         }
 
     def _spread_rewards(self) -> Array:
-        """[n, A]: minus the distances from landmarks to their nearest agents, for all; -1 for each other that one touches."""
+        """[n, A]: minus the distances from landmarks to their nearest agents, for all; -1 for each
+        other that one touches."""
         nearest = np.minimum.reduce(self._distance[:, :, : self._marks], axis=1)
         shared = -nearest[:, 0]
-        for j in range(1, self._marks):  # one after the other: `sum` adds many in pairs, with other last bits
+        for j in range(
+            1, self._marks
+        ):  # one after the other: `sum` adds many in pairs, with other last bits
             shared -= nearest[:, j]
-        touched = np.add.reduce(self._distance[:, :, self._marks :] < self._reach, axis=2, dtype=np.intp)
+        touched = np.add.reduce(
+            self._distance[:, :, self._marks :] < self._reach, axis=2, dtype=np.intp
+        )
         return (shared * self._shared)[:, None] + self._penalty.take(touched)
 
     def _adversary_rewards(self) -> Array:
-        """[n, A]: minus the adversary's distance from the goal; for others that distance less the shortest of theirs."""
+        """[n, A]: minus the adversary's distance from the goal; for others that distance less the
+        shortest of theirs."""
         away = self._places.reshape(self.n, self._agents, 2) - self._goal[:, None]
         away *= away
         distance = np.sqrt(away[..., 0] + away[..., 1])

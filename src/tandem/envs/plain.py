@@ -1,4 +1,5 @@
-"""Objects with `reset` and `step` as environments of Gymnasium: the interface of gym before 0.26, and whatever is like it."""
+"""Objects with `reset` and `step` as environments of Gymnasium: the interface of gym before 0.26,
+and whatever is like it."""
 
 from __future__ import annotations
 
@@ -14,23 +15,32 @@ from gymnasium import spaces
 from tandem.errors import EnvironmentFault, SpaceError
 from tandem.types import Array
 
-Reduce = Callable[[Any, Any], tuple[Any, Any]]  # (rewards, dones) of several agents -> (reward, done) of all
+Reduce = Callable[
+    [Any, Any], tuple[Any, Any]
+]  # (rewards, dones) of several agents -> (reward, done) of all
 
 
 class Plain(gymnasium.Env):  # type: ignore[misc]
     """An environment around an object of another manner.
 
-    env: `reset()` gives an observation, or (observation, info); it is told the seed if it takes one, or has a method `seed`.
-    `step(action)` gives (observation, reward, done, info), where info["TimeLimit.truncated"] says that a limit ended the
-    episode, or Gymnasium's five. observation_space, action_space: Gymnasium's; by default the object's own, of Gymnasium or of
-    gym, or, of observations, a Box without bounds as the first one is shaped. reduce: of rewards and dones that come for each
-    of several agents, one of each.
+    env: `reset()` gives an observation, or (observation, info); it is told the seed if it takes
+    one, or has a method `seed`. `step(action)` gives (observation, reward, done, info), where
+    info["TimeLimit.truncated"] says that a limit ended the episode, or Gymnasium's five.
+    observation_space, action_space: Gymnasium's; by default the object's own, of Gymnasium or of
+    gym, or, of observations, a Box without bounds as the first one is shaped. reduce: of rewards
+    and dones that come for each of several agents, one of each.
 
-    Attributes that are asked for and are not here are the object's. Raises SpaceError where actions have no space, and
-    EnvironmentFault where the object gives anything else than said above.
+    Attributes that are asked for and are not here are the object's. Raises SpaceError where actions
+    have no space, and EnvironmentFault where the object gives anything else than said above.
     """
 
-    def __init__(self, env: Any, observation_space: Any = None, action_space: Any = None, reduce: Reduce | None = None) -> None:
+    def __init__(
+        self,
+        env: Any,
+        observation_space: Any = None,
+        action_space: Any = None,
+        reduce: Reduce | None = None,
+    ) -> None:
         for name in ("reset", "step"):
             if not callable(getattr(env, name, None)):
                 raise EnvironmentFault(
@@ -42,14 +52,20 @@ class Plain(gymnasium.Env):  # type: ignore[misc]
         self._seeded = _takes(env.reset, "seed")
         self.metadata = dict(getattr(env, "metadata", None) or {"render_modes": []})
         self.render_mode = getattr(env, "render_mode", None)
-        self.action_space = _space(action_space if action_space is not None else getattr(env, "action_space", None))
+        self.action_space = _space(
+            action_space if action_space is not None else getattr(env, "action_space", None)
+        )
         if self.action_space is None:
             raise SpaceError(
                 f"{self._name} has no action_space.",
                 "a space of Gymnasium's that says which actions there are",
                 "set env.action_space = gymnasium.spaces.Discrete(n), or a Box with the bounds.",
             )
-        found = _space(observation_space if observation_space is not None else getattr(env, "observation_space", None))
+        found = _space(
+            observation_space
+            if observation_space is not None
+            else getattr(env, "observation_space", None)
+        )
         if found is None:
             first = np.asarray(self.reset(seed=0)[0])
             dtype = first.dtype if first.dtype == np.uint8 else np.float32
@@ -65,10 +81,14 @@ class Plain(gymnasium.Env):  # type: ignore[misc]
     def __deepcopy__(self, memo: dict[int, Any]) -> Plain:
         """A copy of the object, with the same `reduce`, which may be a method of an agent."""
         memo[id(self)] = made = type(self).__new__(type(self))
-        made.__dict__.update({n: x if n == "_reduce" else copy.deepcopy(x, memo) for n, x in vars(self).items()})
+        made.__dict__.update(
+            {n: x if n == "_reduce" else copy.deepcopy(x, memo) for n, x in vars(self).items()}
+        )
         return made
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
         if seed is not None and not self._seeded and callable(getattr(self.inner, "seed", None)):
             self.inner.seed(seed)
@@ -80,10 +100,15 @@ class Plain(gymnasium.Env):  # type: ignore[misc]
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         given = self.inner.step(action)
         if not isinstance(given, tuple) or len(given) not in (4, 5):
-            what = f"a tuple of {len(given)}" if isinstance(given, tuple) else f"a {type(given).__name__}"
+            what = (
+                f"a tuple of {len(given)}"
+                if isinstance(given, tuple)
+                else f"a {type(given).__name__}"
+            )
             raise EnvironmentFault(
                 f"step of {self._name} gave {what}.",
-                "(observation, reward, done, info), or (observation, reward, terminated, truncated, info)",
+                "(observation, reward, done, info), or (observation, reward, terminated, "
+                "truncated, info)",
                 "return one of these from step.",
             )
         obs, reward, *ends, info = given
@@ -124,8 +149,13 @@ class Plain(gymnasium.Env):  # type: ignore[misc]
 
 
 def adapted(env: Any, **more: Any) -> Any:
-    """The environment as it is, if it is Gymnasium's and nothing is asked of it; else as `Plain` with `more`."""
-    return env if isinstance(env, gymnasium.Env) and not any(x is not None for x in more.values()) else Plain(env, **more)
+    """The environment as it is, if it is Gymnasium's and nothing is asked of it; else as `Plain`
+    with `more`."""
+    return (
+        env
+        if isinstance(env, gymnasium.Env) and not any(x is not None for x in more.values())
+        else Plain(env, **more)
+    )
 
 
 def _takes(function: Any, name: str) -> bool:
@@ -143,7 +173,12 @@ def _space(space: Any) -> Any:
     kind = type(space).__name__
     if kind == "Box":
         dtype = np.dtype(space.dtype)
-        return spaces.Box(np.asarray(space.low, dtype), np.asarray(space.high, dtype), tuple(space.shape), dtype.type)
+        return spaces.Box(
+            np.asarray(space.low, dtype),
+            np.asarray(space.high, dtype),
+            tuple(space.shape),
+            dtype.type,
+        )
     if kind == "Discrete":
         return spaces.Discrete(int(space.n), start=int(getattr(space, "start", 0)))
     if kind == "MultiDiscrete":

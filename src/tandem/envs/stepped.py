@@ -1,6 +1,8 @@
-"""Plain environments stepped one after the other in this process, reset in the same step, each episode from its own seed.
+"""Plain environments stepped one after the other in this process, reset in the same step, each
+episode from its own seed.
 
-Gymnasium's SyncVectorEnv can do this too (autoreset disabled, reset by mask), at 77 % of this loop's speed on CartPole × 8.
+Gymnasium's SyncVectorEnv can do this too (autoreset disabled, reset by mask), at 77 % of this
+loop's speed on CartPole × 8.
 """
 
 from __future__ import annotations
@@ -35,8 +37,9 @@ from tandem.types import Array, Tree, leaves
 class Stepped(Environments):
     """A vector of plain environments.
 
-    envs: N Gymnasium environments with the same spaces. Where an episode hangs on more than its seed and its actions, the
-        environment says what `reset` needs as options to begin it again: `resume_options`, JSON data.
+    envs: N Gymnasium environments with the same spaces. Where an episode hangs on more than its
+        seed and its actions, the environment says what `reset` needs as options to begin it again:
+        `resume_options`, JSON data.
     seed: of the run; episode k of environment i is reset with `episode_seed(seed, first + i, k)`.
     next_seed: another rule, called with (i, k) whenever environment i begins its episode k.
     """
@@ -51,20 +54,32 @@ class Stepped(Environments):
     ) -> None:
         super().__init__(name, len(envs), envs[0].observation_space, envs[0].action_space)
         for i, env in enumerate(envs):
-            if env.observation_space != self.observation_space or env.action_space != self.action_space:
+            if (
+                env.observation_space != self.observation_space
+                or env.action_space != self.action_space
+            ):
                 raise SpaceError(
-                    f"environment {i} of {name} has the spaces {env.observation_space} and {env.action_space}.",
+                    f"environment {i} of {name} has the spaces {env.observation_space} and "
+                    f"{env.action_space}.",
                     f"those of environment 0: {self.observation_space} and {self.action_space}",
                     "make every copy of the environment with the same spaces.",
                 )
         rewards = getattr(envs[0].unwrapped, "rewards_space", None)  # of several agents
         self.extra = {} if rewards is None else {"rewards": leaf(rewards)}
-        parts: Any = self.observation.items() if isinstance(self.observation, dict) else [(None, self.observation)]
+        parts: Any = (
+            self.observation.items()
+            if isinstance(self.observation, dict)
+            else [(None, self.observation)]
+        )
         self._symbols = [(key, spec) for key, spec in parts if spec.sizes]
-        self._dtype = self.action.own or None  # of the actions that environments get and the log has; None: as they come
+        self._dtype = (
+            self.action.own or None
+        )  # of the actions that environments get and the log has; None: as they come
         self._envs = list(envs)
         self._steps = [env.step for env in envs]
-        self._next_seed = next_seed or (lambda env, episode: episode_seed(seed, first + env, episode))
+        self._next_seed = next_seed or (
+            lambda env, episode: episode_seed(seed, first + env, episode)
+        )
         self._valid = np.ones(self.n, np.bool_)
         self._seeds = [0] * self.n  # of the running episodes
         self._episodes = [-1] * self.n
@@ -130,7 +145,10 @@ class Stepped(Environments):
                 if not terminated[i] and len(self.stuck({MASK: last[MASK][None]})):
                     raise no_choice(self.name, i, self._when(i, ended[i]))
         self._obs = obs
-        extra = {name: np.array([info[name] for info in infos], x.dtype) for name, x in self.extra.items()}
+        extra = {
+            name: np.array([info[name] for info in infos], x.dtype)
+            for name, x in self.extra.items()
+        }
         return Step(
             obs,
             reward,
@@ -143,7 +161,11 @@ class Stepped(Environments):
 
     def state(self) -> tuple[Json, Arrays]:
         runs = [self._log.of(i) for i in range(self.n)]
-        data: Json = {"seeds": list(self._seeds), "episodes": list(self._episodes), "lengths": [len(run) for run in runs]}
+        data: Json = {
+            "seeds": list(self._seeds),
+            "episodes": list(self._episodes),
+            "lengths": [len(run) for run in runs],
+        }
         if self._dtype is not None:
             data["dtype"] = self._dtype
         if any(options := [getattr(env.unwrapped, "resume_options", None) for env in self._envs]):
@@ -152,7 +174,11 @@ class Stepped(Environments):
         return data, arrays | {"actions": np.concatenate(runs)}
 
     def load_state(self, data: Json, arrays: Arrays) -> None:
-        if "lengths" not in data:  # such as of a native vector that this machine has not, for another version of its package
+        if (
+            "lengths" not in data
+            # such as of a native vector that this machine has not, for another version of its
+            # package
+        ):
             raise ResumeError(
                 f"the saved state is not one of plain environments of {self.name}.",
                 "the mode, and the versions of packages, that the run was started with",
@@ -160,21 +186,28 @@ class Stepped(Environments):
             )
         if len(data["lengths"]) != self.n:
             raise ResumeError(
-                f"the saved state is of {len(data['lengths'])} environments; there are {self.n} here.",
+                f"the saved state is of {len(data['lengths'])} environments; there are {self.n} "
+                "here.",
                 "the number of environments that the run was started with",
                 f"make {len(data['lengths'])} environments.",
             )
         self._seeds, self._episodes = list(data["seeds"]), list(data["episodes"])
-        if self._dtype is not None:  # a run from before actions were in the space's own goes on as it began
+        if (
+            self._dtype is not None
+        ):  # a run from before actions were in the space's own goes on as it began
             self._dtype = data.get("dtype", self.action.dtype)
         runs = np.split(arrays["actions"], np.cumsum(data["lengths"])[:-1])
         obs = self._empty()
-        for i, (run, options) in enumerate(zip(runs, data.get("options", [None] * self.n), strict=True)):
+        for i, (run, options) in enumerate(
+            zip(runs, data.get("options", [None] * self.n), strict=True)
+        ):
             self._replay(obs, i, run, {} if options is None else {"options": options})
         for j, (x, saved) in enumerate(zip(leaves(obs), _saved_leaves(arrays), strict=True)):
             if x.tobytes() != saved.tobytes():
                 same = [a.tobytes() == b.tobytes() for a, b in zip(x, saved, strict=True)]
-                raise not_resumable(self.name, same.index(False), f"its observation (array {j}) came out different")
+                raise not_resumable(
+                    self.name, same.index(False), f"its observation (array {j}) came out different"
+                )
         self._log, self._obs = ActionLog.holding(runs), obs
 
     def close(self) -> None:
@@ -197,13 +230,18 @@ class Stepped(Environments):
                 seen, _, terminated, truncated, _ = self._steps[i](np.array(action)[()])
                 if terminated or truncated:
                     raise not_resumable(
-                        self.name, i, f"its episode now ends after {t + 1} steps, not after {len(actions)} or more"
+                        self.name,
+                        i,
+                        f"its episode now ends after {t + 1} steps, not after {len(actions)} or "
+                        "more",
                     )
             self._put(obs, i, seen)
         except TandemError:
             raise
         except Exception as error:
-            raise not_resumable(self.name, i, f"it raised {type(error).__name__}: {error}") from error
+            raise not_resumable(
+                self.name, i, f"it raised {type(error).__name__}: {error}"
+            ) from error
 
     def _empty(self) -> Tree:
         spec = self.observation
@@ -222,7 +260,9 @@ class Stepped(Environments):
             self._put_leaf(obs, i, seen, spec, None)
 
     def _put_leaf(self, out: Array, i: int, value: Any, spec: Leaf, key: str | None) -> None:
-        if getattr(value, "shape", None) != spec.shape and np.shape(value) != spec.shape:  # the first is quick, the second sure
+        if (
+            getattr(value, "shape", None) != spec.shape and np.shape(value) != spec.shape
+        ):  # the first is quick, the second sure
             raise wrong_observation(self.name, i, self._log.length(i), value, spec, key)
         out[i] = value
 
@@ -234,7 +274,9 @@ class Stepped(Environments):
         return f(self.observation, seen, None)
 
     def _castable(self, i: int, spec: Leaf, value: Any, key: str | None) -> None:
-        if not np.can_cast(np.asarray(value).dtype, spec.dtype, "same_kind"):  # floats for bytes would be cut to 0
+        if not np.can_cast(
+            np.asarray(value).dtype, spec.dtype, "same_kind"
+        ):  # floats for bytes would be cut to 0
             raise wrong_observation(self.name, i, self._log.length(i), value, spec, key)
 
     def _last(self, i: int, seen: Any) -> Tree:
@@ -258,7 +300,11 @@ class Stepped(Environments):
     def _rewards(self, rewards: list[float]) -> Array:
         try:
             reward: Array = np.array(rewards, np.float32)
-        except (TypeError, ValueError, OverflowError):  # the last of a whole number beyond all floats
+        except (
+            TypeError,
+            ValueError,
+            OverflowError,
+        ):  # the last of a whole number beyond all floats
             raise wrong_reward(self.name, rewards) from None
         if reward.shape != (self.n,):
             raise wrong_reward(self.name, rewards)
@@ -291,7 +337,10 @@ class ActionLog:
     """The actions since the earliest running episode began: a growing array [steps, N, ...]."""
 
     def __init__(self, n: int) -> None:
-        self.start, self.end = [0] * n, 0  # where each environment's running episode began; one past the last row
+        self.start, self.end = (
+            [0] * n,
+            0,
+        )  # where each environment's running episode began; one past the last row
         self._data: Array = np.empty((0, n))
 
     @classmethod
@@ -319,7 +368,8 @@ class ActionLog:
         return self._data[self.start[i] : self.end, i].copy()
 
     def at(self, t: int) -> Array:
-        """The actions [N, ...] of row t; zeros where an episode began later, in a log made by `holding`."""
+        """The actions [N, ...] of row t; zeros where an episode began later, in a log made by
+        `holding`."""
         return self._data[t]
 
     def _make_room(self, actions: Array) -> None:
@@ -337,7 +387,8 @@ def not_resumable(name: str, env: int | None, why: str) -> ResumeError:
     return ResumeError(
         f"{who} could not be brought back to where it was: {why}. {name} is not exactly resumable.",
         "the same observations after reset(seed) and the same actions",
-        "draw every random number from self.np_random, which reset(seed=...) seeds, and reset all that changes; or train to the"
+        "draw every random number from self.np_random, which reset(seed=...) seeds, and reset all "
+        "that changes; or train to the"
         " end in one sitting.",
     )
 

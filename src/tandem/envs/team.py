@@ -1,5 +1,6 @@
-"""Several agents as one: an environment of PettingZoo's as one of Gymnasium's, whose arrays have an axis for the agents. So
-whatever steps, saves, resumes and shares out environments does so for teams."""
+"""Several agents as one: an environment of PettingZoo's as one of Gymnasium's, whose arrays have an
+axis for the agents. So whatever steps, saves, resumes and shares out environments does so for
+teams."""
 
 from __future__ import annotations
 
@@ -20,16 +21,20 @@ from tandem.types import Array
 class Team(gymnasium.Env):  # type: ignore[misc]
     """A team of A agents, of an environment with PettingZoo's parallel interface; see `team`.
 
-    Observations are a Dict: "agents" float32 [A, O + A], what each sees (one-hot where it is discrete), with zeros up to the
-    widest and for agents that are gone, and then, always, which of them it is, as a one-hot vector: so one network serves all;
-    "state" float32 [S], the environment's own, else all they see side by side; "active" int8 [A], 1 where an agent takes part,
-    or would if a limit had not ended the episode; and `action_mask` int8 [A * C] where agents have different numbers of
-    choices, or the environment gives masks (in infos, or beside an "observation"), for C choices each.
+    Observations are a Dict: "agents" float32 [A, O + A], what each sees (one-hot where it is
+    discrete), with zeros up to the widest and for agents that are gone, and then, always, which of
+    them it is, as a one-hot vector: so one network serves all; "state" float32 [S], the
+    environment's own, else all they see side by side; "active" int8 [A], 1 where an agent takes
+    part, or would if a limit had not ended the episode; and `action_mask` int8 [A * C] where agents
+    have different numbers of choices, or the environment gives masks (in infos, or beside an
+    "observation"), for C choices each.
 
-    Actions are MultiDiscrete [C, ...], or a Box [A, D] with the bounds of each; an agent is given those axes of it that it has.
-    The reward is the mean over all agents, those that are gone with 0; info["rewards"] float32 [A] has each, as `rewards_space`
-    says. The episode terminates when no agent is left, unless a limit ended it for one of them: then it is truncated. An agent
-    that a limit takes while others go on is gone as if it had terminated: nothing is bootstrapped from what it saw last.
+    Actions are MultiDiscrete [C, ...], or a Box [A, D] with the bounds of each; an agent is given
+    those axes of it that it has. The reward is the mean over all agents, those that are gone with
+    0; info["rewards"] float32 [A] has each, as `rewards_space` says. The episode terminates when no
+    agent is left, unless a limit ended it for one of them: then it is truncated. An agent that a
+    limit takes while others go on is gone as if it had terminated: nothing is bootstrapped from
+    what it saw last.
 
     Raises SpaceError for agents that cannot stand side by side.
     """
@@ -40,13 +45,18 @@ class Team(gymnasium.Env):  # type: ignore[misc]
         self.render_mode = getattr(env, "render_mode", None)
         if not (count := len(self.names)):
             raise SpaceError(
-                f"{type(env).__name__} has no agents.", "names in possible_agents", "name all agents that may ever take part."
+                f"{type(env).__name__} has no agents.",
+                "names in possible_agents",
+                "name all agents that may ever take part.",
             )
         self._apart = {n: isinstance(env.observation_space(n), spaces.Dict) for n in self.names}
         self._seen = [self._leaf(n) for n in self.names]
         self._chosen = [leaf(env.action_space(n)) for n in self.names]
         self._width = max(x.width for x in self._seen)
-        if {(x.kind, x.dtype) for x in self._chosen} not in ({("discrete", "int64")}, {("box", "float32")}):
+        if {(x.kind, x.dtype) for x in self._chosen} not in (
+            {("discrete", "int64")},
+            {("box", "float32")},
+        ):
             raise SpaceError(
                 f"the agents' action spaces are {[str(env.action_space(n)) for n in self.names]}.",
                 "Discrete for all of them, or Box of floats for all of them",
@@ -58,7 +68,10 @@ class Team(gymnasium.Env):  # type: ignore[misc]
             self.action_space: Any = spaces.MultiDiscrete([self.choices] * count)
         else:
             self._axes = max(x.width for x in self._chosen)
-            low, high = np.full((count, self._axes), -1.0, np.float32), np.full((count, self._axes), 1.0, np.float32)
+            low, high = (
+                np.full((count, self._axes), -1.0, np.float32),
+                np.full((count, self._axes), 1.0, np.float32),
+            )
             for i, x in enumerate(self._chosen):
                 low[i, : x.width], high[i, : x.width] = x.low, x.high
             self.action_space = spaces.Box(low, high)
@@ -70,9 +83,12 @@ class Team(gymnasium.Env):  # type: ignore[misc]
             raise raised(type(env).__name__, 0, 0, error) from error
         own, self._own = self._state(), False
         self.masked = self.discrete and (
-            len({x.sizes for x in self._chosen}) > 1 or any(self._mask(n, obs, infos) is not None for n in self.names)
+            len({x.sizes for x in self._chosen}) > 1
+            or any(self._mask(n, obs, infos) is not None for n in self.names)
         )
-        self._blank = np.concatenate([np.zeros((count, self._width), np.float32), np.eye(count, dtype=np.float32)], -1)
+        self._blank = np.concatenate(
+            [np.zeros((count, self._width), np.float32), np.eye(count, dtype=np.float32)], -1
+        )
         beside = self._agents(obs)[:, : self._width].ravel()
         # Particle worlds have no state but this, which would be computed anew.
         self._own = own is not None and not np.array_equal(own, beside)
@@ -82,10 +98,14 @@ class Team(gymnasium.Env):  # type: ignore[misc]
             "state": spaces.Box(-np.inf, np.inf, (size,), np.float32),
             "active": spaces.MultiBinary(count),
         }
-        self.observation_space = spaces.Dict(parts | ({MASK: spaces.MultiBinary(count * self.choices)} if self.masked else {}))
+        self.observation_space = spaces.Dict(
+            parts | ({MASK: spaces.MultiBinary(count * self.choices)} if self.masked else {})
+        )
         self.rewards_space = spaces.Box(-np.inf, np.inf, (count,), np.float32)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
         obs, infos = self._begun(seed=seed, options=options)
         return self._observed(obs, infos, self.inner.agents), {}
@@ -96,20 +116,25 @@ class Team(gymnasium.Env):  # type: ignore[misc]
         obs, rewards, terminated, truncated, infos = self.inner.step(given)
         if missing := [n for n in there if n not in rewards]:
             raise EnvironmentFault(
-                f"{type(self.inner).__name__} gave no reward to {', '.join(missing)}, who took part in the step.",
+                f"{type(self.inner).__name__} gave no reward to {', '.join(missing)}, who took "
+                "part in the step.",
                 "an observation, a reward, and both ends for each agent that acted",
                 "give them to every agent of the step before.",
             )
         each = np.array([float(rewards.get(n, 0.0)) for n in self.names], np.float32)
         cut = {n for n in there if truncated.get(n, False)}
-        if staying := [n for n in there if n in self.inner.agents and (n in cut or terminated.get(n, False))]:
+        if staying := [
+            n for n in there if n in self.inner.agents and (n in cut or terminated.get(n, False))
+        ]:
             raise EnvironmentFault(
-                f"{type(self.inner).__name__} ended for {', '.join(staying)}, and has them among its agents still.",
+                f"{type(self.inner).__name__} ended for {', '.join(staying)}, and has them among "
+                "its agents still.",
                 "in `agents` those who act in the next step, and nobody after the last one",
                 "take an agent out of self.agents in the step that terminates or truncates it.",
             )
         over = not self.inner.agents
-        # Whom a limit cut with the episode would go on; whom it took alone is gone, since the others' steps come after.
+        # Whom a limit cut with the episode would go on; whom it took alone is gone, since the
+        # others' steps come after.
         active = {n for n in cut if not terminated.get(n, False)} if over else self.inner.agents
         seen = self._observed(obs, infos, active)
         return seen, float(each.mean()), over and not cut, over and bool(cut), {"rewards": each}
@@ -123,7 +148,9 @@ class Team(gymnasium.Env):  # type: ignore[misc]
     def _begun(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         """What a reset gives: observations and infos, by agent."""
         given = self.inner.reset(**options)
-        if not (isinstance(given, tuple) and len(given) == 2 and all(isinstance(x, dict) for x in given)):
+        if not (
+            isinstance(given, tuple) and len(given) == 2 and all(isinstance(x, dict) for x in given)
+        ):
             raise EnvironmentFault(
                 f"reset of {type(self.inner).__name__} gave {_shown(given)}.",
                 "(observations, infos), two dicts by agent",
@@ -136,25 +163,32 @@ class Team(gymnasium.Env):  # type: ignore[misc]
         if self._apart[name] and "observation" not in space.spaces:
             raise SpaceError(
                 f"{name} observes a Dict of {', '.join(map(repr, space.spaces))}.",
-                f"one array, or a Dict with the entry 'observation' and, where there are masks, {MASK!r}",
+                "one array, or a Dict with the entry 'observation' and, where there are masks, "
+                f"{MASK!r}",
                 "put what it sees side by side, for example with gymnasium.spaces.flatten.",
             )
         return leaf(space["observation"] if self._apart[name] else space)
 
-    def _observed(self, obs: dict[str, Any], infos: dict[str, Any], active: Collection[str]) -> dict[str, Array]:
+    def _observed(
+        self, obs: dict[str, Any], infos: dict[str, Any], active: Collection[str]
+    ) -> dict[str, Array]:
         agents, here = self._agents(obs), [n in active for n in self.names]
         own = self._state() if self._own else None
         state = agents[:, : self._width].ravel() if own is None else own
         found = {"agents": agents, "state": state, "active": np.array(here, np.int8)}
         if self.masked:
-            found[MASK] = np.concatenate([self._allowed(i, obs, infos, here[i]) for i in range(len(self.names))])
+            found[MASK] = np.concatenate(
+                [self._allowed(i, obs, infos, here[i]) for i in range(len(self.names))]
+            )
         return found
 
     def _agents(self, obs: dict[str, Any]) -> Array:
         agents = self._blank.copy()
         for i, (n, x) in enumerate(zip(self.names, self._seen, strict=True)):
             if n in obs:
-                agents[i, : x.width] = _vector(obs[n]["observation"] if self._apart[n] else obs[n], x)
+                agents[i, : x.width] = _vector(
+                    obs[n]["observation"] if self._apart[n] else obs[n], x
+                )
         return agents
 
     def _allowed(self, i: int, obs: dict[str, Any], infos: dict[str, Any], here: bool) -> Array:
@@ -180,7 +214,10 @@ class Team(gymnasium.Env):  # type: ignore[misc]
     def _state(self) -> Array | None:
         try:
             return np.asarray(self.inner.state(), np.float32).ravel()
-        except (AttributeError, NotImplementedError):  # PettingZoo's own way to say that there is none
+        except (
+            AttributeError,
+            NotImplementedError,
+        ):  # PettingZoo's own way to say that there is none
             return None
 
 
@@ -193,18 +230,26 @@ def _vector(x: Any, seen: Leaf) -> Array:
     """An agent's observation as numbers: one-hot where it is discrete."""
     if not seen.sizes:
         return np.asarray(x, np.float32).ravel()
-    parts = [np.eye(n, dtype=np.float32)[int(k)] for n, k in zip(seen.sizes, np.ravel(x) - seen.start, strict=True)]
+    parts = [
+        np.eye(n, dtype=np.float32)[int(k)]
+        for n, k in zip(seen.sizes, np.ravel(x) - seen.start, strict=True)
+    ]
     return np.concatenate(parts)
 
 
 def team(env: Any, kwargs: Mapping[str, Any] | None = None) -> Team:
-    """A team of an environment with PettingZoo's parallel interface, or its AEC interface (by PettingZoo's own conversion); of
-    a callable that makes one; or of an id, FAMILY/NAME: "mpe/simple_spread_v3" (of the package mpe2), "sisl/pursuit_v4".
+    """A team of an environment with PettingZoo's parallel interface, or its AEC interface (by
+    PettingZoo's own conversion); of a callable that makes one; or of an id, FAMILY/NAME:
+    "mpe/simple_spread_v3" (of the package mpe2), "sisl/pursuit_v4".
 
-    kwargs: arguments for an id's environment. EngineError where its package is not installed, UnknownNameError for an id that
-    there is not, SettingError for what is no environment."""
+    kwargs: arguments for an id's environment. EngineError where its package is not installed,
+    UnknownNameError for an id that there is not, SettingError for what is no environment."""
     made = _by_id(env, dict(kwargs or {})) if isinstance(env, str) else env
-    made = made() if isinstance(made, type) or (callable(made) and not hasattr(made, "possible_agents")) else made
+    made = (
+        made()
+        if isinstance(made, type) or (callable(made) and not hasattr(made, "possible_agents"))
+        else made
+    )
     if isinstance(made, Team):
         return made
     if not hasattr(made, "possible_agents"):
@@ -228,7 +273,9 @@ def team(env: Any, kwargs: Mapping[str, Any] | None = None) -> Team:
 
 def _by_id(name: str, kwargs: dict[str, Any]) -> Any:
     found = by_id(name, "environment of several agents", IDS)
-    if name.startswith("mpe/"):  # without PettingZoo's guards of order and bounds, which a team keeps: a third of a step
+    if name.startswith(
+        "mpe/"
+    ):  # without PettingZoo's guards of order and bounds, which a team keeps: a third of a step
         return found.raw_env(**kwargs)
     make: Any = getattr(found, "parallel_env", None) or found.env
     return make(**kwargs)

@@ -1,4 +1,5 @@
-"""A vector of environments as the collector sees it: what every way of stepping N environments at once has in common."""
+"""A vector of environments as the collector sees it: what every way of stepping N environments at
+once has in common."""
 
 from __future__ import annotations
 
@@ -27,17 +28,23 @@ class Step(NamedTuple):
     terminated: Array  # bool [N]
     truncated: Array  # bool [N]
     valid: Array  # bool [N]  false for an environment that only reset itself in this step
-    final: list[tuple[int, Tree]] = []  # (environment, true last observation) where `obs` is already of the next episode
-    extra: dict[str, Array] = {}  # [N, ...]  what else came of it, by the names in `Environments.extra`
-    lost: list[int] = []  # environments that were lost in this step, and have begun anew; not `valid`
+    final: list[
+        tuple[int, Tree]
+    ] = []  # (environment, true last observation) where `obs` is already of the next episode
+    extra: dict[
+        str, Array
+    ] = {}  # [N, ...]  what else came of it, by the names in `Environments.extra`
+    lost: list[
+        int
+    ] = []  # environments that were lost in this step, and have begun anew; not `valid`
 
 
 class Environments(ABC):
     """N environments with one observation space and one action space, which reset themselves.
 
-    After a step in which environment i ended, either `obs[i]` opens its next episode and `final` holds the observation that
-    ended the last one (reset in the same step), or `obs[i]` is that last observation, and the next step, whatever the action,
-    only resets (`valid[i]` is false there).
+    After a step in which environment i ended, either `obs[i]` opens its next episode and `final`
+    holds the observation that ended the last one (reset in the same step), or `obs[i]` is that last
+    observation, and the next step, whatever the action, only resets (`valid[i]` is false there).
     """
 
     n: int
@@ -47,7 +54,9 @@ class Environments(ABC):
     observation: Spec
     action: Leaf
     gone = False  # for good, with their episodes: there is no state of them any more
-    extra: Mapping[str, Leaf] = MappingProxyType({})  # what each step brings beside: "rewards", of each agent of a team
+    extra: Mapping[str, Leaf] = MappingProxyType(
+        {}
+    )  # what each step brings beside: "rewards", of each agent of a team
     clips = False  # whether learners see rewards clipped to [-1, 1]; scores are of whole ones
 
     def __init__(self, name: str, n: int, observation_space: Any, action_space: Any) -> None:
@@ -62,8 +71,8 @@ class Environments(ABC):
         """Begin: every environment starts its first episode. The observations, [N, ...]."""
 
     def restart(self) -> Tree:
-        """Every environment starts its next episode, whatever has become of the one under way; its first, where episodes are
-        not numbered. The observations, [N, ...]."""
+        """Every environment starts its next episode, whatever has become of the one under way; its
+        first, where episodes are not numbered. The observations, [N, ...]."""
         return self.reset()
 
     def episodes(self) -> list[int]:
@@ -71,26 +80,31 @@ class Environments(ABC):
         return []
 
     def skip(self, episodes: list[int]) -> None:
-        """The episodes up to these are over: `restart` begins later ones. Of environments that are in no such list, none is."""
+        """The episodes up to these are over: `restart` begins later ones. Of environments that are
+        in no such list, none is."""
         return
 
     @abstractmethod
     def step(self, actions: Array) -> Step:
         """Take actions [N, ...] that lie in the action space.
 
-        Raises EnvironmentFault for an exception or a wrong shape from an environment, NonFiniteError for NaN or infinity in
-        an observation or reward; both name the environment and the step of its episode."""
+        Raises EnvironmentFault for an exception or a wrong shape from an environment,
+        NonFiniteError for NaN or infinity in an observation or reward; both name the environment
+        and the step of its episode."""
 
     @abstractmethod
     def state(self) -> tuple[Json, Arrays]:
-        """All that is needed to go on exactly from here. Changes nothing. Raises ResumeError where that cannot be had."""
+        """All that is needed to go on exactly from here. Changes nothing. Raises ResumeError where
+        that cannot be had."""
 
     @abstractmethod
     def load_state(self, data: Json, arrays: Arrays) -> None:
-        """Go on from what `state` gave, in environments just made or in use. Raises ResumeError if they do not get there."""
+        """Go on from what `state` gave, in environments just made or in use. Raises ResumeError if
+        they do not get there."""
 
-    def hurry(self) -> None:
-        """The run is to end soon: nobody waits long for an environment from now on, where that can be helped."""
+    def request_stop(self) -> None:
+        """The run is to end soon: nobody waits long for an environment from now on, where that can
+        be helped."""
         return
 
     @abstractmethod
@@ -109,13 +123,14 @@ def episode_seed(seed: int, env: int, episode: int) -> int:
 
 
 def begun(data: Json) -> list[int]:
-    """The episodes of a vector's state, which may be of one in several processes; none where they are not numbered."""
+    """The episodes of a vector's state, which may be of one in several processes; none where they
+    are not numbered."""
     return [k for part in data.get("parts", [data]) for k in part.get("episodes", [])]
 
 
 def all_finite(x: Array) -> bool:
-    """Whether a contiguous float array has neither NaN nor infinity: times 0, everything else is 0. A dot product takes a third
-    of the time of isfinite().all() on small arrays."""
+    """Whether a contiguous float array has neither NaN nor infinity: times 0, everything else is 0.
+    A dot product takes a third of the time of isfinite().all() on small arrays."""
     flat = x.ravel()
     return not flat.dot(_zeros(flat.size))
 
@@ -131,7 +146,8 @@ def bad_rows(x: Array) -> Array:
 
 
 def outside(x: Array, spec: Leaf) -> Array:
-    """The numbers of the rows of symbols [N, ...] that are none of their space: engines make zeros of these, or break off."""
+    """The numbers of the rows of symbols [N, ...] that are none of their space: engines make zeros
+    of these, or break off."""
     sizes = np.array(spec.sizes) if spec.shape else spec.sizes[0]
     odd = (x < spec.start) | (x >= spec.start + sizes)
     return np.flatnonzero(odd.reshape(len(x), -1).any(axis=1)) if odd.any() else NONE
@@ -141,7 +157,8 @@ def not_finite(name: str, what: str, env: int, when: str, value: Array) -> NonFi
     return NonFiniteError(
         f"environment {env} of {name} gave {what} {np.asarray(value)} {when}.",
         "finite numbers in every observation and reward",
-        "look for a division by zero or a diverging simulation in the environment; `tandem check` shows the first bad step.",
+        "look for a division by zero or a diverging simulation in the environment; `tandem check` "
+        "shows the first bad step.",
     )
 
 
@@ -149,13 +166,20 @@ def no_choice(name: str, env: int, when: str) -> EnvironmentFault:
     return EnvironmentFault(
         f"the action mask of environment {env} of {name} forbids every choice {when}.",
         "at least one 1 for every choice that has to be made",
-        "allow an action that does nothing, or end the episode (terminated) where nothing can be done.",
+        "allow an action that does nothing, or end the episode (terminated) where nothing can be "
+        "done.",
     )
 
 
 def raised(name: str, env: int | None, step: int | None, error: Exception) -> EnvironmentFault:
     who = f"{name}'s own vector of environments" if env is None else f"environment {env} of {name}"
-    when = "" if step is None else " while resetting" if step == 0 else f" at step {step} of its episode"
+    when = (
+        ""
+        if step is None
+        else " while resetting"
+        if step == 0
+        else f" at step {step} of its episode"
+    )
     return EnvironmentFault(
         f"{who} raised {type(error).__name__}{when}: {error}",
         "an environment that steps and resets without exceptions",
@@ -163,11 +187,14 @@ def raised(name: str, env: int | None, step: int | None, error: Exception) -> En
     )
 
 
-def wrong_observation(name: str, env: int, step: int, value: Any, expected: Leaf, key: str | None) -> EnvironmentFault:
+def wrong_observation(
+    name: str, env: int, step: int, value: Any, expected: Leaf, key: str | None
+) -> EnvironmentFault:
     where = "" if key is None else f" under {key!r}"
     received = np.asarray(value)
     return EnvironmentFault(
-        f"environment {env} of {name} gave an observation{where} of shape {received.shape} and dtype {received.dtype}"
+        f"environment {env} of {name} gave an observation{where} of shape {received.shape} and "
+        f"dtype {received.dtype}"
         f" at step {step} of its episode.",
         f"shape {expected.shape} and dtype {expected.dtype}, as its observation space says",
         "correct the environment's observation or its observation_space.",
@@ -178,13 +205,21 @@ def no_symbol(name: str, env: int, when: str, value: Array, spec: Leaf) -> Envir
     last = tuple(spec.start + n - 1 for n in spec.sizes)
     return EnvironmentFault(
         f"environment {env} of {name} gave the observation {value} {when}.",
-        f"whole numbers from {spec.start} to {last if spec.shape else last[0]}, as its observation space says",
+        f"whole numbers from {spec.start} to {last if spec.shape else last[0]}, as its "
+        "observation space says",
         "correct the environment's observation or its observation_space.",
     )
 
 
 def wrong_reward(name: str, rewards: Any) -> EnvironmentFault:
-    env = next((i for i, r in enumerate(rewards) if np.ndim(r) or not np.issubdtype(np.asarray(r).dtype, np.number)), 0)
+    env = next(
+        (
+            i
+            for i, r in enumerate(rewards)
+            if np.ndim(r) or not np.issubdtype(np.asarray(r).dtype, np.number)
+        ),
+        0,
+    )
     return EnvironmentFault(
         f"environment {env} of {name} gave the reward {rewards[env]!r}.",
         "one number for each step",

@@ -1,9 +1,10 @@
-"""Games of two players who move in turn, as one of them sees them: the other one moves within `reset` and `step`. All that is
-drawn for an episode, the side, the opponent and its moves, follows from the episode's seed; so what steps, saves and resumes
-environments does so for games.
+"""Games of two players who move in turn, as one of them sees them: the other one moves within
+`reset` and `step`. All that is drawn for an episode, the side, the opponent and its moves, follows
+from the episode's seed; so what steps, saves and resumes environments does so for games.
 
-Opponents that are past copies: Silver et al. 2016, "Mastering the game of Go with deep neural networks and tree search",
-section "Reinforcement learning of policy networks"; Bansal et al. 2018, arXiv:1710.03748, "Opponent sampling".
+Opponents that are past copies: Silver et al. 2016, "Mastering the game of Go with deep neural
+networks and tree search", section "Reinforcement learning of policy networks"; Bansal et al. 2018,
+arXiv:1710.03748, "Opponent sampling".
 """
 
 from __future__ import annotations
@@ -15,30 +16,42 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from tandem.envs.league import Chance, League, Player
+from tandem.envs.league import League, Player, RandomPlayer
 from tandem.envs.pettingzoo import by_id, together
 from tandem.errors import EnvironmentFault, SettingError, SpaceError
 from tandem.spaces import MASK, action_leaf, observation_spec
 from tandem.types import tree_map
 
 ANEW = 1000  # games in a row that may end before the learner's first turn
-CLASSIC = ("chess_v6", "connect_four_v3", "go_v5", "leduc_holdem_v4", "texas_holdem_v4", "tictactoe_v3")  # some of PettingZoo's
+CLASSIC = (
+    "chess_v6",
+    "connect_four_v3",
+    "go_v5",
+    "leduc_holdem_v4",
+    "texas_holdem_v4",
+    "tictactoe_v3",
+)  # some of PettingZoo's
 
 
 class Versus(gymnasium.Env):  # type: ignore[misc]
-    """One player's view of a game with PettingZoo's AEC interface: two players with equal spaces, who move one after the other.
+    """One player's view of a game with PettingZoo's AEC interface: two players with equal spaces,
+    who move one after the other.
 
-    env: the game. opponent: who plays the other side: an `Agent`, or whoever has its `play`; None for a random player, or for
-    those of a `League`. side: which of `possible_agents` is the learner, 0 or 1; None draws it for each episode.
+    env: the game. opponent: who plays the other side: an `Agent`, or whoever has its `play`; None
+    for a random player, or for those of a `League`. side: which of `possible_agents` is the
+    learner, 0 or 1; None draws it for each episode.
 
-    Observations are what the game's `observe` gives: its entry "observation", beside the entry `action_mask` (int8 [C], from
-    the same Dict or from infos) where there are masks; without them, the observation itself. Boxes of other numbers than
-    floats and bytes come as float32. What ends an episode need have no mask: it is all ones there.
-    The reward is the sum of all that the learner is paid until its next turn, or the end, whoever's move brings it. A game that
-    ends before the learner's first turn is not an episode: another one is played. The episode is truncated where the game says
-    so of the learner. Infos say the learner's `side`, by name, and the number of its `opponent` (0: not of a league).
+    Observations are what the game's `observe` gives: its entry "observation", beside the entry
+    `action_mask` (int8 [C], from the same Dict or from infos) where there are masks; without them,
+    the observation itself. Boxes of other numbers than floats and bytes come as float32. What ends
+    an episode need have no mask: it is all ones there. The reward is the sum of all that the
+    learner is paid until its next turn, or the end, whoever's move brings it. A game that ends
+    before the learner's first turn is not an episode: another one is played. The episode is
+    truncated where the game says so of the learner. Infos say the learner's `side`, by name, and
+    the number of its `opponent` (0: not of a league).
 
-    Raises SettingError and SpaceError for games that are not of this kind; EnvironmentFault where no mask or no turn comes.
+    Raises SettingError and SpaceError for games that are not of this kind; EnvironmentFault where
+    no mask or no turn comes.
     """
 
     def __init__(self, env: Any, opponent: Player | None = None, side: int | None = None) -> None:
@@ -54,11 +67,17 @@ class Versus(gymnasium.Env):  # type: ignore[misc]
         self.render_mode = getattr(env, "render_mode", None)
         self.opponent = opponent
         self.league: League | None = None
-        self.number = self.copies = self.side = 0  # of the opponent; of the league when the episode began; of the learner
-        space, self.action_space = (ask(self.names[0]) for ask in (env.observation_space, env.action_space))
+        self.number = self.copies = self.side = (
+            0  # of the opponent; of the league when the episode began; of the learner
+        )
+        space, self.action_space = (
+            ask(self.names[0]) for ask in (env.observation_space, env.action_space)
+        )
         self._apart = isinstance(space, spaces.Dict) and "observation" in space.spaces
         shown = space["observation"] if self._apart else space
-        self._cast = isinstance(shown, spaces.Box) and not (shown.dtype == np.uint8 or np.issubdtype(shown.dtype, np.floating))
+        self._cast = isinstance(shown, spaces.Box) and not (
+            shown.dtype == np.uint8 or np.issubdtype(shown.dtype, np.floating)
+        )
         if self._cast:
             low, high = (np.asarray(bound, np.float32) for bound in (shown.low, shown.high))
             shown = spaces.Box(low, high, dtype=np.float32)
@@ -68,14 +87,17 @@ class Versus(gymnasium.Env):  # type: ignore[misc]
             shown = spaces.Dict({"observation": shown, MASK: bits})
         self.observation_space = shown
         self.action = action_leaf(self.action_space, observation_spec(self.observation_space))
-        self._chance = Chance(self.action)
+        self._chance = RandomPlayer(self.action)
 
     @property
     def resume_options(self) -> dict[str, Any] | None:
-        """What `reset(options=)` has to be given, beside the seed, to begin the running episode again."""
+        """What `reset(options=)` has to be given, beside the seed, to begin the running episode
+        again."""
         return None if self.league is None else {"copies": self.copies}
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
         others = dict(options or {})
         copies = others.pop("copies", None)
@@ -91,7 +113,8 @@ class Versus(gymnasium.Env):  # type: ignore[misc]
             if not self._wait():
                 return self._seen(self._me), self._info
         raise EnvironmentFault(
-            f"{ANEW} games of {type(self.inner).__name__} in a row ended before {self._me} had a turn.",
+            f"{ANEW} games of {type(self.inner).__name__} in a row ended before {self._me} had a "
+            "turn.",
             "games in which both players move",
             "look at the game's rules for its beginning.",
         )
@@ -100,7 +123,11 @@ class Versus(gymnasium.Env):  # type: ignore[misc]
         self._take(action)
         over = self._wait()
         reward, self._gained = self._gained, 0.0
-        cut = over and self.inner.truncations.get(self._me, False) and not self.inner.terminations.get(self._me, False)
+        cut = (
+            over
+            and self.inner.truncations.get(self._me, False)
+            and not self.inner.terminations.get(self._me, False)
+        )
         return self._seen(self._me, over), reward, over and not cut, cut, self._info
 
     def render(self) -> Any:
@@ -122,7 +149,8 @@ class Versus(gymnasium.Env):  # type: ignore[misc]
         return me not in game.agents or game.terminations[me] or game.truncations[me]
 
     def _wait(self) -> bool:
-        """Lets the opponent move until it is the learner's turn; whether the learner's game is over instead."""
+        """Lets the opponent move until it is the learner's turn; whether the learner's game is over
+        instead."""
         game = self.inner
         while not self._over():
             who = game.agent_selection
@@ -137,7 +165,9 @@ class Versus(gymnasium.Env):  # type: ignore[misc]
         return True
 
     def _take(self, action: Any) -> None:
-        given = action if action is None or self.action.kind == "box" else np.asarray(action).tolist()
+        given = (
+            action if action is None or self.action.kind == "box" else np.asarray(action).tolist()
+        )
         self.inner.step(given)
         self._gained += float(self.inner.rewards.get(self._me, 0.0))
 
@@ -154,7 +184,8 @@ class Versus(gymnasium.Env):  # type: ignore[misc]
         mask = self.inner.infos.get(name, {}).get(MASK) if mask is None else mask
         if mask is None:
             raise EnvironmentFault(
-                f"{type(self.inner).__name__} gave {name} no {MASK!r} at its turn, and had one before.",
+                f"{type(self.inner).__name__} gave {name} no {MASK!r} at its turn, and had one "
+                "before.",
                 "a mask at every turn",
                 "give it beside the observation, or in infos.",
             )
@@ -176,8 +207,9 @@ def in_turn(env: Any) -> bool:
 
 
 def classic(name: str, kwargs: Mapping[str, Any] | None = None) -> Versus:
-    """One of PettingZoo's classic games by its id, classic/NAME, against a random player. EngineError where PettingZoo or what
-    the game needs is not installed, UnknownNameError for a game that there is not."""
+    """One of PettingZoo's classic games by its id, classic/NAME, against a random player.
+    EngineError where PettingZoo or what the game needs is not installed, UnknownNameError for a
+    game that there is not."""
     found = by_id(name, "game", [f"classic/{game}" for game in CLASSIC])
     return Versus(found.env(**dict(kwargs or {})))
 
@@ -189,11 +221,13 @@ def _check(env: Any, side: int | None) -> None:
         raise SettingError(
             f"{name} has no possible_agents or no observe.",
             "a game with PettingZoo's AEC interface",
-            "give tandem.train an environment of one agent as it is; agents that move together are for tandem.envs.team.",
+            "give tandem.train an environment of one agent as it is; agents that move together "
+            "are for tandem.envs.team.",
         )
     if len(env.possible_agents) != 2:
         raise SettingError(
-            f"{name} has {len(env.possible_agents)} players: {', '.join(map(str, env.possible_agents))}.",
+            f"{name} has {len(env.possible_agents)} players: "
+            f"{', '.join(map(str, env.possible_agents))}.",
             "two",
             "give a game of two, or make the others a part of the game.",
         )
@@ -204,8 +238,12 @@ def _check(env: Any, side: int | None) -> None:
             "give it to tandem.envs.team.team, which has an axis for the agents.",
         )
     if side not in (None, 0, 1):
-        raise SettingError(f"side={side!r}.", "0, 1, or None to draw it for each episode", "correct it.")
-    first, second = ((env.observation_space(agent), env.action_space(agent)) for agent in env.possible_agents)
+        raise SettingError(
+            f"side={side!r}.", "0, 1, or None to draw it for each episode", "correct it."
+        )
+    first, second = (
+        (env.observation_space(agent), env.action_space(agent)) for agent in env.possible_agents
+    )
     if first != second:
         raise SpaceError(
             f"the players of {name} have the spaces {first} and {second}.",

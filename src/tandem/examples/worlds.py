@@ -1,4 +1,5 @@
-"""Small worlds for the examples: plain objects with `reset` and `step`, in the manner of gym before 0.26."""
+"""Small worlds for the examples: plain objects with `reset` and `step`, in the manner of gym before
+0.26."""
 
 from __future__ import annotations
 
@@ -13,14 +14,16 @@ Info = dict[str, Any]
 
 
 class PointWorld:
-    """A point in the square (0..5)^2 walks from (0, 0) to a goal, which is within 0.5 of (4, 4) along each axis.
+    """A point in the square (0..5)^2 walks from (0, 0) to a goal, which is within 0.5 of (4, 4)
+    along each axis.
 
-    A step moves it by `action * scale`, at most 1 along each axis, and costs 1, except the one that ends within 0.15 of the
-    goal: it costs nothing and ends the episode. After 50 steps time is up. A straight walk takes 4 steps to goals below 4.1
-    and 5 to those beyond, so the best returns are about -3 and -4.
+    A step moves it by `action * scale`, at most 1 along each axis, and costs 1, except the one that
+    ends within 0.15 of the
+    goal: it costs nothing and ends the episode. After 50 steps time is up. A straight walk takes 4
+    steps to goals below 4.1 and 5 to those beyond, so the best returns are about -3 and -4.
 
-    scale: how far an action of 1 goes; actions are from -1 / scale to 1 / scale. Noise of deviation 1 moves the point by
-    `scale`, so the goal cannot be hit reliably where it is much above 0.1.
+    scale: how far an action of 1 goes; actions are from -1 / scale to 1 / scale. Noise of deviation
+    1 moves the point by `scale`, so the goal cannot be hit reliably where it is much above 0.1.
     """
 
     limit = 50
@@ -43,7 +46,9 @@ class PointWorld:
 
     def step(self, action: Array) -> tuple[Array, float, bool, Info]:
         self.steps += 1
-        self.state = np.clip(self.state + np.clip(np.asarray(action) * self.scale, -1, 1), 0, 5).astype(np.float32)
+        self.state = np.clip(
+            self.state + np.clip(np.asarray(action) * self.scale, -1, 1), 0, 5
+        ).astype(np.float32)
         reward, done = self.judge(self.state, self.goal)
         cut = self.steps >= self.limit and not done
         return self.state, float(reward), bool(done) or cut, {"TimeLimit.truncated": cut}
@@ -58,15 +63,17 @@ class PointWorld:
 class Relay:
     """Two agents, each at a gate that only the other one can open.
 
-    The state of an agent, [4], is the side that its light is on, and whether its gate is open, both as one-hot vectors: (left,
-    right, shut, open). An agent that chooses the side of its own light opens the gate of the other for the next step; else
-    that one is shut. Both are paid 1 for each step in which both gates were open. Lights are drawn anew in each step, gates
-    are shut at first, and an episode has 25 steps.
+    The state of an agent, [4], is the side that its light is on, and whether its gate is open, both
+    as one-hot vectors: (left, right, shut, open). An agent that chooses the side of its own light
+    opens the gate of the other for the next step; else that one is shut. Both are paid 1 for each
+    step in which both gates were open. Lights are drawn anew in each step, gates are shut at first,
+    and an episode has 25 steps.
 
-    What an agent does shows in the state of the other alone, and pays a step later: the payoff of a step and an agent's own
-    next state do not depend on its action. A critic that sees one agent can therefore learn nothing of that agent's actions
-    by one-step targets; one that sees both can. Agents that choose right with the probabilities p and q have an expected
-    return of 24 p q: 24 is the best, 6 is by chance.
+    What an agent does shows in the state of the other alone, and pays a step later: the payoff of a
+    step and an agent's own next state do not depend on its action. A critic that sees one agent can
+    therefore learn nothing of that agent's actions by one-step targets; one that sees both can.
+    Agents that choose right with the probabilities p and q have an expected return of 24 p q: 24 is
+    the best, 6 is by chance.
     """
 
     limit = 25

@@ -1,4 +1,5 @@
-"""Exploration that can be used alone: policies over action values, and noise for actions that are numbers."""
+"""Exploration that can be used alone: policies over action values, and noise for actions that are
+numbers."""
 
 from tandem.exploration.noise import (
     AnnealedGaussianProcess,

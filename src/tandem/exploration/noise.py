@@ -25,10 +25,17 @@ class RandomProcess(Seeded, ABC):
 
 
 class AnnealedGaussianProcess(RandomProcess):
-    """What Gaussian processes share: a deviation that falls linearly from `sigma` to `sigma_min` over `n_steps_annealing`
-    samples, then stays; constant without `sigma_min`."""
+    """What Gaussian processes share: a deviation that falls linearly from `sigma` to `sigma_min`
+    over `n_steps_annealing` samples, then stays; constant without `sigma_min`."""
 
-    def __init__(self, mu: float, sigma: float, sigma_min: float | None, n_steps_annealing: int, seed: Seed = None) -> None:
+    def __init__(
+        self,
+        mu: float,
+        sigma: float,
+        sigma_min: float | None,
+        n_steps_annealing: int,
+        seed: Seed = None,
+    ) -> None:
         super().__init__(seed)
         if not sigma >= 0 or (sigma_min is not None and not 0 <= sigma_min <= sigma):
             raise SettingError(
@@ -37,15 +44,27 @@ class AnnealedGaussianProcess(RandomProcess):
                 "try sigma=0.2, sigma_min=0.05.",
             )
         if n_steps_annealing < 1:
-            raise SettingError(f"n_steps_annealing={n_steps_annealing!r}.", "a number of steps, at least 1", "try 1000.")
-        self.mu, self.sigma, self.sigma_min, self.n_steps_annealing = mu, sigma, sigma_min, n_steps_annealing
+            raise SettingError(
+                f"n_steps_annealing={n_steps_annealing!r}.",
+                "a number of steps, at least 1",
+                "try 1000.",
+            )
+        self.mu, self.sigma, self.sigma_min, self.n_steps_annealing = (
+            mu,
+            sigma,
+            sigma_min,
+            n_steps_annealing,
+        )
         self.n_steps = 0  # samples so far
 
     @property
     def current_sigma(self) -> float:
         if self.sigma_min is None:
             return self.sigma
-        return max(self.sigma_min, self.sigma - (self.sigma - self.sigma_min) * self.n_steps / self.n_steps_annealing)
+        return max(
+            self.sigma_min,
+            self.sigma - (self.sigma - self.sigma_min) * self.n_steps / self.n_steps_annealing,
+        )
 
     def state(self) -> dict[str, Any]:
         return {**super().state(), "n_steps": self.n_steps}
@@ -56,7 +75,8 @@ class AnnealedGaussianProcess(RandomProcess):
 
 
 class GaussianWhiteNoiseProcess(AnnealedGaussianProcess):
-    """Independent samples of N(mu, current_sigma^2). size: how many numbers an action is, or its shape."""
+    """Independent samples of N(mu, current_sigma^2). size: how many numbers an action is, or its
+    shape."""
 
     def __init__(
         self,
@@ -80,8 +100,9 @@ class GaussianWhiteNoiseProcess(AnnealedGaussianProcess):
 
 
 class OrnsteinUhlenbeckProcess(AnnealedGaussianProcess):
-    """x <- x + theta (mu - x) dt + current_sigma sqrt(dt) N(0, 1): noise that goes on from where it was (Uhlenbeck & Ornstein
-    1930; for control, Lillicrap et al. 2016, arXiv:1509.02971, section 7). Episodes begin at N(mu, current_sigma^2)."""
+    """x <- x + theta (mu - x) dt + current_sigma sqrt(dt) N(0, 1): noise that goes on from where it
+    was (Uhlenbeck & Ornstein 1930; for control, Lillicrap et al. 2016, arXiv:1509.02971, section
+    7). Episodes begin at N(mu, current_sigma^2)."""
 
     def __init__(
         self,
@@ -96,7 +117,11 @@ class OrnsteinUhlenbeckProcess(AnnealedGaussianProcess):
     ) -> None:
         super().__init__(mu, sigma, sigma_min, n_steps_annealing, seed)
         if not dt > 0 or not theta >= 0:
-            raise SettingError(f"theta={theta!r}, dt={dt!r}.", "theta from 0 on, dt above 0", "try theta=0.15, dt=1e-2.")
+            raise SettingError(
+                f"theta={theta!r}, dt={dt!r}.",
+                "theta from 0 on, dt above 0",
+                "try theta=0.15, dt=1e-2.",
+            )
         self.theta, self.dt, self.size = theta, dt, size
         self.reset_states()
 
@@ -105,7 +130,11 @@ class OrnsteinUhlenbeckProcess(AnnealedGaussianProcess):
 
     def sample(self) -> Array:
         drift = self.theta * (self.mu - self.x) * self.dt
-        self.x = self.x + drift + self.current_sigma * np.sqrt(self.dt) * self.rng.standard_normal(self.size)
+        self.x = (
+            self.x
+            + drift
+            + self.current_sigma * np.sqrt(self.dt) * self.rng.standard_normal(self.size)
+        )
         self.n_steps += 1
         return self.x.copy()
 

@@ -1,6 +1,7 @@
 """How an action is chosen from one number for each action that there is.
 
-Every policy has `choose(values, step)`, over any leading axes, and `select_action` for a single vector. Its randomness is its
+Every policy has `choose(values, step)`, over any leading axes, and `select_action` for a single
+vector. Its randomness is its
 own: `rng`, a NumPy generator, seeded when the policy is made.
 """
 
@@ -24,11 +25,12 @@ class Policy(Seeded, ABC):
 
     @abstractmethod
     def choose(self, values: Array, step: int = 0) -> Array:
-        """Actions [...], int64, from values [..., n]; `step` counts the steps of training from 0."""
+        """Actions [...], int64, from values [..., n]; `step` counts the steps of training from
+        0."""
 
     def select_action(self, values: Array, step: int = 0) -> int:
-        """The action, 0 to n - 1, for one vector [n] of values. NonFiniteError where they are not finite, SettingError where
-        this is no vector."""
+        """The action, 0 to n - 1, for one vector [n] of values. NonFiniteError where they are not
+        finite, SettingError where this is no vector."""
         values = np.asarray(values)
         if values.ndim != 1 or not values.size:
             raise SettingError(
@@ -67,7 +69,8 @@ class SoftmaxPolicy(Policy):
         return self._draw(p)
 
     def select_action(self, values: Any, step: Any = 0) -> int:
-        """The action for one vector of probabilities. As documented elsewhere, select_action(n, probabilities) is the same."""
+        """The action for one vector of probabilities. As documented elsewhere, select_action(n,
+        probabilities) is the same."""
         return super().select_action(step if np.ndim(values) == 0 else values)
 
 
@@ -91,24 +94,38 @@ class EpsGreedyQPolicy(Policy):
 
 
 class AdaptiveEpsGreedyPolicy(Policy):
-    """Any action with probability min_eps + (initial_eps - min_eps) exp(-decay_rate step), else the best."""
+    """Any action with probability min_eps + (initial_eps - min_eps) exp(-decay_rate step), else the
+    best."""
 
-    def __init__(self, initial_eps: float = 1.0, min_eps: float = 0.1, decay_rate: float = 1e-4, seed: Seed = None) -> None:
+    def __init__(
+        self,
+        initial_eps: float = 1.0,
+        min_eps: float = 0.1,
+        decay_rate: float = 1e-4,
+        seed: Seed = None,
+    ) -> None:
         super().__init__(seed)
-        self.initial_eps, self.min_eps = _within("initial_eps", initial_eps, 0.0, 1.0), _within("min_eps", min_eps, 0.0, 1.0)
+        self.initial_eps, self.min_eps = (
+            _within("initial_eps", initial_eps, 0.0, 1.0),
+            _within("min_eps", min_eps, 0.0, 1.0),
+        )
         self.decay_rate = _within("decay_rate", decay_rate, 0.0)
         self.eps = self.initial_eps  # at the last step that was asked for
 
     def choose(self, values: Array, step: int = 0) -> Array:
         values = _finite(self, values)
-        self.eps = float(self.min_eps + (self.initial_eps - self.min_eps) * np.exp(-self.decay_rate * step))
+        self.eps = float(
+            self.min_eps + (self.initial_eps - self.min_eps) * np.exp(-self.decay_rate * step)
+        )
         return self._or_random(self.eps, values.argmax(-1), values)
 
 
 class BoltzmannQPolicy(Policy):
     """Draws by softmax(values / tau), the quotient clipped (Sutton & Barto 2018, section 2.8)."""
 
-    def __init__(self, tau: float = 1.0, clip: tuple[float, float] = CLIP, seed: Seed = None) -> None:
+    def __init__(
+        self, tau: float = 1.0, clip: tuple[float, float] = CLIP, seed: Seed = None
+    ) -> None:
         super().__init__(seed)
         self.tau, self.clip = _above("tau", tau), _range(clip)
 
@@ -118,10 +135,16 @@ class BoltzmannQPolicy(Policy):
 
 
 class MaxBoltzmannQPolicy(BoltzmannQPolicy):
-    """As `BoltzmannQPolicy` with probability `eps`, else the best (Wiering 1999, "Explorations in efficient reinforcement
-    learning", section 4.2)."""
+    """As `BoltzmannQPolicy` with probability `eps`, else the best (Wiering 1999, "Explorations in
+    efficient reinforcement learning", section 4.2)."""
 
-    def __init__(self, eps: float = 0.1, tau: float = 1.0, clip: tuple[float, float] = CLIP, seed: Seed = None) -> None:
+    def __init__(
+        self,
+        eps: float = 0.1,
+        tau: float = 1.0,
+        clip: tuple[float, float] = CLIP,
+        seed: Seed = None,
+    ) -> None:
         super().__init__(tau, clip, seed)
         self.eps = _within("eps", eps, 0.0, 1.0)
 
@@ -132,19 +155,22 @@ class MaxBoltzmannQPolicy(BoltzmannQPolicy):
 
 
 class BoltzmannGumbelQPolicy(Policy):
-    """The highest of values + C / sqrt(count) Gumbel noise; `count` says how often an action was taken, and begins at 1
-    (Cesa-Bianchi et al. 2017, arXiv:1705.10257, section 4)."""
+    """The highest of values + C / sqrt(count) Gumbel noise; `count` says how often an action was
+    taken, and begins at 1 (Cesa-Bianchi et al. 2017, arXiv:1705.10257, section 4)."""
 
     def __init__(self, C: float = 1.0, seed: Seed = None) -> None:
         super().__init__(seed)
         self.C, self.counts = _above("C", C), np.ones(0, np.int64)
 
     def choose(self, values: Array, step: int = 0) -> Array:
-        """Counts begin anew at step 0. Several observations are chosen for by the counts before them."""
+        """Counts begin anew at step 0. Several observations are chosen for by the counts before
+        them."""
         values = _finite(self, values)
         if step == 0 or len(self.counts) != values.shape[-1]:
             self.counts = np.ones(values.shape[-1], np.int64)
-        found = (values + self.C / np.sqrt(self.counts) * self.rng.gumbel(size=values.shape)).argmax(-1)
+        found = (
+            values + self.C / np.sqrt(self.counts) * self.rng.gumbel(size=values.shape)
+        ).argmax(-1)
         np.add.at(self.counts, found, 1)
         return found
 
@@ -157,24 +183,29 @@ class BoltzmannGumbelQPolicy(Policy):
 
 
 class GumbelSoftmaxPolicy(Policy):
-    """Draws by softmax(logits), as the highest of logits + Gumbel noise; with probability `eps` any action. `relaxed` is the
-    sample that gradients pass through (Jang et al. 2017, arXiv:1611.01144, eq. 2)."""
+    """Draws by softmax(logits), as the highest of logits + Gumbel noise; with probability `eps` any
+    action. `relaxed` is the sample that gradients pass through (Jang et al. 2017, arXiv:1611.01144,
+    eq. 2)."""
 
     def __init__(self, temperature: float = 1.0, eps: float = 0.01, seed: Seed = None) -> None:
         super().__init__(seed)
-        self.temperature, self.eps = _above("temperature", temperature), _within("eps", eps, 0.0, 1.0)
+        self.temperature, self.eps = (
+            _above("temperature", temperature),
+            _within("eps", eps, 0.0, 1.0),
+        )
 
     def choose(self, values: Array, step: int = 0) -> Array:
         values = _finite(self, values)
         return self._or_random(self.eps, (values + self.noise(values.shape)).argmax(-1), values)
 
     def noise(self, shape: tuple[int, ...]) -> Array:
-        """Gumbel noise, -log(-log U), float32; drawn here, so that a compiled loss takes it as data."""
+        """Gumbel noise, -log(-log U), float32; drawn here, so that a compiled loss takes it as
+        data."""
         return self.rng.gumbel(size=shape).astype(np.float32)
 
     def relaxed(self, logits: Array, noise: Array, hard: bool = True) -> Array:
-        """softmax((logits + noise) / temperature), [..., n], on any framework; with `hard` its one-hot maximum forwards, and
-        its gradient backwards ("straight-through", section 2.2)."""
+        """softmax((logits + noise) / temperature), [..., n], on any framework; with `hard` its
+        one-hot maximum forwards, and its gradient backwards ("straight-through", section 2.2)."""
         xp = ops.of(logits)
         soft = xp.exp(xp.log_softmax((logits + noise) / self.temperature))
         if not hard:
@@ -194,7 +225,9 @@ def _finite(policy: Policy, values: Array) -> Array:
 
 
 def _shown(values: Array) -> str:
-    return np.array2string(values.reshape(-1)[:8], precision=4, separator=", ") + (" ..." if values.size > 8 else "")
+    return np.array2string(values.reshape(-1)[:8], precision=4, separator=", ") + (
+        " ..." if values.size > 8 else ""
+    )
 
 
 def _above(name: str, value: float) -> float:
@@ -205,8 +238,12 @@ def _above(name: str, value: float) -> float:
 
 def _within(name: str, value: float, low: float, high: float = np.inf) -> float:
     if not (np.isfinite(value) and low <= value <= high):
-        wanted = f"a number from {low:g} on" if high == np.inf else f"a number from {low:g} to {high:g}"
-        raise SettingError(f"{name}={value!r}.", wanted, f"try {name}={low if high == np.inf else high / 10:g}.")
+        wanted = (
+            f"a number from {low:g} on" if high == np.inf else f"a number from {low:g} to {high:g}"
+        )
+        raise SettingError(
+            f"{name}={value!r}.", wanted, f"try {name}={low if high == np.inf else high / 10:g}."
+        )
     return float(value)
 
 

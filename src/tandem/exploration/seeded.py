@@ -10,7 +10,8 @@ Seed = int | np.random.Generator | None
 
 
 class Seeded:
-    """`rng` is its NumPy generator. seed: of that, or a generator to share; `seeded` says whether there was one."""
+    """`rng` is its NumPy generator. seed: of that, or a generator to share; `seeded` says whether
+    there was one."""
 
     def __init__(self, seed: Seed = None) -> None:
         self.rng, self.seeded = np.random.default_rng(seed), seed is not None

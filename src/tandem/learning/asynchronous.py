@@ -1,5 +1,6 @@
-"""Learning by several actor-learners at once: each takes gradients at the weights that it was given, and this process, which
-owns the weights, makes the steps along them in the order in which they come (Mnih et al. 2016, arXiv:1602.01783, section 4)."""
+"""Learning by several actor-learners at once: each takes gradients at the weights that it was
+given, and this process, which owns the weights, makes the steps along them in the order in which
+they come (Mnih et al. 2016, arXiv:1602.01783, section 4)."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from tandem.learning.seeds import Generators
 from tandem.networks.plan import select
 from tandem.parallel.exchange import numbered
 from tandem.parallel.share import Source, must_travel
-from tandem.parallel.worker_group import Crew, Worker, together
+from tandem.parallel.worker_group import Worker, WorkerGroup, together
 from tandem.types import Array, Batch, Episode, Update
 
 
@@ -30,10 +31,13 @@ def refuse(algorithm: str, needs: str, env: Any, o: Any) -> None:
     if o.learners == 1:
         return
     if o.learners < 1:
-        raise SettingError(f"learners={o.learners}.", "at least 1", "leave learners out to learn in this process.")
+        raise SettingError(
+            f"learners={o.learners}.", "at least 1", "leave learners out to learn in this process."
+        )
     if needs != "sequences":
         raise SettingError(
-            f"learners={o.learners} with {algorithm}, whose updates are not for several to take part in.",
+            f"learners={o.learners} with {algorithm}, whose updates are not for several to take "
+            "part in.",
             "a3c, acer, impala or nstep_q",
             "choose one of those, or workers=N, which collect while this process learns.",
         )
@@ -47,14 +51,16 @@ def refuse(algorithm: str, needs: str, env: Any, o: Any) -> None:
     if 0 <= o.staleness < o.learners - 1:
         raise SettingError(
             f"staleness={o.staleness} with {o.learners} learners.",
-            f"at least {o.learners - 1}: that many updates are made while each of the others has its turn",
+            f"at least {o.learners - 1}: that many updates are made while each of the others has "
+            "its turn",
             f"give {o.learners - 1} or more.",
         )
     must_travel(env, f"learners={o.learners}")
 
 
 class Handed(NamedTuple):
-    """What an actor-learner hands over: what it collected, if anything, and the gradient that it took, if any."""
+    """What an actor-learner hands over: what it collected, if anything, and the gradient that it
+    took, if any."""
 
     valid: Array  # [T]  how many of the environments' steps at each time count
     gradient: Array | None  # [size]
@@ -64,14 +70,18 @@ class Handed(NamedTuple):
 class ActorLearners:
     """Stands where a loop's collector does: `collect` waits for the next gradient.
 
-    A gradient waits where a step along it would make another one staler than `bound` updates: the deadlines of those that are
-    under way are kept as by a processor that serves the most urgent first. With the tightest bound, one less than there are
-    actor-learners, they take turns, and a run is the same each time; otherwise it depends on who is quicker.
+    A gradient waits where a step along it would make another one staler than `bound` updates: the
+    deadlines of those that are under way are kept as by a processor that serves the most urgent
+    first. With the tightest bound, one less than there are actor-learners, they take turns, and a
+    run is the same each time; otherwise it depends on who is quicker.
 
-    One that dies, raises or stands still is started anew as a `Crew` does it; that costs its unfinished episodes, and the
-    gradient that it was taking; what becomes of what it kept to replay, see `Handover`."""
+    One that dies, raises or stands still is started anew as a `WorkerGroup` does it; that costs
+    its unfinished episodes, and the gradient that it was taking; what becomes of what it kept to
+    replay, see `GradientTransport`."""
 
-    def __init__(self, conf: Config, algorithm: Any, environments: Environments, source: Source, network: Any) -> None:
+    def __init__(
+        self, conf: Config, algorithm: Any, environments: Environments, source: Source, network: Any
+    ) -> None:
         o, count = conf.options, int(conf.options.learners)
         self.environments, self.n = environments, source.n
         self.bound = o.staleness if o.staleness >= 0 else 4 * count
@@ -81,26 +91,33 @@ class ActorLearners:
         self.lag: int | None = None
         self.seconds = {"environment": 0.0, "acting": 0.0}
         self._turns = 0  # how often something was handed over
-        self._deadlines = [self.bound - count + 1 + i for i in range(count)]  # the turn by which each has to hand over
+        self._deadlines = [
+            self.bound - count + 1 + i for i in range(count)
+        ]  # the turn by which each has to hand over
         self._seen = [0] * count  # the updates in the weights that each has
         self._idle = list(range(count))
         self._arrived: list[tuple[int, dict[str, Any]]] = []
         self.handover = handover(Made(conf, source, network), algorithm, environments)
         each = conf.settings.envs
         shares = [(i * each, each) for i in range(count)]
-        self.crew = Crew(environments.name, shares, o.worker_patience, o.worker_restarts, self.handover.line)
+        self.crew = WorkerGroup(
+            environments.name, shares, o.worker_patience, o.worker_restarts, self.handover.line
+        )
 
     @property
     def begun_steps(self) -> int:
         return self.env_steps
 
     def collect(self, steps: int, actor: Any, noise: Any = ()) -> Handed:
-        """What comes next, from whoever comes first. The one whose turn it was before goes on with the weights of now."""
+        """What comes next, from whoever comes first. The one whose turn it was before goes on with
+        the weights of now."""
         began = perf_counter()
         for i in self._idle:
             self._go(self.crew.workers[i])
         self._idle = []
-        while (found := next((k for k, (i, _) in enumerate(self._arrived) if self._may(i)), None)) is None:
+        while (
+            found := next((k for k, (i, _) in enumerate(self._arrived) if self._may(i)), None)
+        ) is None:
             self._arrive()
         i, said = self._arrived.pop(found)
         self._idle, self._turns = [i], self._turns + 1
@@ -117,7 +134,8 @@ class ActorLearners:
         return Handed(valid, self.handover.gradients[i] if said["made"] else None, said["metrics"])
 
     def _may(self, i: int) -> bool:
-        """Whether the others can still keep their deadlines, one after the other, if i has this turn."""
+        """Whether the others can still keep their deadlines, one after the other, if i has this
+        turn."""
         others = sorted(d for j, d in enumerate(self._deadlines) if j != i)
         return all(self._turns + 1 + k <= d for k, d in enumerate(others))
 
@@ -130,36 +148,59 @@ class ActorLearners:
     def _arrive(self) -> None:
         """Waits for one of those that are under way."""
         here = {*self._idle, *(i for i, _ in self._arrived)}
-        i, answer = self.crew.first([i for i in range(len(self.crew.workers)) if i not in here], self._go)
+        i, answer = self.crew.first(
+            [i for i in range(len(self.crew.workers)) if i not in here], self._go
+        )
         self._arrived.append((i, self.handover.came(i, answer)))
 
     # Saving
 
     def state(self) -> tuple[dict[str, Any], dict[str, Array]]:
         """As `Collector.state`; gradients that are being taken are waited for, and part of it."""
-        data = {"env_steps": self.env_steps, "seconds": dict(self.seconds), "restarts": 0, "turns": self._turns}
+        data = {
+            "env_steps": self.env_steps,
+            "seconds": dict(self.seconds),
+            "restarts": 0,
+            "turns": self._turns,
+        }
         workers = self.crew.workers
         if self.crew.given_up:
-            return data | {"begun": False, "lives": [w.life + 1 for w in workers]}, {}
+            return data | {"begun": False, "lives": [w.generation + 1 for w in workers]}, {}
         while len(self._arrived) + len(self._idle) < len(workers):
             self._arrive()
         parts, arrays = self.ask("collected")
         gradients = {i: self.handover.gradients[i] for i, said in self._arrived if said["made"]}
         arrays |= {f"gradient/{i}": np.array(x) for i, x in gradients.items()}
-        data |= {"begun": True, "lives": [w.life for w in workers], "parts": parts, "restarts": self.crew.restarts}
-        data |= {"version": self.version, "arrived": self._arrived, "idle": self._idle, "seen": self._seen}
+        data |= {
+            "begun": True,
+            "lives": [w.generation for w in workers],
+            "parts": parts,
+            "restarts": self.crew.restarts,
+        }
+        data |= {
+            "version": self.version,
+            "arrived": self._arrived,
+            "idle": self._idle,
+            "seen": self._seen,
+        }
         return data | {"deadlines": self._deadlines}, arrays
 
     def load_state(self, data: dict[str, Any], arrays: dict[str, Array]) -> None:
-        """As `Collector.load_state`. ResumeError for a run with another number of actor-learners."""
+        """As `Collector.load_state`. ResumeError for a run with another number of
+        actor-learners."""
         workers = self.crew.workers
         if len(data.get("lives", [])) != len(workers):
             raise ResumeError(
-                f"the run was saved with {len(data.get('lives', []))} learners; here are {len(workers)}.",
+                f"the run was saved with {len(data.get('lives', []))} learners; here are "
+                f"{len(workers)}.",
                 "as many as it began with, since they hold its environments",
                 "resume with the settings of the run.",
             )
-        self.env_steps, self.seconds, self._turns = data["env_steps"], dict(data["seconds"]), data["turns"]
+        self.env_steps, self.seconds, self._turns = (
+            data["env_steps"],
+            dict(data["seconds"]),
+            data["turns"],
+        )
         self.crew.restarts = data["restarts"]
         self.crew.live(data["lives"])
         self.tell("load_collected", data.get("parts", []), arrays)
@@ -183,9 +224,9 @@ class ActorLearners:
         if data:
             self.crew.tell(name, [(mine, select(arrays, str(i))) for i, mine in enumerate(data)])
 
-    def hurry(self) -> None:
-        """See `Crew.hurry`."""
-        self.crew.hurry()
+    def request_stop(self) -> None:
+        """See `WorkerGroup.request_stop`."""
+        self.crew.request_stop()
 
     def close(self) -> None:
         """Ends them all, and frees what this process's environments hold."""
@@ -197,7 +238,12 @@ class Owner:
     """Stands where a loop's learner does: makes the steps."""
 
     def __init__(self, algorithm: Any, learners: ActorLearners) -> None:
-        self.algorithm, self.learners, self.block, self.updates = algorithm, learners, algorithm.settings.rollout, 0
+        self.algorithm, self.learners, self.block, self.updates = (
+            algorithm,
+            learners,
+            algorithm.settings.rollout,
+            0,
+        )
         self._run = algorithm.backend.compile(self._step)
 
     def _step(self, b: Batch) -> Update:
@@ -210,11 +256,15 @@ class Owner:
         handed: Handed = trajectory
         if handed.gradient is None:
             return {}
-        schedule = self.algorithm.schedule(Call(np.full(1, span.progress), span.begin, span.end, self.updates))
-        self.updates += self._run(Batch((), (), reward=handed.gradient[None], settings=schedule)).applied
+        schedule = self.algorithm.schedule(
+            Call(np.full(1, span.progress), span.begin, span.end, self.updates)
+        )
+        self.updates += self._run(
+            Batch((), (), reward=handed.gradient[None], settings=schedule)
+        ).applied
         return handed.metrics
 
-    def chance(self, env_steps: int) -> bool:
+    def is_warmup(self, env_steps: int) -> bool:
         return False
 
     def break_off(self, envs: Sequence[int]) -> None:
@@ -232,8 +282,20 @@ class Owner:
 class Asynchronous(Loop):
     """The loop of the process that owns the weights; it acts nowhere."""
 
-    def __init__(self, learners: ActorLearners, algorithm: Any, environments: Environments, generators: Generators) -> None:
-        super().__init__(algorithm, algorithm.backend, environments, generators, learner=Owner(algorithm, learners))
+    def __init__(
+        self,
+        learners: ActorLearners,
+        algorithm: Any,
+        environments: Environments,
+        generators: Generators,
+    ) -> None:
+        super().__init__(
+            algorithm,
+            algorithm.backend,
+            environments,
+            generators,
+            learner=Owner(algorithm, learners),
+        )
         self.collector = learners
 
     def _sync(self) -> None:

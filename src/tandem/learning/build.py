@@ -1,4 +1,5 @@
-"""A run's algorithm, from its Config: in the process of the run, and in those that learn beside it."""
+"""A run's algorithm, from its Config: in the process of the run, and in those that learn beside
+it."""
 
 from __future__ import annotations
 
@@ -34,9 +35,10 @@ def build(
     network: Any,
     optimizer: Any = None,
     *,
-    keeps: bool = False,
+    gradients_only: bool = False,
 ) -> Any:
-    """The algorithm with its networks, on its backend. With `keeps` its optimizers keep their gradients and make no steps."""
+    """The algorithm with its networks, on its backend. With `gradients_only` its optimizers keep
+    their gradients and make no steps."""
     observation, action, s = environments.observation, environments.action, conf.settings
     kind = algorithms.get(conf.algorithm).of(action, s)
     kind.check(observation, action)
@@ -49,13 +51,14 @@ def build(
         compile=config.compiles(conf, network is None),
         optimizer=optimizer,
     )
-    backend.keeps = keeps
+    backend.gradients_only = gradients_only
     return kind(backend, made, observation, action, s)
 
 
 def beside(conf: Config) -> Config:
-    """The Config for a process beside the run's: on the processor, unless "cuda" was asked for by name, since a framework may
-    take most of the GPU's memory for itself, as JAX does when it starts."""
+    """The Config for a process beside the run's: on the processor, unless "cuda" was asked for by
+    name, since a framework may take most of the GPU's memory for itself, as JAX does when it
+    starts."""
     if conf.device == "cuda":
         return conf
     if "jax" not in sys.modules:
@@ -64,6 +67,13 @@ def beside(conf: Config) -> Config:
 
 
 def network_there(conf: Config, spaces: Spaces, network: Any, role: str) -> Any:
-    """The network of a role, in a process that acts by it and has its framework for nothing else."""
-    algorithm = build(beside(replace(conf, device="auto")), spaces, Generators(conf.seed), network, keeps=True)
+    """The network of a role, in a process that acts by it and has its framework for nothing
+    else."""
+    algorithm = build(
+        beside(replace(conf, device="auto")),
+        spaces,
+        Generators(conf.seed),
+        network,
+        gradients_only=True,
+    )
     return algorithm.backend.networks[role]

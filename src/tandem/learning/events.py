@@ -1,4 +1,5 @@
-"""What happens in a run, in order. The loop yields these; observers, writers, callbacks and your own code consume them."""
+"""What happens in a run, in order. The loop yields these; observers, writers, callbacks and your
+own code consume them."""
 
 from __future__ import annotations
 
@@ -19,12 +20,18 @@ class Evaluation(NamedTuple):
     std: float
     returns: list[float]
     lengths: list[int]
-    agents: tuple[float, ...] = ()  # the mean return of each agent of a team, whose own return is the mean of these
+    agents: tuple[
+        float, ...
+    ] = ()  # the mean return of each agent of a team, whose own return is the mean of these
 
     @classmethod
-    def of(cls, returns: list[float], lengths: list[int], agents: Sequence[Sequence[float]] = ()) -> Evaluation:
+    def of(
+        cls, returns: list[float], lengths: list[int], agents: Sequence[Sequence[float]] = ()
+    ) -> Evaluation:
         each = tuple(float(x) for x in np.mean(agents, 0)) if len(agents) else ()
-        return cls(float(np.mean(returns)), float(np.std(returns)), list(returns), list(lengths), each)
+        return cls(
+            float(np.mean(returns)), float(np.std(returns)), list(returns), list(lengths), each
+        )
 
 
 @dataclass(frozen=True)
@@ -68,7 +75,9 @@ class BatchEnd(Event):
     """A call of K updates is done."""
 
     metrics: Mapping[str, float]  # the algorithm's, averaged over the call
-    shares: Mapping[str, float] = field(default_factory=dict)  # seconds so far: environment, acting, learning
+    shares: Mapping[str, float] = field(
+        default_factory=dict
+    )  # seconds so far: environment, acting, learning
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,5 @@
-"""What the owner of weights and its actor-learners give one another: through memory in common, or over a cluster."""
+"""What the owner of weights and its actor-learners give one another: through memory in common, or
+over a cluster."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from tandem.parallel.process import Line, Process
 from tandem.parallel.ray import Actors
 from tandem.parallel.share import Source
 from tandem.parallel.shared_memory import Arrays, form
-from tandem.parallel.worker_group import Crew, Worker, together
+from tandem.parallel.worker_group import Worker, WorkerGroup, together
 from tandem.types import Array
 
 Json = dict[str, Any]
@@ -30,7 +31,7 @@ class Made(NamedTuple):
     network: Any
 
 
-class Handover(Protocol):
+class GradientTransport(Protocol):
     """Between the owner and actor-learner i of its crew."""
 
     gradients: list[Array | None]  # [size]  the newest of each
@@ -47,50 +48,76 @@ class Handover(Protocol):
     def came(self, i: int, answer: Any) -> Json:
         """What it says, JSON data; its gradient, if it made one, is in `gradients`."""
 
-    def state(self, crew: Crew, replay: bool) -> tuple[list[Json], dict[str, Array]]:
-        """Of what they learn from, all of them at rest: updates owed, and what is kept to replay."""
+    def state(self, crew: WorkerGroup, replay: bool) -> tuple[list[Json], dict[str, Array]]:
+        """Of what they learn from, all of them at rest: updates owed, and what is kept to
+        replay."""
 
-    def load_state(self, crew: Crew, each: list[Json], arrays: dict[str, Array]) -> None:
+    def load_state(self, crew: WorkerGroup, each: list[Json], arrays: dict[str, Array]) -> None:
         """Gives that back."""
 
 
-class InCommon:
-    """Through memory in common. What is kept to replay is in it, and so outlives a process that is lost."""
+class SharedMemoryGradients:
+    """Through memory in common. What is kept to replay is in it, and so outlives a process that is
+    lost."""
 
     def __init__(self, made: Made, algorithm: Any, environments: Environments) -> None:
-        self._made, self._networks, count = made, algorithm.backend.networks, int(made.conf.options.learners)
-        weights = {f"{role}/{n}": form(x) for role, net in self._networks.items() for n, x in net.read().items()}
+        self._made, self._networks, count = (
+            made,
+            algorithm.backend.networks,
+            int(made.conf.options.learners),
+        )
+        weights = {
+            f"{role}/{n}": form(x)
+            for role, net in self._networks.items()
+            for n, x in net.read().items()
+        }
         self._weights = [Arrays.made(weights) for _ in range(count)]
-        self._memory = [Arrays.made({"gradient": ((algorithm.optimizer.size,), "<f4")}) for _ in range(count)]
+        self._memory = [
+            Arrays.made({"gradient": ((algorithm.optimizer.size,), "<f4")}) for _ in range(count)
+        ]
         self.gradients: list[Array | None] = [memory["gradient"] for memory in self._memory]
-        self.buffers = [buffer_for(algorithm, environments.observation, environments.action) for _ in range(count)]
+        self.buffers = [
+            buffer_for(algorithm, environments.observation, environments.action)
+            for _ in range(count)
+        ]
         self._kept = []
         for buffer in self.buffers:
             if buffer is not None:
                 self._kept.append(Arrays.made({name: form(x) for name, x in buffer.arrays.items()}))
                 self._kept[-1]["writing"][:] = -1
                 buffer.live_in(self._kept[-1].within(""))
-        self.learned: list[Json | None] = [None] * count  # what each said last of what it learns from
+        self.learned: list[Json | None] = [
+            None
+        ] * count  # what each said last of what it learns from
 
     def restore(self, i: int, gradient: Array) -> None:
         self._memory[i]["gradient"][:] = gradient  # where those to come are looked for, too
 
     def line(self, worker: Worker) -> Line:
         i = worker.first // worker.count
-        handles = tuple(arrays.handle for arrays in (self._weights[i], self._memory[i], *self._kept[i : i + 1]))
-        return Process(tuple(h.fd for h in handles), MemoryLearner, *self._made, worker.part, handles, self.learned[i])
+        handles = tuple(
+            arrays.handle for arrays in (self._weights[i], self._memory[i], *self._kept[i : i + 1])
+        )
+        return Process(
+            tuple(h.fd for h in handles),
+            MemoryLearner,
+            *self._made,
+            worker.part,
+            handles,
+            self.learned[i],
+        )
 
     def go(self, i: int, worker: Worker, begin: int, updates: int) -> None:
         for role, net in self._networks.items():
             net.copy_to(self._weights[i].within(role))
-        worker.poke(json.dumps([begin, updates]).encode())
+        worker.send_bytes(json.dumps([begin, updates]).encode())
 
     def came(self, i: int, answer: Any) -> Json:
         told: Json = json.loads(answer)
         self.learned[i] = told.pop("learned")
         return told
 
-    def state(self, crew: Crew, replay: bool) -> tuple[list[Json], dict[str, Array]]:
+    def state(self, crew: WorkerGroup, replay: bool) -> tuple[list[Json], dict[str, Array]]:
         each, arrays = [], dict[str, Array]()
         for i, (said, buffer) in enumerate(zip(self.learned, self.buffers, strict=True)):
             mine: Json = {"owed": said["owed"] if said else 0}
@@ -101,18 +128,21 @@ class InCommon:
             each.append(mine)
         return each, arrays
 
-    def load_state(self, crew: Crew, each: list[Json], arrays: dict[str, Array]) -> None:
+    def load_state(self, crew: WorkerGroup, each: list[Json], arrays: dict[str, Array]) -> None:
         self.learned = []
         for i, (mine, buffer) in enumerate(zip(each, self.buffers, strict=True)):
             if buffer is not None and "buffer" in mine:
                 buffer.load_state(mine["buffer"], select(arrays, str(i)))
-            self.learned.append({"owed": mine["owed"], "left": None if buffer is None else buffer.left()})
+            self.learned.append(
+                {"owed": mine["owed"], "left": None if buffer is None else buffer.left()}
+            )
         crew.tell("load_learned", [(mine,) for mine in self.learned])
 
 
-class OverCluster:
-    """Over a cluster: weights go out by its object store, once for all of a version; gradients come with answers. What is kept
-    to replay lives where it was collected; what a lost one kept is lost, but for what a checkpoint has of it."""
+class RayGradients:
+    """Over a cluster: weights go out by its object store, once for all of a version; gradients come
+    with answers. What is kept to replay lives where it was collected; what a lost one kept is lost,
+    but for what a checkpoint has of it."""
 
     def __init__(self, made: Made, algorithm: Any) -> None:
         o = made.conf.options
@@ -130,26 +160,35 @@ class OverCluster:
 
     def go(self, i: int, worker: Worker, begin: int, updates: int) -> None:
         if self._weights[0] != updates:
-            self._weights = updates, self._actors.put({role: net.read() for role, net in self._networks.items()})
+            self._weights = (
+                updates,
+                self._actors.put({role: net.read() for role, net in self._networks.items()}),
+            )
         worker.ask("sent", begin, updates, self._weights[1])
 
     def came(self, i: int, answer: Any) -> Json:
         said: Json
         said, gradient = answer
-        self.gradients[i] = None if gradient is None else np.array(gradient)  # what comes from the store is not to be written
+        self.gradients[i] = (
+            None if gradient is None else np.array(gradient)
+        )  # what comes from the store is not to be written
         return said
 
-    def state(self, crew: Crew, replay: bool) -> tuple[list[Json], dict[str, Array]]:
+    def state(self, crew: WorkerGroup, replay: bool) -> tuple[list[Json], dict[str, Array]]:
         if crew.given_up:
             return [{"owed": 0} for _ in crew.workers], {}
         found = crew.gather("learned", replay)
         return [mine for mine, _ in found], together(found)
 
-    def load_state(self, crew: Crew, each: list[Json], arrays: dict[str, Array]) -> None:
+    def load_state(self, crew: WorkerGroup, each: list[Json], arrays: dict[str, Array]) -> None:
         self._weights = (-1, None)
         crew.tell("load_learned", [(mine, select(arrays, str(i))) for i, mine in enumerate(each)])
 
 
-def handover(made: Made, algorithm: Any, environments: Environments) -> Handover:
+def handover(made: Made, algorithm: Any, environments: Environments) -> GradientTransport:
     """As the options of the run say."""
-    return OverCluster(made, algorithm) if made.conf.options.cluster else InCommon(made, algorithm, environments)
+    return (
+        RayGradients(made, algorithm)
+        if made.conf.options.cluster
+        else SharedMemoryGradients(made, algorithm, environments)
+    )

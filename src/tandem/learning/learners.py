@@ -1,4 +1,5 @@
-"""From trajectories to updates: the two ways to learn, from whole rollouts once, or from transitions replayed."""
+"""From trajectories to updates: the two ways to learn, from whole rollouts once, or from
+transitions replayed."""
 
 from __future__ import annotations
 
@@ -42,10 +43,11 @@ class Learner(Protocol):
 
     def learn(self, trajectory: Trajectory, span: Span) -> dict[str, float]: ...
 
-    def chance(self, env_steps: int) -> bool: ...
+    def is_warmup(self, env_steps: int) -> bool: ...
 
     def break_off(self, envs: Sequence[int]) -> None:
-        """What comes next of these environments belongs to other episodes than what was learned from last."""
+        """What comes next of these environments belongs to other episodes than what was learned
+        from last."""
 
     def state(self, replay: bool) -> tuple[dict[str, Any], dict[str, Array]]: ...
 
@@ -53,29 +55,46 @@ class Learner(Protocol):
 
 
 class RolloutLearner:
-    """Several epochs over each rollout, then it is gone. Noise on weights stays as it was when they acted: on-policy gradients
-    are unbiased only then (Fortunato et al. 2018, section 3.1)."""
+    """Several epochs over each rollout, then it is gone. Noise on weights stays as it was when they
+    acted: on-policy gradients are unbiased only then (Fortunato et al. 2018, section 3.1)."""
 
     def __init__(
-        self, algorithm: Any, backend: Any, observation: Any, generators: Generators, networks: dict[str, Forward]
+        self,
+        algorithm: Any,
+        backend: Any,
+        observation: Any,
+        generators: Generators,
+        networks: dict[str, Forward],
     ) -> None:
         s = algorithm.settings
-        self.algorithm, self.backend, self.generators, self.settings = algorithm, backend, generators, s
+        self.algorithm, self.backend, self.generators, self.settings = (
+            algorithm,
+            backend,
+            generators,
+            s,
+        )
         self.block, self.updates = s.rollout, 0
         self.rows, each = s.rollout * s.envs, algorithm.sequence or 1
-        self.epochs, self.batch = getattr(s, "epochs", 1), getattr(s, "batch_size", self.rows)  # else all of it once
+        self.epochs, self.batch = (
+            getattr(s, "epochs", 1),
+            getattr(s, "batch_size", self.rows),
+        )  # else all of it once
         if self.rows % self.batch:
             fits = [d for d in range(1, self.rows + 1) if self.rows % d == 0]
             raise SettingError(
-                f"a rollout of {s.rollout} steps x {s.envs} environments has {self.rows} rows, batches have {self.batch}.",
+                f"a rollout of {s.rollout} steps x {s.envs} environments has {self.rows} rows, "
+                f"batches have {self.batch}.",
                 "rows that divide into batches evenly",
-                f"use batch_size={min(fits, key=lambda d: abs(d - self.batch))}, or another rollout.",
+                f"use batch_size={min(fits, key=lambda d: abs(d - self.batch))}, or another "
+                "rollout.",
             )
         if s.rollout % each or self.batch % each:
             raise SettingError(
-                f"sequences of {each} steps, rollouts of {s.rollout} steps and batches of {self.batch} rows.",
+                f"sequences of {each} steps, rollouts of {s.rollout} steps and batches of "
+                f"{self.batch} rows.",
                 "rollouts and batches that divide into sequences evenly",
-                f"use sequence={math.gcd(s.rollout, self.batch)}, or another rollout or batch_size.",
+                f"use sequence={math.gcd(s.rollout, self.batch)}, or another rollout or "
+                "batch_size.",
             )
         self.rows, self.batch = self.rows // each, self.batch // each
         self._run = backend.compile(algorithm.update)
@@ -85,26 +104,30 @@ class RolloutLearner:
         if s.normalize_rewards and s.standardize_rewards:
             raise SettingError(
                 "settings normalize_rewards=True and standardize_rewards=True.",
-                "one of them: the first scales rewards by their returns, the second centres them as well",
+                "one of them: the first scales rewards by their returns, the second centres them "
+                "as well",
                 "leave one out.",
             )
         scaled = RewardScale(s.envs, s.gamma) if s.normalize_rewards else None
         self._rewards = RewardStandard() if s.standardize_rewards else scaled
 
     def _moments(self, observation: Any) -> ObservationMoments:
-        """Statistics for the networks' first layers. SettingError where a network, its user's, has none that takes them."""
+        """Statistics for the networks' first layers. SettingError where a network, its user's, has
+        none that takes them."""
         moments = ObservationMoments(observation)
         for role in self._networks:
             weights = self.backend.networks[role].read()
             if not set(moments.publish({}, self._place)) <= set(weights):
                 raise SettingError(
-                    f"normalize_observations=True with a network of your own ({role}), which has no layer for the statistics.",
+                    f"normalize_observations=True with a network of your own ({role}), which has "
+                    "no layer for the statistics.",
                     "the default networks, which begin with one",
-                    "leave network= out, or wrap the environment with gymnasium.wrappers.NormalizeObservation.",
+                    "leave network= out, or wrap the environment with "
+                    "gymnasium.wrappers.NormalizeObservation.",
                 )
         return moments
 
-    def chance(self, env_steps: int) -> bool:
+    def is_warmup(self, env_steps: int) -> bool:
         return False
 
     def break_off(self, envs: Sequence[int]) -> None:
@@ -118,8 +141,12 @@ class RolloutLearner:
         calls = self.epochs * (self.rows // self.batch)
         order = self.generators("batches")
         indices = np.concatenate([order.permutation(self.rows) for _ in range(self.epochs)])
-        schedule = self.algorithm.schedule(Call(np.full(calls, span.progress), span.begin, span.end, self.updates))
-        outcome = self._run(data._replace(settings=schedule), indices.reshape(calls, -1).astype(np.int32))
+        schedule = self.algorithm.schedule(
+            Call(np.full(calls, span.progress), span.begin, span.end, self.updates)
+        )
+        outcome = self._run(
+            data._replace(settings=schedule), indices.reshape(calls, -1).astype(np.int32)
+        )
         self.updates += outcome.applied
         metrics = checked(outcome, self.updates)
         if self._observations:
@@ -130,7 +157,11 @@ class RolloutLearner:
         return metrics
 
     def _parts(self) -> dict[str, Any]:
-        parts = {f"observation/{k}": m for k, m in self._observations.moments.items()} if self._observations else {}
+        parts = (
+            {f"observation/{k}": m for k, m in self._observations.moments.items()}
+            if self._observations
+            else {}
+        )
         return parts | ({"reward": self._rewards} if self._rewards else {})
 
     def state(self, replay: bool) -> tuple[dict[str, Any], dict[str, Array]]:
@@ -149,17 +180,28 @@ class ReplayLearner:
     """Updates on transitions drawn from a ring of the latest ones."""
 
     def __init__(
-        self, algorithm: Any, backend: Any, observation: Any, action: Any, generators: Generators, folder: Path | None
+        self,
+        algorithm: Any,
+        backend: Any,
+        observation: Any,
+        action: Any,
+        generators: Generators,
+        folder: Path | None,
     ) -> None:
         s = algorithm.settings
-        self.algorithm, self.backend, self.generators, self.settings = algorithm, backend, generators, s
+        self.algorithm, self.backend, self.generators, self.settings = (
+            algorithm,
+            backend,
+            generators,
+            s,
+        )
         if s.train_every % s.envs:
             raise SettingError(
                 f"train_every={s.train_every} with {s.envs} environments.",
                 "a multiple of the number of environments, since they step together",
                 f"use train_every={s.envs * max(1, round(s.train_every / s.envs))}.",
             )
-        self._kept = kept = algorithm.kept(action)
+        self._kept = kept = algorithm.buffer_extras(action)
         each = algorithm.sequence or 1
         if s.batch_size % each:
             raise SettingError(
@@ -167,7 +209,9 @@ class ReplayLearner:
                 "batches that divide into sequences evenly",
                 f"use sequence={math.gcd(each, s.batch_size)}, or another batch_size.",
             )
-        row = 2 * Ring.size(1, 1, observation, action, kept)  # bytes of a transition, and of what follows it
+        row = 2 * Ring.size(
+            1, 1, observation, action, kept
+        )  # bytes of a transition, and of what follows it
         self.most = max(1, CALL_BYTES // max(1, row * s.batch_size))  # updates in one call
         self.block, self.updates, self.n = s.train_every // s.envs, 0, getattr(s, "n_step", 1)
         files = str(folder / "replay") if s.memmap and folder is not None else None
@@ -181,7 +225,7 @@ class ReplayLearner:
             self.sampler = UniformSampler(self.ring)
         self._run = backend.compile(algorithm.update)
 
-    def chance(self, env_steps: int) -> bool:
+    def is_warmup(self, env_steps: int) -> bool:
         """Whether to act at random still, so that the first updates see some variety."""
         return bool(env_steps < self.settings.learning_starts)
 
@@ -191,20 +235,40 @@ class ReplayLearner:
     def learn(self, trajectory: Trajectory, span: Span) -> dict[str, float]:
         """The metrics of the updates, averaged; none before learning starts."""
         lead = trajectory.reward.shape
-        blank = {n: np.zeros((*lead, *x.shape), x.dtype) for n, x in self._kept.items() if n not in trajectory.extra}
-        self.sampler.add(trajectory._replace(extra=trajectory.extra | blank))  # chance has no memory
+        blank = {
+            n: np.zeros((*lead, *x.shape), x.dtype)
+            for n, x in self._kept.items()
+            if n not in trajectory.extra
+        }
+        self.sampler.add(
+            trajectory._replace(extra=trajectory.extra | blank)
+        )  # chance has no memory
         if span.end < self.settings.learning_starts or not self.sampler.ready(1):
             return {}
-        owed = self.settings.updates_per_call if self.settings.updates_per_call > 0 else trajectory.reward.size
-        beta = self.settings.priority_beta(np.full(owed, span.progress)) if hasattr(self.settings, "priority_beta") else None
+        owed = (
+            self.settings.updates_per_call
+            if self.settings.updates_per_call > 0
+            else trajectory.reward.size
+        )
+        beta = (
+            self.settings.priority_beta(np.full(owed, span.progress))
+            if hasattr(self.settings, "priority_beta")
+            else None
+        )
         draw = self.sampler.draw(self.generators("replay"), owed, self.batch, beta)
-        schedule = self.algorithm.schedule(Call(np.full(owed, span.progress), span.begin, span.end, self.updates))
+        schedule = self.algorithm.schedule(
+            Call(np.full(owed, span.progress), span.begin, span.end, self.updates)
+        )
         if self.settings.noisy != "no":
-            schedule |= self.backend.noise(self.settings.noisy, self.generators("noise/learning"), owed)
+            schedule |= self.backend.noise(
+                self.settings.noisy, self.generators("noise/learning"), owed
+            )
         metrics: list[dict[str, float]] = []
         for part in self._parts(owed):
             ids = draw.ids[part]
-            batch = self._batch(ids, () if isinstance(draw.weight, tuple) else draw.weight[part])._replace(
+            batch = self._batch(
+                ids, () if isinstance(draw.weight, tuple) else draw.weight[part]
+            )._replace(
                 noise=self.algorithm.noise(self.generators("learning"), ids.shape),
                 settings={n: v[part] for n, v in schedule.items()},
             )
@@ -216,8 +280,9 @@ class ReplayLearner:
         return averaged(metrics)
 
     def _batch(self, ids: Array, weight: Array) -> Batch:
-        """The transitions of rows `ids` [k, B], or the sequences that begin there, [k, S, L, ...], with "start" where the state
-        of a network with a memory begins anew, and the states before their first steps."""
+        """The transitions of rows `ids` [k, B], or the sequences that begin there, [k, S, L, ...],
+        with "start" where the state of a network with a memory begins anew, and the states before
+        their first steps."""
         if not isinstance(self.sampler, SequenceSampler):
             return self.ring.transitions(ids, self.n)._replace(weight=weight)
         rows = self.sampler.sequences(ids)
@@ -253,26 +318,36 @@ def stored(ring: Ring, sampler: Any) -> tuple[dict[str, Any], dict[str, Array]]:
 def load_stored(ring: Ring, sampler: Any, data: dict[str, Any], arrays: dict[str, Array]) -> None:
     """Gives them back what `stored` gave."""
     for name, part in (("ring", ring), ("sampler", sampler)):
-        part.load_state(data[name], {n.removeprefix(f"{name}/"): x for n, x in arrays.items() if n.startswith(f"{name}/")})
+        part.load_state(
+            data[name],
+            {n.removeprefix(f"{name}/"): x for n, x in arrays.items() if n.startswith(f"{name}/")},
+        )
 
 
 def averaged(metrics: list[dict[str, float]]) -> dict[str, float]:
     """The means of several calls' metrics, over those that have them."""
     if len(metrics) == 1:
         return metrics[0]
-    return {n: float(np.mean([m[n] for m in metrics if n in m])) for n in dict.fromkeys(n for m in metrics for n in m)}
+    return {
+        n: float(np.mean([m[n] for m in metrics if n in m]))
+        for n in dict.fromkeys(n for m in metrics for n in m)
+    }
 
 
 def checked(outcome: Outcome, updates: int) -> dict[str, float]:
-    """The means of a call's metrics, over the updates that have them (others say NaN). Raises NonFiniteError where an update
-    was refused; the `updates` before it hold."""
+    """The means of a call's metrics, over the updates that have them (others say NaN). Raises
+    NonFiniteError where an update was refused; the `updates` before it hold."""
     if outcome.fault:
         raise NonFiniteError(
-            f"loss or gradient of the optimizer {outcome.fault!r} was not finite in update {updates + 1}, which was not made.",
+            f"loss or gradient of the optimizer {outcome.fault!r} was not finite in update "
+            f"{updates + 1}, which was not made.",
             "finite losses and gradients",
-            "lower the learning rate, clip gradients, scale rewards; resume from the last checkpoint.",
+            "lower the learning rate, clip gradients, scale rewards; resume from the last "
+            "checkpoint.",
         )
     if outcome.applied == 1:  # quicker than a mean
         return {n: x for n, v in outcome.metrics.items() if not math.isnan(x := float(v[0]))}
-    known = {n: v[: outcome.applied][~np.isnan(v[: outcome.applied])] for n, v in outcome.metrics.items()}
+    known = {
+        n: v[: outcome.applied][~np.isnan(v[: outcome.applied])] for n, v in outcome.metrics.items()
+    }
     return {n: float(v.mean()) for n, v in known.items() if len(v)}

@@ -1,4 +1,5 @@
-"""The loop: collect, learn, publish; again and again. A generator of events that knows counters and schedules, and no files."""
+"""The loop: collect, learn, publish; again and again. A generator of events that knows counters and
+schedules, and no files."""
 
 from __future__ import annotations
 
@@ -9,11 +10,19 @@ from typing import Any
 import numpy as np
 
 from tandem.algorithms.base import Forward
-from tandem.collect.actor import ChanceActor, PolicyActor, forwards, publish, redraw
+from tandem.collect.actor import PolicyActor, RandomActor, forwards, publish, redraw
 from tandem.collect.collector import Actor, Collector
 from tandem.envs.vector import Environments
 from tandem.errors import ResumeError
-from tandem.learning.events import BatchBegin, BatchEnd, EpisodeBegin, EpisodeEnd, Event, TrainBegin, TrainEnd
+from tandem.learning.events import (
+    BatchBegin,
+    BatchEnd,
+    EpisodeBegin,
+    EpisodeEnd,
+    Event,
+    TrainBegin,
+    TrainEnd,
+)
 from tandem.learning.learners import Learner, ReplayLearner, RolloutLearner, Span
 from tandem.learning.seeds import Generators
 from tandem.learning.sequence_learner import SequenceLearner
@@ -24,22 +33,32 @@ from tandem.types import Array, Tree
 
 
 def learner_of(
-    algorithm: Any, observation: Spec, action: Leaf, generators: Generators, networks: dict[str, Forward], folder: Any = None
+    algorithm: Any,
+    observation: Spec,
+    action: Leaf,
+    generators: Generators,
+    networks: dict[str, Forward],
+    folder: Any = None,
 ) -> Learner:
     """What learns as an algorithm `needs`; `networks` are those that act and prepare."""
     if algorithm.needs == "rollouts":
-        return RolloutLearner(algorithm, algorithm.backend, seen(observation, action), generators, networks)
+        return RolloutLearner(
+            algorithm, algorithm.backend, seen(observation, action), generators, networks
+        )
     if algorithm.needs == "sequences":
-        return SequenceLearner(algorithm, algorithm.backend, observation, action, generators, networks)
+        return SequenceLearner(
+            algorithm, algorithm.backend, observation, action, generators, networks
+        )
     return ReplayLearner(algorithm, algorithm.backend, observation, action, generators, folder)
 
 
 class Loop:
     """An algorithm learning in environments: from `env_steps` on, to a run's length of `steps`.
 
-    Between two events that `settled` calls the end of a block, everything is as a checkpoint needs it. By default an algorithm
-    acts by its networks, and learns as it `needs`; `actor` and `learner` are others. workers: the environments, how workers are
-    kept, and what makes the network of a role there.
+    Between two events that `settled` calls the end of a block, everything is as a checkpoint needs
+    it. By default an algorithm acts by its networks, and learns as it `needs`; `actor` and
+    `learner` are others. workers: the environments, how workers are kept, and what makes the
+    network of a role there.
     """
 
     def __init__(
@@ -61,10 +80,14 @@ class Loop:
         self.networks = forwards(backend, roles, None if workers is None else workers[2])
         acting = {role: self.networks[role] for role in algorithm.acting}
         self.actor: Actor = actor or PolicyActor(type(algorithm), self.settings, action, acting)
-        self.chance = ChanceActor(action, self.actor.initial_state)
-        self.learner: Learner = learner or learner_of(algorithm, observation, action, generators, self.networks, folder)
+        self.random_actor = RandomActor(action, self.actor.initial_state)
+        self.learner: Learner = learner or learner_of(
+            algorithm, observation, action, generators, self.networks, folder
+        )
         own = Collector(environments, self.settings.gamma, algorithm.action_mode)
-        self.collector: Any = own if workers is None else self._pool(own, *workers[:2])  # or what stands in its place
+        self.collector: Any = (
+            own if workers is None else self._pool(own, *workers[:2])
+        )  # or what stands in its place
         self._sync()
         self.steps, self.episodes, self.seconds, self.learning = self.settings.steps, 0, 0.0, 0.0
         self._unlearned = False  # a block was collected, and learning from it has not ended
@@ -83,13 +106,16 @@ class Loop:
         }
 
     def events(self, stop_at: int | None = None) -> Iterator[Event]:
-        """Everything that happens until `stop_at` environment steps, or the run's length. A block that has begun is finished,
-        so a sitting may end up to one block later. ResumeError where one was left: its steps are gone."""
+        """Everything that happens until `stop_at` environment steps, or the run's length. A block
+        that has begun is finished, so a sitting may end up to one block later. ResumeError where
+        one was left: its steps are gone."""
         if self._unlearned:
             raise ResumeError(
-                f"this session was left within the block that ends at step {self.env_steps:,}, before it was learned from.",
+                f"this session was left within the block that ends at step {self.env_steps:,}, "
+                "before it was learned from.",
                 "a session that is left at BatchEnd or later, or by its stop()",
-                "resume from the run's folder; next time note what you want, and leave at the next BatchEnd.",
+                "resume from the run's folder; next time note what you want, and leave at the "
+                "next BatchEnd.",
             )
         stop = min(self.steps, self.steps if stop_at is None else stop_at)
         yield TrainBegin(**self.now(), steps=self.steps, stop_at=stop)
@@ -119,7 +145,9 @@ class Loop:
             self.learner.break_off(self.collector.broken)
         before = self.learner.updates
         metrics = self.learner.learn(trajectory, Span(begin, self.env_steps, self.steps))
-        if self.learner.updates > before or self.algorithm.preparing:  # a rollout moves statistics even where no update holds
+        if (
+            self.learner.updates > before or self.algorithm.preparing
+        ):  # a rollout moves statistics even where no update holds
             self._sync()
         self.collector.version, self._unlearned = self.learner.updates, False
         if metrics and self.collector.lag is not None:
@@ -127,35 +155,58 @@ class Loop:
         took = perf_counter() - began
         self.learning += took
         self.seconds += took
-        yield BatchEnd(**self.now(), metrics=metrics, shares={**self.collector.seconds, "learning": self.learning})
+        yield BatchEnd(
+            **self.now(),
+            metrics=metrics,
+            shares={**self.collector.seconds, "learning": self.learning},
+        )
 
     def _sync(self) -> None:
-        """New weights to act with, and new noise on them where there is any: it stays as it is until the next time."""
+        """New weights to act with, and new noise on them where there is any: it stays as it is
+        until the next time."""
         if self.settings.noisy != "no":
-            redraw(self.backend, self.networks, self.settings.noisy, self.generators("noise/acting"))
+            redraw(
+                self.backend, self.networks, self.settings.noisy, self.generators("noise/acting")
+            )
         publish(self.backend, self.networks)
 
     def _noise(self, begin: int) -> tuple[Any, Array]:
         """Who acts in the next block, and the randomness for it."""
         shape = (self.learner.block, self.collector.n)
         rng = self.generators("acting")
-        if self.learner.chance(begin):
-            return self.chance, self.chance.noise(rng, shape)
+        if self.learner.is_warmup(begin):
+            return self.random_actor, self.random_actor.noise(rng, shape)
         progress = np.minimum(1.0, (begin + np.arange(shape[0]) * shape[1]) / self.steps)
-        return self.actor, self.algorithm.act_noise(self.settings, self.chance.action, rng, shape, progress)
+        return self.actor, self.algorithm.act_noise(
+            self.settings, self.random_actor.action, rng, shape, progress
+        )
 
     def _pool(self, own: Collector, source: Source, terms: Terms) -> Pool:
         """Workers for all environments but `own`'s."""
         assert isinstance(self.actor, PolicyActor)
-        make, rng, action = (self.settings.gamma, self.algorithm.action_mode), np.random.default_rng(0), self.chance.action
+        make, rng, action = (
+            (self.settings.gamma, self.algorithm.action_mode),
+            np.random.default_rng(0),
+            self.random_actor.action,
+        )
 
         def policy(steps: int) -> Tree:
-            return self.algorithm.act_noise(self.settings, action, rng, (steps, source.n), np.zeros(steps))
+            return self.algorithm.act_noise(
+                self.settings, action, rng, (steps, source.n), np.zeros(steps)
+            )
 
-        def chance(steps: int) -> Tree:
-            return self.chance.noise(rng, (steps, source.n))
+        def random_noise(steps: int) -> Tree:
+            return self.random_actor.noise(rng, (steps, source.n))
 
-        return Pool(source, terms, own, (self.actor, self.chance), self.learner.block, (policy, chance), make)
+        return Pool(
+            source,
+            terms,
+            own,
+            (self.actor, self.random_actor),
+            self.learner.block,
+            (policy, random_noise),
+            make,
+        )
 
     # Saving
 
@@ -167,7 +218,11 @@ class Loop:
             "collector": collector,
             "learner": learner,
             "generators": self.generators.state(),
-            "counters": {"episodes": self.episodes, "seconds": self.seconds, "learning": self.learning},
+            "counters": {
+                "episodes": self.episodes,
+                "seconds": self.seconds,
+                "learning": self.learning,
+            },
         }
         return data, {"engine": self.backend.state(), "collector": collected, "learner": learned}
 
@@ -177,7 +232,9 @@ class Loop:
         self.collector.load_state(data["collector"], groups["collector"])
         self.learner.load_state(data["learner"], groups["learner"])
         self.generators.load_state(data["generators"])
-        self.episodes, self.seconds, self.learning = (data["counters"][k] for k in ("episodes", "seconds", "learning"))
+        self.episodes, self.seconds, self.learning = (
+            data["counters"][k] for k in ("episodes", "seconds", "learning")
+        )
         if not data["collector"]["begun"]:
             self.learner.break_off(range(self.collector.n))
         publish(self.backend, self.networks)

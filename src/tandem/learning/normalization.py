@@ -1,4 +1,5 @@
-"""Running statistics of observations and returns: what networks are fed, and rewards divided by, where the settings say so."""
+"""Running statistics of observations and returns: what networks are fed, and rewards divided by,
+where the settings say so."""
 
 from __future__ import annotations
 
@@ -12,11 +13,14 @@ from tandem.types import Array, Trajectory, Tree
 
 
 class ObservationMoments:
-    """Moments of every box of numbers in an observation, in the shape that a network's Normalize layers take."""
+    """Moments of every box of numbers in an observation, in the shape that a network's Normalize
+    layers take."""
 
     def __init__(self, spec: Spec) -> None:
         parts = spec if isinstance(spec, dict) else {"": spec}
-        self.moments = {k: Moments(s.width) for k, s in parts.items() if s.kind == "box" and not s.image}
+        self.moments = {
+            k: Moments(s.width) for k, s in parts.items() if s.kind == "box" and not s.image
+        }
 
     def add(self, obs: Tree, valid: Array) -> None:
         """Valid rows of obs [T, N, ...]."""
@@ -25,19 +29,23 @@ class ObservationMoments:
             moments.add(rows.reshape(valid.size, -1)[valid.reshape(-1)])
 
     def publish(self, weights: dict[str, Array], before: str = "") -> dict[str, Array]:
-        """A plan's weights with these moments in its Normalize layers: "1/mean" for one array of observations,
-        "0/name/1/mean" for an entry of a dict, with `before` where that plan lies in another."""
+        """A plan's weights with these moments in its Normalize layers: "1/mean" for one array of
+        observations, "0/name/1/mean" for an entry of a dict, with `before` where that plan lies in
+        another."""
         found = dict(weights)
         for key, moments in self.moments.items():
             place = before + (f"0/{key}/1" if key else "1")
             found[f"{place}/mean"] = moments.mean.astype(np.float32)
-            found[f"{place}/variance"] = np.minimum(moments.variance, np.finfo(np.float32).max).astype(np.float32)
+            found[f"{place}/variance"] = np.minimum(
+                moments.variance, np.finfo(np.float32).max
+            ).astype(np.float32)
         return found
 
 
 class RewardScale:
-    """Divides rewards by the running standard deviation of the discounted return of each environment, clipped at 10
-    (Engstrom et al. 2020, arXiv:2005.12729, section 3; the mean is not subtracted, which would change the task)."""
+    """Divides rewards by the running standard deviation of the discounted return of each
+    environment, clipped at 10 (Engstrom et al. 2020, arXiv:2005.12729, section 3; the mean is not
+    subtracted, which would change the task)."""
 
     def __init__(self, envs: int, gamma: float) -> None:
         self.moments, self.running, self.gamma = Moments(1), np.zeros(envs), gamma
@@ -62,9 +70,10 @@ class RewardScale:
 
 
 class RewardStandard:
-    """Subtracts the running mean of rewards and divides by their running standard deviation, clipped at 10 (Zheng et al. 2023,
-    arXiv:2307.04964, section 5.3.1, "reward normalization and clipping"). Without the mean the task is another one where
-    episodes end early: living on then pays neither more nor less than the average step does."""
+    """Subtracts the running mean of rewards and divides by their running standard deviation,
+    clipped at 10 (Zheng et al. 2023, arXiv:2307.04964, section 5.3.1, "reward normalization and
+    clipping"). Without the mean the task is another one where episodes end early: living on then
+    pays neither more nor less than the average step does."""
 
     def __init__(self) -> None:
         self.moments = Moments(1)
@@ -72,7 +81,9 @@ class RewardStandard:
     def __call__(self, trajectory: Trajectory) -> Trajectory:
         """The trajectory with standardised rewards, which are taken into the statistics first."""
         self.moments.add(trajectory.reward[trajectory.valid][:, None])
-        standard = (trajectory.reward - self.moments.mean[0]) / np.sqrt(self.moments.variance[0] + 1e-8)
+        standard = (trajectory.reward - self.moments.mean[0]) / np.sqrt(
+            self.moments.variance[0] + 1e-8
+        )
         return trajectory._replace(reward=np.clip(standard, -10.0, 10.0).astype(np.float32))
 
     def state(self) -> dict[str, Array]:
@@ -89,4 +100,6 @@ def state(parts: dict[str, Any]) -> dict[str, Array]:
 
 def load_state(parts: dict[str, Any], arrays: dict[str, Array]) -> None:
     for name, part in parts.items():
-        part.load_state({n.removeprefix(f"{name}/"): x for n, x in arrays.items() if n.startswith(f"{name}/")})
+        part.load_state(
+            {n.removeprefix(f"{name}/"): x for n, x in arrays.items() if n.startswith(f"{name}/")}
+        )

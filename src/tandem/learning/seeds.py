@@ -1,4 +1,5 @@
-"""One seed, many independent streams of randomness, each by its name, so that adding one changes no other."""
+"""One seed, many independent streams of randomness, each by its name, so that adding one changes no
+other."""
 
 from __future__ import annotations
 
@@ -16,7 +17,9 @@ class Generators:
 
     def __call__(self, name: str) -> np.random.Generator:
         if name not in self._made:
-            self._made[name] = np.random.Generator(np.random.PCG64(np.random.SeedSequence((self.seed, *name.encode()))))
+            self._made[name] = np.random.Generator(
+                np.random.PCG64(np.random.SeedSequence((self.seed, *name.encode())))
+            )
         return self._made[name]
 
     def state(self) -> dict[str, Any]:

@@ -15,7 +15,8 @@ def refuse(algorithm: str, needs: str, env: Any, o: Any) -> None:
     asked = f"opponents={o.opponents}"
     if needs != "rollouts":
         raise SettingError(
-            f"{asked} with {algorithm}, which learns again from games against opponents of long ago.",
+            f"{asked} with {algorithm}, which learns again from games against opponents of long "
+            "ago.",
             "an algorithm that learns from each game once: a2c, ppo or trpo",
             "choose one of those, or leave opponents out: then a random player is the opponent.",
         )

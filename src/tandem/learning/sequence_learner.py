@@ -1,4 +1,5 @@
-"""From trajectories to updates, the third way: from sequences, once as they come and again from a buffer."""
+"""From trajectories to updates, the third way: from sequences, once as they come and again from a
+buffer."""
 
 from __future__ import annotations
 
@@ -21,14 +22,24 @@ def buffer_for(algorithm: Any, observation: Any, action: Any) -> SequenceBuffer 
     if s.replay == "none":
         return None
     number, flag = ((), "float32"), ((), "bool")
-    columns = {"action": (action.shape, action.dtype), "reward": number, "discount": number, "weight": number}
-    columns |= {"last": flag, "cut": number} | {n: (x, "float32") for n, x in algorithm.behaviour(action).items()}
+    columns = {
+        "action": (action.shape, action.dtype),
+        "reward": number,
+        "discount": number,
+        "weight": number,
+    }
+    columns |= {"last": flag, "cut": number} | {
+        n: (x, "float32") for n, x in algorithm.behaviour(action).items()
+    }
     alpha = s.priority_alpha if s.replay == "prioritized" else None
-    return SequenceBuffer(s.replay_size, s.rollout, observation, columns, alpha=alpha, evict=s.evict)
+    return SequenceBuffer(
+        s.replay_size, s.rollout, observation, columns, alpha=alpha, evict=s.evict
+    )
 
 
 class SequenceLearner:
-    """One update on each block of sequences, then a number of updates, drawn anew each time, on replayed ones."""
+    """One update on each block of sequences, then a number of updates, drawn anew each time, on
+    replayed ones."""
 
     def __init__(
         self,
@@ -40,21 +51,29 @@ class SequenceLearner:
         networks: dict[str, Forward],
     ) -> None:
         s = algorithm.settings
-        self.algorithm, self.backend, self.generators, self.settings = algorithm, backend, generators, s
+        self.algorithm, self.backend, self.generators, self.settings = (
+            algorithm,
+            backend,
+            generators,
+            s,
+        )
         self.block, self.updates, self.networks = s.rollout, 0, networks
         self.owed = 0  # updates on replayed sequences that the latest block still brings
         replays = s.replay != "none" and s.replay_ratio > 0
         if not (s.online or replays) or (replays and s.replay_starts > s.replay_size):
             raise SettingError(
-                f"online={s.online}, replay={s.replay!r}, replay_ratio={s.replay_ratio}, replay_starts={s.replay_starts} and"
+                f"online={s.online}, replay={s.replay!r}, replay_ratio={s.replay_ratio}, "
+                f"replay_starts={s.replay_starts} and"
                 f" replay_size={s.replay_size}.",
-                "something to learn from: online, or a replay buffer that can hold replay_starts sequences",
-                "leave online on, or choose replay='uniform' with a replay_starts below its replay_size.",
+                "something to learn from: online, or a replay buffer that can hold replay_starts "
+                "sequences",
+                "leave online on, or choose replay='uniform' with a replay_starts below its "
+                "replay_size.",
             )
         self.buffer = buffer_for(algorithm, observation, action)
         self._run = backend.compile(algorithm.update)
 
-    def chance(self, env_steps: int) -> bool:
+    def is_warmup(self, env_steps: int) -> bool:
         return False
 
     def break_off(self, envs: Sequence[int]) -> None:
@@ -72,9 +91,13 @@ class SequenceLearner:
         if self.buffer is not None:
             rng = self.generators("replay")
             self.buffer.add(data._replace(weight=data.weight * (1 - cut)), rng)
-            self.owed = int(rng.poisson(s.replay_ratio)) if len(self.buffer) >= s.replay_starts else 0
+            self.owed = (
+                int(rng.poisson(s.replay_ratio)) if len(self.buffer) >= s.replay_starts else 0
+            )
         if s.online:
-            fresh = data._replace(reward=data.reward + after, extra={**data.extra, "cut": np.zeros_like(cut)})
+            fresh = data._replace(
+                reward=data.reward + after, extra={**data.extra, "cut": np.zeros_like(cut)}
+            )
             yield self._update(fresh, np.ones(s.envs, np.float32), span)[0]
         yield from self.replays(span)
 
@@ -84,21 +107,34 @@ class SequenceLearner:
         while self.owed:
             assert self.buffer is not None
             self.owed -= 1
-            drawn = self.buffer.draw(rng, s.envs, float(s.priority_beta(np.array([span.progress]))[0]))
-            found, priority = self._update(drawn.batch, drawn.importance, span, redrawn=s.noisy != "no")
+            drawn = self.buffer.draw(
+                rng, s.envs, float(s.priority_beta(np.array([span.progress]))[0])
+            )
+            found, priority = self._update(
+                drawn.batch, drawn.importance, span, redrawn=s.noisy != "no"
+            )
             if not isinstance(priority, tuple):
                 self.buffer.update(drawn.slots, priority[0])
             yield found
 
-    def _update(self, sequences: Batch, importance: Array, span: Span, redrawn: bool = False) -> tuple[dict[str, float], Any]:
-        """One update on sequences [T + 1, B, ...]: its metrics, and the sequences' new priorities. Fresh sequences are learned
-        from under the noise that they were collected with, others under noise that is `redrawn`."""
+    def _update(
+        self, sequences: Batch, importance: Array, span: Span, redrawn: bool = False
+    ) -> tuple[dict[str, float], Any]:
+        """One update on sequences [T + 1, B, ...]: its metrics, and the sequences' new priorities.
+        Fresh sequences are learned from under the noise that they were collected with, others under
+        noise that is `redrawn`."""
         valid = sequences.weight
-        batch = sequences._replace(weight=valid * importance, extra={**sequences.extra, "valid": valid})
+        batch = sequences._replace(
+            weight=valid * importance, extra={**sequences.extra, "valid": valid}
+        )
         rows = tree_map(lambda x: x.reshape(1, -1, *x.shape[2:]), batch)
-        schedule = self.algorithm.schedule(Call(np.full(1, span.progress), span.begin, span.end, self.updates))
+        schedule = self.algorithm.schedule(
+            Call(np.full(1, span.progress), span.begin, span.end, self.updates)
+        )
         if redrawn:
-            schedule |= self.backend.noise(self.settings.noisy, self.generators("noise/learning"), 1)
+            schedule |= self.backend.noise(
+                self.settings.noisy, self.generators("noise/learning"), 1
+            )
         outcome = self._run(rows._replace(settings=schedule))
         self.updates += outcome.applied
         return checked(outcome, self.updates), outcome.priority

@@ -1,9 +1,11 @@
-"""Distributions over actions as functions of a network's output and of noise that was drawn outside: pure, so that a loss is a
-function of its batch, and one seed gives the same actions on every engine.
+"""Distributions over actions as functions of a network's output and of noise that was drawn
+outside: pure, so that a loss is a function of its batch, and one seed gives the same actions on
+every engine.
 
-Every distribution has `width` (how many numbers the network gives), `noise(rng, shape)` (what a sample needs), `sample(out,
-noise)`, `mode(out)`, `log_prob(out, action)`, `entropy(out)` and `kl(old, out)`, the divergence KL(old || new); outputs are
-[..., width], log_prob, entropy and kl are [...].
+Every distribution has `width` (how many numbers the network gives), `noise(rng, shape)` (what a
+sample needs), `sample(out, noise)`, `mode(out)`, `log_prob(out, action)`, `entropy(out)` and
+`kl(old, out)`, the divergence KL(old || new); outputs are [..., width], log_prob, entropy and kl
+are [...].
 """
 
 from __future__ import annotations
@@ -32,8 +34,11 @@ class Categorical:
         return self.n
 
     def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-        """Gumbel noise: the argmax of logits plus it is a sample (Maddison et al. 2014, arXiv:1411.0030)."""
-        return -np.log(rng.standard_exponential((*shape, self.n), dtype=np.float32) + np.float32(1e-30))
+        """Gumbel noise: the argmax of logits plus it is a sample (Maddison et al. 2014,
+        arXiv:1411.0030)."""
+        return -np.log(
+            rng.standard_exponential((*shape, self.n), dtype=np.float32) + np.float32(1e-30)
+        )
 
     def sample(self, out: Array, noise: Array) -> Array:
         return ops.of(out).argmax(out + noise, -1)
@@ -58,8 +63,8 @@ class Categorical:
 
 @dataclass(frozen=True)
 class MultiCategorical:
-    """One of `sizes[i]` choices at each position i, independently, from all their logits side by side.
-    Actions are [..., len(sizes)]."""
+    """One of `sizes[i]` choices at each position i, independently, from all their logits side by
+    side. Actions are [..., len(sizes)]."""
 
     sizes: tuple[int, ...]
 
@@ -69,7 +74,9 @@ class MultiCategorical:
 
     def _parts(self, x: Array) -> list[tuple[Categorical, Array]]:
         ends = accumulate(self.sizes)
-        return [(Categorical(n), x[..., end - n : end]) for n, end in zip(self.sizes, ends, strict=True)]
+        return [
+            (Categorical(n), x[..., end - n : end]) for n, end in zip(self.sizes, ends, strict=True)
+        ]
 
     def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
         return Categorical(self.width).noise(rng, shape)
@@ -81,7 +88,9 @@ class MultiCategorical:
         return ops.of(out).stack([d.mode(logits) for d, logits in self._parts(out)], -1)
 
     def log_prob(self, out: Array, action: Array) -> Array:
-        return _total(d.log_prob(logits, action[..., i]) for i, (d, logits) in enumerate(self._parts(out)))
+        return _total(
+            d.log_prob(logits, action[..., i]) for i, (d, logits) in enumerate(self._parts(out))
+        )
 
     def entropy(self, out: Array) -> Array:
         return _total(d.entropy(logits) for d, logits in self._parts(out))
@@ -93,7 +102,8 @@ class MultiCategorical:
 
 @dataclass(frozen=True)
 class Gaussian:
-    """A normal distribution with diagonal covariance over `size` numbers, from means and log standard deviations."""
+    """A normal distribution with diagonal covariance over `size` numbers, from means and log
+    standard deviations."""
 
     size: int
 
@@ -123,13 +133,16 @@ class Gaussian:
         xp, n = ops.of(out), self.size
         far = (old[..., :n] - out[..., :n]) ** 2
         apart = out[..., n:] - old[..., n:]
-        return xp.sum(apart + 0.5 * (xp.exp(-2.0 * apart) + far * xp.exp(-2.0 * out[..., n:])) - 0.5, -1)
+        return xp.sum(
+            apart + 0.5 * (xp.exp(-2.0 * apart) + far * xp.exp(-2.0 * out[..., n:])) - 0.5, -1
+        )
 
 
 @dataclass(frozen=True)
 class Spherical:
-    """A normal distribution over `size` numbers with one variance for all of them, from means and the number whose softplus, at
-    least 1e-4, is that variance (Mnih et al. 2016, arXiv:1602.01783, supplement, section 9)."""
+    """A normal distribution over `size` numbers with one variance for all of them, from means and
+    the number whose softplus, at least 1e-4, is that variance (Mnih et al. 2016, arXiv:1602.01783,
+    supplement, section 9)."""
 
     size: int
 
@@ -168,17 +181,20 @@ class Spherical:
 
 @dataclass(frozen=True)
 class Beta:
-    """A Beta distribution over each of `size` numbers in (-1, 1), independently: 2 x - 1 of x in (0, 1) (Chou et al. 2017,
-    "Improving stochastic policy gradients in continuous control with deep reinforcement learning using the Beta distribution",
-    PMLR 70, eq. 11 and section 4.2). From outputs [..., 2 size]: alpha - 1 and beta - 1 before their softplus, so that both are
-    above 1, and the density has one peak and is 0 at the bounds.
+    """A Beta distribution over each of `size` numbers in (-1, 1), independently: 2 x - 1 of x in
+    (0, 1) (Chou et al. 2017, "Improving stochastic policy gradients in continuous control with deep
+    reinforcement learning using the Beta distribution", PMLR 70, eq. 11 and section 4.2). From
+    outputs [..., 2 size]: alpha - 1 and beta - 1 before their softplus, so that both are above 1,
+    and the density has one peak and is 0 at the bounds.
 
-    `mode` is the mean alpha / (alpha + beta): the peak jumps from bound to bound where both are near 1, and is nowhere at 1.
+    `mode` is the mean alpha / (alpha + beta): the peak jumps from bound to bound where both are
+    near 1, and is nowhere at 1.
     """
 
     size: int
 
-    TRIES = 6  # each of a gamma's proposals is accepted with probability 0.95 or more: all fail once in 6e7
+    # each of a gamma's proposals is accepted with probability 0.95 or more: all fail once in 6e7
+    TRIES = 6
 
     @property
     def width(self) -> int:
@@ -189,15 +205,18 @@ class Beta:
         return both[..., : self.size], both[..., self.size :]
 
     def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-        """Proposals of two gamma draws, [*shape, 2 size, TRIES, 2]: a standard normal, and the logarithm of a uniform."""
+        """Proposals of two gamma draws, [*shape, 2 size, TRIES, 2]: a standard normal, and the
+        logarithm of a uniform."""
         normal, exponential = (
-            f((*shape, self.width, self.TRIES), dtype=np.float32) for f in (rng.standard_normal, rng.standard_exponential)
+            f((*shape, self.width, self.TRIES), dtype=np.float32)
+            for f in (rng.standard_normal, rng.standard_exponential)
         )
         return np.stack([normal, -exponential], -1)
 
     def sample(self, out: Array, noise: Array) -> Array:
-        """From two gamma draws, alpha's over the sum of both; NumPy only. A draw is the first accepted proposal of Marsaglia &
-        Tsang (2000, doi:10.1145/358407.358414, figure 1), of a fixed number; the last one, if there is none."""
+        """From two gamma draws, alpha's over the sum of both; NumPy only. A draw is the first
+        accepted proposal of Marsaglia & Tsang (2000, doi:10.1145/358407.358414, figure 1), of a
+        fixed number; the last one, if there is none."""
         d = (np.logaddexp(np.float32(0), out) + np.float32(2 / 3))[..., None]  # shape - 1/3
         normal, log_uniform = noise[..., 0], noise[..., 1]
         v = np.maximum(1 + normal / np.sqrt(9 * d), np.float32(1e-6)) ** 3
@@ -214,8 +233,12 @@ class Beta:
     def log_prob(self, out: Array, action: Array) -> Array:
         """At least 1e-6 from the bounds, where rounding would make it infinite."""
         xp, (a, b) = ops.of(out), self._shapes(out)
-        low, high = (xp.clip(0.5 * (1.0 + sign * action), 1e-6, 1.0) for sign in (1.0, -1.0))  # from either bound
-        return xp.sum((a - 1.0) * xp.log(low) + (b - 1.0) * xp.log(high) - log_beta(a, b) - log(2), -1)
+        low, high = (
+            xp.clip(0.5 * (1.0 + sign * action), 1e-6, 1.0) for sign in (1.0, -1.0)
+        )  # from either bound
+        return xp.sum(
+            (a - 1.0) * xp.log(low) + (b - 1.0) * xp.log(high) - log_beta(a, b) - log(2), -1
+        )
 
     def entropy(self, out: Array) -> Array:
         a, b = self._shapes(out)
@@ -226,13 +249,19 @@ class Beta:
     def kl(self, old: Array, out: Array) -> Array:
         (a, b), (c, d) = self._shapes(old), self._shapes(out)
         s = digamma(a + b)
-        each = log_beta(c, d) - log_beta(a, b) + (a - c) * (digamma(a) - s) + (b - d) * (digamma(b) - s)
+        each = (
+            log_beta(c, d)
+            - log_beta(a, b)
+            + (a - c) * (digamma(a) - s)
+            + (b - d) * (digamma(b) - s)
+        )
         return ops.of(out).sum(each, -1)
 
 
 def tanh_normal(mean: Array, log_std: Array, noise: Array) -> tuple[Array, Array]:
-    """An action in (-1, 1) and its log-probability, from standard normal noise (Haarnoja et al. 2018, arXiv:1812.05905,
-    appendix C, eq. 26). mean, log_std, noise [..., D]; returns action [..., D], log_prob [...]."""
+    """An action in (-1, 1) and its log-probability, from standard normal noise (Haarnoja et al.
+    2018, arXiv:1812.05905, appendix C, eq. 26). mean, log_std, noise [..., D]; returns action [...,
+    D], log_prob [...]."""
     xp = ops.of(mean)
     u = mean + xp.exp(log_std) * noise
     normal = -0.5 * noise * noise - log_std - HALF_LOG_2PI

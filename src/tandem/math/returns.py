@@ -1,5 +1,6 @@
-"""Returns and advantages over trajectories [T, N]. `generalized_advantage` runs once a rollout, on the host, over NumPy arrays;
-the others over any engine's, since what is replayed has to be corrected by the policy of the day, inside the loss."""
+"""Returns and advantages over trajectories [T, N]. `generalized_advantage` runs once a rollout, on
+the host, over NumPy arrays; the others over any engine's, since what is replayed has to be
+corrected by the policy of the day, inside the loss."""
 
 from __future__ import annotations
 
@@ -9,11 +10,14 @@ from tandem import ops
 from tandem.types import Array
 
 
-def generalized_advantage(reward: Array, discount: Array, last: Array, value: Array, bootstrap: Array, trace: float) -> Array:
+def generalized_advantage(
+    reward: Array, discount: Array, last: Array, value: Array, bootstrap: Array, trace: float
+) -> Array:
     """Generalised advantage estimation (Schulman et al. 2016, arXiv:1506.02438, eq. 16).
 
-    reward, discount, value [T, N]; last bool [T, N], after which neither traces nor values reach over (a cut step's
-    own bootstrap is in its reward already); bootstrap [N], the value after the last step; trace is lambda. Returns [T, N].
+    reward, discount, value [T, N]; last bool [T, N], after which neither traces nor values reach
+    over (a cut step's own bootstrap is in its reward already); bootstrap [N], the value after the
+    last step; trace is lambda. Returns [T, N].
     """
     reach = np.where(last, np.float32(0), discount)
     following = np.concatenate([value[1:], bootstrap[None]])
@@ -28,8 +32,9 @@ def generalized_advantage(reward: Array, discount: Array, last: Array, value: Ar
 
 
 def accumulate(x: Array, decay: Array) -> Array:
-    """y_t = x_t + decay_t y_{t+1} along the first axis, with nothing after the end, in log2(T) steps over whole arrays
-    (Hillis & Steele 1986, doi:10.1145/7902.7903): quick to compile, and to run eagerly. x, decay [T, ...]."""
+    """y_t = x_t + decay_t y_{t+1} along the first axis, with nothing after the end, in log2(T)
+    steps over whole arrays (Hillis & Steele 1986, doi:10.1145/7902.7903): quick to compile, and to
+    run eagerly. x, decay [T, ...]."""
     xp, reach = ops.of(x), 1
     while reach < x.shape[0]:  # each y_t holds `reach` terms so far, and decay_t their product
         x = xp.concat([x[:-reach] + decay[:-reach] * x[reach:], x[-reach:]], 0)
@@ -44,9 +49,9 @@ def _shifted(x: Array, end: Array) -> Array:
 
 
 def multi_step(reward: Array, discount: Array, last: Array, bootstrap: Array) -> Array:
-    """R_t = r_t + gamma r_{t+1} + ... up to the end of the episode, or to `bootstrap` [N], the value of what follows the last
-    step (Mnih et al. 2016, arXiv:1602.01783, algorithms S2 and S3). The other arguments are those of `generalized_advantage`.
-    Returns [T, N]."""
+    """R_t = r_t + gamma r_{t+1} + ... up to the end of the episode, or to `bootstrap` [N], the
+    value of what follows the last step (Mnih et al. 2016, arXiv:1602.01783, algorithms S2 and S3).
+    The other arguments are those of `generalized_advantage`. Returns [T, N]."""
     xp = ops.of(reward)
     reach = xp.where(last, 0.0 * discount, discount)
     x = xp.concat([reward[:-1], (reward[-1] + reach[-1] * bootstrap)[None]], 0)
@@ -54,14 +59,22 @@ def multi_step(reward: Array, discount: Array, last: Array, bootstrap: Array) ->
 
 
 def vtrace(
-    reward: Array, discount: Array, last: Array, value: Array, bootstrap: Array, ratio: Array, rho: float = 1.0, c: float = 1.0
+    reward: Array,
+    discount: Array,
+    last: Array,
+    value: Array,
+    bootstrap: Array,
+    ratio: Array,
+    rho: float = 1.0,
+    c: float = 1.0,
 ) -> tuple[Array, Array]:
-    """V-trace targets v_s and advantages rho_s (r_s + gamma v_{s+1} - V_s) (Espeholt et al. 2018, arXiv:1802.01561, eq. 1 and
-    section 4.2).
+    """V-trace targets v_s and advantages rho_s (r_s + gamma v_{s+1} - V_s) (Espeholt et al. 2018,
+    arXiv:1802.01561, eq. 1 and section 4.2).
 
-    ratio [T, N] is pi(a|s) / mu(a|s) of the policy to be learned and the one that acted; it is cut at rho in temporal
-    differences and at c in traces. The other arguments and shapes are those of `generalized_advantage`: where a step is the
-    last of its episode, a cut step's bootstrap is in its reward already. Returns two arrays [T, N].
+    ratio [T, N] is pi(a|s) / mu(a|s) of the policy to be learned and the one that acted; it is cut
+    at rho in temporal differences and at c in traces. The other arguments and shapes are those of
+    `generalized_advantage`: where a step is the last of its episode, a cut step's bootstrap is in
+    its reward already. Returns two arrays [T, N].
     """
     xp = ops.of(reward)
     reach = xp.where(last, 0.0 * discount, discount)
@@ -72,14 +85,23 @@ def vtrace(
 
 
 def retrace(
-    reward: Array, discount: Array, last: Array, q: Array, value: Array, bootstrap: Array, ratio: Array, trace: float = 1.0
+    reward: Array,
+    discount: Array,
+    last: Array,
+    q: Array,
+    value: Array,
+    bootstrap: Array,
+    ratio: Array,
+    trace: float = 1.0,
 ) -> Array:
-    """Retrace(lambda) targets of Q(s_t, a_t) (Munos et al. 2016, arXiv:1606.02647, eqs. 3 and 4), in the backward form of
-    Wang et al. 2017 (arXiv:1611.01224, eq. 5): r_t + gamma (c_{t+1} (target_{t+1} - Q_{t+1}) + V_{t+1}).
+    """Retrace(lambda) targets of Q(s_t, a_t) (Munos et al. 2016, arXiv:1606.02647, eqs. 3 and 4),
+    in the backward form of Wang et al. 2017 (arXiv:1611.01224, eq. 5): r_t + gamma (c_{t+1}
+    (target_{t+1} - Q_{t+1}) + V_{t+1}).
 
-    q [T, N] are the values of the actions taken, value [T, N] those of the states under the policy to be learned, ratio [T, N]
-    pi(a|s) / mu(a|s), cut at 1 and multiplied by `trace`, lambda. reward, discount, last and bootstrap [N], the value of the
-    state after the last step, as in `generalized_advantage`. Returns [T, N].
+    q [T, N] are the values of the actions taken, value [T, N] those of the states under the policy
+    to be learned, ratio [T, N] pi(a|s) / mu(a|s), cut at 1 and multiplied by `trace`, lambda.
+    reward, discount, last and bootstrap [N], the value of the state after the last step, as in
+    `generalized_advantage`. Returns [T, N].
     """
     xp = ops.of(reward)
     reach, cut = xp.where(last, 0.0 * discount, discount), trace * xp.clip(ratio, 0.0, 1.0)
@@ -87,13 +109,22 @@ def retrace(
     return accumulate(reward + reach * after, reach * _shifted(cut, 0.0 * bootstrap))
 
 
-def lambda_return(reward: Array, discount: Array, last: Array, value: Array, bootstrap: Array, trace: float | Array) -> Array:
-    """Lambda-returns of states (Sutton & Barto 2018, section 12.8, eq. 12.18, the recursive form): G_t = r_{t+1} + gamma_{t+1}
-    ((1 - lambda) V(s_{t+1}) + lambda G_{t+1}). With 1 the discounted return, with 0 that of one step.
+def lambda_return(
+    reward: Array,
+    discount: Array,
+    last: Array,
+    value: Array,
+    bootstrap: Array,
+    trace: float | Array,
+) -> Array:
+    """Lambda-returns of states (Sutton & Barto 2018, section 12.8, eq. 12.18, the recursive form):
+    G_t = r_{t+1} + gamma_{t+1} ((1 - lambda) V(s_{t+1}) + lambda G_{t+1}). With 1 the discounted
+    return, with 0 that of one step.
 
-    trace is lambda, one for all, or [T, N]: lambda_{t+1}, what follows step t is weighed by. The other arguments are those of
-    `generalized_advantage`; with the value of the taken action in the place of V they are the returns of actions of eq. 12.19,
-    with its expectation over actions those of eq. 12.20. Returns [T, N].
+    trace is lambda, one for all, or [T, N]: lambda_{t+1}, what follows step t is weighed by. The
+    other arguments are those of `generalized_advantage`; with the value of the taken action in the
+    place of V they are the returns of actions of eq. 12.19, with its expectation over actions those
+    of eq. 12.20. Returns [T, N].
     """
     reach = np.where(last, np.float32(0), discount)
     following = np.concatenate([value[1:], bootstrap[None]])

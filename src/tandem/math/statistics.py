@@ -1,7 +1,8 @@
 """How to sum up the scores of several runs: the interquartile mean and a bootstrap band around it.
 
-Source: Agarwal, Schwarzer, Castro, Courville, Bellemare, "Deep Reinforcement Learning at the Edge of the Statistical
-Precipice", 2021, arXiv:2108.13264, sections 4.1 (bootstrap confidence intervals) and 4.3 (interquartile mean).
+Source: Agarwal, Schwarzer, Castro, Courville, Bellemare, "Deep Reinforcement Learning at the Edge
+of the Statistical Precipice", 2021, arXiv:2108.13264, sections 4.1 (bootstrap confidence intervals)
+and 4.3 (interquartile mean).
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from tandem.types import Array
 def iqm(scores: Array, axis: int = 0) -> Array:
     """The interquartile mean along `axis`: the mean of the middle half of the scores.
 
-    A quarter of the n scores, rounded down, is dropped at either end, as the paper's own code does: three runs or fewer lose
-    none, and their interquartile mean is their mean. NaN scores give NaN.
+    A quarter of the n scores, rounded down, is dropped at either end, as the paper's own code does:
+    three runs or fewer lose none, and their interquartile mean is their mean. NaN scores give NaN.
     """
     ordered = np.sort(np.asarray(scores, np.float64), axis=axis)
     n = ordered.shape[axis]
@@ -35,8 +36,9 @@ def bootstrap_band(
 ) -> tuple[Array, Array]:
     """The percentile bootstrap interval of a statistic over runs: (low, high), both [...].
 
-    scores is [R, ...], one entry for each of R runs of one task; `statistic` maps [R, ...] to [...]. Whole runs are drawn with
-    replacement, so the points of one curve stay together. The same seed gives the same band. With one run, low equals high.
+    scores is [R, ...], one entry for each of R runs of one task; `statistic` maps [R, ...] to
+    [...]. Whole runs are drawn with replacement, so the points of one curve stay together. The same
+    seed gives the same band. With one run, low equals high.
     """
     scores = np.asarray(scores, np.float64)
     runs = len(scores)

@@ -1,5 +1,5 @@
-"""The networks that an algorithm gets when the user gives none, as plans built from the spaces; and the heads that it adds to
-a body that the user does give."""
+"""The networks that an algorithm gets when the user gives none, as plans built from the spaces; and
+the heads that it adds to a body that the user does give."""
 
 from __future__ import annotations
 
@@ -38,22 +38,30 @@ Inputs = Any  # a Spec, or a WithAction of {"obs": Spec, "action": Leaf}
 
 
 class WithAction(dict[str, Any]):
-    """What enters a critic of actions: "obs" and "action". A type of its own, for an observation may have such entries too."""
+    """What enters a critic of actions: "obs" and "action". A type of its own, for an observation
+    may have such entries too."""
 
 
 @dataclass(frozen=True)
 class Role:
-    """One network of an algorithm: what enters it, the default body, and a head that takes however many features there are."""
+    """One network of an algorithm: what enters it, the default body, and a head that takes however
+    many features there are."""
 
     inputs: Inputs
     body: Plan
     head: Plan  # its first layers' `inputs` are set to the width of the body by `fit`
-    part: str = "actor"  # which of the user's bodies it stands on: "actor", "critic", or "both", where its head is a fork
+    # which of the user's bodies it stands on: "actor", "critic", or "both", where its head is a
+    # fork
+    part: str = "actor"
     split: bool = False  # by default each stream of the fork stands on a body of its own
-    units: int = 0  # of a GRU between body and head; `inputs` are then as `networks.recurrent.entering` has them
+    # of a GRU between body and head; `inputs` are then as `networks.recurrent.entering` has them
+    units: int = 0
     space: Any = None  # that a user's body is told of, where it is not the environment's
-    ours: bool = False  # a mixer: made by us, whatever network its user gives for the others, and without noise
-    agents: int = 0  # rows are those of so many agents side by side, and each of them has weights of its own
+    # a mixer: made by us, whatever network its user gives for the others, and without noise
+    ours: bool = False
+    agents: int = (
+        0  # rows are those of so many agents side by side, and each of them has weights of its own
+    )
 
     @property
     def outputs(self) -> int:
@@ -72,7 +80,8 @@ class Role:
 
 
 def fit(head: Plan, features: int) -> Plan:
-    """The head for that many features: every Dense layer written with inputs=0 gets them, or the half of them."""
+    """The head for that many features: every Dense layer written with inputs=0 gets them, or the
+    half of them."""
     fitted: list[Layer] = []
     for layer in head:
         if isinstance(layer, Dense) and layer.inputs == 0:
@@ -90,12 +99,19 @@ def streams(head: Plan) -> dict[str, Plan]:
     """The plans of a head that begins with a fork, by name; none where it does not."""
     if isinstance(head[0], Streams) and not isinstance(head[0], Branches):
         return head[0].plans
-    return {"value": head[0].value, "advantage": head[0].advantage} if isinstance(head[0], Dueling) else {}
+    return (
+        {"value": head[0].value, "advantage": head[0].advantage}
+        if isinstance(head[0], Dueling)
+        else {}
+    )
 
 
 def whole_streams(head: Plan) -> dict[str, Plan]:
     """The same, for bodies of their own, of which none takes a half only."""
-    return {k: tuple(layer for layer in plan if not isinstance(layer, Half)) for k, plan in streams(head).items()}
+    return {
+        k: tuple(layer for layer in plan if not isinstance(layer, Half))
+        for k, plan in streams(head).items()
+    }
 
 
 def _forked(layer: Layer, plans: dict[str, Plan]) -> Layer:
@@ -105,20 +121,34 @@ def _forked(layer: Layer, plans: dict[str, Plan]) -> Layer:
 
 def apart(bodies: tuple[Plan, ...], head: Plan) -> Plan:
     """A fork whose two streams stand on bodies of their own, not on one."""
-    joined = {k: body + fit(p, width(body)) for body, (k, p) in zip(bodies, whole_streams(head).items(), strict=True)}
+    joined = {
+        k: body + fit(p, width(body))
+        for body, (k, p) in zip(bodies, whole_streams(head).items(), strict=True)
+    }
     return (_forked(head[0], joined),)
 
 
 def encoder(inputs: Inputs, *, normalize: bool = False, initializer: str = "uniform") -> Plan:
-    """From raw observations to features: scaled and convolved images, one-hot symbols, plain or normalised numbers; the
-    parts of a dict side by side."""
+    """From raw observations to features: scaled and convolved images, one-hot symbols, plain or
+    normalised numbers; the parts of a dict side by side."""
     if isinstance(inputs, dict):
-        return (Branches({k: encoder(v, normalize=normalize, initializer=initializer) for k, v in inputs.items()}),)
+        return (
+            Branches(
+                {
+                    k: encoder(v, normalize=normalize, initializer=initializer)
+                    for k, v in inputs.items()
+                }
+            ),
+        )
     if inputs.image:
         return nature_cnn(inputs, initializer)
     if inputs.kind in ("discrete", "multidiscrete"):
         return (OneHot(inputs.sizes, inputs.start),)
-    return (Cast(inputs.width), Normalize(inputs.width)) if normalize and inputs.kind == "box" else (Cast(inputs.width),)
+    return (
+        (Cast(inputs.width), Normalize(inputs.width))
+        if normalize and inputs.kind == "box"
+        else (Cast(inputs.width),)
+    )
 
 
 def nature_cnn(image: Leaf, initializer: str = "uniform") -> Plan:
@@ -131,11 +161,21 @@ def nature_cnn(image: Leaf, initializer: str = "uniform") -> Plan:
             raise SettingError(
                 f"images of shape {image.shape} are too small for the Nature CNN.",
                 "at least 36 x 36 pixels",
-                "resize the observations, or give network=, a function that returns the body to use.",
+                "resize the observations, or give network=, a function that returns the body to "
+                "use.",
             )
         layers.append(Conv(channels, filters, kernel, stride, "relu", initializer, gain))
-        height, wide, channels = (height - kernel) // stride + 1, (wide - kernel) // stride + 1, filters
-    return (Image(first), *layers, Flatten(), Dense(height * wide * channels, 512, "relu", initializer, gain))
+        height, wide, channels = (
+            (height - kernel) // stride + 1,
+            (wide - kernel) // stride + 1,
+            filters,
+        )
+    return (
+        Image(first),
+        *layers,
+        Flatten(),
+        Dense(height * wide * channels, 512, "relu", initializer, gain),
+    )
 
 
 def mlp(
@@ -147,10 +187,13 @@ def mlp(
     gain: float = 1.0,
     normalize: bool = False,
 ) -> Plan:
-    """A multilayer perceptron on the encoded inputs. Pictures go through the Nature CNN, and no further hidden layers."""
+    """A multilayer perceptron on the encoded inputs. Pictures go through the Nature CNN, and no
+    further hidden layers."""
     if activation not in ACTIVATIONS:
         raise SettingError(
-            f"there is no activation {activation!r}.", f"one of {', '.join(ACTIVATIONS)}", "choose one of those."
+            f"there is no activation {activation!r}.",
+            f"one of {', '.join(ACTIVATIONS)}",
+            "choose one of those.",
         )
     plan = encoder(inputs, normalize=normalize, initializer=initializer)
     if isinstance(inputs, Leaf) and inputs.image:
@@ -176,9 +219,9 @@ class Drawn:
 
 @dataclass(frozen=True)
 class Given:
-    """A network that the user makes: `make()` returns a fresh module. Where there is a `head`, what it makes is a body that
-    takes observations, and the head stands on its features (and on the action, where one enters); or a pair of bodies, one
-    for each stream of a head that is a fork."""
+    """A network that the user makes: `make()` returns a fresh module. Where there is a `head`, what
+    it makes is a body that takes observations, and the head stands on its features (and on the
+    action, where one enters); or a pair of bodies, one for each stream of a head that is a fork."""
 
     make: Callable[[], Any]
     inputs: Inputs
@@ -198,22 +241,29 @@ class Given:
         return self.with_action or self.units > 0
 
     def features(self, name: str, call: Callable[[], Any]) -> Any:
-        """What `call()`, the network on two made-up observations, puts out. Raises NetworkError where it fails, or where the
-        shape is not [2, F] (a body) or [2, outputs] (a whole network)."""
+        """What `call()`, the network on two made-up observations, puts out. Raises NetworkError
+        where it fails, or where the shape is not [2, F] (a body) or [2, outputs] (a whole
+        network)."""
         try:
             out = call()
         except Exception as error:
             raise NetworkError(
-                f"the network given for {name!r} failed on {_described(example(self.inputs))}: {error}",
-                "a network that takes such inputs" + (", of which a body sees 'obs' only" if self.head else ""),
+                f"the network given for {name!r} failed on {_described(example(self.inputs))}: "
+                f"{error}",
+                "a network that takes such inputs"
+                + (", of which a body sees 'obs' only" if self.head else ""),
                 "build it for the observation space that it is called with.",
             ) from error
         shape = tuple(getattr(out, "shape", ()))
         if len(shape) != 2 or not (self.head or shape[1] == self.outputs):
             raise NetworkError(
                 f"the network given for {name!r} puts out shape {shape} for 2 observations.",
-                "features of shape (2, F), for any F" if self.head else f"shape (2, {self.outputs})",
-                "end it with a Flatten layer." if self.head else f"end it with a linear layer of {self.outputs} units.",
+                "features of shape (2, F), for any F"
+                if self.head
+                else f"shape (2, {self.outputs})",
+                "end it with a Flatten layer."
+                if self.head
+                else f"end it with a linear layer of {self.outputs} units.",
             )
         return out
 
@@ -235,20 +285,31 @@ def example(inputs: Inputs, rows: int = 2) -> Any:
 
 
 def vector(inputs: Inputs) -> bool:
-    """Whether a network takes one plain vector of floats: only then can a user's chain of known layers have a twin."""
-    return isinstance(inputs, Leaf) and inputs.kind == "box" and inputs.dtype == "float32" and len(inputs.shape) == 1
+    """Whether a network takes one plain vector of floats: only then can a user's chain of known
+    layers have a twin."""
+    return (
+        isinstance(inputs, Leaf)
+        and inputs.kind == "box"
+        and inputs.dtype == "float32"
+        and len(inputs.shape) == 1
+    )
 
 
 def sources(
-    roles: dict[str, Role], network: Any, space: Any, generator: Callable[[str], np.random.Generator]
+    roles: dict[str, Role],
+    network: Any,
+    space: Any,
+    generator: Callable[[str], np.random.Generator],
 ) -> dict[str, Source]:
-    """Where each role's network comes from. `network` is what users give: None (the default plans), a function of the
-    observation space that returns a body or the pair (actor body, critic body), to which our heads are added, or a dict of
-    whole networks (or functions of the observation space that make them) by role. `generator(name)` draws first weights."""
+    """Where each role's network comes from. `network` is what users give: None (the default plans),
+    a function of the observation space that returns a body or the pair (actor body, critic body),
+    to which our heads are added, or a dict of whole networks (or functions of the observation space
+    that make them) by role. `generator(name)` draws first weights."""
     found: dict[str, Source] = {}
     if isinstance(network, dict) and (odd := set(network) ^ set(roles)):
         raise NetworkError(
-            f"network= names {', '.join(sorted(map(str, network)))}; {', '.join(sorted(odd))} does not fit.",
+            f"network= names {', '.join(sorted(map(str, network)))}; {', '.join(sorted(odd))} "
+            "does not fit.",
             f"one network for each of {', '.join(roles)}",
             "give exactly these, or a function that returns the body for all.",
         )
@@ -265,19 +326,26 @@ def sources(
         elif isinstance(network, dict):
             if role.units:
                 raise NetworkError(
-                    f"network= gives whole networks; recurrent={role.units} puts a GRU between a body and a head.",
+                    f"network= gives whole networks; recurrent={role.units} puts a GRU between a "
+                    "body and a head.",
                     "a function of the observation space that returns a body",
                     "give the body alone, or leave recurrent out.",
                 )
-            found[name] = Given(_whole(network[name], space), role.inputs, role.outputs, int(rng.integers(2**31)))
+            found[name] = Given(
+                _whole(network[name], space), role.inputs, role.outputs, int(rng.integers(2**31))
+            )
         elif is_function(network):
             body = _body(network, role.space or space, role.part)
-            found[name] = Given(body, role.inputs, role.outputs, int(rng.integers(2**31)), role.head, role.units)
+            found[name] = Given(
+                body, role.inputs, role.outputs, int(rng.integers(2**31)), role.head, role.units
+            )
         else:
             raise NetworkError(
                 f"network= is a {type(network).__name__}.",
-                "a function of the observation space that returns a body, or a dict of whole networks by role",
-                f"write network=lambda space: my_body(space), or network={{{', '.join(f'{r!r}: ...' for r in roles)}}}.",
+                "a function of the observation space that returns a body, or a dict of whole "
+                "networks by role",
+                "write network=lambda space: my_body(space), or "
+                f"network={{{', '.join(f'{r!r}: ...' for r in roles)}}}.",
             )
     return found
 
@@ -289,7 +357,9 @@ def _body(network: Callable[[Any], Any], space: Any, part: str) -> Callable[[], 
             return made
         if len(made) != 2:
             raise NetworkError(
-                f"network= gave a tuple of {len(made)}.", "a body, or the pair (actor body, critic body)", "give one of these."
+                f"network= gave a tuple of {len(made)}.",
+                "a body, or the pair (actor body, critic body)",
+                "give one of these.",
             )
         return made if part == "both" else made[part == "critic"]
 
@@ -297,7 +367,8 @@ def _body(network: Callable[[Any], Any], space: Any, part: str) -> Callable[[], 
 
 
 def _whole(given: Any, space: Any) -> Callable[[], Any]:
-    """A maker of fresh copies: calls a plain function, copies a module (so that a target is not the network itself)."""
+    """A maker of fresh copies: calls a plain function, copies a module (so that a target is not the
+    network itself)."""
     first = [] if is_function(given) else [given]
 
     def make() -> Any:
@@ -309,11 +380,13 @@ def _whole(given: Any, space: Any) -> Callable[[], Any]:
 
 
 def called(function: Callable[[Any], Any], space: Any) -> Any:
-    """What a user's function makes for an observation space. NetworkError where it does not take one."""
+    """What a user's function makes for an observation space. NetworkError where it does not take
+    one."""
     if why := misfit(function, space):
         raise NetworkError(
             f"network= cannot be called with the observation space: {why}.",
-            "a function of the observation space that returns a body, or for one role a whole network",
+            "a function of the observation space that returns a body, or for one role a whole "
+            "network",
             "write network=lambda space: my_body(space); it may leave the space unused.",
         )
     return function(space)

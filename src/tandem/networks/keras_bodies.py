@@ -1,4 +1,5 @@
-"""Keras models that users make: recognised where their layers are known, and completed with our heads."""
+"""Keras models that users make: recognised where their layers are known, and completed with our
+heads."""
 
 from __future__ import annotations
 
@@ -11,7 +12,15 @@ import numpy as np
 from tandem.errors import NetworkError
 from tandem.networks import plan as p
 from tandem.networks.defaults import Given, apart, example, fit, vector, whole_streams
-from tandem.networks.keras_layers import Cell, CombineDueling, build, chained, functional, symbolic, write
+from tandem.networks.keras_layers import (
+    Cell,
+    CombineDueling,
+    build,
+    chained,
+    functional,
+    symbolic,
+    write,
+)
 from tandem.networks.plan import Plan, init
 from tandem.networks.recurrent import GRU, Recurrent
 from tandem.types import tree_map
@@ -20,8 +29,8 @@ ops = keras.ops
 
 
 def recognise(model: Any, features: int) -> tuple[Plan, dict[str, Any]] | None:
-    """The plan of a user's model that is a chain of known layers on `features` numbers, and its variables by the plan's
-    names; None where it is anything else."""
+    """The plan of a user's model that is a chain of known layers on `features` numbers, and its
+    variables by the plan's names; None where it is anything else."""
     if not isinstance(model, keras.Model) or not model.built or not (layers := _in_a_row(model)):
         return None
     plan: list[p.Layer] = []
@@ -29,7 +38,11 @@ def recognise(model: Any, features: int) -> tuple[Plan, dict[str, Any]] | None:
     for layer in layers:
         if layer.compute_dtype != "float32" or layer.variable_dtype != "float32":
             return None
-        if type(layer) is keras.layers.Dense and layer.use_bias and _activation(layer) in p.ACTIVATIONS:
+        if (
+            type(layer) is keras.layers.Dense
+            and layer.use_bias
+            and _activation(layer) in p.ACTIVATIONS
+        ):
             variables |= {f"{len(plan)}/kernel": layer.kernel, f"{len(plan)}/bias": layer.bias}
             plan.append(p.Dense(features, layer.units, _activation(layer)))
             features = layer.units
@@ -38,7 +51,11 @@ def recognise(model: Any, features: int) -> tuple[Plan, dict[str, Any]] | None:
             plan.append(p.LayerNorm(features, layer.epsilon))
         elif type(layer) is keras.layers.Activation and _activation(layer) in p.ACTIVATIONS:
             plan.append(p.Activation(_activation(layer)))
-        elif type(layer) is keras.layers.ReLU and (layer.max_value, layer.negative_slope, layer.threshold) == (None, 0, 0):
+        elif type(layer) is keras.layers.ReLU and (
+            layer.max_value,
+            layer.negative_slope,
+            layer.threshold,
+        ) == (None, 0, 0):
             plan.append(p.Activation("relu"))
         else:
             return None
@@ -46,7 +63,8 @@ def recognise(model: Any, features: int) -> tuple[Plan, dict[str, Any]] | None:
 
 
 def _in_a_row(model: Any) -> list[Any]:
-    """The layers of a model that calls one after the other, each once; none where it does otherwise."""
+    """The layers of a model that calls one after the other, each once; none where it does
+    otherwise."""
     if type(model) is keras.Sequential:
         return list(model.layers)
     if type(model).__name__ != "Functional" or len(model.inputs) != 1 or len(model.outputs) != 1:
@@ -67,14 +85,21 @@ def _activation(layer: Any) -> str:
 
 
 def _plain_norm(layer: Any) -> bool:
-    return bool(layer.axis in (-1, [-1], 1, [1]) and layer.scale and layer.center and not layer.get_config().get("rms_scaling"))
+    return bool(
+        layer.axis in (-1, [-1], 1, [1])
+        and layer.scale
+        and layer.center
+        and not layer.get_config().get("rms_scaling")
+    )
 
 
 class OnFeatures(keras.Model):
     """The user's body, and our head on its features beside the action."""
 
     def __init__(self, body: Any, head: Any) -> None:
-        super().__init__(name="on_features")  # TensorFlow takes no name that begins with an underscore
+        super().__init__(
+            name="on_features"
+        )  # TensorFlow takes no name that begins with an underscore
         self.body, self.head = body, head
 
     def call(self, x: Any, training: bool | None = None) -> Any:
@@ -94,8 +119,8 @@ class Remembering(keras.Model):
 
 
 def given(name: str, source: Given) -> tuple[Any, Plan | None, dict[str, Any]]:
-    """The network of a role that stands on what the user makes: (model, its plan where all its layers are known, its variables
-    by the plan's names, else those of the head by the head's)."""
+    """The network of a role that stands on what the user makes: (model, its plan where all its
+    layers are known, its variables by the plan's names, else those of the head by the head's)."""
     state = random.getstate()
     random.seed(source.seed)  # Keras draws the seeds of its initialisers from Python's generator
     try:
@@ -125,7 +150,9 @@ def _given(name: str, source: Given) -> tuple[Any, Plan | None, dict[str, Any]]:
     return model, plan + head_plan, named | _shifted(variables, len(plan))
 
 
-def _looked_at(name: str, source: Given, body: Any) -> tuple[int, tuple[Plan, dict[str, Any]] | None]:
+def _looked_at(
+    name: str, source: Given, body: Any
+) -> tuple[int, tuple[Plan, dict[str, Any]] | None]:
     """How many numbers a model puts out, and its plan and variables if they are known."""
     if not isinstance(body, keras.layers.Layer):
         raise NetworkError(
@@ -134,7 +161,9 @@ def _looked_at(name: str, source: Given, body: Any) -> tuple[int, tuple[Plan, di
             "return a model, or choose the framework your network is made with.",
         )
     zeros = tree_map(ops.convert_to_tensor, example(source.inputs))
-    out = source.features(name, lambda: body(zeros["obs"] if source.head and source.beside else zeros))
+    out = source.features(
+        name, lambda: body(zeros["obs"] if source.head and source.beside else zeros)
+    )
     seen = source.inputs["obs"] if source.units else source.inputs
     return int(out.shape[1]), recognise(body, seen.shape[0]) if vector(seen) else None
 
@@ -158,12 +187,16 @@ def _with_memory(
     return model, (Recurrent(plan, features, source.units, head_plan),), found
 
 
-def _apart(name: str, source: Given, bodies: tuple[Any, ...]) -> tuple[Any, Plan | None, dict[str, Any]]:
+def _apart(
+    name: str, source: Given, bodies: tuple[Any, ...]
+) -> tuple[Any, Plan | None, dict[str, Any]]:
     """Each stream of the head on a body of its own."""
     inputs, outs, plans = symbolic(source.inputs), [], []
     variables: dict[str, Any] = {}
     own: dict[str, Any] = {}
-    for i, (body, (stream, head)) in enumerate(zip(bodies, whole_streams(source.head).items(), strict=True)):
+    for i, (body, (stream, head)) in enumerate(
+        zip(bodies, whole_streams(source.head).items(), strict=True)
+    ):
         width, known = _looked_at(name, source, body)
         mine: dict[str, Any] = {}
         outs.append(chained(fit(head, width), body(inputs), "", mine))
@@ -172,12 +205,24 @@ def _apart(name: str, source: Given, bodies: tuple[Any, ...]) -> tuple[Any, Plan
         own |= {f"{stream}/{n}": v for n, v in mine.items()}
         if known is not None:
             plans.append(known[0])
-            variables |= {f"0/{stream}/{n}": v for n, v in (known[1] | _shifted(mine, len(known[0]))).items()}
-    joined = CombineDueling()(outs) if isinstance(source.head[0], p.Dueling) else keras.layers.Concatenate()(outs)
+            variables |= {
+                f"0/{stream}/{n}": v for n, v in (known[1] | _shifted(mine, len(known[0]))).items()
+            }
+    joined = (
+        CombineDueling()(outs)
+        if isinstance(source.head[0], p.Dueling)
+        else keras.layers.Concatenate()(outs)
+    )
     model = functional(inputs, joined)
-    return (model, apart(tuple(plans), source.head), variables) if len(plans) == len(bodies) else (model, None, own)
+    return (
+        (model, apart(tuple(plans), source.head), variables)
+        if len(plans) == len(bodies)
+        else (model, None, own)
+    )
 
 
 def _shifted(variables: dict[str, Any], places: int) -> dict[str, Any]:
     """Variables by the names they have `places` layers further on."""
-    return {f"{int(n.split('/', 1)[0]) + places}/{n.split('/', 1)[1]}": v for n, v in variables.items()}
+    return {
+        f"{int(n.split('/', 1)[0]) + places}/{n.split('/', 1)[1]}": v for n, v in variables.items()
+    }

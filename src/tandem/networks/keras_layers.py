@@ -1,4 +1,5 @@
-"""Plans as Keras models, and the other way: weights out and in, and models of known layers recognised."""
+"""Plans as Keras models, and the other way: weights out and in, and models of known layers
+recognised."""
 
 from __future__ import annotations
 
@@ -82,8 +83,12 @@ class Normalize(keras.layers.Layer):
         self.width, self.clip = width, clip
 
     def build(self, shape: Any) -> None:
-        self.mean = self.add_weight(shape=(self.width,), initializer="zeros", trainable=False, name="mean")
-        self.variance = self.add_weight(shape=(self.width,), initializer="ones", trainable=False, name="variance")
+        self.mean = self.add_weight(
+            shape=(self.width,), initializer="zeros", trainable=False, name="mean"
+        )
+        self.variance = self.add_weight(
+            shape=(self.width,), initializer="ones", trainable=False, name="variance"
+        )
 
     def call(self, x: Any) -> Any:
         return ops.clip((x - self.mean) / ops.sqrt(self.variance + 1e-8), -self.clip, self.clip)
@@ -104,7 +109,11 @@ class NoisyDense(keras.layers.Layer):
         for kind, inner in (("kernel", (self.inputs, self.units)), ("bias", (self.units,))):
             for name in (kind, f"{kind}_sigma", f"{kind}_noise"):
                 trained = name not in noisy.NoisyDense.frozen
-                setattr(self, name, self.add_weight(shape=inner, initializer="zeros", trainable=trained, name=name))
+                setattr(
+                    self,
+                    name,
+                    self.add_weight(shape=inner, initializer="zeros", trainable=trained, name=name),
+                )
 
     def call(self, x: Any) -> Any:
         layer = noisy.NoisyDense(self.inputs, self.units, self.activation)
@@ -114,7 +123,12 @@ class NoisyDense(keras.layers.Layer):
         return (*shape[:-1], self.units)
 
     def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "inputs": self.inputs, "units": self.units, "activation": self.activation}
+        return {
+            **super().get_config(),
+            "inputs": self.inputs,
+            "units": self.units,
+            "activation": self.activation,
+        }
 
 
 @keras.saving.register_keras_serializable("tandem")
@@ -146,7 +160,11 @@ class Denormalize(keras.layers.Layer):
     def build(self, shape: Any) -> None:
         for name, value in value_scale.Denormalize().init(np.random.default_rng(0)).items():
             start = "ones" if value[0] else "zeros"
-            setattr(self, name, self.add_weight(shape=(1,), initializer=start, trainable=False, name=name))
+            setattr(
+                self,
+                name,
+                self.add_weight(shape=(1,), initializer=start, trainable=False, name=name),
+            )
 
     def call(self, x: Any) -> Any:
         return x * ops.sqrt(self.value_variance) + self.value_mean
@@ -208,7 +226,9 @@ class Cell(keras.layers.Layer):
         super().__init__(**kwargs)
         self.inputs, self.units = inputs, units
         first = GRU(inputs, units).init(np.random.default_rng(0))
-        self.named = {n: self.add_weight(shape=x.shape, initializer="zeros", name=n) for n, x in first.items()}
+        self.named = {
+            n: self.add_weight(shape=x.shape, initializer="zeros", name=n) for n, x in first.items()
+        }
 
     def call(self, x: Any, state: Any, start: Any) -> Any:
         w = {n: ops.convert_to_tensor(v) for n, v in self.named.items()}
@@ -222,15 +242,16 @@ class Cell(keras.layers.Layer):
 
 
 def build(plan: Plan, inputs: Any) -> tuple[keras.Model, dict[str, Any]]:
-    """The functional model of a plan over symbolic `inputs` (a tree of keras.Input), and its variables by the plan's names;
-    weights are still to be loaded."""
+    """The functional model of a plan over symbolic `inputs` (a tree of keras.Input), and its
+    variables by the plan's names; weights are still to be loaded."""
     variables: dict[str, Any] = {}
     outputs = chained(plan, inputs, "", variables)
     return functional(inputs, outputs), {name: get() for name, get in variables.items()}
 
 
 def functional(inputs: Any, outputs: Any) -> keras.Model:
-    """keras.Model(inputs, outputs), which says nothing of entries such as "a/b", that no input of Keras may be named after."""
+    """keras.Model(inputs, outputs), which says nothing of entries such as "a/b", that no input of
+    Keras may be named after."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "When providing `inputs` as a dict", UserWarning)
         return keras.Model(inputs, outputs)
@@ -240,22 +261,34 @@ def chained(plan: Plan, x: Any, place: str, variables: dict[str, Any]) -> Any:
     for i, layer in enumerate(plan):
         here = f"{place}{i}"
         if isinstance(layer, p.Streams):
-            x = [chained(plan, _part(layer, x, k), f"{here}/{k}/", variables) for k, plan in layer.plans.items()]
+            x = [
+                chained(plan, _part(layer, x, k), f"{here}/{k}/", variables)
+                for k, plan in layer.plans.items()
+            ]
             x = keras.layers.Concatenate()(x) if len(x) > 1 else x[0]
         elif isinstance(layer, p.Dueling):
-            streams = [chained(getattr(layer, k), x, f"{here}/{k}/", variables) for k in ("value", "advantage")]
+            streams = [
+                chained(getattr(layer, k), x, f"{here}/{k}/", variables)
+                for k in ("value", "advantage")
+            ]
             x = CombineDueling()(streams)
         elif isinstance(layer, Recurrent):
             features = chained(layer.body, x["obs"], f"{here}/body/", variables)
             cell = Cell(layer.inputs, layer.units)
             states = cell(features, x["state"], x["start"])
-            x = keras.layers.Concatenate()([chained(layer.head, states, f"{here}/head/", variables), states])
+            x = keras.layers.Concatenate()(
+                [chained(layer.head, states, f"{here}/head/", variables), states]
+            )
             variables |= {f"{here}/cell/{n}": lambda v=v: v for n, v in cell.named.items()}
         else:
             made = _layer(layer)
             x = made(x)
             for name in layer.init(np.random.default_rng(0)):
-                attribute = {"scale": "gamma", "bias": "beta"}[name] if isinstance(layer, p.LayerNorm) else name
+                attribute = (
+                    {"scale": "gamma", "bias": "beta"}[name]
+                    if isinstance(layer, p.LayerNorm)
+                    else name
+                )
                 variables[f"{here}/{name}"] = lambda m=made, a=attribute: getattr(m, a)
     return x
 
@@ -271,15 +304,23 @@ def _layer(layer: p.Layer) -> keras.layers.Layer:
     if isinstance(layer, noisy.NoisyDense):
         return NoisyDense(layer.inputs, layer.units, layer.activation)
     if isinstance(layer, p.Dense):
-        return keras.layers.Dense(layer.units, activation=layer.activation, kernel_initializer="zeros")
+        return keras.layers.Dense(
+            layer.units, activation=layer.activation, kernel_initializer="zeros"
+        )
     if isinstance(layer, p.Conv):
         return keras.layers.Conv2D(
-            layer.filters, layer.kernel, layer.stride, activation=layer.activation, data_format="channels_last"
+            layer.filters,
+            layer.kernel,
+            layer.stride,
+            activation=layer.activation,
+            data_format="channels_last",
         )
     if isinstance(layer, p.LayerNorm):
         return keras.layers.LayerNormalization(epsilon=layer.epsilon)
     if isinstance(layer, p.Activation):
-        return keras.layers.Activation(_exact_gelu if layer.activation == "gelu" else layer.activation)
+        return keras.layers.Activation(
+            _exact_gelu if layer.activation == "gelu" else layer.activation
+        )
     if isinstance(layer, p.OneHot):
         return OneHot(layer.sizes, layer.start)
     if isinstance(layer, p.Cast):
@@ -304,7 +345,9 @@ def _exact_gelu(x: Any) -> Any:
 
 def read(variables: dict[str, Any]) -> Weights:
     """The values of a plan's variables, as NumPy arrays of their own."""
-    to_numpy = keras.ops.convert_to_numpy if keras.backend.backend() == "torch" else np.asarray  # the first is slower
+    to_numpy = (
+        keras.ops.convert_to_numpy if keras.backend.backend() == "torch" else np.asarray
+    )  # the first is slower
     return {n: np.array(to_numpy(v.value), copy=True) for n, v in variables.items()}
 
 
@@ -320,7 +363,9 @@ def forward(model: Any, values: list[Any], x: Tree) -> Any:
         return model(x, training=False)
 
 
-def frozen(model: Any, weights: list[np.ndarray[Any, Any]]) -> Callable[[Tree], np.ndarray[Any, Any]]:
+def frozen(
+    model: Any, weights: list[np.ndarray[Any, Any]]
+) -> Callable[[Tree], np.ndarray[Any, Any]]:
     """A forward function, NumPy in and out, of a model with weights of its own."""
     call: Any = partial(forward, model, [ops.convert_to_tensor(w) for w in weights])
     if keras.backend.backend() == "jax":
@@ -333,5 +378,10 @@ def frozen(model: Any, weights: list[np.ndarray[Any, Any]]) -> Callable[[Tree], 
 def symbolic(inputs: Any, name: str | None = None) -> Any:
     """Keras inputs for a tree of Leaves."""
     if isinstance(inputs, dict):
-        return {k: symbolic(v, (f"{name}_" if name else "") + k.replace("/", "_")) for k, v in inputs.items()}
-    return keras.Input(inputs.shape, name=name, dtype="int32" if inputs.dtype.startswith("int") else inputs.dtype)
+        return {
+            k: symbolic(v, (f"{name}_" if name else "") + k.replace("/", "_"))
+            for k, v in inputs.items()
+        }
+    return keras.Input(
+        inputs.shape, name=name, dtype="int32" if inputs.dtype.startswith("int") else inputs.dtype
+    )

@@ -1,4 +1,5 @@
-"""Noise on weights whose size is learned, as exploration: NoisyNet (Fortunato et al. 2018, arXiv:1706.10295)."""
+"""Noise on weights whose size is learned, as exploration: NoisyNet (Fortunato et al. 2018,
+arXiv:1706.10295)."""
 
 from __future__ import annotations
 
@@ -17,9 +18,11 @@ SIGMA = 0.5  # times 1 / sqrt(inputs): the first size of the noise (section 3.2,
 
 @dataclass(frozen=True)
 class NoisyDense(Dense):
-    """x @ (kernel + kernel_sigma * kernel_noise) + bias + bias_sigma * bias_noise, then an activation (eq. 9).
+    """x @ (kernel + kernel_sigma * kernel_noise) + bias + bias_sigma * bias_noise, then an
+    activation (eq. 9).
 
-    The noise is set from outside, and is 0 at first: then it is a Dense layer. kernel*: [inputs, units], bias*: [units].
+    The noise is set from outside, and is 0 at first: then it is a Dense layer. kernel*: [inputs,
+    units], bias*: [units].
     """
 
     frozen: ClassVar[tuple[str, ...]] = ("kernel_noise", "bias_noise")
@@ -36,7 +39,9 @@ class NoisyDense(Dense):
         return activate(self.activation, x @ kernel + bias)
 
     def bound(self, w: Weights) -> Callable[[Tree], Array]:
-        return partial(self.forward, w)  # weights change in place, so nothing is added up beforehand
+        return partial(
+            self.forward, w
+        )  # weights change in place, so nothing is added up beforehand
 
 
 def noisy(head: Plan) -> Plan:
@@ -64,10 +69,12 @@ def is_noise(name: str) -> bool:
 def draw(
     kind: str, rng: np.random.Generator, shapes: dict[str, tuple[int, ...]], count: int
 ) -> dict[str, np.ndarray[tuple[int, ...], np.dtype[np.float32]]]:
-    """Noise [count, ...] for weights of these names ("place/kernel_noise" and "place/bias_noise", in any order) and shapes.
+    """Noise [count, ...] for weights of these names ("place/kernel_noise" and "place/bias_noise",
+    in any order) and shapes.
 
-    kind "independent": each number is N(0, 1). "factorised" (eqs. 10 and 11): with f(x) = sign(x) sqrt|x|, the kernel's is
-    f(a) f(b)^T and the bias's f(b), for a [inputs] and b [units] from N(0, 1).
+    kind "independent": each number is N(0, 1). "factorised" (eqs. 10 and 11): with f(x) = sign(x)
+    sqrt|x|, the kernel's is f(a) f(b)^T and the bias's f(b), for a [inputs] and b [units] from N(0,
+    1).
     """
     found = {}
     for name in [n for n in shapes if n.endswith("kernel_noise")]:

@@ -35,7 +35,13 @@ from tandem.spaces import Leaf, Spec
 from tandem.types import Array
 
 OPSET = 17  # of 2022; every runtime of the last years reads it
-SIMPLE = {"tanh": "Tanh", "relu": "Relu", "sigmoid": "Sigmoid", "softplus": "Softplus", "elu": "Elu"}
+SIMPLE = {
+    "tanh": "Tanh",
+    "relu": "Relu",
+    "sigmoid": "Sigmoid",
+    "softplus": "Softplus",
+    "elu": "Elu",
+}
 
 
 class Graph:
@@ -58,7 +64,8 @@ class Graph:
         return name
 
     def plan(self, plan: Plan, weights: Weights, x: Any) -> str:
-        """A plan's output for the value x, or for a dict of values where it begins with Branches."""
+        """A plan's output for the value x, or for a dict of values where it begins with
+        Branches."""
         for i, layer in enumerate(plan):
             build = LAYERS.get(type(layer))
             if build is None:
@@ -76,7 +83,9 @@ class Graph:
         if name == "silu":
             return self("Mul", x, self("Sigmoid", x))
         if name == "gelu":  # x * (1 + erf(x / sqrt(2))) / 2
-            twice = self("Add", self("Erf", self("Mul", x, self.constant(0.5**0.5))), self.constant(1.0))
+            twice = self(
+                "Add", self("Erf", self("Mul", x, self.constant(0.5**0.5))), self.constant(1.0)
+            )
             return self("Mul", self("Mul", x, self.constant(0.5)), twice)
         return self(SIMPLE[name], x)
 
@@ -99,20 +108,28 @@ class Graph:
         leaves = inputs if isinstance(inputs, dict) else {"obs": inputs}
         of = self.helper.np_dtype_to_tensor_dtype
         enter = [
-            self.helper.make_tensor_value_info(name, of(np.dtype(leaf.dtype)), ["batch", *leaf.shape])
+            self.helper.make_tensor_value_info(
+                name, of(np.dtype(leaf.dtype)), ["batch", *leaf.shape]
+            )
             for name, leaf in leaves.items()
         ]
         leave = []
         for name, (value, dtype, shape) in outputs.items():
             self.nodes.append(self.helper.make_node("Identity", [value], [name]))
-            leave.append(self.helper.make_tensor_value_info(name, of(np.dtype(dtype)), ["batch", *shape]))
+            leave.append(
+                self.helper.make_tensor_value_info(name, of(np.dtype(dtype)), ["batch", *shape])
+            )
         graph = self.helper.make_graph(self.nodes, "agent", enter, leave, self.constants)
         opset = [self.helper.make_opsetid("", OPSET)]
-        return self.helper.make_model(graph, opset_imports=opset, producer_name="tandem", ir_version=8)
+        return self.helper.make_model(
+            graph, opset_imports=opset, producer_name="tandem", ir_version=8
+        )
 
 
 def _dense(g: Graph, layer: Dense, w: Weights, x: str) -> str:
-    return g.activate(layer.activation, g("Gemm", x, g.constant(w["kernel"]), g.constant(w["bias"])))
+    return g.activate(
+        layer.activation, g("Gemm", x, g.constant(w["kernel"]), g.constant(w["bias"]))
+    )
 
 
 def _noisy_dense(g: Graph, layer: NoisyDense, w: Weights, x: str) -> str:
@@ -121,9 +138,14 @@ def _noisy_dense(g: Graph, layer: NoisyDense, w: Weights, x: str) -> str:
 
 
 def _conv(g: Graph, layer: Conv, w: Weights, x: str) -> str:
-    kernel, bias = g.constant(np.transpose(w["kernel"], (3, 2, 0, 1))), g.constant(w["bias"])  # HWIO to OIHW
+    kernel, bias = (
+        g.constant(np.transpose(w["kernel"], (3, 2, 0, 1))),
+        g.constant(w["bias"]),
+    )  # HWIO to OIHW
     first = g("Transpose", x, perm=[0, 3, 1, 2])  # ONNX has channels first
-    out = g("Conv", first, kernel, bias, kernel_shape=[layer.kernel] * 2, strides=[layer.stride] * 2)
+    out = g(
+        "Conv", first, kernel, bias, kernel_shape=[layer.kernel] * 2, strides=[layer.stride] * 2
+    )
     return g.activate(layer.activation, g("Transpose", out, perm=[0, 2, 3, 1]))
 
 
@@ -133,7 +155,10 @@ def _one_hot(g: Graph, layer: OneHot, w: Weights, x: str) -> str:
         symbol = g("Sub", g.reshape(x, (-1,)), g.constant(layer.start, np.int64))
         return g("OneHot", symbol, g.constant(layer.sizes[0], np.int64), values)
     columns = [g("Gather", x, g.constant(i, np.int64), axis=1) for i in range(len(layer.sizes))]
-    parts = [g("OneHot", c, g.constant(n, np.int64), values) for c, n in zip(columns, layer.sizes, strict=True)]
+    parts = [
+        g("OneHot", c, g.constant(n, np.int64), values)
+        for c, n in zip(columns, layer.sizes, strict=True)
+    ]
     return g("Concat", *parts, axis=-1)
 
 
@@ -149,7 +174,14 @@ def _normalize(g: Graph, layer: Normalize, w: Weights, x: str) -> str:
 
 
 def _layer_norm(g: Graph, layer: LayerNorm, w: Weights, x: str) -> str:
-    return g("LayerNormalization", x, g.constant(w["scale"]), g.constant(w["bias"]), axis=-1, epsilon=layer.epsilon)
+    return g(
+        "LayerNormalization",
+        x,
+        g.constant(w["scale"]),
+        g.constant(w["bias"]),
+        axis=-1,
+        epsilon=layer.epsilon,
+    )
 
 
 def _scale(g: Graph, layer: Scale, w: Weights, x: str) -> str:
@@ -157,7 +189,9 @@ def _scale(g: Graph, layer: Scale, w: Weights, x: str) -> str:
 
 
 def _streams(g: Graph, layer: Streams, w: Weights, x: Any) -> str:
-    parts = [g.plan(plan, select(w, name), layer.part(x, name)) for name, plan in layer.plans.items()]
+    parts = [
+        g.plan(plan, select(w, name), layer.part(x, name)) for name, plan in layer.plans.items()
+    ]
     return g("Concat", *parts, axis=-1) if len(parts) > 1 else parts[0]
 
 
@@ -191,19 +225,24 @@ LAYERS: dict[type[Layer], Callable[..., str]] = {
 
 
 def deterministic(g: Graph, out: str, action: Leaf, unit: bool, squash: str) -> str:
-    """The best action by a policy's or Q-network's output: the likeliest choices, or the mean (its "tanh", or that of a "beta"
-    distribution, by `squash`), stretched from [-1, 1] to the bounds if `unit`, and cut there. What follows in `out`, a spread
-    or values, does not matter."""
+    """The best action by a policy's or Q-network's output: the likeliest choices, or the mean (its
+    "tanh", or that of a "beta" distribution, by `squash`), stretched from [-1, 1] to the bounds if
+    `unit`, and cut there. What follows in `out`, a spread or values, does not matter."""
     if action.kind == "discrete":
         best = g("ArgMax", g.columns(out, 0, action.sizes[0]), axis=-1, keepdims=0)
         return g("Add", best, g.constant(action.start, np.int64))
     if action.kind == "multidiscrete":
         ends = np.cumsum((0, *action.sizes))
-        choices = [g("ArgMax", g.columns(out, a, b), axis=-1, keepdims=1) for a, b in pairwise(ends)]
+        choices = [
+            g("ArgMax", g.columns(out, a, b), axis=-1, keepdims=1) for a, b in pairwise(ends)
+        ]
         return g("Concat", *choices, axis=-1)
     mean, half = g.columns(out, 0, action.width), action.width
     if squash == "beta":
-        a, b = (g("Add", g("Softplus", x), g.constant(1.0)) for x in (mean, g.columns(out, half, 2 * half)))
+        a, b = (
+            g("Add", g("Softplus", x), g.constant(1.0))
+            for x in (mean, g.columns(out, half, 2 * half))
+        )
         mean = g("Div", g("Sub", a, b), g("Add", a, b))
     low, high = (np.ravel(bound).astype(np.float32) for bound in action.bounds)
     if squash == "tanh":
@@ -221,7 +260,9 @@ def run(model: Any, inputs: dict[str, Array]) -> dict[str, Array] | None:
         return None
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
     names = [o.name for o in session.get_outputs()]
     return dict(zip(names, session.run(names, inputs), strict=True))
 
@@ -230,5 +271,7 @@ def _onnx() -> tuple[Any, Any, Any]:
     try:
         from onnx import TensorProto, helper, numpy_helper
     except ImportError as error:
-        raise EngineError("onnx is not installed.", "it, to write ONNX", "pip install 'tandem-rl[onnx]'") from error
+        raise EngineError(
+            "onnx is not installed.", "it, to write ONNX", "pip install 'tandem-rl[onnx]'"
+        ) from error
     return helper, numpy_helper, TensorProto

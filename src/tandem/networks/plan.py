@@ -1,9 +1,10 @@
-"""Networks as data: a *plan* is a tuple of layers, each a frozen dataclass that knows its weights' shapes, how they are first
-drawn, and its forward function over `ops`.
+"""Networks as data: a *plan* is a tuple of layers, each a frozen dataclass that knows its weights'
+shapes, how they are first drawn, and its forward function over `ops`.
 
-One plan becomes a torch module, a Keras model, or, with NumPy arrays for weights, the *twin* that acts without any framework.
-It travels as JSON. Weights are named "place/name" and laid out as Keras has them (dense [in, out], convolution HWIO), so a
-checkpoint trained on one framework loads into another. Initial weights are drawn by NumPy: the same on every engine.
+One plan becomes a torch module, a Keras model, or, with NumPy arrays for weights, the *twin* that
+acts without any framework. It travels as JSON. Weights are named "place/name" and laid out as Keras
+has them (dense [in, out], convolution HWIO), so a checkpoint trained on one framework loads into
+another. Initial weights are drawn by NumPy: the same on every engine.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ REGISTRY: dict[str, type[Layer]] = {}
 
 @dataclass(frozen=True)
 class Layer:
-    """One layer. `forward(w, x)` takes its weights by name; `init(rng)` draws them; `frozen` names those without a gradient."""
+    """One layer. `forward(w, x)` takes its weights by name; `init(rng)` draws them; `frozen` names
+    those without a gradient."""
 
     frozen: ClassVar[tuple[str, ...]] = ()
 
@@ -48,7 +50,8 @@ class Layer:
         raise NotImplementedError
 
     def bound(self, w: Weights) -> Callable[[Tree], Array]:
-        """`forward` with these NumPy weights, as quick as can be: it is called at every step of an environment."""
+        """`forward` with these NumPy weights, as quick as can be: it is called at every step of an
+        environment."""
         return partial(self.forward, w)
 
 
@@ -62,7 +65,8 @@ class Dense(Layer):
     inputs: int
     units: int
     activation: str = "linear"
-    initializer: str = "uniform"  # "uniform": U(+-1/sqrt(inputs)), torch's default; "orthogonal" with `gain`, bias 0
+    # "uniform": U(+-1/sqrt(inputs)), torch's default; "orthogonal" with `gain`, bias 0
+    initializer: str = "uniform"
     gain: float = 1.0
 
     def init(self, rng: np.random.Generator) -> Weights:
@@ -72,10 +76,16 @@ class Dense(Layer):
         return activate(self.activation, x @ w["kernel"] + w["bias"])
 
     def bound(self, w: Weights) -> Callable[[Tree], Array]:
-        kernel, bias, activation = w["kernel"], w["bias"], _INTO.get(self.activation, partial(activate, self.activation))
+        kernel, bias, activation = (
+            w["kernel"],
+            w["bias"],
+            _INTO.get(self.activation, partial(activate, self.activation)),
+        )
 
         def run(x: Array) -> Array:
-            out: Array = np.dot(x, kernel) if x.ndim == 2 else x @ kernel  # for one row a tenth quicker
+            out: Array = (
+                np.dot(x, kernel) if x.ndim == 2 else x @ kernel
+            )  # for one row a tenth quicker
             out += bias  # in place: no array but one
             return activation(out)
 
@@ -84,7 +94,8 @@ class Dense(Layer):
 
 @dataclass(frozen=True)
 class Conv(Layer):
-    """Convolution over channels-last images [B, H, W, C] without padding, then an activation. kernel [k, k, C, filters]."""
+    """Convolution over channels-last images [B, H, W, C] without padding, then an activation.
+    kernel [k, k, C, filters]."""
 
     channels: int
     filters: int
@@ -95,13 +106,22 @@ class Conv(Layer):
     gain: float = 1.0
 
     def init(self, rng: np.random.Generator) -> Weights:
-        return draw(rng, (self.kernel, self.kernel, self.channels, self.filters), self.initializer, self.gain)
+        return draw(
+            rng,
+            (self.kernel, self.kernel, self.channels, self.filters),
+            self.initializer,
+            self.gain,
+        )
 
     def forward(self, w: Weights, x: Array) -> Array:
         k, s = self.kernel, self.stride
-        windows = np.lib.stride_tricks.sliding_window_view(x, (k, k), axis=(1, 2))[:, ::s, ::s]  # [B, H', W', C, k, k]
+        windows = np.lib.stride_tricks.sliding_window_view(x, (k, k), axis=(1, 2))[
+            :, ::s, ::s
+        ]  # [B, H', W', C, k, k]
         patches = windows.transpose(0, 1, 2, 4, 5, 3).reshape(*windows.shape[:3], -1)
-        return activate(self.activation, patches @ w["kernel"].reshape(-1, self.filters) + w["bias"])
+        return activate(
+            self.activation, patches @ w["kernel"].reshape(-1, self.filters) + w["bias"]
+        )
 
 
 @dataclass(frozen=True)
@@ -139,7 +159,8 @@ class Cast(Layer):
 
 @dataclass(frozen=True)
 class OneHot(Layer):
-    """Discrete observations, one number or one for each position, as concatenated one-hot vectors."""
+    """Discrete observations, one number or one for each position, as concatenated one-hot
+    vectors."""
 
     sizes: tuple[int, ...]
     start: int = 0
@@ -164,14 +185,18 @@ class Image(Layer):
 
 @dataclass(frozen=True)
 class Normalize(Layer):
-    """(x - mean) / sqrt(variance + 1e-8), clipped: running statistics, set from outside, without a gradient."""
+    """(x - mean) / sqrt(variance + 1e-8), clipped: running statistics, set from outside, without a
+    gradient."""
 
     width: int
     clip: float = 10.0
     frozen: ClassVar[tuple[str, ...]] = ("mean", "variance")
 
     def init(self, rng: np.random.Generator) -> Weights:
-        return {"mean": np.zeros(self.width, np.float32), "variance": np.ones(self.width, np.float32)}
+        return {
+            "mean": np.zeros(self.width, np.float32),
+            "variance": np.ones(self.width, np.float32),
+        }
 
     def forward(self, w: Weights, x: Array) -> Array:
         xp = ops.of(x)
@@ -197,7 +222,8 @@ class LayerNorm(Layer):
 
 @dataclass(frozen=True)
 class Scale(Layer):
-    """Output beside a learned vector that depends on no input: the log standard deviations of a Gaussian policy."""
+    """Output beside a learned vector that depends on no input: the log standard deviations of a
+    Gaussian policy."""
 
     width: int
     initial: float = 0.0
@@ -227,7 +253,8 @@ class Half(Layer):
 
 @dataclass(frozen=True)
 class Streams(Layer):
-    """Several plans on one input; their outputs side by side. Its weights are "name/place/weight"."""
+    """Several plans on one input; their outputs side by side. Its weights are
+    "name/place/weight"."""
 
     plans: dict[str, Plan]
 
@@ -261,7 +288,8 @@ class Branches(Streams):
 
 @dataclass(frozen=True)
 class Dueling(Layer):
-    """State value and advantages from streams of their own: V + A - mean(A) (Wang et al. 2016, arXiv:1511.06581, eq. 9)."""
+    """State value and advantages from streams of their own: V + A - mean(A) (Wang et al. 2016,
+    arXiv:1511.06581, eq. 9)."""
 
     value: Plan
     advantage: Plan
@@ -275,7 +303,10 @@ class Dueling(Layer):
         return {f"{k}/{n}": v for k, plan in streams for n, v in init(plan, rng).items()}
 
     def forward(self, w: Weights, x: Array) -> Array:
-        v, a = forward(self.value, select(w, "value"), x), forward(self.advantage, select(w, "advantage"), x)
+        v, a = (
+            forward(self.value, select(w, "value"), x),
+            forward(self.advantage, select(w, "advantage"), x),
+        )
         return combine_dueling(v, a)
 
     def bound(self, w: Weights) -> Callable[[Tree], Array]:
@@ -364,7 +395,9 @@ def width(plan: Plan) -> int:
             return layer.outputs
         break
     raise NetworkError(
-        f"cannot tell the output width of {plan}.", "a plan that ends in a known width", "end it with a Dense layer."
+        f"cannot tell the output width of {plan}.",
+        "a plan that ends in a known width",
+        "end it with a Dense layer.",
     )
 
 
@@ -373,14 +406,20 @@ def activate(name: str, x: Array) -> Array:
     return x if name == "linear" else getattr(ops.of(x), name)(x)
 
 
-_INTO: dict[str, Any] = {"tanh": lambda x: np.tanh(x, x), "relu": lambda x: np.maximum(x, 0.0, out=x)}
+_INTO: dict[str, Any] = {
+    "tanh": lambda x: np.tanh(x, x),
+    "relu": lambda x: np.maximum(x, 0.0, out=x),
+}
 
 
 ACTIVATIONS = ("linear", "tanh", "relu", "sigmoid", "softplus", "elu", "gelu", "silu")
 
 
-def draw(rng: np.random.Generator, shape: tuple[int, ...], initializer: str, gain: float) -> Weights:
-    """Kernel and bias. Orthogonal as in Saxe et al. (2014, arXiv:1312.6120); uniform as torch's Linear and Conv2d."""
+def draw(
+    rng: np.random.Generator, shape: tuple[int, ...], initializer: str, gain: float
+) -> Weights:
+    """Kernel and bias. Orthogonal as in Saxe et al. (2014, arXiv:1312.6120); uniform as torch's
+    Linear and Conv2d."""
     fan_in = int(np.prod(shape[:-1]))
     if initializer == "orthogonal":
         rows, cols = max(fan_in, shape[-1]), min(fan_in, shape[-1])

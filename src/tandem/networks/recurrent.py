@@ -1,9 +1,10 @@
-"""Networks with a memory: a GRU between body and head, as one layer of a plan, so that every framework, twin and checkpoint
-takes it as it takes the others.
+"""Networks with a memory: a GRU between body and head, as one layer of a plan, so that every
+framework, twin and checkpoint takes it as it takes the others.
 
-Such a network is called with L steps of S sequences side by side, time first: {"obs": rows [L * S, ...], "state": [S, units]
-before the first step, "start": float32 [L * S], 1 where an episode begins: the state before that step is zero again}. It puts
-out [L * S, width + units]: what its head says, and beside it the state after each step. Acting is L = 1.
+Such a network is called with L steps of S sequences side by side, time first: {"obs": rows [L * S,
+...], "state": [S, units] before the first step, "start": float32 [L * S], 1 where an episode
+begins: the state before that step is zero again}. It puts out [L * S, width + units]: what its head
+says, and beside it the state after each step. Acting is L = 1.
 """
 
 from __future__ import annotations
@@ -15,7 +16,18 @@ from typing import Any
 import numpy as np
 
 from tandem import ops
-from tandem.networks.plan import Layer, Plan, Twin, Weights, draw, forward, frozen, init, select, width
+from tandem.networks.plan import (
+    Layer,
+    Plan,
+    Twin,
+    Weights,
+    draw,
+    forward,
+    frozen,
+    init,
+    select,
+    width,
+)
 from tandem.spaces import Leaf
 from tandem.types import Array, Tree
 
@@ -23,17 +35,23 @@ from tandem.types import Array, Tree
 def entering(observation: Any, units: int) -> dict[str, Any]:
     """What enters a network with a memory of `units` numbers."""
     state = Leaf("box", (units,), "float32", (), (-1.0,) * units, (1.0,) * units)
-    return {"obs": observation, "state": state, "start": Leaf("box", (), "float32", (), (0.0,), (1.0,))}
+    return {
+        "obs": observation,
+        "state": state,
+        "start": Leaf("box", (), "float32", (), (0.0,), (1.0,)),
+    }
 
 
 def unroll(w: Weights, x: Array, state: Array, start: Array, sequences: Any) -> Array:
-    """The states of a GRU after each step, [L * S, units] (Cho et al. 2014, arXiv:1406.1078v1: the reset gate acts on the
-    recurrent product and not before it, as in cuDNN, torch.nn.GRU and Keras's reset_after=True):
+    """The states of a GRU after each step, [L * S, units] (Cho et al. 2014, arXiv:1406.1078v1: the
+    reset gate acts on the recurrent product and not before it, as in cuDNN, torch.nn.GRU and
+    Keras's reset_after=True):
 
-        z, r = sigmoid(x W + b + h U + c), n = tanh(x W + b + r * (h U + c)), h' = z h + (1 - z) n, each with parts of its own
+        z, r = sigmoid(x W + b + h U + c), n = tanh(x W + b + r * (h U + c)), h' = z h + (1 - z) n,
+        each with parts of its own
 
-    w: kernel W [inputs, 3 units], recurrent U [units, 3 units], bias (b, c) [2, 3 units], with the parts z, r, n side by side.
-    x [L * S, inputs], state h [S, units], start [L * S], sequences S.
+    w: kernel W [inputs, 3 units], recurrent U [units, 3 units], bias (b, c) [2, 3 units], with the
+    parts z, r, n side by side. x [L * S, inputs], state h [S, units], start [L * S], sequences S.
     """
     xp, n = ops.of(x), w["recurrent"].shape[0]
     inner, inner_bias = w["recurrent"], w["bias"][1]
@@ -53,15 +71,17 @@ def unroll(w: Weights, x: Array, state: Array, start: Array, sequences: Any) -> 
 
 @dataclass(frozen=True)
 class GRU(Layer):
-    """From {"x", "state", "start"} to the states after each step, see `unroll`. Each gate's kernels are orthogonal at first
-    (Saxe et al. 2014, arXiv:1312.6120), biases 0."""
+    """From {"x", "state", "start"} to the states after each step, see `unroll`. Each gate's kernels
+    are orthogonal at first (Saxe et al. 2014, arXiv:1312.6120), biases 0."""
 
     inputs: int
     units: int
 
     def init(self, rng: np.random.Generator) -> Weights:
         def gates(rows: int) -> Array:
-            return np.concatenate([draw(rng, (rows, self.units), "orthogonal", 1.0)["kernel"] for _ in range(3)], -1)
+            return np.concatenate(
+                [draw(rng, (rows, self.units), "orthogonal", 1.0)["kernel"] for _ in range(3)], -1
+            )
 
         bias = np.zeros((2, 3 * self.units), np.float32)
         return {"kernel": gates(self.inputs), "recurrent": gates(self.units), "bias": bias}
@@ -72,7 +92,8 @@ class GRU(Layer):
 
 @dataclass(frozen=True)
 class Recurrent(Layer):
-    """A whole network: body, GRU on its `inputs` features, head. Its weights are "body/...", "cell/..." and "head/..."."""
+    """A whole network: body, GRU on its `inputs` features, head. Its weights are "body/...",
+    "cell/..." and "head/..."."""
 
     body: Plan
     inputs: int
@@ -92,7 +113,11 @@ class Recurrent(Layer):
         return {f"{k}/{n}" for k in ("body", "head") for n in frozen(getattr(self, k))}
 
     def init(self, rng: np.random.Generator) -> Weights:
-        parts = (("body", init(self.body, rng)), ("cell", self.cell.init(rng)), ("head", init(self.head, rng)))
+        parts = (
+            ("body", init(self.body, rng)),
+            ("cell", self.cell.init(rng)),
+            ("head", init(self.head, rng)),
+        )
         return {f"{k}/{n}": v for k, part in parts for n, v in part.items()}
 
     def forward(self, w: Weights, x: Tree) -> Array:
@@ -101,11 +126,17 @@ class Recurrent(Layer):
         return ops.of(states).concat([forward(self.head, select(w, "head"), states), states], -1)
 
     def bound(self, w: Weights) -> Callable[[Tree], Array]:
-        body, head, cell = Twin(self.body, select(w, "body")), Twin(self.head, select(w, "head")), self.cell
+        body, head, cell = (
+            Twin(self.body, select(w, "body")),
+            Twin(self.head, select(w, "head")),
+            self.cell,
+        )
         own = select(w, "cell")
 
         def run(x: Tree) -> Array:
-            states = cell.forward(own, {"x": body(x["obs"]), "state": x["state"], "start": x["start"]})
+            states = cell.forward(
+                own, {"x": body(x["obs"]), "state": x["state"], "start": x["start"]}
+            )
             return np.concatenate([head(states), states], -1)
 
         return run

@@ -12,7 +12,11 @@ from tandem.networks.plan import REGISTRY, Layer, Plan
 def to_json(plan: Plan) -> list[Any]:
     """A plan as JSON data."""
     return [
-        {"layer": type(layer).__name__, **{f.name: _to_json(getattr(layer, f.name)) for f in fields(layer)}} for layer in plan
+        {
+            "layer": type(layer).__name__,
+            **{f.name: _to_json(getattr(layer, f.name)) for f in fields(layer)},
+        }
+        for layer in plan
     ]
 
 

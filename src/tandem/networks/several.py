@@ -10,13 +10,15 @@ from tandem.types import Tree, tree_map
 
 @dataclass(frozen=True)
 class Several(Branches):
-    """One plan for each of A agents, named "0", "1", ...: of rows [R * A, ...] with the agents' side by side, agent i's are
-    i, i + A, i + 2 A, ... It puts out [R, A * width], which `each` makes rows again."""
+    """One plan for each of A agents, named "0", "1", ...: of rows [R * A, ...] with the agents'
+    side by side, agent i's are i, i + A, i + 2 A, ... It puts out [R, A * width], which `each`
+    makes rows again."""
 
     def part(self, x: Tree, name: str) -> Tree:
         return tree_map(lambda rows: rows[int(name) :: len(self.plans)], x)
 
 
 def each(plan: Plan, agents: int) -> Plan:
-    """A plan of rows [R * A, ...] to [R * A, width], with weights of their own for each of the A agents."""
+    """A plan of rows [R * A, ...] to [R * A, width], with weights of their own for each of the A
+    agents."""
     return (Several({str(i): plan for i in range(agents)}), Cast(width(plan)))

@@ -1,4 +1,5 @@
-"""Torch modules that users make: recognised where their layers are known, and completed with our heads."""
+"""Torch modules that users make: recognised where their layers are known, and completed with our
+heads."""
 
 from __future__ import annotations
 
@@ -13,7 +14,15 @@ from tandem.networks import plan as p
 from tandem.networks.defaults import Given, apart, example, fit, vector, whole_streams
 from tandem.networks.plan import Plan, init
 from tandem.networks.recurrent import GRU, Recurrent
-from tandem.networks.torch_layers import ACTIVATIONS, Cell, Dueling, Remembering, Streams, build, write
+from tandem.networks.torch_layers import (
+    ACTIVATIONS,
+    Cell,
+    Dueling,
+    Remembering,
+    Streams,
+    build,
+    write,
+)
 from tandem.types import tree_map
 
 
@@ -41,7 +50,8 @@ class Joined(nn.Module):
 
 
 def recognise(module: Any, features: int) -> Plan | None:
-    """The plan of a user's module that is a chain of known layers on `features` numbers; None where it is anything else."""
+    """The plan of a user's module that is a chain of known layers on `features` numbers; None where
+    it is anything else."""
     by_type = {v: k for k, v in ACTIVATIONS.items()}
     plan: list[p.Layer] = []
     for part in chain(module):
@@ -60,25 +70,38 @@ def recognise(module: Any, features: int) -> Plan | None:
 
 
 def chain(module: Any) -> list[Any]:
-    """The modules that `module` calls one after the other: those of a Sequential, else itself alone."""
-    return list(module) if type(module) is nn.Sequential else [module]  # a subclass may call them otherwise
+    """The modules that `module` calls one after the other: those of a Sequential, else itself
+    alone."""
+    return (
+        list(module) if type(module) is nn.Sequential else [module]
+    )  # a subclass may call them otherwise
 
 
 def _plain(part: Any) -> bool:
-    """Whether a module does just what its plan's layer does: no hooks, no options that a plan cannot express."""
-    if part._forward_hooks or part._forward_pre_hooks or any(w.dtype != torch.float32 for w in part.parameters()):
+    """Whether a module does just what its plan's layer does: no hooks, no options that a plan
+    cannot express."""
+    if (
+        part._forward_hooks
+        or part._forward_pre_hooks
+        or any(w.dtype != torch.float32 for w in part.parameters())
+    ):
         return False
     if type(part) is nn.Linear:
         return part.bias is not None
     if type(part) is nn.LayerNorm:
-        return len(part.normalized_shape) == 1 and bool(part.elementwise_affine) and part.bias is not None
+        return (
+            len(part.normalized_shape) == 1
+            and bool(part.elementwise_affine)
+            and part.bias is not None
+        )
     options = {nn.GELU: ("approximate", "none"), nn.ELU: ("alpha", 1.0), nn.Softplus: ("beta", 1.0)}
     name, wanted = options.get(type(part), ("training", part.training))
     return bool(getattr(part, name) == wanted)
 
 
 def given(name: str, source: Given) -> tuple[nn.Module, Plan | None]:
-    """The network of a role that stands on what the user makes, and its plan where all its layers are known."""
+    """The network of a role that stands on what the user makes, and its plan where all its layers
+    are known."""
     made = source.make()
     if isinstance(made, tuple):
         return _apart(name, source, made)
@@ -104,7 +127,9 @@ def _looked_at(name: str, source: Given, body: Any) -> tuple[int, Plan | None]:
         )
     zeros = tree_map(torch.as_tensor, example(source.inputs))
     with torch.no_grad():
-        out = source.features(name, lambda: body.eval()(zeros["obs"] if source.head and source.beside else zeros))
+        out = source.features(
+            name, lambda: body.eval()(zeros["obs"] if source.head and source.beside else zeros)
+        )
     seen = source.inputs["obs"] if source.units else source.inputs
     return int(out.shape[1]), recognise(body, seen.shape[0]) if vector(seen) else None
 
@@ -118,17 +143,36 @@ def _drawn(head: Plan, seed: int) -> nn.Sequential:
 def _apart(name: str, source: Given, bodies: tuple[Any, ...]) -> tuple[nn.Module, Plan | None]:
     """Each stream of the head on a body of its own."""
     looks = [_looked_at(name, source, body) for body in bodies]
-    heads = [fit(plan, out) for plan, (out, _) in zip(whole_streams(source.head).values(), looks, strict=True)]
-    parts = [nn.Sequential(*chain(b), *_drawn(h, source.seed + i)) for i, (b, h) in enumerate(zip(bodies, heads, strict=True))]
-    fork = Dueling(*parts) if isinstance(source.head[0], p.Dueling) else Streams(source.head[0], parts)  # type: ignore[arg-type]
+    heads = [
+        fit(plan, out)
+        for plan, (out, _) in zip(whole_streams(source.head).values(), looks, strict=True)
+    ]
+    parts = [
+        nn.Sequential(*chain(b), *_drawn(h, source.seed + i))
+        for i, (b, h) in enumerate(zip(bodies, heads, strict=True))
+    ]
+    fork: nn.Module
+    if isinstance(source.head[0], p.Dueling):
+        fork = Dueling(*parts)
+    else:
+        fork = Streams(source.head[0], parts)  # type: ignore[arg-type]
     plans = tuple(plan for _, plan in looks if plan is not None)
     return nn.Sequential(fork), apart(plans, source.head) if len(plans) == len(bodies) else None
 
 
-def _with_memory(body: nn.Module, known: Plan | None, features: int, source: Given) -> tuple[nn.Module, Plan | None]:
-    """The user's body with our GRU on its features and our head, and the plan of it all where the body's is known."""
-    cell, head, rng = GRU(features, source.units), fit(source.head, source.units), np.random.default_rng(source.seed)
-    made = Remembering(nn.Sequential(*chain(body)) if known is not None else body, Cell(cell), build(head))
+def _with_memory(
+    body: nn.Module, known: Plan | None, features: int, source: Given
+) -> tuple[nn.Module, Plan | None]:
+    """The user's body with our GRU on its features and our head, and the plan of it all where the
+    body's is known."""
+    cell, head, rng = (
+        GRU(features, source.units),
+        fit(source.head, source.units),
+        np.random.default_rng(source.seed),
+    )
+    made = Remembering(
+        nn.Sequential(*chain(body)) if known is not None else body, Cell(cell), build(head)
+    )
     with torch.no_grad():
         for name, value in cell.init(rng).items():
             getattr(made.cell, name).copy_(torch.as_tensor(value))

@@ -1,4 +1,5 @@
-"""Plans as torch modules, and the other way: weights out and in, and modules of known layers recognised."""
+"""Plans as torch modules, and the other way: weights out and in, and modules of known layers
+recognised."""
 
 from __future__ import annotations
 
@@ -48,8 +49,9 @@ class Direct(nn.Module):
 
 
 class Image(nn.Module):
-    """Bytes to [0, 1], channels first as torch's convolutions want them, but last in memory on processors: an update of the
-    Nature CNN takes a quarter less there, and flattening in our order is free."""
+    """Bytes to [0, 1], channels first as torch's convolutions want them, but last in memory on
+    processors: an update of the Nature CNN takes a quarter less there, and flattening in our order
+    is free."""
 
     def __init__(self, layer: p.Image) -> None:
         super().__init__()
@@ -58,7 +60,9 @@ class Image(nn.Module):
     def forward(self, x: Any) -> Any:
         x = x if self.channels_first else x.permute(0, 3, 1, 2)
         if x.device.type == "cpu":
-            x = x.contiguous(memory_format=torch.channels_last)  # while they are bytes: a quarter of the way
+            x = x.contiguous(
+                memory_format=torch.channels_last
+            )  # while they are bytes: a quarter of the way
         return x.to(torch.float32) * (1 / 255)
 
 
@@ -81,7 +85,8 @@ class Scale(nn.Module):
 
 
 class Streams(nn.Module):
-    """Modules whose outputs stand side by side: on one input, or each on its own entry of a dict."""
+    """Modules whose outputs stand side by side: on one input, or each on its own entry of a
+    dict."""
 
     def __init__(self, layer: p.Streams, parts: list[nn.Module] | None = None) -> None:
         super().__init__()
@@ -89,7 +94,10 @@ class Streams(nn.Module):
         self.parts = nn.ModuleList(parts or [build(plan) for plan in layer.plans.values()])
 
     def forward(self, x: Any) -> Any:
-        return torch.cat([part(self.part(x, name)) for name, part in zip(self.names, self.parts, strict=True)], -1)
+        return torch.cat(
+            [part(self.part(x, name)) for name, part in zip(self.names, self.parts, strict=True)],
+            -1,
+        )
 
 
 class Dueling(nn.Module):
@@ -137,7 +145,9 @@ def _layer(layer: p.Layer) -> nn.Module:
     if type(layer) is p.Dense:
         return Activated(nn.Linear(layer.inputs, layer.units), layer.activation)
     if isinstance(layer, p.Conv):
-        return Activated(nn.Conv2d(layer.channels, layer.filters, layer.kernel, layer.stride), layer.activation)
+        return Activated(
+            nn.Conv2d(layer.channels, layer.filters, layer.kernel, layer.stride), layer.activation
+        )
     if isinstance(layer, p.LayerNorm):
         return nn.LayerNorm(layer.width, layer.epsilon)
     if isinstance(layer, p.Activation):
@@ -152,7 +162,8 @@ def _layer(layer: p.Layer) -> nn.Module:
 
 
 def tensors(plan: Plan, module: Any) -> dict[str, tuple[torch.Tensor, str]]:
-    """Every weight of a plan's module by the plan's name for it: (tensor, how it is turned against the plan's layout)."""
+    """Every weight of a plan's module by the plan's name for it: (tensor, how it is turned against
+    the plan's layout)."""
     found: dict[str, tuple[torch.Tensor, str]] = {}
     for i, (layer, part) in enumerate(zip(plan, module, strict=True)):
         if type(layer) in (p.Dense, p.Conv):
@@ -166,13 +177,25 @@ def tensors(plan: Plan, module: Any) -> dict[str, tuple[torch.Tensor, str]]:
                 found.update({f"{i}/{name}/{n}": t for n, t in tensors(inner_plan, inner).items()})
         elif isinstance(layer, p.Dueling):
             for name in ("value", "advantage"):
-                found.update({f"{i}/{name}/{n}": t for n, t in tensors(getattr(layer, name), getattr(part, name)).items()})
+                found.update(
+                    {
+                        f"{i}/{name}/{n}": t
+                        for n, t in tensors(getattr(layer, name), getattr(part, name)).items()
+                    }
+                )
         elif isinstance(layer, Recurrent):
             for name, inner_plan in (("body", layer.body), ("head", layer.head)):
-                found.update({f"{i}/{name}/{n}": t for n, t in tensors(inner_plan, getattr(part, name)).items()})
+                found.update(
+                    {
+                        f"{i}/{name}/{n}": t
+                        for n, t in tensors(inner_plan, getattr(part, name)).items()
+                    }
+                )
             found.update({f"{i}/cell/{n}": (t, "") for n, t in part.cell.named_parameters()})
         else:
-            found.update({f"{i}/{n}": (getattr(part, n), "") for n in layer.init(np.random.default_rng(0))})
+            found.update(
+                {f"{i}/{n}": (getattr(part, n), "") for n in layer.init(np.random.default_rng(0))}
+            )
     return found
 
 
@@ -180,8 +203,16 @@ def noise(module: Any, plan: Plan | None) -> dict[str, torch.Tensor]:
     """The noise of a module's noisy layers, by the plan's names if there is one."""
     if plan is not None:
         return {n: t for n, (t, _) in tensors(plan, module).items() if is_noise(n)}
-    layers = {n: m for n, m in module.named_modules() if isinstance(m, Direct) and isinstance(m.plan_layer, NoisyDense)}
-    return {f"{n.replace('.', '/')}/{name}": getattr(m, name) for n, m in layers.items() for name in NoisyDense.frozen}
+    layers = {
+        n: m
+        for n, m in module.named_modules()
+        if isinstance(m, Direct) and isinstance(m.plan_layer, NoisyDense)
+    }
+    return {
+        f"{n.replace('.', '/')}/{name}": getattr(m, name)
+        for n, m in layers.items()
+        for name in NoisyDense.frozen
+    }
 
 
 def read(plan: Plan, module: Any) -> Weights:
@@ -189,7 +220,10 @@ def read(plan: Plan, module: Any) -> Weights:
     with torch.no_grad():
         return {
             n: np.array(
-                (t.T if turned == "dense" else t.permute(2, 3, 1, 0) if turned == "conv" else t).cpu().numpy(), order="C"
+                (t.T if turned == "dense" else t.permute(2, 3, 1, 0) if turned == "conv" else t)
+                .cpu()
+                .numpy(),
+                order="C",
             )
             for n, (t, turned) in tensors(plan, module).items()
         }
@@ -200,4 +234,10 @@ def write(plan: Plan, module: Any, weights: Weights) -> None:
     with torch.no_grad():
         for n, (t, turned) in tensors(plan, module).items():
             value = torch.as_tensor(np.asarray(weights[n]))
-            t.copy_(value.T if turned == "dense" else value.permute(3, 2, 0, 1) if turned == "conv" else value)
+            t.copy_(
+                value.T
+                if turned == "dense"
+                else value.permute(3, 2, 0, 1)
+                if turned == "conv"
+                else value
+            )

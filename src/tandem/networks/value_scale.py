@@ -18,8 +18,8 @@ LEAST = 1e-2  # of a variance: returns that are all alike are not blown up
 
 @dataclass(frozen=True)
 class Denormalize(Layer):
-    """x * sqrt(variance) + mean, by running statistics of returns, which are set from outside, without a gradient (van Hasselt
-    et al. 2016, arXiv:1602.07714, eq. 1)."""
+    """x * sqrt(variance) + mean, by running statistics of returns, which are set from outside,
+    without a gradient (van Hasselt et al. 2016, arXiv:1602.07714, eq. 1)."""
 
     frozen: ClassVar[tuple[str, ...]] = ("value_mean", "value_variance", "value_count")
 
@@ -28,14 +28,21 @@ class Denormalize(Layer):
         return 1
 
     def init(self, rng: np.random.Generator) -> Weights:
-        return dict(zip(self.frozen, (np.zeros(1, np.float32), np.ones(1, np.float32), np.zeros(1, np.float32)), strict=True))
+        return dict(
+            zip(
+                self.frozen,
+                (np.zeros(1, np.float32), np.ones(1, np.float32), np.zeros(1, np.float32)),
+                strict=True,
+            )
+        )
 
     def forward(self, w: Weights, x: Array) -> Array:
         return x * ops.of(x).sqrt(w["value_variance"]) + w["value_mean"]
 
 
 class Followed(NamedTuple):
-    """Where statistics of returns have gone: what a network put out before, x, it puts out now as `ratio` x + `shift`."""
+    """Where statistics of returns have gone: what a network put out before, x, it puts out now as
+    `ratio` x + `shift`."""
 
     deviation: float
     ratio: float
@@ -43,9 +50,9 @@ class Followed(NamedTuple):
 
 
 def follow(network: Any, returns: Array, preserve: bool) -> Followed:
-    """Takes returns [M] into the statistics of a network that ends with such a layer. With `preserve` the layer before it is
-    rescaled, so that the network puts out what it did (section 2.2, eq. 3, "Pop"). SettingError for a network, its user's,
-    whose last layers have no names."""
+    """Takes returns [M] into the statistics of a network that ends with such a layer. With
+    `preserve` the layer before it is rescaled, so that the network puts out what it did (section
+    2.2, eq. 3, "Pop"). SettingError for a network, its user's, whose last layers have no names."""
     weights: Weights = network.read()
     places = [n.removesuffix("value_mean") for n in weights if n.endswith("value_mean")]
     if not places or network.plan is None:
@@ -64,10 +71,16 @@ def follow(network: Any, returns: Array, preserve: bool) -> Followed:
         moments.add(returns[:, None])
         moments.variance = np.maximum(moments.variance, LEAST)
         if preserve:
-            before = f"{place.rstrip('/').rpartition('/')[0]}/{int(place.rstrip('/').rpartition('/')[2]) - 1}".lstrip("/")
-            shrink, off = deviation / np.sqrt(moments.variance[0]), (mean - moments.mean[0]) / np.sqrt(moments.variance[0])
+            parent, _, index = place.rstrip("/").rpartition("/")
+            before = f"{parent}/{int(index) - 1}".lstrip("/")
+            shrink, off = (
+                deviation / np.sqrt(moments.variance[0]),
+                (mean - moments.mean[0]) / np.sqrt(moments.variance[0]),
+            )
             changed[f"{before}/kernel"] = (weights[f"{before}/kernel"] * shrink).astype(np.float32)
-            changed[f"{before}/bias"] = (weights[f"{before}/bias"] * shrink + off).astype(np.float32)
+            changed[f"{before}/bias"] = (weights[f"{before}/bias"] * shrink + off).astype(
+                np.float32
+            )
         values = (moments.mean, moments.variance, np.full(1, moments.count))
         changed |= {n: x.astype(np.float32) for n, x in zip(names, values, strict=True)}
     network.write(changed)

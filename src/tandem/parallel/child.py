@@ -1,7 +1,8 @@
 """The other end of a worker: what runs in its process. It imports no framework.
 
-Not one of multiprocessing's processes, which import the user's script once more: this one starts from nothing, so a script
-needs no guard. What it is to do comes by a pipe; classes and functions of the script travel with it (cloudpickle)."""
+Not one of multiprocessing's processes, which import the user's script once more: this one starts
+from nothing, so a script needs no guard. What it is to do comes by a pipe; classes and functions
+of the script travel with it (cloudpickle)."""
 
 from __future__ import annotations
 
@@ -21,7 +22,9 @@ LOOK = 0.5  # seconds between looks whether the parent is still there
 def main(pipe: int, parent: int, tied: bool) -> None:
     """Serves what the first request makes, until nobody is left to ask."""
     _die_with(parent, tied)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent's affair: it ends the run in good order
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # the parent's affair: it ends the run in good order
     try:
         serve(Connection(pipe))
     except (EOFError, ConnectionError):  # the parent is gone
@@ -35,7 +38,8 @@ class Served:
         self.object: Any = None
 
     def reply(self, name: str, *arguments: Any) -> tuple[Any, ...]:
-        """What a method of it gives: ("done", result), or ("raised", type, message, traceback). "begin" makes it."""
+        """What a method of it gives: ("done", result), or ("raised", type, message, traceback).
+        "begin" makes it."""
         try:
             if name == "begin":
                 make, *arguments = arguments  # type: ignore[assignment]
@@ -47,27 +51,32 @@ class Served:
 
 
 def serve(connection: Connection) -> None:
-    """Requests are (name of a method, arguments), replies as `Served` gives them. A poke calls `poked`, from bytes to bytes."""
+    """Requests are (name of a method, arguments), replies as `Served` gives them. A poke calls
+    `on_bytes`, from bytes to bytes."""
     import cloudpickle
 
     served = Served()
     while True:
         request = connection.recv_bytes()
         if request[:1] == POKE:
-            reply = served.reply("poked", request[1:])
-            connection.send_bytes(POKE + reply[1] if reply[0] == "done" else cloudpickle.dumps(reply))
+            reply = served.reply("on_bytes", request[1:])
+            connection.send_bytes(
+                POKE + reply[1] if reply[0] == "done" else cloudpickle.dumps(reply)
+            )
             continue
         try:
             name, arguments = cloudpickle.loads(request)
             answer = cloudpickle.dumps(served.reply(name, *arguments))
         except BaseException as error:  # what does not travel
-            answer = cloudpickle.dumps(("raised", type(error).__name__, str(error), traceback.format_exc()))
+            answer = cloudpickle.dumps(
+                ("raised", type(error).__name__, str(error), traceback.format_exc())
+            )
         connection.send_bytes(answer)
 
 
 def _die_with(parent: int, tied: bool) -> None:
-    """This process ends when its parent does: at once on Linux, even where an environment's C code never comes back; elsewhere
-    as soon as Python runs again."""
+    """This process ends when its parent does: at once on Linux, even where an environment's C code
+    never comes back; elsewhere as soon as Python runs again."""
     if tied and sys.platform == "linux":
         import ctypes
 

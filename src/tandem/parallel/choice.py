@@ -28,7 +28,11 @@ def choose(source: Source, block: int, ahead: int) -> tuple[int, str]:
         return 0, "workers: 0, since the environment is one object"
     number = min(cores() - 1, source.n if ahead else source.n - 1)
     if number < 1:
-        return 0, f"workers: 0, for {source.n} environment{'s' * (source.n > 1)} on {cores()} core{'s' * (cores() > 1)}"
+        return (
+            0,
+            f"workers: 0, for {source.n} environment{'s' * (source.n > 1)} on {cores()} "
+            f"core{'s' * (cores() > 1)}",
+        )
     alone = seconds(source, source.n) * block
     if ahead:
         chosen = number if alone >= WORTH else 0
@@ -37,7 +41,8 @@ def choose(source: Source, block: int, ahead: int) -> tuple[int, str]:
     chosen = number if shared < min(GAIN * alone, alone - WORTH) else 0
     return (
         chosen,
-        f"workers: {chosen}, since stepping a block takes {_ms(alone)} here and {_ms(shared)} in {number + 1} processes",
+        f"workers: {chosen}, since stepping a block takes {_ms(alone)} here and {_ms(shared)} in "
+        f"{number + 1} processes",
     )
 
 

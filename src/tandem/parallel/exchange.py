@@ -1,4 +1,5 @@
-"""How workers are asked for blocks of steps, and how these come back: through memory in common, or over a cluster."""
+"""How workers are asked for blocks of steps, and how these come back: through memory in common, or
+over a cluster."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from tandem.collect.collector import Ended
 from tandem.parallel.process import Line, Process
-from tandem.parallel.share import MemoryShare, Said, Work
+from tandem.parallel.share import BlockInfo, MemoryShare, Work
 from tandem.parallel.shared_memory import Arrays, Form, form
 from tandem.parallel.worker_group import Worker
 from tandem.types import Array, Episode, Tree, leaves, tree_map
@@ -42,7 +43,7 @@ class Exchange(Protocol):
     def ask_again(self, worker: Worker, asked: Asked) -> None:
         """The same once more, of one that began anew."""
 
-    def said(self, worker: Worker, slot: int, answer: Any) -> Said:
+    def said(self, worker: Worker, slot: int, answer: Any) -> BlockInfo:
         """What a worker's answer says of the block of a slot."""
 
     def block(self, worker: Worker, slot: int) -> Mapping[str, Array] | Arrays:
@@ -71,20 +72,30 @@ class Memory:
         forms: Callable[[int], dict[str, Form]],
     ) -> None:
         self._work = work
-        given = {f"{role}/{n}": form(x) for role, arrays in weights.items() for n, x in arrays.items()}
+        given = {
+            f"{role}/{n}": form(x) for role, arrays in weights.items() for n, x in arrays.items()
+        }
         self._weights = [Arrays.made(given) for _ in range(slots)]
         examples = [draw(steps) for draw in draws]
         self._noises = tuple(_named(example, who) for who, example in enumerate(examples))
-        self._shared: dict[int, list[Arrays]] = {}  # by a worker's first environment: a block for each slot
+        self._shared: dict[
+            int, list[Arrays]
+        ] = {}  # by a worker's first environment: a block for each slot
         for first, count in shares:
             needed = forms(count)
             for who, example in enumerate(examples):
-                names, cut = leaves(self._noises[who]), leaves(tree_map(lambda x, n=count: x[:, :n], example))
+                names, cut = (
+                    leaves(self._noises[who]),
+                    leaves(tree_map(lambda x, n=count: x[:, :n], example)),
+                )
                 needed |= {name: form(x) for name, x in zip(names, cut, strict=True)}
             self._shared[first] = [Arrays.made(needed) for _ in range(slots)]
 
     def line(self, worker: Worker) -> Line:
-        shared = (tuple(a.handle for a in self._shared[worker.first]), tuple(a.handle for a in self._weights))
+        shared = (
+            tuple(a.handle for a in self._shared[worker.first]),
+            tuple(a.handle for a in self._weights),
+        )
         inherits = tuple(handle.fd for handles in shared for handle in handles)
         return Process(inherits, MemoryShare, self._work, worker.part, self._noises, *shared)
 
@@ -99,10 +110,10 @@ class Memory:
         self.ask_again(worker, asked)
 
     def ask_again(self, worker: Worker, asked: Asked) -> None:
-        worker.poke(json.dumps(asked).encode())
+        worker.send_bytes(json.dumps(asked).encode())
 
-    def said(self, worker: Worker, slot: int, answer: Any) -> Said:
-        return Said.read(json.loads(answer))
+    def said(self, worker: Worker, slot: int, answer: Any) -> BlockInfo:
+        return BlockInfo.read(json.loads(answer))
 
     def block(self, worker: Worker, slot: int) -> Arrays:
         return self._shared[worker.first][slot]

@@ -1,4 +1,5 @@
-"""Worker processes that step shares of the environments: as one collector, in lock-step, or ahead of who learns."""
+"""Worker processes that step shares of the environments: as one collector, in lock-step, or ahead
+of who learns."""
 
 from __future__ import annotations
 
@@ -9,22 +10,23 @@ from typing import Any
 
 import numpy as np
 
-from tandem.collect.actor import ChanceActor, PolicyActor, Portable
+from tandem.collect.actor import PolicyActor, Portable, RandomActor
 from tandem.collect.collector import Collector, Ended
 from tandem.envs.vector import Json
 from tandem.errors import ResumeError, SettingError
 from tandem.networks.plan import Twin, select
 from tandem.parallel.exchange import Asked, Draw, Exchange, Memory, Weights, numbered
 from tandem.parallel.ray import Store
-from tandem.parallel.share import Said, Source, Work, forms, got, joined, must_travel, parts
+from tandem.parallel.share import BlockInfo, Source, Work, forms, got, joined, must_travel, parts
 from tandem.parallel.shared_memory import Form
-from tandem.parallel.worker_group import Crew, Worker, together
+from tandem.parallel.worker_group import Worker, WorkerGroup, together
 from tandem.spaces import MASK, Spec
 from tandem.types import Array, Trajectory, Tree, tree_map
 
 
 def blocks_ahead(ahead: int, on_policy: bool) -> int:
-    """What `ahead` of a run's options means: -1 is 1 where the algorithm may learn from older policies."""
+    """What `ahead` of a run's options means: -1 is 1 where the algorithm may learn from older
+    policies."""
     return int(not on_policy) if ahead < 0 else ahead
 
 
@@ -33,7 +35,8 @@ class Terms:
     """How workers are kept."""
 
     workers: int
-    ahead: int = 0  # blocks that they collect while what came before is learned from; 0: every block waits for all
+    # blocks that they collect while what came before is learned from; 0: every block waits for all
+    ahead: int = 0
     patience: float = 60.0  # seconds that a block may take
     restarts: int = 3  # in a run
     cluster: str = ""  # the address of the cluster that they live on; "": they are processes here
@@ -41,8 +44,9 @@ class Terms:
 
     @classmethod
     def of(cls, source: Source, o: Any, on_policy: bool) -> Terms:
-        """As the options of a run say; ahead=-1 is 1 where the algorithm may learn from older policies. SettingError where the
-        environments cannot be shared out among the workers, and this process in lock-step, or among the runners."""
+        """As the options of a run say; ahead=-1 is 1 where the algorithm may learn from older
+        policies. SettingError where the environments cannot be shared out among the workers, and
+        this process in lock-step, or among the runners."""
         what, workers = ("runners", o.runners) if o.runners else ("workers", o.workers)
         if o.runners and o.workers:
             raise SettingError(
@@ -52,7 +56,8 @@ class Terms:
             )
         if workers and o.ahead > 0 and on_policy:
             raise SettingError(
-                f"ahead={o.ahead} with an algorithm that learns from its newest policy's steps only.",
+                f"ahead={o.ahead} with an algorithm that learns from its newest policy's steps "
+                "only.",
                 "0: every block waits until the one before it is learned from",
                 "leave ahead out.",
             )
@@ -65,7 +70,8 @@ class Terms:
             raise SettingError(
                 f"{what}={workers} for {source.n} environments.",
                 f"one environment at least for each {what[:-1]}{also}",
-                f"give more environments (envs={workers + source.n - most}), or at most {most} {what}.",
+                f"give more environments (envs={workers + source.n - most}), or at most {most} "
+                f"{what}.",
             )
         if workers:
             must_travel(source.env, f"{what}={workers}")
@@ -77,8 +83,8 @@ class Terms:
         return bool(self.ahead or self.cluster)
 
     def parts(self, n: int) -> list[tuple[int, int]]:
-        """(first, count) of this process's environments, which are none where workers are ahead or on a cluster, and of each
-        worker's."""
+        """(first, count) of this process's environments, which are none where workers are ahead or
+        on a cluster, and of each worker's."""
         return [(0, 0), *parts(n, self.workers)] if self.alone else parts(n, self.workers + 1)
 
 
@@ -90,7 +96,7 @@ class Request:
     steps: int
     who: int
     version: int  # of the weights, in updates
-    said: list[Said | None]
+    said: list[BlockInfo | None]
     broken: list[int] = field(default_factory=list)
 
     @property
@@ -102,21 +108,22 @@ class Request:
 class Pool:
     """Collects as a `Collector` does, N environments as one block.
 
-    In lock-step `own` steps the first of them in this process, and a run is that of one process, but for the rounding of matrix
-    products over other numbers of rows: seeds and noise do not depend on the number of workers. With `terms.ahead` blocks
-    `own` steps none, and a block comes that many calls after it was asked for, with the weights of then: so workers collect
-    while this process learns, as far ahead and no farther, and a run is the same each time, too.
+    In lock-step `own` steps the first of them in this process, and a run is that of one process,
+    but for the rounding of matrix products over other numbers of rows: seeds and noise do not
+    depend on the number of workers. With `terms.ahead` blocks `own` steps none, and a block comes
+    that many calls after it was asked for, with the weights of then: so workers collect while this
+    process learns, as far ahead and no farther, and a run is the same each time, too.
 
-    A worker that dies, raises or stands still is started anew, `terms.restarts` times in all, after which WorkerError is
-    raised. It costs the unfinished episodes of its environments, which are in `broken` after the `collect` that brings the
-    first of its new steps."""
+    A worker that dies, raises or stands still is started anew, `terms.restarts` times in all,
+    after which WorkerError is raised. It costs the unfinished episodes of its environments,
+    which are in `broken` after the `collect` that brings the first of its new steps."""
 
     def __init__(
         self,
         source: Source,
         terms: Terms,
         own: Collector,
-        actors: tuple[PolicyActor, ChanceActor],
+        actors: tuple[PolicyActor, RandomActor],
         steps: int,
         draws: tuple[Draw, Draw],
         make: tuple[float, Any],
@@ -127,14 +134,21 @@ class Pool:
         self.broken: list[int] = []
         self.env_steps = 0
         self.version = 0  # updates made so far
-        self.lag: int | None = None  # those of them that the weights of the last block had not seen, where workers are ahead
-        self._broken_later: list[int] = []  # environments that began anew while no block of theirs was asked for
+        self.lag: int | None = (
+            # those of them that the weights of the last block had not seen, where workers are ahead
+            None
+        )
+        self._broken_later: list[
+            int
+        ] = []  # environments that began anew while no block of theirs was asked for
         self._pending: deque[Request] = deque()
         self._slot, self._slots = 0, terms.ahead + 1
         self._obs, self._state = blank(own.environments.observation), actors[0].initial_state(1)
         shares, work = terms.parts(source.n)[1:], Work(source, *make, actors)
         if terms.cluster:
-            self.exchange: Exchange = Store(work, terms.cluster, terms.cpus, len(shares), terms.patience)
+            self.exchange: Exchange = Store(
+                work, terms.cluster, terms.cpus, len(shares), terms.patience
+            )
         else:
             example = tree_map(lambda x: x[0], draws[0](1))
 
@@ -142,7 +156,9 @@ class Pool:
                 return forms(steps, *self._example(count, example))
 
             self.exchange = Memory(work, self._slots, self._weights, draws, steps, shares, needed)
-        self.crew = Crew(own.environments.name, shares, terms.patience, terms.restarts, self.exchange.line)
+        self.crew = WorkerGroup(
+            own.environments.name, shares, terms.patience, terms.restarts, self.exchange.line
+        )
 
     @property
     def begun_steps(self) -> int:
@@ -150,19 +166,30 @@ class Pool:
         return self.env_steps + sum(r.steps * self.n for r in self._pending)
 
     def collect(self, steps: int, actor: Any, noise: Tree = ()) -> Trajectory | None:
-        """Asks for the next `steps` steps of every environment; see `Collector.collect`. None while no block is due."""
+        """Asks for the next `steps` steps of every environment; see `Collector.collect`. None while
+        no block is due."""
         slot, self._slot = self._slot, (self._slot + 1) % self._slots
         request = Request(
-            slot, steps, self.actors.index(actor), self.version, [None] * len(self.crew.workers), self._broken_later
+            slot,
+            steps,
+            self.actors.index(actor),
+            self.version,
+            [None] * len(self.crew.workers),
+            self._broken_later,
         )
         self._broken_later = []
         self.exchange.publish(slot, self._weights)
         for worker in self.crew.workers:
-            self.exchange.ask(worker, request.asked, tree_map(lambda x, w=worker: x[:, w.columns], noise))
+            self.exchange.ask(
+                worker, request.asked, tree_map(lambda x, w=worker: x[:, w.columns], noise)
+            )
         self._pending.append(request)
         self.episodes, self.broken, blocks, firsts = [], [], [], []
         if not self.terms.alone:
-            blocks, firsts = [self.own.collect(steps, actor, tree_map(lambda x: x[:, : self.own.n], noise))], [0]
+            blocks, firsts = (
+                [self.own.collect(steps, actor, tree_map(lambda x: x[:, : self.own.n], noise))],
+                [0],
+            )
             self.episodes = list(self.own.episodes)
         elif len(self._pending) <= self.terms.ahead:
             return None
@@ -171,33 +198,52 @@ class Pool:
         self._pending.popleft()
         for worker, said in zip(self.crew.workers, request.said, strict=True):
             assert said is not None
-            blocks.append(got(self.exchange.block(worker, request.slot), said, self._obs, self._state))
+            blocks.append(
+                got(self.exchange.block(worker, request.slot), said, self._obs, self._state)
+            )
             firsts.append(worker.first)
             self.episodes += numbered(said.episodes, worker)
         self.seconds["environment"] += perf_counter() - began
         self.episodes.sort(key=lambda e: (e.t, e.episode.env))
-        self.broken, self.lag = request.broken, self.version - request.version if self.terms.ahead else None
+        self.broken, self.lag = (
+            request.broken,
+            self.version - request.version if self.terms.ahead else None,
+        )
         whole = joined(blocks, firsts)
         self.env_steps += int(np.count_nonzero(whole.valid))
         return whole
 
     def state(self) -> tuple[Json, dict[str, Array]]:
-        """As `Collector.state`; blocks that were asked for are waited for, and part of it. Once a worker is lost for good there
-        is no state of episodes: all begin anew."""
-        data: Json = {"env_steps": self.env_steps, "seconds": dict(self.seconds), "restarts": 0, "pending": []}
+        """As `Collector.state`; blocks that were asked for are waited for, and part of it. Once a
+        worker is lost for good there is no state of episodes: all begin anew."""
+        data: Json = {
+            "env_steps": self.env_steps,
+            "seconds": dict(self.seconds),
+            "restarts": 0,
+            "pending": [],
+        }
         workers = self.crew.workers
         if self.crew.given_up:
-            return data | {"begun": False, "lives": [w.life + 1 for w in workers]}, {}
+            return data | {"begun": False, "lives": [w.generation + 1 for w in workers]}, {}
         for request in self._pending:
             self._settle(request)
         states = [self.own.state(), *self.crew.gather("state", again=self._state_again)]
         arrays = together(states)
         for k, request in enumerate(self._pending):
-            data["pending"].append([request.steps, request.who, request.version, request.said, request.broken])
+            data["pending"].append(
+                [request.steps, request.who, request.version, request.said, request.broken]
+            )
             for i, worker in enumerate(workers):
-                arrays |= {f"pending/{k}/{i}/{n}": x for n, x in self.exchange.saved(worker, request.slot).items()}
+                arrays |= {
+                    f"pending/{k}/{i}/{n}": x
+                    for n, x in self.exchange.saved(worker, request.slot).items()
+                }
         begun = any(inner["begun"] for inner, _ in states)
-        data |= {"begun": begun, "parts": [inner for inner, _ in states], "lives": [w.life for w in workers]}
+        data |= {
+            "begun": begun,
+            "parts": [inner for inner, _ in states],
+            "lives": [w.generation for w in workers],
+        }
         return data | {"restarts": self.crew.restarts, "version": self.version}, arrays
 
     def load_state(self, data: Json, arrays: dict[str, Array]) -> None:
@@ -205,11 +251,16 @@ class Pool:
         workers = self.crew.workers
         if len(data.get("lives", [])) != len(workers) or len(data["pending"]) > self.terms.ahead:
             raise ResumeError(
-                f"the run was saved with {len(data.get('lives', []))} workers; here are {len(workers)}.",
+                f"the run was saved with {len(data.get('lives', []))} workers; here are "
+                f"{len(workers)}.",
                 "as many as it began with, as far ahead, since they hold its environments",
                 "resume with the settings of the run.",
             )
-        self.env_steps, self.crew.restarts, self.version = data["env_steps"], data["restarts"], data.get("version", 0)
+        self.env_steps, self.crew.restarts, self.version = (
+            data["env_steps"],
+            data["restarts"],
+            data.get("version", 0),
+        )
         inner = [select(arrays, str(i)) for i in range(len(workers) + 1)]
         states = data.get("parts", [{**data, "begun": False}])
         self.own.load_state(states[0], inner[0])
@@ -218,14 +269,16 @@ class Pool:
             self.crew.tell("load_state", zip(states[1:], inner[1:], strict=True))
         self._pending.clear()
         for k, (steps, who, version, said, broken) in enumerate(data["pending"]):
-            self._pending.append(Request(k, steps, who, version, [Said.read(x) for x in said], broken))
+            self._pending.append(
+                Request(k, steps, who, version, [BlockInfo.read(x) for x in said], broken)
+            )
             for i, worker in enumerate(workers):
                 self.exchange.load(worker, k, select(arrays, f"pending/{k}/{i}"))
         self._slot = len(data["pending"])
 
-    def hurry(self) -> None:
-        """See `Crew.hurry`."""
-        self.crew.hurry()
+    def request_stop(self) -> None:
+        """See `WorkerGroup.request_stop`."""
+        self.crew.request_stop()
 
     def close(self) -> None:
         """Ends all workers, and frees what this process's environments hold."""
@@ -256,18 +309,26 @@ class Pool:
 
     @property
     def _weights(self) -> Weights:
-        """Of the networks that act, all of them such as can go to other processes, as they are now."""
-        return {role: n.weights for role, n in self.actors[0].networks.items() if isinstance(n, Twin | Portable)}
+        """Of the networks that act, all of them such as can go to other processes, as they are
+        now."""
+        return {
+            role: n.weights
+            for role, n in self.actors[0].networks.items()
+            if isinstance(n, Twin | Portable)
+        }
 
     def _example(self, n: int, noise: Tree) -> tuple[Tree, Array, dict[str, Array], Tree]:
-        """Observations, actions, what acting leaves and recurrent state of one step of n environments."""
+        """Observations, actions, what acting leaves and recurrent state of one step of n
+        environments."""
         obs = tree_map(lambda x: np.repeat(x, n, 0), self._obs)
         state = self.actors[0].initial_state(n)
         _, extra, _ = self.actors[0].act(obs, state, tree_map(lambda x: x[:n], noise))
         leaf, beside = self.own.environments.action, self.own.environments.extra
         stored = {name: np.asarray(x) for name, x in extra.items()}
         stored |= {name: np.zeros((n, *x.shape), x.dtype) for name, x in beside.items()}
-        stored = {name: x.astype(np.float32) if x.dtype == np.float64 else x for name, x in stored.items()}
+        stored = {
+            name: x.astype(np.float32) if x.dtype == np.float64 else x for name, x in stored.items()
+        }
         return obs, np.empty((n, *leaf.shape), leaf.dtype), stored, state
 
 
@@ -275,4 +336,7 @@ def blank(spec: Spec) -> Tree:
     """An observation [1, ...] of zeros, with masks that allow everything."""
     if not isinstance(spec, dict):
         return np.zeros((1, *spec.shape), spec.dtype)
-    return {k: (np.ones if k == MASK else np.zeros)((1, *leaf.shape), leaf.dtype) for k, leaf in spec.items()}
+    return {
+        k: (np.ones if k == MASK else np.zeros)((1, *leaf.shape), leaf.dtype)
+        for k, leaf in spec.items()
+    }

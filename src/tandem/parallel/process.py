@@ -21,12 +21,18 @@ from tandem.parallel.child import POKE
 
 SLICE = 0.25  # seconds of waiting at a time
 END = 1.0  # seconds that a process has to end by itself
-QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "PYGAME_HIDE_SUPPORT_PROMPT": "1"}  # chatter of libraries, once is enough
+QUIET = {
+    "TF_CPP_MIN_LOG_LEVEL": "3",
+    "PYGAME_HIDE_SUPPORT_PROMPT": "1",
+}  # chatter of libraries, once is enough
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
-BEGIN = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from tandem.parallel.child import main; "
+BEGIN = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from tandem.parallel.child "
+    "import main; "
+)
 
 
-class Lost(Exception):
+class WorkerLost(Exception):
     """A process died, stood still, or what it ran raised; says how, and `trace` where."""
 
     def __init__(self, how: str, trace: str = "") -> None:
@@ -40,8 +46,8 @@ class Line(Protocol):
     def ask(self, name: str, *arguments: Any) -> None:
         """See `Process.ask`."""
 
-    def poke(self, given: bytes = b"") -> None:
-        """See `Process.poke`."""
+    def send_bytes(self, given: bytes = b"") -> None:
+        """See `Process.send_bytes`."""
 
     def answer(self, patience: float | Callable[[], float], since: float | None = None) -> Any:
         """See `Process.answer`."""
@@ -64,14 +70,17 @@ class Line(Protocol):
 
 
 class Process:
-    """Makes `make(*arguments)` in a process of its own, with one thread for each library, and calls its methods there, one at a
-    time. inherits: file descriptors to pass on."""
+    """Makes `make(*arguments)` in a process of its own, with one thread for each library, and calls
+    its methods there, one at a time. inherits: file descriptors to pass on."""
 
     def __init__(self, inherits: tuple[int, ...], make: Any, *arguments: Any) -> None:
         if os.name != "posix":
-            raise EngineError("workers were asked for.", "a POSIX system, for now", "train with workers=0.")
+            raise EngineError(
+                "workers were asked for.", "a POSIX system, for now", "train with workers=0."
+            )
         ours, theirs = socket.socketpair()
-        # Linux ends a process with the thread that started it; only of the main one it is sure that it lasts.
+        # Linux ends a process with the thread that started it; only of the main one it is sure that
+        # it lasts.
         tied = threading.current_thread() is threading.main_thread()
         begin = f"{BEGIN}main({theirs.fileno()}, {os.getpid()}, {tied})"
         self._process = subprocess.Popen(
@@ -95,8 +104,8 @@ class Process:
         return self._process.poll() is None
 
     def ask(self, name: str, *arguments: Any) -> None:
-        """Begins a call, after those that were begun before; `answer` gives what they came to, one after the other.
-        SettingError for arguments that cannot travel."""
+        """Begins a call, after those that were begun before; `answer` gives what they came to, one
+        after the other. SettingError for arguments that cannot travel."""
         import cloudpickle
 
         try:
@@ -106,33 +115,37 @@ class Process:
         with contextlib.suppress(OSError):  # then it is `answer` that finds out why
             self._connection.send_bytes(request)
 
-    def poke(self, given: bytes = b"") -> None:
-        """Begins a call of its method `poked`, from bytes to bytes, which is quicker."""
+    def send_bytes(self, given: bytes = b"") -> None:
+        """Begins a call of its method `on_bytes`, from bytes to bytes, which is quicker."""
         with contextlib.suppress(OSError):
             self._connection.send_bytes(POKE + given)
 
     def answer(self, patience: float | Callable[[], float], since: float | None = None) -> Any:
-        """What the call gave. Lost where the process died, raised, or stands still for `patience` seconds from now on, or from
-        `since` on (time.monotonic()), after which it is no more; a function may shorten them meanwhile."""
+        """What the call gave. Lost where the process died, raised, or stands still for `patience`
+        seconds from now on, or from `since` on (time.monotonic()), after which it is no more; a
+        function may shorten them meanwhile."""
         import cloudpickle
 
         limit = patience if callable(patience) else lambda: patience
         began = time.monotonic() if since is None else since
         try:
-            while not self._connection.poll(max(0.0, min(SLICE, limit() - time.monotonic() + began))):
+            while not self._connection.poll(
+                max(0.0, min(SLICE, limit() - time.monotonic() + began))
+            ):
                 if time.monotonic() - began >= limit():
                     self.kill()
-                    raise Lost(f"stood still for {limit():g} s")
+                    raise WorkerLost(f"stood still for {limit():g} s")
             reply = self._connection.recv_bytes()
         except (EOFError, OSError):
             self._process.wait()
-            raise Lost(_how(self._process.returncode)) from None
+            raise WorkerLost(_how(self._process.returncode)) from None
         if reply[:1] == POKE:
             return reply[1:]
         return result(self, cloudpickle.loads(reply))
 
     def ready(self, others: Sequence[Any], seconds: float) -> list[int]:
-        """Which of these, itself among them, have an answer or are no more, as soon as one has, or after so many seconds."""
+        """Which of these, itself among them, have an answer or are no more, as soon as one has, or
+        after so many seconds."""
         found = wait([line._connection for line in others], seconds)
         return [i for i, line in enumerate(others) if line._connection in found]
 
@@ -154,7 +167,7 @@ def result(line: Line, reply: tuple[Any, ...]) -> Any:
     if reply[0] == "done":
         return reply[1]
     line.kill()
-    raise Lost(f"raised {reply[1]}: {reply[2]}", reply[3])
+    raise WorkerLost(f"raised {reply[1]}: {reply[2]}", reply[3])
 
 
 def stays(error: Exception) -> SettingError:
@@ -162,7 +175,8 @@ def stays(error: Exception) -> SettingError:
     return SettingError(
         f"something that a worker needs cannot go to another process: {error}",
         "environments and networks that can be pickled, or functions that make them there",
-        "make what cannot be pickled in a function that is given instead (an environment's: in its reset).",
+        "make what cannot be pickled in a function that is given instead (an environment's: in "
+        "its reset).",
     )
 
 

@@ -18,17 +18,26 @@ from typing import Any
 from tandem.errors import EngineError
 from tandem.parallel.child import Served
 from tandem.parallel.exchange import Asked, Weights
-from tandem.parallel.process import SLICE, Line, Lost, result, stays
-from tandem.parallel.share import Said, SentShare, Work
+from tandem.parallel.process import SLICE, Line, WorkerLost, result, stays
+from tandem.parallel.share import BlockInfo, SentShare, Work
 from tandem.parallel.worker_group import Worker
 from tandem.types import Array, Tree, tree_map
 
 # No report of its use to Ray's makers, no warning about GPUs that nobody here asked for.
-QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_DISABLE_IMPORT_WARNING": "1"}
+QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_DISABLE_IMPORT_WARNING": "1",
+}
 
-OWN = ("KERAS_BACKEND", "JAX_PLATFORMS", "TF_CPP_MIN_LOG_LEVEL")  # of this process, for those who work for it, too
+OWN = (
+    "KERAS_BACKEND",
+    "JAX_PLATFORMS",
+    "TF_CPP_MIN_LOG_LEVEL",
+)  # of this process, for those who work for it, too
 CONNECT = 10.0  # seconds to reach an address
-# What a client of HTTP/2, which Ray speaks, begins with: a preface and a frame of no settings (RFC 9113, sections 3.4 and 6.5).
+# What a client of HTTP/2, which Ray speaks, begins with: a preface and a frame of no settings (RFC
+# 9113, sections 3.4 and 6.5).
 GREETING, SETTINGS = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0)), 4
 
 
@@ -37,7 +46,11 @@ def library() -> Any:
     if (imported := sys.modules.get("ray")) is not None:
         return imported
     if importlib.util.find_spec("ray") is None:
-        raise EngineError("a cluster was asked for, and Ray is not installed here.", "Ray", "pip install 'tandem-rl[ray]'")
+        raise EngineError(
+            "a cluster was asked for, and Ray is not installed here.",
+            "Ray",
+            "pip install 'tandem-rl[ray]'",
+        )
     _be_quiet()
     import ray
 
@@ -50,10 +63,11 @@ def _be_quiet() -> None:
 
 
 def connect(address: str = "") -> Any:
-    """Ray, with a cluster. "" takes the one that this process has already, the one that RAY_ADDRESS names, or one that runs on
-    this machine; else one is started, which ends with this process. "local" starts one in any case where this process has none.
-    Another address is that of a cluster that runs (`ray start`). EngineError where it cannot be reached, or this process has
-    another one."""
+    """Ray, with a cluster. "" takes the one that this process has already, the one that RAY_ADDRESS
+    names, or one that runs on this machine; else one is started, which ends with this process.
+    "local" starts one in any case where this process has none. Another address is that of a cluster
+    that runs (`ray start`). EngineError where it cannot be reached, or this process has another
+    one."""
     ray = library()
     if "://" in address:
         raise EngineError(
@@ -65,7 +79,8 @@ def connect(address: str = "") -> Any:
         here = ray.get_runtime_context().gcs_address
         if address not in ("", "auto", "local", here):
             raise EngineError(
-                f"the cluster {address!r} was asked for, but this process is connected to {here!r}.",
+                f"the cluster {address!r} was asked for, but this process is connected to "
+                f"{here!r}.",
                 "one cluster for each process",
                 "call ray.shutdown() before, or leave the address out.",
             )
@@ -85,8 +100,8 @@ def connect(address: str = "") -> Any:
 
 
 def _running() -> str:
-    """The cluster that RAY_ADDRESS names, or that `ray start` began here and that still runs, else "local". Ray's own search
-    would wait minutes for one that is no more."""
+    """The cluster that RAY_ADDRESS names, or that `ray start` began here and that still runs, else
+    "local". Ray's own search would wait minutes for one that is no more."""
     if named := os.environ.get("RAY_ADDRESS", ""):
         return named
     note = Path(os.environ.get("RAY_TMPDIR", "/tmp")) / "ray" / "ray_current_cluster"
@@ -99,8 +114,8 @@ def _running() -> str:
 
 
 def _there(address: str) -> None:
-    """OSError where nobody listens at HOST:PORT, or one who does not speak as Ray does, such as its own dashboard: Ray would
-    wait minutes for them."""
+    """OSError where nobody listens at HOST:PORT, or one who does not speak as Ray does, such as its
+    own dashboard: Ray would wait minutes for them."""
     host, _, port = address.rpartition(":")
     if not (host and port.isdecimal() and "/" not in host):
         return
@@ -116,8 +131,8 @@ def _there(address: str) -> None:
 
 
 class Actor:
-    """Makes `make(*arguments)` in an actor on a cluster, as a `Process` does in a process. Where it is lost, Ray starts it
-    again, on this node or another; `begin` then makes the object anew."""
+    """Makes `make(*arguments)` in an actor on a cluster, as a `Process` does in a process. Where it
+    is lost, Ray starts it again, on this node or another; `begin` then makes the object anew."""
 
     def __init__(self, ray: Any, cpus: float) -> None:
         self._ray = ray
@@ -127,7 +142,8 @@ class Actor:
         self.runs = True
 
     def begin(self, make: Any, *arguments: Any) -> None:
-        """Its answer is to be waited for, as that of a call; none of the calls before has one any more."""
+        """Its answer is to be waited for, as that of a call; none of the calls before has one any
+        more."""
         self._calls.clear()
         self._calls.append(self._actor.begin.remote(make, *arguments))
         self.runs = True
@@ -136,9 +152,9 @@ class Actor:
         """See `Process.ask`."""
         self._calls.append(self._actor.reply.remote(name, *arguments))
 
-    def poke(self, given: bytes = b"") -> None:
-        """See `Process.poke`."""
-        self.ask("poked", given)
+    def send_bytes(self, given: bytes = b"") -> None:
+        """See `Process.send_bytes`."""
+        self.ask("on_bytes", given)
 
     def answer(self, patience: float | Callable[[], float], since: float | None = None) -> Any:
         """See `Process.answer`."""
@@ -152,10 +168,10 @@ class Actor:
             except errors.GetTimeoutError:
                 if left <= 0:
                     self.kill()
-                    raise Lost(f"stood still for {limit():g} s") from None
+                    raise WorkerLost(f"stood still for {limit():g} s") from None
             except errors.RayError as error:
                 self.runs = False
-                raise Lost(f"died: {str(error).splitlines()[0]}") from None
+                raise WorkerLost(f"died: {str(error).splitlines()[0]}") from None
         self._calls.popleft()
         return result(self, said)
 
@@ -184,7 +200,7 @@ class Actor:
 def _desk(ray: Any) -> Any:
     """What an actor runs."""
 
-    class Desk(Served):
+    class ActorHost(Served):
         def __init__(self, own: dict[str, str]) -> None:
             super().__init__()
             os.environ.update(own)  # before anything arrives that imports a framework
@@ -194,11 +210,12 @@ def _desk(ray: Any) -> Any:
             """Also where Ray has to start the actor once more before."""
             return self.reply("begin", make, *arguments)
 
-    return ray.remote(Desk)
+    return ray.remote(ActorHost)
 
 
 class Actors:
-    """Those of all workers of a crew, on the cluster at an address, which has room for them; see `room`."""
+    """Those of all workers of a crew, on the cluster at an address, which has room for them; see
+    `room`."""
 
     def __init__(self, address: str, cpus: float, count: int, patience: float) -> None:
         self._ray, self._cpus = connect(address), cpus
@@ -206,14 +223,16 @@ class Actors:
         self._made: dict[int, Actor] = {}  # by their first environments
 
     def begin(self, worker: Worker, make: Any, given: Any) -> Line:
-        """To the worker's actor, the same again where Ray started it again, which makes `make(given, part)`."""
+        """To the worker's actor, the same again where Ray started it again, which makes
+        `make(given, part)`."""
         if worker.first not in self._made:
             self._made[worker.first] = Actor(self._ray, self._cpus)
         self._made[worker.first].begin(make, given, worker.part)
         return self._made[worker.first]
 
     def put(self, what: Any) -> Any:
-        """A reference to it in the object store, which arguments of calls may be. SettingError for what cannot travel."""
+        """A reference to it in the object store, which arguments of calls may be. SettingError for
+        what cannot travel."""
         try:
             return self._ray.put(what)
         except Exception as error:  # as many kinds as there are objects
@@ -221,8 +240,8 @@ class Actors:
 
 
 class Store:
-    """An `Exchange` over a cluster: weights go out by its object store, once for all workers of a node; noise goes, and blocks
-    come, with the calls."""
+    """An `Exchange` over a cluster: weights go out by its object store, once for all workers of a
+    node; noise goes, and blocks come, with the calls."""
 
     def __init__(self, work: Work, address: str, cpus: float, count: int, patience: float) -> None:
         self._actors = Actors(address, cpus, count, patience)
@@ -242,11 +261,17 @@ class Store:
         self.ask_again(worker, asked)
 
     def ask_again(self, worker: Worker, asked: Asked) -> None:
-        worker.ask("block", asked.steps, asked.who, self._weights[asked.slot], self._noise[worker.first, asked.slot])
+        worker.ask(
+            "block",
+            asked.steps,
+            asked.who,
+            self._weights[asked.slot],
+            self._noise[worker.first, asked.slot],
+        )
 
-    def said(self, worker: Worker, slot: int, answer: Any) -> Said:
+    def said(self, worker: Worker, slot: int, answer: Any) -> BlockInfo:
         found, self._blocks[worker.first, slot] = answer
-        said: Said = found
+        said: BlockInfo = found
         return said
 
     def block(self, worker: Worker, slot: int) -> dict[str, Array]:
@@ -261,19 +286,22 @@ class Store:
 
 
 def room(ray: Any, cpus: float, patience: float) -> None:
-    """Waits until the cluster has so many CPUs; a warning says so. EngineError where it has not after `patience` seconds."""
+    """Waits until the cluster has so many CPUs; a warning says so. EngineError where it has not
+    after `patience` seconds."""
     began, told = time.monotonic(), False
     while (there := ray.cluster_resources().get("CPU", 0.0)) < cpus:
         if time.monotonic() - began > patience:
             raise EngineError(
                 f"the cluster has {there:g} CPUs, and {cpus:g} are needed.",
                 "room for every runner",
-                "let machines join (ray start --address=HOST:PORT), or ask for fewer runners, or less for each (runner_cpus).",
+                "let machines join (ray start --address=HOST:PORT), or ask for fewer runners, or "
+                "less for each (runner_cpus).",
             )
         if not told:
             told = True
             warnings.warn(
-                f"the cluster has {there:g} CPUs, and {cpus:g} are needed: waiting up to {patience:g} s for machines to join.",
+                f"the cluster has {there:g} CPUs, and {cpus:g} are needed: waiting up to "
+                f"{patience:g} s for machines to join.",
                 RuntimeWarning,
                 stacklevel=2,
             )

@@ -1,4 +1,5 @@
-"""Environments stepped in other processes, for those who act in this one: with networks that only their framework knows."""
+"""Environments stepped in other processes, for those who act in this one: with networks that only
+their framework knows."""
 
 from __future__ import annotations
 
@@ -13,9 +14,9 @@ from tandem.envs.vector import Environments, Json, Step
 from tandem.errors import ResumeError, SettingError
 from tandem.networks.plan import select
 from tandem.parallel.process import Process
-from tandem.parallel.share import of_life, parts
+from tandem.parallel.share import generation_seed, parts
 from tandem.parallel.shared_memory import Arrays, Form, Handle
-from tandem.parallel.worker_group import Crew, Worker, together
+from tandem.parallel.worker_group import Worker, WorkerGroup, together
 from tandem.spaces import Spec
 from tandem.types import Array, Tree, leaves, tree_map
 
@@ -23,8 +24,13 @@ from tandem.types import Array, Tree, leaves, tree_map
 class Steps:
     """Lives in a worker: its environments, and their arrays."""
 
-    def __init__(self, name: str, envs: Sequence[Any], seed: int, first: int, handle: Handle) -> None:
-        self.environments, self.shared = Stepped(name, envs, seed, first=first), Arrays.attached(handle)
+    def __init__(
+        self, name: str, envs: Sequence[Any], seed: int, first: int, handle: Handle
+    ) -> None:
+        self.environments, self.shared = (
+            Stepped(name, envs, seed, first=first),
+            Arrays.attached(handle),
+        )
 
     def reset(self) -> None:
         self._put("obs", self.environments.reset())
@@ -38,8 +44,9 @@ class Steps:
     def skip(self, episodes: list[int]) -> None:
         self.environments.skip(episodes)
 
-    def poked(self, _: bytes) -> bytes:
-        """A step with the shared actions; gives the numbers of the environments whose episodes ended."""
+    def on_bytes(self, _: bytes) -> bytes:
+        """A step with the shared actions; gives the numbers of the environments whose episodes
+        ended."""
         one = self.environments.step(self.shared["action"])
         self._put("obs", one.obs)
         for name in ("reward", "terminated", "truncated"):
@@ -61,13 +68,20 @@ class Steps:
 
 
 class Remote(Environments):
-    """A vector of plain environments in `processes` processes, this one among them, which all take a step and wait for one
-    another. Seeds are those of a `Stepped`.
+    """A vector of plain environments in `processes` processes, this one among them, which all take
+    a step and wait for one another. Seeds are those of a `Stepped`.
 
-    The environments of a worker that is lost begin anew: that step is not `valid` for them, and they are in its `lost`."""
+    The environments of a worker that is lost begin anew: that step is not `valid` for them, and
+    they are in its `lost`."""
 
     def __init__(
-        self, name: str, envs: Sequence[Any], seed: int, processes: int, patience: float = 60.0, restarts: int = 3
+        self,
+        name: str,
+        envs: Sequence[Any],
+        seed: int,
+        processes: int,
+        patience: float = 60.0,
+        restarts: int = 3,
     ) -> None:
         if not 1 <= processes <= len(envs):
             raise SettingError(
@@ -80,9 +94,13 @@ class Remote(Environments):
         super().__init__(name, len(envs), self._own.observation_space, self._own.action_space)
         forms = {first: _forms(self.observation, self.action, n) for first, n in shares}
         self._shared = {first: Arrays.made(given) for first, given in forms.items()}
-        self._seen = {first: list(shared.within("obs").values()) for first, shared in self._shared.items()}
-        self._final = {first: list(shared.within("final").values()) for first, shared in self._shared.items()}
-        self.crew = Crew(name, shares, patience, restarts, self._process)
+        self._seen = {
+            first: list(shared.within("obs").values()) for first, shared in self._shared.items()
+        }
+        self._final = {
+            first: list(shared.within("final").values()) for first, shared in self._shared.items()
+        }
+        self.crew = WorkerGroup(name, shares, patience, restarts, self._process)
 
     @property
     def gone(self) -> bool:  # type: ignore[override]
@@ -110,43 +128,65 @@ class Remote(Environments):
     def _begun(self, how: str) -> Tree:
         own = getattr(self._own, how)()
         self.crew.gather(how)
-        return tree_map(lambda *xs: np.concatenate(xs), own, *(self._tree(self._seen[w.first]) for w in self.crew.workers))
+        return tree_map(
+            lambda *xs: np.concatenate(xs),
+            own,
+            *(self._tree(self._seen[w.first]) for w in self.crew.workers),
+        )
 
     def step(self, actions: Array) -> Step:
         for worker in self.crew.workers:
             self._shared[worker.first]["action"][...] = actions[worker.columns]
-            worker.poke()
+            worker.send_bytes()
         try:
             own, valid = self._own.step(actions[: self._own.n]), np.ones(self.n, np.bool_)
-        except Exception:  # what the workers say to this is not to be taken for an answer to what is asked next
+        except (
+            Exception
+        ):  # what the workers say to this is not to be taken for an answer to what is asked next
             for i in range(len(self.crew.workers)):
                 self.crew.answer(i, lambda w: w.ask("reset"))
             raise
         rows, final, lost = [own[:4]], list(own.final), list[int]()
         for i, worker in enumerate(self.crew.workers):
-            before, shared = worker.life, self._shared[worker.first]
+            before, shared = worker.generation, self._shared[worker.first]
             ended = self.crew.answer(i, lambda w: w.ask("reset"))
-            rows.append((self._tree(self._seen[worker.first]), *(shared[n] for n in ("reward", "terminated", "truncated"))))
-            if worker.life == before:
+            rows.append(
+                (
+                    self._tree(self._seen[worker.first]),
+                    *(shared[n] for n in ("reward", "terminated", "truncated")),
+                )
+            )
+            if worker.generation == before:
                 for k in np.frombuffer(ended, np.int64).tolist():
-                    final.append((worker.first + k, self._tree([x[k].copy() for x in self._final[worker.first]])))
+                    final.append(
+                        (
+                            worker.first + k,
+                            self._tree([x[k].copy() for x in self._final[worker.first]]),
+                        )
+                    )
             else:
                 valid[worker.columns] = False
                 lost += worker.environments
                 for x in rows[-1][1:]:
                     x[:] = 0
         obs = tree_map(lambda *xs: np.concatenate(xs), *(row[0] for row in rows))
-        reward, terminated, truncated = (np.concatenate([row[k] for row in rows]) for k in (1, 2, 3))
+        reward, terminated, truncated = (
+            np.concatenate([row[k] for row in rows]) for k in (1, 2, 3)
+        )
         return Step(obs, reward, terminated, truncated, valid, final, lost=lost)
 
     def state(self) -> tuple[Json, Saved]:
         states = [self._own.state(), *self.crew.gather("state")]
-        return {"parts": [data for data, _ in states], "lives": [w.life for w in self.crew.workers]}, together(states)
+        return {
+            "parts": [data for data, _ in states],
+            "lives": [w.generation for w in self.crew.workers],
+        }, together(states)
 
     def load_state(self, data: Json, arrays: Saved) -> None:
         if len(data.get("parts", [0])) != len(self.crew.workers) + 1:
             raise ResumeError(
-                f"the saved state is of {len(data.get('parts', [0]))} processes; there are {len(self.crew.workers) + 1} here.",
+                f"the saved state is of {len(data.get('parts', [0]))} processes; there are "
+                f"{len(self.crew.workers) + 1} here.",
                 "the number of processes that it was saved with",
                 "train with as many.",
             )
@@ -155,9 +195,9 @@ class Remote(Environments):
         self.crew.live(data["lives"])
         self.crew.tell("load_state", rest)
 
-    def hurry(self) -> None:
-        """See `Crew.hurry`."""
-        self.crew.hurry()
+    def request_stop(self) -> None:
+        """See `WorkerGroup.request_stop`."""
+        self.crew.request_stop()
 
     def close(self) -> None:
         self.crew.end()
@@ -166,16 +206,24 @@ class Remote(Environments):
 
     def _process(self, worker: Worker) -> Process:
         handle, mine = self._shared[worker.first].handle, self._all[worker.columns]
-        seed = of_life(self._seed, worker.life)
+        seed = generation_seed(self._seed, worker.generation)
         return Process((handle.fd,), Steps, self.name, mine, seed, worker.first, handle)
 
     def _tree(self, found: list[Array]) -> Tree:
-        return dict(zip(self.observation, found, strict=True)) if isinstance(self.observation, dict) else found[0]
+        return (
+            dict(zip(self.observation, found, strict=True))
+            if isinstance(self.observation, dict)
+            else found[0]
+        )
 
 
 def _forms(observation: Spec, action: Any, n: int) -> dict[str, Form]:
     """The arrays of a step of n environments."""
     specs = list(observation.values()) if isinstance(observation, dict) else [observation]
-    found: dict[str, Form] = {f"{k}/{j}": ((n, *s.shape), str(s.dtype)) for j, s in enumerate(specs) for k in ("obs", "final")}
+    found: dict[str, Form] = {
+        f"{k}/{j}": ((n, *s.shape), str(s.dtype))
+        for j, s in enumerate(specs)
+        for k in ("obs", "final")
+    }
     found |= {"action": ((n, *action.shape), str(np.dtype(action.dtype))), "reward": ((n,), "<f4")}
     return found | {"terminated": ((n,), "|b1"), "truncated": ((n,), "|b1")}

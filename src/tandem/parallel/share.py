@@ -1,4 +1,5 @@
-"""A worker's share of the environments: the same collector as in one process, with its blocks in shared memory."""
+"""A worker's share of the environments: the same collector as in one process, with its blocks in
+shared memory."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tandem.collect.actor import ChanceActor, PolicyActor, Portable
+from tandem.collect.actor import PolicyActor, Portable, RandomActor
 from tandem.collect.collector import Collector, Ended
 from tandem.envs.factory import EnvLike, environment_name, is_instance, vectorize
 from tandem.envs.vector import Environments
@@ -34,15 +35,25 @@ class Source:
     spec: Any = None  # of an id that a script may have registered itself
 
     @classmethod
-    def of(cls, env: EnvLike, n: int, seed: int, mode: Any, kwargs: Mapping[str, Any] | None) -> Source:
+    def of(
+        cls, env: EnvLike, n: int, seed: int, mode: Any, kwargs: Mapping[str, Any] | None
+    ) -> Source:
         """With the spec of an id that Gymnasium knows here."""
         import gymnasium
 
-        return cls(env, n, seed, mode, kwargs, gymnasium.registry.get(env) if isinstance(env, str) else None)
+        return cls(
+            env,
+            n,
+            seed,
+            mode,
+            kwargs,
+            gymnasium.registry.get(env) if isinstance(env, str) else None,
+        )
 
-    def part(self, first: int, count: int, life: int = 0) -> Environments:
-        """`count` of them from number `first` on, with the seeds that they have among all; in a later `life` other ones."""
-        seed = of_life(self.seed, life)
+    def part(self, first: int, count: int, generation: int = 0) -> Environments:
+        """`count` of them from number `first` on, with the seeds that they have among all; in a
+        later `generation` other ones."""
+        seed = generation_seed(self.seed, generation)
         if self.spec is not None:
             import gymnasium
 
@@ -60,13 +71,16 @@ def must_travel(env: EnvLike, asked: str) -> None:
         )
 
 
-def of_life(seed: int, life: int) -> int:
-    """The seed of environments that began anew `life` times: the run's own at first."""
-    return int(np.random.SeedSequence((seed, life)).generate_state(1)[0]) if life else seed
+def generation_seed(seed: int, generation: int) -> int:
+    """The seed of environments that began anew `generation` times: the run's own at first."""
+    return (
+        int(np.random.SeedSequence((seed, generation)).generate_state(1)[0]) if generation else seed
+    )
 
 
 def parts(n: int, processes: int) -> list[tuple[int, int]]:
-    """(first, count) of each process's environments, as even as can be; the first process has no more than the others."""
+    """(first, count) of each process's environments, as even as can be; the first process has no
+    more than the others."""
     sizes = [n // processes] * processes
     for i in range(n % processes):
         sizes[-1 - i] += 1
@@ -74,10 +88,17 @@ def parts(n: int, processes: int) -> list[tuple[int, int]]:
     return [(int(end) - size, size) for end, size in zip(ends, sizes, strict=True)]
 
 
-def forms(steps: int, obs: Tree, action: Array, extra: dict[str, Array], state: Tree) -> dict[str, Form]:
-    """The arrays that a block of `steps` steps needs, by an example of one step of n environments, [n, ...] each."""
+def forms(
+    steps: int, obs: Tree, action: Array, extra: dict[str, Array], state: Tree
+) -> dict[str, Form]:
+    """The arrays that a block of `steps` steps needs, by an example of one step of n environments,
+    [n, ...] each."""
     n = len(action)
-    found: dict[str, Form] = {"action": _longer(steps, action), "reward": ((steps, n), "<f4"), "discount": ((steps, n), "<f4")}
+    found: dict[str, Form] = {
+        "action": _longer(steps, action),
+        "reward": ((steps, n), "<f4"),
+        "discount": ((steps, n), "<f4"),
+    }
     found |= {"last": ((steps, n), "|b1"), "valid": ((steps, n), "|b1")}
     found |= {f"extra/{name}": _longer(steps, x) for name, x in extra.items()}
     for j, x in enumerate(leaves(obs)):
@@ -94,7 +115,7 @@ def _longer(steps: int, x: Array) -> Form:
     return (steps, *x.shape), x.dtype.str
 
 
-class Said(NamedTuple):
+class BlockInfo(NamedTuple):
     """What a worker says of a block beside what is in the shared arrays."""
 
     steps: int
@@ -104,26 +125,49 @@ class Said(NamedTuple):
     episodes: list[Ended]
 
     @classmethod
-    def read(cls, data: list[Any]) -> Said:
+    def read(cls, data: list[Any]) -> BlockInfo:
         """What one has become as JSON."""
         steps, cuts, extra, recurrent, episodes = data
-        return cls(steps, cuts, tuple(extra), recurrent, [Ended(t, Episode(*episode)) for t, episode in episodes])
+        return cls(
+            steps,
+            cuts,
+            tuple(extra),
+            recurrent,
+            [Ended(t, Episode(*episode)) for t, episode in episodes],
+        )
 
 
 def named(block: Trajectory) -> dict[str, Array]:
     """A block's arrays by name; `got` is the way back."""
-    found = {name: getattr(block, name) for name in PLAIN} | {f"extra/{name}": x for name, x in block.extra.items()}
+    found = {name: getattr(block, name) for name in PLAIN} | {
+        f"extra/{name}": x for name, x in block.extra.items()
+    }
     found |= {"cut_t": block.cuts.t, "cut_env": block.cuts.env}
-    trees = {"obs": block.obs, "bootstrap": block.bootstrap, "cut": block.cuts.obs, "state": block.state}
-    return found | {f"{name}/{j}": x for name, tree in trees.items() for j, x in enumerate(leaves(tree))}
+    trees = {
+        "obs": block.obs,
+        "bootstrap": block.bootstrap,
+        "cut": block.cuts.obs,
+        "state": block.state,
+    }
+    return found | {
+        f"{name}/{j}": x for name, tree in trees.items() for j, x in enumerate(leaves(tree))
+    }
 
 
-def said(block: Trajectory, episodes: list[Ended]) -> Said:
+def said(block: Trajectory, episodes: list[Ended]) -> BlockInfo:
     """What is to be said of a block beside its arrays."""
-    return Said(len(block.reward), len(block.cuts.t), tuple(block.extra), bool(leaves(block.state)), episodes)
+    return BlockInfo(
+        len(block.reward),
+        len(block.cuts.t),
+        tuple(block.extra),
+        bool(leaves(block.state)),
+        episodes,
+    )
 
 
-def got(shared: Mapping[str, Array] | Arrays, said: Said, obs: Tree, state: Tree) -> Trajectory:
+def got(
+    shared: Mapping[str, Array] | Arrays, said: BlockInfo, obs: Tree, state: Tree
+) -> Trajectory:
     """The block, as views; `obs` and `state` are trees of any leaves, for their structure."""
 
     def tree(like: Tree, name: str, end: int | None) -> Tree:
@@ -138,7 +182,11 @@ def got(shared: Mapping[str, Array] | Arrays, said: Said, obs: Tree, state: Tree
         discount,
         last,
         valid,
-        cuts=Cuts(shared["cut_t"][: said.cuts], shared["cut_env"][: said.cuts], tree(obs, "cut", said.cuts)),
+        cuts=Cuts(
+            shared["cut_t"][: said.cuts],
+            shared["cut_env"][: said.cuts],
+            tree(obs, "cut", said.cuts),
+        ),
         bootstrap=tree(obs, "bootstrap", None),
         extra={name: shared[f"extra/{name}"][: said.steps] for name in said.extra},
         state=tree(state, "state", None) if said.recurrent else (),
@@ -168,7 +216,11 @@ def joined(blocks: list[Trajectory], firsts: list[int]) -> Trajectory:
         discount=beside(*(b.discount for b in blocks)),
         last=beside(*(b.last for b in blocks)),
         valid=beside(*(b.valid for b in blocks)),
-        cuts=Cuts(t[order], env[order], tree_map(lambda *xs: np.concatenate(xs)[order], *(b.cuts.obs for b in blocks))),
+        cuts=Cuts(
+            t[order],
+            env[order],
+            tree_map(lambda *xs: np.concatenate(xs)[order], *(b.cuts.obs for b in blocks)),
+        ),
         bootstrap=tree_map(after, *(b.bootstrap for b in blocks)),
         extra={name: beside(*(b.extra[name] for b in blocks)) for name in blocks[0].extra},
         state=tree_map(after, *(b.state for b in blocks)),
@@ -181,16 +233,21 @@ class Work(NamedTuple):
     source: Source
     gamma: float
     action_mode: Any
-    actors: tuple[PolicyActor, ChanceActor]
+    actors: tuple[PolicyActor, RandomActor]
 
 
 class Share:
     """Lives with a worker: environments first to first + count of `part`, in its life."""
 
     def __init__(self, work: Work, part: tuple[int, int, int]) -> None:
-        self.collector, self.actors = Collector(work.source.part(*part), work.gamma, work.action_mode), work.actors
+        self.collector, self.actors = (
+            Collector(work.source.part(*part), work.gamma, work.action_mode),
+            work.actors,
+        )
 
-    def collect(self, steps: int, who: int, weights: Mapping[str, Mapping[str, Array]], noise: Tree) -> Trajectory:
+    def collect(
+        self, steps: int, who: int, weights: Mapping[str, Mapping[str, Array]], noise: Tree
+    ) -> Trajectory:
         """A block by the policy, 0, with the weights of each role, or by chance, 1."""
         for role, network in self.actors[0].networks.items():
             assert isinstance(network, Twin | Portable)
@@ -205,8 +262,8 @@ class Share:
 
 
 class MemoryShare(Share):
-    """In a process. For each slot `handles` is of what this worker alone has in common with the parent, the noise and the
-    block, and `weights` of what all have."""
+    """In a process. For each slot `handles` is of what this worker alone has in common with the
+    parent, the noise and the block, and `weights` of what all have."""
 
     def __init__(
         self,
@@ -221,12 +278,14 @@ class MemoryShare(Share):
         self.shared = [Arrays.attached(handle) for handle in handles]
         self.weights = [Arrays.attached(handle) for handle in weights]
 
-    def poked(self, asked: bytes) -> bytes:
+    def on_bytes(self, asked: bytes) -> bytes:
         """Fills the block of a slot."""
         slot, steps, who = json.loads(asked)
         shared = self.shared[slot]
         noise = tree_map(lambda name: shared[name][:steps], self.noises[who])
-        block = self.collect(steps, who, {r: self.weights[slot].within(r) for r in self.actors[0].networks}, noise)
+        block = self.collect(
+            steps, who, {r: self.weights[slot].within(r) for r in self.actors[0].networks}, noise
+        )
         for name, x in named(block).items():
             shared[name][: len(x)] = x
         return json.dumps(said(block, self.collector.episodes)).encode()
@@ -237,7 +296,7 @@ class SentShare(Share):
 
     def block(
         self, steps: int, who: int, weights: Mapping[str, Mapping[str, Array]], noise: Tree
-    ) -> tuple[Said, dict[str, Array]]:
+    ) -> tuple[BlockInfo, dict[str, Array]]:
         """A block: what is to be said of it, and its arrays by name."""
         own = tree_map(np.array, weights)  # what comes from the store is not to be written
         block = self.collect(steps, who, own, noise)

@@ -1,4 +1,5 @@
-"""Arrays that processes have in common. Their memory has no name in the system: nothing is left of it, however they end."""
+"""Arrays that processes have in common. Their memory has no name in the system: nothing is left of
+it, however they end."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ class Handle(NamedTuple):
 
 
 class Arrays:
-    """Named arrays in one piece of memory. `made` here and `attached` in a process that inherits `handle.fd`."""
+    """Named arrays in one piece of memory. `made` here and `attached` in a process that inherits
+    `handle.fd`."""
 
     def __init__(self, handle: Handle) -> None:
         self.handle, self._views = handle, {}

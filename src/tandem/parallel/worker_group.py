@@ -8,17 +8,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from tandem.errors import WorkerError
-from tandem.parallel.process import END, SLICE, Line, Lost, end
+from tandem.parallel.process import END, SLICE, Line, WorkerLost, end
 
 HURRY = 1.0  # seconds
 START = 60.0  # seconds that a worker has at least to begin: importing a framework takes some
 
 
 class Worker:
-    """One process and its share: environments first to first + count. `life` is how often it began anew."""
+    """One process and its share: environments first to first + count. `generation` is how often it
+    began anew."""
 
     def __init__(self, first: int, count: int) -> None:
-        self.first, self.count, self.life = first, count, 0
+        self.first, self.count, self.generation = first, count, 0
         self.process: Line | None = None
 
     @property
@@ -28,7 +29,7 @@ class Worker:
     @property
     def part(self) -> tuple[int, int, int]:
         """As `Source.part` takes it."""
-        return self.first, self.count, self.life
+        return self.first, self.count, self.generation
 
     @property
     def environments(self) -> range:
@@ -39,20 +40,26 @@ class Worker:
         assert self.process is not None
         self.process.ask(name, *arguments)
 
-    def poke(self, given: bytes = b"") -> None:
-        """See `Process.poke`."""
+    def send_bytes(self, given: bytes = b"") -> None:
+        """See `Process.send_bytes`."""
         assert self.process is not None
-        self.process.poke(given)
+        self.process.send_bytes(given)
 
 
-class Crew:
-    """Workers for shares (first, count) of the environments called `name`; `begin` makes a worker's process.
+class WorkerGroup:
+    """Workers for shares (first, count) of the environments called `name`; `begin` makes a worker's
+    process.
 
-    One that dies, raises, or takes longer than `patience` seconds for an answer is started anew, `restarts` times in all, and a
-    warning says so; then WorkerError is raised."""
+    One that dies, raises, or takes longer than `patience` seconds for an answer is started anew,
+    `restarts` times in all, and a warning says so; then WorkerError is raised."""
 
     def __init__(
-        self, name: str, shares: list[tuple[int, int]], patience: float, restarts: int, begin: Callable[[Worker], Line]
+        self,
+        name: str,
+        shares: list[tuple[int, int]],
+        patience: float,
+        restarts: int,
+        begin: Callable[[Worker], Line],
     ) -> None:
         self.name, self.patience, self.allowed, self._begin = name, patience, restarts, begin
         self.restarts = 0  # so far
@@ -65,8 +72,13 @@ class Crew:
 
     def first(self, of: Sequence[int], again: Callable[[Worker], None]) -> tuple[int, Any]:
         """Which of these workers answers first, and what."""
-        began, lines = time.monotonic(), [p for i in of if (p := self.workers[i].process) is not None]
-        while not (ready := lines[0].ready(lines, SLICE)) and time.monotonic() - began < self.patience:
+        began, lines = (
+            time.monotonic(),
+            [p for i in of if (p := self.workers[i].process) is not None],
+        )
+        while (
+            not (ready := lines[0].ready(lines, SLICE)) and time.monotonic() - began < self.patience
+        ):
             continue
         i = of[ready[0] if ready else 0]
         return i, self.answer(i, again, began)
@@ -76,47 +88,61 @@ class Crew:
         self.answer(i, least=START)
 
     def answer(
-        self, i: int, again: Callable[[Worker], None] | None = None, since: float | None = None, least: float = 0.0
+        self,
+        i: int,
+        again: Callable[[Worker], None] | None = None,
+        since: float | None = None,
+        least: float = 0.0,
     ) -> Any:
-        """What worker i says to what it was asked first, within the crew's patience, or `least` seconds. Where it is lost,
-        another takes its place, and `again` asks that all that the lost one owes, in order; where there is no `again`, as while
-        it begins, nothing more can be done."""
+        """What worker i says to what it was asked first, within the crew's patience, or `least`
+        seconds. Where it is lost, another takes its place, and `again` asks that all that the lost
+        one owes, in order; where there is no `again`, as while it begins, nothing more can be
+        done."""
         worker = self.workers[i]
         assert worker.process is not None
         try:
-            return worker.process.answer(lambda: self.patience if self.hurried else max(self.patience, least), since)
-        except Lost as lost:
+            return worker.process.answer(
+                lambda: self.patience if self.hurried else max(self.patience, least), since
+            )
+        except WorkerLost as lost:
             who = f"worker {i + 1} ({_span(worker)} of {self.name})"
             if again is None or self.restarts >= self.allowed or self.hurried:
                 self.given_up = True
-                for other in self.workers:  # nobody asks them anything any more, and what is saved first may take its time
+                for other in (
+                    self.workers
+                ):  # nobody asks them anything any more, and what is saved first may take its time
                     if other.process is not None:
                         other.process.kill()
                 raise WorkerError(
                     f"{who} {lost}.\n{lost.trace}".rstrip(),
                     f"workers that keep going; {self.restarts} had been started anew before",
-                    "mend the environment, or give it more memory or more time (worker_patience, worker_restarts).",
+                    "mend the environment, or give it more memory or more time (worker_patience, "
+                    "worker_restarts).",
                 ) from None
             self.restarts += 1
             warnings.warn(
-                f"{who} {lost}; it is started anew ({self.restarts} of {self.allowed}), and its unfinished episodes are"
+                f"{who} {lost}; it is started anew ({self.restarts} of {self.allowed}), and its "
+                "unfinished episodes are"
                 f" lost.\n{lost.trace}".rstrip(),
                 stacklevel=2,
             )
-        self.anew(i, worker.life + 1)
+        self.restart(i, worker.generation + 1)
         again(worker)
         return self.answer(i, again)
 
-    def anew(self, i: int, life: int) -> None:
+    def restart(self, i: int, generation: int) -> None:
         """Starts worker i again, in that life."""
         worker = self.workers[i]
         if worker.process is not None:
             worker.process.kill()
-        worker.life, worker.process = life, self._begin(worker)
+        worker.generation, worker.process = generation, self._begin(worker)
         self._begun(i)
 
-    def gather(self, name: str, *arguments: Any, again: Callable[[Worker], None] | None = None) -> list[Any]:
-        """What each of them says to a question; `again` asks one that began anew, and owes more than this."""
+    def gather(
+        self, name: str, *arguments: Any, again: Callable[[Worker], None] | None = None
+    ) -> list[Any]:
+        """What each of them says to a question; `again` asks one that began anew, and owes more
+        than this."""
 
         def once_more(worker: Worker) -> None:
             worker.ask(name, *arguments)
@@ -132,19 +158,24 @@ class Crew:
         for i in range(len(self.workers)):
             self.answer(i)
 
-    def live(self, lives: Iterable[int]) -> None:
+    def live(self, generations: Iterable[int]) -> None:
         """Starts those again that are in another life than these."""
-        for i, life in enumerate(lives):
-            if self.workers[i].life != life:  # the seeds of its later episodes are those of its life
-                self.anew(i, life)
+        for i, generation in enumerate(generations):
+            if (
+                self.workers[i].generation != generation
+            ):  # the seeds of its later episodes are those of its life
+                self.restart(i, generation)
 
-    def hurry(self) -> None:
-        """The run is to end: from now on answers have `HURRY` seconds, and no worker begins anew."""
+    def request_stop(self) -> None:
+        """The run is to end: from now on answers have `HURRY` seconds, and no worker begins
+        anew."""
         self.patience, self.hurried = min(self.patience, HURRY), True
 
     def end(self) -> None:
         """Ends all of them."""
-        end([w.process for w in self.workers if w.process is not None], 0.0 if self.hurried else END)
+        end(
+            [w.process for w in self.workers if w.process is not None], 0.0 if self.hurried else END
+        )
 
 
 def together(states: Iterable[tuple[Any, Mapping[str, Any]]]) -> dict[str, Any]:

@@ -1,5 +1,11 @@
 """Planning: choosing an action by looking ahead."""
 
-from tandem.planning.mcts import BaseNode, Node, run_mcts_search, select_action_after_search, visit_shares
+from tandem.planning.mcts import (
+    BaseNode,
+    Node,
+    run_mcts_search,
+    select_action_after_search,
+    visit_shares,
+)
 
 __all__ = ["BaseNode", "Node", "run_mcts_search", "select_action_after_search", "visit_shares"]

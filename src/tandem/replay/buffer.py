@@ -24,19 +24,24 @@ _ROW = (("reward", "float32"), ("discount", "float32"), ("last", "bool"), ("vali
 
 
 class Ring:
-    """The newest transitions of N environments, in arrays [slots, N, ...] that are written round and round.
+    """The newest transitions of N environments, in arrays [slots, N, ...] that are written round
+    and round.
 
-    A row is one step of one environment, named for good by its id = t * N + environment, where t counts all time steps ever
-    written. An observation is stored once: what followed row t is the observation of row t + 1, and beyond the newest row a
-    slot holds the observations that the next rows will start from. Only where an episode was cut and its environment reset
-    in the same step is the true last observation kept aside. Of observations that are declared to be stacks of pictures
-    (`Leaf.stack`) each picture is stored once; those that the oldest row shows are kept in slots before it.
+    A row is one step of one environment, named for good by its id = t * N + environment, where t
+    counts all time steps ever written. An observation is stored once: what followed row t is the
+    observation of row t + 1, and beyond the newest row a slot holds the observations that the next
+    rows will start from. Only where an episode was cut and its environment reset in the same step
+    is the true last observation kept aside. Of observations that are declared to be stacks of
+    pictures (`Leaf.stack`) each picture is stored once; those that the oldest row shows are kept in
+    slots before it.
 
-    capacity: transitions to keep, rounded up to whole time steps. obs, action: what a single one looks like; dtypes are
-    kept, so uint8 images stay uint8. path: a folder of this ring's own for memory-mapped files (older ones in it are
-    replaced); without it the arrays are in memory. extra: what else of a trajectory's `extra` to keep with each row.
+    capacity: transitions to keep, rounded up to whole time steps. obs, action: what a single one
+    looks like; dtypes are kept, so uint8 images stay uint8. path: a folder of this ring's own for
+    memory-mapped files (older ones in it are replaced); without it the arrays are in memory. extra:
+    what else of a trajectory's `extra` to keep with each row.
 
-    Raises MemoryBudgetError, before anything is allocated, where `size` is more than the machine (or the disk) has left.
+    Raises MemoryBudgetError, before anything is allocated, where `size` is more than the machine
+    (or the disk) has left.
     """
 
     def __init__(
@@ -56,16 +61,29 @@ class Ring:
         if path is not None:
             Path(path).mkdir(parents=True, exist_ok=True)
             # Numbered: an observation's name may hold characters that a file's must not.
-            files = [Path(path) / f"{i:02d}_{name.split('/')[0]}.npy" for i, name in enumerate(columns)]
+            files = [
+                Path(path) / f"{i:02d}_{name.split('/')[0]}.npy" for i, name in enumerate(columns)
+            ]
         size = self.size(capacity, envs, obs, action, extra)
-        require(size, f"a replay buffer of {capacity:,} transitions from {envs} environment(s)", files)
+        require(
+            size, f"a replay buffer of {capacity:,} transitions from {envs} environment(s)", files
+        )
 
         places: Sequence[Path | None] = files or [None] * len(columns)
-        self._columns = {name: allocate(*of, file) for (name, of), file in zip(columns.items(), places, strict=True)}
-        self._flat = {name: x.reshape(self.slots * envs, *x.shape[2:]) for name, x in self._columns.items()}
+        self._columns = {
+            name: allocate(*of, file)
+            for (name, of), file in zip(columns.items(), places, strict=True)
+        }
+        self._flat = {
+            name: x.reshape(self.slots * envs, *x.shape[2:]) for name, x in self._columns.items()
+        }
         self._keys, self._extra = list(obs) if isinstance(obs, dict) else None, list(extra)
         self._leaves = _named(obs)
-        kept = {n: x for name, leaf in self._leaves.items() for n, x in stacks.stored(name, leaf).items()}
+        kept = {
+            n: x
+            for name, leaf in self._leaves.items()
+            for n, x in stacks.stored(name, leaf).items()
+        }
         self._obs_names = list(kept)
         self._cuts = CutStore(list(kept.values()))
         self._time = 0  # time steps ever written
@@ -73,10 +91,20 @@ class Ring:
         self._drawable = 0
 
     @staticmethod
-    def size(capacity: int, envs: int, obs: Spec, action: Leaf, extra: Mapping[str, Leaf] = MappingProxyType({})) -> int:
-        """Bytes of such a ring's arrays. Cut episodes whose environment was reset at once add one observation each."""
+    def size(
+        capacity: int,
+        envs: int,
+        obs: Spec,
+        action: Leaf,
+        extra: Mapping[str, Leaf] = MappingProxyType({}),
+    ) -> int:
+        """Bytes of such a ring's arrays. Cut episodes whose environment was reset at once add one
+        observation each."""
         columns = _columns(capacity, envs, obs, action, extra)
-        return sum(int(np.prod(shape, dtype=object)) * np.dtype(dtype).itemsize for shape, dtype in columns.values())
+        return sum(
+            int(np.prod(shape, dtype=object)) * np.dtype(dtype).itemsize
+            for shape, dtype in columns.values()
+        )
 
     @property
     def nbytes(self) -> int:
@@ -99,7 +127,8 @@ class Ring:
 
     @property
     def newest(self) -> int:
-        """The largest id in the ring; every id from `oldest` to it is there. One less than `oldest` in an empty ring."""
+        """The largest id in the ring; every id from `oldest` to it is there. One less than `oldest`
+        in an empty ring."""
         return self._time * self.envs - 1
 
     @property
@@ -109,12 +138,14 @@ class Ring:
 
     @property
     def valid(self) -> BoolArray:
-        """bool [slots * N], to be indexed by `position(ids)`: whether the row may be learned from."""
+        """bool [slots * N], to be indexed by `position(ids)`: whether the row may be learned
+        from."""
         return self._flat["valid"]
 
     @property
     def discount(self) -> AnyArray:
-        """float32 [slots * N], to be indexed by `position(ids)`: gamma, and 0 where the episode terminated."""
+        """float32 [slots * N], to be indexed by `position(ids)`: gamma, and 0 where the episode
+        terminated."""
         return self._flat["discount"]
 
     def contains(self, ids: IntArray) -> BoolArray:
@@ -123,20 +154,24 @@ class Ring:
         return found
 
     def position(self, ids: IntArray) -> IntArray:
-        """Where the rows `ids`, or those one time step after them, are in arrays over [slots * N]."""
+        """Where the rows `ids`, or those one time step after them, are in arrays over [slots *
+        N]."""
         rows = self.slots * self.envs
         at = ids - self.oldest // rows * rows  # in [0, 2 rows]: cheaper than the remainder of each
         np.subtract(at, rows, out=at, where=at >= rows)
         return at
 
     def add(self, trajectory: Trajectory) -> None:
-        """Write T steps of all environments; the oldest rows give way. What is left of T > slots is the newest.
+        """Write T steps of all environments; the oldest rows give way. What is left of T > slots is
+        the newest.
 
-        Its first observations must be what followed the last add, except where that ended the episode (then `last`, and an
-        entry in `cuts`, say so). Observations in `cuts` of episodes that terminated are not kept: nothing is learned from
-        them, as their discount is 0. Of `extra` what the ring was made for is kept.
+        Its first observations must be what followed the last add, except where that ended the
+        episode (then `last`, and an entry in `cuts`, say so). Observations in `cuts` of episodes
+        that terminated are not kept: nothing is learned from them, as their discount is 0. Of
+        `extra` what the ring was made for is kept.
 
-        Raises SpaceError for arrays of another shape or dtype, EnvironmentFault for cuts where no episode ended.
+        Raises SpaceError for arrays of another shape or dtype, EnvironmentFault for cuts where no
+        episode ended.
         """
         given, following = self._read(trajectory)
         steps = len(trajectory.reward)
@@ -156,14 +191,19 @@ class Ring:
         self._time = end
 
     def forget(self, steps: int | None = None) -> None:
-        """Let go of the oldest time steps, of all of them without a number; what is written later stays."""
-        first = self._time if steps is None else min(self._first(self._time) + max(steps, 0), self._time)
+        """Let go of the oldest time steps, of all of them without a number; what is written later
+        stays."""
+        first = (
+            self._time
+            if steps is None
+            else min(self._first(self._time) + max(steps, 0), self._time)
+        )
         self._drop(first)
         self._kept = max(first, self._kept)
 
     def break_off(self, envs: Sequence[int] | None = None) -> None:
-        """The episodes under way, of these environments or of all, are cut after the newest rows: what is written next belongs
-        to others."""
+        """The episodes under way, of these environments or of all, are cut after the newest rows:
+        what is written next belongs to others."""
         ids = np.arange(max(self.oldest, self.newest + 1 - self.envs), self.newest + 1)
         if envs is not None:
             ids = ids[np.isin(ids % self.envs, envs)]
@@ -171,15 +211,20 @@ class Ring:
         at = self.position(ids)
         self.last[at] = True
         going = self.discount.take(at) > 0
-        after = [self._columns[name][self._time % self.slots][ids[going] % self.envs] for name in self._obs_names]
+        after = [
+            self._columns[name][self._time % self.slots][ids[going] % self.envs]
+            for name in self._obs_names
+        ]
         self._cuts.append(ids[going], after)
 
     def transitions(self, ids: IntArray, n: int = 1) -> Batch:
-        """The n-step transitions that start in rows `ids` (any shape [...]; fields are [..., *their own]).
+        """The n-step transitions that start in rows `ids` (any shape [...]; fields are [..., *their
+        own]).
 
-        reward = sum over k < m of discount_t ... discount_(t+k-1) reward_(t+k), discount = discount_t ... discount_(t+m-1),
-        next_obs = what followed row t + m - 1 (Sutton & Barto 2018, section 7.1). m is n, or less where the episode ends
-        or the newest row is reached earlier; both are then exact for that m. float32; gamma is the one stored with the rows.
+        reward = sum over k < m of discount_t ... discount_(t+k-1) reward_(t+k), discount =
+        discount_t ... discount_(t+m-1), next_obs = what followed row t + m - 1 (Sutton & Barto
+        2018, section 7.1). m is n, or less where the episode ends or the newest row is reached
+        earlier; both are then exact for that m. float32; gamma is the one stored with the rows.
         After a termination the discount is 0, and next_obs finite but of no meaning.
 
         Raises SettingError for ids that are not in the ring.
@@ -187,7 +232,8 @@ class Ring:
         shape, row = ids.shape, ids.ravel()
         if row.size and not (self.oldest <= row.min() and row.max() <= self.newest):
             raise SettingError(
-                f"rows {row.min()} to {row.max()} were asked for; the ring holds {self.oldest} to {self.newest}.",
+                f"rows {row.min()} to {row.max()} were asked for; the ring holds {self.oldest} to "
+                f"{self.newest}.",
                 "rows that are in the ring",
                 "draw them after the last add, or choose with `contains`.",
             )
@@ -207,36 +253,52 @@ class Ring:
             shaped(reward),
             shaped(discount),
             self._tree([shaped(x) for x in after]),
-            extra={name: shaped(self._flat[f"extra/{name}"].take(at, axis=0)) for name in self._extra},
+            extra={
+                name: shaped(self._flat[f"extra/{name}"].take(at, axis=0)) for name in self._extra
+            },
         )
 
     def after(self, ids: IntArray) -> Tree:
-        """What was seen after rows `ids` [B] of the ring, [B, ...]; of no meaning where the episode terminated."""
+        """What was seen after rows `ids` [B] of the ring, [B, ...]; of no meaning where the episode
+        terminated."""
         at = self.position(ids)
         return self._tree(self._next_obs(ids, at, self.discount.take(at)))
 
     def state(self) -> tuple[dict[str, Any], dict[str, AnyArray]]:
-        """(JSON data, arrays): all that `load_state` needs. Only slots in use; the arrays are views, good until the next add
-        (a copy could need as much memory again as the ring itself)."""
+        """(JSON data, arrays): all that `load_state` needs. Only slots in use; the arrays are
+        views, good until the next add (a copy could need as much memory again as the ring
+        itself)."""
         used = min(self._time + 1, self.slots) if self._time else 0
         arrays = {name: column[:used] for name, column in self._columns.items()}
         arrays["cut_ids"] = self._cuts.ids
-        arrays.update({f"cut_{name}": x for name, x in zip(self._obs_names, self._cuts.obs, strict=True)})
-        return {"slots": self.slots, "envs": self.envs, "time": self._time, "kept": self._kept}, arrays
+        arrays.update(
+            {f"cut_{name}": x for name, x in zip(self._obs_names, self._cuts.obs, strict=True)}
+        )
+        return {
+            "slots": self.slots,
+            "envs": self.envs,
+            "time": self._time,
+            "kept": self._kept,
+        }, arrays
 
     def load_state(self, meta: dict[str, Any], arrays: dict[str, AnyArray]) -> None:
-        """Become the ring whose `state` this was, bit for bit: the same ids, the same transitions, now and later.
+        """Become the ring whose `state` this was, bit for bit: the same ids, the same transitions,
+        now and later.
 
         Raises ResumeError where that ring had another size, other observations or other actions.
         """
         used = min(int(meta["time"]) + 1, self.slots) if meta["time"] else 0
-        kept = {name: (used, *column.shape[1:], column.dtype) for name, column in self._columns.items()}
+        kept = {
+            name: (used, *column.shape[1:], column.dtype) for name, column in self._columns.items()
+        }
         found = {name: (*arrays[name].shape, arrays[name].dtype) for name in kept if name in arrays}
         if (meta["slots"], meta["envs"]) != (self.slots, self.envs) or found != kept:
             raise ResumeError(
-                f"the saved replay buffer has {meta['slots']} slots of {meta['envs']} environment(s), with {found}.",
+                f"the saved replay buffer has {meta['slots']} slots of {meta['envs']} "
+                f"environment(s), with {found}.",
                 f"{self.slots} slots of {self.envs} environment(s), with {kept}",
-                "resume with the capacity, the number of environments and the environment that the run began with.",
+                "resume with the capacity, the number of environments and the environment that "
+                "the run began with.",
             )
         for name, column in self._columns.items():
             column[:used] = arrays[name]
@@ -247,9 +309,14 @@ class Ring:
         self._drawable = self._count_valid(oldest, self._time - oldest)
 
     def _read(self, trajectory: Trajectory) -> tuple[list[AnyArray], list[AnyArray]]:
-        """The trajectory's arrays in the order of the columns, and the observations after it; shapes and dtypes checked."""
+        """The trajectory's arrays in the order of the columns, and the observations after it;
+        shapes and dtypes checked."""
         following = self._parts(trajectory.bootstrap)
-        given = [*self._parts(trajectory.obs), trajectory.action, *(getattr(trajectory, name) for name, _ in _ROW)]
+        given = [
+            *self._parts(trajectory.obs),
+            trajectory.action,
+            *(getattr(trajectory, name) for name, _ in _ROW),
+        ]
         given += [trajectory.extra[name] for name in self._extra]
         steps = len(trajectory.reward)
         for (name, column), x in zip(self._columns.items(), given, strict=True):
@@ -261,7 +328,8 @@ class Ring:
         return given, following
 
     def _read_cuts(self, trajectory: Trajectory, skip: int) -> tuple[IntArray, list[AnyArray]]:
-        """Ids of the cut rows that are to be kept, rising, and the last observations of their episodes."""
+        """Ids of the cut rows that are to be kept, rising, and the last observations of their
+        episodes."""
         cuts: Cuts = trajectory.cuts
         parts = self._parts(cuts.obs)
         for name, x in zip(self._obs_names, parts, strict=True):
@@ -269,7 +337,8 @@ class Ring:
             _check(f"cuts of {name}", x, (len(cuts.t), *column.shape[2:]), column.dtype)
         if not trajectory.last[cuts.t, cuts.env].all():
             raise EnvironmentFault(
-                f"observations of cut episodes came for steps {cuts.t.tolist()} of environments {cuts.env.tolist()}.",
+                f"observations of cut episodes came for steps {cuts.t.tolist()} of environments "
+                f"{cuts.env.tolist()}.",
                 "them only where an episode ended (`last`)",
                 "set `last` in the collector at every step whose environment was reset.",
             )
@@ -282,7 +351,8 @@ class Ring:
     def _accumulate(
         self, row: IntArray, at: IntArray, reward: AnyArray, discount: AnyArray, n: int
     ) -> tuple[IntArray, IntArray]:
-        """Add the later steps of n-step windows to reward and discount, in place; (ids, positions) of the windows' ends."""
+        """Add the later steps of n-step windows to reward and discount, in place; (ids, positions)
+        of the windows' ends."""
         final, at_final = row.copy(), at.copy()
         beyond = self.newest + 1 - self.envs  # the first id of the newest time step
         going = np.flatnonzero(~self.last.take(at) & (row < beyond))
@@ -307,7 +377,9 @@ class Ring:
                     new = saved[name][where]
                     if leaf.stack:
                         age = saved[f"age/{name}"][where]
-                        new = stacks.after(self._flat[name], at_final[rows], self.envs, leaf.stack, new, age)
+                        new = stacks.after(
+                            self._flat[name], at_final[rows], self.envs, leaf.stack, new, age
+                        )
                     x[rows] = new
         return obs
 
@@ -324,7 +396,9 @@ class Ring:
         """Refuses observations that are no stacks and are declared to be."""
         for x, (name, leaf) in zip(self._split(obs), self._leaves.items(), strict=True):
             if leaf.stack:
-                previous = self._columns[name][(self._time - 1) % self.slots] if self._time else None
+                previous = (
+                    self._columns[name][(self._time - 1) % self.slots] if self._time else None
+                )
                 stacks.check_order(x, columns[f"age/{name}"], previous, name)
 
     def _first(self, time: int) -> int:
@@ -340,10 +414,13 @@ class Ring:
 
     def _count_valid(self, start: int, steps: int) -> int:
         valid = self._columns["valid"]
-        return sum(int(np.count_nonzero(valid[low:high])) for low, high, _ in self._spans(start, steps))
+        return sum(
+            int(np.count_nonzero(valid[low:high])) for low, high, _ in self._spans(start, steps)
+        )
 
     def _spans(self, start: int, steps: int) -> Iterator[tuple[int, int, int]]:
-        """The slots of the time steps from `start` on, as (first slot, slot after the last, how many steps came before)."""
+        """The slots of the time steps from `start` on, as (first slot, slot after the last, how
+        many steps came before)."""
         low = start % self.slots
         high = min(low + steps, self.slots)
         yield low, high, 0
@@ -363,7 +440,9 @@ class Ring:
 
 
 def _named(obs: Spec) -> dict[str, Leaf]:
-    return {f"obs/{key}": leaf for key, leaf in obs.items()} if isinstance(obs, dict) else {"obs": obs}
+    return (
+        {f"obs/{key}": leaf for key, leaf in obs.items()} if isinstance(obs, dict) else {"obs": obs}
+    )
 
 
 def _history(obs: Spec) -> int:
@@ -372,7 +451,8 @@ def _history(obs: Spec) -> int:
 
 
 def _slots(capacity: int, envs: int, obs: Spec) -> int:
-    """Time steps to keep, what the oldest of them show, and one for the observations after the newest."""
+    """Time steps to keep, what the oldest of them show, and one for the observations after the
+    newest."""
     return -(-capacity // envs) + 1 + _history(obs)
 
 
@@ -381,12 +461,23 @@ def _columns(
 ) -> dict[str, tuple[tuple[int, ...], str]]:
     """name -> (shape, dtype) of every array of a ring."""
     if capacity < 1 or envs < 1:
-        raise SettingError(f"a ring for {capacity} transitions of {envs} environments.", "at least one of each", "raise them.")
+        raise SettingError(
+            f"a ring for {capacity} transitions of {envs} environments.",
+            "at least one of each",
+            "raise them.",
+        )
     lead = (_slots(capacity, envs, obs), envs)
-    kept = {n: x for name, leaf in _named(obs).items() for n, x in stacks.stored(name, leaf).items()}
-    found = {name: ((*lead, *leaf.shape), leaf.dtype) for name, leaf in (*kept.items(), ("action", action))}
+    kept = {
+        n: x for name, leaf in _named(obs).items() for n, x in stacks.stored(name, leaf).items()
+    }
+    found = {
+        name: ((*lead, *leaf.shape), leaf.dtype)
+        for name, leaf in (*kept.items(), ("action", action))
+    }
     found |= {name: (lead, dtype) for name, dtype in _ROW}
-    return found | {f"extra/{name}": ((*lead, *leaf.shape), leaf.dtype) for name, leaf in extra.items()}
+    return found | {
+        f"extra/{name}": ((*lead, *leaf.shape), leaf.dtype) for name, leaf in extra.items()
+    }
 
 
 def _check(name: str, x: AnyArray, shape: tuple[int, ...], dtype: Any) -> None:
@@ -394,5 +485,6 @@ def _check(name: str, x: AnyArray, shape: tuple[int, ...], dtype: Any) -> None:
         raise SpaceError(
             f"{name} came with shape {x.shape} and dtype {x.dtype}.",
             f"shape {shape} and dtype {dtype}",
-            "let the collector cast and reshape to the environment's spaces; float64 rewards and discounts become float32.",
+            "let the collector cast and reshape to the environment's spaces; float64 rewards and "
+            "discounts become float32.",
         )

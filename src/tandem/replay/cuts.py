@@ -1,4 +1,5 @@
-"""The true last observations of episodes that were cut while their environment was reset in the same step."""
+"""The true last observations of episodes that were cut while their environment was reset in the
+same step."""
 
 from __future__ import annotations
 
@@ -14,8 +15,9 @@ AnyArray = np.ndarray[Any, Any]
 
 
 class CutStore:
-    """A queue of (row id, observation), oldest first. Ids only rise, so they are found by bisection, and rows leave the
-    ring in the order in which they came. Grows as needed: there is one entry for each cut episode in the ring."""
+    """A queue of (row id, observation), oldest first. Ids only rise, so they are found by
+    bisection, and rows leave the ring in the order in which they came. Grows as needed: there is
+    one entry for each cut episode in the ring."""
 
     def __init__(self, obs: Sequence[Leaf]) -> None:
         self._ids: IntArray = np.zeros(16, np.int64)
@@ -59,7 +61,8 @@ class CutStore:
         return which, at[which]
 
     def _make_room(self, extra: int) -> None:
-        """Move the entries to the front of arrays that are at least twice as long as needed now, so that this is rare."""
+        """Move the entries to the front of arrays that are at least twice as long as needed now, so
+        that this is rare."""
         length = max(len(self._ids), 2 * (len(self) + extra))
 
         def moved(x: AnyArray) -> AnyArray:

@@ -10,17 +10,19 @@ SPAN = 2**40  # more time steps than any ring sees
 
 
 class Episodes:
-    """Where the episodes of a ring's rows begin and end. It looks at the ring when it is asked, so it is to be made anew for a
-    ring that was loaded."""
+    """Where the episodes of a ring's rows begin and end. It looks at the ring when it is asked, so
+    it is to be made anew for a ring that was loaded."""
 
     def __init__(self, ring: Ring) -> None:
         self.ring = ring
-        self._ends: IntArray = np.zeros(0, np.int64)  # environment * SPAN + time of rows that end an episode, rising
+        self._ends: IntArray = np.zeros(
+            0, np.int64
+        )  # environment * SPAN + time of rows that end an episode, rising
         self._seen = 0  # time steps looked at
 
     def bounds(self, ids: IntArray) -> tuple[IntArray, IntArray]:
-        """The first and the last row, as ids, of the episodes that rows `ids` are in, as far as the ring holds them; the last
-        one of a running episode is its newest."""
+        """The first and the last row, as ids, of the episodes that rows `ids` are in, as far as the
+        ring holds them; the last one of a running episode is its newest."""
         self._look()
         ring, ends = self.ring, self._ends
         time, env = np.divmod(ids, ring.envs)
@@ -32,7 +34,8 @@ class Episodes:
         return first * ring.envs + env, last * ring.envs + env
 
     def finished(self) -> tuple[IntArray, IntArray]:
-        """The first and the last rows, as ids, of all episodes that have ended, as far as the ring holds them."""
+        """The first and the last rows, as ids, of all episodes that have ended, as far as the ring
+        holds them."""
         self._look()
         time, env = self._ends % SPAN, self._ends // SPAN
         last = time * self.ring.envs + env
@@ -40,10 +43,12 @@ class Episodes:
         return self.bounds(last)[0], last
 
     def known(self, last: IntArray) -> IntArray:
-        """The last rows of episodes after which what was seen is known: one earlier where the episode terminated, since there
-        the ring keeps nothing."""
+        """The last rows of episodes after which what was seen is known: one earlier where the
+        episode terminated, since there the ring keeps nothing."""
         at = self.ring.position(last)
-        earlier: IntArray = last - self.ring.envs * (self.ring.last.take(at) & (self.ring.discount.take(at) == 0))
+        earlier: IntArray = last - self.ring.envs * (
+            self.ring.last.take(at) & (self.ring.discount.take(at) == 0)
+        )
         return earlier
 
     def _look(self) -> None:
@@ -54,7 +59,9 @@ class Episodes:
             return
         ids = np.arange(self._seen * ring.envs, ring.time * ring.envs)
         at = ring.position(ids)
-        time, env = np.divmod(ids[ring.last[at] | ~ring.valid[at]], ring.envs)  # what only reset is no part of any
+        time, env = np.divmod(
+            ids[ring.last[at] | ~ring.valid[at]], ring.envs
+        )  # what only reset is no part of any
         kept = self._ends[self._ends % SPAN >= oldest]
         self._ends = np.sort(np.concatenate([kept, env * SPAN + time]))
         self._seen = ring.time

@@ -1,5 +1,6 @@
-"""Hindsight experience replay (Andrychowicz et al. 2017, arXiv:1707.01495): what an episode reached, it is said afterwards, was
-its goal. Goals are found by index arithmetic on the ring, and rewards computed anew for a whole batch."""
+"""Hindsight experience replay (Andrychowicz et al. 2017, arXiv:1707.01495): what an episode
+reached, it is said afterwards, was its goal. Goals are found by index arithmetic on the ring, and
+rewards computed anew for a whole batch."""
 
 from __future__ import annotations
 
@@ -31,9 +32,10 @@ class Goals(Protocol):
 
 
 class DictGoals(NamedTuple):
-    """Goals as Gymnasium-Robotics has them: entries `achieved_goal` and `desired_goal` of Dict observations. The functions are
-    the environment's, of (achieved, desired, info) over batches; without `compute_terminated` nothing terminates. Where that
-    gives one answer for a batch, as Gymnasium-Robotics' own do, it is asked for each goal."""
+    """Goals as Gymnasium-Robotics has them: entries `achieved_goal` and `desired_goal` of Dict
+    observations. The functions are the environment's, of (achieved, desired, info) over batches;
+    without `compute_terminated` nothing terminates. Where that gives one answer for a batch, as
+    Gymnasium-Robotics' own do, it is asked for each goal."""
 
     compute_reward: Callable[[Array, Array, Any], Array]
     compute_terminated: Callable[[Array, Array, Any], Array] | None = None
@@ -59,17 +61,30 @@ class DictGoals(NamedTuple):
 class Hindsight:
     """Gives transitions that were drawn other goals.
 
-    k: relabelled transitions for each one that keeps its goal, so a share of k / (k + 1); None relabels all. strategy: a goal
-    was reached later in the episode ("future"), at its end ("final"), or at any time ("episode"); section 4.5. gamma: discount
-    after a step that does not terminate. Goals are what was seen after a row; after a termination nothing is known, so the
+    k: relabelled transitions for each one that keeps its goal, so a share of k / (k + 1); None
+    relabels all. strategy: a goal was reached later in the episode ("future"), at its end
+    ("final"), or at any time ("episode"); section 4.5. gamma: discount after a step that does not
+    terminate. Goals are what was seen after a row; after a termination nothing is known, so the
     last row of such an episode is no goal, and keeps its own where nothing else is left.
     """
 
-    def __init__(self, ring: Ring, goals: Goals, gamma: float, *, k: float | None = 4.0, strategy: Strategy = "future") -> None:
+    def __init__(
+        self,
+        ring: Ring,
+        goals: Goals,
+        gamma: float,
+        *,
+        k: float | None = 4.0,
+        strategy: Strategy = "future",
+    ) -> None:
         if strategy not in STRATEGIES:
-            raise SettingError(f"strategy={strategy!r}.", f"one of {', '.join(STRATEGIES)}", "use 'future'.")
+            raise SettingError(
+                f"strategy={strategy!r}.", f"one of {', '.join(STRATEGIES)}", "use 'future'."
+            )
         if k is not None and not k >= 0:
-            raise SettingError(f"k={k!r}.", "a number from 0 on, or None to relabel all", "use k=4.")
+            raise SettingError(
+                f"k={k!r}.", "a number from 0 on, or None to relabel all", "use k=4."
+            )
         self.ring, self.goals, self.gamma, self.strategy = ring, goals, gamma, strategy
         self.share = 1.0 if k is None else k / (k + 1)
         self.episodes = Episodes(ring)
@@ -84,12 +99,15 @@ class Hindsight:
         if self.strategy == "final":
             return np.where(found, high, ids), found
         steps = np.maximum((high - low) // ring.envs + 1, 1)
-        drawn = low + ring.envs * np.minimum((rng.random(len(ids)) * steps).astype(np.int64), steps - 1)
+        drawn = low + ring.envs * np.minimum(
+            (rng.random(len(ids)) * steps).astype(np.int64), steps - 1
+        )
         return np.where(found, drawn, ids), found
 
     def relabel(self, rng: np.random.Generator, ids: IntArray, batch: Batch) -> Batch:
-        """The batch of one-step transitions `ids` (any shape [...]) with new goals where chance says so, and with rewards and
-        discounts to match; it may be written into. Raises SettingError for judgements of another shape."""
+        """The batch of one-step transitions `ids` (any shape [...]) with new goals where chance
+        says so, and with rewards and discounts to match; it may be written into. Raises
+        SettingError for judgements of another shape."""
         shape, rows = ids.shape, ids.reshape(-1)
         chosen = rng.random(len(rows)) < self.share
         source, found = self.sources(rng, rows)
@@ -102,7 +120,8 @@ class Hindsight:
         reward, terminated = self.goals.judge(next_obs, goal)
         if np.shape(reward) != at.shape or np.shape(terminated) != at.shape:
             raise SettingError(
-                f"hindsight was told rewards of shape {np.shape(reward)} and ends of shape {np.shape(terminated)} for"
+                f"hindsight was told rewards of shape {np.shape(reward)} and ends of shape "
+                f"{np.shape(terminated)} for"
                 f" {len(at)} transitions.",
                 f"one of each for every transition: ({len(at)},)",
                 "compute them over the first axis of what is given.",

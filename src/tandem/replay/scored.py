@@ -1,4 +1,5 @@
-"""Priorities made of what a loss reports of each sample: its error, and for PPO also its ratio of probabilities."""
+"""Priorities made of what a loss reports of each sample: its error, and for PPO also its ratio of
+probabilities."""
 
 from __future__ import annotations
 
@@ -18,13 +19,20 @@ TERMS = ("TD", "ratio")
 class ScoredSampler(PrioritizedSampler):
     """Proportional prioritized replay by a score of reported terms.
 
-    initial: what new rows have of each term until the first report, {"TD": 7.0} or {"TD": 7.0, "ratio": 1.0}; afterwards they
-    have the largest reported so far. The score is |TD|, or share |TD| + (1 - share) |ratio - 1|; a row is drawn in proportion
-    to (score + eps) ** alpha. No row twice in a batch as long as the ring has enough.
+    initial: what new rows have of each term until the first report, {"TD": 7.0} or {"TD": 7.0,
+    "ratio": 1.0}; afterwards they have the largest reported so far. The score is |TD|, or share
+    |TD| + (1 - share) |ratio - 1|; a row is drawn in proportion to (score + eps) ** alpha. No row
+    twice in a batch as long as the ring has enough.
     """
 
     def __init__(
-        self, ring: Ring, initial: Mapping[str, float], *, share: float = 0.5, alpha: float = 0.7, eps: float = 1e-7
+        self,
+        ring: Ring,
+        initial: Mapping[str, float],
+        *,
+        share: float = 0.5,
+        alpha: float = 0.7,
+        eps: float = 1e-7,
     ) -> None:
         super().__init__(ring, alpha=alpha, eps=eps, distinct=True)
         if not 0 <= share <= 1:
@@ -35,9 +43,12 @@ class ScoredSampler(PrioritizedSampler):
         self._set_newest()
 
     def term(self, name: str) -> AnyArray:
-        """What is known of the rows in the ring, the oldest first: "TD" or "ratio", float32 [rows]."""
+        """What is known of the rows in the ring, the oldest first: "TD" or "ratio", float32
+        [rows]."""
         self._catch_up()
-        return self._terms[name].take(self.ring.position(np.arange(self.ring.oldest, self.ring.newest + 1)))
+        return self._terms[name].take(
+            self.ring.position(np.arange(self.ring.oldest, self.ring.newest + 1))
+        )
 
     def add(self, trajectory: Trajectory) -> None:
         before = self.ring.newest + 1
@@ -55,7 +66,9 @@ class ScoredSampler(PrioritizedSampler):
         for name, x in terms.items():
             size = abs(x)
             self._terms[name][at] = (size if name == "TD" else x).ravel()[here]
-            self.most[name] = max(self.most[name], float(size.max())) if self._reported else float(size.max())
+            self.most[name] = (
+                max(self.most[name], float(size.max())) if self._reported else float(size.max())
+            )
         self._reported = True
         self._set_newest()
 

@@ -1,5 +1,5 @@
-"""A buffer of sequences: `steps` steps of one environment each, with the observation after them, kept and drawn whole. Each
-picture of a stack is kept once."""
+"""A buffer of sequences: `steps` steps of one environment each, with the observation after them,
+kept and drawn whole. Each picture of a stack is kept once."""
 
 from __future__ import annotations
 
@@ -26,15 +26,17 @@ class Drawn(NamedTuple):
 
 
 class SequenceBuffer:
-    """The newest `capacity` sequences, or with evict="sample" those that priorities have spared, in arrays
-    [steps + 1, capacity, ...], pictures of stacks of k in [steps + k, capacity, ...]. Dtypes are kept.
+    """The newest `capacity` sequences, or with evict="sample" those that priorities have spared, in
+    arrays [steps + 1, capacity, ...], pictures of stacks of k in [steps + k, capacity, ...]. Dtypes
+    are kept.
 
-    Without `alpha` every sequence is drawn alike, with replacement. With it, one is drawn with probability
-    p ** alpha / sum p ** alpha (Schaul et al. 2016, arXiv:1511.05952, eq. 1), new ones with the largest p so far;
-    evict="sample" then lets sequences give way with probabilities in proportion to 1 / p ** alpha.
+    Without `alpha` every sequence is drawn alike, with replacement. With it, one is drawn with
+    probability p ** alpha / sum p ** alpha (Schaul et al. 2016, arXiv:1511.05952, eq. 1), new ones
+    with the largest p so far; evict="sample" then lets sequences give way with probabilities in
+    proportion to 1 / p ** alpha.
 
-    columns: what is kept of each step beside the observation: name -> (shape, dtype).
-    Raises MemoryBudgetError, before anything is allocated, where that is more than the machine has left.
+    columns: what is kept of each step beside the observation: name -> (shape, dtype). Raises
+    MemoryBudgetError, before anything is allocated, where that is more than the machine has left.
     """
 
     def __init__(
@@ -48,26 +50,37 @@ class SequenceBuffer:
         evict: Literal["oldest", "sample"] = "oldest",
     ) -> None:
         self.capacity, self.steps, self.alpha, self.evict = capacity, steps, alpha, evict
-        require(self.size(capacity, steps, obs, columns), f"a replay buffer of {capacity:,} sequences of {steps} steps")
+        require(
+            self.size(capacity, steps, obs, columns),
+            f"a replay buffer of {capacity:,} sequences of {steps} steps",
+        )
         self._spec = obs
-        self._columns = {n: np.zeros(shape, dtype) for n, (shape, dtype) in _arrays(capacity, steps, obs, columns).items()}
+        self._columns = {
+            n: np.zeros(shape, dtype)
+            for n, (shape, dtype) in _arrays(capacity, steps, obs, columns).items()
+        }
         self._priorities = Priorities(capacity, alpha or 0.0, EPS)
         self._count = self._next = 0
         self._kept = np.zeros(capacity)  # priorities, for whoever takes over
         self._writing = np.full(1, -1)  # the slot that is being written
 
     @staticmethod
-    def size(capacity: int, steps: int, obs: Spec, columns: dict[str, tuple[tuple[int, ...], str]]) -> int:
+    def size(
+        capacity: int, steps: int, obs: Spec, columns: dict[str, tuple[tuple[int, ...], str]]
+    ) -> int:
         """Bytes of such a buffer's arrays."""
         arrays = _arrays(capacity, steps, obs, columns).values()
-        return sum(int(np.prod(shape, dtype=object)) * np.dtype(dtype).itemsize for shape, dtype in arrays)
+        return sum(
+            int(np.prod(shape, dtype=object)) * np.dtype(dtype).itemsize for shape, dtype in arrays
+        )
 
     def __len__(self) -> int:
         """How many sequences there are to draw."""
         return self._count
 
     def add(self, batch: Batch, rng: np.random.Generator) -> None:
-        """Keep N sequences [T + 1, N, ...]. `rng` is asked only for evict="sample", once the buffer is full."""
+        """Keep N sequences [T + 1, N, ...]. `rng` is asked only for evict="sample", once the buffer
+        is full."""
         given = self._named(batch)
         for i in range(len(given["reward"][0])):
             self._writing[0] = slot = self._slot(rng)
@@ -78,16 +91,23 @@ class SequenceBuffer:
             self._count = min(self._count + 1, self.capacity)
 
     def draw(self, rng: np.random.Generator, count: int, beta: float) -> Drawn:
-        """`count` sequences, and their importance weights: (N P) ** -beta, divided by the largest of them."""
+        """`count` sequences, and their importance weights: (N P) ** -beta, divided by the largest
+        of them."""
         if self.alpha is None:
             slots = rng.integers(self._count, size=count)
             importance = np.ones(count, np.float32)
         else:
             (slots,), (importance,) = self._priorities.draw(rng, 1, count, np.array([beta]))
         columns = {n: x[:, slots] for n, x in self._columns.items()}
-        rest: dict[str, Any] = {n: columns.pop(n) for n in ("action", "reward", "discount", "weight")}
+        rest: dict[str, Any] = {
+            n: columns.pop(n) for n in ("action", "reward", "discount", "weight")
+        }
         obs = {k: self._stacked(columns, k, leaf) for k, leaf in _leaves(self._spec).items()}
-        return Drawn(slots, Batch(obs if isinstance(self._spec, dict) else obs[""], **rest, extra=columns), importance)
+        return Drawn(
+            slots,
+            Batch(obs if isinstance(self._spec, dict) else obs[""], **rest, extra=columns),
+            importance,
+        )
 
     def _stacked(self, columns: dict[str, Array], key: str, leaf: Leaf) -> Array:
         """The observations [T + 1, B, ...] of columns, which it takes out of them."""
@@ -99,7 +119,8 @@ class SequenceBuffer:
         return blanked(stacks.reshape(-1, *leaf.shape), age.ravel()).reshape(stacks.shape)
 
     def update(self, slots: Array, priority: Array) -> None:
-        """New priorities [B] of the sequences in `slots` [B]; the last wins. NonFiniteError where one is not finite."""
+        """New priorities [B] of the sequences in `slots` [B]; the last wins. NonFiniteError where
+        one is not finite."""
         if self.alpha is not None:
             self._priorities.set(slots, self._priorities.powers(priority))
 
@@ -109,23 +130,39 @@ class SequenceBuffer:
             slot, self._next = self._next, (self._next + 1) % self.capacity
             return slot
         chances = np.cumsum(1.0 / self._priorities.tree.leaves)
-        return int(np.searchsorted(chances, rng.random() * chances[-1], side="right").clip(max=self.capacity - 1))
+        return int(
+            np.searchsorted(chances, rng.random() * chances[-1], side="right").clip(
+                max=self.capacity - 1
+            )
+        )
 
     def _named(self, batch: Batch) -> dict[str, Array]:
-        found = {"action": batch.action, "reward": batch.reward, "discount": batch.discount, "weight": batch.weight}
+        found = {
+            "action": batch.action,
+            "reward": batch.reward,
+            "discount": batch.discount,
+            "weight": batch.weight,
+        }
         for (key, leaf), x in zip(_leaves(self._spec).items(), leaves(batch.obs), strict=True):
             new, *age = apart(x, leaf, f"obs/{key}")
-            older = [np.moveaxis(x[0, :, :-1], 0, 1)] if age else []  # of the first stack, oldest first
+            older = (
+                [np.moveaxis(x[0, :, :-1], 0, 1)] if age else []
+            )  # of the first stack, oldest first
             found |= {f"obs/{key}": np.concatenate([*older, new]), **{f"age/{key}": a for a in age}}
         return found | batch.extra
 
     @property
     def arrays(self) -> dict[str, Array]:
         """All that it is kept in."""
-        return {**{f"column/{n}": x for n, x in self._columns.items()}, "kept": self._kept, "writing": self._writing}
+        return {
+            **{f"column/{n}": x for n, x in self._columns.items()},
+            "kept": self._kept,
+            "writing": self._writing,
+        }
 
     def live_in(self, arrays: dict[str, Array]) -> None:
-        """From now on it is kept in these, alike in all but what they hold: memory that outlives this process, say."""
+        """From now on it is kept in these, alike in all but what they hold: memory that outlives
+        this process, say."""
         self._columns = {n: arrays[f"column/{n}"] for n in self._columns}
         self._kept, self._writing = arrays["kept"], arrays["writing"]
 
@@ -135,8 +172,8 @@ class SequenceBuffer:
         return {"largest": self._priorities.largest, "count": self._count, "next": self._next}
 
     def take_over(self, left: dict[str, Any]) -> None:
-        """Goes on with what the buffer that `left` this kept in the same arrays. Where that one ended while it wrote a
-        sequence, another stands in its place."""
+        """Goes on with what the buffer that `left` this kept in the same arrays. Where that one
+        ended while it wrote a sequence, another stands in its place."""
         self._count, self._next, torn = left["count"], left["next"], int(self._writing[0])
         if 0 <= torn < self._count:
             for x in self._columns.values():
@@ -159,14 +196,16 @@ class SequenceBuffer:
         return data | {"largest": self._priorities.largest}, arrays
 
     def load_state(self, data: dict[str, Any], arrays: dict[str, Array]) -> None:
-        """Become the buffer whose `state` this was. ResumeError where that one had another size or other columns."""
+        """Become the buffer whose `state` this was. ResumeError where that one had another size or
+        other columns."""
         mine = {f"column/{n}": x for n, x in self._columns.items()}
         used = int(data["count"])
         wanted = {n: (x[:, :used].shape, x.dtype) for n, x in mine.items()}
         found = {n: (arrays[n].shape, arrays[n].dtype) for n in mine if n in arrays}
         if (data["capacity"], data["steps"]) != (self.capacity, self.steps) or found != wanted:
             raise ResumeError(
-                f"the saved replay buffer has {data['capacity']} sequences of {data['steps']} steps, with {found}.",
+                f"the saved replay buffer has {data['capacity']} sequences of {data['steps']} "
+                f"steps, with {found}.",
                 f"{self.capacity} of {self.steps}, with {wanted}",
                 "resume with the settings and the environment that the run began with.",
             )

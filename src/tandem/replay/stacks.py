@@ -1,8 +1,10 @@
-"""Stacks of pictures, kept as one picture a row: taken apart when they come, built again when they are drawn.
+"""Stacks of pictures, kept as one picture a row: taken apart when they come, built again when they
+are drawn.
 
-Of an observation [k, ...] the newest picture is kept, and its *age*: how many of its pictures, from the newest back, are not
-mere zeros. Those were the newest of the rows before, all of the same episode; the others are zeros. So nothing has to be known
-of where episodes begin, and how they are reset.
+Of an observation [k, ...] the newest picture is kept, and its *age*: how many of its pictures, from
+the newest back, are not mere zeros. Those were the newest of the rows before, all of the same
+episode; the others are zeros. So nothing has to be known of where episodes begin, and how they are
+reset.
 """
 
 from __future__ import annotations
@@ -28,7 +30,10 @@ def stored(name: str, leaf: Leaf) -> dict[str, Leaf]:
             f"{leaf.stack} pictures along the first axis",
             "set the attribute `stack` of the Box to the length of its first axis, or remove it.",
         )
-    return {name: Leaf(leaf.kind, leaf.shape[1:], leaf.dtype), f"age/{name}": Leaf("discrete", (), "uint8")}
+    return {
+        name: Leaf(leaf.kind, leaf.shape[1:], leaf.dtype),
+        f"age/{name}": Leaf("discrete", (), "uint8"),
+    }
 
 
 def apart(x: AnyArray, leaf: Leaf, name: str) -> list[AnyArray]:
@@ -37,7 +42,9 @@ def apart(x: AnyArray, leaf: Leaf, name: str) -> list[AnyArray]:
         return [x]
     if x.shape[-len(leaf.shape) :] != leaf.shape:
         raise SpaceError(
-            f"{name} came with shape {x.shape}.", f"stacks of shape {leaf.shape}", "let the collector reshape to the spaces."
+            f"{name} came with shape {x.shape}.",
+            f"stacks of shape {leaf.shape}",
+            "let the collector reshape to the spaces.",
         )
     lead = x.shape[: x.ndim - len(leaf.shape)]
     flat = x.reshape(-1, leaf.stack, int(np.prod(leaf.shape[1:])))
@@ -52,14 +59,18 @@ def apart(x: AnyArray, leaf: Leaf, name: str) -> list[AnyArray]:
 
 
 def together(pictures: AnyArray, ages: AnyArray, at: IntArray, envs: int, k: int) -> AnyArray:
-    """The stacks [B, k, ...] of the rows at positions `at` [B], of columns [rows, ...] in which a time step is `envs` rows."""
+    """The stacks [B, k, ...] of the rows at positions `at` [B], of columns [rows, ...] in which a
+    time step is `envs` rows."""
     before = np.arange(k - 1, -1, -1) * envs
     stacks = pictures.take(at[:, None] - before, axis=0, mode="wrap")
     return blanked(stacks, ages.take(at))
 
 
-def after(pictures: AnyArray, at: IntArray, envs: int, k: int, last: AnyArray, age: AnyArray) -> AnyArray:
-    """The stacks [B, k, ...] that followed the rows at `at`, given their newest pictures [B, ...] and ages [B]."""
+def after(
+    pictures: AnyArray, at: IntArray, envs: int, k: int, last: AnyArray, age: AnyArray
+) -> AnyArray:
+    """The stacks [B, k, ...] that followed the rows at `at`, given their newest pictures [B, ...]
+    and ages [B]."""
     before = np.arange(k - 2, -1, -1) * envs
     stacks = np.empty((len(at), k, *pictures.shape[1:]), pictures.dtype)
     stacks[:, :-1] = pictures.take(at[:, None] - before, axis=0, mode="wrap")
@@ -76,13 +87,15 @@ def blanked(stacks: AnyArray, age: AnyArray) -> AnyArray:
 
 
 def check_order(x: AnyArray, age: AnyArray, previous: AnyArray | None, name: str) -> None:
-    """Refuses stacks [T, N, k, ...] that do not go on from each other, or from the pictures [N, ...] of the row before."""
+    """Refuses stacks [T, N, k, ...] that do not go on from each other, or from the pictures [N,
+    ...] of the row before."""
     for t in range(previous is None, len(x)):
         now, then = x[t, :, -2], x[t - 1, :, -1] if t else previous
         wrong = (now != then).reshape(len(now), -1).any(axis=1) & (age[t] > 1)
         if wrong.any():
             raise EnvironmentFault(
-                f"{name} of environment {int(np.argmax(wrong))} is declared to be a stack of the newest {x.shape[2]} pictures,"
+                f"{name} of environment {int(np.argmax(wrong))} is declared to be a stack of the "
+                f"newest {x.shape[2]} pictures,"
                 " and does not go on from the one before.",
                 "the newest picture last, and zeros before the first of an episode",
                 'FrameStackObservation(env, k, padding_type="zero"); or do not declare it.',

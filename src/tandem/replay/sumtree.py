@@ -1,4 +1,5 @@
-"""A sum tree over NumPy arrays: draw in proportion to priorities, in time logarithmic in their number."""
+"""A sum tree over NumPy arrays: draw in proportion to priorities, in time logarithmic in their
+number."""
 
 from __future__ import annotations
 
@@ -9,20 +10,27 @@ import numpy as np
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 
-_DENSE, _SMALL = 4, 4096  # a level of fewer nodes than this, for each one wanted or at all, is quicker done as a whole
+_DENSE, _SMALL = (
+    4,
+    4096,
+)  # a level of fewer nodes than this, for each one wanted or at all, is quicker done as a whole
 
 
 class SumTree:
-    """Priorities >= 0 (finite float64) of `size` leaves, at first all 0, in a binary tree whose nodes hold their sums.
+    """Priorities >= 0 (finite float64) of `size` leaves, at first all 0, in a binary tree whose
+    nodes hold their sums.
 
-    Every inner node is always the sum of its two children, added in that order; so the tree depends on its leaves only, and
-    not on the order in which they were set: restoring the leaves restores it bit for bit.
+    Every inner node is always the sum of its two children, added in that order; so the tree depends
+    on its leaves only, and not on the order in which they were set: restoring the leaves restores
+    it bit for bit.
     """
 
     def __init__(self, size: int) -> None:
         self.size = size
         self._width = 1 << max(0, size - 1).bit_length()
-        self._nodes: FloatArray = np.zeros(2 * self._width)  # node i has children 2 i and 2 i + 1; the leaves come last
+        self._nodes: FloatArray = np.zeros(
+            2 * self._width
+        )  # node i has children 2 i and 2 i + 1; the leaves come last
 
     @property
     def total(self) -> float:
@@ -51,7 +59,8 @@ class SumTree:
             width //= 2
 
     def find(self, values: FloatArray) -> IntArray:
-        """For each of `values` [M], each in [0, total): the first leaf i with leaf_0 + ... + leaf_i > value.
+        """For each of `values` [M], each in [0, total): the first leaf i with leaf_0 + ... + leaf_i
+        > value.
 
         Never a leaf of priority 0, whatever rounding does to sums. total must be positive.
         """
@@ -59,7 +68,8 @@ class SumTree:
         while 2 * width < min(max(_SMALL, _DENSE * len(values)), self._width):
             width *= 2
         sums = np.cumsum(self._nodes[width : 2 * width])
-        # The tree's total and this sum may differ in their last bits: a value must lie below the sum to have a node.
+        # The tree's total and this sum may differ in their last bits: a value must lie below the
+        # sum to have a node.
         rest = np.minimum(values, np.nextafter(sums[-1], 0.0))
         nodes: IntArray = np.searchsorted(sums, rest, side="right")
         rest = np.maximum(rest - np.where(nodes > 0, sums[nodes - 1], 0.0), 0.0)

@@ -1,4 +1,5 @@
-"""Triplets of steps of one trajectory, for temporal relations: what leads from i to k, and what from k on to j."""
+"""Triplets of steps of one trajectory, for temporal relations: what leads from i to k, and what
+from k on to j."""
 
 from __future__ import annotations
 
@@ -14,8 +15,9 @@ from tandem.types import Batch, Tree, tree_map
 
 
 class TripletSampler:
-    """Draws steps i < k < j of finished episodes of a ring: each episode alike that has three steps or more, and each three
-    of its steps. The step that terminated an episode is left out, since what was seen after it is not kept."""
+    """Draws steps i < k < j of finished episodes of a ring: each episode alike that has three steps
+    or more, and each three of its steps. The step that terminated an episode is left out, since
+    what was seen after it is not kept."""
 
     def __init__(self, ring: Ring) -> None:
         self.ring, self.episodes = ring, Episodes(ring)
@@ -30,18 +32,22 @@ class TripletSampler:
         return first, (self.episodes.known(last) - first) // self.ring.envs + 1
 
     def draw(self, rng: np.random.Generator, batch_size: int) -> IntArray:
-        """Row ids [B, 3], rising in each row. Raises SettingError where no episode is finished that is long enough."""
+        """Row ids [B, 3], rising in each row. Raises SettingError where no episode is finished that
+        is long enough."""
         n = self.ring.envs
         first, length = self._lengths()
         long = np.flatnonzero(length >= 3)
         if not long.size:
             raise SettingError(
-                f"there are {len(length)} finished episodes in the replay buffer, none of them of three steps or more.",
+                f"there are {len(length)} finished episodes in the replay buffer, none of them of "
+                "three steps or more.",
                 "one at least",
                 "collect more before you draw, or give the buffer a larger capacity.",
             )
         chosen = long[rng.integers(len(long), size=batch_size)]
-        a, b, c = (rng.random((batch_size, 3)) * (length[chosen][:, None] - [0, 1, 2])).astype(np.int64).T
+        a, b, c = (
+            (rng.random((batch_size, 3)) * (length[chosen][:, None] - [0, 1, 2])).astype(np.int64).T
+        )
         b += b >= a  # of the steps but a, the b-th
         low, high = np.minimum(a, b), np.maximum(a, b)
         c += c >= low
@@ -51,8 +57,9 @@ class TripletSampler:
         return ids
 
     def transitions(self, ids: IntArray) -> Batch:
-        """The two halves of each triplet of `ids` [..., B, 3], [..., B, 2, *their own]: from the observation at i to what
-        followed k, and from what followed k to what followed j; actions, rewards and discounts are those of i and k."""
+        """The two halves of each triplet of `ids` [..., B, 3], [..., B, 2, *their own]: from the
+        observation at i to what followed k, and from what followed k to what followed j; actions,
+        rewards and discounts are those of i and k."""
         batch = self.ring.transitions(ids)
         axis = ids.ndim - 1
 
@@ -75,7 +82,9 @@ class TripletDraws(UniformSampler):
     def ready(self, batch_size: int) -> bool:
         return super().ready(batch_size) and self.triplets.ready()
 
-    def draw(self, rng: np.random.Generator, updates: int, batch_size: int, beta: AnyArray | None = None) -> Draw:
+    def draw(
+        self, rng: np.random.Generator, updates: int, batch_size: int, beta: AnyArray | None = None
+    ) -> Draw:
         return Draw(self.triplets.draw(rng, updates * batch_size).reshape(updates, batch_size, 3))
 
     def load_state(self, meta: dict[str, Any], arrays: dict[str, AnyArray]) -> None:

@@ -14,7 +14,8 @@ PART = ".part"  # how the names of unfinished files end
 
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """A file that takes the place of `path` when all of it is written and flushed; after an exception `path` is as it was."""
+    """A file that takes the place of `path` when all of it is written and flushed; after an
+    exception `path` is as it was."""
     beside = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}{PART}")
     try:
         with open(beside, "wb") as file:

@@ -22,20 +22,26 @@ class _Job(NamedTuple):
 
 
 class Writer:
-    """Writes checkpoints in a thread of its own. Each slot has room for one file that waits: a newer one takes its place, so a
-    slow disk costs files in between (`skipped` counts them), and neither memory nor the newest.
+    """Writes checkpoints in a thread of its own. Each slot has room for one file that waits: a
+    newer one takes its place, so a slow disk costs files in between (`skipped` counts them), and
+    neither memory nor the newest.
 
-    The thread lives only while there is something to write. It is no daemon: an interpreter that ends waits for it.
+    The thread lives only while there is something to write. It is no daemon: an interpreter that
+    ends waits for it.
     """
 
     def __init__(self) -> None:
         self.skipped = 0
-        self._waiting: dict[str, _Job] = {}  # by slot, in the order in which the slots began to wait
+        self._waiting: dict[
+            str, _Job
+        ] = {}  # by slot, in the order in which the slots began to wait
         self._writing: _Job | None = None
         self._thread: threading.Thread | None = None  # the newest; it may have ended
         self._at_work = False  # whether it will look for what waits once more
         self._changed = threading.Condition()
-        self._errors: list[BaseException] = []  # at most one: the first that nobody has been told of
+        self._errors: list[
+            BaseException
+        ] = []  # at most one: the first that nobody has been told of
         weakref.finalize(self, _unheard, self._errors)
 
     def put(
@@ -47,8 +53,9 @@ class Writer:
         then: Callable[[], object] | None = None,
         folder: bool = False,
     ) -> None:
-        """Leaves a checkpoint to be written, as a folder or a file; the arrays must be copies. `then` is called in the thread
-        once it is whole, and must not flush. Raises, and takes nothing, where an earlier file could not be written."""
+        """Leaves a checkpoint to be written, as a folder or a file; the arrays must be copies.
+        `then` is called in the thread once it is whole, and must not flush. Raises, and takes
+        nothing, where an earlier file could not be written."""
         with self._changed:
             self._tell()
             self.skipped += slot in self._waiting
@@ -63,7 +70,8 @@ class Writer:
             return {job.path for job in (*self._waiting.values(), self._writing) if job}
 
     def flush(self) -> None:
-        """Waits until all is written. Raises the first error that happened: CheckpointError, or what `then` raised."""
+        """Waits until all is written. Raises the first error that happened: CheckpointError, or
+        what `then` raised."""
         with self._changed:
             self._start()  # an interrupt inside `put` may have left a file without a thread
             while self._waiting or self._writing:
@@ -98,7 +106,9 @@ class Writer:
             self._thread = threading.Thread(target=self._run, name="tandem-writer", daemon=False)
             try:
                 self._thread.start()
-            except RuntimeError:  # no more threads here, or the interpreter is ending: better slow than lost
+            except (
+                RuntimeError
+            ):  # no more threads here, or the interpreter is ending: better slow than lost
                 self._thread = threading.current_thread()
                 self._run()
                 self._thread = None
@@ -107,7 +117,9 @@ class Writer:
         while True:
             with self._changed:
                 if self._thread is not threading.current_thread():
-                    return  # an interrupt between this one's start and the note of it: another has taken over
+                    # an interrupt between this one's start and the note of it: another has taken
+                    # over
+                    return
                 self._writing = None
                 self._changed.notify_all()
                 if not self._waiting:

@@ -36,9 +36,11 @@ METHODS: dict[type[Event], str] = {
 
 
 class Callback:
-    """Override any of these; each takes the event. Returning True from any of them asks the run to stop, and nothing else does.
+    """Override any of these; each takes the event. Returning True from any of them asks the run to
+    stop, and nothing else does.
 
-    A method whose name begins with `on_` but is none of these would never be called: it is refused when the class is made.
+    A method whose name begins with `on_` but is none of these would never be called: it is refused
+    when the class is made.
     """
 
     reason = "callback"  # what TrainEnd says where this one asked to stop
@@ -47,7 +49,9 @@ class Callback:
         super().__init_subclass__(**kwargs)
         for name in vars(cls):
             if name.startswith("on_") and name not in METHODS.values():
-                raise UnknownNameError(f"callback method for {cls.__name__}:", name, METHODS.values())
+                raise UnknownNameError(
+                    f"callback method for {cls.__name__}:", name, METHODS.values()
+                )
 
     def on_train_begin(self, event: TrainBegin) -> bool | None:
         return None
@@ -94,7 +98,8 @@ def listed(callbacks: Iterable[Callback]) -> list[Callback]:
 
 
 def dispatch(event: Event, callbacks: Iterable[Callback]) -> str | None:
-    """Gives the event to every callback, in order; the reason of the first that asks to stop, or None."""
+    """Gives the event to every callback, in order; the reason of the first that asks to stop, or
+    None."""
     name = METHODS[type(event)]
     reason = None
     for callback in callbacks:
@@ -111,7 +116,8 @@ def state(callbacks: Iterable[Callback]) -> list[dict[str, Any]]:
 
 
 def load_state(callbacks: Iterable[Callback], states: Iterable[dict[str, Any]]) -> None:
-    """Gives each callback the state that one of its class left, the first to the first: others may have come or gone."""
+    """Gives each callback the state that one of its class left, the first to the first: others may
+    have come or gone."""
     left = list(states)
     for callback in callbacks:
         mine = next((s for s in left if s["class"] == type(callback).__name__), None)
@@ -121,7 +127,8 @@ def load_state(callbacks: Iterable[Callback], states: Iterable[dict[str, Any]]) 
 
 
 class LambdaCallback(Callback):
-    """A callback made of functions: `LambdaCallback(on_evaluation=lambda event: print(event.evaluation.mean))`."""
+    """A callback made of functions: `LambdaCallback(on_evaluation=lambda event:
+    print(event.evaluation.mean))`."""
 
     def __init__(
         self,
@@ -140,14 +147,20 @@ class LambdaCallback(Callback):
             if given[name] is None:
                 continue
             if not callable(given[name]):
-                raise SettingError(f"LambdaCallback got {name}={given[name]!r}.", "a function of the event", "give one.")
+                raise SettingError(
+                    f"LambdaCallback got {name}={given[name]!r}.",
+                    "a function of the event",
+                    "give one.",
+                )
             setattr(self, name, given[name])
 
 
 class EarlyStop(Callback):
-    """Stops the run as solved: when the mean return of the last `episodes` finished episodes has reached `criterion`.
+    """Stops the run as solved: when the mean return of the last `episodes` finished episodes has
+    reached `criterion`.
 
-    `scores` are those returns; they go into checkpoints, so that a resumed run stops where it would have stopped uninterrupted.
+    `scores` are those returns; they go into checkpoints, so that a resumed run stops where it would
+    have stopped uninterrupted.
     """
 
     reason = "criterion"
@@ -155,12 +168,16 @@ class EarlyStop(Callback):
     def __init__(self, criterion: float, episodes: int = 100) -> None:
         if episodes < 1:
             raise SettingError(
-                f"EarlyStop got episodes={episodes}.", "at least 1", "give the number of episodes to average over."
+                f"EarlyStop got episodes={episodes}.",
+                "at least 1",
+                "give the number of episodes to average over.",
             )
         given: Any = criterion
         if not isinstance(given, Real) or isnan(given):
             raise SettingError(
-                f"EarlyStop got criterion={criterion!r}.", "a number", "give the mean return that counts as solved."
+                f"EarlyStop got criterion={criterion!r}.",
+                "a number",
+                "give the mean return that counts as solved.",
             )
         self.criterion = float(criterion)
         self.scores: deque[float] = deque(maxlen=episodes)

@@ -1,5 +1,5 @@
-"""Checkpoints: a zip of JSON and safetensors, or a folder of them (`apart`). Written beside, flushed, renamed: a kill or a full
-disk leaves the last good one. Reading one runs no code."""
+"""Checkpoints: a zip of JSON and safetensors, or a folder of them (`apart`). Written beside,
+flushed, renamed: a kill or a full disk leaves the last good one. Reading one runs no code."""
 
 from __future__ import annotations
 
@@ -41,30 +41,41 @@ class Checkpoint:
 
 
 def write(path: Path, data: dict[str, Any], groups: Groups, folder: bool = False) -> None:
-    """Writes a checkpoint at once or not at all: one file, or a folder. CheckpointError where the disk does not take it."""
+    """Writes a checkpoint at once or not at all: one file, or a folder. CheckpointError where the
+    disk does not take it."""
     from safetensors.numpy import save
 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if folder:
             return checkpoint_dir.write(path, {"format": FORMAT, **data}, groups)
-        with atomic_files.replacing(path) as raw, zipfile.ZipFile(raw, "w", zipfile.ZIP_STORED) as file:
+        with (
+            atomic_files.replacing(path) as raw,
+            zipfile.ZipFile(raw, "w", zipfile.ZIP_STORED) as file,
+        ):
             file.writestr(checkpoint_dir.INDEX, json.dumps({"format": FORMAT, **data}))
             for name, arrays in groups.items():
-                file.writestr(f"{name}.safetensors", save({k: np.asarray(x, order="C") for k, x in arrays.items()}))
+                file.writestr(
+                    f"{name}.safetensors",
+                    save({k: np.asarray(x, order="C") for k, x in arrays.items()}),
+                )
     except OSError as error:
         raise CheckpointError(
             f"could not write {path}: {error}.",
             "a folder that can be written, with room for the checkpoint",
-            f"free some space{'; the checkpoint before it is whole' if path.exists() else ''}, then resume.",
+            f"free some space{'; the checkpoint before it is whole' if path.exists() else ''}, "
+            "then resume.",
         ) from error
 
 
 def read(path: Path) -> Checkpoint:
-    """A checkpoint's data. CheckpointError for a file that is missing, truncated, altered or something else."""
+    """A checkpoint's data. CheckpointError for a file that is missing, truncated, altered or
+    something else."""
     path = Path(path)
     if not path.is_file() and not (path / checkpoint_dir.INDEX).is_file():
-        raise CheckpointError(f"there is no checkpoint {path}.", "a .zip that a run wrote", "check the path.")
+        raise CheckpointError(
+            f"there is no checkpoint {path}.", "a .zip that a run wrote", "check the path."
+        )
     try:
         if path.is_dir():
             data = json.loads((path / checkpoint_dir.INDEX).read_bytes())
@@ -76,7 +87,9 @@ def read(path: Path) -> Checkpoint:
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         found = data.get("format") if isinstance(data, dict) else type(data).__name__
         raise CheckpointError(
-            f"{path} has the format {found!r}.", f"format {FORMAT}", "load it with the version of tandem that wrote it."
+            f"{path} has the format {found!r}.",
+            f"format {FORMAT}",
+            "load it with the version of tandem that wrote it.",
         )
     return Checkpoint(path, data)
 
@@ -90,8 +103,9 @@ def damaged(path: Path, error: Exception) -> CheckpointError:
 
 
 def find(path: Path, which: str = "best") -> Path:
-    """The checkpoint file that a path means: itself, or a run folder's `which`. While no evaluation has chosen a best one, the
-    last one stands for it. CheckpointError, with the names that there are, for one that is not there."""
+    """The checkpoint file that a path means: itself, or a run folder's `which`. While no evaluation
+    has chosen a best one, the last one stands for it. CheckpointError, with the names that there
+    are, for one that is not there."""
     path = Path(path)
     if not path.is_dir():
         return path
@@ -102,7 +116,9 @@ def find(path: Path, which: str = "best") -> Path:
         close = nearest(which, names) if isinstance(which, str) else []
         raise CheckpointError(
             f"there is no checkpoint {which!r} in {inside}.",
-            f"one of {', '.join(names)}" if names else "a folder where a run has written checkpoints",
+            f"one of {', '.join(names)}"
+            if names
+            else "a folder where a run has written checkpoints",
             f"did you mean {' or '.join(map(repr, close))}?" if close else "check the path.",
         )
     return inside / f"{found}.zip"

@@ -1,6 +1,8 @@
-"""A checkpoint as a folder: JSON beside one safetensors file for each array, written and read side by side.
+"""A checkpoint as a folder: JSON beside one safetensors file for each array, written and read side
+by side.
 
-PATH/checkpoint.json names the subfolder that holds the arrays, and is renamed last: until then the state before is whole.
+PATH/checkpoint.json names the subfolder that holds the arrays, and is renamed last: until then the
+state before is whole.
 """
 
 from __future__ import annotations
@@ -30,14 +32,20 @@ def write(path: Path, data: dict[str, Any], groups: Groups) -> None:
     part = path / str(1 + max((int(p.name) for p in before), default=-1))
     part.mkdir()
     try:
-        jobs = [(part / _file(group, i), name, x) for group, xs in groups.items() for i, (name, x) in enumerate(xs.items())]
+        jobs = [
+            (part / _file(group, i), name, x)
+            for group, xs in groups.items()
+            for i, (name, x) in enumerate(xs.items())
+        ]
         sums = iter(_each(_put, jobs))
         arrays = {group: {name: next(sums) for name in xs} for group, xs in groups.items()}
         atomic_files.flush_folder(part)
         with atomic_files.replacing(path / INDEX) as file:
             file.write(json.dumps(data | {"part": int(part.name), "arrays": arrays}).encode())
     except BaseException:
-        if not _is_current(path, part):  # else the index was renamed, and what failed was to flush that
+        if not _is_current(
+            path, part
+        ):  # else the index was renamed, and what failed was to flush that
             shutil.rmtree(part, ignore_errors=True)
         raise
     for old in before:
@@ -48,13 +56,15 @@ def group(path: Path, data: dict[str, Any], name: str) -> dict[str, Array]:
     """The arrays of one group of what `write` wrote. Raises whatever damaged bytes come to."""
     sums = data["arrays"][name]
     part = path / str(int(data["part"]))
-    arrays = _each(_get, [(part / _file(name, i), array, crc) for i, (array, crc) in enumerate(sums.items())])
+    arrays = _each(
+        _get, [(part / _file(name, i), array, crc) for i, (array, crc) in enumerate(sums.items())]
+    )
     return dict(zip(sums, arrays, strict=True))
 
 
 def remove(path: Path) -> None:
-    """Deletes a checkpoint of either kind; of a folder the index first, and nothing that `write` did not make. OSError where
-    that cannot be."""
+    """Deletes a checkpoint of either kind; of a folder the index first, and nothing that `write`
+    did not make. OSError where that cannot be."""
     if not path.is_dir():
         path.unlink(missing_ok=True)
         return

@@ -19,7 +19,9 @@ from tandem.runs.checkpoint import Checkpoint, damaged
 def of(saved: Checkpoint) -> Config:
     """The Config that a checkpoint was written with. CheckpointError where it holds none."""
     try:
-        return from_json(saved.data["config"], algorithms.get(saved.data["config"]["algorithm"]).Settings)
+        return from_json(
+            saved.data["config"], algorithms.get(saved.data["config"]["algorithm"]).Settings
+        )
     except TandemError:
         raise
     except Exception as error:  # whatever data that tandem did not write comes to
@@ -42,7 +44,9 @@ def save(config: Config, folder: Path) -> None:
         write_json(folder / "config.json", config.to_json())
     except OSError as error:
         raise RunFolderError(
-            f"cannot write {folder}: {error}.", "a folder that can be written", "choose another with --out."
+            f"cannot write {folder}: {error}.",
+            "a folder that can be written",
+            "choose another with --out.",
         ) from error
 
 
@@ -55,7 +59,16 @@ def write_json(path: Path, data: dict[str, Any]) -> None:
 def versions() -> dict[str, str]:
     """Of Python, tandem and what it may have run on."""
     found = {"python": platform.python_version(), "platform": platform.platform()}
-    for name in ("tandem-rl", "numpy", "gymnasium", "torch", "keras", "tensorflow", "tensorflow-cpu", "jax"):
+    for name in (
+        "tandem-rl",
+        "numpy",
+        "gymnasium",
+        "torch",
+        "keras",
+        "tensorflow",
+        "tensorflow-cpu",
+        "jax",
+    ):
         try:
             found[name] = version(name)
         except PackageNotFoundError:
@@ -66,7 +79,9 @@ def versions() -> dict[str, str]:
 def commit() -> str:
     """The commit of the working directory, where that is a git checkout."""
     try:
-        done = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=False)
+        done = subprocess.run(
+            ["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=False
+        )
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout.strip() if done.returncode == 0 else ""

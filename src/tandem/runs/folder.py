@@ -22,35 +22,49 @@ class Run:
     table: dict[str, list[str]]
 
     def column(self, name: str) -> Any:
-        """A column as float64 [rows], NaN where a cell is empty; all NaN where there is no such column. RunFolderError where a
-        cell is no number."""
+        """A column as float64 [rows], NaN where a cell is empty; all NaN where there is no such
+        column. RunFolderError where a cell is no number."""
         cells = self.table.get(name, [""] * len(self.table["env_steps"]))
         try:
             return np.array([float(c) if c else np.nan for c in cells], np.float64)
         except ValueError as error:
             raise RunFolderError(
-                f"column {name} of {self.folder / 'progress.csv'} has a cell that is no number: {error}.",
+                f"column {name} of {self.folder / 'progress.csv'} has a cell that is no number: "
+                f"{error}.",
                 "the table of a run, as tandem wrote it",
                 "put that cell right, or leave it empty.",
             ) from error
 
 
 def read_run(folder: Path) -> Run:
-    """The run in a folder. RunFolderError, with the names of the nearest runs, where there is none."""
+    """The run in a folder. RunFolderError, with the names of the nearest runs, where there is
+    none."""
     folder = Path(folder)
     if not folder.is_dir():
-        raise RunFolderError(f"there is no folder {folder}.", "the folder of a run", suggest(folder.parent, folder.name))
+        raise RunFolderError(
+            f"there is no folder {folder}.",
+            "the folder of a run",
+            suggest(folder.parent, folder.name),
+        )
     for name in ("config.json", "progress.csv"):
         if not (folder / name).is_file():
             raise RunFolderError(
-                f"{folder} is not a run: it has no {name}.", "a folder that `tandem train` made", suggest(folder, "")
+                f"{folder} is not a run: it has no {name}.",
+                "a folder that `tandem train` made",
+                suggest(folder, ""),
             )
     columns, rows = read_table(folder / "progress.csv")
     if not rows:
         raise RunFolderError(
-            f"the run {folder} has no progress yet.", "at least one row in its progress.csv", "train it for a while."
+            f"the run {folder} has no progress yet.",
+            "at least one row in its progress.csv",
+            "train it for a while.",
         )
-    return Run(folder, _config(folder / "config.json"), {c: [row[i] for row in rows] for i, c in enumerate(columns)})
+    return Run(
+        folder,
+        _config(folder / "config.json"),
+        {c: [row[i] for row in rows] for i, c in enumerate(columns)},
+    )
 
 
 def _config(path: Path) -> dict[str, Any]:
@@ -58,7 +72,9 @@ def _config(path: Path) -> dict[str, Any]:
         config = json.loads(path.read_text())
     except (OSError, ValueError) as error:
         raise RunFolderError(
-            f"cannot read {path}: {error}.", "the settings of a run as JSON", "resume the run, which writes it anew."
+            f"cannot read {path}: {error}.",
+            "the settings of a run as JSON",
+            "resume the run, which writes it anew.",
         ) from error
     if not isinstance(config, dict):
         raise RunFolderError(
@@ -71,7 +87,9 @@ def _config(path: Path) -> dict[str, Any]:
 
 def suggest(where: Path, name: str) -> str:
     """Which runs in `where` might have been meant."""
-    found = [f.name for f in where.iterdir() if (f / "config.json").is_file()] if where.is_dir() else []
+    found = (
+        [f.name for f in where.iterdir() if (f / "config.json").is_file()] if where.is_dir() else []
+    )
     close = (nearest(name, found) or sorted(found)[:5]) if name else sorted(found)[:5]
     if not close:
         return "check the path, or train one with `tandem train ALGORITHM ENV --out DIR`."

@@ -19,11 +19,13 @@ from tandem.settings import as_path
 
 
 def load(path: str | Path, network: Any = None, env: EnvLike = None, which: str = "best") -> Agent:
-    """The agent of a checkpoint file or of a run's folder (its best one, unless `which` says "last" or a number's name).
+    """The agent of a checkpoint file or of a run's folder (its best one, unless `which` says "last"
+    or a number's name).
 
-    Runs no code from the file. Networks of known layers need no framework; others need `network=`, what the run was
-    trained with, and its framework. `env` is only looked at where `network` is a function: for its observation space.
-    Raises CheckpointError for a file that is missing, damaged, foreign, or needs `network`.
+    Runs no code from the file. Networks of known layers need no framework; others need `network=`,
+    what the run was trained with, and its framework. `env` is only looked at where `network` is a
+    function: for its observation space. Raises CheckpointError for a file that is missing, damaged,
+    foreign, or needs `network`.
     """
     saved = checkpoint.read(checkpoint.find(as_path("path", path), which))
     conf, weights = config_file.of(saved), saved.group("networks")
@@ -31,8 +33,13 @@ def load(path: str | Path, network: Any = None, env: EnvLike = None, which: str 
         observation, action = (spaces.from_json(saved.data[k]) for k in ("observation", "action"))
         assert isinstance(action, spaces.Leaf)
         kind = algorithms.get(conf.algorithm).of(action, conf.settings)
-        inputs = {role: r.inputs for role, r in kind.roles(observation, action, conf.settings).items()}
-        networks = {r: _twin(saved.data["plans"][r], plans.select(weights, r), inputs[r]) for r in kind.acting}
+        inputs = {
+            role: r.inputs for role, r in kind.roles(observation, action, conf.settings).items()
+        }
+        networks = {
+            r: _twin(saved.data["plans"][r], plans.select(weights, r), inputs[r])
+            for r in kind.acting
+        }
     except TandemError:
         raise
     except Exception as error:  # whatever data that tandem did not write comes to
@@ -40,14 +47,23 @@ def load(path: str | Path, network: Any = None, env: EnvLike = None, which: str 
     unknown = [role for role, twin in networks.items() if twin is None]
     if unknown and network is None:
         raise CheckpointError(
-            f"{saved.path} was trained with a network of its user's ({', '.join(unknown)}), which no file can rebuild.",
+            f"{saved.path} was trained with a network of its user's ({', '.join(unknown)}), which "
+            "no file can rebuild.",
             "network=, what the run was trained with",
             f"tandem.load({str(path)!r}, network=...)",
         )
     if unknown:
         made = _rebuilt(kind, conf, observation, action, network, env)
         networks |= {r: _filled(made[r], plans.select(weights, r), saved.path) for r in unknown}
-    return Agent(kind, conf.settings, observation, action, networks, f"{conf.algorithm} {conf.env}", conf.env_kwargs)
+    return Agent(
+        kind,
+        conf.settings,
+        observation,
+        action,
+        networks,
+        f"{conf.algorithm} {conf.env}",
+        conf.env_kwargs,
+    )
 
 
 def _twin(written: Any, weights: plans.Weights, inputs: Any) -> Any:
@@ -62,7 +78,9 @@ def _twin(written: Any, weights: plans.Weights, inputs: Any) -> Any:
     return twin
 
 
-def _rebuilt(kind: Any, conf: Config, observation: Any, action: Any, network: Any, env: EnvLike) -> dict[str, Any]:
+def _rebuilt(
+    kind: Any, conf: Config, observation: Any, action: Any, network: Any, env: EnvLike
+) -> dict[str, Any]:
     """A user's networks on their framework, to be filled with saved weights."""
     backend = backends.make(conf.framework, "auto")
     given = network.values() if isinstance(network, dict) else [network]
@@ -79,7 +97,8 @@ def _filled(network: Any, weights: plans.Weights, path: Path) -> Any:
     saved = {n: tuple(x.shape) for n, x in weights.items()}
     if own != saved:
         raise CheckpointError(
-            f"{path} holds weights of the shapes {list(saved.values())}; network= gave ones of {list(own.values())}.",
+            f"{path} holds weights of the shapes {list(saved.values())}; network= gave ones of "
+            f"{list(own.values())}.",
             "the network that the run was trained with",
             "give the same network=.",
         )

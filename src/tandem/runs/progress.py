@@ -1,4 +1,5 @@
-"""Live progress of a run, drawn from its events: a line that changes where there is a terminal, plain lines where not."""
+"""Live progress of a run, drawn from its events: a line that changes where there is a terminal,
+plain lines where not."""
 
 from __future__ import annotations
 
@@ -8,7 +9,15 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, TextIO
 
-from tandem.learning.events import BatchEnd, CheckpointSaved, EpisodeEnd, EvaluationEnd, Event, TrainBegin, TrainEnd
+from tandem.learning.events import (
+    BatchEnd,
+    CheckpointSaved,
+    EpisodeEnd,
+    EvaluationEnd,
+    Event,
+    TrainBegin,
+    TrainEnd,
+)
 from tandem.runs.callbacks import Callback
 
 REDRAW = 0.125  # seconds between two drawings in a terminal
@@ -19,10 +28,11 @@ WINDOW = 10.0  # seconds over which rates are taken
 class Progress(Callback):
     """A callback that says how a run is going.
 
-    steps: where the run ends, until its TrainBegin says so itself. quiet: nothing is written at all. stream: stderr unless
-    given, so that stdout stays free for results; it decides whether this is a terminal. Handling an event takes constant time,
-    and a terminal is drawn at most eight times a second. TrainEnd ends the display; leaving the `with` block does so too, where
-    a run broke off.
+    steps: where the run ends, until its TrainBegin says so itself. quiet: nothing is written at
+    all. stream: stderr unless given, so that stdout stays free for results; it decides whether this
+    is a terminal. Handling an event takes constant time, and a terminal is drawn at most eight
+    times a second. TrainEnd ends the display; leaving the `with` block does so too, where a run
+    broke off.
     """
 
     def __init__(
@@ -39,7 +49,9 @@ class Progress(Callback):
         self._scores: deque[float] = deque(maxlen=100)
         self._loss: float | None = None
         self._shares: Mapping[str, float] = {}
-        self._marks: deque[tuple[float, int, int]] = deque()  # (time, steps, updates) when drawn lately
+        self._marks: deque[tuple[float, int, int]] = (
+            deque()
+        )  # (time, steps, updates) when drawn lately
         self._started = self._drawn = clock()
         self._first = self._tenth = self._told = 0
         self._live: Any = None
@@ -92,7 +104,9 @@ class Progress(Callback):
             from rich.live import Live
 
             console = Console(file=self._stream, force_terminal=True)
-            self._live = Live(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
+            self._live = Live(
+                console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
+            )
             self._live.start()
 
     def _episode(self, event: EpisodeEnd) -> None:
@@ -107,11 +121,18 @@ class Progress(Callback):
     def _evaluation(self, event: EvaluationEnd) -> None:
         e, self._told = event.evaluation, event.env_steps
         count = "1 episode" if len(e.returns) == 1 else f"{len(e.returns)} episodes"
-        text = f"evaluation at {event.env_steps:,} steps: return {e.mean:.1f} ± {e.std:.1f} over {count}"
-        self._say(text + (", the best so far" if event.best else ""), "bold green" if event.best else "")
+        text = (
+            f"evaluation at {event.env_steps:,} steps: return {e.mean:.1f} ± {e.std:.1f} over "
+            f"{count}"
+        )
+        self._say(
+            text + (", the best so far" if event.best else ""), "bold green" if event.best else ""
+        )
 
     def _checkpoint(self, event: CheckpointSaved) -> None:
-        if event.env_steps != self._told:  # those of an evaluation, or of the very beginning, are no news
+        if (
+            event.env_steps != self._told
+        ):  # those of an evaluation, or of the very beginning, are no news
             self._say(f"checkpoint at {event.env_steps:,} steps: {event.path}", "dim")
 
     def _end(self, event: TrainEnd) -> None:
@@ -120,11 +141,17 @@ class Progress(Callback):
             self._draw(event, now)
         self.close()
         steps, seconds = event.env_steps - self._first, now - self._started
-        self._say(f"{steps:,} steps in {duration(seconds)}{_per(steps, seconds)}; ended by {event.reason}", "bold")
+        self._say(
+            f"{steps:,} steps in {duration(seconds)}{_per(steps, seconds)}; ended by "
+            f"{event.reason}",
+            "bold",
+        )
         if self._shares:
             total = max(event.seconds, sum(self._shares.values()), 1e-9)
             parts = dict(self._shares) | {"other": total - sum(self._shares.values())}
-            self._say("time: " + ", ".join(f"{name} {s / total:.0%}" for name, s in parts.items()), "")
+            self._say(
+                "time: " + ", ".join(f"{name} {s / total:.0%}" for name, s in parts.items()), ""
+            )
 
     # Drawing
 
@@ -142,14 +169,22 @@ class Progress(Callback):
 
     def _draw(self, event: Event, now: float) -> None:
         self._drawn = now
-        while len(self._marks) > 1 and now - self._marks[0][0] > WINDOW and now - self._marks[1][0] >= REDRAW:
+        while (
+            len(self._marks) > 1
+            and now - self._marks[0][0] > WINDOW
+            and now - self._marks[1][0] >= REDRAW
+        ):
             self._marks.popleft()
         then, steps, updates = self._marks[0] if self._marks else (self._started, 0, 0)
         span = now - then
         speed = (event.env_steps - steps) / span if span > 0 else 0.0
         learning = (event.updates - updates) / span if span > 0 else 0.0
         self._marks.append((now, event.env_steps, event.updates))
-        left = duration(max(0, self.stop_at - event.env_steps) / speed) + " left" if speed > 0 else "? left"
+        left = (
+            duration(max(0, self.stop_at - event.env_steps) / speed) + " left"
+            if speed > 0
+            else "? left"
+        )
         counts = f"{event.env_steps:,} / {self.stop_at:,} steps"
         details = [f"{speed:,.0f} steps/s", f"{learning:,.0f} updates/s"]
         if self._scores:
@@ -157,16 +192,29 @@ class Progress(Callback):
         if self._loss is not None:
             details.append(f"loss {self._loss:.4g}")
         if self._live is not None:
-            self._live.update(_picture(event.env_steps, self.stop_at, counts, left, details), refresh=True)
+            self._live.update(
+                _picture(event.env_steps, self.stop_at, counts, left, details), refresh=True
+            )
         else:
-            self._say(" | ".join([f"{counts} ({min(1.0, event.env_steps / max(self.stop_at, 1)):.0%})", *details, left]), "")
+            self._say(
+                " | ".join(
+                    [
+                        f"{counts} ({min(1.0, event.env_steps / max(self.stop_at, 1)):.0%})",
+                        *details,
+                        left,
+                    ]
+                ),
+                "",
+            )
 
     def _tenths(self, event: Event) -> int:
         return 10 * event.env_steps // max(self.stop_at, 1)
 
     def _say(self, text: str, style: str) -> None:
         if self._live is not None:
-            from rich.text import Text  # as a Text: a style given to print() would colour the bar below too
+            from rich.text import (
+                Text,  # as a Text: a style given to print() would colour the bar below too
+            )
 
             self._live.console.print(Text(text, style))
         else:
@@ -181,7 +229,11 @@ def _picture(done: int, total: int, counts: str, left: str, details: list[str]) 
     from rich.text import Text
 
     top = Table.grid(padding=(0, 2))
-    top.add_row(ProgressBar(total=max(total, 1), completed=done, width=32), Text(counts), Text(left, style="cyan"))
+    top.add_row(
+        ProgressBar(total=max(total, 1), completed=done, width=32),
+        Text(counts),
+        Text(left, style="cyan"),
+    )
     return Group(top, Text(" · ".join(details), style="dim", overflow="ellipsis", no_wrap=True))
 
 

@@ -1,4 +1,5 @@
-"""One sitting of a run: the loop with its folder: evaluation, checkpoints, the table, and the end, however it comes."""
+"""One sitting of a run: the loop with its folder: evaluation, checkpoints, the table, and the end,
+however it comes."""
 
 from __future__ import annotations
 
@@ -52,8 +53,9 @@ WRITING = 0.05  # the most of a run's time that checkpoints may take
 class Session:
     """Iterate over it for the events of the run; each has gone through the callbacks already.
 
-    With a folder it writes config.json, progress.csv, TensorBoard events, checkpoints and result.json there; without one,
-    nothing. `resume` is the checkpoint to go on from. `stop(reason)` ends it at the next block.
+    With a folder it writes config.json, progress.csv, TensorBoard events, checkpoints and
+    result.json there; without one, nothing. `resume` is the checkpoint to go on from.
+    `stop(reason)` ends it at the next block.
     """
 
     def __init__(
@@ -67,7 +69,12 @@ class Session:
         callbacks: Iterable[Callback] = (),
         resume: checkpoint.Checkpoint | None = None,
     ) -> None:
-        self.config, self.env, self.folder, self.callbacks = conf, env, folder, calls.listed(callbacks)
+        self.config, self.env, self.folder, self.callbacks = (
+            conf,
+            env,
+            folder,
+            calls.listed(callbacks),
+        )
         s = conf.settings
         config.check_ranges(s)
         config.check_ranges(conf.options)
@@ -84,25 +91,35 @@ class Session:
         if terms.cluster or (o.cluster and o.learners > 1):
             connect(o.cluster)  # before a framework starts threads: Ray forks
         first, count = terms.parts(s.envs)[0]
-        environments = source.part(first, max(1, count) if o.learners == 1 else 1)  # also for a look at the spaces
+        environments = source.part(
+            first, max(1, count) if o.learners == 1 else 1
+        )  # also for a look at the spaces
         self.observation, self.action = environments.observation, environments.action
         generators = Generators(conf.seed)
         self.algorithm = build(conf, environments, generators, network, optimizer)
         self.kind, self.backend = type(self.algorithm), self.algorithm.backend
         if o.learners > 1:
-            learners = asynchronous.ActorLearners(conf, self.algorithm, environments, source, network)
-            self.loop: Loop = asynchronous.Asynchronous(learners, self.algorithm, environments, generators)
+            learners = asynchronous.ActorLearners(
+                conf, self.algorithm, environments, source, network
+            )
+            self.loop: Loop = asynchronous.Asynchronous(
+                learners, self.algorithm, environments, generators
+            )
         else:
             there = partial(network_there, conf, Spaces.of(environments), network)
             workers = (source, terms, there) if terms.workers else None
-            self.loop = Loop(self.algorithm, self.backend, environments, generators, folder, workers=workers)
+            self.loop = Loop(
+                self.algorithm, self.backend, environments, generators, folder, workers=workers
+            )
         self.environments = environments
         if self.league is not None:
             self.league.made = self._agent
         self.best = -np.inf
         self.last_evaluation: Evaluation | None = None
         self.reason: str | None = None
-        self._unsaved = resume is None or resume.data["config"] != conf.to_json()  # a beginning, or an extended run
+        self._unsaved = (
+            resume is None or resume.data["config"] != conf.to_json()
+        )  # a beginning, or an extended run
         self.table = Table()
         self._best_weights = self._weights()  # without a folder, the best agent is kept here
         self._evaluated = -1  # env_steps of the latest evaluation
@@ -120,8 +137,9 @@ class Session:
             self._resume(resume)
 
     def begin_with(self, weights: dict[str, plans.Weights], source: Any) -> None:
-        """Puts trained weights of the roles that act into the networks, and their targets, before the first step.
-        CheckpointError where they do not fit; `source` is its name for where they are from."""
+        """Puts trained weights of the roles that act into the networks, and their targets, before
+        the first step. CheckpointError where they do not fit; `source` is its name for where they
+        are from."""
         for role, given in weights.items():
             for name in (role, f"{role}_target"):
                 if (network := self.backend.networks.get(name)) is None:
@@ -177,7 +195,7 @@ class Session:
 
     def _signalled(self, name: str) -> None:
         self.stop(name)
-        self.loop.collector.hurry()
+        self.loop.collector.request_stop()
 
     def _tell(self, event: Event) -> Event:
         reason = calls.dispatch(event, self.callbacks)
@@ -213,7 +231,11 @@ class Session:
 
     def _finish(self, event: TrainEnd) -> Iterator[Event]:
         complete = self.loop.env_steps >= self.loop.steps
-        if self.config.options.eval_episodes and complete and self._evaluated != self.loop.env_steps:
+        if (
+            self.config.options.eval_episodes
+            and complete
+            and self._evaluated != self.loop.env_steps
+        ):
             yield from self._evaluate()
             self._row(self.last_evaluation)
         yield from self._save("last", *self._kept())
@@ -230,7 +252,9 @@ class Session:
             self._best_weights = self._weights()
         yield self._tell(EvaluationEnd(**self.loop.now(), evaluation=found, best=best))
         numbered = f"step-{self.loop.env_steps:09d}"
-        yield from self._save(*(["best"] if best else []), *([numbered] if self.config.options.keep else []))
+        yield from self._save(
+            *(["best"] if best else []), *([numbered] if self.config.options.keep else [])
+        )
         if self.folder is not None and self.config.options.keep:
             self._numbered.append(numbered)
             for old in self._numbered[: -self.config.options.keep]:
@@ -243,15 +267,17 @@ class Session:
         kwargs = self.config.env_kwargs or None
         mode = self.kind.action_mode
         seed = derived(self.config.seed, purpose)
-        return Evaluation.of(*evaluate(agent.actor, env, episodes, seed, action_mode=mode, kwargs=kwargs))
+        return Evaluation.of(
+            *evaluate(agent.actor, env, episodes, seed, action_mode=mode, kwargs=kwargs)
+        )
 
     def agent(self) -> Agent:
         """The agent as it is now. It stays so while training goes on."""
         return self._agent(self._weights())
 
     def restored(self, which: str) -> Agent:
-        """The agent of one of the run's checkpoints; without a folder, the best one. Where nothing was evaluated, "best" is the
-        agent as it is now."""
+        """The agent of one of the run's checkpoints; without a folder, the best one. Where nothing
+        was evaluated, "best" is the agent as it is now."""
         if which == "best" and self._evaluated < 0:
             return self.agent()
         if self.folder is None:
@@ -267,10 +293,13 @@ class Session:
         networks = {role: fixed(self.backend.networks[role], w) for role, w in weights.items()}
         name = f"{self.config.algorithm} {self.config.env}"
         kwargs = self.config.env_kwargs
-        return Agent(self.kind, self.config.settings, self.observation, self.action, networks, name, kwargs)
+        return Agent(
+            self.kind, self.config.settings, self.observation, self.action, networks, name, kwargs
+        )
 
     def fingerprint(self) -> str:
-        """Sixteen hexadecimal digits of all weights: equal where, and only where, training went the same way."""
+        """Sixteen hexadecimal digits of all weights: equal where, and only where, training went the
+        same way."""
         digest = hashlib.sha256()
         for name in sorted(self.backend.networks):
             for key, value in sorted(self.backend.networks[name].read().items()):
@@ -300,14 +329,19 @@ class Session:
             checkpoint.write(path, data, groups)
             if name == "last":
                 self._saved_at = monotonic()
-                self._pause = max(self.config.options.checkpoint_seconds, (self._saved_at - began) / WRITING)
+                self._pause = max(
+                    self.config.options.checkpoint_seconds, (self._saved_at - began) / WRITING
+                )
             yield self._tell(CheckpointSaved(**self.loop.now(), path=path))
 
     def state(self, replay: bool) -> tuple[dict[str, Any], checkpoint.Groups]:
-        """What a checkpoint holds: `networks` is what acting needs, in names that every framework shares."""
+        """What a checkpoint holds: `networks` is what acting needs, in names that every framework
+        shares."""
         data, groups = self.loop.state(replay)
         acting = {r: self.backend.networks[r].plan for r in self.kind.acting}
-        groups["networks"] = {f"{r}/{n}": w for r, weights in self._weights().items() for n, w in weights.items()}
+        groups["networks"] = {
+            f"{r}/{n}": w for r, weights in self._weights().items() for n, w in weights.items()
+        }
         data |= {
             "config": self.config.to_json(),
             "observation": spaces.to_json(self.observation),
@@ -330,7 +364,9 @@ class Session:
     def _resume(self, saved: checkpoint.Checkpoint) -> None:
         if not saved.data.get("whole"):
             raise ResumeError(
-                f"{saved.path} holds an agent, not a whole run.", "the run's last.zip", "resume from the run's folder."
+                f"{saved.path} holds an agent, not a whole run.",
+                "the run's last.zip",
+                "resume from the run's folder.",
             )
         groups = {g: saved.group(g) for g in ("engine", "collector", "learner")}
         try:
@@ -354,7 +390,8 @@ class Session:
         calls.load_state(self.callbacks, states)
 
     def result(self) -> dict[str, Any]:
-        """Scores the best and the last agent on seeds that chose neither; writes and returns result.json."""
+        """Scores the best and the last agent on seeds that chose neither; writes and returns
+        result.json."""
         conf, now = self.config, self.loop.now()
         last = self.score(self.agent(), conf.options.final_episodes, "final")
         best = self.score(self.restored("best"), conf.options.final_episodes, "final")

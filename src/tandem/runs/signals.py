@@ -9,14 +9,17 @@ from typing import Any
 
 
 class Signals:
-    """While entered, a SIGINT or SIGTERM calls `stop` with its name; the same one again does what it did before."""
+    """While entered, a SIGINT or SIGTERM calls `stop` with its name; the same one again does what
+    it did before."""
 
     def __init__(self, stop: Callable[[str], None]) -> None:
         self.stop = stop
         self._old: dict[int, Any] = {}
 
     def __enter__(self) -> Signals:
-        if threading.current_thread() is threading.main_thread():  # only there Python lets handlers be set
+        if (
+            threading.current_thread() is threading.main_thread()
+        ):  # only there Python lets handlers be set
             for number in (signal.SIGINT, signal.SIGTERM):
                 self._old[number] = signal.signal(number, self._caught)
         return self

@@ -1,4 +1,5 @@
-"""The rows of a run: counters, running means, and averages over the updates since the row before."""
+"""The rows of a run: counters, running means, and averages over the updates since the row
+before."""
 
 from __future__ import annotations
 
@@ -14,7 +15,17 @@ from tandem.learning.events import Evaluation
 from tandem.runs.writers import CsvWriter, TensorBoardWriter, WandbWriter, Writer
 from tandem.types import Episode
 
-COLUMNS = ("env_steps", "updates", "episodes", "seconds", "return_mean", "length_mean", "eval_mean", "eval_std", "fingerprint")
+COLUMNS = (
+    "env_steps",
+    "updates",
+    "episodes",
+    "seconds",
+    "return_mean",
+    "length_mean",
+    "eval_mean",
+    "eval_std",
+    "fingerprint",
+)
 WINDOW = 100  # episodes that return_mean and length_mean are of
 
 
@@ -29,12 +40,15 @@ class Table:
         self._writers: list[Writer] = []
 
     def open(self, conf: Config, folder: Path, env_steps: int) -> None:
-        """Writers in the run's folder; rows beyond `env_steps`, of a sitting that was killed, are forgotten."""
+        """Writers in the run's folder; rows beyond `env_steps`, of a sitting that was killed, are
+        forgotten."""
         self._writers.append(CsvWriter(folder / "progress.csv", COLUMNS))
         if conf.options.tensorboard:
             self._writers.append(TensorBoardWriter(folder / "tensorboard"))
         if conf.options.wandb:
-            self._writers.append(WandbWriter(conf.options.wandb, folder.name, folder, conf.to_json()))
+            self._writers.append(
+                WandbWriter(conf.options.wandb, folder.name, folder, conf.to_json())
+            )
         for writer in self._writers:
             writer.rewind(env_steps)
 
@@ -52,12 +66,16 @@ class Table:
             self._sums[name] = self._sums.get(name, 0.0) + value
             self._counts[name] = self._counts.get(name, 0) + 1
 
-    def write(self, now: Mapping[str, Any], fingerprint: str, evaluation: Evaluation | None) -> None:
+    def write(
+        self, now: Mapping[str, Any], fingerprint: str, evaluation: Evaluation | None
+    ) -> None:
         """A row for the counters `now`."""
         row = {**now, "seconds": round(now["seconds"], 3), "fingerprint": fingerprint}
         row["return_mean"] = float(np.mean(self._returns)) if self._returns else None
         row["length_mean"] = float(np.mean(self._lengths)) if self._lengths else None
-        row["eval_mean"], row["eval_std"] = (evaluation.mean, evaluation.std) if evaluation else (None, None)
+        row["eval_mean"], row["eval_std"] = (
+            (evaluation.mean, evaluation.std) if evaluation else (None, None)
+        )
         row |= {name: total / self._counts[name] for name, total in self._sums.items()}
         self._sums, self._counts = {}, {}
         for writer in self._writers:

@@ -27,7 +27,8 @@ class Difference(NamedTuple):
 
 
 class Verification(NamedTuple):
-    """How many rows were compared, up to which step; where the first difference is; what has another version than then."""
+    """How many rows were compared, up to which step; where the first difference is; what has
+    another version than then."""
 
     rows: int
     env_steps: int
@@ -36,12 +37,17 @@ class Verification(NamedTuple):
 
 
 def verify(
-    folder: Path, steps: int | None = None, env: Any = None, network: Any = None, callbacks: Iterable[Callback] = ()
+    folder: Path,
+    steps: int | None = None,
+    env: Any = None,
+    network: Any = None,
+    callbacks: Iterable[Callback] = (),
 ) -> Verification:
-    """Trains the run in `folder` again, for `steps` environment steps (None: as far as it came), and compares its rows.
+    """Trains the run in `folder` again, for `steps` environment steps (None: as far as it came),
+    and compares its rows.
 
-    env, network: what a program gave to the run, where it did. ResumeError where they are needed and missing, RunFolderError
-    where there is nothing to compare.
+    env, network: what a program gave to the run, where it did. ResumeError where they are needed
+    and missing, RunFolderError where there is nothing to compare.
     """
     run = read_run(folder)
     conf = config.from_json(run.config, algorithms.get(run.config["algorithm"]).Settings)
@@ -54,44 +60,71 @@ def verify(
             )
     if conf.extended_from:
         raise ResumeError(
-            f"the run {folder} was extended from {conf.extended_from} to {conf.settings.steps} steps.",
+            f"the run {folder} was extended from {conf.extended_from} to {conf.settings.steps} "
+            "steps.",
             "a run that kept the length and the schedules it began with",
             "verify one that was not extended.",
         )
     others = int(conf.options.learners) - 1
     if others and conf.options.staleness != others:
         raise ResumeError(
-            f"the run {folder} had {others + 1} actor-learners, whose gradients counted in the order in which they came.",
+            f"the run {folder} had {others + 1} actor-learners, whose gradients counted in the "
+            "order in which they came.",
             f"a run that is the same each time: with --staleness {others} they take turns",
             "verify one that was trained so.",
         )
-    expected = [(int(s), f) for s, f in zip(run.column("env_steps"), run.table["fingerprint"], strict=True)]
+    expected = [
+        (int(s), f) for s, f in zip(run.column("env_steps"), run.table["fingerprint"], strict=True)
+    ]
     end = expected[-1][0] if steps is None else steps
     expected = [row for row in expected if row[0] <= end]
     if not expected:
-        raise RunFolderError(f"{folder} has no row up to step {end}.", "at least one to compare", "give more --steps.")
+        raise RunFolderError(
+            f"{folder} has no row up to step {end}.",
+            "at least one to compare",
+            "give more --steps.",
+        )
     found = _again(conf, conf.env if env is None else env, network, expected[-1][0], callbacks)
     now = config_file.versions()
     versions = {n: (v, now.get(n, "missing")) for n, v in conf.versions.items() if now.get(n) != v}
-    return Verification(len(expected), expected[-1][0], _first_difference(expected, found), versions)
+    return Verification(
+        len(expected), expected[-1][0], _first_difference(expected, found), versions
+    )
 
 
-def _again(conf: config.Config, env: Any, network: Any, stop_at: int, callbacks: Iterable[Callback]) -> list[tuple[int, str]]:
-    """(step, fingerprint) of each row of the same run, trained anew. One episode an evaluation: only their times matter."""
+def _again(
+    conf: config.Config, env: Any, network: Any, stop_at: int, callbacks: Iterable[Callback]
+) -> list[tuple[int, str]]:
+    """(step, fingerprint) of each row of the same run, trained anew. One episode an evaluation:
+    only their times matter."""
     options = replace(
-        conf.options, tensorboard=False, wandb="", plots=False, keep=0, eval_episodes=min(1, conf.options.eval_episodes)
+        conf.options,
+        tensorboard=False,
+        wandb="",
+        plots=False,
+        keep=0,
+        eval_episodes=min(1, conf.options.eval_episodes),
     )
     with tempfile.TemporaryDirectory() as folder:
         session = Session(
-            replace(conf, options=options), env, folder=Path(folder) / "run", network=network, callbacks=callbacks
+            replace(conf, options=options),
+            env,
+            folder=Path(folder) / "run",
+            network=network,
+            callbacks=callbacks,
         )
         for _ in session.events(stop_at):
             continue
         again = read_run(Path(folder) / "run")
-    return [(int(s), f) for s, f in zip(again.column("env_steps"), again.table["fingerprint"], strict=True)]
+    return [
+        (int(s), f)
+        for s, f in zip(again.column("env_steps"), again.table["fingerprint"], strict=True)
+    ]
 
 
-def _first_difference(expected: list[tuple[int, str]], found: list[tuple[int, str]]) -> Difference | None:
+def _first_difference(
+    expected: list[tuple[int, str]], found: list[tuple[int, str]]
+) -> Difference | None:
     """Rows are compared in their order: a run that went the same way has them at the same steps."""
     for i, (step, fingerprint) in enumerate(expected):
         other = found[i] if i < len(found) else (step, "no row")

@@ -1,10 +1,11 @@
 """A run's table, row by row: as CSV, as TensorBoard events, to Weights & Biases.
 
-A row is a dict of columns and always has `env_steps`. The columns that other parts of tandem read are
+A row is a dict of columns and always has `env_steps`. The columns that other parts of tandem read
+are
 
     env_steps updates episodes seconds     the counters, as in every event
-    return_mean                            mean return of the latest training episodes; empty before the first
-    eval_mean eval_std                     of an evaluation; empty in rows without one
+    return_mean                            mean return of the latest training episodes; empty before
+    the first eval_mean eval_std                     of an evaluation; empty in rows without one
     fingerprint                            of the weights
 
 and any metric of an algorithm may stand beside them.
@@ -43,35 +44,44 @@ class Writer(Protocol):
 
 
 def read_table(path: Path) -> tuple[list[str], list[list[str]]]:
-    """The columns and the rows of a table that CsvWriter wrote, as text. A last line torn by a kill is left out.
+    """The columns and the rows of a table that CsvWriter wrote, as text. A last line torn by a kill
+    is left out.
 
     Raises RunFolderError where the file cannot be read or is no such table.
     """
     try:
         text = path.read_bytes().decode()
     except (OSError, UnicodeDecodeError) as error:
-        raise RunFolderError(f"cannot read {path}: {error}.", "the table of a run", NEW_TABLE) from error
+        raise RunFolderError(
+            f"cannot read {path}: {error}.", "the table of a run", NEW_TABLE
+        ) from error
     lines = list(csv.reader(io.StringIO(text[: text.rfind("\n") + 1], newline="")))
     if not lines:
         return [], []
     columns, *rows = lines
     if "env_steps" not in columns:
         raise RunFolderError(
-            f"{path} has no column env_steps, but {', '.join(columns)[:200]}.", "the table of a tandem run", NEW_TABLE
+            f"{path} has no column env_steps, but {', '.join(columns)[:200]}.",
+            "the table of a tandem run",
+            NEW_TABLE,
         )
     for number, row in enumerate(rows, start=1):
         if len(row) != len(columns):
             raise RunFolderError(
-                f"row {number} of {path} has {len(row)} cells.", f"{len(columns)}, as in its first line", "remove that row."
+                f"row {number} of {path} has {len(row)} cells.",
+                f"{len(columns)}, as in its first line",
+                "remove that row.",
             )
     return columns, rows
 
 
 class CsvWriter:
-    """`progress.csv`: each row reaches the operating system before `write` returns, so a kill loses none.
+    """`progress.csv`: each row reaches the operating system before `write` returns, so a kill loses
+    none.
 
-    An existing table is continued. `columns` come first, in this order. A row with a column not seen before widens the table:
-    it is written anew beside itself and renamed, so nobody has to know all metrics of a run before its first update.
+    An existing table is continued. `columns` come first, in this order. A row with a column not
+    seen before widens the table: it is written anew beside itself and renamed, so nobody has to
+    know all metrics of a run before its first update.
     """
 
     def __init__(self, path: Path, columns: Sequence[str] = ()) -> None:
@@ -105,10 +115,15 @@ class CsvWriter:
             self._file = None
 
     def _rewrite(self, rows: list[list[str]], columns: list[str]) -> None:
-        """Replaces the file at once by these rows, filled up to `columns`, and opens it for more."""
+        """Replaces the file at once by these rows, filled up to `columns`, and opens it for
+        more."""
         self.close()
         self._columns = columns
-        lines = [columns, *([*row, *[""] * (len(columns) - len(row))] for row in rows)] if columns else []
+        lines = (
+            [columns, *([*row, *[""] * (len(columns) - len(row))] for row in rows)]
+            if columns
+            else []
+        )
         beside = self.path.with_name(self.path.name + ".part")
         try:
             with open(beside, "wb") as file:
@@ -129,10 +144,12 @@ class CsvWriter:
 
 
 class TensorBoardWriter:
-    """TensorBoard events: every number of a row becomes a scalar at its `env_steps`; text is left out.
+    """TensorBoard events: every number of a row becomes a scalar at its `env_steps`; text is left
+    out.
 
-    Made of tensorboard's record writer and protocol buffers alone: its `EventFileWriter` opens files through TensorFlow
-    wherever that is installed, and this must cost a run on another engine nothing. Each sitting writes a file of its own.
+    Made of tensorboard's record writer and protocol buffers alone: its `EventFileWriter` opens
+    files through TensorFlow wherever that is installed, and this must cost a run on another engine
+    nothing. Each sitting writes a file of its own.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -140,7 +157,11 @@ class TensorBoardWriter:
             from tensorboard.compat.proto import event_pb2, summary_pb2
             from tensorboard.summary.writer.record_writer import RecordWriter
         except ImportError as error:
-            raise EngineError("tensorboard is not installed.", "it, to write its events", "pip install tensorboard") from error
+            raise EngineError(
+                "tensorboard is not installed.",
+                "it, to write its events",
+                "pip install tensorboard",
+            ) from error
         self._event, self._session = event_pb2.Event, event_pb2.SessionLog
         self._summary = summary_pb2.Summary
         try:
@@ -153,7 +174,9 @@ class TensorBoardWriter:
 
     def write(self, row: Row) -> None:
         step = int(row["env_steps"] or 0)
-        values = [self._summary.Value(tag=name, simple_value=x) for name, x in _numbers(row).items()]
+        values = [
+            self._summary.Value(tag=name, simple_value=x) for name, x in _numbers(row).items()
+        ]
         self._add(step=step, summary=self._summary(value=values))
 
     def rewind(self, env_steps: int) -> None:
@@ -172,14 +195,19 @@ class TensorBoardWriter:
 
 
 class WandbWriter:
-    """Weights & Biases, for those who ask for it. `run_id` names the run there, so that resuming goes on with the same one."""
+    """Weights & Biases, for those who ask for it. `run_id` names the run there, so that resuming
+    goes on with the same one."""
 
     def __init__(self, project: str, run_id: str, folder: Path, config: Mapping[str, Any]) -> None:
         try:
             import wandb
         except ImportError as error:
-            raise EngineError("wandb is not installed.", "it, to log to Weights & Biases", "pip install wandb") from error
-        self._run: Any = wandb.init(project=project, id=run_id, resume="allow", dir=str(folder), config=dict(config))
+            raise EngineError(
+                "wandb is not installed.", "it, to log to Weights & Biases", "pip install wandb"
+            ) from error
+        self._run: Any = wandb.init(
+            project=project, id=run_id, resume="allow", dir=str(folder), config=dict(config)
+        )
 
     def write(self, row: Row) -> None:
         step = int(row["env_steps"] or 0)
@@ -187,27 +215,40 @@ class WandbWriter:
             self._run.log(_numbers(row), step=step)
 
     def rewind(self, env_steps: int) -> None:
-        """Keeps what is there: W&B cannot take steps back, and since resuming is exact, the rows beyond `env_steps` will come
-        again with the same numbers. `write` leaves them out until the run is past them."""
+        """Keeps what is there: W&B cannot take steps back, and since resuming is exact, the rows
+        beyond `env_steps` will come again with the same numbers. `write` leaves them out until the
+        run is past them."""
 
     def close(self) -> None:
         self._run.finish()
 
 
 def _numbers(row: Row) -> dict[str, float]:
-    return {k: float(v) for k, v in row.items() if v is not None and not isinstance(v, str) and k != "env_steps"}
+    return {
+        k: float(v)
+        for k, v in row.items()
+        if v is not None and not isinstance(v, str) and k != "env_steps"
+    }
 
 
 def _line(cells: Sequence[Cell]) -> bytes:
-    """A row ends at the only line break in it, so that a torn one is known by the break it lacks."""
+    """A row ends at the only line break in it, so that a torn one is known by the break it
+    lacks."""
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerow([" ".join(c.splitlines()) if isinstance(c, str) else c for c in cells])
+    csv.writer(text, lineterminator="\n").writerow(
+        [" ".join(c.splitlines()) if isinstance(c, str) else c for c in cells]
+    )
     return text.getvalue().encode()
 
 
 def _next_event_file(folder: Path) -> str:
-    """A name that TensorBoard reads after all the others there: it goes by the alphabet, so the second must be a new one."""
-    stamps = [int(m[1]) for f in folder.iterdir() if (m := re.match(r"events\.out\.tfevents\.(\d+)", f.name))]
+    """A name that TensorBoard reads after all the others there: it goes by the alphabet, so the
+    second must be a new one."""
+    stamps = [
+        int(m[1])
+        for f in folder.iterdir()
+        if (m := re.match(r"events\.out\.tfevents\.(\d+)", f.name))
+    ]
     return f"events.out.tfevents.{max([int(time.time()), *(s + 1 for s in stamps)]):010d}.tandem"
 
 

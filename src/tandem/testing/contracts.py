@@ -5,8 +5,8 @@ They take the algorithm's class, so that your own can be held to them as well:
     learned = contracts.solves(MyAlgorithm, Identity, "torch", steps=2_000, hidden=(16,))
     contracts.reproducible(MyAlgorithm, Identity, "jax", steps=500, hidden=(16,))
 
-Environments are classes or functions that make one, those of `tandem.testing.environments` above all; settings are the
-algorithm's. A `Loop` is given back where there is more to look at.
+Environments are classes or functions that make one, those of `tandem.testing.environments` above
+all; settings are the algorithm's. A `Loop` is given back where there is more to look at.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ Kind = type[Algorithm]
 Weights = dict[str, Array]
 
 
-def begin(kind: Kind, env: Any, framework: str, *, seed: int = 0, network: Any = None, **settings: Any) -> Loop:
+def begin(
+    kind: Kind, env: Any, framework: str, *, seed: int = 0, network: Any = None, **settings: Any
+) -> Loop:
     """An algorithm at the beginning of a run, without a folder."""
     chosen: Any = apply(kind.Settings(), settings)
     check_ranges(chosen)
@@ -45,10 +47,14 @@ def begin(kind: Kind, env: Any, framework: str, *, seed: int = 0, network: Any =
     kind = kind.of(action, chosen)
     kind.check(observation, action)
     generators = Generators(seed)
-    made = kind.sources(observation, action, chosen, network, environments.observation_space, generators)
+    made = kind.sources(
+        observation, action, chosen, network, environments.observation_space, generators
+    )
     backend = backends.make(framework, "cpu", seed=derived(seed, "framework"))
     algorithm: Any = kind
-    return Loop(algorithm(backend, made, observation, action, chosen), backend, environments, generators)
+    return Loop(
+        algorithm(backend, made, observation, action, chosen), backend, environments, generators
+    )
 
 
 def train(loop: Loop, updates: int | None = None) -> list[dict[str, float]]:
@@ -74,8 +80,9 @@ def _settled(loop: Loop, *roles: str) -> dict[str, Forward]:
 
 
 def values(loop: Loop, obs: Tree, action: Array | None = None) -> Array:
-    """What it thinks observations [B, ...] are worth [B]: its critic (one with a memory: as first observations), its best
-    action value, or the least of its critics of `action` [B, ...] (the mean action of its policy, if there is none)."""
+    """What it thinks observations [B, ...] are worth [B]: its critic (one with a memory: as first
+    observations), its best action value, or the least of its critics of `action` [B, ...] (the mean
+    action of its policy, if there is none)."""
     names = ("net", "critic", "q", "q1", "q2", "actor")
     networks = _settled(loop, *(n for n in names if n in loop.backend.networks))
     if "critic" in networks and loop.algorithm.sequence:
@@ -83,13 +90,13 @@ def values(loop: Loop, obs: Tree, action: Array | None = None) -> Array:
     if "critic" in networks:
         return networks["critic"](obs)[..., 0]
     if "net" in networks:
-        return loop.algorithm.worth(networks["net"](obs))
+        return loop.algorithm.value(networks["net"](obs))
     if "actor" in networks and len(networks) == 1:  # one body for both
         return networks["actor"](obs)[..., -1]
     if "actor" not in networks:
         return networks["q"](obs).max(-1)
     if action is None:
-        action = loop.algorithm.act(networks, obs, (), (), loop.chance.action)[0]
+        action = loop.algorithm.act(networks, obs, (), (), loop.random_actor.action)[0]
     pair = {"obs": obs, "action": np.asarray(action, np.float32)}
     return np.min([networks[n](pair)[..., 0] for n in ("q", "q1", "q2") if n in networks], axis=0)
 
@@ -97,13 +104,19 @@ def values(loop: Loop, obs: Tree, action: Array | None = None) -> Array:
 def score(loop: Loop, env: Any, episodes: int = 20, seed: int = 0) -> float:
     """Mean return of its deterministic policy."""
     kind: Any = type(loop.algorithm)
-    actor = PolicyActor(kind, loop.settings, loop.chance.action, _settled(loop, *kind.acting))
+    actor = PolicyActor(kind, loop.settings, loop.random_actor.action, _settled(loop, *kind.acting))
     returns = evaluate(actor, env, episodes, seed, action_mode=loop.algorithm.action_mode).returns
     return float(np.mean(returns))
 
 
 def solves(
-    kind: Kind, env: Callable[[], Any], framework: str, *, least: float | None = None, network: Any = None, **settings: Any
+    kind: Kind,
+    env: Callable[[], Any],
+    framework: str,
+    *,
+    least: float | None = None,
+    network: Any = None,
+    **settings: Any,
 ) -> Loop:
     """It reaches a mean return of `least` (by default 95 % of the environment's optimum)."""
     loop = begin(kind, env, framework, network=network, **settings)
@@ -111,29 +124,48 @@ def solves(
     optimum = make(env).optimum
     wanted = 0.95 * optimum if least is None else least
     found = score(loop, env)
-    assert found >= wanted, f"{kind.__name__} on {framework} scores {found:.3f}; at least {wanted:.3f} was expected"
+    assert found >= wanted, (
+        f"{kind.__name__} on {framework} scores {found:.3f}; at least {wanted:.3f} was expected"
+    )
     return loop
 
 
 def agree(one: Weights, other: Weights, what: str) -> None:
     """Both hold the same arrays, bit for bit."""
-    wrong = [n for n in {**one, **other} if n not in one or n not in other or one[n].tobytes() != other[n].tobytes()]
+    wrong = [
+        n
+        for n in {**one, **other}
+        if n not in one or n not in other or one[n].tobytes() != other[n].tobytes()
+    ]
     assert not wrong, f"{what}: {', '.join(wrong)} differ"
 
 
-def reproducible(kind: Kind, env: Any, framework: str, *, network: Any = None, **settings: Any) -> Loop:
+def reproducible(
+    kind: Kind, env: Any, framework: str, *, network: Any = None, **settings: Any
+) -> Loop:
     """One seed gives one run, bit for bit; another seed another one."""
-    loops = [begin(kind, env, framework, seed=seed, network=network, **settings) for seed in (0, 0, 1)]
+    loops = [
+        begin(kind, env, framework, seed=seed, network=network, **settings) for seed in (0, 0, 1)
+    ]
     first, again, other = (train(loop) for loop in loops)
-    assert first and first == again, f"{kind.__name__} on {framework}: the same seed gave other metrics"
-    agree(weights(loops[0]), weights(loops[1]), f"{kind.__name__} on {framework}, twice from one seed")
+    assert first and first == again, (
+        f"{kind.__name__} on {framework}: the same seed gave other metrics"
+    )
+    agree(
+        weights(loops[0]), weights(loops[1]), f"{kind.__name__} on {framework}, twice from one seed"
+    )
     assert first != other, f"{kind.__name__} on {framework}: another seed gave the same run"
     return loops[0]
 
 
-def resumes(kind: Kind, env: Any, framework: str, *, updates: int = 10, network: Any = None, **settings: Any) -> Loop:
-    """What was saved and loaded elsewhere goes on to the same updates, bit for bit; saving changes nothing."""
-    one, other, untouched = (begin(kind, env, framework, network=network, **settings) for _ in range(3))
+def resumes(
+    kind: Kind, env: Any, framework: str, *, updates: int = 10, network: Any = None, **settings: Any
+) -> Loop:
+    """What was saved and loaded elsewhere goes on to the same updates, bit for bit; saving changes
+    nothing."""
+    one, other, untouched = (
+        begin(kind, env, framework, network=network, **settings) for _ in range(3)
+    )
     train(one, updates)
     train(other, 1)  # somewhere else: all of that has to go
     other.load_state(*_copied(one.state()))
@@ -142,18 +174,25 @@ def resumes(kind: Kind, env: Any, framework: str, *, updates: int = 10, network:
     for loop in (one, other, untouched):
         train(loop, target)
     agree(weights(one), weights(other), f"{kind.__name__} on {framework}, resumed")
-    agree(weights(one), weights(untouched), f"{kind.__name__} on {framework}, after its state was read")
+    agree(
+        weights(one),
+        weights(untouched),
+        f"{kind.__name__} on {framework}, after its state was read",
+    )
     return one
 
 
-def touches_only_its_own(kind: Kind, env: Any, framework: str, *, network: Any = None, **settings: Any) -> list[str]:
-    """Each optimizer changes its own networks and no other; without tracking, targets change not at all. Their names."""
+def touches_only_its_own(
+    kind: Kind, env: Any, framework: str, *, network: Any = None, **settings: Any
+) -> list[str]:
+    """Each optimizer changes its own networks and no other; without tracking, targets change not at
+    all. Their names."""
     made: list[str] = []
     done: list[str] = []
     while not made or len(done) < len(made):
         loop = begin(kind, env, framework, network=network, optimizer="sgd", **settings)
         algorithm, backend = loop.algorithm, loop.backend
-        descend, improve = backend.minimize, backend.improve
+        minimize_joint, trust_region_step = backend.minimize, backend.trust_region_step
         calls: list[Any] = []
 
         def turn(optimizer: Any, calls: Any = calls) -> float:
@@ -161,13 +200,30 @@ def touches_only_its_own(kind: Kind, env: Any, framework: str, *, network: Any =
                 calls.append(optimizer)
             return float(calls.index(optimizer) == len(done))
 
-        def descend_only(o: Any, loss: Any, b: Any, rate: Any, *rest: Any, f: Any = descend, turn: Any = turn) -> Any:
+        def descend_only(
+            o: Any,
+            loss: Any,
+            b: Any,
+            rate: Any,
+            *rest: Any,
+            f: Any = minimize_joint,
+            turn: Any = turn,
+        ) -> Any:
             return f(o, loss, b, rate * turn(o), *rest)
 
-        def improve_only(o: Any, g: Any, d: Any, b: Any, radius: Any, *rest: Any, f: Any = improve, turn: Any = turn) -> Any:
+        def improve_only(
+            o: Any,
+            g: Any,
+            d: Any,
+            b: Any,
+            radius: Any,
+            *rest: Any,
+            f: Any = trust_region_step,
+            turn: Any = turn,
+        ) -> Any:
             return f(o, g, d, b, radius * turn(o), *rest)
 
-        backend.minimize, backend.improve = descend_only, improve_only
+        backend.minimize, backend.trust_region_step = descend_only, improve_only
         spec = loop.collector.environments
         rows = 4 * (loop.settings.rollout + 1) if algorithm.needs == "sequences" else 16
         batch = fakes.first(fakes.batches(algorithm, spec.observation, spec.action, 1, rows), 1)
@@ -180,32 +236,54 @@ def touches_only_its_own(kind: Kind, env: Any, framework: str, *, network: Any =
         outcome = backend.compile(algorithm.update)(batch)
         assert outcome.applied == 1 and not outcome.fault, outcome
         after = weights(loop)
-        changed = {n.split("/")[0] for n in before if before[n].tobytes() != after[n].tobytes() and not is_noise(n)}
+        changed = {
+            n.split("/")[0]
+            for n in before
+            if before[n].tobytes() != after[n].tobytes() and not is_noise(n)
+        }
         made = [o.name for o in calls]
         mine = {n.name for n in calls[len(done)].networks}
-        assert changed == mine, f"{kind.__name__} on {framework}: optimizer {made[len(done)]!r} changed {changed}, not {mine}"
+        assert changed == mine, (
+            f"{kind.__name__} on {framework}: optimizer {made[len(done)]!r} changed {changed}, "
+            f"not {mine}"
+        )
         done.append(made[len(done)])
     return made
 
 
-def refuses_what_is_not_finite(kind: Kind, env: Any, framework: str, *, network: Any = None, **settings: Any) -> Loop:
-    """A run that blows up ends with an error that names optimizer and update, and with finite weights."""
-    loop = begin(kind, env, framework, network=network, optimizer="sgd", learning_rate=1e6, **settings)
+def refuses_what_is_not_finite(
+    kind: Kind, env: Any, framework: str, *, network: Any = None, **settings: Any
+) -> Loop:
+    """A run that blows up ends with an error that names optimizer and update, and with finite
+    weights."""
+    loop = begin(
+        kind, env, framework, network=network, optimizer="sgd", learning_rate=1e6, **settings
+    )
     said = ""
     try:
         train(loop)
     except NonFiniteError as error:
         said = str(error)
     assert said, f"{kind.__name__} on {framework} went on with a step size of 1e6"
-    names = [o.name for o in vars(loop.algorithm).values() if hasattr(o, "networks") and hasattr(o, "name")]
+    names = [
+        o.name
+        for o in vars(loop.algorithm).values()
+        if hasattr(o, "networks") and hasattr(o, "name")
+    ]
     named = any(repr(n) in said for n in names) and f"in update {loop.learner.updates + 1}," in said
-    assert named, f"the error names none of {names}, or not update {loop.learner.updates + 1}: {said}"
+    assert named, (
+        f"the error names none of {names}, or not update {loop.learner.updates + 1}: {said}"
+    )
     wrong = [n for n, x in weights(loop).items() if not np.isfinite(x).all()]
-    assert not wrong, f"{kind.__name__} on {framework}: {', '.join(wrong)} took in what was not finite"
+    assert not wrong, (
+        f"{kind.__name__} on {framework}: {', '.join(wrong)} took in what was not finite"
+    )
     return loop
 
 
-def _copied(state: tuple[Any, dict[str, dict[str, Array]]]) -> tuple[Any, dict[str, dict[str, Array]]]:
+def _copied(
+    state: tuple[Any, dict[str, dict[str, Array]]],
+) -> tuple[Any, dict[str, dict[str, Array]]]:
     """A loop's state as a checkpoint would bring it: arrays of their own."""
     data, groups = state
     return data, {g: {n: np.array(x) for n, x in arrays.items()} for g, arrays in groups.items()}

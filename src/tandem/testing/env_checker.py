@@ -44,8 +44,9 @@ class Finding(NamedTuple):
 def check(env: EnvLike, steps: int = 1000, seed: int = 0) -> Iterator[Finding]:
     """What is good and bad about an environment, one finding after the other.
 
-    env: as `make` takes it. steps: how many random ones to take. Whatever the environment does wrong becomes a finding, not an
-    error; SettingError for fewer than one step, and what `make` raises, are errors.
+    env: as `make` takes it. steps: how many random ones to take. Whatever the environment does
+    wrong becomes a finding, not an error; SettingError for fewer than one step, and what `make`
+    raises, are errors.
     """
     steps, seed = whole_number("steps", steps, 1), whole_number("seed", seed)
     try:
@@ -81,7 +82,8 @@ def _algorithms(observation: Spec, action: Leaf) -> Finding:
 
 
 def _gymnasium(env: EnvLike, masked: bool) -> Finding:
-    """What Gymnasium's own checker says. It takes any action: where some are forbidden, an exception is no fault."""
+    """What Gymnasium's own checker says. It takes any action: where some are forbidden, an
+    exception is no fault."""
     from gymnasium.utils.env_checker import check_env
 
     made = make(separate(env))
@@ -91,27 +93,42 @@ def _gymnasium(env: EnvLike, masked: bool) -> Finding:
             check_env(made.unwrapped, skip_render_check=True)
         except Exception as error:
             return Finding(
-                "gymnasium", "note" if masked else "fault", f"{type(error).__name__}: {_plain(str(error)) or 'no message'}"
+                "gymnasium",
+                "note" if masked else "fault",
+                f"{type(error).__name__}: {_plain(str(error)) or 'no message'}",
             )
         finally:
             made.close()
-    notes = dict.fromkeys(_plain(str(w.message)) for w in said if "env_checker" not in str(w.message))
-    return Finding("gymnasium", "note" if notes else "ok", "; ".join(notes) or "its checker is content")
+    notes = dict.fromkeys(
+        _plain(str(w.message)) for w in said if "env_checker" not in str(w.message)
+    )
+    return Finding(
+        "gymnasium", "note" if notes else "ok", "; ".join(notes) or "its checker is content"
+    )
 
 
 def _steps(env: EnvLike, steps: int, seed: int) -> Finding:
     """Random steps: exceptions, wrong shapes, NaN and infinity."""
     try:
-        episodes = sum(int((one.terminated | one.truncated).sum()) for one in _walk(env, steps, seed))
+        episodes = sum(
+            int((one.terminated | one.truncated).sum()) for one in _walk(env, steps, seed)
+        )
     except TandemError as error:
         return Finding("random steps", "fault", _line(error))
-    return Finding("random steps", "ok", f"{steps:,} steps, {episodes:,} episodes ended, every number finite")
+    return Finding(
+        "random steps", "ok", f"{steps:,} steps, {episodes:,} episodes ended, every number finite"
+    )
 
 
 def _determinism(env: EnvLike, steps: int, seed: int) -> Finding:
-    for t, (one, other) in enumerate(zip(_walk(env, steps, seed), _walk(env, steps, seed), strict=True)):
+    for t, (one, other) in enumerate(
+        zip(_walk(env, steps, seed), _walk(env, steps, seed), strict=True)
+    ):
         if _differ(one, other):
-            text = f"the same seed and actions gave something else at step {t + 1}: draw everything from self.np_random"
+            text = (
+                f"the same seed and actions gave something else at step {t + 1}: draw "
+                "everything from self.np_random"
+            )
             return Finding("determinism", "fault", text)
     return Finding("determinism", "ok", "the same seed and actions give the same")
 
@@ -134,16 +151,24 @@ def _speeds(env: EnvLike, seed: int) -> Iterator[Finding]:
             continue
         try:
             obs = environments.reset()
-            actions = [_actions(environments, np.random.default_rng(seed + i), obs) for i in range(64)]
+            actions = [
+                _actions(environments, np.random.default_rng(seed + i), obs) for i in range(64)
+            ]
             began, count, masked = perf_counter(), 0, environments.action.masked
             rng = np.random.default_rng(seed)
             while perf_counter() - began < SECONDS:
-                obs = environments.step(_actions(environments, rng, obs) if masked else actions[count % 64]).obs
+                obs = environments.step(
+                    _actions(environments, rng, obs) if masked else actions[count % 64]
+                ).obs
                 count += 1
             speed = count * n / (perf_counter() - began)
         finally:
             environments.close()
-        yield Finding(f"{mode} speed", "note", f"{speed:,.0f} steps/s, {n} environment{'s' * (n > 1)} in one process")
+        yield Finding(
+            f"{mode} speed",
+            "note",
+            f"{speed:,.0f} steps/s, {n} environment{'s' * (n > 1)} in one process",
+        )
 
 
 def _walk(env: EnvLike, steps: int, seed: int) -> Iterator[Any]:
@@ -165,11 +190,15 @@ def _actions(environments: Environments, rng: np.random.Generator, obs: Tree) ->
         return random_actions(environments.action, environments.n, rng, obs)
     space = environments.action_space
     space.seed(int(rng.integers(2**31)))
-    return np.stack([np.asarray(space.sample(), environments.action.dtype) for _ in range(environments.n)])
+    return np.stack(
+        [np.asarray(space.sample(), environments.action.dtype) for _ in range(environments.n)]
+    )
 
 
 def _differ(one: Any, other: Any) -> bool:
-    return any(a.tobytes() != b.tobytes() for a, b in zip(leaves(one[:5]), leaves(other[:5]), strict=True))
+    return any(
+        a.tobytes() != b.tobytes() for a, b in zip(leaves(one[:5]), leaves(other[:5]), strict=True)
+    )
 
 
 def _line(error: TandemError) -> str:

@@ -1,9 +1,11 @@
-"""Environments whose right answer is known in closed form, and some that break their contract: to test agents with.
+"""Environments whose right answer is known in closed form, and some that break their contract: to
+test agents with.
 
-Importing this module registers them with Gymnasium as `tandem/<Class>-v0`; tandem does so by itself when it is asked for such
-an id. `optimum` is the best expected score of an episode; `value(gamma)` the value of the best policy, at the first state or
-at each state. Where time limits cut episodes (never seen in the observation), values are those of the task without the limit:
-an agent reaches them only if it bootstraps where episodes were cut, and not where they terminated.
+Importing this module registers them with Gymnasium as `tandem/<Class>-v0`; tandem does so by itself
+when it is asked for such an id. `optimum` is the best expected score of an episode; `value(gamma)`
+the value of the best policy, at the first state or at each state. Where time limits cut episodes
+(never seen in the observation), values are those of the task without the limit: an agent reaches
+them only if it bootstraps where episodes were cut, and not where they terminated.
 """
 
 from __future__ import annotations
@@ -20,14 +22,17 @@ Array = np.ndarray[Any, Any]
 
 
 class Game(gymnasium.Env[Any, Any]):
-    """What these have in common: a score for each action, a state that moves on, an end that is counted in steps."""
+    """What these have in common: a score for each action, a state that moves on, an end that is
+    counted in steps."""
 
     observation_space: Any
     action_space: Any
     length = 10  # an episode is cut after so many steps
     t = 0
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
         self.t = 0
         self.begin()
@@ -50,9 +55,11 @@ class Game(gymnasium.Env[Any, Any]):
 
 
 class Identity(Game):
-    """Say the symbol that you see: reward 1 if right, else 0; the next symbol is drawn uniformly; cut after `length` steps.
+    """Say the symbol that you see: reward 1 if right, else 0; the next symbol is drawn uniformly;
+    cut after `length` steps.
 
-    optimum = length; value = 1 / (1 - gamma). `start` is the first symbol of both Discrete(n) spaces.
+    optimum = length; value = 1 / (1 - gamma). `start` is the first symbol of both Discrete(n)
+    spaces.
     """
 
     def __init__(self, n: int = 4, length: int = 10, start: int = 0) -> None:
@@ -61,7 +68,9 @@ class Identity(Game):
         self.symbol = start
 
     def begin(self) -> None:
-        self.symbol = int(self.np_random.integers(self.action_space.n)) + int(self.action_space.start)
+        self.symbol = int(self.np_random.integers(self.action_space.n)) + int(
+            self.action_space.start
+        )
 
     def observe(self) -> Any:
         return np.int64(self.symbol)
@@ -76,19 +85,26 @@ class Identity(Game):
 
 
 class IdentityDict(Identity):
-    """`Identity` with the symbol in one part of a Dict of Dicts, beside a box of noise that means nothing."""
+    """`Identity` with the symbol in one part of a Dict of Dicts, beside a box of noise that means
+    nothing."""
 
     def __init__(self, n: int = 4, length: int = 10) -> None:
         super().__init__(n, length)
         noise = spaces.Box(-1, 1, (2,), np.float32)
-        self.observation_space = spaces.Dict({"noise": noise, "inner": spaces.Dict({"symbol": spaces.Discrete(n)})})
+        self.observation_space = spaces.Dict(
+            {"noise": noise, "inner": spaces.Dict({"symbol": spaces.Discrete(n)})}
+        )
 
     def observe(self) -> Any:
-        return {"noise": self.np_random.uniform(-1, 1, 2).astype(np.float32), "inner": {"symbol": np.int64(self.symbol)}}
+        return {
+            "noise": self.np_random.uniform(-1, 1, 2).astype(np.float32),
+            "inner": {"symbol": np.int64(self.symbol)},
+        }
 
 
 class IdentityImage(Identity):
-    """`Identity` with the symbol as a white band of a black picture, uint8 [side, side, 1]: band k of n from the top."""
+    """`Identity` with the symbol as a white band of a black picture, uint8 [side, side, 1]: band k
+    of n from the top."""
 
     def __init__(self, n: int = 4, length: int = 10, side: int = 36) -> None:
         super().__init__(n, length)
@@ -128,8 +144,9 @@ class IdentityMultiDiscrete(Game):
 
 
 class Forbidden(Identity):
-    """Say the symbol that follows the one you see (after the last, the first): reward 1 if right, else 0. To say the symbol
-    itself is forbidden, as `info["action_mask"]` says; it raises ValueError, or pays 10 where `raises` is False.
+    """Say the symbol that follows the one you see (after the last, the first): reward 1 if right,
+    else 0. To say the symbol itself is forbidden, as `info["action_mask"]` says; it raises
+    ValueError, or pays 10 where `raises` is False.
 
     optimum = length, without what is forbidden; value = 1 / (1 - gamma).
     """
@@ -138,7 +155,9 @@ class Forbidden(Identity):
         super().__init__(n, length)
         self.raises = raises
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
         obs, _ = super().reset(seed=seed, options=options)
         return obs, {"action_mask": self.mask()}
 
@@ -153,14 +172,18 @@ class Forbidden(Identity):
     def play(self, action: Any) -> tuple[float, bool]:
         if action == self.symbol and self.raises:
             raise ValueError(f"the forbidden action {action} was taken")
-        reward = 10.0 if action == self.symbol else float(action == (self.symbol + 1) % self.action_space.n)
+        reward = (
+            10.0
+            if action == self.symbol
+            else float(action == (self.symbol + 1) % self.action_space.n)
+        )
         self.begin()
         return reward, False
 
 
 class ForbiddenMultiDiscrete(IdentityMultiDiscrete):
-    """`Forbidden` with several symbols at a time, and with masks in a Dict observation: reward is the share that is right, and
-    any symbol that is said where it is seen raises ValueError."""
+    """`Forbidden` with several symbols at a time, and with masks in a Dict observation: reward is
+    the share that is right, and any symbol that is said where it is seen raises ValueError."""
 
     def __init__(self, sizes: Sequence[int] = (3, 2), length: int = 10) -> None:
         super().__init__(sizes, length)
@@ -169,8 +192,13 @@ class ForbiddenMultiDiscrete(IdentityMultiDiscrete):
         )
 
     def observe(self) -> Any:
-        parts = [np.arange(n) != s for n, s in zip(self.action_space.nvec, self.symbols, strict=True)]
-        return {"symbols": self.symbols.copy(), "action_mask": np.concatenate(parts).astype(np.int8)}
+        parts = [
+            np.arange(n) != s for n, s in zip(self.action_space.nvec, self.symbols, strict=True)
+        ]
+        return {
+            "symbols": self.symbols.copy(),
+            "action_mask": np.concatenate(parts).astype(np.int8),
+        }
 
     def play(self, action: Any) -> tuple[float, bool]:
         if (action == self.symbols).any():
@@ -181,7 +209,8 @@ class ForbiddenMultiDiscrete(IdentityMultiDiscrete):
 
 
 class IdentityBox(Game):
-    """Give back the vector that you see: reward -|action - observation|²; uniform in [-scale, scale]; cut after `length` steps.
+    """Give back the vector that you see: reward -|action - observation|²; uniform in [-scale,
+    scale]; cut after `length` steps.
 
     optimum = 0; value = 0. Always answering 0 scores -size * scale² / 3 a step.
     """
@@ -194,7 +223,9 @@ class IdentityBox(Game):
         self.target = np.zeros(size, np.float32)
 
     def begin(self) -> None:
-        self.target = self.np_random.uniform(-self.scale, self.scale, self.target.shape).astype(np.float32)
+        self.target = self.np_random.uniform(-self.scale, self.scale, self.target.shape).astype(
+            np.float32
+        )
 
     def observe(self) -> Any:
         return self.target.copy()
@@ -209,10 +240,11 @@ class IdentityBox(Game):
 
 
 class Chain(Game):
-    """States 0 to n - 1 in a row, from 0; action 1 goes right, 0 left. Reaching the last one pays 1 and terminates; all else
-    pays 0. Cut after `length` steps (20 n).
+    """States 0 to n - 1 in a row, from 0; action 1 goes right, 0 left. Reaching the last one pays 1
+    and terminates; all else pays 0. Cut after `length` steps (20 n).
 
-    optimum = 1; value of state s = gamma ** (n - 2 - s), and of action 0 in s: gamma times that of max(s - 1, 0).
+    optimum = 1; value of state s = gamma ** (n - 2 - s), and of action 0 in s: gamma times that of
+    max(s - 1, 0).
     """
 
     optimum = 1.0
@@ -239,7 +271,8 @@ class Chain(Game):
 class InfiniteHorizon(Game):
     """Reward 1 for whatever is done in the only state there is, for ever; cut after `length` steps.
 
-    optimum = length; value = 1 / (1 - gamma), which is reached only by bootstrapping where the limit cuts.
+    optimum = length; value = 1 / (1 - gamma), which is reached only by bootstrapping where the
+    limit cuts.
     """
 
     def __init__(self, length: int = 10, continuous: bool = False) -> None:
@@ -258,7 +291,8 @@ class InfiniteHorizon(Game):
 
 
 class TerminatedTruncatedPair(Game):
-    """Two states, drawn uniformly; both pay 1 and stay as they are. State 0 terminates after one step, state 1 is cut after it.
+    """Two states, drawn uniformly; both pay 1 and stay as they are. State 0 terminates after one
+    step, state 1 is cut after it.
 
     optimum = 1; values: 1 in state 0, 1 / (1 - gamma) in state 1. Observed as [1, 0] and [0, 1].
     """
@@ -284,13 +318,17 @@ class TerminatedTruncatedPair(Game):
 
 
 class MatrixGame(Game):
-    """A payoff matrix [states, actions]: a state is drawn uniformly, one action pays its entry plus Gaussian noise, and the
-    episode terminates. One row makes it a bandit.
+    """A payoff matrix [states, actions]: a state is drawn uniformly, one action pays its entry plus
+    Gaussian noise, and the episode terminates. One row makes it a bandit.
 
     optimum = the mean of the rows' maxima; value = the rows' maxima, for any gamma.
     """
 
-    def __init__(self, payoffs: Sequence[Sequence[float]] = ((0.0, 0.5, 1.0), (1.0, 0.0, 0.5)), noise: float = 0.0) -> None:
+    def __init__(
+        self,
+        payoffs: Sequence[Sequence[float]] = ((0.0, 0.5, 1.0), (1.0, 0.0, 0.5)),
+        noise: float = 0.0,
+    ) -> None:
         self.payoffs: Array = np.array(payoffs, np.float64)
         self.noise, self.row = noise, 0
         self.optimum = float(self.payoffs.max(axis=1).mean())
@@ -304,7 +342,9 @@ class MatrixGame(Game):
         return np.int64(self.row)
 
     def play(self, action: Any) -> tuple[float, bool]:
-        return float(self.payoffs[self.row, int(action)] + self.noise * self.np_random.standard_normal()), True
+        return float(
+            self.payoffs[self.row, int(action)] + self.noise * self.np_random.standard_normal()
+        ), True
 
     def value(self, gamma: float) -> Array:
         return np.array(self.payoffs.max(axis=1))
@@ -313,12 +353,16 @@ class MatrixGame(Game):
 class NotFinite(InfiniteHorizon):
     """`InfiniteHorizon` with NaN in the observation or the reward of step `at` of every episode."""
 
-    def __init__(self, at: int = 5, where: Literal["observation", "reward"] = "observation", length: int = 10) -> None:
+    def __init__(
+        self, at: int = 5, where: Literal["observation", "reward"] = "observation", length: int = 10
+    ) -> None:
         super().__init__(length)
         self.at, self.where = at, where
 
     def observe(self) -> Any:
-        return np.full(1, np.nan if self.where == "observation" and self.t == self.at else 1, np.float32)
+        return np.full(
+            1, np.nan if self.where == "observation" and self.t == self.at else 1, np.float32
+        )
 
     def play(self, action: Any) -> tuple[float, bool]:
         return (float("nan") if self.where == "reward" and self.t == self.at else 1.0), False
@@ -349,10 +393,15 @@ class WrongShape(InfiniteHorizon):
 
 
 class Unrepeatable(IdentityBox):
-    """`IdentityBox` that draws from a generator which no seed reaches: it cannot be resumed exactly."""
+    """`IdentityBox` that draws from a generator which no seed reaches: it cannot be resumed
+    exactly."""
 
     def begin(self) -> None:
-        self.target = np.random.default_rng().uniform(-self.scale, self.scale, self.target.shape).astype(np.float32)
+        self.target = (
+            np.random.default_rng()
+            .uniform(-self.scale, self.scale, self.target.shape)
+            .astype(np.float32)
+        )
 
 
 class Slow(InfiniteHorizon):
@@ -382,11 +431,18 @@ KNOWN = (
     TerminatedTruncatedPair,
     MatrixGame,
 )
-MASKED = (Forbidden, ForbiddenMultiDiscrete)  # raise where an action is taken that their masks forbid
+MASKED = (
+    Forbidden,
+    ForbiddenMultiDiscrete,
+)  # raise where an action is taken that their masks forbid
 FAULTY = (NotFinite, Raises, WrongShape, Unrepeatable, Slow)
 
 for _class in KNOWN + MASKED + FAULTY:
     gymnasium.register(f"tandem/{_class.__name__}-v0", f"{__name__}:{_class.__name__}")
 gymnasium.register("tandem/Recall-v0", "tandem.testing.memory_games:Recall")
-gymnasium.register("tandem/CartPolePositions-v0", "tandem.testing.memory_games:CartPolePositions", max_episode_steps=500)
+gymnasium.register(
+    "tandem/CartPolePositions-v0",
+    "tandem.testing.memory_games:CartPolePositions",
+    max_episode_steps=500,
+)
 gymnasium.register("tandem/TicTacToe-v0", "tandem.testing.turn_games:tictactoe")

@@ -1,4 +1,5 @@
-"""Algorithms on made-up data: what parity and contract suites, and your own tests, feed to a backend."""
+"""Algorithms on made-up data: what parity and contract suites, and your own tests, feed to a
+backend."""
 
 from __future__ import annotations
 
@@ -50,13 +51,23 @@ def build(
 
 
 def sources(
-    name: str, action: Leaf, observation: Spec = VECTOR, network: Any = None, seed: int = 0, **settings: Any
+    name: str,
+    action: Leaf,
+    observation: Spec = VECTOR,
+    network: Any = None,
+    seed: int = 0,
+    **settings: Any,
 ) -> dict[str, Source]:
     """Where the networks of an algorithm of that name come from, by role."""
     chosen = algorithms.get(name).Settings(**settings)
     kind = algorithms.get(name).of(action, chosen)
     found: dict[str, Source] = kind.sources(
-        observation, action, chosen, network, None, lambda n: np.random.default_rng([seed, *n.encode()])
+        observation,
+        action,
+        chosen,
+        network,
+        None,
+        lambda n: np.random.default_rng([seed, *n.encode()]),
     )
     return found
 
@@ -70,19 +81,31 @@ def values(spec: Spec, shape: tuple[int, ...], rng: np.random.Generator) -> Tree
     if spec.kind == "multidiscrete":
         return np.stack([rng.integers(n, size=shape) for n in spec.sizes], -1)
     if spec.kind == "multibinary" or spec.dtype == "uint8":
-        return rng.integers(2 if spec.kind == "multibinary" else 256, size=(*shape, *spec.shape)).astype(spec.dtype)
-    low, high = (np.asarray(bound, np.float32).reshape(spec.shape) for bound in (spec.low, spec.high))
+        return rng.integers(
+            2 if spec.kind == "multibinary" else 256, size=(*shape, *spec.shape)
+        ).astype(spec.dtype)
+    low, high = (
+        np.asarray(bound, np.float32).reshape(spec.shape) for bound in (spec.low, spec.high)
+    )
     return np.clip(rng.standard_normal((*shape, *spec.shape), dtype=np.float32), low, high)
 
 
-def batches(algorithm: Any, observation: Spec, action: Leaf, updates: int, rows: int, seed: int = 0) -> Batch:
-    """Made-up data for a call of `updates` updates of `rows` rows each, [K, B, ...]; of an algorithm with a memory, in
-    sequences."""
+def batches(
+    algorithm: Any, observation: Spec, action: Leaf, updates: int, rows: int, seed: int = 0
+) -> Batch:
+    """Made-up data for a call of `updates` updates of `rows` rows each, [K, B, ...]; of an
+    algorithm with a memory, in sequences."""
     rng = np.random.default_rng(seed)
-    shape = (updates, rows // algorithm.sequence, algorithm.sequence) if algorithm.sequence else (updates, rows)
+    shape = (
+        (updates, rows // algorithm.sequence, algorithm.sequence)
+        if algorithm.sequence
+        else (updates, rows)
+    )
     settings = algorithm.schedule(Call(np.linspace(0, 1, updates), 0, updates, 0))
     if algorithm.settings.noisy != "no":
-        settings |= algorithm.backend.noise(algorithm.settings.noisy, np.random.default_rng([seed, 1]), updates)
+        settings |= algorithm.backend.noise(
+            algorithm.settings.noisy, np.random.default_rng([seed, 1]), updates
+        )
     obs, chosen = seen(observation, shape, rng), values(action, shape, rng)
     allow(obs, chosen, action)
 
@@ -92,17 +115,27 @@ def batches(algorithm: Any, observation: Spec, action: Leaf, updates: int, rows:
     if algorithm.needs == "sequences":
         weight = (rng.random(shape) < 0.9).astype(np.float32)
         weight[:, -rows // (algorithm.settings.rollout + 1) :] = 0  # what follows the last steps
-        last, remembered = rng.random(shape) < 0.2, {}
-        for name, inner in algorithm.behaviour(action).items():  # logarithms of probabilities, or all of them
+        last, behaviour_outputs = rng.random(shape) < 0.2, {}
+        for name, inner in algorithm.behaviour(
+            action
+        ).items():  # logarithms of probabilities, or all of them
             x = rng.uniform(0.2, 0.8, (*shape, *inner)).astype(np.float32)
-            remembered[name] = x / x.sum(-1, keepdims=True) if inner else np.log(x)
+            behaviour_outputs[name] = x / x.sum(-1, keepdims=True) if inner else np.log(x)
         cut = (last & (rng.random(shape) < 0.3)).astype(np.float32)
-        extra = {"last": last, "cut": cut, "valid": weight, **remembered}
+        extra = {"last": last, "cut": cut, "valid": weight, **behaviour_outputs}
         if "tau" in settings:  # a copy that is due
             settings["tau"] = (np.arange(updates) % 5 == 4).astype(np.float32)
         importance = rng.uniform(0.5, 1, shape).astype(np.float32)
         discount = np.where(last & (cut == 0), 0, np.float32(0.9)).astype(np.float32)
-        return Batch(obs, chosen, numbers(), discount, weight=weight * importance, extra=extra, settings=settings)
+        return Batch(
+            obs,
+            chosen,
+            numbers(),
+            discount,
+            weight=weight * importance,
+            extra=extra,
+            settings=settings,
+        )
     if algorithm.needs == "rollouts" and hasattr(algorithm, "agents"):
         return _of_agents(algorithm, obs, chosen, settings, rng)
     if algorithm.needs == "rollouts":
@@ -110,16 +143,27 @@ def batches(algorithm: Any, observation: Spec, action: Leaf, updates: int, rows:
         extra = {"log_prob": old, "advantage": numbers(), "return": numbers(), "value": numbers()}
         if algorithm.sequence:
             units = (*shape[:2], algorithm.settings.recurrent)
-            extra |= {f"{n}_state": np.tanh(rng.standard_normal(units)).astype(np.float32) for n in ("actor", "critic")}
+            extra |= {
+                f"{n}_state": np.tanh(rng.standard_normal(units)).astype(np.float32)
+                for n in ("actor", "critic")
+            }
             extra["start"] = (rng.random(shape) < 0.2).astype(np.float32)
         if hasattr(algorithm, "divergence"):  # from what the actor gives now
             flat = tree_map(lambda x: x.reshape(-1, *x.shape[2:]), obs)
             extra["policy"] = masked(algorithm.actor.predict(flat).reshape(*shape, -1), obs, action)
-        return Batch(obs, chosen, weight=(rng.random(shape) < 0.9).astype(np.float32), extra=extra, settings=settings)
+        return Batch(
+            obs,
+            chosen,
+            weight=(rng.random(shape) < 0.9).astype(np.float32),
+            extra=extra,
+            settings=settings,
+        )
     discount = (0.99 * (rng.random(shape) < 0.9)).astype(np.float32)
-    settings["tau"] = np.where(np.arange(updates) % 5 == 4, np.float32(0.5), settings["tau"]).astype(np.float32)
+    settings["tau"] = np.where(
+        np.arange(updates) % 5 == 4, np.float32(0.5), settings["tau"]
+    ).astype(np.float32)
     reward, after = numbers(), seen(observation, shape, rng)
-    extra = {n: np.tanh(values(x, shape, rng)) for n, x in algorithm.kept(action).items()}
+    extra = {n: np.tanh(values(x, shape, rng)) for n, x in algorithm.buffer_extras(action).items()}
     if algorithm.sequence:
         extra = {n: x[:, :, 0] if n.endswith("_state") else x for n, x in extra.items()}
         extra["start"] = (rng.random(shape) < 0.2).astype(np.float32)
@@ -146,8 +190,11 @@ def seen(observation: Spec, shape: tuple[int, ...], rng: np.random.Generator) ->
     return found
 
 
-def _of_agents(algorithm: Any, obs: Tree, chosen: Array, settings: dict[str, Any], rng: np.random.Generator) -> Batch:
-    """Rows [K, B, A, ...] of a team's agents, or sequences [K, S, A, L, ...], of observations [K, B, ...] or [K, S, L, ...]."""
+def _of_agents(
+    algorithm: Any, obs: Tree, chosen: Array, settings: dict[str, Any], rng: np.random.Generator
+) -> Batch:
+    """Rows [K, B, A, ...] of a team's agents, or sequences [K, S, A, L, ...], of observations [K,
+    B, ...] or [K, S, L, ...]."""
     agents, lead = algorithm.agents, chosen.shape[: 3 if algorithm.sequence else 2]
     rows = algorithm.rows(tree_map(lambda x: x.reshape(-1, *x.shape[len(lead) :]), obs))
     obs = tree_map(lambda x: x.reshape(*lead, agents, *x.shape[1:]), rows)
@@ -163,16 +210,30 @@ def _of_agents(algorithm: Any, obs: Tree, chosen: Array, settings: dict[str, Any
         extra["acting"] = (rng.random(shape) < 0.8).astype(np.float32)
     if algorithm.sequence:
         units = (*shape[:3], algorithm.settings.recurrent)
-        extra |= {f"{n}_state": np.tanh(rng.standard_normal(units)).astype(np.float32) for n in ("actor", "critic")}
+        extra |= {
+            f"{n}_state": np.tanh(rng.standard_normal(units)).astype(np.float32)
+            for n in ("actor", "critic")
+        }
         extra["start"] = (rng.random(shape) < 0.2).astype(np.float32)
-    return Batch(obs, chosen, weight=(rng.random(shape) < 0.9).astype(np.float32), extra=extra, settings=settings)
+    return Batch(
+        obs,
+        chosen,
+        weight=(rng.random(shape) < 0.9).astype(np.float32),
+        extra=extra,
+        settings=settings,
+    )
 
 
 def allow(obs: Tree, chosen: Array, action: Leaf) -> None:
     """Makes the masks of made-up observations allow these actions, where there are masks."""
     if action.masked:
         first_choices = np.cumsum((0, *action.sizes))[:-1]
-        np.put_along_axis(obs[MASK], (chosen.reshape(*chosen.shape[:2], -1) + first_choices).astype(np.int64), 1, -1)
+        np.put_along_axis(
+            obs[MASK],
+            (chosen.reshape(*chosen.shape[:2], -1) + first_choices).astype(np.int64),
+            1,
+            -1,
+        )
 
 
 def first(batch: Batch, updates: int) -> Batch:

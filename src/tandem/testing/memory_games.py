@@ -12,8 +12,9 @@ from tandem.testing.environments import Game
 
 
 class Recall(Game):
-    """Remember the symbol that is seen first, and say it in the last of `length` steps, when nothing is to be seen: reward 1 if
-    right, else 0; all else pays 0. Symbols 0 to n - 1 are drawn uniformly, and n stands for nothing to be seen; terminates.
+    """Remember the symbol that is seen first, and say it in the last of `length` steps, when
+    nothing is to be seen: reward 1 if right, else 0; all else pays 0. Symbols 0 to n - 1 are drawn
+    uniformly, and n stands for nothing to be seen; terminates.
 
     optimum = 1, without a memory 1 / n; value at the first state = gamma ** (length - 1).
     """
@@ -40,8 +41,9 @@ class Recall(Game):
 
 
 class CartPolePositions(gymnasium.ObservationWrapper[Any, Any, Any]):
-    """Gymnasium's CartPole without its velocities: only the cart's place and the pole's angle are seen, so that one observation
-    does not tell what to do. Cut after 500 steps, as CartPole-v1 is, where it is made by its id."""
+    """Gymnasium's CartPole without its velocities: only the cart's place and the pole's angle are
+    seen, so that one observation does not tell what to do. Cut after 500 steps, as CartPole-v1 is,
+    where it is made by its id."""
 
     optimum = 500.0
 

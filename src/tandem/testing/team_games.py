@@ -1,4 +1,5 @@
-"""Games of several agents whose right answer is known, with PettingZoo's parallel interface (but they need no PettingZoo).
+"""Games of several agents whose right answer is known, with PettingZoo's parallel interface (but
+they need no PettingZoo).
 
 `optimum` is the best that all of them together can get in an episode, each the same reward.
 """
@@ -15,7 +16,8 @@ Array = np.ndarray[Any, Any]
 
 
 class TeamGame:
-    """What these have in common: agents without differences, who all see the state and are all paid alike."""
+    """What these have in common: agents without differences, who all see the state and are all paid
+    alike."""
 
     agents: list[str]
     optimum: float
@@ -33,7 +35,9 @@ class TeamGame:
     def action_space(self, agent: str) -> Any:
         return self._choices
 
-    def reset(self, seed: int | None = None, options: Any = None) -> tuple[dict[str, Array], dict[str, Any]]:
+    def reset(
+        self, seed: int | None = None, options: Any = None
+    ) -> tuple[dict[str, Array], dict[str, Any]]:
         self.agents, self.place = list(self.possible_agents), 0
         return self._to_all(self.state()), self._to_all({})
 
@@ -79,16 +83,17 @@ class Climbing(Matrix):
 
 
 class Penalty(Matrix):
-    """Claus & Boutilier 1998, section 5: two best pairs, and a penalty (k) for choosing different ones; 10."""
+    """Claus & Boutilier 1998, section 5: two best pairs, and a penalty (k) for choosing different
+    ones; 10."""
 
     def __init__(self, k: float = -100.0) -> None:
         super().__init__(((10, 0, k), (0, 2, 0), (k, 0, 10)))
 
 
 class TwoStep(TeamGame):
-    """Rashid et al. 2018, section 6: the first agent's first action chooses between a matrix that pays 7 for everything, and
-    one that pays 0, 1, 1 or 8. A sum of the agents' values (VDN) cannot hold the second, and takes 7; a monotone mixture that
-    knows the state (QMIX) finds 8."""
+    """Rashid et al. 2018, section 6: the first agent's first action chooses between a matrix that
+    pays 7 for everything, and one that pays 0, 1, 1 or 8. A sum of the agents' values (VDN) cannot
+    hold the second, and takes 7; a monotone mixture that knows the state (QMIX) finds 8."""
 
     optimum = 8.0
     payoff = (((7.0, 7.0), (7.0, 7.0)), ((0.0, 1.0), (1.0, 8.0)))
@@ -104,8 +109,9 @@ class TwoStep(TeamGame):
 
 
 class Landmarks(TeamGame):
-    """Two agents on a line, from -0.1 and 0.1, cover the landmarks -1 and 1: four steps, each of at most `reach` for an action
-    in [-1, 1], and a reward of minus the distance from either landmark to who is nearest. Each has to take the one on its own
+    """Two agents on a line, from -0.1 and 0.1, cover the landmarks -1 and 1: four steps, each of at
+    most `reach` for an action in [-1, 1], and a reward of minus the distance from either landmark
+    to who is nearest. Each has to take the one on its own
     side: at full speed the distances are 0.65, 0.4, 0.15 and 0, and -2.4 is all that is lost."""
 
     optimum = -2.4
@@ -117,7 +123,9 @@ class Landmarks(TeamGame):
         self._choices = spaces.Box(-1, 1, (1,), np.float32)
         self.at = np.zeros(2)
 
-    def reset(self, seed: int | None = None, options: Any = None) -> tuple[dict[str, Array], dict[str, Any]]:
+    def reset(
+        self, seed: int | None = None, options: Any = None
+    ) -> tuple[dict[str, Array], dict[str, Any]]:
         super().reset(seed)
         self.at = np.array([-0.1, 0.1])
         return self._to_all(self.state()), self._to_all({})
@@ -136,8 +144,9 @@ class Landmarks(TeamGame):
 
 
 class Leaving(TeamGame):
-    """Both agents are paid 1 for each of three steps, whatever they do, but the second is paid 2 for its first step, and leaves
-    with it. With a discount g the first's return is 1 + g + g^2, the second's 2, and the mean of both 1.5 + 0.5 (g + g^2)."""
+    """Both agents are paid 1 for each of three steps, whatever they do, but the second is paid 2
+    for its first step, and leaves with it. With a discount g the first's return is 1 + g + g^2, the
+    second's 2, and the mean of both 1.5 + 0.5 (g + g^2)."""
 
     def __init__(self) -> None:
         super().__init__(2, 2, 4)
@@ -158,8 +167,8 @@ class Leaving(TeamGame):
 
 
 class Endless(TeamGame):
-    """Two agents are paid 1 in every step, and a limit cuts the game after three: with a discount g it is worth 1 / (1 - g) to
-    each, since it would have gone on."""
+    """Two agents are paid 1 in every step, and a limit cuts the game after three: with a discount g
+    it is worth 1 / (1 - g) to each, since it would have gone on."""
 
     optimum = 3.0
 
@@ -167,7 +176,9 @@ class Endless(TeamGame):
         super().__init__(2, 2, 1)
         self.taken = 0
 
-    def reset(self, seed: int | None = None, options: Any = None) -> tuple[dict[str, Array], dict[str, Any]]:
+    def reset(
+        self, seed: int | None = None, options: Any = None
+    ) -> tuple[dict[str, Array], dict[str, Any]]:
         self.taken = 0
         return super().reset(seed)
 

@@ -1,5 +1,5 @@
-"""Games of two players who move in turn, whose right play is known, with PettingZoo's AEC interface (but they need no
-PettingZoo). Who wins is paid 1, the other -1; a draw pays nothing."""
+"""Games of two players who move in turn, whose right play is known, with PettingZoo's AEC interface
+(but they need no PettingZoo). Who wins is paid 1, the other -1; a draw pays nothing."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ Array = np.ndarray[Any, Any]
 
 
 class TurnGame:
-    """What these have in common: both players see all of the game, each from its own side, with a mask of the moves that the
-    one whose turn it is may make. An illegal move is a ValueError."""
+    """What these have in common: both players see all of the game, each from its own side, with a
+    mask of the moves that the one whose turn it is may make. An illegal move is a ValueError."""
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": [], "is_parallelizable": False}
     render_mode = None
@@ -24,7 +24,10 @@ class TurnGame:
     def __init__(self, width: int, choices: int) -> None:
         self.possible_agents = ["player_0", "player_1"]
         self.agents: list[str] = []
-        seen = {"observation": spaces.Box(0, 1, (width,), np.float32), MASK: spaces.Box(0, 1, (choices,), np.int8)}
+        seen = {
+            "observation": spaces.Box(0, 1, (width,), np.float32),
+            MASK: spaces.Box(0, 1, (choices,), np.int8),
+        }
         self._seen, self._choices = spaces.Dict(seen), spaces.Discrete(choices)
 
     def observation_space(self, agent: str) -> Any:
@@ -36,7 +39,10 @@ class TurnGame:
     def reset(self, seed: int | None = None, options: Any = None) -> None:
         self.agents, self.agent_selection = list(self.possible_agents), self.possible_agents[0]
         self.rewards, self._owed = dict.fromkeys(self.agents, 0.0), dict.fromkeys(self.agents, 0.0)
-        self.terminations, self.truncations = dict.fromkeys(self.agents, False), dict.fromkeys(self.agents, False)
+        self.terminations, self.truncations = (
+            dict.fromkeys(self.agents, False),
+            dict.fromkeys(self.agents, False),
+        )
         self.infos: dict[str, Any] = {agent: {} for agent in self.agents}
         self.begin()
 
@@ -91,8 +97,8 @@ class TurnGame:
 
 
 class TicTacToe(TurnGame):
-    """Three in a row on nine squares: a draw between those who make no mistake. A player sees its own marks [9], then those of
-    the other [9]."""
+    """Three in a row on nine squares: a draw between those who make no mistake. A player sees its
+    own marks [9], then those of the other [9]."""
 
     lines = ((0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6))
 
@@ -118,9 +124,9 @@ class TicTacToe(TurnGame):
 
 
 class Nim(TurnGame):
-    """One heap, from which one to three are taken in turn; who takes the last one wins. Who leaves a multiple of four wins:
-    taking `heap % 4` is the only good move, and there is none where that is 0 (Bouton 1901 has the theory for more heaps).
-    A player sees the heap, one-hot."""
+    """One heap, from which one to three are taken in turn; who takes the last one wins. Who leaves
+    a multiple of four wins: taking `heap % 4` is the only good move, and there is none where that
+    is 0 (Bouton 1901 has the theory for more heaps). A player sees the heap, one-hot."""
 
     def __init__(self, heap: int = 10) -> None:
         self.full = heap

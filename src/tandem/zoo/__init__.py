@@ -24,5 +24,7 @@ def entry(algorithm: str, env: str) -> Entry | None:
 
 def entries(algorithm: str) -> dict[str, Entry]:
     """All entries of an algorithm by environment."""
-    found: dict[str, Entry] = importlib.import_module(f"tandem.zoo.{algorithm}").ENTRIES if algorithm in NAMES else {}
+    found: dict[str, Entry] = (
+        importlib.import_module(f"tandem.zoo.{algorithm}").ENTRIES if algorithm in NAMES else {}
+    )
     return found

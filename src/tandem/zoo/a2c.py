@@ -8,7 +8,9 @@ ZOO = "rl-baselines3-zoo 2.9, hyperparams/a2c.yml"
 
 ENTRIES = {
     "CartPole-v1": Entry({"steps": 500_000, "entropy": 0.0, "vectorization": "plain"}, ZOO),
-    "Acrobot-v1": Entry({"steps": 500_000, "envs": 16, "entropy": 0.0, "normalize_observations": True}, ZOO),
+    "Acrobot-v1": Entry(
+        {"steps": 500_000, "envs": 16, "entropy": 0.0, "normalize_observations": True}, ZOO
+    ),
     "Pendulum-v1": Entry(
         {
             "steps": 1_000_000,

@@ -1,5 +1,6 @@
-"""DQN. The names of the source's settings: train_freq is train_every, gradient_steps is updates_per_call, exploration_fraction
-and exploration_final_eps are the end and the fraction of epsilon. Double targets are on, which the source does not have."""
+"""DQN. The names of the source's settings: train_freq is train_every, gradient_steps is
+updates_per_call, exploration_fraction and exploration_final_eps are the end and the fraction of
+epsilon. Double targets are on, which the source does not have."""
 
 from __future__ import annotations
 
@@ -53,7 +54,9 @@ ENTRIES = {
         ZOO,
     ),
     "Acrobot-v1": Entry(ACROBOT, ZOO),
-    "LunarLander-v3": Entry({**ACROBOT, "steps": 300_000}, ZOO + " (LunarLander-v2; steps 300,000 instead of 100,000)"),
+    "LunarLander-v3": Entry(
+        {**ACROBOT, "steps": 300_000}, ZOO + " (LunarLander-v2; steps 300,000 instead of 100,000)"
+    ),
     "MountainCar-v0": Entry(
         {
             "steps": 120_000,

@@ -1,4 +1,5 @@
-"""PPO. The names of the source's settings: n_steps is rollout, n_envs is envs, ent_coef is entropy, "lin_x" is "x:0"."""
+"""PPO. The names of the source's settings: n_steps is rollout, n_envs is envs, ent_coef is entropy,
+"lin_x" is "x:0"."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ ATARI = {
     "max_grad_norm": 0.5,
     "shared": True,
 }
-# A game of few moves: what counts is who wins, and the copies that it plays against have to go on trying what is odd.
+# A game of few moves: what counts is who wins, and the copies that it plays against have to go on
+# trying what is odd.
 BOARD = {
     "steps": 300_000,
     "envs": 32,
@@ -152,5 +154,8 @@ ENTRIES = {
         name: Entry(BOARD, "ours, for --opponents 100: every copy of the run")
         for name in ("tandem/TicTacToe-v0", "classic/tictactoe_v3")
     },
-    **{f"ALE/{game}-v5": Entry(ATARI, ZOO + " (atari; as Huang et al. 2022, nine details)") for game in ("Pong", "Breakout")},
+    **{
+        f"ALE/{game}-v5": Entry(ATARI, ZOO + " (atari; as Huang et al. 2022, nine details)")
+        for game in ("Pong", "Breakout")
+    },
 }

@@ -19,7 +19,8 @@ ENTRIES = {
             "updates_per_call": 4,
             "target_entropy": 0.1,
         },
-        "ours: small networks, and a low entropy to aim at, since 0.98 log 2 would keep the policy next to even",
+        "ours: small networks, and a low entropy to aim at, since 0.98 log 2 would keep the "
+        "policy next to even",
     ),
     "Pendulum-v1": Entry({"steps": 20_000, "learning_rate": 1e-3}, ZOO),
     "LunarLanderContinuous-v3": Entry(
@@ -32,5 +33,7 @@ ENTRIES = {
         },
         ZOO + " (LunarLanderContinuous-v2)",
     ),
-    "HalfCheetah-v5": Entry({"steps": 1_000_000, "learning_starts": 10_000}, ZOO + " (HalfCheetah-v4)"),
+    "HalfCheetah-v5": Entry(
+        {"steps": 1_000_000, "learning_starts": 10_000}, ZOO + " (HalfCheetah-v4)"
+    ),
 }

@@ -18,5 +18,8 @@ ENTRIES = {
         },
         ZOO + "; learning starts after 1,000 steps, not 10,000",
     ),
-    "HalfCheetah-v5": Entry({"steps": 1_000_000}, "Fujimoto et al. 2018, section 6.1; the authors' code (HalfCheetah-v2)"),
+    "HalfCheetah-v5": Entry(
+        {"steps": 1_000_000},
+        "Fujimoto et al. 2018, section 6.1; the authors' code (HalfCheetah-v2)",
+    ),
 }

@@ -7,7 +7,9 @@ from tandem.zoo import Entry
 ZOO = "rl-baselines3-zoo 2.9, hyperparams/trpo.yml"
 
 ENTRIES = {
-    "CartPole-v1": Entry({"steps": 100_000, "envs": 2, "rollout": 512, "vectorization": "plain", "epochs": 20}, ZOO),
+    "CartPole-v1": Entry(
+        {"steps": 100_000, "envs": 2, "rollout": 512, "vectorization": "plain", "epochs": 20}, ZOO
+    ),
     "Pendulum-v1": Entry(
         {
             "steps": 100_000,

@@ -22,7 +22,9 @@ found: dict[str, Any] = {}
 
 
 def mlp(out: int, activation: str | None = None) -> Any:
-    return keras.Sequential([keras.Input((4,)), layers.Dense(8, "tanh"), layers.Dense(out, activation)])
+    return keras.Sequential(
+        [keras.Input((4,)), layers.Dense(8, "tanh"), layers.Dense(out, activation)]
+    )
 
 
 class Q(RL):
@@ -45,10 +47,26 @@ class Q(RL):
         assign_param(self.target.weights, self.q.weights)
 
 
-def trained(episodes: int = 4, jit: bool = True, kind: Any = Q, optimizer: Any = None, **choices: Any) -> Any:
+def trained(
+    episodes: int = 4, jit: bool = True, kind: Any = Q, optimizer: Any = None, **choices: Any
+) -> Any:
     agent = kind()
-    agent.set(**{"policy": EpsGreedyQPolicy(0.5), "pool_size": 200, "batch": 8, "update_steps": 5, **choices})
-    agent.train(keras.metrics.Mean(), optimizer or keras.optimizers.Adam(0.01), episodes, jit_compile=jit, p=0)
+    agent.set(
+        **{
+            "policy": EpsGreedyQPolicy(0.5),
+            "pool_size": 200,
+            "batch": 8,
+            "update_steps": 5,
+            **choices,
+        }
+    )
+    agent.train(
+        keras.metrics.Mean(),
+        optimizer or keras.optimizers.Adam(0.01),
+        episodes,
+        jit_compile=jit,
+        p=0,
+    )
     return agent
 
 
@@ -81,11 +99,14 @@ with tempfile.TemporaryDirectory() as folder:
         again = Q()
         again.set(policy=EpsGreedyQPolicy(0.5), pool_size=200, batch=8, update_steps=5, **choices)
         again.restore(Path(folder) / "x.dat")
-        found[f"{name}_target"] = apart_(half.target.weights, again.target.weights) == 0.0  # at once, to play with
+        found[f"{name}_target"] = (
+            apart_(half.target.weights, again.target.weights) == 0.0
+        )  # at once, to play with
         again.train(keras.metrics.Mean(), keras.optimizers.Adam(0.01), 3, p=0)
         found[name] = apart(whole, again) == 0.0 and whole.loss_list == again.loss_list
 
-    # an optimizer goes on with the numbers in the file, whatever it was made with; one of another kind is refused
+    # an optimizer goes on with the numbers in the file, whatever it was made with; one of another
+    # kind is refused
     def sgd(rate: float, momentum: float, decay: float) -> Any:
         return keras.optimizers.SGD(rate, momentum=momentum, weight_decay=decay)
 
@@ -122,10 +143,14 @@ with warnings.catch_warnings(record=True) as told:
 one.q.layers[0].trainable = False
 frozen, loose = (variables.read(layer.weights) for layer in one.q.layers)
 one.train(None, None, 2, p=0)
-still = [apart_(layer.weights, was) for layer, was in zip(one.q.layers, (frozen, loose), strict=True)]
+still = [
+    apart_(layer.weights, was) for layer, was in zip(one.q.layers, (frozen, loose), strict=True)
+]
 one.q.layers[0].trainable = True
 one.train(None, None, 2, p=0)
-found["frozen"] = still[0] == 0.0 and still[1] > 0.0 and apart_(one.q.layers[0].weights, frozen) > 0.0
+found["frozen"] = (
+    still[0] == 0.0 and still[1] > 0.0 and apart_(one.q.layers[0].weights, frozen) > 0.0
+)
 known = keras.optimizers.Adam()
 known.build(one.q.layers[1].weights)
 one.optimizer = known
@@ -174,7 +199,9 @@ class ActorCritic(RL):
         super().__init__()
         keras.utils.set_random_seed(0)
         self.actor, self.old, self.critic = mlp(2, "softmax"), mlp(2, "softmax"), mlp(1)
-        self.norm = keras.Sequential([keras.Input((4,)), layers.BatchNormalization(), layers.Dense(1)])
+        self.norm = keras.Sequential(
+            [keras.Input((4,)), layers.BatchNormalization(), layers.Dense(1)]
+        )
         self.param = [self.actor.weights, self.critic.weights + self.norm.weights]
         self.env = gymnasium.make("CartPole-v1")
 
@@ -184,7 +211,9 @@ class ActorCritic(RL):
     def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
         value = self.critic(s)[:, 0] + self.norm(s, training=True)[:, 0]
         TD = ops.stop_gradient(r + 0.9 * (1 - d) * self.critic(next_s)[:, 0]) - value
-        new, old = (ops.take_along_axis(net(s), a[:, None], 1)[:, 0] for net in (self.actor, self.old))
+        new, old = (
+            ops.take_along_axis(net(s), a[:, None], 1)[:, 0] for net in (self.actor, self.old)
+        )
         ratio = new / ops.stop_gradient(old)
         self.prioritized_replay.update(TD, ratio)
         return [-ops.mean(ratio * ops.stop_gradient(TD)), ops.mean(TD**2)]
@@ -221,7 +250,9 @@ for pr in (False, True):
     agent.set(policy=SoftmaxPolicy(), pool_size=300, batch=8, update_steps=40, PPO=True, PR=pr)
     agent.train(None, [keras.optimizers.Adam(0.01), keras.optimizers.SGD(0.01)], 8, p=0)
     after = variables.read(variables.flat(agent.param))
-    moved = [bool(abs(x - y).max() > 0) for x, y in zip(start, after, strict=True) if x.dtype.kind == "f"]
+    moved = [
+        bool(abs(x - y).max() > 0) for x, y in zip(start, after, strict=True) if x.dtype.kind == "f"
+    ]
     found[f"ppo_{pr}"] = all(moved) and apart_(agent.old.weights, agent.actor.weights) == 0
 
 
@@ -247,6 +278,8 @@ old = variables.read(soft.target.weights)
 assign_param(soft.target.weights, soft.q.weights, 0.25)
 found["soft"] = all(
     np.allclose(t, o + 0.25 * (s - o), atol=1e-6)
-    for t, o, s in zip(variables.read(soft.target.weights), old, variables.read(soft.q.weights), strict=True)
+    for t, o, s in zip(
+        variables.read(soft.target.weights), old, variables.read(soft.q.weights), strict=True
+    )
 )
 print(json.dumps(found))

@@ -1,5 +1,5 @@
-"""The Keras examples on the engine of this process: their losses, their programs for a few episodes, and with an argument one
-learns to the end."""
+"""The Keras examples on the engine of this process: their losses, their programs for a few
+episodes, and with an argument one learns to the end."""
 
 import contextlib
 import io
@@ -38,14 +38,20 @@ def dqn_loss():
     agent, b = changed(DQN.DQN(4, 16, 2)), losses.batch()
     found = value(agent(*map(keras.ops.convert_to_tensor, b.values())))
     wanted = losses.q_learning(
-        value(agent.q_net(b["s"])), value(agent.target_q_net(b["next_s"])).max(1), b["a"], b["r"], b["d"]
+        value(agent.q_net(b["s"])),
+        value(agent.target_q_net(b["next_s"])).max(1),
+        b["a"],
+        b["r"],
+        b["d"],
     )
     return bool(np.allclose(found, wanted, rtol=1e-4))
 
 
 def ppo_documented(module, **more):
     agent = module.PPO(4, 128, 2, 0.7, 0.7)
-    agent.set(policy=SoftmaxPolicy(), pool_size=10000, batch=64, update_steps=1000, PPO=True, **more)
+    agent.set(
+        policy=SoftmaxPolicy(), pool_size=10000, batch=64, update_steps=1000, PPO=True, **more
+    )
     optimizer = [keras.optimizers.Adam(1e-4), keras.optimizers.Adam(5e-3)]
     agent.train(keras.metrics.Mean(name="train_loss"), optimizer, 70, pool_network=False)
     return agent._assembly.learner.updates >= 150 and bool(np.isfinite(agent.loss_list[-1]))
@@ -54,7 +60,9 @@ def ppo_documented(module, **more):
 def dqn_documented():
     agent = DQN.DQN(4, 128, 2)
     agent.set(policy=EpsGreedyQPolicy(0.01), pool_size=10000, batch=64, update_steps=10)
-    agent.train(keras.metrics.Mean(name="train_loss"), keras.optimizers.Adam(), 10, pool_network=False)
+    agent.train(
+        keras.metrics.Mean(name="train_loss"), keras.optimizers.Adam(), 10, pool_network=False
+    )
     return agent.total_episode == 10 and agent.loss > 0
 
 
@@ -69,6 +77,8 @@ with contextlib.redirect_stdout(io.StringIO()):
             "DQN as documented": dqn_documented(),
             "PPO as documented": ppo_documented(PPO),
             "PPO_pr": ppo_documented(PPO_pr, PR=True),
-            "programs": all(module.main(1, episodes=2).total_episode == 2 for module in (DQN, PPO, PPO_pr)),
+            "programs": all(
+                module.main(1, episodes=2).total_episode == 2 for module in (DQN, PPO, PPO_pr)
+            ),
         }
 print(json.dumps(found))

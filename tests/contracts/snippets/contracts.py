@@ -1,5 +1,5 @@
-"""Holds every algorithm to its contract on one engine; prints what was found, one JSON object a case. Arguments: the engine,
-and names of cases (none: all)."""
+"""Holds every algorithm to its contract on one engine; prints what was found, one JSON object a
+case. Arguments: the engine, and names of cases (none: all)."""
 
 import json
 import sys
@@ -17,32 +17,105 @@ from tandem.testing import team_games as together
 from tandem.testing.memory_games import Recall
 
 engine, wanted = sys.argv[1], sys.argv[2:]
-A2C, DDPG, DQN, PPO, SAC, TD3, TRPO = (algorithms.get(n) for n in ("a2c", "ddpg", "dqn", "ppo", "sac", "td3", "trpo"))
+A2C, DDPG, DQN, PPO, SAC, TD3, TRPO = (
+    algorithms.get(n) for n in ("a2c", "ddpg", "dqn", "ppo", "sac", "td3", "trpo")
+)
 A3C, ACER, IMPALA, NSTEP_Q = (algorithms.get(n) for n in ("a3c", "acer", "impala", "nstep_q"))
 MADDPG, MAPPO, QMIX, VDN = (algorithms.get(n) for n in ("maddpg", "mappo", "qmix", "vdn"))
 BASE = {
-    DQN: {"hidden": (32,), "envs": 4, "learning_starts": 100, "train_every": 16, "updates_per_call": 16, "batch_size": 64,
-          "buffer_size": 5000, "target_every": 64, "learning_rate": 3e-3, "epsilon": "1:0.1:0.5", "gamma": 0.9},
-    PPO: {"hidden": (32,), "envs": 8, "rollout": 16, "batch_size": 64, "epochs": 6, "learning_rate": "1e-2:1e-3", "gamma": 0.9,
-          "entropy": 0.01},
-    SAC: {"hidden": (32, 32), "envs": 4, "learning_starts": 200, "train_every": 16, "updates_per_call": 16, "batch_size": 64,
-          "buffer_size": 5000, "learning_rate": 3e-3, "gamma": 0.9, "tau": 0.02},
-}  # fmt: skip
+    DQN: {
+        "hidden": (32,),
+        "envs": 4,
+        "learning_starts": 100,
+        "train_every": 16,
+        "updates_per_call": 16,
+        "batch_size": 64,
+        "buffer_size": 5000,
+        "target_every": 64,
+        "learning_rate": 3e-3,
+        "epsilon": "1:0.1:0.5",
+        "gamma": 0.9,
+    },
+    PPO: {
+        "hidden": (32,),
+        "envs": 8,
+        "rollout": 16,
+        "batch_size": 64,
+        "epochs": 6,
+        "learning_rate": "1e-2:1e-3",
+        "gamma": 0.9,
+        "entropy": 0.01,
+    },
+    SAC: {
+        "hidden": (32, 32),
+        "envs": 4,
+        "learning_starts": 200,
+        "train_every": 16,
+        "updates_per_call": 16,
+        "batch_size": 64,
+        "buffer_size": 5000,
+        "learning_rate": 3e-3,
+        "gamma": 0.9,
+        "tau": 0.02,
+    },
+}
 BASE[A2C] = {"hidden": (32,), "envs": 4, "rollout": 4, "learning_rate": "1e-2:1e-3", "gamma": 0.9}
-BASE[TRPO] = {"hidden": (32,), "envs": 8, "rollout": 32, "learning_rate": "2e-2:1e-3", "gamma": 0.9, "radius": 0.03}
-BASE |= {TD3: {**BASE[SAC], "exploration": 0.2}, DDPG: {**BASE[SAC], "exploration": 0.2, "actor_learning_rate": 1e-3}}
-BASE |= {k: {"hidden": (32,), "envs": 8, "rollout": 8, "learning_rate": "1e-2:1e-3", "gamma": 0.9} for k in (A3C, IMPALA, ACER)}
+BASE[TRPO] = {
+    "hidden": (32,),
+    "envs": 8,
+    "rollout": 32,
+    "learning_rate": "2e-2:1e-3",
+    "gamma": 0.9,
+    "radius": 0.03,
+}
+BASE |= {
+    TD3: {**BASE[SAC], "exploration": 0.2},
+    DDPG: {**BASE[SAC], "exploration": 0.2, "actor_learning_rate": 1e-3},
+}
+BASE |= {
+    k: {"hidden": (32,), "envs": 8, "rollout": 8, "learning_rate": "1e-2:1e-3", "gamma": 0.9}
+    for k in (A3C, IMPALA, ACER)
+}
 for kind in (IMPALA, ACER):
     BASE[kind] |= {"replay_ratio": 1.0, "replay_size": 50, "replay_starts": 16, "entropy": 0.01}
-BASE[NSTEP_Q] = {**BASE[A3C], "epsilon": "1:0.1:0.5", "target_updates": 20, "replay": "prioritized", "priority": "error",
-                 "replay_ratio": 1.0, "replay_size": 50, "replay_starts": 16, "evict": "sample"}  # fmt: skip
+BASE[NSTEP_Q] = {
+    **BASE[A3C],
+    "epsilon": "1:0.1:0.5",
+    "target_updates": 20,
+    "replay": "prioritized",
+    "priority": "error",
+    "replay_ratio": 1.0,
+    "replay_size": 50,
+    "replay_starts": 16,
+    "evict": "sample",
+}
 BASE[VDN] = BASE[QMIX] = {
-    "hidden": (32,), "envs": 8, "learning_starts": 64, "train_every": 8, "batch_size": 64, "buffer_size": 2000, "gamma": 0.9,
-    "learning_rate": 3e-3, "target_every": 100, "epsilon": 1.0,
-}  # fmt: skip
-BASE[MADDPG] = BASE[SAC] | {"envs": 8, "actor_learning_rate": 1e-3, "exploration": 0.2, "max_grad_norm": 10.0}
-BASE[MAPPO] = {"hidden": (32,), "envs": 8, "rollout": 16, "batch_size": 128, "learning_rate": "5e-3:1e-3", "gamma": 0.9,
-               "entropy": "0.3:0"}  # fmt: skip
+    "hidden": (32,),
+    "envs": 8,
+    "learning_starts": 64,
+    "train_every": 8,
+    "batch_size": 64,
+    "buffer_size": 2000,
+    "gamma": 0.9,
+    "learning_rate": 3e-3,
+    "target_every": 100,
+    "epsilon": 1.0,
+}
+BASE[MADDPG] = BASE[SAC] | {
+    "envs": 8,
+    "actor_learning_rate": 1e-3,
+    "exploration": 0.2,
+    "max_grad_norm": 10.0,
+}
+BASE[MAPPO] = {
+    "hidden": (32,),
+    "envs": 8,
+    "rollout": 16,
+    "batch_size": 128,
+    "learning_rate": "5e-3:1e-3",
+    "gamma": 0.9,
+    "entropy": "0.3:0",
+}
 CASES = {}
 
 
@@ -58,14 +131,24 @@ def solve(kind, env, steps, **settings):
 
 def near(found, expected, tolerance):
     gap = np.abs(np.asarray(found, np.float64) - expected)
-    assert (gap <= tolerance).all(), f"values {np.round(found, 3).tolist()}, expected {np.asarray(expected).tolist()}"
+    assert (gap <= tolerance).all(), (
+        f"values {np.round(found, 3).tolist()}, expected {np.asarray(expected).tolist()}"
+    )
     return np.round(np.asarray(found, np.float64), 3).tolist()
 
 
 @case
 def dqn_identity():
     solve(DQN, games.Identity, 4000)
-    solve(DQN, lambda: games.Identity(start=3), 4000, double=False, dueling=True, prioritized=True, n_step=1)
+    solve(
+        DQN,
+        lambda: games.Identity(start=3),
+        4000,
+        double=False,
+        dueling=True,
+        prioritized=True,
+        n_step=1,
+    )
 
 
 QUIET = {"epsilon": 0.0, "noisy": "factorised"}  # no random action: only noise on weights explores
@@ -74,10 +157,22 @@ QUIET = {"epsilon": 0.0, "noisy": "factorised"}  # no random action: only noise 
 @case
 def dqn_noisy():
     """Chain's one reward lies four right actions away; without noise it would never be seen."""
-    alone = {"envs": 1, "learning_starts": 0, "train_every": 4, "updates_per_call": 4, "batch_size": 32, "n_step": 3, **QUIET}
-    loop = contracts.begin(DQN, games.Chain, engine, **{**BASE[DQN], "steps": 1500, **alone, "noisy": "no"})
+    alone = {
+        "envs": 1,
+        "learning_starts": 0,
+        "train_every": 4,
+        "updates_per_call": 4,
+        "batch_size": 32,
+        "n_step": 3,
+        **QUIET,
+    }
+    loop = contracts.begin(
+        DQN, games.Chain, engine, **{**BASE[DQN], "steps": 1500, **alone, "noisy": "no"}
+    )
     contracts.train(loop)
-    assert contracts.score(loop, games.Chain) == 0.0, "this seed needs no exploration: it shows nothing"
+    assert contracts.score(loop, games.Chain) == 0.0, (
+        "this seed needs no exploration: it shows nothing"
+    )
     solve(DQN, games.Chain, 1500, **alone | {"noisy": "independent"})
     loop = solve(DQN, games.Chain, 1500, **alone)
     return near(contracts.values(loop, np.arange(4)), [0.9 ** (3 - s) for s in range(4)], 0.15)
@@ -156,10 +251,20 @@ def a2c_shared():
 
 @case
 def ppo_box():
-    solve(PPO, games.IdentityBox, 16000, least=-0.5, entropy=0.0, log_std=-0.5, gamma=0.1, batch_size=32)
+    solve(
+        PPO,
+        games.IdentityBox,
+        16000,
+        least=-0.5,
+        entropy=0.0,
+        log_std=-0.5,
+        gamma=0.1,
+        batch_size=32,
+    )
 
 
-# Both raise where a forbidden action is taken: in collecting, by chance or exploration, and in evaluation
+# Both raise where a forbidden action is taken: in collecting, by chance or exploration, and in
+# evaluation
 
 
 @case
@@ -188,7 +293,9 @@ def trpo_masked():
 @case
 def sac_masked():
     loop = solve(SAC, games.Forbidden, 4000)
-    assert float(loop.backend.networks["log_alpha"].read()["value"]) < 1.0  # no entropy is asked for that masks do not allow
+    assert (
+        float(loop.backend.networks["log_alpha"].read()["value"]) < 1.0
+    )  # no entropy is asked for that masks do not allow
 
 
 @case
@@ -248,7 +355,9 @@ def sac_identity():
 def sac_chain():
     """The values of what its policy does, next to greedy at so low a temperature."""
     loop = solve(SAC, games.Chain, 8000, temperature=0.01)
-    q = np.min([n(np.arange(4)).max(-1) for n in forwards(loop.backend, ("q1", "q2")).values()], axis=0)
+    q = np.min(
+        [n(np.arange(4)).max(-1) for n in forwards(loop.backend, ("q1", "q2")).values()], axis=0
+    )
     return near(q, [0.9 ** (3 - s) for s in range(4)], 0.15)
 
 
@@ -294,7 +403,11 @@ ONE = np.ones((1, 1), np.float32)
 @case
 def dqn_infinite_horizon():
     """10; a limit that counted as an end would make 4 of it or less."""
-    return near(contracts.values(solve(DQN, lambda: games.InfiniteHorizon(length=3), 5000), ONE), [10.0], 0.5)
+    return near(
+        contracts.values(solve(DQN, lambda: games.InfiniteHorizon(length=3), 5000), ONE),
+        [10.0],
+        0.5,
+    )
 
 
 @case
@@ -306,29 +419,46 @@ def ppo_infinite_horizon():
 
 @case
 def a2c_infinite_horizon():
-    return near(contracts.values(solve(A2C, lambda: games.InfiniteHorizon(length=3), 16000), ONE), [10.0], 0.5)
+    return near(
+        contracts.values(solve(A2C, lambda: games.InfiniteHorizon(length=3), 16000), ONE),
+        [10.0],
+        0.5,
+    )
 
 
 @case
 def trpo_infinite_horizon():
-    return near(contracts.values(solve(TRPO, lambda: games.InfiniteHorizon(length=3), 16000), ONE), [10.0], 0.5)
+    return near(
+        contracts.values(solve(TRPO, lambda: games.InfiniteHorizon(length=3), 16000), ONE),
+        [10.0],
+        0.5,
+    )
 
 
 @case
 def sac_infinite_horizon():
-    """With a fixed temperature of next to nothing, so that the entropy adds nothing to the values."""
+    """With a fixed temperature of next to nothing, so that the entropy adds nothing to the
+    values."""
     loop = solve(SAC, lambda: games.InfiniteHorizon(continuous=True), 5000, temperature=1e-4)
     return near(contracts.values(loop, ONE), [10.0], 0.5)
 
 
 @case
 def ddpg_infinite_horizon():
-    return near(contracts.values(solve(DDPG, lambda: games.InfiniteHorizon(continuous=True), 5000), ONE), [10.0], 0.5)
+    return near(
+        contracts.values(solve(DDPG, lambda: games.InfiniteHorizon(continuous=True), 5000), ONE),
+        [10.0],
+        0.5,
+    )
 
 
 @case
 def td3_infinite_horizon():
-    return near(contracts.values(solve(TD3, lambda: games.InfiniteHorizon(continuous=True), 6000), ONE), [10.0], 0.5)
+    return near(
+        contracts.values(solve(TD3, lambda: games.InfiniteHorizon(continuous=True), 6000), ONE),
+        [10.0],
+        0.5,
+    )
 
 
 PAIR = np.eye(2, dtype=np.float32)
@@ -336,41 +466,59 @@ PAIR = np.eye(2, dtype=np.float32)
 
 @case
 def dqn_pair():
-    return near(contracts.values(solve(DQN, games.TerminatedTruncatedPair, 6000), PAIR), [1.0, 10.0], 0.5)
+    return near(
+        contracts.values(solve(DQN, games.TerminatedTruncatedPair, 6000), PAIR), [1.0, 10.0], 0.5
+    )
 
 
 @case
 def ppo_pair():
-    return near(contracts.values(solve(PPO, games.TerminatedTruncatedPair, 12000), PAIR), [1.0, 10.0], 0.5)
+    return near(
+        contracts.values(solve(PPO, games.TerminatedTruncatedPair, 12000), PAIR), [1.0, 10.0], 0.5
+    )
 
 
 @case
 def a2c_pair():
-    return near(contracts.values(solve(A2C, games.TerminatedTruncatedPair, 16000), PAIR), [1.0, 10.0], 0.5)
+    return near(
+        contracts.values(solve(A2C, games.TerminatedTruncatedPair, 16000), PAIR), [1.0, 10.0], 0.5
+    )
 
 
 @case
 def trpo_pair():
-    return near(contracts.values(solve(TRPO, games.TerminatedTruncatedPair, 16000), PAIR), [1.0, 10.0], 0.5)
+    return near(
+        contracts.values(solve(TRPO, games.TerminatedTruncatedPair, 16000), PAIR), [1.0, 10.0], 0.5
+    )
 
 
 @case
 def sac_pair():
-    loop = solve(SAC, lambda: games.TerminatedTruncatedPair(continuous=True), 6000, temperature=1e-4)
+    loop = solve(
+        SAC, lambda: games.TerminatedTruncatedPair(continuous=True), 6000, temperature=1e-4
+    )
     return near(contracts.values(loop, PAIR), [1.0, 10.0], 0.5)
 
 
 @case
 def ddpg_pair():
     return near(
-        contracts.values(solve(DDPG, lambda: games.TerminatedTruncatedPair(continuous=True), 6000), PAIR), [1.0, 10.0], 0.5
+        contracts.values(
+            solve(DDPG, lambda: games.TerminatedTruncatedPair(continuous=True), 6000), PAIR
+        ),
+        [1.0, 10.0],
+        0.5,
     )
 
 
 @case
 def td3_pair():
     return near(
-        contracts.values(solve(TD3, lambda: games.TerminatedTruncatedPair(continuous=True), 8000), PAIR), [1.0, 10.0], 0.5
+        contracts.values(
+            solve(TD3, lambda: games.TerminatedTruncatedPair(continuous=True), 8000), PAIR
+        ),
+        [1.0, 10.0],
+        0.5,
     )
 
 
@@ -390,24 +538,50 @@ def ppo_matrix():
 def a3c_games():
     solve(A3C, games.Identity, 12000)
     solve(A3C, games.IdentityBox, 32000, least=-0.5, entropy=0.0, gamma=0.1)
-    found = near(contracts.values(solve(A3C, games.Chain, 16000), np.arange(1, 4)), [0.9**2, 0.9, 1.0], 0.15)
-    return found + near(contracts.values(solve(A3C, games.TerminatedTruncatedPair, 24000), PAIR), [1.0, 10.0], 0.5)
+    found = near(
+        contracts.values(solve(A3C, games.Chain, 16000), np.arange(1, 4)), [0.9**2, 0.9, 1.0], 0.15
+    )
+    return found + near(
+        contracts.values(solve(A3C, games.TerminatedTruncatedPair, 24000), PAIR), [1.0, 10.0], 0.5
+    )
 
 
 @case
 def impala_games():
     solve(IMPALA, games.IdentityMultiDiscrete, 16000)
     solve(IMPALA, games.IdentityBox, 32000, least=-0.5, entropy=0.0, gamma=0.1)
-    found = near(contracts.values(solve(IMPALA, games.Chain, 16000), np.arange(1, 4)), [0.9**2, 0.9, 1.0], 0.15)
-    return found + near(contracts.values(solve(IMPALA, games.TerminatedTruncatedPair, 24000), PAIR), [1.0, 10.0], 0.5)
+    found = near(
+        contracts.values(solve(IMPALA, games.Chain, 16000), np.arange(1, 4)),
+        [0.9**2, 0.9, 1.0],
+        0.15,
+    )
+    return found + near(
+        contracts.values(solve(IMPALA, games.TerminatedTruncatedPair, 24000), PAIR),
+        [1.0, 10.0],
+        0.5,
+    )
 
 
 @case
 def acer_games():
     solve(ACER, games.Identity, 12000)
-    found = near(contracts.values(solve(ACER, games.Chain, 16000), np.arange(1, 4)), [0.9**2, 0.9, 1.0], 0.15)
-    more = near(contracts.values(solve(ACER, lambda: games.InfiniteHorizon(length=3), 16000), ONE), [10.0], 0.5)
-    return found + more + near(contracts.values(solve(ACER, games.TerminatedTruncatedPair, 24000), PAIR), [1.0, 10.0], 0.5)
+    found = near(
+        contracts.values(solve(ACER, games.Chain, 16000), np.arange(1, 4)), [0.9**2, 0.9, 1.0], 0.15
+    )
+    more = near(
+        contracts.values(solve(ACER, lambda: games.InfiniteHorizon(length=3), 16000), ONE),
+        [10.0],
+        0.5,
+    )
+    return (
+        found
+        + more
+        + near(
+            contracts.values(solve(ACER, games.TerminatedTruncatedPair, 24000), PAIR),
+            [1.0, 10.0],
+            0.5,
+        )
+    )
 
 
 @case
@@ -420,20 +594,38 @@ def acer_of_replay_alone():
 @case
 def nstep_q_games():
     solve(NSTEP_Q, games.Identity, 12000, dueling=True)
-    found = near(contracts.values(solve(NSTEP_Q, games.Chain, 24000), np.arange(4)), [0.9 ** (3 - s) for s in range(4)], 0.15)
-    return found + near(contracts.values(solve(NSTEP_Q, games.TerminatedTruncatedPair, 24000), PAIR), [1.0, 10.0], 0.5)
+    found = near(
+        contracts.values(solve(NSTEP_Q, games.Chain, 24000), np.arange(4)),
+        [0.9 ** (3 - s) for s in range(4)],
+        0.15,
+    )
+    return found + near(
+        contracts.values(solve(NSTEP_Q, games.TerminatedTruncatedPair, 24000), PAIR),
+        [1.0, 10.0],
+        0.5,
+    )
 
 
 @case
 def ppo_recall():
-    """Episodes of 3 steps, in sequences of 8: without a memory, or with one that ends with the sequence, 1/2 is the best."""
+    """Episodes of 3 steps, in sequences of 8: without a memory, or with one that ends with the
+    sequence, 1/2 is the best."""
     loop = solve(PPO, Recall, 8000, recurrent=16, sequence=8)
     return near(contracts.values(loop, np.arange(2)), [0.9**2] * 2, 0.15)
 
 
 @case
 def a2c_recall():
-    loop = solve(A2C, Recall, 24000, recurrent=16, envs=8, rollout=8, optimizer="adam", learning_rate="3e-3:1e-3")
+    loop = solve(
+        A2C,
+        Recall,
+        24000,
+        recurrent=16,
+        envs=8,
+        rollout=8,
+        optimizer="adam",
+        learning_rate="3e-3:1e-3",
+    )
     return near(contracts.values(loop, np.arange(2)), [0.9**2] * 2, 0.15)
 
 
@@ -454,13 +646,16 @@ def beginning(loop):
 
 
 def worth(loop):
-    """What its critic, or its mixture of action values, says of a game's beginning; of each agent if it says so."""
+    """What its critic, or its mixture of action values, says of a game's beginning; of each agent
+    if it says so."""
     algorithm, obs = loop.algorithm, {n: x[:1] for n, x in beginning(loop).items()}
     if isinstance(algorithm, MAPPO):
         rows = algorithm.rows(obs)
         if algorithm.sequence:
             return contracts.later(
-                loop.networks["critic"], rows["critic"], np.zeros((2, algorithm.settings.recurrent), np.float32)
+                loop.networks["critic"],
+                rows["critic"],
+                np.zeros((2, algorithm.settings.recurrent), np.float32),
             )[:, 0]
         return forwards(loop.backend, ("critic",))["critic"](rows["critic"])[:, 0]
     q = forwards(loop.backend, ("q",))["q"](obs["agents"][0]).max(-1)
@@ -472,14 +667,17 @@ def worth(loop):
 
 @case
 def vdn_games():
-    """What a sum cannot hold: of the two steps it takes the sure one; of games seen evenly the choices whose mean over the
-    other's is best (5 in climbing, 2 in penalty). What a limit cuts goes on; what is over is over."""
+    """What a sum cannot hold: of the two steps it takes the sure one; of games seen evenly the
+    choices whose mean over the other's is best (5 in climbing, 2 in penalty). What a limit cuts
+    goes on; what is over is over."""
     for game, known in ((together.TwoStep, 7.0), (together.Climbing, 5.0), (together.Penalty, 2.0)):
         loop = contracts.begin(VDN, team(game), engine, **BASE[VDN], steps=6000)
         contracts.train(loop)
         assert contracts.score(loop, team(game)) == known, game
     found = near(worth(solve(VDN, team(together.Endless), 6000)), [10.0], 0.5)
-    return found + near(worth(solve(VDN, team(together.Leaving), 4000, share=False)), [1.5 + 0.5 * 1.71], 0.1)
+    return found + near(
+        worth(solve(VDN, team(together.Leaving), 4000, share=False)), [1.5 + 0.5 * 1.71], 0.1
+    )
 
 
 @case
@@ -489,26 +687,62 @@ def qmix_games():
     solve(QMIX, team(together.TwoStep), 8000, least=8.0, share=False, recurrent=8, sequence=4)
     found += near(worth(solve(QMIX, team(together.Endless), 6000)), [10.0], 0.5)
     found += near(worth(solve(QMIX, team(together.Leaving), 4000)), [1.5 + 0.5 * 1.71], 0.1)
-    return found + near(worth(solve(QMIX, team(together.Leaving), 4000, mixer=False)), [2.71, 2.0], 0.1)
+    return found + near(
+        worth(solve(QMIX, team(together.Leaving), 4000, mixer=False)), [2.71, 2.0], 0.1
+    )
 
 
 @case
 def mappo_games():
     solve(MAPPO, team(together.TwoStep), 8000, least=8.0)
-    solve(MAPPO, team(lambda: together.Penalty(-10)), 8000, least=10.0, share=False, value_norm="popart")
-    solve(MAPPO, team(together.Climbing), 8000, least=7.0)  # from 5 the second is better answered so, and then the first
+    solve(
+        MAPPO,
+        team(lambda: together.Penalty(-10)),
+        8000,
+        least=10.0,
+        share=False,
+        value_norm="popart",
+    )
+    solve(
+        MAPPO, team(together.Climbing), 8000, least=7.0
+    )  # from 5 the second is better answered so, and then the first
     solve(MAPPO, team(together.TwoStep), 8000, least=8.0, recurrent=8, sequence=4)
-    solve(MAPPO, team(together.Landmarks), 24000, least=-2.8, entropy=0.0, log_std=-0.5, centralized=False)
+    solve(
+        MAPPO,
+        team(together.Landmarks),
+        24000,
+        least=-2.8,
+        entropy=0.0,
+        log_std=-0.5,
+        centralized=False,
+    )
     found = near(worth(solve(MAPPO, team(together.Leaving), 8000)), [2.71, 2.0], 0.1)
-    found += near(worth(solve(MAPPO, team(together.Leaving), 8000, rewards="team", value_norm="no")), [2.355] * 2, 0.1)
-    return found + near(worth(solve(MAPPO, team(together.Endless), 24000, recurrent=8, sequence=8)), [10.0] * 2, 0.5)
+    found += near(
+        worth(solve(MAPPO, team(together.Leaving), 8000, rewards="team", value_norm="no")),
+        [2.355] * 2,
+        0.1,
+    )
+    return found + near(
+        worth(solve(MAPPO, team(together.Endless), 24000, recurrent=8, sequence=8)), [10.0] * 2, 0.5
+    )
 
 
 @case
 def maddpg_games():
     solve(MADDPG, team(together.Landmarks), 6000, least=-2.75)
-    solve(MADDPG, team(together.Landmarks), 6000, least=-2.75, share=True, twin=True, policy_delay=2, smoothing=0.2)
-    solve(MADDPG, team(together.Climbing), 4000, least=5.0)  # the best pair stands beside the worst: 5, 7 or 11 are found
+    solve(
+        MADDPG,
+        team(together.Landmarks),
+        6000,
+        least=-2.75,
+        share=True,
+        twin=True,
+        policy_delay=2,
+        smoothing=0.2,
+    )
+    solve(
+        MADDPG, team(together.Climbing), 4000, least=5.0
+    )  # the best pair stands beside the worst: 5, 7 or 11 are found
 
 
 # What takes a handful of updates
@@ -518,14 +752,22 @@ SHORT = {
     "dqn_noisy": (DQN, games.Chain, {"dueling": True, **QUIET}),
     "ppo": (PPO, games.Chain, {}),
     "ppo_multi": (PPO, games.IdentityMultiDiscrete, {}),
-    "ppo_box": (PPO, games.IdentityBox, {"normalize_observations": True, "normalize_rewards": True, "max_kl": 0.05}),
+    "ppo_box": (
+        PPO,
+        games.IdentityBox,
+        {"normalize_observations": True, "normalize_rewards": True, "max_kl": 0.05},
+    ),
     "ppo_masked": (PPO, games.ForbiddenMultiDiscrete, {"normalize_observations": True}),
     "dqn_masked": (DQN, games.Forbidden, {"n_step": 2}),
     "sac_masked": (SAC, games.Forbidden, {}),
     "ppo_beta": (PPO, games.IdentityBox, {"policy": "beta"}),
     "ppo_shared": (PPO, games.IdentityBox, {"shared": True, "normalize_observations": True}),
     "ppo_recurrent": (PPO, games.Chain, {"recurrent": 8, "sequence": 8}),
-    "a2c_recurrent": (A2C, games.IdentityBox, {"recurrent": 8, "sequence": 2, "normalize_observations": True}),
+    "a2c_recurrent": (
+        A2C,
+        games.IdentityBox,
+        {"recurrent": 8, "sequence": 2, "normalize_observations": True},
+    ),
     "sac": (SAC, games.IdentityBox, {}),
     "sac_discrete": (SAC, games.Chain, {}),
     "a2c": (A2C, games.IdentityBox, {"normalize_observations": True}),
@@ -544,24 +786,34 @@ SHORT = {
     "maddpg": (MADDPG, team(together.Landmarks), {"twin": True, "policy_delay": 2}),
     "maddpg_discrete": (MADDPG, team(together.TwoStep), {"share": True}),
     "mappo": (MAPPO, team(together.TwoStep), {"share": False, "value_norm": "popart"}),
-    "mappo_recurrent": (MAPPO, team(together.Leaving), {"recurrent": 6, "sequence": 8, "rewards": "team"}),
+    "mappo_recurrent": (
+        MAPPO,
+        team(together.Leaving),
+        {"recurrent": 6, "sequence": 8, "rewards": "team"},
+    ),
 }
 
 
-# Variants of an algorithm, which are only begun on some engines: compiling them all would take minutes.
+# Variants of an algorithm, which are only begun on some engines: compiling them all would take
+# minutes.
 ON_TORCH = {"dqn_masked", "sac_masked", "ppo_multi", "ppo_masked", "ppo_beta", "ppo_shared"}
 ON_TORCH |= {"vdn", "vdn_recurrent", "iql", "mappo_recurrent", "maddpg_discrete"}
 ON_JAX = {"dqn_noisy", "ppo_recurrent", "a2c_recurrent", "a2c_noisy"}  # and on torch
 LEFT_OUT = {"torch": set(), "jax": ON_TORCH}.get(engine, ON_TORCH | ON_JAX)
 THOROUGH = [n for n in SHORT if n not in LEFT_OUT]
-# Whole runs of teams are the same on every engine but for their losses, which the parity suite holds.
+# Whole runs of teams are the same on every engine but for their losses, which the parity suite
+# holds.
 AGAIN = [n for n in THOROUGH if engine == "torch" or SHORT[n][0] not in (MADDPG, MAPPO, QMIX, VDN)]
 
-if engine == "tensorflow":  # without XLA, which takes as long again; the parity suite and whole runs are compiled by it
+if (
+    engine == "tensorflow"
+):  # without XLA, which takes as long again; the parity suite and whole runs are compiled by it
     from tandem.backends import keras_tensorflow
 
     compiled = keras_tensorflow.many
-    keras_tensorflow.many = lambda guarded, variables, jit, donate: compiled(guarded, variables, False, donate)
+    keras_tensorflow.many = lambda guarded, variables, jit, donate: compiled(
+        guarded, variables, False, donate
+    )
 
 
 def short(name):
@@ -588,7 +840,9 @@ def touches_only_its_own():
     found = {}
     for name in THOROUGH:
         kind, env, settings = short(name)
-        found[name] = contracts.touches_only_its_own(kind, env, engine, **settings | ({"max_kl": 0} if kind is PPO else {}))
+        found[name] = contracts.touches_only_its_own(
+            kind, env, engine, **settings | ({"max_kl": 0} if kind is PPO else {})
+        )
     return found
 
 
@@ -596,7 +850,13 @@ def touches_only_its_own():
 def refuses_what_is_not_finite():
     for name in AGAIN:
         kind, env, settings = short(name)
-        settings |= {"activation": "relu", "steps": 5000, "max_grad_norm": 1e30, "max_kl": 0.0, "learning_rate": None}
+        settings |= {
+            "activation": "relu",
+            "steps": 5000,
+            "max_grad_norm": 1e30,
+            "max_kl": 0.0,
+            "learning_rate": None,
+        }
         own = {n: v for n, v in settings.items() if hasattr(kind.Settings, n) and v is not None}
         if kind is DQN:  # Chain's one-hot states leave units dead before anything overflows
             env, own = "CartPole-v1", own | {"target_every": 16, "dueling": False}
@@ -621,7 +881,9 @@ def first_rollout():
             digest.update(n.encode() + x.tobytes())
         seen = []
         real = loop.learner.learn
-        loop.learner.learn = lambda t, span, seen=seen, real=real: (seen.append(t), real(t, span))[1]
+        loop.learner.learn = lambda t, span, seen=seen, real=real: (seen.append(t), real(t, span))[
+            1
+        ]
         metrics = contracts.train(loop, updates=1)
         rollout = hashlib.sha256()
         for t in seen:
@@ -637,4 +899,13 @@ for name in wanted or CASES:
         result, failed = CASES[name](), ""
     except AssertionError as error:
         result, failed = None, str(error)
-    print(json.dumps({"case": name, "failed": failed, "found": result, "seconds": round(time.perf_counter() - began, 1)}))
+    print(
+        json.dumps(
+            {
+                "case": name,
+                "failed": failed,
+                "found": result,
+                "seconds": round(time.perf_counter() - began, 1),
+            }
+        )
+    )

@@ -1,4 +1,5 @@
-"""A DQN run on an Atari game, whole and in sittings; prints what a test wants to know of it. Argument: a folder."""
+"""A DQN run on an Atari game, whole and in sittings; prints what a test wants to know of it.
+Argument: a folder."""
 
 import json
 import sys
@@ -11,10 +12,21 @@ from tandem.learning.events import EpisodeEnd
 
 folder = Path(sys.argv[1])
 SETTINGS = {
-    "steps": 240, "envs": 2, "train_every": 8, "learning_starts": 40, "batch_size": 4, "buffer_size": 100, "eval_every": 120,
-    "eval_episodes": 1, "final_episodes": 1, "plots": False, "tensorboard": False, "frame_stack": 3, "frame_skip": 5,
+    "steps": 240,
+    "envs": 2,
+    "train_every": 8,
+    "learning_starts": 40,
+    "batch_size": 4,
+    "buffer_size": 100,
+    "eval_every": 120,
+    "eval_episodes": 1,
+    "final_episodes": 1,
+    "plots": False,
+    "tensorboard": False,
+    "frame_stack": 3,
+    "frame_skip": 5,
     "noop_max": 5,
-}  # fmt: skip
+}
 
 
 def finished(run, stop_at=None):
@@ -22,14 +34,26 @@ def finished(run, stop_at=None):
     return run, lives
 
 
-whole, lives = finished(trainer.session("dqn", "ALE/Breakout-v5", framework="torch", out=folder / "whole", seed=2, **SETTINGS))
-finished(trainer.session("dqn", "ALE/Breakout-v5", framework="torch", out=folder / "parts", seed=2, **SETTINGS), 90)
+whole, lives = finished(
+    trainer.session(
+        "dqn", "ALE/Breakout-v5", framework="torch", out=folder / "whole", seed=2, **SETTINGS
+    )
+)
+finished(
+    trainer.session(
+        "dqn", "ALE/Breakout-v5", framework="torch", out=folder / "parts", seed=2, **SETTINGS
+    ),
+    90,
+)
 parts, _ = finished(trainer.session(resume=folder / "parts"))
 agent = tandem.load(folder / "whole", which="last")
 evaluation = tandem.evaluate(agent, "ALE/Breakout-v5", episodes=1, seed=3)
 found = {
     "fingerprints": [run.fingerprint() for run in (whole, parts)],
-    "rings": [{n: x.tobytes().hex()[-4000:] for n, x in run.loop.learner.ring.state()[1].items()} for run in (whole, parts)],
+    "rings": [
+        {n: x.tobytes().hex()[-4000:] for n, x in run.loop.learner.ring.state()[1].items()}
+        for run in (whole, parts)
+    ],
     "updates": whole.loop.learner.updates,
     "observation": whole.observation.shape,
     "ring": list(whole.loop.learner.ring._columns["obs"].shape),
@@ -37,6 +61,7 @@ found = {
     "env_kwargs": json.loads((folder / "whole" / "config.json").read_text())["env_kwargs"],
     "lives": lives,
     "game": list(whole.last_evaluation.lengths),
-    "again": play(agent.actor, "ALE/Breakout-v5", 1, 3, kwargs=agent.env_kwargs)[0] == list(evaluation.returns),
+    "again": play(agent.actor, "ALE/Breakout-v5", 1, 3, kwargs=agent.env_kwargs)[0]
+    == list(evaluation.returns),
 }
 print(json.dumps(found))

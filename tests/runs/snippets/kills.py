@@ -1,6 +1,8 @@
-"""Kills runs that write checkpoints all the time, and prints what is left of them. Arguments: a folder, the number of kills.
+"""Kills runs that write checkpoints all the time, and prints what is left of them. Arguments: a
+folder, the number of kills.
 
-Every sitting is a fork of this process, which has imported everything already: a start takes milliseconds."""
+Every sitting is a fork of this process, which has imported everything already: a start takes
+milliseconds."""
 
 import json
 import os
@@ -16,10 +18,24 @@ from tandem.runs.writers import read_table
 
 folder, kills = Path(sys.argv[1]), int(sys.argv[2])
 SETTINGS = {
-    "steps": 500, "hidden": (8,), "train_every": 10, "updates_per_call": 2, "learning_starts": 50, "buffer_size": 500,
-    "batch_size": 8, "prioritized": True, "plots": False, "tensorboard": True, "eval_episodes": 1, "final_episodes": 1,
-    "eval_every": 200, "log_every": 50, "keep": 2, "checkpoint_seconds": 0.0, "epsilon": "0.5",
-}  # fmt: skip
+    "steps": 500,
+    "hidden": (8,),
+    "train_every": 10,
+    "updates_per_call": 2,
+    "learning_starts": 50,
+    "buffer_size": 500,
+    "batch_size": 8,
+    "prioritized": True,
+    "plots": False,
+    "tensorboard": True,
+    "eval_episodes": 1,
+    "final_episodes": 1,
+    "eval_every": 200,
+    "log_every": 50,
+    "keep": 2,
+    "checkpoint_seconds": 0.0,
+    "epsilon": "0.5",
+}
 
 
 def begun(name):
@@ -41,7 +57,12 @@ def sitting(name, tamper=None):
         )
         for _ in run.events():
             run._pause = 0.0  # or the time that writing takes would stretch the intervals
-        print(json.dumps({"run": name, "fingerprint": run.fingerprint(), "steps": run.loop.env_steps}), flush=True)
+        print(
+            json.dumps(
+                {"run": name, "fingerprint": run.fingerprint(), "steps": run.loop.env_steps}
+            ),
+            flush=True,
+        )
         os._exit(0)
     except BaseException as error:
         print(json.dumps({"run": name, "raised": repr(error)}), flush=True)
@@ -80,7 +101,8 @@ def die():
 
 
 def at_call(number):
-    """Dies at that call of a function, whichever it is: seeded, and the same moment on every machine."""
+    """Dies at that call of a function, whichever it is: seeded, and the same moment on every
+    machine."""
 
     def tamper():
         left = [number]
@@ -152,12 +174,29 @@ while done < kills:
     if not killed(sitting("random", at_call(call))):
         break
     done += 1
-    print(json.dumps({"kill": call, "wrong": whole("random") if begun("random") else []}), flush=True)
+    print(
+        json.dumps({"kill": call, "wrong": whole("random") if begun("random") else []}), flush=True
+    )
 killed(sitting("random"))
 for tamper in (amid_writing, before_renaming, after_renaming, amid_config, amid_writing):
     assert killed(sitting("inside", tamper)), tamper
-    parts = [f.name for place in (folder / "inside", folder / "inside" / "checkpoints") for f in place.glob(".*.part")]
-    print(json.dumps({"inside": tamper.__name__, "parts": parts, "wrong": whole("inside")}), flush=True)
+    parts = [
+        f.name
+        for place in (folder / "inside", folder / "inside" / "checkpoints")
+        for f in place.glob(".*.part")
+    ]
+    print(
+        json.dumps({"inside": tamper.__name__, "parts": parts, "wrong": whole("inside")}),
+        flush=True,
+    )
 killed(sitting("inside"))
 left = [str(f) for f in folder.rglob("*.part")]
-print(json.dumps({"left": left, "tables": table("whole") == table("random") == table("inside"), "kills": done}))
+print(
+    json.dumps(
+        {
+            "left": left,
+            "tables": table("whole") == table("random") == table("inside"),
+            "kills": done,
+        }
+    )
+)

@@ -1,4 +1,5 @@
-"""DQN on stacks of pictures of which only the older one says what to do; prints its score, and how the pictures were kept."""
+"""DQN on stacks of pictures of which only the older one says what to do; prints its score, and how
+the pictures were kept."""
 
 import json
 import sys
@@ -12,7 +13,8 @@ from tandem.envs.atari import declared
 
 
 class Before(gymnasium.Env):
-    """Shows a bright or a dark picture; the right action is the one that the picture before it named. Eight steps."""
+    """Shows a bright or a dark picture; the right action is the one that the picture before it
+    named. Eight steps."""
 
     observation_space = gymnasium.spaces.Box(0, 255, (36, 36), np.uint8)
     action_space = gymnasium.spaces.Discrete(2)
@@ -35,12 +37,29 @@ def make():
     return declared(FrameStackObservation(Before(), 2, padding_type="zero"), 2)
 
 
-settings = {"steps": 1600, "learning_rate": 3e-4, "batch_size": 32, "buffer_size": 800, "learning_starts": 64, "train_every": 4,
-            "target_every": 40, "gamma": 0.5, "epsilon": "1:0.1:0.5", "eval_every": 400, "final_episodes": 20}  # fmt: skip
+settings = {
+    "steps": 1600,
+    "learning_rate": 3e-4,
+    "batch_size": 32,
+    "buffer_size": 800,
+    "learning_starts": 64,
+    "train_every": 4,
+    "target_every": 40,
+    "gamma": 0.5,
+    "epsilon": "1:0.1:0.5",
+    "eval_every": 400,
+    "final_episodes": 20,
+}
 run = trainer.session("dqn", make, framework=sys.argv[1], seed=1, **settings)
 for _ in run:
     pass
 ring = run.loop.learner.ring
 print(
-    json.dumps({"score": run.result()["eval_mean"], "kept": list(ring._columns["obs"].shape), "acts_on": run.observation.shape})
+    json.dumps(
+        {
+            "score": run.result()["eval_mean"],
+            "kept": list(ring._columns["obs"].shape),
+            "acts_on": run.observation.shape,
+        }
+    )
 )

@@ -1,6 +1,7 @@
 """DDPG (Lillicrap et al. 2016, arXiv:1509.02971) on Pendulum.
 
-Each runner adds noise to the actions of the policy, and brings its steps to one agent, which learns from all that it remembers.
+Each runner adds noise to the actions of the policy, and brings its steps to one agent, which learns
+from all that it remembers.
 
 python -m tandem.examples.cluster.ddpg [--runners 4 | --local]
 """

@@ -1,6 +1,8 @@
-"""DQN (Mnih et al. 2015, doi:10.1038/nature14236) on CartPole, with double targets (van Hasselt et al. 2016, arXiv:1509.06461).
+"""DQN (Mnih et al. 2015, doi:10.1038/nature14236) on CartPole, with double targets (van Hasselt et
+al. 2016, arXiv:1509.06461).
 
-Each runner acts epsilon-greedily, and brings its steps to one agent, which learns from all that it remembers.
+Each runner acts epsilon-greedily, and brings its steps to one agent, which learns from all that it
+remembers.
 
 python -m tandem.examples.cluster.dqn [--runners 4 | --local]
 """
@@ -33,7 +35,8 @@ class GymRunner(Runner):
                 action_space=self.env.action_space,
                 framework=args.framework,
                 seed=args.seed,
-                # rl-baselines3-zoo 2.9, hyperparams/dqn.yml, CartPole-v1; smaller steps, and updates more often
+                # rl-baselines3-zoo 2.9, hyperparams/dqn.yml, CartPole-v1; smaller steps, and
+                # updates more often
                 steps=args.steps,
                 learning_rate="1e-3:1e-4",
                 batch_size=64,

@@ -1,5 +1,5 @@
-"""MADDPG (Lowe et al. 2017, arXiv:1706.02275) on simple_spread: three agents that are to cover three landmarks without running
-into one another.
+"""MADDPG (Lowe et al. 2017, arXiv:1706.02275) on simple_spread: three agents that are to cover
+three landmarks without running into one another.
 
 Each agent acts by what it sees; their critics see everything, and all actions.
 
@@ -55,7 +55,9 @@ class GymRunner(Runner):
 
 
 def settings(*given: str) -> Any:
-    return parser(__doc__, env="mpe/simple_spread_v3", steps=60_000, envs=8).parse_args(given or None)
+    return parser(__doc__, env="mpe/simple_spread_v3", steps=60_000, envs=8).parse_args(
+        given or None
+    )
 
 
 if __name__ == "__main__":

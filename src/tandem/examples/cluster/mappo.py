@@ -1,7 +1,8 @@
-"""MAPPO (Yu et al. 2022, arXiv:2103.01955) on simple_spread: three agents that are to cover three landmarks without running
-into one another.
+"""MAPPO (Yu et al. 2022, arXiv:2103.01955) on simple_spread: three agents that are to cover three
+landmarks without running into one another.
 
-Each agent acts by what it sees; the critic sees everything. Runners wait while the agent learns from what all of them brought.
+Each agent acts by what it sees; the critic sees everything. Runners wait while the agent learns
+from what all of them brought.
 
 python -m tandem.examples.cluster.mappo [--runners 4 | --local]
 """
@@ -56,7 +57,9 @@ class GymRunner(Runner):
 
 
 def settings(*given: str) -> Any:
-    return parser(__doc__, env="mpe/simple_spread_v3", steps=200_000, envs=32).parse_args(given or None)
+    return parser(__doc__, env="mpe/simple_spread_v3", steps=200_000, envs=32).parse_args(
+        given or None
+    )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """An agent of one's own: DDPG (Lillicrap et al. 2016, arXiv:1509.02971) in torch, on Pendulum.
 
-All that the cluster asks of it is `choose_action` and `update`. With --no-sync another process acts, by the parameters that the
-agent handed over last; with --no-sync --act local each runner does so itself.
+All that the cluster asks of it is `choose_action` and `update`. With --no-sync another process
+acts, by the parameters that the agent handed over last; with --no-sync --act local each runner does
+so itself.
 
 python -m tandem.examples.cluster.own_agent [--runners 4 | --local] [--no-sync [--act local]]
 """
@@ -69,10 +70,21 @@ class DDPGAgent(Agent):
         s, a, r, s2, done = batch.split([self.state_dim, self.action_dim, 1, self.state_dim, 1], 1)
         actor, critic = self.targets
         with torch.no_grad():
-            goal = r + self.gamma * (1 - done) * critic(torch.cat([s2, self.max_action * actor(s2)], 1))
-        self.descend(self.critic_optimizer, ((self.critic(torch.cat([s, a], 1)) - goal) ** 2).mean())
-        self.descend(self.actor_optimizer, -self.critic(torch.cat([s, self.max_action * self.actor(s)], 1)).mean())
-        for old, new in zip(self.targets.parameters(), [*self.actor.parameters(), *self.critic.parameters()], strict=True):
+            goal = r + self.gamma * (1 - done) * critic(
+                torch.cat([s2, self.max_action * actor(s2)], 1)
+            )
+        self.descend(
+            self.critic_optimizer, ((self.critic(torch.cat([s, a], 1)) - goal) ** 2).mean()
+        )
+        self.descend(
+            self.actor_optimizer,
+            -self.critic(torch.cat([s, self.max_action * self.actor(s)], 1)).mean(),
+        )
+        for old, new in zip(
+            self.targets.parameters(),
+            [*self.actor.parameters(), *self.critic.parameters()],
+            strict=True,
+        ):
             old.lerp_(new, self.tau)
 
     def descend(self, optimizer: Any, loss: Any) -> None:
@@ -87,11 +99,16 @@ class GymRunner(Runner):
         self.env = gymnasium.make(args.env)
         self.env.reset(seed=args.seed + self.rank)
         self.rng = np.random.default_rng([args.seed, self.rank])
-        dims = {"state_dim": self.env.observation_space.shape[0], "action_dim": self.env.action_space.shape[0]}
+        dims = {
+            "state_dim": self.env.observation_space.shape[0],
+            "action_dim": self.env.action_space.shape[0],
+        }
         for name, value in {**dims, "max_action": float(self.env.action_space.high[0])}.items():
             setattr(args, name, value)
         if self.rank == 0:
-            cluster.make_agent(name="own_agent", agent_class=DDPGAgent, **vars(args))  # with args.sync
+            cluster.make_agent(
+                name="own_agent", agent_class=DDPGAgent, **vars(args)
+            )  # with args.sync
         self.agent = cluster.get_agent("own_agent", act=args.act)
 
     def run(self) -> list[float]:
@@ -115,15 +132,24 @@ class GymRunner(Runner):
 def settings(*given: str) -> Any:
     found = parser(__doc__, env="Pendulum-v1", steps=15_000)
     found.set_defaults(act="remote")
-    found.add_argument("--net_dims", type=int, nargs="+", default=[64, 64], help="units of the hidden layers")
+    found.add_argument(
+        "--net_dims", type=int, nargs="+", default=[64, 64], help="units of the hidden layers"
+    )
     found.add_argument("--lr_a", type=float, default=1e-3, help="learning rate of the actor")
     found.add_argument("--lr_c", type=float, default=1e-3, help="learning rate of the critic")
     found.add_argument("--gamma", type=float, default=0.98)
     found.add_argument("--tau", type=float, default=0.005, help="how fast the targets follow")
-    found.add_argument("--noise", type=float, default=0.3, help="standard deviation of what explores, in units of torque")
+    found.add_argument(
+        "--noise",
+        type=float,
+        default=0.3,
+        help="standard deviation of what explores, in units of torque",
+    )
     found.add_argument("--batch_size", type=int, default=128)
     found.add_argument("--buffer_size", type=int, default=100_000)
-    found.add_argument("--learning_starts", type=int, default=1_000, help="steps before the first update")
+    found.add_argument(
+        "--learning_starts", type=int, default=1_000, help="steps before the first update"
+    )
     found.add_argument("--max_step", type=int, default=200, help="the longest episode")
     return found.parse_args(given or None)
 

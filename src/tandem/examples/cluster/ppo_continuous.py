@@ -1,7 +1,8 @@
-"""PPO (Schulman et al. 2017, arXiv:1707.06347) on Pendulum, with a Beta policy (Chou et al. 2017, PMLR 70), whose actions keep
-to their bounds.
+"""PPO (Schulman et al. 2017, arXiv:1707.06347) on Pendulum, with a Beta policy (Chou et al. 2017,
+PMLR 70), whose actions keep to their bounds.
 
-Runners step four environments between them, and wait while the agent learns from what all of them brought.
+Runners step four environments between them, and wait while the agent learns from what all of them
+brought.
 
 python -m tandem.examples.cluster.ppo_continuous [--runners 4 | --local]
 """

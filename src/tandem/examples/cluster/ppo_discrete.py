@@ -1,6 +1,7 @@
 """PPO (Schulman et al. 2017, arXiv:1707.06347) on CartPole, whose actions are two.
 
-Runners step eight environments between them, and wait while the agent learns from what all of them brought.
+Runners step eight environments between them, and wait while the agent learns from what all of them
+brought.
 
 python -m tandem.examples.cluster.ppo_discrete [--runners 4 | --local]
 """

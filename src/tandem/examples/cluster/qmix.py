@@ -1,7 +1,8 @@
-"""QMIX (Rashid et al. 2018, arXiv:1803.11485) on simple_spread: three agents that are to cover three landmarks without running
-into one another.
+"""QMIX (Rashid et al. 2018, arXiv:1803.11485) on simple_spread: three agents that are to cover
+three landmarks without running into one another.
 
-Each agent acts by what it sees; the value of all is a mixture of theirs that rises with each of them.
+Each agent acts by what it sees; the value of all is a mixture of theirs that rises with each of
+them.
 
 python -m tandem.examples.cluster.qmix [--runners 4 | --local]
 """
@@ -55,7 +56,9 @@ class GymRunner(Runner):
 
 
 def settings(*given: str) -> Any:
-    return parser(__doc__, env="mpe/simple_spread_v3", steps=100_000, envs=8).parse_args(given or None)
+    return parser(__doc__, env="mpe/simple_spread_v3", steps=100_000, envs=8).parse_args(
+        given or None
+    )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """SAC (Haarnoja et al. 2018, arXiv:1812.05905), which learns how random to be, on Pendulum.
 
-Each runner draws its actions from the policy, and brings its steps to one agent, which learns from all that it remembers.
+Each runner draws its actions from the policy, and brings its steps to one agent, which learns from
+all that it remembers.
 
 python -m tandem.examples.cluster.sac [--runners 4 | --local]
 """

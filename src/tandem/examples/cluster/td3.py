@@ -1,6 +1,8 @@
-"""TD3 (Fujimoto et al. 2018, arXiv:1802.09477), DDPG with two critics, whose policy lags behind them, on Pendulum.
+"""TD3 (Fujimoto et al. 2018, arXiv:1802.09477), DDPG with two critics, whose policy lags behind
+them, on Pendulum.
 
-Each runner adds noise to the actions of the policy, and brings its steps to one agent, which learns from all that it remembers.
+Each runner adds noise to the actions of the policy, and brings its steps to one agent, which learns
+from all that it remembers.
 
 python -m tandem.examples.cluster.td3 [--runners 4 | --local]
 """

@@ -1,7 +1,7 @@
 """TRPO (Schulman et al. 2015, arXiv:1502.05477) on CartPole.
 
-Runners step two environments between them, and wait while the agent moves its policy, within a trust region, by what all
-of them brought.
+Runners step two environments between them, and wait while the agent moves its policy, within a
+trust region, by what all of them brought.
 
 python -m tandem.examples.cluster.trpo [--runners 4 | --local]
 """

@@ -1,5 +1,5 @@
-"""VDN (Sunehag et al. 2018, arXiv:1706.05296) on simple_spread: three agents that are to cover three landmarks without running
-into one another.
+"""VDN (Sunehag et al. 2018, arXiv:1706.05296) on simple_spread: three agents that are to cover
+three landmarks without running into one another.
 
 Each agent acts by what it sees; the value of all is the sum of theirs.
 
@@ -55,7 +55,9 @@ class GymRunner(Runner):
 
 
 def settings(*given: str) -> Any:
-    return parser(__doc__, env="mpe/simple_spread_v3", steps=100_000, envs=8).parse_args(given or None)
+    return parser(__doc__, env="mpe/simple_spread_v3", steps=100_000, envs=8).parse_args(
+        given or None
+    )
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""AlphaZero (Silver et al. 2018, doi:10.1126/science.aar6404) on CartPole, in Keras: a search led by a policy and a value,
-which learn what it found.
+"""AlphaZero (Silver et al. 2018, doi:10.1126/science.aar6404) on CartPole, in Keras: a search led
+by a policy and a value, which learn what it found.
 
 KERAS_BACKEND=jax python -m tandem.examples.keras.AlphaZeroCartPole
 
-The value of a state is -gamma ** (steps until the pole falls): 0 where it never does, -1 where it does at once. It is learned
-from what ten steps show.
+The value of a state is -gamma ** (steps until the pole falls): 0 where it never does, -1 where it
+does at once. It is learned from what ten steps show.
 """
 
 from __future__ import annotations
@@ -24,14 +24,31 @@ class AlphaZero(RL):
     jit_action = False  # it searches
 
     def __init__(
-        self, state_dim: int, hidden_dim: int, action_dim: int, num_simulations: int = 400, c_puct: float = 2.0
+        self,
+        state_dim: int,
+        hidden_dim: int,
+        action_dim: int,
+        num_simulations: int = 400,
+        c_puct: float = 2.0,
     ) -> None:
         super().__init__()
-        body = [keras.Input((state_dim,)), layers.Dense(hidden_dim, "relu"), layers.Dense(hidden_dim, "relu")]
+        body = [
+            keras.Input((state_dim,)),
+            layers.Dense(hidden_dim, "relu"),
+            layers.Dense(hidden_dim, "relu"),
+        ]
         self.net = keras.Sequential([*body, layers.Dense(action_dim + 1)])
         self.param = self.net.weights
-        self.env, self.simulator = gymnasium.make("CartPole-v1"), gymnasium.make("CartPole-v1").unwrapped
-        self.num_simulations, self.c_puct, self.gamma, self.weight_decay = num_simulations, c_puct, 0.99, 1e-4
+        self.env, self.simulator = (
+            gymnasium.make("CartPole-v1"),
+            gymnasium.make("CartPole-v1").unwrapped,
+        )
+        self.num_simulations, self.c_puct, self.gamma, self.weight_decay = (
+            num_simulations,
+            c_puct,
+            0.99,
+            1e-4,
+        )
         self.rng = np.random.default_rng(self.seed)
 
     def forward(self, s: Any) -> tuple[Any, Any]:
@@ -49,7 +66,9 @@ class AlphaZero(RL):
 
     def search(self, state: Any) -> list[float]:
         how: dict[str, Any] = {"num_simulations": self.num_simulations, "c_puct": self.c_puct}
-        root = run_mcts_search(BaseNode(), state, self, self.evaluate, dirichlet=(0.5, 0.25), rng=self.rng, **how)
+        root = run_mcts_search(
+            BaseNode(), state, self, self.evaluate, dirichlet=(0.5, 0.25), rng=self.rng, **how
+        )
         return list(visit_shares(root).values())
 
     def simulate(self, state: Any, action: Any) -> tuple[Any, bool]:
@@ -64,7 +83,9 @@ class AlphaZero(RL):
     def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
         shares, _ = a
         logits, value = self.forward(s)
-        target = ops.stop_gradient((1 - self.gamma) * r - 1 + (1 - d) * self.gamma * (self.forward(next_s)[1] + 1))
+        target = ops.stop_gradient(
+            (1 - self.gamma) * r - 1 + (1 - d) * self.gamma * (self.forward(next_s)[1] + 1)
+        )
         l2 = sum(ops.sum(p**2) for p in self.net.trainable_weights)
         policy = -ops.mean(ops.sum(shares * ops.log_softmax(logits, 1), 1))
         return policy + ops.mean((value - target) ** 2) + self.weight_decay * l2
@@ -78,7 +99,15 @@ def main(seed: int = 0) -> AlphaZero:
     keras.utils.set_random_seed(seed)
     model = AlphaZero(4, 64, 2, num_simulations=25, c_puct=0.03)
     model.seed = seed
-    model.set(pool_size=10000, batch=64, num_updates=2, num_steps=10, IRL=True, trial_count=5, criterion=475)
+    model.set(
+        pool_size=10000,
+        batch=64,
+        num_updates=2,
+        num_steps=10,
+        IRL=True,
+        trial_count=5,
+        criterion=475,
+    )
     model.train(keras.metrics.Mean(), keras.optimizers.Adam(1e-3), 40)
     return model
 

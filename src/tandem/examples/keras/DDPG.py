@@ -24,10 +24,16 @@ class DDPG(RL):
         self.env = gymnasium.make("Pendulum-v1")
         self.sigma, self.gamma, self.tau, self.bound = sigma, gamma, tau, 2.0
         self.actor, self.target_actor = (
-            keras.Sequential([keras.Input((3,)), layers.Dense(hidden_dim, "relu"), layers.Dense(1, "tanh")]) for _ in range(2)
+            keras.Sequential(
+                [keras.Input((3,)), layers.Dense(hidden_dim, "relu"), layers.Dense(1, "tanh")]
+            )
+            for _ in range(2)
         )
         self.critic, self.target_critic = (
-            keras.Sequential([keras.Input((3 + 1,)), layers.Dense(hidden_dim, "relu"), layers.Dense(1)]) for _ in range(2)
+            keras.Sequential(
+                [keras.Input((3 + 1,)), layers.Dense(hidden_dim, "relu"), layers.Dense(1)]
+            )
+            for _ in range(2)
         )
         self.param = [self.actor.weights, self.critic.weights]
         self.target_param = [*self.target_actor.weights, *self.target_critic.weights]
@@ -39,8 +45,13 @@ class DDPG(RL):
     def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
         actor_loss = -ops.mean(self.critic(ops.concatenate([s, self.action(s)], 1)))
         next_a = self.bound * self.target_actor(next_s)
-        target = r + self.gamma * (1 - d) * self.target_critic(ops.concatenate([next_s, next_a], 1))[:, 0]
-        critic_loss = ops.mean((self.critic(ops.concatenate([s, a], 1))[:, 0] - ops.stop_gradient(target)) ** 2)
+        target = (
+            r
+            + self.gamma * (1 - d) * self.target_critic(ops.concatenate([next_s, next_a], 1))[:, 0]
+        )
+        critic_loss = ops.mean(
+            (self.critic(ops.concatenate([s, a], 1))[:, 0] - ops.stop_gradient(target)) ** 2
+        )
         return [actor_loss, critic_loss]
 
     def update_param(self) -> None:
@@ -53,8 +64,13 @@ def main(seed: int = 0) -> DDPG:
     model.seed = seed
     noise = GaussianWhiteNoiseProcess(sigma=model.sigma)
     model.set(noise=noise, pool_size=10000, batch=64, criterion=-170, trial_count=30)
-    model.train(keras.metrics.Mean(), [keras.optimizers.Adam(3e-4), keras.optimizers.Adam(3e-3)], 150)
-    print(f"mean return of ten episodes: {np.mean([model.run_agent(200, i)[1] for i in range(10)]):.0f}")
+    model.train(
+        keras.metrics.Mean(), [keras.optimizers.Adam(3e-4), keras.optimizers.Adam(3e-3)], 150
+    )
+    print(
+        "mean return of ten episodes: "
+        f"{np.mean([model.run_agent(200, i)[1] for i in range(10)]):.0f}"
+    )
     return model
 
 

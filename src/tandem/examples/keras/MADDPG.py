@@ -1,5 +1,5 @@
-"""MADDPG (Lowe et al. 2017, arXiv:1706.02275): each agent has an actor of its own state, and a critic of all states and
-actions, in Keras.
+"""MADDPG (Lowe et al. 2017, arXiv:1706.02275): each agent has an actor of its own state, and a
+critic of all states and actions, in Keras.
 
 KERAS_BACKEND=jax python -m tandem.examples.keras.MADDPG
 """
@@ -18,26 +18,48 @@ from tandem.exploration import SoftmaxPolicy
 
 
 class DDPG(RL):
-    """Expectations over actions are sums over the four joint ones: nothing has to be sampled or relaxed in a loss.
+    """Expectations over actions are sums over the four joint ones: nothing has to be sampled or
+    relaxed in a loss.
 
-    alone: critics see the state and the action of their own agent only, which makes this independent DDPG.
+    alone: critics see the state and the action of their own agent only, which makes this
+      independent DDPG.
     """
 
-    def __init__(self, hidden_dim: int, sigma: float, gamma: float, tau: float, alone: bool = False) -> None:
+    def __init__(
+        self, hidden_dim: int, sigma: float, gamma: float, tau: float, alone: bool = False
+    ) -> None:
         super().__init__()
         self.env = Relay()
-        self.sigma, self.gamma, self.tau, self.alone = sigma, gamma, tau, alone  # probabilities explore, so sigma is not used
-        self.joint = np.eye(2, dtype=np.float32)[[[0, 0], [0, 1], [1, 0], [1, 1]]]  # [4 joint actions, 2 agents, 2]
+        self.sigma, self.gamma, self.tau, self.alone = (
+            sigma,
+            gamma,
+            tau,
+            alone,
+        )  # probabilities explore, so sigma is not used
+        self.joint = np.eye(2, dtype=np.float32)[
+            [[0, 0], [0, 1], [1, 0], [1, 1]]
+        ]  # [4 joint actions, 2 agents, 2]
         seen = 4 + 2 if alone else 2 * (4 + 2)
         self.actors, self.target_actors = (
             [
-                keras.Sequential([keras.Input((4,)), layers.Dense(hidden_dim, "relu"), layers.Dense(2, "softmax")])
+                keras.Sequential(
+                    [
+                        keras.Input((4,)),
+                        layers.Dense(hidden_dim, "relu"),
+                        layers.Dense(2, "softmax"),
+                    ]
+                )
                 for _ in range(2)
             ]
             for _ in range(2)
         )
         self.critics, self.target_critics = (
-            [keras.Sequential([keras.Input((seen,)), layers.Dense(hidden_dim, "relu"), layers.Dense(1)]) for _ in range(2)]
+            [
+                keras.Sequential(
+                    [keras.Input((seen,)), layers.Dense(hidden_dim, "relu"), layers.Dense(1)]
+                )
+                for _ in range(2)
+            ]
             for _ in range(2)
         )
         self.param, self.target_param = (
@@ -63,15 +85,25 @@ class DDPG(RL):
         return ops.reshape(self.value(critics, i, ops.repeat(s, 4, 0), joint), (-1, 4))
 
     def likely(self, actors: Any, s: Any, learns: int | None = None) -> Any:
-        """The probability of each joint action, [B, 4]; gradients go to the actor of one agent only."""
-        p = [actor(s[:, i]) if i == learns else ops.stop_gradient(actor(s[:, i])) for i, actor in enumerate(actors)]
+        """The probability of each joint action, [B, 4]; gradients go to the actor of one agent
+        only."""
+        p = [
+            actor(s[:, i]) if i == learns else ops.stop_gradient(actor(s[:, i]))
+            for i, actor in enumerate(actors)
+        ]
         return ops.reshape(p[0][:, :, None] * p[1][:, None, :], (-1, 4))
 
     def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
         actor_loss, critic_loss, a = 0.0, 0.0, ops.one_hot(a, 2)
         for i in range(2):
-            actor_loss -= ops.mean(ops.sum(self.likely(self.actors, s, i) * self.values(self.critics, i, s), 1))
-            next_q = ops.sum(self.likely(self.target_actors, next_s) * self.values(self.target_critics, i, next_s), 1)
+            actor_loss -= ops.mean(
+                ops.sum(self.likely(self.actors, s, i) * self.values(self.critics, i, s), 1)
+            )
+            next_q = ops.sum(
+                self.likely(self.target_actors, next_s)
+                * self.values(self.target_critics, i, next_s),
+                1,
+            )
             target = ops.stop_gradient(r + self.gamma * (1 - d) * next_q)
             critic_loss += ops.mean((self.value(self.critics, i, s, a) - target) ** 2)
         return [actor_loss, critic_loss]

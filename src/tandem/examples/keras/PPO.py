@@ -1,5 +1,5 @@
-"""PPO (Schulman et al. 2017, arXiv:1707.06347) on CartPole, in Keras: the clipped objective of equation 7, with one-step
-advantages.
+"""PPO (Schulman et al. 2017, arXiv:1707.06347) on CartPole, in Keras: the clipped objective of
+equation 7, with one-step advantages.
 
 KERAS_BACKEND=jax python -m tandem.examples.keras.PPO
 """
@@ -17,14 +17,24 @@ from tandem.exploration import SoftmaxPolicy
 
 
 class PPO(RL):
-    def __init__(self, state_dim: int, hidden_dim: int, action_dim: int, clip_eps: float, alpha: float) -> None:
+    def __init__(
+        self, state_dim: int, hidden_dim: int, action_dim: int, clip_eps: float, alpha: float
+    ) -> None:
         """alpha: how much the entropy counts."""
         super().__init__()
         self.actor, self.old_actor = (
-            keras.Sequential([keras.Input((state_dim,)), layers.Dense(hidden_dim, "relu"), layers.Dense(action_dim, "softmax")])
+            keras.Sequential(
+                [
+                    keras.Input((state_dim,)),
+                    layers.Dense(hidden_dim, "relu"),
+                    layers.Dense(action_dim, "softmax"),
+                ]
+            )
             for _ in range(2)
         )
-        self.critic = keras.Sequential([keras.Input((state_dim,)), layers.Dense(hidden_dim, "relu"), layers.Dense(1)])
+        self.critic = keras.Sequential(
+            [keras.Input((state_dim,)), layers.Dense(hidden_dim, "relu"), layers.Dense(1)]
+        )
         self.update_param()
         self.param = [self.actor.weights, self.critic.weights]
         self.env = gymnasium.make("CartPole-v1")
@@ -51,8 +61,18 @@ def main(seed: int = 0, episodes: int = 1000) -> PPO:
     keras.utils.set_random_seed(seed)
     model = PPO(4, 128, 2, 0.2, 0.01)
     model.seed = seed
-    model.set(policy=SoftmaxPolicy(), pool_size=10000, batch=64, update_steps=1000, trial_count=10, criterion=475, PPO=True)
-    model.train(keras.metrics.Mean(), [keras.optimizers.Adam(1e-3), keras.optimizers.Adam(5e-3)], episodes)
+    model.set(
+        policy=SoftmaxPolicy(),
+        pool_size=10000,
+        batch=64,
+        update_steps=1000,
+        trial_count=10,
+        criterion=475,
+        PPO=True,
+    )
+    model.train(
+        keras.metrics.Mean(), [keras.optimizers.Adam(1e-3), keras.optimizers.Adam(5e-3)], episodes
+    )
     return model
 
 

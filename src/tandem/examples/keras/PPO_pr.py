@@ -1,6 +1,6 @@
-"""PPO (Schulman et al. 2017, arXiv:1707.06347) on CartPole, in Keras, from a prioritized pool: transitions are drawn by
-their errors and ratios of probabilities (Schaul et al. 2016, arXiv:1511.05952), and the pool keeps as many as their effective
-sample size says.
+"""PPO (Schulman et al. 2017, arXiv:1707.06347) on CartPole, in Keras, from a prioritized pool:
+transitions are drawn by their errors and ratios of probabilities (Schaul et al. 2016,
+arXiv:1511.05952), and the pool keeps as many as their effective sample size says.
 
 KERAS_BACKEND=jax python -m tandem.examples.keras.PPO_pr
 """
@@ -18,14 +18,24 @@ from tandem.exploration import SoftmaxPolicy
 
 
 class PPO(RL):
-    def __init__(self, state_dim: int, hidden_dim: int, action_dim: int, clip_eps: float, alpha: float) -> None:
+    def __init__(
+        self, state_dim: int, hidden_dim: int, action_dim: int, clip_eps: float, alpha: float
+    ) -> None:
         """alpha: how much the entropy counts."""
         super().__init__()
         self.actor, self.old_actor = (
-            keras.Sequential([keras.Input((state_dim,)), layers.Dense(hidden_dim, "relu"), layers.Dense(action_dim, "softmax")])
+            keras.Sequential(
+                [
+                    keras.Input((state_dim,)),
+                    layers.Dense(hidden_dim, "relu"),
+                    layers.Dense(action_dim, "softmax"),
+                ]
+            )
             for _ in range(2)
         )
-        self.critic = keras.Sequential([keras.Input((state_dim,)), layers.Dense(hidden_dim, "relu"), layers.Dense(1)])
+        self.critic = keras.Sequential(
+            [keras.Input((state_dim,)), layers.Dense(hidden_dim, "relu"), layers.Dense(1)]
+        )
         self.update_param()
         self.param = [self.actor.weights, self.critic.weights]
         self.env = gymnasium.make("CartPole-v1")
@@ -66,7 +76,9 @@ def main(seed: int = 0, episodes: int = 1000) -> PPO:
         PPO=True,
         PR=True,
     )
-    model.train(keras.metrics.Mean(), [keras.optimizers.Adam(1e-3), keras.optimizers.Adam(5e-3)], episodes)
+    model.train(
+        keras.metrics.Mean(), [keras.optimizers.Adam(1e-3), keras.optimizers.Adam(5e-3)], episodes
+    )
     return model
 
 

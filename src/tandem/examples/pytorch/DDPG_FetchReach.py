@@ -1,9 +1,9 @@
 """DDPG with hindsight on FetchReach: an arm learns to put its hand where it is told, in PyTorch.
 
-pip install 'tandem-rl[robotics]'
-python -m tandem.examples.pytorch.DDPG_FetchReach
+pip install 'tandem-rl[robotics]' python -m tandem.examples.pytorch.DDPG_FetchReach
 
-Observations are Gymnasium-Robotics' Dicts, and the environment itself says by compute_reward what another goal had been worth.
+Observations are Gymnasium-Robotics' Dicts, and the environment itself says by compute_reward what
+another goal had been worth.
 """
 
 from __future__ import annotations
@@ -20,18 +20,20 @@ from tandem.exploration import GaussianWhiteNoiseProcess
 
 
 class DDPG(RL_pytorch):
-    """Networks see the observation and the desired goal side by side: 10 and 3 numbers. sigma: of the noise, in units of the
-    widest action."""
+    """Networks see the observation and the desired goal side by side: 10 and 3 numbers. sigma: of
+    the noise, in units of the widest action."""
 
     def __init__(self, hidden_dim: int, sigma: float, gamma: float, tau: float) -> None:
         super().__init__()
         self.env = fetch_reach()
         self.sigma, self.gamma, self.tau = sigma, gamma, tau
         self.actor, self.target_actor = (
-            nn.Sequential(nn.Linear(13, hidden_dim), nn.ReLU(), nn.Linear(hidden_dim, 4)) for _ in range(2)
+            nn.Sequential(nn.Linear(13, hidden_dim), nn.ReLU(), nn.Linear(hidden_dim, 4))
+            for _ in range(2)
         )
         self.critic, self.target_critic = (
-            nn.Sequential(nn.Linear(13 + 4, hidden_dim), nn.ReLU(), nn.Linear(hidden_dim, 1)) for _ in range(2)
+            nn.Sequential(nn.Linear(13 + 4, hidden_dim), nn.ReLU(), nn.Linear(hidden_dim, 1))
+            for _ in range(2)
         )
         self.param = [self.actor.parameters(), self.critic.parameters()]
         self.target_param = [*self.target_actor.parameters(), *self.target_critic.parameters()]
@@ -45,7 +47,9 @@ class DDPG(RL_pytorch):
         z = self.actor(s)
         actor_loss = -self.critic(torch.cat([s, torch.tanh(z)], 1)).mean() + 0.01 * (z**2).mean()
         with torch.no_grad():
-            next_q = self.target_critic(torch.cat([next_s, torch.tanh(self.target_actor(next_s))], 1))[:, 0]
+            next_q = self.target_critic(
+                torch.cat([next_s, torch.tanh(self.target_actor(next_s))], 1)
+            )[:, 0]
             target = r + self.gamma * (1 - d) * next_q
         critic_loss = ((self.critic(torch.cat([s, a], 1))[:, 0] - target) ** 2).mean()
         return [actor_loss, critic_loss]
@@ -55,7 +59,8 @@ class DDPG(RL_pytorch):
 
 
 def near(s: Any) -> Any:
-    """The goal as seen from the hand, in units of 0.1 m: goals are within 0.15 m of where the hand begins."""
+    """The goal as seen from the hand, in units of 0.1 m: goals are within 0.15 m of where the hand
+    begins."""
     return torch.cat([s[:, :10], (s[:, 10:] - s[:, :3]) * 10], 1)
 
 
@@ -79,7 +84,13 @@ def main(seed: int = 0) -> DDPG:
     torch.manual_seed(seed)
     model = DDPG(128, 0.2, 0.98, 0.005)
     model.seed = seed
-    model.set(noise=GaussianWhiteNoiseProcess(sigma=model.sigma), pool_size=20000, batch=256, trial_count=10, HER=True)
+    model.set(
+        noise=GaussianWhiteNoiseProcess(sigma=model.sigma),
+        pool_size=20000,
+        batch=256,
+        trial_count=10,
+        HER=True,
+    )
     model.train([torch.optim.Adam(model.param[0]), torch.optim.Adam(model.param[1])], 100)
     print(f"success in twenty episodes: {success(model):.2f}")
     return model

@@ -1,4 +1,5 @@
-"""DDPG with hindsight experience replay (Andrychowicz et al. 2017, arXiv:1707.01495) in a world of points, in PyTorch.
+"""DDPG with hindsight experience replay (Andrychowicz et al. 2017, arXiv:1707.01495) in a world of
+points, in PyTorch.
 
 python -m tandem.examples.pytorch.DDPG_HER
 """
@@ -16,18 +17,21 @@ from tandem.exploration import GaussianWhiteNoiseProcess
 
 
 class DDPG(RL_pytorch):
-    """Networks see state and goal side by side. sigma: how far noise of deviation 1 moves the point. The actor's outputs before
-    the tanh cost a little, as in the paper's appendix A: critics that know nothing yet would drive them to where it is flat."""
+    """Networks see state and goal side by side. sigma: how far noise of deviation 1 moves the
+    point. The actor's outputs before the tanh cost a little, as in the paper's appendix A: critics
+    that know nothing yet would drive them to where it is flat."""
 
     def __init__(self, hidden_dim: int, sigma: float, gamma: float, tau: float) -> None:
         super().__init__()
         self.env = PointWorld(sigma)
         self.sigma, self.gamma, self.tau = sigma, gamma, tau
         self.actor, self.target_actor = (
-            nn.Sequential(nn.Linear(2 + 2, hidden_dim), nn.ReLU(), nn.Linear(hidden_dim, 2)) for _ in range(2)
+            nn.Sequential(nn.Linear(2 + 2, hidden_dim), nn.ReLU(), nn.Linear(hidden_dim, 2))
+            for _ in range(2)
         )
         self.critic, self.target_critic = (
-            nn.Sequential(nn.Linear(2 + 2 + 2, hidden_dim), nn.ReLU(), nn.Linear(hidden_dim, 1)) for _ in range(2)
+            nn.Sequential(nn.Linear(2 + 2 + 2, hidden_dim), nn.ReLU(), nn.Linear(hidden_dim, 1))
+            for _ in range(2)
         )
         self.param = [self.actor.parameters(), self.critic.parameters()]
         self.target_param = [*self.target_actor.parameters(), *self.target_critic.parameters()]
@@ -43,7 +47,9 @@ class DDPG(RL_pytorch):
         z = self.actor(s)
         actor_loss = -self.critic(torch.cat([s, torch.tanh(z)], 1)).mean() + 0.01 * (z**2).mean()
         with torch.no_grad():
-            next_q = self.target_critic(torch.cat([next_s, torch.tanh(self.target_actor(next_s))], 1))[:, 0]
+            next_q = self.target_critic(
+                torch.cat([next_s, torch.tanh(self.target_actor(next_s))], 1)
+            )[:, 0]
             target = r + self.gamma * (1 - d) * next_q
         critic_loss = ((self.critic(torch.cat([s, a * self.sigma], 1))[:, 0] - target) ** 2).mean()
         return [actor_loss, critic_loss]
@@ -56,7 +62,14 @@ def main(seed: int = 0) -> DDPG:
     torch.manual_seed(seed)
     model = DDPG(128, 0.1, 0.98, 0.005)
     model.seed = seed
-    model.set(noise=GaussianWhiteNoiseProcess(), pool_size=10000, batch=256, criterion=-5, trial_count=10, HER=True)
+    model.set(
+        noise=GaussianWhiteNoiseProcess(),
+        pool_size=10000,
+        batch=256,
+        criterion=-5,
+        trial_count=10,
+        HER=True,
+    )
     model.train([torch.optim.Adam(model.param[0]), torch.optim.Adam(model.param[1])], 2000)
     return model
 

@@ -19,7 +19,10 @@ class DQN(RL_pytorch):
     def __init__(self, state_dim: int, hidden_dim: int, action_dim: int) -> None:
         super().__init__()
         self.q_net, self.target_q_net = (
-            nn.Sequential(nn.Linear(state_dim, hidden_dim), nn.ReLU(), nn.Linear(hidden_dim, action_dim)) for _ in range(2)
+            nn.Sequential(
+                nn.Linear(state_dim, hidden_dim), nn.ReLU(), nn.Linear(hidden_dim, action_dim)
+            )
+            for _ in range(2)
         )
         self.param = self.q_net.parameters()
         self.env = gymnasium.make("CartPole-v1")
@@ -45,7 +48,15 @@ def main(seed: int = 0, episodes: int = 1000) -> DQN:
     model = DQN(4, 128, 2)
     model.seed = seed
     policy = AdaptiveEpsGreedyPolicy(1.0, 0.01, 5e-4)
-    model.set(policy=policy, pool_size=10000, batch=64, num_steps=3, update_steps=100, trial_count=10, criterion=475)
+    model.set(
+        policy=policy,
+        pool_size=10000,
+        batch=64,
+        num_steps=3,
+        update_steps=100,
+        trial_count=10,
+        criterion=475,
+    )
     model.train(torch.optim.Adam(model.param, 5e-4), episodes)
     return model
 

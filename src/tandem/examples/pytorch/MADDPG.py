@@ -1,5 +1,5 @@
-"""MADDPG (Lowe et al. 2017, arXiv:1706.02275): each agent has an actor of its own state, and a critic of all states and
-actions, in PyTorch.
+"""MADDPG (Lowe et al. 2017, arXiv:1706.02275): each agent has an actor of its own state, and a
+critic of all states and actions, in PyTorch.
 
 python -m tandem.examples.pytorch.MADDPG
 """
@@ -19,25 +19,42 @@ from tandem.exploration import SoftmaxPolicy
 
 
 class DDPG(RL_pytorch):
-    """Expectations over actions are sums over the four joint ones: nothing has to be sampled or relaxed in a loss.
+    """Expectations over actions are sums over the four joint ones: nothing has to be sampled or
+    relaxed in a loss.
 
-    alone: critics see the state and the action of their own agent only, which makes this independent DDPG.
+    alone: critics see the state and the action of their own agent only, which makes this
+      independent DDPG.
     """
 
-    def __init__(self, hidden_dim: int, sigma: float, gamma: float, tau: float, alone: bool = False) -> None:
+    def __init__(
+        self, hidden_dim: int, sigma: float, gamma: float, tau: float, alone: bool = False
+    ) -> None:
         super().__init__()
         self.env = Relay()
-        self.sigma, self.gamma, self.tau, self.alone = sigma, gamma, tau, alone  # probabilities explore, so sigma is not used
-        self.joint = F.one_hot(torch.tensor([[0, 0], [0, 1], [1, 0], [1, 1]]), 2).float()  # [4 joint actions, 2 agents, 2]
+        self.sigma, self.gamma, self.tau, self.alone = (
+            sigma,
+            gamma,
+            tau,
+            alone,
+        )  # probabilities explore, so sigma is not used
+        self.joint = F.one_hot(
+            torch.tensor([[0, 0], [0, 1], [1, 0], [1, 1]]), 2
+        ).float()  # [4 joint actions, 2 agents, 2]
         seen = 4 + 2 if alone else 2 * (4 + 2)
         self.actors, self.target_actors = (
             nn.ModuleList(
-                nn.Sequential(nn.Linear(4, hidden_dim), nn.ReLU(), nn.Linear(hidden_dim, 2), nn.Softmax(1)) for _ in range(2)
+                nn.Sequential(
+                    nn.Linear(4, hidden_dim), nn.ReLU(), nn.Linear(hidden_dim, 2), nn.Softmax(1)
+                )
+                for _ in range(2)
             )
             for _ in range(2)
         )
         self.critics, self.target_critics = (
-            nn.ModuleList(nn.Sequential(nn.Linear(seen, hidden_dim), nn.ReLU(), nn.Linear(hidden_dim, 1)) for _ in range(2))
+            nn.ModuleList(
+                nn.Sequential(nn.Linear(seen, hidden_dim), nn.ReLU(), nn.Linear(hidden_dim, 1))
+                for _ in range(2)
+            )
             for _ in range(2)
         )
         self.param = [self.actors.parameters(), self.critics.parameters()]
@@ -57,19 +74,30 @@ class DDPG(RL_pytorch):
 
     def values(self, critics: Any, i: int, s: Any) -> Any:
         """That of each joint action, [B, 4]."""
-        return self.value(critics, i, s.repeat_interleave(4, 0), self.joint.repeat(len(s), 1, 1)).reshape(-1, 4)
+        return self.value(
+            critics, i, s.repeat_interleave(4, 0), self.joint.repeat(len(s), 1, 1)
+        ).reshape(-1, 4)
 
     def likely(self, actors: Any, s: Any, learns: int | None = None) -> Any:
-        """The probability of each joint action, [B, 4]; gradients go to the actor of one agent only."""
-        p = [actor(s[:, i]) if i == learns else actor(s[:, i]).detach() for i, actor in enumerate(actors)]
+        """The probability of each joint action, [B, 4]; gradients go to the actor of one agent
+        only."""
+        p = [
+            actor(s[:, i]) if i == learns else actor(s[:, i]).detach()
+            for i, actor in enumerate(actors)
+        ]
         return (p[0][:, :, None] * p[1][:, None, :]).flatten(1)
 
     def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
         actor_loss, critic_loss, a = 0.0, 0.0, F.one_hot(a, 2).float()
         for i in range(2):
-            actor_loss -= (self.likely(self.actors, s, i) * self.values(self.critics, i, s)).sum(1).mean()
+            actor_loss -= (
+                (self.likely(self.actors, s, i) * self.values(self.critics, i, s)).sum(1).mean()
+            )
             with torch.no_grad():
-                next_q = (self.likely(self.target_actors, next_s) * self.values(self.target_critics, i, next_s)).sum(1)
+                next_q = (
+                    self.likely(self.target_actors, next_s)
+                    * self.values(self.target_critics, i, next_s)
+                ).sum(1)
                 target = r + self.gamma * (1 - d) * next_q
             critic_loss += ((self.value(self.critics, i, s, a) - target) ** 2).mean()
         return [actor_loss, critic_loss]

@@ -1,5 +1,5 @@
-"""PPO (Schulman et al. 2017, arXiv:1707.06347) on CartPole, in PyTorch: the clipped objective of equation 7, with one-step
-advantages.
+"""PPO (Schulman et al. 2017, arXiv:1707.06347) on CartPole, in PyTorch: the clipped objective of
+equation 7, with one-step advantages.
 
 python -m tandem.examples.pytorch.PPO
 """
@@ -17,14 +17,23 @@ from tandem.exploration import SoftmaxPolicy
 
 
 class PPO(RL_pytorch):
-    def __init__(self, state_dim: int, hidden_dim: int, action_dim: int, clip_eps: float, alpha: float) -> None:
+    def __init__(
+        self, state_dim: int, hidden_dim: int, action_dim: int, clip_eps: float, alpha: float
+    ) -> None:
         """alpha: how much the entropy counts."""
         super().__init__()
         self.actor, self.old_actor = (
-            nn.Sequential(nn.Linear(state_dim, hidden_dim), nn.ReLU(), nn.Linear(hidden_dim, action_dim), nn.Softmax(1))
+            nn.Sequential(
+                nn.Linear(state_dim, hidden_dim),
+                nn.ReLU(),
+                nn.Linear(hidden_dim, action_dim),
+                nn.Softmax(1),
+            )
             for _ in range(2)
         )
-        self.critic = nn.Sequential(nn.Linear(state_dim, hidden_dim), nn.ReLU(), nn.Linear(hidden_dim, 1))
+        self.critic = nn.Sequential(
+            nn.Linear(state_dim, hidden_dim), nn.ReLU(), nn.Linear(hidden_dim, 1)
+        )
         self.update_param()
         self.param = [self.actor.parameters(), self.critic.parameters()]
         self.env = gymnasium.make("CartPole-v1")
@@ -51,8 +60,18 @@ def main(seed: int = 0, episodes: int = 1000) -> PPO:
     torch.manual_seed(seed)
     model = PPO(4, 128, 2, 0.2, 0.01)
     model.seed = seed
-    model.set(policy=SoftmaxPolicy(), pool_size=10000, batch=64, update_steps=1000, trial_count=10, criterion=475, PPO=True)
-    model.train([torch.optim.Adam(model.param[0], 1e-3), torch.optim.Adam(model.param[1], 5e-3)], episodes)
+    model.set(
+        policy=SoftmaxPolicy(),
+        pool_size=10000,
+        batch=64,
+        update_steps=1000,
+        trial_count=10,
+        criterion=475,
+        PPO=True,
+    )
+    model.train(
+        [torch.optim.Adam(model.param[0], 1e-3), torch.optim.Adam(model.param[1], 5e-3)], episodes
+    )
     return model
 
 

@@ -1,6 +1,6 @@
-"""PPO (Schulman et al. 2017, arXiv:1707.06347) on CartPole, in PyTorch, from a prioritized pool: transitions are drawn by
-their errors and ratios of probabilities (Schaul et al. 2016, arXiv:1511.05952), and the pool keeps as many as their effective
-sample size says.
+"""PPO (Schulman et al. 2017, arXiv:1707.06347) on CartPole, in PyTorch, from a prioritized pool:
+transitions are drawn by their errors and ratios of probabilities (Schaul et al. 2016,
+arXiv:1511.05952), and the pool keeps as many as their effective sample size says.
 
 python -m tandem.examples.pytorch.PPO_pr
 """
@@ -18,14 +18,23 @@ from tandem.exploration import SoftmaxPolicy
 
 
 class PPO(RL_pytorch):
-    def __init__(self, state_dim: int, hidden_dim: int, action_dim: int, clip_eps: float, alpha: float) -> None:
+    def __init__(
+        self, state_dim: int, hidden_dim: int, action_dim: int, clip_eps: float, alpha: float
+    ) -> None:
         """alpha: how much the entropy counts."""
         super().__init__()
         self.actor, self.old_actor = (
-            nn.Sequential(nn.Linear(state_dim, hidden_dim), nn.ReLU(), nn.Linear(hidden_dim, action_dim), nn.Softmax(1))
+            nn.Sequential(
+                nn.Linear(state_dim, hidden_dim),
+                nn.ReLU(),
+                nn.Linear(hidden_dim, action_dim),
+                nn.Softmax(1),
+            )
             for _ in range(2)
         )
-        self.critic = nn.Sequential(nn.Linear(state_dim, hidden_dim), nn.ReLU(), nn.Linear(hidden_dim, 1))
+        self.critic = nn.Sequential(
+            nn.Linear(state_dim, hidden_dim), nn.ReLU(), nn.Linear(hidden_dim, 1)
+        )
         self.update_param()
         self.param = [self.actor.parameters(), self.critic.parameters()]
         self.env = gymnasium.make("CartPole-v1")
@@ -66,7 +75,9 @@ def main(seed: int = 0, episodes: int = 1000) -> PPO:
         PPO=True,
         PR=True,
     )
-    model.train([torch.optim.Adam(model.param[0], 1e-3), torch.optim.Adam(model.param[1], 5e-3)], episodes)
+    model.train(
+        [torch.optim.Adam(model.param[0], 1e-3), torch.optim.Adam(model.param[1], 5e-3)], episodes
+    )
     return model
 
 

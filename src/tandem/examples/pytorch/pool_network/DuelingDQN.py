@@ -23,8 +23,18 @@ def main(seed: int = 0, episodes: int = 1000, processes: int = 4) -> DuelingDQN:
     model = DuelingDQN(4, 128, 2, processes)
     model.seed = seed
     policy = AdaptiveEpsGreedyPolicy(1.0, 0.01, 5e-4)
-    model.set(policy=policy, pool_size=10000, batch=64, num_steps=3, update_batches=20, trial_count=10, criterion=475)
-    model.train(torch.optim.Adam(model.param, 5e-4), episodes, pool_network=True, processes=processes)
+    model.set(
+        policy=policy,
+        pool_size=10000,
+        batch=64,
+        num_steps=3,
+        update_batches=20,
+        trial_count=10,
+        criterion=475,
+    )
+    model.train(
+        torch.optim.Adam(model.param, 5e-4), episodes, pool_network=True, processes=processes
+    )
     return model
 
 

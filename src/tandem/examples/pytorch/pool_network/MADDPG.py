@@ -13,7 +13,9 @@ from tandem.exploration import SoftmaxPolicy
 
 
 class DDPG(one.DDPG):
-    def __init__(self, hidden_dim: int, sigma: float, gamma: float, tau: float, processes: int) -> None:
+    def __init__(
+        self, hidden_dim: int, sigma: float, gamma: float, tau: float, processes: int
+    ) -> None:
         super().__init__(hidden_dim, sigma, gamma, tau)
         self.env = [Relay() for _ in range(processes)]
 

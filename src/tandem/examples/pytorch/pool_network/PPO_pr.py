@@ -1,4 +1,5 @@
-"""PPO from a prioritized pool with its environments in several processes; see `tandem.examples.pytorch.PPO_pr`.
+"""PPO from a prioritized pool with its environments in several processes; see
+`tandem.examples.pytorch.PPO_pr`.
 
 python -m tandem.examples.pytorch.pool_network.PPO_pr
 """
@@ -13,7 +14,15 @@ from tandem.exploration import SoftmaxPolicy
 
 
 class PPO(one.PPO):
-    def __init__(self, state_dim: int, hidden_dim: int, action_dim: int, clip_eps: float, alpha: float, processes: int) -> None:
+    def __init__(
+        self,
+        state_dim: int,
+        hidden_dim: int,
+        action_dim: int,
+        clip_eps: float,
+        alpha: float,
+        processes: int,
+    ) -> None:
         super().__init__(state_dim, hidden_dim, action_dim, clip_eps, alpha)
         self.env = [gymnasium.make("CartPole-v1") for _ in range(processes)]
 
