@@ -173,7 +173,7 @@ def test_every_agent_has_weights_of_its_own() -> None:
 def test_what_is_gone_adds_nothing_and_a_mixture_rises_with_each() -> None:
     algorithm, backend = fakes.build("qmix", "torch", fakes.TEAM_DISCRETE, fakes.TEAM, hidden=(8,))
     rng = np.random.default_rng(0)
-    obs = fakes.seen(fakes.TEAM, (5,), rng)
+    obs = fakes.observations(fakes.TEAM, (5,), rng)
     obs["active"][:] = [[1, 1, 0]]
     mixer = lambda state: backend.networks["mixer"].predict(state)  # noqa: E731
     q = rng.standard_normal((5, 3)).astype(np.float32)
@@ -190,7 +190,7 @@ def test_what_is_gone_adds_nothing_and_a_mixture_rises_with_each() -> None:
 
 def test_forbidden_choices_have_the_lowest_values() -> None:
     rng = np.random.default_rng(0)
-    obs = fakes.seen(fakes.MASKED_TEAM, (50,), rng)
+    obs = fakes.observations(fakes.MASKED_TEAM, (50,), rng)
     obs[MASK][:, ::4] = 1
     q, memory = values(
         lambda x: rng.standard_normal((len(x), 4)).astype(np.float32), obs, (), fakes.TEAM_MASKED
@@ -217,7 +217,7 @@ def test_a_memory_is_followed_through_a_sequence() -> None:
         "vdn", "torch", fakes.TEAM_DISCRETE, fakes.TEAM, hidden=(8,), recurrent=5, sequence=4
     )
     rng, network = np.random.default_rng(0), backend.networks["q"].predict
-    obs = fakes.seen(fakes.TEAM, (4, 2), rng)  # [L, S]
+    obs = fakes.observations(fakes.TEAM, (4, 2), rng)  # [L, S]
     start = np.array([[0, 0], [0, 1], [0, 0], [0, 0]], np.float32)
     state = rng.standard_normal((2, 3, 5)).astype(np.float32)
     flat = {n: x.reshape(8, *x.shape[2:]) for n, x in obs.items()}

@@ -46,8 +46,8 @@ def build(
     chosen = algorithms.get(name).Settings(**settings)
     kind = algorithms.get(name).of(action, chosen)
     backend = backends.make(framework, "cpu", seed=seed, compile=compile)
-    made = sources(name, action, observation, network, seed, **settings)
-    return kind(backend, made, observation, action, chosen), backend
+    networks = sources(name, action, observation, network, seed, **settings)
+    return kind(backend, networks, observation, action, chosen), backend
 
 
 def sources(
@@ -61,7 +61,7 @@ def sources(
     """Where the networks of an algorithm of that name come from, by role."""
     chosen = algorithms.get(name).Settings(**settings)
     kind = algorithms.get(name).of(action, chosen)
-    found: dict[str, Source] = kind.sources(
+    by_role: dict[str, Source] = kind.sources(
         observation,
         action,
         chosen,
@@ -69,7 +69,7 @@ def sources(
         None,
         lambda n: np.random.default_rng([seed, *n.encode()]),
     )
-    return found
+    return by_role
 
 
 def values(spec: Spec, shape: tuple[int, ...], rng: np.random.Generator) -> Tree:
@@ -94,7 +94,7 @@ def batches(
     algorithm: Any, observation: Spec, action: Leaf, updates: int, rows: int, seed: int = 0
 ) -> Batch:
     """Made-up data for a call of `updates` updates of `rows` rows each, [K, B, ...]; of an
-    algorithm with a memory, in sequences."""
+    algorithm with a recurrent network, in sequences."""
     rng = np.random.default_rng(seed)
     shape = (
         (updates, rows // algorithm.sequence, algorithm.sequence)
@@ -106,131 +106,148 @@ def batches(
         settings |= algorithm.backend.noise(
             algorithm.settings.noisy, np.random.default_rng([seed, 1]), updates
         )
-    obs, chosen = seen(observation, shape, rng), values(action, shape, rng)
-    allow(obs, chosen, action)
-
-    def numbers() -> Array:
-        return rng.standard_normal(shape, dtype=np.float32)
-
+    obs, actions = observations(observation, shape, rng), values(action, shape, rng)
+    allow(obs, actions, action)
+    batch = Batch(obs, actions, settings=settings)
     if algorithm.needs == "sequences":
-        weight = (rng.random(shape) < 0.9).astype(np.float32)
-        weight[:, -rows // (algorithm.settings.rollout + 1) :] = 0  # what follows the last steps
-        last, behaviour_outputs = rng.random(shape) < 0.2, {}
-        for name, inner in algorithm.behaviour(
-            action
-        ).items():  # logarithms of probabilities, or all of them
-            x = rng.uniform(0.2, 0.8, (*shape, *inner)).astype(np.float32)
-            behaviour_outputs[name] = x / x.sum(-1, keepdims=True) if inner else np.log(x)
-        cut = (last & (rng.random(shape) < 0.3)).astype(np.float32)
-        extra = {"last": last, "cut": cut, "valid": weight, **behaviour_outputs}
-        if "tau" in settings:  # a copy that is due
-            settings["tau"] = (np.arange(updates) % 5 == 4).astype(np.float32)
-        importance = rng.uniform(0.5, 1, shape).astype(np.float32)
-        discount = np.where(last & (cut == 0), 0, np.float32(0.9)).astype(np.float32)
-        return Batch(
-            obs,
-            chosen,
-            numbers(),
-            discount,
-            weight=weight * importance,
-            extra=extra,
-            settings=settings,
-        )
+        return _sequences(algorithm, batch, action, shape, rng)
     if algorithm.needs == "rollouts" and hasattr(algorithm, "agents"):
-        return _of_agents(algorithm, obs, chosen, settings, rng)
+        return _of_agents(algorithm, batch, rng)
     if algorithm.needs == "rollouts":
-        old = np.log(rng.uniform(0.3, 0.7, shape)).astype(np.float32)
-        extra = {"log_prob": old, "advantage": numbers(), "return": numbers(), "value": numbers()}
-        if algorithm.sequence:
-            units = (*shape[:2], algorithm.settings.recurrent)
-            extra |= {
-                f"{n}_state": np.tanh(rng.standard_normal(units)).astype(np.float32)
-                for n in ("actor", "critic")
-            }
-            extra["start"] = (rng.random(shape) < 0.2).astype(np.float32)
-        if hasattr(algorithm, "divergence"):  # from what the actor gives now
-            flat = tree_map(lambda x: x.reshape(-1, *x.shape[2:]), obs)
-            extra["policy"] = masked(algorithm.actor.predict(flat).reshape(*shape, -1), obs, action)
-        return Batch(
-            obs,
-            chosen,
-            weight=(rng.random(shape) < 0.9).astype(np.float32),
-            extra=extra,
-            settings=settings,
-        )
-    discount = (0.99 * (rng.random(shape) < 0.9)).astype(np.float32)
-    settings["tau"] = np.where(
-        np.arange(updates) % 5 == 4, np.float32(0.5), settings["tau"]
-    ).astype(np.float32)
-    reward, after = numbers(), seen(observation, shape, rng)
-    extra = {n: np.tanh(values(x, shape, rng)) for n, x in algorithm.buffer_extras(action).items()}
-    if algorithm.sequence:
-        extra = {n: x[:, :, 0] if n.endswith("_state") else x for n, x in extra.items()}
-        extra["start"] = (rng.random(shape) < 0.2).astype(np.float32)
-    allow(after, values(action, shape, np.random.default_rng(seed)), action)
-    return Batch(
-        obs,
-        chosen,
-        reward,
-        discount,
-        after,
-        weight=rng.uniform(0.2, 1, shape).astype(np.float32),
-        noise=algorithm.noise(rng, shape),
-        extra=extra,
+        return _rollouts(algorithm, batch, action, shape, rng)
+    allowed = values(action, shape, np.random.default_rng(seed))
+    return _transitions(algorithm, batch, observation, action, allowed, rng)
+
+
+def _sequences(
+    algorithm: Any, batch: Batch, action: Leaf, shape: tuple[int, ...], rng: np.random.Generator
+) -> Batch:
+    """What was collected in a row, [K, rows], of several sequences one behind the other."""
+    updates, rows = shape
+    weight = (rng.random(shape) < 0.9).astype(np.float32)
+    weight[:, -rows // (algorithm.settings.rollout + 1) :] = 0  # what follows the last steps
+    last, behaviour_outputs = rng.random(shape) < 0.2, {}
+    for name, inner in algorithm.behaviour(action).items():
+        x = rng.uniform(0.2, 0.8, (*shape, *inner)).astype(np.float32)
+        # all probabilities of a distribution, or the logarithm of one
+        behaviour_outputs[name] = x / x.sum(-1, keepdims=True) if inner else np.log(x)
+    cut = (last & (rng.random(shape) < 0.3)).astype(np.float32)
+    settings = dict(batch.settings)
+    if "tau" in settings:  # a copy that is due
+        settings["tau"] = (np.arange(updates) % 5 == 4).astype(np.float32)
+    importance = rng.uniform(0.5, 1, shape).astype(np.float32)
+    return batch._replace(
+        reward=_normal(rng, shape),
+        discount=np.where(last & (cut == 0), 0, np.float32(0.9)).astype(np.float32),
+        weight=weight * importance,
+        extra={"last": last, "cut": cut, "valid": weight, **behaviour_outputs},
         settings=settings,
     )
 
 
-def seen(observation: Spec, shape: tuple[int, ...], rng: np.random.Generator) -> Tree:
-    """Random observations; the agents of a team are told who they are."""
-    found = values(observation, shape, rng)
-    if isinstance(found, dict) and "agents" in found:
-        agents = found["agents"].shape[-2]
-        found["agents"][..., -agents:] = np.eye(agents)
-    return found
-
-
-def _of_agents(
-    algorithm: Any, obs: Tree, chosen: Array, settings: dict[str, Any], rng: np.random.Generator
+def _rollouts(
+    algorithm: Any, batch: Batch, action: Leaf, shape: tuple[int, ...], rng: np.random.Generator
 ) -> Batch:
+    """Rows of rollouts, with what acting computed: the behaviour's probabilities and states."""
+    extra = {"log_prob": np.log(rng.uniform(0.3, 0.7, shape)).astype(np.float32)}
+    extra |= {name: _normal(rng, shape) for name in ("advantage", "return", "value")}
+    if algorithm.sequence:
+        extra |= _recurrent_states(algorithm, shape[:2], shape, rng)
+    if hasattr(algorithm, "divergence"):  # from what the actor gives now
+        flat = tree_map(lambda x: x.reshape(-1, *x.shape[2:]), batch.obs)
+        logits = algorithm.actor.predict(flat).reshape(*shape, -1)
+        extra["policy"] = masked(logits, batch.obs, action)
+    return batch._replace(weight=(rng.random(shape) < 0.9).astype(np.float32), extra=extra)
+
+
+def _transitions(
+    algorithm: Any,
+    batch: Batch,
+    observation: Spec,
+    action: Leaf,
+    allowed: Array,
+    rng: np.random.Generator,
+) -> Batch:
+    """Transitions of a replay buffer; `allowed` are actions that the masks of the next observations
+    allow."""
+    shape = allowed.shape[: 3 if algorithm.sequence else 2]
+    updates = shape[0]
+    discount = (0.99 * (rng.random(shape) < 0.9)).astype(np.float32)
+    tau = np.where(np.arange(updates) % 5 == 4, np.float32(0.5), batch.settings["tau"])
+    reward, next_obs = _normal(rng, shape), observations(observation, shape, rng)
+    extra = {n: np.tanh(values(x, shape, rng)) for n, x in algorithm.buffer_extras(action).items()}
+    if algorithm.sequence:
+        extra = {n: x[:, :, 0] if n.endswith("_state") else x for n, x in extra.items()}
+        extra["start"] = (rng.random(shape) < 0.2).astype(np.float32)
+    allow(next_obs, allowed, action)
+    return batch._replace(
+        reward=reward,
+        discount=discount,
+        next_obs=next_obs,
+        weight=rng.uniform(0.2, 1, shape).astype(np.float32),
+        noise=algorithm.noise(rng, shape),
+        extra=extra,
+        settings={**batch.settings, "tau": tau.astype(np.float32)},
+    )
+
+
+def _normal(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    return rng.standard_normal(shape, dtype=np.float32)
+
+
+def _recurrent_states(
+    algorithm: Any, lead: tuple[int, ...], shape: tuple[int, ...], rng: np.random.Generator
+) -> dict[str, Array]:
+    """The networks' states at the beginning of each sequence, [*lead, units], and where episodes
+    begin, [*shape]."""
+    units = (*lead, algorithm.settings.recurrent)
+    return {
+        "actor_state": np.tanh(rng.standard_normal(units)).astype(np.float32),
+        "critic_state": np.tanh(rng.standard_normal(units)).astype(np.float32),
+        "start": (rng.random(shape) < 0.2).astype(np.float32),
+    }
+
+
+def observations(observation: Spec, shape: tuple[int, ...], rng: np.random.Generator) -> Tree:
+    """Random observations, [*shape, ...]; each agent of a team has its one-hot index at the end."""
+    obs = values(observation, shape, rng)
+    if isinstance(obs, dict) and "agents" in obs:
+        agents = obs["agents"].shape[-2]
+        obs["agents"][..., -agents:] = np.eye(agents)
+    return obs
+
+
+def _of_agents(algorithm: Any, batch: Batch, rng: np.random.Generator) -> Batch:
     """Rows [K, B, A, ...] of a team's agents, or sequences [K, S, A, L, ...], of observations [K,
     B, ...] or [K, S, L, ...]."""
-    agents, lead = algorithm.agents, chosen.shape[: 3 if algorithm.sequence else 2]
-    rows = algorithm.rows(tree_map(lambda x: x.reshape(-1, *x.shape[len(lead) :]), obs))
+    actions, agents = batch.action, algorithm.agents
+    lead = actions.shape[: 3 if algorithm.sequence else 2]
+    rows = algorithm.rows(tree_map(lambda x: x.reshape(-1, *x.shape[len(lead) :]), batch.obs))
     obs = tree_map(lambda x: x.reshape(*lead, agents, *x.shape[1:]), rows)
     if algorithm.sequence:
-        obs, chosen = tree_map(lambda x: np.ascontiguousarray(np.moveaxis(x, 3, 2)), (obs, chosen))
+        obs, actions = tree_map(
+            lambda x: np.ascontiguousarray(np.moveaxis(x, 3, 2)), (obs, actions)
+        )
     shape = (*lead[:2], agents, *lead[2:])
-    names = ("advantage", "return", "value")
     extra = {"log_prob": np.log(rng.uniform(0.3, 0.7, shape)).astype(np.float32)}
-    extra |= {n: rng.standard_normal(shape, dtype=np.float32) for n in names}
+    extra |= {name: _normal(rng, shape) for name in ("advantage", "return", "value")}
     if algorithm.settings.value_norm != "no":
         extra["scale"] = np.full(shape, 1.5, np.float32)
     if algorithm.settings.rewards == "team":
         extra["acting"] = (rng.random(shape) < 0.8).astype(np.float32)
     if algorithm.sequence:
-        units = (*shape[:3], algorithm.settings.recurrent)
-        extra |= {
-            f"{n}_state": np.tanh(rng.standard_normal(units)).astype(np.float32)
-            for n in ("actor", "critic")
-        }
-        extra["start"] = (rng.random(shape) < 0.2).astype(np.float32)
-    return Batch(
-        obs,
-        chosen,
-        weight=(rng.random(shape) < 0.9).astype(np.float32),
-        extra=extra,
-        settings=settings,
-    )
+        extra |= _recurrent_states(algorithm, shape[:3], shape, rng)
+    weight = (rng.random(shape) < 0.9).astype(np.float32)
+    return batch._replace(obs=obs, action=actions, weight=weight, extra=extra)
 
 
-def allow(obs: Tree, chosen: Array, action: Leaf) -> None:
-    """Makes the masks of made-up observations allow these actions, where there are masks."""
+def allow(obs: Tree, actions: Array, action: Leaf) -> None:
+    """Sets the masks of made-up observations, if any, so that they allow these actions."""
     if action.masked:
         first_choices = np.cumsum((0, *action.sizes))[:-1]
         np.put_along_axis(
             obs[MASK],
-            (chosen.reshape(*chosen.shape[:2], -1) + first_choices).astype(np.int64),
+            (actions.reshape(*actions.shape[:2], -1) + first_choices).astype(np.int64),
             1,
             -1,
         )
@@ -238,5 +255,5 @@ def allow(obs: Tree, chosen: Array, action: Leaf) -> None:
 
 def first(batch: Batch, updates: int) -> Batch:
     """The first `updates` of a stacked batch."""
-    cut: Batch = tree_map(lambda x: x[:updates], batch)
-    return cut
+    head: Batch = tree_map(lambda x: x[:updates], batch)
+    return head
