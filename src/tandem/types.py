@@ -10,8 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
+
 Array = Any  # a NumPy array, a torch tensor, or a tensor of the engine that Keras runs on
 Tree = Any
+
+AnyArray = np.ndarray[Any, Any]  # NumPy's, of any dtype
+BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
+IntArray = np.ndarray[Any, np.dtype[np.int64]]
+FloatArray = np.ndarray[Any, np.dtype[np.float64]]
+
+JSONDict = dict[str, Any]
+State = tuple[JSONDict, dict[str, AnyArray]]  # (JSON data, arrays): what a checkpoint keeps
 
 
 class Batch(NamedTuple):

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from tandem.learning.learners import Span, averaged, checked, load_stored, stored
-from tandem.replay.buffer import IntArray, Ring
-from tandem.types import Array, Batch, Trajectory, Tree
+from tandem.replay.buffer import Ring
+from tandem.types import Array, Batch, IntArray, Trajectory, Tree
 
 Relabel = Callable[[np.random.Generator, IntArray, Batch], Batch]
 

@@ -5,22 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 
-from tandem.errors import EnvironmentFault, ResumeError, SettingError, SpaceError
+from tandem.errors import EnvironmentFault, ResumeError, SettingError
 from tandem.replay import stacks
 from tandem.replay.allocation import allocate, require
 from tandem.replay.cuts import CutStore
+from tandem.replay.layout import ROW, Layout, check_column
 from tandem.spaces import Leaf, Spec
-from tandem.types import Batch, Cuts, Trajectory, Tree
+from tandem.types import (
+    AnyArray,
+    Batch,
+    BoolArray,
+    Cuts,
+    IntArray,
+    JSONDict,
+    State,
+    Trajectory,
+    Tree,
+)
 
-AnyArray = np.ndarray[Any, Any]
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
-BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
-
-_ROW = (("reward", "float32"), ("discount", "float32"), ("last", "bool"), ("valid", "bool"))
+NO_EXTRA: Mapping[str, Leaf] = MappingProxyType({})
 
 
 class Ring:
@@ -52,43 +58,31 @@ class Ring:
         action: Leaf,
         *,
         path: str | None = None,
-        extra: Mapping[str, Leaf] = MappingProxyType({}),
+        extra: Mapping[str, Leaf] = NO_EXTRA,
     ) -> None:
-        columns = _columns(capacity, envs, obs, action, extra)
-        self.capacity, self.envs = capacity, envs
-        self.slots, self.history = _slots(capacity, envs, obs), _history(obs)
+        self._layout = layout = Layout(capacity, envs, obs, action, extra)
+        self.capacity, self.envs, self.slots = capacity, envs, layout.slots
+        self.history = layout.history  # time steps before a row that its observation shows
         files: list[Path] | None = None
         if path is not None:
             Path(path).mkdir(parents=True, exist_ok=True)
-            # Numbered: an observation's name may hold characters that a file's must not.
-            files = [
-                Path(path) / f"{i:02d}_{name.split('/')[0]}.npy" for i, name in enumerate(columns)
-            ]
-        size = self.size(capacity, envs, obs, action, extra)
-        require(
-            size, f"a replay buffer of {capacity:,} transitions from {envs} environment(s)", files
-        )
+            files = layout.files(Path(path))
+        purpose = f"a replay buffer of {capacity:,} transitions from {envs} environment(s)"
+        require(layout.nbytes, purpose, files)
 
-        places: Sequence[Path | None] = files or [None] * len(columns)
+        places: Sequence[Path | None] = files or [None] * len(layout.columns)
         self._columns = {
-            name: allocate(*of, file)
-            for (name, of), file in zip(columns.items(), places, strict=True)
+            name: allocate(shape, dtype, file)
+            for (name, (shape, dtype)), file in zip(layout.columns.items(), places, strict=True)
         }
         self._flat = {
             name: x.reshape(self.slots * envs, *x.shape[2:]) for name, x in self._columns.items()
         }
-        self._keys, self._extra = list(obs) if isinstance(obs, dict) else None, list(extra)
-        self._leaves = _named(obs)
-        kept = {
-            n: x
-            for name, leaf in self._leaves.items()
-            for n, x in stacks.stored(name, leaf).items()
-        }
-        self._obs_names = list(kept)
-        self._cuts = CutStore(list(kept.values()))
+        self._extra = list(extra)
+        self._cuts = CutStore(list(layout.obs.values()))
         self._time = 0  # time steps ever written
-        self._kept = 0  # those before it were let go of
-        self._drawable = 0
+        self._forgotten = 0  # time steps before this one were let go of by `forget`
+        self._drawable = 0  # valid rows in the ring
 
     @staticmethod
     def size(
@@ -96,15 +90,11 @@ class Ring:
         envs: int,
         obs: Spec,
         action: Leaf,
-        extra: Mapping[str, Leaf] = MappingProxyType({}),
+        extra: Mapping[str, Leaf] = NO_EXTRA,
     ) -> int:
         """Bytes of such a ring's arrays. Cut episodes whose environment was reset at once add one
         observation each."""
-        columns = _columns(capacity, envs, obs, action, extra)
-        return sum(
-            int(np.prod(shape, dtype=object)) * np.dtype(dtype).itemsize
-            for shape, dtype in columns.values()
-        )
+        return Layout(capacity, envs, obs, action, extra).nbytes
 
     @property
     def nbytes(self) -> int:
@@ -150,8 +140,8 @@ class Ring:
 
     def contains(self, ids: IntArray) -> BoolArray:
         """Whether each of `ids` is (still) in the ring; bool, in the shape of `ids`."""
-        found: BoolArray = (ids >= self.oldest) & (ids <= self.newest)
-        return found
+        contained: BoolArray = (ids >= self.oldest) & (ids <= self.newest)
+        return contained
 
     def position(self, ids: IntArray) -> IntArray:
         """Where the rows `ids`, or those one time step after them, are in arrays over [slots *
@@ -173,19 +163,19 @@ class Ring:
         Raises SpaceError for arrays of another shape or dtype, EnvironmentFault for cuts where no
         episode ended.
         """
-        given, following = self._read(trajectory)
+        arrays, following = self._read(trajectory)
         steps = len(trajectory.reward)
         end = self._time + steps
-        skip = max(0, steps - self.slots + 1)
-        kept = max(0, self._first(end) - self._time)
-        cuts = self._read_cuts(trajectory, kept) if len(trajectory.cuts.t) else None
+        skip = max(0, steps - self.slots + 1)  # steps that would be overwritten at once
+        first_kept = max(0, self._first(end) - self._time)
+        cuts = self._read_cuts(trajectory, first_kept) if len(trajectory.cuts.t) else None
         self._drop(self._first(end))
         for low, high, first in self._spans(self._time + skip, steps - skip):
-            for column, rows in zip(self._columns.values(), given, strict=True):
+            for column, rows in zip(self._columns.values(), arrays, strict=True):
                 column[low:high] = rows[skip + first : skip + first + high - low]
-        for name, now in zip(self._obs_names, following, strict=True):
+        for name, now in zip(self._layout.obs, following, strict=True):
             self._columns[name][end % self.slots] = now
-        self._drawable += int(np.count_nonzero(trajectory.valid[kept:]))
+        self._drawable += int(np.count_nonzero(trajectory.valid[first_kept:]))
         if cuts is not None:
             self._cuts.append(*cuts)
         self._time = end
@@ -199,7 +189,7 @@ class Ring:
             else min(self._first(self._time) + max(steps, 0), self._time)
         )
         self._drop(first)
-        self._kept = max(first, self._kept)
+        self._forgotten = max(first, self._forgotten)
 
     def break_off(self, envs: Sequence[int] | None = None) -> None:
         """The episodes under way, of these environments or of all, are cut after the newest rows:
@@ -211,11 +201,9 @@ class Ring:
         at = self.position(ids)
         self.last[at] = True
         going = self.discount.take(at) > 0
-        after = [
-            self._columns[name][self._time % self.slots][ids[going] % self.envs]
-            for name in self._obs_names
-        ]
-        self._cuts.append(ids[going], after)
+        slot = self._time % self.slots
+        following = [self._columns[n][slot][ids[going] % self.envs] for n in self._layout.obs]
+        self._cuts.append(ids[going], following)
 
     def transitions(self, ids: IntArray, n: int = 1) -> Batch:
         """The n-step transitions that start in rows `ids` (any shape [...]; fields are [..., *their
@@ -241,18 +229,18 @@ class Ring:
         reward, discount = self._flat["reward"].take(at), self._flat["discount"].take(at)
         final, at_final = (row, at) if n == 1 else self._accumulate(row, at, reward, discount, n)
         after = self._next_obs(final, at_final, discount)
-        obs = self._observed(at)
+        obs = self._obs_at(at)
         action = self._flat["action"].take(at, axis=0)
 
         def shaped(x: AnyArray) -> AnyArray:
             return x.reshape((*shape, *x.shape[1:]))
 
         return Batch(
-            self._tree([shaped(x) for x in obs]),
+            self._layout.join([shaped(x) for x in obs]),
             shaped(action),
             shaped(reward),
             shaped(discount),
-            self._tree([shaped(x) for x in after]),
+            self._layout.join([shaped(x) for x in after]),
             extra={
                 name: shaped(self._flat[f"extra/{name}"].take(at, axis=0)) for name in self._extra
             },
@@ -262,79 +250,83 @@ class Ring:
         """What was seen after rows `ids` [B] of the ring, [B, ...]; of no meaning where the episode
         terminated."""
         at = self.position(ids)
-        return self._tree(self._next_obs(ids, at, self.discount.take(at)))
+        return self._layout.join(self._next_obs(ids, at, self.discount.take(at)))
 
-    def state(self) -> tuple[dict[str, Any], dict[str, AnyArray]]:
+    def state(self) -> State:
         """(JSON data, arrays): all that `load_state` needs. Only slots in use; the arrays are
         views, good until the next add (a copy could need as much memory again as the ring
         itself)."""
-        used = min(self._time + 1, self.slots) if self._time else 0
+        used = self._used(self._time)
         arrays = {name: column[:used] for name, column in self._columns.items()}
         arrays["cut_ids"] = self._cuts.ids
-        arrays.update(
-            {f"cut_{name}": x for name, x in zip(self._obs_names, self._cuts.obs, strict=True)}
-        )
-        return {
+        for name, x in zip(self._layout.obs, self._cuts.obs, strict=True):
+            arrays[f"cut_{name}"] = x
+        meta = {
             "slots": self.slots,
             "envs": self.envs,
             "time": self._time,
-            "kept": self._kept,
-        }, arrays
+            "kept": self._forgotten,
+        }
+        return meta, arrays
 
-    def load_state(self, meta: dict[str, Any], arrays: dict[str, AnyArray]) -> None:
+    def load_state(self, meta: JSONDict, arrays: dict[str, AnyArray]) -> None:
         """Become the ring whose `state` this was, bit for bit: the same ids, the same transitions,
         now and later.
 
         Raises ResumeError where that ring had another size, other observations or other actions.
         """
-        used = min(int(meta["time"]) + 1, self.slots) if meta["time"] else 0
-        kept = {
-            name: (used, *column.shape[1:], column.dtype) for name, column in self._columns.items()
-        }
-        found = {name: (*arrays[name].shape, arrays[name].dtype) for name in kept if name in arrays}
-        if (meta["slots"], meta["envs"]) != (self.slots, self.envs) or found != kept:
+        time = int(meta["time"])
+        used = self._used(time)
+        expected = {n: (used, *x.shape[1:], x.dtype) for n, x in self._columns.items()}
+        saved = {n: (*arrays[n].shape, arrays[n].dtype) for n in expected if n in arrays}
+        if (meta["slots"], meta["envs"]) != (self.slots, self.envs) or saved != expected:
             raise ResumeError(
                 f"the saved replay buffer has {meta['slots']} slots of {meta['envs']} "
-                f"environment(s), with {found}.",
-                f"{self.slots} slots of {self.envs} environment(s), with {kept}",
+                f"environment(s), with {saved}.",
+                f"{self.slots} slots of {self.envs} environment(s), with {expected}",
                 "resume with the capacity, the number of environments and the environment that "
                 "the run began with.",
             )
         for name, column in self._columns.items():
             column[:used] = arrays[name]
         self._cuts.clear()
-        self._cuts.append(arrays["cut_ids"], [arrays[f"cut_{name}"] for name in self._obs_names])
-        self._time, self._kept = int(meta["time"]), int(meta.get("kept", 0))
-        oldest = self._first(self._time)
-        self._drawable = self._count_valid(oldest, self._time - oldest)
+        self._cuts.append(arrays["cut_ids"], [arrays[f"cut_{name}"] for name in self._layout.obs])
+        self._time, self._forgotten = time, int(meta.get("kept", 0))
+        oldest = self._first(time)
+        self._drawable = self._count_valid(oldest, time - oldest)
+
+    def _used(self, time: int) -> int:
+        """How many slots hold something after so many time steps: one more than rows, for what
+        followed the newest."""
+        return min(time + 1, self.slots) if time else 0
 
     def _read(self, trajectory: Trajectory) -> tuple[list[AnyArray], list[AnyArray]]:
-        """The trajectory's arrays in the order of the columns, and the observations after it;
-        shapes and dtypes checked."""
-        following = self._parts(trajectory.bootstrap)
-        given = [
-            *self._parts(trajectory.obs),
+        """Returns (the trajectory's arrays, one for each column, and the observations after it, one
+        for each column of observations); shapes and dtypes are checked."""
+        following = self._layout.obs_columns(trajectory.bootstrap)
+        arrays = [
+            *self._layout.obs_columns(trajectory.obs),
             trajectory.action,
-            *(getattr(trajectory, name) for name, _ in _ROW),
+            *(getattr(trajectory, name) for name in ROW),
+            *(trajectory.extra[name] for name in self._extra),
         ]
-        given += [trajectory.extra[name] for name in self._extra]
         steps = len(trajectory.reward)
-        for (name, column), x in zip(self._columns.items(), given, strict=True):
-            _check(name, x, (steps, *column.shape[1:]), column.dtype)
-        for name, x in zip(self._obs_names, following, strict=True):
+        for (name, column), x in zip(self._columns.items(), arrays, strict=True):
+            check_column(name, x, (steps, *column.shape[1:]), column.dtype)
+        for name, x in zip(self._layout.obs, following, strict=True):
             column = self._columns[name]
-            _check(f"bootstrap of {name}", x, column.shape[1:], column.dtype)
-        self._check_order(trajectory.obs, dict(zip(self._columns, given, strict=True)))
-        return given, following
+            check_column(f"bootstrap of {name}", x, column.shape[1:], column.dtype)
+        self._check_order(trajectory.obs, dict(zip(self._columns, arrays, strict=True)))
+        return arrays, following
 
     def _read_cuts(self, trajectory: Trajectory, skip: int) -> tuple[IntArray, list[AnyArray]]:
         """Ids of the cut rows that are to be kept, rising, and the last observations of their
         episodes."""
         cuts: Cuts = trajectory.cuts
-        parts = self._parts(cuts.obs)
-        for name, x in zip(self._obs_names, parts, strict=True):
+        parts = self._layout.obs_columns(cuts.obs)
+        for name, x in zip(self._layout.obs, parts, strict=True):
             column = self._columns[name]
-            _check(f"cuts of {name}", x, (len(cuts.t), *column.shape[2:]), column.dtype)
+            check_column(f"cuts of {name}", x, (len(cuts.t), *column.shape[2:]), column.dtype)
         if not trajectory.last[cuts.t, cuts.env].all():
             raise EnvironmentFault(
                 f"observations of cut episodes came for steps {cuts.t.tolist()} of environments "
@@ -367,13 +359,13 @@ class Ring:
 
     def _next_obs(self, final: IntArray, at_final: IntArray, discount: AnyArray) -> list[AnyArray]:
         """The observations after rows `final`."""
-        obs = self._observed(self.position(final + self.envs))
+        obs = self._obs_at(self.position(final + self.envs))
         if len(self._cuts):
             ended = np.flatnonzero(self.last.take(at_final) & (discount > 0))
             which, where = self._cuts.find(final[ended])
             if which.size:
-                rows, saved = ended[which], dict(zip(self._obs_names, self._cuts.obs, strict=True))
-                for x, (name, leaf) in zip(obs, self._leaves.items(), strict=True):
+                rows, saved = ended[which], dict(zip(self._layout.obs, self._cuts.obs, strict=True))
+                for x, (name, leaf) in zip(obs, self._layout.leaves.items(), strict=True):
                     new = saved[name][where]
                     if leaf.stack:
                         age = saved[f"age/{name}"][where]
@@ -383,18 +375,20 @@ class Ring:
                     x[rows] = new
         return obs
 
-    def _observed(self, at: IntArray) -> list[AnyArray]:
+    def _obs_at(self, at: IntArray) -> list[AnyArray]:
         """The observations at these positions, an array for each leaf."""
         return [
             stacks.together(self._flat[name], self._flat[f"age/{name}"], at, self.envs, leaf.stack)
             if leaf.stack
             else self._flat[name].take(at, axis=0)
-            for name, leaf in self._leaves.items()
+            for name, leaf in self._layout.leaves.items()
         ]
 
     def _check_order(self, obs: Tree, columns: dict[str, AnyArray]) -> None:
-        """Refuses observations that are no stacks and are declared to be."""
-        for x, (name, leaf) in zip(self._split(obs), self._leaves.items(), strict=True):
+        """Raises EnvironmentFault for observations that are declared to be stacks and are none.
+        columns: the trajectory's arrays by name."""
+        arrays = self._layout.split(obs)
+        for x, (name, leaf) in zip(arrays, self._layout.leaves.items(), strict=True):
             if leaf.stack:
                 previous = (
                     self._columns[name][(self._time - 1) % self.slots] if self._time else None
@@ -403,7 +397,7 @@ class Ring:
 
     def _first(self, time: int) -> int:
         """The oldest time step whose rows are in the ring, when so many were ever written."""
-        return max(self._kept, time - self.slots + 1 + self.history)
+        return max(self._forgotten, time - self.slots + 1 + self.history)
 
     def _drop(self, oldest: int) -> None:
         """Let go of the rows before time `oldest`."""
@@ -426,65 +420,3 @@ class Ring:
         yield low, high, 0
         if high - low < steps:
             yield 0, steps - (high - low), high - low
-
-    def _parts(self, obs: Tree) -> list[AnyArray]:
-        """The observations' arrays in the order of their columns."""
-        parts = zip(self._split(obs), self._leaves.items(), strict=True)
-        return [part for x, (name, leaf) in parts for part in stacks.apart(x, leaf, name)]
-
-    def _split(self, obs: Tree) -> list[AnyArray]:
-        return [obs] if self._keys is None else [obs[key] for key in self._keys]
-
-    def _tree(self, parts: list[AnyArray]) -> Tree:
-        return parts[0] if self._keys is None else dict(zip(self._keys, parts, strict=True))
-
-
-def _named(obs: Spec) -> dict[str, Leaf]:
-    return (
-        {f"obs/{key}": leaf for key, leaf in obs.items()} if isinstance(obs, dict) else {"obs": obs}
-    )
-
-
-def _history(obs: Spec) -> int:
-    """How many time steps before a row its observation shows."""
-    return max((leaf.stack - 1 for leaf in _named(obs).values() if leaf.stack), default=0)
-
-
-def _slots(capacity: int, envs: int, obs: Spec) -> int:
-    """Time steps to keep, what the oldest of them show, and one for the observations after the
-    newest."""
-    return -(-capacity // envs) + 1 + _history(obs)
-
-
-def _columns(
-    capacity: int, envs: int, obs: Spec, action: Leaf, extra: Mapping[str, Leaf]
-) -> dict[str, tuple[tuple[int, ...], str]]:
-    """name -> (shape, dtype) of every array of a ring."""
-    if capacity < 1 or envs < 1:
-        raise SettingError(
-            f"a ring for {capacity} transitions of {envs} environments.",
-            "at least one of each",
-            "raise them.",
-        )
-    lead = (_slots(capacity, envs, obs), envs)
-    kept = {
-        n: x for name, leaf in _named(obs).items() for n, x in stacks.stored(name, leaf).items()
-    }
-    found = {
-        name: ((*lead, *leaf.shape), leaf.dtype)
-        for name, leaf in (*kept.items(), ("action", action))
-    }
-    found |= {name: (lead, dtype) for name, dtype in _ROW}
-    return found | {
-        f"extra/{name}": ((*lead, *leaf.shape), leaf.dtype) for name, leaf in extra.items()
-    }
-
-
-def _check(name: str, x: AnyArray, shape: tuple[int, ...], dtype: Any) -> None:
-    if x.shape != shape or x.dtype != dtype:
-        raise SpaceError(
-            f"{name} came with shape {x.shape} and dtype {x.dtype}.",
-            f"shape {shape} and dtype {dtype}",
-            "let the collector cast and reshape to the environment's spaces; float64 rewards and "
-            "discounts become float32.",
-        )

@@ -4,14 +4,11 @@ same step."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from tandem.spaces import Leaf
-
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
-AnyArray = np.ndarray[Any, Any]
+from tandem.types import AnyArray, IntArray
 
 
 class CutStore:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tandem.replay.buffer import IntArray, Ring
+from tandem.replay.buffer import Ring
+from tandem.types import IntArray
 
 SPAN = 2**40  # more time steps than any ring sees
 

@@ -10,9 +10,9 @@ from typing import Any, Literal, NamedTuple, Protocol
 import numpy as np
 
 from tandem.errors import SettingError
-from tandem.replay.buffer import BoolArray, IntArray, Ring
+from tandem.replay.buffer import Ring
 from tandem.replay.episodes import Episodes
-from tandem.types import Array, Batch, Tree, tree_map
+from tandem.types import Array, Batch, BoolArray, IntArray, Tree, tree_map
 
 Strategy = Literal["future", "final", "episode"]
 STRATEGIES = ("future", "final", "episode")

@@ -3,15 +3,11 @@ arXiv:1511.05952, section 3.3)."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tandem.errors import NonFiniteError
 from tandem.replay.sumtree import SumTree
-
-AnyArray = np.ndarray[Any, Any]
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
+from tandem.types import AnyArray, IntArray
 
 
 class Priorities:

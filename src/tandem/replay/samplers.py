@@ -6,17 +6,14 @@ samplers.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from tandem.errors import ResumeError, SettingError
 from tandem.replay.buffer import Ring
 from tandem.replay.priorities import Priorities
-from tandem.types import Array, Trajectory
-
-AnyArray = np.ndarray[Any, Any]
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
+from tandem.types import AnyArray, Array, IntArray, JSONDict, State, Trajectory
 
 
 class Draw(NamedTuple):
@@ -43,9 +40,9 @@ class Sampler(Protocol):
 
     def forget(self, steps: int | None = None) -> None: ...
 
-    def state(self) -> tuple[dict[str, Any], dict[str, AnyArray]]: ...
+    def state(self) -> State: ...
 
-    def load_state(self, meta: dict[str, Any], arrays: dict[str, AnyArray]) -> None: ...
+    def load_state(self, meta: JSONDict, arrays: dict[str, AnyArray]) -> None: ...
 
 
 class UniformSampler:
@@ -90,11 +87,11 @@ class UniformSampler:
     def update(self, ids: IntArray, priority: AnyArray) -> None:
         """Nothing: priorities do not matter here."""
 
-    def state(self) -> tuple[dict[str, Any], dict[str, AnyArray]]:
+    def state(self) -> State:
         """Nothing: the ring and the generator, which others keep, say it all."""
         return {}, {}
 
-    def load_state(self, meta: dict[str, Any], arrays: dict[str, AnyArray]) -> None:
+    def load_state(self, meta: JSONDict, arrays: dict[str, AnyArray]) -> None:
         """Nothing to restore."""
 
 
@@ -251,7 +248,7 @@ class PrioritizedSampler:
         if here.any():
             self._priorities.set(self.ring.position(ids.ravel()[here]), powers[here])
 
-    def state(self) -> tuple[dict[str, Any], dict[str, AnyArray]]:
+    def state(self) -> State:
         """(JSON data, arrays) for `load_state`; without the ring, which has its own. Views, good
         until the next change."""
         self._catch_up()
@@ -260,7 +257,7 @@ class PrioritizedSampler:
             "priority": self._priorities.tree.leaves[:used]
         }
 
-    def load_state(self, meta: dict[str, Any], arrays: dict[str, AnyArray]) -> None:
+    def load_state(self, meta: JSONDict, arrays: dict[str, AnyArray]) -> None:
         """Become the sampler whose `state` this was, bit for bit. Load the ring first.
 
         Raises ResumeError where the priorities belong to another ring.

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from tandem.errors import SettingError
-from tandem.replay.buffer import IntArray, Ring
-from tandem.replay.samplers import AnyArray, PrioritizedSampler
-from tandem.types import Trajectory
+from tandem.replay.buffer import Ring
+from tandem.replay.samplers import PrioritizedSampler
+from tandem.types import AnyArray, IntArray, JSONDict, State, Trajectory
 
 TERMS = ("TD", "ratio")
 
@@ -72,13 +72,13 @@ class ScoredSampler(PrioritizedSampler):
         self._reported = True
         self._set_newest()
 
-    def state(self) -> tuple[dict[str, Any], dict[str, AnyArray]]:
+    def state(self) -> State:
         data, arrays = super().state()
         used = len(arrays["priority"])
         data |= {"most": self.most, "reported": self._reported}
         return data, arrays | {f"term/{name}": x[:used] for name, x in self._terms.items()}
 
-    def load_state(self, meta: dict[str, Any], arrays: dict[str, AnyArray]) -> None:
+    def load_state(self, meta: JSONDict, arrays: dict[str, AnyArray]) -> None:
         super().load_state(meta, arrays)
         self.most, self._reported = dict(meta["most"]), meta["reported"]
         for name, x in self._terms.items():

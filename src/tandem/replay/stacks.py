@@ -9,15 +9,11 @@ reset.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tandem.errors import EnvironmentFault, SpaceError
 from tandem.spaces import Leaf
-
-AnyArray = np.ndarray[Any, Any]
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
+from tandem.types import AnyArray, IntArray
 
 
 def stored(name: str, leaf: Leaf) -> dict[str, Leaf]:

@@ -3,12 +3,9 @@ number."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
-FloatArray = np.ndarray[Any, np.dtype[np.float64]]
+from tandem.types import FloatArray, IntArray
 
 _DENSE, _SMALL = (
     4,

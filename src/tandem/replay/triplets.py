@@ -3,15 +3,13 @@ from k on to j."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tandem.errors import SettingError
-from tandem.replay.buffer import IntArray, Ring
+from tandem.replay.buffer import Ring
 from tandem.replay.episodes import Episodes
-from tandem.replay.samplers import AnyArray, Draw, UniformSampler
-from tandem.types import Batch, Tree, tree_map
+from tandem.replay.samplers import Draw, UniformSampler
+from tandem.types import AnyArray, Batch, IntArray, JSONDict, Tree, tree_map
 
 
 class TripletSampler:
@@ -87,5 +85,5 @@ class TripletDraws(UniformSampler):
     ) -> Draw:
         return Draw(self.triplets.draw(rng, updates * batch_size).reshape(updates, batch_size, 3))
 
-    def load_state(self, meta: dict[str, Any], arrays: dict[str, AnyArray]) -> None:
+    def load_state(self, meta: JSONDict, arrays: dict[str, AnyArray]) -> None:
         self.triplets = TripletSampler(self.ring)  # where episodes end is to be looked for anew

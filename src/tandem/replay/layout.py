@@ -1,0 +1,97 @@
+"""The arrays that a replay buffer consists of: their names, shapes and dtypes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tandem.errors import SettingError, SpaceError
+from tandem.replay import stacks
+from tandem.spaces import Leaf, Spec
+from tandem.types import AnyArray, Tree
+
+ROW = {"reward": "float32", "discount": "float32", "last": "bool", "valid": "bool"}
+
+
+class Layout:
+    """The columns of a ring: arrays [slots, N, ...] for observations, actions, what `ROW` names,
+    and extras, in this order.
+
+    slots: the time steps that `capacity` transitions of N = `envs` environments take, rounded up,
+    and as many as the oldest observation shows of the past, and one for what followed the newest
+    row. An observation that is a stack of pictures has two columns (`stacks.stored`).
+
+    Raises SettingError for a capacity or a number of environments below 1.
+    """
+
+    def __init__(
+        self, capacity: int, envs: int, obs: Spec, action: Leaf, extra: Mapping[str, Leaf]
+    ) -> None:
+        if capacity < 1 or envs < 1:
+            raise SettingError(
+                f"a ring for {capacity} transitions of {envs} environments.",
+                "at least one of each",
+                "raise them.",
+            )
+        self._keys = list(obs) if isinstance(obs, dict) else None
+        self.leaves: dict[str, Leaf] = (
+            {f"obs/{key}": leaf for key, leaf in obs.items()}
+            if isinstance(obs, dict)
+            else {"obs": obs}
+        )
+        self.obs: dict[str, Leaf] = {}  # one for each column that holds (a part of) observations
+        for name, leaf in self.leaves.items():
+            self.obs |= stacks.stored(name, leaf)
+        # time steps before a row that its observation shows
+        self.history = max(
+            (leaf.stack - 1 for leaf in self.leaves.values() if leaf.stack), default=0
+        )
+        self.slots = -(-capacity // envs) + 1 + self.history
+
+        lead = (self.slots, envs)
+        leaves = {**self.obs, "action": action}
+        self.columns = {name: ((*lead, *leaf.shape), leaf.dtype) for name, leaf in leaves.items()}
+        self.columns |= {name: (lead, dtype) for name, dtype in ROW.items()}
+        for name, leaf in extra.items():
+            self.columns[f"extra/{name}"] = ((*lead, *leaf.shape), leaf.dtype)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all columns."""
+        return sum(
+            int(np.prod(shape, dtype=object)) * np.dtype(dtype).itemsize
+            for shape, dtype in self.columns.values()
+        )
+
+    def files(self, folder: Path) -> list[Path]:
+        """A file for each column. They are numbered: an observation's name may hold characters
+        that a file's must not."""
+        return [folder / f"{i:02d}_{name.split('/')[0]}.npy" for i, name in enumerate(self.columns)]
+
+    def split(self, obs: Tree) -> list[AnyArray]:
+        """The arrays of an observation, in the order of `leaves`."""
+        return [obs] if self._keys is None else [obs[key] for key in self._keys]
+
+    def join(self, arrays: Sequence[AnyArray]) -> Tree:
+        """The observation whose `split` these arrays are."""
+        return arrays[0] if self._keys is None else dict(zip(self._keys, arrays, strict=True))
+
+    def obs_columns(self, obs: Tree) -> list[AnyArray]:
+        """Observations [..., *leaf.shape] as arrays for the columns `self.obs`, stacks of pictures
+        taken apart."""
+        arrays = zip(self.split(obs), self.leaves.items(), strict=True)
+        return [column for x, (name, leaf) in arrays for column in stacks.apart(x, leaf, name)]
+
+
+def check_column(name: str, x: AnyArray, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    """Raises SpaceError where x has another shape or dtype; `name` is shown."""
+    if x.shape != shape or x.dtype != dtype:
+        raise SpaceError(
+            f"{name} came with shape {x.shape} and dtype {x.dtype}.",
+            f"shape {shape} and dtype {dtype}",
+            "let the collector cast and reshape to the environment's spaces; float64 rewards and "
+            "discounts become float32.",
+        )
