@@ -46,9 +46,17 @@ def test_trees_of_different_structure_are_refused() -> None:
         tree_map(lambda p, q: p, {"x": 1}, {"y": 1})
 
 
+def test_none_is_a_tree_without_leaves() -> None:
+    assert tree_map(lambda x: x + 1, None) is None
+    assert tree_map(lambda x, y: x + y, {"a": 1, "b": None}, {"a": 2, "b": None}) == {
+        "a": 3,
+        "b": None,
+    }
+
+
 def test_leaves_come_in_the_trees_order() -> None:
     assert leaves({"b": 1, "a": (2, {"c": 3})}) == [1, 2, 3]
-    assert leaves(()) == [] and leaves({}) == []
+    assert leaves(()) == leaves({}) == leaves(None) == [] and leaves((None, 1)) == [1]
     assert leaves(7) == [7]
 
 

@@ -386,7 +386,9 @@ def evaluate(
         rng = Generators(seed)("evaluation")
 
         def noise(t: int, n: int) -> Any:
-            drawn = agent.algorithm.act_noise(agent.settings, agent.action, rng, (1, n), np.ones(1))
+            drawn = agent.algorithm.exploration_noise(
+                agent.settings, agent.action, rng, (1, n), np.ones(1)
+            )
             return tree_map(lambda x: x[0], drawn)
 
     mode: Any = agent.algorithm.action_mode

@@ -1,7 +1,7 @@
 """The data that moves between parts: plain named tuples of arrays, and `tree_map` to reach into
 them.
 
-A *tree* is an array, a dict of trees or a (named) tuple of trees; `()` is the tree without leaves.
+A *tree* is an array, a dict of trees or a (named) tuple of trees; `()` and None have no leaves.
 Observations are trees: an array, or a dict of arrays where the observation space is a Dict.
 """
 
@@ -93,6 +93,8 @@ class Episode(NamedTuple):
 def tree_map(f: Callable[..., Any], tree: Tree, *rest: Tree) -> Tree:
     """`f` applied to every leaf of `tree` (and of `rest`, trees of the same structure), in the same
     structure."""
+    if tree is None:
+        return None
     if isinstance(tree, dict):
         return {k: tree_map(f, v, *(r[k] for r in rest)) for k, v in tree.items()}
     if isinstance(tree, tuple):
@@ -103,6 +105,8 @@ def tree_map(f: Callable[..., Any], tree: Tree, *rest: Tree) -> Tree:
 
 def leaves(tree: Tree) -> list[Any]:
     """The leaves of a tree, in its order."""
+    if tree is None:
+        return []
     if isinstance(tree, dict):
         return [x for v in tree.values() for x in leaves(v)]
     if isinstance(tree, tuple):

@@ -48,7 +48,7 @@ class AgentAlgorithm:
         self._compiles = backend.framework in ("jax", "tensorflow")
 
     @staticmethod
-    def act_noise(
+    def exploration_noise(
         settings: Any, action: Any, rng: Any, shape: tuple[int, ...], progress: Array
     ) -> Tree:
         """Policies and noise processes draw their own."""

@@ -173,8 +173,8 @@ class Algorithm(ABC):
             for n, s in given.items()
         }
 
-    def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Tree:
-        """What its losses need of randomness for batches of `shape` ([K, B])."""
+    def loss_noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Tree:
+        """The random numbers that its losses need for batches of `shape` ([K, B]); () for none."""
         return ()
 
     def buffer_extras(self, action: Leaf) -> dict[str, Leaf]:
@@ -189,22 +189,23 @@ class Algorithm(ABC):
 
     @staticmethod
     @abstractmethod
-    def act_noise(
+    def exploration_noise(
         settings: Any,
         action: Leaf,
         rng: np.random.Generator,
         shape: tuple[int, ...],
         progress: Array,
     ) -> Tree:
-        """What acting needs of randomness for `shape` ([T, N]) observations, at `progress` [T]."""
+        """The random numbers that exploring needs for observations of `shape` ([T, N]), at
+        `progress` [T]."""
 
     @staticmethod
     @abstractmethod
     def act(
         networks: dict[str, Forward], obs: Tree, state: Tree, noise: Tree, action: Leaf
     ) -> tuple[Array, dict[str, Array], Tree]:
-        """Actions for obs [N, ...]: (actions, what else to keep of each step, next recurrent
-        state). With noise=() the deterministic action."""
+        """Returns (actions for obs [N, ...], what else to keep of each step, next recurrent
+        state). With noise=None the action is the deterministic one."""
 
     def prepare(self, trajectory: Trajectory, networks: dict[str, Forward]) -> Batch:
         """What to learn from, made once a rollout on the host: for "rollouts", rows [T * N, ...]

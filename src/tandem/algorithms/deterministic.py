@@ -40,7 +40,7 @@ class Deterministic(base.Algorithm):
         )
 
     @staticmethod
-    def act_noise(
+    def exploration_noise(
         settings: Any,
         action: Leaf,
         rng: np.random.Generator,
@@ -56,4 +56,4 @@ class Deterministic(base.Algorithm):
         networks: dict[str, Forward], obs: Tree, state: Tree, noise: Tree, action: Leaf
     ) -> tuple[Array, dict[str, Array], Tree]:
         out = networks["actor"](obs)
-        return (out if isinstance(noise, tuple) else (out + noise).clip(-1.0, 1.0)), {}, state
+        return (out if noise is None else (out + noise).clip(-1.0, 1.0)), {}, state

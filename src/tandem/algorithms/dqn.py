@@ -124,7 +124,7 @@ class DQN(base.Algorithm):
         }
 
     @staticmethod
-    def act_noise(
+    def exploration_noise(
         settings: Any,
         action: Leaf,
         rng: np.random.Generator,
@@ -142,10 +142,11 @@ class DQN(base.Algorithm):
     def act(
         networks: dict[str, Forward], obs: Tree, state: Tree, noise: Tree, action: Leaf
     ) -> tuple[Array, dict[str, Array], Tree]:
-        other = (
-            evenly(noise[1], obs, action) if noise and action.masked else noise[1] if noise else ()
-        )
-        if noise and noise[0].all():
-            return other, {}, state
+        if noise is None:
+            return masked(networks["q"](obs), obs, action).argmax(-1), {}, state
+        explore, drawn = noise
+        random = evenly(drawn, obs, action) if action.masked else drawn
+        if explore.all():
+            return random, {}, state
         greedy = masked(networks["q"](obs), obs, action).argmax(-1)
-        return (np.where(noise[0], other, greedy) if noise else greedy), {}, state
+        return np.where(explore, random, greedy), {}, state

@@ -223,7 +223,7 @@ class MADDPG(base.Algorithm):
             "policy": due,
         }
 
-    def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Tree:
+    def loss_noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Tree:
         """For the target actions, and for the actors'."""
         draw = self.unit_noise(rng, (2, *shape, self.agents), teams.one(self.action).width)
         return draw[0], draw[1]
@@ -237,7 +237,7 @@ class MADDPG(base.Algorithm):
         return rng.standard_normal((*shape, width), dtype=np.float32)
 
     @classmethod
-    def act_noise(
+    def exploration_noise(
         cls,
         settings: Any,
         action: Leaf,
@@ -255,7 +255,7 @@ class MADDPG(base.Algorithm):
         out = np.tanh(
             teams.apart(networks["actor"](teams.rows(obs[teams.AGENTS])), teams.count(action))
         )
-        return (out if isinstance(noise, tuple) else (out + noise).clip(-1.0, 1.0)), {}, state
+        return (out if noise is None else (out + noise).clip(-1.0, 1.0)), {}, state
 
 
 class DiscreteMADDPG(MADDPG):
@@ -286,4 +286,4 @@ class DiscreteMADDPG(MADDPG):
         networks: dict[str, Forward], obs: Tree, state: Tree, noise: Tree, action: Leaf
     ) -> tuple[Array, dict[str, Array], Tree]:
         out = teams.allowed(networks["actor"](teams.rows(obs[teams.AGENTS])), obs, action)
-        return (out if isinstance(noise, tuple) else out + noise).argmax(-1), {}, state
+        return (out if noise is None else out + noise).argmax(-1), {}, state

@@ -188,7 +188,7 @@ class MAPPO(PPO):
         return teams.memory(settings, action, n)
 
     @classmethod
-    def act_noise(
+    def exploration_noise(
         cls,
         settings: Any,
         action: Leaf,
@@ -196,7 +196,7 @@ class MAPPO(PPO):
         shape: tuple[int, ...],
         progress: Array,
     ) -> Tree:
-        return super().act_noise(
+        return super().exploration_noise(
             settings, teams.one(action), rng, (*shape, teams.count(action)), progress
         )
 

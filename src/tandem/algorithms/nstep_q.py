@@ -107,14 +107,14 @@ class NStepQ(OnSequences):
         return {**self.scheduled(call, "learning_rate", "max_grad_norm"), "tau": due}
 
     @staticmethod
-    def act_noise(
+    def exploration_noise(
         settings: Any,
         action: Leaf,
         rng: np.random.Generator,
         shape: tuple[int, ...],
         progress: Array,
     ) -> Tree:
-        return DQN.act_noise(settings, action, rng, shape, progress)
+        return DQN.exploration_noise(settings, action, rng, shape, progress)
 
     @staticmethod
     def act(

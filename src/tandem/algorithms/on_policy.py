@@ -233,7 +233,7 @@ class OnPolicy(base.Algorithm):
         return np.zeros((n, units), np.float32) if units else ()
 
     @classmethod
-    def act_noise(
+    def exploration_noise(
         cls,
         settings: Any,
         action: Leaf,
@@ -263,7 +263,7 @@ class OnPolicy(base.Algorithm):
             state = after[0]
         out = masked(out, obs, action)
         return (
-            (policy.mode(out) if isinstance(noise, tuple) else policy.sample(out, noise)),
+            (policy.mode(out) if noise is None else policy.sample(out, noise)),
             kept,
             state,
         )

@@ -292,7 +292,7 @@ class ActorCritic(OnSequences):
         return self.scheduled(call, "learning_rate", "max_grad_norm", "entropy")
 
     @staticmethod
-    def act_noise(
+    def exploration_noise(
         settings: Any,
         action: Leaf,
         rng: np.random.Generator,
@@ -308,7 +308,7 @@ class ActorCritic(OnSequences):
         policy = distribution(action)
         out = masked(networks["net"](obs)[..., : policy.width], obs, action)
         return (
-            (policy.mode(out) if isinstance(noise, tuple) else policy.sample(out, noise)),
+            (policy.mode(out) if noise is None else policy.sample(out, noise)),
             {},
             state,
         )

@@ -177,13 +177,13 @@ class SAC(base.Algorithm):
     def schedule(self, call: Call) -> dict[str, Array]:
         return self.scheduled(call, "learning_rate", "tau")
 
-    def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Tree:
+    def loss_noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Tree:
         """Standard normal, for the next actions and for the current ones."""
         draw = rng.standard_normal((2, *shape, self.size), dtype=np.float32)
         return draw[0], draw[1]
 
     @staticmethod
-    def act_noise(
+    def exploration_noise(
         settings: Any,
         action: Leaf,
         rng: np.random.Generator,
@@ -197,7 +197,7 @@ class SAC(base.Algorithm):
         networks: dict[str, Forward], obs: Tree, state: Tree, noise: Tree, action: Leaf
     ) -> tuple[Array, dict[str, Array], Tree]:
         out, size = networks["actor"](obs), action.width
-        if isinstance(noise, tuple):
+        if noise is None:
             return np.tanh(out[..., :size]), {}, state
         return (
             np.tanh(out[..., :size] + np.exp(out[..., size:].clip(-20.0, 2.0)) * noise),

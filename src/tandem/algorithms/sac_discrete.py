@@ -71,13 +71,13 @@ class DiscreteSAC(SAC):
         allowed = xp.sum(xp.cast(b.obs[MASK]), -1)
         return self.log_alpha() * (b.extra["entropy"] - 0.98 * xp.log(allowed)), {}
 
-    def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Tree:
+    def loss_noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Tree:
         """None: nothing is sampled. (The temperature's loss, eq. 11, is SAC's, with the exact
         entropy.)"""
         return ()
 
     @staticmethod
-    def act_noise(
+    def exploration_noise(
         settings: Any,
         action: Leaf,
         rng: np.random.Generator,
@@ -92,7 +92,7 @@ class DiscreteSAC(SAC):
     ) -> tuple[Array, dict[str, Array], Tree]:
         policy, out = Categorical(action.sizes[0]), masked(networks["actor"](obs), obs, action)
         return (
-            (policy.mode(out) if isinstance(noise, tuple) else policy.sample(out, noise)),
+            (policy.mode(out) if noise is None else policy.sample(out, noise)),
             {},
             state,
         )

@@ -117,6 +117,6 @@ class TD3(Deterministic):
         due = (made % self.settings.policy_delay == 0).astype(np.float32)
         return {**self.scheduled(call, "learning_rate", "tau"), "policy": due}
 
-    def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Tree:
+    def loss_noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Tree:
         """Standard normal, for the target actions."""
         return rng.standard_normal((*shape, self.size), dtype=np.float32)

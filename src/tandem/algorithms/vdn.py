@@ -173,7 +173,7 @@ class VDN(base.Algorithm):
         return teams.memory(settings, action, n)
 
     @staticmethod
-    def act_noise(
+    def exploration_noise(
         settings: Any,
         action: Leaf,
         rng: np.random.Generator,
@@ -197,10 +197,11 @@ class VDN(base.Algorithm):
         q, after = values(networks["q"], obs, memory, action)
         kept, then = ({"q_state": state}, after[0].reshape(state.shape)) if remembers else ({}, ())
         greedy = q.argmax(-1)
-        if not noise:
+        if noise is None:
             return greedy, kept, then
-        other = evenly(noise[1], obs, action) if action.masked else noise[1]
-        return np.where(noise[0], other, greedy), kept, then
+        explore, drawn = noise
+        random = evenly(drawn, obs, action) if action.masked else drawn
+        return np.where(explore, random, greedy), kept, then
 
 
 def values(network: Forward, obs: Tree, memory: Tree, action: Leaf) -> tuple[Array, Tree]:

@@ -209,7 +209,10 @@ class Sampler:
             )
             return
         progress = np.minimum(1.0, (at + np.arange(t.steps) * self.n * self._members) / s.steps)
-        self._acting = (self.actor, t.kind.act_noise(s, t.action, self._rng, shape, progress))
+        self._acting = (
+            self.actor,
+            t.kind.exploration_noise(s, t.action, self._rng, shape, progress),
+        )
 
     def _rewards(self, reward: Any) -> tuple[Array, dict[str, Array]]:
         """Rewards [n], and those of each agent [n, A] where they are given."""

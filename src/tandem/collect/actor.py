@@ -26,7 +26,7 @@ class PolicyActor:
         self._initial_state = partial(algorithm.initial_state, settings, action)
 
     def act(self, obs: Tree, state: Tree, noise: Tree) -> tuple[Array, dict[str, Array], Tree]:
-        """Actions for observations [N, ...]; deterministic ones with noise=()."""
+        """Actions for observations [N, ...]; deterministic ones with noise=None."""
         return self._act(self.networks, obs, state, noise, self.action)
 
     def initial_state(self, n: int) -> Tree:

@@ -85,9 +85,11 @@ class Agent:
     ) -> tuple[Array, Any]:
         rows, single = rows_of(self.observation, obs)
         n = len(leaves(rows)[0])
-        noise: Tree = ()
+        noise: Tree = None
         if rng is not None:
-            drawn = self.algorithm.act_noise(self.settings, self.action, rng, (1, n), np.ones(1))
+            drawn = self.algorithm.exploration_noise(
+                self.settings, self.action, rng, (1, n), np.ones(1)
+            )
             noise = tree_map(lambda x: x[0], drawn)
         found, _, after = self.actor.act(rows, self._state(n, state, start), noise)
         actions = self._to_environment(np.asarray(found, self.action.dtype))

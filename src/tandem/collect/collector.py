@@ -72,11 +72,12 @@ class Collector:
         self._lengths = np.zeros(self.n, np.int64)
         self._cut: list[int] = []  # environments whose episodes broke off when one of them raised
 
-    def collect(self, steps: int, actor: Actor, noise: Tree = ()) -> Trajectory:
+    def collect(self, steps: int, actor: Actor, noise: Tree = None) -> Trajectory:
         """The next `steps` steps of every environment, in new arrays.
 
-        noise: what the actor needs for the block, a tree of arrays [steps, N, ...], or (). Where
-        it raises, the next one begins with new episodes; those under way are `broken` then."""
+        noise: what the actor needs for the block, a tree of arrays [steps, N, ...]; None for
+        deterministic actions. Where it raises, the next one begins with new episodes; those under
+        way are `broken` then."""
         obs, state, initial = self._begin(actor)
         blocks, rows, final, begun = _Blocks(steps, self.environments, obs), [], [], state
         acting, stepping, lost = 0.0, 0.0, list[int]()
@@ -281,6 +282,8 @@ def _each(noise: Tree, steps: int) -> Iterable[Tree]:
     """The noise of each step."""
     if isinstance(noise, np.ndarray):
         return noise
+    if noise is None:
+        return [None] * steps
     if isinstance(noise, tuple) and not hasattr(noise, "_fields"):
         return zip(*(_each(part, steps) for part in noise), strict=True) if noise else [()] * steps
     return (tree_map(lambda x, t=t: x[t], noise) for t in range(steps))

@@ -50,7 +50,8 @@ def evaluate(
 
     env: as `make` takes it; an environment object is used itself (see `separate`), alone, and left
       open.
-    noise: called with (step, n) for the noise [n, ...] of one call of `actor.act`; none by default.
+    noise: called with (step, n) for the noise [n, ...] of one call of `actor.act`; without it
+      actions are deterministic.
     environments: how many to step together at most.
     spaces: of the observations and actions that the actor was made for. Raises SettingError for
     fewer than one episode, SpaceError for an environment of other `spaces`, EnvironmentFault for an
@@ -125,7 +126,7 @@ def _play(
     state = initial
     while left:
         playing = numbers.copy()
-        action, _, state = actor.act(obs, state, noise(t, n) if noise else ())
+        action, _, state = actor.act(obs, state, noise(t, n) if noise else None)
         one = envs.step(convert(np.asarray(action, envs.action.dtype)))
         scores += one.reward
         each += one.extra.get("rewards", 0.0)

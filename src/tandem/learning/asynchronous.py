@@ -108,7 +108,7 @@ class ActorLearners:
     def begun_steps(self) -> int:
         return self.env_steps
 
-    def collect(self, steps: int, actor: Any, noise: Any = ()) -> Handed:
+    def collect(self, steps: int, actor: Any, noise: Any = None) -> Handed:
         """What comes next, from whoever comes first. The one whose turn it was before goes on with
         the weights of now."""
         began = perf_counter()
@@ -302,4 +302,4 @@ class Asynchronous(Loop):
         """Actor-learners are given the weights as they go on."""
 
     def _noise(self, begin: int) -> tuple[Any, Any]:
-        return None, ()
+        return None, None

@@ -269,7 +269,7 @@ class ReplayLearner:
             batch = self._batch(
                 ids, () if isinstance(draw.weight, tuple) else draw.weight[part]
             )._replace(
-                noise=self.algorithm.noise(self.generators("learning"), ids.shape),
+                noise=self.algorithm.loss_noise(self.generators("learning"), ids.shape),
                 settings={n: v[part] for n, v in schedule.items()},
             )
             outcome = self._run(batch)

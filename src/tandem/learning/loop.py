@@ -177,7 +177,7 @@ class Loop:
         if self.learner.is_warmup(begin):
             return self.random_actor, self.random_actor.noise(rng, shape)
         progress = np.minimum(1.0, (begin + np.arange(shape[0]) * shape[1]) / self.steps)
-        return self.actor, self.algorithm.act_noise(
+        return self.actor, self.algorithm.exploration_noise(
             self.settings, self.random_actor.action, rng, shape, progress
         )
 
@@ -191,7 +191,7 @@ class Loop:
         )
 
         def policy(steps: int) -> Tree:
-            return self.algorithm.act_noise(
+            return self.algorithm.exploration_noise(
                 self.settings, action, rng, (steps, source.n), np.zeros(steps)
             )
 

@@ -165,7 +165,7 @@ class Pool:
         """Environment steps that were collected or asked for."""
         return self.env_steps + sum(r.steps * self.n for r in self._pending)
 
-    def collect(self, steps: int, actor: Any, noise: Tree = ()) -> Trajectory | None:
+    def collect(self, steps: int, actor: Any, noise: Tree = None) -> Trajectory | None:
         """Asks for the next `steps` steps of every environment; see `Collector.collect`. None while
         no block is due."""
         slot, self._slot = self._slot, (self._slot + 1) % self._slots

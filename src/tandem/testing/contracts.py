@@ -96,7 +96,7 @@ def values(loop: Loop, obs: Tree, action: Array | None = None) -> Array:
     if "actor" not in networks:
         return networks["q"](obs).max(-1)
     if action is None:
-        action = loop.algorithm.act(networks, obs, (), (), loop.random_actor.action)[0]
+        action = loop.algorithm.act(networks, obs, (), None, loop.random_actor.action)[0]
     pair = {"obs": obs, "action": np.asarray(action, np.float32)}
     return np.min([networks[n](pair)[..., 0] for n in ("q", "q1", "q2") if n in networks], axis=0)
 

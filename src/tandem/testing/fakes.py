@@ -185,7 +185,7 @@ def _transitions(
         discount=discount,
         next_obs=next_obs,
         weight=rng.uniform(0.2, 1, shape).astype(np.float32),
-        noise=algorithm.noise(rng, shape),
+        noise=algorithm.loss_noise(rng, shape),
         extra=extra,
         settings={**batch.settings, "tau": tau.astype(np.float32)},
     )
