@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, fields, replace
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,7 @@ from tandem.collect.agent import Agent
 from tandem.collect.evaluation import evaluate as play
 from tandem.envs import atari
 from tandem.envs.factory import EnvLike, environment_name, make, spaces_of
-from tandem.errors import ResumeError, RunFolderError, SettingError, TandemError, UnknownNameError
+from tandem.errors import ResumeError, SettingError, TandemError, UnknownNameError
 from tandem.learning import config, selfplay
 from tandem.learning.config import Config, Options
 from tandem.learning.events import Evaluation, TrainEnd
@@ -28,9 +26,11 @@ from tandem.learning.seeds import Generators
 from tandem.parallel import choice
 from tandem.parallel.pool import blocks_ahead
 from tandem.parallel.share import Source
-from tandem.runs import checkpoint, config_file
+from tandem.runs import config_file
 from tandem.runs.callbacks import Callback
+from tandem.runs.folder import new_folder
 from tandem.runs.loading import load
+from tandem.runs.resume import resumed
 from tandem.runs.session import Session
 from tandem.settings import apply, as_path, whole_number
 from tandem.types import tree_map
@@ -161,33 +161,30 @@ def session(
 ) -> Session:
     """The run that `train` would make, for those who own their loop: iterate over it for its
     events."""
-    own_optimizer = (
+    optimizer = (
         settings.pop("optimizer") if not isinstance(settings.get("optimizer", ""), str) else None
     )
     if resume is not None:
         cluster = settings.pop("cluster", None)
-        own = {
+        fixed = {
             "algorithm": algorithm,
             "framework": framework,
             "envs": envs,
             "env_kwargs": env_kwargs,
             "out": out,
             **settings,
+            "seed": None if seed == 0 else seed,
+            "device": None if device == "auto" else device,
         }
-        own |= {
-            name: value
-            for name, value, usual in (("seed", seed, 0), ("device", device, "auto"))
-            if value != usual
-        }
-        if said := [name for name, value in own.items() if value is not None]:
+        if named := [name for name, value in fixed.items() if value is not None]:
             raise ResumeError(
-                f"resume= was given with {', '.join(said)}.",
+                f"resume= was given with {', '.join(named)}.",
                 "nothing that the run has in its config.json already",
                 "leave these out; a run goes on as it began.",
             )
-        given = {"env": env, "network": network, "optimizer": own_optimizer}
+        own = {"env": env, "network": network, "optimizer": optimizer}
         steps = None if steps is None else whole_number("steps", steps)
-        return _resumed(as_path("resume", resume), given, steps, extend, callbacks, cluster)
+        return resumed(as_path("resume", resume), own, steps, extend, callbacks, cluster)
     if algorithm is None or env is None:
         raise SettingError(
             "train() was called without an algorithm or an environment.",
@@ -206,13 +203,48 @@ def session(
         )
     algorithms.get(algorithm)  # refuses an unknown name before anything is made
     env = _versioned(env)
-    given = {**settings, **{n: v for n, v in (("steps", steps), ("envs", envs)) if v is not None}}
+    settings |= {n: v for n, v in (("steps", steps), ("envs", envs)) if v is not None}
+    conf = _config(
+        algorithm,
+        env,
+        settings,
+        framework=framework,
+        network=network,
+        device=device,
+        seed=seed,
+        env_kwargs=env_kwargs,
+        out=out,
+    )
+    return Session(
+        replace(conf, own_optimizer=optimizer is not None),
+        env,
+        folder=None if out is None else new_folder(as_path("out", out)),
+        network=network,
+        optimizer=optimizer,
+        callbacks=callbacks,
+    )
+
+
+def _config(
+    algorithm: str,
+    env: EnvLike,
+    given: dict[str, Any],
+    *,
+    framework: str | None,
+    network: Any,
+    device: str,
+    seed: int,
+    env_kwargs: Mapping[str, Any] | None,
+    out: str | Path | None,
+) -> Config:
+    """Everything that a new run is made of. Refuses settings, spaces and options that do not fit
+    together; then makes the choices that "auto" leaves open, and chooses the framework."""
     chosen, options, source = settle(algorithm, environment_name(env), given)
-    env_kwargs = _plain(env_kwargs) | atari.arguments(env, options)
-    space, action = spaces_of(env, env_kwargs)
-    leaf = spaces.leaf(action)
-    algorithms.get(algorithm).of(leaf, chosen).check(spaces.observation_spec(space), leaf)
-    selfplay.refuse(algorithm, algorithms.get(algorithm).needs, env, options)
+    kwargs = _as_json(env_kwargs) | atari.arguments(env, options)
+    space, action_space = spaces_of(env, kwargs)
+    action, kind = spaces.leaf(action_space), algorithms.get(algorithm)
+    kind.of(action, chosen).check(spaces.observation_spec(space), action)
+    selfplay.refuse(algorithm, kind.needs, env, options)
     config.check_kept(chosen, options, out)
     if options.learners == "auto":
         options = replace(options, learners=choice.cores())
@@ -222,14 +254,18 @@ def session(
             "runners=N, or learners=N for a3c, acer, impala and nstep_q",
             "say how many, as in runners=2; or leave cluster out.",
         )
-    if options.workers == "auto":
-        where = Source.of(
-            env, chosen.envs, 0, chosen.vectorization, atari.training(env, env_kwargs, options)
+    if options.workers == "auto":  # by a trial, whose outcome is told with the settings' source
+        train_kwargs = atari.training(env, kwargs, options)
+        environments = Source.of(env, chosen.envs, 0, chosen.vectorization, train_kwargs)
+        block = (
+            chosen.rollout
+            if hasattr(chosen, "rollout")
+            else max(1, chosen.train_every // chosen.envs)
         )
-        options, source = _with_workers(
-            options, source, where, chosen, algorithms.get(algorithm).needs == "rollouts"
-        )
-    conf = Config(
+        ahead = blocks_ahead(options.ahead, kind.needs == "rollouts")
+        workers, why = choice.choose(environments, block, ahead)
+        options, source = replace(options, workers=workers), f"{source}; {why}"
+    return Config(
         algorithm=algorithm,
         env=environment_name(env),
         framework=backends.choose(framework or backends.of_network(network, space)),
@@ -242,17 +278,13 @@ def session(
         commit=config_file.commit(),
         own_network=network is not None,
         own_env=not isinstance(env, str),
-        own_optimizer=own_optimizer is not None,
-        env_kwargs=env_kwargs,
-    )
-    folder = None if out is None else fresh(as_path("out", out))
-    return Session(
-        conf, env, folder=folder, network=network, optimizer=own_optimizer, callbacks=callbacks
+        env_kwargs=kwargs,
     )
 
 
-def _plain(env_kwargs: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Arguments for an environment as config.json keeps them."""
+def _as_json(env_kwargs: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Arguments for an environment as config.json stores them. SettingError for what JSON does not
+    give back as it was."""
     try:
         given = dict(env_kwargs or {})
         same = json.loads(json.dumps(given)) == given
@@ -265,16 +297,6 @@ def _plain(env_kwargs: Mapping[str, Any] | None) -> dict[str, Any]:
             "give a callable that makes the environment with what is no such data.",
         )
     return given
-
-
-def _with_workers(
-    options: Options, source: str, where: Source, s: Any, on_policy: bool
-) -> tuple[Options, str]:
-    """The options with as many workers as a trial says are worth it, and why, after where the
-    settings are from."""
-    block = s.rollout if hasattr(s, "rollout") else max(1, s.train_every // s.envs)
-    number, why = choice.choose(where, block, blocks_ahead(options.ahead, on_policy))
-    return replace(options, workers=number), f"{source}; {why}"
 
 
 def settle(algorithm: str, env: str, given: dict[str, Any]) -> tuple[Any, Options, str]:
@@ -291,84 +313,6 @@ def settle(algorithm: str, env: str, given: dict[str, Any]) -> tuple[Any, Option
     for part in (chosen, options):
         config.check_ranges(part)
     return chosen, options, entry.source if entry else f"defaults of {algorithm}"
-
-
-def _resumed(
-    folder: Path,
-    own: dict[str, Any],
-    steps: int | None,
-    extend: bool,
-    callbacks: Iterable[Callback],
-    cluster: str | None = None,
-) -> Session:
-    saved = checkpoint.read(checkpoint.find(run_folder(folder), "last"))
-    conf = config_file.of(saved)
-    if (
-        cluster is not None
-    ):  # where a run lives is the sitting's affair, how many take part in it is its own
-        if not conf.options.cluster and not conf.options.runners:
-            raise ResumeError(
-                f"cluster={cluster!r} was given for the run {folder}, which has no part on a "
-                "cluster.",
-                "the processes that it began with, since they hold its environments",
-                "leave cluster out.",
-            )
-        conf = replace(conf, options=replace(conf.options, cluster=cluster or "auto"))
-    if changed := config.differing(config_file.read(folder), saved.data["config"]):
-        warnings.warn(
-            f"{folder / 'config.json'} says {', '.join(changed)}; the run goes on as it began, "
-            "and the file is written anew.",
-            RuntimeWarning,
-            stacklevel=4,
-        )
-    for name, value in own.items():
-        if getattr(conf, f"own_{name}") and value is None:
-            raise ResumeError(
-                f"the run {folder} was trained with {name}= from a program; it cannot be made "
-                "again from the folder alone.",
-                f"the same {name}=",
-                f"tandem.train(resume={str(folder)!r}, {name}=...)",
-            )
-    if steps is not None and steps != conf.settings.steps:
-        if steps < conf.settings.steps or not extend:
-            raise ResumeError(
-                f"the run {folder} is {conf.settings.steps} steps long, and so are its schedules; "
-                f"steps={steps} was asked for.",
-                "the same length, or a larger one with extend=True (--extend), which holds "
-                "schedules at their end values",
-                "leave steps out, use stop_at to end earlier, or extend.",
-            )
-        conf = _extended(conf, steps)
-    env = own.pop("env")
-    return Session(
-        conf,
-        conf.env if env is None else env,
-        folder=folder,
-        callbacks=callbacks,
-        resume=saved,
-        **own,
-    )
-
-
-def _extended(conf: Config, steps: int) -> Config:
-    """A longer run, whose schedules end where they ended."""
-    scale = conf.settings.steps / steps
-    held = {
-        f.name: replace(v, fraction=v.fraction * scale)
-        for f in fields(conf.settings)
-        if isinstance(v := getattr(conf.settings, f.name), algorithms.Schedule)
-        and v.end is not None
-    }
-    old, every = conf.settings.steps, conf.options
-    hundredth = max(1, old // 100)
-    options = replace(
-        every,
-        eval_every=every.eval_every or max(1, old // 20),
-        log_every=every.log_every or hundredth,
-        snapshot_every=every.snapshot_every or hundredth,
-    )
-    longer = replace(conf.settings, steps=steps, **held)
-    return replace(conf, settings=longer, options=options, extended_from=conf.extended_from or old)
 
 
 def evaluate(
@@ -401,34 +345,6 @@ def evaluate(
     return Evaluation.of(*found)
 
 
-def run_folder(folder: Path) -> Path:
-    """The folder, if it is a run's. RunFolderError with the nearest ones otherwise."""
-    if (folder / "config.json").is_file() and (folder / "checkpoints").is_dir():
-        return folder
-    from tandem.runs.folder import suggest
-
-    if folder.is_dir():
-        raise RunFolderError(
-            f"the folder {folder} is not a run.",
-            "a folder that `tandem train` made",
-            suggest(folder, ""),
-        )
-    near = suggest(folder.parent, folder.name)
-    raise RunFolderError(
-        f"the folder {folder} does not exist.", "a folder that `tandem train` made", near
-    )
-
-
-def default_folder(algorithm: str, env: EnvLike, seed: int | str) -> Path:
-    """runs/ppo-CartPole-v1-s0-20250131-120000, or the next free name like it."""
-    name = environment_name(env).replace("/", "-").replace(":", "-")
-    base = Path("runs") / f"{algorithm}-{name}-s{seed}-{datetime.now():%Y%m%d-%H%M%S}"
-    found, n = base, 2
-    while found.exists():
-        found, n = base.with_name(f"{base.name}-{n}"), n + 1
-    return found
-
-
 def draw(run: Session) -> tuple[str, ...]:
     """curve.png and an animation of the best agent. Gives back what could not be drawn here, and
     why."""
@@ -452,17 +368,6 @@ def draw(run: Session) -> tuple[str, ...]:
     except (TandemError, OSError) as error:
         notes.append(f"no animation: {str(error).splitlines()[0]}")
     return tuple(notes)
-
-
-def fresh(folder: Path) -> Path:
-    """The folder, if a run may begin in it: it is empty, or not there yet."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise RunFolderError(
-            f"{folder} exists and is not empty.",
-            "a new folder",
-            f"choose another, or go on with it: --resume {shlex.quote(str(folder))}",
-        )
-    return folder
 
 
 def _versioned(env: EnvLike) -> EnvLike:

@@ -10,6 +10,7 @@ from tandem import trainer
 from tandem.envs.factory import make
 from tandem.errors import SettingError, UnknownNameError
 from tandem.runs import checkpoint
+from tandem.runs.folder import run_folder
 
 
 class Loaded(NamedTuple):
@@ -39,7 +40,7 @@ def load(path: str, which: str) -> Loaded:
     """The agent of a run's folder, or of a checkpoint file."""
     found = Path(path)
     if not found.is_file():
-        trainer.run_folder(found)
+        run_folder(found)
         names = sorted(f.stem for f in (found / "checkpoints").glob("*.zip"))
         if (
             which != "best" and which not in names

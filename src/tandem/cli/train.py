@@ -14,6 +14,7 @@ from tandem import algorithms, trainer, zoo
 from tandem.cli.parser import Parser, flags, hidden
 from tandem.errors import ResumeError, SettingError, TandemError, UnknownNameError
 from tandem.learning.config import Options
+from tandem.runs.folder import default_folder, new_folder
 from tandem.runs.progress import Progress, duration
 
 ABOUT = """Trains an agent. Settings come from the zoo's entry for the algorithm and environment if
@@ -58,10 +59,10 @@ def _several(args: argparse.Namespace) -> int:
         )
     first = args.seed or 0
     parent = Path(
-        args.out or trainer.default_folder(args.algorithm, args.env, f"{first}-{first + count - 1}")
+        args.out or default_folder(args.algorithm, args.env, f"{first}-{first + count - 1}")
     )
     folders = [
-        trainer.fresh(parent / f"s{seed}") for seed in range(first, first + count)
+        new_folder(parent / f"s{seed}") for seed in range(first, first + count)
     ]  # all, before one is trained
     scores = []
     for seed, folder in enumerate(folders, first):
@@ -164,7 +165,7 @@ def _session(args: argparse.Namespace, seed: int | None, out: str | Path | None)
         return trainer.session(
             resume=args.resume, steps=steps, extend=args.extend, callbacks=callbacks, **where
         )
-    out = out or trainer.default_folder(args.algorithm, args.env, seed or 0)
+    out = out or default_folder(args.algorithm, args.env, seed or 0)
     places = {
         "framework": args.framework,
         "device": args.device or "auto",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tandem import trainer
 from tandem.cli.parser import Parser
 from tandem.errors import SettingError
+from tandem.runs.folder import run_folder
 from tandem.runs.progress import Progress
 from tandem.runs.verification import verify
 
@@ -28,7 +28,7 @@ def run(given: list[str]) -> int:
         raise SettingError(
             f"--steps {args.steps}.", "at least 1", "give how many steps to compare."
         )
-    folder = trainer.run_folder(Path(args.folder))
+    folder = run_folder(Path(args.folder))
     found = verify(folder, args.steps, callbacks=[Progress(0, args.quiet)])
     for name, (then, now) in found.versions.items():
         print(f"note: {name} was {then} and is {now}")

@@ -1,10 +1,12 @@
-"""Reading a run's folder."""
+"""Folders of runs: finding one, naming a new one, reading what is in it."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -94,3 +96,37 @@ def suggest(where: Path, name: str) -> str:
     if not close:
         return "check the path, or train one with `tandem train ALGORITHM ENV --out DIR`."
     return f"did you mean {' or '.join(str(where / c) for c in close)}?"
+
+
+def run_folder(folder: Path) -> Path:
+    """The folder, if it is a run's. RunFolderError with the nearest ones otherwise."""
+    if (folder / "config.json").is_file() and (folder / "checkpoints").is_dir():
+        return folder
+    exists = folder.is_dir()
+    raise RunFolderError(
+        f"the folder {folder} {'is not a run' if exists else 'does not exist'}.",
+        "a folder that `tandem train` made",
+        suggest(folder, "") if exists else suggest(folder.parent, folder.name),
+    )
+
+
+def default_folder(algorithm: str, env_name: str, seed: int | str) -> Path:
+    """runs/ppo-CartPole-v1-s0-20250131-120000, or the next free name like it."""
+    name = env_name.replace("/", "-").replace(":", "-")
+    base = Path("runs") / f"{algorithm}-{name}-s{seed}-{datetime.now():%Y%m%d-%H%M%S}"
+    folder, n = base, 2
+    while folder.exists():
+        folder, n = base.with_name(f"{base.name}-{n}"), n + 1
+    return folder
+
+
+def new_folder(folder: Path) -> Path:
+    """The folder, if a run may begin in it: it is empty, or not there yet. RunFolderError
+    otherwise."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise RunFolderError(
+            f"{folder} exists and is not empty.",
+            "a new folder",
+            f"choose another, or go on with it: --resume {quote(str(folder))}",
+        )
+    return folder

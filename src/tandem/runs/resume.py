@@ -1,0 +1,104 @@
+"""Going on with a run: as it began, or extended to more steps."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from tandem.errors import ResumeError
+from tandem.learning import config
+from tandem.learning.config import Config
+from tandem.runs import checkpoint, config_file
+from tandem.runs.callbacks import Callback
+from tandem.runs.folder import run_folder
+from tandem.runs.session import Session
+from tandem.settings import Schedule
+
+
+def resumed(
+    folder: Path,
+    own: dict[str, Any],
+    steps: int | None,
+    extend: bool,
+    callbacks: Iterable[Callback],
+    cluster: str | None = None,
+) -> Session:
+    """The session that goes on with the run in `folder`.
+
+    own: env, network and optimizer, which a run that began with a program's needs again, else None.
+    steps: another length than the run began with, if `extend`. cluster: another address for the
+    processes that it has on a cluster; how many there are stays. ResumeError where the run cannot
+    go on so.
+    """
+    saved = checkpoint.read(checkpoint.find(run_folder(folder), "last"))
+    conf = config_file.of(saved)
+    if cluster is not None:
+        if not conf.options.cluster and not conf.options.runners:
+            raise ResumeError(
+                f"cluster={cluster!r} was given for the run {folder}, which has no part on a "
+                "cluster.",
+                "the processes that it began with, since they hold its environments",
+                "leave cluster out.",
+            )
+        conf = replace(conf, options=replace(conf.options, cluster=cluster or "auto"))
+    if changed := config.differing(config_file.read(folder), saved.data["config"]):
+        warnings.warn(
+            f"{folder / 'config.json'} says {', '.join(changed)}; the run goes on as it began, "
+            "and the file is written anew.",
+            RuntimeWarning,
+            stacklevel=4,  # the caller of `train`
+        )
+    for name, value in own.items():
+        if getattr(conf, f"own_{name}") and value is None:
+            raise ResumeError(
+                f"the run {folder} was trained with {name}= from a program; it cannot be made "
+                "again from the folder alone.",
+                f"the same {name}=",
+                f"tandem.train(resume={str(folder)!r}, {name}=...)",
+            )
+    if steps is not None and steps != conf.settings.steps:
+        if steps < conf.settings.steps or not extend:
+            raise ResumeError(
+                f"the run {folder} is {conf.settings.steps} steps long, and so are its schedules; "
+                f"steps={steps} was asked for.",
+                "the same length, or a larger one with extend=True (--extend), which holds "
+                "schedules at their end values",
+                "leave steps out, use stop_at to end earlier, or extend.",
+            )
+        conf = extended(conf, steps)
+    env = conf.env if own["env"] is None else own["env"]
+    return Session(
+        conf,
+        env,
+        folder=folder,
+        network=own["network"],
+        optimizer=own["optimizer"],
+        callbacks=callbacks,
+        resume=saved,
+    )
+
+
+def extended(conf: Config, steps: int) -> Config:
+    """The same run, `steps` long: its schedules end where they ended, and what was done every
+    twentieth or hundredth of it is done as often as before."""
+    before, options = conf.settings.steps, conf.options
+    held = {
+        f.name: replace(value, fraction=value.fraction * (before / steps))
+        for f in fields(conf.settings)
+        if isinstance(value := getattr(conf.settings, f.name), Schedule) and value.end is not None
+    }
+    hundredth = max(1, before // 100)
+    return replace(
+        conf,
+        settings=replace(conf.settings, steps=steps, **held),
+        options=replace(
+            options,
+            eval_every=options.eval_every or max(1, before // 20),
+            log_every=options.log_every or hundredth,
+            snapshot_every=options.snapshot_every or hundredth,
+        ),
+        extended_from=conf.extended_from or before,
+    )
