@@ -59,7 +59,7 @@ class Holder:
         return self.rows[i]
 
     def block(self, steps: int) -> Any:
-        from tandem.parallel.share import named, said
+        from tandem.collect.trajectories import BlockInfo, pack
         from tandem.types import Cuts, Trajectory
 
         n = ROWS // steps
@@ -67,15 +67,15 @@ class Holder:
         none = Cuts(np.empty(0, np.int64), np.empty(0, np.int64), np.empty((0, FLOATS), np.float32))
         obs, action = self.rows.reshape(steps, n, FLOATS), np.ones((steps, n, 6), np.float32)
         block = Trajectory(obs, action, number, number, flag, flag, none, obs[-1])
-        return said(block, []), named(block)
+        return BlockInfo.of(block, []), pack(block)
 
 
 def handing_over(job: Job) -> Job:
     """Milliseconds from asking a process for 1,000 transitions of 17 floats to having them in an
     array here, one for each time that it was done: by a Ray actor, and by a worker of our pool
     through shared memory."""
+    from tandem.collect.trajectories import join_environments, unpack
     from tandem.parallel.ray import Actor, connect
-    from tandem.parallel.share import got, joined
 
     ray = connect("local")
     into, blank = np.empty((ROWS, FLOATS), np.float32), np.zeros((1, FLOATS), np.float32)
@@ -86,8 +86,9 @@ def handing_over(job: Job) -> Job:
 
     def exchanged() -> None:
         runner.ask("block", 125)
-        said, arrays = runner.answer(60)
-        into[:] = joined([got(arrays, said, blank, ())], [0]).obs.reshape(ROWS, FLOATS)
+        info, arrays = runner.answer(60)
+        block = join_environments([unpack(arrays, info, blank, ())], [0])
+        into[:] = block.obs.reshape(ROWS, FLOATS)
 
     def at_once() -> None:
         into[:] = ray.get(actor.all.remote())
@@ -114,9 +115,9 @@ def by_memory(times: int) -> list[float]:
     """The same by a worker process of ours, with whom the array is shared."""
     from benchmarks.workers import Filler
     from tandem.parallel.process import Process
-    from tandem.parallel.shared_memory import Arrays
+    from tandem.parallel.shared_memory import SharedArrays
 
-    arrays = Arrays.made({"rows": ((ROWS, FLOATS), "<f4")})
+    arrays = SharedArrays.create({"rows": ((ROWS, FLOATS), "<f4")})
     process = Process((arrays.handle.fd,), Filler, arrays.handle)
     process.answer(60)
     into = np.empty((ROWS, FLOATS), np.float32)

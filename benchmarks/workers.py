@@ -127,9 +127,12 @@ class Filler:
     """Fills its share of the shared memory, in blocks of 1,000."""
 
     def __init__(self, handle: Any) -> None:
-        from tandem.parallel.shared_memory import Arrays
+        from tandem.parallel.shared_memory import SharedArrays
 
-        self.shared, self.rows = Arrays.attached(handle)["rows"], np.ones((1000, 17), np.float32)
+        self.shared, self.rows = (
+            SharedArrays.attach(handle)["rows"],
+            np.ones((1000, 17), np.float32),
+        )
 
     def on_bytes(self, _: bytes) -> bytes:
         self.shared[:] = self.rows
@@ -138,9 +141,9 @@ class Filler:
 
 def by_memory(count: int) -> None:
     from tandem.parallel.process import Process
-    from tandem.parallel.shared_memory import Arrays
+    from tandem.parallel.shared_memory import SharedArrays
 
-    arrays = Arrays.made({"rows": ((1000, 17), "<f4")})
+    arrays = SharedArrays.create({"rows": ((1000, 17), "<f4")})
     process = Process((arrays.handle.fd,), Filler, arrays.handle)
     process.answer(60)
     into = np.empty((1000, 17), np.float32)
@@ -198,8 +201,8 @@ def start() -> dict[str, float]:
         "ppo", "CartPole-v1", framework="torch", workers=1, eval_episodes=0, vectorization="plain"
     )
     began = time.perf_counter()
-    worker = run.loop.collector.crew.workers[0]
-    run.loop.collector.crew.restart(0, 0)
+    worker = run.loop.collector.group.workers[0]
+    run.loop.collector.group.restart(0, 0)
     run.loop.collector.collect(run.loop.learner.block, *run.loop._noise(0))
     took = time.perf_counter() - began
     pages = int(Path(f"/proc/{worker.process.pid}/statm").read_text().split()[1])

@@ -11,7 +11,7 @@ import pytest
 
 import tandem
 from tandem import algorithms
-from tandem.collect.agent import Agent
+from tandem.collect.trained_agent import Agent
 from tandem.envs.team import Team
 from tandem.errors import EngineError, NetworkError, RunFolderError
 from tandem.learning.seeds import Generators

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tandem.collect.agent import Agent
+from tandem.collect.trained_agent import Agent
 from tandem.errors import CheckpointError, NetworkError, RunFolderError
 from tandem.networks import onnx, plan, serial
 from tandem.networks.recurrent import Recurrent

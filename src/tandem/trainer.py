@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from tandem import algorithms, backends, spaces, zoo
-from tandem.collect.agent import Agent
 from tandem.collect.evaluation import evaluate as play
+from tandem.collect.trained_agent import Agent
 from tandem.envs import atari
 from tandem.envs.factory import EnvLike, environment_name, make, spaces_of
 from tandem.errors import ResumeError, SettingError, TandemError, UnknownNameError
@@ -24,8 +24,8 @@ from tandem.learning.config import Config, Options
 from tandem.learning.events import Evaluation, TrainEnd
 from tandem.learning.seeds import Generators
 from tandem.parallel import choice
+from tandem.parallel.env_factory import EnvFactory
 from tandem.parallel.pool import blocks_ahead
-from tandem.parallel.share import Source
 from tandem.runs import config_file
 from tandem.runs.callbacks import Callback
 from tandem.runs.folder import new_folder
@@ -256,7 +256,7 @@ def _config(
         )
     if options.workers == "auto":  # by a trial, whose outcome is told with the settings' source
         train_kwargs = atari.training(env, kwargs, options)
-        environments = Source.of(env, chosen.envs, 0, chosen.vectorization, train_kwargs)
+        environments = EnvFactory.of(env, chosen.envs, 0, chosen.vectorization, train_kwargs)
         block = (
             chosen.rollout
             if hasattr(chosen, "rollout")

@@ -33,7 +33,7 @@ def test_value_methods_as_documented(name: str) -> None:
     model.set(policy=EpsGreedyQPolicy(0.01), pool_size=10000, batch=64, update_batches=17)
     model.train(torch.optim.Adam(model.param), 20, pool_network=True, processes=7, p=0)
     assert (
-        len(model._assembly.environments.crew.workers) == 6
+        len(model._assembly.environments.group.workers) == 6
         and model.total_episode >= 20
         and model.loss > 0
     )

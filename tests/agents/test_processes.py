@@ -96,7 +96,7 @@ def test_one_environment_is_copied_for_each_process() -> None:
     agent.set(policy=EpsGreedyQPolicy(0.3), pool_size=60, batch=6)
     agent.train(torch.optim.Adam(agent.param), 6, processes=3, p=0)
     assert (
-        agent._assembly.environments.n == 3 and len(agent._assembly.environments.crew.workers) == 2
+        agent._assembly.environments.n == 3 and len(agent._assembly.environments.group.workers) == 2
     )
     assert agent.reward_list == [15.0] * 6
 

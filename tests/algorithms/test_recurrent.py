@@ -13,7 +13,7 @@ import pytest
 import tandem
 from tandem import trainer
 from tandem.cli import main
-from tandem.collect.agent import Agent
+from tandem.collect.trained_agent import Agent
 from tandem.errors import NetworkError, SettingError, SpaceError
 from tandem.networks.recurrent import Recurrent
 from tandem.onnx_export import to_numpy, to_onnx

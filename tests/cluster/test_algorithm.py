@@ -10,6 +10,7 @@ import pytest
 
 import tandem
 from tandem.cluster import AlgorithmAgent, Cluster, Runner, sampler
+from tandem.collect.trajectories import split_environments, split_steps
 from tandem.envs.factory import episode_seed, vectorize
 from tandem.envs.team import team
 from tandem.errors import NonFiniteError, SettingError, SpaceError, UnknownNameError
@@ -142,10 +143,10 @@ def test_blocks_come_apart_and_together() -> None:
     parts = blocks_of(True, gymnasium.make("CartPole-v1", max_episode_steps=9))
     whole = sampler.joined(parts)
     assert whole.reward.shape == (32, 2) and (np.diff(whole.cuts.t) >= 0).all()
-    for again, part in zip(sampler.columns(whole), parts, strict=True):
+    for again, part in zip(split_environments(whole), parts, strict=True):
         for a, b in zip(leaves(again), leaves(part), strict=True):
             np.testing.assert_array_equal(a, b)
-    first, second = sampler.pieces(parts[0], 16)
+    first, second = split_steps(parts[0], 16)
     np.testing.assert_array_equal(first.bootstrap, parts[0].obs[16])
     np.testing.assert_array_equal(np.concatenate([first.reward, second.reward]), parts[0].reward)
     assert (

@@ -188,7 +188,7 @@ def test_one_that_is_lost_begins_anew(fault: str, tmp_path: Path) -> None:
     }
     run = tandem.session("a3c", faulty(tmp_path, fault), **given)
     with pytest.warns(UserWarning, match=FAULTS[fault]) as caught:
-        pids = [w.process.pid for w in finished(run).loop.collector.crew.workers]
+        pids = [w.process.pid for w in finished(run).loop.collector.group.workers]
     assert run.loop.env_steps >= 1200 and len(caught) == 1 and not any(map(runs, pids))
     assert run.loop.learner.updates == run.loop.env_steps // 12
 
@@ -201,13 +201,13 @@ def test_what_a_lost_one_kept_to_replay_stays(replay: str, tmp_path: Path) -> No
         finished(run)
     learners = run.loop.collector
     lives, kept = (
-        [w.generation for w in learners.crew.workers],
-        [x["left"]["count"] for x in learners.handover.learned],
+        [w.generation for w in learners.group.workers],
+        [x["left"]["count"] for x in learners.transport.learned],
     )
     assert (
         sorted(lives) == [0, 1] and sum(kept) == pytest.approx(1800 / 6, abs=4) and min(kept) > 100
     )
-    (buffer,) = [b for b, life in zip(learners.handover.buffers, lives, strict=True) if life]
+    (buffer,) = [b for b, life in zip(learners.transport.buffers, lives, strict=True) if life]
     columns = buffer.arrays
     assert (
         columns["column/reward"][:-1, : kept[lives.index(1)]].sum(0) > 0

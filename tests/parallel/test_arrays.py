@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tandem.parallel.process import Process
-from tandem.parallel.shared_memory import Arrays, form
+from tandem.parallel.shared_memory import SharedArrays, shape_dtype
 from tests.helpers import run_python
 
 FORMS = {
@@ -20,7 +20,7 @@ class Writer:
     """In another process."""
 
     def __init__(self, handle: object) -> None:
-        self.arrays = Arrays.attached(handle)  # type: ignore[arg-type]
+        self.arrays = SharedArrays.attach(handle)  # type: ignore[arg-type]
 
     def write(self, value: float) -> list[float]:
         before: list[float] = self.arrays["a/x"].ravel().tolist()
@@ -30,16 +30,16 @@ class Writer:
 
 
 def test_they_are_zeros_of_their_shapes_and_apart() -> None:
-    arrays = Arrays.made(FORMS)
-    assert {n: form(arrays[n]) for n in FORMS} == FORMS
-    assert not any(arrays[n].any() for n in FORMS) and set(arrays.within("a")) == {"x", "y"}
+    arrays = SharedArrays.create(FORMS)
+    assert {n: shape_dtype(arrays[n]) for n in FORMS} == FORMS
+    assert not any(arrays[n].any() for n in FORMS) and set(arrays.under("a")) == {"x", "y"}
     arrays["a/x"][:] = np.nan
     assert arrays["a/y"] == 0 and not arrays["flags"].any()
     assert all(arrays[n].__array_interface__["data"][0] % 64 == 0 for n in ("a/x", "a/y", "flags"))
 
 
 def test_two_processes_see_the_same() -> None:
-    arrays = Arrays.made(FORMS)
+    arrays = SharedArrays.create(FORMS)
     arrays["a/x"][:] = 2.0
     process = Process((arrays.handle.fd,), Writer, arrays.handle)
     assert process.answer(60) is None
@@ -59,10 +59,10 @@ def test_two_processes_see_the_same() -> None:
 
 NOTHING_LEFT = """
 import gc, json, os
-from tandem.parallel.shared_memory import Arrays
+from tandem.parallel.shared_memory import SharedArrays
 
 before = len(os.listdir("/dev/fd"))
-arrays = Arrays.made({"x": ((3, 5), "<f4")})
+arrays = SharedArrays.create({"x": ((3, 5), "<f4")})
 file, view = os.stat(arrays.handle.fd), arrays["x"]
 del arrays
 gc.collect()

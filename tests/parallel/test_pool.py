@@ -20,7 +20,7 @@ from tandem.envs.factory import vectorize
 from tandem.errors import ResumeError, SettingError, WorkerError
 from tandem.learning.events import BatchEnd
 from tandem.parallel import choice
-from tandem.parallel.share import Source, parts
+from tandem.parallel.env_factory import EnvFactory, divide
 from tandem.testing import environments as games
 from tandem.testing import team_games
 from tandem.testing.memory_games import Recall
@@ -195,17 +195,20 @@ def test_on_policy_algorithms_do_not_learn_from_old_weights() -> None:
 
 def test_environments_are_shared_out_evenly() -> None:
     assert (
-        parts(8, 3) == [(0, 2), (2, 3), (5, 3)]
-        and parts(2, 2) == [(0, 1), (1, 1)]
-        and parts(5, 1) == [(0, 5)]
+        divide(8, 3) == [(0, 2), (2, 3), (5, 3)]
+        and divide(2, 2) == [(0, 1), (1, 1)]
+        and divide(5, 1) == [(0, 5)]
     )
 
 
 def test_a_part_begins_as_it_does_among_all() -> None:
-    whole, part = (Source.of("CartPole-v1", 5, 9, "plain", None).part(*p) for p in ((0, 5), (2, 3)))
+    whole, part = (
+        EnvFactory.of("CartPole-v1", 5, 9, "plain", None).make(*p) for p in ((0, 5), (2, 3))
+    )
     assert np.array_equal(whole.reset()[2:], part.reset())
     assert not np.array_equal(
-        part.reset(), Source.of("CartPole-v1", 5, 9, "plain", None).part(2, 3, generation=1).reset()
+        part.reset(),
+        EnvFactory.of("CartPole-v1", 5, 9, "plain", None).make(2, 3, generation=1).reset(),
     )
 
 
@@ -431,7 +434,7 @@ run = tandem.session(
     plots=False,
     tensorboard=False,
 )
-print(json.dumps([w.process.pid for w in run.loop.collector.crew.workers]), flush=True)
+print(json.dumps([w.process.pid for w in run.loop.collector.group.workers]), flush=True)
 for event in run:
     pass
 print(json.dumps(run.reason), flush=True)
@@ -501,7 +504,7 @@ def test_auto_tries_and_says_what_it_chose(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(choice, "cores", lambda: cpus)
-    monkeypatch.setattr(choice, "seconds", lambda source, n: n * step)
+    monkeypatch.setattr(choice, "seconds", lambda env_factory, n: n * step)
     run = tandem.session(algorithm, "CartPole-v1", steps=64, workers="auto", **settings, **FAST)
     run.loop.collector.close()
     assert run.config.options.workers == workers
@@ -509,8 +512,8 @@ def test_auto_tries_and_says_what_it_chose(
 
 
 def test_a_trial_measures_a_step(tmp_path: Path) -> None:
-    source = Source.of(partial(Slow, str(tmp_path), "none", os.getpid()), 2, 0, "auto", None)
-    assert 0.004 < choice.seconds(source, 2) < 0.4
+    factory = EnvFactory.of(partial(Slow, str(tmp_path), "none", os.getpid()), 2, 0, "auto", None)
+    assert 0.004 < choice.seconds(factory, 2) < 0.4
 
 
 class Slow(Faulty):
@@ -521,7 +524,7 @@ class Slow(Faulty):
 
 def test_no_worker_is_left_when_a_run_ends() -> None:
     run = tandem.session("a2c", "CartPole-v1", workers=2, **SETTINGS)
-    processes = [w.process for w in run.loop.collector.crew.workers]
+    processes = [w.process for w in run.loop.collector.group.workers]
     events = iter(run)
     for _ in range(20):
         next(events)

@@ -140,14 +140,14 @@ def test_a_lost_runner_is_named_started_again_by_ray_and_costs_its_unfinished_ep
 ) -> None:
     given = {**SETTINGS, "worker_patience": 3.0 if fault == "stands still" else 60.0}
     run = tandem.session("a2c", faulty(tmp_path, fault), runners=2, out=tmp_path / "run", **given)
-    actors = [w.process._actor for w in run.loop.collector.crew.workers]
+    actors = [w.process._actor for w in run.loop.collector.group.workers]
     with pytest.warns(UserWarning, match=FAULTS[fault]) as caught:
         last = [*run][-1]
     said = [str(w.message) for w in caught if issubclass(w.category, UserWarning)]
     assert len(said) == 1 and "of 3)" in said[0] and "worker " in said[0]
     assert fault != "raises" or "in _go_wrong" in said[0]
     assert last.reason == "steps" and run.loop.env_steps == 1600
-    workers = run.loop.collector.crew.workers
+    workers = run.loop.collector.group.workers
     assert [w.process._actor for w in workers] == actors and sorted(
         w.generation for w in workers
     ) == [0, 1]
@@ -186,7 +186,7 @@ def test_an_actor_learner_that_is_killed_begins_anew(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="died: "):
         finished(run)
     assert run.loop.env_steps >= 1200 and sorted(
-        w.generation for w in run.loop.collector.crew.workers
+        w.generation for w in run.loop.collector.group.workers
     ) == [0, 1]
 
 
@@ -393,7 +393,7 @@ for event in run:
         cluster.remove_node(second)
     if isinstance(event, BatchEnd) and event.env_steps > 3900:
         after = nodes()
-lives = sorted(w.generation for w in run.loop.collector.crew.workers)
+lives = sorted(w.generation for w in run.loop.collector.group.workers)
 print(
     json.dumps(
         [len(set(before)), len(set(after)), before == after, lives, run.loop.env_steps, said]

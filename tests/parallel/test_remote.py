@@ -85,7 +85,7 @@ def test_a_lost_worker_s_environments_begin_anew_and_say_so(fault: str, tmp_path
     assert one.lost == [2, 3] and one.valid.tolist() == [True, True, False, False]
     assert not one.reward[2:].any() and not one.terminated.any() and not one.final
     assert remote.step(actions).valid.all()
-    os.kill(remote.crew.workers[0].process.pid, 9)  # type: ignore[union-attr]
+    os.kill(remote.group.workers[0].process.pid, 9)  # type: ignore[union-attr]
     with pytest.warns(UserWarning, match="environments 2 to 3"):
         remote.step(actions)
 

@@ -11,9 +11,10 @@ import numpy as np
 
 from tandem import algorithms, backends, spaces
 from tandem.cluster.agent import Agent
-from tandem.cluster.sampler import Sampler, Terms, columns, joined, pieces
+from tandem.cluster.sampler import Sampler, Terms, joined
 from tandem.collect.actor import PolicyActor, fixed, forwards, publish, redraw
 from tandem.collect.evaluation import evaluate
+from tandem.collect.trajectories import split_environments, split_steps
 from tandem.errors import SettingError, UnknownNameError
 from tandem.learning import config
 from tandem.learning.build import Spaces, build, network_there
@@ -178,7 +179,7 @@ class AlgorithmAgent(Agent):
         steps, count, learned = len(block.reward), self._settings.envs, False
         self.enter(self.caller)
         queue = self._queues.setdefault(steps, [])
-        queue += [(self.caller, column) for column in columns(block)]
+        queue += [(self.caller, column) for column in split_environments(block)]
         while len(queue) >= count:
             now, queue[:count] = sorted(queue[:count], key=lambda entry: entry[0]), []
             self._learn(now)
@@ -220,7 +221,9 @@ class AlgorithmAgent(Agent):
                 self.algorithm.memory = np.zeros_like(self.algorithm.memory)
         self._owners, before = owners, self.learner.updates
         parts = (
-            pieces(whole, self.learner.block) if self.algorithm.needs == "transitions" else [whole]
+            split_steps(whole, self.learner.block)
+            if self.algorithm.needs == "transitions"
+            else [whole]
         )
         for part in parts:
             begin = self.env_steps

@@ -3,18 +3,17 @@ themselves."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tandem.collect.actor import PolicyActor, RandomActor
-from tandem.collect.agent import rows_of
-from tandem.collect.collector import begun_anew
+from tandem.collect.collector import reset_where
+from tandem.collect.trained_agent import rows_of
+from tandem.collect.trajectories import join_environments, pad
 from tandem.envs.actions import to_environment
 from tandem.errors import NonFiniteError, SettingError, SpaceError
 from tandem.learning.seeds import Generators
-from tandem.parallel.share import joined as side_by_side
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Cuts, Trajectory, Tree, leaves, tree_map
 
@@ -158,7 +157,7 @@ class Sampler:
         ended = over | cut
         self._rows.append(Row(before, chosen, paid, over & ~cut, cut, after, extra | each))
         self._after, self._over, self._steps = after, ended, self._steps + self.n
-        self._state = begun_anew(self._state, self._initial, ended)
+        self._state = reset_where(self._state, self._initial, ended)
         return self._block() if len(self._rows) == self.terms.steps else None
 
     def finish(self) -> Any:
@@ -194,7 +193,7 @@ class Sampler:
                 last = self._rows[-1]
                 self._rows[-1] = last._replace(truncated=last.truncated | cut)
             self._over = self._over | cut
-            self._state = begun_anew(self._state, self._initial, cut)
+            self._state = reset_where(self._state, self._initial, cut)
 
     def _draw(self) -> None:
         """Who acts in the next block, and the randomness for it."""
@@ -260,83 +259,14 @@ class Sampler:
             extra={k: np.stack([r.extra[k] for r in rows]) for k in rows[0].extra},
             state=self._first,
         )
-        return _filled(block, missing) if missing else block
-
-
-def _filled(t: Trajectory, missing: int) -> Trajectory:
-    """With rows that are not valid at its end."""
-
-    def more(x: Array) -> Array:
-        return np.concatenate([x, np.repeat(x[-1:], missing, 0)])
-
-    full = t._replace(**_rows(t, more))
-    full.valid[-missing:] = False
-    full.discount[-missing:] = 0  # nothing follows them
-    return full
-
-
-def columns(t: Trajectory) -> list[Trajectory]:
-    """A block [T, n, ...] as n blocks [T, 1, ...]."""
-
-    def one(i: int) -> Trajectory:
-        mine = t.cuts.env == i
-        return Trajectory(
-            **_rows(t, lambda x: x[:, i : i + 1]),
-            cuts=Cuts(
-                t.cuts.t[mine],
-                np.zeros(int(mine.sum()), np.int64),
-                tree_map(lambda x: x[mine], t.cuts.obs),
-            ),
-            bootstrap=tree_map(lambda x: x[i : i + 1], t.bootstrap),
-            state=tree_map(lambda x: x[i : i + 1], t.state),
-        )
-
-    return [one(i) for i in range(t.reward.shape[1])]
+        return pad(block, missing) if missing else block
 
 
 def joined(parts: list[Trajectory]) -> Trajectory:
     """Blocks [T, 1, ...] side by side, with what all of them have beside."""
     names = sorted(set.intersection(*(set(p.extra) for p in parts)))
     alike = [p._replace(extra={k: p.extra[k] for k in names}) for p in parts]
-    return side_by_side(alike, list(range(len(alike))))
-
-
-def pieces(t: Trajectory, steps: int) -> list[Trajectory]:
-    """A block as blocks of `steps` steps after one another; an episode goes on from one to the
-    next."""
-    total = len(t.reward)
-    if total == steps:
-        return [t]
-    found = []
-    for low in range(0, total, steps):
-        mine, end = (t.cuts.t >= low) & (t.cuts.t < low + steps), low + steps
-
-        def part(x: Array, low: int = low, end: int = end) -> Array:
-            return x[low:end]
-
-        found.append(
-            Trajectory(
-                **_rows(t, part),
-                cuts=Cuts(
-                    t.cuts.t[mine] - low,
-                    t.cuts.env[mine],
-                    tree_map(lambda x, mine=mine: x[mine], t.cuts.obs),
-                ),
-                bootstrap=t.bootstrap
-                if end >= total
-                else tree_map(lambda x, end=end: x[end], t.obs),
-                state=t.state,
-            )
-        )
-    return found
-
-
-def _rows(t: Trajectory, f: Callable[[Array], Array]) -> dict[str, Tree]:
-    """`f` of all that has a row for each step."""
-    return {
-        k: tree_map(f, getattr(t, k))
-        for k in ("obs", "action", "reward", "discount", "last", "valid", "extra")
-    }
+    return join_environments(alike, range(len(alike)))
 
 
 def _same(one: Tree, other: Tree) -> Array:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from time import perf_counter
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 
+from tandem.collect.trajectories import Ended, TrajectoryBuilder
 from tandem.envs.actions import ActionMode, to_environment
 from tandem.envs.vector import Arrays, Environments, Json, Step
-from tandem.errors import NetworkError, ResumeError
-from tandem.types import Array, Cuts, Episode, Trajectory, Tree, leaves, tree_map
+from tandem.errors import ResumeError
+from tandem.types import Array, Episode, Trajectory, Tree, leaves, tree_map
 
 
 class Actor(Protocol):
@@ -23,13 +24,6 @@ class Actor(Protocol):
 
     def initial_state(self, n: int) -> Tree:
         """The recurrent state [n, ...] at the beginning of episodes; `()` for none."""
-
-
-class Ended(NamedTuple):
-    """An episode that ended in a block of steps, and after which of its rows."""
-
-    t: int
-    episode: Episode
 
 
 class Collector:
@@ -79,7 +73,7 @@ class Collector:
         deterministic actions. Where it raises, the next one begins with new episodes; those under
         way are `broken` then."""
         obs, state, initial = self._begin(actor)
-        blocks, rows, final, begun = _Blocks(steps, self.environments, obs), [], [], state
+        blocks, rows, final, begun = TrajectoryBuilder(steps, self.environments, obs), [], [], state
         acting, stepping, lost = 0.0, 0.0, list[int]()
         try:
             for t, drawn in enumerate(_each(noise, steps)):
@@ -95,7 +89,7 @@ class Collector:
                 rows.append(one)
                 final += [(t, i, last) for i, last in one.final]
                 lost += one.lost
-                state = restarted(state, initial, one)
+                state = reset_ended(state, initial, one)
         except (
             BaseException
         ):  # some environments have stepped and others not: no row can tell, so all begin anew
@@ -210,74 +204,6 @@ class Collector:
         self._lengths += (valid & running).sum(axis=0)
 
 
-class _Blocks:
-    """The arrays of one block, new each time: JAX may go on reading the last one's memory."""
-
-    def __init__(self, steps: int, environments: Environments, obs: Tree) -> None:
-        self.steps, self.n, self.leaf = steps, environments.n, environments.action
-        self.obs = tree_map(lambda x: np.empty((steps, *x.shape), x.dtype), obs)
-        self.action = np.empty((steps, self.n, *self.leaf.shape), self.leaf.dtype)
-        self.extra: dict[str, Array] = {}
-
-    def put(self, t: int, obs: Tree, action: Array, extra: dict[str, Array]) -> Array:
-        """Store row t; the action as stored, which is the one to be taken."""
-        if t == 0:
-            self._first(action, extra)
-        if isinstance(obs, dict):
-            for key, block in self.obs.items():
-                block[t] = obs[key]
-        else:
-            self.obs[t] = obs
-        self.action[t] = action
-        for key, value in extra.items():
-            self.extra[key][t] = value
-        return self.action[t]
-
-    def trajectory(
-        self, rows: list[Step], final: list[tuple[int, int, Tree]], gamma: float
-    ) -> Trajectory:
-        terminated = np.array([row.terminated for row in rows], np.bool_)
-        return Trajectory(
-            obs=self.obs,
-            action=self.action,
-            reward=np.array([row.reward for row in rows], np.float32),
-            discount=np.where(terminated, np.float32(0), np.float32(gamma)),
-            last=terminated | np.array([row.truncated for row in rows], np.bool_),
-            valid=np.array([row.valid for row in rows], np.bool_),
-            cuts=self._cuts(final),
-            bootstrap=rows[-1].obs,
-            extra=self.extra
-            | {name: np.stack([row.extra[name] for row in rows]) for name in rows[0].extra},
-        )
-
-    def _cuts(self, final: list[tuple[int, int, Tree]]) -> Cuts:
-        t, env = (np.array([f[k] for f in final], np.int64) for k in (0, 1))
-        if final:
-            return Cuts(t, env, tree_map(lambda *xs: np.stack(xs), *(f[2] for f in final)))
-        return Cuts(t, env, tree_map(lambda x: np.empty((0, *x.shape[2:]), x.dtype), self.obs))
-
-    def _first(self, action: Array, extra: dict[str, Array]) -> None:
-        """Look at the first row's shapes, which the others share."""
-        for name, value, shape in (
-            ("action", action, self.action.shape[1:]),
-            *((k, v, (self.n,)) for k, v in extra.items()),
-        ):
-            if np.shape(value)[: len(shape)] != shape or (
-                name == "action" and np.shape(value) != shape
-            ):
-                raise NetworkError(
-                    f"the actor gave {name!r} of shape {np.shape(value)} for {self.n} "
-                    "environments.",
-                    f"shape {shape}"
-                    + ("" if name == "action" else " or more axes after the first"),
-                    "return one row for each environment from `act`.",
-                )
-        for key, value in extra.items():
-            x = np.asarray(value)
-            dtype = np.float32 if x.dtype == np.float64 else x.dtype
-            self.extra[key] = np.empty((self.steps, *x.shape), dtype)
-
-
 def _each(noise: Tree, steps: int) -> Iterable[Tree]:
     """The noise of each step."""
     if isinstance(noise, np.ndarray):
@@ -289,16 +215,16 @@ def _each(noise: Tree, steps: int) -> Iterable[Tree]:
     return (tree_map(lambda x, t=t: x[t], noise) for t in range(steps))
 
 
-def restarted(state: Tree, initial: Tree, one: Step) -> Tree:
+def reset_ended(state: Tree, initial: Tree, one: Step) -> Tree:
     """The recurrent state, initial again where an episode ended or an environment reset itself."""
     if (
         isinstance(initial, tuple) and not initial
     ):  # nothing to look for, in each step of a collection
         return state
-    return begun_anew(state, initial, one.terminated | one.truncated | ~one.valid)
+    return reset_where(state, initial, one.terminated | one.truncated | ~one.valid)
 
 
-def begun_anew(state: Tree, initial: Tree, over: Array) -> Tree:
+def reset_where(state: Tree, initial: Tree, over: Array) -> Tree:
     """The recurrent state, initial again where `over` [N]."""
     if (isinstance(initial, tuple) and not initial) or not over.any():
         return state

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tandem.collect.collector import Actor, restarted
+from tandem.collect.collector import Actor, reset_ended
 from tandem.envs.actions import ActionMode, to_environment
 from tandem.envs.factory import EnvLike, environment_name, is_instance, make
 from tandem.envs.stepped import Stepped
@@ -140,7 +140,7 @@ def _play(
                 )
                 left -= 1
             scores[i], lengths[i], each[i] = 0.0, 0, 0.0
-        state = restarted(state, initial, one)
+        state = reset_ended(state, initial, one)
         obs, t = one.obs, t + 1
         if t % LONGEST == 0 and lengths.max() >= LONGEST:
             raise EnvironmentFault(

@@ -22,7 +22,7 @@ from typing import Any, Literal
 import numpy as np
 
 from tandem import algorithms, spaces, trainer
-from tandem.collect.agent import Agent
+from tandem.collect.trained_agent import Agent
 from tandem.drlbox import own_networks
 from tandem.drlbox.arguments import NOISE, checked
 from tandem.envs.action_masks import with_masks

@@ -18,8 +18,8 @@ from tandem.learning.loop import Loop
 from tandem.learning.seeds import Generators, derived
 from tandem.learning.sequence_learner import SequenceLearner
 from tandem.networks.plan import Weights, select
-from tandem.parallel.share import Source
-from tandem.parallel.shared_memory import Arrays, Handle
+from tandem.parallel.env_factory import EnvFactory
+from tandem.parallel.shared_memory import Handle, SharedArrays
 from tandem.types import Array, tree_map
 
 
@@ -29,9 +29,9 @@ class ActorLearner(Loop):
     learner: SequenceLearner
 
     def __init__(
-        self, conf: Config, source: Source, network: Any, part: tuple[int, int, int]
+        self, conf: Config, env_factory: EnvFactory, network: Any, part: tuple[int, int, int]
     ) -> None:
-        environments = source.part(*part)
+        environments = env_factory.make(*part)
         generators = Generators(derived(conf.seed, f"actor-learner {part}"))
         algorithm = build(beside(conf), environments, generators, network, gradients_only=True)
         super().__init__(algorithm, algorithm.backend, environments, generators)
@@ -133,7 +133,7 @@ class ActorLearner(Loop):
         self._span, self._rounds = Span(*data["span"]), self._going()
 
 
-class MemoryLearner(ActorLearner):
+class SharedMemoryActorLearner(ActorLearner):
     """In a process. `handles` are of memory shared with the owner: all weights, a gradient, and
     what is kept to replay, which outlives this process: `learned` is what one that was lost had
     said of it."""
@@ -141,16 +141,16 @@ class MemoryLearner(ActorLearner):
     def __init__(
         self,
         conf: Config,
-        source: Source,
+        env_factory: EnvFactory,
         network: Any,
         part: tuple[int, int, int],
         handles: tuple[Handle, ...],
         learned: dict[str, Any] | None,
     ) -> None:
-        super().__init__(conf, source, network, part)
-        self.weights, self.gradient, *kept = (Arrays.attached(handle) for handle in handles)
+        super().__init__(conf, env_factory, network, part)
+        self.weights, self.gradient, *kept = (SharedArrays.attach(handle) for handle in handles)
         if self.learner.buffer is not None:
-            self.learner.buffer.live_in(kept[0].within(""))
+            self.learner.buffer.live_in(dict(kept[0]))
         if learned is not None:
             self.load_learned({**learned, "owed": 0})
 
@@ -158,7 +158,7 @@ class MemoryLearner(ActorLearner):
         """A round, with the weights and the gradient in memory."""
         begin, updates = json.loads(told)
         said, gradient = self.round(
-            begin, updates, {role: self.weights.within(role) for role in self.backend.networks}
+            begin, updates, {role: self.weights.under(role) for role in self.backend.networks}
         )
         if gradient is not None:
             self.gradient["gradient"][:] = gradient
@@ -173,13 +173,13 @@ class MemoryLearner(ActorLearner):
             self.learner.buffer.take_over(learned["left"])
 
 
-class SentLearner(ActorLearner):
+class RayActorLearner(ActorLearner):
     """On a cluster, where arrays come and go with questions and answers."""
 
     @classmethod
-    def of(cls, made: tuple[Config, Source, Any], part: tuple[int, int, int]) -> SentLearner:
+    def of(cls, spec: tuple[Config, EnvFactory, Any], part: tuple[int, int, int]) -> Any:
         """Of what all of them have in common, and its own part of the environments."""
-        return cls(*made, part)
+        return cls(*spec, part)
 
     def sent(
         self, begin: int, updates: int, weights: Mapping[str, Weights]

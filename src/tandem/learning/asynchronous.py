@@ -11,19 +11,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tandem.algorithms.base import Call
-from tandem.collect.collector import Ended
+from tandem.collect.trajectories import Ended, read_ended
 from tandem.envs.vector import Environments
 from tandem.errors import NetworkError, NonFiniteError, ResumeError, SettingError
-from tandem.learning.config import Config
-from tandem.learning.gradient_transport import Made, handover
+from tandem.learning.gradient_transport import LearnerSpec, gradient_transport
 from tandem.learning.learners import Span
 from tandem.learning.loop import Loop
 from tandem.learning.seeds import Generators
 from tandem.networks.plan import select
-from tandem.parallel.exchange import numbered
-from tandem.parallel.share import Source, must_travel
-from tandem.parallel.worker_group import Worker, WorkerGroup, together
-from tandem.types import Array, Batch, Episode, Update
+from tandem.parallel.env_factory import check_can_travel
+from tandem.parallel.transport import number_episodes
+from tandem.parallel.worker_group import Worker, WorkerGroup, merge_arrays
+from tandem.types import Array, Batch, Update
 
 
 def refuse(algorithm: str, needs: str, env: Any, o: Any) -> None:
@@ -55,10 +54,10 @@ def refuse(algorithm: str, needs: str, env: Any, o: Any) -> None:
             "its turn",
             f"give {o.learners - 1} or more.",
         )
-    must_travel(env, f"learners={o.learners}")
+    check_can_travel(env, f"learners={o.learners}")
 
 
-class Handed(NamedTuple):
+class LearnerResult(NamedTuple):
     """What an actor-learner hands over: what it collected, if anything, and the gradient that it
     took, if any."""
 
@@ -79,11 +78,9 @@ class ActorLearners:
     its unfinished episodes, and the gradient that it was taking; what becomes of what it kept to
     replay, see `GradientTransport`."""
 
-    def __init__(
-        self, conf: Config, algorithm: Any, environments: Environments, source: Source, network: Any
-    ) -> None:
-        o, count = conf.options, int(conf.options.learners)
-        self.environments, self.n = environments, source.n
+    def __init__(self, spec: LearnerSpec, algorithm: Any, environments: Environments) -> None:
+        o, count = spec.conf.options, int(spec.conf.options.learners)
+        self.environments, self.n = environments, spec.env_factory.n
         self.bound = o.staleness if o.staleness >= 0 else 4 * count
         self.episodes: list[Ended] = []
         self.broken: list[int] = []
@@ -97,23 +94,23 @@ class ActorLearners:
         self._seen = [0] * count  # the updates in the weights that each has
         self._idle = list(range(count))
         self._arrived: list[tuple[int, dict[str, Any]]] = []
-        self.handover = handover(Made(conf, source, network), algorithm, environments)
-        each = conf.settings.envs
+        self.transport = gradient_transport(spec, algorithm, environments)
+        each = spec.conf.settings.envs
         shares = [(i * each, each) for i in range(count)]
-        self.crew = WorkerGroup(
-            environments.name, shares, o.worker_patience, o.worker_restarts, self.handover.line
+        self.group = WorkerGroup(
+            environments.name, shares, o.worker_patience, o.worker_restarts, self.transport.line
         )
 
     @property
     def begun_steps(self) -> int:
         return self.env_steps
 
-    def collect(self, steps: int, actor: Any, noise: Any = None) -> Handed:
+    def collect(self, steps: int, actor: Any, noise: Any = None) -> LearnerResult:
         """What comes next, from whoever comes first. The one whose turn it was before goes on with
         the weights of now."""
         began = perf_counter()
         for i in self._idle:
-            self._go(self.crew.workers[i])
+            self._go(self.group.workers[i])
         self._idle = []
         while (
             found := next((k for k, (i, _) in enumerate(self._arrived) if self._may(i)), None)
@@ -126,12 +123,13 @@ class ActorLearners:
         if said["fault"]:
             kind, *parts = said["fault"]
             raise {"NonFiniteError": NonFiniteError, "NetworkError": NetworkError}[kind](*parts)
-        episodes = [Ended(t, Episode(*episode)) for t, episode in said["episodes"]]
-        self.episodes = numbered(episodes, self.crew.workers[i])
+        self.episodes = number_episodes(read_ended(said["episodes"]), self.group.workers[i])
         self.lag = self.version - self._seen[i]
         valid = np.array(said["valid"], np.int64)
         self.env_steps += int(valid.sum())
-        return Handed(valid, self.handover.gradients[i] if said["made"] else None, said["metrics"])
+        return LearnerResult(
+            valid, self.transport.gradients[i] if said["made"] else None, said["metrics"]
+        )
 
     def _may(self, i: int) -> bool:
         """Whether the others can still keep their deadlines, one after the other, if i has this
@@ -141,17 +139,17 @@ class ActorLearners:
 
     def _go(self, worker: Worker) -> None:
         """The weights of now, and off."""
-        i = self.crew.workers.index(worker)
+        i = self.group.workers.index(worker)
         self._seen[i] = self.version
-        self.handover.go(i, worker, self.env_steps, self.version)
+        self.transport.go(i, worker, self.env_steps, self.version)
 
     def _arrive(self) -> None:
         """Waits for one of those that are under way."""
         here = {*self._idle, *(i for i, _ in self._arrived)}
-        i, answer = self.crew.first(
-            [i for i in range(len(self.crew.workers)) if i not in here], self._go
+        i, answer = self.group.first(
+            [i for i in range(len(self.group.workers)) if i not in here], self._go
         )
-        self._arrived.append((i, self.handover.came(i, answer)))
+        self._arrived.append((i, self.transport.came(i, answer)))
 
     # Saving
 
@@ -163,19 +161,19 @@ class ActorLearners:
             "restarts": 0,
             "turns": self._turns,
         }
-        workers = self.crew.workers
-        if self.crew.given_up:
+        workers = self.group.workers
+        if self.group.given_up:
             return data | {"begun": False, "lives": [w.generation + 1 for w in workers]}, {}
         while len(self._arrived) + len(self._idle) < len(workers):
             self._arrive()
         parts, arrays = self.ask("collected")
-        gradients = {i: self.handover.gradients[i] for i, said in self._arrived if said["made"]}
+        gradients = {i: self.transport.gradients[i] for i, said in self._arrived if said["made"]}
         arrays |= {f"gradient/{i}": np.array(x) for i, x in gradients.items()}
         data |= {
             "begun": True,
             "lives": [w.generation for w in workers],
             "parts": parts,
-            "restarts": self.crew.restarts,
+            "restarts": self.group.restarts,
         }
         data |= {
             "version": self.version,
@@ -188,7 +186,7 @@ class ActorLearners:
     def load_state(self, data: dict[str, Any], arrays: dict[str, Array]) -> None:
         """As `Collector.load_state`. ResumeError for a run with another number of
         actor-learners."""
-        workers = self.crew.workers
+        workers = self.group.workers
         if len(data.get("lives", [])) != len(workers):
             raise ResumeError(
                 f"the run was saved with {len(data.get('lives', []))} learners; here are "
@@ -201,8 +199,8 @@ class ActorLearners:
             dict(data["seconds"]),
             data["turns"],
         )
-        self.crew.restarts = data["restarts"]
-        self.crew.live(data["lives"])
+        self.group.restarts = data["restarts"]
+        self.group.live(data["lives"])
         self.tell("load_collected", data.get("parts", []), arrays)
         if not data["begun"]:
             self._deadlines = [self._turns + d for d in self._deadlines]
@@ -212,29 +210,29 @@ class ActorLearners:
         self._arrived = [(i, said) for i, said in data["arrived"]]
         for i, said in self._arrived:
             if said["made"]:
-                self.handover.restore(i, arrays[f"gradient/{i}"])
+                self.transport.restore(i, arrays[f"gradient/{i}"])
 
     def ask(self, name: str, *arguments: Any) -> tuple[list[Any], dict[str, Array]]:
         """What each of them, none of which is under way, says to a question for data and arrays."""
-        found = [] if self.crew.given_up else self.crew.gather(name, *arguments)
-        return [data for data, _ in found], together(found)
+        found = [] if self.group.given_up else self.group.gather(name, *arguments)
+        return [data for data, _ in found], merge_arrays(found)
 
     def tell(self, name: str, data: list[Any], arrays: dict[str, Array]) -> None:
         """Gives each of them what it said, or nothing where none said anything."""
         if data:
-            self.crew.tell(name, [(mine, select(arrays, str(i))) for i, mine in enumerate(data)])
+            self.group.tell(name, [(mine, select(arrays, str(i))) for i, mine in enumerate(data)])
 
     def request_stop(self) -> None:
         """See `WorkerGroup.request_stop`."""
-        self.crew.request_stop()
+        self.group.request_stop()
 
     def close(self) -> None:
         """Ends them all, and frees what this process's environments hold."""
-        self.crew.end()
+        self.group.end()
         self.environments.close()
 
 
-class Owner:
+class CentralLearner:
     """Stands where a loop's learner does: makes the steps."""
 
     def __init__(self, algorithm: Any, learners: ActorLearners) -> None:
@@ -253,7 +251,7 @@ class Owner:
 
     def learn(self, trajectory: Any, span: Span) -> dict[str, float]:
         """The metrics of the gradient's loss; none where there was no gradient."""
-        handed: Handed = trajectory
+        handed: LearnerResult = trajectory
         if handed.gradient is None:
             return {}
         schedule = self.algorithm.schedule(
@@ -271,12 +269,12 @@ class Owner:
         """Actor-learners know by themselves."""
 
     def state(self, replay: bool) -> tuple[dict[str, Any], dict[str, Array]]:
-        each, arrays = self.learners.handover.state(self.learners.crew, replay)
+        each, arrays = self.learners.transport.state(self.learners.group, replay)
         return {"updates": self.updates, "each": each}, arrays
 
     def load_state(self, data: dict[str, Any], arrays: dict[str, Array]) -> None:
         self.updates = data["updates"]
-        self.learners.handover.load_state(self.learners.crew, data["each"], arrays)
+        self.learners.transport.load_state(self.learners.group, data["each"], arrays)
 
 
 class Asynchronous(Loop):
@@ -294,7 +292,7 @@ class Asynchronous(Loop):
             algorithm.backend,
             environments,
             generators,
-            learner=Owner(algorithm, learners),
+            learner=CentralLearner(algorithm, learners),
         )
         self.collector = learners
 

@@ -26,8 +26,8 @@ from tandem.learning.events import (
 from tandem.learning.learners import Learner, ReplayLearner, RolloutLearner, Span
 from tandem.learning.seeds import Generators
 from tandem.learning.sequence_learner import SequenceLearner
-from tandem.parallel.pool import Pool, Terms
-from tandem.parallel.share import Source
+from tandem.parallel.env_factory import EnvFactory
+from tandem.parallel.pool import Pool, WorkerOptions
 from tandem.spaces import Leaf, Spec, seen
 from tandem.types import Array, Tree
 
@@ -71,7 +71,7 @@ class Loop:
         *,
         actor: Actor | None = None,
         learner: Learner | None = None,
-        workers: tuple[Source, Terms, Callable[[str], Any]] | None = None,
+        workers: tuple[EnvFactory, WorkerOptions, Callable[[str], Any]] | None = None,
     ) -> None:
         self.algorithm, self.backend, self.generators = algorithm, backend, generators
         self.settings = algorithm.settings
@@ -181,7 +181,7 @@ class Loop:
             self.settings, self.random_actor.action, rng, shape, progress
         )
 
-    def _pool(self, own: Collector, source: Source, terms: Terms) -> Pool:
+    def _pool(self, own: Collector, env_factory: EnvFactory, options: WorkerOptions) -> Pool:
         """Workers for all environments but `own`'s."""
         assert isinstance(self.actor, PolicyActor)
         make, rng, action = (
@@ -192,15 +192,15 @@ class Loop:
 
         def policy(steps: int) -> Tree:
             return self.algorithm.exploration_noise(
-                self.settings, action, rng, (steps, source.n), np.zeros(steps)
+                self.settings, action, rng, (steps, env_factory.n), np.zeros(steps)
             )
 
         def random_noise(steps: int) -> Tree:
-            return self.random_actor.noise(rng, (steps, source.n))
+            return self.random_actor.noise(rng, (steps, env_factory.n))
 
         return Pool(
-            source,
-            terms,
+            env_factory,
+            options,
             own,
             (self.actor, self.random_actor),
             self.learner.block,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tandem.errors import SettingError
-from tandem.parallel.share import must_travel
+from tandem.parallel.env_factory import check_can_travel
 
 
 def refuse(algorithm: str, needs: str, env: Any, o: Any) -> None:
@@ -26,4 +26,4 @@ def refuse(algorithm: str, needs: str, env: Any, o: Any) -> None:
             "one process: its environments draw their opponents from one pool",
             "leave workers and learners out.",
         )
-    must_travel(env, asked)
+    check_can_travel(env, asked)

@@ -15,7 +15,7 @@ import traceback
 from multiprocessing.connection import Connection
 from typing import Any
 
-POKE = b"\0"  # begins a poke, and the answer to one; a pickle begins otherwise
+BYTES = b"\0"  # begins a message of bytes, and the answer to one; a pickle begins otherwise
 LOOK = 0.5  # seconds between looks whether the parent is still there
 
 
@@ -31,7 +31,7 @@ def main(pipe: int, parent: int, tied: bool) -> None:
         os._exit(1)
 
 
-class Served:
+class ObjectServer:
     """An object that is made, and asked, from elsewhere."""
 
     def __init__(self) -> None:
@@ -51,17 +51,17 @@ class Served:
 
 
 def serve(connection: Connection) -> None:
-    """Requests are (name of a method, arguments), replies as `Served` gives them. A poke calls
-    `on_bytes`, from bytes to bytes."""
+    """Requests are (name of a method, arguments), replies as `ObjectServer` gives them. Bytes alone
+    go to `on_bytes`, which answers in bytes."""
     import cloudpickle
 
-    served = Served()
+    served = ObjectServer()
     while True:
         request = connection.recv_bytes()
-        if request[:1] == POKE:
+        if request[:1] == BYTES:
             reply = served.reply("on_bytes", request[1:])
             connection.send_bytes(
-                POKE + reply[1] if reply[0] == "done" else cloudpickle.dumps(reply)
+                BYTES + reply[1] if reply[0] == "done" else cloudpickle.dumps(reply)
             )
             continue
         try:

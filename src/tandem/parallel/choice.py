@@ -9,7 +9,7 @@ from time import perf_counter
 import numpy as np
 
 from tandem.envs.factory import is_instance, random_actions
-from tandem.parallel.share import Source
+from tandem.parallel.env_factory import EnvFactory
 
 HANDOVER = 400e-6  # seconds that a block costs more with workers
 GAIN = 0.75  # of the time without workers: above it they are not worth it
@@ -22,22 +22,22 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def choose(source: Source, block: int, ahead: int) -> tuple[int, str]:
-    """How many workers for blocks of `block` steps, and why; `ahead` as in `Terms`."""
-    if is_instance(source.env):
+def choose(env_factory: EnvFactory, block: int, ahead: int) -> tuple[int, str]:
+    """How many workers for blocks of `block` steps, and why; `ahead` as in `WorkerOptions`."""
+    if is_instance(env_factory.env):
         return 0, "workers: 0, since the environment is one object"
-    number = min(cores() - 1, source.n if ahead else source.n - 1)
+    number = min(cores() - 1, env_factory.n if ahead else env_factory.n - 1)
     if number < 1:
         return (
             0,
-            f"workers: 0, for {source.n} environment{'s' * (source.n > 1)} on {cores()} "
+            f"workers: 0, for {env_factory.n} environment{'s' * (env_factory.n > 1)} on {cores()} "
             f"core{'s' * (cores() > 1)}",
         )
-    alone = seconds(source, source.n) * block
+    alone = seconds(env_factory, env_factory.n) * block
     if ahead:
         chosen = number if alone >= WORTH else 0
         return chosen, f"workers: {chosen}, since collecting a block takes {_ms(alone)}"
-    shared = seconds(source, ceil(source.n / (number + 1))) * block + HANDOVER
+    shared = seconds(env_factory, ceil(env_factory.n / (number + 1))) * block + HANDOVER
     chosen = number if shared < min(GAIN * alone, alone - WORTH) else 0
     return (
         chosen,
@@ -46,9 +46,9 @@ def choose(source: Source, block: int, ahead: int) -> tuple[int, str]:
     )
 
 
-def seconds(source: Source, n: int) -> float:
+def seconds(env_factory: EnvFactory, n: int) -> float:
     """The time of a step of n of the environments, with random actions."""
-    environments, rng = source.part(0, n), np.random.default_rng(0)
+    environments, rng = env_factory.make(0, n), np.random.default_rng(0)
     try:
         obs, steps, spent = environments.reset(), 0, 0.0
         while spent < BUDGET:

@@ -11,15 +11,24 @@ from typing import Any
 import numpy as np
 
 from tandem.collect.actor import PolicyActor, Portable, RandomActor
-from tandem.collect.collector import Collector, Ended
+from tandem.collect.collector import Collector
+from tandem.collect.trajectories import BlockInfo, Ended, join_environments, unpack
 from tandem.envs.vector import Json
 from tandem.errors import ResumeError, SettingError
 from tandem.networks.plan import Twin, select
-from tandem.parallel.exchange import Asked, Draw, Exchange, Memory, Weights, numbered
-from tandem.parallel.ray import Store
-from tandem.parallel.share import BlockInfo, Source, Work, forms, got, joined, must_travel, parts
-from tandem.parallel.shared_memory import Form
-from tandem.parallel.worker_group import Worker, WorkerGroup, together
+from tandem.parallel.env_factory import EnvFactory, check_can_travel, divide
+from tandem.parallel.ray import RayTransport
+from tandem.parallel.shared_memory import ShapeDtype
+from tandem.parallel.transport import (
+    BlockRequest,
+    Draw,
+    SharedMemoryTransport,
+    Transport,
+    Weights,
+    number_episodes,
+)
+from tandem.parallel.worker_collector import CollectorSpec, block_shapes
+from tandem.parallel.worker_group import Worker, WorkerGroup, merge_arrays
 from tandem.spaces import MASK, Spec
 from tandem.types import Array, Trajectory, Tree, tree_map
 
@@ -31,7 +40,7 @@ def blocks_ahead(ahead: int, on_policy: bool) -> int:
 
 
 @dataclass(frozen=True)
-class Terms:
+class WorkerOptions:
     """How workers are kept."""
 
     workers: int
@@ -43,7 +52,7 @@ class Terms:
     cpus: float = 1.0  # of the cluster, for each
 
     @classmethod
-    def of(cls, source: Source, o: Any, on_policy: bool) -> Terms:
+    def of(cls, env_factory: EnvFactory, o: Any, on_policy: bool) -> WorkerOptions:
         """As the options of a run say; ahead=-1 is 1 where the algorithm may learn from older
         policies. SettingError where the environments cannot be shared out among the workers, and
         this process in lock-step, or among the runners."""
@@ -63,19 +72,19 @@ class Terms:
             )
         ahead = blocks_ahead(o.ahead, on_policy) if workers else 0
         cluster = (o.cluster or "auto") if o.runners else ""
-        terms = cls(workers, ahead, o.worker_patience, o.worker_restarts, cluster, o.runner_cpus)
-        most = source.n if ahead or cluster else source.n - 1
+        options = cls(workers, ahead, o.worker_patience, o.worker_restarts, cluster, o.runner_cpus)
+        most = env_factory.n if ahead or cluster else env_factory.n - 1
         if not 0 <= workers <= most:
-            also = "" if most == source.n else ", and one for this process"
+            also = "" if most == env_factory.n else ", and one for this process"
             raise SettingError(
-                f"{what}={workers} for {source.n} environments.",
+                f"{what}={workers} for {env_factory.n} environments.",
                 f"one environment at least for each {what[:-1]}{also}",
-                f"give more environments (envs={workers + source.n - most}), or at most {most} "
-                f"{what}.",
+                f"give more environments (envs={workers + env_factory.n - most}), or at most "
+                f"{most} {what}.",
             )
         if workers:
-            must_travel(source.env, f"{what}={workers}")
-        return terms
+            check_can_travel(env_factory.env, f"{what}={workers}")
+        return options
 
     @property
     def alone(self) -> bool:
@@ -85,11 +94,11 @@ class Terms:
     def parts(self, n: int) -> list[tuple[int, int]]:
         """(first, count) of this process's environments, which are none where workers are ahead or
         on a cluster, and of each worker's."""
-        return [(0, 0), *parts(n, self.workers)] if self.alone else parts(n, self.workers + 1)
+        return [(0, 0), *divide(n, self.workers)] if self.alone else divide(n, self.workers + 1)
 
 
 @dataclass
-class Request:
+class PendingBlock:
     """A block that was asked for, and what each worker said of it so far."""
 
     slot: int  # of shared memory
@@ -100,9 +109,9 @@ class Request:
     broken: list[int] = field(default_factory=list)
 
     @property
-    def asked(self) -> Asked:
+    def asked(self) -> BlockRequest:
         """What a worker is told of it."""
-        return Asked(self.slot, self.steps, self.who)
+        return BlockRequest(self.slot, self.steps, self.who)
 
 
 class Pool:
@@ -110,25 +119,25 @@ class Pool:
 
     In lock-step `own` steps the first of them in this process, and a run is that of one process,
     but for the rounding of matrix products over other numbers of rows: seeds and noise do not
-    depend on the number of workers. With `terms.ahead` blocks `own` steps none, and a block comes
+    depend on the number of workers. With `options.ahead` blocks `own` steps none, and a block comes
     that many calls after it was asked for, with the weights of then: so workers collect while this
     process learns, as far ahead and no farther, and a run is the same each time, too.
 
-    A worker that dies, raises or stands still is started anew, `terms.restarts` times in all,
+    A worker that dies, raises or stands still is started anew, `options.restarts` times in all,
     after which WorkerError is raised. It costs the unfinished episodes of its environments,
     which are in `broken` after the `collect` that brings the first of its new steps."""
 
     def __init__(
         self,
-        source: Source,
-        terms: Terms,
+        env_factory: EnvFactory,
+        options: WorkerOptions,
         own: Collector,
         actors: tuple[PolicyActor, RandomActor],
         steps: int,
         draws: tuple[Draw, Draw],
         make: tuple[float, Any],
     ) -> None:
-        self.terms, self.own, self.actors, self.n = terms, own, actors, source.n
+        self.options, self.own, self.actors, self.n = options, own, actors, env_factory.n
         self.environments, self.seconds = own.environments, own.seconds
         self.episodes: list[Ended] = []
         self.broken: list[int] = []
@@ -141,23 +150,25 @@ class Pool:
         self._broken_later: list[
             int
         ] = []  # environments that began anew while no block of theirs was asked for
-        self._pending: deque[Request] = deque()
-        self._slot, self._slots = 0, terms.ahead + 1
+        self._pending: deque[PendingBlock] = deque()
+        self._slot, self._slots = 0, options.ahead + 1
         self._obs, self._state = blank(own.environments.observation), actors[0].initial_state(1)
-        shares, work = terms.parts(source.n)[1:], Work(source, *make, actors)
-        if terms.cluster:
-            self.exchange: Exchange = Store(
-                work, terms.cluster, terms.cpus, len(shares), terms.patience
+        shares, work = options.parts(env_factory.n)[1:], CollectorSpec(env_factory, *make, actors)
+        if options.cluster:
+            self.transport: Transport = RayTransport(
+                work, options.cluster, options.cpus, len(shares), options.patience
             )
         else:
             example = tree_map(lambda x: x[0], draws[0](1))
 
-            def needed(count: int) -> dict[str, Form]:
-                return forms(steps, *self._example(count, example))
+            def needed(count: int) -> dict[str, ShapeDtype]:
+                return block_shapes(steps, *self._example(count, example))
 
-            self.exchange = Memory(work, self._slots, self._weights, draws, steps, shares, needed)
-        self.crew = WorkerGroup(
-            own.environments.name, shares, terms.patience, terms.restarts, self.exchange.line
+            self.transport = SharedMemoryTransport(
+                work, self._slots, self._weights, draws, steps, shares, needed
+            )
+        self.group = WorkerGroup(
+            own.environments.name, shares, options.patience, options.restarts, self.transport.line
         )
 
     @property
@@ -169,47 +180,47 @@ class Pool:
         """Asks for the next `steps` steps of every environment; see `Collector.collect`. None while
         no block is due."""
         slot, self._slot = self._slot, (self._slot + 1) % self._slots
-        request = Request(
+        request = PendingBlock(
             slot,
             steps,
             self.actors.index(actor),
             self.version,
-            [None] * len(self.crew.workers),
+            [None] * len(self.group.workers),
             self._broken_later,
         )
         self._broken_later = []
-        self.exchange.publish(slot, self._weights)
-        for worker in self.crew.workers:
-            self.exchange.ask(
+        self.transport.publish(slot, self._weights)
+        for worker in self.group.workers:
+            self.transport.ask(
                 worker, request.asked, tree_map(lambda x, w=worker: x[:, w.columns], noise)
             )
         self._pending.append(request)
         self.episodes, self.broken, blocks, firsts = [], [], [], []
-        if not self.terms.alone:
+        if not self.options.alone:
             blocks, firsts = (
                 [self.own.collect(steps, actor, tree_map(lambda x: x[:, : self.own.n], noise))],
                 [0],
             )
             self.episodes = list(self.own.episodes)
-        elif len(self._pending) <= self.terms.ahead:
+        elif len(self._pending) <= self.options.ahead:
             return None
         began = perf_counter()
         self._settle(request := self._pending[0])
         self._pending.popleft()
-        for worker, said in zip(self.crew.workers, request.said, strict=True):
+        for worker, said in zip(self.group.workers, request.said, strict=True):
             assert said is not None
             blocks.append(
-                got(self.exchange.block(worker, request.slot), said, self._obs, self._state)
+                unpack(self.transport.block(worker, request.slot), said, self._obs, self._state)
             )
             firsts.append(worker.first)
-            self.episodes += numbered(said.episodes, worker)
+            self.episodes += number_episodes(said.episodes, worker)
         self.seconds["environment"] += perf_counter() - began
         self.episodes.sort(key=lambda e: (e.t, e.episode.env))
         self.broken, self.lag = (
             request.broken,
-            self.version - request.version if self.terms.ahead else None,
+            self.version - request.version if self.options.ahead else None,
         )
-        whole = joined(blocks, firsts)
+        whole = join_environments(blocks, firsts)
         self.env_steps += int(np.count_nonzero(whole.valid))
         return whole
 
@@ -222,13 +233,13 @@ class Pool:
             "restarts": 0,
             "pending": [],
         }
-        workers = self.crew.workers
-        if self.crew.given_up:
+        workers = self.group.workers
+        if self.group.given_up:
             return data | {"begun": False, "lives": [w.generation + 1 for w in workers]}, {}
         for request in self._pending:
             self._settle(request)
-        states = [self.own.state(), *self.crew.gather("state", again=self._state_again)]
-        arrays = together(states)
+        states = [self.own.state(), *self.group.gather("state", again=self._state_again)]
+        arrays = merge_arrays(states)
         for k, request in enumerate(self._pending):
             data["pending"].append(
                 [request.steps, request.who, request.version, request.said, request.broken]
@@ -236,7 +247,7 @@ class Pool:
             for i, worker in enumerate(workers):
                 arrays |= {
                     f"pending/{k}/{i}/{n}": x
-                    for n, x in self.exchange.saved(worker, request.slot).items()
+                    for n, x in self.transport.saved(worker, request.slot).items()
                 }
         begun = any(inner["begun"] for inner, _ in states)
         data |= {
@@ -244,19 +255,19 @@ class Pool:
             "parts": [inner for inner, _ in states],
             "lives": [w.generation for w in workers],
         }
-        return data | {"restarts": self.crew.restarts, "version": self.version}, arrays
+        return data | {"restarts": self.group.restarts, "version": self.version}, arrays
 
     def load_state(self, data: Json, arrays: dict[str, Array]) -> None:
         """As `Collector.load_state`. ResumeError for a run with another number of workers."""
-        workers = self.crew.workers
-        if len(data.get("lives", [])) != len(workers) or len(data["pending"]) > self.terms.ahead:
+        workers = self.group.workers
+        if len(data.get("lives", [])) != len(workers) or len(data["pending"]) > self.options.ahead:
             raise ResumeError(
                 f"the run was saved with {len(data.get('lives', []))} workers; here are "
                 f"{len(workers)}.",
                 "as many as it began with, as far ahead, since they hold its environments",
                 "resume with the settings of the run.",
             )
-        self.env_steps, self.crew.restarts, self.version = (
+        self.env_steps, self.group.restarts, self.version = (
             data["env_steps"],
             data["restarts"],
             data.get("version", 0),
@@ -264,44 +275,44 @@ class Pool:
         inner = [select(arrays, str(i)) for i in range(len(workers) + 1)]
         states = data.get("parts", [{**data, "begun": False}])
         self.own.load_state(states[0], inner[0])
-        self.crew.live(data["lives"])
+        self.group.live(data["lives"])
         if len(states) > 1:
-            self.crew.tell("load_state", zip(states[1:], inner[1:], strict=True))
+            self.group.tell("load_state", zip(states[1:], inner[1:], strict=True))
         self._pending.clear()
         for k, (steps, who, version, said, broken) in enumerate(data["pending"]):
             self._pending.append(
-                Request(k, steps, who, version, [BlockInfo.read(x) for x in said], broken)
+                PendingBlock(k, steps, who, version, [BlockInfo.read(x) for x in said], broken)
             )
             for i, worker in enumerate(workers):
-                self.exchange.load(worker, k, select(arrays, f"pending/{k}/{i}"))
+                self.transport.load(worker, k, select(arrays, f"pending/{k}/{i}"))
         self._slot = len(data["pending"])
 
     def request_stop(self) -> None:
         """See `WorkerGroup.request_stop`."""
-        self.crew.request_stop()
+        self.group.request_stop()
 
     def close(self) -> None:
         """Ends all workers, and frees what this process's environments hold."""
-        self.crew.end()
+        self.group.end()
         self.own.close()
 
     # Workers
 
-    def _settle(self, request: Request) -> None:
+    def _settle(self, request: PendingBlock) -> None:
         """Waits for all that is missing of a block."""
         for i, said in enumerate(request.said):
             if said is None:
-                answer = self.crew.answer(i, self._again)
-                request.said[i] = self.exchange.said(self.crew.workers[i], request.slot, answer)
+                answer = self.group.answer(i, self._again)
+                request.said[i] = self.transport.said(self.group.workers[i], request.slot, answer)
 
     def _again(self, worker: Worker) -> None:
         """Asks a worker that began anew for all blocks that are owed."""
-        i = self.crew.workers.index(worker)
+        i = self.group.workers.index(worker)
         owed = [r for r in self._pending if r.said[i] is None]
         broken = owed[0].broken if owed else self._broken_later
         broken += [e for e in worker.environments if e not in broken]
         for request in owed:
-            self.exchange.ask_again(worker, request.asked)
+            self.transport.ask_again(worker, request.asked)
 
     def _state_again(self, worker: Worker) -> None:
         self._again(worker)

@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol
 
 from tandem.errors import EngineError, SettingError
-from tandem.parallel.child import POKE
+from tandem.parallel.child import BYTES
 
 SLICE = 0.25  # seconds of waiting at a time
 END = 1.0  # seconds that a process has to end by itself
@@ -40,7 +40,7 @@ class WorkerLost(Exception):
         self.trace = trace
 
 
-class Line(Protocol):
+class WorkerHandle(Protocol):
     """To somebody who works for this process elsewhere: in a `Process`, or on a cluster."""
 
     def ask(self, name: str, *arguments: Any) -> None:
@@ -62,7 +62,7 @@ class Line(Protocol):
     def runs(self) -> bool:
         """Whether it is there."""
 
-    def hang_up(self) -> None:
+    def close(self) -> None:
         """It ends when it is not at work."""
 
     def end(self) -> None:
@@ -111,14 +111,14 @@ class Process:
         try:
             request = cloudpickle.dumps((name, arguments))
         except Exception as error:  # as many kinds as there are objects
-            raise stays(error) from error
+            raise not_picklable(error) from error
         with contextlib.suppress(OSError):  # then it is `answer` that finds out why
             self._connection.send_bytes(request)
 
     def send_bytes(self, given: bytes = b"") -> None:
         """Begins a call of its method `on_bytes`, from bytes to bytes, which is quicker."""
         with contextlib.suppress(OSError):
-            self._connection.send_bytes(POKE + given)
+            self._connection.send_bytes(BYTES + given)
 
     def answer(self, patience: float | Callable[[], float], since: float | None = None) -> Any:
         """What the call gave. Lost where the process died, raised, or stands still for `patience`
@@ -139,7 +139,7 @@ class Process:
         except (EOFError, OSError):
             self._process.wait()
             raise WorkerLost(_how(self._process.returncode)) from None
-        if reply[:1] == POKE:
+        if reply[:1] == BYTES:
             return reply[1:]
         return result(self, cloudpickle.loads(reply))
 
@@ -153,7 +153,7 @@ class Process:
         self._process.kill()
         self._process.wait()
 
-    def hang_up(self) -> None:
+    def close(self) -> None:
         """It ends when it is not at work."""
         self._connection.close()
 
@@ -162,15 +162,16 @@ class Process:
         self._finalize()
 
 
-def result(line: Line, reply: tuple[Any, ...]) -> Any:
-    """What a reply of `child.Served` brings. Lost, and it is no more, where that was raised."""
+def result(line: WorkerHandle, reply: tuple[Any, ...]) -> Any:
+    """The result in a reply of `child.ObjectServer`. Where an exception was raised there, the
+    worker is killed, and WorkerLost says so."""
     if reply[0] == "done":
         return reply[1]
     line.kill()
     raise WorkerLost(f"raised {reply[1]}: {reply[2]}", reply[3])
 
 
-def stays(error: Exception) -> SettingError:
+def not_picklable(error: Exception) -> SettingError:
     """For what cannot be pickled."""
     return SettingError(
         f"something that a worker needs cannot go to another process: {error}",
@@ -180,10 +181,10 @@ def stays(error: Exception) -> SettingError:
     )
 
 
-def end(processes: Sequence[Line], patience: float = END) -> None:
+def end(processes: Sequence[WorkerHandle], patience: float = END) -> None:
     """Ends several within the time of one, which has `patience` seconds to end by itself."""
     for process in processes:
-        process.hang_up()
+        process.close()
     limit = time.monotonic() + patience
     while any(p.runs for p in processes) and time.monotonic() < limit:
         time.sleep(0.005)

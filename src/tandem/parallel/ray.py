@@ -15,11 +15,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from tandem.collect.trajectories import BlockInfo
 from tandem.errors import EngineError
-from tandem.parallel.child import Served
-from tandem.parallel.exchange import Asked, Weights
-from tandem.parallel.process import SLICE, Line, WorkerLost, result, stays
-from tandem.parallel.share import BlockInfo, SentShare, Work
+from tandem.parallel.child import ObjectServer
+from tandem.parallel.process import SLICE, WorkerHandle, WorkerLost, not_picklable, result
+from tandem.parallel.transport import BlockRequest, Weights
+from tandem.parallel.worker_collector import CollectorSpec, RayWorkerCollector
 from tandem.parallel.worker_group import Worker
 from tandem.types import Array, Tree, tree_map
 
@@ -137,7 +138,7 @@ class Actor:
     def __init__(self, ray: Any, cpus: float) -> None:
         self._ray = ray
         own = {name: os.environ[name] for name in OWN if name in os.environ}
-        self._actor = _desk(ray).options(num_cpus=cpus, max_restarts=-1).remote(own)
+        self._actor = _actor_host(ray).options(num_cpus=cpus, max_restarts=-1).remote(own)
         self._calls: deque[Any] = deque()
         self.runs = True
 
@@ -187,7 +188,7 @@ class Actor:
             self.runs = False
             self._ray.kill(self._actor, no_restart=False)
 
-    def hang_up(self) -> None:
+    def close(self) -> None:
         """It ends for good."""
         self.runs = False
         self._ray.kill(self._actor)
@@ -197,10 +198,10 @@ class Actor:
 
 
 @lru_cache
-def _desk(ray: Any) -> Any:
+def _actor_host(ray: Any) -> Any:
     """What an actor runs."""
 
-    class ActorHost(Served):
+    class ActorHost(ObjectServer):
         def __init__(self, own: dict[str, str]) -> None:
             super().__init__()
             os.environ.update(own)  # before anything arrives that imports a framework
@@ -214,15 +215,15 @@ def _desk(ray: Any) -> Any:
 
 
 class Actors:
-    """Those of all workers of a crew, on the cluster at an address, which has room for them; see
-    `room`."""
+    """Those of all workers of a group, on the cluster at an address, which has room for them; see
+    `wait_for_cpus`."""
 
     def __init__(self, address: str, cpus: float, count: int, patience: float) -> None:
         self._ray, self._cpus = connect(address), cpus
-        room(self._ray, count * cpus, patience)
+        wait_for_cpus(self._ray, count * cpus, patience)
         self._made: dict[int, Actor] = {}  # by their first environments
 
-    def begin(self, worker: Worker, make: Any, given: Any) -> Line:
+    def begin(self, worker: Worker, make: Any, given: Any) -> WorkerHandle:
         """To the worker's actor, the same again where Ray started it again, which makes
         `make(given, part)`."""
         if worker.first not in self._made:
@@ -236,31 +237,33 @@ class Actors:
         try:
             return self._ray.put(what)
         except Exception as error:  # as many kinds as there are objects
-            raise stays(error) from error
+            raise not_picklable(error) from error
 
 
-class Store:
-    """An `Exchange` over a cluster: weights go out by its object store, once for all workers of a
+class RayTransport:
+    """An `Transport` over a cluster: weights go out by its object store, once for all workers of a
     node; noise goes, and blocks come, with the calls."""
 
-    def __init__(self, work: Work, address: str, cpus: float, count: int, patience: float) -> None:
+    def __init__(
+        self, spec: CollectorSpec, address: str, cpus: float, count: int, patience: float
+    ) -> None:
         self._actors = Actors(address, cpus, count, patience)
-        self._work = self._actors.put(work)
+        self._spec = self._actors.put(spec)
         self._weights: dict[int, Any] = {}  # by slot
         self._noise: dict[tuple[int, int], Tree] = {}
         self._blocks: dict[tuple[int, int], dict[str, Array]] = {}
 
-    def line(self, worker: Worker) -> Line:
-        return self._actors.begin(worker, SentShare, self._work)
+    def line(self, worker: Worker) -> WorkerHandle:
+        return self._actors.begin(worker, RayWorkerCollector, self._spec)
 
     def publish(self, slot: int, weights: Weights) -> None:
         self._weights[slot] = self._actors.put(weights)
 
-    def ask(self, worker: Worker, asked: Asked, noise: Tree) -> None:
+    def ask(self, worker: Worker, asked: BlockRequest, noise: Tree) -> None:
         self._noise[worker.first, asked.slot] = noise
         self.ask_again(worker, asked)
 
-    def ask_again(self, worker: Worker, asked: Asked) -> None:
+    def ask_again(self, worker: Worker, asked: BlockRequest) -> None:
         worker.ask(
             "block",
             asked.steps,
@@ -285,7 +288,7 @@ class Store:
         self._blocks[worker.first, slot] = arrays
 
 
-def room(ray: Any, cpus: float, patience: float) -> None:
+def wait_for_cpus(ray: Any, cpus: float, patience: float) -> None:
     """Waits until the cluster has so many CPUs; a warning says so. EngineError where it has not
     after `patience` seconds."""
     began, told = time.monotonic(), False

@@ -13,10 +13,10 @@ from tandem.envs.vector import Arrays as Saved
 from tandem.envs.vector import Environments, Json, Step
 from tandem.errors import ResumeError, SettingError
 from tandem.networks.plan import select
+from tandem.parallel.env_factory import divide, generation_seed
 from tandem.parallel.process import Process
-from tandem.parallel.share import generation_seed, parts
-from tandem.parallel.shared_memory import Arrays, Form, Handle
-from tandem.parallel.worker_group import Worker, WorkerGroup, together
+from tandem.parallel.shared_memory import Handle, ShapeDtype, SharedArrays
+from tandem.parallel.worker_group import Worker, WorkerGroup, merge_arrays
 from tandem.spaces import Spec
 from tandem.types import Array, Tree, leaves, tree_map
 
@@ -29,7 +29,7 @@ class Steps:
     ) -> None:
         self.environments, self.shared = (
             Stepped(name, envs, seed, first=first),
-            Arrays.attached(handle),
+            SharedArrays.attach(handle),
         )
 
     def reset(self) -> None:
@@ -89,23 +89,23 @@ class Remote(Environments):
                 "one environment at least for each process",
                 "give a list of as many environments as processes, or fewer processes.",
             )
-        (_, count), *shares = parts(len(envs), processes)
+        (_, count), *shares = divide(len(envs), processes)
         self._own, self._all, self._seed = Stepped(name, envs[:count], seed), list(envs), seed
         super().__init__(name, len(envs), self._own.observation_space, self._own.action_space)
         forms = {first: _forms(self.observation, self.action, n) for first, n in shares}
-        self._shared = {first: Arrays.made(given) for first, given in forms.items()}
+        self._shared = {first: SharedArrays.create(given) for first, given in forms.items()}
         self._seen = {
-            first: list(shared.within("obs").values()) for first, shared in self._shared.items()
+            first: list(shared.under("obs").values()) for first, shared in self._shared.items()
         }
         self._final = {
-            first: list(shared.within("final").values()) for first, shared in self._shared.items()
+            first: list(shared.under("final").values()) for first, shared in self._shared.items()
         }
-        self.crew = WorkerGroup(name, shares, patience, restarts, self._process)
+        self.group = WorkerGroup(name, shares, patience, restarts, self._process)
 
     @property
     def gone(self) -> bool:  # type: ignore[override]
         """Whether a worker was lost once too often."""
-        return self.crew.given_up
+        return self.group.given_up
 
     @property
     def first(self) -> Any:
@@ -119,23 +119,23 @@ class Remote(Environments):
         return self._begun("restart")
 
     def episodes(self) -> list[int]:
-        return sum(self.crew.gather("episodes"), self._own.episodes())
+        return sum(self.group.gather("episodes"), self._own.episodes())
 
     def skip(self, episodes: list[int]) -> None:
         self._own.skip(episodes)
-        self.crew.tell("skip", [(episodes[w.columns],) for w in self.crew.workers])
+        self.group.tell("skip", [(episodes[w.columns],) for w in self.group.workers])
 
     def _begun(self, how: str) -> Tree:
         own = getattr(self._own, how)()
-        self.crew.gather(how)
+        self.group.gather(how)
         return tree_map(
             lambda *xs: np.concatenate(xs),
             own,
-            *(self._tree(self._seen[w.first]) for w in self.crew.workers),
+            *(self._tree(self._seen[w.first]) for w in self.group.workers),
         )
 
     def step(self, actions: Array) -> Step:
-        for worker in self.crew.workers:
+        for worker in self.group.workers:
             self._shared[worker.first]["action"][...] = actions[worker.columns]
             worker.send_bytes()
         try:
@@ -143,13 +143,13 @@ class Remote(Environments):
         except (
             Exception
         ):  # what the workers say to this is not to be taken for an answer to what is asked next
-            for i in range(len(self.crew.workers)):
-                self.crew.answer(i, lambda w: w.ask("reset"))
+            for i in range(len(self.group.workers)):
+                self.group.answer(i, lambda w: w.ask("reset"))
             raise
         rows, final, lost = [own[:4]], list(own.final), list[int]()
-        for i, worker in enumerate(self.crew.workers):
+        for i, worker in enumerate(self.group.workers):
             before, shared = worker.generation, self._shared[worker.first]
-            ended = self.crew.answer(i, lambda w: w.ask("reset"))
+            ended = self.group.answer(i, lambda w: w.ask("reset"))
             rows.append(
                 (
                     self._tree(self._seen[worker.first]),
@@ -176,31 +176,31 @@ class Remote(Environments):
         return Step(obs, reward, terminated, truncated, valid, final, lost=lost)
 
     def state(self) -> tuple[Json, Saved]:
-        states = [self._own.state(), *self.crew.gather("state")]
+        states = [self._own.state(), *self.group.gather("state")]
         return {
             "parts": [data for data, _ in states],
-            "lives": [w.generation for w in self.crew.workers],
-        }, together(states)
+            "lives": [w.generation for w in self.group.workers],
+        }, merge_arrays(states)
 
     def load_state(self, data: Json, arrays: Saved) -> None:
-        if len(data.get("parts", [0])) != len(self.crew.workers) + 1:
+        if len(data.get("parts", [0])) != len(self.group.workers) + 1:
             raise ResumeError(
                 f"the saved state is of {len(data.get('parts', [0]))} processes; there are "
-                f"{len(self.crew.workers) + 1} here.",
+                f"{len(self.group.workers) + 1} here.",
                 "the number of processes that it was saved with",
                 "train with as many.",
             )
         own, *rest = [(inner, select(arrays, str(i))) for i, inner in enumerate(data["parts"])]
         self._own.load_state(*own)
-        self.crew.live(data["lives"])
-        self.crew.tell("load_state", rest)
+        self.group.live(data["lives"])
+        self.group.tell("load_state", rest)
 
     def request_stop(self) -> None:
         """See `WorkerGroup.request_stop`."""
-        self.crew.request_stop()
+        self.group.request_stop()
 
     def close(self) -> None:
-        self.crew.end()
+        self.group.end()
         for env in self._all:
             env.close()
 
@@ -217,10 +217,10 @@ class Remote(Environments):
         )
 
 
-def _forms(observation: Spec, action: Any, n: int) -> dict[str, Form]:
+def _forms(observation: Spec, action: Any, n: int) -> dict[str, ShapeDtype]:
     """The arrays of a step of n environments."""
     specs = list(observation.values()) if isinstance(observation, dict) else [observation]
-    found: dict[str, Form] = {
+    found: dict[str, ShapeDtype] = {
         f"{k}/{j}": ((n, *s.shape), str(s.dtype))
         for j, s in enumerate(specs)
         for k in ("obs", "final")

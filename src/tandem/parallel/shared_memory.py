@@ -7,7 +7,7 @@ import mmap
 import os
 import tempfile
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from math import prod
 from typing import Any, NamedTuple
 
@@ -16,7 +16,7 @@ import numpy as np
 from tandem.types import Array
 
 ALIGN = 64  # bytes: where arrays begin
-Form = tuple[tuple[int, ...], str]  # shape and dtype
+ShapeDtype = tuple[tuple[int, ...], str]  # shape and dtype
 
 
 class Handle(NamedTuple):
@@ -24,32 +24,36 @@ class Handle(NamedTuple):
 
     fd: int
     size: int
-    forms: dict[str, Form]
+    shapes: dict[str, ShapeDtype]
 
 
-class Arrays:
-    """Named arrays in one piece of memory. `made` here and `attached` in a process that inherits
-    `handle.fd`."""
+class SharedArrays(Mapping[str, Array]):
+    """Named arrays in one piece of memory. `create` makes them here, `attach` finds them in a
+    process that inherits `handle.fd`."""
 
     def __init__(self, handle: Handle) -> None:
-        self.handle, self._views = handle, {}
+        self.handle = handle
+        self._views: dict[str, Array] = {}
         memory, at = mmap.mmap(handle.fd, handle.size), 0
-        for name, (shape, dtype) in handle.forms.items():
+        for name, (shape, dtype) in handle.shapes.items():
             flat: Array = np.frombuffer(memory, dtype, prod(shape), at)
             self._views[name] = flat.reshape(shape)
-            at += _room(shape, dtype)
+            at += _padded_size(shape, dtype)
 
     @classmethod
-    def made(cls, forms: Mapping[str, Form]) -> Arrays:
+    def create(cls, shapes: Mapping[str, ShapeDtype]) -> SharedArrays:
         """Zeros of these shapes and dtypes."""
-        size, fd = max(ALIGN, sum(_room(*form) for form in forms.values())), _descriptor()
+        size, fd = (
+            max(ALIGN, sum(_padded_size(*shape_dtype) for shape_dtype in shapes.values())),
+            _descriptor(),
+        )
         os.ftruncate(fd, size)
-        made = cls(Handle(fd, size, dict(forms)))
+        made = cls(Handle(fd, size, dict(shapes)))
         weakref.finalize(made, os.close, fd)
         return made
 
     @classmethod
-    def attached(cls, handle: Handle) -> Arrays:
+    def attach(cls, handle: Handle) -> SharedArrays:
         """Those of another process."""
         try:
             return cls(handle)
@@ -57,21 +61,26 @@ class Arrays:
             os.close(handle.fd)
 
     def __getitem__(self, name: str) -> Array:
-        found: Array = self._views[name]
-        return found
+        return self._views[name]
 
-    def within(self, place: str) -> dict[str, Array]:
-        """Those whose names begin with `place`/, by the rest of it; all of them for ""."""
-        start = f"{place}/" if place else ""
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._views)
+
+    def __len__(self) -> int:
+        return len(self._views)
+
+    def under(self, prefix: str) -> dict[str, Array]:
+        """Those called `prefix`/NAME, by NAME."""
+        start = f"{prefix}/"
         return {n.removeprefix(start): x for n, x in self._views.items() if n.startswith(start)}
 
 
-def form(x: Any) -> Form:
+def shape_dtype(x: Any) -> ShapeDtype:
     """That of an array."""
     return tuple(x.shape), x.dtype.str
 
 
-def _room(shape: tuple[int, ...], dtype: str) -> int:
+def _padded_size(shape: tuple[int, ...], dtype: str) -> int:
     return -(-prod(shape) * np.dtype(dtype).itemsize // ALIGN) * ALIGN
 
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from tandem.errors import WorkerError
-from tandem.parallel.process import END, SLICE, Line, WorkerLost, end
+from tandem.parallel.process import END, SLICE, WorkerHandle, WorkerLost, end
 
-HURRY = 1.0  # seconds
+STOP_PATIENCE = 1.0  # seconds
 START = 60.0  # seconds that a worker has at least to begin: importing a framework takes some
 
 
@@ -20,7 +20,7 @@ class Worker:
 
     def __init__(self, first: int, count: int) -> None:
         self.first, self.count, self.generation = first, count, 0
-        self.process: Line | None = None
+        self.process: WorkerHandle | None = None
 
     @property
     def columns(self) -> slice:
@@ -28,7 +28,7 @@ class Worker:
 
     @property
     def part(self) -> tuple[int, int, int]:
-        """As `Source.part` takes it."""
+        """As `EnvFactory.part` takes it."""
         return self.first, self.count, self.generation
 
     @property
@@ -59,11 +59,11 @@ class WorkerGroup:
         shares: list[tuple[int, int]],
         patience: float,
         restarts: int,
-        begin: Callable[[Worker], Line],
+        begin: Callable[[Worker], WorkerHandle],
     ) -> None:
         self.name, self.patience, self.allowed, self._begin = name, patience, restarts, begin
         self.restarts = 0  # so far
-        self.given_up = self.hurried = False
+        self.given_up = self.stopping = False
         self.workers = [Worker(first, count) for first, count in shares]
         for worker in self.workers:
             worker.process = begin(worker)
@@ -94,7 +94,7 @@ class WorkerGroup:
         since: float | None = None,
         least: float = 0.0,
     ) -> Any:
-        """What worker i says to what it was asked first, within the crew's patience, or `least`
+        """What worker i says to what it was asked first, within the group's patience, or `least`
         seconds. Where it is lost, another takes its place, and `again` asks that all that the lost
         one owes, in order; where there is no `again`, as while it begins, nothing more can be
         done."""
@@ -102,11 +102,11 @@ class WorkerGroup:
         assert worker.process is not None
         try:
             return worker.process.answer(
-                lambda: self.patience if self.hurried else max(self.patience, least), since
+                lambda: self.patience if self.stopping else max(self.patience, least), since
             )
         except WorkerLost as lost:
             who = f"worker {i + 1} ({_span(worker)} of {self.name})"
-            if again is None or self.restarts >= self.allowed or self.hurried:
+            if again is None or self.restarts >= self.allowed or self.stopping:
                 self.given_up = True
                 for other in (
                     self.workers
@@ -167,18 +167,19 @@ class WorkerGroup:
                 self.restart(i, generation)
 
     def request_stop(self) -> None:
-        """The run is to end: from now on answers have `HURRY` seconds, and no worker begins
+        """The run is to end: from now on answers have `STOP_PATIENCE` seconds, and no worker begins
         anew."""
-        self.patience, self.hurried = min(self.patience, HURRY), True
+        self.patience, self.stopping = min(self.patience, STOP_PATIENCE), True
 
     def end(self) -> None:
         """Ends all of them."""
         end(
-            [w.process for w in self.workers if w.process is not None], 0.0 if self.hurried else END
+            [w.process for w in self.workers if w.process is not None],
+            0.0 if self.stopping else END,
         )
 
 
-def together(states: Iterable[tuple[Any, Mapping[str, Any]]]) -> dict[str, Any]:
+def merge_arrays(states: Iterable[tuple[Any, Mapping[str, Any]]]) -> dict[str, Any]:
     """The arrays of several states (data, arrays), by NUMBER/NAME."""
     return {f"{i}/{name}": x for i, (_, arrays) in enumerate(states) for name, x in arrays.items()}
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tandem import algorithms, backends, spaces
-from tandem.collect.agent import Agent
+from tandem.collect.trained_agent import Agent
 from tandem.envs.factory import EnvLike, spaces_of
 from tandem.errors import CheckpointError, TandemError
 from tandem.learning.config import Config

@@ -15,8 +15,8 @@ import numpy as np
 
 from tandem import algorithms, spaces
 from tandem.collect.actor import fixed, publish
-from tandem.collect.agent import Agent
 from tandem.collect.evaluation import evaluate
+from tandem.collect.trained_agent import Agent
 from tandem.envs import atari
 from tandem.envs.factory import is_instance, separate
 from tandem.envs.league import Game, League
@@ -34,13 +34,14 @@ from tandem.learning.events import (
     TrainBegin,
     TrainEnd,
 )
+from tandem.learning.gradient_transport import LearnerSpec
 from tandem.learning.loop import Loop
 from tandem.learning.seeds import Generators, derived
 from tandem.networks import plan as plans
 from tandem.networks import serial
-from tandem.parallel.pool import Terms
+from tandem.parallel.env_factory import EnvFactory
+from tandem.parallel.pool import WorkerOptions
 from tandem.parallel.ray import connect
-from tandem.parallel.share import Source
 from tandem.runs import atomic_files, checkpoint, config_file
 from tandem.runs import callbacks as calls
 from tandem.runs.callbacks import Callback
@@ -86,12 +87,14 @@ class Session:
         selfplay.refuse(conf.algorithm, needs, env, o)
         self.league = League(o.opponents) if o.opponents else None
         trained = (env, kwargs) if self.league is None else (Game(env, self.league, kwargs), None)
-        source = Source.of(trained[0], s.envs * o.learners, seed, s.vectorization, trained[1])
-        terms = Terms.of(source, o, needs == "rollouts")
-        if terms.cluster or (o.cluster and o.learners > 1):
+        env_factory = EnvFactory.of(
+            trained[0], s.envs * o.learners, seed, s.vectorization, trained[1]
+        )
+        worker_options = WorkerOptions.of(env_factory, o, needs == "rollouts")
+        if worker_options.cluster or (o.cluster and o.learners > 1):
             connect(o.cluster)  # before a framework starts threads: Ray forks
-        first, count = terms.parts(s.envs)[0]
-        environments = source.part(
+        first, count = worker_options.parts(s.envs)[0]
+        environments = env_factory.make(
             first, max(1, count) if o.learners == 1 else 1
         )  # also for a look at the spaces
         self.observation, self.action = environments.observation, environments.action
@@ -100,14 +103,14 @@ class Session:
         self.kind, self.backend = type(self.algorithm), self.algorithm.backend
         if o.learners > 1:
             learners = asynchronous.ActorLearners(
-                conf, self.algorithm, environments, source, network
+                LearnerSpec(conf, env_factory, network), self.algorithm, environments
             )
             self.loop: Loop = asynchronous.Asynchronous(
                 learners, self.algorithm, environments, generators
             )
         else:
             there = partial(network_there, conf, Spaces.of(environments), network)
-            workers = (source, terms, there) if terms.workers else None
+            workers = (env_factory, worker_options, there) if worker_options.workers else None
             self.loop = Loop(
                 self.algorithm, self.backend, environments, generators, folder, workers=workers
             )
