@@ -165,3 +165,24 @@ def test_what_is_right_passes_the_three() -> None:
     errors.at_least("batch", np.int64(1), 1)
     errors.one_of("n", None, (1, None))
     errors.same_shape("q", np.zeros((5, 3)), (-1, 3))
+
+
+def test_lengths_that_are_not_known_yet_fit_any() -> None:
+    """TensorFlow's arrays have such while a function is traced."""
+
+    class Traced:
+        def __init__(self, *shape: int | None) -> None:
+            self.shape = shape
+
+    errors.same_shape("q", Traced(None, 3), (5, 3))
+    errors.same_shape("q", np.zeros((5, 3)), Traced(None, 3).shape)
+    with pytest.raises(errors.SpaceError, match=r"Expected: shape \(any, 4\)"):
+        errors.same_shape("q", Traced(None, 3), (None, 4))
+    with pytest.raises(errors.SpaceError, match="q has shape"):
+        errors.same_shape("q", Traced(None), (5, 3))
+
+
+def test_same_shapes_names_the_one_that_differs() -> None:
+    errors.same_shapes((5, 3), q=np.zeros((5, 3)), v=np.zeros((5, 3)))
+    with pytest.raises(errors.SpaceError, match=r"v has shape \(5,\)"):
+        errors.same_shapes((5, 3), q=np.zeros((5, 3)), v=np.zeros(5))

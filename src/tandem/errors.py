@@ -114,16 +114,28 @@ def one_of(
 
 
 def same_shape(
-    name: str, array: Any, shape: tuple[int, ...], kind: type[TandemError] = SpaceError
+    name: str, array: Any, shape: Iterable[int | None], kind: type[TandemError] = SpaceError
 ) -> None:
     """Raises `kind` where `array` has another shape than `shape`, in which -1 stands for any
-    length."""
-    found = tuple(array.shape)
-    if len(found) != len(shape) or any(e not in (-1, n) for n, e in zip(found, shape, strict=True)):
-        expected = f"({', '.join('any' if n == -1 else str(n) for n in shape)})"
+    length. A length that is not known while a function is traced (None) fits any."""
+    actual, expected = tuple(array.shape), tuple(shape)
+    if actual == expected:
+        return
+    fits = (e in (-1, None, n) or n is None for n, e in zip(actual, expected, strict=False))
+    if len(actual) != len(expected) or not all(fits):
+        lengths = ", ".join("any" if n in (-1, None) else str(n) for n in expected)
         raise kind(
-            f"{name} has shape {found}.", f"shape {expected}", f"reshape {name} before it is given."
+            f"{name} has shape {actual}.",
+            f"shape ({lengths})",
+            f"reshape {name} before it is given.",
         )
+
+
+def same_shapes(shape: Iterable[int | None], **arrays: Any) -> None:
+    """Raises SpaceError where one of `arrays` has another shape than `shape`: `same_shape` of
+    each, which is named as its keyword."""
+    for name, array in arrays.items():
+        same_shape(name, array, shape)
 
 
 def _rebuild(kind: type[TandemError], message: str, parts: dict[str, Any]) -> TandemError:

@@ -43,7 +43,7 @@ N_STEP = {
 
 
 @pytest.mark.parametrize(
-    "trace, wanted",
+    "lambda_, wanted",
     [
         (
             0.75,
@@ -61,9 +61,9 @@ N_STEP = {
         ),
     ],
 )
-def test_lambda_and_discounted_returns_of_rlax(trace, wanted) -> None:
+def test_lambda_and_discounted_returns_of_rlax(lambda_, wanted) -> None:
     np.testing.assert_allclose(
-        lambda_return(REWARD, DISCOUNT, never(REWARD), VALUE, AFTER[-1], trace), wanted, rtol=1e-5
+        lambda_return(REWARD, DISCOUNT, never(REWARD), VALUE, AFTER[-1], lambda_), wanted, rtol=1e-5
     )
 
 
@@ -100,7 +100,7 @@ def test_n_step_returns_of_rlax_from_the_replay_ring(n) -> None:
 
 
 @pytest.mark.parametrize(
-    "trace, wanted",
+    "lambda_, wanted",
     [
         (1.0, columns([-1.45118, -4.4557, 2.5396, 0.5249, -0.49], [3.0, 2.0, 1.0, 0.0, -4.9])),
         (
@@ -110,7 +110,7 @@ def test_n_step_returns_of_rlax_from_the_replay_ring(n) -> None:
         (0.4, columns([0.56731, -6.042, 2.3431, 0.815, -0.49], [1.725, 1.46, 1.0, 0.0, -4.9])),
     ],
 )
-def test_advantages_of_rlax(trace, wanted) -> None:
+def test_advantages_of_rlax(lambda_, wanted) -> None:
     """Its tolerance, 1e-3, is its own; a discount of 0 in the middle of the second row is an
     end."""
     reward = columns([0.0, 0.0, 1.0, 0.0, -0.5], [0.0, 0.0, 0.0, 0.0, 1.0])
@@ -118,7 +118,7 @@ def test_advantages_of_rlax(trace, wanted) -> None:
     discount = columns([0.99] * 5, [0.9, 0.9, 0.9, 0.0, 0.9])
     for last in (never(reward), discount == 0):
         got = generalized_advantage(
-            reward, discount, last, value, np.full(2, -1, np.float32), trace
+            reward, discount, last, value, np.full(2, -1, np.float32), lambda_
         )
         np.testing.assert_allclose(got, wanted, atol=1e-3)
 

@@ -6,7 +6,7 @@ import pytest
 from tandem.math.returns import generalized_advantage, lambda_return, retrace, vtrace
 
 
-def slow(reward, discount, last, value, bootstrap, trace):
+def slow(reward, discount, last, value, bootstrap, lambda_):
     """Schulman et al. 2016, eq. 16, as the sum it is: for every step, over all steps that follow in
     its episode."""
     steps, envs = reward.shape
@@ -16,9 +16,9 @@ def slow(reward, discount, last, value, bootstrap, trace):
         for t in range(steps):
             weight = 1.0
             for k in range(t, steps):
-                reach = 0.0 if last[k, n] else discount[k, n]
-                out[t, n] += weight * (reward[k, n] + reach * after[k, n] - value[k, n])
-                weight *= reach * trace
+                discount_t = 0.0 if last[k, n] else discount[k, n]
+                out[t, n] += weight * (reward[k, n] + discount_t * after[k, n] - value[k, n])
+                weight *= discount_t * lambda_
     return out
 
 
@@ -32,8 +32,8 @@ def test_two_steps_by_hand() -> None:
     np.testing.assert_allclose(got[:, 0], [1 + 0.5 * 4 - 2 + 0.25 * second, second])
 
 
-@pytest.mark.parametrize("trace", [0.0, 0.95, 1.0])
-def test_episodes_that_end_in_the_middle(trace) -> None:
+@pytest.mark.parametrize("lambda_", [0.0, 0.95, 1.0])
+def test_episodes_that_end_in_the_middle(lambda_) -> None:
     rng = np.random.default_rng(1)
     reward, value = rng.normal(size=(2, 12, 5)).astype(np.float32)
     bootstrap = rng.normal(size=5).astype(np.float32)
@@ -47,10 +47,10 @@ def test_episodes_that_end_in_the_middle(trace) -> None:
         True,
     )
     discount = np.where(terminated, 0, 0.9).astype(np.float32)
-    got = generalized_advantage(reward, discount, last, value, bootstrap, trace)
+    got = generalized_advantage(reward, discount, last, value, bootstrap, lambda_)
     assert got.dtype == np.float32
     np.testing.assert_allclose(
-        got, slow(reward, discount, last, value, bootstrap, trace), rtol=1e-4, atol=1e-5
+        got, slow(reward, discount, last, value, bootstrap, lambda_), rtol=1e-4, atol=1e-5
     )
 
 
@@ -142,7 +142,7 @@ def test_vtrace_of_the_policy_that_acted_is_its_return() -> None:
     np.testing.assert_allclose(advantage, wanted, rtol=1e-4, atol=1e-4)
 
 
-def slow_retrace(reward, discount, last, q, value, bootstrap, ratio, trace):
+def slow_retrace(reward, discount, last, q, value, bootstrap, ratio, lambda_):
     """Munos et al. 2016, eq. 3: Q plus the discounted sum of traces times differences of expected
     Sarsa."""
     steps, envs = reward.shape
@@ -152,7 +152,7 @@ def slow_retrace(reward, discount, last, q, value, bootstrap, ratio, trace):
             total, weight = float(q[s, n]), 1.0
             for t in range(s, steps):
                 if t > s:
-                    weight *= trace * min(1.0, ratio[t, n])
+                    weight *= lambda_ * min(1.0, ratio[t, n])
                 gamma = 0.0 if last[t, n] else discount[t, n]
                 following = bootstrap[n] if t == steps - 1 else value[t + 1, n]
                 total += weight * (reward[t, n] + gamma * following - q[t, n])
@@ -161,15 +161,15 @@ def slow_retrace(reward, discount, last, q, value, bootstrap, ratio, trace):
     return out
 
 
-@pytest.mark.parametrize("trace", [0.0, 0.7, 1.0])
-def test_retrace_is_the_papers_sum(trace) -> None:
+@pytest.mark.parametrize("lambda_", [0.0, 0.7, 1.0])
+def test_retrace_is_the_papers_sum(lambda_) -> None:
     reward, discount, last, value, bootstrap, ratio = episodes(5)
     q = np.random.default_rng(6).normal(size=reward.shape).astype(np.float32)
-    got = retrace(reward, discount, last, q, value, bootstrap, ratio, trace)
+    got = retrace(reward, discount, last, q, value, bootstrap, ratio, lambda_)
     assert got.dtype == np.float32
     np.testing.assert_allclose(
         got,
-        slow_retrace(reward, discount, last, q, value, bootstrap, ratio, trace),
+        slow_retrace(reward, discount, last, q, value, bootstrap, ratio, lambda_),
         rtol=1e-4,
         atol=1e-4,
     )
@@ -186,7 +186,7 @@ def test_retrace_by_hand() -> None:
     np.testing.assert_allclose(got[:, 0], [1 + 0.5 * (0.5 * (5 - 3) + 4), 5])
 
 
-def slow_lambda_return(reward, discount, last, value, bootstrap, trace):
+def slow_lambda_return(reward, discount, last, value, bootstrap, lambda_):
     """Sutton & Barto 2018, eq. 12.3 with discounts of each step: the mean of n-step returns with
     weights (1 - lambda) lambda^(n - 1), the rest of the weight on the longest that there is."""
     steps, envs = reward.shape
@@ -198,7 +198,7 @@ def slow_lambda_return(reward, discount, last, value, bootstrap, trace):
                 rewards += gone * reward[k, n]
                 gone *= 0.0 if last[k, n] else discount[k, n]
                 following = bootstrap[n] if k == steps - 1 else value[k + 1, n]
-                share = weight if k == steps - 1 or last[k, n] else weight * (1 - trace)
+                share = weight if k == steps - 1 or last[k, n] else weight * (1 - lambda_)
                 total += share * (rewards + gone * following)
                 weight -= share
                 if not weight:
@@ -207,16 +207,16 @@ def slow_lambda_return(reward, discount, last, value, bootstrap, trace):
     return out
 
 
-@pytest.mark.parametrize("trace", [0.0, 0.6, 1.0])
-def test_lambda_returns_are_means_of_n_step_returns(trace) -> None:
+@pytest.mark.parametrize("lambda_", [0.0, 0.6, 1.0])
+def test_lambda_returns_are_means_of_n_step_returns(lambda_) -> None:
     data = episodes(7)[:-1]
-    got = lambda_return(*data, trace)
+    got = lambda_return(*data, lambda_)
     assert got.dtype == np.float32
-    np.testing.assert_allclose(got, slow_lambda_return(*data, trace), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(got, slow_lambda_return(*data, lambda_), rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(
-        got, data[3] + generalized_advantage(*data, trace), rtol=1e-4, atol=1e-5
+        got, data[3] + generalized_advantage(*data, lambda_), rtol=1e-4, atol=1e-5
     )
-    np.testing.assert_array_equal(lambda_return(*data, np.full_like(data[0], trace)), got)
+    np.testing.assert_array_equal(lambda_return(*data, np.full_like(data[0], lambda_)), got)
 
 
 def test_lambda_returns_by_hand() -> None:

@@ -1,5 +1,5 @@
-"""How many samples unequal weights are worth, and how much of a replay buffer is worth keeping for
-that."""
+"""The effective sample size of weighted samples, and how many rows of a replay buffer to keep by
+it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from tandem.types import Array
 
 
 def effective_sample_size(weight: Array) -> float:
-    """1 / sum p_i ** 2 with p = w / sum w (Kish 1965, "Survey Sampling", section 11.7; for
-    importance weights, Kong 1992): n for n equal weights, 1 where one weight is all. Weights [n] >=
-    0; all zeros count as equal ones; 0 for none.
+    """1 / sum p_i ** 2 with p = w / sum w (Kish 1965, "Survey Sampling", section 11.7; of
+    importance weights, Kong 1992): n for n equal weights, 1 where all weight is on one.
 
-    Raises SettingError for weights that are negative or not finite.
+    weight: w, [n], from 0 on; all zeros count as equal ones.
+
+    Returns a number from 1 to n; 0 for no weights. Raises SettingError for weights that are
+    negative or not finite.
     """
     w = np.asarray(weight, np.float64).reshape(-1)
     if not w.size:
@@ -34,14 +36,20 @@ def effective_sample_size(weight: Array) -> float:
 
 
 def smoothed(old: float | None, new: float, share: float = 0.2) -> float:
-    """share * new + (1 - share) * old; the first value is new."""
+    """Returns share * new + (1 - share) * old; `new` where there is no old value."""
     return new if old is None else share * new + (1 - share) * old
 
 
 def rows_to_drop(size: float, rows: int, scale: float = 1.0) -> int:
-    """How many of the oldest of `rows` to let go of, so that int(size * scale) stay, one at least
-    and not all of them; 0 for fewer than two rows. `size` is an effective sample size, smoothed or
-    not."""
+    """How many of the oldest rows to drop, so that int(size * scale) stay: at least one of them,
+    and not all.
+
+    size: the effective sample size of the rows, smoothed or not.
+    rows: how many there are.
+    scale: how many to keep for each effective sample.
+
+    Returns the number to drop; 0 for fewer than two rows.
+    """
     if rows < 2:
         return 0
     return rows - min(max(int(size * scale), 1), rows - 1)

@@ -3,26 +3,45 @@
 from __future__ import annotations
 
 from tandem import ops
+from tandem.errors import same_shapes
 from tandem.types import Array
 
 
 def clipped_surrogate(ratio: Array, advantage: Array, clip: Array) -> Array:
-    """The clipped surrogate objective, to be maximised (Schulman et al. 2017, arXiv:1707.06347, eq.
-    7). All [...]."""
+    """The clipped surrogate objective, to be maximized (Schulman et al. 2017, arXiv:1707.06347, eq.
+    7): min(ratio A, clip(ratio, 1 - clip, 1 + clip) A).
+
+    ratio: [...], pi(a | s) / pi_old(a | s).
+    advantage: [...], A.
+    clip: a number, how far ratios may be from 1; epsilon in the paper.
+
+    Returns the objective, [...]. Raises SpaceError where the shapes do not fit.
+    """
+    same_shapes(ratio.shape, advantage=advantage)
     xp = ops.of(ratio)
     return xp.minimum(ratio * advantage, xp.clip(ratio, 1.0 - clip, 1.0 + clip) * advantage)
 
 
 def kl_estimate(log_ratio: Array) -> Array:
-    """Low-variance, never negative estimate of KL(old || new) from samples of the old policy: r - 1
-    - log r (Schulman 2020, "Approximating KL divergence", k3). log_ratio [...], new minus old;
-    returns [...]."""
+    """A low-variance estimate of KL(old || new) from samples of the old policy, never negative: r -
+    1 - log r (Schulman 2020, "Approximating KL divergence", estimator k3).
+
+    log_ratio: [...], log pi_new(a | s) - log pi_old(a | s).
+
+    Returns the estimates, [...], in nats.
+    """
     return ops.of(log_ratio).exp(log_ratio) - 1.0 - log_ratio
 
 
 def standardize(x: Array, weight: Array) -> Array:
-    """x [B] with weighted mean 0 and standard deviation 1; weight [B], zero for rows that do not
-    count."""
+    """x with weighted mean 0 and standard deviation 1.
+
+    x: [B].
+    weight: [B], 0 for rows that do not count.
+
+    Returns [B]. Raises SpaceError where the shapes do not fit.
+    """
+    same_shapes(x.shape, weight=weight)
     xp = ops.of(x)
     total = xp.sum(weight)
     mean = xp.sum(weight * x) / total

@@ -1,28 +1,47 @@
-"""Returns and advantages over trajectories [T, N]. `generalized_advantage` runs once a rollout, on
-the host, over NumPy arrays; the others over any engine's, since what is replayed has to be
-corrected by the policy of the day, inside the loss."""
+"""Returns and advantages over trajectories of T steps of N environments, [T, N].
+
+`generalized_advantage` and `lambda_return` run on the host, over NumPy arrays: once a rollout. The
+others run over any engine's arrays, inside a loss: what is replayed is corrected by the policy as
+it is now.
+
+The arguments that these functions share:
+
+reward: [T, N], r_t, what step t was rewarded with. Where step t cut its episode, the discounted
+value of what followed it is part of it.
+discount: [T, N], gamma of step t, and 0 where the step terminated its episode.
+last: bool [T, N], whether the step ended its episode: nothing of a later step counts for it.
+value: [T, N], V(s_t) of the state that step t started from.
+bootstrap: [N], V(s_T) of the state after the last step.
+
+All raise SpaceError where the shapes do not fit.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
 from tandem import ops
+from tandem.errors import same_shapes
 from tandem.types import Array
 
 
 def generalized_advantage(
-    reward: Array, discount: Array, last: Array, value: Array, bootstrap: Array, trace: float
+    reward: Array, discount: Array, last: Array, value: Array, bootstrap: Array, lambda_: float
 ) -> Array:
-    """Generalised advantage estimation (Schulman et al. 2016, arXiv:1506.02438, eq. 16).
+    """Generalized advantage estimation (Schulman et al. 2016, arXiv:1506.02438, eq. 16): A_t =
+    delta_t + gamma_t lambda A_{t+1} with delta_t = r_t + gamma_t V(s_{t+1}) - V(s_t).
 
-    reward, discount, value [T, N]; last bool [T, N], after which neither traces nor values reach
-    over (a cut step's own bootstrap is in its reward already); bootstrap [N], the value after the
-    last step; trace is lambda. Returns [T, N].
+    reward, discount, last, value, bootstrap: see the module; NumPy arrays.
+    lambda_: from 0 (the error of one step) to 1 (the return minus the value).
+
+    Returns A_t, [T, N].
     """
-    reach = np.where(last, np.float32(0), discount)
-    following = np.concatenate([value[1:], bootstrap[None]])
-    delta = reward + reach * following - value
-    decay = reach * np.float32(trace)
+    same_shapes(reward.shape, discount=discount, last=last, value=value)
+    same_shapes(reward.shape[1:], bootstrap=bootstrap)
+    discount_t = np.where(last, np.float32(0), discount)
+    next_value = np.concatenate([value[1:], bootstrap[None]])
+    delta = reward + discount_t * next_value - value
+    decay = discount_t * np.float32(lambda_)
     advantage = np.empty_like(delta)
     running = np.zeros_like(bootstrap)
     for t in range(len(delta) - 1, -1, -1):
@@ -32,30 +51,43 @@ def generalized_advantage(
 
 
 def accumulate(x: Array, decay: Array) -> Array:
-    """y_t = x_t + decay_t y_{t+1} along the first axis, with nothing after the end, in log2(T)
-    steps over whole arrays (Hillis & Steele 1986, doi:10.1145/7902.7903): quick to compile, and to
-    run eagerly. x, decay [T, ...]."""
-    xp, reach = ops.of(x), 1
-    while reach < x.shape[0]:  # each y_t holds `reach` terms so far, and decay_t their product
-        x = xp.concat([x[:-reach] + decay[:-reach] * x[reach:], x[-reach:]], 0)
-        decay = xp.concat([decay[:-reach] * decay[reach:], decay[-reach:]], 0)
-        reach *= 2
+    """Discounted sums y_t = x_t + decay_t y_{t+1}, with nothing after the end, in log2(T) steps
+    over whole arrays (Hillis & Steele 1986, doi:10.1145/7902.7903): quick to compile, and to run
+    eagerly.
+
+    x: [T, ...], the terms.
+    decay: [T, ...], what each sum takes of the next.
+
+    Returns y_t, [T, ...].
+    """
+    same_shapes(x.shape, decay=decay)
+    xp, span = ops.of(x), 1
+    while span < x.shape[0]:  # each y_t holds `span` terms so far, and decay_t their product
+        x = xp.concat([x[:-span] + decay[:-span] * x[span:], x[-span:]], 0)
+        decay = xp.concat([decay[:-span] * decay[span:], decay[-span:]], 0)
+        span *= 2
     return x
 
 
 def _shifted(x: Array, end: Array) -> Array:
-    """x[1:], then `end`: what follows each step."""
+    """x [T, N] one step earlier: x[1:], then `end` [N]."""
     return ops.of(x).concat([x[1:], end[None]], 0)
 
 
 def multi_step(reward: Array, discount: Array, last: Array, bootstrap: Array) -> Array:
-    """R_t = r_t + gamma r_{t+1} + ... up to the end of the episode, or to `bootstrap` [N], the
-    value of what follows the last step (Mnih et al. 2016, arXiv:1602.01783, algorithms S2 and S3).
-    The other arguments are those of `generalized_advantage`. Returns [T, N]."""
+    """Discounted returns R_t = r_t + gamma_t R_{t+1} with R_T = V(s_T) (Mnih et al. 2016,
+    arXiv:1602.01783, algorithms S2 and S3).
+
+    reward, discount, last, bootstrap: see the module.
+
+    Returns R_t, [T, N].
+    """
+    same_shapes(reward.shape, discount=discount, last=last)
+    same_shapes(reward.shape[1:], bootstrap=bootstrap)
     xp = ops.of(reward)
-    reach = xp.where(last, 0.0 * discount, discount)
-    x = xp.concat([reward[:-1], (reward[-1] + reach[-1] * bootstrap)[None]], 0)
-    return accumulate(x, reach)
+    discount_t = xp.where(last, 0.0 * discount, discount)
+    x = xp.concat([reward[:-1], (reward[-1] + discount_t[-1] * bootstrap)[None]], 0)
+    return accumulate(x, discount_t)
 
 
 def vtrace(
@@ -68,20 +100,23 @@ def vtrace(
     rho: float = 1.0,
     c: float = 1.0,
 ) -> tuple[Array, Array]:
-    """V-trace targets v_s and advantages rho_s (r_s + gamma v_{s+1} - V_s) (Espeholt et al. 2018,
-    arXiv:1802.01561, eq. 1 and section 4.2).
+    """V-trace (Espeholt et al. 2018, arXiv:1802.01561, eq. 1 and section 4.2).
 
-    ratio [T, N] is pi(a|s) / mu(a|s) of the policy to be learned and the one that acted; it is cut
-    at rho in temporal differences and at c in traces. The other arguments and shapes are those of
-    `generalized_advantage`: where a step is the last of its episode, a cut step's bootstrap is in
-    its reward already. Returns two arrays [T, N].
+    reward, discount, last, value, bootstrap: see the module.
+    ratio: [T, N], pi(a_t | s_t) / mu(a_t | s_t) of the policy to be learned and the one that acted.
+    rho: where ratios are cut in temporal differences.
+    c: where ratios are cut in traces.
+
+    Returns (targets v_t, advantages rho_t (r_t + gamma_t v_{t+1} - V(s_t))), both [T, N].
     """
+    same_shapes(reward.shape, discount=discount, last=last, value=value, ratio=ratio)
+    same_shapes(reward.shape[1:], bootstrap=bootstrap)
     xp = ops.of(reward)
-    reach = xp.where(last, 0.0 * discount, discount)
-    weight = xp.clip(ratio, 0.0, rho)
-    delta = weight * (reward + reach * _shifted(value, bootstrap) - value)
-    target = value + accumulate(delta, reach * xp.clip(ratio, 0.0, c))
-    return target, weight * (reward + reach * _shifted(target, bootstrap) - value)
+    discount_t = xp.where(last, 0.0 * discount, discount)
+    rho_t = xp.clip(ratio, 0.0, rho)
+    delta = rho_t * (reward + discount_t * _shifted(value, bootstrap) - value)
+    target = value + accumulate(delta, discount_t * xp.clip(ratio, 0.0, c))
+    return target, rho_t * (reward + discount_t * _shifted(target, bootstrap) - value)
 
 
 def retrace(
@@ -92,21 +127,27 @@ def retrace(
     value: Array,
     bootstrap: Array,
     ratio: Array,
-    trace: float = 1.0,
+    lambda_: float = 1.0,
 ) -> Array:
     """Retrace(lambda) targets of Q(s_t, a_t) (Munos et al. 2016, arXiv:1606.02647, eqs. 3 and 4),
-    in the backward form of Wang et al. 2017 (arXiv:1611.01224, eq. 5): r_t + gamma (c_{t+1}
-    (target_{t+1} - Q_{t+1}) + V_{t+1}).
+    in the backward form of Wang et al. 2017 (arXiv:1611.01224, eq. 5): target_t = r_t + gamma_t
+    (c_{t+1} (target_{t+1} - Q_{t+1}) + V_{t+1}) with c_t = lambda min(1, ratio_t).
 
-    q [T, N] are the values of the actions taken, value [T, N] those of the states under the policy
-    to be learned, ratio [T, N] pi(a|s) / mu(a|s), cut at 1 and multiplied by `trace`, lambda.
-    reward, discount, last and bootstrap [N], the value of the state after the last step, as in
-    `generalized_advantage`. Returns [T, N].
+    reward, discount, last, bootstrap: see the module.
+    q: [T, N], Q(s_t, a_t) of the actions taken.
+    value: [T, N], V(s_t) under the policy to be learned.
+    ratio: [T, N], pi(a_t | s_t) / mu(a_t | s_t) of the policy to be learned and the one that acted.
+    lambda_: from 0 (targets of one step) to 1.
+
+    Returns target_t, [T, N].
     """
+    same_shapes(reward.shape, discount=discount, last=last, q=q, value=value, ratio=ratio)
+    same_shapes(reward.shape[1:], bootstrap=bootstrap)
     xp = ops.of(reward)
-    reach, cut = xp.where(last, 0.0 * discount, discount), trace * xp.clip(ratio, 0.0, 1.0)
-    after = _shifted(value - cut * q, bootstrap)  # of the next step: all but its own target
-    return accumulate(reward + reach * after, reach * _shifted(cut, 0.0 * bootstrap))
+    discount_t, c = xp.where(last, 0.0 * discount, discount), lambda_ * xp.clip(ratio, 0.0, 1.0)
+    following = _shifted(value - c * q, bootstrap)  # of the next step, all but its own target
+    next_c = _shifted(c, 0.0 * bootstrap)
+    return accumulate(reward + discount_t * following, discount_t * next_c)
 
 
 def lambda_return(
@@ -115,23 +156,26 @@ def lambda_return(
     last: Array,
     value: Array,
     bootstrap: Array,
-    trace: float | Array,
+    lambda_: float | Array,
 ) -> Array:
     """Lambda-returns of states (Sutton & Barto 2018, section 12.8, eq. 12.18, the recursive form):
-    G_t = r_{t+1} + gamma_{t+1} ((1 - lambda) V(s_{t+1}) + lambda G_{t+1}). With 1 the discounted
-    return, with 0 that of one step.
-
-    trace is lambda, one for all, or [T, N]: lambda_{t+1}, what follows step t is weighed by. The
-    other arguments are those of `generalized_advantage`; with the value of the taken action in the
+    G_t = r_t + gamma_t ((1 - lambda_t) V(s_{t+1}) + lambda_t G_{t+1}). With Q(s_t, a_t) in the
     place of V they are the returns of actions of eq. 12.19, with its expectation over actions those
-    of eq. 12.20. Returns [T, N].
+    of eq. 12.20.
+
+    reward, discount, last, value, bootstrap: see the module; NumPy arrays.
+    lambda_: one for all, or [T, N]; 0 gives the return of one step, 1 the discounted return.
+
+    Returns G_t, [T, N].
     """
-    reach = np.where(last, np.float32(0), discount)
-    following = np.concatenate([value[1:], bootstrap[None]])
-    mix = np.broadcast_to(np.asarray(trace, np.float32), reward.shape)
-    target = np.empty_like(following)
+    same_shapes(reward.shape, discount=discount, last=last, value=value)
+    same_shapes(reward.shape[1:], bootstrap=bootstrap)
+    discount_t = np.where(last, np.float32(0), discount)
+    next_value = np.concatenate([value[1:], bootstrap[None]])
+    mix = np.broadcast_to(np.asarray(lambda_, np.float32), reward.shape)
+    target = np.empty_like(next_value)
     running = bootstrap
     for t in range(len(target) - 1, -1, -1):
-        running = reward[t] + reach[t] * ((1 - mix[t]) * following[t] + mix[t] * running)
+        running = reward[t] + discount_t[t] * ((1 - mix[t]) * next_value[t] + mix[t] * running)
         target[t] = running
     return target

@@ -1,12 +1,13 @@
-"""The gamma function's relatives for arguments of 1 and more: sums and fractions over ops, the same
-on every engine, and twice differentiable there. Errors are below 1e-7 in float64, and at float32's
-own rounding below that."""
+"""The gamma function and its relatives for arguments from 1 on, in sums and fractions: they run on
+every engine, and can be differentiated twice. Errors are below 1e-7 in float64; in float32 they are
+those of its rounding."""
 
 from __future__ import annotations
 
 from math import log, pi
 
 from tandem import ops
+from tandem.errors import same_shapes
 from tandem.types import Array
 
 HALF_LOG_2PI = 0.5 * log(2 * pi)
@@ -14,12 +15,15 @@ STIELTJES = (1 / 12, 1 / 30, 53 / 210, 195 / 371, 22999 / 22737, 29944523 / 1973
 
 
 def stirling_remainder(x: Array) -> Array:
-    """What Stirling's formula leaves: log Gamma(x) - ((x - 1/2) log x - x + log(2 pi) / 2), for x
-    >= 1. x [...]; returns [...].
+    """The remainder of Stirling's formula: log Gamma(x) - ((x - 1/2) log x - x + log(2 pi) / 2).
 
-    Gudermann's series brings it to x + 1 (Whittaker & Watson 1927, section 12.33), where
-    Stieltjes's continued fraction takes over (Abramowitz & Stegun 1964, 6.1.48): no logarithms, so
-    that nothing cancels, however large x is.
+    Gudermann's series leads from x to x + 1 (Whittaker & Watson 1927, section 12.33), where
+    Stieltjes's continued fraction is exact enough (Abramowitz & Stegun 1964, 6.1.48). There are no
+    logarithms in it, so that nothing cancels, however large x is.
+
+    x: [...], from 1 on.
+
+    Returns [...].
     """
     square = 1.0 / ((2.0 * x + 1.0) * (2.0 * x + 1.0))
     step = 0.0 * x
@@ -32,15 +36,24 @@ def stirling_remainder(x: Array) -> Array:
 
 
 def lgamma(x: Array) -> Array:
-    """log Gamma(x) for x >= 1 (Abramowitz & Stegun 1964, 6.1.40 and 6.1.48). x [...]; returns
-    [...]."""
+    """log Gamma(x) (Abramowitz & Stegun 1964, 6.1.40 and 6.1.48).
+
+    x: [...], from 1 on.
+
+    Returns [...].
+    """
     return (x - 0.5) * ops.of(x).log(x) - x + HALF_LOG_2PI + stirling_remainder(x)
 
 
 def log_beta(a: Array, b: Array) -> Array:
-    """log B(a, b) = log Gamma(a) + log Gamma(b) - log Gamma(a + b) for a, b >= 1 (Abramowitz &
-    Stegun 1964, 6.2.2), with the large terms of Stirling's formula cancelled by hand. a, b [...];
-    returns [...]."""
+    """log B(a, b) = log Gamma(a) + log Gamma(b) - log Gamma(a + b) (Abramowitz & Stegun 1964,
+    6.2.2), with the large terms of Stirling's formula cancelled by hand.
+
+    a, b: [...], from 1 on.
+
+    Returns [...]. Raises SpaceError where the shapes do not fit.
+    """
+    same_shapes(a.shape, b=b)
     xp, s = ops.of(a), a + b
     rest = stirling_remainder(a) + stirling_remainder(b) - stirling_remainder(s)
     return (
@@ -53,8 +66,13 @@ def log_beta(a: Array, b: Array) -> Array:
 
 
 def digamma(x: Array) -> Array:
-    """The derivative of log Gamma(x) for x >= 1: up by 5 (Abramowitz & Stegun 1964, 6.3.6), then
-    the asymptotic series (6.3.18). x [...]; returns [...]."""
+    """The derivative of log Gamma(x): by the recurrence to x + 5 (Abramowitz & Stegun 1964, 6.3.6),
+    and there by the asymptotic series (6.3.18).
+
+    x: [...], from 1 on.
+
+    Returns [...].
+    """
     z = x + 5.0
     square = 1.0 / (z * z)
     series = square * (1 / 12 - square * (1 / 120 - square * (1 / 252 - square * (1 / 240))))

@@ -1,4 +1,4 @@
-"""How to sum up the scores of several runs: the interquartile mean and a bootstrap band around it.
+"""Statistics over the scores of several runs: the interquartile mean and its bootstrap interval.
 
 Source: Agarwal, Schwarzer, Castro, Courville, Bellemare, "Deep Reinforcement Learning at the Edge
 of the Statistical Precipice", 2021, arXiv:2108.13264, sections 4.1 (bootstrap confidence intervals)
@@ -18,7 +18,11 @@ def iqm(scores: Array, axis: int = 0) -> Array:
     """The interquartile mean along `axis`: the mean of the middle half of the scores.
 
     A quarter of the n scores, rounded down, is dropped at either end, as the paper's own code does:
-    three runs or fewer lose none, and their interquartile mean is their mean. NaN scores give NaN.
+    of three runs or fewer none is dropped.
+
+    scores: [..., n, ...]; NaN among the n gives NaN.
+
+    Returns float64, without `axis`.
     """
     ordered = np.sort(np.asarray(scores, np.float64), axis=axis)
     n = ordered.shape[axis]
@@ -34,11 +38,16 @@ def bootstrap_band(
     samples: int = 2000,
     seed: int = 0,
 ) -> tuple[Array, Array]:
-    """The percentile bootstrap interval of a statistic over runs: (low, high), both [...].
+    """The percentile bootstrap interval of a statistic over runs. Whole runs are drawn with
+    replacement, so that the points of one curve stay together.
 
-    scores is [R, ...], one entry for each of R runs of one task; `statistic` maps [R, ...] to
-    [...]. Whole runs are drawn with replacement, so the points of one curve stay together. The same
-    seed gives the same band. With one run, low equals high.
+    scores: [R, ...], one entry for each of R runs of one task.
+    statistic: [R, ...] -> [...].
+    level: the share of resampled statistics within the interval.
+    samples: how many times R runs are drawn.
+    seed: the same seed gives the same interval.
+
+    Returns (low, high), both [...]; equal ones for a single run.
     """
     scores = np.asarray(scores, np.float64)
     runs = len(scores)

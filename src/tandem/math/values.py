@@ -3,27 +3,47 @@
 from __future__ import annotations
 
 from tandem import ops
+from tandem.errors import same_shapes
 from tandem.types import Array
 
 
 def q_learning(
     q: Array, action: Array, reward: Array, discount: Array, next_q: Array, selector: Array = None
 ) -> Array:
-    """Temporal-difference error of Q-learning (Watkins & Dayan 1992); of double Q-learning (van
-    Hasselt et al. 2016, arXiv:1509.06461, eq. 4) where `selector` holds the values that choose the
-    next action.
+    """Temporal-difference errors of Q-learning (Watkins & Dayan 1992, doi:10.1007/BF00992698, eq.
+    1): r + gamma max_b Q(s', b) - Q(s, a); with `selector` those of double Q-learning (van Hasselt
+    et al. 2016, arXiv:1509.06461, eq. 4): r + gamma Q(s', argmax_b selector(s', b)) - Q(s, a).
 
-    q, next_q, selector [..., A]; action int [...]; reward, discount [...]. Returns [...], target
-    minus value; no gradient flows into the target.
+    q: [..., A], Q(s, .).
+    action: int [...], a.
+    reward: [...], r, or the discounted sum of n rewards.
+    discount: [...], gamma (of n steps: gamma ** n), and 0 where the episode terminated.
+    next_q: [..., A], Q(s', .), of a target network as a rule.
+    selector: [..., A], the values that choose the next action; `next_q` itself without it.
+
+    Returns the errors, target minus value, [...]; no gradient flows into the target. Raises
+    SpaceError where the shapes do not fit.
     """
+    same_shapes(q.shape[:-1], action=action, reward=reward, discount=discount)
+    same_shapes(q.shape, next_q=next_q)
+    if selector is None:
+        selector = next_q
+    else:
+        same_shapes(q.shape, selector=selector)
     xp = ops.of(q)
-    next_action = xp.argmax(next_q if selector is None else selector, -1)
-    return xp.stop_gradient(reward + discount * xp.take(next_q, next_action)) - xp.take(q, action)
+    next_value = xp.take(next_q, xp.argmax(selector, -1))
+    return xp.stop_gradient(reward + discount * next_value) - xp.take(q, action)
 
 
 def huber(x: Array, delta: float = 1.0) -> Array:
-    """Quadratic within `delta` of zero, linear beyond (Huber 1964, doi:10.1214/aoms/1177703732). x
-    [...]; returns [...]."""
+    """Huber's loss (Huber 1964, doi:10.1214/aoms/1177703732): x ** 2 / 2 where |x| <= delta, delta
+    (|x| - delta / 2) beyond.
+
+    x: [...], errors.
+    delta: where the loss becomes linear, in the unit of x.
+
+    Returns the losses, [...].
+    """
     xp = ops.of(x)
     size = xp.abs(x)
     near = xp.clip(size, 0.0, delta)
@@ -33,10 +53,19 @@ def huber(x: Array, delta: float = 1.0) -> Array:
 def clipped_value_loss(
     value: Array, old_value: Array, target: Array, clip: float, delta: float = 0.0
 ) -> Array:
-    """Squared error whose value may not move by more than `clip` from what it was when the data was
-    collected (the released code of Schulman et al. 2017, arXiv:1707.06347; Engstrom et al. 2020,
-    arXiv:2005.12729, section 3); 0: freely. With `delta` errors beyond it count linearly: twice
-    Huber's loss. All [...]."""
+    """The larger of the losses of `value`, and of `value` moved by no more than `clip` from what it
+    was (the released code of Schulman et al. 2017, arXiv:1707.06347; Engstrom et al. 2020,
+    arXiv:2005.12729, section 3). A loss is the squared error; with `delta`, twice Huber's loss.
+
+    value: [...], what the network says now.
+    old_value: [...], what it said when the data was collected.
+    target: [...], the returns.
+    clip: in the unit of the values; 0: not clipped.
+    delta: errors beyond it count linearly; 0: none.
+
+    Returns the losses, [...]. Raises SpaceError where the shapes do not fit.
+    """
+    same_shapes(value.shape, old_value=old_value, target=target)
 
     def loss(error: Array) -> Array:
         return 2.0 * huber(error, delta) if delta else error**2
