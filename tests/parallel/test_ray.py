@@ -19,7 +19,8 @@ import pytest
 import tandem
 from tandem.cli.train import _with_address
 from tandem.errors import EngineError, ResumeError, SettingError, WorkerError
-from tandem.parallel.ray import _running, _there, connect
+from tandem.parallel.ray import _running_cluster, connect
+from tandem.parallel.ray_probe import check_cluster
 from tests.helpers import ROOT, run_python
 from tests.learning.test_asynchronous import REPLAY, SMALL, TURNS, finished
 from tests.parallel.test_pool import ALIKE, FAST, SETTINGS, faulty, rows
@@ -257,8 +258,8 @@ def test_the_address_may_be_left_out() -> None:
 def test_an_address_where_nobody_listens_is_told_soon() -> None:
     """Ray itself would wait minutes for it."""
     with pytest.raises(OSError, match="refused"):
-        _there("127.0.0.1:1")
-    _there("auto")
+        check_cluster("127.0.0.1:1")
+    check_cluster("auto")
     assert connect("auto").is_initialized()
 
 
@@ -276,9 +277,9 @@ def test_who_is_no_cluster_is_told_soon(answer: bytes) -> None:
         thread = threading.Thread(target=serve)
         thread.start()
         with pytest.raises(OSError, match="no Ray cluster"):
-            _there(f"127.0.0.1:{listener.getsockname()[1]}")
+            check_cluster(f"127.0.0.1:{listener.getsockname()[1]}")
         thread.join(10)
-    _there(ray.get_runtime_context().gcs_address)
+    check_cluster(ray.get_runtime_context().gcs_address)
 
 
 def test_a_cluster_that_runs_here_is_found_and_one_that_is_no_more_is_not(
@@ -286,15 +287,15 @@ def test_a_cluster_that_runs_here_is_found_and_one_that_is_no_more_is_not(
 ) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
-    assert _running() == "local"
+    assert _running_cluster() == "local"
     note, here = tmp_path / "ray" / "ray_current_cluster", ray.get_runtime_context().gcs_address
     note.parent.mkdir()
     note.write_text("127.0.0.1:1")
-    assert _running() == "local"
+    assert _running_cluster() == "local"
     note.write_text(f"{here}\n")
-    assert _running() == here
+    assert _running_cluster() == here
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
-    assert _running() == "10.0.0.1:6379"
+    assert _running_cluster() == "10.0.0.1:6379"
 
 
 KERAS = """

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import logging
 import os
-import socket
 import sys
 import time
 import warnings
@@ -19,6 +18,7 @@ from tandem.collect.trajectories import BlockInfo
 from tandem.errors import EngineError
 from tandem.parallel.child import ObjectServer
 from tandem.parallel.process import SLICE, WorkerHandle, WorkerLost, not_picklable, result
+from tandem.parallel.ray_probe import check_cluster
 from tandem.parallel.transport import BlockRequest, Weights
 from tandem.parallel.worker_collector import CollectorSpec, RayWorkerCollector
 from tandem.parallel.worker_group import Worker
@@ -36,10 +36,6 @@ OWN = (
     "JAX_PLATFORMS",
     "TF_CPP_MIN_LOG_LEVEL",
 )  # of this process, for those who work for it, too
-CONNECT = 10.0  # seconds to reach an address
-# What a client of HTTP/2, which Ray speaks, begins with: a preface and a frame of no settings (RFC
-# 9113, sections 3.4 and 6.5).
-GREETING, SETTINGS = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0)), 4
 
 
 def library() -> Any:
@@ -87,9 +83,9 @@ def connect(address: str = "") -> Any:
             )
         return ray
     _be_quiet()  # it may have been imported by others
-    address = _running() if address in ("", "auto") else address
+    address = _running_cluster() if address in ("", "auto") else address
     try:
-        _there(address)
+        check_cluster(address)
         ray.init(address=address, logging_level=logging.ERROR, ignore_reinit_error=True)
     except (OSError, ValueError, RuntimeError) as error:
         raise EngineError(
@@ -100,7 +96,7 @@ def connect(address: str = "") -> Any:
     return ray
 
 
-def _running() -> str:
+def _running_cluster() -> str:
     """The cluster that RAY_ADDRESS names, or that `ray start` began here and that still runs, else
     "local". Ray's own search would wait minutes for one that is no more."""
     if named := os.environ.get("RAY_ADDRESS", ""):
@@ -108,27 +104,10 @@ def _running() -> str:
     note = Path(os.environ.get("RAY_TMPDIR", "/tmp")) / "ray" / "ray_current_cluster"
     try:
         address = note.read_text().strip()
-        _there(address)
+        check_cluster(address)
     except OSError:
         return "local"
     return address or "local"
-
-
-def _there(address: str) -> None:
-    """OSError where nobody listens at HOST:PORT, or one who does not speak as Ray does, such as its
-    own dashboard: Ray would wait minutes for them."""
-    host, _, port = address.rpartition(":")
-    if not (host and port.isdecimal() and "/" not in host):
-        return
-    with socket.create_connection((host, int(port)), CONNECT) as line:
-        if os.environ.get("RAY_USE_TLS", "0") not in ("", "0"):  # then it is not spoken openly
-            return
-        line.sendall(GREETING)
-        answer = b""
-        while len(answer) < 4 and (more := line.recv(4 - len(answer))):
-            answer += more
-        if answer[3:] != bytes((SETTINGS,)):
-            raise OSError("who listens there is no Ray cluster")
 
 
 class Actor:
