@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tandem import algorithms
-from tandem.algorithms.base import describe
+from tandem.settings import declared
 
 PAGES = Path(__file__).parent / "algorithms"
 BEGIN, END = "<!-- settings: written by docs/settings.py -->\n", "<!-- end of settings -->\n"
@@ -15,7 +15,7 @@ BEGIN, END = "<!-- settings: written by docs/settings.py -->\n", "<!-- end of se
 def table(algorithm: str) -> str:
     """Every setting of an algorithm: its flag, default, meaning and source."""
     rows = ["| flag | default | meaning | source of the default |", "|---|---|---|---|"]
-    for name, default, meaning, source in describe(algorithms.get(algorithm).Settings):
+    for name, default, meaning, source, _ in declared(algorithms.get(algorithm).Settings):
         shown = ",".join(map(str, default)) if isinstance(default, tuple) else str(default)
         rows.append(f"| `--{name.replace('_', '-')}` | {shown} | {meaning} | {source} |")
     return "\n".join(rows) + "\n"

@@ -19,9 +19,9 @@ import pytest
 
 import tandem
 from tandem import algorithms, trainer
-from tandem.algorithms.base import describe
 from tandem.cli import COMMANDS, main
 from tandem.learning.config import Options
+from tandem.settings import declared
 from tests.helpers import ON_CPU, ONE_THREAD, QUIET, ROOT, run_python
 
 SMALL = (
@@ -82,9 +82,9 @@ def test_every_command_explains_itself(command, capsys) -> None:
 def test_help_has_every_setting_with_meaning_default_and_source(algorithm, capsys) -> None:
     assert main(["train", algorithm, "--help"]) == 0
     shown = "".join(capsys.readouterr().out.split())  # argparse breaks lines where it likes
-    for name, default, meaning, source in describe(algorithms.get(algorithm).Settings) + describe(
-        Options
-    ):
+    for name, default, meaning, source, _ in declared(
+        algorithms.get(algorithm).Settings
+    ) + declared(Options):
         assert f"--{name.replace('_', '-')}" in shown
         for part in (meaning, source):
             assert "".join(part.split()) in shown

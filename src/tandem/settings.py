@@ -9,17 +9,106 @@ from dataclasses import dataclass, field, fields, replace
 from numbers import Integral
 from pathlib import Path
 from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
 from tandem.errors import SettingError, UnknownNameError
 
 
-def setting(default: Any, help: str, source: str = "") -> Any:
-    """A field of a settings dataclass: its default, what it means (with unit), and where the
-    default comes from."""
-    return field(default=default, metadata={"help": help, "source": source})
+@dataclass(frozen=True)
+class Limits:
+    """The numbers that a setting may be: from `minimum` to `maximum`, both included, and above
+    `above`; or the one number `special`. `expected` and `fix` are the last parts of the error."""
+
+    minimum: float = -math.inf
+    maximum: float = math.inf
+    above: float = -math.inf
+    special: float | None = None
+    expected: str = ""
+    fix: str = ""
+
+    def check(self, name: str, value: Any) -> None:
+        """SettingError where `value` is outside: a number, each number of a tuple, or both ends of
+        a Schedule, which may end on `above` itself. Text, such as "auto", has no limits."""
+        if isinstance(value, Schedule):
+            holds = self._holds(value.start) and (value.end is None or self._holds(value.end, True))
+        else:
+            numbers = value if isinstance(value, tuple) else (value,)
+            holds = all(isinstance(n, str) or self._holds(n) for n in numbers)
+        if not holds:
+            expected, fix = self._words()
+            raise SettingError(
+                f"setting {name}={value}.", self.expected or expected, self.fix or fix
+            )
+
+    def _holds(self, number: float, closed: bool = False) -> bool:
+        if number == self.special:
+            return True
+        above = number > self.above or (closed and number == self.above)
+        return above and self.minimum <= number <= self.maximum
+
+    def _words(self) -> tuple[str, str]:
+        """(what is expected, how to fix it), where a setting says nothing of its own."""
+        if self.above > -math.inf:
+            return f"a number above {self.above}", "give a larger number."
+        if self.maximum == math.inf:
+            return f"at least {self.minimum}", "give a number that is not smaller."
+        return f"between {self.minimum} and {self.maximum}", "give a fraction."
+
+
+def setting(
+    default: Any,
+    help: str,
+    source: str = "",
+    *,
+    minimum: float | None = None,
+    maximum: float = math.inf,
+    above: float | None = None,
+    special: float | None = None,
+    expected: str = "",
+    fix: str = "",
+) -> Any:
+    """A field of a settings dataclass: its default, what it means (with unit), where the default
+    comes from, and the `Limits` of a number. Every number has `minimum` or `above`; -math.inf says
+    that it may be any."""
+    limits = None
+    if minimum is not None or above is not None:
+        low, over = (-math.inf if bound is None else bound for bound in (minimum, above))
+        limits = Limits(low, maximum, over, special, expected, fix)
+    return field(default=default, metadata={"help": help, "source": source, "limits": limits})
+
+
+def default(value: Any, source: str = "", help: str = "") -> Any:
+    """Another default for a setting of a base class, where it comes from, and what the setting
+    means, if it is not quite the same here. The limits stay."""
+    return field(default=value, metadata={"source": source} | ({"help": help} if help else {}))
+
+
+class Declared(NamedTuple):
+    """What is known of a setting."""
+
+    name: str
+    default: Any
+    help: str
+    source: str
+    limits: Limits | None  # None: no number
+
+
+def declared(kind: type) -> list[Declared]:
+    """Every setting of a settings dataclass, in order, with what it has of its base classes."""
+    metadata: dict[str, dict[str, Any]] = {}
+    for base in reversed(kind.__mro__):
+        for name, f in base.__dict__.get("__dataclass_fields__", {}).items():
+            metadata[name] = {**metadata.get(name, {}), **f.metadata}
+    return [Declared(f.name, f.default, **metadata[f.name]) for f in fields(kind)]
+
+
+def check_ranges(settings: Any) -> None:
+    """SettingError for the first setting that is outside of its limits."""
+    for s in declared(type(settings)):
+        if s.limits is not None:
+            s.limits.check(s.name, getattr(settings, s.name))
 
 
 @dataclass(frozen=True)

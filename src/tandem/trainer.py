@@ -32,7 +32,7 @@ from tandem.runs.folder import new_folder
 from tandem.runs.loading import load
 from tandem.runs.resume import resumed
 from tandem.runs.session import Session
-from tandem.settings import apply, as_path, whole_number
+from tandem.settings import apply, as_path, check_ranges, whole_number
 from tandem.types import tree_map
 
 __all__ = [
@@ -311,7 +311,7 @@ def settle(algorithm: str, env: str, given: dict[str, Any]) -> tuple[Any, Option
     chosen = apply(base, {n: v for n, v in given.items() if n in mine})
     options = apply(Options(), {n: v for n, v in given.items() if n in others})
     for part in (chosen, options):
-        config.check_ranges(part)
+        check_ranges(part)
     return chosen, options, entry.source if entry else f"defaults of {algorithm}"
 
 

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tandem import algorithms, trainer
-from tandem.algorithms.base import describe
 from tandem.errors import SettingError
 from tandem.learning.normalization import Moments, ObservationMoments, RewardScale, RewardStandard
 from tandem.networks.plan import Twin
+from tandem.settings import declared
 from tandem.spaces import Leaf
 from tandem.types import Cuts, Trajectory
 
@@ -160,7 +160,7 @@ DETAILS: dict[str, tuple[Any, Any]] = {  # the ten well-known ones: off, and on
 def test_each_of_the_ten_details_of_ppo_is_a_setting_with_its_source_and_does_something(
     name: str,
 ) -> None:
-    (source,) = (s for n, _, _, s in describe(algorithms.get("ppo").Settings) if n == name)
+    (source,) = (s.source for s in declared(algorithms.get("ppo").Settings) if s.name == name)
     assert source
     prints = []
     for value in DETAILS[name]:

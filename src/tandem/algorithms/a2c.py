@@ -4,6 +4,7 @@ environments together. It is A3C with its workers in step, as OpenAI Baselines m
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import Any, Literal
 
 from tandem import ops
@@ -11,7 +12,7 @@ from tandem.algorithms import base
 from tandem.algorithms.base import Call
 from tandem.algorithms.beta import BetaPolicy
 from tandem.algorithms.on_policy import A3C, DETAILS, JointSettings, OnPolicy
-from tandem.settings import Schedule, setting
+from tandem.settings import Schedule, default, setting
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch, Update
 
@@ -22,15 +23,19 @@ SB3 = "Stable-Baselines3 2.9 (A2C)"
 class A2CSettings(JointSettings):
     """What A2C can be told."""
 
-    rollout: int = setting(5, "steps of each environment between updates", A3C)
-    learning_rate: Schedule = setting(Schedule(7e-4), "step size of the optimizer; a schedule", SB3)
-    gae_lambda: float = setting(
-        1.0, "trace of generalised advantage estimation; 1: as many steps as there are", A3C
+    rollout: int = default(5, A3C)
+    learning_rate: Schedule = default(Schedule(7e-4), SB3)
+    gae_lambda: float = default(
+        1.0, A3C, help="trace of generalised advantage estimation; 1: as many steps as there are"
     )
-    value_weight: float = setting(0.5, "weight of the value loss", DETAILS + ", detail 9")
-    entropy: Schedule = setting(Schedule(0.01), "weight of the entropy bonus; a schedule", A3C)
-    normalize_advantage: bool = setting(False, "standardise advantages within each batch", SB3)
-    optimizer: Literal["adam", "rmsprop", "sgd"] = setting("rmsprop", "the optimizer", A3C)
+    value_weight: float = setting(
+        0.5, "weight of the value loss", DETAILS + ", detail 9", minimum=0
+    )
+    entropy: Schedule = setting(
+        Schedule(0.01), "weight of the entropy bonus; a schedule", A3C, minimum=-inf
+    )
+    normalize_advantage: bool = default(False, SB3)
+    optimizer: Literal["adam", "rmsprop", "sgd"] = default("rmsprop", A3C)
 
 
 class A2C(OnPolicy):

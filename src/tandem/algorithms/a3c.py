@@ -5,11 +5,12 @@ Here workers step together; see a2c.py for GAE."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 
 from tandem import ops
 from tandem.algorithms.on_sequences import ActorCritic, SequenceSettings
 from tandem.math.returns import multi_step
-from tandem.settings import Schedule, setting
+from tandem.settings import Schedule, default, setting
 from tandem.types import Array, Batch
 
 PAPER = "Mnih et al. 2016, section 5.1 and supplement"
@@ -19,12 +20,14 @@ PAPER = "Mnih et al. 2016, section 5.1 and supplement"
 class A3CSettings(SequenceSettings):
     """What A3C can be told."""
 
-    rollout: int = setting(5, "steps in a sequence", PAPER)
-    learning_rate: Schedule = setting(
-        Schedule(7e-4), "step size of the optimizer; a schedule", "Stable-Baselines3 2.9 (A2C)"
+    rollout: int = default(5, PAPER)
+    learning_rate: Schedule = default(Schedule(7e-4), "Stable-Baselines3 2.9 (A2C)")
+    value_weight: float = setting(
+        1.0, "weight of the value loss, the squared error", PAPER, minimum=0
     )
-    value_weight: float = setting(1.0, "weight of the value loss, the squared error", PAPER)
-    entropy: Schedule = setting(Schedule(0.01), "weight of the entropy bonus; a schedule", PAPER)
+    entropy: Schedule = setting(
+        Schedule(0.01), "weight of the entropy bonus; a schedule", PAPER, minimum=-inf
+    )
 
 
 class A3C(ActorCritic):

@@ -5,6 +5,7 @@ past selves. For discrete actions."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import Any, Literal
 
 from tandem import ops
@@ -13,7 +14,7 @@ from tandem.algorithms.base import Call
 from tandem.algorithms.on_sequences import ActorCritic, SequenceSettings
 from tandem.math.returns import retrace
 from tandem.networks.plan import Dense, Plan, Streams
-from tandem.settings import Schedule, setting
+from tandem.settings import Schedule, default, setting
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch
 
@@ -25,24 +26,34 @@ FLOOR = 1e-6  # of probabilities: ratios stay finite
 class ACERSettings(SequenceSettings):
     """What ACER can be told."""
 
-    rollout: int = setting(20, "steps in a sequence", PAPER)
-    learning_rate: Schedule = setting(
-        Schedule(7e-4), "step size of the optimizer; a schedule", PAPER
+    rollout: int = default(20, PAPER)
+    learning_rate: Schedule = default(Schedule(7e-4), PAPER)
+    value_weight: float = setting(
+        0.5, "weight of the critic's loss, the squared error", PAPER, minimum=0
     )
-    value_weight: float = setting(0.5, "weight of the critic's loss, the squared error", PAPER)
-    entropy: Schedule = setting(Schedule(0.001), "weight of the entropy bonus; a schedule", PAPER)
+    entropy: Schedule = setting(
+        Schedule(0.001), "weight of the entropy bonus; a schedule", PAPER, minimum=-inf
+    )
     truncation: float = setting(
-        10.0, "where importance ratios are cut, c; the rest is the bias correction", PAPER
+        10.0,
+        "where importance ratios are cut, c; the rest is the bias correction",
+        PAPER,
+        minimum=0,
     )
     kl: float = setting(
-        0.1, "weight of the divergence from the average policy; 0: none is kept", "drlbox 1.16"
+        0.1,
+        "weight of the divergence from the average policy; 0: none is kept",
+        "drlbox 1.16",
+        minimum=0,
     )
     average_tau: float = setting(
-        0.01, "how much of the network the average takes over after each update", PAPER
+        0.01,
+        "how much of the network the average takes over after each update",
+        PAPER,
+        minimum=0,
+        maximum=1,
     )
-    replay: Literal["none", "uniform", "prioritized"] = setting(
-        "uniform", "learn again from older sequences, drawn so", PAPER
-    )
+    replay: Literal["none", "uniform", "prioritized"] = default("uniform", PAPER)
 
 
 class ACER(ActorCritic):

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -23,23 +23,44 @@ NOISY = "Fortunato et al. 2018, section 3"
 Forward = Callable[[Tree], Array]  # a network for acting: NumPy in, NumPy out
 
 
+def step_size(default: Schedule, help: str, source: str = "") -> Any:
+    """A setting for the step size of an optimizer.
+
+    Gradients whose norm is finite are below 1.9e19 in float32, so no step of at most 1e6 times one
+    of them overflows: weights stay finite without being looked at after each update.
+    """
+    return setting(
+        default,
+        help,
+        source,
+        above=0,
+        maximum=1e6,
+        expected="a step size above 0 and up to 1e+06, or a schedule",
+        fix="try 3e-4.",
+    )
+
+
 @dataclass(frozen=True)
 class Settings:
     """What every algorithm has."""
 
     steps: int = setting(
-        100_000, "environment steps of the whole run, and the horizon of its schedules"
+        100_000, "environment steps of the whole run, and the horizon of its schedules", minimum=1
     )
-    envs: int = setting(1, "how many environments are stepped side by side")
+    envs: int = setting(1, "how many environments are stepped side by side", minimum=1)
     vectorization: Literal["auto", "native", "plain"] = setting(
         "auto",
         "how they are stepped: the environment's own vector entry point, plain in turn, or native "
         "where there is one",
     )
-    gamma: float = setting(0.99, "discount factor per step")
-    learning_rate: Schedule = setting(Schedule(3e-4), "step size of the optimizer; a schedule")
+    gamma: float = setting(0.99, "discount factor per step", minimum=0, maximum=1)
+    learning_rate: Schedule = step_size(Schedule(3e-4), "step size of the optimizer; a schedule")
     hidden: tuple[int, ...] = setting(
-        (64, 64), "widths of the hidden layers of the default networks"
+        (64, 64),
+        "widths of the hidden layers of the default networks",
+        minimum=1,
+        expected="layers of at least 1 unit",
+        fix="try 64,64.",
     )
     activation: str = setting("tanh", "activation of the hidden layers")
     noisy: Literal["no", "independent", "factorised"] = setting(
@@ -59,15 +80,26 @@ class Settings:
 class ReplaySettings(Settings):
     """What every algorithm has that learns from a replay buffer."""
 
-    batch_size: int = setting(256, "transitions per update")
-    buffer_size: int = setting(1_000_000, "transitions kept")
+    batch_size: int = setting(256, "transitions per update", minimum=1)
+    buffer_size: int = setting(1_000_000, "transitions kept", minimum=1)
     learning_starts: int = setting(
-        100, "environment steps, acting at random, before the first update"
+        100, "environment steps, acting at random, before the first update", minimum=0
     )
-    train_every: int = setting(1, "environment steps between calls of updates")
-    updates_per_call: int = setting(1, "updates in a call; -1: one for each step collected")
+    train_every: int = setting(1, "environment steps between calls of updates", minimum=1)
+    updates_per_call: int = setting(
+        1,
+        "updates in a call; -1: one for each step collected",
+        minimum=1,
+        special=-1,
+        expected="at least 1, or -1: one for each step",
+        fix="try 1.",
+    )
     adam_epsilon: float = setting(
-        1e-8, "Adam's epsilon, added to the root of the second moment", "Kingma & Ba 2015"
+        1e-8,
+        "Adam's epsilon, added to the root of the second moment",
+        "Kingma & Ba 2015",
+        above=0,
+        fix="try 1e-8.",
     )
     optimizer: Literal["adam", "sgd"] = setting("adam", "the optimizer")
     memmap: bool = setting(
@@ -323,11 +355,3 @@ def action_value(observation: Spec, action: Leaf, settings: Any) -> Role:
     """A critic of observations and actions."""
     both = WithAction(obs=observation, action=action)
     return Role(both, mlp(both, settings.hidden, settings.activation), (Dense(0, 1),), "critic")
-
-
-def describe(settings: type[Settings]) -> list[tuple[str, Any, str, str]]:
-    """(name, default, meaning, source) of every setting, for documents and flags."""
-    return [
-        (f.name, f.default, f.metadata.get("help", ""), f.metadata.get("source", ""))
-        for f in fields(settings)
-    ]

@@ -9,7 +9,7 @@ from tandem import ops
 from tandem.algorithms import base
 from tandem.algorithms.base import Call
 from tandem.algorithms.deterministic import Deterministic
-from tandem.settings import Schedule, setting
+from tandem.settings import Schedule, default, setting
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch, Update
 
@@ -21,26 +21,26 @@ NORMAL = "Fujimoto et al. 2018, section 6.1: correlated noise gains nothing"
 class DDPGSettings(base.ReplaySettings):
     """What DDPG can be told."""
 
-    steps: int = setting(
-        1_000_000, "environment steps of the whole run, and the horizon of its schedules", PAPER
+    steps: int = default(1_000_000, PAPER)
+    learning_rate: Schedule = default(
+        Schedule(1e-3), PAPER, help="step size of the critic's optimizer; a schedule"
     )
-    learning_rate: Schedule = setting(
-        Schedule(1e-3), "step size of the critic's optimizer; a schedule", PAPER
-    )
-    actor_learning_rate: Schedule = setting(
+    actor_learning_rate: Schedule = base.step_size(
         Schedule(1e-4), "step size of the actor's optimizer; a schedule", PAPER
     )
-    hidden: tuple[int, ...] = setting(
-        (400, 300), "widths of the hidden layers of the default networks", PAPER
-    )
-    activation: str = setting("relu", "activation of the hidden layers", PAPER)
-    batch_size: int = setting(64, "transitions per update", PAPER)
-    buffer_size: int = setting(1_000_000, "transitions kept", PAPER)
+    hidden: tuple[int, ...] = default((400, 300), PAPER)
+    activation: str = default("relu", PAPER)
+    batch_size: int = default(64, PAPER)
+    buffer_size: int = default(1_000_000, PAPER)
     exploration: float = setting(
-        0.1, "standard deviation of the noise on actions, which lie in [-1, 1]", NORMAL
+        0.1, "standard deviation of the noise on actions, which lie in [-1, 1]", NORMAL, minimum=0
     )
     tau: float = setting(
-        0.001, "how much of the networks their targets take over at each update", PAPER
+        0.001,
+        "how much of the networks their targets take over at each update",
+        PAPER,
+        minimum=0,
+        maximum=1,
     )
 
 

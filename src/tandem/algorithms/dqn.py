@@ -16,7 +16,7 @@ from tandem.math.masks import evenly, masked
 from tandem.math.values import huber, q_learning
 from tandem.networks.defaults import Role, mlp
 from tandem.networks.plan import Dense, Dueling
-from tandem.settings import Schedule, setting
+from tandem.settings import Schedule, default, setting
 from tandem.spaces import Leaf, Spec, seen
 from tandem.types import Array, Batch, Tree, Update
 
@@ -28,19 +28,25 @@ SB3 = "Stable-Baselines3 2.9 (DQN)"
 class DQNSettings(base.ReplaySettings):
     """What DQN can be told."""
 
-    learning_rate: Schedule = setting(Schedule(1e-4), "step size of Adam; a schedule", SB3)
-    activation: str = setting("relu", "activation of the hidden layers", ATARI)
-    batch_size: int = setting(32, "transitions per update", ATARI)
-    buffer_size: int = setting(1_000_000, "transitions kept", ATARI)
-    learning_starts: int = setting(100, "environment steps before the first update", SB3)
-    train_every: int = setting(4, "environment steps between calls of updates", ATARI)
-    updates_per_call: int = setting(1, "updates in a call; -1: one for each step collected", ATARI)
+    learning_rate: Schedule = default(Schedule(1e-4), SB3, help="step size of Adam; a schedule")
+    activation: str = default("relu", ATARI)
+    batch_size: int = default(32, ATARI)
+    buffer_size: int = default(1_000_000, ATARI)
+    learning_starts: int = default(100, SB3, help="environment steps before the first update")
+    train_every: int = default(4, ATARI)
+    updates_per_call: int = default(1, ATARI)
     target_every: int = setting(
-        10_000, "environment steps between copies to the target network", SB3
+        10_000, "environment steps between copies to the target network", SB3, minimum=1
     )
-    tau: float = setting(1.0, "how much of the network a copy takes over", ATARI)
+    tau: float = setting(
+        1.0, "how much of the network a copy takes over", ATARI, minimum=0, maximum=1
+    )
     epsilon: Schedule = setting(
-        Schedule(1.0, 0.05, 0.1), "probability of a random action; a schedule", SB3
+        Schedule(1.0, 0.05, 0.1),
+        "probability of a random action; a schedule",
+        SB3,
+        minimum=0,
+        maximum=1,
     )
     double: bool = setting(
         True,
@@ -48,17 +54,27 @@ class DQNSettings(base.ReplaySettings):
         "van Hasselt et al. 2016",
     )
     dueling: bool = setting(False, "separate streams for value and advantages", "Wang et al. 2016")
-    n_step: int = setting(1, "steps of reward before bootstrapping", ATARI)
+    n_step: int = setting(1, "steps of reward before bootstrapping", ATARI, minimum=1)
     prioritized: bool = setting(
         False, "draw transitions by their error instead of evenly", "Schaul et al. 2016"
     )
     priority_alpha: float = setting(
-        0.6, "exponent of priorities", "Schaul et al. 2016, table 3 (proportional)"
+        0.6,
+        "exponent of priorities",
+        "Schaul et al. 2016, table 3 (proportional)",
+        minimum=0,
+        maximum=1,
     )
     priority_beta: Schedule = setting(
-        Schedule(0.4, 1.0), "exponent of importance weights; a schedule", "Schaul et al. 2016"
+        Schedule(0.4, 1.0),
+        "exponent of importance weights; a schedule",
+        "Schaul et al. 2016",
+        minimum=0,
+        maximum=1,
     )
-    max_grad_norm: float = setting(10.0, "gradients are clipped to this global norm", SB3)
+    max_grad_norm: float = setting(
+        10.0, "gradients are clipped to this global norm", SB3, above=0, fix="try 0.5."
+    )
 
 
 class DQN(base.Algorithm):

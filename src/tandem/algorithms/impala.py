@@ -4,12 +4,13 @@ sequences that an older policy collected, those of a replay buffer among them (s
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import Literal
 
 from tandem import ops
 from tandem.algorithms.on_sequences import ActorCritic, SequenceSettings
 from tandem.math.returns import vtrace
-from tandem.settings import Schedule, setting
+from tandem.settings import Schedule, default, setting
 from tandem.spaces import Leaf
 from tandem.types import Array, Batch
 
@@ -20,20 +21,20 @@ PAPER = "Espeholt et al. 2018, appendix D"
 class IMPALASettings(SequenceSettings):
     """What IMPALA can be told."""
 
-    rollout: int = setting(20, "steps in a sequence", PAPER)
-    learning_rate: Schedule = setting(
-        Schedule(6e-4, 0.0), "step size of the optimizer; a schedule", PAPER
+    rollout: int = default(20, PAPER)
+    learning_rate: Schedule = default(Schedule(6e-4, 0.0), PAPER)
+    value_weight: float = setting(
+        0.5, "weight of the value loss, the squared error", PAPER, minimum=0
     )
-    value_weight: float = setting(0.5, "weight of the value loss, the squared error", PAPER)
-    entropy: Schedule = setting(Schedule(0.01), "weight of the entropy bonus; a schedule", PAPER)
-    rho: float = setting(1.0, "where importance ratios are cut in temporal differences", PAPER)
-    c: float = setting(1.0, "where they are cut in traces", PAPER)
-    replay: Literal["none", "uniform", "prioritized"] = setting(
-        "uniform", "learn again from older sequences, drawn so", PAPER
+    entropy: Schedule = setting(
+        Schedule(0.01), "weight of the entropy bonus; a schedule", PAPER, minimum=-inf
     )
-    replay_ratio: float = setting(
-        1.0, "mean number of updates on replayed sequences after each block (Poisson)", PAPER
+    rho: float = setting(
+        1.0, "where importance ratios are cut in temporal differences", PAPER, minimum=0
     )
+    c: float = setting(1.0, "where they are cut in traces", PAPER, minimum=0)
+    replay: Literal["none", "uniform", "prioritized"] = default("uniform", PAPER)
+    replay_ratio: float = default(1.0, PAPER)
 
 
 class IMPALA(ActorCritic):

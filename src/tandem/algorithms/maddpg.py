@@ -16,7 +16,7 @@ from tandem.algorithms.base import Call, Forward
 from tandem.math.distributions import Categorical
 from tandem.networks.defaults import Role, mlp
 from tandem.networks.plan import Dense
-from tandem.settings import Schedule, setting
+from tandem.settings import Schedule, default, setting
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch, Tree, Update
 
@@ -28,38 +28,38 @@ MATD3 = "Ackermann et al. 2019"
 class MADDPGSettings(base.ReplaySettings):
     """What MADDPG can be told."""
 
-    steps: int = setting(
-        1_000_000, "environment steps of the whole run, and the horizon of its schedules"
+    steps: int = default(1_000_000)
+    envs: int = default(8)
+    gamma: float = default(0.95, PAPER)
+    learning_rate: Schedule = default(
+        Schedule(1e-3), help="step size of the critics' optimizer; a schedule"
     )
-    envs: int = setting(8, "how many environments are stepped side by side")
-    gamma: float = setting(0.95, "discount factor per step", PAPER)
-    learning_rate: Schedule = setting(
-        Schedule(1e-3), "step size of the critics' optimizer; a schedule"
-    )
-    actor_learning_rate: Schedule = setting(
+    actor_learning_rate: Schedule = base.step_size(
         Schedule(1e-3), "step size of the actors' optimizer; a schedule"
     )
-    hidden: tuple[int, ...] = setting(
-        (64, 64), "widths of the hidden layers of the default networks", PAPER
-    )
-    activation: str = setting("relu", "activation of the hidden layers", PAPER)
-    batch_size: int = setting(1024, "steps of the team per update", PAPER)
-    buffer_size: int = setting(1_000_000, "steps of the team that are kept", PAPER)
-    learning_starts: int = setting(
-        25_600, "environment steps, acting at random, before the first update", "released code"
-    )
-    train_every: int = setting(96, "environment steps between calls of updates", PAPER + ": 100")
+    hidden: tuple[int, ...] = default((64, 64), PAPER)
+    activation: str = default("relu", PAPER)
+    batch_size: int = default(1024, PAPER, help="steps of the team per update")
+    buffer_size: int = default(1_000_000, PAPER, help="steps of the team that are kept")
+    learning_starts: int = default(25_600, "released code")
+    train_every: int = default(96, PAPER + ": 100")
     tau: float = setting(
-        0.01, "how much of the networks their targets take over at each update", PAPER
+        0.01,
+        "how much of the networks their targets take over at each update",
+        PAPER,
+        minimum=0,
+        maximum=1,
     )
     exploration: float = setting(
-        0.1, "standard deviation of the noise on continuous actions, which lie in [-1, 1]"
+        0.1,
+        "standard deviation of the noise on continuous actions, which lie in [-1, 1]",
+        minimum=0,
     )
     logit_penalty: float = setting(
-        1e-3, "weight of the mean square of the actors' last outputs", "released code"
+        1e-3, "weight of the mean square of the actors' last outputs", "released code", minimum=0
     )
     max_grad_norm: float = setting(
-        0.5, "gradients are clipped to this global norm", "released code"
+        0.5, "gradients are clipped to this global norm", "released code", above=0, fix="try 0.5."
     )
     share: bool = setting(
         False,
@@ -68,12 +68,15 @@ class MADDPGSettings(base.ReplaySettings):
     )
     twin: bool = setting(False, "two critics, of which the smaller counts", MATD3)
     policy_delay: int = setting(
-        1, "updates of the critics for each of the actors and the targets; MATD3: 2", MATD3
+        1,
+        "updates of the critics for each of the actors and the targets; MATD3: 2",
+        MATD3,
+        minimum=1,
     )
     smoothing: float = setting(
-        0.0, "standard deviation of the noise on target actions; MATD3: 0.2", MATD3
+        0.0, "standard deviation of the noise on target actions; MATD3: 0.2", MATD3, minimum=0
     )
-    smoothing_clip: float = setting(0.5, "and where it is cut", MATD3)
+    smoothing_clip: float = setting(0.5, "and where it is cut", MATD3, minimum=0)
 
 
 class MADDPG(base.Algorithm):

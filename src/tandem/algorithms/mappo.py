@@ -16,7 +16,7 @@ from tandem.algorithms.ppo import PPO, PPOSettings
 from tandem.errors import SettingError
 from tandem.math.policy_losses import standardize
 from tandem.networks.defaults import Role
-from tandem.settings import Schedule, setting
+from tandem.settings import Schedule, default, setting
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch, Cuts, Trajectory, Tree, Update, tree_map
 
@@ -27,41 +27,22 @@ PAPER = "Yu et al. 2022, appendix C"
 class MAPPOSettings(PPOSettings):
     """What MAPPO can be told."""
 
-    steps: int = setting(
-        1_000_000, "environment steps of the whole run, and the horizon of its schedules"
+    steps: int = default(1_000_000)
+    envs: int = default(16)
+    learning_rate: Schedule = default(
+        Schedule(7e-4), PAPER + ", table 10", help="step size of the optimizer; a schedule"
     )
-    envs: int = setting(16, "how many environments are stepped side by side")
-    learning_rate: Schedule = setting(
-        Schedule(7e-4), "step size of the optimizer; a schedule", PAPER + ", table 10"
+    rollout: int = default(50)
+    epochs: int = default(10, PAPER + ", table 10")
+    batch_size: int = default(
+        400, "section 5.4 of the paper", help="steps of the team per update: few and large batches"
     )
-    rollout: int = setting(50, "steps of each environment between updates")
-    epochs: int = setting(10, "passes over a rollout", PAPER + ", table 10")
-    batch_size: int = setting(
-        400, "steps of the team per update: few and large batches", "section 5.4 of the paper"
-    )
-    entropy: Schedule = setting(
-        Schedule(0.01), "weight of the entropy bonus; a schedule", PAPER + ", table 7"
-    )
-    max_grad_norm: float = setting(
-        10.0, "gradients are clipped to this global norm", PAPER + ", table 7"
-    )
-    value_weight: float = setting(
-        0.5, "weight of the value loss", PAPER + ", table 7: of half the square"
-    )
-    value_huber: float = setting(
-        10.0, "errors of values count linearly beyond this; 0: never", PAPER + ", table 7"
-    )
-    value_clip: float = setting(
-        0.2,
-        "how far values may move in one rollout with profit, with value_norm in deviations of "
-        "returns; 0: freely",
-        "released code",
-    )
-    value_norm: Literal["no", "norm", "popart"] = setting(
-        "norm",
-        "learn values standardised by running statistics; popart: and keep them as those move",
-        "section 5.1; " + PAPER,
-    )
+    entropy: Schedule = default(Schedule(0.01), PAPER + ", table 7")
+    max_grad_norm: float = default(10.0, PAPER + ", table 7")
+    value_weight: float = default(0.5, PAPER + ", table 7: of half the square")
+    value_huber: float = default(10.0, PAPER + ", table 7")
+    value_clip: float = default(0.2, "released code")
+    value_norm: Literal["no", "norm", "popart"] = default("norm", "section 5.1; " + PAPER)
     centralized: bool = setting(
         True,
         "the critic sees the state beside the agent's observation; without it: IPPO",

@@ -17,7 +17,7 @@ from tandem.algorithms.on_sequences import OnSequences, SequenceSettings
 from tandem.math.returns import multi_step
 from tandem.math.values import huber
 from tandem.networks.plan import Dense, Dueling, Half, Plan
-from tandem.settings import Schedule, setting
+from tandem.settings import Schedule, default, setting
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch, Tree
 
@@ -28,10 +28,14 @@ PAPER = "Mnih et al. 2016, section 5.1 and supplement"
 class NStepQSettings(SequenceSettings):
     """What n-step Q-learning can be told."""
 
-    rollout: int = setting(5, "steps in a sequence", PAPER)
-    learning_rate: Schedule = setting(Schedule(7e-4), "step size of the optimizer; a schedule")
+    rollout: int = default(5, PAPER)
+    learning_rate: Schedule = default(Schedule(7e-4))
     epsilon: Schedule = setting(
-        Schedule(1.0, 0.05, 0.1), "probability of a random action; a schedule", SB3
+        Schedule(1.0, 0.05, 0.1),
+        "probability of a random action; a schedule",
+        SB3,
+        minimum=0,
+        maximum=1,
     )
     double: bool = setting(
         True,
@@ -42,7 +46,7 @@ class NStepQSettings(SequenceSettings):
         False, "streams for value and advantages, each on half of the features", "Wang et al. 2016"
     )
     target_updates: int = setting(
-        1000, "updates between copies to the target network", "drlbox 1.16"
+        1000, "updates between copies to the target network", "drlbox 1.16", minimum=1
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from math import inf
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -19,7 +20,7 @@ from tandem.math.returns import generalized_advantage
 from tandem.networks.defaults import Role, mlp
 from tandem.networks.plan import Dense, Scale, Streams
 from tandem.networks.recurrent import entering
-from tandem.settings import setting
+from tandem.settings import default, setting
 from tandem.spaces import Leaf, Spec, seen
 from tandem.types import Array, Batch, Trajectory, Tree, tree_map
 
@@ -33,11 +34,17 @@ A3C = "Mnih et al. 2016, section 5.1 and supplement"
 class OnPolicySettings(base.Settings):
     """What each of them can be told."""
 
-    envs: int = setting(8, "how many environments are stepped side by side")
-    rollout: int = setting(256, "steps of each environment between updates")
-    gae_lambda: float = setting(0.95, "trace of generalised advantage estimation")
+    envs: int = default(8)
+    rollout: int = setting(256, "steps of each environment between updates", minimum=1)
+    gae_lambda: float = setting(
+        0.95, "trace of generalised advantage estimation", minimum=0, maximum=1
+    )
     max_grad_norm: float = setting(
-        0.5, "gradients are clipped to this global norm", DETAILS + ", detail 11"
+        0.5,
+        "gradients are clipped to this global norm",
+        DETAILS + ", detail 11",
+        above=0,
+        fix="try 0.5.",
     )
     normalize_advantage: bool = setting(
         True, "standardise advantages within each batch", DETAILS + ", detail 7"
@@ -64,14 +71,25 @@ class OnPolicySettings(base.Settings):
         True, "orthogonal first weights, gain sqrt(2); heads 0.01 and 1", DETAILS + ", detail 2"
     )
     log_std: float = setting(
-        0.0, "first log standard deviation of continuous actions", DETAILS + ", continuous detail 2"
+        0.0,
+        "first log standard deviation of continuous actions",
+        DETAILS + ", continuous detail 2",
+        minimum=-inf,
     )
     adam_epsilon: float = setting(
-        1e-5, "Adam's epsilon, added to the root of the second moment", DETAILS + ", detail 3"
+        1e-5,
+        "Adam's epsilon, added to the root of the second moment",
+        DETAILS + ", detail 3",
+        above=0,
+        fix="try 1e-8.",
     )
-    rms_decay: float = setting(0.99, "decay of RMSProp's mean square", A3C)
+    rms_decay: float = setting(0.99, "decay of RMSProp's mean square", A3C, minimum=0, maximum=1)
     rms_epsilon: float = setting(
-        1e-5, "what RMSProp adds to its mean square, below the root", "Stable-Baselines3 2.9 (A2C)"
+        1e-5,
+        "what RMSProp adds to its mean square, below the root",
+        "Stable-Baselines3 2.9 (A2C)",
+        above=0,
+        fix="try 1e-5.",
     )
     optimizer: Literal["adam", "rmsprop", "sgd"] = setting("adam", "the optimizer")
 
@@ -91,10 +109,12 @@ class JointSettings(OnPolicySettings):
     )
 
     recurrent: int = setting(
-        0, "units of a GRU between the body and the head of both networks; 0: none", GRU
+        0, "units of a GRU between the body and the head of both networks; 0: none", GRU, minimum=0
     )
     sequence: int = setting(
-        0, "steps that gradients go back through a GRU, a divisor of the rollout's; 0: all of them"
+        0,
+        "steps that gradients go back through a GRU, a divisor of the rollout's; 0: all of them",
+        minimum=0,
     )
 
 

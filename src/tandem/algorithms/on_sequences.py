@@ -21,7 +21,7 @@ from tandem.math.distributions import Spherical, for_actions
 from tandem.math.masks import masked
 from tandem.networks.defaults import Role, mlp, streams
 from tandem.networks.plan import Dense, Plan, Streams
-from tandem.settings import Schedule, setting
+from tandem.settings import Schedule, default, setting
 from tandem.spaces import Leaf, Spec, seen
 from tandem.types import Array, Batch, Trajectory, Tree, Update, tree_map
 
@@ -33,34 +33,45 @@ PER = "Schaul et al. 2016, table 3 (proportional)"
 class SequenceSettings(base.Settings):
     """What each of them can be told."""
 
-    envs: int = setting(8, "how many environments are stepped side by side: sequences per update")
-    rollout: int = setting(20, "steps in a sequence", ACER)
+    envs: int = default(
+        8, help="how many environments are stepped side by side: sequences per update"
+    )
+    rollout: int = setting(20, "steps in a sequence", ACER, minimum=1)
     shared: bool = setting(True, "one body for policy and values; else one each")
     reduction: Literal["mean", "sum"] = setting(
         "mean", "how the losses of a batch's steps become one number"
     )
-    max_grad_norm: float = setting(0.5, "gradients are clipped to this global norm")
-    adam_epsilon: float = setting(1e-5, "Adam's epsilon, added to the root of the second moment")
-    rms_decay: float = setting(0.99, "decay of RMSProp's mean square")
-    rms_epsilon: float = setting(1e-5, "what RMSProp adds to its mean square, below the root")
+    max_grad_norm: float = setting(
+        0.5, "gradients are clipped to this global norm", above=0, fix="try 0.5."
+    )
+    adam_epsilon: float = setting(
+        1e-5, "Adam's epsilon, added to the root of the second moment", above=0, fix="try 1e-8."
+    )
+    rms_decay: float = setting(0.99, "decay of RMSProp's mean square", minimum=0, maximum=1)
+    rms_epsilon: float = setting(
+        1e-5, "what RMSProp adds to its mean square, below the root", above=0, fix="try 1e-5."
+    )
     optimizer: Literal["adam", "rmsprop", "sgd"] = setting("adam", "the optimizer")
     online: bool = setting(True, "learn once from each sequence as it comes")
     replay: Literal["none", "uniform", "prioritized"] = setting(
         "none", "learn again from older sequences, drawn so"
     )
     replay_ratio: float = setting(
-        4.0, "mean number of updates on replayed sequences after each block (Poisson)", ACER
+        4.0,
+        "mean number of updates on replayed sequences after each block (Poisson)",
+        ACER,
+        minimum=0,
     )
-    replay_size: int = setting(1000, "sequences kept")
-    replay_starts: int = setting(100, "sequences kept before any is replayed")
+    replay_size: int = setting(1000, "sequences kept", minimum=1)
+    replay_starts: int = setting(100, "sequences kept before any is replayed", minimum=0)
     priority: Literal["error", "differential"] = setting(
         "differential",
         "of a sequence: mean |temporal difference|, or the L1 norm of the loss's gradient in the "
         "outputs",
     )
-    priority_alpha: float = setting(0.6, "exponent of priorities", PER)
+    priority_alpha: float = setting(0.6, "exponent of priorities", PER, minimum=0, maximum=1)
     priority_beta: Schedule = setting(
-        Schedule(0.4, 1.0), "exponent of importance weights; a schedule", PER
+        Schedule(0.4, 1.0), "exponent of importance weights; a schedule", PER, minimum=0, maximum=1
     )
     evict: Literal["oldest", "sample"] = setting(
         "oldest", "which sequence gives way: the oldest, or one of low priority"

@@ -5,6 +5,7 @@ implementation details of PPO" (Huang et al. 2022)."""
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any, Literal
 
 import numpy as np
@@ -19,7 +20,7 @@ from tandem.math.policy_losses import clipped_surrogate, kl_estimate
 from tandem.math.values import clipped_value_loss
 from tandem.networks.defaults import Role
 from tandem.networks.value_scale import Denormalize, follow
-from tandem.settings import Schedule, setting
+from tandem.settings import Schedule, default, setting
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch, Trajectory, Update
 
@@ -30,35 +31,35 @@ PAPER = "Schulman et al. 2017, table 3 (MuJoCo)"
 class PPOSettings(JointSettings):
     """What PPO can be told."""
 
-    envs: int = setting(
-        8, "how many environments are stepped side by side", "Schulman et al. 2017, table 5 (Atari)"
-    )
-    learning_rate: Schedule = setting(
+    envs: int = default(8, "Schulman et al. 2017, table 5 (Atari)")
+    learning_rate: Schedule = default(
         Schedule(3e-4),
-        "step size of the optimizer; a schedule, such as 3e-4:0",
         PAPER + "; " + DETAILS + ", detail 4",
+        help="step size of the optimizer; a schedule, such as 3e-4:0",
     )
-    activation: str = setting(
-        "tanh", "activation of the hidden layers", "Schulman et al. 2017, section 6.1"
+    activation: str = default("tanh", "Schulman et al. 2017, section 6.1")
+    rollout: int = default(256, "2048 in all, as in " + PAPER)
+    epochs: int = setting(10, "passes over a rollout", PAPER, minimum=1)
+    batch_size: int = setting(64, "rows per update", PAPER, minimum=1)
+    gae_lambda: float = default(0.95, PAPER)
+    value_weight: float = setting(
+        0.5, "weight of the value loss", DETAILS + ", detail 9", minimum=0
     )
-    rollout: int = setting(
-        256, "steps of each environment between updates", "2048 in all, as in " + PAPER
-    )
-    epochs: int = setting(10, "passes over a rollout", PAPER)
-    batch_size: int = setting(64, "rows per update", PAPER)
-    gae_lambda: float = setting(0.95, "trace of generalised advantage estimation", PAPER)
-    value_weight: float = setting(0.5, "weight of the value loss", DETAILS + ", detail 9")
     entropy: Schedule = setting(
         Schedule(0.0),
         "weight of the entropy bonus; a schedule",
         PAPER + "; " + DETAILS + ", detail 10",
+        minimum=-inf,
     )
     clip: Schedule = setting(
-        Schedule(0.2), "how far the probability ratio may leave 1 with profit; a schedule", PAPER
+        Schedule(0.2),
+        "how far the probability ratio may leave 1 with profit; a schedule",
+        PAPER,
+        minimum=0,
     )
-    sequence: int = setting(
+    sequence: int = default(
         16,
-        "steps that gradients go back through a GRU, a divisor of rollout and batch; 0: the "
+        help="steps that gradients go back through a GRU, a divisor of rollout and batch; 0: the "
         "rollout",
     )
     value_clip: float = setting(
@@ -66,9 +67,13 @@ class PPOSettings(JointSettings):
         "how far values may move in one rollout with profit, with value_norm in deviations of "
         "returns; 0: freely",
         DETAILS + ", detail 9: no gain",
+        minimum=0,
     )
     value_huber: float = setting(
-        0.0, "errors of values count linearly beyond this; 0: never", "Yu et al. 2022, section 5"
+        0.0,
+        "errors of values count linearly beyond this; 0: never",
+        "Yu et al. 2022, section 5",
+        minimum=0,
     )
     value_norm: Literal["no", "norm", "popart"] = setting(
         "no",
@@ -79,6 +84,7 @@ class PPOSettings(JointSettings):
         0.0,
         "stop a rollout's updates beyond this divergence from the old policy; 0: never",
         DETAILS,
+        minimum=0,
     )
 
     @property

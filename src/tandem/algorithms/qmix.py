@@ -28,9 +28,12 @@ class QMIXSettings(VDNSettings):
         "mix the agents' values; without it each learns from its own rewards (IQL)",
         "Tan 1993",
     )
-    embedding: int = setting(32, "units of the mixing network's hidden layer", PAPER)
+    embedding: int = setting(32, "units of the mixing network's hidden layer", PAPER, minimum=1)
     hyper: int = setting(
-        64, "units of the hidden layer of the hypernetworks that make its weights; 0: none", PYMARL
+        64,
+        "units of the hidden layer of the hypernetworks that make its weights; 0: none",
+        PYMARL,
+        minimum=0,
     )
 
 

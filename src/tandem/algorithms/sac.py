@@ -4,6 +4,7 @@ policy, learned temperature."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import Any, Literal
 
 import numpy as np
@@ -14,7 +15,7 @@ from tandem.algorithms.base import Call, Forward
 from tandem.math.distributions import Gaussian, tanh_normal
 from tandem.networks.defaults import Role, mlp
 from tandem.networks.plan import Dense
-from tandem.settings import setting
+from tandem.settings import default, setting
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch, Tree, Update
 
@@ -26,33 +27,32 @@ SB3 = "Stable-Baselines3 2.9 (SAC)"
 class SACSettings(base.ReplaySettings):
     """What SAC can be told."""
 
-    steps: int = setting(
-        1_000_000, "environment steps of the whole run, and the horizon of its schedules", PAPER
-    )
-    hidden: tuple[int, ...] = setting(
-        (256, 256), "widths of the hidden layers of the default networks", PAPER
-    )
-    activation: str = setting("relu", "activation of the hidden layers", PAPER)
-    batch_size: int = setting(256, "transitions per update", PAPER)
-    buffer_size: int = setting(1_000_000, "transitions kept", PAPER)
-    learning_starts: int = setting(
-        100, "environment steps, acting at random, before the first update", SB3
-    )
-    train_every: int = setting(1, "environment steps between calls of updates", PAPER)
-    updates_per_call: int = setting(1, "updates in a call; -1: one for each step collected", PAPER)
+    steps: int = default(1_000_000, PAPER)
+    hidden: tuple[int, ...] = default((256, 256), PAPER)
+    activation: str = default("relu", PAPER)
+    batch_size: int = default(256, PAPER)
+    buffer_size: int = default(1_000_000, PAPER)
+    learning_starts: int = default(100, SB3)
+    train_every: int = default(1, PAPER)
+    updates_per_call: int = default(1, PAPER)
     tau: float = setting(
-        0.005, "how much of the critics their targets take over at each update", PAPER
+        0.005,
+        "how much of the critics their targets take over at each update",
+        PAPER,
+        minimum=0,
+        maximum=1,
     )
     temperature: Literal["auto"] | float = setting(
-        "auto", "weight of the entropy; 'auto' learns it", "section 5 of the paper"
+        "auto", "weight of the entropy; 'auto' learns it", "section 5 of the paper", minimum=0
     )
     target_entropy: Literal["auto"] | float = setting(
         "auto",
         "entropy the temperature aims at; 'auto': -(action size), or 0.98 log(choices)",
         PAPER + "; Christodoulou 2019",
+        minimum=-inf,
     )
     initial_temperature: float = setting(
-        1.0, "the temperature at the start, where it is learned", SB3
+        1.0, "the temperature at the start, where it is learned", SB3, above=0, fix="try 1.0."
     )
 
 

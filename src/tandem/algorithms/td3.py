@@ -13,7 +13,7 @@ from tandem import ops
 from tandem.algorithms import base
 from tandem.algorithms.base import Call
 from tandem.algorithms.deterministic import Deterministic
-from tandem.settings import Schedule, setting
+from tandem.settings import Schedule, default, setting
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch, Tree, Update
 
@@ -26,31 +26,31 @@ CODE = "the authors' code, 2nd version"
 class TD3Settings(base.ReplaySettings):
     """What TD3 can be told."""
 
-    steps: int = setting(
-        1_000_000, "environment steps of the whole run, and the horizon of its schedules", PAPER
+    steps: int = default(1_000_000, PAPER)
+    learning_rate: Schedule = default(
+        Schedule(3e-4), CODE, help="step size of both optimizers; a schedule"
     )
-    learning_rate: Schedule = setting(
-        Schedule(3e-4), "step size of both optimizers; a schedule", CODE
-    )
-    hidden: tuple[int, ...] = setting(
-        (256, 256), "widths of the hidden layers of the default networks", CODE
-    )
-    activation: str = setting("relu", "activation of the hidden layers", TABLE)
-    batch_size: int = setting(256, "transitions per update", CODE)
-    buffer_size: int = setting(1_000_000, "transitions kept", TABLE)
-    learning_starts: int = setting(
-        10_000, "environment steps, acting at random, before the first update", PAPER
-    )
+    hidden: tuple[int, ...] = default((256, 256), CODE)
+    activation: str = default("relu", TABLE)
+    batch_size: int = default(256, CODE)
+    buffer_size: int = default(1_000_000, TABLE)
+    learning_starts: int = default(10_000, PAPER)
     exploration: float = setting(
-        0.1, "standard deviation of the noise on actions, which lie in [-1, 1]", PAPER
+        0.1, "standard deviation of the noise on actions, which lie in [-1, 1]", PAPER, minimum=0
     )
     policy_delay: int = setting(
-        2, "updates of the critics for each of the policy and the targets", PAPER
+        2, "updates of the critics for each of the policy and the targets", PAPER, minimum=1
     )
-    smoothing: float = setting(0.2, "standard deviation of the noise on target actions", PAPER)
-    smoothing_clip: float = setting(0.5, "and where it is cut", PAPER)
+    smoothing: float = setting(
+        0.2, "standard deviation of the noise on target actions", PAPER, minimum=0
+    )
+    smoothing_clip: float = setting(0.5, "and where it is cut", PAPER, minimum=0)
     tau: float = setting(
-        0.005, "how much of the networks their targets take over at each of their updates", TABLE
+        0.005,
+        "how much of the networks their targets take over at each of their updates",
+        TABLE,
+        minimum=0,
+        maximum=1,
     )
 
 

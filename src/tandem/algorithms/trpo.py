@@ -15,7 +15,7 @@ from tandem.algorithms.base import Call
 from tandem.algorithms.beta import BetaPolicy
 from tandem.algorithms.on_policy import OnPolicy, OnPolicySettings
 from tandem.backends.backend import Region
-from tandem.settings import Schedule, setting
+from tandem.settings import Schedule, default, setting
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch, Update
 
@@ -27,23 +27,24 @@ SB3 = "sb3-contrib 2.9 (TRPO)"
 class TRPOSettings(OnPolicySettings):
     """What TRPO can be told."""
 
-    envs: int = setting(1, "how many environments are stepped side by side")
-    rollout: int = setting(2_048, "steps of each environment between updates", SB3)
-    learning_rate: Schedule = setting(
-        Schedule(1e-3), "step size of the critic's optimizer; a schedule", SB3
+    envs: int = default(1)
+    rollout: int = default(2_048, SB3)
+    learning_rate: Schedule = default(
+        Schedule(1e-3), SB3, help="step size of the critic's optimizer; a schedule"
     )
-    gae_lambda: float = setting(0.95, "trace of generalised advantage estimation", SB3)
+    gae_lambda: float = default(0.95, SB3)
     radius: Schedule = setting(
-        Schedule(0.01), "largest mean divergence of a step; a schedule", PAPER
+        Schedule(0.01), "largest mean divergence of a step; a schedule", PAPER, minimum=0
     )
-    damping: float = setting(0.1, "times the identity, added to the Fisher matrix", SB3)
-    conjugate_steps: int = setting(15, "iterations of conjugate gradients", SB3)
-    backtracks: int = setting(10, "step lengths tried", SB3)
-    shrink: float = setting(0.8, "each is as many times the one before", SB3)
+    damping: float = setting(0.1, "times the identity, added to the Fisher matrix", SB3, minimum=0)
+    conjugate_steps: int = setting(15, "iterations of conjugate gradients", SB3, minimum=1)
+    backtracks: int = setting(10, "step lengths tried", SB3, minimum=1)
+    shrink: float = setting(0.8, "each is as many times the one before", SB3, minimum=0, maximum=1)
     epochs: int = setting(
         10,
         "steps of the critic on each rollout, each on all of it",
         SB3 + ", there in batches of 128",
+        minimum=1,
     )
 
 

@@ -17,7 +17,7 @@ from tandem.math.masks import evenly
 from tandem.networks.defaults import Role, mlp
 from tandem.networks.plan import Dense
 from tandem.networks.recurrent import entering
-from tandem.settings import Schedule, setting
+from tandem.settings import Schedule, default, setting
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch, Tree, Update
 
@@ -29,29 +29,30 @@ PYMARL = "Samvelyan et al. 2019, arXiv:1902.04043, appendix (PyMARL)"
 class VDNSettings(base.ReplaySettings):
     """What VDN can be told."""
 
-    steps: int = setting(
-        1_000_000, "environment steps of the whole run, and the horizon of its schedules"
-    )
-    envs: int = setting(8, "how many environments are stepped side by side", PYMARL)
-    learning_rate: Schedule = setting(
-        Schedule(5e-4), "step size of the optimizer; a schedule", PYMARL
-    )
-    hidden: tuple[int, ...] = setting(
-        (64, 64), "widths of the hidden layers of the default networks", PYMARL
-    )
-    activation: str = setting("relu", "activation of the hidden layers", PYMARL)
-    batch_size: int = setting(256, "steps of the team per update")
-    buffer_size: int = setting(100_000, "steps of the team that are kept")
-    learning_starts: int = setting(
-        1_000, "environment steps, acting at random, before the first update"
-    )
-    train_every: int = setting(8, "environment steps between calls of updates")
+    steps: int = default(1_000_000)
+    envs: int = default(8, PYMARL)
+    learning_rate: Schedule = default(Schedule(5e-4), PYMARL)
+    hidden: tuple[int, ...] = default((64, 64), PYMARL)
+    activation: str = default("relu", PYMARL)
+    batch_size: int = default(256, help="steps of the team per update")
+    buffer_size: int = default(100_000, help="steps of the team that are kept")
+    learning_starts: int = default(1_000)
+    train_every: int = default(8)
     target_every: int = setting(
-        5_000, "environment steps between copies to the target networks", PYMARL + ": 200 episodes"
+        5_000,
+        "environment steps between copies to the target networks",
+        PYMARL + ": 200 episodes",
+        minimum=1,
     )
-    tau: float = setting(1.0, "how much of the networks a copy takes over", PYMARL)
+    tau: float = setting(
+        1.0, "how much of the networks a copy takes over", PYMARL, minimum=0, maximum=1
+    )
     epsilon: Schedule = setting(
-        Schedule(1.0, 0.05, 0.1), "probability of a random action of each agent; a schedule", PYMARL
+        Schedule(1.0, 0.05, 0.1),
+        "probability of a random action of each agent; a schedule",
+        PYMARL,
+        minimum=0,
+        maximum=1,
     )
     double: bool = setting(
         True, "choose the next actions by the network, value them by the target", PYMARL
@@ -60,12 +61,17 @@ class VDNSettings(base.ReplaySettings):
         True, "one network for all agents, which are told who they are", PAPER + ".2"
     )
     recurrent: int = setting(
-        0, "units of a GRU between the body and the head; 0: none", "Hausknecht & Stone 2015"
+        0,
+        "units of a GRU between the body and the head; 0: none",
+        "Hausknecht & Stone 2015",
+        minimum=0,
     )
     sequence: int = setting(
-        16, "steps that are learned from in a row with a GRU, a divisor of the batch"
+        16, "steps that are learned from in a row with a GRU, a divisor of the batch", minimum=0
     )
-    max_grad_norm: float = setting(10.0, "gradients are clipped to this global norm", PYMARL)
+    max_grad_norm: float = setting(
+        10.0, "gradients are clipped to this global norm", PYMARL, above=0, fix="try 0.5."
+    )
 
 
 class VDN(base.Algorithm):

@@ -10,6 +10,7 @@ from dataclasses import fields
 from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
 
 from tandem.errors import SettingError, UnknownNameError
+from tandem.settings import declared
 
 NUMBER = re.compile(r"-\.?\d")
 
@@ -57,18 +58,18 @@ def flags(group: Any, settings: Any, tuned: dict[str, Any] | None = None, source
     reads; what is not given is not in the namespace. `tuned` are values of the zoo, with their
     `source`."""
     hints = get_type_hints(type(settings))
-    for f in fields(settings):
-        flag, tail = f"--{f.name.replace('_', '-')}", f"default {_shown(f.default)}"
-        if f.metadata.get("source"):
-            tail += f": {f.metadata['source']}"
-        if tuned and f.name in tuned:
-            tail = f"here {_shown(tuned[f.name])}: {source}; {tail}"
-        text = f"{f.metadata['help']} [{tail}]".replace("%", "%%")
-        look = {"dest": f.name, "default": argparse.SUPPRESS, "help": text}
-        if hints[f.name] is bool:
+    for s in declared(type(settings)):
+        flag, tail = f"--{s.name.replace('_', '-')}", f"default {_shown(s.default)}"
+        if s.source:
+            tail += f": {s.source}"
+        if tuned and s.name in tuned:
+            tail = f"here {_shown(tuned[s.name])}: {source}; {tail}"
+        text = f"{s.help} [{tail}]".replace("%", "%%")
+        look = {"dest": s.name, "default": argparse.SUPPRESS, "help": text}
+        if hints[s.name] is bool:
             group.add_argument(flag, action=argparse.BooleanOptionalAction, **look)
         else:
-            group.add_argument(flag, metavar=_metavar(hints[f.name]), **look)
+            group.add_argument(flag, metavar=_metavar(hints[s.name]), **look)
 
 
 def hidden(parser: Parser, settings: Any) -> None:

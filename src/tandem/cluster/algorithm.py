@@ -16,7 +16,6 @@ from tandem.collect.actor import PolicyActor, fixed, forwards, publish, redraw
 from tandem.collect.evaluation import evaluate
 from tandem.collect.trajectories import split_environments, split_steps
 from tandem.errors import SettingError, UnknownNameError
-from tandem.learning import config
 from tandem.learning.build import Spaces, build, network_there
 from tandem.learning.config import Config, Options
 from tandem.learning.events import Evaluation
@@ -26,7 +25,7 @@ from tandem.learning.seeds import Generators, derived
 from tandem.networks import plan as plans
 from tandem.networks import serial
 from tandem.runs import checkpoint
-from tandem.settings import apply
+from tandem.settings import apply, check_ranges
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Trajectory
 
@@ -324,7 +323,7 @@ def _config(
     if not isinstance(seed, int) or not 0 <= seed < 2**63:
         raise SettingError(f"seed={seed!r}.", "a whole number from 0 on", "give one, such as 0.")
     chosen = apply(kind.Settings(), settings)
-    config.check_ranges(chosen)
+    check_ranges(chosen)
     return Config(
         algorithm,
         "cluster",

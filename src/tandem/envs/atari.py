@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from tandem.errors import SettingError
-from tandem.settings import setting
+from tandem.settings import check_ranges, setting
 
 MNIH = "Mnih et al. 2015, extended data table 1"
 METHODS = "Mnih et al. 2015, Methods"
@@ -26,19 +26,30 @@ class Preprocessing:
     """What is done to an Atari game; nothing else looks at these."""
 
     frame_stack: int = setting(
-        4, "Atari: how many of the newest pictures make an observation", MNIH
+        4, "Atari: how many of the newest pictures make an observation", MNIH, minimum=1
     )
     frame_skip: int = setting(
-        4, "Atari: frames that an action lasts; the brighter pixels of the last two are seen", MNIH
+        4,
+        "Atari: frames that an action lasts; the brighter pixels of the last two are seen",
+        MNIH,
+        minimum=1,
     )
     noop_max: int = setting(
-        30, "Atari: episodes open with 1 to this many frames of doing nothing; 0: none", MNIH
+        30,
+        "Atari: episodes open with 1 to this many frames of doing nothing; 0: none",
+        MNIH,
+        minimum=0,
     )
     sticky_actions: float = setting(
         -1.0,
         "Atari: probability that a frame repeats the last action; -1: what the id says, 0.25 for "
         "ALE/...-v5",
         "Machado et al. 2018, section 5",
+        minimum=0,
+        maximum=1,
+        special=-1,
+        expected="a probability, or -1 for the id's own",
+        fix="try 0.25 or 0.",
     )
     press_fire: bool = setting(
         True, "Atari: press FIRE as a life begins, where the game has it", "Stable-Baselines3 2.9"
@@ -78,12 +89,7 @@ def arguments(env: Any, chosen: Preprocessing) -> dict[str, Any]:
                 "leave them out; wrap an environment of your own as you like it.",
             )
         return {}
-    if not (chosen.sticky_actions == -1 or 0 <= chosen.sticky_actions <= 1):
-        raise SettingError(
-            f"setting sticky_actions={chosen.sticky_actions}.",
-            "a probability, or -1 for the id's own",
-            "try 0.25 or 0.",
-        )
+    check_ranges(chosen)
     return {n: v for n, v in own.items() if n not in ONLY_TRAINING}
 
 

@@ -29,10 +29,6 @@ def refuse(algorithm: str, needs: str, env: Any, o: Any) -> None:
     """SettingError where a run cannot have `o.learners` actor-learners."""
     if o.learners == 1:
         return
-    if o.learners < 1:
-        raise SettingError(
-            f"learners={o.learners}.", "at least 1", "leave learners out to learn in this process."
-        )
     if needs != "sequences":
         raise SettingError(
             f"learners={o.learners} with {algorithm}, whose updates are not for several to take "

@@ -16,66 +16,81 @@ from tandem.settings import Schedule, apply, setting
 class Options(Preprocessing):
     """What a run does beside learning; and, first, what is done to an Atari game."""
 
-    eval_every: int = setting(0, "environment steps between evaluations; 0: a twentieth of the run")
+    eval_every: int = setting(
+        0, "environment steps between evaluations; 0: a twentieth of the run", minimum=0
+    )
     eval_episodes: int = setting(
-        10, "episodes of each evaluation, which choose the best checkpoint"
+        10, "episodes of each evaluation, which choose the best checkpoint", minimum=0
     )
     final_episodes: int = setting(
-        20, "episodes that score the best checkpoint at the end, on other seeds"
+        20, "episodes that score the best checkpoint at the end, on other seeds", minimum=1
     )
     log_every: int = setting(
-        0, "environment steps between rows of progress.csv; 0: a hundredth of the run"
+        0, "environment steps between rows of progress.csv; 0: a hundredth of the run", minimum=0
     )
     checkpoint_seconds: float = setting(
-        30.0, "seconds between checkpoints; stretched where writing would take over 5 %"
+        30.0, "seconds between checkpoints; stretched where writing would take over 5 %", minimum=0
     )
-    keep: int = setting(3, "how many numbered checkpoints to keep, one an evaluation")
+    keep: int = setting(3, "how many numbered checkpoints to keep, one an evaluation", minimum=0)
     save_every: int = setting(
-        0, "environment steps between checkpoints that stay, a first and a last one too; 0: none"
+        0,
+        "environment steps between checkpoints that stay, a first and a last one too; 0: none",
+        minimum=0,
     )
-    threads: int = setting(1, "threads of one operation of the framework")
+    threads: int = setting(1, "threads of one operation of the framework", minimum=1)
     compile: Literal["auto", "yes", "no"] = setting(
         "auto", "torch only: compile gradients; auto: where the run is long enough"
     )
     workers: int | Literal["auto"] = setting(
-        0, "processes that step environments beside this one; 0: none; auto: by a trial"
+        0, "processes that step environments beside this one; 0: none; auto: by a trial", minimum=0
     )
     ahead: int = setting(
         -1,
         "blocks that workers collect while earlier ones are learned from; 0: none; -1: 1 if "
         "off-policy",
+        minimum=-1,
     )
     learners: int | Literal["auto"] = setting(
         1,
         "processes that each collect and take gradients, for a3c, acer, impala, nstep_q; 1: this "
         "one; auto: as many as cores",
+        minimum=1,
+        fix="leave learners out to learn in this process.",
     )
     staleness: int = setting(
         -1,
         "most updates that a learner's gradient may be behind; -1: four times as many as learners",
+        minimum=-1,
     )
     opponents: int = setting(
         0,
         "past copies of itself that it plays against, in games of two players who move in turn; "
         "0: a random player alone",
+        minimum=0,
     )
     snapshot_every: int = setting(
-        0, "environment steps between such copies; 0: a hundredth of the run"
+        0, "environment steps between such copies; 0: a hundredth of the run", minimum=0
     )
     runners: int = setting(
-        0, "actors on a Ray cluster that step environments, while this process learns; 0: none"
+        0,
+        "actors on a Ray cluster that step environments, while this process learns; 0: none",
+        minimum=0,
     )
     cluster: str = setting(
         "",
         "where runners and learners live: HOST:PORT of a Ray cluster, or auto: one that runs "
         "here, else a new one",
     )
-    runner_cpus: float = setting(1.0, "CPUs of the cluster that each runner or learner is given")
+    runner_cpus: float = setting(
+        1.0, "CPUs of the cluster that each runner or learner is given", minimum=0
+    )
     worker_patience: float = setting(
-        60.0, "seconds that a worker may take for a block before it counts as stuck"
+        60.0, "seconds that a worker may take for a block before it counts as stuck", minimum=0
     )
     worker_restarts: int = setting(
-        3, "how many lost workers are started anew in a run, before it ends with an error"
+        3,
+        "how many lost workers are started anew in a run, before it ends with an error",
+        minimum=0,
     )
     tensorboard: bool = setting(True, "write TensorBoard events")
     wandb: str = setting("", "name of a Weights & Biases project to log to")
@@ -161,133 +176,6 @@ def differing(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
         for n in ("algorithm", "env", "framework", "seed")
         if one.get(n) != other.get(n)
     ]
-
-
-POSITIVE = (
-    "steps",
-    "envs",
-    "batch_size",
-    "buffer_size",
-    "train_every",
-    "rollout",
-    "epochs",
-    "n_step",
-    "target_every",
-    "policy_delay",
-    "embedding",
-    "threads",
-    "final_episodes",
-    "frame_stack",
-    "frame_skip",
-    "replay_size",
-    "target_updates",
-    "conjugate_steps",
-    "backtracks",
-)
-FRACTIONS = (
-    "gamma",
-    "gae_lambda",
-    "tau",
-    "priority_alpha",
-    "rms_decay",
-    "average_tau",
-    "shrink",
-    "epsilon",
-    "priority_beta",
-)
-NOT_NEGATIVE = (
-    "learning_starts",
-    "max_kl",
-    "value_clip",
-    "value_weight",
-    "eval_every",
-    "eval_episodes",
-    "log_every",
-    "checkpoint_seconds",
-    "keep",
-    "opponents",
-    "snapshot_every",
-    "worker_restarts",
-    "exploration",
-    "smoothing",
-    "smoothing_clip",
-    "noop_max",
-    "hyper",
-    "logit_penalty",
-    "value_huber",
-    "recurrent",
-    "sequence",
-    "runners",
-    "runner_cpus",
-    "save_every",
-    "replay_ratio",
-    "replay_starts",
-    "rho",
-    "c",
-    "truncation",
-    "kl",
-    "damping",
-    "radius",
-    "clip",
-    "temperature",
-)
-ABOVE_0 = {  # name -> a usual value
-    "adam_epsilon": "1e-8", "rms_epsilon": "1e-5",  # a weight without a gradient would become 0 / 0
-    "initial_temperature": "1.0", "max_grad_norm": "0.5",
-}  # fmt: skip
-# Gradients whose norm is finite are below 1.9e19 in float32, so no step of this size times one of
-# them overflows: weights stay finite without being looked at after each update.
-LARGEST_RATE = 1e6
-
-
-def check_ranges(settings: Any) -> None:
-    """Refuses settings and options outside of their range, whatever algorithm they are of."""
-    for names, least in ((POSITIVE, 1), (NOT_NEGATIVE, 0)):
-        for name in names:
-            if min(_values(value := getattr(settings, name, 1))) < least:
-                raise SettingError(
-                    f"setting {name}={value}.",
-                    f"at least {least}",
-                    "give a number that is not smaller.",
-                )
-    for name in FRACTIONS:
-        low, *_, high = sorted((0.0, *_values(value := getattr(settings, name, 0)), 1.0))
-        if low < 0 or high > 1:
-            raise SettingError(f"setting {name}={value}.", "between 0 and 1", "give a fraction.")
-    if isinstance(settings, Options):
-        return
-    if any(units < 1 for units in settings.hidden):
-        raise SettingError(
-            f"setting hidden={settings.hidden}.", "layers of at least 1 unit", "try 64,64."
-        )
-    if (
-        getattr(settings, "updates_per_call", 1) < -1
-        or getattr(settings, "updates_per_call", 1) == 0
-    ):
-        raise SettingError(
-            f"setting updates_per_call={settings.updates_per_call}.",
-            "at least 1, or -1: one for each step",
-            "try 1.",
-        )
-    for name, usual in ABOVE_0.items():
-        if min(_values(value := getattr(settings, name, 1))) <= 0:
-            raise SettingError(f"setting {name}={value}.", "a number above 0", f"try {usual}.")
-    for name in ("learning_rate", "actor_learning_rate"):
-        rate = getattr(settings, name, settings.learning_rate)
-        if not 0 < rate.start <= LARGEST_RATE or not 0 <= (rate.end or 0) <= LARGEST_RATE:
-            raise SettingError(
-                f"setting {name}={rate}.",
-                f"a step size above 0 and up to {LARGEST_RATE:g}, or a schedule",
-                "try 3e-4.",
-            )
-
-
-def _values(value: Any) -> tuple[float, ...]:
-    """The numbers that a setting takes: of a schedule its ends, of "auto" none that could be out of
-    range."""
-    if isinstance(value, Schedule):
-        return (value.start, value.start if value.end is None else value.end)
-    return (1,) if isinstance(value, str) else (value,)
 
 
 def compiles(config: Config, optimizers_known: bool) -> bool:

@@ -21,7 +21,7 @@ from tandem.envs import atari
 from tandem.envs.factory import is_instance, separate
 from tandem.envs.league import Game, League
 from tandem.errors import CheckpointError, ResumeError, TandemError, WorkerError
-from tandem.learning import asynchronous, config, selfplay
+from tandem.learning import asynchronous, selfplay
 from tandem.learning.build import Spaces, build, network_there
 from tandem.learning.config import Config
 from tandem.learning.events import (
@@ -47,6 +47,7 @@ from tandem.runs import callbacks as calls
 from tandem.runs.callbacks import Callback
 from tandem.runs.signals import Signals
 from tandem.runs.table import Table
+from tandem.settings import check_ranges
 
 WRITING = 0.05  # the most of a run's time that checkpoints may take
 
@@ -77,8 +78,8 @@ class Session:
             calls.listed(callbacks),
         )
         s = conf.settings
-        config.check_ranges(s)
-        config.check_ranges(conf.options)
+        check_ranges(s)
+        check_ranges(conf.options)
         seed = derived(conf.seed, "environments")
         kwargs = atari.training(env, conf.env_kwargs, conf.options)
         o, needs = conf.options, algorithms.get(conf.algorithm).needs

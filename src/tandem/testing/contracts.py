@@ -23,12 +23,11 @@ from tandem.collect.actor import PolicyActor, fixed
 from tandem.collect.evaluation import evaluate
 from tandem.envs.factory import make, vectorize
 from tandem.errors import NonFiniteError
-from tandem.learning.config import check_ranges
 from tandem.learning.events import BatchEnd
 from tandem.learning.loop import Loop
 from tandem.learning.seeds import Generators, derived
 from tandem.networks.noisy import is_noise
-from tandem.settings import apply
+from tandem.settings import apply, check_ranges
 from tandem.testing import fakes
 from tandem.types import Array, Tree, leaves
 
