@@ -4,7 +4,6 @@ take no effect, old values are selected over new ones."""
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -13,6 +12,15 @@ import keras
 import numpy as np
 
 from tandem.backends import backend
+from tandem.backends.keras_networks import (
+    ENGINE,
+    FreeVariable,
+    KerasNetwork,
+    Raw,
+    Scalar,
+    lengthen,
+    padded_length,
+)
 from tandem.backends.keras_optimizers import OPTIMIZERS, Given, Optimizer, Own
 from tandem.backends.malloc import keep_freed
 from tandem.backends.reach import Reached
@@ -20,121 +28,17 @@ from tandem.math.optimization import conjugate_gradient
 from tandem.networks import keras_bodies
 from tandem.networks import keras_layers as models
 from tandem.networks.defaults import Drawn, Source
-from tandem.networks.noisy import is_noise
-from tandem.networks.plan import Plan, Weights
-from tandem.types import Array, Batch, Tree, Update, leaves, tree_map
+from tandem.types import Array, Batch, Tree, Update, tree_map
 
-ENGINE = keras.backend.backend()
 ops = keras.ops
-
-
-class KerasNetwork(backend.Network):
-    """A Keras model, and its plan where all its layers are known."""
-
-    def __init__(self, name: str, model: Any, plan: Plan | None, variables: dict[str, Any]) -> None:
-        self.name, self.module, self.plan, self._named = name, model, plan, variables
-        self.noise = {n: v for n, v in variables.items() if is_noise(n)}
-        self.learning = False
-        self._predict: Any = None
-        self._lengths: set[int] = set()  # of batches that `predict` was compiled for
-
-    def __call__(self, x: Tree, training: bool | None = None) -> Array:
-        return self.module(x, training=self.learning if training is None else training)
-
-    @property
-    def variables(self) -> list[Any]:
-        return list(self.module.variables)
-
-    @property
-    def _weights(self) -> dict[str, Any]:
-        """The variables by the plan's names, else by position."""
-        return (
-            self._named
-            if self.plan is not None
-            else {str(i): v for i, v in enumerate(self.variables)}
-        )
-
-    def read(self) -> Weights:
-        return models.read(self._weights)
-
-    def copy_to(self, weights: Weights) -> None:
-        for name, v in self._weights.items():
-            np.copyto(weights[name], np.asarray(v._value))  # `value` asks for scopes each time
-
-    def write(self, weights: Weights) -> None:
-        models.write(self._weights, weights)
-
-    def place(self, noise: dict[str, Array]) -> None:
-        for n, x in noise.items():
-            self.noise[n].assign(x)
-
-    def read_noise(self) -> Weights:
-        return models.read(self.noise)
-
-    def predict(self, x: Tree) -> np.ndarray[Any, Any]:
-        if self._predict is None:
-            self._predict = engine().forward(self.module)
-        lengths = {len(a) for a in leaves(x)}
-        rows = max(lengths)
-        padded = (
-            _padded(rows, self._lengths) if len(lengths) == 1 else rows
-        )  # else they are steps, and states before them
-        if padded != rows:
-            x = tree_map(lambda a: _lengthen(a, padded), x)
-        return np.asarray(self._predict(tree_map(ops.convert_to_tensor, x)))[:rows]
-
-    def frozen(self, weights: Weights) -> Callable[[Tree], np.ndarray[Any, Any]]:
-        return models.frozen(self.module, [weights[str(i)] for i in range(len(self.variables))])
-
-
-class Scalar:
-    """One trained number."""
-
-    def __init__(self, name: str, value: float) -> None:
-        self.name, self.learning = name, False
-        self.variable = keras.Variable(float(value), dtype="float32", name=name)
-        self.variables = self.trainable_variables = [self.variable]
-        self.module = self
-
-    def __call__(self) -> Array:
-        return self.variable.value
-
-    def read(self) -> Weights:
-        return {"value": np.array(self.variable.value, copy=True)}
-
-
-class FreeVariable(Scalar):
-    """A variable of a user's agent beside its models."""
-
-    def __init__(self, name: str, variable: Any) -> None:
-        self.name, self.learning, self.variable, self.module = name, False, variable, self
-        self.variables = self.trainable_variables = [variable]
-
-
-class Raw:
-    """A variable of TensorFlow's, to be read and assigned to as one of Keras's."""
-
-    trainable = False
-
-    def __init__(self, inner: Any) -> None:
-        self.inner, self.shape, self.dtype, self.assign = (
-            inner,
-            inner.shape,
-            inner.dtype.name,
-            inner.assign,
-        )
-
-    @property
-    def value(self) -> Any:
-        return self.inner.read_value()
 
 
 class KerasBackend(backend.Backend):
     """Keras models on the engine that Keras was started with (TensorFlow or JAX)."""
 
     def __init__(self, device: str = "auto", *, threads: int = 1) -> None:
-        self.framework = ENGINE
-        self.device = engine().choose_device(device, threads)
+        self.framework = keras.backend.backend()
+        self.device = ENGINE.choose_device(device, threads)
         self.networks = {}
         self._owners: dict[
             str, Any
@@ -199,7 +103,7 @@ class KerasBackend(backend.Backend):
         for n in optimizer.networks:
             n.learning = True
         try:
-            value, aux, grads = engine().gradient(reduced, batch, optimizer.trained, self.variables)
+            value, aux, grads = ENGINE.gradient(reduced, batch, optimizer.trained, self.variables)
         finally:
             for n in optimizer.networks:
                 n.learning = False
@@ -229,7 +133,7 @@ class KerasBackend(backend.Backend):
             return [backend.reduced(x, b) for x in each], aux
 
         groups = [o.trained for o in optimizers]
-        values, aux, grads = engine().gradients(all_reduced, batch, groups, self.variables)
+        values, aux, grads = ENGINE.gradients(all_reduced, batch, groups, self.variables)
         for i, (o, mine) in enumerate(zip(optimizers, grads, strict=True)):
             norm = sum(ops.sum(g * g) for g in mine) + values[min(i, len(values) - 1)]
             code = ops.where(ops.isfinite(norm), 0, 2 + self._optimizers.index(o))
@@ -248,7 +152,7 @@ class KerasBackend(backend.Backend):
             if isinstance(variable, keras.Variable):
                 self._owners[f"network/{name}"] = self.networks[name] = FreeVariable(name, variable)
             elif (
-                ENGINE == "tensorflow"
+                self.framework == "tensorflow"
             ):  # one of TensorFlow's own: another engine's code cannot read it
                 self._owners[f"network/{name}"] = self.networks[name] = FreeVariable(
                     name, Raw(variable)
@@ -260,7 +164,7 @@ class KerasBackend(backend.Backend):
         return made
 
     def forward(self, function: Callable[..., Array]) -> Callable[..., Any]:
-        made: Callable[..., Any] = engine().forwards(function, self.variables)
+        made: Callable[..., Any] = ENGINE.forwards(function, self.variables)
         return made
 
     def call(self, function: Callable[..., Any], *arrays: Tree) -> Any:
@@ -291,12 +195,12 @@ class KerasBackend(backend.Backend):
             return value
 
         gain, apart = at(objective), at(divergence)
-        before, gradient = engine().value_and_gradient(gain, start)
+        before, gradient = ENGINE.value_and_gradient(gain, start)
 
         def product(x: Array) -> Array:
-            return engine().hessian_product(apart, start, x) + region.damping * x
+            return ENGINE.hessian_product(apart, start, x) + region.damping * x
 
-        x = conjugate_gradient(product, gradient, region.iterations, engine().repeat)
+        x = conjugate_gradient(product, gradient, region.iterations, ENGINE.repeat)
         whole = x * ops.sqrt(2.0 * radius / (ops.sum(x * product(x)) + 1e-10))
 
         def attempt(k: Array) -> tuple[Array, Any]:
@@ -304,7 +208,7 @@ class KerasBackend(backend.Backend):
             better, far = gain(flat) - before, apart(flat)
             return ops.logical_and(better > 0, far <= radius), (flat, better, far)
 
-        found, (flat, better, far) = engine().first(region.backtracks, attempt)
+        found, (flat, better, far) = ENGINE.first(region.backtracks, attempt)
         fine = ops.isfinite(ops.sum(gradient * gradient) + before)
         code = ops.where(fine, 0, 2 + self._optimizers.index(optimizer))
         self._code = ops.where(ops.equal(self._code, 0), code, self._code)
@@ -330,11 +234,11 @@ class KerasBackend(backend.Backend):
                 before, "int32"
             )
 
-        metrics, self._code = engine().choose(ops.greater(flag, 0), done, idle, self.variables)
+        metrics, self._code = ENGINE.choose(ops.greater(flag, 0), done, idle, self.variables)
         return dict(zip(names, metrics, strict=True))
 
     def gradient(self, f: Callable[[Array], Array], x: Array) -> Array:
-        return engine().value_and_gradient(f, x)[1]
+        return ENGINE.value_and_gradient(f, x)[1]
 
     def soft_update(self, source: Any, target: Any, tau: Array, seldom: bool = False) -> None:
         if seldom:
@@ -359,7 +263,7 @@ class KerasBackend(backend.Backend):
         """What was to be tracked seldom, where the update is kept."""
         for source, target, tau in self._late:
             variables = [*source.module.variables, *target.module.variables]
-            engine().choose(
+            ENGINE.choose(
                 ops.logical_and(keep, tau > 0),
                 partial(self.soft_update, source, target, tau),
                 lambda: None,
@@ -388,13 +292,13 @@ class KerasBackend(backend.Backend):
             return (metrics, out.priority), code, ops.equal(code, 0)
 
         faults, update = [o.name for o in self._optimizers], self._placing(update)
-        many = engine().many(guarded, self._track_late, self.variables, jit, not self._shared)
+        many = ENGINE.many(guarded, self._track_late, self.variables, jit, not self._shared)
         lengths: set[int] = set()
 
         def run(batches: Batch, indices: Array | None = None) -> backend.Outcome:
             settings, data = batches.settings, batches._replace(settings={})
             count = len(next(iter(settings.values())))
-            padded = _padded(count, lengths)
+            padded = padded_length(count, lengths)
             live = np.ones(count, np.bool_)
             rows = (
                 np.arange(count, dtype=np.int32)
@@ -403,8 +307,8 @@ class KerasBackend(backend.Backend):
             )
             if padded != count:
                 if indices is None:
-                    data = tree_map(lambda x: _lengthen(x, padded), data)
-                rows, settings = tree_map(lambda x: _lengthen(x, padded), (rows, settings))
+                    data = tree_map(lambda x: lengthen(x, padded), data)
+                rows, settings = tree_map(lambda x: lengthen(x, padded), (rows, settings))
                 live = np.arange(padded) < count
             (metrics, priority), codes = many(data, settings, rows, live)
             named = dict(zip(names, np.asarray(metrics)[:count].T, strict=True))
@@ -434,26 +338,3 @@ class KerasBackend(backend.Backend):
     def load_state(self, state: dict[str, np.ndarray[Any, Any]]) -> None:
         for n, v in self._named().items():
             v.assign(state[n])
-
-
-def engine() -> Any:
-    """What differs between TensorFlow and JAX; Keras on torch has no such module, and learns as
-    torch does."""
-    return importlib.import_module(f"tandem.backends.keras_{ENGINE}")
-
-
-def _padded(count: int, lengths: set[int]) -> int:
-    """To how many updates or rows a call of `count` is filled up, so that few lengths are compiled:
-    the first two as they come, then a known one less than twice as long, or a power of two. Adds it
-    to the known `lengths`."""
-    if count not in lengths and len(lengths) >= 2:
-        count = min(
-            (n for n in lengths if count <= n < 2 * count), default=1 << (count - 1).bit_length()
-        )
-    lengths.add(count)
-    return count
-
-
-def _lengthen(x: Any, count: int) -> Any:
-    """x [K, ...] with its last row repeated up to `count`."""
-    return np.concatenate([np.asarray(x), np.repeat(np.asarray(x[-1:]), count - len(x), 0)])

@@ -18,16 +18,14 @@ from tandem.backends import backend
 from tandem.backends.malloc import keep_freed
 from tandem.backends.reach import Reached
 from tandem.backends.torch_networks import FreeVariable, Scalar, TorchNetwork
-from tandem.backends.torch_optimizers import LossModule, Optimizer, compiled_gradient
-from tandem.backends.torch_own import Own
+from tandem.backends.torch_optimizers import Optimizer, compiled_gradient, eager_gradient
+from tandem.backends.torch_own import Own, joint_gradients
 from tandem.errors import EngineError, NetworkError
 from tandem.math.optimization import conjugate_gradient
 from tandem.networks import torch_bodies
 from tandem.networks import torch_layers as modules
 from tandem.networks.defaults import Given, Source
 from tandem.types import Array, Batch, Tree, Update, tree_map
-
-_Gradient = tuple[Array, dict[str, Array], Array]  # loss, what else came of it, flat gradient
 
 
 class TorchBackend(backend.Backend):
@@ -123,12 +121,11 @@ class TorchBackend(backend.Backend):
         count: Array | None = None,
         stop: Callable[[dict[str, Array]], Array] | None = None,
     ) -> tuple[Array, dict[str, Array]]:
+        gradient = compiled_gradient if self.compiling else eager_gradient
         for n in optimizer.networks:
             n.learning = True
         try:
-            value, aux, grad = (self._compiled if self.compiling else self._eager)(
-                optimizer, loss, batch, count
-            )
+            value, aux, grad = gradient(optimizer, loss, batch, count)
         finally:
             for n in optimizer.networks:
                 n.learning = False
@@ -157,41 +154,17 @@ class TorchBackend(backend.Backend):
     def minimize_joint(
         self, optimizers: list[Own], losses: backend.Losses, batch: Batch
     ) -> tuple[list[Array], dict[str, Array]]:
-        stateful_forward = [module for o in optimizers for module in o.stateful_forward]
-        for module in stateful_forward:
-            module.train()
-        with torch.enable_grad():
-            each, aux = losses(batch)
-            values = [backend.reduced(x, batch) for x in each]
-            groups = [o.parameters for o in optimizers]
-            if len(values) == 1:
-                grads = list(
-                    torch.autograd.grad(
-                        values[0], [p for g in groups for p in g], materialize_grads=True
-                    )
-                )
-            else:
-                pairs = list(zip(values, groups, strict=True))
-                grads = [
-                    grad
-                    for i, (value, group) in enumerate(pairs)
-                    for grad in torch.autograd.grad(
-                        value, group, retain_graph=i + 1 < len(pairs), materialize_grads=True
-                    )
-                ]
-        for module in stateful_forward:
-            module.eval()
-        for i, o in enumerate(optimizers):
-            mine, grads = grads[: len(o.parameters)], grads[len(o.parameters) :]
-            o.take(mine)
+        values, aux, gradients = joint_gradients(optimizers, losses, batch)
+        for i, (o, own) in enumerate(zip(optimizers, gradients, strict=True)):
+            o.take(own)
             value = values[min(i, len(values) - 1)]
-            if self._code == 0 and not torch.isfinite(o.norm() + value.detach()):
+            if self._code == 0 and not torch.isfinite(o.norm() + value):
                 self._code = 2 + self._optimizers.index(o)
         if not self._code:
             for o in optimizers:
                 o.inner.step()
             self._dirty = True
-        return [v.detach() for v in values], {k: v.detach() for k, v in aux.items()}
+        return values, aux
 
     def adopt(self, found: Reached) -> None:
         for name, module in found.modules.items():
@@ -218,35 +191,6 @@ class TorchBackend(backend.Backend):
         return tree_map(
             lambda a: a.cpu().numpy() if isinstance(a, torch.Tensor) else np.asarray(a), out
         )
-
-    def _eager(
-        self, optimizer: Optimizer, loss: backend.Loss, batch: Batch, count: Array | None
-    ) -> _Gradient:
-        with torch.enable_grad():
-            each, aux = loss(batch)
-            value = backend.reduce(each, batch, count)
-            grads = torch.autograd.grad(
-                value, optimizer.parameters, materialize_grads=True
-            )  # 0 where one has no part in it
-        return (
-            value.detach(),
-            {k: v.detach() for k, v in aux.items()},
-            torch.cat([g.reshape(-1) for g in grads]),
-        )
-
-    def _compiled(
-        self, optimizer: Optimizer, loss: backend.Loss, batch: Batch, count: Array | None
-    ) -> _Gradient:
-        if optimizer.gradient is None:
-            optimizer.gradient, optimizer.statistics = compiled_gradient(
-                optimizer, LossModule(optimizer.networks, loss)
-            )
-        value, aux, grad, moved = optimizer.gradient(
-            optimizer.flat.detach(), optimizer.statistics, batch, count
-        )
-        for name, x in moved.items():
-            optimizer.statistics[name].copy_(x)
-        return value, aux, grad
 
     def trust_region_step(
         self,

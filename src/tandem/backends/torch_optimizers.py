@@ -134,9 +134,38 @@ class LossModule(nn.Module):
         return backend.reduce(loss, batch, count), aux
 
 
+Gradient = tuple[Array, dict[str, Array], Array]  # (loss, aux, flat gradient [size]), detached
+
+
+def eager_gradient(
+    optimizer: Optimizer, loss: backend.Loss, batch: Batch, count: Array | None
+) -> Gradient:
+    """The gradient of the reduced loss by the optimizer's weights; 0 where one has no part in
+    it."""
+    with torch.enable_grad():
+        each, aux = loss(batch)
+        value = backend.reduce(each, batch, count)
+        grads = torch.autograd.grad(value, optimizer.parameters, materialize_grads=True)
+    flat = torch.cat([g.reshape(-1) for g in grads])
+    return value.detach(), {k: v.detach() for k, v in aux.items()}, flat
+
+
 def compiled_gradient(
-    optimizer: Optimizer, loss_module: LossModule
-) -> tuple[Any, dict[str, torch.Tensor]]:
+    optimizer: Optimizer, loss: backend.Loss, batch: Batch, count: Array | None
+) -> Gradient:
+    """The same, compiled when it is first asked for: the loss has to be the same each time."""
+    if optimizer.gradient is None:
+        loss_module = LossModule(optimizer.networks, loss)
+        optimizer.gradient, optimizer.statistics = _compiled(optimizer, loss_module)
+    value, aux, grad, moved = optimizer.gradient(
+        optimizer.flat.detach(), optimizer.statistics, batch, count
+    )
+    for name, x in moved.items():
+        optimizer.statistics[name].copy_(x)
+    return value, aux, grad
+
+
+def _compiled(optimizer: Optimizer, loss_module: LossModule) -> tuple[Any, dict[str, torch.Tensor]]:
     """A compiled function (flat weights, statistics, batch, count) -> (loss, aux, flat gradient,
     moved statistics), and the statistics that it takes. They go in and come out, since nothing
     outside a gradient may be changed within it."""

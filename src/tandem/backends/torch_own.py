@@ -7,7 +7,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from tandem.backends import backend
 from tandem.errors import SettingError
+from tandem.types import Array, Batch
 
 # they treat each number alone, so that many weights may be one vector; one call instead of one for
 # each
@@ -208,6 +210,38 @@ class Own:
             for n, t in self.inner.state.get(p, {}).items()
             if isinstance(t, torch.Tensor)
         }
+
+
+def joint_gradients(
+    optimizers: list[Own], losses: backend.Losses, batch: Batch
+) -> tuple[list[Array], dict[str, Array], list[list[torch.Tensor]]]:
+    """(reduced losses, aux, each optimizer's gradients), detached: of its own loss, or of the only
+    one, all at the same point."""
+    stateful = [module for o in optimizers for module in o.stateful_forward]
+    groups = [o.parameters for o in optimizers]
+    for module in stateful:
+        module.train()
+    with torch.enable_grad():
+        each, aux = losses(batch)
+        values = [backend.reduced(x, batch) for x in each]
+        if len(values) == 1:  # one pass for all groups
+            flat = torch.autograd.grad(
+                values[0], [p for g in groups for p in g], materialize_grads=True
+            )
+            parts = iter(flat)
+            gradients = [[next(parts) for _ in group] for group in groups]
+        else:
+            gradients = [
+                list(
+                    torch.autograd.grad(
+                        value, group, retain_graph=i + 1 < len(groups), materialize_grads=True
+                    )
+                )
+                for i, (value, group) in enumerate(zip(values, groups, strict=True))
+            ]
+    for module in stateful:
+        module.eval()
+    return [v.detach() for v in values], {k: v.detach() for k, v in aux.items()}, gradients
 
 
 def begin(optimizer: torch.optim.Optimizer, weight: torch.Tensor, group: dict[str, Any]) -> None:

@@ -811,8 +811,8 @@ if (
     from tandem.backends import keras_tensorflow
 
     compiled = keras_tensorflow.many
-    keras_tensorflow.many = lambda guarded, variables, jit, donate: compiled(
-        guarded, variables, False, donate
+    keras_tensorflow.many = lambda guarded, late, variables, jit, donate: compiled(
+        guarded, late, variables, False, donate
     )
 
 

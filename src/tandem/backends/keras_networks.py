@@ -1,0 +1,138 @@
+"""Keras models, and variables beside them, behind the seam; on TensorFlow or JAX."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+
+from tandem.backends import backend
+from tandem.networks import keras_layers as models
+from tandem.networks.noisy import is_noise
+from tandem.networks.plan import Plan, Weights
+from tandem.types import Array, Tree, leaves, tree_map
+
+# What differs between TensorFlow and JAX. (Keras on torch learns as torch does.)
+ENGINE: Any = importlib.import_module(f"tandem.backends.keras_{keras.backend.backend()}")
+ops = keras.ops
+
+
+class KerasNetwork(backend.Network):
+    """A Keras model, and its plan where all its layers are known."""
+
+    def __init__(self, name: str, model: Any, plan: Plan | None, variables: dict[str, Any]) -> None:
+        self.name, self.module, self.plan, self._named = name, model, plan, variables
+        self.noise = {n: v for n, v in variables.items() if is_noise(n)}
+        self.learning = False
+        self._predict: Any = None
+        self._lengths: set[int] = set()  # of batches that `predict` was compiled for
+
+    def __call__(self, x: Tree, training: bool | None = None) -> Array:
+        return self.module(x, training=self.learning if training is None else training)
+
+    @property
+    def variables(self) -> list[Any]:
+        return list(self.module.variables)
+
+    @property
+    def _weights(self) -> dict[str, Any]:
+        """The variables by the plan's names, else by position."""
+        return (
+            self._named
+            if self.plan is not None
+            else {str(i): v for i, v in enumerate(self.variables)}
+        )
+
+    def read(self) -> Weights:
+        return models.read(self._weights)
+
+    def copy_to(self, weights: Weights) -> None:
+        for name, v in self._weights.items():
+            np.copyto(weights[name], np.asarray(v._value))  # `value` asks for scopes each time
+
+    def write(self, weights: Weights) -> None:
+        models.write(self._weights, weights)
+
+    def place(self, noise: dict[str, Array]) -> None:
+        for n, x in noise.items():
+            self.noise[n].assign(x)
+
+    def read_noise(self) -> Weights:
+        return models.read(self.noise)
+
+    def predict(self, x: Tree) -> np.ndarray[Any, Any]:
+        if self._predict is None:
+            self._predict = ENGINE.forward(self.module)
+        lengths = {len(a) for a in leaves(x)}
+        rows = max(lengths)
+        padded = (
+            padded_length(rows, self._lengths) if len(lengths) == 1 else rows
+        )  # else they are steps, and states before them
+        if padded != rows:
+            x = tree_map(lambda a: lengthen(a, padded), x)
+        return np.asarray(self._predict(tree_map(ops.convert_to_tensor, x)))[:rows]
+
+    def frozen(self, weights: Weights) -> Callable[[Tree], np.ndarray[Any, Any]]:
+        return models.frozen(self.module, [weights[str(i)] for i in range(len(self.variables))])
+
+
+class Scalar:
+    """One trained number."""
+
+    def __init__(self, name: str, value: float) -> None:
+        self.name, self.learning = name, False
+        self.variable = keras.Variable(float(value), dtype="float32", name=name)
+        self.variables = self.trainable_variables = [self.variable]
+        self.module = self
+
+    def __call__(self) -> Array:
+        return self.variable.value
+
+    def read(self) -> Weights:
+        return {"value": np.array(self.variable.value, copy=True)}
+
+
+class FreeVariable(Scalar):
+    """A variable of a user's agent beside its models."""
+
+    def __init__(self, name: str, variable: Any) -> None:
+        self.name, self.learning, self.variable, self.module = name, False, variable, self
+        self.variables = self.trainable_variables = [variable]
+
+
+class Raw:
+    """A variable of TensorFlow's, to be read and assigned to as one of Keras's."""
+
+    trainable = False
+
+    def __init__(self, inner: Any) -> None:
+        self.inner, self.shape, self.dtype, self.assign = (
+            inner,
+            inner.shape,
+            inner.dtype.name,
+            inner.assign,
+        )
+
+    @property
+    def value(self) -> Any:
+        return self.inner.read_value()
+
+
+def padded_length(count: int, lengths: set[int]) -> int:
+    """To how many updates or rows a call of `count` is filled up, so that few lengths are compiled:
+    the first two as they come, then a known one less than twice as long, or a power of two. Adds it
+    to the known `lengths`."""
+    if count not in lengths and len(lengths) >= 2:
+        count = min(
+            (n for n in lengths if count <= n < 2 * count), default=1 << (count - 1).bit_length()
+        )
+    lengths.add(count)
+    return count
+
+
+def lengthen(x: Any, count: int) -> Any:
+    """x [K, ...] with its last row repeated up to `count`."""
+    return np.concatenate([np.asarray(x), np.repeat(np.asarray(x[-1:]), count - len(x), 0)])
