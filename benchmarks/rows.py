@@ -214,9 +214,7 @@ def resolved(row: Row | Reach, steps: int = 0) -> Any:
 
 def block(settings: Any) -> int:
     """Environment steps between two calls of updates."""
-    return int(
-        settings.rollout * settings.envs if hasattr(settings, "rollout") else settings.train_every
-    )
+    return int(settings.block * settings.envs)
 
 
 def rounded(settings: Any, steps: int) -> int:
@@ -226,13 +224,11 @@ def rounded(settings: Any, steps: int) -> int:
 
 def updates(settings: Any, steps: int) -> int:
     """How many updates a run of that many environment steps has to make."""
+    from tandem.algorithms.base import ReplaySettings
+
     s, blocks = settings, steps // block(settings)
-    if hasattr(s, "rollout"):
-        return (
-            blocks
-            * int(getattr(s, "epochs", 1))
-            * (block(s) // int(getattr(s, "batch_size", block(s))))
-        )
+    if not isinstance(s, ReplaySettings):
+        return blocks * int(s.epochs) * (block(s) // int(s.batch_size or block(s)))
     idle = math.ceil(max(int(s.learning_starts), int(s.batch_size)) / block(s)) - 1
     return max(0, blocks - idle) * int(s.updates_per_call)
 
@@ -292,7 +288,7 @@ def products(
         ]
         actor, critic = heads[0], heads[-1]
         for net in heads:
-            passes(net, getattr(s, "batch_size", block(s)), rate, weights=1, inputs=1)
+            passes(net, s.batch_size or block(s), rate, weights=1, inputs=1)
             if not s.shared and (algorithm == "ppo" or net is critic):
                 passes(
                     net, block(s), 1 / block(s)

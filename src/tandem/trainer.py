@@ -257,13 +257,8 @@ def _config(
     if options.workers == "auto":  # by a trial, whose outcome is told with the settings' source
         train_kwargs = atari.training(env, kwargs, options)
         environments = EnvFactory.of(env, chosen.envs, 0, chosen.vectorization, train_kwargs)
-        block = (
-            chosen.rollout
-            if hasattr(chosen, "rollout")
-            else max(1, chosen.train_every // chosen.envs)
-        )
         ahead = blocks_ahead(options.ahead, kind.needs == "rollouts")
-        workers, why = choice.choose(environments, block, ahead)
+        workers, why = choice.choose(environments, chosen.block, ahead)
         options, source = replace(options, workers=workers), f"{source}; {why}"
     return Config(
         algorithm=algorithm,

@@ -70,6 +70,22 @@ class Settings:
         NOISY,
     )
 
+    # What only some algorithms have as settings, and what holds for the others
+    recurrent = 0  # units of a GRU; 0: none
+    shared = False  # one body for policy and values
+    n_step = 1  # steps of reward before bootstrapping
+    epochs = 1  # passes over a rollout
+    batch_size = 0  # rows per update; 0: all of a rollout
+    learning_starts = 0  # environment steps before the first update
+    prioritized = False
+    memmap = False
+    rewards = "team"  # what the agents of a team learn from: their "own" rewards, or one reward
+
+    @property
+    def block(self) -> int:
+        """Steps of each environment between two calls of updates."""
+        raise NotImplementedError
+
     @property
     def updates_per_step(self) -> float:
         """Updates for each environment step, roughly."""
@@ -105,6 +121,10 @@ class ReplaySettings(Settings):
     memmap: bool = setting(
         False, "keep the replay buffer in files of the run's folder instead of memory"
     )
+
+    @property
+    def block(self) -> int:
+        return max(1, self.train_every // self.envs)
 
     @property
     def updates_per_step(self) -> float:

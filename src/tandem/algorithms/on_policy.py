@@ -94,6 +94,10 @@ class OnPolicySettings(base.Settings):
     optimizer: Literal["adam", "rmsprop", "sgd"] = setting("adam", "the optimizer")
 
     @property
+    def block(self) -> int:
+        return self.rollout
+
+    @property
     def updates_per_step(self) -> float:
         return 1.0 / (self.rollout * self.envs)
 
@@ -146,7 +150,7 @@ class OnPolicy(base.Algorithm):
         self.networks = [self.actor, self.critic] if self.critic else [self.actor]
         if self.critic is None:
             self.preparing = ("actor",)  # type: ignore[misc]
-        if units := getattr(settings, "recurrent", 0):
+        if units := settings.recurrent:
             self.sequence = settings.sequence or settings.rollout
             self.memory = np.zeros(
                 (settings.envs, units), np.float32
@@ -192,8 +196,8 @@ class OnPolicy(base.Algorithm):
         else:
             actor = (Dense(0, policy.width, "linear", init, small),)
         critic = (Dense(0, 1, "linear", init, one),)
-        units = getattr(settings, "recurrent", 0)
-        if getattr(settings, "shared", False):
+        units = settings.recurrent
+        if settings.shared:
             if units:
                 raise SettingError(
                     f"shared=True and recurrent={units}.",
@@ -249,7 +253,7 @@ class OnPolicy(base.Algorithm):
 
     @staticmethod
     def initial_state(settings: Any, action: Leaf, n: int) -> Tree:
-        units = getattr(settings, "recurrent", 0)
+        units = settings.recurrent
         return np.zeros((n, units), np.float32) if units else ()
 
     @classmethod

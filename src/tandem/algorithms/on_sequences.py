@@ -78,6 +78,10 @@ class SequenceSettings(base.Settings):
     )
 
     @property
+    def block(self) -> int:
+        return self.rollout
+
+    @property
     def updates_per_step(self) -> float:
         replayed = 0.0 if self.replay == "none" else self.replay_ratio
         return (self.online + replayed) / (self.rollout * self.envs)

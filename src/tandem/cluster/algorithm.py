@@ -149,12 +149,11 @@ class AlgorithmAgent(Agent):
     def _terms(self, apart: bool) -> Terms:
         s, steps, needs = self._settings, self.learner.block, self.algorithm.needs
         if needs == "transitions":
-            window = max(getattr(s, "n_step", 1), self.algorithm.sequence)
+            window = max(s.n_step, self.algorithm.sequence)
             least = max(APART if apart else 1, WINDOWS * window if window > 1 else 1)
             steps *= -(-least // steps)
         demanded = (
-            "rewards" in self.algorithm.buffer_extras(self._spaces.action)
-            or getattr(s, "rewards", "") == "own"
+            "rewards" in self.algorithm.buffer_extras(self._spaces.action) or s.rewards == "own"
         )
         observation, action = self._spaces.observation, self._spaces.action
         return Terms(

@@ -201,7 +201,7 @@ class Sampler:
         shape, s = (t.steps, self.n), t.settings
         at = self._begin + self._steps * self._members
         self._first = self._state
-        if at < getattr(s, "learning_starts", 0):
+        if at < s.learning_starts:
             self._acting: tuple[Any, Tree] = (
                 self.random_actor,
                 self.random_actor.noise(self._rng, shape),

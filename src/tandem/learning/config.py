@@ -147,15 +147,14 @@ def from_json(data: dict[str, Any], kind: type) -> Config:
 
 def check_kept(settings: Any, options: Options, folder: Any) -> None:
     """SettingError where a run without a folder is to write into one."""
-    if folder is None and (
-        said := [
-            n for n in ("memmap", "wandb") if getattr(settings, n, False) or getattr(options, n, "")
-        ]
-    ):
+    if folder is not None:
+        return
+    writes = [n for n, given in (("memmap", settings.memmap), ("wandb", options.wandb)) if given]
+    if writes:
         raise SettingError(
-            f"{' and '.join(said)} of a run that keeps nothing.",
+            f"{' and '.join(writes)} of a run that keeps nothing.",
             "a folder, which the files and logs of a run live in",
-            f"give out='runs/...', or leave {' and '.join(said)} out.",
+            f"give out='runs/...', or leave {' and '.join(writes)} out.",
         )
 
 
@@ -192,7 +191,7 @@ def compiles(config: Config, optimizers_known: bool) -> bool:
     compiler = any(which(c) for c in ("g++", "clang++", os.environ.get("CXX", "g++")))
     return (
         optimizers_known
-        and not getattr(s, "recurrent", 0)
+        and not s.recurrent
         and compiler
         and sys.platform != "win32"
         and s.steps * s.updates_per_step >= 50_000

@@ -73,12 +73,9 @@ class RolloutLearner:
             generators,
             s,
         )
-        self.block, self.updates = s.rollout, 0
+        self.block, self.updates = s.block, 0
         self.rows, each = s.rollout * s.envs, algorithm.sequence or 1
-        self.epochs, self.batch = (
-            getattr(s, "epochs", 1),
-            getattr(s, "batch_size", self.rows),
-        )  # else all of it once
+        self.epochs, self.batch = s.epochs, s.batch_size or self.rows
         if self.rows % self.batch:
             fits = [d for d in range(1, self.rows + 1) if self.rows % d == 0]
             raise SettingError(
@@ -213,13 +210,13 @@ class ReplayLearner:
             1, 1, observation, action, kept
         )  # bytes of a transition, and of what follows it
         self.most = max(1, CALL_BYTES // max(1, row * s.batch_size))  # updates in one call
-        self.block, self.updates, self.n = s.train_every // s.envs, 0, getattr(s, "n_step", 1)
+        self.block, self.updates, self.n = s.block, 0, s.n_step
         files = str(folder / "replay") if s.memmap and folder is not None else None
         self.ring = Ring(s.buffer_size, s.envs, observation, action, path=files, extra=kept)
         self.batch = s.batch_size // each
         if algorithm.sequence:
             self.sampler: Any = SequenceSampler(self.ring, each)
-        elif getattr(s, "prioritized", False):
+        elif s.prioritized:
             self.sampler = PrioritizedSampler(self.ring, alpha=s.priority_alpha)
         else:
             self.sampler = UniformSampler(self.ring)
@@ -252,7 +249,7 @@ class ReplayLearner:
         )
         beta = (
             self.settings.priority_beta(np.full(owed, span.progress))
-            if hasattr(self.settings, "priority_beta")
+            if self.settings.prioritized
             else None
         )
         draw = self.sampler.draw(self.generators("replay"), owed, self.batch, beta)

@@ -57,7 +57,7 @@ class SequenceLearner:
             generators,
             s,
         )
-        self.block, self.updates, self.networks = s.rollout, 0, networks
+        self.block, self.updates, self.networks = s.block, 0, networks
         self.owed = 0  # updates on replayed sequences that the latest block still brings
         replays = s.replay != "none" and s.replay_ratio > 0
         if not (s.online or replays) or (replays and s.replay_starts > s.replay_size):
