@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tandem.examples import cluster
-from tandem.examples.cluster.common import SideBySide
+from tandem.examples.cluster.common import VectorEnv
 from tests.helpers import run_python
 
 NAMES = sorted(
@@ -95,14 +95,14 @@ class Counting(gymnasium.Env):
 def test_environments_side_by_side_show_how_an_episode_ended_and_begin_anew() -> None:
     envs = [Counting(2, limit=False), Counting(3, limit=True)]
     left = iter(envs)
-    side = SideBySide(
+    vector = VectorEnv(
         lambda: next(left), argparse.Namespace(envs=4, runners=2, steps=40, seed=100), rank=1
     )
-    assert (side.n, side.steps, [e.seeds for e in envs]) == (2, 10, [[102], [103]])
+    assert (vector.n, vector.steps, [e.seeds for e in envs]) == (2, 10, [[102], [103]])
     seen = []
     for _ in range(3):
-        before = side.states[:, 0].tolist()
-        after, rewards, done, truncated = side.step([1, 10])
+        before = vector.states[:, 0].tolist()
+        after, rewards, done, truncated = vector.step([1, 10])
         assert rewards.tolist() == [1, 10]
         seen.append((before, after[:, 0].tolist(), done.tolist(), truncated.tolist()))
     assert seen == [
@@ -110,7 +110,7 @@ def test_environments_side_by_side_show_how_an_episode_ended_and_begin_anew() ->
         ([1, 1], [2, 2], [True, False], [False, False]),
         ([0, 2], [1, 3], [False, True], [False, True]),
     ]
-    assert side.states[:, 0].tolist() == [1, 0] and side.returns == [2, 30]
+    assert vector.states[:, 0].tolist() == [1, 0] and vector.returns == [2, 30]
     assert [e.seeds for e in envs] == [[102, None], [103, None]]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import gymnasium
 import numpy as np
 from gymnasium import spaces
 
@@ -102,3 +103,19 @@ class Relay:
         self.light = self.rng.integers(0, 2, 2)
         one_hot = np.eye(2, dtype=np.float32)
         return np.concatenate([one_hot[self.light], one_hot[self.gate]], 1)
+
+
+def fetch_reach() -> Any:
+    import gymnasium_robotics
+
+    gymnasium.register_envs(gymnasium_robotics)
+    return gymnasium.make("FetchReach-v4")
+
+
+def success(model: Any, episodes: int = 20) -> float:
+    """The share of episodes at whose end the hand is where it should be."""
+    ends = []
+    for seed in range(episodes):
+        last = model.run_agent(50, seed)[0][-1]
+        ends.append(np.linalg.norm(last["achieved_goal"] - last["desired_goal"]) < 0.05)
+    return float(np.mean(ends))

@@ -1,5 +1,7 @@
-"""What the examples of the cluster door share: their flags, their last line, and several
-environments side by side."""
+"""What the examples of the cluster door share: flags, runners with their loop, and the summary.
+
+An example says what its agent is made of; `own_agent` and docs/cluster.md show whole programs.
+"""
 
 from __future__ import annotations
 
@@ -7,91 +9,177 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
+import gymnasium
 import numpy as np
 
-from tandem.types import tree_map
+from tandem.cluster import AlgorithmAgent, Cluster, Runner
+from tandem.envs.team import team
+from tandem.types import Array, Tree, tree_map
 
-LAST = 20  # episodes that scores are the mean of
+WINDOW = 20  # episodes that a score is the mean return of
 
 
 def parser(about: str | None, *, env: str, steps: int, envs: int = 0) -> argparse.ArgumentParser:
     """The flags of all examples; an example adds its own. envs: where runners step several at
     once."""
-    found = argparse.ArgumentParser(
+    flags = argparse.ArgumentParser(
         description=about, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    found.add_argument(
+    flags.add_argument(
         "--runners", type=int, default=2, help="processes with environments (default: 2)"
     )
-    found.add_argument(
+    flags.add_argument(
         "--local", action="store_true", help="one runner and its agent in this process, without Ray"
     )
-    found.add_argument(
+    flags.add_argument(
         "--sync",
         action=argparse.BooleanOptionalAction,
         default=True,
         help="whether acting waits for learning",
     )
-    found.add_argument(
+    flags.add_argument(
         "--act",
         choices=("local", "remote"),
         default="local",
         help="who acts: the runner or the agent",
     )
-    found.add_argument("--env", default=env, help=f"the environment (default: {env})")
+    flags.add_argument("--env", default=env, help=f"the environment (default: {env})")
     if envs:
-        found.add_argument(
+        flags.add_argument(
             "--envs",
             type=int,
             default=envs,
             help=f"environments of all runners together (default: {envs})",
         )
-    found.add_argument(
+    flags.add_argument(
         "--steps",
         type=int,
         default=steps,
         help=f"steps of all environments together (default: {steps:,})",
     )
-    found.add_argument("--seed", type=int, default=0)
-    found.add_argument(
+    flags.add_argument("--seed", type=int, default=0)
+    flags.add_argument(
         "--framework",
         help="torch, jax, tensorflow or keras-torch (default: the quickest that is installed)",
     )
-    return found
+    return flags
 
 
-def main(cluster: Any, runner_class: Any, args: argparse.Namespace) -> list[float]:
-    """Runs the runners, and says how each did: the mean returns of their last episodes."""
+def main(cluster: Cluster, runner_class: type[Runner], args: argparse.Namespace) -> list[float]:
+    """Runs the runners, and prints the score of each. Returns the scores."""
     if args.local:
         args.runners = 1
-        found = [runner_class(args).run()]
+        returns = [runner_class(args).run()]
     else:
-        found = cluster.start_all_runners(
+        returns = cluster.start_all_runners(
             cluster.make_runner("runner", runner_class, args, num=args.runners)
         )
-    scores = [float(np.mean(returns[-LAST:])) if returns else float("nan") for returns in found]
+    scores = [float(np.mean(each[-WINDOW:])) if each else float("nan") for each in returns]
     for rank, score in enumerate(scores):
         print(
-            f"runner {rank}: mean return of the last {LAST} of {len(found[rank])} episodes: "
+            f"runner {rank}: mean return of the last {WINDOW} of {len(returns[rank])} episodes: "
             f"{score:.1f}"
         )
     return scores
 
 
 def report(rank: int, returns: list[float]) -> None:
-    """Says now and then how a runner's last episodes went."""
-    if len(returns) % (5 * LAST) == 0:
-        score = float(np.mean(returns[-LAST:]))
+    """Prints, after every hundredth episode, how a runner's last ones went."""
+    if len(returns) % (5 * WINDOW) == 0:
+        score = float(np.mean(returns[-WINDOW:]))
         print(
-            f"runner {rank}, episode {len(returns)}: mean return of the last {LAST}: {score:.1f}",
+            f"runner {rank}, episode {len(returns)}: mean return of the last {WINDOW}: {score:.1f}",
             flush=True,
         )
 
 
-class SideBySide:
-    """A runner's share of the environments, stepped one after the other: `states` [n, ...] is where
-    they are. One whose episode is over begins anew by itself. `returns` are those of the episodes
-    that ended, in the order of their ends."""
+class ExampleRunner(Runner):
+    """A runner whose agent is an algorithm of the library. An example defines `make_agent`."""
+
+    one_env: Any  # an environment with the spaces that the agent is made for
+
+    def make_env(self) -> Any:
+        return gymnasium.make(self.args.env)
+
+    def make_agent(self) -> Any:
+        raise NotImplementedError
+
+    def algorithm_agent(
+        self, cluster: Cluster, name: str, *, algorithm: str, **settings: Any
+    ) -> Any:
+        """The first runner makes the agent of that name; each gets a proxy of it."""
+        if self.rank == 0:
+            cluster.make_agent(
+                name,
+                AlgorithmAgent,
+                sync=self.args.sync,
+                algorithm=algorithm,
+                observation_space=self.one_env.observation_space,
+                action_space=self.one_env.action_space,
+                rewards_space=getattr(self.one_env, "rewards_space", None),  # of a team
+                framework=self.args.framework,
+                seed=self.args.seed,
+                steps=self.args.steps,
+                **settings,
+            )
+        return cluster.get_agent(name, act=self.args.act)
+
+
+class EpisodeRunner(ExampleRunner):
+    """Plays one environment, an episode after another."""
+
+    def __init__(self, args: argparse.Namespace, local_rank: int = 0) -> None:
+        super().__init__(args, local_rank)
+        self.env = self.one_env = self.make_env()
+        self.env.reset(seed=args.seed + self.rank)
+        self.agent = self.make_agent()
+
+    def run(self) -> list[float]:
+        returns: list[float] = []
+        taken = 0
+        while taken < self.args.steps // self.args.runners:
+            state, _ = self.env.reset()
+            total, done = 0.0, False
+            while not done:
+                action = self.agent.choose_action(state)
+                next_state, reward, terminated, truncated, _ = self.env.step(action)
+                done = terminated or truncated
+                self.agent.update(state, action, reward, next_state, done, truncated)
+                state, total, taken = next_state, total + float(reward), taken + 1
+            returns.append(total)
+            report(self.rank, returns)
+        return returns
+
+
+class VectorRunner(ExampleRunner):
+    """Steps several environments at once. `total_envs` is their number in all runners together."""
+
+    def __init__(self, args: argparse.Namespace, local_rank: int = 0) -> None:
+        super().__init__(args, local_rank)
+        self.env = VectorEnv(self.make_env, args, self.rank)
+        self.one_env, self.total_envs = self.env.envs[0], self.env.n * args.runners
+        self.agent = self.make_agent()
+
+    def run(self) -> list[float]:
+        for _ in range(self.env.steps):
+            states = self.env.states
+            actions = self.agent.choose_action(states)
+            next_states, rewards, done, truncated = self.env.step(actions)
+            self.agent.update(states, actions, rewards, next_states, done, truncated)
+        return self.env.returns
+
+
+class TeamRunner(VectorRunner):
+    """Steps several environments of a team of agents."""
+
+    def make_env(self) -> Any:
+        return team(self.args.env)
+
+
+class VectorEnv:
+    """A runner's share of the environments, stepped one after the other. `states` [n, ...] are
+    their observations; one whose episode is over is reset at once. `returns` are those of the
+    episodes that ended, in the order of their ends."""
 
     def __init__(self, make: Callable[[], Any], args: argparse.Namespace, rank: int) -> None:
         self.envs, self.rank = [make() for _ in range(max(1, args.envs // args.runners))], rank
@@ -100,30 +188,28 @@ class SideBySide:
         self.returns: list[float] = []
         self._totals = [0.0] * self.n
         seeds = range(args.seed + self.n * rank, args.seed + self.n * (rank + 1))
-        self._now = [env.reset(seed=seed)[0] for env, seed in zip(self.envs, seeds, strict=True)]
+        self._states = [env.reset(seed=seed)[0] for env, seed in zip(self.envs, seeds, strict=True)]
 
     @property
-    def states(self) -> Any:
-        return tree_map(lambda *xs: np.stack(xs), *self._now)
+    def states(self) -> Tree:
+        return _stacked(self._states)
 
-    def step(self, actions: Any) -> tuple[Any, Any, Any, Any]:
-        """What each action led to, before any beginning anew: (states, rewards, whether the episode
-        is over, whether a limit ended it). Rewards are those of each agent, [n, A], where there is
-        a team."""
+    def step(self, actions: Any) -> tuple[Tree, Array, Array, Array]:
+        """Returns (states, rewards, done, truncated) of each step, the states from before any
+        reset. Rewards are those of each agent, [n, A], where there is a team."""
         outcomes = [env.step(action) for env, action in zip(self.envs, actions, strict=True)]
         states, rewards, terminated, truncated, infos = zip(*outcomes, strict=True)
         done = np.array(terminated) | np.array(truncated)
-        self._now = list(states)
+        self._states = list(states)
         for i in range(self.n):
             self._totals[i] += float(rewards[i])
             if done[i]:
                 self.returns.append(self._totals[i])
                 report(self.rank, self.returns)
-                self._totals[i], self._now[i] = 0.0, self.envs[i].reset()[0]
+                self._totals[i], self._states[i] = 0.0, self.envs[i].reset()[0]
         each = [info.get("rewards", reward) for info, reward in zip(infos, rewards, strict=True)]
-        return (
-            tree_map(lambda *xs: np.stack(xs), *states),
-            np.array(each, np.float32),
-            done,
-            np.array(truncated),
-        )
+        return _stacked(states), np.array(each, np.float32), done, np.array(truncated)
+
+
+def _stacked(observations: Any) -> Tree:
+    return tree_map(lambda *xs: np.stack(xs), *observations)

@@ -8,55 +8,34 @@ python -m tandem.examples.cluster.maddpg [--runners 4 | --local]
 
 from __future__ import annotations
 
-import argparse
 from typing import Any
 
-from tandem.cluster import AlgorithmAgent, Cluster, Runner
-from tandem.envs.team import team
-from tandem.examples.cluster.common import SideBySide, main, parser
+from tandem.cluster import Cluster
+from tandem.examples.cluster.common import TeamRunner, main, parser
 
 cluster = Cluster()
 
 
-class GymRunner(Runner):
-    def __init__(self, args: argparse.Namespace, local_rank: int = 0) -> None:
-        super().__init__(args, local_rank)
-        self.env = SideBySide(lambda: team(args.env), args, self.rank)
-        if self.rank == 0:
-            cluster.make_agent(
-                "maddpg_agent",
-                AlgorithmAgent,
-                sync=args.sync,
-                algorithm="maddpg",
-                observation_space=self.env.envs[0].observation_space,
-                action_space=self.env.envs[0].action_space,
-                rewards_space=self.env.envs[0].rewards_space,
-                framework=args.framework,
-                seed=args.seed,
-                # tandem.zoo.maddpg, with half as many environments
-                steps=args.steps,
-                envs=self.env.n * args.runners,
-                train_every=self.env.n * args.runners,
-                batch_size=256,
-                learning_starts=2_000,
-                learning_rate="1e-3:1e-4",
-                actor_learning_rate="1e-3:1e-4",
-                share=True,
-            )
-        self.agent = cluster.get_agent("maddpg_agent", act=args.act)
-
-    def run(self) -> list[float]:
-        for _ in range(self.env.steps):
-            states = self.env.states
-            actions = self.agent.choose_action(states)
-            next_states, rewards, done, truncated = self.env.step(actions)
-            self.agent.update(states, actions, rewards, next_states, done, truncated)
-        return self.env.returns
+class GymRunner(TeamRunner):
+    def make_agent(self) -> Any:
+        return self.algorithm_agent(
+            cluster,
+            "maddpg_agent",
+            algorithm="maddpg",
+            # tandem.zoo.maddpg, with half as many environments
+            envs=self.total_envs,
+            train_every=self.total_envs,
+            batch_size=256,
+            learning_starts=2_000,
+            learning_rate="1e-3:1e-4",
+            actor_learning_rate="1e-3:1e-4",
+            share=True,
+        )
 
 
-def settings(*given: str) -> Any:
+def settings(*argv: str) -> Any:
     return parser(__doc__, env="mpe/simple_spread_v3", steps=60_000, envs=8).parse_args(
-        given or None
+        argv or None
     )
 
 

@@ -70,11 +70,11 @@ class DDPGAgent(Agent):
         s, a, r, s2, done = batch.split([self.state_dim, self.action_dim, 1, self.state_dim, 1], 1)
         actor, critic = self.targets
         with torch.no_grad():
-            goal = r + self.gamma * (1 - done) * critic(
+            target = r + self.gamma * (1 - done) * critic(
                 torch.cat([s2, self.max_action * actor(s2)], 1)
             )
         self.descend(
-            self.critic_optimizer, ((self.critic(torch.cat([s, a], 1)) - goal) ** 2).mean()
+            self.critic_optimizer, ((self.critic(torch.cat([s, a], 1)) - target) ** 2).mean()
         )
         self.descend(
             self.actor_optimizer,
@@ -129,29 +129,29 @@ class GymRunner(Runner):
         return returns
 
 
-def settings(*given: str) -> Any:
-    found = parser(__doc__, env="Pendulum-v1", steps=15_000)
-    found.set_defaults(act="remote")
-    found.add_argument(
+def settings(*argv: str) -> Any:
+    flags = parser(__doc__, env="Pendulum-v1", steps=15_000)
+    flags.set_defaults(act="remote")
+    flags.add_argument(
         "--net_dims", type=int, nargs="+", default=[64, 64], help="units of the hidden layers"
     )
-    found.add_argument("--lr_a", type=float, default=1e-3, help="learning rate of the actor")
-    found.add_argument("--lr_c", type=float, default=1e-3, help="learning rate of the critic")
-    found.add_argument("--gamma", type=float, default=0.98)
-    found.add_argument("--tau", type=float, default=0.005, help="how fast the targets follow")
-    found.add_argument(
+    flags.add_argument("--lr_a", type=float, default=1e-3, help="learning rate of the actor")
+    flags.add_argument("--lr_c", type=float, default=1e-3, help="learning rate of the critic")
+    flags.add_argument("--gamma", type=float, default=0.98)
+    flags.add_argument("--tau", type=float, default=0.005, help="how fast the targets follow")
+    flags.add_argument(
         "--noise",
         type=float,
         default=0.3,
         help="standard deviation of what explores, in units of torque",
     )
-    found.add_argument("--batch_size", type=int, default=128)
-    found.add_argument("--buffer_size", type=int, default=100_000)
-    found.add_argument(
+    flags.add_argument("--batch_size", type=int, default=128)
+    flags.add_argument("--buffer_size", type=int, default=100_000)
+    flags.add_argument(
         "--learning_starts", type=int, default=1_000, help="steps before the first update"
     )
-    found.add_argument("--max_step", type=int, default=200, help="the longest episode")
-    return found.parse_args(given or None)
+    flags.add_argument("--max_step", type=int, default=200, help="the longest episode")
+    return flags.parse_args(argv or None)
 
 
 if __name__ == "__main__":

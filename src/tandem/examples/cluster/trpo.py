@@ -8,51 +8,30 @@ python -m tandem.examples.cluster.trpo [--runners 4 | --local]
 
 from __future__ import annotations
 
-import argparse
 from typing import Any
 
-import gymnasium
-
-from tandem.cluster import AlgorithmAgent, Cluster, Runner
-from tandem.examples.cluster.common import SideBySide, main, parser
+from tandem.cluster import Cluster
+from tandem.examples.cluster.common import VectorRunner, main, parser
 
 cluster = Cluster()
 
 
-class GymRunner(Runner):
-    def __init__(self, args: argparse.Namespace, local_rank: int = 0) -> None:
-        super().__init__(args, local_rank)
-        self.env = SideBySide(lambda: gymnasium.make(args.env), args, self.rank)
-        if self.rank == 0:
-            cluster.make_agent(
-                "trpo_agent",
-                AlgorithmAgent,
-                sync=args.sync,
-                algorithm="trpo",
-                observation_space=self.env.envs[0].observation_space,
-                action_space=self.env.envs[0].action_space,
-                framework=args.framework,
-                seed=args.seed,
-                # rl-baselines3-zoo 2.9, hyperparams/trpo.yml, CartPole-v1; the radius shrinks
-                steps=args.steps,
-                envs=self.env.n * args.runners,
-                rollout=512,
-                epochs=20,
-                radius="0.01:0.001",
-            )
-        self.agent = cluster.get_agent("trpo_agent", act=args.act)
-
-    def run(self) -> list[float]:
-        for _ in range(self.env.steps):
-            states = self.env.states
-            actions = self.agent.choose_action(states)
-            next_states, rewards, done, truncated = self.env.step(actions)
-            self.agent.update(states, actions, rewards, next_states, done, truncated)
-        return self.env.returns
+class GymRunner(VectorRunner):
+    def make_agent(self) -> Any:
+        return self.algorithm_agent(
+            cluster,
+            "trpo_agent",
+            algorithm="trpo",
+            # rl-baselines3-zoo 2.9, hyperparams/trpo.yml, CartPole-v1; the radius shrinks
+            envs=self.total_envs,
+            rollout=512,
+            epochs=20,
+            radius="0.01:0.001",
+        )
 
 
-def settings(*given: str) -> Any:
-    return parser(__doc__, env="CartPole-v1", steps=100_000, envs=2).parse_args(given or None)
+def settings(*argv: str) -> Any:
+    return parser(__doc__, env="CartPole-v1", steps=100_000, envs=2).parse_args(argv or None)
 
 
 if __name__ == "__main__":

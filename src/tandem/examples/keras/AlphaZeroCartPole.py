@@ -11,16 +11,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import gymnasium
 import keras
 import numpy as np
 from keras import layers, ops
 
 from tandem.agents.rl import RL
-from tandem.planning.mcts import BaseNode, run_mcts_search, visit_shares
+from tandem.examples.cartpole_search import CartPoleSearch
 
 
-class AlphaZero(RL):
+class AlphaZero(CartPoleSearch, RL):
     jit_action = False  # it searches
 
     def __init__(
@@ -31,7 +30,7 @@ class AlphaZero(RL):
         num_simulations: int = 400,
         c_puct: float = 2.0,
     ) -> None:
-        super().__init__()
+        super().__init__(num_simulations, c_puct)
         body = [
             keras.Input((state_dim,)),
             layers.Dense(hidden_dim, "relu"),
@@ -39,17 +38,6 @@ class AlphaZero(RL):
         ]
         self.net = keras.Sequential([*body, layers.Dense(action_dim + 1)])
         self.param = self.net.weights
-        self.env, self.simulator = (
-            gymnasium.make("CartPole-v1"),
-            gymnasium.make("CartPole-v1").unwrapped,
-        )
-        self.num_simulations, self.c_puct, self.gamma, self.weight_decay = (
-            num_simulations,
-            c_puct,
-            0.99,
-            1e-4,
-        )
-        self.rng = np.random.default_rng(self.seed)
 
     def forward(self, s: Any) -> tuple[Any, Any]:
         out = self.net(s)
@@ -60,26 +48,6 @@ class AlphaZero(RL):
         share = np.exp(out[:-1] - out[:-1].max())
         return list(enumerate((share / share.sum()).tolist())), float(np.tanh(out[-1]))
 
-    def action(self, s: Any) -> tuple[Any, Any]:
-        shares = np.array([self.search(state) for state in np.asarray(s, np.float64)], np.float32)
-        return shares, shares.argmax(1)
-
-    def search(self, state: Any) -> list[float]:
-        how: dict[str, Any] = {"num_simulations": self.num_simulations, "c_puct": self.c_puct}
-        root = run_mcts_search(
-            BaseNode(), state, self, self.evaluate, dirichlet=(0.5, 0.25), rng=self.rng, **how
-        )
-        return list(visit_shares(root).values())
-
-    def simulate(self, state: Any, action: Any) -> tuple[Any, bool]:
-        self.simulator.reset()
-        self.simulator.state = np.array(state)
-        _, _, terminated, *_ = self.simulator.step(action)
-        return np.array(self.simulator.state), bool(terminated)
-
-    def get_env_result(self, state: Any) -> float:
-        return -1.0
-
     def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
         shares, _ = a
         logits, value = self.forward(s)
@@ -89,9 +57,6 @@ class AlphaZero(RL):
         l2 = sum(ops.sum(p**2) for p in self.net.trainable_weights)
         policy = -ops.mean(ops.sum(shares * ops.log_softmax(logits, 1), 1))
         return policy + ops.mean((value - target) ** 2) + self.weight_decay * l2
-
-    def update_param(self) -> None:
-        """There is one network, which acts as it is."""
 
 
 def main(seed: int = 0) -> AlphaZero:

@@ -9,40 +9,25 @@ from __future__ import annotations
 from typing import Any
 
 import keras
-from keras import layers, ops
+from keras import ops
 
-from tandem.agents.rl import RL, assign_param
+from tandem.examples.keras import DDPG as basic
 from tandem.examples.worlds import PointWorld
 from tandem.exploration import GaussianWhiteNoiseProcess
 
 
-class DDPG(RL):
+class DDPG(basic.DDPG):
     """Networks see state and goal side by side. sigma: how far noise of deviation 1 moves the
     point. The actor's outputs before the tanh cost a little, as in the paper's appendix A: critics
     that know nothing yet would drive them to where it is flat."""
 
-    def __init__(self, hidden_dim: int, sigma: float, gamma: float, tau: float) -> None:
-        super().__init__()
-        self.env = PointWorld(sigma)
-        self.sigma, self.gamma, self.tau = sigma, gamma, tau
-        self.actor, self.target_actor = (
-            keras.Sequential(
-                [keras.Input((2 + 2,)), layers.Dense(hidden_dim, "relu"), layers.Dense(2)]
-            )
-            for _ in range(2)
-        )
-        self.critic, self.target_critic = (
-            keras.Sequential(
-                [keras.Input((2 + 2 + 2,)), layers.Dense(hidden_dim, "relu"), layers.Dense(1)]
-            )
-            for _ in range(2)
-        )
-        self.param = [self.actor.weights, self.critic.weights]
-        self.target_param = [*self.target_actor.weights, *self.target_critic.weights]
-        assign_param(self.target_param, self.param)
+    state_dim, action_dim = 2 + 2, 2
+
+    def make_env(self) -> Any:
+        return PointWorld(self.sigma)
 
     def reward_done_func(self, next_state: Any, goal: Any) -> Any:
-        return self.env.judge(next_state, goal)
+        return PointWorld.judge(next_state, goal)
 
     def action(self, s: Any) -> Any:
         return ops.tanh(self.actor(s)) / self.sigma
@@ -61,13 +46,15 @@ class DDPG(RL):
         )
         return [actor_loss, critic_loss]
 
-    def update_param(self) -> None:
-        assign_param(self.target_param, self.param, self.tau)
-
 
 def main(seed: int = 0) -> DDPG:
     keras.utils.set_random_seed(seed)
     model = DDPG(128, 0.1, 0.98, 0.005)
+    train(model, seed)
+    return model
+
+
+def train(model: DDPG, seed: int, processes: int | None = None) -> None:
     model.seed = seed
     model.set(
         noise=GaussianWhiteNoiseProcess(),
@@ -77,8 +64,8 @@ def main(seed: int = 0) -> DDPG:
         trial_count=10,
         HER=True,
     )
-    model.train(keras.metrics.Mean(), [keras.optimizers.Adam(), keras.optimizers.Adam()], 2000)
-    return model
+    optimizers = [keras.optimizers.Adam(), keras.optimizers.Adam()]
+    model.train(keras.metrics.Mean(), optimizers, 2000, processes=processes)
 
 
 if __name__ == "__main__":

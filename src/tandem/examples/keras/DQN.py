@@ -49,19 +49,27 @@ class DQN(RL):
 def main(seed: int = 0, episodes: int = 1000) -> DQN:
     keras.utils.set_random_seed(seed)
     model = DQN(4, 128, 2)
+    train(model, seed, episodes, update_steps=100)
+    return model
+
+
+def train(
+    model: DQN, seed: int, episodes: int, processes: int | None = None, **settings: Any
+) -> None:
+    """Trains this agent, or one that is based on it, until the mean return of ten episodes is
+    475."""
     model.seed = seed
-    policy = AdaptiveEpsGreedyPolicy(1.0, 0.01, 5e-4)
     model.set(
-        policy=policy,
+        policy=AdaptiveEpsGreedyPolicy(1.0, 0.01, 5e-4),
         pool_size=10000,
         batch=64,
         num_steps=3,
-        update_steps=100,
         trial_count=10,
         criterion=475,
+        **settings,
     )
-    model.train(keras.metrics.Mean(), keras.optimizers.Adam(5e-4), episodes)
-    return model
+    optimizer = keras.optimizers.Adam(5e-4)
+    model.train(keras.metrics.Mean(), optimizer, episodes, processes=processes)
 
 
 if __name__ == "__main__":

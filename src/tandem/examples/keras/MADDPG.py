@@ -115,10 +115,15 @@ class DDPG(RL):
 def main(seed: int = 0, alone: bool = False) -> DDPG:
     keras.utils.set_random_seed(seed)
     model = DDPG(128, 0.1, 0.98, 0.005, alone)
+    train(model, seed)
+    return model
+
+
+def train(model: DDPG, seed: int, processes: int | None = None) -> None:
     model.seed = seed
     model.set(policy=SoftmaxPolicy(), pool_size=3000, batch=32, trial_count=10, MARL=True)
-    model.train(keras.metrics.Mean(), [keras.optimizers.Adam(), keras.optimizers.Adam()], 100)
-    return model
+    optimizers = [keras.optimizers.Adam(), keras.optimizers.Adam()]
+    model.train(keras.metrics.Mean(), optimizers, 100, processes=processes)
 
 
 if __name__ == "__main__":

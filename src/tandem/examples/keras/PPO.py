@@ -43,7 +43,8 @@ class PPO(RL):
     def action(self, s: Any) -> Any:
         return self.old_actor(s)
 
-    def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
+    def losses(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> tuple[Any, Any, Any]:
+        """Returns (the actor's loss, the critic's error, ratios of probabilities), each [B]."""
         target = ops.stop_gradient(r + self.gamma * (1 - d) * self.critic(next_s)[:, 0])
         TD = target - self.critic(s)[:, 0]
         advantage, prob = ops.stop_gradient(TD), self.actor(s)
@@ -51,6 +52,10 @@ class PPO(RL):
         clipped = ops.clip(ratio, 1 - self.clip_eps, 1 + self.clip_eps)
         entropy = -ops.sum(prob * ops.log(prob + 1e-8), 1)
         actor_loss = -ops.minimum(ratio * advantage, clipped * advantage) - self.alpha * entropy
+        return actor_loss, TD, ratio
+
+    def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
+        actor_loss, TD, _ = self.losses(s, a, next_s, r, d)
         return [ops.mean(actor_loss), ops.mean(TD**2)]
 
     def update_param(self) -> None:
@@ -60,6 +65,15 @@ class PPO(RL):
 def main(seed: int = 0, episodes: int = 1000) -> PPO:
     keras.utils.set_random_seed(seed)
     model = PPO(4, 128, 2, 0.2, 0.01)
+    train(model, seed, episodes)
+    return model
+
+
+def train(
+    model: PPO, seed: int, episodes: int, processes: int | None = None, **settings: Any
+) -> None:
+    """Trains this agent, or one that is based on it, until the mean return of ten episodes is
+    475."""
     model.seed = seed
     model.set(
         policy=SoftmaxPolicy(),
@@ -69,11 +83,10 @@ def main(seed: int = 0, episodes: int = 1000) -> PPO:
         trial_count=10,
         criterion=475,
         PPO=True,
+        **settings,
     )
-    model.train(
-        keras.metrics.Mean(), [keras.optimizers.Adam(1e-3), keras.optimizers.Adam(5e-3)], episodes
-    )
-    return model
+    optimizers = [keras.optimizers.Adam(1e-3), keras.optimizers.Adam(5e-3)]
+    model.train(keras.metrics.Mean(), optimizers, episodes, processes=processes)
 
 
 if __name__ == "__main__":

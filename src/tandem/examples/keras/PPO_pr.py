@@ -9,54 +9,16 @@ from __future__ import annotations
 
 from typing import Any
 
-import gymnasium
 import keras
-from keras import layers, ops
 
-from tandem.agents.rl import RL, assign_param
-from tandem.exploration import SoftmaxPolicy
+from tandem.examples.keras import PPO as basic
 
 
-class PPO(RL):
-    def __init__(
-        self, state_dim: int, hidden_dim: int, action_dim: int, clip_eps: float, alpha: float
-    ) -> None:
-        """alpha: how much the entropy counts."""
-        super().__init__()
-        self.actor, self.old_actor = (
-            keras.Sequential(
-                [
-                    keras.Input((state_dim,)),
-                    layers.Dense(hidden_dim, "relu"),
-                    layers.Dense(action_dim, "softmax"),
-                ]
-            )
-            for _ in range(2)
-        )
-        self.critic = keras.Sequential(
-            [keras.Input((state_dim,)), layers.Dense(hidden_dim, "relu"), layers.Dense(1)]
-        )
-        self.update_param()
-        self.param = [self.actor.weights, self.critic.weights]
-        self.env = gymnasium.make("CartPole-v1")
-        self.clip_eps, self.alpha, self.gamma = clip_eps, alpha, 0.98
-
-    def action(self, s: Any) -> Any:
-        return self.old_actor(s)
-
+class PPO(basic.PPO):
     def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
-        target = ops.stop_gradient(r + self.gamma * (1 - d) * self.critic(next_s)[:, 0])
-        TD = target - self.critic(s)[:, 0]
-        advantage, prob = ops.stop_gradient(TD), self.actor(s)
-        ratio = ops.take_along_axis(prob / self.old_actor(s), a[:, None], 1)[:, 0]
+        actor_loss, TD, ratio = self.losses(s, a, next_s, r, d)
         self.prioritized_replay.update(TD, ratio)
-        clipped = ops.clip(ratio, 1 - self.clip_eps, 1 + self.clip_eps)
-        entropy = -ops.sum(prob * ops.log(prob + 1e-8), 1)
-        actor_loss = -ops.minimum(ratio * advantage, clipped * advantage) - self.alpha * entropy
         return [actor_loss, TD**2]  # of each sample: the library weights them
-
-    def update_param(self) -> None:
-        assign_param(self.old_actor.weights, self.actor.weights)
 
     def window_size_fn(self) -> int:
         return self.adjust_window_size()
@@ -65,20 +27,7 @@ class PPO(RL):
 def main(seed: int = 0, episodes: int = 1000) -> PPO:
     keras.utils.set_random_seed(seed)
     model = PPO(4, 128, 2, 0.2, 0.01)
-    model.seed = seed
-    model.set(
-        policy=SoftmaxPolicy(),
-        pool_size=10000,
-        batch=64,
-        update_steps=1000,
-        trial_count=10,
-        criterion=475,
-        PPO=True,
-        PR=True,
-    )
-    model.train(
-        keras.metrics.Mean(), [keras.optimizers.Adam(1e-3), keras.optimizers.Adam(5e-3)], episodes
-    )
+    basic.train(model, seed, episodes, PR=True)
     return model
 
 

@@ -11,17 +11,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import gymnasium
-import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional as F
 
 from tandem.agents.rl import RL_pytorch
-from tandem.planning.mcts import BaseNode, run_mcts_search, visit_shares
+from tandem.examples.cartpole_search import CartPoleSearch
 
 
-class AlphaZero(RL_pytorch):
+class AlphaZero(CartPoleSearch, RL_pytorch):
     def __init__(
         self,
         state_dim: int,
@@ -30,7 +28,7 @@ class AlphaZero(RL_pytorch):
         num_simulations: int = 400,
         c_puct: float = 2.0,
     ) -> None:
-        super().__init__()
+        super().__init__(num_simulations, c_puct)
         body = [
             nn.Linear(state_dim, hidden_dim),
             nn.ReLU(),
@@ -39,17 +37,6 @@ class AlphaZero(RL_pytorch):
         ]
         self.net = nn.Sequential(*body, nn.Linear(hidden_dim, action_dim + 1))
         self.param = self.net.parameters()
-        self.env, self.simulator = (
-            gymnasium.make("CartPole-v1"),
-            gymnasium.make("CartPole-v1").unwrapped,
-        )
-        self.num_simulations, self.c_puct, self.gamma, self.weight_decay = (
-            num_simulations,
-            c_puct,
-            0.99,
-            1e-4,
-        )
-        self.rng = np.random.default_rng(self.seed)
 
     def forward(self, s: Any) -> tuple[Any, Any]:
         out = self.net(s)
@@ -59,26 +46,6 @@ class AlphaZero(RL_pytorch):
     def evaluate(self, state: Any) -> tuple[list[tuple[int, float]], float]:
         logits, value = self.forward(torch.as_tensor(state[None], dtype=torch.float32))
         return list(enumerate(torch.softmax(logits[0], 0).tolist())), float(value)
-
-    def action(self, s: Any) -> tuple[Any, Any]:
-        shares = np.array([self.search(state) for state in np.asarray(s, np.float64)], np.float32)
-        return shares, shares.argmax(1)
-
-    def search(self, state: Any) -> list[float]:
-        how: dict[str, Any] = {"num_simulations": self.num_simulations, "c_puct": self.c_puct}
-        root = run_mcts_search(
-            BaseNode(), state, self, self.evaluate, dirichlet=(0.5, 0.25), rng=self.rng, **how
-        )
-        return list(visit_shares(root).values())
-
-    def simulate(self, state: Any, action: Any) -> tuple[Any, bool]:
-        self.simulator.reset()
-        self.simulator.state = np.array(state)
-        _, _, terminated, *_ = self.simulator.step(action)
-        return np.array(self.simulator.state), bool(terminated)
-
-    def get_env_result(self, state: Any) -> float:
-        return -1.0
 
     def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
         shares, _ = a
@@ -91,9 +58,6 @@ class AlphaZero(RL_pytorch):
             + (value - target).pow(2).mean()
             + self.weight_decay * l2
         )
-
-    def update_param(self) -> None:
-        """There is one network, which acts as it is."""
 
 
 def main(seed: int = 0) -> AlphaZero:

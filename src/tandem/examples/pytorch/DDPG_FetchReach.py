@@ -10,34 +10,21 @@ from __future__ import annotations
 
 from typing import Any
 
-import gymnasium
-import numpy as np
 import torch
-from torch import nn
 
-from tandem.agents.rl import RL_pytorch, assign_param
+from tandem.examples.pytorch import DDPG as basic
+from tandem.examples.worlds import fetch_reach, success
 from tandem.exploration import GaussianWhiteNoiseProcess
 
 
-class DDPG(RL_pytorch):
+class DDPG(basic.DDPG):
     """Networks see the observation and the desired goal side by side: 10 and 3 numbers. sigma: of
     the noise, in units of the widest action."""
 
-    def __init__(self, hidden_dim: int, sigma: float, gamma: float, tau: float) -> None:
-        super().__init__()
-        self.env = fetch_reach()
-        self.sigma, self.gamma, self.tau = sigma, gamma, tau
-        self.actor, self.target_actor = (
-            nn.Sequential(nn.Linear(13, hidden_dim), nn.ReLU(), nn.Linear(hidden_dim, 4))
-            for _ in range(2)
-        )
-        self.critic, self.target_critic = (
-            nn.Sequential(nn.Linear(13 + 4, hidden_dim), nn.ReLU(), nn.Linear(hidden_dim, 1))
-            for _ in range(2)
-        )
-        self.param = [self.actor.parameters(), self.critic.parameters()]
-        self.target_param = [*self.target_actor.parameters(), *self.target_critic.parameters()]
-        assign_param(self.target_param, self.param)
+    state_dim, action_dim = 10 + 3, 4
+
+    def make_env(self) -> Any:
+        return fetch_reach()
 
     def action(self, s: Any) -> Any:
         return torch.tanh(self.actor(near(s)))
@@ -54,30 +41,11 @@ class DDPG(RL_pytorch):
         critic_loss = ((self.critic(torch.cat([s, a], 1))[:, 0] - target) ** 2).mean()
         return [actor_loss, critic_loss]
 
-    def update_param(self) -> None:
-        assign_param(self.target_param, self.param, self.tau)
-
 
 def near(s: Any) -> Any:
     """The goal as seen from the hand, in units of 0.1 m: goals are within 0.15 m of where the hand
     begins."""
     return torch.cat([s[:, :10], (s[:, 10:] - s[:, :3]) * 10], 1)
-
-
-def fetch_reach() -> Any:
-    import gymnasium_robotics
-
-    gymnasium.register_envs(gymnasium_robotics)
-    return gymnasium.make("FetchReach-v4")
-
-
-def success(model: Any, episodes: int = 20) -> float:
-    """The share of episodes at whose end the hand is where it should be."""
-    ends = []
-    for seed in range(episodes):
-        last = model.run_agent(50, seed)[0][-1]
-        ends.append(np.linalg.norm(last["achieved_goal"] - last["desired_goal"]) < 0.05)
-    return float(np.mean(ends))
 
 
 def main(seed: int = 0) -> DDPG:

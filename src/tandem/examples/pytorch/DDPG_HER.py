@@ -9,36 +9,24 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import nn
 
-from tandem.agents.rl import RL_pytorch, assign_param
+from tandem.examples.pytorch import DDPG as basic
 from tandem.examples.worlds import PointWorld
 from tandem.exploration import GaussianWhiteNoiseProcess
 
 
-class DDPG(RL_pytorch):
+class DDPG(basic.DDPG):
     """Networks see state and goal side by side. sigma: how far noise of deviation 1 moves the
     point. The actor's outputs before the tanh cost a little, as in the paper's appendix A: critics
     that know nothing yet would drive them to where it is flat."""
 
-    def __init__(self, hidden_dim: int, sigma: float, gamma: float, tau: float) -> None:
-        super().__init__()
-        self.env = PointWorld(sigma)
-        self.sigma, self.gamma, self.tau = sigma, gamma, tau
-        self.actor, self.target_actor = (
-            nn.Sequential(nn.Linear(2 + 2, hidden_dim), nn.ReLU(), nn.Linear(hidden_dim, 2))
-            for _ in range(2)
-        )
-        self.critic, self.target_critic = (
-            nn.Sequential(nn.Linear(2 + 2 + 2, hidden_dim), nn.ReLU(), nn.Linear(hidden_dim, 1))
-            for _ in range(2)
-        )
-        self.param = [self.actor.parameters(), self.critic.parameters()]
-        self.target_param = [*self.target_actor.parameters(), *self.target_critic.parameters()]
-        assign_param(self.target_param, self.param)
+    state_dim, action_dim = 2 + 2, 2
+
+    def make_env(self) -> Any:
+        return PointWorld(self.sigma)
 
     def reward_done_func(self, next_state: Any, goal: Any) -> Any:
-        return self.env.judge(next_state, goal)
+        return PointWorld.judge(next_state, goal)
 
     def action(self, s: Any) -> Any:
         return torch.tanh(self.actor(s)) / self.sigma
@@ -54,13 +42,15 @@ class DDPG(RL_pytorch):
         critic_loss = ((self.critic(torch.cat([s, a * self.sigma], 1))[:, 0] - target) ** 2).mean()
         return [actor_loss, critic_loss]
 
-    def update_param(self) -> None:
-        assign_param(self.target_param, self.param, self.tau)
-
 
 def main(seed: int = 0) -> DDPG:
     torch.manual_seed(seed)
     model = DDPG(128, 0.1, 0.98, 0.005)
+    train(model, seed)
+    return model
+
+
+def train(model: DDPG, seed: int, processes: int | None = None) -> None:
     model.seed = seed
     model.set(
         noise=GaussianWhiteNoiseProcess(),
@@ -70,8 +60,8 @@ def main(seed: int = 0) -> DDPG:
         trial_count=10,
         HER=True,
     )
-    model.train([torch.optim.Adam(model.param[0]), torch.optim.Adam(model.param[1])], 2000)
-    return model
+    optimizers = [torch.optim.Adam(model.param[0]), torch.optim.Adam(model.param[1])]
+    model.train(optimizers, 2000, processes=processes)
 
 
 if __name__ == "__main__":

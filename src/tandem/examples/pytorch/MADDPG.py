@@ -109,10 +109,15 @@ class DDPG(RL_pytorch):
 def main(seed: int = 0, alone: bool = False) -> DDPG:
     torch.manual_seed(seed)
     model = DDPG(128, 0.1, 0.98, 0.005, alone)
+    train(model, seed)
+    return model
+
+
+def train(model: DDPG, seed: int, processes: int | None = None) -> None:
     model.seed = seed
     model.set(policy=SoftmaxPolicy(), pool_size=3000, batch=32, trial_count=10, MARL=True)
-    model.train([torch.optim.Adam(model.param[0]), torch.optim.Adam(model.param[1])], 100)
-    return model
+    optimizers = [torch.optim.Adam(model.param[0]), torch.optim.Adam(model.param[1])]
+    model.train(optimizers, 100, processes=processes)
 
 
 if __name__ == "__main__":

@@ -42,7 +42,8 @@ class PPO(RL_pytorch):
     def action(self, s: Any) -> Any:
         return self.old_actor(s)
 
-    def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
+    def losses(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> tuple[Any, Any, Any]:
+        """Returns (the actor's loss, the critic's error, ratios of probabilities), each [B]."""
         target = (r + self.gamma * (1 - d) * self.critic(next_s)[:, 0]).detach()
         TD = target - self.critic(s)[:, 0]
         advantage, prob = TD.detach(), self.actor(s)
@@ -50,6 +51,10 @@ class PPO(RL_pytorch):
         clipped = ratio.clamp(1 - self.clip_eps, 1 + self.clip_eps)
         entropy = -(prob * (prob + 1e-8).log()).sum(1)
         actor_loss = -torch.minimum(ratio * advantage, clipped * advantage) - self.alpha * entropy
+        return actor_loss, TD, ratio
+
+    def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
+        actor_loss, TD, _ = self.losses(s, a, next_s, r, d)
         return [actor_loss.mean(), (TD**2).mean()]
 
     def update_param(self) -> None:
@@ -59,6 +64,15 @@ class PPO(RL_pytorch):
 def main(seed: int = 0, episodes: int = 1000) -> PPO:
     torch.manual_seed(seed)
     model = PPO(4, 128, 2, 0.2, 0.01)
+    train(model, seed, episodes)
+    return model
+
+
+def train(
+    model: PPO, seed: int, episodes: int, processes: int | None = None, **settings: Any
+) -> None:
+    """Trains this agent, or one that is based on it, until the mean return of ten episodes is
+    475."""
     model.seed = seed
     model.set(
         policy=SoftmaxPolicy(),
@@ -68,11 +82,10 @@ def main(seed: int = 0, episodes: int = 1000) -> PPO:
         trial_count=10,
         criterion=475,
         PPO=True,
+        **settings,
     )
-    model.train(
-        [torch.optim.Adam(model.param[0], 1e-3), torch.optim.Adam(model.param[1], 5e-3)], episodes
-    )
-    return model
+    optimizers = [torch.optim.Adam(model.param[0], 1e-3), torch.optim.Adam(model.param[1], 5e-3)]
+    model.train(optimizers, episodes, processes=processes)
 
 
 if __name__ == "__main__":

@@ -9,11 +9,11 @@ from __future__ import annotations
 import gymnasium
 import keras
 
-from tandem.examples.keras import PPO_pr as one
-from tandem.exploration import SoftmaxPolicy
+from tandem.examples.keras import PPO as basic
+from tandem.examples.keras import PPO_pr as single
 
 
-class PPO(one.PPO):
+class PPO(single.PPO):
     def __init__(
         self,
         state_dim: int,
@@ -30,19 +30,7 @@ class PPO(one.PPO):
 def main(seed: int = 0, episodes: int = 1000, processes: int = 4) -> PPO:
     keras.utils.set_random_seed(seed)
     model = PPO(4, 128, 2, 0.2, 0.01, processes)
-    model.seed = seed
-    model.set(
-        policy=SoftmaxPolicy(),
-        pool_size=10000,
-        batch=64,
-        update_steps=1000,
-        trial_count=10,
-        criterion=475,
-        PPO=True,
-        PR=True,
-    )
-    optimizers = [keras.optimizers.Adam(1e-3), keras.optimizers.Adam(5e-3)]
-    model.train(keras.metrics.Mean(), optimizers, episodes, pool_network=True, processes=processes)
+    basic.train(model, seed, episodes, processes, PR=True)
     return model
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 import gymnasium
 import torch
 
-from tandem.examples.pytorch import DoubleDQN as one
-from tandem.exploration import AdaptiveEpsGreedyPolicy
+from tandem.examples.pytorch import DQN as basic
+from tandem.examples.pytorch import DoubleDQN as single
 
 
-class DoubleDQN(one.DoubleDQN):
+class DoubleDQN(single.DoubleDQN):
     def __init__(self, state_dim: int, hidden_dim: int, action_dim: int, processes: int) -> None:
         super().__init__(state_dim, hidden_dim, action_dim)
         self.env = [gymnasium.make("CartPole-v1") for _ in range(processes)]
@@ -21,20 +21,7 @@ class DoubleDQN(one.DoubleDQN):
 def main(seed: int = 0, episodes: int = 1000, processes: int = 4) -> DoubleDQN:
     torch.manual_seed(seed)
     model = DoubleDQN(4, 128, 2, processes)
-    model.seed = seed
-    policy = AdaptiveEpsGreedyPolicy(1.0, 0.01, 5e-4)
-    model.set(
-        policy=policy,
-        pool_size=10000,
-        batch=64,
-        num_steps=3,
-        update_batches=100,
-        trial_count=10,
-        criterion=475,
-    )
-    model.train(
-        torch.optim.Adam(model.param, 5e-4), episodes, pool_network=True, processes=processes
-    )
+    basic.train(model, seed, episodes, processes, update_batches=100)
     return model
 
 

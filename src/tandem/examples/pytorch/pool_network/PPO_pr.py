@@ -9,11 +9,11 @@ from __future__ import annotations
 import gymnasium
 import torch
 
-from tandem.examples.pytorch import PPO_pr as one
-from tandem.exploration import SoftmaxPolicy
+from tandem.examples.pytorch import PPO as basic
+from tandem.examples.pytorch import PPO_pr as single
 
 
-class PPO(one.PPO):
+class PPO(single.PPO):
     def __init__(
         self,
         state_dim: int,
@@ -30,19 +30,7 @@ class PPO(one.PPO):
 def main(seed: int = 0, episodes: int = 1000, processes: int = 4) -> PPO:
     torch.manual_seed(seed)
     model = PPO(4, 128, 2, 0.2, 0.01, processes)
-    model.seed = seed
-    model.set(
-        policy=SoftmaxPolicy(),
-        pool_size=10000,
-        batch=64,
-        update_steps=1000,
-        trial_count=10,
-        criterion=475,
-        PPO=True,
-        PR=True,
-    )
-    optimizers = [torch.optim.Adam(model.param[0], 1e-3), torch.optim.Adam(model.param[1], 5e-3)]
-    model.train(optimizers, episodes, pool_network=True, processes=processes)
+    basic.train(model, seed, episodes, processes, PR=True)
     return model
 
 
