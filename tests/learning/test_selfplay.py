@@ -139,7 +139,7 @@ def test_it_is_measured_against_a_random_player_from_either_side(tmp_path: Path)
 
 def test_its_defaults() -> None:
     run = trainer.session("ppo", TicTacToe, **SMALL | QUIET)
-    assert run._every["snapshot"] == 16
+    assert run.every["snapshot"].steps == 16
     assert trainer.session("ppo", TicTacToe, **SMALL | QUIET | {"opponents": 0}).league is None
 
 

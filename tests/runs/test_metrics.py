@@ -7,8 +7,9 @@ import pytest
 
 from tandem.backends.backend import Outcome
 from tandem.errors import NonFiniteError
+from tandem.learning.events import BatchEnd
 from tandem.learning.learners import checked
-from tandem.runs.table import Table
+from tandem.runs.table import Averages
 
 
 def outcome(applied: int, fault: str = "", **metrics: list[float]) -> Outcome:
@@ -33,20 +34,11 @@ def test_a_refused_update_is_an_error_whatever_its_metrics() -> None:
 
 
 def test_a_row_averages_each_metric_over_the_calls_that_had_it() -> None:
-    table = Table()
-    rows: list[dict[str, object]] = []
+    averages = Averages()
     for metrics in ({"critic": 1.0}, {"critic": 3.0, "actor": 5.0}, {}):
-        table.metrics(metrics)
-    other = Table()
-    other.load_state(table.state())
-    for t in (table, other):
-        t._writers.append(
-            type(
-                "Memory",
-                (),
-                {"write": lambda self, row: rows.append(row), "close": lambda self: None},
-            )()
-        )
-        t.write({"env_steps": 1, "updates": 2, "episodes": 0, "seconds": 0.5}, "f", None)
-    assert rows[0] == rows[1]
-    assert (rows[0]["critic"], rows[0]["actor"]) == (2.0, 5.0)
+        averages.on_batch_end(BatchEnd(1, 2, 0, 0.5, metrics))
+    resumed = Averages()
+    resumed.load_state(averages.state())
+    for each in (averages, resumed):
+        assert each.of_metrics() == {"critic": 2.0, "actor": 5.0}
+        assert each.of_metrics() == {}, "the next row begins anew"

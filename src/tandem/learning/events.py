@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 
 import numpy as np
 
@@ -34,6 +34,15 @@ class Evaluation(NamedTuple):
         )
 
 
+class Counters(TypedDict):
+    """What every event carries."""
+
+    env_steps: int
+    updates: int
+    episodes: int
+    seconds: float
+
+
 @dataclass(frozen=True)
 class Event:
     """Something that happened, with the counters of the run at that moment."""
@@ -42,6 +51,15 @@ class Event:
     updates: int  # optimizer updates so far
     episodes: int  # episodes finished so far
     seconds: float  # training time so far, earlier sittings included
+
+    def counters(self) -> Counters:
+        """Those, for an event at the same moment."""
+        return {
+            "env_steps": self.env_steps,
+            "updates": self.updates,
+            "episodes": self.episodes,
+            "seconds": self.seconds,
+        }
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from tandem.errors import ResumeError
 from tandem.learning.events import (
     BatchBegin,
     BatchEnd,
+    Counters,
     EpisodeBegin,
     EpisodeEnd,
     Event,
@@ -96,7 +97,7 @@ class Loop:
     def env_steps(self) -> int:
         return int(self.collector.env_steps)
 
-    def now(self) -> dict[str, Any]:
+    def now(self) -> Counters:
         """The counters that every event carries."""
         return {
             "env_steps": self.env_steps,
@@ -136,7 +137,8 @@ class Loop:
         self._unlearned = True
         for ended in self.collector.episodes:
             self.episodes += 1
-            at = {**self.now(), "env_steps": begin + int(trajectory.valid[: ended.t + 1].sum())}
+            at = self.now()
+            at["env_steps"] = begin + int(trajectory.valid[: ended.t + 1].sum())
             yield EpisodeEnd(**at, episode=ended.episode)
             yield EpisodeBegin(**at, env=ended.episode.env)
         yield BatchBegin(**self.now())

@@ -4,36 +4,28 @@ however it comes."""
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from time import monotonic
 from typing import Any
 
 import numpy as np
 
 from tandem import algorithms, spaces
+from tandem.algorithms.base import Algorithm
 from tandem.collect.actor import fixed, publish
 from tandem.collect.evaluation import evaluate
 from tandem.collect.trained_agent import Agent
 from tandem.envs import atari
-from tandem.envs.factory import is_instance, separate
+from tandem.envs.factory import EnvLike, is_instance, separate
 from tandem.envs.league import Game, League
+from tandem.envs.vector import Environments, Json
 from tandem.errors import CheckpointError, ResumeError, TandemError, WorkerError
 from tandem.learning import asynchronous, selfplay
 from tandem.learning.build import Spaces, build, network_there
 from tandem.learning.config import Config
-from tandem.learning.events import (
-    BatchEnd,
-    CheckpointSaved,
-    EpisodeEnd,
-    Evaluation,
-    EvaluationEnd,
-    Event,
-    TrainBegin,
-    TrainEnd,
-)
+from tandem.learning.events import BatchEnd, Evaluation, Event, TrainEnd
 from tandem.learning.gradient_transport import LearnerSpec
 from tandem.learning.loop import Loop
 from tandem.learning.seeds import Generators, derived
@@ -45,11 +37,10 @@ from tandem.parallel.ray import connect
 from tandem.runs import atomic_files, checkpoint, config_file
 from tandem.runs import callbacks as calls
 from tandem.runs.callbacks import Callback
+from tandem.runs.observers import Checkpoints, Evaluations, Every, LeagueCopies
 from tandem.runs.signals import Signals
-from tandem.runs.table import Table
+from tandem.runs.table import Averages, Table
 from tandem.settings import check_ranges
-
-WRITING = 0.05  # the most of a run's time that checkpoints may take
 
 
 class Session:
@@ -63,7 +54,7 @@ class Session:
     def __init__(
         self,
         conf: Config,
-        env: Any,
+        env: EnvLike,
         *,
         folder: Path | None = None,
         network: Any = None,
@@ -71,72 +62,60 @@ class Session:
         callbacks: Iterable[Callback] = (),
         resume: checkpoint.Checkpoint | None = None,
     ) -> None:
-        self.config, self.env, self.folder, self.callbacks = (
-            conf,
-            env,
-            folder,
-            calls.listed(callbacks),
-        )
-        s = conf.settings
-        check_ranges(s)
-        check_ranges(conf.options)
-        seed = derived(conf.seed, "environments")
-        kwargs = atari.training(env, conf.env_kwargs, conf.options)
-        o, needs = conf.options, algorithms.get(conf.algorithm).needs
-        assert isinstance(o.workers, int) and isinstance(o.learners, int), "chosen by now"
-        asynchronous.refuse(conf.algorithm, needs, env, o)
-        selfplay.refuse(conf.algorithm, needs, env, o)
-        self.league = League(o.opponents) if o.opponents else None
-        trained = (env, kwargs) if self.league is None else (Game(env, self.league, kwargs), None)
-        env_factory = EnvFactory.of(
-            trained[0], s.envs * o.learners, seed, s.vectorization, trained[1]
-        )
-        worker_options = WorkerOptions.of(env_factory, o, needs == "rollouts")
-        if worker_options.cluster or (o.cluster and o.learners > 1):
-            connect(o.cluster)  # before a framework starts threads: Ray forks
-        first, count = worker_options.parts(s.envs)[0]
-        environments = env_factory.make(
-            first, max(1, count) if o.learners == 1 else 1
-        )  # also for a look at the spaces
-        self.observation, self.action = environments.observation, environments.action
-        generators = Generators(conf.seed)
-        self.algorithm = build(conf, environments, generators, network, optimizer)
-        self.kind, self.backend = type(self.algorithm), self.algorithm.backend
-        if o.learners > 1:
-            learners = asynchronous.ActorLearners(
-                LearnerSpec(conf, env_factory, network), self.algorithm, environments
-            )
-            self.loop: Loop = asynchronous.Asynchronous(
-                learners, self.algorithm, environments, generators
-            )
-        else:
-            there = partial(network_there, conf, Spaces.of(environments), network)
-            workers = (env_factory, worker_options, there) if worker_options.workers else None
-            self.loop = Loop(
-                self.algorithm, self.backend, environments, generators, folder, workers=workers
-            )
-        self.environments = environments
+        self.config, self.env, self.folder = conf, env, folder
+        self.callbacks = calls.listed(callbacks)
+        options, steps = conf.options, conf.settings.steps
+        check_ranges(conf.settings)
+        check_ranges(options)
+        self.league = League(options.opponents) if options.opponents else None
+        self.loop, self.environments = _loop(conf, env, self.league, folder, network, optimizer)
+        self.observation = self.environments.observation
+        self.action = self.environments.action
+        self.algorithm: Algorithm = self.loop.algorithm
+        self.kind, self.backend = type(self.algorithm), self.loop.backend
         if self.league is not None:
             self.league.made = self._agent
-        self.best = -np.inf
-        self.last_evaluation: Evaluation | None = None
-        self.reason: str | None = None
-        self._unsaved = (
-            resume is None or resume.data["config"] != conf.to_json()
-        )  # a beginning, or an extended run
-        self.table = Table()
-        self._best_weights = self._weights()  # without a folder, the best agent is kept here
-        self._evaluated = -1  # env_steps of the latest evaluation
-        self._every = {
-            "eval": conf.options.eval_every or max(1, s.steps // 20),
-            "log": conf.options.log_every or max(1, s.steps // 100),
-            "save": conf.options.save_every,
-            "snapshot": conf.options.snapshot_every or max(1, s.steps // 100),
-        }
-        self._due = dict(self._every)
+        self.evaluation: Evaluation  # of the best agent, which `result` makes
+        self.reason: str | None = None  # why this sitting is to end at the next block
         self.catch_signals = True  # SIGINT and SIGTERM end the sitting with a checkpoint
-        self._saved_at, self._pause = monotonic(), conf.options.checkpoint_seconds
-        self._numbered: list[str] = []
+
+        # What is done at the events of the loop, in this order.
+        hundredth = max(1, steps // 100)
+        self.every = {
+            "eval": Every(options.eval_every or max(1, steps // 20)),
+            "log": Every(options.log_every or hundredth),
+            "save": Every(options.save_every),
+            "snapshot": Every(options.snapshot_every or hundredth),
+        }
+        self.averages = Averages()
+        self.table: Table | None = None
+        self.checkpoints: Checkpoints | None = None
+        self.evaluations = Evaluations(
+            self.every["eval"],
+            steps,
+            lambda: self.score(self.agent(), options.eval_episodes, "select"),
+            self._weights if folder is None else None,
+        )
+        observers: list[object] = [self.averages]
+        if self.league is not None:
+            observers.append(LeagueCopies(self.league, self.every["snapshot"], self._weights))
+        if options.eval_episodes:
+            observers.append(self.evaluations)
+        if folder is not None:
+            self.table = Table(conf, folder, self.averages, self.every["log"], self.fingerprint)
+            self.checkpoints = Checkpoints(
+                folder / "checkpoints",
+                self.state,
+                seconds=options.checkpoint_seconds,
+                keep=options.keep,
+                every=self.every["save"],
+                save_at_begin=resume is None or resume.data["config"] != conf.to_json(),
+            )
+            observers += [self.table, self.checkpoints]
+        self._observers: dict[type[Event], list[Callable[[Event], Iterator[Event] | None]]] = {
+            kind: [getattr(o, method) for o in observers if hasattr(o, method)]
+            for kind, method in calls.METHODS.items()
+        }
         if resume is not None:
             self._resume(resume)
 
@@ -158,7 +137,7 @@ class Session:
                 network.write(given)
         publish(self.backend, self.loop.networks)
 
-    # Going
+    # The sitting
 
     def __iter__(self) -> Iterator[Event]:
         return self.events()
@@ -169,29 +148,28 @@ class Session:
             with Signals(self._signalled) if self.catch_signals else nullcontext():
                 self._open()
                 for event in self.loop.events(stop_at):
-                    if isinstance(event, TrainEnd):
-                        yield from self._finish(event)
+                    yield from self._pass(event)
+                    if self.reason and isinstance(event, BatchEnd):
+                        yield from self._pass(TrainEnd(**self.loop.now(), reason=self.reason))
                         return
-                    yield self._tell(event)
-                    if isinstance(event, TrainBegin) and self._unsaved:
-                        yield from self._save("last", *self._kept())
-                    if isinstance(event, EpisodeEnd):
-                        self.table.episode(event.episode)
-                    if isinstance(event, BatchEnd):
-                        yield from self._settled(event)
-                        if self.reason:
-                            yield from self._finish(TrainEnd(**self.loop.now(), reason=self.reason))
-                            return
         except WorkerError:
             if self.reason:  # it was to end anyhow
-                yield from self._finish(TrainEnd(**self.loop.now(), reason=self.reason))
+                yield from self._pass(TrainEnd(**self.loop.now(), reason=self.reason))
                 return
-            yield from self._save("last")
+            if self.checkpoints is not None:
+                for event in self.checkpoints.save(self.loop.now(), "last"):
+                    yield from self._pass(event)
             raise
         finally:
-            self.table.close()
+            if self.table is not None:
+                self.table.close()
             if not is_instance(self.env):  # a user's own object is left open
                 self.loop.collector.close()
+
+    @property
+    def last_evaluation(self) -> Evaluation | None:
+        """The latest one of this sitting."""
+        return self.evaluations.last
 
     def stop(self, reason: str = "callback") -> None:
         """Ends the sitting when the block under way is done, with a checkpoint."""
@@ -201,69 +179,33 @@ class Session:
         self.stop(name)
         self.loop.collector.request_stop()
 
-    def _tell(self, event: Event) -> Event:
+    def _open(self) -> None:
+        if self.folder is None or self.table is None:
+            return
+        config_file.save(self.config, self.folder)
+        for folder in (self.folder, self.folder / "checkpoints"):
+            atomic_files.sweep(folder)
+        self.table.open(self.loop.env_steps)
+
+    def _pass(self, event: Event) -> Iterator[Event]:
+        """Tells the callbacks, hands the event out, then lets the observers act on it. Only of the
+        end observers know first: what a run leaves behind is there when it is told."""
+        ends = isinstance(event, TrainEnd)
+        if ends:
+            yield from self._observe(event)
         reason = calls.dispatch(event, self.callbacks)
-        if reason and not isinstance(event, TrainEnd):
+        if reason and not ends:
             self.stop(reason)
-        return event
+        yield event
+        if not ends:
+            yield from self._observe(event)
 
-    def _settled(self, event: BatchEnd) -> Iterator[Event]:
-        """After a block: what is due of evaluation, a row, a checkpoint."""
-        self.table.metrics(event.metrics)
-        if self.league is not None and self._is_due("snapshot"):
-            self.league.add(self._weights())
-        evaluation = None
-        if self.config.options.eval_episodes and self._is_due("eval"):
-            yield from self._evaluate()
-            evaluation = self.last_evaluation
-        if self._is_due("log") or evaluation is not None:
-            self._row(evaluation)
-        if self._every["save"] and self._is_due("save"):
-            yield from self._save(*self._kept())
-        if self.folder is not None and monotonic() - self._saved_at > self._pause:
-            yield from self._save("last")
+    def _observe(self, event: Event) -> Iterator[Event]:
+        for act in self._observers[type(event)]:
+            for followed in act(event) or ():
+                yield from self._pass(followed)
 
-    def _kept(self) -> list[str]:
-        """The name of a checkpoint that stays, if there are to be any."""
-        return [f"kept-{self.loop.env_steps:09d}"] if self._every["save"] else []
-
-    def _is_due(self, what: str) -> bool:
-        if self.loop.env_steps < self._due[what]:
-            return False
-        self._due[what] = (self.loop.env_steps // self._every[what] + 1) * self._every[what]
-        return True
-
-    def _finish(self, event: TrainEnd) -> Iterator[Event]:
-        complete = self.loop.env_steps >= self.loop.steps
-        if (
-            self.config.options.eval_episodes
-            and complete
-            and self._evaluated != self.loop.env_steps
-        ):
-            yield from self._evaluate()
-            self._row(self.last_evaluation)
-        yield from self._save("last", *self._kept())
-        yield self._tell(event)
-
-    # Evaluating and writing down
-
-    def _evaluate(self) -> Iterator[Event]:
-        found = self.score(self.agent(), self.config.options.eval_episodes, "select")
-        self.last_evaluation, self._evaluated = found, self.loop.env_steps
-        best = found.mean >= self.best
-        self.best = max(self.best, found.mean)
-        if best and self.folder is None:
-            self._best_weights = self._weights()
-        yield self._tell(EvaluationEnd(**self.loop.now(), evaluation=found, best=best))
-        numbered = f"step-{self.loop.env_steps:09d}"
-        yield from self._save(
-            *(["best"] if best else []), *([numbered] if self.config.options.keep else [])
-        )
-        if self.folder is not None and self.config.options.keep:
-            self._numbered.append(numbered)
-            for old in self._numbered[: -self.config.options.keep]:
-                (self.folder / "checkpoints" / f"{old}.zip").unlink(missing_ok=True)
-            self._numbered = self._numbered[-self.config.options.keep :]
+    # Agents
 
     def score(self, agent: Agent, episodes: int, purpose: str) -> Evaluation:
         """An agent's deterministic returns on the seeds kept for `purpose`."""
@@ -282,10 +224,10 @@ class Session:
     def restored(self, which: str) -> Agent:
         """The agent of one of the run's checkpoints; without a folder, the best one. Where nothing
         was evaluated, "best" is the agent as it is now."""
-        if which == "best" and self._evaluated < 0:
+        if which == "best" and self.evaluations.evaluated_at < 0:
             return self.agent()
         if self.folder is None:
-            return self._agent(self._best_weights)
+            return self._agent(self.evaluations.best_weights)
         saved = checkpoint.read(checkpoint.find(self.folder, which)).group("networks")
         return self._agent({role: plans.select(saved, role) for role in self.kind.acting})
 
@@ -310,35 +252,9 @@ class Session:
                 digest.update(f"{name}/{key}".encode() + np.ascontiguousarray(value).tobytes())
         return digest.hexdigest()[:16]
 
-    def _row(self, evaluation: Evaluation | None) -> None:
-        self.table.write(self.loop.now(), self.fingerprint(), evaluation)
-
-    def _open(self) -> None:
-        if self.folder is None:
-            return
-        config_file.save(self.config, self.folder)
-        for folder in (self.folder, self.folder / "checkpoints"):
-            atomic_files.sweep(folder)
-        self.table.open(self.config, self.folder, self.loop.env_steps)
-
     # Saving and resuming
 
-    def _save(self, *names: str) -> Iterator[Event]:
-        if self.folder is None:
-            return
-        for name in names:
-            began = monotonic()
-            data, groups = self.state(replay=name == "last")
-            path = self.folder / "checkpoints" / f"{name}.zip"
-            checkpoint.write(path, data, groups)
-            if name == "last":
-                self._saved_at = monotonic()
-                self._pause = max(
-                    self.config.options.checkpoint_seconds, (self._saved_at - began) / WRITING
-                )
-            yield self._tell(CheckpointSaved(**self.loop.now(), path=path))
-
-    def state(self, replay: bool) -> tuple[dict[str, Any], checkpoint.Groups]:
+    def state(self, replay: bool) -> tuple[Json, checkpoint.Groups]:
         """What a checkpoint holds: `networks` is what acting needs, in names that every framework
         shares."""
         data, groups = self.loop.state(replay)
@@ -353,11 +269,11 @@ class Session:
             "plans": {r: None if p is None else serial.to_json(p) for r, p in acting.items()},
             "whole": replay,
             "session": {
-                "best": None if self.best == -np.inf else self.best,
-                "evaluated": self._evaluated,
-                "table": self.table.state(),
-                "due": self._due,
-                "numbered": self._numbered,
+                "best": None if self.evaluations.best == -np.inf else self.evaluations.best,
+                "evaluated": self.evaluations.evaluated_at,
+                "table": self.averages.state(),
+                "due": {name: every.due for name, every in self.every.items()},
+                "numbered": [] if self.checkpoints is None else self.checkpoints.numbered,
                 "callbacks": calls.state(self.callbacks),
             },
         }
@@ -378,10 +294,13 @@ class Session:
                 self.league.load_state(saved.data["league"], saved.group("league"))
             self.loop.load_state(saved.data, groups)
             inner = saved.data["session"]
-            self.best = -np.inf if inner["best"] is None else inner["best"]
-            self.table.load_state(inner["table"])
-            self._evaluated, self._numbered = inner["evaluated"], inner["numbered"]
-            self._due |= inner["due"]
+            self.averages.load_state(inner["table"])
+            self.evaluations.best = -np.inf if inner["best"] is None else inner["best"]
+            self.evaluations.evaluated_at = inner["evaluated"]
+            for name, due in inner["due"].items():
+                self.every[name].due = due
+            if self.checkpoints is not None:
+                self.checkpoints.numbered = inner["numbered"]
             states = [{"class": s["class"], "state": s["state"]} for s in inner["callbacks"]]
         except TandemError:
             raise
@@ -420,3 +339,46 @@ class Session:
         if self.folder is not None:
             config_file.write_json(self.folder / "result.json", found)
         return found
+
+
+def _loop(
+    conf: Config,
+    env: EnvLike,
+    league: League | None,
+    folder: Path | None,
+    network: Any,
+    optimizer: Any,
+) -> tuple[Loop, Environments]:
+    """The loop of a run, and the environments in this process: those that it collects in, or one
+    for a look at the spaces, where actor-learners have their own. SettingError where options do not
+    fit together."""
+    s, o, needs = conf.settings, conf.options, algorithms.get(conf.algorithm).needs
+    kwargs = atari.training(env, conf.env_kwargs, o)
+    assert isinstance(o.workers, int) and isinstance(o.learners, int), "chosen by now"
+    asynchronous.refuse(conf.algorithm, needs, env, o)
+    selfplay.refuse(conf.algorithm, needs, env, o)
+    trained, kwargs = (env, kwargs) if league is None else (Game(env, league, kwargs), None)
+    seed = derived(conf.seed, "environments")
+    factory = EnvFactory.of(trained, s.envs * o.learners, seed, s.vectorization, kwargs)
+    workers = WorkerOptions.of(factory, o, needs == "rollouts")
+    if workers.cluster or (o.cluster and o.learners > 1):
+        connect(o.cluster)  # before a framework starts threads: Ray forks
+    first, count = workers.parts(s.envs)[0]
+    environments = factory.make(first, max(1, count) if o.learners == 1 else 1)
+    generators = Generators(conf.seed)
+    algorithm = build(conf, environments, generators, network, optimizer)
+    if o.learners > 1:
+        spec = LearnerSpec(conf, factory, network)
+        learners = asynchronous.ActorLearners(spec, algorithm, environments)
+        return asynchronous.Asynchronous(
+            learners, algorithm, environments, generators
+        ), environments
+    there = partial(network_there, conf, Spaces.of(environments), network)
+    return Loop(
+        algorithm,
+        algorithm.backend,
+        environments,
+        generators,
+        folder,
+        workers=(factory, workers, there) if workers.workers else None,
+    ), environments

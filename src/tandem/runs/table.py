@@ -1,19 +1,19 @@
-"""The rows of a run: counters, running means, and averages over the updates since the row
-before."""
+"""The rows of a run's table: counters, running means over episodes, and averages over the updates
+since the row before."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from tandem.envs.vector import Json
 from tandem.learning.config import Config
-from tandem.learning.events import Evaluation
-from tandem.runs.writers import CsvWriter, TensorBoardWriter, WandbWriter, Writer
-from tandem.types import Episode
+from tandem.learning.events import BatchEnd, EpisodeEnd, Evaluation, EvaluationEnd, Event, TrainEnd
+from tandem.runs.observers import Every
+from tandem.runs.writers import Cell, CsvWriter, TensorBoardWriter, WandbWriter, Writer
 
 COLUMNS = (
     "env_steps",
@@ -29,25 +29,74 @@ COLUMNS = (
 WINDOW = 100  # episodes that return_mean and length_mean are of
 
 
-class Table:
-    """Gathers what a row needs, and gives each row to the writers that `open` made."""
+class Averages:
+    """Of the latest episodes, and of the metrics of the updates since the row before."""
 
     def __init__(self) -> None:
         self._returns: deque[float] = deque(maxlen=WINDOW)
         self._lengths: deque[int] = deque(maxlen=WINDOW)
         self._sums: dict[str, float] = {}
         self._counts: dict[str, int] = {}
-        self._writers: list[Writer] = []
 
-    def open(self, conf: Config, folder: Path, env_steps: int) -> None:
-        """Writers in the run's folder; rows beyond `env_steps`, of a sitting that was killed, are
+    def on_episode_end(self, event: EpisodeEnd) -> None:
+        self._returns.append(event.episode.score)
+        self._lengths.append(event.episode.length)
+
+    def on_batch_end(self, event: BatchEnd) -> None:
+        for name, value in event.metrics.items():
+            self._sums[name] = self._sums.get(name, 0.0) + value
+            self._counts[name] = self._counts.get(name, 0) + 1
+
+    def of_episodes(self) -> dict[str, Cell]:
+        """Mean return and length, None before the first episode has ended."""
+        return {
+            "return_mean": float(np.mean(self._returns)) if self._returns else None,
+            "length_mean": float(np.mean(self._lengths)) if self._lengths else None,
+        }
+
+    def of_metrics(self) -> dict[str, Cell]:
+        """The mean of each metric; then forgets them."""
+        means: dict[str, Cell] = {n: x / self._counts[n] for n, x in self._sums.items()}
+        self._sums, self._counts = {}, {}
+        return means
+
+    def state(self) -> Json:
+        lists = {"returns": list(self._returns), "lengths": list(self._lengths)}
+        return {**lists, "sums": dict(self._sums), "counts": dict(self._counts)}
+
+    def load_state(self, state: Json) -> None:
+        self._returns.extend(state["returns"])
+        self._lengths.extend(state["lengths"])
+        self._sums, self._counts = dict(state["sums"]), dict(state["counts"])
+
+
+class Table:
+    """An observer that gives rows to writers in the run's folder: one every so many steps, and one
+    after each evaluation. `fingerprint` is that of the weights as they are now."""
+
+    def __init__(
+        self,
+        conf: Config,
+        folder: Path,
+        averages: Averages,
+        every: Every,
+        fingerprint: Callable[[], str],
+    ) -> None:
+        self.conf, self.folder, self.averages = conf, folder, averages
+        self.every, self.fingerprint = every, fingerprint
+        self._writers: list[Writer] = []
+        self._evaluation: Evaluation | None = None  # that no row has yet
+
+    def open(self, env_steps: int) -> None:
+        """Opens the writers; rows beyond `env_steps`, of a sitting that was killed, are
         forgotten."""
+        options, folder = self.conf.options, self.folder
         self._writers.append(CsvWriter(folder / "progress.csv", COLUMNS))
-        if conf.options.tensorboard:
+        if options.tensorboard:
             self._writers.append(TensorBoardWriter(folder / "tensorboard"))
-        if conf.options.wandb:
+        if options.wandb:
             self._writers.append(
-                WandbWriter(conf.options.wandb, folder.name, folder, conf.to_json())
+                WandbWriter(options.wandb, folder.name, folder, self.conf.to_json())
             )
         for writer in self._writers:
             writer.rewind(env_steps)
@@ -56,36 +105,29 @@ class Table:
         while self._writers:
             self._writers.pop().close()
 
-    def episode(self, episode: Episode) -> None:
-        self._returns.append(episode.score)
-        self._lengths.append(episode.length)
+    def on_evaluation(self, event: EvaluationEnd) -> None:
+        self._evaluation = event.evaluation
 
-    def metrics(self, metrics: Mapping[str, float]) -> None:
-        """Of a call of updates; none before learning starts."""
-        for name, value in metrics.items():
-            self._sums[name] = self._sums.get(name, 0.0) + value
-            self._counts[name] = self._counts.get(name, 0) + 1
+    def on_batch_end(self, event: BatchEnd) -> None:
+        if self.every(event.env_steps) or self._evaluation is not None:
+            self._write(event)
 
-    def write(
-        self, now: Mapping[str, Any], fingerprint: str, evaluation: Evaluation | None
-    ) -> None:
-        """A row for the counters `now`."""
-        row = {**now, "seconds": round(now["seconds"], 3), "fingerprint": fingerprint}
-        row["return_mean"] = float(np.mean(self._returns)) if self._returns else None
-        row["length_mean"] = float(np.mean(self._lengths)) if self._lengths else None
-        row["eval_mean"], row["eval_std"] = (
-            (evaluation.mean, evaluation.std) if evaluation else (None, None)
-        )
-        row |= {name: total / self._counts[name] for name, total in self._sums.items()}
-        self._sums, self._counts = {}, {}
+    def on_train_end(self, event: TrainEnd) -> None:
+        if self._evaluation is not None:
+            self._write(event)
+
+    def _write(self, event: Event) -> None:
+        evaluation, self._evaluation = self._evaluation, None
+        row: dict[str, Cell] = {
+            "env_steps": event.env_steps,
+            "updates": event.updates,
+            "episodes": event.episodes,
+            "seconds": round(event.seconds, 3),
+            "fingerprint": self.fingerprint(),
+            **self.averages.of_episodes(),
+            "eval_mean": None if evaluation is None else evaluation.mean,
+            "eval_std": None if evaluation is None else evaluation.std,
+            **self.averages.of_metrics(),
+        }
         for writer in self._writers:
             writer.write(row)
-
-    def state(self) -> dict[str, Any]:
-        lists = {"returns": list(self._returns), "lengths": list(self._lengths)}
-        return {**lists, "sums": dict(self._sums), "counts": dict(self._counts)}
-
-    def load_state(self, state: dict[str, Any]) -> None:
-        self._returns.extend(state["returns"])
-        self._lengths.extend(state["lengths"])
-        self._sums, self._counts = dict(state["sums"]), dict(state["counts"])

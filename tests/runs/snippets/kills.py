@@ -56,7 +56,9 @@ def sitting(name, tamper=None):
             else trainer.session("dqn", "CartPole-v1", framework="torch", out=out, **SETTINGS)
         )
         for _ in run.events():
-            run._pause = 0.0  # or the time that writing takes would stretch the intervals
+            run.checkpoints.pause = (
+                0.0  # or the time that writing takes would stretch the intervals
+            )
         print(
             json.dumps(
                 {"run": name, "fingerprint": run.fingerprint(), "steps": run.loop.env_steps}

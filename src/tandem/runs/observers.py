@@ -1,0 +1,160 @@
+"""What a run does beside learning, at the events of its loop: it evaluates, saves checkpoints, adds
+copies to a league. (Writing rows is in `table`.)
+
+An observer's methods are named as those of a `Callback` and get the event. The events that one
+yields go to the callbacks and to all observers before it goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from time import monotonic
+
+import numpy as np
+
+from tandem.envs.league import League
+from tandem.envs.vector import Json
+from tandem.learning.events import (
+    BatchEnd,
+    CheckpointSaved,
+    Counters,
+    Evaluation,
+    EvaluationEnd,
+    Event,
+    TrainBegin,
+    TrainEnd,
+)
+from tandem.networks.plan import Weights
+from tandem.runs import checkpoint
+
+WRITING = 0.05  # the most of a run's time that checkpoints may take
+
+RoleWeights = dict[str, Weights]
+
+
+class Every:
+    """Says when so many environment steps have passed again: at the first look at or beyond each
+    multiple of `steps`."""
+
+    def __init__(self, steps: int) -> None:
+        self.steps = self.due = steps
+
+    def __call__(self, env_steps: int) -> bool:
+        if env_steps < self.due:
+            return False
+        self.due = (env_steps // self.steps + 1) * self.steps
+        return True
+
+
+class LeagueCopies:
+    """Adds a copy of the learner to the league of its opponents every so many steps."""
+
+    def __init__(self, league: League, every: Every, weights: Callable[[], RoleWeights]) -> None:
+        self.league, self.every, self.weights = league, every, weights
+
+    def on_batch_end(self, event: BatchEnd) -> None:
+        if self.every(event.env_steps):
+            self.league.add(self.weights())
+
+
+class Evaluations:
+    """Evaluates every so many steps, and at the end of a complete run; remembers the best mean.
+
+    evaluate: scores the agent as it is now. weights: those that it acts by; given where no
+    checkpoints are written: the best are kept in memory then.
+    """
+
+    def __init__(
+        self,
+        every: Every,
+        steps: int,
+        evaluate: Callable[[], Evaluation],
+        weights: Callable[[], RoleWeights] | None,
+    ) -> None:
+        self.every, self.steps, self.evaluate, self.weights = every, steps, evaluate, weights
+        self.best = -np.inf
+        self.last: Evaluation | None = None
+        self.evaluated_at = -1  # env_steps of the latest evaluation
+        self.best_weights: RoleWeights = {} if weights is None else weights()
+
+    def on_batch_end(self, event: BatchEnd) -> Iterator[Event]:
+        if self.every(event.env_steps):
+            yield self._evaluated(event)
+
+    def on_train_end(self, event: TrainEnd) -> Iterator[Event]:
+        if event.env_steps >= self.steps and event.env_steps != self.evaluated_at:
+            yield self._evaluated(event)
+
+    def _evaluated(self, event: Event) -> EvaluationEnd:
+        self.last, self.evaluated_at = self.evaluate(), event.env_steps
+        is_best = self.last.mean >= self.best
+        self.best = max(self.best, self.last.mean)
+        if is_best and self.weights is not None:
+            self.best_weights = self.weights()
+        return EvaluationEnd(**event.counters(), evaluation=self.last, best=is_best)
+
+
+class Checkpoints:
+    """Saves to `folder`: "last" when a run begins and ends and every `seconds` between, "best" and
+    the `keep` newest numbered ones at evaluations, and ones that stay, where `every` has steps.
+
+    state: what a checkpoint holds, of a whole run or of an agent alone. save_at_begin: for a run
+    that no checkpoint tells of yet.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        state: Callable[[bool], tuple[Json, checkpoint.Groups]],
+        *,
+        seconds: float,
+        keep: int,
+        every: Every,
+        save_at_begin: bool,
+    ) -> None:
+        self.folder, self.state, self.every = folder, state, every
+        self.seconds, self.keep, self.save_at_begin = seconds, keep, save_at_begin
+        self.pause, self.saved_at = seconds, monotonic()
+        self.numbered: list[str] = []
+
+    def on_train_begin(self, event: TrainBegin) -> Iterator[Event]:
+        if self.save_at_begin:
+            yield from self.save(event.counters(), "last", *self._staying(event))
+
+    def on_evaluation(self, event: EvaluationEnd) -> Iterator[Event]:
+        if event.best:
+            yield from self.save(event.counters(), "best")
+        if not self.keep:
+            return
+        name = f"step-{event.env_steps:09d}"
+        yield from self.save(event.counters(), name)
+        self.numbered.append(name)
+        for old in self.numbered[: -self.keep]:
+            (self.folder / f"{old}.zip").unlink(missing_ok=True)
+        self.numbered = self.numbered[-self.keep :]
+
+    def on_batch_end(self, event: BatchEnd) -> Iterator[Event]:
+        if self.every.steps and self.every(event.env_steps):
+            yield from self.save(event.counters(), *self._staying(event))
+        if monotonic() - self.saved_at > self.pause:
+            yield from self.save(event.counters(), "last")
+
+    def on_train_end(self, event: TrainEnd) -> Iterator[Event]:
+        yield from self.save(event.counters(), "last", *self._staying(event))
+
+    def save(self, counters: Counters, *names: str) -> Iterator[CheckpointSaved]:
+        """Writes checkpoints of these names; only "last" holds the whole run."""
+        for name in names:
+            began = monotonic()
+            data, groups = self.state(name == "last")
+            path = self.folder / f"{name}.zip"
+            checkpoint.write(path, data, groups)
+            if name == "last":
+                self.saved_at = monotonic()
+                self.pause = max(self.seconds, (self.saved_at - began) / WRITING)
+            yield CheckpointSaved(**counters, path=path)
+
+    def _staying(self, event: Event) -> list[str]:
+        """The name of a checkpoint that is never deleted, if there are to be any."""
+        return [f"kept-{event.env_steps:09d}"] if self.every.steps else []
