@@ -39,7 +39,7 @@ from tandem.learning.events import (
     TrainEnd,
 )
 from tandem.learning.seeds import derived
-from tandem.runs import session as sessions
+from tandem.runs import observers
 from tandem.runs.callbacks import Callback, EarlyStop, LambdaCallback
 from tandem.testing.environments import Chain, Identity, IdentityBox, InfiniteHorizon
 from tests.helpers import run_python
@@ -1061,14 +1061,14 @@ def test_the_interval_of_checkpoints_stretches_where_writing_is_slow(
     """Writing takes 2 s, a block 1 s, and one checkpoint is asked for every 10 s: 40 s lie between
     them, 5 %."""
     clock = [0.0]
-    monkeypatch.setattr(sessions, "monotonic", lambda: clock[0])
-    real = sessions.checkpoint.write
+    monkeypatch.setattr(observers, "monotonic", lambda: clock[0])
+    real = observers.checkpoint.write
 
     def slow(*given: Any) -> None:
         clock[0] += 2.0
         real(*given)
 
-    monkeypatch.setattr(sessions.checkpoint, "write", slow)
+    monkeypatch.setattr(observers.checkpoint, "write", slow)
     run = trainer.session(
         "ppo", "CartPole-v1", framework="torch", steps=32 * 130, out=tmp_path / "run",
         **{**SMALL, "eval_episodes": 0, "checkpoint_seconds": 10, "log_every": 10**6},
