@@ -40,6 +40,7 @@ from tandem.learning.events import (
 )
 from tandem.learning.seeds import derived
 from tandem.runs import observers
+from tandem.runs import session as sessions
 from tandem.runs.callbacks import Callback, EarlyStop, LambdaCallback
 from tandem.testing.environments import Chain, Identity, IdentityBox, InfiniteHorizon
 from tests.helpers import run_python
