@@ -1,51 +1,178 @@
-"""The pages on algorithms say what the code says."""
+"""The pages say what the code does: their blocks run, their names exist, their links lead
+somewhere."""
 
 from __future__ import annotations
 
 import importlib.util
+import json
+import os
 import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tandem import algorithms
-from tests.helpers import ROOT
+from tests.helpers import ALONE, ON_CPU, ONE_THREAD, QUIET, ROOT
+from tests.page_names import faults, importable
+from tests.pages import LANGUAGES, Block, blocks, pages, shortened
 
 SPEC = importlib.util.spec_from_file_location("docs_settings", ROOT / "docs" / "settings.py")
 settings = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(settings)
 
+PAGES = {page.relative_to(ROOT).as_posix(): page.read_text(encoding="utf-8") for page in pages()}
+
+
+def run(folder: Path, *names: str, whole: bool = False) -> list[dict[str, Any]]:
+    """Runs the blocks of pages in one process, with Keras on JAX; what became of each."""
+    command = [sys.executable, "-m", "tests.pages", str(folder), *(str(ROOT / n) for n in names)]
+    env = {**os.environ, **ONE_THREAD, **ON_CPU, **ALONE, **QUIET, "KERAS_BACKEND": "jax"}
+    env["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
+    done = subprocess.run(
+        [*command, *(["--whole"] if whole else [])], env=env, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    lines = [line for line in done.stdout.splitlines() if line.startswith('{"page": ')]
+    return [json.loads(line) for line in lines]
+
+
+# --- what is run ----------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_every_block_runs(tmp_path) -> None:
+    ran = run(tmp_path, *PAGES)
+    assert not [f"{r['page']}.md, line {r['line']}:\n{r['error']}" for r in ran if r["error"]]
+    assert {r["page"] for r in ran} >= {*algorithms.NAMES, "README", "runs", "teams", "workers"}
+
+
+@pytest.mark.slow
+@pytest.mark.thorough
+@pytest.mark.timeout(900)
+def test_the_readme_runs_whole(tmp_path) -> None:
+    ran = run(tmp_path, "README.md", whole=True)
+    assert not [f"line {r['line']}:\n{r['error']}" for r in ran if r["error"]]
+    assert len(ran) >= 8
+    for made in (
+        "cartpole.gif",
+        "three-seeds.svg",
+        "runs/cartpole/curve.png",
+        "runs/keras/checkpoints/best.zip",
+    ):
+        assert (tmp_path / "0" / made).is_file(), made
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_block_says_what_it_is(page) -> None:
+    found = [(b.line, b.language) for b in blocks(PAGES[page]) if b.language not in LANGUAGES]
+    assert not found, f"one of {sorted(LANGUAGES)} has to stand after the fence"
+    outside = re.sub(r"^```.*?^```$", "", PAGES[page], flags=re.MULTILINE | re.DOTALL)
+    assert not re.findall(r"(?<=\n\n)    .*", outside), "fence it: ```sh, ```python, …"
+
+
+@pytest.mark.slow
+def test_a_block_that_fails_is_told_of(tmp_path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "```python\nmade = open('left', 'w')\n```\n\n```text\nnothing\n```\n\n"
+        "```python\nopen('left')\nopen('missing')\n```\n\n```sh\nls\n```\n"
+    )
+    (tmp_path / "runs").mkdir()
+    first, second, third = run(tmp_path / "runs", str(page))
+    assert first["error"] is None and first["line"] == 2
+    assert "FileNotFoundError" in second["error"] and "missing" in second["error"]
+    assert "no command of tandem" in third["error"]
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "shorter"),
+    [
+        ("python", "train('ppo', steps=8_000)\n", "train('ppo', steps=300)\n"),
+        ("python", "train(steps=200, episodes=20)\n", "train(steps=200, episodes=2)\n"),
+        ("python", "train(update_steps=1000)\n", "train(update_steps=1000)\n"),
+        ("sh", "tandem verify a --steps 10000\n", "tandem verify a --steps 300\n"),
+        ("sh", "tandem train --resume a\n", "tandem train --resume a\n"),
+        (
+            "sh",
+            "tandem train ppo X --steps 4000 --stop-at 2000 --framework jax  # on JAX\n",
+            "tandem train ppo X --steps 300 --stop-at 150 --framework jax"
+            " --eval-episodes 0 --final-episodes 1 --no-plots\n",
+        ),
+    ],
+)
+def test_shortened(language, text, shorter) -> None:
+    assert shortened(Block(language, text, 1)).text == shorter
+
+
+# --- what is named --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_name_is_in_the_repository(page) -> None:
+    assert not list(faults(PAGES[page]))
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("`tandem.trainer.train`, `from tandem import RL, load`", None),
+        ("`tandem.trainer.trainer`", "tandem.trainer.trainer"),
+        ("`from tandem import RL, unload`", "unload"),
+        ("`from tandem.examples.keras.DQN import DQNN`", "DQNN"),
+        ("`math.returns.lambda_return`", None),
+        ("`math.returns.kappa_return`", "kappa_return"),
+        ("`tandem train ppo CartPole-v1 --no-plots`, `--seeds 3`, `--peer-python`", None),
+        ("`tandem train ppo --never-there`", "--never-there"),
+        ("`--no-learning-rate`", "--no-learning-rate"),
+        ("`tandem trane`", "trane"),
+        ("`tandem train popo`", "popo"),
+        ('`make learn ROW=x`, `make test ARGS="-k replay"`', None),
+        ("`make learned`", "learned"),
+        ("```console\nmake nothing\n```", "nothing"),
+        ("`python -m benchmarks.learn`", None),
+        ("`python -m benchmarks.unlearn`", "benchmarks.unlearn"),
+        ("`algorithms/ppo.py`, `envs/`, `algorithms/<name>.py`, `ops.py`", None),
+        ("`algorithms/popo.py`", "algorithms/popo.py"),
+        ("`training/`", "training/"),
+        ("`checkpoints/step-….zip`, `progress.csv`, `networks.safetensors`", None),
+        ("`progress.json.toml`", "progress.json.toml"),
+        ("`mine/a.csv`\n\n```sh\ntandem plot mine/a.csv\n```", None),
+        ("`ALE/Pong-v5`, `mpe/simple_spread_v3`", None),
+        ("`WorkerPoool`", "WorkerPoool"),
+    ],
+)
+def test_faults(text, fault) -> None:
+    found = list(faults(f"{text}\n"))
+    assert len(found) == (fault is not None) and (fault is None or fault in found[0]), found
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_link_leads_somewhere(page) -> None:
+    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", PAGES[page]):
+        if not target.startswith("http"):
+            assert ((ROOT / page).parent / target).exists(), target
+
+
+# --- the pages on algorithms ----------------------------------------------------------------------
+
 
 @pytest.mark.parametrize("algorithm", algorithms.NAMES)
 def test_the_table_of_settings_is_up_to_date(algorithm) -> None:
-    page = (settings.PAGES / f"{algorithm}.md").read_text(encoding="utf-8")
+    page = PAGES[f"docs/algorithms/{algorithm}.md"]
     assert page == settings.renewed(page, algorithm), "run: python docs/settings.py"
 
 
 @pytest.mark.parametrize("algorithm", algorithms.NAMES)
 def test_every_function_beside_an_equation_exists(algorithm) -> None:
-    page = (settings.PAGES / f"{algorithm}.md").read_text(encoding="utf-8")
-    cells = re.findall(
-        r"\| `([\w.]+)`", page[page.index("## Equations") : page.index("## What differs")]
-    )
+    page = PAGES[f"docs/algorithms/{algorithm}.md"]
+    table = page[page.index("## Equations") : page.index("## What differs")]
+    cells = re.findall(r"\| `([\w.]+)`", table)
     assert len(cells) >= 4
     kind = algorithms.get(algorithm)
     for name in cells:
         first, _, rest = name.partition(".")
-        if first == kind.__name__:
-            assert hasattr(kind, rest), name
-            continue
-        module, found = _module(name)
-        for part in found:
-            module = getattr(module, part)
-
-
-def _module(name: str):
-    """The longest part of a dotted name that is a module of tandem, and the attributes after it."""
-    parts = name.split(".")
-    for end in range(len(parts), 0, -1):
-        dotted = "tandem." + ".".join(parts[:end])
-        try:
-            return importlib.import_module(dotted), parts[end:]
-        except ModuleNotFoundError:
-            continue
-    raise AssertionError(f"{name} is nothing in tandem")
+        assert hasattr(kind, rest) if first == kind.__name__ else importable(f"tandem.{name}"), name

@@ -1,0 +1,145 @@
+"""The pages (README.md, CONTRIBUTING.md, CHANGELOG.md, docs/**/*.md): their code blocks, and a
+program that runs them: `python -m tests.pages FOLDER [--whole] PAGE…`.
+
+The word after a block's fence says what it is:
+
+| word    | the block is                                     | the tests |
+|---------|--------------------------------------------------|-----------|
+| sh      | commands of tandem, one a line                   | run it    |
+| python  | a whole program                                  | run it    |
+| console | what sets a machine up: pip, make, git, ray      | do not    |
+| text    | output, a formula, a drawing                     | do not    |
+
+The blocks of a page are run in their order in one empty folder, so that a block finds what earlier
+ones made. All pages share one process, so that a framework is imported once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import runpy
+import shlex
+import time
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from tests.helpers import ROOT
+
+RUN = {"sh", "python"}
+LANGUAGES = RUN | {"console", "text"}
+
+# What is left of a block that is not run whole.
+MOST = {"steps": 300, "stop_at": 150, "episodes": 2, "eval_episodes": 0, "final_episodes": 1}
+NUMBER = re.compile(rf"(--|\b)({'|'.join(MOST).replace('_', '[_-]')})([ =])(\d[\d_]*)\b")
+NO_MORE = {"steps": "300", "eval-episodes": "0", "final-episodes": "1", "framework": "torch"}
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block of a page: the word after its fence, its text, and its first line's number."""
+
+    language: str
+    text: str
+    line: int
+
+
+def pages() -> list[Path]:
+    """Every page, README.md first."""
+    top = [ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "CHANGELOG")]
+    return [*top, *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def blocks(page: str) -> list[Block]:
+    """The fenced blocks of a page's text."""
+    fenced = re.finditer(r"^```(.*)\n((?:.*\n)*?)```$", page, re.MULTILINE)
+    return [Block(m[1], m[2], page.count("\n", 0, m.start()) + 2) for m in fenced]
+
+
+def shortened(block: Block) -> Block:
+    """The block with less to do.
+
+    `steps=8_000`, `--steps 8000`, `episodes=20` and their like become the number in `MOST` where
+    they are larger. A `tandem train` gets the flags of `NO_MORE` that it does not give, and draws
+    nothing: without --framework the engine would be JAX, which compiles for seconds.
+    """
+
+    def fewer(found: re.Match[str]) -> str:
+        most = MOST[found[2].replace("-", "_")]
+        return f"{found[1]}{found[2]}{found[3]}{min(int(found[4].replace('_', '')), most)}"
+
+    text = NUMBER.sub(fewer, block.text)
+    if block.language == "sh":
+        text = "".join(_with_flags(line) + "\n" for line in text.splitlines())
+    return replace(block, text=text)
+
+
+def _with_flags(line: str) -> str:
+    words = shlex.split(line, comments=True)
+    if words[:2] != ["tandem", "train"] or "--resume" in words:
+        return line
+    missing = [w for f, v in NO_MORE.items() if f"--{f}" not in words for w in (f"--{f}", v)]
+    return shlex.join([*words, *missing, "--no-plots"])
+
+
+def run(block: Block, folder: Path) -> None:
+    """Runs a block in the present folder; AssertionError for a command that fails."""
+    if block.language == "python":
+        program = folder / f"line_{block.line}.py"
+        program.write_text(block.text, encoding="utf-8")
+        runpy.run_path(str(program), run_name="__main__")
+        return
+    from tandem.cli import main
+
+    for line in block.text.splitlines():
+        program, *arguments = shlex.split(line, comments=True)
+        assert program == "tandem", f"{line!r} is no command of tandem; is its block ```console?"
+        assert main(arguments) == 0, f"`{line}` failed"
+
+
+def is_left_out(block: Block, whole: bool) -> bool:
+    """Whether a block is not run: where Stable-Baselines3 (`make bench` installs it) is missing,
+    and, unless pages are run whole, where the block starts Ray, which takes as long as a page."""
+    if "stable_baselines3" in block.text and find_spec("stable_baselines3") is None:
+        return True
+    return "import AlgorithmAgent, Cluster" in block.text and not whole
+
+
+def run_page(page: Path, folder: Path, whole: bool) -> Iterator[dict[str, Any]]:
+    """Runs the blocks of a page in `folder`, a new one. For each: the page's name, the block's
+    line, the processor's seconds, and the traceback if it failed, else None."""
+    folder.mkdir()
+    os.chdir(folder)
+    for block in blocks(page.read_text(encoding="utf-8")):
+        if block.language not in RUN or is_left_out(block, whole):
+            continue
+        began, error = time.process_time(), None
+        try:
+            run(block if whole else shortened(block), folder)
+        except BaseException:
+            error = traceback.format_exc()
+        seconds = round(time.process_time() - began, 2)
+        yield {"page": page.stem, "line": block.line, "seconds": seconds, "error": error}
+
+
+def main() -> None:
+    """Prints a line of JSON for each block that was run, after whatever the blocks print."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("pages", nargs="+", type=Path)
+    parser.add_argument("--whole", action="store_true")
+    given = parser.parse_args()
+    folder = given.folder.resolve()
+    for number, page in enumerate([page.resolve() for page in given.pages]):
+        for line in run_page(page, folder / str(number), given.whole):
+            print("\n" + json.dumps(line), flush=True)
+
+
+if __name__ == "__main__":
+    main()
