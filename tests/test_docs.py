@@ -18,6 +18,7 @@ from tandem import algorithms
 from tests.helpers import ALONE, ON_CPU, ONE_THREAD, QUIET, ROOT
 from tests.page_names import faults, importable
 from tests.pages import LANGUAGES, Block, blocks, pages, shortened
+from tests.test_floors import FLOORS, KEPT_APART
 
 SPEC = importlib.util.spec_from_file_location("docs_settings", ROOT / "docs" / "settings.py")
 settings = importlib.util.module_from_spec(SPEC)
@@ -148,6 +149,19 @@ def test_every_name_is_in_the_repository(page) -> None:
 def test_faults(text, fault) -> None:
     found = list(faults(f"{text}\n"))
     assert len(found) == (fault is not None) and (fault is None or fault in found[0]), found
+
+
+def test_the_map_has_every_room_floor_by_floor() -> None:
+    page = PAGES["docs/design.md"]
+    table = page[page.index("## Rooms") : page.index("## The way of a batch")]
+    cells = re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)
+    rooms = [re.findall(r"`(\w+)", cell) for cell in cells]
+    floor_of = {room: floor for floor, held in enumerate(FLOORS) for room in held}
+    floors = [{floor_of[room] for room in row} for row in rooms]
+    assert floors == sorted(floors, key=min) and all(len(floor) == 1 for floor in floors)
+    assert {room for row in rooms for room in row} == set(floor_of) - {"__init__", "__main__"}
+    told = dict(re.findall(r"^\| `(\w+)/` \|.*\| (`.*`) \|$", table, re.MULTILINE))
+    assert {r: set(re.findall(r"`(\w+)`", told[r])) for r in told} == KEPT_APART
 
 
 @pytest.mark.parametrize("page", PAGES)

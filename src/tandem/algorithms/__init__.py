@@ -1,4 +1,6 @@
-"""The algorithms, one file a paper, by the names users call them."""
+"""The algorithms: one file for one paper, by the names users call them; `base` is what all share.
+Each is written once for all frameworks, against `backends.backend`. May import the ground, `math`,
+`networks`, `exploration`, `backends`; not `replay`: an algorithm is handed batches."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Backends: the only rooms, with `networks`, that import a framework. `make` chooses one by
-name."""
+"""Backends: what a framework provides (`backend`), and PyTorch and Keras behind it; `make` chooses
+one by name. With `networks`, the only rooms of the library that import a framework; nothing of
+reinforcement learning is known here. May import the ground, `math`, `networks`, `replay`."""
 
 from __future__ import annotations
 

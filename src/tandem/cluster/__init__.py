@@ -1,5 +1,5 @@
-"""The cluster door: agents and runners with names, in this process or, by Ray, in many on many
-machines."""
+"""The cluster door: agents and runners by name, in this process or, by Ray, in many on many
+machines. May import any room but `examples`."""
 
 from tandem.cluster.agent import Agent
 from tandem.cluster.algorithm import AlgorithmAgent

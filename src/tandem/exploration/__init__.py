@@ -1,5 +1,5 @@
 """Exploration that can be used alone: policies over action values, and noise for actions that are
-numbers."""
+numbers. May import the ground and `math`."""
 
 from tandem.exploration.noise import (
     AnnealedGaussianProcess,

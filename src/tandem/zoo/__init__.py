@@ -1,4 +1,5 @@
-"""Settings that are known to work, per (algorithm, environment), each with its source."""
+"""Settings that are known to work, for each algorithm and environment, with their source. May
+import the ground and `algorithms`."""
 
 from __future__ import annotations
 
