@@ -1,54 +1,201 @@
-"""What `make_trainer` and `make_evaluator` are given, looked at before anything is made of it."""
+"""The documented arguments of `make_trainer` and `make_evaluator`: their defaults, which settings
+of ours they become, and what is checked before anything is made of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import fields
+from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 from tandem.errors import SettingError, UnknownNameError
 
-KINDS: dict[str, tuple[Any, str]] = {  # of arguments that are no numbers
+Arguments = dict[str, Any]  # by name
+Maker = Callable[[Any], Any]
+A = TypeVar("A")
+
+# The algorithms whose arguments are documented: the documented name -> ours.
+DOCUMENTED = {"a3c": "a3c", "acer": "acer", "impala": "impala", "dqn": "nstep_q"}
+NOISE = {None: "no", "ig": "independent", "fg": "factorised"}
+REPLAY = {
+    "maxlen": "replay_size",
+    "minlen": "replay_starts",
+    "alpha": "priority_alpha",
+    "evict_rule": "evict",
+}
+OPTIMIZER = {"learning_rate": "learning_rate", "epsilon": "adam_epsilon"}
+# The documented algorithms' defaults for entries of a dict that are not given.
+ENTRIES: dict[str, Arguments] = {
+    "replay_kwargs": {"maxlen": 1000, "minlen": 100},
+    "opt_kwargs": {"learning_rate": 1e-4, "epsilon": 1e-4},
+}
+# Types of arguments that are neither numbers nor truth values, None aside, and how to say them.
+KINDS: dict[str, tuple[Any, str]] = {
     **dict.fromkeys(("feature_maker", "model_maker", "state_to_input"), (Callable, "a function")),
     **dict.fromkeys(("replay_kwargs", "opt_kwargs", "load_model_custom"), (dict, "a dict")),
     **dict.fromkeys(("load_model", "save_dir"), ((str, Path), "a path")),
     "render_timestep": ((int, float), "a number of seconds"),
-    "noisynet": (str, "None, 'ig' or 'fg'"),
 }
-NOISE = {None: "no", "ig": "independent", "fg": "factorised"}
 
 
-def checked(kind: Any, where: str, given: dict[str, Any], more: set[str]) -> Any:
-    """The arguments, with their types looked at where they are plain ones."""
-    names = {f.name for f in fields(kind)}
-    for name in given:
-        if name not in names | more:
-            raise UnknownNameError(f"argument of {where}", name, names | more)
-    made = kind(**{n: v for n, v in given.items() if n in names})
-    for name, (types, wanted) in KINDS.items():
-        if (
-            name in names
-            and (value := given.get(name)) is not None
-            and not isinstance(value, types)
-        ):
-            raise SettingError(f"{where}: {name}={value!r}.", wanted, "give a value of that kind.")
-    if given.get("noisynet") not in list(NOISE):
-        raise SettingError(
-            f"{where}: noisynet={given['noisynet']!r}.",
-            "None, 'ig' or 'fg'",
-            "choose one of those.",
-        )
-    plain = {f.name for f in fields(kind) if str(f.type) in ("int", "float", "bool")}
-    for name in plain & given.keys():
-        value, wanted = given[name], {f.name: str(f.type) for f in fields(kind)}[name]
-        fits = (
-            isinstance(value, bool)
-            if wanted == "bool"
-            else isinstance(value, (int, float)) and not isinstance(value, bool)
-        )
-        if not fits or (wanted == "int" and not float(value).is_integer()):
+def becomes(setting: str | Callable[[Any], Arguments], default: Any) -> Any:
+    """Returns the field of a documented argument: its default, and the setting that it becomes, or
+    a function from its value to settings by name."""
+    return field(default=default, metadata={"becomes": setting})
+
+
+def _renamed(argument: str, names: Mapping[str, str]) -> Callable[[Arguments | None], Arguments]:
+    """Returns a function from a dict of documented entries to settings. It raises UnknownNameError
+    for an entry that is not in `names`."""
+
+    def settings(entries: Arguments | None) -> Arguments:
+        for name in entries or {}:
+            if name not in names:
+                raise UnknownNameError(f"entry of {argument}", name, names)
+        return {names[name]: value for name, value in (entries or {}).items()}
+
+    return settings
+
+
+def _replay(kind: str | None) -> Arguments:
+    return {"replay": kind or "none"}
+
+
+@dataclass(frozen=True)
+class SharedArguments:
+    """Arguments of trainers and evaluators."""
+
+    env_maker: Callable[[], Any] | None = None  # makes a Gymnasium environment
+    state_to_input: Maker | None = None  # from an observation to what the network takes
+    load_model: str | Path | None = None  # a run's folder or checkpoint, or a .keras or .h5 file
+    load_model_custom: Arguments | None = None  # classes for that file
+    verbose: bool = False  # print how it goes
+    # observation space -> (Input, feature) or (Input, (feature, feature)). Evaluators need it, or
+    # model_maker, only for a checkpoint of such a network.
+    feature_maker: Maker | None = None
+    model_maker: Maker | None = None  # environment -> whole model; wins over feature_maker
+
+
+@dataclass(frozen=True)
+class TrainerArguments(SharedArguments):
+    """Arguments of all trainers; defaults as documented."""
+
+    # actor-learners; None: as many as there are cores, where the algorithm has them
+    num_parallel: int | None = None
+    port_begin: int = 2220  # not needed: nothing listens here
+    discount: float = becomes("gamma", 0.99)
+    train_steps: int = becomes("steps", 1_000_000)
+    rollout_maxlen: int = becomes("rollout", 32)
+    batch_size: int = becomes("envs", 1)
+    online_learning: bool = becomes("online", True)
+    replay_type: str | None = becomes(_replay, None)
+    replay_ratio: float = becomes("replay_ratio", 4)
+    replay_kwargs: Arguments | None = becomes(_renamed("replay_kwargs", REPLAY), None)
+    replay_priority_type: str = becomes("priority", "differential")
+    optimizer: Any = becomes("optimizer", "adam")  # or an instance of the framework's
+    opt_clip_norm: float = becomes("max_grad_norm", 40.0)
+    opt_kwargs: Arguments | None = becomes(_renamed("opt_kwargs", OPTIMIZER), None)
+    noisynet: Literal["ig", "fg"] | None = becomes(lambda kind: {"noisy": NOISE[kind]}, None)
+    save_dir: str | Path | None = None
+    save_interval: int = 10_000
+    catch_signal: bool = False
+
+    def implied(self) -> Arguments:
+        """Returns the settings that no argument sets, or several together."""
+        return {"reduction": "sum"}
+
+
+@dataclass(frozen=True)
+class A3CArguments(TrainerArguments):
+    a3c_entropy_weight: float = becomes("entropy", 1e-2)
+
+    def implied(self) -> Arguments:
+        return {"reduction": "sum", "value_weight": 1.0}
+
+
+@dataclass(frozen=True)
+class ACERArguments(A3CArguments):
+    replay_type: str | None = becomes(_replay, "uniform")
+    acer_kl_weight: float = becomes("kl", 1e-1)
+    acer_trunc_max: float = becomes("truncation", 10.0)
+    acer_soft_update_ratio: float = becomes("average_tau", 0.05)
+
+
+@dataclass(frozen=True)
+class IMPALAArguments(A3CArguments):
+    replay_type: str | None = becomes(_replay, "uniform")
+    impala_trunc_rho_max: float = becomes("rho", 1.0)
+    impala_trunc_c_max: float = becomes("c", 1.0)
+
+
+@dataclass(frozen=True)
+class DQNArguments(TrainerArguments):
+    dqn_double: bool = becomes("double", True)
+    dqn_dueling: bool = becomes("dueling", False)
+    policy_eps_start: float = 1.0
+    policy_eps_end: float = 0.01
+    policy_eps_decay_steps: int = 1_000_000
+    sync_target_interval: int = becomes("target_updates", 1000)
+
+    def implied(self) -> Arguments:
+        """Epsilon as a schedule, whose fraction is of the run; a decay that is longer than the run
+        ends on its way."""
+        start, end = self.policy_eps_start, self.policy_eps_end
+        if self.train_steps < self.policy_eps_decay_steps:
+            end = start + self.train_steps / self.policy_eps_decay_steps * (end - start)
+        # max: train_steps=0 is refused with the other settings, not here
+        fraction = min(1.0, self.policy_eps_decay_steps / max(1, self.train_steps))
+        return {"reduction": "sum", "epsilon": f"{start!r}:{end!r}:{fraction!r}"}
+
+
+@dataclass(frozen=True)
+class EvaluatorArguments(SharedArguments):
+    """Arguments of evaluators; defaults as documented."""
+
+    render_timestep: float | None = None  # seconds between two calls of env.render()
+    render_end: bool = False
+    num_episodes: int = 20
+    policy_type: Literal["stochastic", "greedy"] = "stochastic"
+    policy_eps: float = 0.0  # probability of a random action, where policy_type is greedy
+    seed: int = 0
+
+
+TRAINERS: dict[str, type[TrainerArguments]] = {
+    "a3c": A3CArguments,
+    "acer": ACERArguments,
+    "impala": IMPALAArguments,
+    "dqn": DQNArguments,
+}
+
+
+def checked(kind: type[A], where: str, arguments: Arguments, more: Set[str] = frozenset()) -> A:
+    """Returns the arguments as an instance of `kind`, without those named in `more`, which are
+    known but not its fields. Raises UnknownNameError for any other name, and SettingError for a
+    value of the wrong type; `where` begins their messages."""
+    annotations = {f.name: str(f.type) for f in fields(kind)}  # type: ignore[arg-type]
+    for name in arguments:
+        if name not in annotations.keys() | more:
+            raise UnknownNameError(f"argument of {where}", name, annotations.keys() | more)
+    own = {name: value for name, value in arguments.items() if name in annotations}
+    for name, value in own.items():
+        if expected := _misfit(name, annotations[name], value):
             raise SettingError(
-                f"{where}: {name}={value!r}.", f"{wanted}", "give a value of that kind."
+                f"{where}: {name}={value!r}.", expected, "give a value of that kind."
             )
-    return made
+    return kind(**own)
+
+
+def _misfit(name: str, annotation: str, value: Any) -> str:
+    """Returns what an argument has to be, where its value is something else; "" where it fits."""
+    if name == "noisynet":
+        return "" if value in list(NOISE) else "None, 'ig' or 'fg'"
+    if name in KINDS:
+        types, expected = KINDS[name]
+        return "" if value is None or isinstance(value, types) else expected
+    fits = True
+    if annotation == "bool":
+        fits = isinstance(value, bool)
+    elif annotation in ("int", "float"):
+        fits = isinstance(value, (int, float)) and not isinstance(value, bool)
+        fits = fits and (annotation == "float" or float(value).is_integer())
+    return "" if fits else annotation

@@ -74,6 +74,11 @@ def read(path: str, custom: dict[str, Any] | None) -> Any:
         ) from error
 
 
+def read_whole(path: str, custom: dict[str, Any] | None) -> Any:
+    """Returns the model in a .keras or .h5 file, with its outputs side by side."""
+    return whole(read(path, custom))
+
+
 def forward(model: Any) -> Callable[[Any], Any]:
     """The model as a function, NumPy in and out."""
     from tandem.networks.keras_layers import frozen
