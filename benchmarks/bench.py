@@ -42,12 +42,12 @@ def main(arguments: list[str] | None = None) -> int:
     for name in args.row or [row.name for row in ROWS]:
         row = rows.find(name)
         print(f"{row.name}: {row.title}", flush=True)
-        found = (
+        entry = (
             _reach(row, present, args, core)
             if isinstance(row, Reach)
             else _speed(row, present, args, core)
         )
-        _record(out, row, found, args)
+        _record(out, row, entry, args)
     print(
         (out / "speed.md").read_text(encoding="utf-8")
         if args.show
@@ -148,7 +148,7 @@ def _reach(row: Reach, contestants: list[str], args: Any, core: int | None) -> d
         told = measure.job(row, name, row_steps(row, args.quick), args.seed + repeat)
         runs[name].append({**measure.spawn(told, core), "seed": args.seed + repeat})
         print(f"  seed {args.seed + repeat} {name}: {runs[name][-1]['seconds']} s", flush=True)
-    return {"contestants": {name: {"runs": found} for name, found in runs.items()}}
+    return {"contestants": {name: {"runs": entry} for name, entry in runs.items()}}
 
 
 def row_steps(row: Reach, quick: bool) -> int:
@@ -156,7 +156,7 @@ def row_steps(row: Reach, quick: bool) -> int:
     return 2 * row.eval_every if quick else 0
 
 
-def _record(out: Path, row: Row | Reach, found: dict[str, Any], args: Any) -> None:
+def _record(out: Path, row: Row | Reach, entry: dict[str, Any], args: Any) -> None:
     from tandem.runs.config_file import commit
 
     origin = {
@@ -168,7 +168,7 @@ def _record(out: Path, row: Row | Reach, found: dict[str, Any], args: Any) -> No
     new = {
         "seconds": args.seconds,
         "repeats": 1 if args.quick else args.repeats,
-        "rows": {row.name: {**found, **origin, "versions": tables.versions()}},
+        "rows": {row.name: {**entry, **origin, "versions": tables.versions()}},
     }
     data = tables.merged(tables.load(out / "speed.json"), new)
     tables.write(out / "speed.json", json.dumps(data, indent=1) + "\n")

@@ -138,10 +138,10 @@ def measured(row: ClusterRow, contestants: list[str], args: Any) -> dict[str, An
     """Everyone in turn; {"contestants": {name: its runs}, "ours", "theirs"}."""
     runs: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for repeat, name in alternating(contestants, 1 if args.quick else args.repeats):
-        found = one(row, name, args)
-        runs[name].append(found)
-        check_updates(row, name, found)
-        rate, speed = found["updates"] / found["steps"], found["steps"] / found["seconds"]
+        run = one(row, name, args)
+        runs[name].append(run)
+        check_updates(row, name, run)
+        rate, speed = run["updates"] / run["steps"], run["steps"] / run["seconds"]
         print(
             f"  {repeat + 1} {name}: {speed:,.0f} steps/s, {1_000 * rate:.1f} updates per 1,000 "
             "steps",
@@ -188,18 +188,18 @@ def ask(job: dict[str, Any], args: Any) -> dict[str, Any]:
 
 def handed(args: Any) -> dict[str, Any]:
     """Milliseconds of handing transitions over, by each way; {"milliseconds"}."""
-    found = measure.spawn(
+    timings = measure.spawn(
         {"kind": HANDING, "contestant": "none", "times": 100 if args.quick else 1_000}, None
     )
-    for name, took in found["milliseconds"].items():
+    for name, took in timings["milliseconds"].items():
         print(f"  {name}: {median(took):.3f} ms", flush=True)
-    return found
+    return timings
 
 
-def check_updates(row: ClusterRow, name: str, found: dict[str, Any]) -> None:
+def check_updates(row: ClusterRow, name: str, run: dict[str, Any]) -> None:
     """RuntimeError unless a run made the updates per step that were asked for: the comparison would
     be of different work."""
-    rate = found["updates"] / found["steps"]
+    rate = run["updates"] / run["steps"]
     if abs(rate - row.updates_per_step) > SLACK * row.updates_per_step:
         raise RuntimeError(
             f"{name} made {rate:.4f} updates per step of {row.name}; asked for are "
@@ -210,10 +210,10 @@ def check_updates(row: ClusterRow, name: str, found: dict[str, Any]) -> None:
 # --- what was found -------------------------------------------------------------------------------
 
 
-def _record(out: Path, name: str, found: dict[str, Any], args: Any, load: float) -> None:
+def _record(out: Path, name: str, entry: dict[str, Any], args: Any, load: float) -> None:
     from tandem.runs.config_file import commit
 
-    theirs = ask({"kind": "versions"}, args) if PEER in found.get("contestants", {}) else {}
+    theirs = ask({"kind": "versions"}, args) if PEER in entry.get("contestants", {}) else {}
     origin = {
         "date": tables.now(),
         "commit": commit(),
@@ -222,7 +222,7 @@ def _record(out: Path, name: str, found: dict[str, Any], args: Any, load: float)
         "load": load,
     }
     origin |= {"versions": _versions(), "their_versions": theirs}
-    data = tables.merged(tables.load(out / "cluster.json"), {"rows": {name: {**found, **origin}}})
+    data = tables.merged(tables.load(out / "cluster.json"), {"rows": {name: {**entry, **origin}}})
     tables.write(out / "cluster.json", json.dumps(data, indent=1) + "\n")
     tables.write(out / "cluster.md", markdown(data))
 
@@ -270,25 +270,25 @@ def markdown(data: dict[str, Any]) -> str:
     """The whole report."""
     lines = ["# Runners on a cluster", "", METHOD.format(warm=ROWS[0].warm), ""]
     for row in ROWS:
-        if found := data.get("rows", {}).get(row.name):
+        if entry := data.get("rows", {}).get(row.name):
             lines += [
                 f"## {row.name}",
                 "",
                 f"{row.title}; {row.steps:,} steps.",
                 "",
-                *_table(found),
+                *_table(entry),
                 "",
-                _origin(found),
+                _origin(entry),
                 "",
             ]
-    if found := data.get("rows", {}).get(HANDING):
+    if entry := data.get("rows", {}).get(HANDING):
         lines += [
             f"## {HANDING}",
             "",
             "1,000 transitions of 17 floats, from being asked for to lying in an array of the "
             "process",
         ]
-        lines += ["that learns.", "", *_handing(found["milliseconds"]), "", _origin(found), ""]
+        lines += ["that learns.", "", *_handing(entry["milliseconds"]), "", _origin(entry), ""]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -297,8 +297,8 @@ def speed(runs: list[dict[str, Any]] | None) -> float | None:
     return median(run["steps"] / run["seconds"] for run in runs) if runs else None
 
 
-def _table(found: dict[str, Any]) -> list[str]:
-    lines, measured = [HEAD], found["contestants"]
+def _table(entry: dict[str, Any]) -> list[str]:
+    lines, measured = [HEAD], entry["contestants"]
     for name in (*OURS, PEER):
         if name not in measured:
             continue
@@ -334,22 +334,22 @@ def _handing(milliseconds: dict[str, list[float]]) -> list[str]:
         "|---|--:|--:|--:|---|",
     ]
     for name, took in milliseconds.items():
-        said = "" if name != AT_ONCE else "yes" if median(took) < WITHIN else "**no**"
+        verdict = "" if name != AT_ONCE else "yes" if median(took) < WITHIN else "**no**"
         slow = quantiles(took, n=20)[-1] if len(took) > 1 else took[0]
-        lines.append(f"| {name} | {median(took):.3f} | {slow:.3f} | {len(took):,} | {said} |")
+        lines.append(f"| {name} | {median(took):.3f} | {slow:.3f} | {len(took):,} | {verdict} |")
     return lines
 
 
-def _origin(found: dict[str, Any]) -> str:
-    where = found["machine"]
-    sides = [found["versions"], found["their_versions"]]
+def _origin(entry: dict[str, Any]) -> str:
+    where = entry["machine"]
+    sides = [entry["versions"], entry["their_versions"]]
     ours, theirs = (
         ", ".join(f"{n} {v}" for n, v in sorted(side.items()) if n != "platform") for side in sides
     )
     return (
-        f"Measured {found['date']} at commit {str(found['commit'])[:10]}, seed {found['seed']}, "
+        f"Measured {entry['date']} at commit {str(entry['commit'])[:10]}, seed {entry['seed']}, "
         f"on {where['processor']}, "
-        f"{where['cores']} cores, with a load of {found['load']:.1f} before; {ours}"
+        f"{where['cores']} cores, with a load of {entry['load']:.1f} before; {ours}"
         + (f"; on RLlib's side {theirs}." if theirs else ".")
     )
 

@@ -97,17 +97,17 @@ def handing_over(job: Job) -> Job:
         into[:] = ray.get([actor.one.remote(i) for i in range(ROWS)])
 
     times = job["times"]
-    found = {AT_ONCE: [_took(exchanged, into) for _ in range(times)], BARE: [], THERE: []}
-    found[BARE] = [_took(at_once, into) for _ in range(times)]
+    milliseconds = {AT_ONCE: [_took(exchanged, into) for _ in range(times)], BARE: [], THERE: []}
+    milliseconds[BARE] = [_took(at_once, into) for _ in range(times)]
     for _ in range(times):
         there = actor.all.remote()
         ray.wait([there])
-        found[THERE].append(_took(lambda: np.copyto(into, ray.get(there)), into))  # noqa: B023
-    found[SINGLY] = [_took(singly, into) for _ in range(max(1, times // 50))]
+        milliseconds[THERE].append(_took(lambda: np.copyto(into, ray.get(there)), into))  # noqa: B023
+    milliseconds[SINGLY] = [_took(singly, into) for _ in range(max(1, times // 50))]
     ray.shutdown()
-    found[POOL] = by_memory(times)
+    milliseconds[POOL] = by_memory(times)
     return {
-        "milliseconds": {name: took[len(took) // 10 :] for name, took in found.items()}
+        "milliseconds": {name: took[len(took) // 10 :] for name, took in milliseconds.items()}
     }  # the first ones warm up
 
 
@@ -127,9 +127,9 @@ def by_memory(times: int) -> list[float]:
         process.answer(60)
         into[:] = arrays["rows"]
 
-    found = [_took(ask, into) for _ in range(times)]
+    milliseconds = [_took(ask, into) for _ in range(times)]
     process.end()
-    return found
+    return milliseconds
 
 
 def _took(work: Callable[[], None], into: Any) -> float:

@@ -146,8 +146,8 @@ def one(engine: str, kind: str, steps: int, seed: int, core: int | None) -> Run:
             "env": "CartPole-v1",
             "settings": {**SETTINGS, **compiled},
         }
-    found = measure.spawn(job, core)
-    return Run(**{n: found[n] for n in ("startup", "first", "loop", "cpu", "steps", "updates")})
+    report = measure.spawn(job, core)
+    return Run(**{n: report[n] for n in ("startup", "first", "loop", "cpu", "steps", "updates")})
 
 
 def write(
@@ -156,7 +156,7 @@ def write(
     """The medians as JSON and as a table."""
     from tandem.runs.config_file import commit
 
-    speed = {name: median(p.steps_per_second() for p in found) for name, found in pairs.items()}
+    speed = {name: median(p.steps_per_second() for p in rounds) for name, rounds in pairs.items()}
     rows = [
         f"| {name} | {speed[name]:,.0f} | "
         f"{speed[name] / speed[name.split(' ')[0] + ' trainer']:.2f} |"
@@ -190,7 +190,7 @@ def write(
         "",
         "| | seconds (median) | each seed | environment steps |",
         "|---|--:|---|---|",
-        *[_line(engine, found) for engine, found in reached.items()],
+        *[_line(engine, rounds) for engine, rounds in reached.items()],
         "",
         about,
     ]
@@ -202,7 +202,7 @@ def write(
     }
     data = {
         **versions,
-        "pairs": {name: [p.to_json() for p in found] for name, found in pairs.items()},
+        "pairs": {name: [p.to_json() for p in rounds] for name, rounds in pairs.items()},
     }
     data["reached"] = reached
     out.mkdir(parents=True, exist_ok=True)
@@ -210,11 +210,11 @@ def write(
     tables.write(out / "door.md", "\n".join(text) + "\n")
 
 
-def _line(engine: str, found: list[dict[str, Any]]) -> str:
+def _line(engine: str, runs: list[dict[str, Any]]) -> str:
     """How long each seed took; one that did not get there counts as never."""
-    seconds = [f["seconds"] if f["seconds"] is not None else inf for f in found]
+    seconds = [f["seconds"] if f["seconds"] is not None else inf for f in runs]
     each = ", ".join(f"{s:.1f}" for s in seconds)
-    steps = ", ".join("never" if f["steps"] is None else f"{f['steps']:,}" for f in found)
+    steps = ", ".join("never" if f["steps"] is None else f"{f['steps']:,}" for f in runs)
     return f"| {engine} | {median(seconds):.1f} | {each} | {steps} |"
 
 

@@ -90,7 +90,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--again",
         action="store_true",
-        help="throw finished and interrupted runs away and begin anew",
+        help="throw finished and interrupted runs away and start over",
     )
     parser.add_argument(
         "--minutes",

@@ -33,7 +33,7 @@ class Learned:
 
 
 def _rows() -> tuple[Learned, ...]:
-    found = [
+    rows = [
         Learned(
             f"ppo-cartpole-{engine}",
             "ppo",
@@ -47,7 +47,7 @@ def _rows() -> tuple[Learned, ...]:
         )
         for engine in ("jax", "tensorflow", "torch", "keras-torch")
     ]
-    found += [
+    rows += [
         Learned(
             f"dqn-cartpole-{engine}",
             "dqn",
@@ -60,23 +60,23 @@ def _rows() -> tuple[Learned, ...]:
         )
         for engine in ("jax", "torch", "tensorflow")
     ]
-    found += [
+    rows += [
         Learned("ppo-acrobot-jax", "ppo", "Acrobot-v1", "jax", 1_000_000, -85.0, mark=-85.0),
         Learned("dqn-acrobot-jax", "dqn", "Acrobot-v1", "jax", 100_000, -85.0, mark=-85.0),
         Learned("dqn-lunarlander-jax", "dqn", "LunarLander-v3", "jax", 300_000, 200.0, mark=200.0),
     ]
-    found += [
+    rows += [
         Learned(f"sac-pendulum-{engine}", "sac", "Pendulum-v1", engine, 20_000, -165.0)
         for engine in ("jax", "torch", "tensorflow")
     ]
-    found += [Learned("a2c-cartpole-jax", "a2c", "CartPole-v1", "jax", 300_000, 490.0, mark=475.0)]
-    found += [
+    rows += [Learned("a2c-cartpole-jax", "a2c", "CartPole-v1", "jax", 300_000, 490.0, mark=475.0)]
+    rows += [
         Learned(f"{name}-cartpole-jax", name, "CartPole-v1", "jax", 300_000, 490.0, mark=475.0)
         for name in ("acer", "impala")
     ]
     apart: dict[str, Any] = {"learners": 2}
     annealed = {**apart, "learning_rate": "1e-3:0"}  # as in the paper's experiments
-    found += [
+    rows += [
         Learned(
             f"a3c-async-cartpole-{engine}",
             "a3c",
@@ -89,7 +89,7 @@ def _rows() -> tuple[Learned, ...]:
         )
         for engine in ("jax", "torch", "tensorflow")
     ]
-    found += [
+    rows += [
         Learned(
             f"{name}-async-cartpole-jax",
             name,
@@ -103,7 +103,7 @@ def _rows() -> tuple[Learned, ...]:
         for name in ("acer", "impala")
     ]
     apart = {**apart, "learning_rate": "1e-3:1e-4", "target_updates": 50, "epsilon": "1:0.02:0.2"}
-    found += [
+    rows += [
         Learned(
             "nstep_q-async-cartpole-jax",
             "nstep_q",
@@ -115,12 +115,12 @@ def _rows() -> tuple[Learned, ...]:
             mark=475.0,
         )
     ]
-    found += [
+    rows += [
         Learned(
             "acer-lunarlander-jax", "acer", "LunarLander-v3", "jax", 1_000_000, 170.0, mark=170.0
         )
     ]
-    found += [
+    rows += [
         Learned(
             "ppo-gru-cartpole-jax",
             "ppo",
@@ -131,8 +131,8 @@ def _rows() -> tuple[Learned, ...]:
             mark=475.0,
         )
     ]
-    found += [Learned("sac-cartpole-jax", "sac", "CartPole-v1", "jax", 100_000, 475.0, mark=475.0)]
-    found += [
+    rows += [Learned("sac-cartpole-jax", "sac", "CartPole-v1", "jax", 100_000, 475.0, mark=475.0)]
+    rows += [
         Learned("trpo-cartpole-jax", "trpo", "CartPole-v1", "jax", 100_000, 490.0, mark=475.0),
         Learned(
             "trpo-pendulum-jax",
@@ -152,17 +152,17 @@ def _rows() -> tuple[Learned, ...]:
         "learning_rate": "2e-3:0",
     }
     beta |= {"normalize_observations": True, "normalize_rewards": True, "eval_episodes": 30}
-    found += [Learned("ppo-beta-pendulum-jax", "ppo", "Pendulum-v1", "jax", 100_000, -185.0, beta)]
-    found += [
+    rows += [Learned("ppo-beta-pendulum-jax", "ppo", "Pendulum-v1", "jax", 100_000, -185.0, beta)]
+    rows += [
         Learned(f"{name}-pendulum-jax", name, "Pendulum-v1", "jax", 20_000, -165.0)
         for name in ("ddpg", "td3")
     ]
-    found += [
+    rows += [
         Learned(
             "td3-halfcheetah-jax", "td3", "HalfCheetah-v5", "jax", 300_000, 5_000.0, mark=5_000.0
         )
     ]
-    found += [
+    rows += [
         Learned(
             "sac-halfcheetah-jax", "sac", "HalfCheetah-v5", "jax", 300_000, 5_000.0, mark=5_000.0
         )
@@ -171,14 +171,14 @@ def _rows() -> tuple[Learned, ...]:
         "mpe/simple_spread_v3",
         {"maddpg": -18.0, "vdn": -16.0, "mappo": -16.0, "qmix": -18.0},
     )
-    found += [
+    rows += [
         Learned(f"{n}-spread-jax", n, spread, "jax", 1_000_000, least, mark=least)
         for n, least in owed.items()
     ]
     # One seed, since it takes hours. Steps stay as long as they begin: falling to 0 over 2M, they
     # left it at -12 and not -5.
     steady = {"learning_rate": 2.5e-4, "clip": 0.1}
-    found += [
+    rows += [
         Learned(
             "ppo-pong-torch",
             "ppo",
@@ -191,7 +191,7 @@ def _rows() -> tuple[Learned, ...]:
             mark=0.0,
         )
     ]
-    return tuple(found)
+    return tuple(rows)
 
 
 ROWS = _rows()

@@ -83,7 +83,7 @@ class Pair:
 def job(row: Row | Reach, contestant: str, steps: int, seed: int) -> dict[str, Any]:
     """What the worker has to be told for one run."""
     settings = rows.resolved(row, steps)
-    found: dict[str, Any] = {
+    description: dict[str, Any] = {
         "kind": "peer" if contestant in PEERS else "ours",
         "contestant": contestant,
         "algorithm": row.algorithm,
@@ -95,21 +95,21 @@ def job(row: Row | Reach, contestant: str, steps: int, seed: int) -> dict[str, A
     if contestant in PEERS:
         from benchmarks.peers import translate
 
-        found["keywords"] = translate(contestant, row.algorithm, settings)
+        description["keywords"] = translate(contestant, row.algorithm, settings)
     else:
         # A run that is long enough to be measured is long enough to be compiled; one to 475 decides
         # for itself, as a user's.
-        found["settings"] = {
+        description["settings"] = {
             **row.settings,
             **({"compile": "yes"} if contestant == "torch" and isinstance(row, Row) else {}),
         }
     if isinstance(row, Reach):
-        found |= {
-            "kind": found["kind"] + "-reach",
+        description |= {
+            "kind": description["kind"] + "-reach",
             "score": row.score,
             "eval_every": row.eval_every,
         }
-    return found
+    return description
 
 
 def bare_job(row: Row) -> dict[str, Any]:
@@ -163,8 +163,8 @@ def spawn(
         raise RuntimeError(
             f"measuring {job.get('contestant', job['kind'])} failed:\n{done.stderr[-4_000:]}"
         )
-    found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-    return found
+    answer: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return answer
 
 
 def calibrated(measure: Callable[[int], Run], start: int, seconds: float) -> int:

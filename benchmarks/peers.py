@@ -140,7 +140,7 @@ def translate(peer: str, algorithm: str, settings: Any) -> dict[str, Any]:
     names = {
         n: x for n, x in {**{n: n for n in SAME}, **NAMES[algorithm]}.items() if x not in absent
     }
-    found = {theirs: _plain(getattr(s, ours)) for ours, theirs in names.items()}
+    keywords = {theirs: _plain(getattr(s, ours)) for ours, theirs in names.items()}
     policy: dict[str, Any] = {
         "net_arch": list(s.hidden),
         "optimizer_kwargs": {"eps": s.adam_epsilon},
@@ -148,23 +148,23 @@ def translate(peer: str, algorithm: str, settings: Any) -> dict[str, Any]:
     if algorithm in ("ppo", "a2c"):
         policy["ortho_init"] = s.orthogonal
         if s.shared:  # their convolutions are, and theirs alone; nothing is hidden behind them
-            found["policy"], policy["net_arch"] = "CnnPolicy", []
-        found["ent_coef"] = s.entropy.start
+            keywords["policy"], policy["net_arch"] = "CnnPolicy", []
+        keywords["ent_coef"] = s.entropy.start
     else:
         # We learn from n >= learning_starts steps on, they from n > learning_starts; we never draw
         # from less than a batch.
-        found["learning_starts"] = max(s.learning_starts, s.batch_size) - 1
+        keywords["learning_starts"] = max(s.learning_starts, s.batch_size) - 1
     if algorithm == "dqn":
         e = s.epsilon
-        found |= {
+        keywords |= {
             "exploration_initial_eps": e.start,
             "exploration_final_eps": e.end,
             "exploration_fraction": e.fraction,
         }
     if algorithm == "sac":
-        found["ent_coef"] = "auto"
+        keywords["ent_coef"] = "auto"
     if algorithm in ("ddpg", "td3"):
-        found["exploration"] = s.exploration
+        keywords["exploration"] = s.exploration
     if algorithm == "ddpg" and s.actor_learning_rate != s.learning_rate:
         raise ValueError(
             f"{peer}'s DDPG has one step size; ours are {s.learning_rate} and "
@@ -172,7 +172,7 @@ def translate(peer: str, algorithm: str, settings: Any) -> dict[str, Any]:
         )
     if algorithm == "a2c":
         del policy["optimizer_kwargs"]  # they make their own for RMSProp, of rms_prop_eps
-    return {**found, "policy_kwargs": policy, "activation": s.activation}
+    return {**keywords, "policy_kwargs": policy, "activation": s.activation}
 
 
 def _plain(value: Any) -> Any:

@@ -263,7 +263,7 @@ def products(
         1000 * block(settings),
     )  # speed is a slope: what idles before the first update does not count
     rate = (updates(s, 2 * span) - updates(s, span)) / span
-    found: list[tuple[int, int, int, float]] = []
+    shapes: list[tuple[int, int, int, float]] = []
 
     def passes(
         net: list[Shape],
@@ -276,9 +276,9 @@ def products(
         """inputs: gradients by the inputs; 1: of all layers but the first, 2: of the first one
         too."""
         for i, (places, m, n) in enumerate(net):
-            found.append((places * rows, m, n, rate * forward))
-            found.append((m, places * rows, n, rate * weights))
-            found.append((places * rows, n, m, rate * ((inputs > 0) if i else (inputs == 2))))
+            shapes.append((places * rows, m, n, rate * forward))
+            shapes.append((m, places * rows, n, rate * weights))
+            shapes.append((places * rows, n, m, rate * ((inputs > 0) if i else (inputs == 2))))
 
     hidden = list(s.hidden)
     if algorithm in ("ppo", "a2c"):
@@ -322,4 +322,4 @@ def products(
         passes(actor, s.batch_size, rate, weights=1, inputs=1)
         passes(q, s.batch_size, 2 * rate, inputs=2)  # what the actor climbs
         passes(actor, s.envs, 1 / s.envs)
-    return [p for p in found if p[3]]
+    return [p for p in shapes if p[3]]

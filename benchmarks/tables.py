@@ -43,9 +43,9 @@ def summary(pairs: list[Pair], clock: str = "wall") -> Data:
     }
 
 
-def factor(found: Mapping[str, Data], engine: str, peer: str) -> float | None:
+def factor(contestants: Mapping[str, Data], engine: str, peer: str) -> float | None:
     """How many times as fast the engine is; None where one of them was not measured."""
-    ours, theirs = (found.get(name, {}).get("steps_per_second") for name in (engine, peer))
+    ours, theirs = (contestants.get(name, {}).get("steps_per_second") for name in (engine, peer))
     return ours / theirs if ours and theirs else None
 
 
@@ -98,13 +98,13 @@ def versions() -> dict[str, str]:
     """Of everything that takes part."""
     from tandem.runs.config_file import versions as own
 
-    found = own()
+    installed = own()
     for name in ("jaxlib", "stable-baselines3", "sbx-rl", "flax"):
         try:
-            found[name] = version(name)
+            installed[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return installed
 
 
 # --- Markdown -------------------------------------------------------------------------------------
@@ -132,15 +132,15 @@ def markdown(data: Data) -> str:
         "",
     ]
     for row in ROWS:
-        if found := data.get("rows", {}).get(row.name):
+        if entry := data.get("rows", {}).get(row.name):
             lines += [f"## {row.name}", "", f"{row.title}.", ""]
-            lines += _reach(row, found) if isinstance(row, Reach) else _speed(row, found)
-            lines += ["", *([row.notes, ""] if row.notes else []), _origin(found), ""]
+            lines += _reach(row, entry) if isinstance(row, Reach) else _speed(row, entry)
+            lines += ["", *([row.notes, ""] if row.notes else []), _origin(entry), ""]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _speed(row: Row, found: Data) -> list[str]:
-    lines, measured = [HEAD], found["contestants"]
+def _speed(row: Row, entry: Data) -> list[str]:
+    lines, measured = [HEAD], entry["contestants"]
     for name in (*ENGINES, *PEERS):
         if name not in measured:
             continue
@@ -157,10 +157,10 @@ def _speed(row: Row, found: Data) -> list[str]:
             reached,
             _seconds(one["startup"]),
             _seconds(one["first_updates"]),
-            _percent(share_of_limit(one["steps_per_second"], found.get("limit"))),
+            _percent(share_of_limit(one["steps_per_second"], entry.get("limit"))),
         ]
         lines.append(f"| {' | '.join(cells)} |")
-    if limit := found.get("limit"):
+    if limit := entry.get("limit"):
         lines += [
             "",
             f"The limit: {limit['environment'] * 1e6:.2f} µs of environment and "
@@ -195,23 +195,23 @@ def verdict(row: Row, engine: str, factors: Mapping[str, float | None]) -> tuple
     ) else "yes"
 
 
-def _reach(row: Reach, found: Data) -> list[str]:
+def _reach(row: Reach, entry: Data) -> list[str]:
     lines = ["| | seconds (median) | each seed | steps | reached |", "|---|--:|---|---|---|"]
-    middle = {name: median_reached(one["runs"]) for name, one in found["contestants"].items()}
+    middle = {name: median_reached(one["runs"]) for name, one in entry["contestants"].items()}
     for name, seconds in sorted(middle.items(), key=lambda item: item[1]):
-        runs = found["contestants"][name]["runs"]
+        runs = entry["contestants"][name]["runs"]
         each = ", ".join("never" if r["seconds"] is None else f"{r['seconds']:.1f}" for r in runs)
         steps = ", ".join("–" if r["steps"] is None else f"{r['steps']:,}" for r in runs)
-        said = ""
+        verdict = ""
         if name == row.first:
-            said = ("first" if seconds <= min(middle.values()) else "**not the first**") + (
+            verdict = ("first" if seconds <= min(middle.values()) else "**not the first**") + (
                 f", under {row.goal:g} s"
                 if seconds < row.goal
                 else f", goal of {row.goal:g} s not reached"
             )
         lines.append(
             f"| {NAMES[name]} | {'never' if seconds == math.inf else f'{seconds:.1f}'} | {each} | "
-            f"{steps} | {said} |"
+            f"{steps} | {verdict} |"
         )
     return lines
 
@@ -221,12 +221,12 @@ def median_reached(runs: list[Data]) -> float:
     return median([math.inf if r["seconds"] is None else r["seconds"] for r in runs])
 
 
-def _origin(found: Data) -> str:
-    where, installed = found.get("machine", {}), found.get("versions", {})
+def _origin(entry: Data) -> str:
+    where, installed = entry.get("machine", {}), entry.get("versions", {})
     known = ", ".join(f"{n} {v}" for n, v in sorted(installed.items()) if n != "platform")
     return (
-        f"Measured {found.get('date', '')} at commit {str(found.get('commit', ''))[:10]}, seed "
-        f"{found.get('seed', 0)}, on "
+        f"Measured {entry.get('date', '')} at commit {str(entry.get('commit', ''))[:10]}, seed "
+        f"{entry.get('seed', 0)}, on "
         f"{where.get('processor', '?')}, {where.get('cores', '?')} cores; {known}."
     )
 

@@ -112,7 +112,7 @@ def _measured(row: TeamRow, contestants: list[str], args: Any, core: int | None)
     """Everyone and the bare environment in turn; {"contestants", "bare", "theirs"}."""
     pairs: dict[str, list[Pair]] = defaultdict(list)
     speeds: list[float] = []
-    said: dict[str, Any] = {}
+    their_settings: dict[str, Any] = {}
     steps = row.steps // QUICK if args.quick else row.steps
     for repeat, name in alternating([*contestants, BARE], 1 if args.quick else args.repeats):
         if name == BARE:
@@ -122,9 +122,9 @@ def _measured(row: TeamRow, contestants: list[str], args: Any, core: int | None)
             print(f"  {repeat + 1} {name}: {speeds[-1]:,.0f} steps/s", flush=True)
             continue
         whole = steps if name == PEER or name.endswith(PLAIN) else LONGER * steps
-        found = [one(row, name, n, args, core) for n in (whole, 3 * whole)]
-        said = found[-1].get("settings", said)
-        pairs[name].append(Pair(*(Run(**{n: f[n] for n in RUN}) for f in found)))
+        reports = [one(row, name, n, args, core) for n in (whole, 3 * whole)]
+        their_settings = reports[-1].get("settings", their_settings)
+        pairs[name].append(Pair(*(Run(**{n: f[n] for n in RUN}) for f in reports)))
         last = pairs[name][-1]
         print(
             f"  {repeat + 1} {name}: {last.steps_per_second(args.clock):,.0f} steps/s, "
@@ -135,7 +135,7 @@ def _measured(row: TeamRow, contestants: list[str], args: Any, core: int | None)
     return {
         "contestants": {n: tables.summary(p, args.clock) for n, p in pairs.items()},
         "bare": speeds,
-        "theirs": said,
+        "theirs": their_settings,
     }
 
 
@@ -160,7 +160,7 @@ def _ask(job: dict[str, Any], args: Any, core: int | None) -> dict[str, Any]:
 def check_updates(row: TeamRow, pairs: dict[str, list[Pair]]) -> None:
     """RuntimeError unless everyone made as many updates per step: the comparison would be of
     different work."""
-    rates = {name: found[0].updates_per_step for name, found in pairs.items()}
+    rates = {name: rounds[0].updates_per_step for name, rounds in pairs.items()}
     if rates and max(rates.values()) > (1 + SLACK) * min(rates.values()):
         raise RuntimeError(f"updates per step of {row.name} differ: {rates}.")
 
@@ -168,7 +168,7 @@ def check_updates(row: TeamRow, pairs: dict[str, list[Pair]]) -> None:
 # --- what was found -------------------------------------------------------------------------------
 
 
-def _record(out: Path, row: TeamRow, found: dict[str, Any], args: Any, core: int | None) -> None:
+def _record(out: Path, row: TeamRow, entry: dict[str, Any], args: Any, core: int | None) -> None:
     from tandem.runs.config_file import commit
 
     origin = {
@@ -177,13 +177,13 @@ def _record(out: Path, row: TeamRow, found: dict[str, Any], args: Any, core: int
         "seed": args.seed,
         "machine": tables.machine(),
     }
-    theirs = _ask({"kind": "versions"}, args, core) if PEER in found["contestants"] else {}
+    theirs = _ask({"kind": "versions"}, args, core) if PEER in entry["contestants"] else {}
     origin |= {
         "versions": tables.versions(),
         "their_versions": theirs,
-        "repeats": len(found["bare"]),
+        "repeats": len(entry["bare"]),
     }
-    data = tables.merged(tables.load(out / "teams.json"), {"rows": {row.name: {**found, **origin}}})
+    data = tables.merged(tables.load(out / "teams.json"), {"rows": {row.name: {**entry, **origin}}})
     tables.write(out / "teams.json", json.dumps(data, indent=1) + "\n")
     tables.write(out / "teams.md", markdown(data))
 
@@ -215,14 +215,14 @@ def markdown(data: dict[str, Any]) -> str:
     """The whole report."""
     lines = ["# Teams", "", METHOD, ""]
     for row in ROWS:
-        if found := data.get("rows", {}).get(row.name):
-            lines += [f"## {row.name}", "", f"{row.title}.", "", *_table(found), ""]
-            lines += [*([row.notes, ""] if row.notes else []), _origin(found), ""]
+        if entry := data.get("rows", {}).get(row.name):
+            lines += [f"## {row.name}", "", f"{row.title}.", "", *_table(entry), ""]
+            lines += [*([row.notes, ""] if row.notes else []), _origin(entry), ""]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _table(found: dict[str, Any]) -> list[str]:
-    lines, measured, bare = [HEAD], found["contestants"], median(found["bare"])
+def _table(entry: dict[str, Any]) -> list[str]:
+    lines, measured, bare = [HEAD], entry["contestants"], median(entry["bare"])
     for name in (*OURS, PEER):
         if name not in measured:
             continue
@@ -251,15 +251,15 @@ def _table(found: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _origin(found: dict[str, Any]) -> str:
-    where = found["machine"]
-    sides = [found["versions"], found["their_versions"]]
+def _origin(entry: dict[str, Any]) -> str:
+    where = entry["machine"]
+    sides = [entry["versions"], entry["their_versions"]]
     ours, theirs = (
         ", ".join(f"{n} {v}" for n, v in sorted(side.items()) if n != "platform") for side in sides
     )
     return (
-        f"Medians of {found['repeats']}. Measured {found['date']} at commit "
-        f"{str(found['commit'])[:10]}, seed {found['seed']}, "
+        f"Medians of {entry['repeats']}. Measured {entry['date']} at commit "
+        f"{str(entry['commit'])[:10]}, seed {entry['seed']}, "
         f"on {where['processor']}, {where['cores']} cores; {ours}"
         + (f"; on XuanCe's side {theirs}." if theirs else ".")
     )

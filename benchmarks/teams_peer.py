@@ -41,16 +41,16 @@ def configuration(job: Job) -> dict[str, Any]:
     from xuance.common import load_yaml
 
     folder = Path(xuance.__file__).parent / "configs"
-    found = load_yaml(folder / "basic.yaml") | load_yaml(
+    options = load_yaml(folder / "basic.yaml") | load_yaml(
         folder / job["algorithm"] / "mpe" / "simple_spread_v3.yaml"
     )
-    found |= (
+    options |= (
         ALWAYS
         | {"seed": job["seed"], "env_seed": job["seed"], "running_steps": job["steps"]}
         | job["settings"]
     )
     return {
-        name: value for name, value in found.items() if value is not None or name == "render_mode"
+        name: value for name, value in options.items() if value is not None or name == "render_mode"
     }
 
 
@@ -75,18 +75,18 @@ def run(job: Job, watch: Watch) -> Job:
         learner, update = agent.learner, agent.learner.update
 
         def first_update(sample: Any) -> Any:
-            found = update(sample)
+            outcome = update(sample)
             watch.updated()
             del learner.update  # from now on the method itself
-            return found
+            return outcome
 
         learner.update = first_update
         watch.begin()
         agent.train(-(-job["steps"] // config.parallels))
-        found = watch.result(int(agent.current_step), int(learner.iterations))
+        report = watch.result(int(agent.current_step), int(learner.iterations))
         agent.finish()
         os.chdir("/")
-    return {**found, "settings": settings}
+    return {**report, "settings": settings}
 
 
 def environment() -> Any:

@@ -92,12 +92,12 @@ def agent_reach(job: Job, watch: Watch) -> Job:
     )
     door.run(model, optimizer, job["contestant"], job["steps"], True, lambda: None)
     reached = model.average_reward() is not None and model.average_reward() >= door.CRITERION
-    found = {
+    report = {
         "seconds": watch.now(),
         "steps": model._assembly.loop.env_steps,
         "episodes": model.total_episode,
     }
-    return found if reached else dict.fromkeys(found)
+    return report if reached else dict.fromkeys(report)
 
 
 def peer(job: Job, watch: Watch) -> Job:

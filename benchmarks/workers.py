@@ -60,9 +60,9 @@ def collecting(env: Any, seconds: float, workers: int, **settings: Any) -> float
         loop.collector.collect(block, *loop._noise(0))
         return rows
 
-    found = rate(collect, seconds)
+    speed = rate(collect, seconds)
     loop.collector.close()
-    return found
+    return speed
 
 
 def rate(work: Callable[[], int], seconds: float) -> float:
@@ -105,9 +105,9 @@ def peer(kind: str, env: str, seconds: float, **settings: Any) -> float:
             obs = envs.step(np.clip(action, -1.0, 1.0) if clipped else action)[0]
         return len(noise) * n
 
-    found = rate(play, seconds)
+    speed = rate(play, seconds)
     envs.close()
-    return found
+    return speed
 
 
 def training(algorithm: str, env: Any, steps: int, workers: int = 0, **settings: Any) -> float:
@@ -272,7 +272,7 @@ def main() -> int:
         },
     }
     before = ROOT / "benchmarks" / "results" / "workers.json"
-    found: dict[str, Any] = (
+    measured: dict[str, Any] = (
         json.loads(before.read_text())["found"] if args.only and before.is_file() else {}
     )
     for name, contestants in work.items():
@@ -283,13 +283,13 @@ def main() -> int:
             for c in contestants if repeat % 2 == 0 else reversed(contestants):
                 runs[c].append(contestants[c]())
                 print(f"  {repeat + 1} {name}: {c} {runs[c][-1]:,.0f}", flush=True)
-        found[name] = runs
+        measured[name] = runs
     begun = [start() for _ in range(args.repeats)]
-    write(found, begun, args)
+    write(measured, begun, args)
     return 0
 
 
-def write(found: dict[str, Any], begun: list[dict[str, float]], args: Any) -> None:
+def write(measured: dict[str, Any], begun: list[dict[str, float]], args: Any) -> None:
     """The medians as JSON and as tables."""
     from tandem.runs.config_file import commit
 
@@ -300,7 +300,7 @@ def write(found: dict[str, Any], begun: list[dict[str, float]], args: Any) -> No
         "factor over each.",
         "",
     ]
-    for name, runs in found.items():
+    for name, runs in measured.items():
         first = median(next(iter(runs.values())))
         lines += [f"## {name}", "", "| | a second | × |", "|---|--:|--:|"]
         lines += [
@@ -324,7 +324,7 @@ def write(found: dict[str, Any], begun: list[dict[str, float]], args: Any) -> No
     out = ROOT / "benchmarks" / "results"
     tables.write(
         out / "workers.json",
-        json.dumps(versions | {"found": found, "worker": begun}, indent=1) + "\n",
+        json.dumps(versions | {"found": measured, "worker": begun}, indent=1) + "\n",
     )
     tables.write(out / "workers.md", "\n".join(lines) + "\n")
 
