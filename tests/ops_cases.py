@@ -111,7 +111,7 @@ MATH: dict[str, Call] = {
 }
 
 
-def found(convert: Callable[[np.ndarray], Any]) -> dict[str, np.ndarray]:
+def results(convert: Callable[[np.ndarray], Any]) -> dict[str, np.ndarray]:
     """What every function gives for the inputs, as NumPy."""
     inputs = {n: convert(x) for n, x in INPUTS.items()}
     f = ops.of(inputs["x"])
@@ -127,7 +127,7 @@ def main(framework: str, file: str) -> None:
         import keras
 
         convert = keras.ops.convert_to_tensor
-    np.savez(file, **found(convert))
+    np.savez(file, **results(convert))
     print(json.dumps(type(ops.of(convert(INPUTS["x"]))).__name__))
 
 

@@ -161,7 +161,7 @@ def paths() -> tuple[str, ...]:
 
 
 @cache
-def made() -> set[str]:
+def made_by_runs() -> set[str]:
     """The names of files and folders that the code makes, with * for what is put into them: texts
     that end like a file's name, and whatever is joined to a path by a slash."""
     found = set()
@@ -187,7 +187,7 @@ def is_file(name: str) -> bool:
     makes. * stands for anything."""
     last = name.strip("/").split("/")[-1]
     return any(fnmatch(path, f"*/{name.strip('/')}/*") for path in paths()) or any(
-        fnmatch(last, text) for text in made()
+        fnmatch(last, text) for text in made_by_runs()
     )
 
 

@@ -1,6 +1,6 @@
 """The house keeps its floors: which room may import which, where a framework may be named, what
 `import tandem` costs, how large things may grow, and that nothing on disk is ever unpickled. The
-tables come first; then the checker; then the tests of the house; then the tests of the checker
+tables come first; then the checker; then the tests of the code; then the tests of the checker
 itself."""
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ CHECKS: list[Callable[[str, ast.Module], list[str]]] = [
 ]
 
 
-# --- the house ------------------------------------------------------------------------------------
+# --- the code -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)

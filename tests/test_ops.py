@@ -63,7 +63,7 @@ def test_frameworks_agree_with_numpy(framework, tmp_path) -> None:
         Path(ops_cases.__file__), framework, str(tmp_path / "found.npz"), engine=framework
     )
     assert kind == {"torch": "_Torch"}.get(framework, "_Keras")
-    got, expected = np.load(tmp_path / "found.npz"), ops_cases.found(lambda x: x)
+    got, expected = np.load(tmp_path / "found.npz"), ops_cases.results(lambda x: x)
     assert sorted(got) == sorted(expected)
     for name, wanted in expected.items():
         assert got[name].shape == wanted.shape and got[name].dtype.kind == wanted.dtype.kind, name

@@ -17,7 +17,7 @@ from tandem.runs import checkpoint  # noqa: E402
 from tests.agents.agents import Probe  # noqa: E402
 
 
-def made(agent: Any) -> Any:
+def configured(agent: Any) -> Any:
     agent.set(policy=GreedyQPolicy(), pool_size=100, batch=4)
     return agent
 
@@ -35,7 +35,7 @@ def made(agent: Any) -> Any:
 )
 def test_the_first_steps_are_torchs_own(make: Callable[[Any], Any]) -> None:
     """What prepares the state of an optimizer leaves nothing of weight decay in it."""
-    agent = made(Probe())
+    agent = configured(Probe())
     start = copy.deepcopy(agent.net)
     agent.train(make(agent.param), 4, p=0)
     reference = make(list(start.parameters()))
@@ -60,7 +60,7 @@ class Tower(Probe):
 
 @pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.Rprop])
 def test_what_is_frozen_stays_the_optimizers_and_learns_once_it_is_thawed(kind: Any) -> None:
-    agent = made(Tower())
+    agent = configured(Tower())
     optimizer = kind(agent.param, 0.01)
     before = agent.net[0].weight.clone()
     agent.train(optimizer, 2, p=0)
@@ -92,14 +92,14 @@ def test_what_was_not_frozen_goes_on_as_it_was_when_others_are_thawed(
     agent.net[0].weight.requires_grad_(True)  # two of four weights are frozen, one in the midst
     agent.net[1].weight.requires_grad_(False)
     start, optimizer = copy.deepcopy(agent.net), make(agent.param)
-    made(agent).train(optimizer, 2, p=0)
+    configured(agent).train(optimizer, 2, p=0)
     first = len(agent.seen)
     agent.net.requires_grad_(True)
     agent.train(None, 2, p=0)
     batches = agent.seen[1:]
     if resumed:
         agent.save(tmp_path / "agent")
-        again = made(Tower())
+        again = configured(Tower())
         again.net.requires_grad_(True)
         again.env.episode = agent.env.episode
         again.restore(tmp_path / "agent")
@@ -133,7 +133,7 @@ def test_what_was_not_frozen_goes_on_as_it_was_when_others_are_thawed(
 def test_a_state_that_a_first_step_makes_is_restored(
     make: Callable[[Any], Any], first: int, tmp_path: Path
 ) -> None:
-    whole, half, again = (made(Probe()) for _ in range(3))
+    whole, half, again = (configured(Probe()) for _ in range(3))
     whole.train(make(whole.param), first, p=0)
     whole.train(None, 2, p=0)
     half.train(make(half.param), first, p=0)
@@ -184,7 +184,7 @@ def test_numbers_of_an_optimizer_are_in_the_file(tmp_path: Path) -> None:
         groups = [{"params": p[:1], "lr": 2 * rate}, {"params": p[1:]}]
         return torch.optim.Adam(groups, rate, betas=(beta, 0.99), weight_decay=decay)
 
-    whole, half, again = (made(Probe()) for _ in range(3))
+    whole, half, again = (configured(Probe()) for _ in range(3))
     for agent in (whole, half):
         agent.train(make(agent.param, 0.5, 0.1, 0.8), 2, p=0)
         agent.optimizer.param_groups[1]["lr"] = 0.03
@@ -210,7 +210,7 @@ def test_numbers_of_an_optimizer_are_in_the_file(tmp_path: Path) -> None:
 def test_numbers_that_a_state_hangs_on_are_there_before_it(
     momentum: Any, other: Any, tmp_path: Path
 ) -> None:
-    whole, half, again = (made(Probe()) for _ in range(3))
+    whole, half, again = (configured(Probe()) for _ in range(3))
     whole.train(torch.optim.SGD(whole.param, 0.001, **momentum), 4, p=0)
     half.train(torch.optim.SGD(half.param, 0.001, **momentum), 2, p=0)
     half.save(tmp_path / "agent")
@@ -223,7 +223,7 @@ def test_numbers_that_a_state_hangs_on_are_there_before_it(
 def test_an_optimizer_of_another_kind_than_the_files_is_refused_and_the_right_one_taken_then(
     tmp_path: Path,
 ) -> None:
-    half, again = made(Probe()), made(Probe())
+    half, again = configured(Probe()), configured(Probe())
     half.train(torch.optim.Adam(half.param), 2, p=0)
     half.save(tmp_path / "agent")
     again.env.episode = half.env.episode
@@ -245,7 +245,7 @@ def test_an_optimizer_of_another_kind_than_the_files_is_refused_and_the_right_on
 def test_files_that_do_not_tell_their_optimizers_are_read(tmp_path: Path) -> None:
     """As they were before optimizers were in them: the state is taken, with the numbers that are
     here."""
-    half, again = made(Probe()), made(Probe())
+    half, again = configured(Probe()), configured(Probe())
     half.train(torch.optim.Adam(half.param, 0.5), 2, p=0)
     half.save(tmp_path / "agent")
     saved = checkpoint.read(tmp_path / "agent")
@@ -263,7 +263,7 @@ def test_files_that_do_not_tell_their_optimizers_are_read(tmp_path: Path) -> Non
 
 
 def test_a_network_of_another_width_is_named(tmp_path: Path) -> None:
-    half, again = made(Probe()), made(Probe())
+    half, again = configured(Probe()), configured(Probe())
     half.train(torch.optim.Adam(half.param), 2, p=0)
     half.save(tmp_path / "agent")
     again.target = torch.nn.Linear(2, 5)  # in no list of parameters

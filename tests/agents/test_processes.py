@@ -195,7 +195,7 @@ def test_above_the_budget_training_ends_and_what_was_saved_is_whole(tmp_path: Pa
     other.restore(tmp_path / "model.dat")
     assert other.reward_list == agent.reward_list and len(other.reward_list) >= 4
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # its episodes begin anew, in this process
+        warnings.simplefilter("ignore")  # new episodes begin, in this process
         other.train(torch.optim.Adam(other.param), 2, processes=1, p=0)
     assert len(other.reward_list) == len(agent.reward_list) + 2
 

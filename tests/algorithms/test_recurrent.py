@@ -240,7 +240,7 @@ def test_an_agent_with_a_memory_acts_by_predict() -> None:
 
 
 def test_its_play_can_be_watched(tmp_path: Path) -> None:
-    """A memory begins anew with each episode: the same seed gives the same play."""
+    """A memory is reset with each episode: the same seed gives the same play."""
     from tandem.animation import _play, film
 
     class Recording:

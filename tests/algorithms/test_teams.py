@@ -32,13 +32,13 @@ MAPPO, MADDPG, QMIX, VDN = (algorithms.get(n) for n in ("mappo", "maddpg", "qmix
 SMALL: dict[str, Any] = {"hidden": (8,), "envs": 2, "rollout": 4, "batch_size": 8, "steps": 64}
 
 
-def made(game: Any) -> Any:
+def factory_of(game: Any) -> Any:
     return lambda: Team(game())
 
 
 def rollout(game: Any, **settings: Any) -> tuple[Any, Trajectory]:
     """A MAPPO at its beginning, and the first rollout that it collected."""
-    loop = contracts.begin(MAPPO, made(game), "torch", **SMALL | settings)
+    loop = contracts.begin(MAPPO, factory_of(game), "torch", **SMALL | settings)
     seen: list[Trajectory] = []
     real = loop.learner.learn
     loop.learner.learn = lambda t, span: (seen.append(t), real(t, span))[1]  # type: ignore[method-assign]
@@ -121,10 +121,10 @@ class Joining(team_games.Leaving):
 
 @pytest.mark.parametrize("rewards", ["own", "team"])
 def test_a_memory_is_followed_as_it_acted_whenever_its_agent_came(rewards: str) -> None:
-    """The policy that acted, as it is remembered, is the one that acted: its memory begins with the
+    """The policy in the buffer is the one that acted: its memory begins with the
     team's episode."""
     loop = contracts.begin(
-        MAPPO, made(Joining), "torch", **SMALL, recurrent=4, sequence=4, rewards=rewards
+        MAPPO, factory_of(Joining), "torch", **SMALL, recurrent=4, sequence=4, rewards=rewards
     )
     algorithm, act, acted, followed = (
         loop.learner.algorithm,
@@ -273,7 +273,7 @@ def test_sequences_start_anew_after_an_end_and_keep_their_memories() -> None:
         train_every=2,
         learning_starts=40,
     )
-    loop = contracts.begin(VDN, made(team_games.TwoStep), "torch", **small, epsilon=0.5)
+    loop = contracts.begin(VDN, factory_of(team_games.TwoStep), "torch", **small, epsilon=0.5)
     contracts.train(loop, updates=20)
     ids = np.arange(loop.learner.ring.newest - 45, loop.learner.ring.newest - 5)[
         None
@@ -305,17 +305,17 @@ def test_sequences_have_at_least_one_step() -> None:
         "learning_starts": 16,
     }
     assert contracts.train(
-        contracts.begin(VDN, made(team_games.TwoStep), "torch", sequence=1, **given)
+        contracts.begin(VDN, factory_of(team_games.TwoStep), "torch", sequence=1, **given)
     )
     with pytest.raises(SettingError, match="recurrent=4 and sequence=0"):
-        contracts.begin(VDN, made(team_games.TwoStep), "torch", sequence=0, **given)
+        contracts.begin(VDN, factory_of(team_games.TwoStep), "torch", sequence=0, **given)
 
 
 @pytest.mark.parametrize("preserve", [False, True])
 def test_values_keep_their_units(preserve: bool) -> None:
     """PopArt's outputs stay where they were as the statistics move; without it they move along."""
     loop = contracts.begin(
-        MAPPO, made(team_games.Endless), "torch", value_norm="popart", share=False, **SMALL
+        MAPPO, factory_of(team_games.Endless), "torch", value_norm="popart", share=False, **SMALL
     )
     critic, rng = loop.backend.networks["critic"], np.random.default_rng(0)
     seen = {
@@ -352,7 +352,9 @@ def test_clipped_values_are_held_near_what_the_critic_says_with_its_new_statisti
 
 
 def test_value_statistics_are_those_of_all_returns() -> None:
-    loop = contracts.begin(MAPPO, made(team_games.Endless), "torch", value_norm="norm", **SMALL)
+    loop = contracts.begin(
+        MAPPO, factory_of(team_games.Endless), "torch", value_norm="norm", **SMALL
+    )
     critic, rng = loop.backend.networks["critic"], np.random.default_rng(0)
     parts = [rng.normal(m, 2, 50).astype(np.float32) for m in (0, 7, -4)]
     for part in parts:
@@ -379,11 +381,11 @@ def test_what_does_not_go_together_is_refused() -> None:
         QMIX.check(fakes.TEAM, fakes.TEAM_BOX)
     for odd in ({"shared": True}, {"normalize_observations": True}, {"normalize_rewards": True}):
         with pytest.raises(SettingError, match=next(iter(odd))):
-            contracts.begin(MAPPO, made(team_games.TwoStep), "torch", **SMALL, **odd)
+            contracts.begin(MAPPO, factory_of(team_games.TwoStep), "torch", **SMALL, **odd)
     with pytest.raises(NetworkError, match="share=False"):
         contracts.begin(
             VDN,
-            made(team_games.TwoStep),
+            factory_of(team_games.TwoStep),
             "torch",
             hidden=(8,),
             share=False,
@@ -392,7 +394,7 @@ def test_what_does_not_go_together_is_refused() -> None:
     with pytest.raises(SettingError, match="sequences of 5 steps, and batches of 16"):
         contracts.begin(
             VDN,
-            made(team_games.TwoStep),
+            factory_of(team_games.TwoStep),
             "torch",
             hidden=(8,),
             recurrent=4,
@@ -417,7 +419,7 @@ def test_a_body_of_the_users_own_is_shared_by_all_agents() -> None:
     for kind in (VDN, QMIX):
         loop = contracts.begin(
             kind,
-            made(team_games.TwoStep),
+            factory_of(team_games.TwoStep),
             "torch",
             network=body,
             steps=40,
@@ -464,4 +466,4 @@ def test_agents_of_different_sizes_learn_together(name: str, continuous: bool) -
 )
 def test_settings_out_of_range_are_refused(name: str, odd: dict[str, Any]) -> None:
     with pytest.raises(SettingError, match=next(iter(odd))):
-        contracts.begin(algorithms.get(name), made(team_games.TwoStep), "torch", **odd)
+        contracts.begin(algorithms.get(name), factory_of(team_games.TwoStep), "torch", **odd)

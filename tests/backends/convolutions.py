@@ -23,7 +23,7 @@ OBS, REWARD = (
 RATE, TAU = np.full(3, 0.1, np.float32), np.float32([0, 0.5, 1])
 
 
-def made():
+def build():
     backend = backends.make(sys.argv[1], "cpu", seed=0, threads=1, compile=False)
     network, target = backend.pair("q", Drawn(PLAN, init(PLAN, np.random.default_rng(0)), PICTURE))
     optimizer = backend.optimizer("q", [network], "sgd")
@@ -40,7 +40,7 @@ def made():
 
 
 def trained(reward, *calls):
-    network, target, run = made()
+    network, target, run = build()
     for k in calls:
         settings = {"learning_rate": RATE[k], "tau": TAU[k]}
         outcome = run(

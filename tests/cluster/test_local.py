@@ -70,40 +70,40 @@ def test_names_in_camel_case() -> None:
 
 def test_an_unknown_agent_is_answered_with_those_there_are() -> None:
     cluster = fresh()
-    made(cluster, "actor", Plain)
+    make_agents(cluster, "actor", Plain)
     with pytest.raises(UnknownNameError, match=r"'acter'[^\n]*\nExpected: one of actor"):
         here(cluster, "acter")
 
 
-def made(cluster, *given, **named):
+def make_agents(cluster, *arguments, **named):
     class Makes(Runner):
         def __init__(self) -> None:
-            self.agents = cluster.make_agent(*given, **named)
+            self.agents = cluster.make_agent(*arguments, **named)
 
     return Makes().agents
 
 
 def test_the_same_agent_is_joined_and_another_is_refused() -> None:
     cluster = fresh()
-    (one,) = made(cluster, "a", Plain, gain=2)
-    (other,) = made(cluster, "a", Plain, gain=2)
+    (one,) = make_agents(cluster, "a", Plain, gain=2)
+    (other,) = make_agents(cluster, "a", Plain, gain=2)
     one.update(1, 2, 3, 4, False)
     assert other.seen == [2] and one.choose_action(4) == 8
     with pytest.raises(SettingError, match=r"gain=3 \(there: 2\)"):
-        made(cluster, "a", Plain, gain=3)
+        make_agents(cluster, "a", Plain, gain=3)
     with pytest.raises(SettingError, match="class .*Counter"):
-        made(cluster, "a", Counter)
+        make_agents(cluster, "a", Counter)
 
 
 def test_several_agents_of_a_name_are_given_out_in_turn() -> None:
     cluster = fresh()
-    for i, agent in enumerate(made(cluster, "a", Plain, num=2)):
+    for i, agent in enumerate(make_agents(cluster, "a", Plain, num=2)):
         agent.update(0, i, 0, 0, False)
     assert [here(cluster, "a").seen for _ in range(4)] == [[0], [1], [0], [1]]
 
 
 def test_what_there_is_not_is_an_attribute_error_and_errors_are_the_agents_own() -> None:
-    (agent,) = made(fresh(), "a", Recorder)
+    (agent,) = make_agents(fresh(), "a", Recorder)
     with pytest.raises(AttributeError, match="has no attribute 'policy'"):
         agent.policy  # noqa: B018
     with pytest.raises(ValueError, match="no map here"):
@@ -176,7 +176,7 @@ def test_a_runner_that_could_not_be_made_says_why_whatever_is_called(monkeypatch
 
 @pytest.mark.parametrize("sync", [True, False])
 def test_in_one_process_an_agent_acts_by_what_it_learned(sync) -> None:
-    (agent,) = made(fresh(), "c", Counter, sync=sync)
+    (agent,) = make_agents(fresh(), "c", Counter, sync=sync)
     agent.update(0, 0, 0, 0, False)
     assert agent.at == 1 and agent.choose_action(0) == (1 if sync else 0)
 
@@ -229,7 +229,7 @@ def test_numbers_of_numpy_are_kept() -> None:
 def test_a_damaged_file_is_named(tmp_path) -> None:
     (tmp_path / "c%2f0.zip").write_bytes(b"nothing")
     with pytest.raises(CheckpointError, match="c%2f0"):
-        made(Cluster(folder=tmp_path, namespace="damaged"), "c", Counter)
+        make_agents(Cluster(folder=tmp_path, namespace="damaged"), "c", Counter)
 
 
 torch = pytest.importorskip("torch")
@@ -295,10 +295,10 @@ def test_a_kept_state_of_another_algorithm_agent_is_refused_in_words() -> None:
 
     from tandem.cluster import AlgorithmAgent
 
-    def made(name: str) -> AlgorithmAgent:
+    def agent_for(name: str) -> AlgorithmAgent:
         env = gymnasium.make(name)
         spaces = {"observation_space": env.observation_space, "action_space": env.action_space}
         return AlgorithmAgent(algorithm="ppo", framework="torch", **spaces)
 
     with pytest.raises(CheckpointError, match="kept state of AlgorithmAgent does not fit"):
-        saving.load_into(made("Pendulum-v1"), *saving.state_of(made("CartPole-v1")))
+        saving.load_into(agent_for("Pendulum-v1"), *saving.state_of(agent_for("CartPole-v1")))

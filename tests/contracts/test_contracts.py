@@ -84,7 +84,7 @@ LEARNING = {
     "mappo": ("mappo_games",),
     "maddpg": ("maddpg_games",),
 }
-pytestmark = pytest.mark.timeout(600)  # TensorFlow compiles every loop of the short contracts anew
+pytestmark = pytest.mark.timeout(600)  # TensorFlow compiles every loop of the short contracts again
 ENGINES = ("torch", "jax", "tensorflow", "keras-torch")
 
 

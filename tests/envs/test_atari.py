@@ -57,7 +57,7 @@ def mode(request: pytest.FixtureRequest) -> Any:
     return request.param
 
 
-def made(n: int, mode: Any, kwargs: Any = TRAINING, env: str = BREAKOUT) -> Environments:
+def games(n: int, mode: Any, kwargs: Any = TRAINING, env: str = BREAKOUT) -> Environments:
     return vectorize(env, n, 7, mode, kwargs)
 
 
@@ -85,7 +85,7 @@ def test_ids_are_known_and_nothing_else_is_touched() -> None:
 
 
 def test_what_is_seen(mode: Any) -> None:
-    envs = made(2, mode)
+    envs = games(2, mode)
     assert type(envs) is {"plain": Stepped, "native": AtariVector}[mode]
     spec = envs.observation
     assert (spec.shape, spec.dtype, spec.stack, spec.image) == ((4, 84, 84), "uint8", 4, True)
@@ -120,10 +120,10 @@ def test_both_ways_see_the_same_pictures() -> None:
 
 
 def test_options_reach_the_game(mode: Any) -> None:
-    assert made(1, mode, {**TRAINING, "frame_stack": 2}).observation.shape == (2, 84, 84)
+    assert games(1, mode, {**TRAINING, "frame_stack": 2}).observation.shape == (2, 84, 84)
     frames = {}
     for skip in (2, 4):
-        envs = made(1, mode, {**STILL, "frame_skip": skip})
+        envs = games(1, mode, {**STILL, "frame_skip": skip})
         envs.reset()
         _ = list(walk(envs, 10))
         ale = envs._envs[0].unwrapped.ale if mode == "plain" else None
@@ -133,7 +133,7 @@ def test_options_reach_the_game(mode: Any) -> None:
             else int(envs._envs.step(np.zeros(1, np.int64))[4]["frame_number"][0])
         )
     assert frames == ({2: 20, 4: 40} if mode == "plain" else {2: 22, 4: 44})
-    first = [made(1, mode, {**STILL, "noop_max": most}, "ALE/Pong-v5").reset() for most in (0, 30)]
+    first = [games(1, mode, {**STILL, "noop_max": most}, "ALE/Pong-v5").reset() for most in (0, 30)]
     assert not np.array_equal(*first)
 
 
@@ -146,7 +146,7 @@ def test_sticky_actions_are_the_ids_own_or_as_told() -> None:
 
 
 def test_a_lost_life_ends_episodes_in_training_only(mode: Any) -> None:
-    envs = made(1, mode)
+    envs = games(1, mode)
     envs.reset()
     lengths, since = [], 0
     for one in walk(envs, 300):
@@ -226,7 +226,7 @@ def test_an_episode_comes_from_its_seed_wherever_it_is_played(
     monkeypatch.setattr(AtariVector, "EACH", 1)
     seen = []
     for n, warm in ((2, 0), (3, 5)):
-        envs: Any = made(n, mode)
+        envs: Any = games(n, mode)
         obs, rng = envs.reset(), np.random.default_rng(warm)
         while envs._seeds[1] != episode_seed(7, 1, 1):
             obs = envs.step(rng.integers(4, size=n)).obs
@@ -252,7 +252,7 @@ def test_the_vector_is_resumed_in_the_middle_of_episodes(
     each: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(AtariVector, "EACH", each)
-    first, second = made(3, "native"), made(3, "native")
+    first, second = games(3, "native"), games(3, "native")
     first.reset()
     ended = sum(len(one.final) for one in walk(first, 90))
     assert ended >= 6
@@ -270,27 +270,27 @@ def test_the_vector_is_resumed_in_the_middle_of_episodes(
 
 
 def test_another_game_is_not_resumed() -> None:
-    envs = made(2, "native")
+    envs = games(2, "native")
     envs.reset()
     _ = list(walk(envs, 15))
     data, arrays = envs.state()
     with pytest.raises(ResumeError, match="saved state is of 2 environments"):
-        made(3, "native").load_state(data, arrays)
+        games(3, "native").load_state(data, arrays)
     for wrong in ({"arrays": {"obs/0": arrays["obs/0"] ^ 1}}, {"data": {"ends": [0, 1]}}):
         with pytest.raises(
             ResumeError, match="environment [01] of ALE/Breakout-v5 could not be brought back"
         ):
-            made(2, "native").load_state(
+            games(2, "native").load_state(
                 {**data, **wrong.get("data", {})}, {**arrays, **wrong.get("arrays", {})}
             )
-    broken = made(1, "native")
+    broken = games(1, "native")
     broken.reset()
     with pytest.raises(Exception, match="raised"):
         broken.step(np.zeros((1, 2)))
 
 
 def test_the_ring_gives_back_what_acting_saw(mode: Any) -> None:
-    envs = made(
+    envs = games(
         2, mode, env="ALE/Pong-v5", kwargs={**TRAINING, "max_num_frames_per_episode": 120}
     )  # cut every 30 steps
     ring, collector = Ring(60, 2, envs.observation, envs.action), Collector(envs, 0.99)

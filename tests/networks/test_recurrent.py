@@ -1,4 +1,4 @@
-"""The GRU: by hand, against the frameworks' own, and with its state begun anew within a
+"""The GRU: by hand, against the frameworks' own, and with its state reset within a
 sequence."""
 
 from __future__ import annotations

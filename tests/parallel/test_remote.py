@@ -55,10 +55,10 @@ def test_they_give_what_one_process_gives(kind: str, processes: int) -> None:
 
 
 def test_their_state_is_taken_and_put_back() -> None:
-    def made() -> Remote:
+    def remote() -> Remote:
         return Remote("Some", [gymnasium.make("CartPole-v1") for _ in range(4)], 3, 3)
 
-    first, second, rng = made(), made(), np.random.default_rng(0)
+    first, second, rng = remote(), remote(), np.random.default_rng(0)
     first.reset()
     for _ in range(30):
         first.step(rng.integers(0, 2, 4))

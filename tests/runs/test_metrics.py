@@ -41,4 +41,4 @@ def test_a_row_averages_each_metric_over_the_calls_that_had_it() -> None:
     resumed.load_state(averages.state())
     for each in (averages, resumed):
         assert each.of_metrics() == {"critic": 2.0, "actor": 5.0}
-        assert each.of_metrics() == {}, "the next row begins anew"
+        assert each.of_metrics() == {}, "the next row begins at nothing"

@@ -25,7 +25,7 @@ def test_sittings_make_the_same_run(engine: str, tmp_path: Path) -> None:
     wanted = ["dqn", "ppo", "ppo_plain", "sac", "td3", "a2c_recurrent", "acer"]
     if engine == "torch":
         wanted += ["qmix", "maddpg", "mappo"]
-    if engine == "tensorflow":  # which compiles each sitting of each anew
+    if engine == "tensorflow":  # which compiles each sitting of each again
         wanted = ["dqn", "ppo", "sac", "acer"]
     env = {
         "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "jax"),

@@ -14,7 +14,7 @@ from tandem.testing import environments as known
 from tandem.testing.env_checker import check
 
 
-def found(env, steps: int = 60):
+def findings_of(env, steps: int = 60):
     return {f.what: f for f in check(env, steps)}
 
 
@@ -28,7 +28,7 @@ def request_stop(monkeypatch) -> None:
     ["CartPole-v1", known.Identity, known.IdentityDict, known.IdentityMultiDiscrete, known.Chain],
 )
 def test_a_good_environment_has_no_fault(env) -> None:
-    findings = found(env)
+    findings = findings_of(env)
     assert [f for f in findings.values() if f.verdict == "fault"] == []
     assert findings["resume"].text == "exact, to the bit"
     assert findings["determinism"].verdict == findings["random steps"].verdict == "ok"
@@ -37,7 +37,7 @@ def test_a_good_environment_has_no_fault(env) -> None:
 
 def test_the_algorithms_that_can_train_are_named() -> None:
     box, choice = (
-        set(found(env)["algorithms"].text.split(", "))
+        set(findings_of(env)["algorithms"].text.split(", "))
         for env in (known.IdentityBox, known.Identity)
     )
     assert {"ddpg", "td3"} == box - choice and {"acer", "dqn", "nstep_q"} == choice - box
@@ -45,14 +45,14 @@ def test_the_algorithms_that_can_train_are_named() -> None:
 
 
 def test_native_vectors_are_measured_where_there_are_any() -> None:
-    assert "steps/s" in found("CartPole-v1")["native speed"].text
-    assert "no vector entry point" in found("Pendulum-v1")["native speed"].text
+    assert "steps/s" in findings_of("CartPole-v1")["native speed"].text
+    assert "no vector entry point" in findings_of("Pendulum-v1")["native speed"].text
 
 
 def test_the_replay_size_is_that_of_the_ring() -> None:
     env = gymnasium.make("CartPole-v1")
     size = Ring.size(1_000_000, 1, leaf(env.observation_space), leaf(env.action_space))
-    assert found("CartPole-v1")["replay"].text == f"{human(size)} for 1,000,000 transitions"
+    assert findings_of("CartPole-v1")["replay"].text == f"{human(size)} for 1,000,000 transitions"
 
 
 @pytest.mark.parametrize(
@@ -67,12 +67,12 @@ def test_the_replay_size_is_that_of_the_ring() -> None:
     ],
 )
 def test_a_fault_is_found_and_named(env, what, text) -> None:
-    finding = found(env)[what]
+    finding = findings_of(env)[what]
     assert finding.verdict == "fault" and text in finding.text and "\n" not in finding.text
 
 
 def test_what_cannot_be_resumed_is_a_note() -> None:
-    finding = found(known.Unrepeatable)["resume"]
+    finding = findings_of(known.Unrepeatable)["resume"]
     assert finding.verdict == "note" and "not exactly resumable" in finding.text
 
 
@@ -98,12 +98,15 @@ class OutOfBounds(known.InfiniteHorizon):
 
 
 def test_spaces_that_nothing_can_use_are_faults() -> None:
-    assert found(Odd)["algorithms"].verdict == "fault"
-    assert list(found(Sequences)) == ["spaces"] and "Sequence" in found(Sequences)["spaces"].text
+    assert findings_of(Odd)["algorithms"].verdict == "fault"
+    assert (
+        list(findings_of(Sequences)) == ["spaces"]
+        and "Sequence" in findings_of(Sequences)["spaces"].text
+    )
 
 
 def test_the_word_of_gymnasium_is_heard() -> None:
-    finding = found(OutOfBounds)["gymnasium"]
+    finding = findings_of(OutOfBounds)["gymnasium"]
     assert (
         finding.verdict == "fault"
         and "AssertionError" in finding.text
@@ -115,7 +118,7 @@ def test_an_environment_object_is_left_as_it_was() -> None:
     env = known.Chain()
     env.reset(seed=1)
     env.step(1)
-    findings = found(env)
+    findings = findings_of(env)
     assert (env.t, env.place) == (1, 1) and findings["random steps"].verdict == "ok"
     assert "1 environment in" in findings["plain speed"].text
 

@@ -645,7 +645,7 @@ def beginning(loop):
     return {n: x.copy() for n, x in loop.collector.environments.reset().items()}
 
 
-def worth(loop):
+def first_value(loop):
     """What its critic, or its mixture of action values, says of a game's beginning; of each agent
     if it says so."""
     algorithm, obs = loop.algorithm, {n: x[:1] for n, x in beginning(loop).items()}
@@ -674,21 +674,21 @@ def vdn_games():
         loop = contracts.begin(VDN, team(game), engine, **BASE[VDN], steps=6000)
         contracts.train(loop)
         assert contracts.score(loop, team(game)) == known, game
-    found = near(worth(solve(VDN, team(together.Endless), 6000)), [10.0], 0.5)
+    found = near(first_value(solve(VDN, team(together.Endless), 6000)), [10.0], 0.5)
     return found + near(
-        worth(solve(VDN, team(together.Leaving), 4000, share=False)), [1.5 + 0.5 * 1.71], 0.1
+        first_value(solve(VDN, team(together.Leaving), 4000, share=False)), [1.5 + 0.5 * 1.71], 0.1
     )
 
 
 @case
 def qmix_games():
     loop = solve(QMIX, team(together.TwoStep), 6000, least=8.0, gamma=0.99)
-    found = near(worth(loop), [7.92], 0.3)
+    found = near(first_value(loop), [7.92], 0.3)
     solve(QMIX, team(together.TwoStep), 8000, least=8.0, share=False, recurrent=8, sequence=4)
-    found += near(worth(solve(QMIX, team(together.Endless), 6000)), [10.0], 0.5)
-    found += near(worth(solve(QMIX, team(together.Leaving), 4000)), [1.5 + 0.5 * 1.71], 0.1)
+    found += near(first_value(solve(QMIX, team(together.Endless), 6000)), [10.0], 0.5)
+    found += near(first_value(solve(QMIX, team(together.Leaving), 4000)), [1.5 + 0.5 * 1.71], 0.1)
     return found + near(
-        worth(solve(QMIX, team(together.Leaving), 4000, mixer=False)), [2.71, 2.0], 0.1
+        first_value(solve(QMIX, team(together.Leaving), 4000, mixer=False)), [2.71, 2.0], 0.1
     )
 
 
@@ -716,14 +716,16 @@ def mappo_games():
         log_std=-0.5,
         centralized=False,
     )
-    found = near(worth(solve(MAPPO, team(together.Leaving), 8000)), [2.71, 2.0], 0.1)
+    found = near(first_value(solve(MAPPO, team(together.Leaving), 8000)), [2.71, 2.0], 0.1)
     found += near(
-        worth(solve(MAPPO, team(together.Leaving), 8000, rewards="team", value_norm="no")),
+        first_value(solve(MAPPO, team(together.Leaving), 8000, rewards="team", value_norm="no")),
         [2.355] * 2,
         0.1,
     )
     return found + near(
-        worth(solve(MAPPO, team(together.Endless), 24000, recurrent=8, sequence=8)), [10.0] * 2, 0.5
+        first_value(solve(MAPPO, team(together.Endless), 24000, recurrent=8, sequence=8)),
+        [10.0] * 2,
+        0.5,
     )
 
 
