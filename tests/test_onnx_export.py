@@ -52,7 +52,7 @@ def agent(algorithm: str, observation: Any, action: Any, **settings: Any) -> Age
     """An untrained one, with the weights made unequal everywhere (biases and statistics begin as
     zeros and ones)."""
     chosen = algorithms.get(algorithm).Settings(hidden=(8,), **settings)
-    kind = algorithms.get(algorithm).of(action, chosen)
+    kind = algorithms.get(algorithm, action)
     roles = kind.roles(observation, action, chosen)
     return built(kind, roles[kind.acting[0]].plan, observation, action)
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from tandem.collect.trained_agent import Agent
 from tandem.errors import CheckpointError, NetworkError, RunFolderError
+from tandem.math.distributions import Beta, TanhGaussian
 from tandem.networks import onnx, plan, serial
 from tandem.networks.recurrent import Recurrent
 from tandem.spaces import MASK, Leaf, Spec
@@ -71,9 +72,8 @@ def to_onnx(agent: Agent, out: Path) -> Exported:
     names: Any = {k: k for k in agent.observation} if isinstance(agent.observation, dict) else "obs"
     raw = graph.plan(twin.plan, twin.weights, names)
     allowed = graph.masked(graph.columns(raw, 0, action.width), MASK) if action.masked else raw
-    best = onnx.deterministic(
-        graph, allowed, action, agent.algorithm.action_mode == "unit", agent.algorithm.squashed
-    )
+    policy = agent.algorithm.distribution(agent.settings, action)
+    best = onnx.deterministic(graph, allowed, action, policy)
     if action.own:
         best = graph("Cast", best, to=graph.helper.np_dtype_to_tensor_dtype(np.dtype(action.own)))
     obs = _observations(agent.observation)
@@ -177,18 +177,18 @@ def _how(agent: Agent, twin: plan.Twin, out: Path) -> str:
 def _meaning(agent: Agent) -> str:
     """What the network's output says."""
     if agent.action.kind == "box":
-        kind = agent.algorithm
-        if kind.squashed == "beta":
+        policy = agent.algorithm.distribution(agent.settings, agent.action)
+        if isinstance(policy, Beta):
             return (
                 "alphas - 1 of the actions, then betas - 1, before softplus; (alpha - beta) / "
                 "(alpha + beta) goes to the bounds"
             )
         then = (
             "are stretched from [-1, 1] to the bounds"
-            if kind.action_mode == "unit"
+            if policy.action_mode == "unit"
             else "are clipped to the bounds"
         )
-        tanh = "go through tanh and " * (kind.squashed == "tanh")
+        tanh = "go through tanh and " * isinstance(policy, TanhGaussian)
         return f"the actions, which {tanh}{then}; their spread, if any, and values come after"
     where = f", where {MASK!r} is 1" * agent.action.masked
     return (

@@ -14,6 +14,7 @@ from tandem.types import Array
 
 MASK = "action_mask"  # the entry of an observation that says which choices may be taken
 Kind = Literal["box", "discrete", "multidiscrete", "multibinary"]
+ActionMode = Literal["as_is", "clip", "unit"]  # from a policy's actions to an environment's
 
 
 @dataclass(frozen=True)

@@ -243,7 +243,7 @@ def _config(
     kwargs = _as_json(env_kwargs) | atari.arguments(env, options)
     space, action_space = spaces_of(env, kwargs)
     action, kind = spaces.leaf(action_space), algorithms.get(algorithm)
-    kind.of(action, chosen).check(spaces.observation_spec(space), action)
+    algorithms.get(algorithm, action).check(spaces.observation_spec(space), action, chosen)
     selfplay.refuse(algorithm, kind.needs, env, options)
     config.check_kept(chosen, options, out)
     if options.learners == "auto":
@@ -330,7 +330,7 @@ def evaluate(
             )
             return tree_map(lambda x: x[0], drawn)
 
-    mode: Any = agent.algorithm.action_mode
+    mode: Any = agent.algorithm.action_mode(agent.settings, agent.action)
     own = atari.is_atari(env) or (isinstance(env, str) and agent.name.endswith(f" {env}"))
     kwargs = agent.env_kwargs if own else None
     of = agent.observation, agent.action

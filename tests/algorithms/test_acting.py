@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tandem import algorithms
 from tandem.collect.actor import PolicyActor, forwards
 from tandem.settings import Schedule
 from tandem.testing import fakes
@@ -36,3 +37,18 @@ def test_without_noise_the_action_is_the_best_one_and_with_noise_it_explores(nam
     np.testing.assert_array_equal(best, again)
     assert explored.shape == best.shape == (ROWS, *case.action.shape)
     assert (explored != best).mean() > 0.1
+
+
+def test_choices_have_a_class_of_their_own_where_the_paper_is_another() -> None:
+    for name, action, kind in (
+        ("sac", fakes.DISCRETE, "DiscreteSAC"),
+        ("sac", fakes.BOX, "SAC"),
+        ("sac", fakes.MULTI, "SAC"),
+        ("maddpg", fakes.TEAM_DISCRETE, "DiscreteMADDPG"),
+        ("maddpg", fakes.TEAM_BOX, "MADDPG"),
+        ("ppo", fakes.DISCRETE, "PPO"),
+    ):
+        found = algorithms.get(name, action)
+        assert found.__name__ == kind and algorithms.for_actions(found, action) is found
+    own = type("SAC", (algorithms.get("sac"),), {})
+    assert algorithms.for_actions(own, fakes.DISCRETE) is own

@@ -199,11 +199,12 @@ def test_forbidden_choices_have_the_lowest_values() -> None:
     allowed = obs[MASK].reshape(50, 3, 4) > 0
     assert np.take_along_axis(allowed, q.argmax(-1)[..., None], -1).all()
     explored = VDN.act(
+        VDN.Settings(),
+        fakes.TEAM_MASKED,
         {"q": lambda x: np.zeros((len(x), 4), np.float32)},
         obs,
         (),
         (np.ones((50, 3), bool), rng.random((50, 12), dtype=np.float32)),
-        fakes.TEAM_MASKED,
     )[0]
     assert (
         np.take_along_axis(allowed, explored[..., None], -1).all() and len(np.unique(explored)) == 4
@@ -373,12 +374,13 @@ def test_value_statistics_are_those_of_all_returns() -> None:
 @pytest.mark.parametrize("name", ["mappo", "maddpg", "qmix", "vdn"])
 def test_one_agent_is_refused(name: str) -> None:
     with pytest.raises(SpaceError, match="one agent"):
-        algorithms.get(name).check(fakes.VECTOR, fakes.DISCRETE)
+        kind = algorithms.get(name)
+        kind.check(fakes.VECTOR, fakes.DISCRETE, kind.Settings())
 
 
 def test_what_does_not_go_together_is_refused() -> None:
     with pytest.raises(SpaceError, match="qmix cannot act in a box"):
-        QMIX.check(fakes.TEAM, fakes.TEAM_BOX)
+        QMIX.check(fakes.TEAM, fakes.TEAM_BOX, QMIX.Settings())
     for odd in ({"shared": True}, {"normalize_observations": True}, {"normalize_rewards": True}):
         with pytest.raises(SettingError, match=next(iter(odd))):
             contracts.begin(MAPPO, factory_of(team_games.TwoStep), "torch", **SMALL, **odd)

@@ -5,9 +5,13 @@ import pytest
 from scipy import special, stats
 
 from tandem.math.distributions import (
+    Beta,
     Categorical,
+    Deterministic,
     Gaussian,
     MultiCategorical,
+    Spherical,
+    TanhGaussian,
     for_actions,
     tanh_normal,
 )
@@ -85,11 +89,52 @@ def test_tanh_normal_stays_finite_far_out() -> None:
     np.testing.assert_allclose(log_prob, expected, rtol=1e-3)
 
 
-@pytest.mark.parametrize("d", [Categorical(3), MultiCategorical((2, 3)), Gaussian(2)], ids=str)
+EVERY = (
+    Categorical(3),
+    MultiCategorical((2, 3)),
+    Gaussian(2),
+    Spherical(2),
+    Beta(2),
+    TanhGaussian(2),
+    Deterministic(2),
+)
+
+
+@pytest.mark.parametrize("d", EVERY, ids=str)
 def test_noise_takes_any_shape(d) -> None:
     noise = noise_of(d, (5, 4))
     assert noise.shape[:2] == (5, 4) and np.isfinite(noise).all()
     assert d.sample(np.zeros((5, 4, d.width), np.float32), noise).shape[:2] == (5, 4)
+
+
+@pytest.mark.parametrize("d", EVERY, ids=str)
+def test_without_noise_a_distribution_acts_by_its_mode(d) -> None:
+    out = np.random.default_rng(1).standard_normal((50, d.width), dtype=np.float32)
+    noise = noise_of(d, (50,))
+    np.testing.assert_array_equal(d.act(out, None), d.mode(out))
+    np.testing.assert_array_equal(d.act(out, noise), d.sample(out, noise))
+    assert not np.array_equal(d.mode(out), d.sample(out, noise))
+
+
+@pytest.mark.parametrize("d", EVERY, ids=str)
+def test_actions_that_are_stretched_to_the_bounds_lie_between_minus_1_and_1(d) -> None:
+    out = 5 * np.random.default_rng(1).standard_normal((500, d.width), dtype=np.float32)
+    inside = np.abs(d.sample(out, noise_of(d, (500,)))).max() <= 1
+    modes = {"as_is": (Categorical, MultiCategorical), "clip": (Gaussian, Spherical)}
+    assert isinstance(d, modes.get(d.action_mode, (Beta, TanhGaussian, Deterministic)))
+    assert inside or d.action_mode != "unit"
+
+
+def test_a_tanh_gaussian_is_tanh_of_a_gaussian_whose_deviation_is_bounded() -> None:
+    out = np.array([[0.3, -0.2, -1.0, 9.0]], np.float32)
+    noise = np.array([[0.5, -0.1]], np.float32)
+    d, cut = TanhGaussian(2), np.array([[0.3, -0.2, -1.0, 2.0]], np.float32)
+    np.testing.assert_allclose(d.sample(out, noise), np.tanh(Gaussian(2).sample(cut, noise)))
+    np.testing.assert_allclose(d.mode(out), np.tanh(out[:, :2]))
+    action, log_prob = d.sample_log_prob(out, noise)
+    expected = tanh_normal(cut[:, :2], cut[:, 2:], noise)
+    np.testing.assert_allclose(action, expected[0])
+    np.testing.assert_allclose(log_prob, expected[1])
 
 
 def test_the_distribution_of_a_space() -> None:

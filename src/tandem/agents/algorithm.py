@@ -10,6 +10,7 @@ from tandem.agents.frozen_constants import Reads
 from tandem.agents.reports import PrioritizedReplay
 from tandem.algorithms.base import Settings
 from tandem.errors import NetworkError
+from tandem.spaces import ActionMode
 from tandem.types import Array, Batch, Tree, Update, leaves
 
 FOREVER = 2**62  # environment steps: episodes end a training, not steps
@@ -22,7 +23,6 @@ class AgentAlgorithm:
     stored in pairs with what `action` gave beside them.
     """
 
-    action_mode = "as_is"
     acting: tuple[str, ...] = ()  # the agent acts by itself
     preparing: tuple[str, ...] = ()
 
@@ -46,6 +46,11 @@ class AgentAlgorithm:
         self.settings = Settings(steps=FOREVER, envs=envs, gamma=gamma)
         self.reads = Reads(agent)
         self._compiles = backend.framework in ("jax", "tensorflow")
+
+    @staticmethod
+    def action_mode(settings: Any, action: Any) -> ActionMode:
+        """What the agent's `action` gives is the environment's."""
+        return "as_is"
 
     @staticmethod
     def exploration_noise(

@@ -9,8 +9,9 @@ from typing import Any
 
 from tandem.errors import UnknownNameError
 from tandem.settings import Schedule
+from tandem.spaces import Leaf
 
-__all__ = ["NAMES", "Schedule", "get"]
+__all__ = ["NAMES", "Schedule", "for_actions", "get"]
 
 NAMES = {
     "a2c": "A2C",
@@ -31,8 +32,26 @@ NAMES = {
 }  # module -> class
 
 
-def get(name: str) -> Any:
-    """The Algorithm class of that name."""
+FOR_CHOICES = {
+    ("maddpg", "multidiscrete"): ("maddpg", "DiscreteMADDPG"),
+    ("sac", "discrete"): ("sac_discrete", "DiscreteSAC"),
+}  # (module, kind of actions) -> (module, class) of the algorithm for such actions
+
+
+def get(name: str, action: Leaf | None = None) -> Any:
+    """The Algorithm class of that name; with `action`, the one for such actions."""
     if not isinstance(name, str) or name not in NAMES:
         raise UnknownNameError("algorithm", name, NAMES)
-    return getattr(importlib.import_module(f"tandem.algorithms.{name}"), NAMES[name])
+    kind = _load(name, NAMES[name])
+    return kind if action is None else for_actions(kind, action)
+
+
+def for_actions(kind: Any, action: Leaf) -> Any:
+    """`kind`, or the class that stands for it where actions are choices."""
+    package, _, module = kind.__module__.rpartition(".")
+    found = FOR_CHOICES.get((module, action.kind)) if package == __name__ else None
+    return _load(*found) if found else kind
+
+
+def _load(module: str, name: str) -> Any:
+    return getattr(importlib.import_module(f"{__name__}.{module}"), name)

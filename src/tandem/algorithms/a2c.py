@@ -10,7 +10,6 @@ from typing import Any, Literal
 from tandem import ops
 from tandem.algorithms import base
 from tandem.algorithms.base import Call
-from tandem.algorithms.beta import BetaPolicy
 from tandem.algorithms.on_policy import A3C, DETAILS, JointSettings, OnPolicy
 from tandem.settings import Schedule, default, setting
 from tandem.spaces import Leaf, Spec
@@ -72,7 +71,3 @@ class A2C(OnPolicy):
 
     def schedule(self, call: Call) -> dict[str, Array]:
         return self.scheduled(call, "learning_rate", "entropy", "max_grad_norm")
-
-
-class BetaA2C(BetaPolicy, A2C):
-    """With a Beta policy."""

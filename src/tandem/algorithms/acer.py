@@ -67,7 +67,7 @@ class ACER(ActorCritic):
             super().make(source)
 
     @classmethod
-    def check(cls, observation: Spec, action: Leaf) -> None:
+    def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
         base.discrete("acer", action)
 
     @classmethod
@@ -88,16 +88,16 @@ class ACER(ActorCritic):
 
     def probabilities(self, out: Array) -> Array:
         """Of all actions, [..., A]; none is zero."""
-        xp, n = ops.of(out), self.policy.n
+        xp, n = ops.of(out), self.policy.width
         p = xp.exp(xp.log_softmax(out[..., :n]))
         return xp.clip(p - FLOOR / n, FLOOR, 1.0)
 
     def value(self, out: Array) -> Array:
-        return ops.of(out).sum(self.probabilities(out) * out[..., self.policy.n :], -1)
+        return ops.of(out).sum(self.probabilities(out) * out[..., self.policy.width :], -1)
 
     def losses(self, out: Array, b: Batch) -> tuple[Array, dict[str, Array]]:
         s, xp, batch = self.settings, ops.of(out), self.sequences(b)
-        p, q = self.probabilities(out), out[..., self.policy.n :]
+        p, q = self.probabilities(out), out[..., self.policy.width :]
         log_p, taken = xp.log(p[:-1]), xp.take(q[:-1], batch.action)
         pi, known = xp.stop_gradient(p), xp.stop_gradient(q)
         value = xp.stop_gradient(self.value(out))

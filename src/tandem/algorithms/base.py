@@ -12,11 +12,13 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from tandem.errors import SettingError, SpaceError
+from tandem.math.distributions import Distribution, for_actions
+from tandem.math.masks import masked
 from tandem.networks.defaults import Role, Source, WithAction, mlp, sources
 from tandem.networks.noisy import noisy
 from tandem.networks.plan import Dense
 from tandem.settings import Schedule, setting
-from tandem.spaces import Leaf, Spec
+from tandem.spaces import ActionMode, Leaf, Spec
 from tandem.types import Array, Batch, Trajectory, Tree, Update
 
 NOISY = "Fortunato et al. 2018, section 3"
@@ -153,26 +155,22 @@ class Algorithm(ABC):
     sequence = 0  # steps in each row of what `prepare` gives; 0: a row is a step
     # an array that `prepare` carries from one rollout to the next: part of a checkpoint
     memory: Tree = ()
-    action_mode: ClassVar[str] = (
-        # how environments take its actions: "as_is", "clip" to bounds, "unit" rescaled from [-1, 1]
-        "as_is"
-    )
-
     valued: ClassVar[bool] = False  # its network gives action values, not a policy
     team: ClassVar[bool] = False  # of several agents, whose networks see rows: see `teams`
-    squashed: ClassVar[str] = (
-        ""  # "tanh", or "beta": what makes its best action of what the network gives
-    )
 
     @classmethod
-    def of(cls, action: Leaf, settings: Any = None) -> type[Algorithm]:
-        """The class for these actions and settings (None: the defaults): this one, or that of
-        another paper with the same settings."""
-        return cls
+    def distribution(cls, settings: Any, action: Leaf) -> Distribution:
+        """How it acts by what its network puts out."""
+        return for_actions(action)
+
+    @classmethod
+    def action_mode(cls, settings: Any, action: Leaf) -> ActionMode:
+        """How its actions become the environment's."""
+        return cls.distribution(settings, action).action_mode
 
     @classmethod
     @abstractmethod
-    def check(cls, observation: Spec, action: Leaf) -> None:
+    def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
         """Refuses, with a SpaceError that names it, what this algorithm cannot do."""
 
     @classmethod
@@ -239,9 +237,9 @@ class Algorithm(ABC):
         """The recurrent state of `act` at the beginning of n episodes; () for none."""
         return ()
 
-    @staticmethod
-    @abstractmethod
+    @classmethod
     def exploration_noise(
+        cls,
         settings: Any,
         action: Leaf,
         rng: np.random.Generator,
@@ -250,14 +248,23 @@ class Algorithm(ABC):
     ) -> Tree:
         """The random numbers that exploring needs for observations of `shape` ([T, N]), at
         `progress` [T]."""
+        return cls.distribution(settings, action).noise(rng, shape)
 
-    @staticmethod
-    @abstractmethod
+    @classmethod
     def act(
-        networks: dict[str, Forward], obs: Tree, state: Tree, noise: Tree, action: Leaf
+        cls,
+        settings: Any,
+        action: Leaf,
+        networks: dict[str, Forward],
+        obs: Tree,
+        state: Tree,
+        noise: Tree,
     ) -> tuple[Array, dict[str, Array], Tree]:
         """Returns (actions for obs [N, ...], what else to keep of each step, next recurrent
         state). With noise=None the action is the deterministic one."""
+        policy = cls.distribution(settings, action)
+        out = networks[cls.acting[0]](obs)[..., : policy.width]
+        return policy.act(masked(out, obs, action), noise), {}, state
 
     def prepare(self, trajectory: Trajectory, networks: dict[str, Forward]) -> Batch:
         """What to learn from, made once a rollout on the host: for "rollouts", rows [T * N, ...]

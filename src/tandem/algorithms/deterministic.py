@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tandem.algorithms import base
-from tandem.algorithms.base import Forward
+from tandem.math import distributions
 from tandem.networks.defaults import Role, mlp
 from tandem.networks.plan import Dense
 from tandem.spaces import Leaf, Spec
@@ -21,11 +21,14 @@ class Deterministic(base.Algorithm):
 
     needs = "transitions"
     acting = ("actor",)
-    action_mode = "unit"
     critics: tuple[str, ...]
 
     @classmethod
-    def check(cls, observation: Spec, action: Leaf) -> None:
+    def distribution(cls, settings: Any, action: Leaf) -> distributions.Distribution:
+        return distributions.Deterministic(action.width)
+
+    @classmethod
+    def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
         base.bounded_vector(cls.__name__.lower(), action)
 
     @classmethod
@@ -39,21 +42,14 @@ class Deterministic(base.Algorithm):
             cls.critics, base.action_value(observation, action, settings)
         )
 
-    @staticmethod
+    @classmethod
     def exploration_noise(
+        cls,
         settings: Any,
         action: Leaf,
         rng: np.random.Generator,
         shape: tuple[int, ...],
         progress: Array,
     ) -> Tree:
-        return np.float32(settings.exploration) * rng.standard_normal(
-            (*shape, action.width), dtype=np.float32
-        )
-
-    @staticmethod
-    def act(
-        networks: dict[str, Forward], obs: Tree, state: Tree, noise: Tree, action: Leaf
-    ) -> tuple[Array, dict[str, Array], Tree]:
-        out = networks["actor"](obs)
-        return (out if noise is None else (out + noise).clip(-1.0, 1.0)), {}, state
+        noise = super().exploration_noise(settings, action, rng, shape, progress)
+        return np.float32(settings.exploration) * noise

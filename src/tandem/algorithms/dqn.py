@@ -98,7 +98,7 @@ class DQN(base.Algorithm):
         )
 
     @classmethod
-    def check(cls, observation: Spec, action: Leaf) -> None:
+    def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
         base.discrete("dqn", action)
 
     @classmethod
@@ -139,8 +139,9 @@ class DQN(base.Algorithm):
             "tau": base.copies(self.settings, call),
         }
 
-    @staticmethod
+    @classmethod
     def exploration_noise(
+        cls,
         settings: Any,
         action: Leaf,
         rng: np.random.Generator,
@@ -154,9 +155,15 @@ class DQN(base.Algorithm):
             return explore, rng.random((*shape, action.width), dtype=np.float32)
         return explore, rng.integers(action.sizes[0], size=shape)
 
-    @staticmethod
+    @classmethod
     def act(
-        networks: dict[str, Forward], obs: Tree, state: Tree, noise: Tree, action: Leaf
+        cls,
+        settings: Any,
+        action: Leaf,
+        networks: dict[str, Forward],
+        obs: Tree,
+        state: Tree,
+        noise: Tree,
     ) -> tuple[Array, dict[str, Array], Tree]:
         if noise is None:
             return masked(networks["q"](obs), obs, action).argmax(-1), {}, state

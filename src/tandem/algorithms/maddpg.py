@@ -13,7 +13,7 @@ import numpy as np
 from tandem import ops
 from tandem.algorithms import base, teams
 from tandem.algorithms.base import Call, Forward
-from tandem.math.distributions import Categorical
+from tandem.math.distributions import Categorical, Deterministic, Distribution
 from tandem.networks.defaults import Role, mlp
 from tandem.networks.plan import Dense
 from tandem.settings import Schedule, default, setting
@@ -86,7 +86,6 @@ class MADDPG(base.Algorithm):
     needs = "transitions"
     acting = ("actor",)
     team = True
-    action_mode = "unit"
 
     def __init__(
         self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: Any
@@ -109,11 +108,12 @@ class MADDPG(base.Algorithm):
         )
 
     @classmethod
-    def of(cls, action: Leaf, settings: Any = None) -> type[base.Algorithm]:
-        return DiscreteMADDPG if action.sizes else MADDPG
+    def distribution(cls, settings: Any, action: Leaf) -> Distribution:
+        """Of one agent's actions."""
+        return Deterministic(teams.one(action).width)
 
     @classmethod
-    def check(cls, observation: Spec, action: Leaf) -> None:
+    def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
         teams.check("maddpg", observation, action, "box", "multidiscrete")
         if action.kind == "box":
             base.bounded_vector("maddpg", replace(action, shape=(action.width,)))
@@ -228,16 +228,12 @@ class MADDPG(base.Algorithm):
 
     def loss_noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Tree:
         """For the target actions, and for the actors'."""
-        draw = self.unit_noise(rng, (2, *shape, self.agents), teams.one(self.action).width)
+        policy = self.distribution(self.settings, self.action)
+        draw = policy.noise(rng, (2, *shape, self.agents))
         return draw[0], draw[1]
 
     def buffer_extras(self, action: Leaf) -> dict[str, Leaf]:
         return teams.rewards(action)
-
-    @staticmethod
-    def unit_noise(rng: np.random.Generator, shape: tuple[int, ...], width: int) -> Array:
-        """Standard normal."""
-        return rng.standard_normal((*shape, width), dtype=np.float32)
 
     @classmethod
     def exploration_noise(
@@ -248,25 +244,29 @@ class MADDPG(base.Algorithm):
         shape: tuple[int, ...],
         progress: Array,
     ) -> Tree:
-        drawn = cls.unit_noise(rng, (*shape, teams.count(action)), teams.one(action).width)
-        return drawn if action.sizes else np.float32(settings.exploration) * drawn
+        noise = cls.distribution(settings, action).noise(rng, (*shape, teams.count(action)))
+        return noise if action.sizes else np.float32(settings.exploration) * noise
 
-    @staticmethod
+    @classmethod
     def act(
-        networks: dict[str, Forward], obs: Tree, state: Tree, noise: Tree, action: Leaf
+        cls,
+        settings: Any,
+        action: Leaf,
+        networks: dict[str, Forward],
+        obs: Tree,
+        state: Tree,
+        noise: Tree,
     ) -> tuple[Array, dict[str, Array], Tree]:
         out = np.tanh(
             teams.apart(networks["actor"](teams.rows(obs[teams.AGENTS])), teams.count(action))
         )
-        return (out if noise is None else (out + noise).clip(-1.0, 1.0)), {}, state
+        return cls.distribution(settings, action).act(out, noise), {}, state
 
 
 class DiscreteMADDPG(MADDPG):
     """Actors put out logits; what critics see of an action is a one-hot vector, through which
     gradients pass as if it were the softmax that it was drawn by ("straight-through", Jang et al.
     2017, section 2.2)."""
-
-    action_mode = "as_is"
 
     def drawn(self, out: Array, noise: Array, obs: Tree) -> Array:
         xp = ops.of(out)
@@ -279,14 +279,19 @@ class DiscreteMADDPG(MADDPG):
     def taken(self, b: Batch) -> Array:
         return ops.of(b.reward).one_hot(b.action, self.action.sizes[0])
 
-    @staticmethod
-    def unit_noise(rng: np.random.Generator, shape: tuple[int, ...], width: int) -> Array:
-        """Gumbel noise."""
-        return Categorical(width).noise(rng, shape)
+    @classmethod
+    def distribution(cls, settings: Any, action: Leaf) -> Distribution:
+        return Categorical(action.sizes[0])
 
-    @staticmethod
+    @classmethod
     def act(
-        networks: dict[str, Forward], obs: Tree, state: Tree, noise: Tree, action: Leaf
+        cls,
+        settings: Any,
+        action: Leaf,
+        networks: dict[str, Forward],
+        obs: Tree,
+        state: Tree,
+        noise: Tree,
     ) -> tuple[Array, dict[str, Array], Tree]:
         out = teams.allowed(networks["actor"](teams.rows(obs[teams.AGENTS])), obs, action)
-        return (out if noise is None else out + noise).argmax(-1), {}, state
+        return cls.distribution(settings, action).act(out, noise), {}, state

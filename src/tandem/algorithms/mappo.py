@@ -11,7 +11,6 @@ import numpy as np
 
 from tandem.algorithms import teams
 from tandem.algorithms.base import Forward
-from tandem.algorithms.beta import BetaPolicy
 from tandem.algorithms.ppo import PPO, PPOSettings
 from tandem.errors import SettingError
 from tandem.math.policy_losses import standardize
@@ -69,8 +68,11 @@ class MAPPO(PPO):
             self.memory = np.zeros((settings.envs * self.agents, settings.recurrent), np.float32)
 
     @classmethod
-    def check(cls, observation: Spec, action: Leaf) -> None:
-        teams.check("mappo", observation, action, "multidiscrete", "box")
+    def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
+        if settings.policy == "beta":
+            teams.check("mappo with policy='beta'", observation, action, "box")
+        else:
+            teams.check("mappo", observation, action, "multidiscrete", "box")
 
     @classmethod
     def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:
@@ -183,21 +185,19 @@ class MAPPO(PPO):
 
     @classmethod
     def act(
-        cls, networks: dict[str, Forward], obs: Tree, state: Tree, noise: Tree, action: Leaf
+        cls,
+        settings: Any,
+        action: Leaf,
+        networks: dict[str, Forward],
+        obs: Tree,
+        state: Tree,
+        noise: Tree,
     ) -> tuple[Array, dict[str, Array], Tree]:
         rows = {"actor": teams.rows(obs[teams.AGENTS]), **teams.masks(obs, action)}
         state, noise = tree_map(teams.rows, (state, noise))
-        found = super().act(networks, rows, state, noise, teams.one(action))
+        found = super().act(settings, teams.one(action), networks, rows, state, noise)
         taken, kept, after = tree_map(lambda x: teams.apart(x, teams.count(action)), found)
         return taken, kept, after
-
-
-class BetaMAPPO(BetaPolicy, MAPPO):
-    """With a Beta policy."""
-
-    @classmethod
-    def check(cls, observation: Spec, action: Leaf) -> None:
-        teams.check("mappo with policy='beta'", observation, action, "box")
 
 
 def column(x: Array) -> Array:

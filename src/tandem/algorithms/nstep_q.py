@@ -60,7 +60,7 @@ class NStepQ(OnSequences):
         self.net, self.target = self.backend.pair("net", source)
 
     @classmethod
-    def check(cls, observation: Spec, action: Leaf) -> None:
+    def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
         base.discrete("nstep_q", action)
 
     @classmethod
@@ -110,8 +110,9 @@ class NStepQ(OnSequences):
         due = (made % self.settings.target_updates == 0).astype(np.float32)
         return {**self.scheduled(call, "learning_rate", "max_grad_norm"), "tau": due}
 
-    @staticmethod
+    @classmethod
     def exploration_noise(
+        cls,
         settings: Any,
         action: Leaf,
         rng: np.random.Generator,
@@ -120,8 +121,14 @@ class NStepQ(OnSequences):
     ) -> Tree:
         return DQN.exploration_noise(settings, action, rng, shape, progress)
 
-    @staticmethod
+    @classmethod
     def act(
-        networks: dict[str, Forward], obs: Tree, state: Tree, noise: Tree, action: Leaf
+        cls,
+        settings: Any,
+        action: Leaf,
+        networks: dict[str, Forward],
+        obs: Tree,
+        state: Tree,
+        noise: Tree,
     ) -> tuple[Array, dict[str, Array], Tree]:
-        return DQN.act({"q": networks["net"]}, obs, state, noise, action)
+        return DQN.act(settings, action, {"q": networks["net"]}, obs, state, noise)

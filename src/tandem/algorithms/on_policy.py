@@ -3,7 +3,6 @@ advantages (GAE)."""
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from math import inf
 from typing import Any, ClassVar, Literal
@@ -13,7 +12,7 @@ import numpy as np
 from tandem.algorithms import base, recurrent_batches
 from tandem.algorithms.base import Forward, after_cuts
 from tandem.errors import SettingError
-from tandem.math.distributions import Gaussian, for_actions
+from tandem.math.distributions import Beta, Density, Gaussian, for_actions
 from tandem.math.masks import masked
 from tandem.math.policy_losses import standardize
 from tandem.math.returns import generalized_advantage
@@ -132,7 +131,6 @@ class OnPolicy(base.Algorithm):
     acting = ("actor",)
     preparing: ClassVar[tuple[str, ...]] = ("actor", "critic")
     remembers: ClassVar[bool] = True  # whether the losses need the policy that acted
-    action_mode = "clip"
 
     def __init__(
         self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: Any
@@ -141,7 +139,7 @@ class OnPolicy(base.Algorithm):
             backend,
             settings,
             action,
-            self.distribution(action),
+            self.distribution(settings, action),
         )
         self.actor = backend.network("actor", networks["actor"])
         self.critic: Any = (
@@ -157,22 +155,15 @@ class OnPolicy(base.Algorithm):
             )  # the critic's state before the next rollout
 
     @classmethod
-    def of(cls, action: Leaf, settings: Any = None) -> type[base.Algorithm]:
-        if settings is None or settings.policy == "gaussian":
-            return cls
-        found: type[base.Algorithm] = getattr(
-            sys.modules[cls.__module__], f"Beta{cls.__name__}"
-        )  # beside it, in its file
-        return found
+    def distribution(cls, settings: Any, action: Leaf) -> Density:
+        return Beta(action.width) if settings.policy == "beta" else for_actions(action)
 
     @classmethod
-    def distribution(cls, action: Leaf) -> Any:
-        """Its policy's, over these actions."""
-        return for_actions(action)
-
-    @classmethod
-    def check(cls, observation: Spec, action: Leaf) -> None:
-        base.drawable(cls.__name__.lower(), action)
+    def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
+        if settings.policy == "beta":
+            base.bounded_vector(f"{cls.__name__.lower()} with policy='beta'", action)
+        else:
+            base.drawable(cls.__name__.lower(), action)
 
     @classmethod
     def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:
@@ -187,7 +178,7 @@ class OnPolicy(base.Algorithm):
             gain=gain,
             normalize=settings.normalize_observations,
         )
-        policy = cls.distribution(action)
+        policy = cls.distribution(settings, action)
         if isinstance(policy, Gaussian):
             actor: tuple[Any, ...] = (
                 Dense(0, policy.size, "linear", init, small),
@@ -257,21 +248,16 @@ class OnPolicy(base.Algorithm):
         return np.zeros((n, units), np.float32) if units else ()
 
     @classmethod
-    def exploration_noise(
+    def act(
         cls,
         settings: Any,
         action: Leaf,
-        rng: np.random.Generator,
-        shape: tuple[int, ...],
-        progress: Array,
-    ) -> Tree:
-        return cls.distribution(action).noise(rng, shape)
-
-    @classmethod
-    def act(
-        cls, networks: dict[str, Forward], obs: Tree, state: Tree, noise: Tree, action: Leaf
+        networks: dict[str, Forward],
+        obs: Tree,
+        state: Tree,
+        noise: Tree,
     ) -> tuple[Array, dict[str, Array], Tree]:
-        policy, kept = cls.distribution(action), dict[str, Array]()
+        policy, kept = cls.distribution(settings, action), dict[str, Array]()
         if isinstance(state, tuple):
             whole = networks["actor"](cls.seen_by("actor", obs))
             out = whole[..., : policy.width]
@@ -286,11 +272,7 @@ class OnPolicy(base.Algorithm):
             )
             state = after[0]
         out = masked(out, obs, action)
-        return (
-            (policy.mode(out) if noise is None else policy.sample(out, noise)),
-            kept,
-            state,
-        )
+        return policy.act(out, noise), kept, state
 
     def prepare(self, trajectory: Trajectory, networks: dict[str, Forward]) -> Batch:
         """Advantages and returns (GAE); the value of what followed a cut step is folded into its

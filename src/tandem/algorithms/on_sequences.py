@@ -17,7 +17,7 @@ import numpy as np
 from tandem import ops
 from tandem.algorithms import base
 from tandem.algorithms.base import Call, Forward
-from tandem.math.distributions import Spherical, for_actions
+from tandem.math.distributions import Density, Spherical, for_actions
 from tandem.math.masks import masked
 from tandem.networks.defaults import Role, mlp, streams
 from tandem.networks.plan import Dense, Plan, Streams
@@ -274,56 +274,32 @@ class OnSequences(base.Algorithm):
         return self.scheduled(call, "learning_rate", "max_grad_norm")
 
 
-def distribution(action: Leaf) -> Any:
-    """Of discrete actions, or normal with one variance for all of a vector's numbers (the paper's
-    supplement, section 9)."""
-    return Spherical(action.width) if action.kind == "box" else for_actions(action)
-
-
 class ActorCritic(OnSequences):
     """A policy, and values of states beside it in the network's output."""
-
-    action_mode = "clip"
 
     def __init__(
         self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: Any
     ) -> None:
         super().__init__(backend, networks, observation, action, settings)
-        self.policy = distribution(action)
+        self.policy = self.distribution(settings, action)
+
+    @classmethod
+    def distribution(cls, settings: Any, action: Leaf) -> Density:
+        """Of discrete actions, or normal with one variance for all of a vector's numbers (Mnih et
+        al. 2016, supplement, section 9)."""
+        return Spherical(action.width) if action.kind == "box" else for_actions(action)
 
     def value(self, out: Array) -> Array:
         return out[..., -1]
 
     @classmethod
-    def check(cls, observation: Spec, action: Leaf) -> None:
+    def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
         base.drawable(cls.__name__.lower(), action)
 
     @classmethod
     def head(cls, action: Leaf, settings: Any) -> Plan:
-        policy = Dense(0, distribution(action).width, "linear", "orthogonal", 0.01)
+        policy = Dense(0, cls.distribution(settings, action).width, "linear", "orthogonal", 0.01)
         return (Streams({"policy": (policy,), "value": (Dense(0, 1, "linear", "orthogonal"),)}),)
 
     def schedule(self, call: Call) -> dict[str, Array]:
         return self.scheduled(call, "learning_rate", "max_grad_norm", "entropy")
-
-    @staticmethod
-    def exploration_noise(
-        settings: Any,
-        action: Leaf,
-        rng: np.random.Generator,
-        shape: tuple[int, ...],
-        progress: Array,
-    ) -> Tree:
-        return distribution(action).noise(rng, shape)
-
-    @staticmethod
-    def act(
-        networks: dict[str, Forward], obs: Tree, state: Tree, noise: Tree, action: Leaf
-    ) -> tuple[Array, dict[str, Array], Tree]:
-        policy = distribution(action)
-        out = masked(networks["net"](obs)[..., : policy.width], obs, action)
-        return (
-            (policy.mode(out) if noise is None else policy.sample(out, noise)),
-            {},
-            state,
-        )

@@ -13,7 +13,6 @@ import numpy as np
 from tandem import ops
 from tandem.algorithms import base
 from tandem.algorithms.base import Call, Forward
-from tandem.algorithms.beta import BetaPolicy
 from tandem.algorithms.on_policy import DETAILS, JointSettings, OnPolicy
 from tandem.errors import SettingError
 from tandem.math.policy_losses import clipped_surrogate, kl_estimate
@@ -174,7 +173,3 @@ class PPO(OnPolicy):
 
     def schedule(self, call: Call) -> dict[str, Array]:
         return self.scheduled(call, "learning_rate", "clip", "entropy", "max_grad_norm")
-
-
-class BetaPPO(BetaPolicy, PPO):
-    """With a Beta policy."""

@@ -11,8 +11,8 @@ import numpy as np
 
 from tandem import ops
 from tandem.algorithms import base
-from tandem.algorithms.base import Call, Forward
-from tandem.math.distributions import Gaussian, tanh_normal
+from tandem.algorithms.base import Call
+from tandem.math.distributions import Distribution, TanhGaussian
 from tandem.networks.defaults import Role, mlp
 from tandem.networks.plan import Dense
 from tandem.settings import default, setting
@@ -60,8 +60,6 @@ class SAC(base.Algorithm):
     Settings = SACSettings
     needs = "transitions"
     acting = ("actor",)
-    action_mode = "unit"
-    squashed = "tanh"
 
     def __init__(
         self,
@@ -99,13 +97,11 @@ class SAC(base.Algorithm):
             )
 
     @classmethod
-    def of(cls, action: Leaf, settings: Any = None) -> type[base.Algorithm]:
-        from tandem.algorithms.sac_discrete import DiscreteSAC
-
-        return DiscreteSAC if action.kind == "discrete" else cls
+    def distribution(cls, settings: Any, action: Leaf) -> Distribution:
+        return TanhGaussian(action.width)
 
     @classmethod
-    def check(cls, observation: Spec, action: Leaf) -> None:
+    def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
         base.bounded_vector("sac", action)
 
     @classmethod
@@ -124,9 +120,7 @@ class SAC(base.Algorithm):
     def sample(self, obs: Tree, noise: Array) -> tuple[Array, Array]:
         """An action and its log-probability, differentiable through the noise."""
         out = self.actor(obs)
-        return tanh_normal(
-            out[..., : self.size], ops.of(out).clip(out[..., self.size :], -20.0, 2.0), noise
-        )
+        return TanhGaussian(self.size).sample_log_prob(out, noise)
 
     def value(self, critics: tuple[Any, ...], obs: Tree, action: Array) -> list[Array]:
         return [q({"obs": obs, "action": action})[..., 0] for q in critics]
@@ -181,26 +175,3 @@ class SAC(base.Algorithm):
         """Standard normal, for the next actions and for the current ones."""
         draw = rng.standard_normal((2, *shape, self.size), dtype=np.float32)
         return draw[0], draw[1]
-
-    @staticmethod
-    def exploration_noise(
-        settings: Any,
-        action: Leaf,
-        rng: np.random.Generator,
-        shape: tuple[int, ...],
-        progress: Array,
-    ) -> Tree:
-        return Gaussian(action.width).noise(rng, shape)
-
-    @staticmethod
-    def act(
-        networks: dict[str, Forward], obs: Tree, state: Tree, noise: Tree, action: Leaf
-    ) -> tuple[Array, dict[str, Array], Tree]:
-        out, size = networks["actor"](obs), action.width
-        if noise is None:
-            return np.tanh(out[..., :size]), {}, state
-        return (
-            np.tanh(out[..., :size] + np.exp(out[..., size:].clip(-20.0, 2.0)) * noise),
-            {},
-            state,
-        )

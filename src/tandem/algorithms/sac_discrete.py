@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms.base import Forward
 from tandem.algorithms.sac import SAC, SACSettings
-from tandem.math.distributions import Categorical
+from tandem.math.distributions import Categorical, Distribution
 from tandem.math.masks import masked
 from tandem.networks.defaults import Role, mlp
 from tandem.networks.plan import Dense
@@ -21,12 +20,13 @@ from tandem.types import Array, Batch, Tree
 class DiscreteSAC(SAC):
     """SAC's update, on losses over all actions."""
 
-    action_mode = "as_is"
-    squashed = ""
+    @classmethod
+    def distribution(cls, settings: Any, action: Leaf) -> Distribution:
+        return Categorical(action.sizes[0])
 
     @classmethod
-    def check(cls, observation: Spec, action: Leaf) -> None:
-        """Whatever `SAC.of` sends here is fine."""
+    def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
+        """Discrete actions are all it is chosen for."""
 
     @classmethod
     def roles(cls, observation: Spec, action: Leaf, settings: SACSettings) -> dict[str, Role]:
@@ -75,24 +75,3 @@ class DiscreteSAC(SAC):
         """None: nothing is sampled. (The temperature's loss, eq. 11, is SAC's, with the exact
         entropy.)"""
         return ()
-
-    @staticmethod
-    def exploration_noise(
-        settings: Any,
-        action: Leaf,
-        rng: np.random.Generator,
-        shape: tuple[int, ...],
-        progress: Array,
-    ) -> Tree:
-        return Categorical(action.sizes[0]).noise(rng, shape)
-
-    @staticmethod
-    def act(
-        networks: dict[str, Forward], obs: Tree, state: Tree, noise: Tree, action: Leaf
-    ) -> tuple[Array, dict[str, Array], Tree]:
-        policy, out = Categorical(action.sizes[0]), masked(networks["actor"](obs), obs, action)
-        return (
-            (policy.mode(out) if noise is None else policy.sample(out, noise)),
-            {},
-            state,
-        )

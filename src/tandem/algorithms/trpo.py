@@ -12,7 +12,6 @@ import numpy as np
 from tandem import ops
 from tandem.algorithms import base
 from tandem.algorithms.base import Call
-from tandem.algorithms.beta import BetaPolicy
 from tandem.algorithms.on_policy import OnPolicy, OnPolicySettings
 from tandem.backends.backend import Region
 from tandem.settings import Schedule, default, setting
@@ -107,7 +106,3 @@ class TRPO(OnPolicy):
 
     def behaviour_outputs(self, out: Array, action: Array) -> dict[str, Array]:
         return {**super().behaviour_outputs(out, action), "policy": out}
-
-
-class BetaTRPO(BetaPolicy, TRPO):
-    """With a Beta policy."""

@@ -97,7 +97,7 @@ class VDN(base.Algorithm):
         """Makes what mixes the agents' values: a sum needs nothing."""
 
     @classmethod
-    def check(cls, observation: Spec, action: Leaf) -> None:
+    def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
         teams.check(cls.__name__.lower(), observation, action, "multidiscrete")
 
     @classmethod
@@ -178,8 +178,9 @@ class VDN(base.Algorithm):
     def initial_state(settings: Any, action: Leaf, n: int) -> Tree:
         return teams.memory(settings, action, n)
 
-    @staticmethod
+    @classmethod
     def exploration_noise(
+        cls,
         settings: Any,
         action: Leaf,
         rng: np.random.Generator,
@@ -194,9 +195,15 @@ class VDN(base.Algorithm):
             return explore, rng.random((*shape, action.width), dtype=np.float32)
         return explore, rng.integers(action.sizes[0], size=agents)
 
-    @staticmethod
+    @classmethod
     def act(
-        networks: dict[str, Forward], obs: Tree, state: Tree, noise: Tree, action: Leaf
+        cls,
+        settings: Any,
+        action: Leaf,
+        networks: dict[str, Forward],
+        obs: Tree,
+        state: Tree,
+        noise: Tree,
     ) -> tuple[Array, dict[str, Array], Tree]:
         remembers = not isinstance(state, tuple)
         memory = (teams.rows(state), np.zeros(state.shape[:2], np.float32)) if remembers else ()

@@ -261,7 +261,7 @@ class AlgorithmAgent(Agent):
             role: fixed(self._backend.networks[role], w) for role, w in self._weights().items()
         }
         actor = PolicyActor(self._kind, self._settings, self._spaces.action, networks)
-        mode: Any = self._kind.action_mode
+        mode: Any = self._kind.action_mode(self._settings, self._spaces.action)
         return Evaluation.of(
             *evaluate(actor, env, episodes, derived(seed, "evaluate"), action_mode=mode)
         )

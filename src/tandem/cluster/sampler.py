@@ -68,7 +68,9 @@ class Sampler:
         self.terms, self.lockstep, self.networks = terms, terms.lockstep, networks
         self.actor = PolicyActor(terms.kind, terms.settings, terms.action, networks)
         self.random_actor = RandomActor(terms.action, self.actor.initial_state)
-        self._to_environment = to_environment(terms.action, terms.kind.action_mode)
+        self._to_environment = to_environment(
+            terms.action, terms.kind.action_mode(terms.settings, terms.action)
+        )
         self._rng = Generators(terms.seed)(stream)
         self.n, self._steps = 0, 0  # environments; steps since the agent was heard of last
         self._begin, self._members = 0, 1

@@ -22,12 +22,13 @@ class PolicyActor:
     def __init__(
         self, algorithm: type[Algorithm], settings: Any, action: Leaf, networks: dict[str, Forward]
     ) -> None:
-        self.action, self.networks, self._act = action, networks, algorithm.act
+        self.action, self.networks = action, networks
+        self._act = partial(algorithm.act, settings, action)
         self._initial_state = partial(algorithm.initial_state, settings, action)
 
     def act(self, obs: Tree, state: Tree, noise: Tree) -> tuple[Array, dict[str, Array], Tree]:
         """Actions for observations [N, ...]; deterministic ones with noise=None."""
-        return self._act(self.networks, obs, state, noise, self.action)
+        return self._act(self.networks, obs, state, noise)
 
     def initial_state(self, n: int) -> Tree:
         return self._initial_state(n)

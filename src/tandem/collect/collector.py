@@ -9,9 +9,10 @@ from typing import Protocol
 import numpy as np
 
 from tandem.collect.trajectories import Ended, TrajectoryBuilder
-from tandem.envs.actions import ActionMode, to_environment
+from tandem.envs.actions import to_environment
 from tandem.envs.vector import Arrays, Environments, Json, Step
 from tandem.errors import ResumeError
+from tandem.spaces import ActionMode
 from tandem.types import Array, Episode, Trajectory, Tree, leaves, tree_map
 
 

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tandem.collect.collector import Actor, reset_ended
-from tandem.envs.actions import ActionMode, to_environment
+from tandem.envs.actions import to_environment
 from tandem.envs.factory import EnvLike, environment_name, is_instance, make
 from tandem.envs.stepped import Stepped
 from tandem.envs.vector import episode_seed
 from tandem.errors import EnvironmentFault, SettingError, SpaceError
-from tandem.spaces import Leaf, Spec
+from tandem.spaces import ActionMode, Leaf, Spec
 from tandem.types import Tree
 
 LONGEST = 1_000_000  # steps of an episode that somebody waits for

@@ -39,7 +39,7 @@ class Agent:
         )
         self.networks, self.env_kwargs = networks, env_kwargs or {}
         self.actor = PolicyActor(algorithm, settings, action, networks)
-        self._to_environment = to_environment(action, algorithm.action_mode)  # type: ignore[arg-type]
+        self._to_environment = to_environment(action, algorithm.action_mode(settings, action))
         self._rng = np.random.default_rng()
 
     def seed(self, seed: int) -> None:

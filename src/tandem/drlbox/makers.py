@@ -203,7 +203,7 @@ class Evaluator:
         a, path = self.arguments, str(self.arguments.load_model)
         if not path.endswith(own_networks.KERAS_FILES):
             agent = trainer.load(path, network=_network(a, self.algorithm), env=lambda: env)
-            asked, trained = algorithms.get(self.algorithm).of(agent.action), agent.algorithm
+            asked, trained = algorithms.get(self.algorithm, agent.action), agent.algorithm
             if (asked.acting, asked.valued) != (trained.acting, trained.valued):
                 name = trained.__name__.lower()
                 raise SettingError(
@@ -215,8 +215,8 @@ class Evaluator:
             return agent
         observation = spaces.observation_spec(env.observation_space)
         action = spaces.action_leaf(env.action_space, observation)
-        kind = algorithms.get(self.algorithm).of(action)
-        kind.check(observation, action)
+        kind = algorithms.get(self.algorithm, action)
+        kind.check(observation, action, kind.Settings())
         (role,) = kind.acting
         network = own_networks.forward(own_networks.read_whole(path, a.load_model_custom))
         return Agent(

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, get_args
+from typing import get_args
 
 import numpy as np
 
 from tandem.errors import SettingError, SpaceError
-from tandem.spaces import Leaf
+from tandem.spaces import ActionMode, Leaf
 from tandem.types import Array
-
-ActionMode = Literal["as_is", "clip", "unit"]
 
 
 def to_environment(leaf: Leaf, mode: ActionMode = "as_is") -> Callable[[Array], Array]:

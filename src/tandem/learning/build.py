@@ -40,8 +40,8 @@ def build(
     """The algorithm with its networks, on its backend. With `gradients_only` its optimizers keep
     their gradients and make no steps."""
     observation, action, s = environments.observation, environments.action, conf.settings
-    kind = algorithms.get(conf.algorithm).of(action, s)
-    kind.check(observation, action)
+    kind = algorithms.get(conf.algorithm, action)
+    kind.check(observation, action, s)
     made = kind.sources(observation, action, s, network, environments.observation_space, generators)
     backend = backends.make(
         conf.framework,

@@ -85,7 +85,9 @@ class Loop:
         self.learner: Learner = learner or learner_of(
             algorithm, observation, action, generators, self.networks, folder
         )
-        own = Collector(environments, self.settings.gamma, algorithm.action_mode)
+        own = Collector(
+            environments, self.settings.gamma, algorithm.action_mode(self.settings, action)
+        )
         self.collector: Any = (
             own if workers is None else self._pool(own, *workers[:2])
         )  # or what stands in its place
@@ -186,11 +188,8 @@ class Loop:
     def _pool(self, own: Collector, env_factory: EnvFactory, options: WorkerOptions) -> Pool:
         """Workers for all environments but `own`'s."""
         assert isinstance(self.actor, PolicyActor)
-        make, rng, action = (
-            (self.settings.gamma, self.algorithm.action_mode),
-            np.random.default_rng(0),
-            self.random_actor.action,
-        )
+        rng, action = np.random.default_rng(0), self.random_actor.action
+        make = self.settings.gamma, self.algorithm.action_mode(self.settings, action)
 
         def policy(steps: int) -> Tree:
             return self.algorithm.exploration_noise(

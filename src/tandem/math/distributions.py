@@ -2,32 +2,77 @@
 outside: pure, so that a loss is a function of its batch, and one seed gives the same actions on
 every engine.
 
-Every distribution has `width` (how many numbers the network gives), `noise(rng, shape)` (what a
-sample needs), `sample(out, noise)`, `mode(out)`, `log_prob(out, action)`, `entropy(out)` and
-`kl(old, out)`, the divergence KL(old || new); outputs are [..., width], log_prob, entropy and kl
-are [...].
+A distribution says how a policy acts by it: at random or by its mode, and how its actions become
+the environment's (`action_mode`). Outputs are [..., width]; log_prob, entropy and kl are [...].
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import accumulate
 from math import e, log, pi
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
 
 from tandem import ops
 from tandem.math.special import HALF_LOG_2PI, digamma, log_beta
-from tandem.spaces import Leaf
+from tandem.spaces import ActionMode, Leaf
 from tandem.types import Array
 
 
+class Distribution(ABC):
+    """How a policy acts by a network's output [..., width]."""
+
+    action_mode: ClassVar[ActionMode]  # how its actions become the environment's
+
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """How many numbers the network gives for an action."""
+
+    @abstractmethod
+    def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        """The random numbers of `sample` for `shape` actions, [*shape, ...]."""
+
+    @abstractmethod
+    def sample(self, out: Array, noise: Array) -> Array:
+        """Random actions [...]."""
+
+    @abstractmethod
+    def mode(self, out: Array) -> Array:
+        """The best actions [...]."""
+
+    def act(self, out: Array, noise: Array | None) -> Array:
+        """Random actions [...]; with noise=None the best ones."""
+        return self.mode(out) if noise is None else self.sample(out, noise)
+
+
+class Density(Distribution):
+    """A distribution with known probabilities of actions."""
+
+    @abstractmethod
+    def log_prob(self, out: Array, action: Array) -> Array:
+        """The log-probability or log-density of actions, [...]."""
+
+    @abstractmethod
+    def entropy(self, out: Array) -> Array:
+        """[...], in nats."""
+
+    @abstractmethod
+    def kl(self, old: Array, out: Array) -> Array:
+        """The divergence KL(old || out), [...], in nats."""
+
+
 @dataclass(frozen=True)
-class Categorical:
+class Categorical(Density):
     """One of `n` choices, from logits [..., n]."""
 
     n: int
+
+    action_mode = "as_is"
 
     @property
     def width(self) -> int:
@@ -62,11 +107,13 @@ class Categorical:
 
 
 @dataclass(frozen=True)
-class MultiCategorical:
+class MultiCategorical(Density):
     """One of `sizes[i]` choices at each position i, independently, from all their logits side by
     side. Actions are [..., len(sizes)]."""
 
     sizes: tuple[int, ...]
+
+    action_mode = "as_is"
 
     @property
     def width(self) -> int:
@@ -101,24 +148,33 @@ class MultiCategorical:
 
 
 @dataclass(frozen=True)
-class Gaussian:
-    """A normal distribution with diagonal covariance over `size` numbers, from means and log
-    standard deviations."""
+class Normal(Distribution):
+    """Of `size` numbers around means, which come first in the output. They are cut at the bounds of
+    the action space."""
 
     size: int
+
+    action_mode: ClassVar[ActionMode] = "clip"
+
+    def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        """Standard normal, [*shape, size]."""
+        return rng.standard_normal((*shape, self.size), dtype=np.float32)
+
+    def mode(self, out: Array) -> Array:
+        return out[..., : self.size]
+
+
+@dataclass(frozen=True)
+class Gaussian(Normal, Density):
+    """A normal distribution with diagonal covariance over `size` numbers, from means and log
+    standard deviations."""
 
     @property
     def width(self) -> int:
         return 2 * self.size
 
-    def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-        return rng.standard_normal((*shape, self.size), dtype=np.float32)
-
     def sample(self, out: Array, noise: Array) -> Array:
         return out[..., : self.size] + ops.of(out).exp(out[..., self.size :]) * noise
-
-    def mode(self, out: Array) -> Array:
-        return out[..., : self.size]
 
     def log_prob(self, out: Array, action: Array) -> Array:
         xp = ops.of(out)
@@ -139,12 +195,10 @@ class Gaussian:
 
 
 @dataclass(frozen=True)
-class Spherical:
+class Spherical(Normal, Density):
     """A normal distribution over `size` numbers with one variance for all of them, from means and
     the number whose softplus, at least 1e-4, is that variance (Mnih et al. 2016, arXiv:1602.01783,
     supplement, section 9)."""
-
-    size: int
 
     @property
     def width(self) -> int:
@@ -155,14 +209,8 @@ class Spherical:
         xp = ops.of(out)
         return xp.clip(xp.softplus(out[..., self.size]), 1e-4, float("inf"))
 
-    def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-        return rng.standard_normal((*shape, self.size), dtype=np.float32)
-
     def sample(self, out: Array, noise: Array) -> Array:
         return out[..., : self.size] + ops.of(out).sqrt(self.variance(out))[..., None] * noise
-
-    def mode(self, out: Array) -> Array:
-        return out[..., : self.size]
 
     def log_prob(self, out: Array, action: Array) -> Array:
         xp, variance = ops.of(out), self.variance(out)
@@ -180,7 +228,7 @@ class Spherical:
 
 
 @dataclass(frozen=True)
-class Beta:
+class Beta(Density):
     """A Beta distribution over each of `size` numbers in (-1, 1), independently: 2 x - 1 of x in
     (0, 1) (Chou et al. 2017, "Improving stochastic policy gradients in continuous control with deep
     reinforcement learning using the Beta distribution", PMLR 70, eq. 11 and section 4.2). From
@@ -192,6 +240,8 @@ class Beta:
     """
 
     size: int
+
+    action_mode = "unit"
 
     # each of a gamma's proposals is accepted with probability 0.95 or more: all fail once in 6e7
     TRIES = 6
@@ -258,6 +308,46 @@ class Beta:
         return ops.of(out).sum(each, -1)
 
 
+@dataclass(frozen=True)
+class TanhGaussian(Normal):
+    """tanh of a normal distribution with diagonal covariance: in (-1, 1) (Haarnoja et al. 2018,
+    arXiv:1812.05905, appendix C). From means and log standard deviations, cut to [-20, 2]."""
+
+    action_mode = "unit"
+
+    @property
+    def width(self) -> int:
+        return 2 * self.size
+
+    def mode(self, out: Array) -> Array:
+        return ops.of(out).tanh(out[..., : self.size])
+
+    def sample(self, out: Array, noise: Array) -> Array:
+        xp = ops.of(out)
+        return xp.tanh(out[..., : self.size] + xp.exp(self._log_std(out)) * noise)
+
+    def sample_log_prob(self, out: Array, noise: Array) -> tuple[Array, Array]:
+        """Returns (action [..., size], its log-density [...]), differentiable in `out`."""
+        return tanh_normal(out[..., : self.size], self._log_std(out), noise)
+
+    def _log_std(self, out: Array) -> Array:
+        return ops.of(out).clip(out[..., self.size :], -20.0, 2.0)
+
+
+@dataclass(frozen=True)
+class Deterministic(Normal):
+    """The output itself, in [-1, 1], with noise added to explore."""
+
+    action_mode = "unit"
+
+    @property
+    def width(self) -> int:
+        return self.size
+
+    def sample(self, out: Array, noise: Array) -> Array:
+        return ops.of(out).clip(out + noise, -1.0, 1.0)
+
+
 def tanh_normal(mean: Array, log_std: Array, noise: Array) -> tuple[Array, Array]:
     """An action in (-1, 1) and its log-probability, from standard normal noise (Haarnoja et al.
     2018, arXiv:1812.05905, appendix C, eq. 26). mean, log_std, noise [..., D]; returns action [...,
@@ -269,7 +359,7 @@ def tanh_normal(mean: Array, log_std: Array, noise: Array) -> tuple[Array, Array
     return xp.tanh(u), xp.sum(normal - squash, -1)
 
 
-def for_actions(action: Leaf) -> Any:
+def for_actions(action: Leaf) -> Density:
     """The distribution over an action space: Categorical, MultiCategorical or Gaussian."""
     if action.kind == "discrete":
         return Categorical(action.sizes[0])
@@ -278,7 +368,7 @@ def for_actions(action: Leaf) -> Any:
     return Gaussian(action.width)
 
 
-def _total(parts: Any) -> Array:
+def _total(parts: Iterable[Array]) -> Array:
     first, *rest = parts
     for part in rest:
         first = first + part

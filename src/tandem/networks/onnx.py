@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tandem.errors import EngineError, NetworkError
+from tandem.math.distributions import Beta, Distribution, TanhGaussian
 from tandem.math.masks import FORBIDDEN
 from tandem.networks.noisy import NoisyDense
 from tandem.networks.plan import (
@@ -224,10 +225,10 @@ LAYERS: dict[type[Layer], Callable[..., str]] = {
 }
 
 
-def deterministic(g: Graph, out: str, action: Leaf, unit: bool, squash: str) -> str:
-    """The best action by a policy's or Q-network's output: the likeliest choices, or the mean (its
-    "tanh", or that of a "beta" distribution, by `squash`), stretched from [-1, 1] to the bounds if
-    `unit`, and cut there. What follows in `out`, a spread or values, does not matter."""
+def deterministic(g: Graph, out: str, action: Leaf, policy: Distribution) -> str:
+    """The mode of `policy` by a network's output, as the environment takes it: the likeliest
+    choices, or the mean, stretched from [-1, 1] to the bounds where that is how the policy acts,
+    and cut there. What follows in `out`, a spread or values, does not matter."""
     if action.kind == "discrete":
         best = g("ArgMax", g.columns(out, 0, action.sizes[0]), axis=-1, keepdims=0)
         return g("Add", best, g.constant(action.start, np.int64))
@@ -238,16 +239,16 @@ def deterministic(g: Graph, out: str, action: Leaf, unit: bool, squash: str) -> 
         ]
         return g("Concat", *choices, axis=-1)
     mean, half = g.columns(out, 0, action.width), action.width
-    if squash == "beta":
+    if isinstance(policy, Beta):
         a, b = (
             g("Add", g("Softplus", x), g.constant(1.0))
             for x in (mean, g.columns(out, half, 2 * half))
         )
         mean = g("Div", g("Sub", a, b), g("Add", a, b))
     low, high = (np.ravel(bound).astype(np.float32) for bound in action.bounds)
-    if squash == "tanh":
+    if isinstance(policy, TanhGaussian):
         mean = g("Tanh", mean)
-    if unit:
+    if policy.action_mode == "unit":
         mean = g("Add", g("Mul", mean, g.constant((high - low) / 2)), g.constant((low + high) / 2))
     return g("Min", g("Max", mean, g.constant(low)), g.constant(high))
 

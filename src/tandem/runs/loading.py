@@ -32,7 +32,7 @@ def load(path: str | Path, network: Any = None, env: EnvLike = None, which: str 
     try:
         observation, action = (spaces.from_json(saved.data[k]) for k in ("observation", "action"))
         assert isinstance(action, spaces.Leaf)
-        kind = algorithms.get(conf.algorithm).of(action, conf.settings)
+        kind = algorithms.get(conf.algorithm, action)
         inputs = {
             role: r.inputs for role, r in kind.roles(observation, action, conf.settings).items()
         }

@@ -211,7 +211,7 @@ class Session:
         """An agent's deterministic returns on the seeds kept for `purpose`."""
         env = separate(self.env)
         kwargs = self.config.env_kwargs or None
-        mode = self.kind.action_mode
+        mode = self.kind.action_mode(self.config.settings, self.action)
         seed = derived(self.config.seed, purpose)
         return Evaluation.of(
             *evaluate(agent.actor, env, episodes, seed, action_mode=mode, kwargs=kwargs)

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tandem import backends
+from tandem import algorithms, backends
 from tandem.algorithms.base import Algorithm, Forward
 from tandem.algorithms.recurrent_batches import later
 from tandem.collect.actor import PolicyActor, fixed
@@ -43,8 +43,8 @@ def begin(
     check_ranges(chosen)
     environments = vectorize(env, chosen.envs, derived(seed, "environments"), chosen.vectorization)
     observation, action = environments.observation, environments.action
-    kind = kind.of(action, chosen)
-    kind.check(observation, action)
+    kind = algorithms.for_actions(kind, action)
+    kind.check(observation, action, chosen)
     generators = Generators(seed)
     made = kind.sources(
         observation, action, chosen, network, environments.observation_space, generators
@@ -95,7 +95,9 @@ def values(loop: Loop, obs: Tree, action: Array | None = None) -> Array:
     if "actor" not in networks:
         return networks["q"](obs).max(-1)
     if action is None:
-        action = loop.algorithm.act(networks, obs, (), None, loop.random_actor.action)[0]
+        action = loop.algorithm.act(
+            loop.settings, loop.random_actor.action, networks, obs, (), None
+        )[0]
     pair = {"obs": obs, "action": np.asarray(action, np.float32)}
     return np.min([networks[n](pair)[..., 0] for n in ("q", "q1", "q2") if n in networks], axis=0)
 
@@ -104,7 +106,8 @@ def score(loop: Loop, env: Any, episodes: int = 20, seed: int = 0) -> float:
     """Mean return of its deterministic policy."""
     kind: Any = type(loop.algorithm)
     actor = PolicyActor(kind, loop.settings, loop.random_actor.action, _settled(loop, *kind.acting))
-    returns = evaluate(actor, env, episodes, seed, action_mode=loop.algorithm.action_mode).returns
+    mode = kind.action_mode(loop.settings, loop.random_actor.action)
+    returns = evaluate(actor, env, episodes, seed, action_mode=mode).returns
     return float(np.mean(returns))
 
 

@@ -72,7 +72,8 @@ def _algorithms(observation: Spec, action: Leaf) -> Finding:
     able, refused = [], []
     for name in algorithms.NAMES:
         try:
-            algorithms.get(name).of(action).check(observation, action)
+            kind = algorithms.get(name, action)
+            kind.check(observation, action, kind.Settings())
             able.append(name)
         except SpaceError as error:
             refused.append(_line(error))

@@ -44,7 +44,7 @@ def build(
 ) -> tuple[Any, Any]:
     """(algorithm, backend) of that name, on made-up spaces."""
     chosen = algorithms.get(name).Settings(**settings)
-    kind = algorithms.get(name).of(action, chosen)
+    kind = algorithms.get(name, action)
     backend = backends.make(framework, "cpu", seed=seed, compile=compile)
     networks = sources(name, action, observation, network, seed, **settings)
     return kind(backend, networks, observation, action, chosen), backend
@@ -60,7 +60,7 @@ def sources(
 ) -> dict[str, Source]:
     """Where the networks of an algorithm of that name come from, by role."""
     chosen = algorithms.get(name).Settings(**settings)
-    kind = algorithms.get(name).of(action, chosen)
+    kind = algorithms.get(name, action)
     by_role: dict[str, Source] = kind.sources(
         observation,
         action,
