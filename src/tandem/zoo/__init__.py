@@ -1,10 +1,13 @@
-"""Settings that are known to work, for each algorithm and environment, with their source. May
-import the ground and `algorithms`."""
+"""Settings that are known to work, for each algorithm and environment, with their source: one TOML
+file for one algorithm, one table for one environment. `like` names the environment of the same file
+whose settings hold where a table says nothing else. May import the ground and `algorithms`."""
 
 from __future__ import annotations
 
-import importlib
+import tomllib
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from tandem.algorithms import NAMES
@@ -23,9 +26,20 @@ def entry(algorithm: str, env: str) -> Entry | None:
     return entries(algorithm).get(env)
 
 
+@cache
 def entries(algorithm: str) -> dict[str, Entry]:
-    """All entries of an algorithm by environment."""
-    found: dict[str, Entry] = (
-        importlib.import_module(f"tandem.zoo.{algorithm}").ENTRIES if algorithm in NAMES else {}
-    )
-    return found
+    """All entries of an algorithm by environment, none for a name that is no algorithm."""
+    if algorithm not in NAMES:
+        return {}
+    tables = tomllib.loads((Path(__file__).parent / f"{algorithm}.toml").read_text("utf-8"))
+
+    def settings(env: str) -> dict[str, Any]:
+        own = {name: _value(x) for name, x in tables[env].items() if name not in ("source", "like")}
+        return settings(tables[env]["like"]) | own if "like" in tables[env] else own
+
+    return {env: Entry(settings(env), tables[env]["source"]) for env in tables}
+
+
+def _value(value: Any) -> Any:
+    """Settings are tuples where TOML has lists."""
+    return tuple(value) if isinstance(value, list) else value

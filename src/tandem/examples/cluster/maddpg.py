@@ -22,7 +22,7 @@ class GymRunner(TeamRunner):
             cluster,
             "maddpg_agent",
             algorithm="maddpg",
-            # tandem.zoo.maddpg, with half as many environments
+            # src/tandem/zoo/maddpg.toml, with half as many environments
             envs=self.total_envs,
             train_every=self.total_envs,
             batch_size=256,

@@ -23,7 +23,7 @@ class GymRunner(TeamRunner):
             cluster,
             "mappo_agent",
             algorithm="mappo",
-            # tandem.zoo.mappo, with half as many environments
+            # src/tandem/zoo/mappo.toml, with half as many environments
             envs=self.total_envs,
             rollout=25,
             gamma=0.9,

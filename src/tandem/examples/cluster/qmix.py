@@ -23,7 +23,7 @@ class GymRunner(TeamRunner):
             cluster,
             "qmix_agent",
             algorithm="qmix",
-            # tandem.zoo.qmix, with half as many environments
+            # src/tandem/zoo/qmix.toml, with half as many environments
             envs=self.total_envs,
             train_every=self.total_envs,
             gamma=0.9,

@@ -22,7 +22,7 @@ class GymRunner(TeamRunner):
             cluster,
             "vdn_agent",
             algorithm="vdn",
-            # tandem.zoo.vdn, with half as many environments
+            # src/tandem/zoo/vdn.toml, with half as many environments
             envs=self.total_envs,
             train_every=self.total_envs,
             gamma=0.9,

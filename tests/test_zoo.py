@@ -1,0 +1,34 @@
+"""The tuned settings: every entry can be used as it stands."""
+
+from __future__ import annotations
+
+import pytest
+
+from tandem import algorithms, trainer, zoo
+
+PAIRS = [(name, env) for name in algorithms.NAMES for env in zoo.entries(name)]
+
+
+@pytest.mark.parametrize(("algorithm", "env"), PAIRS)
+def test_an_entry_holds_settings_in_their_ranges_and_says_its_source(algorithm, env) -> None:
+    entry = zoo.entry(algorithm, env)
+    assert entry.settings and len(entry.source) > 10
+    chosen, options, source = trainer.settle(algorithm, env, {})
+    assert source == entry.source
+    own = {name for name in entry.settings if hasattr(chosen, name)}
+    assert own == entry.settings.keys(), "settings that the algorithm does not have"
+
+
+def test_every_algorithm_has_an_entry() -> None:
+    assert {name for name, _ in PAIRS} == set(algorithms.NAMES)
+
+
+def test_an_entry_like_another_adds_to_it() -> None:
+    lander, acrobot = zoo.entry("dqn", "LunarLander-v3"), zoo.entry("dqn", "Acrobot-v1")
+    assert lander.settings == acrobot.settings | {"steps": 300_000}
+    assert acrobot.settings["hidden"] == (256, 256), "a tuple, as settings have it"
+
+
+def test_what_has_no_entry_gives_none() -> None:
+    assert zoo.entry("dqn", "Nowhere-v0") is None
+    assert zoo.entries("../dqn") == {}
