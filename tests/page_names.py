@@ -168,8 +168,7 @@ def made_by_runs() -> set[str]:
     for path in SOURCE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
-                if "__file__" not in ast.unparse(node.left):  # what the package brings along
-                    found.add(_text(node.right))
+                found.add(_text(node.right))
             elif (text := _text(node)) and FILE.fullmatch(text):
                 found.add(text)
     return {text for text in found if len(text.replace("*", "")) > 2}

@@ -13,7 +13,7 @@ PAIRS = [(name, env) for name in algorithms.NAMES for env in zoo.entries(name)]
 def test_an_entry_holds_settings_in_their_ranges_and_says_its_source(algorithm, env) -> None:
     entry = zoo.entry(algorithm, env)
     assert entry.settings and len(entry.source) > 10
-    chosen, options, source = trainer.settle(algorithm, env, {})
+    chosen, _, source = trainer.settle(algorithm, env, {})
     assert source == entry.source
     own = {name for name in entry.settings if hasattr(chosen, name)}
     assert own == entry.settings.keys(), "settings that the algorithm does not have"

@@ -31,7 +31,8 @@ def entries(algorithm: str) -> dict[str, Entry]:
     """All entries of an algorithm by environment, none for a name that is no algorithm."""
     if algorithm not in NAMES:
         return {}
-    tables = tomllib.loads((Path(__file__).parent / f"{algorithm}.toml").read_text("utf-8"))
+    file = Path(__file__).with_name(algorithm).with_suffix(".toml")
+    tables = tomllib.loads(file.read_text("utf-8"))
 
     def settings(env: str) -> dict[str, Any]:
         own = {name: _value(x) for name, x in tables[env].items() if name not in ("source", "like")}
