@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+import tempfile
 
-from tests.helpers import ONE_THREAD, QUIET
+from tests.helpers import ONE_THREAD, QUIET, compiled_in
 
 for name, value in {
     **ONE_THREAD,
@@ -20,6 +22,22 @@ from hypothesis import settings  # noqa: E402
 # about the code.
 settings.register_profile("tandem", derandomize=True, deadline=None, print_blob=True)
 settings.load_profile("tandem")
+
+
+COMPILED = pytest.StashKey[str]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """All processes of a run share one folder of compiled programs. A folder of each run's own: no
+    answer may depend on what an earlier commit compiled."""
+    if not hasattr(config, "workerinput"):  # the workers of xdist inherit its environment
+        config.stash[COMPILED] = tempfile.mkdtemp(prefix="tandem-compiled-")
+        os.environ.update(compiled_in(config.stash[COMPILED]))
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if COMPILED in config.stash:
+        shutil.rmtree(config.stash[COMPILED], ignore_errors=True)
 
 
 @pytest.fixture(autouse=True)

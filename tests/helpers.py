@@ -29,7 +29,23 @@ ON_CPU = {
 ALONE = {
     "RAY_ADDRESS": "local"
 }  # on a cluster of its own, not on one that another test has begun meanwhile
+# XLA spends longer on compiling a short test's programs than they run: without LLVM's costly passes
+# it takes about half. `make test-all` compiles the same programs as they are for users.
+COMPILED_LIGHTLY = {
+    "XLA_FLAGS": "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+}
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "PYGAME_HIDE_SUPPORT_PROMPT": "1"}
+
+
+def compiled_in(folder: str | Path) -> dict[str, str]:
+    """The environment variables that make JAX, TensorFlow's XLA and torch's inductor keep what they
+    compile in `folder`, for other processes to load."""
+    return {
+        "JAX_COMPILATION_CACHE_DIR": f"{folder}/jax",
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "TF_XLA_FLAGS": f"--tf_xla_persistent_cache_directory={folder}/tensorflow",
+        "TORCHINDUCTOR_CACHE_DIR": f"{folder}/torch",
+    }
 
 
 def run_python(

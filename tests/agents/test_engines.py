@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.helpers import run_python
+from tests.helpers import COMPILED_LIGHTLY, run_python
 
 SNIPPET = Path(__file__).parent / "snippets" / "keras_agent.py"
 
@@ -18,7 +18,8 @@ SNIPPET = Path(__file__).parent / "snippets" / "keras_agent.py"
 def test_keras_agents(engine: Any) -> None:
     if importlib.util.find_spec(engine) is None:
         pytest.skip(f"{engine} is not installed")
-    (found,) = run_python(SNIPPET, engine=engine, timeout=600)
+    light = COMPILED_LIGHTLY if engine == "jax" else {}
+    (found,) = run_python(SNIPPET, engine=engine, timeout=600, env=light)
     assert len(found) == 22 and all(x is True for x in found.values()), found
 
 

@@ -1,7 +1,7 @@
 """What the parity suite runs, on every engine and by the reference: run as a script, it makes each
 case's updates on one engine and writes what came out.
 
-    python tests/algorithms/cases.py FRAMEWORK FILE.npz [compile] [some | most]
+    python tests/algorithms/cases.py FRAMEWORK FILE.npz [compile] [some | few | most]
 """
 
 from __future__ import annotations
@@ -250,7 +250,8 @@ MORE = (
 
 def main(framework: str, file: str, *flags: str) -> None:
     found: dict[str, Any] = {}
-    for name in SOME if "some" in flags else (*FEW, *MORE) if "most" in flags else CASES:
+    parts = {"some": SOME, "few": FEW, "most": (*FEW, *MORE)}
+    for name in next((parts[flag] for flag in flags if flag in parts), CASES):
         case = CASES[name]
         algorithm, backend, batches = prepared(case, framework, "compile" in flags)
         found |= {

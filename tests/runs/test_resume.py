@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers import run_python
+from tests.helpers import COMPILED_LIGHTLY, run_python
 
 SNIPPET = Path(__file__).parent / "snippets" / "resume.py"
 
@@ -27,11 +27,9 @@ def test_sittings_make_the_same_run(engine: str, tmp_path: Path) -> None:
         wanted += ["qmix", "maddpg", "mappo"]
     if engine == "tensorflow":  # which compiles each sitting of each again
         wanted = ["dqn", "ppo", "sac", "acer"]
-    env = {
-        "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "jax"),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-    }
-    cases = run_python(SNIPPET, str(tmp_path), engine, *wanted, engine=engine, timeout=550, env=env)  # type: ignore[arg-type]
+    cases = run_python(
+        SNIPPET, str(tmp_path), engine, *wanted, engine=engine, timeout=550, env=COMPILED_LIGHTLY
+    )  # type: ignore[arg-type]
     assert [c["case"] for c in cases] == wanted
     for case in cases:
         assert case["updates"] > 20

@@ -872,10 +872,19 @@ def refuses_what_is_not_finite():
 @case
 def first_rollout():
     """The first weights, the first rollout and the first losses, for comparing engines."""
+    return first_rollouts(SHORT)
+
+
+@case
+def first_rollout_of_each_algorithm():
+    return first_rollouts(THOROUGH)
+
+
+def first_rollouts(names):
     import hashlib
 
     found = {}
-    for name in SHORT:
+    for name in names:
         kind, env, settings = short(name)
         loop = contracts.begin(kind, env, engine, **settings, network=None)
         digest = hashlib.sha256()
