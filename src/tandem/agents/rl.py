@@ -4,10 +4,12 @@ Subclass `RL` with Keras networks, or `RL_pytorch` with PyTorch modules, and def
 
     env                            an environment, or a list of them
     param                          the trainable variables; a list for each optimizer where there
-    are several action(s)                      what a policy chooses from, or the action itself, for
-    states [B, ...] __call__(s, a, next_s, r, d)   the loss of a batch, or one for each optimizer: a
-    number, or one for each sample update_param()                 copies weights to target networks,
-    or to the old policy
+                                   are several
+    action(s)                      what a policy chooses from, or the action itself, for states
+                                   [B, ...]
+    __call__(s, a, next_s, r, d)   the loss of a batch, or one for each optimizer: a number, or one
+                                   for each sample
+    update_param()                 copies weights to target networks, or to the old policy
 
 s, next_s are [B, ...], a is [B] of discrete actions (int64) or [B, ...], r and d are [B] float32; d
 is 1 where the episode terminated, and not where a limit cut it. With num_steps=n, r is the
@@ -85,41 +87,30 @@ class _Agent:
     prioritized_replay: PrioritizedReplay
     loss_list: list[float]
     reward_list: list[float]
-    total_episode: int
-    time: float  # seconds of the last `train`
-    total_time: float
+    total_episode = 0
+    time = 0.0  # seconds of the last `train`
+    total_time = 0.0
 
-    _choices: Choices | None
-    _assembly: Assembly | None
-    _pending: checkpoint.Checkpoint | None  # what the next `train` goes on from
-    _autosave: Any  # which files were written; after `restore` its state
-    _pools: bool  # whether transitions stay and are saved
+    _loss: float | None = None
+    _choices: Choices | None = None
+    _assembly: Assembly | None = None
+    _pending: checkpoint.Checkpoint | None = None  # what the next `train` goes on from
+    _autosave: Any = None  # which files were written; after `restore` its state
+    _pools = True  # whether transitions stay and are saved
     _sizes: dict[int | None, float]  # smoothed effective sample sizes, by process
 
     def __new__(cls, *_: Any, **__: Any) -> Any:
-        """Everything that training keeps is there whether or not a subclass calls
-        super().__init__()."""
+        """Lists and the like are there whether or not a subclass calls super().__init__()."""
         agent = super().__new__(cls)
-        vars(agent).update(
-            callbacks=[], prioritized_replay=PrioritizedReplay(), loss_list=[], reward_list=[]
-        )
-        vars(agent).update(total_episode=0, time=0.0, total_time=0.0)
-        vars(agent).update(
-            _loss=None,
-            _choices=None,
-            _assembly=None,
-            _pending=None,
-            _autosave=None,
-            _pools=True,
-            _sizes={},
-        )
+        agent.callbacks, agent.loss_list, agent.reward_list = [], [], []
+        agent.prioritized_replay = PrioritizedReplay()
+        agent._sizes = {}
         return agent
 
     @property
     def loss(self) -> float | None:
         """The mean loss of the last episode that had updates."""
-        found: float | None = vars(self)["_loss"]
-        return found
+        return self._loss
 
     def set(
         self,
@@ -252,8 +243,7 @@ class _Agent:
     @property
     def criterion(self) -> float | None:
         """The mean return at which training ends."""
-        found: float | None = self._choices.criterion if self._choices is not None else None
-        return found
+        return self._choices.criterion if self._choices is not None else None
 
     def adjust_window_size(
         self, p: int | None = None, scale: float = 1.0, smooth_alpha: float = 0.2
@@ -281,14 +271,11 @@ class _Agent:
                 "agent.set(...) first",
                 "call set first.",
             )
-        choices, assembly = (
-            self._choices,
-            self._assembly or Assembly(self, self._choices, [], self.torch),
-        )
+        choices = self._choices
+        assembly = self._assembly or Assembly(self, choices, [], self.torch)
         least = 10 * choices.minibatch if min_exp_per_proc is None else min_exp_per_proc
-        return fitting(
-            assembly.learner.ring.nbytes, choices.size, least, memory_mb * safety_factor * 2**20
-        )
+        memory = memory_mb * safety_factor * 2**20
+        return fitting(assembly.learner.ring.nbytes, choices.size, least, memory)
 
     # Saving
 
@@ -313,18 +300,15 @@ class _Agent:
     def restore(self, path: str | Path) -> None:
         """Becomes what `save` wrote: in an agent made and set with the same arguments the next
         `train` goes on as if there had been no break. CheckpointError where it does not fit."""
-        found = saving.read(path, saving.WHOLE)
-        saving.put(self, found.group("param"), path)
-        for name, value in found.data["records"].items():
+        file = saving.read(path, saving.WHOLE)
+        saving.put(self, file.group("param"), path)
+        for name, value in file.data["records"].items():
             vars(self)["_loss" if name == "loss" else name] = value
-        self._assembly, self._autosave, self._sizes = (
-            None,
-            found.data["files"],
-            dict(found.data.get("sizes", [])),
-        )
-        self._pending = found if "loop" in found.data else None
+        self._assembly, self._autosave = None, file.data["files"]
+        self._sizes = dict(file.data.get("sizes", []))
+        self._pending = file if "loop" in file.data else None
         if self._pending is not None:
-            saving.hold(self, found.group("engine"))
+            saving.hold(self, file.group("engine"))
 
     def _snapshot(self, param_only: bool) -> tuple[dict[str, Any], checkpoint.Groups]:
         if param_only:
@@ -333,11 +317,8 @@ class _Agent:
             data, groups = saving.again(self, self._pending)
         else:
             data, groups = saving.whole(self, self._assembly, self._pools)
-        return data | {
-            "files": self._autosave.state()
-            if isinstance(self._autosave, Autosave)
-            else self._autosave
-        }, groups
+        files = self._autosave
+        return data | {"files": files.state() if isinstance(files, Autosave) else files}, groups
 
     # Looking
 
@@ -369,8 +350,7 @@ class _Agent:
         writer: str | None = None,
     ) -> Path:
         """Plays such an episode and writes it as a GIF or MP4, by the name of save_path; gives the
-        file. `writer` is not
-        needed: no other program is."""
+        file. `writer` is not needed: no other program is."""
         animation.without_screen()
         act, env = self._player(max_steps, mode)
         return animation.animate(
