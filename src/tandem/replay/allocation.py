@@ -15,8 +15,7 @@ import numpy as np
 from tandem.errors import MemoryBudgetError
 
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
-# mount, limit, use, the key in memory.stat of what the kernel can give back: version 2, then
-# version 1
+# mount, limit, use, the key in memory.stat of what the kernel can free: of cgroup version 2, and 1
 _CGROUP_FILES = (
     ("sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"),
     (
@@ -29,7 +28,7 @@ _CGROUP_FILES = (
 
 
 def human(size: int) -> str:
-    """A number of bytes as people read it: '1.5 GiB'."""
+    """Returns a number of bytes in words: '1.5 GiB'."""
     value, power = float(size), 0
     while value >= 1024 and power < len(_UNITS) - 1:
         value, power = value / 1024, power + 1
@@ -37,11 +36,11 @@ def human(size: int) -> str:
 
 
 def available_memory(root: Path = Path("/")) -> int | None:
-    """Bytes of memory that a new allocation may use: what the machine has free, or the containers'
-    (cgroup) limits leave, whichever is less. None where the system does not tell. `root` is the
-    folder that holds proc and sys."""
-    known = [n for n in (_machine_memory(root), *_cgroup_memory(root)) if n is not None]
-    return min(known, default=None)
+    """Returns the bytes of memory that a new allocation may use: what the machine has free, or the
+    limits of containers (cgroups) leave, whichever is less. None where the system does not tell.
+    root: the folder that holds proc and sys."""
+    limits = [n for n in (_machine_memory(root), *_cgroup_memory(root)) if n is not None]
+    return min(limits, default=None)
 
 
 def _machine_memory(root: Path) -> int | None:
@@ -56,17 +55,14 @@ def _machine_memory(root: Path) -> int | None:
 
 
 def _cgroup_memory(root: Path) -> Iterator[int]:
-    """What each limited group around this process has left."""
+    """Bytes left of the limit of each group around this process."""
     for mount, limit_file, use_file, cache_key in _CGROUP_FILES:
         for group in _own_groups(root, root / mount):
             try:
-                limit, use = (
-                    (group / limit_file).read_text().strip(),
-                    int((group / use_file).read_text()),
-                )
-                stat = dict(
-                    line.split() for line in (group / "memory.stat").read_text().splitlines()
-                )
+                limit = (group / limit_file).read_text().strip()
+                use = int((group / use_file).read_text())
+                lines = (group / "memory.stat").read_text().splitlines()
+                stat = dict(line.split() for line in lines)
             except (OSError, ValueError):
                 continue
             if limit.isdigit():  # version 2 writes "max" where there is no limit
@@ -74,8 +70,7 @@ def _cgroup_memory(root: Path) -> Iterator[int]:
 
 
 def _own_groups(root: Path, mount: Path) -> list[Path]:
-    """The group of this process under `mount`, and those around it: a limit anywhere above holds
-    too."""
+    """The group of this process under `mount`, and those around it, whose limits hold too."""
     groups = {mount}
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
@@ -89,10 +84,9 @@ def _own_groups(root: Path, mount: Path) -> list[Path]:
 
 
 def require(size: int, what: str, files: list[Path] | None = None) -> None:
-    """Refuse to go on where `size` bytes do not fit: on the disk of `files` if there are any (those
-    that exist already are replaced, so their space counts as free), otherwise in memory.
-
-    Raises MemoryBudgetError, which names both sizes.
+    """Raises MemoryBudgetError, with both sizes, where `size` bytes do not fit: on the disk of
+    `files` if there are any (those that exist already are replaced, so their space counts as free),
+    otherwise in memory. what: what needs them, for the message.
     """
     place = f"the disk of {files[0].parent}" if files else "the memory of this machine"
     available = _available_disk(files) if files else available_memory()
@@ -112,15 +106,14 @@ def require(size: int, what: str, files: list[Path] | None = None) -> None:
 
 
 def _available_disk(files: list[Path]) -> int:
-    held = sum(
-        getattr(f.stat(), "st_blocks", 0) * 512 for f in files if f.exists()
-    )  # Windows does not tell
-    return shutil.disk_usage(files[0].parent).free + held
+    # of files that will be replaced; Windows does not tell
+    replaced = sum(getattr(f.stat(), "st_blocks", 0) * 512 for f in files if f.exists())
+    return shutil.disk_usage(files[0].parent).free + replaced
 
 
 def allocate(shape: tuple[int, ...], dtype: Any, file: Path | None) -> np.ndarray[Any, Any]:
-    """Zeros, which take real memory (or disk) only as they are written; in `file`, a new .npy file,
-    if given."""
+    """Returns zeros, which take real memory (or disk) only as they are written; in `file`, a new
+    .npy file, if there is one."""
     if file is None:
         return np.zeros(shape, dtype)
     # A plain array over the map: np.memmap's own class costs time at every index and leaks into

@@ -30,21 +30,22 @@ NO_EXTRA: Mapping[str, Leaf] = MappingProxyType({})
 
 
 class Ring:
-    """The newest transitions of N environments, in arrays [slots, N, ...] that are written round
-    and round.
+    """A ring buffer of the newest transitions of N environments, in arrays [slots, N, ...].
 
-    A row is one step of one environment, named for good by its id = t * N + environment, where t
-    counts all time steps ever written. An observation is stored once: what followed row t is the
-    observation of row t + 1, and beyond the newest row a slot holds the observations that the next
+    A row is one step of one environment. Its id is t * N + environment, where t counts all time
+    steps ever written; it never changes. An observation is stored once: what followed row t is the
+    observation of row t + 1, and the slot after the newest row holds the observations that the next
     rows will start from. Only where an episode was cut and its environment reset in the same step
-    is the true last observation kept aside. Of observations that are declared to be stacks of
-    pictures (`Leaf.stack`) each picture is stored once; those that the oldest row shows are kept in
-    slots before it.
+    is the true last observation stored separately (`CutStore`). Of observations that are declared
+    to be stacks of pictures (`Leaf.stack`) each picture is stored once; slots before the oldest row
+    hold the pictures that it shows.
 
-    capacity: transitions to keep, rounded up to whole time steps. obs, action: what a single one
-    looks like; dtypes are kept, so uint8 images stay uint8. path: a folder of this ring's own for
-    memory-mapped files (older ones in it are replaced); without it the arrays are in memory. extra:
-    what else of a trajectory's `extra` to keep with each row.
+    capacity: transitions to keep, rounded up to whole time steps.
+    envs: N.
+    obs, action: the spaces of a single one; dtypes are kept, so uint8 images stay uint8.
+    path: a folder of this ring's own for memory-mapped files (older ones in it are replaced);
+      without it the arrays are in memory.
+    extra: what else of a trajectory's `extra` to keep with each row.
 
     Raises MemoryBudgetError, before anything is allocated, where `size` is more than the machine
     (or the disk) has left.
@@ -102,12 +103,12 @@ class Ring:
         return sum(x.nbytes for x in self._columns.values())
 
     def __len__(self) -> int:
-        """How many rows can be drawn: those in the ring that are valid."""
+        """The number of rows that can be drawn: those in the ring that are valid."""
         return self._drawable
 
     @property
     def time(self) -> int:
-        """How many time steps were ever written: the t of the next one."""
+        """The number of time steps ever written: the t of the next one."""
         return self._time
 
     @property
@@ -144,21 +145,21 @@ class Ring:
         return contained
 
     def position(self, ids: IntArray) -> IntArray:
-        """Where the rows `ids`, or those one time step after them, are in arrays over [slots *
-        N]."""
+        """The positions of rows `ids`, or of those one time step after the newest, in arrays over
+        [slots * N]."""
         rows = self.slots * self.envs
         at = ids - self.oldest // rows * rows  # in [0, 2 rows]: cheaper than the remainder of each
         np.subtract(at, rows, out=at, where=at >= rows)
         return at
 
     def add(self, trajectory: Trajectory) -> None:
-        """Write T steps of all environments; the oldest rows give way. What is left of T > slots is
-        the newest.
+        """Writes T steps of all environments over the oldest rows; of more steps than there are
+        slots the newest stay.
 
-        Its first observations must be what followed the last add, except where that ended the
+        The first observations must be what followed the last add, except where that ended the
         episode (then `last`, and an entry in `cuts`, say so). Observations in `cuts` of episodes
-        that terminated are not kept: nothing is learned from them, as their discount is 0. Of
-        `extra` what the ring was made for is kept.
+        that terminated are not stored: nothing is learned from them, as their discount is 0. Of
+        `extra` the entries that the ring was made with are stored.
 
         Raises SpaceError for arrays of another shape or dtype, EnvironmentFault for cuts where no
         episode ended.
@@ -181,8 +182,7 @@ class Ring:
         self._time = end
 
     def forget(self, steps: int | None = None) -> None:
-        """Let go of the oldest time steps, of all of them without a number; what is written later
-        stays."""
+        """Drops the oldest `steps` time steps, or all without a number."""
         first = (
             self._time
             if steps is None
@@ -192,8 +192,8 @@ class Ring:
         self._forgotten = max(first, self._forgotten)
 
     def break_off(self, envs: Sequence[int] | None = None) -> None:
-        """The episodes under way, of these environments or of all, are cut after the newest rows:
-        what is written next belongs to others."""
+        """Cuts the running episodes, of these environments or of all, after the newest rows: what
+        is written next belongs to other episodes."""
         ids = np.arange(max(self.oldest, self.newest + 1 - self.envs), self.newest + 1)
         if envs is not None:
             ids = ids[np.isin(ids % self.envs, envs)]
@@ -206,8 +206,8 @@ class Ring:
         self._cuts.append(ids[going], following)
 
     def transitions(self, ids: IntArray, n: int = 1) -> Batch:
-        """The n-step transitions that start in rows `ids` (any shape [...]; fields are [..., *their
-        own]).
+        """Returns the n-step transitions that start in rows `ids` [...]; fields are [..., *their
+        own].
 
         reward = sum over k < m of discount_t ... discount_(t+k-1) reward_(t+k), discount =
         discount_t ... discount_(t+m-1), next_obs = what followed row t + m - 1 (Sutton & Barto
@@ -247,16 +247,15 @@ class Ring:
         )
 
     def after(self, ids: IntArray) -> Tree:
-        """What was seen after rows `ids` [B] of the ring, [B, ...]; of no meaning where the episode
-        terminated."""
+        """Returns the observations [B, ...] after rows `ids` [B]; where the episode terminated they
+        have no meaning."""
         at = self.position(ids)
         return self._layout.join(self._next_obs(ids, at, self.discount.take(at)))
 
     def state(self) -> State:
-        """(JSON data, arrays): all that `load_state` needs. Only slots in use; the arrays are
-        views, good until the next add (a copy could need as much memory again as the ring
-        itself)."""
-        used = self._used(self._time)
+        """Returns (JSON data, arrays) for `load_state`: only slots in use. The arrays are views,
+        good until the next add (a copy could need as much memory again as the ring itself)."""
+        used = self.used_slots(self._time)
         arrays = {name: column[:used] for name, column in self._columns.items()}
         arrays["cut_ids"] = self._cuts.ids
         for name, x in zip(self._layout.obs, self._cuts.obs, strict=True):
@@ -270,13 +269,13 @@ class Ring:
         return meta, arrays
 
     def load_state(self, meta: JSONDict, arrays: dict[str, AnyArray]) -> None:
-        """Become the ring whose `state` this was, bit for bit: the same ids, the same transitions,
+        """Becomes the ring whose `state` this was, bit for bit: the same ids, the same transitions,
         now and later.
 
         Raises ResumeError where that ring had another size, other observations or other actions.
         """
         time = int(meta["time"])
-        used = self._used(time)
+        used = self.used_slots(time)
         expected = {n: (used, *x.shape[1:], x.dtype) for n, x in self._columns.items()}
         saved = {n: (*arrays[n].shape, arrays[n].dtype) for n in expected if n in arrays}
         if (meta["slots"], meta["envs"]) != (self.slots, self.envs) or saved != expected:
@@ -295,9 +294,9 @@ class Ring:
         oldest = self._first(time)
         self._drawable = self._count_valid(oldest, time - oldest)
 
-    def _used(self, time: int) -> int:
-        """How many slots hold something after so many time steps: one more than rows, for what
-        followed the newest."""
+    def used_slots(self, time: int) -> int:
+        """How many slots hold something once `time` steps were ever written: one more than there
+        are rows of an environment, for what followed the newest."""
         return min(time + 1, self.slots) if time else 0
 
     def _read(self, trajectory: Trajectory) -> tuple[list[AnyArray], list[AnyArray]]:
@@ -320,8 +319,8 @@ class Ring:
         return arrays, following
 
     def _read_cuts(self, trajectory: Trajectory, skip: int) -> tuple[IntArray, list[AnyArray]]:
-        """Ids of the cut rows that are to be kept, rising, and the last observations of their
-        episodes."""
+        """Returns (ids of the cut rows from step `skip` on that are to be stored, rising; the last
+        observations of their episodes)."""
         cuts: Cuts = trajectory.cuts
         parts = self._layout.obs_columns(cuts.obs)
         for name, x in zip(self._layout.obs, parts, strict=True):
@@ -334,17 +333,17 @@ class Ring:
                 "them only where an episode ended (`last`)",
                 "set `last` in the collector at every step whose environment was reset.",
             )
-        wanted = (cuts.t >= skip) & (trajectory.discount[cuts.t, cuts.env] > 0)
+        stored = (cuts.t >= skip) & (trajectory.discount[cuts.t, cuts.env] > 0)
         ids = (self._time + cuts.t) * self.envs + cuts.env
         order = np.argsort(ids, kind="stable")
-        order = order[wanted[order]]
+        order = order[stored[order]]
         return ids[order], [x[order] for x in parts]
 
     def _accumulate(
         self, row: IntArray, at: IntArray, reward: AnyArray, discount: AnyArray, n: int
     ) -> tuple[IntArray, IntArray]:
-        """Add the later steps of n-step windows to reward and discount, in place; (ids, positions)
-        of the windows' ends."""
+        """Adds the later steps of n-step windows to reward and discount, in place. Returns (ids,
+        positions) of the windows' last rows."""
         final, at_final = row.copy(), at.copy()
         beyond = self.newest + 1 - self.envs  # the first id of the newest time step
         going = np.flatnonzero(~self.last.take(at) & (row < beyond))
@@ -358,7 +357,7 @@ class Ring:
         return final, at_final
 
     def _next_obs(self, final: IntArray, at_final: IntArray, discount: AnyArray) -> list[AnyArray]:
-        """The observations after rows `final`."""
+        """Returns the observations after rows `final`, an array for each leaf."""
         obs = self._obs_at(self.position(final + self.envs))
         if len(self._cuts):
             ended = np.flatnonzero(self.last.take(at_final) & (discount > 0))
@@ -376,7 +375,7 @@ class Ring:
         return obs
 
     def _obs_at(self, at: IntArray) -> list[AnyArray]:
-        """The observations at these positions, an array for each leaf."""
+        """Returns the observations at these positions, an array for each leaf."""
         return [
             stacks.together(self._flat[name], self._flat[f"age/{name}"], at, self.envs, leaf.stack)
             if leaf.stack
@@ -396,11 +395,11 @@ class Ring:
                 stacks.check_order(x, columns[f"age/{name}"], previous, name)
 
     def _first(self, time: int) -> int:
-        """The oldest time step whose rows are in the ring, when so many were ever written."""
+        """The oldest time step whose rows are in the ring once `time` steps were ever written."""
         return max(self._forgotten, time - self.slots + 1 + self.history)
 
     def _drop(self, oldest: int) -> None:
-        """Let go of the rows before time `oldest`."""
+        """Drops the rows before time step `oldest`."""
         first = self.oldest // self.envs
         if oldest > first:
             self._drawable -= self._count_valid(first, min(oldest, self._time) - first)

@@ -12,9 +12,9 @@ from tandem.types import AnyArray, IntArray
 
 
 class CutStore:
-    """A queue of (row id, observation), oldest first. Ids only rise, so they are found by
-    bisection, and rows leave the ring in the order in which they came. Grows as needed: there is
-    one entry for each cut episode in the ring."""
+    """A queue of (row id, observation), oldest first, with one entry for each cut episode in the
+    ring; its arrays grow as needed. Ids only rise, so they are found by bisection, and rows leave
+    the ring in the order in which they came."""
 
     def __init__(self, obs: Sequence[Leaf]) -> None:
         self._ids: IntArray = np.zeros(16, np.int64)
@@ -30,21 +30,21 @@ class CutStore:
 
     @property
     def obs(self) -> list[AnyArray]:
-        """One array [C, ...] for each leaf of the observation."""
+        """The observations, one array [C, ...] for each of their columns."""
         return [x[self._begin : self._end] for x in self._obs]
 
     def append(self, ids: IntArray, obs: Sequence[AnyArray]) -> None:
-        """Take in observations of rows whose ids rise and are above all those here."""
+        """Adds the observations of rows whose ids rise and are above all those here."""
         if self._end + len(ids) > len(self._ids):
             self._make_room(len(ids))
-        there = slice(self._end, self._end + len(ids))
-        self._ids[there] = ids
-        for kept, given in zip(self._obs, obs, strict=True):
-            kept[there] = given
-        self._end = there.stop
+        new = slice(self._end, self._end + len(ids))
+        self._ids[new] = ids
+        for column, x in zip(self._obs, obs, strict=True):
+            column[new] = x
+        self._end = new.stop
 
     def drop(self, before: int) -> None:
-        """Forget the rows with ids below `before`."""
+        """Removes the rows with ids below `before`."""
         if self._begin < self._end and self._ids[self._begin] < before:
             self._begin += int(np.searchsorted(self.ids, before))
 
@@ -52,14 +52,14 @@ class CutStore:
         self._begin = self._end = 0
 
     def find(self, ids: IntArray) -> tuple[IntArray, IntArray]:
-        """(which of `ids` have an entry, where in `obs` each of those is)."""
+        """Returns (which of `ids` have an entry, the index in `obs` of each of those)."""
         at = np.minimum(np.searchsorted(self.ids, ids), len(self) - 1)
         which = np.flatnonzero(self.ids[at] == ids)
         return which, at[which]
 
     def _make_room(self, extra: int) -> None:
-        """Move the entries to the front of arrays that are at least twice as long as needed now, so
-        that this is rare."""
+        """Moves the entries to the front of arrays at least twice as long as needed now, so that
+        this is rare."""
         length = max(len(self._ids), 2 * (len(self) + extra))
 
         def moved(x: AnyArray) -> AnyArray:

@@ -11,8 +11,8 @@ from tandem.types import AnyArray, IntArray
 
 
 class Priorities:
-    """p ** alpha of each slot, p = |priority| + eps (equation 1), and the largest so far, which new
-    ones come in with."""
+    """p ** alpha of each of `size` slots, where p = |priority| + eps (equation 1), and the largest
+    of them so far, which new slots are given."""
 
     def __init__(self, size: int, alpha: float, eps: float) -> None:
         self.alpha, self.eps, self.largest = alpha, eps, 1.0
@@ -26,22 +26,22 @@ class Priorities:
         beta: AnyArray,
         distinct: bool = False,
     ) -> tuple[IntArray, AnyArray]:
-        """Slots, and their importance weights, [K, B] both: the j-th of a batch comes from the j-th
-        of B equal parts of the total, and weighs (N P(i)) ** -beta divided by the largest of its
-        batch; beta [K]. With `distinct` what a batch has already is drawn anew, from the rest; B
-        slots have to have priorities then."""
+        """Returns (slots, importance weights), both [K, B]: the j-th slot of a batch comes from the
+        j-th of B equal parts of the total; its weight is (N P(i)) ** -beta divided by the largest
+        of its batch. beta: [K]. With `distinct` a slot that a batch has already is drawn again from
+        the others; at least B slots must have priorities then."""
         part = (np.arange(batch_size) + rng.random((updates, batch_size))) / batch_size
-        at = self.tree.find(part.ravel() * self.tree.total).reshape(updates, batch_size)
+        slots = self.tree.find(part.ravel() * self.tree.total).reshape(updates, batch_size)
         if distinct:
-            for slots in at:
-                self._without_repeats(rng, slots)
-        p = self.tree.get(at)
+            for batch in slots:
+                self._without_repeats(rng, batch)
+        p = self.tree.get(slots)
         weight = (p.min(axis=1, keepdims=True) / p) ** np.broadcast_to(beta, updates)[:, None]
-        return at, weight.astype(np.float32)
+        return slots, weight.astype(np.float32)
 
     def _without_repeats(self, rng: np.random.Generator, slots: IntArray) -> None:
-        """Replaces what occurs again in `slots` [B], in place, by draws from the slots that do not
-        occur."""
+        """Replaces every repeated slot of `slots` [B], in place, by a draw from the slots that it
+        does not have."""
         taken, first = np.unique(slots, return_index=True)
         todo = np.delete(np.arange(len(slots)), first)
         if not todo.size:
@@ -49,8 +49,8 @@ class Priorities:
         before = self.tree.get(taken)
         self.tree.set(taken, np.zeros(len(taken)))
         while todo.size:
-            found = self.tree.find(rng.random(todo.size) * self.tree.total)
-            new, first = np.unique(found, return_index=True)
+            drawn = self.tree.find(rng.random(todo.size) * self.tree.total)
+            new, first = np.unique(drawn, return_index=True)
             slots[todo[first]] = new
             taken, before = np.append(taken, new), np.append(before, self.tree.get(new))
             self.tree.set(new, np.zeros(len(new)))
@@ -58,8 +58,8 @@ class Priorities:
         self.tree.set(taken, before)
 
     def powers(self, priority: AnyArray) -> AnyArray:
-        """p ** alpha, flat, of new priorities of any sign. NonFiniteError for NaN or infinite
-        ones."""
+        """Returns p ** alpha of new priorities of any sign, flat. Raises NonFiniteError for NaN or
+        infinite ones."""
         p = np.abs(np.asarray(priority, np.float64)).ravel()
         if not np.isfinite(p).all():
             raise NonFiniteError(
@@ -73,12 +73,12 @@ class Priorities:
         return powers
 
     def set(self, slots: IntArray, powers: AnyArray) -> None:
-        """Puts new `powers` into slots; of several for one slot the last wins."""
+        """Sets the powers [M] of slots [M]; of several for one slot the last counts."""
         self.largest = max(self.largest, float(powers.max()))
         self.tree.set(slots, powers)
 
     def load(self, powers: AnyArray, largest: float) -> None:
-        """Becomes what had these in its first slots."""
+        """Starts again with these powers in the first slots, and 0 in the others."""
         self.tree = SumTree(self.tree.size)
         self.tree.set(np.arange(len(powers)), powers)
         self.largest = largest

@@ -1,6 +1,6 @@
-"""Which rows of a ring to learn from: all alike, or in proportion to their priority.
+"""Samplers: which rows of a ring to learn from, uniformly or in proportion to priorities.
 
-A sampler looks at its ring when it draws, so that whoever writes to the ring need not know its
+A sampler reads the state of its ring when it draws, so what writes to the ring need not know its
 samplers.
 """
 
@@ -24,7 +24,7 @@ class Draw(NamedTuple):
 
 
 class Sampler(Protocol):
-    """What learning needs of a sampler, whichever it is."""
+    """What a learner calls of any sampler; described at `UniformSampler`."""
 
     ring: Ring
 
@@ -46,30 +46,30 @@ class Sampler(Protocol):
 
 
 class UniformSampler:
-    """Every valid row of the ring alike, with replacement."""
+    """Draws every valid row of the ring with equal probability, with replacement."""
 
     def __init__(self, ring: Ring) -> None:
         self.ring = ring
 
     def ready(self, batch_size: int) -> bool:
-        """Whether there are rows for a batch."""
+        """Returns whether there are enough rows for a batch."""
         return len(self.ring) >= batch_size
 
     def forget(self, steps: int | None = None) -> None:
-        """The ring lets go of its oldest time steps, or of all."""
+        """Drops the oldest `steps` time steps of the ring, or all without a number."""
         self.ring.forget(steps)
 
     def add(self, trajectory: Trajectory) -> None:
-        """Write to the ring."""
+        """Writes to the ring."""
         self.ring.add(trajectory)
 
     def draw(
         self, rng: np.random.Generator, updates: int, batch_size: int, beta: AnyArray | None = None
     ) -> Draw:
-        """Rows for `updates` batches; `beta` is not looked at. Rows that may not be learned from
-        are drawn anew, so that the generator is asked the more often the more of them there are.
+        """Returns row ids [updates, batch_size]; `beta` is not used. A row that is not valid is
+        drawn again, so the number of random draws depends on how many of them there are.
 
-        Raises SettingError where the ring has nothing to draw.
+        Raises SettingError where the ring has no valid row.
         """
         ring = self.ring
         _require_rows(ring)
@@ -85,18 +85,19 @@ class UniformSampler:
         return Draw(ids)
 
     def update(self, ids: IntArray, priority: AnyArray) -> None:
-        """Nothing: priorities do not matter here."""
+        """Does nothing: there are no priorities."""
 
     def state(self) -> State:
-        """Nothing: the ring and the generator, which others keep, say it all."""
+        """Returns nothing to save: the ring and the generator are saved by their owners."""
         return {}, {}
 
     def load_state(self, meta: JSONDict, arrays: dict[str, AnyArray]) -> None:
-        """Nothing to restore."""
+        """Does nothing: there is nothing to restore."""
 
 
 class SequenceSampler(UniformSampler):
-    """The first rows of sequences of `steps` steps of one environment, all of them in the ring."""
+    """Draws the first rows of sequences of `steps` steps of one environment that are wholly in the
+    ring."""
 
     def __init__(self, ring: Ring, steps: int) -> None:
         super().__init__(ring)
@@ -114,53 +115,52 @@ class SequenceSampler(UniformSampler):
         )
 
     def sequences(self, ids: IntArray) -> IntArray:
-        """The rows [..., steps] of the sequences that begin in rows `ids` [...]."""
+        """Returns the rows [..., steps] of the sequences that begin in rows `ids` [...]."""
         return ids[..., None] + np.arange(self.steps) * self.ring.envs
 
     def _starts(self) -> int:
-        """How many rows have that many steps from them on."""
+        """How many rows a sequence can begin in."""
         return self.ring.newest + 1 - self.ring.oldest - (self.steps - 1) * self.ring.envs
 
 
 class DistinctSampler(UniformSampler):
-    """Every valid row alike, and none twice in all the batches of a draw; where the ring has too
-    few for that, none twice in a batch; where it has too few even for one, `UniformSampler`'s
-    way."""
+    """Draws every valid row with equal probability, and no row twice in all the batches of a draw.
+    Where the ring has too few rows for that, no row is drawn twice in a batch; where it has fewer
+    than a batch, rows are drawn with replacement."""
 
     def draw(
         self, rng: np.random.Generator, updates: int, batch_size: int, beta: AnyArray | None = None
     ) -> Draw:
-        ring, wanted = self.ring, updates * batch_size
-        if len(ring) < batch_size:
+        rows, total = len(self.ring), updates * batch_size
+        if rows < batch_size:
             return super().draw(rng, updates, batch_size)
-        if len(ring) >= wanted:
-            at = rng.choice(len(ring), wanted, replace=False)
+        if rows >= total:
+            ranks = rng.choice(rows, total, replace=False)
         else:
-            at = np.concatenate(
-                [rng.choice(len(ring), batch_size, replace=False) for _ in range(updates)]
-            )
-        return Draw(self._numbered(at).reshape(updates, batch_size))
+            batches = [rng.choice(rows, batch_size, replace=False) for _ in range(updates)]
+            ranks = np.concatenate(batches)
+        return Draw(self._ids(ranks).reshape(updates, batch_size))
 
-    def _numbered(self, at: IntArray) -> IntArray:
-        """The ids of the valid rows with these numbers, counted from the oldest."""
+    def _ids(self, ranks: IntArray) -> IntArray:
+        """The ids of the valid rows with these ranks by age; 0 is the oldest."""
         ring = self.ring
         if len(ring) == ring.newest + 1 - ring.oldest:
-            return at + ring.oldest
+            return ranks + ring.oldest
         ids = np.arange(ring.oldest, ring.newest + 1)
-        return ids[ring.valid.take(ring.position(ids))][at]
+        return ids[ring.valid.take(ring.position(ids))][ranks]
 
 
 class PassSampler(DistinctSampler):
-    """All valid rows in random order, and all again, as often as it takes: every row is drawn as
-    often as any other, or once more."""
+    """Draws whole passes over all valid rows, each in a random order; the last pass ends where the
+    batches are full. So every row is drawn as often as any other, or once more."""
 
     def draw(
         self, rng: np.random.Generator, updates: int, batch_size: int, beta: AnyArray | None = None
     ) -> Draw:
         _require_rows(self.ring)
-        rows, wanted = len(self.ring), updates * batch_size
-        order = np.concatenate([rng.permutation(rows) for _ in range(-(-wanted // rows))])
-        return Draw(self._numbered(order[:wanted]).reshape(updates, batch_size))
+        rows, total = len(self.ring), updates * batch_size
+        order = np.concatenate([rng.permutation(rows) for _ in range(-(-total // rows))])
+        return Draw(self._ids(order[:total]).reshape(updates, batch_size))
 
 
 class PrioritizedSampler:
@@ -168,11 +168,12 @@ class PrioritizedSampler:
     algorithm 1).
 
     Row i is drawn with probability P(i) = p_i ** alpha / sum_k p_k ** alpha, where p_i = |priority|
-    + eps (equation 1). New rows come in with the largest p so far (1 at first), so that each is
-    likely to be seen soon.
+    + eps (equation 1). A new row has the largest p so far (1 at first), so that it is likely to be
+    drawn soon.
 
-    alpha: 0 is uniform, 1 fully proportional; 0.6 is the paper's choice (table 3). eps keeps every
-    row possible. distinct: no row twice in a batch, as long as the ring has as many.
+    alpha: 0 is uniform, 1 fully proportional; 0.6 is the paper's choice (table 3).
+    eps: above 0, so that every row can be drawn.
+    distinct: no row twice in a batch, where the ring has at least as many rows.
     """
 
     def __init__(
@@ -186,83 +187,80 @@ class PrioritizedSampler:
             )
         self.ring, self.distinct = ring, distinct
         self._priorities = Priorities(ring.slots * ring.envs, alpha, eps)
-        self._seen = 0  # time steps of the ring that have come into the tree
+        self._seen = 0  # time steps of the ring whose rows are in the tree
 
     def ready(self, batch_size: int) -> bool:
-        """Whether there are rows for a batch."""
+        """Returns whether there are enough rows for a batch."""
         return len(self.ring) >= batch_size
 
     def forget(self, steps: int | None = None) -> None:
-        """The ring lets go of its oldest time steps, or of all, and their priorities go too."""
+        """Drops the oldest `steps` time steps of the ring, or all, with their priorities."""
         self._catch_up()
-        before = self.ring.oldest
-        at = self.ring.position(
-            np.arange(before, self.ring.newest + 1)
-        )  # before they go: positions are of rows in the ring
+        oldest = self.ring.oldest
+        # Asked for before they are dropped: positions are of rows in the ring.
+        positions = self.ring.position(np.arange(oldest, self.ring.newest + 1))
         self.ring.forget(steps)
-        gone = at[: self.ring.oldest - before]
-        if gone.size:
-            self._priorities.tree.set(gone, np.zeros(gone.size))
+        dropped = positions[: self.ring.oldest - oldest]
+        if dropped.size:
+            self._priorities.tree.set(dropped, np.zeros(dropped.size))
 
     @property
     def powers(self) -> AnyArray:
-        """(|priority| + eps) ** alpha of the rows that can be drawn, [len(ring)], the oldest first:
-        what draws and effective sample sizes go by."""
+        """(|priority| + eps) ** alpha of the valid rows, [len(ring)], the oldest first: they are
+        drawn in proportion to it."""
         self._catch_up()
         ids = np.arange(self.ring.oldest, self.ring.newest + 1)
         at = self.ring.position(ids)
         return self._priorities.tree.get(at[self.ring.valid.take(at)])
 
     def add(self, trajectory: Trajectory) -> None:
-        """Write to the ring."""
+        """Writes to the ring."""
         self.ring.add(trajectory)
 
     def draw(self, rng: np.random.Generator, updates: int, batch_size: int, beta: AnyArray) -> Draw:
-        """Rows and weights for K = `updates` batches; `beta` [K] is the exponent of the correction
-        for each.
+        """Returns row ids and importance weights, both [K, B], for K = `updates` batches of B rows;
+        `beta` [K] is the exponent of each batch's weights.
 
         Stratified: the j-th row of a batch comes from the j-th of B equal parts of the total
         priority. The weights are (N P(i)) ** -beta divided by the largest of the same batch, so
-        that they only ever scale an update down; the largest of the whole buffer, the other usual
-        choice, would let one unlikely row, drawn or not, shrink all steps. (Divided so, N and the
-        total cancel out.)
+        that they only ever scale an update down. (Divided by the largest of the whole buffer, the
+        other usual choice, one unlikely row, drawn or not, would shrink all steps.)
 
-        Raises SettingError where the ring has nothing to draw.
+        Raises SettingError where the ring has no valid row.
         """
         _require_rows(self.ring)
         self._catch_up()
         distinct = self.distinct and batch_size <= len(self.ring)
-        at, weight = self._priorities.draw(rng, updates, batch_size, beta, distinct)
-        return Draw(self._ids(at), weight)
+        positions, weight = self._priorities.draw(rng, updates, batch_size, beta, distinct)
+        return Draw(self._ids(positions), weight)
 
     def update(self, ids: IntArray, priority: AnyArray) -> None:
-        """New priorities [K, B] (errors of any sign) of rows `ids` [K, B]. Of several for one row
-        the last wins, in the order of the arrays: that of the latest k. Rows overwritten since they
+        """Sets new priorities [K, B] (errors of any sign) of rows `ids` [K, B]. Of several for one
+        row the last in the arrays counts: that of the latest batch. Rows overwritten since they
         were drawn are left out.
 
-        Raises NonFiniteError for NaN or infinite priorities; none is taken in then.
+        Raises NonFiniteError for NaN or infinite priorities; none is set then.
         """
         powers = self._priorities.powers(priority)
         self._catch_up()
-        here = self.ring.contains(ids).ravel()
-        if here.any():
-            self._priorities.set(self.ring.position(ids.ravel()[here]), powers[here])
+        present = self.ring.contains(ids).ravel()
+        if present.any():
+            self._priorities.set(self.ring.position(ids.ravel()[present]), powers[present])
 
     def state(self) -> State:
-        """(JSON data, arrays) for `load_state`; without the ring, which has its own. Views, good
-        until the next change."""
+        """Returns (JSON data, arrays) for `load_state`, without the ring, which has its own. The
+        arrays are views, good until the next change."""
         self._catch_up()
-        used = min(self._seen + 1, self.ring.slots) * self.ring.envs if self._seen else 0
-        return {"largest": self._priorities.largest, "seen": self._seen}, {
-            "priority": self._priorities.tree.leaves[:used]
-        }
+        used = self.ring.used_slots(self._seen) * self.ring.envs
+        meta = {"largest": self._priorities.largest, "seen": self._seen}
+        return meta, {"priority": self._priorities.tree.leaves[:used]}
 
     def load_state(self, meta: JSONDict, arrays: dict[str, AnyArray]) -> None:
-        """Become the sampler whose `state` this was, bit for bit. Load the ring first.
+        """Becomes the sampler whose `state` this was, bit for bit. Load the ring first.
 
         Raises ResumeError where the priorities belong to another ring.
         """
-        used = min(self.ring.time + 1, self.ring.slots) * self.ring.envs if self.ring.time else 0
+        used = self.ring.used_slots(self.ring.time) * self.ring.envs
         priority = arrays["priority"]
         if meta["seen"] != self.ring.time or len(priority) != used:
             raise ResumeError(
@@ -275,26 +273,25 @@ class PrioritizedSampler:
         self._seen = self.ring.time
 
     def _catch_up(self) -> None:
-        """Bring the rows written since the last look into the tree, and take those out that they
-        replaced."""
+        """Takes the rows written since the last call into the tree, and those that they replaced
+        out of it."""
         ring = self.ring
         if self._seen == ring.time:
             return
         first = max(self._seen * ring.envs, ring.oldest)
         new = ring.position(np.arange(first, ring.newest + 1))
-        # Besides the slots of the new rows, the one after them was taken, for the observations that
-        # follow; and the rows in those after that, which the oldest rows show pictures of, are
-        # drawn no more.
-        gone = (1 + ring.history) * ring.envs
-        head = ring.position(np.arange(ring.newest + 1, ring.newest + 1 + gone))
-        powers = np.append(ring.valid.take(new) * self._priorities.largest, np.zeros(gone))
-        self._priorities.tree.set(np.concatenate([new, head]), powers)
+        # The slot after the new rows holds the observations that follow them, and the slots after
+        # that hold what the oldest rows show of the past: nothing in these can be drawn.
+        blocked = (1 + ring.history) * ring.envs
+        after = ring.position(np.arange(ring.newest + 1, ring.newest + 1 + blocked))
+        powers = np.append(ring.valid.take(new) * self._priorities.largest, np.zeros(blocked))
+        self._priorities.tree.set(np.concatenate([new, after]), powers)
         self._seen = ring.time
 
-    def _ids(self, at: IntArray) -> IntArray:
-        """The ids of the rows at these positions: the only ones there from `oldest` on."""
+    def _ids(self, positions: IntArray) -> IntArray:
+        """The ids of the rows at these positions."""
         rows = self.ring.slots * self.ring.envs
-        ids = at + self.ring.oldest // rows * rows
+        ids = positions + self.ring.oldest // rows * rows
         np.add(ids, rows, out=ids, where=ids < self.ring.oldest)
         return ids
 

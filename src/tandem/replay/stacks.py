@@ -1,10 +1,9 @@
-"""Stacks of pictures, kept as one picture a row: taken apart when they come, built again when they
-are drawn.
+"""Stacks of pictures, stored as one picture a row: taken apart when they are written, built again
+when they are drawn.
 
-Of an observation [k, ...] the newest picture is kept, and its *age*: how many of its pictures, from
-the newest back, are not mere zeros. Those were the newest of the rows before, all of the same
-episode; the others are zeros. So nothing has to be known of where episodes begin, and how they are
-reset.
+Of an observation [k, ...] the newest picture is stored, and its *age*: how many of its pictures,
+from the newest back, are not all zeros. Those are the newest pictures of the rows before, all of
+the same episode; the others are zeros. So where episodes begin need not be known.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from tandem.types import AnyArray, IntArray
 
 
 def stored(name: str, leaf: Leaf) -> dict[str, Leaf]:
-    """The columns that keep an observation: itself, or a picture and its age."""
+    """Returns the columns that an observation is stored in: itself, or a picture and its age."""
     if not leaf.stack:
         return {name: leaf}
     if leaf.shape[:1] != (leaf.stack,):
@@ -33,7 +32,7 @@ def stored(name: str, leaf: Leaf) -> dict[str, Leaf]:
 
 
 def apart(x: AnyArray, leaf: Leaf, name: str) -> list[AnyArray]:
-    """Observations [..., *leaf.shape] as the columns of `stored` have them."""
+    """Returns observations [..., *leaf.shape] as arrays for the columns of `stored`."""
     if not leaf.stack:
         return [x]
     if x.shape[-len(leaf.shape) :] != leaf.shape:
@@ -42,21 +41,23 @@ def apart(x: AnyArray, leaf: Leaf, name: str) -> list[AnyArray]:
             f"stacks of shape {leaf.shape}",
             "let the collector reshape to the spaces.",
         )
-    lead = x.shape[: x.ndim - len(leaf.shape)]
+    batch_shape = x.shape[: x.ndim - len(leaf.shape)]
     flat = x.reshape(-1, leaf.stack, int(np.prod(leaf.shape[1:])))
     age = np.full(len(flat), leaf.stack, np.uint8)
     short = np.flatnonzero(~flat[:, 0].any(axis=-1))  # few: the beginnings of episodes
     if short.size:
-        seen = np.asarray(flat[short].any(axis=-1))
-        seen[:, -1] = True
-        age[short] = leaf.stack - seen.argmax(axis=1)
-    newest = flat[:, -1].reshape(*lead, *leaf.shape[1:])
-    return [newest, age.reshape(lead)]
+        filled = np.asarray(flat[short].any(axis=-1))
+        filled[:, -1] = True
+        age[short] = leaf.stack - filled.argmax(axis=1)
+    newest = flat[:, -1].reshape(*batch_shape, *leaf.shape[1:])
+    return [newest, age.reshape(batch_shape)]
 
 
 def together(pictures: AnyArray, ages: AnyArray, at: IntArray, envs: int, k: int) -> AnyArray:
-    """The stacks [B, k, ...] of the rows at positions `at` [B], of columns [rows, ...] in which a
-    time step is `envs` rows."""
+    """Returns the stacks [B, k, ...] of the rows at positions `at` [B].
+
+    pictures, ages: the columns [rows, ...], in which a time step is `envs` rows.
+    """
     before = np.arange(k - 1, -1, -1) * envs
     stacks = pictures.take(at[:, None] - before, axis=0, mode="wrap")
     return blanked(stacks, ages.take(at))
@@ -65,8 +66,8 @@ def together(pictures: AnyArray, ages: AnyArray, at: IntArray, envs: int, k: int
 def after(
     pictures: AnyArray, at: IntArray, envs: int, k: int, last: AnyArray, age: AnyArray
 ) -> AnyArray:
-    """The stacks [B, k, ...] that followed the rows at `at`, given their newest pictures [B, ...]
-    and ages [B]."""
+    """Returns the stacks [B, k, ...] that followed the rows at positions `at` [B], whose newest
+    pictures are `last` [B, ...] and whose ages are `age` [B]."""
     before = np.arange(k - 2, -1, -1) * envs
     stacks = np.empty((len(at), k, *pictures.shape[1:]), pictures.dtype)
     stacks[:, :-1] = pictures.take(at[:, None] - before, axis=0, mode="wrap")
@@ -75,7 +76,8 @@ def after(
 
 
 def blanked(stacks: AnyArray, age: AnyArray) -> AnyArray:
-    """Stacks [B, k, ...] with zeros where their ages [B] say so; in place."""
+    """Returns stacks [B, k, ...] with zeros before the pictures that their ages [B] count; in
+    place."""
     k = stacks.shape[1]
     if (age < k).any():
         stacks[age[:, None] < np.arange(k, 0, -1)] = 0
@@ -83,8 +85,8 @@ def blanked(stacks: AnyArray, age: AnyArray) -> AnyArray:
 
 
 def check_order(x: AnyArray, age: AnyArray, previous: AnyArray | None, name: str) -> None:
-    """Refuses stacks [T, N, k, ...] that do not go on from each other, or from the pictures [N,
-    ...] of the row before."""
+    """Raises EnvironmentFault where stacks [T, N, k, ...] do not go on from each other, or from the
+    pictures [N, ...] of the row before them."""
     for t in range(previous is None, len(x)):
         now, then = x[t, :, -2], x[t - 1, :, -1] if t else previous
         wrong = (now != then).reshape(len(now), -1).any(axis=1) & (age[t] > 1)

@@ -7,10 +7,9 @@ import numpy as np
 
 from tandem.types import FloatArray, IntArray
 
-_DENSE, _SMALL = (
-    4,
-    4096,
-)  # a level of fewer nodes than this, for each one wanted or at all, is quicker done as a whole
+# A level of the tree with fewer nodes than this (for each leaf asked for; in all) is computed as a
+# whole: that is quicker.
+_DENSE, _SMALL = 4, 4096
 
 
 class SumTree:
@@ -25,9 +24,8 @@ class SumTree:
     def __init__(self, size: int) -> None:
         self.size = size
         self._width = 1 << max(0, size - 1).bit_length()
-        self._nodes: FloatArray = np.zeros(
-            2 * self._width
-        )  # node i has children 2 i and 2 i + 1; the leaves come last
+        # node i has children 2 i and 2 i + 1; the leaves come last
+        self._nodes: FloatArray = np.zeros(2 * self._width)
 
     @property
     def total(self) -> float:
@@ -42,7 +40,7 @@ class SumTree:
         return self.leaves.take(indices)
 
     def set(self, indices: IntArray, values: FloatArray) -> None:
-        """Set the priorities of leaves `indices` [M]; where one occurs twice, the last wins."""
+        """Sets the priorities of leaves `indices` [M]; where one occurs twice, the last counts."""
         nodes = indices + self._width
         self._nodes[nodes] = values
         width = self._width // 2
@@ -56,10 +54,9 @@ class SumTree:
             width //= 2
 
     def find(self, values: FloatArray) -> IntArray:
-        """For each of `values` [M], each in [0, total): the first leaf i with leaf_0 + ... + leaf_i
-        > value.
-
-        Never a leaf of priority 0, whatever rounding does to sums. total must be positive.
+        """Returns, for each of `values` [M] in [0, total), the first leaf i with leaf_0 + ... +
+        leaf_i > value. It is never a leaf of priority 0, whatever the rounding of sums. total must
+        be positive.
         """
         width = 1
         while 2 * width < min(max(_SMALL, _DENSE * len(values)), self._width):
