@@ -18,10 +18,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import tandem  # noqa: E402
-from tandem.agents.algorithm import AgentAlgorithm  # noqa: E402
-from tandem.agents.forward import Forward  # noqa: E402
 from tandem.agents.rl import LambdaCallback, RL_pytorch, restore_param  # noqa: E402
-from tandem.agents.train_call import cadence  # noqa: E402
+from tandem.agents.training import print_interval  # noqa: E402
+from tandem.agents.user_functions import AgentAlgorithm, CompiledAction  # noqa: E402
 from tandem.errors import CheckpointError, NetworkError, SettingError, TandemError  # noqa: E402
 from tandem.exploration import EpsGreedyQPolicy, GreedyQPolicy, OrnsteinUhlenbeckProcess  # noqa: E402
 from tests.agents.agents import Clock, Probe, trained  # noqa: E402
@@ -432,12 +431,12 @@ def test_numbers_that_a_compiled_loss_reads_are_watched_of_whatever_kind() -> No
     agent = Probe()
     agent.scale, agent.best = np.float32(0.5), float("nan")
     algorithm = Reads(agent, SimpleNamespace(framework="jax"), [], 1, 1.0, (), False)
-    algorithm._watched(None)
-    assert algorithm.reads.changed() == []
+    algorithm._recorded(None)
+    assert algorithm.constants.changed() == []
     agent.scale = np.float32(0.25)
-    assert algorithm.reads.changed() == ["scale"]
+    assert algorithm.constants.changed() == ["scale"]
     agent.best = 1.0
-    assert algorithm.reads.changed() == ["scale", "best"]
+    assert algorithm.constants.changed() == ["scale", "best"]
 
 
 def test_numbers_in_dicts_and_lists_are_watched_too() -> None:
@@ -459,18 +458,18 @@ def test_numbers_in_dicts_and_lists_are_watched_too() -> None:
     )
     agent.nets, agent.log = [agent.net], [0.0] * 100
     algorithm = Reads(agent, SimpleNamespace(framework="jax"), [], 1, 1.0, (), False)
-    algorithm._watched(None)
-    assert algorithm.reads.changed() == []
+    algorithm._recorded(None)
+    assert algorithm.constants.changed() == []
     agent.log[3] += 1.0  # a record, too long for settings
     agent.nets.append(agent.target)
     agent.config["alpha"], agent.config["inner"]["x"][1] = 0.2, 5
-    assert algorithm.reads.changed() == ["config['alpha']", "config['inner']['x'][1]"]
+    assert algorithm.constants.changed() == ["config['alpha']", "config['inner']['x'][1]"]
     agent.config = {"alpha": 0.1, "inner": {"x": [1, 2]}}
     agent.config["beta"] = agent.options.rate = 0.1
-    assert algorithm.reads.changed() == ["config['beta']", "options.rate"]
+    assert algorithm.constants.changed() == ["config['beta']", "options.rate"]
     del agent.config["beta"]
     agent.options.rate, agent.steps = 0.5, (3,)
-    assert algorithm.reads.changed() == ["steps[1]"]
+    assert algorithm.constants.changed() == ["steps[1]"]
 
 
 def test_numbers_that_a_compiled_action_reads_are_watched_until_they_change_too_often() -> None:
@@ -490,7 +489,7 @@ def test_numbers_that_a_compiled_action_reads_are_watched_until_they_change_too_
     backend = SimpleNamespace(
         forward=forward, call=lambda function, s: (called.append(s), function(s))[1]
     )
-    action = Forward(agent, backend, agent.action)
+    action = CompiledAction(agent, backend, agent.action)
     assert action(2.0) == action(2.0) == 2.0
     for k in range(1, 4):
         agent.scale = 1.0 + k
@@ -596,7 +595,7 @@ def test_any_subset_and_any_object_is_a_callback() -> None:
     ],
 )
 def test_how_often_a_line_is_printed(p: int | None, episodes: int | None, every: int) -> None:
-    assert cadence(p, episodes) == every
+    assert print_interval(p, episodes) == every
 
 
 def test_lines(capsys: Any) -> None:

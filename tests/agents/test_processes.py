@@ -15,7 +15,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tandem.agents import environments  # noqa: E402
+from tandem.agents import collection, user_functions  # noqa: E402
 from tandem.errors import EnvironmentFault, SettingError, WorkerError  # noqa: E402
 from tandem.examples.pytorch import DDPG_HER, MADDPG  # noqa: E402
 from tandem.examples.worlds import PointWorld, Relay  # noqa: E402
@@ -228,25 +228,25 @@ class Slow(Clock):
 
 
 def test_a_trial_measures_a_step() -> None:
-    assert 0.004 < environments.seconds(Slow()) < 0.4
+    assert 0.004 < collection.step_seconds(Slow()) < 0.4
 
 
 def test_left_open_it_is_chosen_by_a_trial_and_said(
     monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    monkeypatch.setattr(environments, "cores", lambda: 4)
+    monkeypatch.setattr(collection, "cores", lambda: 4)
     monkeypatch.setattr(
-        environments, "seconds", lambda env: 4e-3 if isinstance(env, Slow) else 5e-6
+        collection, "step_seconds", lambda env: 4e-3 if isinstance(env, Slow) else 5e-6
     )
-    assert environments.choose([Clock(), Clock(), Clock()], None, True)[0] == 1
-    number, why = environments.choose([Slow(), Slow(), Slow()], None, True)
+    assert collection.choose_processes([Clock(), Clock(), Clock()], None, True)[0] == 1
+    number, why = collection.choose_processes([Slow(), Slow(), Slow()], None, True)
     assert (
         number == 3
         and why
         == "3 processes for 3 environments on 4 cores: a step of one environment takes 4000 µs"
     )
-    assert environments.choose([Slow(), Slow(), Slow()], None, False) == (1, "")
-    assert environments.choose(Slow(), None, True) == (1, "")
+    assert collection.choose_processes([Slow(), Slow(), Slow()], None, False) == (1, "")
+    assert collection.choose_processes(Slow(), None, True) == (1, "")
     agent = Probe([Slow(3), Slow(3)])
     agent.set(policy=EpsGreedyQPolicy(0.3), pool_size=60, batch=6)
     agent.train(torch.optim.Adam(agent.param), 2)
@@ -269,7 +269,7 @@ def test_left_open_it_is_chosen_by_a_trial_and_said(
 def test_as_many_processes_as_fit(
     memory: float, more: Any, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(environments, "cores", lambda: 8)
+    monkeypatch.setattr(collection, "cores", lambda: 8)
     agent = Probe(Clock())
     with pytest.raises(SettingError, match="before set"):
         agent.get_optimal_processes(1000)
@@ -278,7 +278,7 @@ def test_as_many_processes_as_fit(
 
 
 def test_batches_are_built_here_and_it_is_said_once() -> None:
-    environments._said.clear()
+    collection._warned.clear()
     agent, optimizer = probe(PR=True)
     with pytest.warns(UserWarning, match="processes_pr=4: batches are built in this process"):
         agent.train(optimizer, 1, processes_pr=4, p=0)
@@ -290,7 +290,7 @@ def test_batches_are_built_here_and_it_is_said_once() -> None:
 def test_a_reward_function_travels_with_plain_data_alone() -> None:
     agent, _ = several()
     agent.bonus = {"gate": [1.0, np.ones(2)]}
-    light = environments.reduction(agent, 2).__self__
+    light = user_functions.team_reduction(agent, 2).__self__
     assert type(light) is type(agent) and light.bonus is agent.bonus and light.gamma == agent.gamma
     assert "actors" not in vars(light) and "env" not in vars(light) and "param" not in vars(light)
 

@@ -1,23 +1,35 @@
-"""From a user's agent and what `set` was told to a loop of the house: the flags choose parts, and
-no part asks for flags."""
+"""From a user's agent and the arguments of `set` to a training loop: the flags choose parts, and no
+part asks for flags."""
 
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
+import gymnasium
 import numpy as np
+from gymnasium import spaces
 
 from tandem import backends
-from tandem.agents import contract, environments
-from tandem.agents.acting import AgentActor, explorers
-from tandem.agents.algorithm import AgentAlgorithm
-from tandem.agents.choices import Choices
-from tandem.agents.forward import Forward
-from tandem.agents.goals import JudgedGoals
-from tandem.agents.learner import Drop, PhaseLearner, UpdateSchedule, Windows, empty, keep
+from tandem.agents import agent_checkpoint, collection, contract
+from tandem.agents.contract import SetArguments, TrainArguments
+from tandem.agents.training import (
+    ForgetOldest,
+    PhaseLearner,
+    SlidingWindow,
+    UpdateSchedule,
+    forget_all,
+    keep_all,
+)
+from tandem.agents.user_functions import (
+    AgentAlgorithm,
+    CompiledAction,
+    FunctionGoals,
+    team_reduction,
+)
 from tandem.backends.reach import reach
 from tandem.backends.variables import flat
 from tandem.envs.factory import make, separate
@@ -29,69 +41,71 @@ from tandem.learning.loop import Loop
 from tandem.learning.seeds import Generators, derived
 from tandem.parallel.remote import Remote
 from tandem.replay.buffer import Ring
-from tandem.replay.hindsight import DictGoals, Hindsight
+from tandem.replay.hindsight import DictGoals, Goals, Hindsight
 from tandem.replay.samplers import DistinctSampler, PassSampler
 from tandem.replay.scored import ScoredSampler
 from tandem.replay.triplets import TripletDraws
 from tandem.spaces import Leaf, flatten_observation
 from tandem.types import Array, Batch, Tree, leaves, tree_map
 
+if TYPE_CHECKING:
+    from tandem.agents.rl import BaseAgent
+
 PASSES = 10  # of PPO over what it collected
 
 
 class Assembly:
-    """A loop, and the parts of it that the door speaks to."""
+    """A training loop, and the parts of it that the agent speaks to: environments, actor, learner,
+    optimizers."""
 
     def __init__(
-        self, agent: Any, choices: Choices, optimizers: list[Any], torch: bool, processes: int = 1
+        self,
+        agent: BaseAgent,
+        arguments: SetArguments,
+        optimizers: list[Any],
+        processes: int = 1,
     ) -> None:
-        contract.members(agent, choices, torch)
-        self.agent, self.choices, self.processes, self._made_for = (
-            agent,
-            choices,
-            processes,
-            (agent.env, optimizers),
-        )
+        contract.check_members(agent, arguments)
+        self.agent, self.arguments, self.processes = agent, arguments, processes
+        self._made_for = agent.env, optimizers
         self._open, self._entered = ExitStack(), 0
         generators = Generators(agent.seed)
-        self.backend = backends.make(
-            engine(torch), device(agent, torch), seed=derived(agent.seed, "framework")
-        )
-        self.see = joined if choices.HER else (lambda obs: obs)
+        seed = derived(agent.seed, "framework")
+        self.backend = backends.make(engine(agent.torch), device(agent), seed=seed)
+        self.see = joined if arguments.HER else (lambda obs: obs)
         self.environments = self._environments()
-        self._first = self._batch()
+        example = self._example()
+        # networks and variables, once all of them are built
         reached = reach(agent)
         if any(getattr(m, "built", True) is False for m in reached.modules.values()):
-            self._build()
+            self._build(example)
             reached = reach(agent)
         self.backend.adopt(reached)
-        groups = contract.groups(agent.param, len(optimizers) or 1)
+        groups = contract.param_groups(agent.param, len(optimizers) or 1)
         self.optimizers = [
-            self.backend.wrap_optimizer(str(i), o, g)
-            for i, (o, g) in enumerate(zip(optimizers, groups, strict=False))
+            self.backend.wrap_optimizer(str(i), optimizer, group)
+            for i, (optimizer, group) in enumerate(zip(optimizers, groups, strict=False))
         ]
-        gamma = 1.0 if choices.steps == 1 else _gamma(agent)
-        reports = () if not choices.PR else (("TD", "ratio") if choices.PPO else ("TD",))
-        n = self.environments.n
+        # the loss, looked at before anything is trained
+        gamma = 1.0 if arguments.steps == 1 else _gamma(agent)
+        reports = () if not arguments.PR else ("TD", "ratio") if arguments.PPO else ("TD",)
+        n, leaf = self.environments.n, self.environments.action
         self.algorithm = AgentAlgorithm(
-            agent, self.backend, self.optimizers, n, gamma, reports, choices.IRL
+            agent, self.backend, self.optimizers, n, gamma, reports, arguments.IRL
         )
-        if choices.TRL:
-            self._first = tree_map(lambda x: np.stack([x, x], 1), self._first)
-        taken = contract.lengths(self.backend.networks.values(), self._first)
-        contract.rehearse(self.algorithm, self.backend, self._first, taken)
-        agents = leaves(self._first.obs)[0].shape[1] if choices.MARL else 1
-        forwards = [self._forward(f) for f in self._functions(agents)]
-        explore = explorers(choices, self.environments.action, n, agents, generators)
-        self.actor = AgentActor(
-            forwards,
+        batch = tree_map(lambda x: np.stack([x, x], 1), example) if arguments.TRL else example
+        contract.check_broadcasting(self.algorithm.losses, self.backend, batch)
+        # the loop
+        agents = leaves(example.obs)[0].shape[1] if arguments.MARL else 1
+        self.actor = collection.AgentActor(
+            [self._forward(function) for function in self._actions(agents)],
             self.see,
-            explore,
-            self.environments.action,
-            joint=choices.MARL,
-            irl=choices.IRL,
+            collection.make_explorers(arguments, leaf, n, agents, generators),
+            leaf,
+            joint=arguments.MARL,
+            irl=arguments.IRL,
         )
-        self.learner = self._learner(generators)
+        self.learner = self._learner(generators, batch)
         agent.prioritized_replay.sampler = self.learner.sampler
         self.loop = Loop(
             self.algorithm,
@@ -102,60 +116,55 @@ class Assembly:
             learner=self.learner,
         )
 
-    def is_for(self, env: Any) -> bool:
+    def is_for(self, env: object) -> bool:
         """Whether it was made for this environment, or these."""
         return self._made_for[0] is env
 
-    def fits(self, env: Any, optimizers: list[Any]) -> bool:
+    def fits(self, env: object, optimizers: list[Any]) -> bool:
         """Whether it was made for these."""
-        before = self._made_for
-        return (
-            self.is_for(env)
-            and len(before[1]) == len(optimizers)
-            and all(map(operator.is_, before[1], optimizers))
-        )
+        own = self._made_for[1]
+        same = len(own) == len(optimizers) and all(map(operator.is_, own, optimizers))
+        return same and self.is_for(env)
 
-    def windows(self, given: dict[str, Any]) -> None:
-        """How much of the pool goes, and when: the arguments of `train`."""
-        c, agent = self.choices, self.agent
-        size = (
-            given["window_size"]
-            if given["window_size"] is not None
-            else getattr(agent, "window_size", None)
+    def set_windows(self, train: TrainArguments) -> None:
+        """How much of the pool goes, and when."""
+        agent, size = self.agent, train.window_size
+        if size is None:
+            size = getattr(agent, "window_size", None)
+        self.learner.on_new_rows = SlidingWindow(
+            self.arguments.size, size, train.clearing_freq, train.window_size_
         )
-        self.learner.trim = Windows(c.size, size, given["clearing_freq"], given["window_size_"])
-        if c.PR:
-            function = getattr(agent, "window_size_fn", None) or getattr(
-                agent, "window_size_func", None
-            )
-            self.learner.renew = Drop(
-                function, given["window_size_ppo" if c.PPO else "window_size_pr"]
+        if self.arguments.PR:
+            function = getattr(agent, "window_size_fn", None)
+            self.learner.after_update_param = ForgetOldest(
+                function or getattr(agent, "window_size_func", None),
+                train.window_size_ppo if self.arguments.PPO else train.window_size_pr,
             )
 
-    def act(self, obs: Tree) -> Any:
-        """The action for one observation as the environment gives it, without exploration."""
-        spec, seen = (
-            self.environments.observation,
-            flatten_observation(self.environments.observation_space, obs),
-        )
+    def act(self, obs: Tree) -> Array:
+        """Returns the action for one observation as the environment gives it, without
+        exploration."""
+        environments = self.environments
+        spec = environments.observation
+        flattened = flatten_observation(environments.observation_space, obs)
         if isinstance(spec, dict):
-            one: Tree = {key: np.asarray(seen[key], leaf.dtype)[None] for key, leaf in spec.items()}
+            rows: Tree = {
+                key: np.asarray(flattened[key], leaf.dtype)[None] for key, leaf in spec.items()
+            }
         else:
-            one = np.asarray(seen, spec.dtype)[None]
-        action = self.actor.best(one)[0]
-        return action + self.environments.action.start if self.environments.action.sizes else action
+            rows = np.asarray(flattened, spec.dtype)[None]
+        action = self.actor.best(rows)[0]
+        return action + environments.action.start if environments.action.sizes else action
 
-    def stage(self, mode: str | None = None) -> Any:
-        """An environment of its own to play in; with `mode` one that draws."""
-        inner = self.environments.first
-        spec = getattr(inner, "spec", None)
-        if mode is not None and spec is not None and not self.choices.HER and not self.choices.MARL:
-            import gymnasium
+    def play_env(self, mode: str | None = None) -> Any:
+        """Returns an environment of its own to play in; with `mode` one that draws."""
+        env = self.environments.first
+        spec = getattr(env, "spec", None)
+        if mode is None or spec is None or self.arguments.HER or self.arguments.MARL:
+            return separate(env)
+        return gymnasium.make(spec, render_mode=mode)
 
-            return gymnasium.make(spec, render_mode=mode)
-        return separate(inner)
-
-    def __enter__(self) -> Assembly:
+    def __enter__(self) -> Self:
         """Optimizers are as training needs them, until the end; a callback may save the agent
         meanwhile."""
         if not self._entered:
@@ -164,165 +173,196 @@ class Assembly:
         self._entered += 1
         return self
 
-    def __exit__(self, *exception: Any) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._entered -= 1
         if not self._entered:
             self._open.close()
 
     # Parts
 
-    def _forward(self, function: Any) -> Any:
-        """`action` as training calls it: compiled, where the engine does that and the agent lets
-        it."""
+    def _actions(self, agents: int) -> list[Callable[..., Any]]:
+        """Returns `action` for each agent, as the user wrote it."""
+        action = self.agent.action
+        if not self.arguments.MARL:
+            return [action]
+        return [lambda s, i=i: action(s, i) for i in range(agents)]
+
+    def _forward(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Returns `action` as training calls it, NumPy in and out: compiled, where the engine does
+        that and the agent lets it."""
         if not self.agent.jit_action:
             return partial(self.backend.call, function)
-        return (
-            self.backend.forward(function)
-            if self.backend.framework == "torch"
-            else Forward(self.agent, self.backend, function)
-        )
+        if self.backend.framework != "torch":
+            return CompiledAction(self.agent, self.backend, function)
+        forward: Callable[..., Any] = self.backend.forward(function)
+        return forward
 
     def _environments(self) -> Stepped | Remote:
-        agent, choices = self.agent, self.choices
-        given = environments.as_many(contract.environments(agent), self.processes)
-        if len(set(map(id, given))) < len(given):
+        agent, arguments = self.agent, self.arguments
+        envs = collection.one_for_each(contract.env_list(agent), self.processes)
+        if len(set(map(id, envs))) < len(envs):
             raise SettingError(
                 "agent.env has the same environment twice.",
                 "one object for each",
                 "make them one by one.",
             )
-        reduce = environments.reduction(agent, self.processes) if choices.MARL else None
-        made = []
-        for env in given:
+        reduction = team_reduction(agent, self.processes) if arguments.MARL else None
+        adapted_envs = []
+        for env in envs:
             space, env = None, make(env) if isinstance(env, str) else env
-            if getattr(env, "action_space", None) is None or choices.MARL:
+            if getattr(env, "action_space", None) is None or arguments.MARL:
                 space = self._action_space(env)
-            env = adapted(env, reduce=reduce, action_space=space)
-            made.append(with_goal(env) if choices.HER else env)
-        return environments.vector(
-            type(agent).__name__, made, derived(agent.seed, "environments"), self.processes
-        )
+            env = adapted(env, reduce=reduction, action_space=space)
+            adapted_envs.append(with_goal(env) if arguments.HER else env)
+        seed = derived(agent.seed, "environments")
+        return collection.vector(type(agent).__name__, adapted_envs, seed, self.processes)
 
-    def _action_space(self, env: Any) -> Any:
-        """The actions of an environment that does not say: what comes of the first observation."""
-        from gymnasium import spaces
-
+    def _action_space(self, env: Any) -> gymnasium.Space:
+        """Returns the actions of an environment that does not say: by what `action` makes of its
+        first observation."""
+        joint = self.arguments.MARL
         plain = Plain(env, action_space=spaces.Discrete(2))
-        first = with_goal(plain) if self.choices.HER else plain
+        first = with_goal(plain) if self.arguments.HER else plain
         seen = self.see(tree_map(lambda x: np.asarray(x)[None], first.reset(seed=0)[0]))
-        agents = seen.shape[1] if self.choices.MARL else 1
-        parts = [seen[:, i] for i in range(agents)] if self.choices.MARL else [seen]
+        parts = [seen[:, i] for i in range(seen.shape[1])] if joint else [seen]
         outs = [
-            self.backend.call(f, x) for f, x in zip(self._functions(agents), parts, strict=True)
+            self.backend.call(action, x)
+            for action, x in zip(self._actions(len(parts)), parts, strict=True)
         ]
-        outs = [out[1] if self.choices.IRL else out for out in outs]
-        if self.choices.policy is not None:
+        outs = [out[1] if self.arguments.IRL else out for out in outs]
+        if self.arguments.policy is not None:
             sizes = [int(out.shape[-1]) for out in outs]
-            return spaces.MultiDiscrete(sizes) if self.choices.MARL else spaces.Discrete(sizes[0])
+            return spaces.MultiDiscrete(sizes) if joint else spaces.Discrete(sizes[0])
         if np.issubdtype(outs[0].dtype, np.integer):
             raise SettingError(
                 f"{type(env).__name__} has no action_space, and `action` returns whole numbers.",
                 "a space that says how many actions there are",
                 "set env.action_space = gymnasium.spaces.Discrete(n).",
             )
-        shape = (agents, *outs[0].shape[1:]) if self.choices.MARL else outs[0].shape[1:]
+        shape = (len(parts), *outs[0].shape[1:]) if joint else outs[0].shape[1:]
         return spaces.Box(-np.inf, np.inf, shape, np.float32)
 
-    def _functions(self, agents: int) -> list[Any]:
-        action = self.agent.action
-        return (
-            [lambda s, i=i: action(s, i) for i in range(agents)] if self.choices.MARL else [action]
-        )
+    def _example(self) -> Batch:
+        """Returns a batch of one row, of the first observation, for looking at the loss."""
+        leaf = self.environments.action
+        obs = self.see(tree_map(lambda x: np.array(x[:1]), self.environments.reset()))
+        action, one = np.zeros((1, *leaf.shape), leaf.dtype), np.ones(1, np.float32)
+        extra = {"irl": self._extra(obs)} if self.arguments.IRL else {}
+        return Batch(obs, action, one, one, obs, extra=extra)
 
-    def _batch(self) -> Batch:
-        """A batch of one row, of the first observation, for looking at the loss."""
-        obs = self.environments.reset()
-        first = tree_map(lambda x: np.array(x[:1]), obs)
-        action, seen = (
-            np.zeros((1, *self.environments.action.shape), self.environments.action.dtype),
-            self.see(first),
-        )
-        one = np.ones(1, np.float32)
-        extra = {"irl": self._extra(seen)} if self.choices.IRL else {}
-        return Batch(seen, action, one, one, seen, extra=extra)
-
-    def _extra(self, seen: Tree) -> Array:
-        """What `action` gives beside the output."""
-        out = self.backend.call(self.agent.action, seen)
+    def _extra(self, obs: Tree) -> Array:
+        """Returns what `action` gives beside the output."""
+        out = self.backend.call(self.agent.action, obs)
         if not isinstance(out, tuple) or len(out) != 2:
             raise SettingError(
                 f"action returned a {type(out).__name__}.",
                 "(extra, output), for IRL=True",
                 "return both as a tuple.",
             )
-        found: Array = out[0]
-        return found
+        return out[0]
 
-    def _build(self) -> None:
+    def _build(self, example: Batch) -> None:
         """Calls the loss once as it is, for networks that are built only when they are first
         called."""
         algorithm = AgentAlgorithm(
-            self.agent, self.backend, [], self.environments.n, 1.0, (), self.choices.IRL
+            self.agent, self.backend, [], self.environments.n, 1.0, (), self.arguments.IRL
         )
-        self.backend.call(lambda batch: algorithm.losses(batch)[0][0], self._first)
+        self.backend.call(lambda batch: algorithm.losses(batch)[0][0], example)
 
-    def _learner(self, generators: Generators) -> PhaseLearner:
-        c, env = self.choices, self.environments
-        extra = {"irl": self._leaf()} if c.IRL else {}
-        ring = Ring(c.size, env.n, env.observation, env.action, extra=extra)
-        sampler: Any
-        if c.PR:
-            initial = {"TD": c.initial_TD} | ({"ratio": c.initial_ratio} if c.PPO else {})
-            eps = 1e-7 if c.epsilon is None else c.epsilon
-            sampler = ScoredSampler(ring, initial, share=c.lambda_, alpha=c.alpha, eps=eps)
+    def _learner(self, generators: Generators, example: Batch) -> PhaseLearner:
+        a, env = self.arguments, self.environments
+        extra = {}
+        if a.IRL:
+            x = self._extra(example.obs)
+            dtype = "float32" if x.dtype.kind == "f" else str(x.dtype)
+            extra["irl"] = Leaf("box", tuple(x.shape[1:]), dtype)
+        ring = Ring(a.size, env.n, env.observation, env.action, extra=extra)
+        sampler: ScoredSampler | PassSampler | TripletDraws | DistinctSampler
+        fetch: Callable[..., Batch] = partial(ring.transitions, n=a.steps)
+        if a.PR:
+            initial = {"TD": a.initial_TD} | ({"ratio": a.initial_ratio} if a.PPO else {})
+            eps = 1e-7 if a.epsilon is None else a.epsilon
+            sampler = ScoredSampler(ring, initial, share=a.lambda_, alpha=a.alpha, eps=eps)
+        elif a.PPO:
+            sampler = PassSampler(ring)
+        elif a.TRL:
+            sampler = TripletDraws(ring)
+            fetch = sampler.triplets.transitions
         else:
-            sampler = (
-                PassSampler(ring)
-                if c.PPO
-                else TripletDraws(ring)
-                if c.TRL
-                else DistinctSampler(ring)
-            )
+            sampler = DistinctSampler(ring)
         relabel = None
-        if c.HER:
-            relabel = Hindsight(ring, self._goals(), 1.0, k=c.k, strategy=c.strategy).relabel  # type: ignore[arg-type]
-        phases = None if c.PPO else c.update_steps
-        rhythm = UpdateSchedule(
-            c.minibatch,
-            c.update_steps if c.PPO else None,
-            c.num_updates,
-            PASSES,
-            phases,
-            c.update_batches,
+        if a.HER:
+            relabel = Hindsight(ring, self._goals(), 1.0, k=a.k, strategy=a.strategy).relabel  # type: ignore[arg-type]
+        schedule = UpdateSchedule(
+            batch=a.minibatch,
+            collect=a.update_steps if a.PPO else None,
+            updates=a.num_updates,
+            passes=PASSES,
+            phases=None if a.PPO else a.update_steps,
+            batches=a.update_batches,
         )
         return PhaseLearner(
             self.algorithm,
             self.backend,
             generators,
             sampler,
-            rhythm,
+            schedule,
             see=self.see,
             relabel=relabel,
-            renew=empty if c.PPO else keep,
-            trim=keep,
-            fetch=sampler.triplets.transitions if c.TRL else partial(ring.transitions, n=c.steps),
-            beta=c.beta,
+            fetch=fetch,
+            beta=a.beta,
+            after_update_param=forget_all if a.PPO else keep_all,
         )
 
-    def _goals(self) -> Any:
+    def _goals(self) -> Goals:
         if (function := getattr(self.agent, "reward_done_func", None)) is not None:
-            return JudgedGoals(function)
-        env = contract.environments(self.agent)[0]
-        inner = env.unwrapped
-        return DictGoals(inner.compute_reward, getattr(inner, "compute_terminated", None))
+            return FunctionGoals(function)
+        env = contract.env_list(self.agent)[0].unwrapped
+        return DictGoals(env.compute_reward, getattr(env, "compute_terminated", None))
 
-    def _leaf(self) -> Leaf:
-        x = self._extra(self._first.obs)
-        return Leaf("box", tuple(x.shape[1:]), "float32" if x.dtype.kind == "f" else str(x.dtype))
+
+def assembled(
+    agent: BaseAgent, arguments: SetArguments, optimizer: Any, train: TrainArguments
+) -> Assembly:
+    """Returns the parts of the training for a call of `train`: those of the call before, or new
+    ones where the agent has another environment or optimizer than they were made for, or steps its
+    environments in another number of processes. After `restore` they are where the file says."""
+    processes = _processes(agent, train)
+    optimizers = list(optimizer) if isinstance(optimizer, (list, tuple)) else [optimizer]
+    before = agent._assembly
+    if before is not None and before.fits(agent.env, optimizers):
+        if before.processes == processes:
+            assembly = before
+        else:
+            with before:
+                data, groups = agent_checkpoint.whole(agent, before, pools=True)
+            assembly = Assembly(agent, arguments, optimizers, processes)
+            with assembly:
+                agent_checkpoint.move_training(assembly, data, groups)
+    else:
+        assembly = Assembly(agent, arguments, optimizers, processes)
+    assembly.set_windows(train)
+    if agent._restored is not None:
+        agent_checkpoint.load_training(assembly, agent._restored)
+    return assembly
+
+
+def _processes(agent: BaseAgent, train: TrainArguments) -> int:
+    """Returns how many processes step the environments: as many as before, where that is left open;
+    else a choice, which is printed."""
+    before = agent._assembly
+    if train.processes is None and agent._restored is not None:
+        return int(agent._restored.data.get("processes", 1))
+    if train.processes is None and train.pool_network and before and before.is_for(agent.env):
+        return before.processes
+    processes, why = collection.choose_processes(agent.env, train.processes, train.pool_network)
+    if why and train.p != 0:
+        print(why)
+    return processes
 
 
 def engine(torch: bool) -> str:
-    """The engine of the agent's networks. EngineError for Keras on PyTorch."""
+    """Returns the engine of the agent's networks. EngineError for Keras on PyTorch."""
     if torch:
         return "torch"
     running = backends.running() or backends.choose()
@@ -336,15 +376,16 @@ def engine(torch: bool) -> str:
     return running
 
 
-def device(agent: Any, torch: bool) -> str:
-    """Where the agent's networks are."""
-    if not torch:
+def device(agent: BaseAgent) -> str:
+    """Returns where the agent's networks are."""
+    if not agent.torch:
         return "auto"
     first = next((p for p in flat(agent.param) if hasattr(p, "device")), None)
     return "cpu" if first is None else str(first.device.type)
 
 
-def _gamma(agent: Any) -> float:
+def _gamma(agent: BaseAgent) -> float:
+    """Returns the discount of one step. SettingError where the agent has none."""
     gamma = getattr(agent, "gamma", None)
     if gamma is None or not 0 < float(gamma) <= 1:
         raise SettingError(

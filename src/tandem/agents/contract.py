@@ -1,19 +1,222 @@
-"""What a user's agent has to define, and whether it does: told before training starts."""
+"""What a user has to give: the arguments of `set` and `train`, and the members of the agent. All of
+it is checked before training starts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from itertools import count
-from math import isqrt
-from typing import Any
+from math import inf, isnan, isqrt, nan
+from numbers import Integral, Real
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tandem.agents.choices import counted
+from tandem.backends.backend import Losses, Network
 from tandem.backends.broadcast_check import squares
 from tandem.backends.variables import flat
-from tandem.errors import NetworkError, SettingError
+from tandem.errors import NetworkError, SettingError, one_of
+from tandem.replay.hindsight import STRATEGIES
 from tandem.types import Batch, leaves, tree_map
+
+if TYPE_CHECKING:
+    from tandem.agents.rl import BaseAgent
+
+# Arguments of `set`, by what they have to be
+COUNTS = (
+    "pool_size",
+    "batch",
+    "num_updates",
+    "num_steps",
+    "update_batches",
+    "update_steps",
+    "trial_count",
+)
+NUMBERS = ("initial_ratio", "initial_TD", "lambda_", "alpha", "beta")
+NUMBERS_OR_NONE = ("criterion", "epsilon", "k")
+FLAGS = ("PPO", "HER", "MARL", "PR", "IRL", "TRL")
+
+
+@dataclass(frozen=True)
+class SetArguments:
+    """The arguments of `set`, with their documented names and defaults. Raises SettingError for
+    values out of their range, and for arguments that contradict each other."""
+
+    # how actions are chosen from what `action` gives, or one for each environment or agent
+    policy: Any = None
+    noise: Any = None  # a process to add to what `action` gives; likewise
+    pool_size: int | None = None  # transitions to keep; 10,000 by default
+    batch: int | None = None  # transitions in a mini-batch; 64 by default
+    num_updates: int | None = None  # mini-batches of a training phase
+    num_steps: int | None = None  # of an n-step transition
+    update_batches: int | None = None  # mini-batches between calls of update_param
+    # training phases between calls of update_param; for PPO, steps that a phase collects
+    update_steps: int | None = None
+    trial_count: int | None = None  # episodes that the criterion is a mean over
+    criterion: float | None = None  # mean return at which training ends
+    PPO: bool = False
+    HER: bool = False
+    MARL: bool = False
+    PR: bool = False
+    IRL: bool = False
+    epsilon: float | None = None  # added to priorities; 1e-7 by default
+    initial_ratio: float = 1.0
+    initial_TD: float = 7.0
+    lambda_: float = 0.5  # share of the error in the priority of PPO, beside the ratio
+    alpha: float = 0.7  # exponent of priorities
+    TRL: bool = False  # batches are of three steps of an episode, see `tandem.replay.triplets`
+    beta: float = 0.4  # exponent of importance weights; they act on losses per sample
+    # hindsight: relabelled transitions for each one that keeps its goal; None: all are relabelled
+    k: float | None = 4.0
+    strategy: str = "future"  # hindsight: where in the episode goals come from
+
+    def __post_init__(self) -> None:
+        for name in COUNTS:
+            check_count(name, getattr(self, name))
+        for name in (*NUMBERS, *NUMBERS_OR_NONE):
+            _check_number(name, getattr(self, name))
+        for name in FLAGS:
+            if not isinstance(value := getattr(self, name), (bool, np.bool_, type(None))):
+                raise SettingError(
+                    f"{name}={value!r}.", "True or False", f"leave {name} out, or give True."
+                )
+        one_of("strategy", self.strategy, STRATEGIES)
+        _check_explorers("policy", self.policy, "select_action")
+        _check_explorers("noise", self.noise, "sample")
+        self._check_together()
+
+    def _check_together(self) -> None:
+        """SettingError for arguments that contradict each other, or need another one."""
+        if self.policy is not None and self.noise is not None:
+            raise SettingError(
+                "policy and noise are both given.",
+                "a policy for action values or probabilities, or noise for actions that are "
+                "numbers",
+                "leave one of them out.",
+            )
+        if self.criterion is not None and self.trial_count is None:
+            raise SettingError(
+                f"criterion={self.criterion} without trial_count.",
+                "the number of episodes to average over",
+                "set trial_count=10.",
+            )
+        if self.PPO and self.update_steps is None:
+            raise SettingError(
+                "PPO=True without update_steps.",
+                "the steps to collect before each training phase",
+                "set update_steps=1000, say.",
+            )
+        for one, other, why in (
+            ("PPO", "HER", "hindsight relabels old transitions, which PPO must not learn from"),
+            ("HER", "MARL", "goals are of one agent"),
+            ("HER", "IRL", "what IRL keeps belongs to the goal that was acted for"),
+        ):
+            if getattr(self, one) and getattr(self, other):
+                raise SettingError(
+                    f"{one}=True and {other}=True.", f"one of them: {why}", "leave one of them out."
+                )
+        if self.TRL and (self.PPO or self.PR or self.HER or self.IRL or self.steps > 1):
+            raise SettingError(
+                "TRL=True with another mode or num_steps.",
+                "TRL=True alone, or with MARL",
+                "leave the other arguments out.",
+            )
+        if self.HER and self.steps > 1:
+            raise SettingError(
+                "HER=True and num_steps > 1.",
+                "one-step transitions with hindsight",
+                "leave num_steps out.",
+            )
+        if self.size < self.minibatch or (self.PPO and self.size < (self.update_steps or 0)):
+            raise SettingError(
+                f"pool_size={self.size}, batch={self.minibatch}, update_steps={self.update_steps}.",
+                "a pool that holds a mini-batch, and for PPO the steps of a phase",
+                "raise pool_size.",
+            )
+
+    @property
+    def size(self) -> int:
+        return self.pool_size or 10_000
+
+    @property
+    def minibatch(self) -> int:
+        return self.batch or 64
+
+    @property
+    def steps(self) -> int:
+        return self.num_steps or 1
+
+
+@dataclass(frozen=True)
+class TrainArguments:
+    """The arguments of `train` that agents of both frameworks share, with their documented names;
+    see `RL.train`. Raises SettingError for a count that is none."""
+
+    optimizer: Any
+    episodes: int | None
+    pool_network: bool
+    save_data: bool
+    num_store: int | None
+    p: int | None
+    processes: int | None
+    processes_her: int | None
+    processes_pr: int | None
+    window_size: int | None
+    clearing_freq: int | None
+    window_size_: int | None
+    window_size_ppo: int | None
+    window_size_pr: int | None
+
+    def __post_init__(self) -> None:
+        windows = ("window_size", "window_size_", "window_size_ppo", "window_size_pr")
+        for name in ("episodes", "num_store", "p", *windows):
+            check_count(name, getattr(self, name), 0)
+        check_count("processes", self.processes)
+        check_count("clearing_freq", self.clearing_freq)
+
+
+def as_list(value: Any) -> list[Any]:
+    """Returns one or several as a list; of None an empty one."""
+    if value is None:
+        return []
+    return list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def check_count(name: str, value: object, minimum: int = 1, none: bool = True) -> None:
+    """SettingError where `value` is no whole number from `minimum` on, nor None where that is
+    allowed."""
+    if value is None and none:
+        return
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < minimum:
+        expected = f"a whole number from {minimum} on{', or None' if none else ''}"
+        raise SettingError(
+            f"{name}={value!r}.", expected, f"leave {name} out, or give such a number."
+        )
+
+
+def _check_number(name: str, value: object) -> None:
+    """SettingError where an argument of `set` is no finite number from 0 on; the criterion may be
+    any number."""
+    if value is None and name in NUMBERS_OR_NONE:
+        return
+    number = float(value) if isinstance(value, Real) else nan
+    if isnan(number) if name == "criterion" else not 0 <= number < inf:
+        expected = "a number" if name == "criterion" else "a number from 0 on"
+        expected += ", or None" if name in NUMBERS_OR_NONE else ""
+        raise SettingError(f"{name}={value!r}.", expected, f"leave {name} out, or give a number.")
+
+
+def _check_explorers(name: str, value: Any, method: str) -> None:
+    """SettingError where a policy or noise process, or one of several, has no such method."""
+    for one in as_list(value) or [value] * (value is not None):  # an empty list is none of them
+        if isinstance(one, type) or not callable(getattr(one, method, None)):
+            raise SettingError(
+                f"{name}={one!r}.",
+                f"an object of tandem.exploration, or another with a method {method}, or "
+                "a list of them",
+                f"make one, and give it as {name}.",
+            )
+
 
 MEMBERS = {  # name -> (what it is or returns, a line of example)
     "env": (
@@ -26,7 +229,7 @@ MEMBERS = {  # name -> (what it is or returns, a line of example)
     ),
     "action": (
         "a method action(s): what the policy chooses from, or the action, for states [B, ...]",
-        "{action}",
+        "def action(self, s): return self.q(s)",
     ),
     "__call__": (
         "a method __call__(s, a, next_s, r, d): the loss of a batch, or one for each optimizer",
@@ -37,54 +240,43 @@ MEMBERS = {  # name -> (what it is or returns, a line of example)
         "def update_param(self): assign_param(self.target.{weights}, self.q.{weights})",
     ),
 }
-MORE = {
-    "reward_done_func_ma": (
-        "a method reward_done_func_ma(r, d): one reward and one end of those of all agents, for "
-        "MARL=True",
-        "def reward_done_func_ma(self, r, d): return np.mean(r), all(d)",
-    ),
-    "reward_done_func": (
-        "a method reward_done_func(next_state, goal): (reward, done), for HER=True; or an "
-        "environment with compute_reward",
-        "def reward_done_func(self, next_state, goal): return -float(np.linalg.norm(next_state - "
-        "goal) > 0.1), False",
-    ),
-}
-KERAS = {
-    "param": "self.q.weights",
-    "weights": "weights",
-    "action": "def action(self, s): return self.q(s)",
-}
-TORCH = {
-    "param": "list(self.q.parameters())",
-    "weights": "parameters()",
-    "action": "def action(self, s): return self.q(s)",
-}
+REWARD_DONE_FUNC_MA = (
+    "a method reward_done_func_ma(r, d): one reward and one end of those of all agents, for "
+    "MARL=True",
+    "def reward_done_func_ma(self, r, d): return np.mean(r), all(d)",
+)
+REWARD_DONE_FUNC = (
+    "a method reward_done_func(next_state, goal): (reward, done), for HER=True; or an "
+    "environment with compute_reward",
+    "def reward_done_func(self, next_state, goal): return -float(np.linalg.norm(next_state - "
+    "goal) > 0.1), False",
+)
+KERAS = {"param": "self.q.weights", "weights": "weights"}
+TORCH = {"param": "list(self.q.parameters())", "weights": "parameters()"}
 
 
-def members(agent: Any, choices: Any, torch: bool) -> None:
-    """SettingError for the first member that a subclass forgot."""
-    wanted = dict(MEMBERS)
-    if choices.MARL:
-        wanted["reward_done_func_ma"] = MORE["reward_done_func_ma"]
-    if choices.HER and not judges(agent):
-        wanted["reward_done_func"] = MORE["reward_done_func"]
-    for name, (what, example) in wanted.items():
-        found = agent if name == "__call__" else getattr(agent, name, None)
+def check_members(agent: BaseAgent, arguments: SetArguments) -> None:
+    """SettingError for the first member that a subclass forgot, or that is none."""
+    members = dict(MEMBERS)
+    if arguments.MARL:
+        members["reward_done_func_ma"] = REWARD_DONE_FUNC_MA
+    if arguments.HER and not computes_reward(agent):
+        members["reward_done_func"] = REWARD_DONE_FUNC
+    for name, (expected, example) in members.items():
+        member = agent if name == "__call__" else getattr(agent, name, None)
         if name in ("env", "param"):
-            fine = found is not None and bool(environments(agent) if name == "env" else flat(found))
+            fits = member is not None and bool(env_list(agent) if name == "env" else flat(member))
         else:
-            fine = callable(found)
-        if not fine:
-            have = "is empty" if found is not None else "is missing"
-            words = TORCH if torch else KERAS
+            fits = callable(member)
+        if not fits:
+            example = example.format(**(TORCH if agent.torch else KERAS))
             raise SettingError(
-                f"{type(agent).__name__}.{name} {have}.",
-                what,
-                "for example: " + (example.format(**words) if "{" in example else example),
+                f"{type(agent).__name__}.{name} is {'missing' if member is None else 'empty'}.",
+                expected,
+                f"for example: {example}",
             )
-    variables(agent, torch)
-    counted("agent.seed", agent.seed, 0, none=False)
+    param_variables(agent)
+    check_count("agent.seed", agent.seed, 0, none=False)
     if not isinstance(agent.callbacks, (list, tuple)):
         raise SettingError(
             f"agent.callbacks is a {type(agent.callbacks).__name__}.",
@@ -93,32 +285,33 @@ def members(agent: Any, choices: Any, torch: bool) -> None:
         )
 
 
-def variables(agent: Any, torch: bool) -> list[Any]:
-    """The variables in agent.param. SettingError where there is something else in it."""
-    found, sign = flat(agent.param), "requires_grad" if torch else "assign"
-    if strangers := [x for x in found if not hasattr(x, sign) or not hasattr(x, "shape")]:
-        raise SettingError(
-            f"in agent.param is a {type(strangers[0]).__name__}: {str(strangers[0])[:40]!r}.",
-            "variables of networks alone, without their names, in a list or in lists of lists",
-            f"for example: self.param = {(TORCH if torch else KERAS)['param']}",
-        )
-    return found
+def param_variables(agent: BaseAgent) -> list[Any]:
+    """Returns the variables in agent.param. SettingError where there is something else in it."""
+    variables, method = flat(agent.param), "requires_grad" if agent.torch else "assign"
+    for x in variables:
+        if not hasattr(x, method) or not hasattr(x, "shape"):
+            raise SettingError(
+                f"in agent.param is a {type(x).__name__}: {str(x)[:40]!r}.",
+                "variables of networks alone, without their names, in a list or in lists of lists",
+                f"for example: self.param = {(TORCH if agent.torch else KERAS)['param']}",
+            )
+    return variables
 
 
-def judges(agent: Any) -> bool:
+def computes_reward(agent: BaseAgent) -> bool:
     """Whether the agent's environment says itself what a goal is worth."""
-    env = (environments(agent) or [None])[0]
+    env = (env_list(agent) or [None])[0]
     return callable(getattr(getattr(env, "unwrapped", env), "compute_reward", None))
 
 
-def environments(agent: Any) -> list[Any]:
-    """The agent's environments, be it one or a list."""
+def env_list(agent: BaseAgent) -> list[Any]:
+    """Returns the agent's environments, be it one or a list."""
     return list(agent.env) if isinstance(agent.env, (list, tuple)) else [agent.env]
 
 
-def groups(param: Any, optimizers: int) -> list[list[Any]]:
-    """The variables of each optimizer. SettingError where there are as many optimizers as there are
-    no lists."""
+def param_groups(param: Any, optimizers: int) -> list[list[Any]]:
+    """Returns the variables of each optimizer. SettingError where there are several optimizers, and
+    not a list of variables for each."""
     if optimizers == 1:
         return [flat(param)]
     if (
@@ -131,44 +324,43 @@ def groups(param: Any, optimizers: int) -> list[list[Any]]:
             "a list of variables for each optimizer, in the same order",
             "self.param = [actor's variables, critic's variables].",
         )
-    return [flat(part) for part in param]
+    return [flat(group) for group in param]
 
 
-def rehearse(algorithm: Any, backend: Any, batch: Batch, lengths: Iterable[int]) -> None:
-    """Computes or traces the loss once on copies of a batch of one row, as many as no other length:
-    names what is wrong with it, and arrays with two axes of that length, [B, B]. Nothing is
-    changed."""
-    rows = odd(lengths)
-    several = tree_map(lambda x: np.repeat(x, rows, 0), batch)._replace(
-        weight=np.ones(rows, np.float32)
-    )
+def check_broadcasting(losses: Losses, backend: Any, batch: Batch) -> None:
+    """Computes or traces the losses once, on a batch of one row repeated B times, where B is the
+    length of no other axis. Raises what is wrong with them, and NetworkError for an array of shape
+    [B, B], which comes of (B, 1) with (B,). Nothing is changed."""
+    rows = unused_prime(axis_lengths(backend.networks.values(), batch))
+    repeated = tree_map(lambda x: np.repeat(x, rows, 0), batch)
+    repeated = repeated._replace(weight=np.ones(rows, np.float32))
     if backend.framework == "torch":
-        several = backend.to_device(several)
+        repeated = backend.to_device(repeated)
     before = backend.state()
     try:
-        found = squares(backend.framework, lambda b: algorithm.losses(b)[0], several, rows)
+        lines = squares(backend.framework, lambda b: losses(b)[0], repeated, rows)
     finally:
         backend.load_state(before)
-    if found:
+    if lines:
         raise NetworkError(
             f"the loss of {rows} samples makes an array of shape ({rows}, {rows}), each with each "
-            f"other, in {found[0]}",
+            f"other, in {lines[0]}",
             "arrays of one number for each sample: (B,), or (B, 1) with (B, 1)",
             "squeeze the axis of length 1 before arrays of shapes (B, 1) and (B,) meet.",
         )
 
 
-def odd(lengths: Iterable[int]) -> int:
-    """A prime from 11 on that is none of these."""
-    taken = set(lengths)
+def unused_prime(lengths: set[int]) -> int:
+    """Returns the first prime from 11 on that is none of these."""
     return next(
-        n for n in count(11, 2) if n not in taken and all(n % d for d in range(3, isqrt(n) + 1, 2))
+        n
+        for n in count(11, 2)
+        if n not in lengths and all(n % d for d in range(3, isqrt(n) + 1, 2))
     )
 
 
-def lengths(networks: Iterable[Any], batch: Batch) -> set[int]:
-    """Of all axes of weights and of arrays in a batch."""
-    arrays = [x for net in networks for x in net.read().values()] + [
-        x for x in leaves(batch) if hasattr(x, "shape")
-    ]
-    return {n for x in arrays for n in np.shape(x)}
+def axis_lengths(networks: Iterable[Network], batch: Batch) -> set[int]:
+    """Returns the lengths of all axes of weights and of arrays in a batch."""
+    weights = [x for network in networks for x in network.read().values()]
+    arrays = [x for x in leaves(batch) if hasattr(x, "shape")]
+    return {n for x in weights + arrays for n in np.shape(x)}

@@ -1,5 +1,16 @@
-"""Which plain numbers of a user's agent its functions read while they are compiled: they become
-constants in them."""
+"""Guards against silent constants in compiled functions.
+
+JAX and TensorFlow compile a user's `action` and loss by running them once: a plain number that they
+read from the agent then, such as `self.epsilon`, stays in the compiled code as it was, whatever is
+assigned to it later. Here such reads are recorded while the function is compiled, so that a change
+can be noticed, said, and compiled in.
+
+Attributes are read in the user's own code, by `self.name`, and Python tells nobody but the object's
+class. So the agent has another class meanwhile, a subclass of its own whose `__getattribute__`
+records. Nothing plainer does: to compare all attributes would compile anew for every counter that
+the loss never reads; a proxy in place of `self` is not what `super()` and the agent's own methods
+get; and a `__getattribute__` that is always there would slow down every read, compiled or not.
+"""
 
 from __future__ import annotations
 
@@ -11,62 +22,68 @@ from typing import Any
 
 import numpy as np
 
-# members of a dict or list whose numbers are watched; longer ones are records rather than settings
+# Members of a dict or list whose numbers are recorded; longer ones are records rather than settings
 FEW = 64
+DEPTH = 4  # of containers within containers that are looked into
+
+Number = bool | int | float | np.number[Any]
 
 
-class Reads:
-    """The numbers that were read since the beginning, or since `forget`."""
+class FrozenConstants:
+    """The plain numbers of an agent that were read while a function was compiled."""
 
-    def __init__(self, agent: Any) -> None:
+    def __init__(self, agent: object) -> None:
         self.agent = agent
-        self._read: dict[str, dict[str, Any]] = {}  # by attribute
+        self._read: dict[str, dict[str, Number]] = {}  # by attribute; see `numbers`
 
     @contextmanager
-    def noting(self) -> Iterator[None]:
-        """What is read within is noted."""
+    def recording(self) -> Iterator[None]:
+        """Numbers that are read within are recorded."""
         agent, kind, read = self.agent, type(self.agent), self._read
 
-        class Watched(kind):  # type: ignore[misc,valid-type]
+        class Recorded(kind):  # type: ignore[misc,valid-type]
             def __getattribute__(self, name: str) -> Any:
                 value = super().__getattribute__(name)
-                if (known := numbers(name, value)) is not None:
-                    read[name] = known
+                if (found := numbers(name, value)) is not None:
+                    read[name] = found
                 return value
 
-        agent.__class__ = Watched
+        agent.__class__ = Recorded
         try:
             yield
         finally:
             agent.__class__ = kind
 
     def changed(self) -> list[str]:
-        """Those that have been given other values since."""
-        found: list[str] = []
+        """Returns the recorded numbers that have another value now, as one writes them:
+        "betas[0]"."""
+        changed: list[str] = []
         for name, before in self._read.items():
             now = numbers(name, getattr(self.agent, name, None)) or {}
-            found += [
+            changed += [
                 n
                 for n in before | now
-                if n not in before or n not in now or not _same(now[n], before[n])
+                if n not in before or n not in now or not _equal(now[n], before[n])
             ]
-        return found
+        return changed
 
     def forget(self) -> None:
-        """It is to be compiled anew."""
+        """The function is to be compiled anew: nothing has been read."""
         self._read = {}
 
 
-def numbers(name: str, value: Any, depth: int = 4) -> dict[str, Any] | None:
-    """The plain numbers in an attribute, by what one writes for them: itself, or those in a dict,
-    list, tuple, namespace or dataclass of few members, and in such within it. None for anything
-    else."""
+def numbers(name: str, value: object, depth: int = DEPTH) -> dict[str, Number] | None:
+    """Returns the plain numbers in an attribute, by what one writes for them: itself, or those in a
+    dict, list, tuple, namespace or dataclass of few members, and in such within it; None for
+    anything else."""
     if isinstance(value, (bool, int, float, np.number)):
         return {name: value}
+    if isinstance(value, (dict, list, tuple)) and (len(value) > FEW or not depth):
+        return {}
     if isinstance(value, dict):
-        members = [(f"{name}[{key!r}]", x) for key, x in value.items()] if len(value) <= FEW else []
+        members = [(f"{name}[{key!r}]", x) for key, x in value.items()]
     elif isinstance(value, (list, tuple)):
-        members = [(f"{name}[{i}]", x) for i, x in enumerate(value)] if len(value) <= FEW else []
+        members = [(f"{name}[{i}]", x) for i, x in enumerate(value)]
     elif isinstance(value, SimpleNamespace) or (
         is_dataclass(value) and not isinstance(value, type)
     ):
@@ -74,9 +91,9 @@ def numbers(name: str, value: Any, depth: int = 4) -> dict[str, Any] | None:
     else:
         return None
     inside = [numbers(key, x, depth - 1) for key, x in members] if depth else []
-    return {key: x for found in inside if found for key, x in found.items()}
+    return {key: x for part in inside if part for key, x in part.items()}
 
 
-def _same(a: Any, b: Any) -> bool:
-    """Whether two numbers are equal; what is no number is equal to itself."""
+def _equal(a: Number, b: Number) -> bool:
+    """Whether two numbers are equal; NaN is equal to itself."""
     return bool(a == b) or (a != a and b != b)

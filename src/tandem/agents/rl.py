@@ -19,51 +19,46 @@ discounted sum and d is 1 - gamma ** (m - 1) where the episode goes on after m s
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from tandem import animation, plots
-from tandem.agents import saving
-from tandem.agents.assembly import Assembly
-from tandem.agents.callbacks import LambdaCallback
-from tandem.agents.choices import NAMES, Choices, counted
-from tandem.agents.environments import choose, fitting, say_once
-from tandem.agents.reports import PrioritizedReplay
-from tandem.agents.saving import restore_param
-from tandem.agents.train_call import TrainCall
+from tandem.agents import agent_checkpoint, collection
+from tandem.agents.agent_checkpoint import restore_param
+from tandem.agents.assembly import Assembly, assembled
+from tandem.agents.contract import SetArguments, TrainArguments, check_count
+from tandem.agents.training import LambdaCallback, TrainCall
+from tandem.agents.user_functions import PrioritizedReplay
 from tandem.backends.variables import assign_param
 from tandem.errors import SettingError
 from tandem.math.effective import effective_sample_size, rows_to_drop, smoothed
 from tandem.runs import checkpoint
 from tandem.runs.autosave import Autosave, Policy, Writer
+from tandem.types import JSONDict
 
 __all__ = ["RL", "LambdaCallback", "RL_pytorch", "assign_param", "restore_param"]
 
-MORE = ("processes_her", "processes_pr", "save_data", "num_store", "p")
-WINDOWS = ("window_size", "clearing_freq", "window_size_", "window_size_ppo", "window_size_pr")
-COUNTED = {
-    "episodes": 0,
-    "processes": 1,
-    "clearing_freq": 1,
-    "num_store": 0,
-    "p": 0,
-} | dict.fromkeys(("window_size", "window_size_", "window_size_ppo", "window_size_pr"), 0)
-POLICY = [f.name for f in fields(Policy)]
-OPTIMIZER = "an optimizer, or a list with one for each entry of agent.param"
+PathLike = str | Path
 
 
-class _Agent:
-    """What both doors share."""
+class BaseAgent:
+    """What agents of both frameworks share."""
 
     torch = False
 
+    # Members that a subclass defines, see `tandem.agents.contract`
     env: Any = None
     param: Any = None
+    action: Callable[..., Any]
+    __call__: Callable[..., Any]
+    update_param: Callable[[], object]
+    reward_done_func_ma: Callable[..., Any]  # with MARL=True
+
     optimizer: Any = None  # the first that `train` is given, unless it is set before
     seed = 7  # of everything random in training; set it before the first `train`
     # False where `action` does more than compute, a search for example: then it is not compiled
@@ -71,7 +66,7 @@ class _Agent:
     stop_training = False  # set it, in a callback for example, to end the training
 
     # Saving while training, see `tandem.runs.autosave.Policy`
-    path: str | Path | None = None
+    path: PathLike | None = None
     save_freq: int | None = 1
     save_freq_: int | None = None
     max_save_files: int | None = None
@@ -92,19 +87,20 @@ class _Agent:
     total_time = 0.0
 
     _loss: float | None = None
-    _choices: Choices | None = None
+    _arguments: SetArguments | None = None
     _assembly: Assembly | None = None
-    _pending: checkpoint.Checkpoint | None = None  # what the next `train` goes on from
-    _autosave: Any = None  # which files were written; after `restore` its state
-    _pools = True  # whether transitions stay and are saved
-    _sizes: dict[int | None, float]  # smoothed effective sample sizes, by process
+    _restored: checkpoint.Checkpoint | None = None  # what the next `train` goes on from
+    _autosave: Autosave | None = None  # which files were written
+    _autosave_state: JSONDict | None = None  # the same, after `restore`
+    _saves_pools = True  # whether transitions stay from one `train` to the next, and are saved
+    _sample_sizes: dict[int | None, float]  # smoothed effective sample sizes, by process
 
-    def __new__(cls, *_: Any, **__: Any) -> Any:
+    def __new__(cls, *_: object, **__: object) -> Self:
         """Lists and the like are there whether or not a subclass calls super().__init__()."""
         agent = super().__new__(cls)
         agent.callbacks, agent.loss_list, agent.reward_list = [], [], []
         agent.prioritized_replay = PrioritizedReplay()
-        agent._sizes = {}
+        agent._sample_sizes = {}
         return agent
 
     @property
@@ -141,7 +137,7 @@ class _Agent:
         strategy: str = "future",
     ) -> None:
         """How to train; training that was under way begins anew. See
-        `tandem.agents.choices.Choices` for each argument.
+        `tandem.agents.contract.SetArguments` for each argument.
 
         After each environment step, once the pool holds `batch` transitions, there is a training
         phase of `num_updates` mini-batches (1), and `update_param` after every `update_steps`
@@ -150,92 +146,78 @@ class _Agent:
         `update_param`, and the pool is emptied. Raises SettingError for arguments that contradict
         each other.
         """
-        given = {name: value for name, value in locals().items() if name in NAMES}
-        self._choices, self._assembly, self._pending = Choices(**given), None, None
+        self._arguments = SetArguments(
+            policy,
+            noise,
+            pool_size,
+            batch,
+            num_updates,
+            num_steps,
+            update_batches,
+            update_steps,
+            trial_count,
+            criterion,
+            PPO,
+            HER,
+            MARL,
+            PR,
+            IRL,
+            epsilon,
+            initial_ratio,
+            initial_TD,
+            lambda_,
+            alpha,
+            TRL,
+            beta,
+            k,
+            strategy,
+        )
+        self._assembly = self._restored = None
 
-    def _train(
-        self,
-        optimizer: Any,
-        episodes: int | None,
-        metric: Any,
-        jit: bool,
-        processes: tuple[int | None, bool],
-        more: dict[str, Any],
-    ) -> np.float32:
-        if self._choices is None:
+    def _train(self, train: TrainArguments, metric: Any, jit: bool) -> np.float32:
+        """What `train` does in both frameworks: see `RL.train`."""
+        arguments = self._set_arguments("train")
+        optimizer = train.optimizer if self.optimizer is None else self.optimizer
+        if optimizer is None or optimizer == []:
             raise SettingError(
-                "train was called before set.",
-                "agent.set(...), then agent.train(...)",
+                "there is no optimizer.",
+                "an optimizer, or a list with one for each entry of agent.param",
+                "give one to train, or set agent.optimizer.",
+            )
+        policy = Policy(**{f.name: getattr(self, f.name) for f in fields(Policy)})
+        policy.check()
+        collection.warn_once(train.processes_her, train.processes_pr)
+        self._saves_pools = train.save_data
+        self._assembly = assembly = assembled(self, arguments, optimizer, train)
+        self._restored = None
+        self.optimizer = optimizer  # not before: one that was refused may be followed by another
+        learner = assembly.learner
+        learner.compile(jit)
+        learner.schedule.store = None if arguments.PPO else train.num_store
+        if not self._saves_pools:
+            learner.sampler.forget()
+        writer, state = Writer(), self._autosave_record()
+        self._autosave = Autosave(policy, self._snapshot, writer)
+        if state is not None:
+            self._autosave.load_state(state)
+        call = TrainCall(self, assembly, train.episodes, metric, train.p)
+        return call.run(self._autosave, writer)
+
+    def _set_arguments(self, caller: str) -> SetArguments:
+        """Returns what `set` was told. SettingError where it has not been called."""
+        if self._arguments is None:
+            raise SettingError(
+                f"{caller} was called before set.",
+                f"agent.set(...), then agent.{caller}(...)",
                 "call set first.",
             )
-        for name, value in {"episodes": episodes, "processes": processes[0], **more}.items():
-            if name in COUNTED:
-                counted(name, value, COUNTED[name])
-        chosen = optimizer if self.optimizer is None else self.optimizer
-        if chosen is None or chosen == []:
-            raise SettingError(
-                "there is no optimizer.", OPTIMIZER, "give one to train, or set agent.optimizer."
-            )
-        policy = Policy(**{name: getattr(self, name) for name in POLICY})
-        policy.check()
-        say_once(*(more.pop(name) for name in MORE[:2]))
-        self._pools, store, p = (more.pop(name) for name in MORE[2:])
-        assembly = self._assembled(chosen, more, self._processes(*processes, quiet=p == 0))
-        self.optimizer = chosen  # not before: one that was refused may be followed by another
-        assembly.learner.compile(jit)
-        assembly.learner.rhythm.store = None if self._choices.PPO else store
-        if not self._pools:
-            assembly.learner.sampler.forget()
-        writer = Writer()
-        before, self._autosave = self._autosave, Autosave(policy, self._snapshot, writer)
-        if before is not None:
-            self._autosave.load_state(before if isinstance(before, dict) else before.state())
-        return TrainCall(self, assembly, episodes, metric, p).run(self._autosave, writer)
-
-    def _processes(self, number: int | None, pool_network: bool, quiet: bool) -> int:
-        """How many step the environments: as many as before, where that is left open."""
-        if number is None and self._pending is not None:
-            return int(self._pending.data.get("processes", 1))
-        if (
-            number is None
-            and pool_network
-            and self._assembly is not None
-            and self._assembly.is_for(self.env)
-        ):
-            return self._assembly.processes
-        found, why = choose(self.env, number, pool_network)
-        if why and not quiet:
-            print(why)
-        return found
-
-    def _assembled(self, optimizer: Any, windows: dict[str, Any], processes: int) -> Assembly:
-        """The parts of the training, new ones where the agent has another environment or optimizer
-        than they were made for, or steps its environments in another number of processes."""
-        optimizers = list(optimizer) if isinstance(optimizer, (list, tuple)) else [optimizer]
-        assembly = self._assembly
-        if assembly is None or not assembly.fits(self.env, optimizers):
-            assembly = self._assembly = Assembly(
-                self, self._choices or Choices(), optimizers, self.torch, processes
-            )
-        elif assembly.processes != processes:
-            with assembly:
-                before = saving.whole(self, assembly, pools=True)
-            assembly = self._assembly = Assembly(
-                self, self._choices or Choices(), optimizers, self.torch, processes
-            )
-            with assembly:
-                saving.move(assembly, *before)
-        assembly.windows(windows)
-        if self._pending is not None:
-            saving.load(assembly, self._pending)
-            self._pending = None
-        return assembly
+        return self._arguments
 
     # What the hooks of a subclass may call
 
     def average_reward(self) -> float | None:
-        """The mean return of the last trial_count episodes; None while there are fewer."""
-        count = self._choices.trial_count if self._choices is not None else None
+        """Returns the mean return of the last trial_count episodes; None while there are fewer."""
+        count = self._arguments.trial_count if self._arguments is not None else None
         if count is None or len(self.reward_list) < count:
             return None
         return float(np.mean(self.reward_list[-count:]))
@@ -243,82 +225,85 @@ class _Agent:
     @property
     def criterion(self) -> float | None:
         """The mean return at which training ends."""
-        return self._choices.criterion if self._choices is not None else None
+        return self._arguments.criterion if self._arguments is not None else None
 
     def adjust_window_size(
         self, p: int | None = None, scale: float = 1.0, smooth_alpha: float = 0.2
     ) -> int:
-        """How many of the oldest transitions to drop, so that as many stay as their effective
-        sample size says: n - clip(int(E scale), 1, n - 1), where E is the exponential moving
-        average of 1 / sum p ** 2 over the calls, and p the priorities. 0 for fewer than two.
+        """Returns how many of the oldest transitions to drop, so that as many stay as their
+        effective sample size says: n - clip(int(E scale), 1, n - 1), where E is the exponential
+        moving average of 1 / sum p ** 2 over the calls, and p the priorities. 0 for fewer than two.
         Changes nothing in the pool; p is the number of a process."""
         powers = self.prioritized_replay.powers()
         if len(powers) < 2:
             return 0
-        self._sizes[p] = smoothed(self._sizes.get(p), effective_sample_size(powers), smooth_alpha)
-        return rows_to_drop(self._sizes[p], len(powers), scale)
+        size = smoothed(self._sample_sizes.get(p), effective_sample_size(powers), smooth_alpha)
+        self._sample_sizes[p] = size
+        return rows_to_drop(size, len(powers), scale)
 
     def get_optimal_processes(
         self, memory_mb: float, safety_factor: float = 0.75, min_exp_per_proc: int | None = None
     ) -> int:
-        """How many processes to `train` with, by memory and pool: the most, up to the number of
-        cores, for which the pool and the workers (64 MiB each; environments may need more) fit into
-        memory_mb * safety_factor MiB, and each process has min_exp_per_proc (10 mini-batches) of
-        the pool's transitions. How fast they are is for `processes=None` to try."""
-        if self._choices is None:
-            raise SettingError(
-                "get_optimal_processes was called before set.",
-                "agent.set(...) first",
-                "call set first.",
-            )
-        choices = self._choices
-        assembly = self._assembly or Assembly(self, choices, [], self.torch)
-        least = 10 * choices.minibatch if min_exp_per_proc is None else min_exp_per_proc
+        """Returns how many processes to `train` with, by memory and pool: the most, up to the
+        number of cores, for which the pool and the workers (64 MiB each; environments may need
+        more) fit into memory_mb * safety_factor MiB, and each process has min_exp_per_proc (10
+        mini-batches) of the pool's transitions. How fast they are is for `processes=None` to
+        try."""
+        arguments = self._set_arguments("get_optimal_processes")
+        pool = (self._assembly or Assembly(self, arguments, [])).learner.ring.nbytes
+        minimum = 10 * arguments.minibatch if min_exp_per_proc is None else min_exp_per_proc
         memory = memory_mb * safety_factor * 2**20
-        return fitting(assembly.learner.ring.nbytes, choices.size, least, memory)
+        return collection.most_processes(pool, arguments.size, minimum, memory)
 
     # Saving
 
-    def save_param(self, path: str | Path) -> None:
+    def save_param(self, path: PathLike) -> None:
         """Writes the parameters to one file, whatever its name: a zip of JSON and safetensors; with
         `parallel_dump` to a folder, a file for each array."""
-        checkpoint.write(saving.place(path), *saving.parameters(self), self.parallel_dump)
+        self._write(path, agent_checkpoint.parameters(self))
 
-    def restore_param(self, path: str | Path) -> None:
+    def restore_param(self, path: PathLike) -> None:
         """Gives the parameters the values in a file of `save_param` or `save`. CheckpointError
         where they do not fit."""
-        found = saving.read(path)
-        saving.put(self, found.group("param"), path)
+        agent_checkpoint.load_param(self, agent_checkpoint.read(path).group("param"), path)
 
-    def save(self, path: str | Path) -> None:
+    def save(self, path: PathLike) -> None:
         """Writes all that training needs to go on exactly: networks, optimizers, counters,
         generators, and the pools, unless the last `train` had save_data=False."""
-        assembly = self._assembly
-        with assembly if assembly is not None else nullcontext():
-            checkpoint.write(saving.place(path), *self._snapshot(False), self.parallel_dump)
+        with self._assembly or nullcontext():
+            self._write(path, self._snapshot(False))
 
-    def restore(self, path: str | Path) -> None:
+    def restore(self, path: PathLike) -> None:
         """Becomes what `save` wrote: in an agent made and set with the same arguments the next
         `train` goes on as if there had been no break. CheckpointError where it does not fit."""
-        file = saving.read(path, saving.WHOLE)
-        saving.put(self, file.group("param"), path)
-        for name, value in file.data["records"].items():
-            vars(self)["_loss" if name == "loss" else name] = value
-        self._assembly, self._autosave = None, file.data["files"]
-        self._sizes = dict(file.data.get("sizes", []))
-        self._pending = file if "loop" in file.data else None
-        if self._pending is not None:
-            saving.hold(self, file.group("engine"))
+        file = agent_checkpoint.read(path, agent_checkpoint.WHOLE)
+        agent_checkpoint.load_param(self, file.group("param"), path)
+        records = dict(file.data["records"])
+        self._loss = records.pop("loss")
+        vars(self).update(records)
+        self._assembly = self._autosave = None
+        self._autosave_state = file.data["files"]
+        self._sample_sizes = dict(file.data.get("sizes", []))
+        self._restored = file if "loop" in file.data else None
+        if self._restored is not None:
+            agent_checkpoint.load_networks(self, file.group("engine"))
 
-    def _snapshot(self, param_only: bool) -> tuple[dict[str, Any], checkpoint.Groups]:
+    def _write(self, path: PathLike, contents: agent_checkpoint.Contents) -> None:
+        checkpoint.write(agent_checkpoint.as_path(path), *contents, self.parallel_dump)
+
+    def _snapshot(self, param_only: bool) -> agent_checkpoint.Contents:
+        """Returns what a file of the agent holds now."""
         if param_only:
-            return saving.parameters(self)
-        if self._pending is not None:  # restored, and not trained since
-            data, groups = saving.again(self, self._pending)
+            return agent_checkpoint.parameters(self)
+        if self._restored is not None:  # and not trained since
+            data, groups = agent_checkpoint.whole_untrained(self, self._restored)
         else:
-            data, groups = saving.whole(self, self._assembly, self._pools)
-        files = self._autosave
-        return data | {"files": files.state() if isinstance(files, Autosave) else files}, groups
+            data, groups = agent_checkpoint.whole(self, self._assembly, self._saves_pools)
+        return data | {"files": self._autosave_record()}, groups
+
+    def _autosave_record(self) -> JSONDict | None:
+        """Returns which files were written, as JSON data; None where none ever was."""
+        return self._autosave_state if self._autosave is None else self._autosave.state()
 
     # Looking
 
@@ -335,9 +320,9 @@ class _Agent:
         return plots.episodes({"reward": self.reward_list, "loss": self.loss_list})
 
     def run_agent(self, max_steps: int, seed: int | None = None) -> tuple[list[Any], float, int]:
-        """Plays an episode without exploration: (the states seen, the sum of rewards, the number of
-        steps). Where a policy chooses in training, the action is the best one; else what `action`
-        gives."""
+        """Plays an episode without exploration, and returns (the states seen, the sum of rewards,
+        the number of steps). Where a policy chooses in training, the action is the best one; else
+        what `action` gives."""
         act, env = self._player(max_steps)
         return animation.play(act, env, max_steps, self.seed if seed is None else seed)
 
@@ -345,26 +330,25 @@ class _Agent:
         self,
         max_steps: int,
         mode: str = "rgb_array",
-        save_path: str | Path | None = None,
+        save_path: PathLike | None = None,
         fps: float | None = None,
         writer: str | None = None,
     ) -> Path:
-        """Plays such an episode and writes it as a GIF or MP4, by the name of save_path; gives the
-        file. `writer` is not needed: no other program is."""
+        """Plays such an episode, writes it as a GIF or MP4, by the name of save_path, and returns
+        the file. `writer` is not needed: no other program is."""
         animation.without_screen()
         act, env = self._player(max_steps, mode)
-        return animation.animate(
-            act, env, None if save_path is None else Path(save_path), 1, self.seed, max_steps, fps
-        )
+        path = None if save_path is None else Path(save_path)
+        return animation.animate(act, env, path, 1, self.seed, max_steps, fps)
 
-    def _player(self, max_steps: Any, mode: str | None = None) -> tuple[Any, Any]:
-        """A function of one observation, and an environment of its own to play in."""
-        counted("max_steps", max_steps, none=False)
-        assembly = self._assembly or Assembly(self, self._choices or Choices(), [], self.torch)
-        return assembly.act, assembly.stage(mode)
+    def _player(self, max_steps: int, mode: str | None = None) -> tuple[Callable[[Any], Any], Any]:
+        """Returns a function of one observation, and an environment of its own to play in."""
+        check_count("max_steps", max_steps, none=False)
+        assembly = self._assembly or Assembly(self, self._arguments or SetArguments(), [])
+        return assembly.act, assembly.play_env(mode)
 
 
-class RL(_Agent):
+class RL(BaseAgent):
     """An agent built with Keras, on TensorFlow or JAX."""
 
     def train(
@@ -404,13 +388,15 @@ class RL(_Agent):
         phase after each step (PPO goes by update_steps). p: how many lines are printed (10), 0 for
         none.
         """
-        more = {name: value for name, value in locals().items() if name in (*WINDOWS, *MORE)}
-        return self._train(
-            optimizer, episodes, train_loss, jit_compile, (processes, pool_network), more
+        numbers = processes, processes_her, processes_pr
+        windows = window_size, clearing_freq, window_size_, window_size_ppo, window_size_pr
+        arguments = TrainArguments(
+            optimizer, episodes, pool_network, save_data, num_store, p, *numbers, *windows
         )
+        return self._train(arguments, train_loss, jit_compile)
 
 
-class RL_pytorch(_Agent):
+class RL_pytorch(BaseAgent):
     """An agent built with PyTorch."""
 
     torch = True
@@ -439,8 +425,12 @@ class RL_pytorch(_Agent):
         p: int | None = None,
     ) -> np.float32:
         """Trains for `episodes` episodes; see `RL.train` for the arguments."""
-        more = {name: value for name, value in locals().items() if name in (*WINDOWS, *MORE)}
-        return self._train(optimizer, episodes, None, True, (processes, pool_network), more)
+        numbers = processes, processes_her, processes_pr
+        windows = window_size, clearing_freq, window_size_, window_size_ppo, window_size_pr
+        arguments = TrainArguments(
+            optimizer, episodes, pool_network, save_data, num_store, p, *numbers, *windows
+        )
+        return self._train(arguments, None, True)
 
 
 def listed(param: Any) -> Any:

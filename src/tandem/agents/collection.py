@@ -1,0 +1,393 @@
+"""How experience is collected: in how many processes the user's environments step, and how the
+agent acts in all of them at once, by what its `action` gives and a policy or noise."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import warnings
+from collections.abc import Callable, Sequence
+from math import ceil
+from time import perf_counter
+from typing import Any, Protocol
+
+import numpy as np
+
+from tandem.agents.contract import SetArguments, as_list
+from tandem.envs.stepped import Stepped
+from tandem.errors import NetworkError, SettingError, TandemError
+from tandem.exploration import Policy, RandomProcess
+from tandem.parallel.choice import cores
+from tandem.parallel.remote import Remote
+from tandem.spaces import Leaf
+from tandem.types import AnyArray, Array, JSONDict, Tree, leaves
+
+TRANSFER = 150e-6  # seconds that a step costs more in several processes
+# Bytes that a worker resides in, at most, where its environment needs little: 41 MiB were measured
+WORKER = 64 * 2**20
+TRIAL = 50  # steps, to see how long one takes
+
+Forward = Callable[[Array], Any]  # `action`: states [N, ...] -> its outputs [N, ...], NumPy
+
+
+# Environments, in this process or several
+
+
+def choose_processes(env: Any, processes: int | None, pool_network: bool) -> tuple[int, str]:
+    """Returns how many processes are to step the agent's environments, and why ("" where there was
+    nothing to choose). None: as many as make it faster, by trying a copy."""
+    envs = as_list(env)
+    if not pool_network or processes == 1:
+        return 1, ""
+    if processes is not None:
+        return processes, ""
+    if len(envs) < 2 or isinstance(envs[0], str):
+        return 1, ""
+    available = cores()
+    try:
+        step = step_seconds(copied(envs[0]))
+    except (TandemError, AttributeError, TypeError, ValueError) as error:
+        reason = f"a copy of the environment could not be tried ({type(error).__name__})"
+        return 1, f"1 process: {reason}"
+    times = {
+        p: ceil(len(envs) / p) * step + (TRANSFER if p > 1 else 0)
+        for p in range(1, min(available, len(envs)) + 1)
+    }
+    # several processes have to be a tenth faster than one
+    best = min(times, key=lambda p: times[p] * (1.0 if p == 1 else 1.1))
+    return (
+        best,
+        f"{best} process{'es' * (best > 1)} for {len(envs)} environments on {available} cores: "
+        f"a step of one environment takes {step * 1e6:.0f} µs",
+    )
+
+
+def most_processes(pool: int, pool_size: int, minimum: int, memory: float) -> int:
+    """Returns the most processes, up to the number of cores, for which a pool of `pool` bytes and
+    `pool_size` transitions leaves memory (bytes) for workers, and each process `minimum` of the
+    transitions; 1 at least."""
+    within = [
+        n
+        for n in range(1, cores() + 1)
+        if ceil(pool_size / n) >= minimum and pool + (n - 1) * WORKER <= memory
+    ]
+    return max(within, default=1)
+
+
+def step_seconds(env: Any) -> float:
+    """Returns the mean time of a step of random actions, in seconds."""
+    env.action_space.seed(0)
+    env.reset()
+    began = perf_counter()
+    for _ in range(TRIAL):
+        step = env.step(env.action_space.sample())
+        if any(np.any(ended) for ended in step[2:-1]):
+            env.reset()
+    return (perf_counter() - began) / TRIAL
+
+
+def one_for_each(envs: list[Any], processes: int) -> list[Any]:
+    """Returns at least as many environments as processes: copies, where the agent has one."""
+    if len(envs) == 1 and processes > 1:
+        return [envs[0], *(copied(envs[0]) for _ in range(processes - 1))]
+    return envs
+
+
+def copied(env: Any) -> Any:
+    """Returns a copy of an environment. SettingError where it cannot be copied."""
+    if isinstance(env, str):
+        return env
+    try:
+        return copy.deepcopy(env)
+    except Exception as error:
+        raise SettingError(
+            f"the environment {type(env).__name__} cannot be copied: {error}",
+            "an environment for each process",
+            "give a list of them as agent.env.",
+        ) from error
+
+
+def vector(name: str, envs: list[Any], seed: int, processes: int) -> Stepped | Remote:
+    """Returns all environments as one vector."""
+    if processes == 1:
+        return Stepped(name, envs, seed)
+    return Remote(name, envs, seed, processes)
+
+
+def warn_once(processes_her: int | None, processes_pr: int | None) -> None:
+    """Says once why batches are not built in processes."""
+    for name, number in (("processes_her", processes_her), ("processes_pr", processes_pr)):
+        if number not in (None, 1) and name not in _warned:
+            _warned.add(name)
+            warnings.warn(
+                f"{name}={number}: batches are built in this process, for all transitions at "
+                "once; to hand parts of one to processes takes longer than that.",
+                stacklevel=4,
+            )
+
+
+_warned: set[str] = set()
+
+
+# Acting
+
+
+class Explorer(Protocol):
+    """Makes actions of what `action` gives."""
+
+    def __call__(self, values: AnyArray, step: int) -> AnyArray:
+        """Returns actions [N, ...] for outputs [N, ...] and the number of the step."""
+
+    def restart(self, env: int) -> None:
+        """Environment `env` begins an episode."""
+
+    def state(self) -> Any:
+        """As JSON data."""
+
+    def load_state(self, state: Any) -> None: ...
+
+
+class AgentActor:
+    """Acts in N environments by forward functions, one, or one for each of several agents.
+
+    see: what of an observation `action` is given. explorers: one for each agent. irl: `action`
+    gives (extra, output), and extra is kept with the step.
+    """
+
+    def __init__(
+        self,
+        forwards: list[Forward],
+        see: Callable[[Tree], Tree],
+        explorers: Sequence[Explorer],
+        leaf: Leaf,
+        *,
+        joint: bool,
+        irl: bool,
+    ) -> None:
+        self.forwards, self.see, self.explorers = forwards, see, explorers
+        self.leaf, self.joint, self.irl = leaf, joint, irl
+        self.steps = 0  # of all environments so far
+        bounded = leaf.kind == "box" and leaf.bounded
+        self._bounds = list(leaf.bounds) if bounded else []
+        self._checked = False
+
+    def act(self, obs: Tree, state: Tree, noise: Tree) -> tuple[Array, dict[str, Array], Tree]:
+        """Returns (actions [N, ...], what is kept with the step, the state as it was)."""
+        acted = [self._one(i, part) for i, part in enumerate(self._parts(obs))]
+        action = self._together([a for a, _ in acted])
+        self.steps += len(action)
+        if not self._checked:
+            self._check(action)
+        return action, {"irl": acted[0][1]} if self.irl else {}, state
+
+    def best(self, obs: Tree) -> Array:
+        """Returns actions without exploration: the highest output where a policy chooses, else the
+        output itself."""
+        actions = []
+        parts = self._parts(obs)
+        for forward, part, explorer in zip(self.forwards, parts, self.explorers, strict=True):
+            out = forward(part)[1] if self.irl else forward(part)
+            actions.append(out.argmax(-1) if isinstance(explorer, PolicyExplorer) else out)
+        return self._together(actions)
+
+    def _parts(self, obs: Tree) -> list[Tree]:
+        """Returns what each agent's `action` is given."""
+        seen = self.see(obs)
+        return [seen[:, i] for i in range(len(self.forwards))] if self.joint else [seen]
+
+    def _together(self, actions: list[Array]) -> Array:
+        """Returns the actions of all agents as the environment's, within its bounds."""
+        action = np.stack(actions, 1) if self.joint else actions[0]
+        return np.clip(action, *self._bounds) if self._bounds else action
+
+    def initial_state(self, n: int) -> Tree:
+        return ()
+
+    def restart(self, env: int) -> None:
+        """Environment `env` begins an episode."""
+        for explorer in self.explorers:
+            explorer.restart(env)
+
+    def _one(self, i: int, seen: Tree) -> tuple[Array, Array]:
+        """Returns (actions of agent i, what `action` gave beside its output)."""
+        out, extra = self.forwards[i](seen), ()
+        rows = leaves(seen)[0].shape[0]
+        if self.irl:
+            extra, out = out
+        if out.shape[:1] != (rows,):
+            raise NetworkError(
+                f"action gave an array of shape {out.shape} for {rows} observations.",
+                f"one row for each: ({rows}, ...)",
+                "keep the batch axis in `action`: return the network's output as it is.",
+            )
+        return self.explorers[i](out, self.steps), extra
+
+    def _check(self, action: Array) -> None:
+        if action.shape != (len(action), *self.leaf.shape):
+            raise NetworkError(
+                f"actions came out with shape {action.shape}.",
+                f"shape {(len(action), *self.leaf.shape)}, for the environment's actions of shape "
+                f"{self.leaf.shape}",
+                "let `action` return one number for each choice where a policy chooses, else the "
+                "action itself.",
+            )
+        self._checked = True
+
+    def state(self) -> JSONDict:
+        """As JSON data."""
+        return {"steps": self.steps, "explore": [e.state() for e in self.explorers]}
+
+    def load_state(self, state: JSONDict) -> None:
+        self.steps = state["steps"]
+        for explorer, inner in zip(self.explorers, state["explore"], strict=True):
+            explorer.load_state(inner)
+
+
+class PolicyExplorer:
+    """A policy chooses. policies: one, or one for each environment; ours, or any object with
+    `select_action(values)` or `select_action(values, step)`."""
+
+    def __init__(self, policies: list[Any], choices: int | None) -> None:
+        self.policies, self.choices = policies, choices
+        self._take_step = [_takes_step(policy) for policy in policies]
+
+    def __call__(self, values: AnyArray, step: int) -> AnyArray:
+        if values.ndim != 2 or (self.choices is not None and values.shape[1] != self.choices):
+            raise NetworkError(
+                f"action gave an array of shape {values.shape}, which the policy has to choose "
+                "from.",
+                f"shape ({len(values)}, {self.choices or 'number of actions'}): a number for each "
+                "action",
+                "return action values or probabilities from `action`; or give noise instead of a "
+                "policy.",
+            )
+        if len(self.policies) == 1 and isinstance(self.policies[0], Policy):
+            return np.asarray(self.policies[0].choose(values, step))
+        repeats = len(values) if len(self.policies) == 1 else 1
+        each = list(zip(self.policies, self._take_step, strict=True)) * repeats
+        rows = zip(each, values, strict=True)
+        return np.array([p.select_action(row, *[step] * takes) for (p, takes), row in rows])
+
+    def restart(self, env: int) -> None:
+        """Policies do not know episodes."""
+
+    def state(self) -> list[Any]:
+        return [p.state() if isinstance(p, Policy) else None for p in self.policies]
+
+    def load_state(self, state: list[Any]) -> None:
+        _load_states(self.policies, state)
+
+
+class NoiseExplorer:
+    """Noise is added. processes: one for each environment."""
+
+    def __init__(self, processes: list[Any]) -> None:
+        self.processes = processes
+
+    def __call__(self, values: AnyArray, step: int) -> AnyArray:
+        noise = np.stack([p.sample() for p in self.processes])
+        try:
+            return np.asarray(values + np.broadcast_to(noise, values.shape), np.float32)
+        except ValueError as error:
+            raise SettingError(
+                f"noise of shape {noise.shape[1:]} for actions of shape {values.shape[1:]}.",
+                "one number, or one for each of an action's",
+                f"set size={values.shape[1:]} for the process.",
+            ) from error
+
+    def restart(self, env: int) -> None:
+        _reset(self.processes[env])
+
+    def state(self) -> list[Any]:
+        return [p.state() if isinstance(p, RandomProcess) else None for p in self.processes]
+
+    def load_state(self, state: list[Any]) -> None:
+        _load_states(self.processes, state)
+
+
+class NoExplorer:
+    """What `action` gives is the action."""
+
+    def __call__(self, values: AnyArray, step: int) -> AnyArray:
+        return values
+
+    def restart(self, env: int) -> None:
+        """Nothing to begin."""
+
+    def state(self) -> None:
+        return None
+
+    def load_state(self, state: None) -> None:
+        """Nothing to take back."""
+
+
+def make_explorers(
+    arguments: SetArguments,
+    leaf: Leaf,
+    envs: int,
+    agents: int,
+    generator: Callable[[str], np.random.Generator],
+) -> list[Explorer]:
+    """Returns who explores, for each agent, in `envs` environments. Policies and processes that
+    were not seeded take seeds of the run. SettingError for a list of another length."""
+    chooses = arguments.policy is not None
+    given = as_list(arguments.policy if chooses else arguments.noise)
+    if not given:
+        return [NoExplorer() for _ in range(agents)]
+    expected = agents if agents > 1 else envs
+    if len(given) not in (1, expected):
+        raise SettingError(
+            f"{len(given)} policies or noise processes.",
+            f"one, or one for each of {expected} {'agents' if agents > 1 else 'environments'}",
+            "give as many.",
+        )
+    for i, one in enumerate(given):
+        if not getattr(one, "seeded", True):
+            one.rng = generator(f"explore/{i}")
+    explorers: list[Explorer] = []
+    for agent in range(agents):
+        own = given if agents == 1 else [given[agent % len(given)]]
+        if chooses:
+            sizes = leaf.sizes[agent if len(leaf.sizes) > 1 else 0] if leaf.sizes else None
+            explorers.append(PolicyExplorer(own, sizes))
+        else:
+            shape = leaf.shape[1:] if agents > 1 else leaf.shape
+            explorers.append(NoiseExplorer(_processes(own, shape, envs)))
+    return explorers
+
+
+def _processes(given: list[Any], shape: tuple[int, ...], envs: int) -> list[Any]:
+    """Returns a noise process for each environment. One of a single number becomes one of as many
+    as an action has: else it would explore along a diagonal only."""
+    for process in given:
+        if getattr(process, "size", None) == 1 and shape not in ((), (1,)):
+            process.size = shape
+            _reset(process)
+    if len(given) == envs:
+        return given
+    first = given[0]
+    copies = [copy.copy(first) for _ in range(envs - 1)]
+    if hasattr(first, "rng"):
+        for process, rng in zip(copies, first.rng.spawn(envs - 1), strict=True):
+            process.rng = rng
+    return [first, *copies]
+
+
+def _load_states(explored_by: list[Any], states: list[Any]) -> None:
+    """Gives our own policies and processes their states; a user's own have None."""
+    for one, state in zip(explored_by, states, strict=True):
+        if state is not None:
+            one.load_state(state)
+
+
+def _reset(process: Any) -> None:
+    """An episode begins: a user's own process need not know of it."""
+    if callable(reset := getattr(process, "reset_states", None)):
+        reset()
+
+
+def _takes_step(policy: Any) -> bool:
+    """Whether it chooses with the number of the step: a user's own need not."""
+    parameters = inspect.signature(policy.select_action).parameters.values()
+    positional = sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)
+    return positional > 1 or any(p.kind == p.VAR_POSITIONAL for p in parameters)

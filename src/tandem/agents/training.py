@@ -1,0 +1,441 @@
+"""What happens in a call of `train`, and when: training phases with their mini-batches, what
+becomes of the pool, callbacks, records, and the end."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tandem.agents.user_functions import AgentAlgorithm
+from tandem.backends.backend import Backend
+from tandem.errors import WorkerError
+from tandem.learning.events import BatchEnd, EpisodeBegin, EpisodeEnd
+from tandem.learning.learners import Span, averaged, checked, load_stored, stored
+from tandem.learning.seeds import Generators
+from tandem.replay.buffer import Ring
+from tandem.replay.samplers import Sampler
+from tandem.runs.autosave import Autosave, Writer
+from tandem.runs.signals import Signals
+from tandem.types import AnyArray, Array, Batch, IntArray, JSONDict, State, Trajectory, Tree
+
+if TYPE_CHECKING:
+    from tandem.agents.assembly import Assembly
+    from tandem.agents.rl import BaseAgent
+
+Logs = dict[str, float]
+METHODS = (
+    "on_train_begin",
+    "on_train_end",
+    "on_episode_begin",
+    "on_episode_end",
+    "on_batch_begin",
+    "on_batch_end",
+)
+
+
+@dataclass
+class UpdateSchedule:
+    """When to learn, and how much."""
+
+    batch: int  # transitions in a mini-batch
+    # steps collected for a phase, which goes over all of them; None: a phase after each step
+    collect: int | None
+    updates: int | None  # mini-batches of a phase; None: 1, or `passes` over the pool
+    passes: int  # over what was collected
+    phases: int | None  # between calls of update_param
+    batches: int | None  # mini-batches between them instead
+    # episodes that end before the phases of all their steps come, one after the other
+    store: int | None = None
+
+
+class PhaseLearner:
+    """After each step, or after as many as were asked for, a training phase: mini-batches, and then
+    `update_param`.
+
+    fetch: from drawn ids to transitions. relabel: gives them other goals. see: what of observations
+    the loss is given. after_update_param: what becomes of the pool then; on_new_rows: and whenever
+    there is something new in it.
+    """
+
+    block = 1  # a step of each environment at a time: episodes are counted exactly
+
+    def __init__(
+        self,
+        algorithm: AgentAlgorithm,
+        backend: Backend,
+        generators: Generators,
+        sampler: Sampler,
+        schedule: UpdateSchedule,
+        *,
+        see: Callable[[Tree], Tree],
+        relabel: Callable[[np.random.Generator, IntArray, Batch], Batch] | None,
+        fetch: Callable[[IntArray], Batch],
+        beta: float,
+        after_update_param: Callable[[Sampler], None],
+    ) -> None:
+        self.algorithm, self.backend, self.generators = algorithm, backend, generators
+        self.sampler, self.schedule = sampler, schedule
+        self.see, self.relabel, self.fetch, self.beta = see, relabel, fetch, beta
+        self.after_update_param = after_update_param
+        self.on_new_rows: Callable[[Sampler], None] = keep_all
+        self.updates = 0  # made so far
+        self.phases = 0
+        self.fresh = 0  # steps since the last phase
+        self.ended = 0  # episodes since then
+        self.losses: list[float] = []  # of each mini-batch since this was emptied
+        self.jit = True
+        self._run: Callable[[Batch], Any] | None = None
+
+    @property
+    def ring(self) -> Ring:
+        return self.sampler.ring
+
+    def is_warmup(self, env_steps: int) -> bool:
+        """Never: the agent's policy or noise explores from the first step on."""
+        return False
+
+    def break_off(self, envs: Sequence[int]) -> None:
+        self.ring.break_off(envs)
+
+    def compile(self, jit: bool) -> None:
+        """Updates are compiled, or not, from now on."""
+        # each optimizer looks, since weights may have been frozen or thawed
+        changed = [o.look() for o in self.algorithm.optimizers]
+        if self._run is None or jit != self.jit or any(changed):
+            self.jit, self._run = jit, self.backend.compile(self.algorithm.update, jit)
+            self.algorithm.constants.forget()
+
+    def learn(self, trajectory: Trajectory, span: Span) -> dict[str, float]:
+        """Returns the losses of the updates, averaged; none while there is nothing to learn yet."""
+        self.sampler.add(trajectory)
+        steps = trajectory.reward.size
+        self.fresh += steps
+        self.ended += int(np.count_nonzero(trajectory.last))
+        self.on_new_rows(self.sampler)
+        s = self.schedule
+        if s.store:
+            early = self.ended < s.store
+        else:
+            early = s.collect is not None and self.fresh < s.collect
+        if early or not self.sampler.ready(s.batch):
+            return {}
+        phases = 1 if s.collect is not None else self.fresh if s.store else steps
+        self.fresh = self.ended = 0
+        metrics: list[dict[str, float]] = []
+        while phases:
+            together = phases if s.phases is None and s.batches is not None else 1
+            if s.phases is not None:
+                together = min(phases, s.phases - self.phases % s.phases)
+            metrics += self._phase(together)
+            phases -= together
+        return averaged(metrics)
+
+    def _phase(self, phases: int) -> list[dict[str, float]]:
+        """As many phases as may be one call, and `update_param` where it is due. Returns the
+        metrics of each call."""
+        s = self.schedule
+        passes = 1 if s.collect is None else max(1, s.passes * len(self.ring) // s.batch)
+        updates = phases * (s.updates or passes)
+        beta = np.full(updates, self.beta)
+        ids, weight = self.sampler.draw(self.generators("replay"), updates, s.batch, beta)
+        metrics: list[dict[str, float]] = []
+        at = 0
+        while at < len(ids):
+            # up to the next update_param
+            room = len(ids) - at if s.batches is None else s.batches - self.updates % s.batches
+            part = slice(at, min(at + room, len(ids)))
+            own_weight = weight if isinstance(weight, tuple) else weight[part]
+            metrics.append(self._call(ids[part], own_weight))
+            at = part.stop
+            if s.batches is not None and self.updates % s.batches == 0:
+                self._update_param()
+        self.phases += phases
+        if s.batches is None and (s.phases is None or self.phases % s.phases == 0):
+            self._update_param()
+        return metrics
+
+    def _call(self, ids: IntArray, weight: Array) -> dict[str, float]:
+        """One compiled call of K updates, on the rows ids [K, B]. Returns its metrics."""
+        batch = self.fetch(ids)
+        if self.relabel is not None:
+            batch = self.relabel(self.generators("hindsight"), ids, batch)
+        number = self.updates + np.arange(len(ids), dtype=np.float32)
+        batch = batch._replace(
+            obs=self.see(batch.obs),
+            next_obs=self.see(batch.next_obs),
+            weight=weight,
+            settings={"update": number},
+        )
+        if changed := self.algorithm.constants.changed():
+            warnings.warn(
+                f"{', '.join(changed)} changed, which the compiled loss had taken for constant: "
+                "it is compiled anew. Make it a variable (keras.Variable) that you assign to, and "
+                "it need not be.",
+                stacklevel=2,
+            )
+            self._run = None
+            self.compile(self.jit)
+        assert self._run is not None
+        outcome = self._run(batch)
+        self.updates += outcome.applied
+        metrics = checked(outcome, self.updates)
+        self.losses += [float(x) for x in outcome.metrics["loss"]]
+        if not isinstance(outcome.priority, tuple):
+            self.sampler.update(ids, outcome.priority)
+        # what the agent may want to change after mini-batches
+        agent = self.algorithm.agent
+        if (size := getattr(agent, "batch_size_fn", None)) is not None:
+            self.schedule.batch = max(1, min(int(size()), len(self.ring)))
+        if (adjust := getattr(agent, "adjust_func", None)) is not None:
+            adjust()
+        return metrics
+
+    def _update_param(self) -> None:
+        self.algorithm.agent.update_param()
+        self.after_update_param(self.sampler)
+
+    def state(self, replay: bool) -> State:
+        data, arrays = stored(self.ring, self.sampler) if replay else ({}, {})
+        data |= {n: getattr(self, n) for n in ("updates", "phases", "fresh", "ended")}
+        return data | {"batch": self.schedule.batch}, arrays
+
+    def load_state(self, data: JSONDict, arrays: dict[str, AnyArray]) -> None:
+        self.updates, self.phases, self.fresh = data["updates"], data["phases"], data["fresh"]
+        self.ended = data.get("ended", 0)
+        self.schedule.batch = data["batch"]
+        if "ring" in data:
+            load_stored(self.ring, self.sampler, data, arrays)
+
+
+# What becomes of the pool
+
+
+def keep_all(sampler: Sampler) -> None:
+    """Old transitions are as good as new ones."""
+
+
+def forget_all(sampler: Sampler) -> None:
+    """Old transitions are of a policy that is gone."""
+    sampler.forget()
+
+
+@dataclass
+class ForgetOldest:
+    """The oldest go: as many as the agent's function says, or a fixed number."""
+
+    function: Callable[..., Any] | None
+    fixed: int | None
+
+    def __call__(self, sampler: Sampler) -> None:
+        rows = call_hook(self.function) if self.function is not None else self.fixed
+        if rows:
+            sampler.forget(max(0, int(rows)) // sampler.ring.envs)
+
+
+@dataclass
+class SlidingWindow:
+    """The oldest go while transitions come in: `size` of them when the pool is full (the ring drops
+    one by itself), and `periodic` of them every `every` stored ones."""
+
+    capacity: int
+    size: int | Callable[..., Any] | None
+    every: int | None
+    periodic: int | None
+
+    def __call__(self, sampler: Sampler) -> None:
+        ring = sampler.ring
+        if self.size is not None and len(ring) >= self.capacity:
+            size = call_hook(self.size) if callable(self.size) else self.size
+            sampler.forget(max(1, int(size)) // ring.envs)
+        stored = ring.time * ring.envs  # ever, also before a checkpoint
+        if self.every is not None and self.periodic:
+            before = stored - ring.envs
+            if stored // self.every > before // self.every:
+                sampler.forget(self.periodic // ring.envs)
+
+
+def call_hook(function: Callable[..., Any]) -> Any:
+    """Returns what a user's function says that may take the number of a process: here there is one,
+    number 0."""
+    return function(*([0] if inspect.signature(function).parameters else []))
+
+
+# Callbacks, and a call of train
+
+
+class LambdaCallback:
+    """A callback made of functions. Any object with some of these methods is one, in
+    `agent.callbacks`.
+
+    on_train_begin(logs), on_train_end(logs), on_episode_begin(i, logs), on_episode_end(i, logs)
+    with logs["loss"] and logs["reward"], on_batch_begin(b, logs), on_batch_end(b, logs) with
+    logs["loss"]. i counts the episodes of this training, b all mini-batches, from 0. Setting
+    `agent.stop_training = True` in any of them ends the training.
+    """
+
+    def __init__(
+        self,
+        on_train_begin: Callable[[Logs], object] | None = None,
+        on_train_end: Callable[[Logs], object] | None = None,
+        on_episode_begin: Callable[[int, Logs], object] | None = None,
+        on_episode_end: Callable[[int, Logs], object] | None = None,
+        on_batch_begin: Callable[[int, Logs], object] | None = None,
+        on_batch_end: Callable[[int, Logs], object] | None = None,
+    ) -> None:
+        functions = (
+            on_train_begin,
+            on_train_end,
+            on_episode_begin,
+            on_episode_end,
+            on_batch_begin,
+            on_batch_end,
+        )
+        for name, function in zip(METHODS, functions, strict=True):
+            if function is not None:
+                setattr(self, name, function)
+
+
+def dispatch_hook(callbacks: Iterable[object], name: str, *arguments: object) -> None:
+    """Calls the method of that name of every callback that has it."""
+    for callback in callbacks:
+        if (method := getattr(callback, name, None)) is not None:
+            method(*arguments)
+
+
+class TrainCall:
+    """Trains for `episodes` episodes (None: until something ends it), and keeps the agent's
+    records.
+
+    metric: a Keras metric that is given each episode's losses, or None. p: how many lines are
+      printed, 0 for none.
+    """
+
+    def __init__(
+        self, agent: BaseAgent, assembly: Assembly, episodes: int | None, metric: Any, p: int | None
+    ) -> None:
+        self.agent, self.assembly, self.episodes, self.metric = agent, assembly, episodes, metric
+        self.every = print_interval(p, episodes)
+        self.done = 0  # episodes of this call
+        self.signal = ""
+        self._ended: list[float] = []  # returns of the episodes that ended in the block under way
+        self._batches = assembly.learner.updates  # that callbacks know of
+
+    def run(self, autosave: Autosave, writer: Writer) -> np.float32:
+        """Returns the mean loss of the last episode, 0 without an update."""
+        agent, began = self.agent, perf_counter()
+        dispatch_hook(agent.callbacks, "on_train_begin", {})
+        try:
+            with self.assembly, Signals(self._stop), writer:
+                try:
+                    if not agent.stop_training and not self._enough():
+                        self._follow(autosave)
+                except WorkerError:
+                    if not self.signal:  # else it was to end anyhow
+                        autosave.finish()
+                        raise
+                autosave.finish()
+        finally:
+            agent.time = perf_counter() - began
+            agent.total_time += agent.time
+            agent.stop_training = False
+        dispatch_hook(agent.callbacks, "on_train_end", {})
+        if self.every:
+            print(f"time:{int(agent.time + 0.5)}s")
+        if self.signal:
+            raise KeyboardInterrupt(self.signal)
+        return np.float32(agent.loss if agent.loss is not None else 0.0)
+
+    def _follow(self, autosave: Autosave) -> None:
+        """Trains, by following the loop's events until one ends it."""
+        agent = self.agent
+        for event in self.assembly.loop.events():
+            if isinstance(event, EpisodeBegin):
+                self.assembly.actor.restart(event.env)
+                number = self.done + len(self._ended)
+                dispatch_hook(agent.callbacks, "on_episode_begin", number, {})
+            elif isinstance(event, EpisodeEnd):
+                self._ended.append(event.episode.score)
+            elif isinstance(event, BatchEnd):
+                self._batches_ended(autosave)
+                for score in self._ended:
+                    self._episode_ended(score, autosave)
+                self._ended = []
+                if agent.stop_training or self.signal or self._enough():
+                    return
+
+    def _batches_ended(self, autosave: Autosave) -> None:
+        """Tells callbacks of the mini-batches since the last time, if there were any."""
+        learner, callbacks = self.assembly.learner, self.agent.callbacks
+        new = learner.updates - self._batches
+        if not new:
+            return
+        if callbacks:
+            for i in range(new):
+                loss = learner.losses[i - new]
+                dispatch_hook(callbacks, "on_batch_begin", self._batches + i, {})
+                dispatch_hook(callbacks, "on_batch_end", self._batches + i, {"loss": loss})
+        self._batches = learner.updates
+        autosave.batch(learner.updates)
+
+    def _episode_ended(self, score: float, autosave: Autosave) -> None:
+        """Keeps the records of an episode, tells callbacks, prints, saves, and looks whether
+        training is to end."""
+        agent, learner = self.agent, self.assembly.learner
+        if learner.losses:
+            agent._loss = self._mean(learner.losses)
+            learner.losses.clear()
+        loss = 0.0 if agent.loss is None else agent.loss
+        agent.reward_list.append(score)
+        agent.loss_list.append(loss)
+        agent.total_episode += 1
+        self.done += 1
+        logs = {"loss": loss, "reward": score}
+        dispatch_hook(agent.callbacks, "on_episode_end", self.done - 1, logs)
+        average, criterion = agent.average_reward(), agent.criterion
+        if self.every and (self.done == 1 or self.done % self.every == 0):
+            shown = f"reward:{score:g}" if average is None else f"average reward:{average:g}"
+            print(f"episode:{agent.total_episode}   loss:{loss:.4f}   {shown}")
+        averaged_over = self.assembly.arguments.trial_count
+        autosave.episode(agent.total_episode, score if averaged_over is None else average)
+        if average is not None and criterion is not None and average >= criterion:
+            agent.stop_training = True
+            if self.every:
+                print(
+                    f"episode:{agent.total_episode}   average reward:{average:g} >= "
+                    f"criterion:{criterion:g}"
+                )
+        if autosave.should_stop:
+            agent.stop_training = True
+
+    def _mean(self, losses: list[float]) -> float:
+        if self.metric is None:
+            return float(np.mean(losses))
+        self.metric.reset_state()
+        self.metric.update_state(np.array(losses, np.float32))
+        return float(self.metric.result())
+
+    def _enough(self) -> bool:
+        return self.episodes is not None and self.done >= self.episodes
+
+    def _stop(self, name: str) -> None:
+        self.signal = name
+        self.assembly.environments.request_stop()
+
+
+def print_interval(p: int | None, episodes: int | None) -> int:
+    """Returns every how many episodes a line is printed, for about p lines (10 by default); 0 for
+    never."""
+    if p == 0:
+        return 0
+    lines = 10 if p is None else p
+    if episodes is None or lines == 1:
+        return 10 if episodes is None else max(1, episodes)
+    if episodes % 10 == 0:
+        return max(1, episodes // lines)
+    return max(1, (episodes - episodes % (lines - 1)) // (lines - 1))

@@ -1,0 +1,302 @@
+"""The functions that a user writes, as the library calls them: `action`, the loss `__call__` and
+what it reports to `prioritized_replay`, `reward_done_func` and `reward_done_func_ma`."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tandem import ops
+from tandem.agents.frozen_constants import FrozenConstants
+from tandem.algorithms.base import Settings
+from tandem.backends.backend import Backend
+from tandem.envs.goals import ACHIEVED, GOAL, OBSERVATION
+from tandem.errors import NetworkError, SettingError
+from tandem.replay.scored import ScoredSampler
+from tandem.spaces import ActionMode
+from tandem.types import AnyArray, Array, Batch, Tree, Update, leaves
+
+if TYPE_CHECKING:
+    from tandem.agents.rl import BaseAgent
+
+FOREVER = 2**62  # environment steps: episodes end a training, not steps
+# How often `action` is compiled anew for a constant that changed: beyond that, compiling takes
+# longer than it saves
+RECOMPILATIONS = 3
+PLAIN = (type(None), bool, int, float, str, bytes, np.generic, np.ndarray)
+
+
+class CompiledAction:
+    """`action`, compiled by JAX or TensorFlow; anew where a number that it had read has changed,
+    and not any more after RECOMPILATIONS such changes."""
+
+    def __init__(self, agent: BaseAgent, backend: Backend, function: Callable[..., Any]) -> None:
+        self.backend, self.function = backend, function
+        self.constants, self.changes = FrozenConstants(agent), 0
+        self._run: Callable[..., Any] | None = backend.forward(self._recorded)
+
+    def __call__(self, *arrays: Tree) -> Any:
+        if self._run is not None and (changed := self.constants.changed()):
+            self.changes += 1
+            often = self.changes > RECOMPILATIONS
+            warnings.warn(
+                f"{', '.join(changed)} changed, which the compiled action had taken for constant: "
+                f"it is {'not compiled any more' if often else 'compiled anew'}. Make it a"
+                " variable (keras.Variable) that you assign to, and it need not be; or set "
+                "self.jit_action = False.",
+                stacklevel=2,
+            )
+            self.constants.forget()
+            self._run = None if often else self.backend.forward(self._recorded)
+        if self._run is None:
+            return self.backend.call(self.function, *arrays)
+        return self._run(*arrays)
+
+    def _recorded(self, *arrays: Array) -> Any:
+        with self.constants.recording():
+            return self.function(*arrays)
+
+
+class AgentAlgorithm:
+    """Trains an agent by its `__call__`, with one optimizer or several.
+
+    reports: the names of what the loss has to tell `prioritized_replay`. irl: whether actions are
+    stored in pairs with what `action` gave beside them.
+    """
+
+    acting: tuple[str, ...] = ()  # the agent acts by itself
+    preparing: tuple[str, ...] = ()
+
+    def __init__(
+        self,
+        agent: BaseAgent,
+        backend: Backend,
+        optimizers: list[Any],
+        envs: int,
+        gamma: float,
+        reports: tuple[str, ...],
+        irl: bool,
+    ) -> None:
+        self.agent, self.backend, self.optimizers = agent, backend, optimizers
+        self.reports, self.irl = reports, irl
+        self.settings = Settings(steps=FOREVER, envs=envs, gamma=gamma)
+        self.constants = FrozenConstants(agent)
+        self._compiles = backend.framework in ("jax", "tensorflow")
+
+    @staticmethod
+    def action_mode(settings: Any, action: Any) -> ActionMode:
+        """What the agent's `action` gives is the environment's."""
+        return "as_is"
+
+    @staticmethod
+    def exploration_noise(
+        settings: Settings, action: Any, rng: Any, shape: tuple[int, ...], progress: Array
+    ) -> Tree:
+        """Returns (): policies and noise processes draw their own."""
+        return ()
+
+    def update(self, batch: Batch) -> Update:
+        """One step of every optimizer."""
+        losses = self._recorded if self._compiles else self.losses
+        values, reports = self.backend.minimize_joint(self.optimizers, losses, batch)
+        return Update({"loss": sum(values)}, reports or ())
+
+    def losses(self, batch: Batch) -> tuple[list[Array], dict[str, Array]]:
+        """Returns what the agent's `__call__` gives, as a list, and what it reported, [B] each.
+
+        `__call__` is given d, 0 where an episode goes on and 1 where it terminated; of n-step
+        transitions 1 - gamma ** (m - 1) where it goes on after m steps, so that gamma (1 - d) is
+        the discount of what follows whatever m is. NetworkError for a loss that is none.
+        """
+        rows = leaves(batch.obs)[0].shape[0]
+        replay = self.agent.prioritized_replay
+        replay.begin(batch.weight)
+        action = [batch.extra["irl"], batch.action] if self.irl else batch.action
+        done = 1.0 - batch.discount / self.settings.gamma
+        loss = self.agent(batch.obs, action, batch.next_obs, batch.reward, done)
+        losses = list(loss) if isinstance(loss, (list, tuple)) else [loss]
+        self._check(losses, rows)
+        return losses, replay.reported(self.reports, rows)
+
+    def _check(self, losses: list[Any], rows: int) -> None:
+        if self.optimizers and len(losses) not in {1, len(self.optimizers)}:
+            raise NetworkError(
+                f"__call__ returned {len(losses)} losses for {len(self.optimizers)} optimizers.",
+                "one loss, or one for each optimizer in their order",
+                "return them as a list, or give as many optimizers.",
+            )
+        for x in losses:
+            if not hasattr(x, "shape") or isinstance(x, np.ndarray):
+                raise NetworkError(
+                    f"__call__ returned a {type(x).__name__}.",
+                    "the loss as a tensor of the agent's framework, which gradients go through",
+                    "return the mean of the losses of the samples, or one of each.",
+                )
+            if tuple(x.shape) not in ((), (rows,)):
+                raise NetworkError(
+                    f"__call__ returned a loss of shape {tuple(x.shape)} for {rows} samples.",
+                    f"one number, (), or one for each sample, ({rows},)",
+                    "take the mean, or squeeze the axes that are too many.",
+                )
+
+    def _recorded(self, batch: Batch) -> tuple[list[Array], dict[str, Array]]:
+        """`losses`, while it is compiled."""
+        with self.constants.recording():
+            return self.losses(batch)
+
+
+class PrioritizedReplay:
+    """`agent.prioritized_replay`: where a loss reports errors, and for PPO ratios, and reads
+    importance weights. Reports are outputs of the compiled update, not side effects.
+
+    weight: in a loss, the importance weight of each sample, [B]. A loss of one number per sample is
+    weighted by the library; one that is a mean already can do it by itself.
+    """
+
+    def __init__(self) -> None:
+        self.weight: Array = ()
+        self.sampler: Any = None  # of the training under way, or the last one
+        self._reports: dict[str, Array] = {}
+
+    def update(self, TD: Array, ratio: Array | None = None) -> None:
+        """In a loss: the errors of its samples, [B] or [B, 1], and for PPO the ratios of
+        probabilities."""
+        self._reports = {"TD": TD} if ratio is None else {"TD": TD, "ratio": ratio}
+
+    update_TD = update
+
+    @property
+    def TD(self) -> AnyArray:
+        """The error that was reported last of each transition in the pool, the oldest first;
+        float32 [n]."""
+        return self._scored().term("TD")
+
+    @property
+    def ratio(self) -> AnyArray:
+        """The ratio that was reported last of each transition in the pool, the oldest first;
+        float32 [n]."""
+        return self._scored().term("ratio")
+
+    def powers(self) -> AnyArray:
+        """Returns (score + epsilon) ** alpha of each transition in the pool: what draws go by;
+        float64 [n]."""
+        return self._scored().powers
+
+    def _scored(self) -> ScoredSampler:
+        if not isinstance(self.sampler, ScoredSampler):
+            raise SettingError(
+                "there are no priorities.",
+                "an agent that is trained with PR=True",
+                "call set(PR=True, ...) first.",
+            )
+        return self.sampler
+
+    def begin(self, weight: Array) -> None:
+        """A loss is about to be computed."""
+        self.weight, self._reports = weight, {}
+
+    def reported(self, names: tuple[str, ...], rows: int) -> dict[str, Array]:
+        """Returns what the loss has reported, [rows] each, without gradients. SettingError where it
+        is not what priorities are made of."""
+        reports, self._reports, self.weight = self._reports, {}, ()
+        if not names:
+            return {}
+        if set(reports) != set(names):
+            raise SettingError(
+                f"the loss reported {', '.join(reports) or 'nothing'} to prioritized_replay.",
+                f"{' and '.join(names)} of each sample",
+                f"call self.prioritized_replay.update({', '.join(names)}) in __call__, before it "
+                "returns.",
+            )
+        for name, x in reports.items():
+            if tuple(x.shape) not in ((rows,), (rows, 1)):
+                raise SettingError(
+                    f"{name} has shape {tuple(x.shape)} for {rows} samples.",
+                    f"one for each: ({rows},)",
+                    "report it before the mean.",
+                )
+        return {
+            name: ops.of(x).stop_gradient(ops.of(x).reshape(x, (rows,)))
+            for name, x in reports.items()
+        }
+
+
+class FunctionGoals:
+    """Goals for hindsight, judged by `reward_done_func(next_state, goal) -> (reward, done)`.
+
+    The function is tried on a whole batch; where it gives anything but what it gives for single
+    items, it is called for each item, and a warning says so once.
+    """
+
+    def __init__(self, function: Callable[[Array, Array], Any]) -> None:
+        self.function = function
+        self._takes_batches: bool | None = None  # None: not known yet
+
+    def achieved(self, obs: Tree) -> Array:
+        return obs.get(ACHIEVED, obs[OBSERVATION])
+
+    def put(self, obs: Tree, goal: Array) -> Tree:
+        return {**obs, GOAL: goal.astype(obs[GOAL].dtype)}
+
+    def judge(self, next_obs: Tree, goal: Array) -> tuple[Array, Array]:
+        """Returns (reward float32 [B], done bool [B])."""
+        state = next_obs[OBSERVATION]
+        if self._takes_batches:
+            return self._batch(state, goal)
+        single = [self.function(s, g) for s, g in zip(state, goal, strict=True)]
+        reward, done = (
+            np.array([np.asarray(one[i]).reshape(()) for one in single]) for i in (0, 1)
+        )
+        judged = reward.astype(np.float32), done.astype(np.bool_)
+        if self._takes_batches is None and len(goal) > 1:
+            self._takes_batches = self._agrees(state, goal, judged)
+        return judged
+
+    def _batch(self, state: Array, goal: Array) -> tuple[AnyArray, AnyArray]:
+        reward, done = self.function(state, goal)
+        return np.asarray(reward, np.float32), np.asarray(done, np.bool_)
+
+    def _agrees(self, state: Array, goal: Array, judged: tuple[AnyArray, AnyArray]) -> bool:
+        """Whether the function gives the same for a batch as for its items."""
+        try:
+            both = self._batch(state, goal)
+            if all(
+                x.shape == y.shape and np.allclose(x, y) for x, y in zip(both, judged, strict=True)
+            ):
+                return True
+            why = (
+                f"for {len(goal)} items it gave shapes {both[0].shape} and {both[1].shape}, or "
+                "other values than one by one"
+            )
+        except Exception as error:  # whatever a function for single items comes to with many
+            why = f"{type(error).__name__}: {error}"
+        warnings.warn(
+            f"reward_done_func cannot take a batch ({why}); it is called for each item, which is "
+            "slower. Compute over the last"
+            " axis, with np.where instead of if.",
+            stacklevel=2,
+        )
+        return False
+
+
+def team_reduction(agent: BaseAgent, processes: int) -> Callable[[Any, Any], Any]:
+    """Returns the agent's `reward_done_func_ma`; for other processes that of a copy of the agent
+    which holds nothing but plain data."""
+    if processes > 1:
+        agent = copy.copy(agent)
+        for name in [name for name, value in vars(agent).items() if not _plain(value)]:
+            vars(agent).pop(name)
+    function: Callable[[Any, Any], Any] = agent.reward_done_func_ma
+    return function
+
+
+def _plain(value: object) -> bool:
+    if isinstance(value, dict):
+        return all(map(_plain, value.values()))
+    if isinstance(value, (list, tuple)):
+        return all(map(_plain, value))
+    return isinstance(value, PLAIN)
