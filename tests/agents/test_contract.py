@@ -431,7 +431,7 @@ def test_numbers_that_a_compiled_loss_reads_are_watched_of_whatever_kind() -> No
     agent = Probe()
     agent.scale, agent.best = np.float32(0.5), float("nan")
     algorithm = Reads(agent, SimpleNamespace(framework="jax"), [], 1, 1.0, (), False)
-    algorithm._recorded(None)
+    algorithm._losses(None)
     assert algorithm.constants.changed() == []
     agent.scale = np.float32(0.25)
     assert algorithm.constants.changed() == ["scale"]
@@ -458,7 +458,7 @@ def test_numbers_in_dicts_and_lists_are_watched_too() -> None:
     )
     agent.nets, agent.log = [agent.net], [0.0] * 100
     algorithm = Reads(agent, SimpleNamespace(framework="jax"), [], 1, 1.0, (), False)
-    algorithm._recorded(None)
+    algorithm._losses(None)
     assert algorithm.constants.changed() == []
     agent.log[3] += 1.0  # a record, too long for settings
     agent.nets.append(agent.target)

@@ -15,7 +15,7 @@ from gymnasium import spaces
 
 from tandem import backends
 from tandem.agents import agent_checkpoint, collection, contract
-from tandem.agents.contract import SetArguments, TrainArguments
+from tandem.agents.contract import SetArguments, TrainArguments, as_list
 from tandem.agents.training import (
     ForgetOldest,
     PhaseLearner,
@@ -136,10 +136,9 @@ class Assembly:
         )
         if self.arguments.PR:
             function = getattr(agent, "window_size_fn", None)
-            self.learner.after_update_param = ForgetOldest(
-                function or getattr(agent, "window_size_func", None),
-                train.window_size_ppo if self.arguments.PPO else train.window_size_pr,
-            )
+            function = function or getattr(agent, "window_size_func", None)
+            rows = train.window_size_ppo if self.arguments.PPO else train.window_size_pr
+            self.learner.after_update_param = ForgetOldest(rows if function is None else function)
 
     def act(self, obs: Tree) -> Array:
         """Returns the action for one observation as the environment gives it, without
@@ -199,7 +198,7 @@ class Assembly:
 
     def _environments(self) -> Stepped | Remote:
         agent, arguments = self.agent, self.arguments
-        envs = collection.one_for_each(contract.env_list(agent), self.processes)
+        envs = collection.one_for_each(as_list(agent.env), self.processes)
         if len(set(map(id, envs))) < len(envs):
             raise SettingError(
                 "agent.env has the same environment twice.",
@@ -317,7 +316,7 @@ class Assembly:
     def _goals(self) -> Goals:
         if (function := getattr(self.agent, "reward_done_func", None)) is not None:
             return FunctionGoals(function)
-        env = contract.env_list(self.agent)[0].unwrapped
+        env = as_list(self.agent.env)[0].unwrapped
         return DictGoals(env.compute_reward, getattr(env, "compute_terminated", None))
 
 
@@ -328,8 +327,7 @@ def assembled(
     ones where the agent has another environment or optimizer than they were made for, or steps its
     environments in another number of processes. After `restore` they are where the file says."""
     processes = _processes(agent, train)
-    optimizers = list(optimizer) if isinstance(optimizer, (list, tuple)) else [optimizer]
-    before = agent._assembly
+    optimizers, before = as_list(optimizer), agent._assembly
     if before is not None and before.fits(agent.env, optimizers):
         if before.processes == processes:
             assembly = before

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from math import ceil
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -132,19 +132,32 @@ _warned: set[str] = set()
 # Acting
 
 
-class Explorer(Protocol):
-    """Makes actions of what `action` gives."""
+class Explorer:
+    """Makes actions of what `action` gives. Here they are the same: nothing explores.
+
+    sources: policies or noise processes, whose states are kept where they are the library's own.
+    """
+
+    def __init__(self, sources: Sequence[Any] = ()) -> None:
+        self.sources = sources
 
     def __call__(self, values: AnyArray, step: int) -> AnyArray:
         """Returns actions [N, ...] for outputs [N, ...] and the number of the step."""
+        return values
 
     def restart(self, env: int) -> None:
         """Environment `env` begins an episode."""
 
-    def state(self) -> Any:
+    def state(self) -> list[JSONDict | None] | None:
         """As JSON data."""
+        own = (Policy, RandomProcess)
+        return [s.state() if isinstance(s, own) else None for s in self.sources] or None
 
-    def load_state(self, state: Any) -> None: ...
+    def load_state(self, state: list[JSONDict | None] | None) -> None:
+        if self.sources:
+            for source, inner in zip(self.sources, state or (), strict=True):
+                if inner is not None:
+                    source.load_state(inner)
 
 
 class AgentActor:
@@ -243,12 +256,13 @@ class AgentActor:
             explorer.load_state(inner)
 
 
-class PolicyExplorer:
+class PolicyExplorer(Explorer):
     """A policy chooses. policies: one, or one for each environment; ours, or any object with
-    `select_action(values)` or `select_action(values, step)`."""
+    `select_action(values)` or `select_action(values, step)`. choices: the number of actions."""
 
     def __init__(self, policies: list[Any], choices: int | None) -> None:
-        self.policies, self.choices = policies, choices
+        super().__init__(policies)
+        self.choices = choices
         self._take_step = [_takes_step(policy) for policy in policies]
 
     def __call__(self, values: AnyArray, step: int) -> AnyArray:
@@ -261,31 +275,19 @@ class PolicyExplorer:
                 "return action values or probabilities from `action`; or give noise instead of a "
                 "policy.",
             )
-        if len(self.policies) == 1 and isinstance(self.policies[0], Policy):
-            return np.asarray(self.policies[0].choose(values, step))
-        repeats = len(values) if len(self.policies) == 1 else 1
-        each = list(zip(self.policies, self._take_step, strict=True)) * repeats
+        if len(self.sources) == 1 and isinstance(self.sources[0], Policy):
+            return np.asarray(self.sources[0].choose(values, step))
+        repeats = len(values) if len(self.sources) == 1 else 1
+        each = list(zip(self.sources, self._take_step, strict=True)) * repeats
         rows = zip(each, values, strict=True)
         return np.array([p.select_action(row, *[step] * takes) for (p, takes), row in rows])
 
-    def restart(self, env: int) -> None:
-        """Policies do not know episodes."""
 
-    def state(self) -> list[Any]:
-        return [p.state() if isinstance(p, Policy) else None for p in self.policies]
-
-    def load_state(self, state: list[Any]) -> None:
-        _load_states(self.policies, state)
-
-
-class NoiseExplorer:
-    """Noise is added. processes: one for each environment."""
-
-    def __init__(self, processes: list[Any]) -> None:
-        self.processes = processes
+class NoiseExplorer(Explorer):
+    """Noise is added. sources: a process for each environment."""
 
     def __call__(self, values: AnyArray, step: int) -> AnyArray:
-        noise = np.stack([p.sample() for p in self.processes])
+        noise = np.stack([process.sample() for process in self.sources])
         try:
             return np.asarray(values + np.broadcast_to(noise, values.shape), np.float32)
         except ValueError as error:
@@ -296,29 +298,7 @@ class NoiseExplorer:
             ) from error
 
     def restart(self, env: int) -> None:
-        _reset(self.processes[env])
-
-    def state(self) -> list[Any]:
-        return [p.state() if isinstance(p, RandomProcess) else None for p in self.processes]
-
-    def load_state(self, state: list[Any]) -> None:
-        _load_states(self.processes, state)
-
-
-class NoExplorer:
-    """What `action` gives is the action."""
-
-    def __call__(self, values: AnyArray, step: int) -> AnyArray:
-        return values
-
-    def restart(self, env: int) -> None:
-        """Nothing to begin."""
-
-    def state(self) -> None:
-        return None
-
-    def load_state(self, state: None) -> None:
-        """Nothing to take back."""
+        _reset(self.sources[env])
 
 
 def make_explorers(
@@ -333,7 +313,7 @@ def make_explorers(
     chooses = arguments.policy is not None
     given = as_list(arguments.policy if chooses else arguments.noise)
     if not given:
-        return [NoExplorer() for _ in range(agents)]
+        return [Explorer()] * agents
     expected = agents if agents > 1 else envs
     if len(given) not in (1, expected):
         raise SettingError(
@@ -371,13 +351,6 @@ def _processes(given: list[Any], shape: tuple[int, ...], envs: int) -> list[Any]
         for process, rng in zip(copies, first.rng.spawn(envs - 1), strict=True):
             process.rng = rng
     return [first, *copies]
-
-
-def _load_states(explored_by: list[Any], states: list[Any]) -> None:
-    """Gives our own policies and processes their states; a user's own have None."""
-    for one, state in zip(explored_by, states, strict=True):
-        if state is not None:
-            one.load_state(state)
 
 
 def _reset(process: Any) -> None:

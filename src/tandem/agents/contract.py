@@ -265,7 +265,7 @@ def check_members(agent: BaseAgent, arguments: SetArguments) -> None:
     for name, (expected, example) in members.items():
         member = agent if name == "__call__" else getattr(agent, name, None)
         if name in ("env", "param"):
-            fits = member is not None and bool(env_list(agent) if name == "env" else flat(member))
+            fits = member is not None and bool(as_list(member) if name == "env" else flat(member))
         else:
             fits = callable(member)
         if not fits:
@@ -300,13 +300,8 @@ def param_variables(agent: BaseAgent) -> list[Any]:
 
 def computes_reward(agent: BaseAgent) -> bool:
     """Whether the agent's environment says itself what a goal is worth."""
-    env = (env_list(agent) or [None])[0]
+    env = (as_list(agent.env) or [None])[0]
     return callable(getattr(getattr(env, "unwrapped", env), "compute_reward", None))
-
-
-def env_list(agent: BaseAgent) -> list[Any]:
-    """Returns the agent's environments, be it one or a list."""
-    return list(agent.env) if isinstance(agent.env, (list, tuple)) else [agent.env]
 
 
 def param_groups(param: Any, optimizers: int) -> list[list[Any]]:

@@ -14,11 +14,10 @@ get; and a `__getattribute__` that is always there would slow down every read, c
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import is_dataclass
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -26,6 +25,7 @@ import numpy as np
 FEW = 64
 DEPTH = 4  # of containers within containers that are looked into
 
+T = TypeVar("T")
 Number = bool | int | float | np.number[Any]
 
 
@@ -36,23 +36,27 @@ class FrozenConstants:
         self.agent = agent
         self._read: dict[str, dict[str, Number]] = {}  # by attribute; see `numbers`
 
-    @contextmanager
-    def recording(self) -> Iterator[None]:
-        """Numbers that are read within are recorded."""
-        agent, kind, read = self.agent, type(self.agent), self._read
+    def recorded(self, function: Callable[..., T]) -> Callable[..., T]:
+        """Returns the function, which records the numbers that it reads whenever it runs: so while
+        it is compiled."""
 
-        class Recorded(kind):  # type: ignore[misc,valid-type]
-            def __getattribute__(self, name: str) -> Any:
-                value = super().__getattribute__(name)
-                if (found := numbers(name, value)) is not None:
-                    read[name] = found
-                return value
+        def recording(*arguments: Any) -> T:
+            agent, kind, read = self.agent, type(self.agent), self._read
 
-        agent.__class__ = Recorded
-        try:
-            yield
-        finally:
-            agent.__class__ = kind
+            class Recorded(kind):  # type: ignore[misc,valid-type]
+                def __getattribute__(self, name: str) -> Any:
+                    value = super().__getattribute__(name)
+                    if (found := numbers(name, value)) is not None:
+                        read[name] = found
+                    return value
+
+            agent.__class__ = Recorded
+            try:
+                return function(*arguments)
+            finally:
+                agent.__class__ = kind
+
+        return recording
 
     def changed(self) -> list[str]:
         """Returns the recorded numbers that have another value now, as one writes them:

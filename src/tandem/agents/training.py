@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tandem.agents.rl import BaseAgent
 
 Logs = dict[str, float]
+Rows = int | Callable[..., Any] | None  # how many, or a user's function that says it
 METHODS = (
     "on_train_begin",
     "on_train_end",
@@ -227,14 +228,12 @@ def forget_all(sampler: Sampler) -> None:
 
 @dataclass
 class ForgetOldest:
-    """The oldest go: as many as the agent's function says, or a fixed number."""
+    """The oldest `rows` go."""
 
-    function: Callable[..., Any] | None
-    fixed: int | None
+    rows: Rows
 
     def __call__(self, sampler: Sampler) -> None:
-        rows = call_hook(self.function) if self.function is not None else self.fixed
-        if rows:
+        if rows := number_of(self.rows):
             sampler.forget(max(0, int(rows)) // sampler.ring.envs)
 
 
@@ -244,15 +243,14 @@ class SlidingWindow:
     one by itself), and `periodic` of them every `every` stored ones."""
 
     capacity: int
-    size: int | Callable[..., Any] | None
+    size: Rows
     every: int | None
     periodic: int | None
 
     def __call__(self, sampler: Sampler) -> None:
         ring = sampler.ring
         if self.size is not None and len(ring) >= self.capacity:
-            size = call_hook(self.size) if callable(self.size) else self.size
-            sampler.forget(max(1, int(size)) // ring.envs)
+            sampler.forget(max(1, int(number_of(self.size))) // ring.envs)
         stored = ring.time * ring.envs  # ever, also before a checkpoint
         if self.every is not None and self.periodic:
             before = stored - ring.envs
@@ -260,10 +258,12 @@ class SlidingWindow:
                 sampler.forget(self.periodic // ring.envs)
 
 
-def call_hook(function: Callable[..., Any]) -> Any:
-    """Returns what a user's function says that may take the number of a process: here there is one,
-    number 0."""
-    return function(*([0] if inspect.signature(function).parameters else []))
+def number_of(rows: Rows) -> Any:
+    """Returns how many rows: the number itself, or what a user's function says, which may take the
+    number of a process: here there is one, number 0."""
+    if not callable(rows):
+        return rows
+    return rows(*([0] if inspect.signature(rows).parameters else []))
 
 
 # Callbacks, and a call of train

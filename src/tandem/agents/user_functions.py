@@ -37,6 +37,7 @@ class CompiledAction:
     def __init__(self, agent: BaseAgent, backend: Backend, function: Callable[..., Any]) -> None:
         self.backend, self.function = backend, function
         self.constants, self.changes = FrozenConstants(agent), 0
+        self._recorded = self.constants.recorded(function)
         self._run: Callable[..., Any] | None = backend.forward(self._recorded)
 
     def __call__(self, *arrays: Tree) -> Any:
@@ -55,10 +56,6 @@ class CompiledAction:
         if self._run is None:
             return self.backend.call(self.function, *arrays)
         return self._run(*arrays)
-
-    def _recorded(self, *arrays: Array) -> Any:
-        with self.constants.recording():
-            return self.function(*arrays)
 
 
 class AgentAlgorithm:
@@ -85,7 +82,8 @@ class AgentAlgorithm:
         self.reports, self.irl = reports, irl
         self.settings = Settings(steps=FOREVER, envs=envs, gamma=gamma)
         self.constants = FrozenConstants(agent)
-        self._compiles = backend.framework in ("jax", "tensorflow")
+        compiles = backend.framework in ("jax", "tensorflow")
+        self._losses = self.constants.recorded(self.losses) if compiles else self.losses
 
     @staticmethod
     def action_mode(settings: Any, action: Any) -> ActionMode:
@@ -101,8 +99,7 @@ class AgentAlgorithm:
 
     def update(self, batch: Batch) -> Update:
         """One step of every optimizer."""
-        losses = self._recorded if self._compiles else self.losses
-        values, reports = self.backend.minimize_joint(self.optimizers, losses, batch)
+        values, reports = self.backend.minimize_joint(self.optimizers, self._losses, batch)
         return Update({"loss": sum(values)}, reports or ())
 
     def losses(self, batch: Batch) -> tuple[list[Array], dict[str, Array]]:
@@ -142,11 +139,6 @@ class AgentAlgorithm:
                     f"one number, (), or one for each sample, ({rows},)",
                     "take the mean, or squeeze the axes that are too many.",
                 )
-
-    def _recorded(self, batch: Batch) -> tuple[list[Array], dict[str, Array]]:
-        """`losses`, while it is compiled."""
-        with self.constants.recording():
-            return self.losses(batch)
 
 
 class PrioritizedReplay:
