@@ -10,6 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from tandem.errors import CheckpointError  # noqa: E402
 from tandem.exploration import EpsGreedyQPolicy  # noqa: E402
 from tests.agents.agents import Probe  # noqa: E402
 from tests.agents.test_contract import Walk  # noqa: E402
@@ -82,3 +83,19 @@ def test_smoothed_sizes_of_the_pool_are_kept(tmp_path: Path) -> None:
     first.dropped, second = [], Windowed()
     second.restore(tmp_path / "agent")
     assert trained(first, 2).dropped == trained(second, 2).dropped
+
+
+def test_an_agent_must_explore_as_the_one_that_was_saved(tmp_path: Path) -> None:
+    class Fixed(Behind):
+        def action(self, s: Any) -> Any:
+            return torch.ones(len(s), dtype=torch.int64)
+
+    first, second, third = Fixed(1), Fixed(2), Fixed(3)
+    first.set(pool_size=50, batch=4)
+    trained(first, 2).save(tmp_path / "agent")
+    second.restore(tmp_path / "agent")
+    with pytest.raises(CheckpointError, match=r"does not fit this agent \(ValueError"):
+        trained(second, 2)
+    third.set(pool_size=50, batch=4)
+    third.restore(tmp_path / "agent")
+    assert trained(third, 2).total_episode == 4

@@ -413,6 +413,32 @@ def test_triplets_of_an_episode() -> None:
         )
 
 
+def test_triplets_of_several_agents() -> None:
+    class Three(Two):
+        def step(self, actions: Any) -> Any:
+            obs, rewards, ends, info = super().step(actions)
+            return obs, [*rewards, 5.0], [*ends, False], info
+
+        def _obs(self) -> Any:
+            return np.array([[float(i), self.t] for i in range(3)])
+
+    class Joint(Probe):
+        def action(self, s: Any, i: int) -> Any:  # type: ignore[override]
+            return torch.eye(2)[[i % 2] * len(s)]
+
+        def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
+            self.seen.append((s, a, r))
+            return (self.net(s).sum((2, 3)) - r).pow(2).mean()
+
+        def reward_done_func_ma(self, r: Any, d: Any) -> Any:
+            return np.mean(r), any(d)
+
+    agent = trained(Joint(Three()), 4, MARL=True, TRL=True)
+    for s, a, r in agent.seen[1:]:
+        assert s.shape == (4, 2, 3, 2) and r.shape == (4, 2)
+        assert torch.equal(a, torch.tensor([[[0, 1, 0]] * 2] * 4))
+
+
 def test_actions_as_they_are() -> None:
     class Fixed(Probe):
         def action(self, s: Any) -> Any:

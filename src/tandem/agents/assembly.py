@@ -32,6 +32,7 @@ from tandem.agents.user_functions import (
 )
 from tandem.backends.reach import reach
 from tandem.backends.variables import flat
+from tandem.collect.trained_agent import rows_of
 from tandem.envs.factory import make, separate
 from tandem.envs.goals import joined, with_goal
 from tandem.envs.plain import Plain, adapted
@@ -143,17 +144,10 @@ class Assembly:
     def act(self, obs: Tree) -> Array:
         """Returns the action for one observation as the environment gives it, without
         exploration."""
-        environments = self.environments
-        spec = environments.observation
-        flattened = flatten_observation(environments.observation_space, obs)
-        if isinstance(spec, dict):
-            rows: Tree = {
-                key: np.asarray(flattened[key], leaf.dtype)[None] for key, leaf in spec.items()
-            }
-        else:
-            rows = np.asarray(flattened, spec.dtype)[None]
-        action = self.actor.best(rows)[0]
-        return action + environments.action.start if environments.action.sizes else action
+        envs = self.environments
+        flattened = flatten_observation(envs.observation_space, obs)
+        action = self.actor.best(rows_of(envs.observation, flattened)[0])[0]
+        return action + envs.action.start if envs.action.sizes else action
 
     def play_env(self, mode: str | None = None) -> Any:
         """Returns an environment of its own to play in; with `mode` one that draws."""
@@ -213,8 +207,10 @@ class Assembly:
                 space = self._action_space(env)
             env = adapted(env, reduce=reduction, action_space=space)
             adapted_envs.append(with_goal(env) if arguments.HER else env)
-        seed = derived(agent.seed, "environments")
-        return collection.vector(type(agent).__name__, adapted_envs, seed, self.processes)
+        name, seed = type(agent).__name__, derived(agent.seed, "environments")
+        if self.processes == 1:
+            return Stepped(name, adapted_envs, seed)
+        return Remote(name, adapted_envs, seed, self.processes)
 
     def _action_space(self, env: Any) -> gymnasium.Space:
         """Returns the actions of an environment that does not say: by what `action` makes of its

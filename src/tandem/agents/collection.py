@@ -14,11 +14,9 @@ from typing import Any
 import numpy as np
 
 from tandem.agents.contract import SetArguments, as_list
-from tandem.envs.stepped import Stepped
 from tandem.errors import NetworkError, SettingError, TandemError
 from tandem.exploration import Policy, RandomProcess
 from tandem.parallel.choice import cores
-from tandem.parallel.remote import Remote
 from tandem.spaces import Leaf
 from tandem.types import AnyArray, Array, JSONDict, Tree, leaves
 
@@ -105,13 +103,6 @@ def copied(env: Any) -> Any:
             "an environment for each process",
             "give a list of them as agent.env.",
         ) from error
-
-
-def vector(name: str, envs: list[Any], seed: int, processes: int) -> Stepped | Remote:
-    """Returns all environments as one vector."""
-    if processes == 1:
-        return Stepped(name, envs, seed)
-    return Remote(name, envs, seed, processes)
 
 
 def warn_once(processes_her: int | None, processes_pr: int | None) -> None:
