@@ -1,7 +1,7 @@
 """Every function of tandem.ops, and the functions of tandem.math that are written in them, on fixed
 inputs: run as a script, on one framework's tensors.
 
-    python tests/ops_cases.py FRAMEWORK FILE.npz
+    python tests/ops_cases.py ENGINE FILE.npz
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ OPS: dict[str, Call] = {
     },
     **{
         n: lambda f, i, n=n: getattr(f, n)(i["x"])
-        for n in ("gelu", "silu", "log_softmax", "stop_gradient", "cast", "std")
+        for n in ("gelu", "silu", "log_softmax", "stop_gradient", "cast")
     },
     **{n: lambda f, i, n=n: getattr(f, n)(i["x"], -1) for n in ("sum", "mean", "argmax")},
     **{n: lambda f, i, n=n: getattr(f, n)(i["positive"]) for n in ("log", "sqrt")},
     **{n: lambda f, i, n=n: getattr(f, n)(i["x"], i["y"]) for n in ("minimum", "maximum")},
     **{
         f"{n} axis": lambda f, i, n=n: getattr(f, n)(i["x"], axis=0)
-        for n in ("sum", "mean", "argmax", "std")
+        for n in ("sum", "mean", "argmax")
     },
     **{f"{n} all": lambda f, i, n=n: getattr(f, n)(i["x"]) for n in ("sum", "mean")},
     "where": lambda f, i: f.where(i["x"] > i["y"], i["x"], i["y"]),
@@ -111,6 +111,41 @@ MATH: dict[str, Call] = {
 }
 
 
+_AROUND = [-2.0, -1.0, 0.0, 1.0, 2.0]
+_PAIRS = [[1.0, 1.0], [0.0, 1.0], [1.0, 0.0]]
+_HALVES = [[0.5, 0.5], [0.0, 1.0], [1.0, 0.0]]
+
+# Where a function has a kink: the function of x, x, and its gradient there by the rule of
+# tandem.ops, worked out by hand.
+KINKS: dict[str, tuple[Callable[[Any, Any], Any], list[Any], list[Any]]] = {
+    "clip": (lambda f, x: f.clip(x, -1.0, 1.0), _AROUND, [0, 1, 1, 1, 0]),
+    "clip arrays": (lambda f, x: f.clip(x, 0 * x - 1, 0 * x + 1), _AROUND, [0, 1, 1, 1, 0]),
+    "clip from 0": (lambda f, x: f.clip(x, 0.0, float("inf")), _AROUND, [0, 0, 1, 1, 1]),
+    "clip to a number": (lambda f, x: f.clip(x, 1.0, 1.0), [0.0, 1.0, 2.0], [0, 1, 0]),
+    "minimum": (lambda f, x: f.minimum(x[:, 0], x[:, 1]), _PAIRS, [_HALVES[0], [1, 0], [0, 1]]),
+    "maximum": (lambda f, x: f.maximum(x[:, 0], x[:, 1]), _PAIRS, _HALVES),
+    "abs": (lambda f, x: f.abs(x), [-1.0, 0.0, -0.0, 1.0], [-1, 0, 0, 1]),
+    "relu": (lambda f, x: f.relu(x), [-1.0, 0.0, 1.0], [0, 0, 1]),
+    "elu": (lambda f, x: f.elu(x), [0.0, 1.0], [1, 1]),
+    "where": (lambda f, x: f.where(x > 0, x, 0.0), [-1.0, 0.0, 1.0], [0, 0, 1]),
+    "huber": (lambda f, x: values.huber(x), _AROUND, [-1, -1, 0, 1, 1]),
+    "huber of 2": (lambda f, x: values.huber(x, 2.0), [-3.0, -2.0, 0.0, 2.0], [-2, -2, 0, 2]),
+    # Of values that were 0, for targets of 1: within the clip both losses are the same function of
+    # x; at 1.5 they are equal, and only one of them has a slope.
+    "clipped_value_loss": (
+        lambda f, x: values.clipped_value_loss(x, 0 * x, 0 * x + 1, 0.5),
+        [-1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.0],
+        [-4, -3, -2, -1, 0, 0.5, 2],
+    ),
+    # Of ratios x, for advantages of 1: within the clip both terms are the same function of x.
+    "clipped_surrogate": (
+        lambda f, x: policy_losses.clipped_surrogate(x, 0 * x + 1, 0.5),
+        [0.25, 0.5, 1.0, 1.5, 2.0],
+        [1, 1, 1, 1, 0],
+    ),
+}
+
+
 def results(convert: Callable[[np.ndarray], Any]) -> dict[str, np.ndarray]:
     """What every function gives for the inputs, as NumPy."""
     inputs = {n: convert(x) for n, x in INPUTS.items()}
@@ -118,8 +153,43 @@ def results(convert: Callable[[np.ndarray], Any]) -> dict[str, np.ndarray]:
     return {n: np.asarray(call(f, inputs)) for n, call in (OPS | MATH).items()}
 
 
-def main(framework: str, file: str) -> None:
-    if framework == "torch":
+def gradients(slope: Callable[..., Any], convert: Callable[[np.ndarray], Any]) -> dict[str, Any]:
+    """The gradients at all kinks, as NumPy; slope: (function of x, x) -> gradient of its sum."""
+    found = {}
+    for name, (call, x, _) in KINKS.items():
+        found[f"gradient of {name}"] = np.asarray(
+            slope(lambda x, call=call: call(ops.of(x), x), convert(np.array(x, np.float32)))
+        )
+    return found
+
+
+def _torch_slope(function: Callable[..., Any], x: Any) -> Any:
+    x.requires_grad_()
+    function(x).sum().backward()
+    return x.grad
+
+
+def _jax_slope(function: Callable[..., Any], x: Any) -> Any:
+    import jax
+
+    return jax.jit(jax.grad(lambda x: function(x).sum()))(x)
+
+
+def _tensorflow_slope(function: Callable[..., Any], x: Any) -> Any:
+    import tensorflow as tf
+
+    @tf.function(autograph=False)
+    def slope(x: Any) -> Any:
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            total = tf.reduce_sum(function(x))
+        return tape.gradient(total, x)
+
+    return slope(x)
+
+
+def main(engine: str, file: str) -> None:
+    if engine == "torch":
         import torch
 
         convert: Any = torch.as_tensor
@@ -127,7 +197,8 @@ def main(framework: str, file: str) -> None:
         import keras
 
         convert = keras.ops.convert_to_tensor
-    np.savez(file, **results(convert))
+    slope = {"jax": _jax_slope, "tensorflow": _tensorflow_slope}.get(engine, _torch_slope)
+    np.savez(file, **results(convert), **gradients(slope, convert))
     print(json.dumps(type(ops.of(convert(INPUTS["x"]))).__name__))
 
 

@@ -4,8 +4,11 @@ JAX). No framework is imported before one of its tensors exists. Reductions take
 listed here is all there is.
 
     exp log tanh sqrt abs where minimum maximum clip softplus sigmoid relu elu gelu silu
-    concat stack reshape swapaxes sum mean std argmax log_softmax take one_hot cast stop_gradient
+    concat stack reshape swapaxes sum mean argmax log_softmax take one_hot cast stop_gradient
     isfinite all scan
+
+Gradients are the same on every engine, at kinks too: that of `clip` is 1 at its bounds, equal
+arguments of `minimum` and `maximum` share it in halves, those of `abs` and `relu` are 0 at 0.
 """
 
 from __future__ import annotations
@@ -30,54 +33,45 @@ def of(x: Any) -> Any:
     if isinstance(x, dict):
         return of(next(iter(x.values())))
     if isinstance(x, (np.ndarray, np.generic)):
-        found: Any = _Numpy()
+        functions: Any = _Numpy(np)
     elif "torch" in sys.modules and isinstance(x, sys.modules["torch"].Tensor):
-        found = _Torch()
+        functions = _Torch(sys.modules["torch"])
     elif "keras" in sys.modules and sys.modules["keras"].ops.is_tensor(x):
-        found = _Keras()
+        keras = sys.modules["keras"]
+        functions = _KERAS[keras.backend.backend()](keras.ops)
     else:
         raise TypeError(
             "expected a NumPy array, a PyTorch tensor or a tensor of Keras's engine, got "
             f"{type(x).__name__}"
         )
-    return _by_type.setdefault(type(x), found)
+    return _by_type.setdefault(type(x), functions)
 
 
 Step = Callable[[Array, tuple[Array, ...]], Array]  # (state, the rows xs[t]) -> next state
 
 
 def _steps(step: Step, state: Array, xs: tuple[Array, ...]) -> list[Array]:
-    found = []
+    states = []
     for rows in zip(*xs, strict=True):
         state = step(state, rows)
-        found.append(state)
-    return found
+        states.append(state)
+    return states
 
 
-class _Numpy:
-    def __init__(self) -> None:
-        self.exp, self.log, self.tanh, self.sqrt, self.abs, self.where = (
-            np.exp,
-            np.log,
-            np.tanh,
-            np.sqrt,
-            np.abs,
-            np.where,
-        )
-        self.minimum, self.maximum, self.clip, self.concat = (
-            np.minimum,
-            np.maximum,
-            np.clip,
-            np.concatenate,
-        )
-        self.stack, self.reshape, self.isfinite, self.all = (
-            np.stack,
-            np.reshape,
-            np.isfinite,
-            np.all,
-        )
-        self.swapaxes = np.swapaxes
-        self.sum, self.mean, self.std, self.argmax = np.sum, np.mean, np.std, np.argmax
+class _Library:
+    """The functions that have one name in NumPy, PyTorch and Keras."""
+
+    NAMES = """exp log tanh sqrt abs where minimum maximum clip stack reshape swapaxes sum mean
+    argmax isfinite all"""
+
+    def __init__(self, library: Any) -> None:
+        for name in self.NAMES.split():
+            if not hasattr(self, name):  # a class may have its own
+                setattr(self, name, getattr(library, name))
+
+
+class _Numpy(_Library):
+    concat = staticmethod(np.concatenate)
 
     def softplus(self, x: Array) -> Array:
         return np.logaddexp(np.float32(0), x)
@@ -129,100 +123,39 @@ def _erf(x: Array) -> Array:
     return (np.sign(x) * (1.0 - poly * np.exp(-x * x))).astype(np.float32)
 
 
-class _Torch:
-    def __init__(self) -> None:
-        import torch  # the caller holds one of its tensors: it is imported already
-
-        self.exp, self.log, self.tanh, self.sqrt, self.abs = (
-            torch.exp,
-            torch.log,
-            torch.tanh,
-            torch.sqrt,
-            torch.abs,
-        )
-        self.minimum, self.maximum, self.clip, self.concat = (
-            torch.minimum,
-            torch.maximum,
-            torch.clamp,
-            torch.cat,
-        )
-        self.where, self.stack, self.reshape, self.swapaxes = (
-            torch.where,
-            torch.stack,
-            torch.reshape,
-            torch.swapaxes,
-        )
-        self.sum, self.mean, self.argmax = torch.sum, torch.mean, torch.argmax
-        self.isfinite, self.all, self.sigmoid, self.relu = (
-            torch.isfinite,
-            torch.all,
-            torch.sigmoid,
-            torch.relu,
-        )
+class _Torch(_Library):
+    def __init__(self, torch: Any) -> None:
+        super().__init__(torch)
         f = torch.nn.functional
+        self.concat, self.sigmoid, self.relu = torch.cat, torch.sigmoid, torch.relu
         self.softplus, self.elu, self.gelu, self.silu = f.softplus, f.elu, f.gelu, f.silu
-        self._log_softmax, self._one_hot, self._float32 = (
-            torch.log_softmax,
-            f.one_hot,
-            torch.float32,
-        )
-
-    def std(self, x: Array, axis: int | None = None) -> Array:
-        return x.std(axis, correction=0)
+        self._torch, self._one_hot = torch, f.one_hot
 
     def log_softmax(self, x: Array) -> Array:
-        return self._log_softmax(x, -1)
+        return self._torch.log_softmax(x, -1)
 
     def take(self, x: Array, i: Array) -> Array:
         return x.gather(-1, i[..., None].long())[..., 0]
 
     def one_hot(self, i: Array, n: int) -> Array:
-        return self._one_hot(i.long(), n).to(self._float32)
+        return self._one_hot(i.long(), n).to(self._torch.float32)
 
     def cast(self, x: Array) -> Array:
-        return x.to(self._float32)
+        return x.to(self._torch.float32)
 
     def stop_gradient(self, x: Array) -> Array:
         return x.detach()
 
     def scan(self, step: Step, state: Array, xs: tuple[Array, ...]) -> Array:
-        return self.stack(_steps(step, state, xs))
+        return self._torch.stack(_steps(step, state, xs))
 
 
-class _Keras:
-    def __init__(self) -> None:
-        from keras import ops  # the caller holds one of its tensors: it is imported already
-
-        self.exp, self.log, self.tanh, self.sqrt, self.abs = (
-            ops.exp,
-            ops.log,
-            ops.tanh,
-            ops.sqrt,
-            ops.abs,
-        )
-        self.minimum, self.maximum, self.clip, self.concat = (
-            ops.minimum,
-            ops.maximum,
-            ops.clip,
-            ops.concatenate,
-        )
-        self.where, self.stack, self.reshape, self.isfinite, self.all = (
-            ops.where,
-            ops.stack,
-            ops.reshape,
-            ops.isfinite,
-            ops.all,
-        )
-        self.sum, self.mean, self.std, self.argmax = ops.sum, ops.mean, ops.std, ops.argmax
-        self.softplus, self.sigmoid, self.relu, self.elu, self.silu = (
-            ops.softplus,
-            ops.sigmoid,
-            ops.relu,
-            ops.elu,
-            ops.silu,
-        )
+class _Keras(_Library):
+    def __init__(self, ops: Any) -> None:
+        super().__init__(ops)
+        self.concat, self.softplus, self.sigmoid = ops.concatenate, ops.softplus, ops.sigmoid
+        self.relu, self.elu, self.silu = ops.relu, ops.elu, ops.silu
         self.log_softmax, self.stop_gradient, self._ops = ops.log_softmax, ops.stop_gradient, ops
-        self.swapaxes = ops.swapaxes
 
     def gelu(self, x: Array) -> Array:
         return self._ops.gelu(x, approximate=False)
@@ -236,10 +169,18 @@ class _Keras:
     def cast(self, x: Array) -> Array:
         return self._ops.cast(x, "float32")
 
-    def scan(self, step: Step, state: Array, xs: tuple[Array, ...]) -> Array:
-        if "tensorflow" in type(state).__module__:
-            return _tensorflow_scan(step, state, xs)
 
+class _KerasJax(_Keras):
+    """JAX halves the gradient of `clip` at its bounds, and has that of `abs` at 0 be 1."""
+
+    def abs(self, x: Array) -> Array:
+        return x * self._ops.sign(x)
+
+    def clip(self, x: Array, low: Array, high: Array) -> Array:
+        where = self._ops.where
+        return where(x < low, low, where(x > high, high, x))
+
+    def scan(self, step: Step, state: Array, xs: tuple[Array, ...]) -> Array:
         def twice(state: Array, rows: tuple[Array, ...]) -> tuple[Array, Array]:
             state = step(state, rows)
             return state, state
@@ -247,18 +188,30 @@ class _Keras:
         return self._ops.scan(twice, state, xs)[1]
 
 
-def _tensorflow_scan(step: Step, state: Array, xs: tuple[Array, ...]) -> Array:
-    """A loop that says how long it is at most, which its gradient needs within a compiled function;
-    Keras's own does not."""
-    tf, length = sys.modules["tensorflow"], xs[0].shape[0]
-    count = tf.shape(xs[0])[0] if length is None else length
-    states = tf.TensorArray(state.dtype, size=count, element_shape=state.shape)
+class _KerasTensorFlow(_Keras):
+    """TensorFlow gives the whole gradient to the first of equal arguments."""
 
-    def body(t: Array, state: Array, states: Array) -> tuple[Array, Array, Array]:
-        state = step(state, tuple(x[t] for x in xs))
-        return t + 1, state, states.write(t, state)
+    def minimum(self, x: Array, y: Array) -> Array:
+        return 0.5 * self._ops.minimum(x, y) + 0.5 * self._ops.minimum(y, x)
 
-    loop = tf.while_loop(
-        lambda t, *_: t < count, body, (0, state, states), maximum_iterations=length
-    )
-    return loop[2].stack()
+    def maximum(self, x: Array, y: Array) -> Array:
+        return 0.5 * self._ops.maximum(x, y) + 0.5 * self._ops.maximum(y, x)
+
+    def scan(self, step: Step, state: Array, xs: tuple[Array, ...]) -> Array:
+        """A loop that says how long it is at most, which its gradient needs within a compiled
+        function; Keras's own does not."""
+        tf, length = sys.modules["tensorflow"], xs[0].shape[0]
+        count = tf.shape(xs[0])[0] if length is None else length
+        states = tf.TensorArray(state.dtype, size=count, element_shape=state.shape)
+
+        def body(t: Array, state: Array, states: Array) -> tuple[Array, Array, Array]:
+            state = step(state, tuple(x[t] for x in xs))
+            return t + 1, state, states.write(t, state)
+
+        loop = tf.while_loop(
+            lambda t, *_: t < count, body, (0, state, states), maximum_iterations=length
+        )
+        return loop[2].stack()
+
+
+_KERAS = {"jax": _KerasJax, "tensorflow": _KerasTensorFlow}

@@ -44,10 +44,8 @@ def huber(x: Array, delta: float = 1.0) -> Array:
 
     Returns the losses, [...].
     """
-    xp = ops.of(x)
-    size = xp.abs(x)
-    near = xp.clip(size, 0.0, delta)
-    return 0.5 * near * near + delta * (size - near)
+    clipped = ops.of(x).clip(x, -delta, delta)  # the loss's gradient too
+    return clipped * (x - 0.5 * clipped)
 
 
 def clipped_value_loss(
