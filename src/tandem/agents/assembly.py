@@ -73,7 +73,7 @@ class Assembly:
         generators = Generators(agent.seed)
         seed = derived(agent.seed, "framework")
         self.backend = backends.make(engine(agent.torch), device(agent), seed=seed)
-        self.see = joined if arguments.HER else (lambda obs: obs)
+        self.preprocess = joined if arguments.HER else (lambda obs: obs)
         self.environments = self._environments()
         example = self._example()
         # networks and variables, once all of them are built
@@ -100,7 +100,7 @@ class Assembly:
         agents = leaves(example.obs)[0].shape[1] if arguments.MARL else 1
         self.actor = collection.AgentActor(
             [self._forward(function) for function in self._actions(agents)],
-            self.see,
+            self.preprocess,
             collection.make_explorers(arguments, leaf, n, agents, generators),
             leaf,
             joint=arguments.MARL,
@@ -128,7 +128,7 @@ class Assembly:
         return same and self.is_for(env)
 
     def set_windows(self, train: TrainArguments) -> None:
-        """How much of the pool goes, and when."""
+        """Sets how much of the pool is forgotten, and when."""
         agent, size = self.agent, train.window_size
         if size is None:
             size = getattr(agent, "window_size", None)
@@ -158,8 +158,8 @@ class Assembly:
         return gymnasium.make(spec, render_mode=mode)
 
     def __enter__(self) -> Self:
-        """Optimizers are as training needs them, until the end; a callback may save the agent
-        meanwhile."""
+        """Optimizers are as training needs them until the outermost `with` ends: a callback that
+        saves the agent enters another one."""
         if not self._entered:
             for optimizer in self.optimizers:
                 self._open.enter_context(optimizer)
@@ -218,8 +218,8 @@ class Assembly:
         joint = self.arguments.MARL
         plain = Plain(env, action_space=spaces.Discrete(2))
         first = with_goal(plain) if self.arguments.HER else plain
-        seen = self.see(tree_map(lambda x: np.asarray(x)[None], first.reset(seed=0)[0]))
-        parts = [seen[:, i] for i in range(seen.shape[1])] if joint else [seen]
+        obs = self.preprocess(tree_map(lambda x: np.asarray(x)[None], first.reset(seed=0)[0]))
+        parts = [obs[:, i] for i in range(obs.shape[1])] if joint else [obs]
         outs = [
             self.backend.call(action, x)
             for action, x in zip(self._actions(len(parts)), parts, strict=True)
@@ -240,7 +240,7 @@ class Assembly:
     def _example(self) -> Batch:
         """Returns a batch of one row, of the first observation, for looking at the loss."""
         leaf = self.environments.action
-        obs = self.see(tree_map(lambda x: np.array(x[:1]), self.environments.reset()))
+        obs = self.preprocess(tree_map(lambda x: np.array(x[:1]), self.environments.reset()))
         action, one = np.zeros((1, *leaf.shape), leaf.dtype), np.ones(1, np.float32)
         extra = {"irl": self._extra(obs)} if self.arguments.IRL else {}
         return Batch(obs, action, one, one, obs, extra=extra)
@@ -302,7 +302,7 @@ class Assembly:
             generators,
             sampler,
             schedule,
-            see=self.see,
+            preprocess=self.preprocess,
             relabel=relabel,
             fetch=fetch,
             beta=a.beta,

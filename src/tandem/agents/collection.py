@@ -154,21 +154,21 @@ class Explorer:
 class AgentActor:
     """Acts in N environments by forward functions, one, or one for each of several agents.
 
-    see: what of an observation `action` is given. explorers: one for each agent. irl: `action`
-    gives (extra, output), and extra is kept with the step.
+    preprocess: from observations to what `action` is given. explorers: one for each agent. irl:
+    `action` gives (extra, output), and extra is kept with the step.
     """
 
     def __init__(
         self,
         forwards: list[Forward],
-        see: Callable[[Tree], Tree],
+        preprocess: Callable[[Tree], Tree],
         explorers: Sequence[Explorer],
         leaf: Leaf,
         *,
         joint: bool,
         irl: bool,
     ) -> None:
-        self.forwards, self.see, self.explorers = forwards, see, explorers
+        self.forwards, self.preprocess, self.explorers = forwards, preprocess, explorers
         self.leaf, self.joint, self.irl = leaf, joint, irl
         self.steps = 0  # of all environments so far
         bounded = leaf.kind == "box" and leaf.bounded
@@ -177,12 +177,12 @@ class AgentActor:
 
     def act(self, obs: Tree, state: Tree, noise: Tree) -> tuple[Array, dict[str, Array], Tree]:
         """Returns (actions [N, ...], what is kept with the step, the state as it was)."""
-        acted = [self._one(i, part) for i, part in enumerate(self._parts(obs))]
-        action = self._together([a for a, _ in acted])
+        pairs = [self._act_one(i, part) for i, part in enumerate(self._parts(obs))]
+        action = self._join([action for action, _ in pairs])
         self.steps += len(action)
         if not self._checked:
             self._check(action)
-        return action, {"irl": acted[0][1]} if self.irl else {}, state
+        return action, {"irl": pairs[0][1]} if self.irl else {}, state
 
     def best(self, obs: Tree) -> Array:
         """Returns actions without exploration: the highest output where a policy chooses, else the
@@ -192,14 +192,14 @@ class AgentActor:
         for forward, part, explorer in zip(self.forwards, parts, self.explorers, strict=True):
             out = forward(part)[1] if self.irl else forward(part)
             actions.append(out.argmax(-1) if isinstance(explorer, PolicyExplorer) else out)
-        return self._together(actions)
+        return self._join(actions)
 
     def _parts(self, obs: Tree) -> list[Tree]:
         """Returns what each agent's `action` is given."""
-        seen = self.see(obs)
-        return [seen[:, i] for i in range(len(self.forwards))] if self.joint else [seen]
+        obs = self.preprocess(obs)
+        return [obs[:, i] for i in range(len(self.forwards))] if self.joint else [obs]
 
-    def _together(self, actions: list[Array]) -> Array:
+    def _join(self, actions: list[Array]) -> Array:
         """Returns the actions of all agents as the environment's, within its bounds."""
         action = np.stack(actions, 1) if self.joint else actions[0]
         return np.clip(action, *self._bounds) if self._bounds else action
@@ -212,10 +212,10 @@ class AgentActor:
         for explorer in self.explorers:
             explorer.restart(env)
 
-    def _one(self, i: int, seen: Tree) -> tuple[Array, Array]:
+    def _act_one(self, i: int, obs: Tree) -> tuple[Array, Array]:
         """Returns (actions of agent i, what `action` gave beside its output)."""
-        out, extra = self.forwards[i](seen), ()
-        rows = leaves(seen)[0].shape[0]
+        out, extra = self.forwards[i](obs), ()
+        rows = leaves(obs)[0].shape[0]
         if self.irl:
             extra, out = out
         if out.shape[:1] != (rows,):
@@ -299,25 +299,25 @@ def make_explorers(
     agents: int,
     generator: Callable[[str], np.random.Generator],
 ) -> list[Explorer]:
-    """Returns who explores, for each agent, in `envs` environments. Policies and processes that
+    """Returns an explorer for each agent, in `envs` environments. Policies and processes that
     were not seeded take seeds of the run. SettingError for a list of another length."""
     chooses = arguments.policy is not None
-    given = as_list(arguments.policy if chooses else arguments.noise)
-    if not given:
+    sources = as_list(arguments.policy if chooses else arguments.noise)
+    if not sources:
         return [Explorer()] * agents
     expected = agents if agents > 1 else envs
-    if len(given) not in (1, expected):
+    if len(sources) not in (1, expected):
         raise SettingError(
-            f"{len(given)} policies or noise processes.",
+            f"{len(sources)} policies or noise processes.",
             f"one, or one for each of {expected} {'agents' if agents > 1 else 'environments'}",
             "give as many.",
         )
-    for i, one in enumerate(given):
-        if not getattr(one, "seeded", True):
-            one.rng = generator(f"explore/{i}")
+    for i, source in enumerate(sources):
+        if not getattr(source, "seeded", True):
+            source.rng = generator(f"explore/{i}")
     explorers: list[Explorer] = []
     for agent in range(agents):
-        own = given if agents == 1 else [given[agent % len(given)]]
+        own = sources if agents == 1 else [sources[agent % len(sources)]]
         if chooses:
             sizes = leaf.sizes[agent if len(leaf.sizes) > 1 else 0] if leaf.sizes else None
             explorers.append(PolicyExplorer(own, sizes))
@@ -327,16 +327,16 @@ def make_explorers(
     return explorers
 
 
-def _processes(given: list[Any], shape: tuple[int, ...], envs: int) -> list[Any]:
+def _processes(processes: list[Any], shape: tuple[int, ...], envs: int) -> list[Any]:
     """Returns a noise process for each environment. One of a single number becomes one of as many
     as an action has: else it would explore along a diagonal only."""
-    for process in given:
+    for process in processes:
         if getattr(process, "size", None) == 1 and shape not in ((), (1,)):
             process.size = shape
             _reset(process)
-    if len(given) == envs:
-        return given
-    first = given[0]
+    if len(processes) == envs:
+        return processes
+    first = processes[0]
     copies = [copy.copy(first) for _ in range(envs - 1)]
     if hasattr(first, "rng"):
         for process, rng in zip(copies, first.rng.spawn(envs - 1), strict=True):

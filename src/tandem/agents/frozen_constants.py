@@ -46,8 +46,8 @@ class FrozenConstants:
             class Recorded(kind):  # type: ignore[misc,valid-type]
                 def __getattribute__(self, name: str) -> Any:
                     value = super().__getattribute__(name)
-                    if (found := numbers(name, value)) is not None:
-                        read[name] = found
+                    if (within := numbers(name, value)) is not None:
+                        read[name] = within
                     return value
 
             agent.__class__ = Recorded
@@ -72,7 +72,7 @@ class FrozenConstants:
         return changed
 
     def forget(self) -> None:
-        """The function is to be compiled anew: nothing has been read."""
+        """Drops what was recorded, before the function is compiled anew."""
         self._read = {}
 
 

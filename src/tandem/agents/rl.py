@@ -136,8 +136,8 @@ class BaseAgent:
         k: float | None = 4.0,
         strategy: str = "future",
     ) -> None:
-        """How to train; training that was under way begins anew. See
-        `tandem.agents.contract.SetArguments` for each argument.
+        """Sets how to train: the next `train` begins anew, from the networks and records as they
+        are. See `tandem.agents.contract.SetArguments` for each argument.
 
         After each environment step, once the pool holds `batch` transitions, there is a training
         phase of `num_updates` mini-batches (1), and `update_param` after every `update_steps`
@@ -308,15 +308,16 @@ class BaseAgent:
     # Looking
 
     def visualize_loss(self) -> Any:
-        """The mean losses of all episodes as a matplotlib figure, shown where there is a screen."""
+        """Returns a matplotlib figure of each episode's mean loss, shown where there is a
+        screen."""
         return plots.episodes({"loss": self.loss_list})
 
     def visualize_reward(self) -> Any:
-        """The returns of all episodes as a matplotlib figure, shown where there is a screen."""
+        """Returns a matplotlib figure of each episode's return, shown where there is a screen."""
         return plots.episodes({"reward": self.reward_list})
 
     def visualize_reward_loss(self) -> Any:
-        """Both."""
+        """Returns a matplotlib figure of both, shown where there is a screen."""
         return plots.episodes({"reward": self.reward_list, "loss": self.loss_list})
 
     def run_agent(self, max_steps: int, seed: int | None = None) -> tuple[list[Any], float, int]:
@@ -434,7 +435,7 @@ class RL_pytorch(BaseAgent):
 
 
 def listed(param: Any) -> Any:
-    """Generators as lists, in lists too."""
+    """Returns `param` with generators as lists, within lists too."""
     if isinstance(param, (list, tuple, Iterator)):
         return [listed(part) for part in param]
     return param

@@ -56,12 +56,12 @@ class UpdateSchedule:
 
 
 class PhaseLearner:
-    """After each step, or after as many as were asked for, a training phase: mini-batches, and then
-    `update_param`.
+    """Makes a training phase after each step, or after as many as were asked for: mini-batches,
+    and then `update_param`.
 
-    fetch: from drawn ids to transitions. relabel: gives them other goals. see: what of observations
-    the loss is given. after_update_param: what becomes of the pool then; on_new_rows: and whenever
-    there is something new in it.
+    fetch: from drawn ids to transitions. relabel: gives them other goals. preprocess: from
+    observations to what the loss is given. after_update_param: called with the sampler after
+    `update_param`, on_new_rows whenever transitions were added: either may forget some of them.
     """
 
     block = 1  # a step of each environment at a time: episodes are counted exactly
@@ -74,7 +74,7 @@ class PhaseLearner:
         sampler: Sampler,
         schedule: UpdateSchedule,
         *,
-        see: Callable[[Tree], Tree],
+        preprocess: Callable[[Tree], Tree],
         relabel: Callable[[np.random.Generator, IntArray, Batch], Batch] | None,
         fetch: Callable[[IntArray], Batch],
         beta: float,
@@ -82,7 +82,7 @@ class PhaseLearner:
     ) -> None:
         self.algorithm, self.backend, self.generators = algorithm, backend, generators
         self.sampler, self.schedule = sampler, schedule
-        self.see, self.relabel, self.fetch, self.beta = see, relabel, fetch, beta
+        self.preprocess, self.relabel, self.fetch, self.beta = preprocess, relabel, fetch, beta
         self.after_update_param = after_update_param
         self.on_new_rows: Callable[[Sampler], None] = keep_all
         self.updates = 0  # made so far
@@ -98,14 +98,14 @@ class PhaseLearner:
         return self.sampler.ring
 
     def is_warmup(self, env_steps: int) -> bool:
-        """Never: the agent's policy or noise explores from the first step on."""
+        """Returns False: the agent's policy or noise explores from the first step on."""
         return False
 
     def break_off(self, envs: Sequence[int]) -> None:
         self.ring.break_off(envs)
 
     def compile(self, jit: bool) -> None:
-        """Updates are compiled, or not, from now on."""
+        """From now on updates are compiled by XLA, or are not (`jit`)."""
         # each optimizer looks, since weights may have been frozen or thawed
         changed = [o.look() for o in self.algorithm.optimizers]
         if self._run is None or jit != self.jit or any(changed):
@@ -138,8 +138,8 @@ class PhaseLearner:
         return averaged(metrics)
 
     def _phase(self, phases: int) -> list[dict[str, float]]:
-        """As many phases as may be one call, and `update_param` where it is due. Returns the
-        metrics of each call."""
+        """Makes so many phases together, and `update_param` where it is due. Returns the metrics of
+        each compiled call."""
         s = self.schedule
         passes = 1 if s.collect is None else max(1, s.passes * len(self.ring) // s.batch)
         updates = phases * (s.updates or passes)
@@ -168,8 +168,8 @@ class PhaseLearner:
             batch = self.relabel(self.generators("hindsight"), ids, batch)
         number = self.updates + np.arange(len(ids), dtype=np.float32)
         batch = batch._replace(
-            obs=self.see(batch.obs),
-            next_obs=self.see(batch.next_obs),
+            obs=self.preprocess(batch.obs),
+            next_obs=self.preprocess(batch.next_obs),
             weight=weight,
             settings={"update": number},
         )
@@ -218,17 +218,17 @@ class PhaseLearner:
 
 
 def keep_all(sampler: Sampler) -> None:
-    """Old transitions are as good as new ones."""
+    """Keeps the whole pool: old transitions are as good as new ones."""
 
 
 def forget_all(sampler: Sampler) -> None:
-    """Old transitions are of a policy that is gone."""
+    """Empties the pool: its transitions are of a policy that is gone."""
     sampler.forget()
 
 
 @dataclass
 class ForgetOldest:
-    """The oldest `rows` go."""
+    """Forgets the oldest `rows` transitions of the pool."""
 
     rows: Rows
 
@@ -239,8 +239,8 @@ class ForgetOldest:
 
 @dataclass
 class SlidingWindow:
-    """The oldest go while transitions come in: `size` of them when the pool is full (the ring drops
-    one by itself), and `periodic` of them every `every` stored ones."""
+    """Forgets the oldest transitions while new ones come in: `size` of them when the pool is full
+    (the ring drops one by itself), and `periodic` of them after every `every` that were stored."""
 
     capacity: int
     size: Rows
@@ -301,7 +301,7 @@ class LambdaCallback:
                 setattr(self, name, function)
 
 
-def dispatch_hook(callbacks: Iterable[object], name: str, *arguments: object) -> None:
+def notify(callbacks: Iterable[object], name: str, *arguments: object) -> None:
     """Calls the method of that name of every callback that has it."""
     for callback in callbacks:
         if (method := getattr(callback, name, None)) is not None:
@@ -329,7 +329,7 @@ class TrainCall:
     def run(self, autosave: Autosave, writer: Writer) -> np.float32:
         """Returns the mean loss of the last episode, 0 without an update."""
         agent, began = self.agent, perf_counter()
-        dispatch_hook(agent.callbacks, "on_train_begin", {})
+        notify(agent.callbacks, "on_train_begin", {})
         try:
             with self.assembly, Signals(self._stop), writer:
                 try:
@@ -344,7 +344,7 @@ class TrainCall:
             agent.time = perf_counter() - began
             agent.total_time += agent.time
             agent.stop_training = False
-        dispatch_hook(agent.callbacks, "on_train_end", {})
+        notify(agent.callbacks, "on_train_end", {})
         if self.every:
             print(f"time:{int(agent.time + 0.5)}s")
         if self.signal:
@@ -358,7 +358,7 @@ class TrainCall:
             if isinstance(event, EpisodeBegin):
                 self.assembly.actor.restart(event.env)
                 number = self.done + len(self._ended)
-                dispatch_hook(agent.callbacks, "on_episode_begin", number, {})
+                notify(agent.callbacks, "on_episode_begin", number, {})
             elif isinstance(event, EpisodeEnd):
                 self._ended.append(event.episode.score)
             elif isinstance(event, BatchEnd):
@@ -378,8 +378,8 @@ class TrainCall:
         if callbacks:
             for i in range(new):
                 loss = learner.losses[i - new]
-                dispatch_hook(callbacks, "on_batch_begin", self._batches + i, {})
-                dispatch_hook(callbacks, "on_batch_end", self._batches + i, {"loss": loss})
+                notify(callbacks, "on_batch_begin", self._batches + i, {})
+                notify(callbacks, "on_batch_end", self._batches + i, {"loss": loss})
         self._batches = learner.updates
         autosave.batch(learner.updates)
 
@@ -396,7 +396,7 @@ class TrainCall:
         agent.total_episode += 1
         self.done += 1
         logs = {"loss": loss, "reward": score}
-        dispatch_hook(agent.callbacks, "on_episode_end", self.done - 1, logs)
+        notify(agent.callbacks, "on_episode_end", self.done - 1, logs)
         average, criterion = agent.average_reward(), agent.criterion
         if self.every and (self.done == 1 or self.done % self.every == 0):
             shown = f"reward:{score:g}" if average is None else f"average reward:{average:g}"

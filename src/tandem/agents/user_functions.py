@@ -188,7 +188,7 @@ class PrioritizedReplay:
         return self.sampler
 
     def begin(self, weight: Array) -> None:
-        """A loss is about to be computed."""
+        """Called before a loss is computed, with the importance weights of its samples [B]."""
         self.weight, self._reports = weight, {}
 
     def reported(self, names: tuple[str, ...], rows: int) -> dict[str, Array]:
