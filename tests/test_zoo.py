@@ -15,7 +15,7 @@ def test_an_entry_holds_settings_in_their_ranges_and_says_its_source(algorithm, 
     assert entry.settings and len(entry.source) > 10
     chosen, _, source = trainer.settle(algorithm, env, {})
     assert source == entry.source
-    own = {name for name in entry.settings if hasattr(chosen, name)}
+    own = {name for name in entry.settings if name in chosen.__dataclass_fields__}
     assert own == entry.settings.keys(), "settings that the algorithm does not have"
 
 

@@ -204,7 +204,8 @@ def test_every_algorithm_learns_with_noise(name) -> None:
         "updates_per_call": 2,
         "policy_delay": 1,
     }
-    known = {n: x for n, x in own.items() if hasattr(algorithms.get(name).Settings, n)}
+    names = algorithms.get(name).Settings.__dataclass_fields__
+    known = {n: x for n, x in own.items() if n in names}
     loop = contracts.begin(
         algorithms.get(name), env, "torch", steps=48, hidden=(8,), noisy="factorised", **known
     )
