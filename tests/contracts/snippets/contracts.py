@@ -859,7 +859,11 @@ def refuses_what_is_not_finite():
             "max_kl": 0.0,
             "learning_rate": None,
         }
-        own = {n: v for n, v in settings.items() if n in kind.Settings.__dataclass_fields__ and v is not None}
+        own = {
+            n: v
+            for n, v in settings.items()
+            if n in kind.Settings.__dataclass_fields__ and v is not None
+        }
         if kind is DQN:  # Chain's one-hot states leave units dead before anything overflows
             env, own = "CartPole-v1", own | {"target_every": 16, "dueling": False}
         if kind is MAPPO:  # whose values blow up no more
