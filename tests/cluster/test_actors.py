@@ -10,7 +10,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from tandem.cluster import AlgorithmAgent, Cluster, handle
+from tandem.cluster import AlgorithmAgent, Cluster
+from tandem.cluster import cluster as door
 from tandem.errors import SettingError, UnknownNameError, WorkerError
 from tandem.testing import environments as known
 from tests.cluster.agents import (
@@ -68,7 +69,7 @@ def actor(cluster, name):
 
 def kill(cluster, name) -> int:
     """Kills the process of an actor as the kernel would; its id."""
-    pid = ray.get(actor(cluster, name).pid.options(concurrency_group="beside").remote())
+    pid = ray.get(actor(cluster, name).pid.options(concurrency_group="control").remote())
     os.kill(pid, signal.SIGKILL)
     return pid
 
@@ -181,7 +182,7 @@ def test_acting_here_takes_newer_parameters(cluster) -> None:
 
 @pytest.mark.parametrize("sync, act", [(True, "remote"), (False, "remote"), (False, "local")])
 def test_whoever_is_killed_comes_back(cluster, tmp_path, sync, act) -> None:
-    """A runner, the agent, its copy and the keeper; all that was kept is there afterwards."""
+    """A runner, the agent, its copy and the store; all that was kept is there afterwards."""
     args = {"cluster": cluster, "folder": tmp_path, "sync": sync, "act": act}
     runners = cluster.make_runner("r", Steady, args, num=2)
     found: list = []
@@ -192,17 +193,17 @@ def test_whoever_is_killed_comes_back(cluster, tmp_path, sync, act) -> None:
         for victim in (
             "runner/r/1",
             "agent/counter/0",
-            "tandem/keeper",
+            "tandem/states",
             *([] if sync else ["agent/counter/0/copy"]),
             "runner/r/0",
         ):
             before = until(lambda: agent.at if agent.at > 10 else 0)
-            if victim == "tandem/keeper":
+            if victim == "tandem/states":
                 os.kill(ray.get(actor(cluster, victim).pid.remote()), signal.SIGKILL)
-                until(lambda: ray.get(actor(cluster, "tandem/keeper").has.remote("counter/0")))
+                until(lambda: ray.get(actor(cluster, "tandem/states").has.remote("counter/0")))
             elif victim == "agent/counter/0":
                 kept = until(
-                    lambda: ray.get(actor(cluster, "tandem/keeper").recall.remote("counter/0"))
+                    lambda: ray.get(actor(cluster, "tandem/states").get.remote("counter/0"))
                 )
                 pid = kill(cluster, victim)
                 assert agent.at >= kept["data"]["plain"]["at"] and agent.here() != pid
@@ -246,7 +247,7 @@ def test_an_algorithm_goes_on_from_its_state(cluster, tmp_path, algorithm, act) 
             before = agent.updates
             until(lambda before=before: agent.updates > before + 50)
             kept = until(
-                lambda: learned(ray.get(actor(cluster, "tandem/keeper").recall.remote("a/0")))
+                lambda: learned(ray.get(actor(cluster, "tandem/states").get.remote("a/0")))
             )
             kill(cluster, "agent/a/0")
             assert agent.updates >= kept["data"]["learner"]["updates"]
@@ -292,7 +293,7 @@ def test_agents_of_a_namespace_are_kept_in_one_folder(cluster, tmp_path) -> None
 
 
 def test_an_agent_that_waits_for_a_place_is_told_of(cluster, monkeypatch, caplog) -> None:
-    monkeypatch.setattr(handle, "SCARCE", 0.2)
+    monkeypatch.setattr(door, "WARN_SECONDS", 0.2)
     failed: list[Exception] = []
 
     def make() -> None:

@@ -99,10 +99,10 @@ def test_it_learns_as_the_trainer_does_to_the_bit(algorithm, settings) -> None:
         np.testing.assert_array_equal(mine[name], w, err_msg=name)
 
 
-def blocks_of(told, env, terms=None, count=64):
+def blocks_of(told, env, config=None, count=64):
     agent = agent_of("dqn", env, **REPLAY)
     one = sampler.Sampler(
-        (terms or agent._terms(apart=True))._replace(steps=32), agent._networks, "acting"
+        (config or agent._sampler_config(remote=True))._replace(steps=32), agent._networks, "acting"
     )
     found = []
 
@@ -141,7 +141,7 @@ def test_a_block_stands_for_itself() -> None:
 
 def test_blocks_come_apart_and_together() -> None:
     parts = blocks_of(True, gymnasium.make("CartPole-v1", max_episode_steps=9))
-    whole = sampler.joined(parts)
+    whole = sampler.join_blocks(parts)
     assert whole.reward.shape == (32, 2) and (np.diff(whole.cuts.t) >= 0).all()
     for again, part in zip(split_environments(whole), parts, strict=True):
         for a, b in zip(leaves(again), leaves(part), strict=True):

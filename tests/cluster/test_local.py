@@ -9,8 +9,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from tandem.cluster import Cluster, Runner, WiseRL, handle, proxy, saving
-from tandem.cluster.host import Copy, Host, Made
+from tandem.cluster import Cluster, Runner, WiseRL, agent_host, agent_state
+from tandem.cluster import cluster as door
+from tandem.cluster.agent_host import ActingCopy, AgentHost, AgentSpec
 from tandem.cluster.runner import RunnerHost, construct
 from tandem.errors import CheckpointError, EngineError, SettingError, UnknownNameError
 from tests.cluster.agents import Bare, Counter, Documented, FailsAtOnce, Plain, Recorder, program
@@ -167,7 +168,7 @@ def test_runners_that_take_nothing() -> None:
 
 
 def test_a_runner_that_could_not_be_made_says_why_whatever_is_called(monkeypatch) -> None:
-    monkeypatch.setattr(proxy, "_place", [""])
+    monkeypatch.setattr(agent_host, "_identity", [""])
     host = RunnerHost(FailsAtOnce, None, 0, 0, "r")
     for call in (host.run, lambda: host.call("run", (), {})):
         with pytest.raises(OSError, match="no environment"):
@@ -205,14 +206,14 @@ def test_a_second_program_goes_on_from_the_folder(tmp_path) -> None:
 
 def test_who_acts_for_an_agent_that_is_told_what_it_was_has_its_parameters() -> None:
     """Also where it acted itself in the program before."""
-    kept = saving.state_of(Counter(sync=True, at=7))
+    kept = agent_state.state_of(Counter(sync=True, at=7))
 
     class Keeps:
-        def recall(self, key):
+        def get(self, key):
             return {"version": 3, "data": kept[0], "arrays": kept[1]}
 
-    host = Host("c/0", Made(Counter, False, 1, {}), Keeps(), 1e9)
-    copy = Copy(Made(Counter, False, 1, {}), host.newest)
+    host = AgentHost("c/0", AgentSpec(Counter, False, 1, {}), Keeps(), 1e9)
+    copy = ActingCopy(AgentSpec(Counter, False, 1, {}), host.newest)
     assert copy.perform("me", [("choose_action", (0,), {})], 0).value == 7 and not host.agent.sync
 
 
@@ -221,8 +222,8 @@ def test_numbers_of_numpy_are_kept() -> None:
         Counter(at=np.int64(3), seconds=np.float32(0.5), well=np.bool_(True)),
         Counter(well=False),
     )
-    data, arrays = saving.state_of(one)
-    saving.load_into(other, json.loads(json.dumps(data)), arrays)
+    data, arrays = agent_state.state_of(one)
+    agent_state.load_into(other, json.loads(json.dumps(data)), arrays)
     assert (other.at, other.seconds, other.well) == (3, 0.5, True)
 
 
@@ -267,21 +268,21 @@ def test_networks_optimizers_and_numbers_come_back_to_the_bit() -> None:
     one, other = Net(), Net()
     for _ in range(3):
         one.update(x, 1.0)
-    kept = saving.state_of(one)
+    kept = agent_state.state_of(one)
     for _ in range(3):
         one.update(x, 1.0)
-    saving.load_into(other, *kept)
+    agent_state.load_into(other, *kept)
     assert other.epsilon == pytest.approx(0.9**3)
     for _ in range(3):
         other.update(x, 1.0)
     np.testing.assert_array_equal(one.choose_action(x), other.choose_action(x))
     with pytest.raises(CheckpointError, match="does not fit"):
         other.actor = torch.nn.Sequential(torch.nn.Linear(5, 3))
-        saving.load_into(other, *kept)
+        agent_state.load_into(other, *kept)
 
 
 def test_where_ray_is_not_installed_the_same_program_runs_here(monkeypatch) -> None:
-    monkeypatch.setattr(handle, "_installed", lambda: False)
+    monkeypatch.setattr(door, "_installed", lambda: False)
     cluster = Cluster(namespace="no-ray")
     runners = cluster.make_runner("runner", Documented, SimpleNamespace(cluster=cluster, lr=0.1))
     own = Recorder()
@@ -301,4 +302,6 @@ def test_a_kept_state_of_another_algorithm_agent_is_refused_in_words() -> None:
         return AlgorithmAgent(algorithm="ppo", framework="torch", **spaces)
 
     with pytest.raises(CheckpointError, match="kept state of AlgorithmAgent does not fit"):
-        saving.load_into(agent_for("Pendulum-v1"), *saving.state_of(agent_for("CartPole-v1")))
+        agent_state.load_into(
+            agent_for("Pendulum-v1"), *agent_state.state_of(agent_for("CartPole-v1"))
+        )

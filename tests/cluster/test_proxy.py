@@ -1,4 +1,4 @@
-"""Proxies of agents in other processes, over a line that behaves as Ray's does, without Ray."""
+"""Proxies of agents in other processes, over a handle that behaves as Ray's does, without Ray."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from tandem.cluster import Cluster, lines
-from tandem.cluster.actors import Place, RemoteHost
-from tandem.cluster.host import Host, Made
-from tandem.cluster.keeper import Keeper
-from tandem.cluster.lines import Line
-from tandem.cluster.proxy import ApartProxy, LocalProxy, RemoteProxy
+from tandem.cluster import Cluster, ray_actors
+from tandem.cluster.agent_host import AgentHost, AgentSpec
+from tandem.cluster.agent_state import StateStore
+from tandem.cluster.proxy import AsyncProxy, LocalProxy, RemoteProxy
+from tandem.cluster.ray_actors import ActorHandle, Namespace, RemoteHost
 from tandem.errors import SettingError
 from tandem.testing import environments as known
 from tests.cluster.agents import Bare, Counter, Recorder
@@ -29,31 +28,31 @@ class Notes(Recorder):
 
 
 class Memory:
-    """A keeper that has nothing and keeps nothing."""
+    """A store that has nothing and keeps nothing."""
 
-    def recall(self, key):
+    def get(self, key):
         return None
 
-    def keep(self, *given) -> None:
+    def put(self, *state) -> None:
         pass
 
 
 class Here(RemoteHost):
     """An actor's object, in this process."""
 
-    def __init__(self, made: Made) -> None:
+    def __init__(self, spec: AgentSpec) -> None:
         self._failed = None
-        Host.__init__(self, "a/0", made, Memory(), 0.0)
+        AgentHost.__init__(self, "a/0", spec, Memory(), 0.0)
 
 
-class Direct(Line):
-    """A line to an object in this process. What goes over it is pickled, and its arrays arrive as
+class Direct(ActorHandle):
+    """A handle of an object in this process. What goes to it is pickled, and its arrays arrive as
     from Ray's store: not to be written."""
 
     def send(self, method, *given, group=""):
-        return sent(getattr(self.handle, method)(*sent(given)))
+        return sent(getattr(self.actor, method)(*sent(given)))
 
-    def arrived(self, reference) -> bool:
+    def ready(self, reference) -> bool:
         return True
 
     def _ray(self):
@@ -70,11 +69,11 @@ def proxy(kind, agent_class, **hyper):
     return kind(
         "a",
         "me#0",
-        Direct(Here(Made(agent_class, kind is RemoteProxy, 1, hyper)), "agent 'a'", 1.0),
+        Direct(Here(AgentSpec(agent_class, kind is RemoteProxy, 1, hyper)), "agent 'a'", 1.0),
     )
 
 
-@pytest.mark.parametrize("kind", [RemoteProxy, ApartProxy])
+@pytest.mark.parametrize("kind", [RemoteProxy, AsyncProxy])
 def test_updates_are_of_what_was_then_though_an_environment_writes_into_its_arrays(kind) -> None:
     agent, state, info = proxy(kind, Notes), np.zeros(2), {"at": 0, "seen": np.zeros(1)}
     for i in range(3):
@@ -116,7 +115,7 @@ def test_what_cannot_be_pickled_is_named() -> None:
     with pytest.raises(
         SettingError, match=r"agent 'a' cannot go to another process: .*lock.*\nExpected: .*\nFix: "
     ):
-        lines.sent(lambda *given: pickle.dumps(given), "agent 'a'", 1, threading.Lock())
+        ray_actors.submit(lambda *given: pickle.dumps(given), "agent 'a'", 1, threading.Lock())
 
 
 class Saves(Counter):
@@ -127,14 +126,14 @@ class Saves(Counter):
     def load(self, path):
         raise AssertionError
 
-    finish = leave = waits = take = told = load
+    finish = join = leave = must_wait = learn_from = set_progress = load
 
 
-@pytest.mark.parametrize("kind", [RemoteProxy, ApartProxy])
+@pytest.mark.parametrize("kind", [RemoteProxy, AsyncProxy])
 def test_an_agent_may_call_its_methods_what_it_likes(kind) -> None:
-    made = Made(Saves, kind is RemoteProxy, 1, {})
-    more = {"make": lambda caller: made.make()} if kind is ApartProxy else {}
-    agent = kind("a", "me#0", Direct(Here(made), "agent 'a'", 1.0), **more)
+    spec = AgentSpec(Saves, kind is RemoteProxy, 1, {})
+    more = {"make": lambda caller: spec.make()} if kind is AsyncProxy else {}
+    agent = kind("a", "me#0", Direct(Here(spec), "agent 'a'", 1.0), **more)
     assert agent.choose_action(0) == 0
     agent.update(0)
     agent.flush()
@@ -143,7 +142,7 @@ def test_an_agent_may_call_its_methods_what_it_likes(kind) -> None:
     assert agent.caller == "nobody"
 
 
-@pytest.mark.parametrize("kind", [LocalProxy, RemoteProxy, ApartProxy])
+@pytest.mark.parametrize("kind", [LocalProxy, RemoteProxy, AsyncProxy])
 def test_nobody_waits_for_the_steps_of_one_who_only_acts(kind) -> None:
     """As an evaluation with a proxy of its own does, while an update needs two blocks of the one
     that learns."""
@@ -160,22 +159,24 @@ def test_nobody_waits_for_the_steps_of_one_who_only_acts(kind) -> None:
         "framework": "torch",
     }
     hyper |= {"observation_space": env.observation_space, "action_space": env.action_space}
-    host = Here(Made(AlgorithmAgent, True, 1, hyper))
-    line = Direct(host, "agent 'a'", 1.0)
+    host = Here(AgentSpec(AlgorithmAgent, True, 1, hyper))
+    handle = Direct(host, "agent 'a'", 1.0)
     part = (
-        {"make": lambda me: host.agent.portable(me), "records": True} if kind is ApartProxy else {}
+        {"make": lambda me: host.agent.portable(me), "from_blocks": True}
+        if kind is AsyncProxy
+        else {}
     )
     learns, looks = (
-        kind("a", me, host if kind is LocalProxy else line, **part) for me in ("me#0", "me#1")
+        kind("a", me, host if kind is LocalProxy else handle, **part) for me in ("me#0", "me#1")
     )
     state, _ = env.reset(seed=0)
     for i in range(12):
         looks.choose_action(state)
         action = learns.choose_action(state)
-        assert env.action_space.contains(action) and not host.agent.waits("me#0"), i
+        assert env.action_space.contains(action) and not host.agent.must_wait("me#0"), i
         after, reward, over, cut, _ = env.step(action)
         learns.update(state, action, reward, after, over or cut, cut)
-        assert not host.agent.waits("me#0")
+        assert not host.agent.must_wait("me#0")
         state = env.reset()[0] if over or cut else after
     assert host.agent.updates > 0
 
@@ -200,7 +201,7 @@ def test_networks_are_attributes_though_they_can_be_called() -> None:
     )
 
 
-@pytest.mark.parametrize("kind", [RemoteProxy, ApartProxy])
+@pytest.mark.parametrize("kind", [RemoteProxy, AsyncProxy])
 def test_what_would_be_lost_with_a_proxy_is_refused(kind) -> None:
     agent = proxy(kind, Notes, gain=1)
     with pytest.raises(SettingError, match=r"gain of the agent 'a'[^\n]*\nExpected: .*\nFix: "):
@@ -215,26 +216,26 @@ def test_what_would_be_lost_with_a_proxy_is_refused(kind) -> None:
 
 def test_runners_that_could_not_be_made_take_no_ranks(monkeypatch) -> None:
     pytest.importorskip("ray")
-    keeper, asked = Keeper(), []
+    store, asked = StateStore(), []
 
-    class Nowhere(Place):
+    class Nowhere(Namespace):
         def __init__(self) -> None:
             pass
 
-        def keeper(self):
-            return Direct(keeper, "the keeper", 1.0)
+        def store(self):
+            return Direct(store, "the store", 1.0)
 
         def names(self, kind):
             return []
 
-        def make_runner(self, name, runner_class, args, ranks, resource):
+        def make_runner(self, host_class, name, runner_class, args, ranks, resource):
             asked.append(ranks)
             if args is None:
                 raise SettingError("args that cannot be pickled.")
             return []
 
     cluster = Cluster()
-    monkeypatch.setattr(cluster, "_place", Nowhere)
+    monkeypatch.setattr(cluster, "_connect", Nowhere)
     cluster.make_runner("one", Bare, 0, num=2)
     with pytest.raises(SettingError):
         cluster.make_runner("two", Bare, num=3)

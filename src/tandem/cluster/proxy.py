@@ -1,69 +1,45 @@
-"""What `get_agent` gives: an agent's methods, wherever it lives."""
+"""What `get_agent` returns: an agent's methods, wherever it lives."""
 
 from __future__ import annotations
 
-import itertools
-import os
 import time
 import weakref
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from tandem.cluster.copies import copied
-from tandem.cluster.host import Call, Host, Reply
-from tandem.cluster.lines import Line
+from tandem.cluster.agent_host import AgentHost, Call, Reply
+from tandem.cluster.agent_state import copied
+from tandem.cluster.ray_actors import ActorHandle
 from tandem.errors import SettingError
 
 BATCH = 32  # updates that are sent together to an agent that does not answer at once
 BATCH_SECONDS = 0.05  # the longest that one is held back for others, while the agent is used
-UNDER_WAY = 2  # such batches that may be under way; the next one waits
+IN_FLIGHT = 2  # such batches that may be under way; the next one waits
 
-LIVING: weakref.WeakSet[Proxy] = weakref.WeakSet()
-_place = [""]  # who this process is to agents: a runner's name in its actor, "" in a program
-_numbers: Counter[tuple[str, str]] = Counter()
+_proxies: weakref.WeakSet[Proxy] = weakref.WeakSet()  # all of this process
 
 
-def me() -> str:
-    return _place[0]
-
-
-def set_identity(place: str) -> None:
-    _place[0] = place
-
-
-def next_id(namespace: str, agent: str) -> str:
-    return f"{me() or f'program/{os.getpid()}'}#{_numbers[namespace, agent]}"
-
-
-def caller_id(namespace: str, agent: str) -> str:
-    """The name of a new proxy here: the same again in a runner that was restarted."""
-    found = next_id(namespace, agent)
-    _numbers[namespace, agent] += 1
-    return found
-
-
-def flush_all() -> None:
-    """Everything that is held back in this process arrives; those who leave are waited for no
+def close_all() -> None:
+    """Everything that is held back in this process arrives; nobody waits for its runner any
     more."""
-    for proxy in list(LIVING):
+    for proxy in list(_proxies):
         proxy.close()
 
 
 class Proxy:
     """An agent as its users see it. `choose_action` and `update` as the agent has them; `update`
-    gives back nothing, and its errors, where it was sent off without waiting, are raised by the
-    next call. Its other public methods can be called, and its attributes read, by value. `flush()`
+    returns nothing, and its errors, where it was sent off without waiting, are raised by the next
+    call. Its other public methods can be called, and its attributes read, by value. `flush()`
     waits until all that was sent has been learned from."""
 
     def __init__(self, name: str, caller: str) -> None:
         self._name, self._caller, self._methods = name, caller, set[str]()
-        LIVING.add(self)
+        _proxies.add(self)
 
-    def choose_action(self, *given: Any, **named: Any) -> Any:
+    def choose_action(self, *args: object, **kwargs: object) -> Any:
         raise NotImplementedError
 
-    def update(self, *given: Any, **named: Any) -> None:
+    def update(self, *args: object, **kwargs: object) -> None:
         raise NotImplementedError
 
     def flush(self) -> None:
@@ -73,17 +49,17 @@ class Proxy:
         """Flushes, and says that nothing more will come."""
         self.flush()
         if self._of_blocks("leave"):
-            self._call("leave", (self._caller,), {})
+            self._call("leave", self._caller)
 
     def _of_blocks(self, name: str) -> bool:
-        """Whether the agent is one that learns from blocks (see `host.learns_from_blocks`), and has
-        a method of that name."""
+        """Whether the agent is one that learns from blocks (see `agent_host.learns_from_blocks`),
+        and has a method of that name."""
         return self._look_up("portable")[0] == self._look_up(name)[0] == "method"
 
     def _look_up(self, name: str) -> tuple[str, Any]:
         raise NotImplementedError
 
-    def _call(self, name: str, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    def _call(self, name: str, /, *args: object, **kwargs: object) -> Any:
         raise NotImplementedError
 
     def __getattr__(self, name: str) -> Any:
@@ -97,9 +73,9 @@ class Proxy:
             if kind == "nothing":
                 raise AttributeError(f"the agent {self._name!r} has no attribute {name!r}")
             self._methods.add(name)
-        return lambda *given, **named: self._call(name, given, named)
+        return lambda *args, **kwargs: self._call(name, *args, **kwargs)
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         if not name.startswith("_"):
             raise SettingError(
                 f"{name} of the agent {self._name!r} was to be set by its proxy, where nobody "
@@ -109,7 +85,7 @@ class Proxy:
             )
         super().__setattr__(name, value)
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> str | tuple[Any, ...]:
         raise SettingError(
             f"the proxy of the agent {self._name!r} was to go to another process, where nobody "
             "would send what it holds back.",
@@ -124,42 +100,50 @@ class Proxy:
 class LocalProxy(Proxy):
     """An agent in this process."""
 
-    def __init__(self, name: str, caller: str, host: Host) -> None:
+    def __init__(self, name: str, caller: str, host: AgentHost) -> None:
         self._host = host
         super().__init__(name, caller)
 
-    def choose_action(self, *given: Any, **named: Any) -> Any:
-        return self._host.perform(self._caller, [("choose_action", given, named)], 0).value
+    def choose_action(self, *args: object, **kwargs: object) -> Any:
+        return self._call("choose_action", *args, **kwargs)
 
-    def update(self, *given: Any, **named: Any) -> None:
-        self._host.perform(self._caller, [("update", given, named)], 0)
+    def update(self, *args: object, **kwargs: object) -> None:
+        self._call("update", *args, **kwargs)
 
     def flush(self) -> None:
         if self._of_blocks("finish"):
-            self._call("finish", (), {})
+            self._call("finish")
 
     def _look_up(self, name: str) -> tuple[str, Any]:
         return self._host.look_up(name)
 
-    def _call(self, name: str, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        return self._host.perform(self._caller, [(name, given, named)], 0).value
+    def _call(self, name: str, /, *args: object, **kwargs: object) -> Any:
+        return self._host.perform(self._caller, [(name, args, kwargs)], 0).value
 
 
-class RemoteProxy(Proxy):
+class _ActorProxy(Proxy):
+    """An agent in an actor of Ray's."""
+
+    def __init__(self, name: str, caller: str, actor: ActorHandle) -> None:
+        self._actor, self._queue = actor, list[Call]()
+        super().__init__(name, caller)
+
+    def _look_up(self, name: str) -> tuple[str, Any]:
+        kind, value = self._actor.call("look_up", name)
+        return kind, value
+
+
+class RemoteProxy(_ActorProxy):
     """An agent in a process of its own that acts and learns. An update waits here for the next
     call, and goes with it: one message a step, and the order of all calls as it was written."""
 
-    def __init__(self, name: str, caller: str, line: Line) -> None:
-        self._line, self._queue = line, list[Call]()
-        super().__init__(name, caller)
+    def choose_action(self, *args: object, **kwargs: object) -> Any:
+        return self._send(("choose_action", args, kwargs)).value
 
-    def choose_action(self, *given: Any, **named: Any) -> Any:
-        return self._send(("choose_action", given, named)).value
-
-    def update(self, *given: Any, **named: Any) -> None:
+    def update(self, *args: object, **kwargs: object) -> None:
         if len(self._queue) >= BATCH:  # nobody acts in between: then they go by themselves
             self._send()
-        self._queue.append(("update", copied(given), copied(named)))
+        self._queue.append(("update", copied(args), copied(kwargs)))
 
     def flush(self) -> None:
         if self._queue:
@@ -168,169 +152,156 @@ class RemoteProxy(Proxy):
     def close(self) -> None:
         self.flush()
         if self._of_blocks("finish"):
-            self._call("finish", (), {})
+            self._call("finish")
         super().close()
 
-    def _look_up(self, name: str) -> tuple[str, Any]:
-        return self._line.ask("look_up", name)  # type: ignore[no-any-return]
-
-    def _call(self, name: str, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        return self._send((name, given, named)).value
+    def _call(self, name: str, /, *args: object, **kwargs: object) -> Any:
+        return self._send((name, args, kwargs)).value
 
     def _send(self, *calls: Call) -> Reply:
-        """What was held back, and then these, in one message; the rest of them again where it has
-        to wait for others that it learns together with."""
+        """Sends what was held back, and then these calls, in one message; the rest of them again
+        where it has to wait for others that it learns together with."""
         left, self._queue = [*self._queue, *calls], []
         while True:
-            reply: Reply = self._line.ask("perform", self._caller, left, 0)
-            left = left[reply.made :]
+            reply: Reply = self._actor.call("perform", self._caller, left, 0)
+            left = left[reply.done :]
             if not left:
                 return reply
             while reply.wait:
-                reply = self._line.ask("release", self._caller, 0, group="waiting")
+                reply = self._actor.call("release", self._caller, 0, group="waiting")
 
 
-class ApartProxy(Proxy):
+class AsyncProxy(_ActorProxy):
     """An agent whose learning nobody waits for: updates go to it in batches, and a copy acts.
 
-    copy: acts for it in a process of its own; or what `make(caller)` makes in this process, when
-    it is first used: then parameters come here, and go to its `_update_model` as soon as they
-    are here. records: that is the part of an agent that learns from blocks. It is told of each
-    step by its `update`; what that gives back, if anything, goes to the agent's `take`, the
-    answer to its `told`, and parameters go to its `load`."""
+    copy: acts for it in a process of its own. make: makes, for a caller, what acts in this process
+    instead, when it is first used; parameters come here then, and go to its `_update_model` as
+    soon as they are here. from_blocks: what acts is the part of an agent that learns from blocks.
+    It is told of each step by its `update`; what that returns, if anything, goes to the agent's
+    `learn_from`, the answer to its `set_progress`, and parameters go to its `load`.
+    """
 
     def __init__(
         self,
         name: str,
         caller: str,
-        line: Line,
-        copy: Line | None = None,
+        actor: ActorHandle,
+        copy: ActorHandle | None = None,
         make: Callable[[str], Any] | None = None,
-        records: bool = False,
+        from_blocks: bool = False,
     ) -> None:
-        self._line, self._copy, self._make, self._blocks = line, copy, make, records
-        self._act: Any = None
-        self._records = False  # until it has acted
-        self._entered = False  # whether the agent knows that steps will come from here
-        self._queue, self._since, self._sent = list[Call](), 0.0, list[Any]()
-        self._have, self._coming, self._reply = 0, list[Any](), Reply(None, 0, [], False)
-        super().__init__(name, caller)
+        self._copy, self._make, self._from_blocks = copy, make, from_blocks
+        self._local: Any = None  # what acts in this process
+        self._records = False  # whether that writes down blocks: from its first action on
+        self._joined = False  # whether the agent knows that steps will come from here
+        self._queued_at = 0.0
+        self._in_flight: list[tuple[Any, tuple[Any, ...]]] = []  # (reference, arguments)
+        self._version, self._params = 0, list[Any]()  # of the parameters that came last
+        self._reply = Reply(None, 0, [], False)
+        super().__init__(name, caller, actor)
 
-    def choose_action(self, *given: Any, **named: Any) -> Any:
-        self._look()
+    def choose_action(self, *args: object, **kwargs: object) -> Any:
+        self._poll()
         if self._copy is not None:
-            return self._copy.ask(
-                "perform", self._caller, [("choose_action", given, named)], 0
-            ).value
-        if self._act is None:
-            self._begin()
-        self._adopt()
-        return self._act.choose_action(*given, **named)
+            calls = [("choose_action", args, kwargs)]
+            return self._copy.call("perform", self._caller, calls, 0).value
+        if self._local is None:
+            assert self._make is not None
+            self._local = self._make(self._caller)
+            self._records = self._from_blocks
+        self._load_params()
+        return self._local.choose_action(*args, **kwargs)
 
-    def _begin(self) -> None:
-        assert self._make is not None
-        self._act = self._make(self._caller)
-        self._records = self._blocks
-
-    def update(self, *given: Any, **named: Any) -> None:
+    def update(self, *args: object, **kwargs: object) -> None:
         if self._records:
-            self._enter()
-            made = self._act.update(*given, **named)
-            if made is None:
+            self._join()
+            block = self._local.update(*args, **kwargs)
+            if block is None:
                 return
-            self._queue.append(("take", (made,), {}))
+            self._queue.append(("learn_from", (block,), {}))
             self._send()
-            if self._act.lockstep:
-                self._wait()
+            if self._local.lockstep:
+                self._wait_for_others()
             return
         now = time.monotonic()
-        self._since = self._since if self._queue else now
-        self._queue.append(("update", copied(given), copied(named)))
-        if len(self._queue) >= BATCH or now - self._since > BATCH_SECONDS:
+        self._queued_at = self._queued_at if self._queue else now
+        self._queue.append(("update", copied(args), copied(kwargs)))
+        if len(self._queue) >= BATCH or now - self._queued_at > BATCH_SECONDS:
             self._send()
         else:
-            self._look()
+            self._poll()
 
-    def _enter(self) -> None:
+    def _join(self) -> None:
         """Others are to wait for the steps that begin here."""
-        if self._act.lockstep and not self._entered:
-            self._entered = True
-            self._queue.append(("enter", (self._caller,), {}))
+        if self._local.lockstep and not self._joined:
+            self._joined = True
+            self._queue.append(("join", (self._caller,), {}))
             self._send()
 
     def flush(self) -> None:
         if self._queue:
             self._send()
-        while self._sent:
+        while self._in_flight:
             self._receive()
 
     def close(self) -> None:
-        if self._records and (rest := self._act.finish()) is not None:
-            self._queue.append(("take", (rest,), {}))
-        self._entered = False
+        if self._records and (rest := self._local.finish()) is not None:
+            self._queue.append(("learn_from", (rest,), {}))
+        self._joined = False
         super().close()
 
-    def _look_up(self, name: str) -> tuple[str, Any]:
-        return self._line.ask("look_up", name)  # type: ignore[no-any-return]
-
-    def _call(self, name: str, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    def _call(self, name: str, /, *args: object, **kwargs: object) -> Any:
         self.flush()
-        return self._took(
-            self._line.ask("perform", self._caller, [(name, given, named)], self._have)
-        ).value
+        calls = [(name, args, kwargs)]
+        return self._take(self._actor.call("perform", self._caller, calls, self._version)).value
 
     def _send(self) -> None:
         calls, self._queue = self._queue, []
-        while len(self._sent) >= UNDER_WAY:
+        while len(self._in_flight) >= IN_FLIGHT:
             self._receive()
-        arguments = (self._caller, calls, self._have)
-        self._sent.append((self._line.send("perform", *arguments), arguments))
-        self._look()
+        arguments = (self._caller, calls, self._version)
+        self._in_flight.append((self._actor.send("perform", *arguments), arguments))
+        self._poll()
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         """Takes in the answers that are here, and raises what was raised there."""
-        while self._sent and self._line.arrived(self._sent[0][0]):
+        while self._in_flight and self._actor.ready(self._in_flight[0][0]):
             self._receive()
-        if self._queue and time.monotonic() - self._since > BATCH_SECONDS and not self._records:
+        late = time.monotonic() - self._queued_at > BATCH_SECONDS
+        if self._queue and late and not self._records:
             self._send()
 
-    def _receive(self) -> Reply:
-        reference, arguments = self._sent.pop(0)
-        return self._took(self._line.receive(reference, "perform", *arguments))
+    def _receive(self) -> None:
+        reference, arguments = self._in_flight.pop(0)
+        self._take(self._actor.receive(reference, "perform", *arguments))
 
-    def _took(self, reply: Reply) -> Reply:
-        if self._records and reply.value is not None and isinstance(reply.value, dict):
-            self._act.told(reply.value)
-        if reply.news and reply.version > self._have:
-            self._have, self._coming = reply.version, reply.news
+    def _take(self, reply: Reply) -> Reply:
+        if self._records and isinstance(reply.value, dict):
+            self._local.set_progress(reply.value)
+        if reply.params and reply.version > self._version:
+            self._version, self._params = reply.version, reply.params
         self._reply = reply
         return reply
 
-    def _wait(self) -> None:
+    def _wait_for_others(self) -> None:
         """Until the others have brought what is learned from together, and that was learned
         from."""
-        while self._sent:
+        while self._in_flight:
             self._receive()
         while self._reply.wait:
-            self._took(self._line.ask("release", self._caller, self._have, group="waiting"))
-        self._adopt(wait=True)
+            reply = self._actor.call("release", self._caller, self._version, group="waiting")
+            self._take(reply)
+        self._load_params(wait=True)
 
-    def _adopt(self, wait: bool = False) -> None:
-        """Takes in parameters that have arrived."""
-        if self._coming and self._act is not None and (wait or self._line.arrived(self._coming[0])):
-            coming, self._coming = self._coming, []
-            found = self._line.fetched(coming[0])
-            if found is None:
-                self._have = 0  # they were lost with the process that sent them: any are newer
-            else:
-                (self._act.load if self._records else self._act._update_model)(found)
-
-
-def repeated(function: Callable[[], Any], until: float) -> Any:
-    """The first result that is not None, asked for again and again; None at the time `until`
-    (monotonic)."""
-    for pause in itertools.chain((0.01, 0.02, 0.05, 0.1), itertools.repeat(0.25)):
-        if (found := function()) is not None or time.monotonic() > until:
-            return found
-        time.sleep(pause)
-    return None
+    def _load_params(self, wait: bool = False) -> None:
+        """Loads parameters that have arrived."""
+        if not self._params or self._local is None:
+            return
+        if not wait and not self._actor.ready(self._params[0]):
+            return
+        (reference,), self._params = self._params, []
+        params = self._actor.fetch(reference)
+        if params is None:
+            self._version = 0  # they were lost with the process that sent them: any are newer
+        else:
+            (self._local.load if self._records else self._local._update_model)(params)

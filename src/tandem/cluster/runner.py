@@ -1,34 +1,41 @@
-"""Runners: whoever has environments, acts in them and brings agents what came of it."""
+"""Runners: whoever has environments, acts in them and brings agents what came of it. Those that are
+made directly live in this process, and so do their agents."""
 
 from __future__ import annotations
 
 import functools
 import inspect
+import math
 import os
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
 from typing import Any
 
-from tandem.cluster import local, proxy
-from tandem.cluster.copies import writable
-from tandem.errors import SettingError
+from tandem.cluster import proxy
+from tandem.cluster.agent_host import AgentHost, AgentSpec, new_caller_id, set_identity
+from tandem.cluster.agent_state import StateStore, writable
+from tandem.cluster.proxy import LocalProxy
+from tandem.errors import SettingError, UnknownNameError
 
 
-class Placed(type):
-    """Classes whose objects, where they are simply made, live in this process, with their
-    agents."""
+class _MadeHere(type):
+    """Where a runner is made directly, its `__init__` makes and finds agents in this process.
 
-    def __call__(cls, *given: Any, **named: Any) -> Any:
-        new: Any = cls.__new__
-        made = new(cls, *given, **named)
-        if isinstance(made, cls):
-            made.rank = made.local_rank = 0
-            with local.living(made):
-                made.__init__(*given, **named)
-        return made
+    A metaclass, since its `__call__` alone surrounds the `__init__` of every subclass: also of one
+    that does not call super().__init__(), and of a dataclass, whose `__init__` is not there yet
+    when `__init_subclass__` is called."""
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        proxies: list[LocalProxy] = []
+        with agents_here(proxies):
+            runner = super().__call__(*args, **kwargs)
+        if isinstance(runner, cls):
+            runner._proxies = proxies
+        return runner
 
 
-class Runner(metaclass=Placed):
+class Runner(metaclass=_MadeHere):
     """The base of runners: `__init__(self)`, `(self, args)` or `(self, args, local_rank)`, and
     `run`, which does everything.
 
@@ -39,29 +46,26 @@ class Runner(metaclass=Placed):
 
     rank: int = 0
     local_rank: int = 0
-    _proxies: list[Any] | None = None  # of one that lives in this process
-
-    def __new__(cls, *given: Any, **named: Any) -> Any:
-        return super().__new__(cls)
+    _proxies: list[LocalProxy] | None = None  # of one that lives in this process
 
     def __init__(self, args: Any = None, local_rank: int = 0) -> None:
         self.args, self.local_rank = args, local_rank
 
-    def __init_subclass__(cls, **named: Any) -> None:
-        super().__init_subclass__(**named)
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
         if "run" in cls.__dict__:
-            cls.run = _here(cls.__dict__["run"])  # type: ignore[method-assign]
+            cls.run = _runs_here(cls.__dict__["run"])  # type: ignore[method-assign]
 
     def run(self) -> Any:
         raise NotImplementedError(f"{type(self).__name__} has no run().")
 
 
-def _here(run: Callable[..., Any]) -> Callable[..., Any]:
+def _runs_here(run: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(run)
     def wrapped(self: Any) -> Any:
-        if self._proxies is None or local.here():
+        if self._proxies is None or is_here():
             return run(self)
-        return local.run(self)
+        return run_here(self)
 
     return wrapped
 
@@ -84,45 +88,50 @@ def construct(runner_class: Any, args: Any, rank: int, local_rank: int, here: bo
             "a class with a method run()",
             "give the class itself, no object of it.",
         )
-    given, named = _arguments(cls, args, local_rank)
+    positional, keywords = _arguments(cls, args, local_rank)
     new: Any = cls.__new__
-    made = new(cls)
-    made.rank, made.local_rank = rank, local_rank
-    with local.living(made) if here else nullcontext():
-        made.__init__(*given, **named)
-    made.rank, made.local_rank = rank, local_rank
-    return made
+    runner = new(cls)
+    runner.rank, runner.local_rank = rank, local_rank
+    proxies: list[LocalProxy] = []
+    with agents_here(proxies) if here else nullcontext():
+        runner.__init__(*positional, **keywords)
+    runner.rank, runner.local_rank = rank, local_rank
+    if here:
+        runner._proxies = proxies
+    return runner
 
 
-def _arguments(cls: type, args: Any, local_rank: int) -> tuple[list[Any], dict[str, Any]]:
+def _arguments(cls: type, args: Any, local_rank: int) -> tuple[list[Any], dict[str, int]]:
+    """What of (args, local_rank) a class's `__init__` takes: by position, and by keyword."""
+    init = inspect.getattr_static(cls, "__init__")
     try:
-        takes = list(inspect.signature(cls.__init__).parameters.values())[1:]  # type: ignore[misc]
+        parameters = list(inspect.signature(init).parameters.values())[1:]
     except (TypeError, ValueError):
-        takes = []
-    if cls.__init__ is object.__init__:  # type: ignore[misc]
-        takes = []
-    places = [p for p in takes if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    many = any(p.kind == p.VAR_POSITIONAL for p in takes)
-    named = {"local_rank": local_rank} if any(p.name == "local_rank" for p in takes) else {}
-    first = [p for p in places if p.name != "local_rank"]
-    required = [p.name for p in first if p.default is p.empty]
-    if len(first) > 1 and not named and len(required) > 1:
+        parameters = []
+    if init is object.__init__:
+        parameters = []
+    by_position = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    any_number = any(p.kind == p.VAR_POSITIONAL for p in parameters)
+    keywords = {"local_rank": local_rank} if any(p.name == "local_rank" for p in parameters) else {}
+    others = [p for p in by_position if p.name != "local_rank"]
+    required = [p.name for p in others if p.default is p.empty]
+    if not keywords and len(required) > 1:
         if len(required) > 2:
             raise SettingError(
-                f"{cls.__name__}.__init__ needs {', '.join(required)}.", "(self), (self, args) or "
-                                                                         "(self, args, local_rank)",
+                f"{cls.__name__}.__init__ needs {', '.join(required)}.",
+                "(self), (self, args) or (self, args, local_rank)",
                 "put what it needs into args.",
-            )  # fmt: skip
+            )
         return [args, local_rank], {}
-    if required or (args is not None and (first or many)):
-        return [args], named
+    if required or (args is not None and (others or any_number)):
+        return [args], keywords
     if args is not None:
         raise SettingError(
             f"args were given for {cls.__name__}, whose __init__ takes none.",
             "__init__(self, args)",
             "take them, or give none.",
         )
-    return [], named
+    return [], keywords
 
 
 class RunnerHost:
@@ -130,30 +139,137 @@ class RunnerHost:
     lost."""
 
     def __init__(self, runner_class: Any, args: Any, rank: int, local_rank: int, name: str) -> None:
-        proxy.set_identity(f"runner/{name}/{local_rank}")
-        self._numbers = (rank, local_rank)
-        self.runner: Any = None
+        set_identity(f"runner/{name}/{local_rank}")
+        self._ranks = (rank, local_rank)
+        self._runner: Any = None
         self._failed: Exception | None = None
         try:
-            self.runner = construct(runner_class, writable(args), rank, local_rank)
-        except Exception as error:  # said by run(), with this one's rank, instead of by Ray
+            self._runner = construct(runner_class, writable(args), rank, local_rank)
+        except Exception as error:  # raised by run(), with this one's rank, instead of by Ray
             self._failed = error
 
     def run(self) -> Any:
+        result = self.call("run")
+        proxy.close_all()
+        return result
+
+    def call(self, method: str, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         if self._failed is not None:
             raise self._failed
-        found = self.runner.run()
-        proxy.flush_all()
-        return found
+        return getattr(self._runner, method)(*writable(args), **writable(kwargs or {}))
 
-    def call(self, method: str, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        if self._failed is not None:
-            raise self._failed
-        return getattr(self.runner, method)(*writable(given), **writable(named))
-
-    def numbers(self) -> tuple[int, int]:
+    def ranks(self) -> tuple[int, int]:
         """(rank, local_rank)."""
-        return self._numbers
+        return self._ranks
 
     def pid(self) -> int:
         return os.getpid()
+
+
+# Agents in this process, for runners that were made here
+
+# the proxies of the runner that is being made here, or runs; None where there is none
+_current: ContextVar[list[LocalProxy] | None] = ContextVar("tandem_cluster_here", default=None)
+_hosts: dict[tuple[str, str], list[AgentHost]] = {}  # by namespace and name
+_stores: dict[str | None, StateStore] = {}  # by folder
+
+
+def is_here() -> bool:
+    """Whether a runner is being made, or runs, in this process without Ray."""
+    return _current.get() is not None
+
+
+@contextmanager
+def agents_here(proxies: list[LocalProxy]) -> Iterator[None]:
+    """Meanwhile agents are made and found in this process, and their proxies are added to
+    `proxies`."""
+    token = _current.set(proxies)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def run_here(runner: Any) -> Any:
+    """What a runner's run() returns, in this process; its agents have learned from all of it then,
+    and their states are stored."""
+    with agents_here(runner._proxies):
+        result = runner.run()
+    for each in runner._proxies:
+        each.close()
+    for hosts in _hosts.values():
+        for host in hosts:
+            if host.store.folder is not None:
+                host.save()
+    return result
+
+
+def make_agents_here(
+    namespace: str, name: str, spec: AgentSpec, folder: str | None, seconds: float
+) -> list[LocalProxy]:
+    """The agents of that name, made if they are not there."""
+    hosts = _hosts.get((namespace, name))
+    if hosts is not None:
+        refuse_other(name, hosts[0].spec(), spec)
+    else:
+        store = _stores.setdefault(folder, StateStore(folder))
+        # memory that ends with this process needs no copies
+        pause = seconds if folder is not None else math.inf
+        hosts = [AgentHost(f"{name}/{i}", spec, store, pause) for i in range(spec.num)]
+        _hosts[namespace, name] = hosts
+    return [_proxy(name, new_caller_id(namespace, name), host) for host in hosts]
+
+
+def get_agent_here(namespace: str, name: str) -> LocalProxy:
+    """UnknownNameError for a name that there is not: nobody else would make it in the meantime."""
+    if (namespace, name) not in _hosts:
+        raise UnknownNameError(
+            "agent",
+            name,
+            [known for where, known in _hosts if where == namespace],
+            "call make_agent before: in one process nobody else makes it meanwhile.",
+        )
+    hosts, caller = _hosts[namespace, name], new_caller_id(namespace, name)
+    return _proxy(name, caller, hosts[int(caller.rpartition("#")[2]) % len(hosts)])
+
+
+def _proxy(name: str, caller: str, host: AgentHost) -> LocalProxy:
+    made = LocalProxy(name, caller, host)
+    if (proxies := _current.get()) is not None:
+        proxies.append(made)
+    return made
+
+
+def refuse_other(name: str, existing: AgentSpec, wanted: AgentSpec) -> None:
+    """SettingError, which says what differs, where an agent of that name was made in another way.
+    Arrays, modules and functions are not compared."""
+    differing = []
+    for field in ("sync", "num"):
+        if getattr(existing, field) != getattr(wanted, field):
+            differing.append(
+                f"{field}={getattr(wanted, field)!r} (there: {getattr(existing, field)!r})"
+            )
+    one, other = wanted.agent_class, existing.agent_class
+    if one.__qualname__.rpartition(".")[2] != other.__qualname__.rpartition(".")[2]:
+        differing.insert(
+            0,
+            f"class {one.__module__}.{one.__qualname__} "
+            f"(there: {other.__module__}.{other.__qualname__})",
+        )
+    for key in sorted({*wanted.hyperparameters, *existing.hyperparameters}):
+        a, b = (spec.hyperparameters.get(key, "nothing") for spec in (wanted, existing))
+        if _comparable(a) and _comparable(b) and a != b:
+            differing.append(f"{key}={a!r} (there: {b!r})")
+    if differing:
+        raise SettingError(
+            f"there is an agent {name!r} already, which was made in another way: "
+            f"{', '.join(differing)}.",
+            "the same class and hyperparameters, which join it, or a name of its own",
+            "choose another name, or make both alike.",
+        )
+
+
+def _comparable(value: object) -> bool:
+    if isinstance(value, (list, tuple)):
+        return all(_comparable(x) for x in value)
+    return value is None or isinstance(value, (bool, int, float, str))

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from tandem import algorithms, backends, spaces
-from tandem.cluster.agent import Agent
-from tandem.cluster.sampler import Sampler, Terms, joined
+from tandem.cluster.agent_host import Agent
+from tandem.cluster.sampler import Sampler, SamplerConfig, join_blocks
 from tandem.collect.actor import PolicyActor, fixed, forwards, publish, redraw
 from tandem.collect.evaluation import evaluate
 from tandem.collect.trajectories import split_environments, split_steps
@@ -27,13 +27,12 @@ from tandem.networks import serial
 from tandem.runs import checkpoint
 from tandem.settings import apply, check_ranges
 from tandem.spaces import Leaf, Spec
-from tandem.types import Array, Trajectory
+from tandem.types import AnyArray, Array, JSONDict, State, Trajectory, Tree
 
-# steps at least that one who acts apart brings at a time: a message costs as much as tens of steps
-APART = 16
-# blocks are so many times as long as what is looked at together (n_step, sequence), which ends at
-# their ends
-WINDOWS = 8
+# steps, at the least, of a block from another process: a message costs as much as tens of steps
+MIN_REMOTE_BLOCK = 16
+# blocks are so many times as long as a window of n_step or sequence, which is cut at their ends
+WINDOWS_PER_BLOCK = 8
 
 
 class AlgorithmAgent(Agent):
@@ -42,10 +41,9 @@ class AlgorithmAgent(Agent):
 
     algorithm: a name, as tandem list shows them. observation_space, action_space: of one
     environment; for a team those of `tandem.envs.team.team(env)`, and its rewards_space, if each
-    agent's own rewards are given. framework, network, device,
-    seed: as for train. settings: any setting of the algorithm; `steps` is the horizon of its
-    schedules, and `envs` how many columns of steps it learns from at once, best as many as there
-    are environments in all runners.
+    agent's own rewards are given. framework, network, device, seed: as for train. settings: any
+    setting of the algorithm; `steps` is the horizon of its schedules, and `envs` how many columns
+    of steps it learns from at once, best as many as there are environments in all runners.
 
     `choose_action` and `update` take one observation, reward and so on, or n of them, of n
     environments at once. With n environments in each of several runners, on-policy algorithms learn
@@ -83,111 +81,106 @@ class AlgorithmAgent(Agent):
         self._spaces = Spaces(observation, leaf, observation_space)
         self._generators = Generators(seed)
         self.algorithm = build(self.config, self._spaces, self._generators, network)
-        self._kind, self._settings = type(self.algorithm), self.algorithm.settings
+        self._settings = self.algorithm.settings
         backend = self._backend = self.algorithm.backend
         roles = tuple(dict.fromkeys((*self.algorithm.acting, *self.algorithm.preparing)))
-        there = partial(network_there, self.config, self._spaces, network)
-        self._networks = forwards(backend, roles, there)
+        remote_network = partial(network_there, self.config, self._spaces, network)
+        self._networks = forwards(backend, roles, remote_network)
         self.learner = learner_of(
             self.algorithm, observation, leaf, self._generators, self._networks
         )
         self.env_steps, self.metrics = 0, dict[str, float]()
-        self._team = () if rewards_space is None else tuple(rewards_space.shape)
+        self._team_rewards = () if rewards_space is None else tuple(rewards_space.shape)
         self._samplers: dict[str, Sampler] = {}
         self._members: set[str] = set()  # who brings steps
-        self._waiting: set[str] = (
-            set()
-        )  # those of them that have brought a block which was not learned from yet
+        # those of them that have brought a block which was not learned from yet
+        self._waiting: set[str] = set()
         self._queues: dict[int, list[tuple[str, Trajectory]]] = {}  # by length: columns of steps
         self._owners: list[str] = []  # of the columns that were learned from last
-        self._show()
+        self._publish_weights()
 
     # Acting
 
-    def choose_action(self, state: Any) -> Any:
+    def choose_action(self, state: Tree) -> Array:
         """The environment's action for one observation, or [n, ...] for n of them, explored as the
         algorithm does."""
         return self._sampler().choose_action(state)
 
     def update(
         self,
-        state: Any,
-        action: Any,
-        reward: Any,
-        next_state: Any,
-        done: Any,
-        truncated: Any = None,
+        state: Tree,
+        action: Array,
+        reward: Array,
+        next_state: Tree,
+        done: Array,
+        truncated: Array = None,
     ) -> None:
-        """Takes note of one step of each environment, and learns when a block of them is full; see
+        """Takes one step of each environment, and learns when a block of them is full; see
         `Sampler.update`."""
-        self.enter(self.caller)
+        self.join(self.caller)
         block = self._sampler().update(state, action, reward, next_state, done, truncated)
         if block is not None:
-            self._sampler().told(self.take(block))
+            self._sampler().set_progress(self.learn_from(block))
 
     def finish(self) -> None:
         """Learns from the steps that are not a whole block yet, where that can be done."""
-        if (
-            self.caller in self._samplers
-            and (rest := self._samplers[self.caller].finish()) is not None
-        ):
-            self._samplers[self.caller].told(self.take(rest))
+        sampler = self._samplers.get(self.caller)
+        if sampler is not None and (rest := sampler.finish()) is not None:
+            sampler.set_progress(self.learn_from(rest))
 
     def portable(self, caller: str) -> Sampler:
-        """What acts elsewhere, and brings blocks to `take`."""
+        """What acts elsewhere, and brings blocks to `learn_from`."""
         networks = {role: self._networks[role] for role in self.algorithm.acting}
-        return Sampler(self._terms(apart=True), networks, f"acting/{caller}")
+        return Sampler(self._sampler_config(remote=True), networks, f"acting/{caller}")
 
     def _sampler(self) -> Sampler:
         if self.caller not in self._samplers:
             stream = f"acting/{self.caller}" if self._samplers else "acting"
-            self._samplers[self.caller] = Sampler(
-                self._terms(apart=False), self._networks, stream, self.restarted
-            )
+            config = self._sampler_config(remote=False)
+            self._samplers[self.caller] = Sampler(config, self._networks, stream, self.restarted)
         return self._samplers[self.caller]
 
-    def _terms(self, apart: bool) -> Terms:
-        s, steps, needs = self._settings, self.learner.block, self.algorithm.needs
+    def _sampler_config(self, remote: bool) -> SamplerConfig:
+        settings, steps, needs = self._settings, self.learner.block, self.algorithm.needs
         if needs == "transitions":
-            window = max(s.n_step, self.algorithm.sequence)
-            least = max(APART if apart else 1, WINDOWS * window if window > 1 else 1)
+            window = max(settings.n_step, self.algorithm.sequence)
+            least = MIN_REMOTE_BLOCK if remote else 1
+            if window > 1:
+                least = max(least, WINDOWS_PER_BLOCK * window)
             steps *= -(-least // steps)
-        demanded = (
-            "rewards" in self.algorithm.buffer_extras(self._spaces.action) or s.rewards == "own"
-        )
-        observation, action = self._spaces.observation, self._spaces.action
-        return Terms(
-            self._kind,
-            s,
-            observation,
-            action,
-            steps,
-            needs == "rollouts",
-            needs != "transitions",
-            self.config.seed,
-            self._team,
-            demanded,
+        extras = self.algorithm.buffer_extras(self._spaces.action)
+        return SamplerConfig(
+            algorithm_class=type(self.algorithm),
+            settings=settings,
+            observation=self._spaces.observation,
+            action=self._spaces.action,
+            steps=steps,
+            lockstep=needs == "rollouts",
+            whole_blocks=needs != "transitions",
+            seed=self.config.seed,
+            team_rewards=self._team_rewards,
+            team_rewards_required="rewards" in extras or settings.rewards == "own",
         )
 
     # Learning
 
-    def take(self, block: Trajectory) -> dict[str, Any]:
-        """Learns from a block [T, n, ...] as soon as there are `envs` columns of its length: how
-        far the agent is then."""
+    def learn_from(self, block: Trajectory) -> dict[str, int]:
+        """Learns from a block [T, n, ...] as soon as there are `envs` columns of its length.
+        Returns the agent's progress, as `Sampler.set_progress` takes it."""
         steps, count, learned = len(block.reward), self._settings.envs, False
-        self.enter(self.caller)
+        self.join(self.caller)
         queue = self._queues.setdefault(steps, [])
         queue += [(self.caller, column) for column in split_environments(block)]
         while len(queue) >= count:
-            now, queue[:count] = sorted(queue[:count], key=lambda entry: entry[0]), []
-            self._learn(now)
+            entries, queue[:count] = sorted(queue[:count], key=lambda entry: entry[0]), []
+            self._learn(entries)
             learned = True
         if self.algorithm.needs == "rollouts":
             self._waiting = set() if learned else self._waiting | {self.caller}
-            self._let_go()
+            self._release_waiting()
         return {"env_steps": self.env_steps, "members": len(self._members)}
 
-    def enter(self, caller: str) -> None:
+    def join(self, caller: str) -> None:
         """Steps will come from there, which those who learn together wait for. One who only acts
         brings none."""
         self._members.add(caller)
@@ -196,51 +189,43 @@ class AlgorithmAgent(Agent):
         """No steps come from there any more, so nobody waits for them."""
         self._members.discard(caller)
         self._waiting.discard(caller)
-        self._let_go()
+        self._release_waiting()
 
-    def waits(self, caller: str) -> bool:
+    def must_wait(self, caller: str) -> bool:
         """Whether a caller is to wait for what others bring."""
         return caller in self._waiting
 
-    def _let_go(self) -> None:
-        if (
-            self._waiting >= self._members
-        ):  # nobody is left who could bring what is missing: they go on themselves
+    def _release_waiting(self) -> None:
+        if self._waiting >= self._members:
+            # nobody is left who could bring what is missing: they go on themselves
             self._waiting = set()
 
     def _learn(self, entries: list[tuple[str, Trajectory]]) -> None:
-        whole, owners = joined([column for _, column in entries]), [caller for caller, _ in entries]
-        if changed := [
-            i for i, (a, b) in enumerate(zip(owners, self._owners, strict=False)) if a != b
-        ]:
+        """Learns from columns of steps, each with who brought it."""
+        owners, block = [owner for owner, _ in entries], join_blocks([part for _, part in entries])
+        # a column of another runner than before goes on with another episode
+        pairs = enumerate(zip(owners, self._owners, strict=False))
+        if changed := [i for i, (new, old) in pairs if new != old]:
             if self.algorithm.needs == "rollouts":
                 self.learner.break_off(changed)
             if not isinstance(self.algorithm.memory, tuple):
                 self.algorithm.memory = np.zeros_like(self.algorithm.memory)
         self._owners, before = owners, self.learner.updates
-        parts = (
-            split_steps(whole, self.learner.block)
-            if self.algorithm.needs == "transitions"
-            else [whole]
-        )
-        for part in parts:
+        transitions = self.algorithm.needs == "transitions"
+        for part in split_steps(block, self.learner.block) if transitions else [block]:
             begin = self.env_steps
             self.env_steps += int(np.count_nonzero(part.valid))
-            found = self.learner.learn(part, Span(begin, self.env_steps, self._settings.steps))
-            self.metrics = found or self.metrics
+            metrics = self.learner.learn(part, Span(begin, self.env_steps, self._settings.steps))
+            self.metrics = metrics or self.metrics
         if self.learner.updates > before or self.algorithm.preparing:
-            self._show()
+            self._publish_weights()
             self._sync_model()
 
-    def _show(self) -> None:
+    def _publish_weights(self) -> None:
         """New weights, and new noise on them where there is any, for all who act here."""
-        if self._settings.noisy != "no":
-            redraw(
-                self._backend,
-                self._networks,
-                self._settings.noisy,
-                self._generators("noise/acting"),
-            )
+        noisy = self._settings.noisy
+        if noisy != "no":
+            redraw(self._backend, self._networks, noisy, self._generators("noise/acting"))
         publish(self._backend, self._networks)
 
     def _sync_model(self) -> None:
@@ -257,19 +242,17 @@ class AlgorithmAgent(Agent):
     def evaluate(self, env: Any, episodes: int = 10, seed: int = 0) -> Evaluation:
         """Its deterministic returns in an environment (an id, or a callable that makes one),
         without anything being learned."""
-        networks = {
-            role: fixed(self._backend.networks[role], w) for role, w in self._weights().items()
-        }
-        actor = PolicyActor(self._kind, self._settings, self._spaces.action, networks)
-        mode: Any = self._kind.action_mode(self._settings, self._spaces.action)
-        return Evaluation.of(
-            *evaluate(actor, env, episodes, derived(seed, "evaluate"), action_mode=mode)
-        )
+        algorithm, weights = type(self.algorithm), self._weights()
+        networks = {role: fixed(self._backend.networks[role], w) for role, w in weights.items()}
+        actor = PolicyActor(algorithm, self._settings, self._spaces.action, networks)
+        mode: Any = algorithm.action_mode(self._settings, self._spaces.action)
+        seed = derived(seed, "evaluate")
+        return Evaluation.of(*evaluate(actor, env, episodes, seed, action_mode=mode))
 
     def save(self, path: str | Path) -> str:
-        """Writes the agent as a checkpoint that `tandem.load` reads; the path. On the machine where
-        the agent lives."""
-        acting = {r: self._backend.networks[r].plan for r in self._kind.acting}
+        """Writes the agent as a checkpoint that `tandem.load` reads, on the machine where the agent
+        lives. Returns the path."""
+        acting = {r: self._backend.networks[r].plan for r in self.algorithm.acting}
         data = {
             "config": self.config.to_json(),
             "observation": spaces.to_json(self._spaces.observation),
@@ -277,14 +260,14 @@ class AlgorithmAgent(Agent):
             "plans": {r: None if p is None else serial.to_json(p) for r, p in acting.items()},
             "whole": False,
         }
-        weights = {f"{r}/{n}": w for r, found in self._weights().items() for n, w in found.items()}
+        weights = {f"{r}/{n}": w for r, own in self._weights().items() for n, w in own.items()}
         checkpoint.write(Path(path), data, {"networks": weights})
         return str(path)
 
     def _weights(self) -> dict[str, plans.Weights]:
-        return {role: self._backend.networks[role].mean() for role in self._kind.acting}
+        return {role: self._backend.networks[role].mean() for role in self.algorithm.acting}
 
-    def state(self) -> tuple[dict[str, Any], dict[str, Array]]:
+    def state(self) -> State:
         """Networks, optimizers, counters, generators, running statistics, and what is kept to
         replay."""
         learner, learned = self.learner.state(True)
@@ -296,13 +279,13 @@ class AlgorithmAgent(Agent):
         arrays = {f"engine/{n}": x for n, x in self._backend.state().items()}
         return data, arrays | {f"learner/{n}": x for n, x in learned.items()}
 
-    def load_state(self, data: dict[str, Any], arrays: dict[str, Array]) -> None:
-        """Go on from what `state` gave."""
+    def load_state(self, data: JSONDict, arrays: dict[str, AnyArray]) -> None:
+        """Go on from what `state` returned."""
         self._backend.load_state(plans.select(arrays, "engine"))
         self.learner.load_state(data["learner"], plans.select(arrays, "learner"))
         self._generators.load_state(data["generators"])
         self.env_steps = data["env_steps"]
-        self._show()
+        self._publish_weights()
 
 
 def _config(
@@ -311,17 +294,17 @@ def _config(
     framework: str | None,
     device: str,
     seed: int,
-    own: bool,
+    own_network: bool,
 ) -> Config:
-    """What the agent was told, checked."""
-    kind = algorithms.get(algorithm)
-    known = [f.name for f in fields(kind.Settings)]
+    """The agent's arguments, checked."""
+    algorithm_class = algorithms.get(algorithm)
+    known = [f.name for f in fields(algorithm_class.Settings)]
     for name in settings:
         if name not in known:
             raise UnknownNameError(f"setting of {algorithm}", name, known)
     if not isinstance(seed, int) or not 0 <= seed < 2**63:
         raise SettingError(f"seed={seed!r}.", "a whole number from 0 on", "give one, such as 0.")
-    chosen = apply(kind.Settings(), settings)
+    chosen = apply(algorithm_class.Settings(), settings)
     check_ranges(chosen)
     return Config(
         algorithm,
@@ -332,7 +315,7 @@ def _config(
         chosen,
         Options(),
         "arguments of AlgorithmAgent",
-        own_network=own,
+        own_network=own_network,
     )
 
 

@@ -1,4 +1,5 @@
-"""The handle that programs hold: makes and finds agents and runners by name."""
+"""What programs hold: `Cluster` makes and finds agents and runners by name; `Runners` are those of
+a name."""
 
 from __future__ import annotations
 
@@ -8,18 +9,23 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from tandem.cluster import local, proxy
-from tandem.cluster.actors import Place
-from tandem.cluster.copies import writable
-from tandem.cluster.host import Made, learns_from_blocks
-from tandem.cluster.lines import Line, _own, gone
-from tandem.cluster.proxy import ApartProxy, Proxy, RemoteProxy, caller_id
-from tandem.cluster.runner import construct, plain_class
+from tandem.cluster import runner
+from tandem.cluster.agent_host import (
+    AgentSpec,
+    identity,
+    learns_from_blocks,
+    new_caller_id,
+    next_caller_id,
+)
+from tandem.cluster.agent_state import writable
+from tandem.cluster.proxy import AsyncProxy, Proxy, RemoteProxy
+from tandem.cluster.ray_actors import ActorHandle, Namespace, actor_lost, remote_error
+from tandem.cluster.runner import RunnerHost, construct, plain_class
 from tandem.errors import EngineError, SettingError, UnknownNameError, WorkerError
 from tandem.parallel.ray import connect, library
 
 Act = Literal["remote", "local"]
-SCARCE = 10.0  # seconds after which it is looked whether runners wait for a place
+WARN_SECONDS = 10.0  # after which a warning names the actors that have not begun
 
 
 class Cluster:
@@ -82,34 +88,31 @@ class Cluster:
         goes to a copy, in a process of its own; see `Agent`. resource: what Ray's options take
         (num_cpus, num_gpus, resources, ...) for each; no core is taken by default. SettingError
         where the name is there, made in another way."""
-        _checked(name, num)
-        made = Made(plain_class(agent_class), bool(sync), num, hyperparameters)
-        if not isinstance(made.agent_class, type) or not callable(
-            getattr(made.agent_class, "choose_action", None)
+        _check_name(name, num)
+        spec = AgentSpec(plain_class(agent_class), bool(sync), num, hyperparameters)
+        if not isinstance(spec.agent_class, type) or not callable(
+            getattr(spec.agent_class, "choose_action", None)
         ):
             raise SettingError(
                 f"{agent_class!r} as an agent.",
                 "a class with choose_action and update",
                 "give the class itself.",
             )
-        if local.here() or not _installed():
-            return list(
-                local.make(self.namespace, name, made, self.folder, self.checkpoint_seconds)
-            )
-        place = self._place()
-        place.make_agent(name, made, resource)
-        lines = [self._agent_line(place, name, i) for i in range(num)]
+        if runner.is_here() or not _installed():
+            seconds = self.checkpoint_seconds
+            return [*runner.make_agents_here(self.namespace, name, spec, self.folder, seconds)]
+        namespace = self._connect()
+        namespace.make_agent(name, spec, resource)
+        actors = [self._agent_actor(namespace, name, i) for i in range(num)]
         try:
-            asked = [line.send("spec") for line in lines]
-            _late({f"agent {name!r}, number {i}": answer for i, answer in enumerate(asked)})
-            there = [
-                line.receive(answer, "spec") for line, answer in zip(lines, asked, strict=True)
-            ]
+            asked = [actor.send("spec") for actor in actors]
+            _warn_of_late({f"agent {name!r}, number {i}": x for i, x in enumerate(asked)})
+            specs = [a.receive(x, "spec") for a, x in zip(actors, asked, strict=True)]
         except Exception:
-            place.unmake(name, num)
+            namespace.remove_agent(name, num)
             raise
-        local.refuse_other(name, there[0], made)
-        return [self._proxy(place, name, i, made, "remote") for i in range(num)]
+        runner.refuse_other(name, specs[0], spec)
+        return [self._proxy(namespace, name, i, spec, "remote") for i in range(num)]
 
     def get_agent(self, name: str, act: Act = "remote") -> Any:
         """The proxy of an agent; of several of a name, they are given out in turn. Waits until
@@ -121,53 +124,51 @@ class Cluster:
         there are, where there is none after `patience` seconds."""
         if act not in get_args(Act):
             raise UnknownNameError("way to act", act, get_args(Act))
-        if local.here() or not _installed():
-            return local.get(self.namespace, name)
-        place = self._place()
-        first = self._agent_line(place, name, 0)
-        made: Made = first.ask("spec", group="beside")
+        if runner.is_here() or not _installed():
+            return runner.get_agent_here(self.namespace, name)
+        namespace = self._connect()
+        spec: AgentSpec = self._agent_actor(namespace, name, 0).call("spec", group="control")
         number = 0
-        if made.num > 1:
-            seat = place.keeper().ask("seat", f"agent/{name}", proxy.next_id(self.namespace, name))
-            number = int(seat) % made.num
-        return self._proxy(place, name, number, made, act)
+        if spec.num > 1:
+            caller = next_caller_id(self.namespace, name)
+            number = int(namespace.store().call("rank", f"agent/{name}", caller)) % spec.num
+        return self._proxy(namespace, name, number, spec, act)
 
-    def _agent_line(self, place: Place, name: str, number: int) -> Line:
-        line = place.line(f"agent/{name}/{number}", self.patience)
-        if line is None:
+    def _agent_actor(self, namespace: Namespace, name: str, number: int) -> ActorHandle:
+        actor = namespace.handle(f"agent/{name}/{number}", self.patience)
+        if actor is None:
             raise UnknownNameError(
                 "agent",
                 name,
-                place.names("agent"),
+                namespace.names("agent"),
                 f"make_agent({name!r}, ...) makes it; {self.patience:g} s were waited for it.",
             )
-        line.name = f"agent {name!r}"
-        return line
+        actor.name = f"agent {name!r}"
+        return actor
 
-    def _proxy(self, place: Place, name: str, number: int, made: Made, act: Act) -> Proxy:
-        line, caller, portable = (
-            self._agent_line(place, name, number),
-            caller_id(self.namespace, name),
-            learns_from_blocks(made.agent_class),
-        )
-        if act == "local" and made.sync and not portable:
+    def _proxy(
+        self, namespace: Namespace, name: str, number: int, spec: AgentSpec, act: Act
+    ) -> Proxy:
+        actor = self._agent_actor(namespace, name, number)
+        caller, portable = new_caller_id(self.namespace, name), learns_from_blocks(spec.agent_class)
+        if act == "local" and spec.sync and not portable:
             raise SettingError(
-                f"get_agent({name!r}, act='local') for {made.agent_class.__name__}, which was "
+                f"get_agent({name!r}, act='local') for {spec.agent_class.__name__}, which was "
                 "made with sync=True.",
                 "an agent that hands parameters to those who act: sync=False, or a class with "
                 "portable()",
                 "make it with sync=False, or leave act out.",
             )
-        if portable and (act == "local" or not made.sync):
+        if portable and (act == "local" or not spec.sync):
 
-            def portable_part(me: str) -> Any:
-                return line.ask("perform", me, [("portable", (me,), {})], 0).value
+            def portable_part(caller: str) -> Any:
+                return actor.call("perform", caller, [("portable", (caller,), {})], 0).value
 
-            return ApartProxy(name, caller, line, make=portable_part, records=True)
+            return AsyncProxy(name, caller, actor, make=portable_part, from_blocks=True)
         if act == "local":
-            return ApartProxy(name, caller, line, make=lambda me: made.make())
-        if not made.sync:
-            copy = place.line(f"agent/{name}/{number}/copy", self.patience)
+            return AsyncProxy(name, caller, actor, make=lambda caller: spec.make())
+        if not spec.sync:
+            copy = namespace.handle(f"agent/{name}/{number}/copy", self.patience)
             if copy is None:
                 raise WorkerError(
                     f"the copy of agent {name!r} is gone.",
@@ -175,8 +176,8 @@ class Cluster:
                     "see the program's output for the reason.",
                 )
             copy.name = f"the copy of agent {name!r}"
-            return ApartProxy(name, caller, line, copy=copy)
-        return RemoteProxy(name, caller, line)
+            return AsyncProxy(name, caller, actor, copy=copy)
+        return RemoteProxy(name, caller, actor)
 
     # Runners
 
@@ -192,7 +193,7 @@ class Cluster:
         or what `resource` says. Each is made with as many of (args, local_rank) as its class takes.
         Where Ray is not installed: one, in this process. SettingError for a name that there is;
         EngineError for several without Ray."""
-        _checked(name, num)
+        _check_name(name, num)
         if not _installed():
             if num > 1:
                 raise EngineError(
@@ -201,43 +202,36 @@ class Cluster:
                     "pip install 'tandem-rl[ray]'",
                 )
             return Runners(name, [construct(runner_class, args, 0, 0, here=True)], [0], None, self)
-        place = self._place()
-        if name in place.names("runner"):
+        namespace = self._connect()
+        names = namespace.names("runner")
+        if name in names:
             raise SettingError(
                 f"there are runners {name!r} already.",
                 "a name of their own",
                 "choose another name, or get_runner.",
             )
-        first = place.keeper().ask(
-            "seat",
-            "runners",
-            name,
-            sum(place.count(f"runner/{n}") for n in place.names("runner")),
-            num,
-        )
+        others, store = sum(len(namespace.all_of(f"runner/{n}")) for n in names), namespace.store()
+        first = store.call("rank", "runners", name, others, num)
         ranks = [first + i for i in range(num)]
+        plain = plain_class(runner_class)
         try:
-            handles = place.make_runner(name, plain_class(runner_class), args, ranks, resource)
+            actors = namespace.make_runner(RunnerHost, name, plain, args, ranks, resource)
         except Exception:
-            place.keeper().ask(
-                "unseat", "runners", name
-            )  # else those that are made instead would miss rank 0
+            # else those that are made instead would miss rank 0
+            store.call("release_rank", "runners", name)
             raise
-        return Runners(name, handles, ranks, place, self)
+        return Runners(name, actors, ranks, namespace, self)
 
     def get_runner(self, name: str) -> Runners:
         """The runners of a name; waits for it as get_agent does. UnknownNameError where there is
         none."""
-        place = self._place()
-        if place.line(f"runner/{name}/0", self.patience) is None:
-            raise UnknownNameError("runner", name, place.names("runner"))
-        handles: list[Any] = []
-        while (handle := place.find(f"runner/{name}/{len(handles)}")) is not None:
-            handles.append(handle)
-        lines = [Line(h, f"runner {name!r}", self.patience) for h in handles]
-        return Runners(
-            name, handles, [line.ask("numbers", group="beside")[0] for line in lines], place, self
-        )
+        namespace = self._connect()
+        if namespace.handle(f"runner/{name}/0", self.patience) is None:
+            raise UnknownNameError("runner", name, namespace.names("runner"))
+        actors = namespace.all_of(f"runner/{name}")
+        handles = [ActorHandle(actor, f"runner {name!r}", self.patience) for actor in actors]
+        ranks = [handle.call("ranks", group="control")[0] for handle in handles]
+        return Runners(name, actors, ranks, namespace, self)
 
     def start_all_runners(self, runners: Any) -> list[Any]:
         """Runs runners side by side until all have ended: what they returned, in their order.
@@ -254,35 +248,29 @@ class Cluster:
             raise SettingError(
                 f"{runners!r} as runners.", "what make_runner gave, or a list of that", "give them."
             )
-        if any(g.place is None for g in groups):
-            return [local.run(runner) for g in groups for runner in g.handles]
-        found = _together([(g, i) for g in groups for i in range(len(g))])
-        place = self._place()
-        for name in place.names("agent"):
-            line, number = place.line(f"agent/{name}/0"), 0
-            while line is not None:
-                line.ask("keep_now")
-                number += 1
-                line = place.line(f"agent/{name}/{number}")
-        return found
+        if any(g.namespace is None for g in groups):
+            return [runner.run_here(each) for g in groups for each in g.handles]
+        results = _run_all([(g, i) for g in groups for i in range(len(g))])
+        namespace = self._connect()
+        for name in namespace.names("agent"):
+            for actor in namespace.all_of(f"agent/{name}"):
+                ActorHandle(actor, f"agent {name!r}", self.patience).call("save_now")
+        return results
 
-    # Where
-
-    def _place(self) -> Place:
-        """What finds and makes actors, connected; its keeper is there."""
+    def _connect(self) -> Namespace:
+        """What finds and makes actors; this process is connected to Ray, and the store is there."""
         ray = library()
         if not ray.is_initialized():
             connect(self.address)
-        if (
-            not self.namespace
-        ):  # a name, since Ray's own default is not meant for actors that outlive their maker
+        if not self.namespace:
+            # a name, since Ray's own default is not meant for actors that outlive their maker
             self.namespace = f"tandem-{ray.get_runtime_context().get_job_id()}"
-        place = Place(
+        namespace = Namespace(
             self.namespace, self.patience, self.restarts, self.checkpoint_seconds, self.folder
         )
-        if not proxy.me():  # a runner's program has made it
-            place.keeper()
-        return place
+        if not identity():  # a runner's program has made it
+            namespace.store()
+        return namespace
 
     makeAgent = make_agent
     getAgent = get_agent
@@ -298,29 +286,30 @@ class Runners(Sequence[Any]):
     """The runners of a name. `ranks` are their numbers among all of the cluster."""
 
     def __init__(
-        self, name: str, handles: list[Any], ranks: list[int], place: Place | None, cluster: Cluster
+        self,
+        name: str,
+        handles: list[Any],
+        ranks: list[int],
+        namespace: Namespace | None,
+        cluster: Cluster,
     ) -> None:
-        self.name, self.handles, self.ranks, self.place, self._cluster = (
-            name,
-            handles,
-            ranks,
-            place,
-            cluster,
-        )
+        self.name, self.handles, self.ranks = name, handles, ranks
+        self.namespace, self._cluster = namespace, cluster
 
     def run(self) -> list[Any]:
         """Runs them all; see `Cluster.start_all_runners`."""
         return self._cluster.start_all_runners(self)
 
-    def call(self, method: str, *given: Any, **named: Any) -> list[Any]:
-        """What a method of each gives back. It waits while they run."""
-        if self.place is None:
-            return [getattr(runner, method)(*given, **named) for runner in self.handles]
-        lines = [
-            Line(h, f"runner {self.name!r} of rank {r}", self.place.patience)
-            for h, r in zip(self.handles, self.ranks, strict=True)
+    def call(self, method: str, *args: object, **kwargs: object) -> list[Any]:
+        """What a method of each returns. It waits while they run."""
+        if self.namespace is None:
+            return [getattr(each, method)(*args, **kwargs) for each in self.handles]
+        patience = self.namespace.patience
+        handles = [
+            ActorHandle(actor, f"runner {self.name!r} of rank {rank}", patience)
+            for actor, rank in zip(self.handles, self.ranks, strict=True)
         ]
-        return [line.ask("call", method, given, named) for line in lines]
+        return [handle.call("call", method, args, kwargs) for handle in handles]
 
     def __len__(self) -> int:
         return len(self.handles)
@@ -335,43 +324,40 @@ class Runners(Sequence[Any]):
         return f"<runners {self.name!r}, ranks {self.ranks}>"
 
 
-def _together(runners: list[tuple[Runners, int]]) -> list[Any]:
-    """What all gave back; on the first failure the others are ended."""
+def _run_all(runners: list[tuple[Runners, int]]) -> list[Any]:
+    """What all runners returned; on the first failure the others are ended."""
     ray = library()
     references = [group.handles[i].run.remote() for group, i in runners]
-    waiting, told = list(references), False
+    waiting, warned = list(references), False
     try:
         while waiting:
-            ready, waiting = ray.wait(waiting, num_returns=1, timeout=SCARCE)
+            ready, waiting = ray.wait(waiting, num_returns=1, timeout=WARN_SECONDS)
             for reference in ready:
                 group, i = runners[references.index(reference)]
                 _result(reference, f"runner {group.name!r} of rank {group.ranks[i]}")
-            told = told or (not ready and _tell_who_waits(runners))
+            if not ready and not warned:
+                asked = {
+                    f"runner {group.name!r} of rank {group.ranks[i]}": group.handles[i]
+                    .ranks.options(concurrency_group="control")
+                    .remote()
+                    for group, i in runners
+                }
+                warned = _warn_of_late(asked)
     except BaseException:
         for group, i in runners:
             ray.kill(group.handles[i])
         raise
-    return [writable(found) for found in ray.get(references)]
+    return [writable(result) for result in ray.get(references)]
 
 
-def _tell_who_waits(runners: list[tuple[Runners, int]]) -> bool:
-    """Says which runners have not begun. True when that was said."""
-    return _late(
-        {
-            f"runner {group.name!r} of rank {group.ranks[i]}": group.handles[i]
-            .numbers.options(concurrency_group="beside")
-            .remote()
-            for group, i in runners
-        }
-    )
+def _warn_of_late(asked: dict[str, Any]) -> bool:
+    """Warns of the actors that do not answer for a while: they may wait for a node, or a core, that
+    never comes. Returns whether there are any.
 
-
-def _late(asked: dict[str, Any]) -> bool:
-    """Says by whom nothing of this was answered for a while: they may wait for a node, or a core,
-    that never comes. True when that was said."""
+    asked: by the actor's name, the reference of its answer."""
     ray = library()
-    there, _ = ray.wait(list(asked.values()), num_returns=len(asked), timeout=SCARCE)
-    late = [name for name, answer in asked.items() if answer not in there]
+    answered, _ = ray.wait(list(asked.values()), num_returns=len(asked), timeout=WARN_SECONDS)
+    late = [name for name, answer in asked.items() if answer not in answered]
     if late:
         logging.getLogger("tandem").warning(
             "%s: not begun yet; it is still being made, or no node has what it reserves (of the "
@@ -386,12 +372,12 @@ def _late(asked: dict[str, Any]) -> bool:
 
 
 def _result(reference: Any, name: str) -> Any:
-    """What a runner gave back, or WorkerError with its name."""
+    """What a runner returned, or WorkerError with its name."""
     ray = library()
     try:
         return ray.get(reference)
     except ray.exceptions.RayTaskError as error:
-        cause = _own(error, name)
+        cause = remote_error(error, name)
         notes = "\n".join(getattr(cause, "__notes__", []))
         raise WorkerError(
             f"{name} failed: {type(cause).__name__}: {str(cause)[:2000]}\n{notes}",
@@ -399,14 +385,14 @@ def _result(reference: Any, name: str) -> Any:
             "see its traceback above.",
         ) from cause
     except ray.exceptions.RayActorError as error:
-        raise gone(name, error) from error
+        raise actor_lost(name, error) from error
 
 
 def _installed() -> bool:
     return importlib.util.find_spec("ray") is not None
 
 
-def _checked(name: str, num: int) -> None:
+def _check_name(name: str, num: int) -> None:
     if not name or not isinstance(name, str) or "/" in name or not isinstance(num, int) or num < 1:
         raise SettingError(
             f"name={name!r}, num={num!r}.",

@@ -1,0 +1,291 @@
+"""The state that a restarted agent goes on from: taken, given back, and stored.
+
+An agent of any class is known by its attributes: networks, optimizers and plain values. No
+framework is imported for that: each object is known by what it can do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tandem.errors import CheckpointError, TandemError
+from tandem.runs import checkpoint
+from tandem.types import AnyArray, JSONDict, State
+
+PLAIN = (bool, int, float, str)
+NUMBERS = (np.bool_, np.integer, np.floating)  # as counters become that are added to by NumPy
+NOT_STATE = ("_firing", "sync")  # attributes that say who acts, not what was learned
+
+
+def state_of(agent: Any) -> State:
+    """An agent's state, by its own `state` if it has one."""
+    return agent.state() if callable(getattr(agent, "state", None)) else attributes_state(agent)
+
+
+def load_into(agent: Any, data: JSONDict, arrays: dict[str, AnyArray]) -> None:
+    """Gives an agent back what `state_of` returned. CheckpointError where it does not fit."""
+    try:
+        if callable(getattr(agent, "load_state", None)):
+            agent.load_state(data, arrays)
+        else:
+            load_attributes(agent, data, arrays)
+    except TandemError:
+        raise  # it says already what is wrong
+    except (KeyError, ValueError, RuntimeError, TypeError) as error:
+        raise CheckpointError(
+            f"the kept state of {type(agent).__name__} does not fit it ({type(error).__name__}: "
+            f"{str(error)[:200]}).",
+            "an agent of the class, and with the hyperparameters, that it was kept from",
+            "give it another name or another folder, or define state() and load_state(data, "
+            "arrays).",
+        ) from error
+
+
+def attributes_state(agent: object) -> State:
+    """Returns (JSON data, arrays) of an agent's attributes; copies."""
+    data: JSONDict = {"plain": {}, "optimizers": {}}
+    arrays: dict[str, AnyArray] = {}
+    for name, value in _attributes(agent):
+        kind = _kind(value)
+        if kind == "plain":
+            data["plain"][name] = value.item() if isinstance(value, NUMBERS) else value
+        elif kind == "keras":
+            arrays |= {f"{name}/{i}": np.array(w) for i, w in enumerate(value.get_weights())}
+        elif kind == "module":
+            weights = value.state_dict().items()
+            arrays |= {f"{name}/{n}": _numpy(w) for n, w in weights if hasattr(w, "detach")}
+        elif kind == "optimizer":
+            saved = value.state_dict()
+            values: dict[str, JSONDict] = {}
+            for i, entries in saved["state"].items():
+                tensors = {n: x for n, x in entries.items() if hasattr(x, "detach")}
+                arrays |= {f"{name}/{i}/{n}": _numpy(x) for n, x in tensors.items()}
+                values[str(i)] = {n: x for n, x in entries.items() if _scalar(x)}
+            groups = [{n: x for n, x in g.items() if _json(x)} for g in saved["param_groups"]]
+            data["optimizers"][name] = {"values": values, "groups": groups}
+    return data, arrays
+
+
+def load_attributes(agent: object, data: JSONDict, arrays: dict[str, AnyArray]) -> None:
+    """Gives an agent back what `attributes_state` returned."""
+    objects = dict(_attributes(agent))
+    for name, value in data["plain"].items():
+        if name in vars(agent) and name not in NOT_STATE:
+            setattr(agent, name, value)
+    for name, value in objects.items():
+        own = {n[len(name) + 1 :]: x for n, x in arrays.items() if n.startswith(f"{name}/")}
+        kind = _kind(value)
+        if kind == "keras" and own:
+            value.set_weights([own[str(i)] for i in range(len(own))])
+        elif kind == "module":
+            for n, w in value.state_dict().items():  # tensors that share the parameters' memory
+                if n in own:
+                    w.copy_(w.new_tensor(own[n]).reshape(own[n].shape))
+        elif kind == "optimizer" and name in data["optimizers"]:
+            _load_optimizer(value, data["optimizers"][name], own)
+
+
+def _load_optimizer(optimizer: Any, data: JSONDict, arrays: dict[str, AnyArray]) -> None:
+    prototype = optimizer.param_groups[0]["params"][0].detach().cpu()
+    state: dict[int, JSONDict] = {int(i): dict(values) for i, values in data["values"].items()}
+    for name, x in arrays.items():
+        i, _, n = name.partition("/")
+        state.setdefault(int(i), {})[n] = prototype.new_tensor(x).reshape(x.shape)
+    own = optimizer.state_dict()["param_groups"]
+    groups = [
+        {**now, **{n: tuple(x) if isinstance(now.get(n), tuple) else x for n, x in then.items()}}
+        for now, then in zip(own, data["groups"], strict=True)
+    ]
+    optimizer.load_state_dict({"state": state, "param_groups": groups})
+
+
+def _attributes(agent: object) -> Iterator[tuple[str, Any]]:
+    """An agent's attributes, and the objects in those that are lists, tuples or dicts with texts
+    for keys."""
+    for name, value in vars(agent).items():
+        if name in NOT_STATE:
+            continue
+        yield name, value
+        entries: list[tuple[object, object]] = []
+        if isinstance(value, dict):
+            entries = [(k, v) for k, v in value.items() if isinstance(k, str)]
+        elif isinstance(value, (list, tuple)):
+            entries = list(enumerate(value[:64]))
+        yield from ((f"{name}.{k}", v) for k, v in entries if not isinstance(v, PLAIN + NUMBERS))
+
+
+def _kind(value: Any) -> str:
+    """What an attribute is: "plain", "keras", "module", "optimizer", or "" for anything else."""
+
+    def can(*methods: str) -> bool:
+        return all(callable(getattr(value, name, None)) for name in methods)
+
+    if isinstance(value, PLAIN + NUMBERS):
+        return "plain"
+    if isinstance(value, type):
+        return ""
+    with contextlib.suppress(Exception):  # objects of other libraries answer to names as they like
+        if can("get_weights", "set_weights", "summary"):
+            return "keras"
+        if can("load_state_dict", "state_dict"):
+            if isinstance(getattr(value, "param_groups", None), list):
+                return "optimizer"
+            return "module" if can("parameters") else ""
+    return ""
+
+
+def _scalar(value: object) -> bool:
+    return isinstance(value, PLAIN) or value is None
+
+
+def _json(value: object) -> bool:
+    return _scalar(value) or (
+        isinstance(value, (list, tuple)) and all(isinstance(x, PLAIN) for x in value)
+    )
+
+
+def _numpy(tensor: Any) -> AnyArray:
+    x = tensor.detach().cpu()
+    return np.array((x.float() if str(x.dtype) == "torch.bfloat16" else x).numpy())
+
+
+# Copies, for what goes to another process or comes from one
+
+
+def on_cpu(param: Any) -> Any:
+    """A copy of parameters: dicts, lists and tuples stay what they are, tensors are on the CPU,
+    arrays are copied."""
+    if isinstance(param, dict):
+        entries = ((k, on_cpu(v)) for k, v in param.items())
+        return dict(entries) if type(param) is dict else type(param)(entries)
+    if isinstance(param, (list, tuple)):
+        return _sequence(param, on_cpu)
+    if callable(getattr(param, "detach", None)) and callable(getattr(param, "cpu", None)):
+        return param.detach().cpu().clone()
+    return np.array(param) if isinstance(param, np.ndarray) else param
+
+
+def copied(value: Any) -> Any:
+    """With copies of all arrays and tensors in dicts, lists and tuples: environments may write the
+    next step into them."""
+
+    def copy(x: Any) -> Any:
+        if isinstance(x, np.ndarray):
+            return x.copy()
+        tensor = callable(getattr(x, "detach", None)) and callable(getattr(x, "clone", None))
+        return x.clone() if tensor else x
+
+    return _mapped(copy, value)
+
+
+def writable(value: Any) -> Any:
+    """With copies of those arrays in dicts, lists and tuples that are read-only, as those are that
+    lie in Ray's object store."""
+
+    def copy(x: object) -> object:
+        return x.copy() if isinstance(x, np.ndarray) and not x.flags.writeable else x
+
+    return _mapped(copy, value)
+
+
+def _mapped(function: Callable[[Any], Any], value: Any) -> Any:
+    if type(value) in (dict, OrderedDict):
+        return type(value)((k, _mapped(function, v)) for k, v in value.items())
+    if type(value) in (list, tuple) or (isinstance(value, tuple) and _named(value)):
+        return _sequence(value, lambda v: _mapped(function, v))
+    return function(value)
+
+
+def _sequence(value: Any, function: Callable[[Any], Any]) -> Any:
+    parts = [function(v) for v in value]
+    return type(value)(*parts) if _named(value) else type(value)(parts)
+
+
+def _named(value: object) -> bool:
+    return hasattr(value, "_fields")
+
+
+class StoredState(dict[str, Any]):
+    """What is stored of an agent: "version", "data", "arrays"."""
+
+
+class StateStore:
+    """The latest state of each agent by its key (NAME/NUMBER), and the ranks of runners.
+
+    folder: where states are written, too, as KEY.zip (JSON and safetensors); agents go on from
+      what is there already."""
+
+    def __init__(self, folder: str | None = None) -> None:
+        self.folder = None if folder is None else Path(folder)
+        self._states: dict[str, StoredState] = {}
+        self._ranks: dict[str, dict[str, int]] = {}  # by group: of each member
+        self._next: dict[str, int] = {}  # by group: the first rank that is free
+
+    def folder_path(self) -> str | None:
+        return None if self.folder is None else str(self.folder)
+
+    def put(self, key: str, version: int, data: JSONDict, arrays: dict[str, AnyArray]) -> None:
+        """Takes a state in place of the one before, unless it is older: two incarnations of an
+        agent may overlap."""
+        if key in self._states and self._states[key]["version"] > version:
+            return
+        # Copies: what came by Ray lies in memory that may go with the process that sent it.
+        self._states[key] = StoredState(
+            version=version, data=data, arrays={n: np.array(x) for n, x in arrays.items()}
+        )
+        if self.folder is not None:
+            saved = {"version": version, "agent": key, "state": data}
+            checkpoint.write(self._file(key), saved, {"state": arrays})
+
+    def get(self, key: str) -> StoredState | None:
+        """The state of an agent; None where nothing was stored. CheckpointError for a file that
+        cannot be read."""
+        if key not in self._states and self.folder is not None and self._file(key).is_file():
+            saved = checkpoint.read(self._file(key))
+            try:
+                version, data = int(saved.data["version"]), dict(saved.data["state"])
+            except (KeyError, TypeError, ValueError) as error:
+                raise checkpoint.damaged(saved.path, error) from error
+            self._states[key] = StoredState(version=version, data=data, arrays=saved.group("state"))
+        return self._states.get(key)
+
+    def has(self, key: str) -> bool:
+        """Whether a state is in memory: false after a restart, until the agent sends it again."""
+        return key in self._states
+
+    def rank(self, group: str, member: str, at_least: int = 0, width: int = 1) -> int:
+        """A member's rank in a group: the same each time, the next free one (from `at_least` on)
+        the first time; it takes `width` of them."""
+        ranks = self._ranks.setdefault(group, {})
+        if member not in ranks:
+            ranks[member] = max(self._next.get(group, 0), at_least)
+            self._next[group] = ranks[member] + width
+        return ranks[member]
+
+    def release_rank(self, group: str, member: str) -> None:
+        """Frees the rank of the member that came last."""
+        ranks = self._ranks.get(group, {})
+        if member in ranks and ranks[member] == max(ranks.values()):
+            self._next[group] = ranks.pop(member)
+
+    def pid(self) -> int:
+        return os.getpid()
+
+    def _file(self, key: str) -> Path:
+        assert self.folder is not None
+        name = re.sub(r"[^\w.-]", lambda m: f"%{ord(m[0]):x}", key)
+        if len(name) > 200:
+            raise CheckpointError(
+                f"the agent's name {key!r} is too long for a file.",
+                "at most 200 characters",
+                "shorten it.",
+            )
+        return self.folder / f"{name}.zip"

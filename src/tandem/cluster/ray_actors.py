@@ -1,0 +1,427 @@
+"""The cluster's actors, as Ray keeps them: how they are made, found and called. Names, placement
+and restarts are Ray's."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from tandem.cluster.agent_host import (
+    ActingCopy,
+    AgentHost,
+    AgentSpec,
+    Call,
+    Reply,
+    identity,
+    learns_from_blocks,
+)
+from tandem.cluster.agent_state import StateStore, StoredState, writable
+from tandem.errors import SettingError, TandemError, WorkerError
+from tandem.parallel.ray import library
+
+STORE = "tandem/states"
+# threads beside the agent's own: for questions, and for callers that wait for others
+GROUPS = {"control": 2, "waiting": 16}
+WATCH_SECONDS = 2.0  # between looks at the store
+RESTART_VERSIONS = 1 << 32  # more versions than any agent comes to
+COPY_SECONDS = 5.0  # that a restarted agent waits for newer parameters from its copy
+
+# by (cluster, namespace): the store, which lives as long as somebody holds it, and its folder
+_stores: dict[tuple[str, str], tuple[Any, str | None]] = {}
+
+
+class ActorHandle:
+    """An actor of Ray's. What is sent arrives in order; what cannot arrive for now is sent again;
+    what never will is an error that names the actor.
+
+    name: what to call it in messages. patience: seconds that it may be away.
+    """
+
+    def __init__(self, actor: Any, name: str, patience: float) -> None:
+        self.actor, self.name, self.patience = actor, name, patience
+
+    def send(self, method: str, *args: object, group: str = "") -> Any:
+        """Calls a method without waiting. Returns a reference of its result."""
+        self._ray()
+        remote = getattr(self.actor, method)
+        if group:
+            remote = remote.options(concurrency_group=group)
+        return submit(remote.remote, f"what {self.name} is given", *args)
+
+    def receive(self, reference: Any, method: str, *args: object, group: str = "") -> Any:
+        """The result of what was sent. Where the actor was away, the same is sent again, until its
+        patience is over. WorkerError where it is gone for good; what its code raised is raised
+        here, with its traceback in the notes."""
+        ray, end = self._ray(), time.monotonic() + self.patience
+        while True:
+            try:
+                return writable(ray.get(reference))
+            except ray.exceptions.RayTaskError as error:
+                raise remote_error(error, self.name) from None
+            except ray.exceptions.ActorUnavailableError as error:
+                if time.monotonic() > end:
+                    raise actor_lost(self.name, error) from error
+            except (ray.exceptions.ActorDiedError, ray.exceptions.RayActorError) as error:
+                raise actor_lost(self.name, error) from error
+            time.sleep(0.1)
+            reference = self.send(method, *args, group=group)
+
+    def call(self, method: str, *args: object, group: str = "") -> Any:
+        """Calls a method and waits for its result, as `receive` does."""
+        return self.receive(self.send(method, *args, group=group), method, *args, group=group)
+
+    def ready(self, reference: Any) -> bool:
+        """Whether a result is there."""
+        return bool(self._ray().wait([reference], timeout=0)[0])
+
+    def fetch(self, reference: Any) -> Any:
+        """What a reference stands for; None where it was lost with its owner."""
+        ray = self._ray()
+        try:
+            return ray.get(reference)
+        except (ray.exceptions.ObjectLostError, ray.exceptions.RayActorError):
+            return None
+
+    def _ray(self) -> Any:
+        """WorkerError where this process has left its cluster: Ray would start another one, without
+        a word."""
+        ray = library()
+        if not ray.is_initialized():
+            raise WorkerError(
+                f"{self.name} was called after ray.shutdown().",
+                "a process that is connected to its cluster",
+                "shut Ray down when nobody is called any more, or make the agents anew.",
+            )
+        return ray
+
+
+def submit(remote: Callable[..., Any], what: str, *args: object) -> Any:
+    """What Ray's `remote` returns. SettingError, with `what` it was, where something of it cannot
+    be pickled."""
+    try:
+        return remote(*args)
+    except (TandemError, library().exceptions.RayError):
+        raise
+    except Exception as error:
+        # as many kinds as there are objects; Ray's is the report of a search for the object
+        raise SettingError(
+            f"{what} cannot go to another process: {str(error.__cause__ or error)[:600]}",
+            "values, objects and classes that can be pickled",
+            "leave out what cannot be, or make it there (a runner's and an agent's __init__ runs "
+            "there).",
+        ) from error
+
+
+def actor_lost(name: str, error: Exception) -> WorkerError:
+    """What to raise where an actor ended and is not restarted any more."""
+    return WorkerError(
+        f"{name} is gone: {' '.join(str(error).split())[:600]}",
+        "a process that lives, or one that Ray may start anew",
+        "look into its output for the reason; Cluster(restarts=...) says how often it is started "
+        "anew.",
+    )
+
+
+def remote_error(error: BaseException, name: str) -> BaseException:
+    """The exception that an actor's code raised, with the traceback from there in its notes."""
+    cause = getattr(error, "cause", None)
+    if not isinstance(cause, BaseException) or cause is error:
+        return error
+    cause.add_note(f"In {name}:\n{error}")
+    return cause
+
+
+class Namespace:
+    """The actors of one namespace. Plain data: it goes to other processes."""
+
+    def __init__(
+        self, name: str, patience: float, restarts: int, seconds: float, folder: str | None
+    ) -> None:
+        self.name, self.patience, self.restarts = name, patience, restarts
+        self.seconds, self.folder = seconds, folder
+
+    def names(self, kind: str) -> list[str]:
+        """The names of all agents, or runners, that there are."""
+        actors = library().util.list_named_actors(all_namespaces=True)
+        names = (a["name"] for a in actors if a["namespace"] == self.name)
+        return sorted(
+            {
+                n.removeprefix(f"{kind}/").rpartition("/")[0]
+                for n in names
+                if n.startswith(f"{kind}/") and n[-1].isdigit()
+            }
+        )
+
+    def all_of(self, name: str) -> list[Any]:
+        """The actors of a name with a number, in order."""
+        actors: list[Any] = []
+        while (actor := self.find(f"{name}/{len(actors)}")) is not None:
+            actors.append(actor)
+        return actors
+
+    def find(self, name: str) -> Any:
+        """The actor of that name; None where there is none."""
+        try:
+            return library().get_actor(name, self.name)
+        except ValueError:
+            return None
+
+    def handle(self, name: str, wait: float = 0.0) -> ActorHandle | None:
+        """The actor of that name, waited for as many seconds; None where there is none then."""
+        end = time.monotonic() + wait
+        for pause in itertools.chain((0.01, 0.02, 0.05, 0.1), itertools.repeat(0.25)):
+            if (actor := self.find(name)) is not None:
+                return ActorHandle(actor, name, self.patience)
+            if time.monotonic() > end:
+                return None
+            time.sleep(pause)
+        raise AssertionError  # the pauses do not end
+
+    def store(self) -> ActorHandle:
+        """The store of agents' states. The program makes it where there is none, and it ends with
+        the program, and all agents after it."""
+        ray = library()
+        key = (ray.get_runtime_context().gcs_address, self.name)
+        if identity() and key not in _stores:
+            handle = self.handle(STORE, self.patience)
+            if handle is None:
+                raise WorkerError(
+                    "the store of agents' states is gone.",
+                    "the program that began all this",
+                    "start it again.",
+                )
+            return handle
+        if key not in _stores:
+            options = {
+                "name": STORE,
+                "namespace": self.name,
+                "get_if_exists": True,
+                "num_cpus": 0,
+                "max_restarts": -1,
+                "max_task_retries": -1,
+            }
+            actor = ray.remote(StateStore).options(**options).remote(self.folder)
+            _stores[key] = actor, self._store_handle(actor).call("folder_path")
+        actor, folder = _stores[key]
+        if self.folder not in (None, folder) and not identity():
+            there = f"in {folder!r}" if folder else "in none"
+            raise SettingError(
+                f"folder={self.folder!r}, and the agents of this namespace are kept {there}.",
+                "one folder for all agents of a namespace",
+                "give it to the first Cluster of the program, or give this one a namespace of its "
+                "own.",
+            )
+        return self._store_handle(actor)
+
+    def _store_handle(self, actor: Any) -> ActorHandle:
+        return ActorHandle(actor, "the store of agents' states", self.patience)
+
+    def make_agent(self, name: str, spec: AgentSpec, resource: dict[str, Any] | None) -> None:
+        """The actors of an agent, and of its copies, where they are not there."""
+        ray = library()
+        # detached: else they would end with the runner that made them
+        options = self._options(resource, 0) | {"lifetime": "detached", "get_if_exists": True}
+        what = f"agent {name!r}, its class with its hyperparameters,"
+        for i in range(spec.num):
+            key = f"agent/{name}/{i}"
+            host = ray.remote(concurrency_groups=GROUPS)(RemoteHost)
+            submit(host.options(**options, name=key).remote, what, self, f"{name}/{i}", spec)
+            if not spec.sync and not learns_from_blocks(spec.agent_class):
+                copy = ray.remote(concurrency_groups=GROUPS)(RemoteCopy)
+                submit(copy.options(**options, name=f"{key}/copy").remote, what, self, key, spec)
+
+    def make_runner(
+        self,
+        host_class: type,
+        name: str,
+        runner_class: type,
+        args: Any,
+        ranks: list[int],
+        resource: dict[str, Any] | None,
+    ) -> list[Any]:
+        """The actors of the runners of a name, which must be new."""
+        host = library().remote(concurrency_groups={"control": 1})(host_class)
+        options = self._options(resource, 1)
+        what = f"runner {name!r}, its class with its args,"
+        return [
+            submit(
+                host.options(**options, name=f"runner/{name}/{i}").remote,
+                what,
+                runner_class,
+                args,
+                rank,
+                i,
+                name,
+            )
+            for i, rank in enumerate(ranks)
+        ]
+
+    def remove_agent(self, name: str, num: int) -> None:
+        """Frees the name of an agent that could not be made."""
+        for i in range(num):
+            for key in (f"agent/{name}/{i}", f"agent/{name}/{i}/copy"):
+                if (actor := self.find(key)) is not None:
+                    library().kill(actor)
+
+    def _options(self, resource: dict[str, Any] | None, cpus: float) -> dict[str, Any]:
+        """A runner takes a core, as environments do. Agents reserve none: runners mostly wait while
+        they learn, and a program that makes as many runners as there are cores is not to wait for
+        ever for a place for its agent."""
+        resource = dict(resource or {})
+        if taken := {"name", "namespace", "lifetime", "get_if_exists"} & set(resource):
+            raise SettingError(
+                f"resource with {', '.join(sorted(taken))}.",
+                "what an actor needs and where it may be: num_cpus, num_gpus, resources, "
+                "scheduling_strategy, ...",
+                "leave these out; they are tandem's.",
+            )
+        restarts = {"max_restarts": self.restarts, "max_task_retries": self.restarts}
+        return {"num_cpus": cpus, **restarts, **resource, "namespace": self.name}
+
+
+class _StoreClient:
+    """The store, for a host in another actor: `put` does not wait."""
+
+    def __init__(self, handle: ActorHandle) -> None:
+        self._handle = handle
+
+    def put(self, *state: object) -> Any:
+        return self._handle.send("put", *state)
+
+    def has_stored(self, reference: Any) -> bool:
+        return self._handle.ready(reference)
+
+    def get(self, key: str) -> StoredState | None:
+        state: StoredState | None = self._handle.call("get", key)
+        return state
+
+
+def _watch(namespace: Namespace, check: Callable[[Any], None]) -> None:
+    """Ends this process's actor, for good, when there is no store any more: that ends with the
+    program that made it. check: is given the store now and then."""
+    ray = library()
+    get_actor = ray.get_actor  # bound before the thread starts, so that it never imports at exit
+    this_actor = ray.get_runtime_context().current_actor
+
+    def watch() -> None:
+        missing = 0
+        while True:
+            time.sleep(WATCH_SECONDS)
+            try:
+                store = get_actor(STORE, namespace.name)
+                missing = 0
+            except ValueError:
+                missing += 1
+                if missing > 1:
+                    ray.kill(this_actor, no_restart=True)
+                    return
+                continue
+            try:
+                check(store)
+            except ray.exceptions.RayError:
+                continue  # it is being restarted
+
+    threading.Thread(target=watch, name="tandem-watch", daemon=True).start()
+
+
+class RemoteHost(AgentHost):
+    """A host that Ray keeps. What its agent raises while it is made is raised to all who ask for
+    it."""
+
+    def __init__(self, namespace: Namespace, key: str, spec: AgentSpec) -> None:
+        ray = library()
+        self._namespace, self._copy = namespace, None
+        self._failed: Exception | None = None
+        store = namespace.handle(STORE, namespace.patience)
+        if store is None:  # the program has ended meanwhile
+            ray.actor.exit_actor()
+        else:
+            client = _StoreClient(store)
+            try:
+                super().__init__(
+                    key, writable(spec), client, namespace.seconds, ray.put, self._notify_copy
+                )
+            except Exception as error:
+                self._failed = error
+            else:
+                self._load_from_copy()
+                if ray.get_runtime_context().was_current_actor_reconstructed:
+                    self._after_restart()
+        _watch(namespace, self._check_store)
+
+    def spec(self) -> AgentSpec:
+        if self._failed is not None:
+            raise self._failed
+        return super().spec()
+
+    def perform(self, caller: str, calls: list[Call], version: int) -> Reply:
+        if self._failed is not None:
+            raise self._failed
+        return super().perform(caller, writable(calls), version)
+
+    def _notify_copy(self, version: int, reference: Any) -> None:
+        if self._copy is None:
+            self._copy = self._namespace.find(f"agent/{self.key}/copy")
+        if self._copy is not None:
+            self._copy.receive.options(concurrency_group="control").remote(version, reference)
+
+    def _load_from_copy(self) -> None:
+        """After a restart, what was fired since the state that was stored is newer."""
+        ray, copy = library(), self._namespace.find(f"agent/{self.key}/copy")
+        if copy is None:
+            return
+        try:
+            newest = copy.newest.options(concurrency_group="control").remote()
+            version, params = ray.get(newest, timeout=COPY_SECONDS)
+        except (ray.exceptions.RayError, TimeoutError):
+            return  # the copy was lost as well: it is the stored state
+        if params and version > self.version:
+            self.agent._update_model(params[0])
+            self.version = version
+            self.fire(params[0])  # a copy that is lost before the next update is given it again
+            self._publish()
+
+    def _after_restart(self) -> None:
+        """It stands for one that was lost: its parameters are the newest for all who act, whatever
+        number theirs have."""
+        self.version += RESTART_VERSIONS
+        if learns_from_blocks(self.agent):
+            self.agent.restarted = True
+            self.agent._sync_model()
+            self._publish()
+
+    def _check_store(self, store: Any) -> None:
+        """A store that was restarted has lost what it had."""
+        saved = self._failed is None and self.stored is not None
+        if saved and not library().get(store.has.remote(self.key)):
+            self.save_again()
+
+    def save_now(self) -> int:
+        """Leaves the agent's state with the store, and waits until it is there. Returns its
+        version."""
+        self.save(now=True)
+        library().get(self.stored)
+        return self.version
+
+
+class RemoteCopy(ActingCopy):
+    """A copy that Ray keeps. key: its agent's actor."""
+
+    def __init__(self, namespace: Namespace, key: str, spec: AgentSpec) -> None:
+        self._namespace, self._key = namespace, key
+        super().__init__(writable(spec), self._newest_of_host)
+        _watch(namespace, lambda store: None)
+
+    def perform(self, caller: str, calls: list[Call], version: int) -> Reply:
+        return super().perform(caller, writable(calls), version)
+
+    def _newest_of_host(self) -> tuple[int, list[Any]]:
+        host = self._namespace.handle(self._key, self._namespace.patience)
+        if host is None:
+            return 0, []
+        version, params = host.call("newest", group="control")
+        param = host.fetch(params[0]) if params else None
+        return (0, []) if param is None else (version, [param])
