@@ -289,12 +289,12 @@ class Assembly:
         if a.HER:
             relabel = Hindsight(ring, self._goals(), 1.0, k=a.k, strategy=a.strategy).relabel  # type: ignore[arg-type]
         schedule = UpdateSchedule(
-            batch=a.minibatch,
-            collect=a.update_steps if a.PPO else None,
-            updates=a.num_updates,
+            batch_size=a.minibatch,
+            rollout_steps=a.update_steps if a.PPO else None,
+            updates_per_phase=a.num_updates,
             passes=PASSES,
-            phases=None if a.PPO else a.update_steps,
-            batches=a.update_batches,
+            sync_phases=None if a.PPO else a.update_steps,
+            sync_updates=a.update_batches,
         )
         return PhaseLearner(
             self.algorithm,

@@ -193,7 +193,7 @@ class BaseAgent:
         self.optimizer = optimizer  # not before: one that was refused may be followed by another
         learner = assembly.learner
         learner.compile(jit)
-        learner.schedule.store = None if arguments.PPO else train.num_store
+        learner.schedule.store_episodes = None if arguments.PPO else train.num_store
         if not self._saves_pools:
             learner.sampler.forget()
         writer, state = Writer(), self._autosave_record()

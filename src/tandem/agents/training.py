@@ -30,29 +30,21 @@ if TYPE_CHECKING:
 
 Logs = dict[str, float]
 Rows = int | Callable[..., Any] | None  # how many, or a user's function that says it
-METHODS = (
-    "on_train_begin",
-    "on_train_end",
-    "on_episode_begin",
-    "on_episode_end",
-    "on_batch_begin",
-    "on_batch_end",
-)
 
 
 @dataclass
 class UpdateSchedule:
     """When to learn, and how much."""
 
-    batch: int  # transitions in a mini-batch
+    batch_size: int  # transitions in a mini-batch
     # steps collected for a phase, which goes over all of them; None: a phase after each step
-    collect: int | None
-    updates: int | None  # mini-batches of a phase; None: 1, or `passes` over the pool
+    rollout_steps: int | None
+    updates_per_phase: int | None  # mini-batches; None: 1, or `passes` over the pool
     passes: int  # over what was collected
-    phases: int | None  # between calls of update_param
-    batches: int | None  # mini-batches between them instead
+    sync_phases: int | None  # phases between calls of update_param
+    sync_updates: int | None  # mini-batches between them instead
     # episodes that end before the phases of all their steps come, one after the other
-    store: int | None = None
+    store_episodes: int | None = None
 
 
 class PhaseLearner:
@@ -120,19 +112,26 @@ class PhaseLearner:
         self.ended += int(np.count_nonzero(trajectory.last))
         self.on_new_rows(self.sampler)
         s = self.schedule
-        if s.store:
-            early = self.ended < s.store
+        if s.store_episodes:
+            early = self.ended < s.store_episodes
         else:
-            early = s.collect is not None and self.fresh < s.collect
-        if early or not self.sampler.ready(s.batch):
+            early = s.rollout_steps is not None and self.fresh < s.rollout_steps
+        if early or not self.sampler.ready(s.batch_size):
             return {}
-        phases = 1 if s.collect is not None else self.fresh if s.store else steps
+        phases = steps
+        if s.rollout_steps is not None:
+            phases = 1
+        elif s.store_episodes:
+            phases = self.fresh
         self.fresh = self.ended = 0
+        # as many phases at once as come before the next update_param
         metrics: list[dict[str, float]] = []
         while phases:
-            together = phases if s.phases is None and s.batches is not None else 1
-            if s.phases is not None:
-                together = min(phases, s.phases - self.phases % s.phases)
+            together = 1
+            if s.sync_phases is not None:
+                together = min(phases, s.sync_phases - self.phases % s.sync_phases)
+            elif s.sync_updates is not None:
+                together = phases
             metrics += self._phase(together)
             phases -= together
         return averaged(metrics)
@@ -141,23 +140,25 @@ class PhaseLearner:
         """Makes so many phases together, and `update_param` where it is due. Returns the metrics of
         each compiled call."""
         s = self.schedule
-        passes = 1 if s.collect is None else max(1, s.passes * len(self.ring) // s.batch)
-        updates = phases * (s.updates or passes)
+        updates = s.updates_per_phase or 1
+        if s.updates_per_phase is None and s.rollout_steps is not None:
+            updates = max(1, s.passes * len(self.ring) // s.batch_size)
+        updates *= phases
         beta = np.full(updates, self.beta)
-        ids, weight = self.sampler.draw(self.generators("replay"), updates, s.batch, beta)
+        ids, weight = self.sampler.draw(self.generators("replay"), updates, s.batch_size, beta)
         metrics: list[dict[str, float]] = []
-        at = 0
-        while at < len(ids):
-            # up to the next update_param
-            room = len(ids) - at if s.batches is None else s.batches - self.updates % s.batches
-            part = slice(at, min(at + room, len(ids)))
-            own_weight = weight if isinstance(weight, tuple) else weight[part]
-            metrics.append(self._call(ids[part], own_weight))
-            at = part.stop
-            if s.batches is not None and self.updates % s.batches == 0:
+        begin, sync = 0, s.sync_updates
+        while begin < updates:
+            # all of them in one call, or those up to the next update_param
+            end = updates if sync is None else min(updates, begin + sync - self.updates % sync)
+            part = slice(begin, end)
+            part_weight = weight if isinstance(weight, tuple) else weight[part]
+            metrics.append(self._call(ids[part], part_weight))
+            begin = end
+            if sync is not None and self.updates % sync == 0:
                 self._update_param()
         self.phases += phases
-        if s.batches is None and (s.phases is None or self.phases % s.phases == 0):
+        if sync is None and (s.sync_phases is None or self.phases % s.sync_phases == 0):
             self._update_param()
         return metrics
 
@@ -192,7 +193,7 @@ class PhaseLearner:
         # what the agent may want to change after mini-batches
         agent = self.algorithm.agent
         if (size := getattr(agent, "batch_size_fn", None)) is not None:
-            self.schedule.batch = max(1, min(int(size()), len(self.ring)))
+            self.schedule.batch_size = max(1, min(int(size()), len(self.ring)))
         if (adjust := getattr(agent, "adjust_func", None)) is not None:
             adjust()
         return metrics
@@ -204,12 +205,12 @@ class PhaseLearner:
     def state(self, replay: bool) -> State:
         data, arrays = stored(self.ring, self.sampler) if replay else ({}, {})
         data |= {n: getattr(self, n) for n in ("updates", "phases", "fresh", "ended")}
-        return data | {"batch": self.schedule.batch}, arrays
+        return data | {"batch": self.schedule.batch_size}, arrays
 
     def load_state(self, data: JSONDict, arrays: dict[str, AnyArray]) -> None:
         self.updates, self.phases, self.fresh = data["updates"], data["phases"], data["fresh"]
         self.ended = data.get("ended", 0)
-        self.schedule.batch = data["batch"]
+        self.schedule.batch_size = data["batch"]
         if "ring" in data:
             load_stored(self.ring, self.sampler, data, arrays)
 
@@ -288,15 +289,15 @@ class LambdaCallback:
         on_batch_begin: Callable[[int, Logs], object] | None = None,
         on_batch_end: Callable[[int, Logs], object] | None = None,
     ) -> None:
-        functions = (
-            on_train_begin,
-            on_train_end,
-            on_episode_begin,
-            on_episode_end,
-            on_batch_begin,
-            on_batch_end,
-        )
-        for name, function in zip(METHODS, functions, strict=True):
+        functions = {
+            "on_train_begin": on_train_begin,
+            "on_train_end": on_train_end,
+            "on_episode_begin": on_episode_begin,
+            "on_episode_end": on_episode_end,
+            "on_batch_begin": on_batch_begin,
+            "on_batch_end": on_batch_end,
+        }
+        for name, function in functions.items():
             if function is not None:
                 setattr(self, name, function)
 
