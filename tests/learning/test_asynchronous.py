@@ -92,7 +92,7 @@ def test_in_turns_a_run_is_that_of_one_process(algorithm: str, monkeypatch: Any)
         != tandem.session(algorithm, "CartPole-v1", **SMALL).fingerprint()
     )
     assert apart.loop.learner.updates == here.loop.learner.updates > 60
-    assert apart.table.state() == here.table.state()
+    assert apart.averages.state() == here.averages.state()
 
 
 RESUMED = """
