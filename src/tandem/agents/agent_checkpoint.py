@@ -6,19 +6,16 @@ import warnings
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tandem.agents.contract import param_variables
+from tandem.agents.assembly import Assembly
+from tandem.agents.contract import AgentMembers, param_variables
 from tandem.backends import variables
 from tandem.backends.reach import held, reach
 from tandem.envs.vector import begun
 from tandem.errors import CheckpointError, ResumeError, SettingError
 from tandem.runs import checkpoint
 from tandem.types import AnyArray, JSONDict
-
-if TYPE_CHECKING:
-    from tandem.agents.assembly import Assembly
-    from tandem.agents.rl import BaseAgent
 
 Contents = tuple[JSONDict, checkpoint.Groups]  # of a file: JSON data, and arrays by group and name
 
@@ -28,7 +25,7 @@ RECORDS = ("total_episode", "total_time", "loss", "loss_list", "reward_list")
 PICKLES = tuple(b"\x80" + bytes([protocol]) for protocol in (2, 3, 4, 5))  # how they begin
 
 
-def parameters(agent: BaseAgent) -> Contents:
+def parameters(agent: AgentMembers) -> Contents:
     """Returns what a file of parameters holds: the arrays of `agent.param` in order, and how they
     are nested."""
     arrays = variables.read(param_variables(agent))
@@ -36,7 +33,7 @@ def parameters(agent: BaseAgent) -> Contents:
     return data, {"param": {str(i): x for i, x in enumerate(arrays)}}
 
 
-def whole(agent: BaseAgent, assembly: Assembly | None, pools: bool) -> Contents:
+def whole(agent: AgentMembers, assembly: Assembly | None, pools: bool) -> Contents:
     """Returns what a file of the agent holds: parameters and records; and once there was training,
     networks, optimizers, counters, generators, and with `pools` the transitions."""
     data, groups = parameters(agent)
@@ -57,7 +54,7 @@ def whole(agent: BaseAgent, assembly: Assembly | None, pools: bool) -> Contents:
     return data, groups
 
 
-def whole_untrained(agent: BaseAgent, restored: checkpoint.Checkpoint) -> Contents:
+def whole_untrained(agent: AgentMembers, restored: checkpoint.Checkpoint) -> Contents:
     """Returns what a file of an agent holds that was restored from another, and not trained since:
     the same training."""
     data, groups = whole(agent, None, True)
@@ -119,7 +116,7 @@ def restore_param(path: str | Path) -> Any:
     return nested(file.data["nesting"])
 
 
-def load_param(agent: BaseAgent, arrays: dict[str, AnyArray], path: str | Path) -> None:
+def load_param(agent: AgentMembers, arrays: dict[str, AnyArray], path: str | Path) -> None:
     """Gives the agent's parameters these values. CheckpointError where they do not fit."""
     own, values = param_variables(agent), _in_order(arrays)
     own_shapes, shapes = ([tuple(x.shape) for x in xs] for xs in (own, values))
@@ -132,7 +129,7 @@ def load_param(agent: BaseAgent, arrays: dict[str, AnyArray], path: str | Path) 
     variables.write(own, values)
 
 
-def load_networks(agent: BaseAgent, arrays: dict[str, AnyArray]) -> None:
+def load_networks(agent: AgentMembers, arrays: dict[str, AnyArray]) -> None:
     """Gives the agent's networks, those too that are in no list of parameters, what a file says of
     them. What is not there yet, or does not fit, is left to the training that goes on."""
     own = {

@@ -7,23 +7,16 @@ import operator
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
 
 from tandem import backends
-from tandem.agents import agent_checkpoint, collection, contract
-from tandem.agents.contract import SetArguments, TrainArguments, as_list
-from tandem.agents.training import (
-    ForgetOldest,
-    PhaseLearner,
-    SlidingWindow,
-    UpdateSchedule,
-    forget_all,
-    keep_all,
-)
+from tandem.agents import collection, contract
+from tandem.agents.contract import AgentMembers, SetArguments, TrainArguments, as_list
+from tandem.agents.training import PhaseLearner, UpdateSchedule
 from tandem.agents.user_functions import (
     AgentAlgorithm,
     CompiledAction,
@@ -49,9 +42,6 @@ from tandem.replay.triplets import TripletDraws
 from tandem.spaces import Leaf, flatten_observation
 from tandem.types import Array, Batch, Tree, leaves, tree_map
 
-if TYPE_CHECKING:
-    from tandem.agents.rl import BaseAgent
-
 PASSES = 10  # of PPO over what it collected
 
 
@@ -61,7 +51,7 @@ class Assembly:
 
     def __init__(
         self,
-        agent: BaseAgent,
+        agent: AgentMembers,
         arguments: SetArguments,
         optimizers: list[Any],
         processes: int = 1,
@@ -132,14 +122,16 @@ class Assembly:
         agent, size = self.agent, train.window_size
         if size is None:
             size = getattr(agent, "window_size", None)
-        self.learner.on_new_rows = SlidingWindow(
+        self.learner.on_new_rows = collection.SlidingWindow(
             self.arguments.size, size, train.clearing_freq, train.window_size_
         )
         if self.arguments.PR:
             function = getattr(agent, "window_size_fn", None)
             function = function or getattr(agent, "window_size_func", None)
             rows = train.window_size_ppo if self.arguments.PPO else train.window_size_pr
-            self.learner.after_update_param = ForgetOldest(rows if function is None else function)
+            self.learner.after_update_param = collection.ForgetOldest(
+                rows if function is None else function
+            )
 
     def act(self, obs: Tree) -> Array:
         """Returns the action for one observation as the environment gives it, without
@@ -306,7 +298,7 @@ class Assembly:
             relabel=relabel,
             fetch=fetch,
             beta=a.beta,
-            after_update_param=forget_all if a.PPO else keep_all,
+            after_update_param=collection.forget_all if a.PPO else collection.keep_all,
         )
 
     def _goals(self) -> Goals:
@@ -314,45 +306,6 @@ class Assembly:
             return FunctionGoals(function)
         env = as_list(self.agent.env)[0].unwrapped
         return DictGoals(env.compute_reward, getattr(env, "compute_terminated", None))
-
-
-def assembled(
-    agent: BaseAgent, arguments: SetArguments, optimizer: Any, train: TrainArguments
-) -> Assembly:
-    """Returns the parts of the training for a call of `train`: those of the call before, or new
-    ones where the agent has another environment or optimizer than they were made for, or steps its
-    environments in another number of processes. After `restore` they are where the file says."""
-    processes = _processes(agent, train)
-    optimizers, before = as_list(optimizer), agent._assembly
-    if before is not None and before.fits(agent.env, optimizers):
-        if before.processes == processes:
-            assembly = before
-        else:
-            with before:
-                data, groups = agent_checkpoint.whole(agent, before, pools=True)
-            assembly = Assembly(agent, arguments, optimizers, processes)
-            with assembly:
-                agent_checkpoint.move_training(assembly, data, groups)
-    else:
-        assembly = Assembly(agent, arguments, optimizers, processes)
-    assembly.set_windows(train)
-    if agent._restored is not None:
-        agent_checkpoint.load_training(assembly, agent._restored)
-    return assembly
-
-
-def _processes(agent: BaseAgent, train: TrainArguments) -> int:
-    """Returns how many processes step the environments: as many as before, where that is left open;
-    else a choice, which is printed."""
-    before = agent._assembly
-    if train.processes is None and agent._restored is not None:
-        return int(agent._restored.data.get("processes", 1))
-    if train.processes is None and train.pool_network and before and before.is_for(agent.env):
-        return before.processes
-    processes, why = collection.choose_processes(agent.env, train.processes, train.pool_network)
-    if why and train.p != 0:
-        print(why)
-    return processes
 
 
 def engine(torch: bool) -> str:
@@ -370,7 +323,7 @@ def engine(torch: bool) -> str:
     return running
 
 
-def device(agent: BaseAgent) -> str:
+def device(agent: AgentMembers) -> str:
     """Returns where the agent's networks are."""
     if not agent.torch:
         return "auto"
@@ -378,7 +331,7 @@ def device(agent: BaseAgent) -> str:
     return "cpu" if first is None else str(first.device.type)
 
 
-def _gamma(agent: BaseAgent) -> float:
+def _gamma(agent: AgentMembers) -> float:
     """Returns the discount of one step. SettingError where the agent has none."""
     gamma = getattr(agent, "gamma", None)
     if gamma is None or not 0 < float(gamma) <= 1:

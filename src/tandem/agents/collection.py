@@ -1,5 +1,6 @@
-"""How experience is collected: in how many processes the user's environments step, and how the
-agent acts in all of them at once, by what its `action` gives and a policy or noise."""
+"""How experience is collected and forgotten: in how many processes the user's environments step,
+how the agent acts in all of them at once, by what its `action` gives and a policy or noise, and
+which transitions leave the pool."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import copy
 import inspect
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import ceil
 from time import perf_counter
 from typing import Any
@@ -17,6 +19,7 @@ from tandem.agents.contract import SetArguments, as_list
 from tandem.errors import NetworkError, SettingError, TandemError
 from tandem.exploration import Policy, RandomProcess
 from tandem.parallel.choice import cores
+from tandem.replay.samplers import Sampler
 from tandem.spaces import Leaf
 from tandem.types import AnyArray, Array, JSONDict, Tree, leaves
 
@@ -25,6 +28,7 @@ TRANSFER = 150e-6  # seconds that a step costs more in several processes
 WORKER = 64 * 2**20
 TRIAL = 50  # steps, to see how long one takes
 
+Rows = int | Callable[..., Any] | None  # how many, or a user's function that says it
 Forward = Callable[[Array], Any]  # `action`: states [N, ...] -> its outputs [N, ...], NumPy
 
 
@@ -355,3 +359,55 @@ def _takes_step(policy: Any) -> bool:
     parameters = inspect.signature(policy.select_action).parameters.values()
     positional = sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)
     return positional > 1 or any(p.kind == p.VAR_POSITIONAL for p in parameters)
+
+
+# What is forgotten of the pool
+
+
+def keep_all(sampler: Sampler) -> None:
+    """Keeps the whole pool: old transitions are as good as new ones."""
+
+
+def forget_all(sampler: Sampler) -> None:
+    """Empties the pool: its transitions are of a policy that is gone."""
+    sampler.forget()
+
+
+@dataclass
+class ForgetOldest:
+    """Forgets the oldest `rows` transitions of the pool."""
+
+    rows: Rows
+
+    def __call__(self, sampler: Sampler) -> None:
+        if rows := number_of(self.rows):
+            sampler.forget(max(0, int(rows)) // sampler.ring.envs)
+
+
+@dataclass
+class SlidingWindow:
+    """Forgets the oldest transitions while new ones come in: `size` of them when the pool is full
+    (the ring drops one by itself), and `periodic` of them after every `every` that were stored."""
+
+    capacity: int
+    size: Rows
+    every: int | None
+    periodic: int | None
+
+    def __call__(self, sampler: Sampler) -> None:
+        ring = sampler.ring
+        if self.size is not None and len(ring) >= self.capacity:
+            sampler.forget(max(1, int(number_of(self.size))) // ring.envs)
+        stored = ring.time * ring.envs  # ever, also before a checkpoint
+        if self.every is not None and self.periodic:
+            before = stored - ring.envs
+            if stored // self.every > before // self.every:
+                sampler.forget(self.periodic // ring.envs)
+
+
+def number_of(rows: Rows) -> Any:
+    """Returns how many rows: the number itself, or what a user's function says, which may take the
+    number of a process: here there is one, number 0."""
+    if not callable(rows):
+        return rows
+    return rows(*([0] if inspect.signature(rows).parameters else []))

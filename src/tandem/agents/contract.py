@@ -3,24 +3,23 @@ it is checked before training starts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import count
 from math import inf, isnan, isqrt, nan
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any, Self
 
 import numpy as np
 
+from tandem.agents.user_functions import PrioritizedReplay
 from tandem.backends.backend import Losses, Network
 from tandem.backends.broadcast_check import squares
 from tandem.backends.variables import flat
 from tandem.errors import NetworkError, SettingError, one_of
 from tandem.replay.hindsight import STRATEGIES
 from tandem.types import Batch, leaves, tree_map
-
-if TYPE_CHECKING:
-    from tandem.agents.rl import BaseAgent
 
 # Arguments of `set`, by what they have to be
 COUNTS = (
@@ -255,7 +254,78 @@ KERAS = {"param": "self.q.weights", "weights": "weights"}
 TORCH = {"param": "list(self.q.parameters())", "weights": "parameters()"}
 
 
-def check_members(agent: BaseAgent, arguments: SetArguments) -> None:
+class AgentMembers:
+    """What an agent holds: the members that a subclass defines, how it is trained and saved, and
+    the records of its training."""
+
+    torch = False
+
+    # Members that a subclass defines, see MEMBERS
+    env: Any = None
+    param: Any = None
+    action: Callable[..., Any]
+    __call__: Callable[..., Any]
+    update_param: Callable[[], object]
+    reward_done_func_ma: Callable[..., Any]  # with MARL=True
+
+    optimizer: Any = None  # the first that `train` is given, unless it is set before
+    seed = 7  # of everything random in training; set it before the first `train`
+    # False where `action` does more than compute, a search for example: then it is not compiled
+    jit_action = True
+    stop_training = False  # set it, in a callback for example, to end the training
+
+    # Saving while training, see `tandem.runs.autosave.Policy`
+    path: str | Path | None = None
+    save_freq: int | None = 1
+    save_freq_: int | None = None
+    max_save_files: int | None = None
+    save_best_only = False
+    save_param_only = False
+    save_top_k: int | None = None
+    save_last = False
+    parallel_dump = False  # `save` and `save_param` obey it too
+    patience: int | None = None
+
+    # Records; reward_list and loss_list have one number for each episode
+    callbacks: list[Any]
+    prioritized_replay: PrioritizedReplay
+    loss_list: list[float]
+    reward_list: list[float]
+    total_episode = 0
+    time = 0.0  # seconds of the last `train`
+    total_time = 0.0
+
+    _loss: float | None = None
+    _arguments: SetArguments | None = None
+    _sample_sizes: dict[int | None, float]  # smoothed effective sample sizes, by process
+
+    def __new__(cls, *_: object, **__: object) -> Self:
+        """Lists and the like are there whether or not a subclass calls super().__init__()."""
+        agent = super().__new__(cls)
+        agent.callbacks, agent.loss_list, agent.reward_list = [], [], []
+        agent.prioritized_replay = PrioritizedReplay()
+        agent._sample_sizes = {}
+        return agent
+
+    @property
+    def loss(self) -> float | None:
+        """The mean loss of the last episode that had updates."""
+        return self._loss
+
+    @property
+    def criterion(self) -> float | None:
+        """The mean return at which training ends."""
+        return self._arguments.criterion if self._arguments is not None else None
+
+    def average_reward(self) -> float | None:
+        """Returns the mean return of the last trial_count episodes; None while there are fewer."""
+        count = self._arguments.trial_count if self._arguments is not None else None
+        if count is None or len(self.reward_list) < count:
+            return None
+        return float(np.mean(self.reward_list[-count:]))
+
+
+def check_members(agent: AgentMembers, arguments: SetArguments) -> None:
     """SettingError for the first member that a subclass forgot, or that is none."""
     members = dict(MEMBERS)
     if arguments.MARL:
@@ -285,7 +355,7 @@ def check_members(agent: BaseAgent, arguments: SetArguments) -> None:
         )
 
 
-def param_variables(agent: BaseAgent) -> list[Any]:
+def param_variables(agent: AgentMembers) -> list[Any]:
     """Returns the variables in agent.param. SettingError where there is something else in it."""
     variables, method = flat(agent.param), "requires_grad" if agent.torch else "assign"
     for x in variables:
@@ -298,7 +368,7 @@ def param_variables(agent: BaseAgent) -> list[Any]:
     return variables
 
 
-def computes_reward(agent: BaseAgent) -> bool:
+def computes_reward(agent: AgentMembers) -> bool:
     """Whether the agent's environment says itself what a goal is worth."""
     env = (as_list(agent.env) or [None])[0]
     return callable(getattr(getattr(env, "unwrapped", env), "compute_reward", None))

@@ -23,17 +23,16 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
 from tandem import animation, plots
 from tandem.agents import agent_checkpoint, collection
 from tandem.agents.agent_checkpoint import restore_param
-from tandem.agents.assembly import Assembly, assembled
-from tandem.agents.contract import SetArguments, TrainArguments, check_count
+from tandem.agents.assembly import Assembly
+from tandem.agents.contract import AgentMembers, SetArguments, TrainArguments, as_list, check_count
 from tandem.agents.training import LambdaCallback, TrainCall
-from tandem.agents.user_functions import PrioritizedReplay
 from tandem.backends.variables import assign_param
 from tandem.errors import SettingError
 from tandem.math.effective import effective_sample_size, rows_to_drop, smoothed
@@ -46,67 +45,14 @@ __all__ = ["RL", "LambdaCallback", "RL_pytorch", "assign_param", "restore_param"
 PathLike = str | Path
 
 
-class BaseAgent:
-    """What agents of both frameworks share."""
+class BaseAgent(AgentMembers):
+    """What agents of both frameworks can do."""
 
-    torch = False
-
-    # Members that a subclass defines, see `tandem.agents.contract`
-    env: Any = None
-    param: Any = None
-    action: Callable[..., Any]
-    __call__: Callable[..., Any]
-    update_param: Callable[[], object]
-    reward_done_func_ma: Callable[..., Any]  # with MARL=True
-
-    optimizer: Any = None  # the first that `train` is given, unless it is set before
-    seed = 7  # of everything random in training; set it before the first `train`
-    # False where `action` does more than compute, a search for example: then it is not compiled
-    jit_action = True
-    stop_training = False  # set it, in a callback for example, to end the training
-
-    # Saving while training, see `tandem.runs.autosave.Policy`
-    path: PathLike | None = None
-    save_freq: int | None = 1
-    save_freq_: int | None = None
-    max_save_files: int | None = None
-    save_best_only = False
-    save_param_only = False
-    save_top_k: int | None = None
-    save_last = False
-    parallel_dump = False  # `save` and `save_param` obey it too
-    patience: int | None = None
-
-    # Records; reward_list and loss_list have one number for each episode
-    callbacks: list[Any]
-    prioritized_replay: PrioritizedReplay
-    loss_list: list[float]
-    reward_list: list[float]
-    total_episode = 0
-    time = 0.0  # seconds of the last `train`
-    total_time = 0.0
-
-    _loss: float | None = None
-    _arguments: SetArguments | None = None
     _assembly: Assembly | None = None
     _restored: checkpoint.Checkpoint | None = None  # what the next `train` goes on from
     _autosave: Autosave | None = None  # which files were written
     _autosave_state: JSONDict | None = None  # the same, after `restore`
     _saves_pools = True  # whether transitions stay from one `train` to the next, and are saved
-    _sample_sizes: dict[int | None, float]  # smoothed effective sample sizes, by process
-
-    def __new__(cls, *_: object, **__: object) -> Self:
-        """Lists and the like are there whether or not a subclass calls super().__init__()."""
-        agent = super().__new__(cls)
-        agent.callbacks, agent.loss_list, agent.reward_list = [], [], []
-        agent.prioritized_replay = PrioritizedReplay()
-        agent._sample_sizes = {}
-        return agent
-
-    @property
-    def loss(self) -> float | None:
-        """The mean loss of the last episode that had updates."""
-        return self._loss
 
     def set(
         self,
@@ -188,7 +134,7 @@ class BaseAgent:
         policy.check()
         collection.warn_once(train.processes_her, train.processes_pr)
         self._saves_pools = train.save_data
-        self._assembly = assembly = assembled(self, arguments, optimizer, train)
+        self._assembly = assembly = self._assembled(arguments, optimizer, train)
         self._restored = None
         self.optimizer = optimizer  # not before: one that was refused may be followed by another
         learner = assembly.learner
@@ -200,8 +146,45 @@ class BaseAgent:
         self._autosave = Autosave(policy, self._snapshot, writer)
         if state is not None:
             self._autosave.load_state(state)
-        call = TrainCall(self, assembly, train.episodes, metric, train.p)
-        return call.run(self._autosave, writer)
+        call = TrainCall(self, assembly.loop, assembly.actor, learner, train, metric)
+        return call.run(self._autosave, writer, assembly)
+
+    def _assembled(
+        self, arguments: SetArguments, optimizer: Any, train: TrainArguments
+    ) -> Assembly:
+        """Returns the parts of the training for a call of `train`: those of the call before, or new
+        ones where the agent has another environment or optimizer than they were made for, or steps
+        its environments in another number of processes. After `restore` they are where the file
+        says."""
+        processes, optimizers = self._processes(train), as_list(optimizer)
+        before = self._assembly
+        if before is None or not before.fits(self.env, optimizers):
+            assembly = Assembly(self, arguments, optimizers, processes)
+        elif before.processes == processes:
+            assembly = before
+        else:
+            with before:
+                data, groups = agent_checkpoint.whole(self, before, pools=True)
+            assembly = Assembly(self, arguments, optimizers, processes)
+            with assembly:
+                agent_checkpoint.move_training(assembly, data, groups)
+        assembly.set_windows(train)
+        if self._restored is not None:
+            agent_checkpoint.load_training(assembly, self._restored)
+        return assembly
+
+    def _processes(self, train: TrainArguments) -> int:
+        """Returns how many processes step the environments: as many as before, where that is left
+        open; else a choice, which is printed."""
+        before = self._assembly
+        if train.processes is None and self._restored is not None:
+            return int(self._restored.data.get("processes", 1))
+        if train.processes is None and train.pool_network and before and before.is_for(self.env):
+            return before.processes
+        processes, why = collection.choose_processes(self.env, train.processes, train.pool_network)
+        if why and train.p != 0:
+            print(why)
+        return processes
 
     def _set_arguments(self, caller: str) -> SetArguments:
         """Returns what `set` was told. SettingError where it has not been called."""
@@ -213,19 +196,7 @@ class BaseAgent:
             )
         return self._arguments
 
-    # What the hooks of a subclass may call
-
-    def average_reward(self) -> float | None:
-        """Returns the mean return of the last trial_count episodes; None while there are fewer."""
-        count = self._arguments.trial_count if self._arguments is not None else None
-        if count is None or len(self.reward_list) < count:
-            return None
-        return float(np.mean(self.reward_list[-count:]))
-
-    @property
-    def criterion(self) -> float | None:
-        """The mean return at which training ends."""
-        return self._arguments.criterion if self._arguments is not None else None
+    # What the hooks of a subclass may call, beside loss, criterion and average_reward
 
     def adjust_window_size(
         self, p: int | None = None, scale: float = 1.0, smooth_alpha: float = 0.2

@@ -1,22 +1,25 @@
-"""What happens in a call of `train`, and when: training phases with their mini-batches, what
-becomes of the pool, callbacks, records, and the end."""
+"""What happens in a call of `train`, and when: training phases with their mini-batches, callbacks,
+records, and the end."""
 
 from __future__ import annotations
 
-import inspect
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from tandem.agents.collection import AgentActor, keep_all
+from tandem.agents.contract import AgentMembers, TrainArguments
 from tandem.agents.user_functions import AgentAlgorithm
 from tandem.backends.backend import Backend
 from tandem.errors import WorkerError
 from tandem.learning.events import BatchEnd, EpisodeBegin, EpisodeEnd
 from tandem.learning.learners import Span, averaged, checked, load_stored, stored
+from tandem.learning.loop import Loop
 from tandem.learning.seeds import Generators
 from tandem.replay.buffer import Ring
 from tandem.replay.samplers import Sampler
@@ -24,12 +27,7 @@ from tandem.runs.autosave import Autosave, Writer
 from tandem.runs.signals import Signals
 from tandem.types import AnyArray, Array, Batch, IntArray, JSONDict, State, Trajectory, Tree
 
-if TYPE_CHECKING:
-    from tandem.agents.assembly import Assembly
-    from tandem.agents.rl import BaseAgent
-
 Logs = dict[str, float]
-Rows = int | Callable[..., Any] | None  # how many, or a user's function that says it
 
 
 @dataclass
@@ -215,58 +213,6 @@ class PhaseLearner:
             load_stored(self.ring, self.sampler, data, arrays)
 
 
-# What becomes of the pool
-
-
-def keep_all(sampler: Sampler) -> None:
-    """Keeps the whole pool: old transitions are as good as new ones."""
-
-
-def forget_all(sampler: Sampler) -> None:
-    """Empties the pool: its transitions are of a policy that is gone."""
-    sampler.forget()
-
-
-@dataclass
-class ForgetOldest:
-    """Forgets the oldest `rows` transitions of the pool."""
-
-    rows: Rows
-
-    def __call__(self, sampler: Sampler) -> None:
-        if rows := number_of(self.rows):
-            sampler.forget(max(0, int(rows)) // sampler.ring.envs)
-
-
-@dataclass
-class SlidingWindow:
-    """Forgets the oldest transitions while new ones come in: `size` of them when the pool is full
-    (the ring drops one by itself), and `periodic` of them after every `every` that were stored."""
-
-    capacity: int
-    size: Rows
-    every: int | None
-    periodic: int | None
-
-    def __call__(self, sampler: Sampler) -> None:
-        ring = sampler.ring
-        if self.size is not None and len(ring) >= self.capacity:
-            sampler.forget(max(1, int(number_of(self.size))) // ring.envs)
-        stored = ring.time * ring.envs  # ever, also before a checkpoint
-        if self.every is not None and self.periodic:
-            before = stored - ring.envs
-            if stored // self.every > before // self.every:
-                sampler.forget(self.periodic // ring.envs)
-
-
-def number_of(rows: Rows) -> Any:
-    """Returns how many rows: the number itself, or what a user's function says, which may take the
-    number of a process: here there is one, number 0."""
-    if not callable(rows):
-        return rows
-    return rows(*([0] if inspect.signature(rows).parameters else []))
-
-
 # Callbacks, and a call of train
 
 
@@ -310,29 +256,38 @@ def notify(callbacks: Iterable[object], name: str, *arguments: object) -> None:
 
 
 class TrainCall:
-    """Trains for `episodes` episodes (None: until something ends it), and keeps the agent's
-    records.
+    """Trains for as many episodes as `train` was told (None: until something ends it), prints as
+    many lines, and keeps the agent's records.
 
-    metric: a Keras metric that is given each episode's losses, or None. p: how many lines are
-      printed, 0 for none.
+    metric: a Keras metric that is given each episode's losses, or None.
     """
 
     def __init__(
-        self, agent: BaseAgent, assembly: Assembly, episodes: int | None, metric: Any, p: int | None
+        self,
+        agent: AgentMembers,
+        loop: Loop,
+        actor: AgentActor,
+        learner: PhaseLearner,
+        arguments: TrainArguments,
+        metric: Any,
     ) -> None:
-        self.agent, self.assembly, self.episodes, self.metric = agent, assembly, episodes, metric
-        self.every = print_interval(p, episodes)
+        self.agent, self.loop, self.actor, self.learner = agent, loop, actor, learner
+        self.episodes, self.metric = arguments.episodes, metric
+        self.every = print_interval(arguments.p, arguments.episodes)
         self.done = 0  # episodes of this call
         self.signal = ""
         self._ended: list[float] = []  # returns of the episodes that ended in the block under way
-        self._batches = assembly.learner.updates  # that callbacks know of
+        self._batches = learner.updates  # that callbacks know of
 
-    def run(self, autosave: Autosave, writer: Writer) -> np.float32:
-        """Returns the mean loss of the last episode, 0 without an update."""
+    def run(
+        self, autosave: Autosave, writer: Writer, optimizers: AbstractContextManager[object]
+    ) -> np.float32:
+        """Returns the mean loss of the last episode, 0 without an update. optimizers: entered while
+        they are used."""
         agent, began = self.agent, perf_counter()
         notify(agent.callbacks, "on_train_begin", {})
         try:
-            with self.assembly, Signals(self._stop), writer:
+            with optimizers, Signals(self._stop), writer:
                 try:
                     if not agent.stop_training and not self._enough():
                         self._follow(autosave)
@@ -355,9 +310,9 @@ class TrainCall:
     def _follow(self, autosave: Autosave) -> None:
         """Trains, by following the loop's events until one ends it."""
         agent = self.agent
-        for event in self.assembly.loop.events():
+        for event in self.loop.events():
             if isinstance(event, EpisodeBegin):
-                self.assembly.actor.restart(event.env)
+                self.actor.restart(event.env)
                 number = self.done + len(self._ended)
                 notify(agent.callbacks, "on_episode_begin", number, {})
             elif isinstance(event, EpisodeEnd):
@@ -372,7 +327,7 @@ class TrainCall:
 
     def _batches_ended(self, autosave: Autosave) -> None:
         """Tells callbacks of the mini-batches since the last time, if there were any."""
-        learner, callbacks = self.assembly.learner, self.agent.callbacks
+        learner, callbacks = self.learner, self.agent.callbacks
         new = learner.updates - self._batches
         if not new:
             return
@@ -387,7 +342,7 @@ class TrainCall:
     def _episode_ended(self, score: float, autosave: Autosave) -> None:
         """Keeps the records of an episode, tells callbacks, prints, saves, and looks whether
         training is to end."""
-        agent, learner = self.agent, self.assembly.learner
+        agent, learner = self.agent, self.learner
         if learner.losses:
             agent._loss = self._mean(learner.losses)
             learner.losses.clear()
@@ -402,8 +357,9 @@ class TrainCall:
         if self.every and (self.done == 1 or self.done % self.every == 0):
             shown = f"reward:{score:g}" if average is None else f"average reward:{average:g}"
             print(f"episode:{agent.total_episode}   loss:{loss:.4f}   {shown}")
-        averaged_over = self.assembly.arguments.trial_count
-        autosave.episode(agent.total_episode, score if averaged_over is None else average)
+        arguments = agent._arguments
+        averaged = arguments is not None and arguments.trial_count is not None
+        autosave.episode(agent.total_episode, average if averaged else score)
         if average is not None and criterion is not None and average >= criterion:
             agent.stop_training = True
             if self.every:
@@ -426,7 +382,7 @@ class TrainCall:
 
     def _stop(self, name: str) -> None:
         self.signal = name
-        self.assembly.environments.request_stop()
+        self.loop.collector.environments.request_stop()
 
 
 def print_interval(p: int | None, episodes: int | None) -> int:

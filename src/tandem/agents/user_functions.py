@@ -6,7 +6,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -20,9 +20,6 @@ from tandem.replay.scored import ScoredSampler
 from tandem.spaces import ActionMode
 from tandem.types import AnyArray, Array, Batch, Tree, Update, leaves
 
-if TYPE_CHECKING:
-    from tandem.agents.rl import BaseAgent
-
 FOREVER = 2**62  # environment steps: episodes end a training, not steps
 # How often `action` is compiled anew for a constant that changed: beyond that, compiling takes
 # longer than it saves
@@ -34,7 +31,7 @@ class CompiledAction:
     """`action`, compiled by JAX or TensorFlow; anew where a number that it had read has changed,
     and not any more after RECOMPILATIONS such changes."""
 
-    def __init__(self, agent: BaseAgent, backend: Backend, function: Callable[..., Any]) -> None:
+    def __init__(self, agent: object, backend: Backend, function: Callable[..., Any]) -> None:
         self.backend, self.function = backend, function
         self.constants, self.changes = FrozenConstants(agent), 0
         self._recorded = self.constants.recorded(function)
@@ -70,7 +67,7 @@ class AgentAlgorithm:
 
     def __init__(
         self,
-        agent: BaseAgent,
+        agent: Any,
         backend: Backend,
         optimizers: list[Any],
         envs: int,
@@ -275,7 +272,7 @@ class FunctionGoals:
         return False
 
 
-def team_reduction(agent: BaseAgent, processes: int) -> Callable[[Any, Any], Any]:
+def team_reduction(agent: Any, processes: int) -> Callable[[Any, Any], Any]:
     """Returns the agent's `reward_done_func_ma`; for other processes that of a copy of the agent
     which holds nothing but plain data."""
     if processes > 1:
