@@ -17,9 +17,10 @@ import pytest
 
 import tandem
 from tandem.errors import NetworkError, NonFiniteError, ResumeError, SettingError, WorkerError
-from tandem.learning import gradient_transport
 from tandem.learning.events import BatchEnd
+from tandem.parallel import transport
 from tandem.parallel import worker_group as crews
+from tandem.parallel.shared_memory import Handle
 from tandem.runs.verification import verify
 from tandem.testing import environments as games
 from tests.helpers import run_python
@@ -53,13 +54,23 @@ def finished(run: Any, stop_at: int | None = None) -> Any:
     return run
 
 
+def duplicated(argument: Any) -> Any:
+    """An argument of a process, with file descriptors of its own for shared memory."""
+    if isinstance(argument, Handle):
+        return argument._replace(fd=os.dup(argument.fd))
+    if type(argument) is tuple:
+        return tuple(map(duplicated, argument))
+    if isinstance(argument, dict):
+        return {key: duplicated(x) for key, x in argument.items()}
+    return argument
+
+
 class Here:
     """Stands where a worker's process does, in this one: answers wait in a pipe, as a process's
     would."""
 
     def __init__(self, inherits: Any, make: Any, *given: Any) -> None:
-        *rest, handles, learned = given
-        self.served = make(*rest, tuple(h._replace(fd=os.dup(h.fd)) for h in handles), learned)
+        self.served = make(*map(duplicated, given))
         self.answers, (self.read, self.write) = [None], os.pipe()
 
     def ask(self, name: str, *arguments: Any) -> None:
@@ -83,7 +94,7 @@ class Here:
 def test_in_turns_a_run_is_that_of_one_process(algorithm: str, monkeypatch: Any) -> None:
     given = {**SMALL, **TURNS, **REPLAY}
     apart = finished(tandem.session(algorithm, "CartPole-v1", **given))
-    monkeypatch.setattr(gradient_transport, "Process", Here)
+    monkeypatch.setattr(transport, "Process", Here)
     monkeypatch.setattr(crews, "end", lambda *_: None)
     here = finished(tandem.session(algorithm, "CartPole-v1", **given))
     assert (
@@ -202,12 +213,12 @@ def test_what_a_lost_one_kept_to_replay_stays(replay: str, tmp_path: Path) -> No
     learners = run.loop.collector
     lives, kept = (
         [w.generation for w in learners.group.workers],
-        [x["left"]["count"] for x in learners.transport.learned],
+        [x["left"]["count"] for x in learners.replay.learned],
     )
     assert (
         sorted(lives) == [0, 1] and sum(kept) == pytest.approx(1800 / 6, abs=4) and min(kept) > 100
     )
-    (buffer,) = [b for b, life in zip(learners.transport.buffers, lives, strict=True) if life]
+    (buffer,) = [b for b, life in zip(learners.replay.buffers, lives, strict=True) if life]
     columns = buffer.arrays
     assert (
         columns["column/reward"][:-1, : kept[lives.index(1)]].sum(0) > 0

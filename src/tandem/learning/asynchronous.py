@@ -14,13 +14,16 @@ from tandem.algorithms.base import Call
 from tandem.collect.trajectories import Ended, read_ended
 from tandem.envs.vector import Environments
 from tandem.errors import NetworkError, NonFiniteError, ResumeError, SettingError
-from tandem.learning.gradient_transport import LearnerSpec, gradient_transport
+from tandem.learning.actor_learner import ActorLearner, LearnerSpec
 from tandem.learning.learners import Span
 from tandem.learning.loop import Loop
 from tandem.learning.seeds import Generators
-from tandem.networks.plan import select
+from tandem.learning.shared_replay import SharedReplay
+from tandem.networks.plan import Weights, select
 from tandem.parallel.env_factory import check_can_travel
-from tandem.parallel.transport import number_episodes
+from tandem.parallel.process import WorkerHandle
+from tandem.parallel.ray import RayTransport
+from tandem.parallel.transport import SharedMemoryTransport, Transport, writable
 from tandem.parallel.worker_group import Worker, WorkerGroup, merge_arrays
 from tandem.types import Array, Batch, Update
 
@@ -70,9 +73,10 @@ class ActorLearners:
     first. With the tightest bound, one less than there are actor-learners, they take turns, and a
     run is the same each time; otherwise it depends on who is quicker.
 
-    One that dies, raises or stands still is started anew as a `WorkerGroup` does it; that costs
-    its unfinished episodes, and the gradient that it was taking; what becomes of what it kept to
-    replay, see `GradientTransport`."""
+    One that dies, raises or stands still is restarted as a `WorkerGroup` does it; that costs its
+    unfinished episodes, and the gradient that it was taking. What it kept to replay its successor
+    has on this machine, in shared memory; on a cluster that is lost, but for what a checkpoint has
+    of it."""
 
     def __init__(self, spec: LearnerSpec, algorithm: Any, environments: Environments) -> None:
         o, count = spec.conf.options, int(spec.conf.options.learners)
@@ -90,11 +94,26 @@ class ActorLearners:
         self._seen = [0] * count  # the updates in the weights that each has
         self._idle = list(range(count))
         self._arrived: list[tuple[int, dict[str, Any]]] = []
-        self.transport = gradient_transport(spec, algorithm, environments)
-        each = spec.conf.settings.envs
+        self._gradients: list[Array | None] = [None] * count  # the newest of each, [size]
+        self._networks, each = algorithm.backend.networks, spec.conf.settings.envs
+        self.replay: SharedReplay | None = None
+        self.transport: Transport
+        # The transport's slot of each, and the updates in the weights that are in a slot. On a
+        # cluster all share one, since its object store has weights once for all of a version
+        self._slots = [0] * count if o.cluster else list(range(count))
+        self._published: dict[int, int] = {}
+        if o.cluster:
+            self.transport = RayTransport(
+                ActorLearner, spec, o.cluster, o.runner_cpus, count, o.worker_patience
+            )
+        else:
+            self.replay = SharedReplay(algorithm, environments, count)
+            gradient = {"gradient": ((algorithm.optimizer.size,), "<f4")}
+            shapes = {i * each: {slot: gradient} for i, slot in enumerate(self._slots)}
+            self.transport = SharedMemoryTransport(ActorLearner, spec, self._weights, shapes)
         shares = [(i * each, each) for i in range(count)]
         self.group = WorkerGroup(
-            environments.name, shares, o.worker_patience, o.worker_restarts, self.transport.line
+            environments.name, shares, o.worker_patience, o.worker_restarts, self._start
         )
 
     @property
@@ -109,23 +128,21 @@ class ActorLearners:
             self._go(self.group.workers[i])
         self._idle = []
         while (
-            found := next((k for k, (i, _) in enumerate(self._arrived) if self._may(i)), None)
+            k := next((k for k, (i, _) in enumerate(self._arrived) if self._may(i)), None)
         ) is None:
             self._arrive()
-        i, said = self._arrived.pop(found)
+        i, info = self._arrived.pop(k)
         self._idle, self._turns = [i], self._turns + 1
         self._deadlines[i] = self._turns + self.bound
         self.seconds["environment"] += perf_counter() - began
-        if said["fault"]:
-            kind, *parts = said["fault"]
+        if info["fault"]:
+            kind, *parts = info["fault"]
             raise {"NonFiniteError": NonFiniteError, "NetworkError": NetworkError}[kind](*parts)
-        self.episodes = number_episodes(read_ended(said["episodes"]), self.group.workers[i])
+        self.episodes = self.group.workers[i].numbered(read_ended(info["episodes"]))
         self.lag = self.version - self._seen[i]
-        valid = np.array(said["valid"], np.int64)
+        valid = np.array(info["valid"], np.int64)
         self.env_steps += int(valid.sum())
-        return LearnerResult(
-            valid, self.transport.gradients[i] if said["made"] else None, said["metrics"]
-        )
+        return LearnerResult(valid, self._gradients[i] if info["made"] else None, info["metrics"])
 
     def _may(self, i: int) -> bool:
         """Whether the others can still keep their deadlines, one after the other, if i has this
@@ -133,11 +150,23 @@ class ActorLearners:
         others = sorted(d for j, d in enumerate(self._deadlines) if j != i)
         return all(self._turns + 1 + k <= d for k, d in enumerate(others))
 
+    @property
+    def _weights(self) -> dict[str, Weights]:
+        return {role: network.read() for role, network in self._networks.items()}
+
+    def _start(self, worker: Worker) -> WorkerHandle:
+        """Starts one, for the first time or again."""
+        i = worker.first // worker.count
+        return self.transport.start(worker, *(self.replay.of(i) if self.replay else ()))
+
     def _go(self, worker: Worker) -> None:
-        """The weights of now, and off."""
+        """Gives one the weights of now."""
         i = self.group.workers.index(worker)
-        self._seen[i] = self.version
-        self.transport.go(i, worker, self.env_steps, self.version)
+        slot, self._seen[i] = self._slots[i], self.version
+        if self._published.get(slot) != self.version:
+            self._published[slot] = self.version
+            self.transport.publish(slot, self._weights)
+        self.transport.request(worker, slot, [self.env_steps, self.version], {})
 
     def _arrive(self) -> None:
         """Waits for one of those that are under way."""
@@ -145,7 +174,13 @@ class ActorLearners:
         i, answer = self.group.first(
             [i for i in range(len(self.group.workers)) if i not in here], self._go
         )
-        self._arrived.append((i, self.transport.came(i, answer)))
+        info, arrays = self.transport.receive(self.group.workers[i], self._slots[i], answer)
+        learned = info.pop("learned")
+        if self.replay is not None:
+            self.replay.learned[i] = learned
+        if info["made"]:
+            self._gradients[i] = writable(arrays["gradient"])
+        self._arrived.append((i, info))
 
     # Saving
 
@@ -163,8 +198,8 @@ class ActorLearners:
         while len(self._arrived) + len(self._idle) < len(workers):
             self._arrive()
         parts, arrays = self.ask("collected")
-        gradients = {i: self.transport.gradients[i] for i, said in self._arrived if said["made"]}
-        arrays |= {f"gradient/{i}": np.array(x) for i, x in gradients.items()}
+        made = [i for i, info in self._arrived if info["made"]]
+        arrays |= {f"gradient/{i}": np.array(self._gradients[i]) for i in made}
         data |= {
             "begun": True,
             "lives": [w.generation for w in workers],
@@ -203,10 +238,28 @@ class ActorLearners:
             return
         self.version, self._idle = data["version"], list(data["idle"])
         self._seen, self._deadlines = list(data["seen"]), list(data["deadlines"])
-        self._arrived = [(i, said) for i, said in data["arrived"]]
-        for i, said in self._arrived:
-            if said["made"]:
-                self.transport.restore(i, arrays[f"gradient/{i}"])
+        self._arrived = [(i, info) for i, info in data["arrived"]]
+        for i, info in self._arrived:
+            if info["made"]:
+                self._gradients[i] = arrays[f"gradient/{i}"]
+
+    def learned(self, replay: bool) -> tuple[list[Any], dict[str, Array]]:
+        """What each of them learns from, all of them at rest: the updates that it owes, and with
+        `replay` what it keeps to replay."""
+        if self.replay is not None:
+            return self.replay.state(replay)
+        if self.group.given_up:
+            return [{"owed": 0} for _ in self.group.workers], {}
+        return self.ask("learned", replay)
+
+    def load_learned(self, each: list[Any], arrays: dict[str, Array]) -> None:
+        """Gives that back."""
+        self._published = {}  # the weights are others
+        if self.replay is None:
+            self.tell("load_learned", each, arrays)
+        else:
+            self.replay.load_state(each, arrays)
+            self.group.tell("load_learned", [(learned, {}) for learned in self.replay.learned])
 
     def ask(self, name: str, *arguments: Any) -> tuple[list[Any], dict[str, Array]]:
         """What each of them, none of which is under way, says to a question for data and arrays."""
@@ -265,12 +318,12 @@ class CentralLearner:
         """Actor-learners know by themselves."""
 
     def state(self, replay: bool) -> tuple[dict[str, Any], dict[str, Array]]:
-        each, arrays = self.learners.transport.state(self.learners.group, replay)
+        each, arrays = self.learners.learned(replay)
         return {"updates": self.updates, "each": each}, arrays
 
     def load_state(self, data: dict[str, Any], arrays: dict[str, Array]) -> None:
         self.updates = data["updates"]
-        self.learners.transport.load_state(self.learners.group, data["each"], arrays)
+        self.learners.load_learned(data["each"], arrays)
 
 
 class Asynchronous(Loop):

@@ -30,7 +30,7 @@ from tandem.learning.sequence_learner import SequenceLearner
 from tandem.parallel.env_factory import EnvFactory
 from tandem.parallel.pool import Pool, WorkerOptions
 from tandem.spaces import Leaf, Spec, seen
-from tandem.types import Array, Tree
+from tandem.types import Array
 
 
 def learner_of(
@@ -188,26 +188,15 @@ class Loop:
     def _pool(self, own: Collector, env_factory: EnvFactory, options: WorkerOptions) -> Pool:
         """Workers for all environments but `own`'s."""
         assert isinstance(self.actor, PolicyActor)
-        rng, action = np.random.default_rng(0), self.random_actor.action
-        make = self.settings.gamma, self.algorithm.action_mode(self.settings, action)
-
-        def policy(steps: int) -> Tree:
-            return self.algorithm.exploration_noise(
-                self.settings, action, rng, (steps, env_factory.n), np.zeros(steps)
-            )
-
-        def random_noise(steps: int) -> Tree:
-            return self.random_actor.noise(rng, (steps, env_factory.n))
-
-        return Pool(
-            env_factory,
-            options,
-            own,
-            (self.actor, self.random_actor),
-            self.learner.block,
-            (policy, random_noise),
-            make,
+        rng = np.random.default_rng(0)  # for examples
+        shape, action = (self.learner.block, env_factory.n), self.random_actor.action
+        noises = (
+            self.algorithm.exploration_noise(self.settings, action, rng, shape, np.zeros(shape[0])),
+            self.random_actor.noise(rng, shape),
         )
+        actors = (self.actor, self.random_actor)
+        mode = self.algorithm.action_mode(self.settings, action)
+        return Pool(env_factory, options, own, actors, mode, noises)
 
     # Saving
 

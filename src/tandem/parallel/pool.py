@@ -3,8 +3,9 @@ of who learns."""
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
@@ -18,19 +19,12 @@ from tandem.errors import ResumeError, SettingError
 from tandem.networks.plan import Twin, select
 from tandem.parallel.env_factory import EnvFactory, check_can_travel, divide
 from tandem.parallel.ray import RayTransport
-from tandem.parallel.shared_memory import ShapeDtype
-from tandem.parallel.transport import (
-    BlockRequest,
-    Draw,
-    SharedMemoryTransport,
-    Transport,
-    Weights,
-    number_episodes,
-)
-from tandem.parallel.worker_collector import CollectorSpec, block_shapes
+from tandem.parallel.shared_memory import ShapeDtype, shape_dtype
+from tandem.parallel.transport import Arrays, SharedMemoryTransport, Transport, Weights
+from tandem.parallel.worker_collector import CollectorSpec, WorkerCollector, block_shapes
 from tandem.parallel.worker_group import Worker, WorkerGroup, merge_arrays
-from tandem.spaces import MASK, Spec
-from tandem.types import Array, Trajectory, Tree, tree_map
+from tandem.spaces import MASK, ActionMode, Spec
+from tandem.types import Array, Trajectory, Tree, leaves, tree_map
 
 
 def blocks_ahead(ahead: int, on_policy: bool) -> int:
@@ -99,19 +93,15 @@ class WorkerOptions:
 
 @dataclass
 class PendingBlock:
-    """A block that was asked for, and what each worker said of it so far."""
+    """A block that was asked for, and what came of it so far."""
 
-    slot: int  # of shared memory
+    slot: int  # of the transport
     steps: int
-    who: int
+    actor: int  # number of who acts: the policy, 0, or chance, 1
     version: int  # of the weights, in updates
-    said: list[BlockInfo | None]
-    broken: list[int] = field(default_factory=list)
-
-    @property
-    def asked(self) -> BlockRequest:
-        """What a worker is told of it."""
-        return BlockRequest(self.slot, self.steps, self.who)
+    noise: Tree  # [steps, N, ...]
+    results: list[tuple[BlockInfo, Arrays] | None]  # of each worker
+    broken: list[int]  # environments whose episodes were lost before it
 
 
 class Pool:
@@ -133,42 +123,38 @@ class Pool:
         options: WorkerOptions,
         own: Collector,
         actors: tuple[PolicyActor, RandomActor],
-        steps: int,
-        draws: tuple[Draw, Draw],
-        make: tuple[float, Any],
+        action_mode: ActionMode,
+        noises: tuple[Tree, Tree],
     ) -> None:
+        """noises: examples of what each actor needs for a block, [steps, N, ...]."""
         self.options, self.own, self.actors, self.n = options, own, actors, env_factory.n
         self.environments, self.seconds = own.environments, own.seconds
         self.episodes: list[Ended] = []
         self.broken: list[int] = []
         self.env_steps = 0
         self.version = 0  # updates made so far
-        self.lag: int | None = (
-            # those of them that the weights of the last block had not seen, where workers are ahead
-            None
-        )
-        self._broken_later: list[
-            int
-        ] = []  # environments that began anew while no block of theirs was asked for
+        # those of them that the weights of the last block had not seen, where workers are ahead
+        self.lag: int | None = None
+        # environments that were restarted while no block of theirs was asked for
+        self._broken_later: list[int] = []
         self._pending: deque[PendingBlock] = deque()
         self._slot, self._slots = 0, options.ahead + 1
         self._obs, self._state = blank(own.environments.observation), actors[0].initial_state(1)
-        shares, work = options.parts(env_factory.n)[1:], CollectorSpec(env_factory, *make, actors)
+        self._noise_names = _array_names(noises[0], 0), _array_names(noises[1], 1)
+        shares = options.parts(env_factory.n)[1:]
+        spec = CollectorSpec(env_factory, own.gamma, action_mode, actors, self._noise_names)
         if options.cluster:
             self.transport: Transport = RayTransport(
-                work, options.cluster, options.cpus, len(shares), options.patience
+                WorkerCollector, spec, options.cluster, options.cpus, len(shares), options.patience
             )
         else:
-            example = tree_map(lambda x: x[0], draws[0](1))
-
-            def needed(count: int) -> dict[str, ShapeDtype]:
-                return block_shapes(steps, *self._example(count, example))
-
-            self.transport = SharedMemoryTransport(
-                work, self._slots, self._weights, draws, steps, shares, needed
-            )
+            shapes = {
+                first: dict.fromkeys(range(self._slots), self._shapes(count, noises))
+                for first, count in shares
+            }
+            self.transport = SharedMemoryTransport(WorkerCollector, spec, self._weights, shapes)
         self.group = WorkerGroup(
-            own.environments.name, shares, options.patience, options.restarts, self.transport.line
+            own.environments.name, shares, options.patience, options.restarts, self.transport.start
         )
 
     @property
@@ -176,53 +162,48 @@ class Pool:
         """Environment steps that were collected or asked for."""
         return self.env_steps + sum(r.steps * self.n for r in self._pending)
 
-    def collect(self, steps: int, actor: Any, noise: Tree = None) -> Trajectory | None:
+    def collect(self, steps: int, actor: Any, noise: Tree) -> Trajectory | None:
         """Asks for the next `steps` steps of every environment; see `Collector.collect`. None while
         no block is due."""
-        slot, self._slot = self._slot, (self._slot + 1) % self._slots
-        request = PendingBlock(
-            slot,
+        block = PendingBlock(
+            self._slot,
             steps,
             self.actors.index(actor),
             self.version,
+            noise,
             [None] * len(self.group.workers),
             self._broken_later,
         )
-        self._broken_later = []
-        self.transport.publish(slot, self._weights)
+        self._slot, self._broken_later = (self._slot + 1) % self._slots, []
+        self.transport.publish(block.slot, self._weights)
         for worker in self.group.workers:
-            self.transport.ask(
-                worker, request.asked, tree_map(lambda x, w=worker: x[:, w.columns], noise)
-            )
-        self._pending.append(request)
-        self.episodes, self.broken, blocks, firsts = [], [], [], []
+            self._request(worker, block)
+        self._pending.append(block)
+        self.episodes, self.broken = [], []
+        parts: list[Trajectory] = []
+        firsts: list[int] = []
         if not self.options.alone:
-            blocks, firsts = (
-                [self.own.collect(steps, actor, tree_map(lambda x: x[:, : self.own.n], noise))],
-                [0],
-            )
+            own_noise = tree_map(lambda x: x[:, : self.own.n], noise)
+            parts, firsts = [self.own.collect(steps, actor, own_noise)], [0]
             self.episodes = list(self.own.episodes)
         elif len(self._pending) <= self.options.ahead:
             return None
         began = perf_counter()
-        self._settle(request := self._pending[0])
+        self._settle(block := self._pending[0])
         self._pending.popleft()
-        for worker, said in zip(self.group.workers, request.said, strict=True):
-            assert said is not None
-            blocks.append(
-                unpack(self.transport.block(worker, request.slot), said, self._obs, self._state)
-            )
+        for worker, result in zip(self.group.workers, block.results, strict=True):
+            assert result is not None
+            info, arrays = result
+            parts.append(unpack(arrays, info, self._obs, self._state))
             firsts.append(worker.first)
-            self.episodes += number_episodes(said.episodes, worker)
+            self.episodes += worker.numbered(info.episodes)
         self.seconds["environment"] += perf_counter() - began
         self.episodes.sort(key=lambda e: (e.t, e.episode.env))
-        self.broken, self.lag = (
-            request.broken,
-            self.version - request.version if self.options.ahead else None,
-        )
-        whole = join_environments(blocks, firsts)
-        self.env_steps += int(np.count_nonzero(whole.valid))
-        return whole
+        self.broken = block.broken
+        self.lag = self.version - block.version if self.options.ahead else None
+        trajectory = join_environments(parts, firsts)
+        self.env_steps += int(np.count_nonzero(trajectory.valid))
+        return trajectory
 
     def state(self) -> tuple[Json, dict[str, Array]]:
         """As `Collector.state`; blocks that were asked for are waited for, and part of it. Once a
@@ -236,19 +217,16 @@ class Pool:
         workers = self.group.workers
         if self.group.given_up:
             return data | {"begun": False, "lives": [w.generation + 1 for w in workers]}, {}
-        for request in self._pending:
-            self._settle(request)
+        for block in self._pending:
+            self._settle(block)
         states = [self.own.state(), *self.group.gather("state", again=self._state_again)]
         arrays = merge_arrays(states)
-        for k, request in enumerate(self._pending):
-            data["pending"].append(
-                [request.steps, request.who, request.version, request.said, request.broken]
-            )
-            for i, worker in enumerate(workers):
-                arrays |= {
-                    f"pending/{k}/{i}/{n}": x
-                    for n, x in self.transport.saved(worker, request.slot).items()
-                }
+        for k, block in enumerate(self._pending):
+            results = [result for result in block.results if result is not None]
+            infos = [info for info, _ in results]
+            data["pending"].append([block.steps, block.actor, block.version, infos, block.broken])
+            for i, (_, inner) in enumerate(results):
+                arrays |= {f"pending/{k}/{i}/{n}": np.array(x) for n, x in inner.items()}
         begun = any(inner["begun"] for inner, _ in states)
         data |= {
             "begun": begun,
@@ -279,12 +257,12 @@ class Pool:
         if len(states) > 1:
             self.group.tell("load_state", zip(states[1:], inner[1:], strict=True))
         self._pending.clear()
-        for k, (steps, who, version, said, broken) in enumerate(data["pending"]):
-            self._pending.append(
-                PendingBlock(k, steps, who, version, [BlockInfo.read(x) for x in said], broken)
-            )
-            for i, worker in enumerate(workers):
-                self.transport.load(worker, k, select(arrays, f"pending/{k}/{i}"))
+        for k, (steps, actor, version, infos, broken) in enumerate(data["pending"]):
+            results: list[tuple[BlockInfo, Arrays] | None] = [
+                (BlockInfo.read(info), select(arrays, f"pending/{k}/{i}"))
+                for i, info in enumerate(infos)
+            ]
+            self._pending.append(PendingBlock(k, steps, actor, version, None, results, broken))
         self._slot = len(data["pending"])
 
     def request_stop(self) -> None:
@@ -298,21 +276,28 @@ class Pool:
 
     # Workers
 
-    def _settle(self, request: PendingBlock) -> None:
+    def _request(self, worker: Worker, block: PendingBlock) -> None:
+        """Asks a worker for its part of a block."""
+        noise = leaves(tree_map(lambda x: x[:, worker.columns], block.noise))
+        arrays = dict(zip(leaves(self._noise_names[block.actor]), noise, strict=True))
+        self.transport.request(worker, block.slot, [block.steps, block.actor], arrays)
+
+    def _settle(self, block: PendingBlock) -> None:
         """Waits for all that is missing of a block."""
-        for i, said in enumerate(request.said):
-            if said is None:
+        for i, result in enumerate(block.results):
+            if result is None:
                 answer = self.group.answer(i, self._again)
-                request.said[i] = self.transport.said(self.group.workers[i], request.slot, answer)
+                info, arrays = self.transport.receive(self.group.workers[i], block.slot, answer)
+                block.results[i] = BlockInfo.read(info), arrays
 
     def _again(self, worker: Worker) -> None:
-        """Asks a worker that began anew for all blocks that are owed."""
+        """Asks a worker that was restarted for all blocks that are owed."""
         i = self.group.workers.index(worker)
-        owed = [r for r in self._pending if r.said[i] is None]
+        owed = [block for block in self._pending if block.results[i] is None]
         broken = owed[0].broken if owed else self._broken_later
         broken += [e for e in worker.environments if e not in broken]
-        for request in owed:
-            self.transport.ask_again(worker, request.asked)
+        for block in owed:
+            self._request(worker, block)
 
     def _state_again(self, worker: Worker) -> None:
         self._again(worker)
@@ -328,19 +313,31 @@ class Pool:
             if isinstance(n, Twin | Portable)
         }
 
-    def _example(self, n: int, noise: Tree) -> tuple[Tree, Array, dict[str, Array], Tree]:
-        """Observations, actions, what acting leaves and recurrent state of one step of n
-        environments."""
-        obs = tree_map(lambda x: np.repeat(x, n, 0), self._obs)
-        state = self.actors[0].initial_state(n)
-        _, extra, _ = self.actors[0].act(obs, state, tree_map(lambda x: x[:n], noise))
+    def _shapes(self, n: int, noises: tuple[Tree, Tree]) -> dict[str, ShapeDtype]:
+        """Of the arrays that go between here and a worker of n environments for a block."""
+        obs, state = (
+            tree_map(lambda x: np.repeat(x, n, 0), self._obs),
+            self.actors[0].initial_state(n),
+        )
+        _, extra, _ = self.actors[0].act(obs, state, tree_map(lambda x: x[0, :n], noises[0]))
         leaf, beside = self.own.environments.action, self.own.environments.extra
         stored = {name: np.asarray(x) for name, x in extra.items()}
         stored |= {name: np.zeros((n, *x.shape), x.dtype) for name, x in beside.items()}
         stored = {
             name: x.astype(np.float32) if x.dtype == np.float64 else x for name, x in stored.items()
         }
-        return obs, np.empty((n, *leaf.shape), leaf.dtype), stored, state
+        action = np.empty((n, *leaf.shape), leaf.dtype)
+        shapes = block_shapes(len(leaves(noises[1])[0]), obs, action, stored, state)
+        for names, noise in zip(self._noise_names, noises, strict=True):
+            parts = leaves(tree_map(lambda x: x[:, :n], noise))
+            shapes |= {name: shape_dtype(x) for name, x in zip(leaves(names), parts, strict=True)}
+        return shapes
+
+
+def _array_names(noise: Tree, actor: int) -> Tree:
+    """Names of arrays in the place of the leaves of an actor's noise."""
+    numbers = itertools.count()
+    return tree_map(lambda _: f"noise {actor}/{next(numbers)}", noise)
 
 
 def blank(spec: Spec) -> Tree:

@@ -14,15 +14,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from tandem.collect.trajectories import BlockInfo
 from tandem.errors import EngineError
 from tandem.parallel.child import ObjectServer
-from tandem.parallel.process import SLICE, WorkerHandle, WorkerLost, not_picklable, result
+from tandem.parallel.process import SLICE, WorkerLost, not_picklable, result
 from tandem.parallel.ray_probe import check_cluster
-from tandem.parallel.transport import BlockRequest, Weights
-from tandem.parallel.worker_collector import CollectorSpec, RayWorkerCollector
+from tandem.parallel.transport import Arrays, Message, Responder, Weights
 from tandem.parallel.worker_group import Worker
-from tandem.types import Array, Tree, tree_map
 
 # No report of its use to Ray's makers, no warning about GPUs that nobody here asked for.
 QUIET = {
@@ -193,78 +190,50 @@ def _actor_host(ray: Any) -> Any:
     return ray.remote(ActorHost)
 
 
-class Actors:
-    """Those of all workers of a group, on the cluster at an address, which has room for them; see
-    `wait_for_cpus`."""
+class RayTransport:
+    """A `Transport` over the Ray cluster at an address: weights go out by its object store, once
+    for all workers of a node; arrays go, and come, with the calls."""
 
-    def __init__(self, address: str, cpus: float, count: int, patience: float) -> None:
-        self._ray, self._cpus = connect(address), cpus
+    def __init__(
+        self,
+        make: Callable[..., Responder],
+        spec: Any,
+        address: str,
+        cpus: float,
+        count: int,
+        patience: float,
+    ) -> None:
+        self._ray, self._make, self._cpus = connect(address), make, cpus
         wait_for_cpus(self._ray, count * cpus, patience)
-        self._made: dict[int, Actor] = {}  # by their first environments
+        self._spec = self._put(spec)
+        self._actors: dict[int, Actor] = {}  # by a worker's first environment
+        self._weights: dict[int, Any] = {}  # by slot: references to the object store
 
-    def begin(self, worker: Worker, make: Any, given: Any) -> WorkerHandle:
-        """To the worker's actor, the same again where Ray started it again, which makes
-        `make(given, part)`."""
-        if worker.first not in self._made:
-            self._made[worker.first] = Actor(self._ray, self._cpus)
-        self._made[worker.first].begin(make, given, worker.part)
-        return self._made[worker.first]
+    def start(self, worker: Worker, *more: Any) -> Actor:
+        """In the worker's actor, which Ray may have started again."""
+        if worker.first not in self._actors:
+            self._actors[worker.first] = Actor(self._ray, self._cpus)
+        actor = self._actors[worker.first]
+        actor.begin(self._make, self._spec, worker.part, *more)
+        return actor
 
-    def put(self, what: Any) -> Any:
+    def publish(self, slot: int, weights: Weights) -> None:
+        self._weights[slot] = self._put(weights)
+
+    def request(self, worker: Worker, slot: int, message: Message, arrays: Arrays) -> None:
+        worker.ask("respond", message, self._weights[slot], arrays)
+
+    def receive(self, worker: Worker, slot: int, answer: Any) -> tuple[Message, Arrays]:
+        message, arrays = answer
+        return message, arrays
+
+    def _put(self, what: Any) -> Any:
         """A reference to it in the object store, which arguments of calls may be. SettingError for
-        what cannot travel."""
+        what cannot be pickled."""
         try:
             return self._ray.put(what)
         except Exception as error:  # as many kinds as there are objects
             raise not_picklable(error) from error
-
-
-class RayTransport:
-    """An `Transport` over a cluster: weights go out by its object store, once for all workers of a
-    node; noise goes, and blocks come, with the calls."""
-
-    def __init__(
-        self, spec: CollectorSpec, address: str, cpus: float, count: int, patience: float
-    ) -> None:
-        self._actors = Actors(address, cpus, count, patience)
-        self._spec = self._actors.put(spec)
-        self._weights: dict[int, Any] = {}  # by slot
-        self._noise: dict[tuple[int, int], Tree] = {}
-        self._blocks: dict[tuple[int, int], dict[str, Array]] = {}
-
-    def line(self, worker: Worker) -> WorkerHandle:
-        return self._actors.begin(worker, RayWorkerCollector, self._spec)
-
-    def publish(self, slot: int, weights: Weights) -> None:
-        self._weights[slot] = self._actors.put(weights)
-
-    def ask(self, worker: Worker, asked: BlockRequest, noise: Tree) -> None:
-        self._noise[worker.first, asked.slot] = noise
-        self.ask_again(worker, asked)
-
-    def ask_again(self, worker: Worker, asked: BlockRequest) -> None:
-        worker.ask(
-            "block",
-            asked.steps,
-            asked.who,
-            self._weights[asked.slot],
-            self._noise[worker.first, asked.slot],
-        )
-
-    def said(self, worker: Worker, slot: int, answer: Any) -> BlockInfo:
-        found, self._blocks[worker.first, slot] = answer
-        said: BlockInfo = found
-        return said
-
-    def block(self, worker: Worker, slot: int) -> dict[str, Array]:
-        return self._blocks.pop((worker.first, slot))
-
-    def saved(self, worker: Worker, slot: int) -> dict[str, Array]:
-        copies: dict[str, Array] = tree_map(lambda x: x.copy(), self._blocks[worker.first, slot])
-        return copies
-
-    def load(self, worker: Worker, slot: int, arrays: dict[str, Array]) -> None:
-        self._blocks[worker.first, slot] = arrays
 
 
 def wait_for_cpus(ray: Any, cpus: float, patience: float) -> None:

@@ -1,141 +1,132 @@
-"""How workers are asked for blocks of steps, and how these come back: through memory in common, or
-over a cluster."""
+"""How workers are asked for work, and how it comes back: a `Transport`, with two carriers, memory
+that processes share, here, and a Ray cluster (`tandem.parallel.ray`)."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
-from tandem.collect.trajectories import BlockInfo, Ended
 from tandem.parallel.process import Process, WorkerHandle
-from tandem.parallel.shared_memory import ShapeDtype, SharedArrays, shape_dtype
-from tandem.parallel.worker_collector import CollectorSpec, SharedMemoryWorkerCollector
+from tandem.parallel.shared_memory import Handle, ShapeDtype, SharedArrays, shape_dtype
 from tandem.parallel.worker_group import Worker
-from tandem.types import Array, Episode, Tree, leaves, tree_map
+from tandem.types import Array, Tree, tree_map
 
-Weights = Mapping[str, Mapping[str, Array]]  # of each role that acts
-Draw = Callable[[int], Tree]  # an example of the noise of that many steps, for all environments
+Weights = Mapping[str, Mapping[str, Array]]  # by a network's role
+Arrays = Mapping[str, Array]
+Message = Any  # JSON data
 
 
-class BlockRequest(NamedTuple):
-    """A block, before it is there."""
+class Responder(Protocol):
+    """What a worker serves, made there as `make(spec, worker.part, *more)`."""
 
-    slot: int  # of those that can be asked for at a time
-    steps: int
-    who: int  # acts: the policy, 0, or chance, 1
+    def respond(self, message: Message, weights: Weights, arrays: Arrays) -> tuple[Message, Arrays]:
+        """The answer to a request. What is given may be read-only, and is good until the next."""
 
 
 class Transport(Protocol):
-    """Between a pool and its workers."""
+    """Between this process and workers. A request and its answer occupy a slot, as the weights do
+    that it is worked on with: as many can be under way as there are slots."""
 
-    def line(self, worker: Worker) -> WorkerHandle:
-        """To a worker that begins, for the first time or anew."""
+    def start(self, worker: Worker, *more: Any) -> WorkerHandle:
+        """Starts a worker, for the first time or again."""
 
     def publish(self, slot: int, weights: Weights) -> None:
-        """These are what all blocks of the slot are to be collected with."""
+        """The weights for the requests to come in a slot."""
 
-    def ask(self, worker: Worker, asked: BlockRequest, noise: Tree) -> None:
-        """Begins a worker's part of a block; its noise is [steps, its environments, ...]."""
+    def request(self, worker: Worker, slot: int, message: Message, arrays: Arrays) -> None:
+        """Asks a worker; `worker.process` has the answer."""
 
-    def ask_again(self, worker: Worker, asked: BlockRequest) -> None:
-        """The same once more, of one that began anew."""
-
-    def said(self, worker: Worker, slot: int, answer: Any) -> BlockInfo:
-        """What a worker's answer says of the block of a slot."""
-
-    def block(self, worker: Worker, slot: int) -> Mapping[str, Array]:
-        """Its arrays, good until the slot is asked for again."""
-
-    def saved(self, worker: Worker, slot: int) -> dict[str, Array]:
-        """Copies of them, for a checkpoint."""
-
-    def load(self, worker: Worker, slot: int, arrays: dict[str, Array]) -> None:
-        """Takes them back as a block that is there."""
+    def receive(self, worker: Worker, slot: int, answer: Any) -> tuple[Message, Arrays]:
+        """What `respond` returned, from an answer; the arrays are good until the next request in
+        the slot, and may be longer than they were, or read-only."""
 
 
 class SharedMemoryTransport:
-    """Through memory that processes have in common: nothing is pickled, and a block is copied once.
+    """Through memory that processes share: arrays are copied once each way, and never pickled.
 
-    forms: the arrays of a block of so many environments."""
+    weights: an example. shapes: of all arrays that go either way, by a worker's first environment
+    and by slot."""
 
     def __init__(
         self,
-        spec: CollectorSpec,
-        slots: int,
+        make: Callable[..., Responder],
+        spec: Any,
         weights: Weights,
-        draws: tuple[Draw, Draw],
-        steps: int,
-        shares: list[tuple[int, int]],
-        forms: Callable[[int], dict[str, ShapeDtype]],
+        shapes: Mapping[int, Mapping[int, Mapping[str, ShapeDtype]]],
     ) -> None:
-        self._spec = spec
-        shapes = {
-            f"{role}/{n}": shape_dtype(x)
-            for role, arrays in weights.items()
-            for n, x in arrays.items()
+        self._make, self._spec, self._roles = make, spec, tuple(weights)
+        names = {f"{role}/{n}": x for role, arrays in weights.items() for n, x in arrays.items()}
+        weight_shapes = {name: shape_dtype(x) for name, x in names.items()}
+        self._arrays = {
+            first: {slot: SharedArrays.create(inner) for slot, inner in slots.items()}
+            for first, slots in shapes.items()
         }
-        self._weights = [SharedArrays.create(shapes) for _ in range(slots)]
-        examples = [draw(steps) for draw in draws]
-        self._noises = tuple(_named(example, who) for who, example in enumerate(examples))
-        self._shared: dict[
-            int, list[SharedArrays]
-        ] = {}  # by a worker's first environment: a block for each slot
-        for first, count in shares:
-            needed = forms(count)
-            for who, example in enumerate(examples):
-                names, cut = (
-                    leaves(self._noises[who]),
-                    leaves(tree_map(lambda x, n=count: x[:, :n], example)),
-                )
-                needed |= {name: shape_dtype(x) for name, x in zip(names, cut, strict=True)}
-            self._shared[first] = [SharedArrays.create(needed) for _ in range(slots)]
+        self._weights = {
+            slot: SharedArrays.create(weight_shapes) for slots in shapes.values() for slot in slots
+        }
 
-    def line(self, worker: Worker) -> WorkerHandle:
-        shared = (
-            tuple(a.handle for a in self._shared[worker.first]),
-            tuple(a.handle for a in self._weights),
-        )
-        inherits = tuple(handle.fd for handles in shared for handle in handles)
-        return Process(
-            inherits, SharedMemoryWorkerCollector, self._spec, worker.part, self._noises, *shared
-        )
+    def start(self, worker: Worker, *more: Any) -> Process:
+        slots = {
+            slot: (self._weights[slot].handle, arrays.handle)
+            for slot, arrays in self._arrays[worker.first].items()
+        }
+        handles = [*(x for x in more if isinstance(x, Handle)), *sum(slots.values(), ())]
+        inherits = tuple(handle.fd for handle in handles)
+        arguments = (self._make, (self._spec, worker.part, *more), self._roles, slots)
+        return Process(inherits, SharedMemoryWorker, *arguments)
 
     def publish(self, slot: int, weights: Weights) -> None:
+        shared = self._weights[slot]
         for role, arrays in weights.items():
             for name, x in arrays.items():
-                np.copyto(self._weights[slot][f"{role}/{name}"], x)
+                np.copyto(shared[f"{role}/{name}"], x)
 
-    def ask(self, worker: Worker, asked: BlockRequest, noise: Tree) -> None:
-        for name, x in zip(leaves(self._noises[asked.who]), leaves(noise), strict=True):
-            self._shared[worker.first][asked.slot][name][: asked.steps] = x
-        self.ask_again(worker, asked)
+    def request(self, worker: Worker, slot: int, message: Message, arrays: Arrays) -> None:
+        _put(arrays, self._arrays[worker.first][slot])
+        worker.send_bytes(json.dumps([slot, message]).encode())
 
-    def ask_again(self, worker: Worker, asked: BlockRequest) -> None:
-        worker.send_bytes(json.dumps(asked).encode())
-
-    def said(self, worker: Worker, slot: int, answer: Any) -> BlockInfo:
-        return BlockInfo.read(json.loads(answer))
-
-    def block(self, worker: Worker, slot: int) -> SharedArrays:
-        return self._shared[worker.first][slot]
-
-    def saved(self, worker: Worker, slot: int) -> dict[str, Array]:
-        return {n: x.copy() for n, x in self._shared[worker.first][slot].items()}
-
-    def load(self, worker: Worker, slot: int, arrays: dict[str, Array]) -> None:
-        for name, x in arrays.items():
-            self._shared[worker.first][slot][name][: len(x)] = x
+    def receive(self, worker: Worker, slot: int, answer: Any) -> tuple[Message, Arrays]:
+        return json.loads(answer), self._arrays[worker.first][slot]
 
 
-def number_episodes(episodes: list[Ended], worker: Worker) -> list[Ended]:
-    """Episodes of a worker, with the numbers that its environments have among all."""
-    return [Ended(t, Episode(worker.first + e.env, *e[1:])) for t, e in episodes]
+class SharedMemoryWorker:
+    """In a worker's process: what it serves, with weights and arrays in memory that is shared, for
+    each slot."""
+
+    def __init__(
+        self,
+        make: Callable[..., Responder],
+        arguments: tuple[Any, ...],
+        roles: tuple[str, ...],
+        slots: Mapping[int, tuple[Handle, Handle]],
+    ) -> None:
+        self._served, self._slots = make(*arguments), dict[int, tuple[Weights, SharedArrays]]()
+        for slot, (weights, arrays) in slots.items():
+            shared = SharedArrays.attach(weights)
+            by_role = {role: shared.under(role) for role in roles}
+            self._slots[slot] = by_role, SharedArrays.attach(arrays)
+
+    def on_bytes(self, request: bytes) -> bytes:
+        """Answers a request, whose arrays lie in its slot."""
+        slot, message = json.loads(request)
+        weights, shared = self._slots[slot]
+        answer, arrays = self._served.respond(message, weights, shared)
+        _put(arrays, shared)
+        return json.dumps(answer).encode()
+
+    def __getattr__(self, name: str) -> Any:
+        """Its other methods."""
+        return getattr(self._served, name)
 
 
-def _named(tree: Tree, who: int) -> Tree:
-    """Names of arrays in the place of a tree's leaves."""
-    numbers = iter(range(len(leaves(tree))))
-    return tree_map(lambda _: f"noise {who}/{next(numbers)}", tree)
+def writable(tree: Tree) -> Tree:
+    """Copies of those of its arrays that are read-only, as are those from Ray's object store."""
+    return tree_map(lambda x: x if x.flags.writeable else x.copy(), tree)
+
+
+def _put(arrays: Arrays, shared: SharedArrays) -> None:
+    for name, x in arrays.items():
+        shared[name][: len(x)] = x

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from tandem.collect.actor import PolicyActor, Portable, RandomActor
 from tandem.collect.collector import Collector
 from tandem.collect.trajectories import BlockInfo, pack
+from tandem.envs.vector import Json
 from tandem.networks.plan import Twin
 from tandem.parallel.env_factory import EnvFactory
-from tandem.parallel.shared_memory import Handle, ShapeDtype, SharedArrays, shape_dtype
+from tandem.parallel.shared_memory import ShapeDtype, shape_dtype
+from tandem.parallel.transport import Weights, writable
+from tandem.spaces import ActionMode
 from tandem.types import Array, Cuts, Trajectory, Tree, tree_map
 
 
@@ -46,76 +48,39 @@ def block_shapes(
 
 
 class CollectorSpec(NamedTuple):
-    """What workers do: step these environments, by the policy, or by chance."""
+    """What a worker's collector is made of."""
 
     env_factory: EnvFactory
     gamma: float
-    action_mode: Any
+    action_mode: ActionMode
     actors: tuple[PolicyActor, RandomActor]
+    noises: tuple[Tree, Tree]  # of each actor: names of arrays in the place of its noise's leaves
 
 
 class WorkerCollector:
-    """Lives with a worker: environments first to first + count of `part`, in its life."""
+    """Lives with a worker, and collects in environments first to first + count of `part`, in its
+    generation."""
 
     def __init__(self, spec: CollectorSpec, part: tuple[int, int, int]) -> None:
-        self.collector, self.actors = (
-            Collector(spec.env_factory.make(*part), spec.gamma, spec.action_mode),
-            spec.actors,
-        )
+        environments = spec.env_factory.make(*part)
+        self.collector = Collector(environments, spec.gamma, spec.action_mode)
+        self.actors, self.noises = spec.actors, spec.noises
 
-    def collect(
-        self, steps: int, who: int, weights: Mapping[str, Mapping[str, Array]], noise: Tree
-    ) -> Trajectory:
-        """A block by the policy, 0, with the weights of each role, or by chance, 1."""
+    def respond(
+        self, message: tuple[int, int], weights: Weights, arrays: Mapping[str, Array]
+    ) -> tuple[BlockInfo, dict[str, Array]]:
+        """Collects (steps, number of the actor), with noise from the arrays. Returns the packed
+        block."""
+        steps, number = message
         for role, network in self.actors[0].networks.items():
             assert isinstance(network, Twin | Portable)
-            network.load(weights[role])  # type: ignore[arg-type]
-        return self.collector.collect(steps, self.actors[who], noise)
+            network.load(writable(weights[role]))
+        noise = tree_map(lambda name: arrays[name][:steps], self.noises[number])
+        block = self.collector.collect(steps, self.actors[number], noise)
+        return BlockInfo.of(block, self.collector.episodes), pack(block)
 
-    def state(self) -> Any:
+    def state(self) -> tuple[Json, dict[str, Array]]:
         return self.collector.state()
 
-    def load_state(self, data: Any, arrays: Any) -> None:
+    def load_state(self, data: Json, arrays: dict[str, Array]) -> None:
         self.collector.load_state(data, arrays)
-
-
-class SharedMemoryWorkerCollector(WorkerCollector):
-    """In a process. For each slot `handles` is of what this worker alone has in common with the
-    parent, the noise and the block, and `weights` of what all have."""
-
-    def __init__(
-        self,
-        spec: CollectorSpec,
-        part: tuple[int, int, int],
-        noises: tuple[Tree, Tree],
-        handles: tuple[Handle, ...],
-        weights: tuple[Handle, ...],
-    ) -> None:
-        super().__init__(spec, part)
-        self.noises = noises
-        self.shared = [SharedArrays.attach(handle) for handle in handles]
-        self.weights = [SharedArrays.attach(handle) for handle in weights]
-
-    def on_bytes(self, asked: bytes) -> bytes:
-        """Fills the block of a slot."""
-        slot, steps, who = json.loads(asked)
-        shared = self.shared[slot]
-        noise = tree_map(lambda name: shared[name][:steps], self.noises[who])
-        block = self.collect(
-            steps, who, {r: self.weights[slot].under(r) for r in self.actors[0].networks}, noise
-        )
-        for name, x in pack(block).items():
-            shared[name][: len(x)] = x
-        return json.dumps(BlockInfo.of(block, self.collector.episodes)).encode()
-
-
-class RayWorkerCollector(WorkerCollector):
-    """Where there is no memory in common: arrays come and go with what is asked and answered."""
-
-    def block(
-        self, steps: int, who: int, weights: Mapping[str, Mapping[str, Array]], noise: Tree
-    ) -> tuple[BlockInfo, dict[str, Array]]:
-        """A block: what is to be said of it, and its arrays by name."""
-        own = tree_map(np.array, weights)  # what comes from the store is not to be written
-        block = self.collect(steps, who, own, noise)
-        return BlockInfo.of(block, self.collector.episodes), pack(block)

@@ -7,8 +7,10 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from tandem.collect.trajectories import Ended
 from tandem.errors import WorkerError
 from tandem.parallel.process import END, SLICE, WorkerHandle, WorkerLost, end
+from tandem.types import Episode
 
 STOP_PATIENCE = 1.0  # seconds
 START = 60.0  # seconds that a worker has at least to begin: importing a framework takes some
@@ -34,6 +36,10 @@ class Worker:
     @property
     def environments(self) -> range:
         return range(self.first, self.first + self.count)
+
+    def numbered(self, episodes: list[Ended]) -> list[Ended]:
+        """Its episodes, with the numbers that its environments have among all."""
+        return [Ended(t, Episode(self.first + e.env, *e[1:])) for t, e in episodes]
 
     def ask(self, name: str, *arguments: Any) -> None:
         """See `Process.ask`."""

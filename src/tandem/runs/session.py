@@ -23,10 +23,10 @@ from tandem.envs.league import Game, League
 from tandem.envs.vector import Environments, Json
 from tandem.errors import CheckpointError, ResumeError, TandemError, WorkerError
 from tandem.learning import asynchronous, selfplay
+from tandem.learning.actor_learner import LearnerSpec
 from tandem.learning.build import Spaces, build, network_there
 from tandem.learning.config import Config
 from tandem.learning.events import BatchEnd, Evaluation, Event, TrainEnd
-from tandem.learning.gradient_transport import LearnerSpec
 from tandem.learning.loop import Loop
 from tandem.learning.seeds import Generators, derived
 from tandem.networks import plan as plans
