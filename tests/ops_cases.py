@@ -1,5 +1,5 @@
-"""Every function of tandem.ops, and the functions of tandem.math that are written in them, on fixed
-inputs: run as a script, on one framework's tensors.
+"""Every function of tandem.ops, and of tandem.math but for those of the host, on fixed inputs, and
+their gradients: run as a script, on one engine's tensors.
 
     python tests/ops_cases.py ENGINE FILE.npz
 """
@@ -9,12 +9,22 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from tandem import ops
-from tandem.math import distributions, policy_losses, values
+from tandem.math import (
+    distributions,
+    masks,
+    optimization,
+    policy_losses,
+    returns,
+    special,
+    values,
+)
+from tandem.spaces import MASK, Leaf
 
 _rng = np.random.default_rng(0)
 
@@ -38,6 +48,18 @@ INPUTS: dict[str, np.ndarray] = {
     "unit": _normal(5, 3, scale=0.5),
     "noise": _normal(5, 3, scale=1.0),
     "choices": np.stack([_rng.integers(n, size=5) for n in (2, 4)], -1),
+    # Trajectories of 7 steps of 3 environments.
+    "reward": _normal(7, 3),
+    "discount": np.where(_rng.random((7, 3)) < 0.2, 0, 0.9).astype(np.float32),
+    "last": _rng.random((7, 3)) < 0.3,
+    "value": _normal(7, 3),
+    "q": _normal(7, 3),
+    "ratio": np.exp(_normal(7, 3)),
+    "traces": _rng.random((7, 3)).astype(np.float32),
+    "bootstrap": _normal(3),
+    "mask": np.tile(np.array([1, 0, 1, 1, 0, 1], np.int8), (5, 1)),
+    "five": _normal(5, 5),
+    "inside": np.tanh(_normal(5, 3)),
 }
 
 Call = Callable[..., Any]  # of the functions for its arrays, and the inputs by name
@@ -77,9 +99,54 @@ OPS: dict[str, Call] = {
     "all": lambda f, i: f.all(f.isfinite(i["odd"])),
 }
 
-GAUSSIAN, SEVERAL = distributions.Gaussian(3), distributions.MultiCategorical((2, 4))
-CHOICE = distributions.Categorical(6)
+TRAJECTORY = ("reward", "discount", "last", "value", "bootstrap")
+CHOICE, MASKED = distributions.Categorical(6), Leaf("discrete", (), "int64", (6,), masked=True)
+DENSITIES: dict[distributions.Density, tuple[str, str]] = {  # inputs: actions, and noise
+    CHOICE: ("index", "y"),
+    distributions.MultiCategorical((2, 4)): ("choices", "y"),
+    distributions.Gaussian(3): ("unit", "noise"),
+    distributions.Spherical(5): ("five", "five"),
+    distributions.Beta(3): ("inside", ""),  # its samples are drawn on the host
+}
+POLICIES: dict[distributions.Distribution, tuple[str, str]] = {
+    **DENSITIES,
+    distributions.TanhGaussian(3): ("", "noise"),
+    distributions.Deterministic(6): ("", "x"),
+}
 
+
+def _loop(count: int, body: Callable[[Any], Any], state: Any) -> Any:
+    for _ in range(count):
+        state = body(state)
+    return state
+
+
+def _solution(f: Any, i: dict[str, Any]) -> Any:
+    """Of (M + 2) x = b, M = m m' of a vector m."""
+    m = i["row"]
+    return optimization.conjugate_gradient(
+        lambda x: m * f.sum(m * x) + 2.0 * x, i["other"], 5, _loop
+    )
+
+
+def _of_policies() -> dict[str, Call]:
+    calls: dict[str, Call] = {}
+    for d, (_, noise) in POLICIES.items():
+        name = type(d).__name__
+        calls[f"{name}.mode"] = lambda f, i, d=d: d.mode(i["y"])
+        calls[f"{name}.act mode"] = lambda f, i, d=d: d.act(i["y"], None)
+        if noise:
+            calls[f"{name}.sample"] = lambda f, i, d=d, n=noise: d.sample(i["y"], i[n])
+            calls[f"{name}.act"] = lambda f, i, d=d, n=noise: d.act(i["y"], i[n])
+    for p, (action, _) in DENSITIES.items():
+        name = type(p).__name__
+        calls[f"{name}.log_prob"] = lambda f, i, d=p, a=action: d.log_prob(i["y"], i[a])
+        calls[f"{name}.entropy"] = lambda f, i, d=p: d.entropy(i["y"])
+        calls[f"{name}.kl"] = lambda f, i, d=p: d.kl(i["x"], i["y"])
+    return calls
+
+
+# By the names of the functions, each with the variant.
 MATH: dict[str, Call] = {
     "q_learning": lambda f, i: values.q_learning(i["x"], i["index"], i["row"], i["other"], i["y"]),
     "q_learning double": lambda f, i: values.q_learning(
@@ -89,19 +156,51 @@ MATH: dict[str, Call] = {
     "clipped_value_loss": lambda f, i: values.clipped_value_loss(
         i["row"], i["other"], i["weight"], 0.2
     ),
+    "clipped_value_loss huber": lambda f, i: values.clipped_value_loss(
+        i["row"], i["other"], i["weight"], 0.2, 0.5
+    ),
     "clipped_surrogate": lambda f, i: policy_losses.clipped_surrogate(
         f.exp(i["row"]), i["other"], 0.2
     ),
     "kl_estimate": lambda f, i: policy_losses.kl_estimate(i["row"]),
     "standardize": lambda f, i: policy_losses.standardize(i["row"], i["weight"]),
-    "categorical log_prob": lambda f, i: CHOICE.log_prob(i["x"], i["index"]),
-    "categorical entropy": lambda f, i: CHOICE.entropy(i["x"]),
-    "multi-categorical log_prob": lambda f, i: SEVERAL.log_prob(i["x"], i["choices"]),
-    "multi-categorical entropy": lambda f, i: SEVERAL.entropy(i["x"]),
-    "multi-categorical mode": lambda f, i: SEVERAL.mode(i["x"]),
-    "gaussian log_prob": lambda f, i: GAUSSIAN.log_prob(i["y"], i["unit"]),
-    "gaussian entropy": lambda f, i: GAUSSIAN.entropy(i["y"]),
-    "gaussian sample": lambda f, i: GAUSSIAN.sample(i["y"], i["noise"]),
+    "accumulate": lambda f, i: returns.accumulate(i["reward"], i["traces"]),
+    "accumulate end": lambda f, i: returns.accumulate(i["reward"], i["traces"], i["bootstrap"]),
+    "multi_step": lambda f, i: returns.multi_step(
+        i["reward"], i["discount"], i["last"], i["bootstrap"]
+    ),
+    "generalized_advantage": lambda f, i: returns.generalized_advantage(
+        *(i[n] for n in TRAJECTORY), 0.9
+    ),
+    "lambda_return": lambda f, i: returns.lambda_return(*(i[n] for n in TRAJECTORY), 0.9),
+    "lambda_return traces": lambda f, i: returns.lambda_return(
+        *(i[n] for n in TRAJECTORY), i["traces"]
+    ),
+    "retrace": lambda f, i: returns.retrace(
+        *(i[n] for n in ("reward", "discount", "last", "q", "value", "bootstrap", "ratio")), 0.9
+    ),
+    **{
+        f"vtrace {part}": lambda f, i, part=part: returns.vtrace(
+            *(i[n] for n in TRAJECTORY), i["ratio"]
+        )[part]
+        for part in (0, 1)
+    },
+    **{
+        n: lambda f, i, n=n: getattr(special, n)(1.0 + i["positive"])
+        for n in ("stirling_remainder", "lgamma", "digamma")
+    },
+    "log_beta": lambda f, i: special.log_beta(1.0 + i["positive"], 1.0 + f.exp(i["x"] / 10.0)),
+    "conjugate_gradient": _solution,
+    "masked": lambda f, i: masks.masked(i["x"], {MASK: i["mask"]}, MASKED),
+    "evenly": lambda f, i: masks.evenly(i["x"], {MASK: i["mask"]}, MASKED),
+    **_of_policies(),
+    "Spherical.variance": lambda f, i: distributions.Spherical(5).variance(i["y"]),
+    "TanhGaussian.sample_log_prob action": lambda f, i: distributions.TanhGaussian(
+        3
+    ).sample_log_prob(i["y"], i["noise"])[0],
+    "TanhGaussian.sample_log_prob": lambda f, i: distributions.TanhGaussian(3).sample_log_prob(
+        i["y"], i["noise"]
+    )[1],
     "tanh_normal action": lambda f, i: distributions.tanh_normal(
         i["unit"], i["y"][:, :3], i["noise"]
     )[0],
@@ -109,7 +208,9 @@ MATH: dict[str, Call] = {
         i["unit"], i["y"][:, :3], i["noise"]
     )[1],
 }
-
+# What runs on the host, over NumPy arrays or numbers.
+HOST = {"Moments.add", "Moments.state", "Moments.load_state", "iqm", "bootstrap_band"}
+HOST |= {"effective_sample_size", "smoothed", "rows_to_drop", "for_actions", "Beta.sample"}
 
 _AROUND = [-2.0, -1.0, 0.0, 1.0, 2.0]
 _PAIRS = [[1.0, 1.0], [0.0, 1.0], [1.0, 0.0]]
@@ -153,39 +254,82 @@ def results(convert: Callable[[np.ndarray], Any]) -> dict[str, np.ndarray]:
     return {n: np.asarray(call(f, inputs)) for n, call in (OPS | MATH).items()}
 
 
-def gradients(slope: Callable[..., Any], convert: Callable[[np.ndarray], Any]) -> dict[str, Any]:
-    """The gradients at all kinks, as NumPy; slope: (function of x, x) -> gradient of its sum."""
+Tensors = dict[str, Any]
+Function = Callable[[Tensors], Any]
+Gradients = Callable[[dict[str, Function], Tensors], dict[str, Tensors]]
+
+
+def gradients(convert: Callable[[np.ndarray], Any], engine: str) -> dict[str, np.ndarray]:
+    """The gradients of the sums of what functions give, as NumPy: "function by input" for all
+    inputs of every function of real numbers, and "function at its kinks"."""
+    of_all: Gradients = {"jax": _by_jax, "tensorflow": _by_tensorflow}.get(engine, _by_torch)
+    real = {n: convert(x) for n, x in INPUTS.items() if x.dtype == np.float32 and n != "odd"}
+    rest = {n: convert(x) for n, x in INPUTS.items() if n not in real}
+    at_kinks = {n: convert(np.array(x, np.float32)) for n, (_, x, _) in KINKS.items()}
+    smooth: dict[str, Function] = {
+        n: lambda i, call=call: call(ops.of(i["x"]), i | rest)
+        for n, call in (OPS | MATH).items()
+        if results_on_numpy()[n].dtype == np.float32
+    }
+    kinks: dict[str, Function] = {
+        n: lambda i, n=n, call=call: call(ops.of(i[n]), i[n]) for n, (call, _, _) in KINKS.items()
+    }
+    found = {f"{n} by {x}": g for n, by in of_all(smooth, real).items() for x, g in by.items()}
+    found |= {f"{n} at its kinks": by[n] for n, by in of_all(kinks, at_kinks).items()}
+    return {n: np.asarray(g) for n, g in found.items()}
+
+
+@cache
+def results_on_numpy() -> dict[str, np.ndarray]:
+    return results(lambda x: x)
+
+
+def _by_torch(functions: dict[str, Function], inputs: Tensors) -> dict[str, Tensors]:
+    import torch
+
+    leaves = {n: x.detach().requires_grad_() for n, x in inputs.items()}
     found = {}
-    for name, (call, x, _) in KINKS.items():
-        found[f"gradient of {name}"] = np.asarray(
-            slope(lambda x, call=call: call(ops.of(x), x), convert(np.array(x, np.float32)))
-        )
+    for name, function in functions.items():
+        total = function(leaves).sum()
+        by: Any = [None] * len(leaves)
+        if total.requires_grad:
+            by = torch.autograd.grad(total, list(leaves.values()), allow_unused=True)
+        found[name] = {
+            n: torch.zeros_like(x) if g is None else g
+            for (n, x), g in zip(leaves.items(), by, strict=True)
+        }
     return found
 
 
-def _torch_slope(function: Callable[..., Any], x: Any) -> Any:
-    x.requires_grad_()
-    function(x).sum().backward()
-    return x.grad
-
-
-def _jax_slope(function: Callable[..., Any], x: Any) -> Any:
+def _by_jax(functions: dict[str, Function], inputs: Tensors) -> dict[str, Tensors]:
     import jax
 
-    return jax.jit(jax.grad(lambda x: function(x).sum()))(x)
+    @jax.jit
+    def compiled(inputs: Tensors) -> dict[str, Tensors]:
+        return {
+            n: jax.grad(lambda i, f=f: f(i).sum())(inputs)  # type: ignore[misc]
+            for n, f in functions.items()
+        }
+
+    return compiled(inputs)
 
 
-def _tensorflow_slope(function: Callable[..., Any], x: Any) -> Any:
+def _by_tensorflow(functions: dict[str, Function], inputs: Tensors) -> dict[str, Tensors]:
     import tensorflow as tf
 
     @tf.function(autograph=False)
-    def slope(x: Any) -> Any:
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            total = tf.reduce_sum(function(x))
-        return tape.gradient(total, x)
+    def compiled(inputs: Tensors) -> dict[str, Tensors]:
+        found = {}
+        for name, function in functions.items():
+            with tf.GradientTape() as tape:
+                tape.watch(inputs)
+                total = tf.reduce_sum(function(inputs))
+            found[name] = tape.gradient(
+                total, inputs, unconnected_gradients=tf.UnconnectedGradients.ZERO
+            )
+        return found
 
-    return slope(x)
+    return compiled(inputs)
 
 
 def main(engine: str, file: str) -> None:
@@ -197,8 +341,8 @@ def main(engine: str, file: str) -> None:
         import keras
 
         convert = keras.ops.convert_to_tensor
-    slope = {"jax": _jax_slope, "tensorflow": _tensorflow_slope}.get(engine, _torch_slope)
-    np.savez(file, **results(convert), **gradients(slope, convert))
+    of_all = {f"gradient of {n}": g for n, g in gradients(convert, engine).items()}
+    np.savez(file, **results(convert), **of_all)
     print(json.dumps(type(ops.of(convert(INPUTS["x"]))).__name__))
 
 

@@ -3,15 +3,18 @@ tandem.math on all of them."""
 
 from __future__ import annotations
 
+import importlib
+import inspect
+import pkgutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy import special
 
-from tandem import ops
+from tandem import math, ops
 from tests import ops_cases
-from tests.helpers import run_python
+from tests.helpers import COMPILED_LIGHTLY, run_python
 from tests.ops_cases import INPUTS
 
 X = INPUTS["x"]
@@ -61,7 +64,8 @@ def test_choosing_by_index() -> None:
 def engine(request, tmp_path_factory):
     """An engine, the kind of functions that were found for it, and their results."""
     file = tmp_path_factory.mktemp("ops") / "results.npz"
-    (kind,) = run_python(Path(ops_cases.__file__), request.param, str(file), engine=request.param)
+    script, env = Path(ops_cases.__file__), COMPILED_LIGHTLY
+    (kind,) = run_python(script, request.param, str(file), engine=request.param, env=env)
     return request.param, kind, np.load(file)
 
 
@@ -80,9 +84,40 @@ def test_engines_agree_with_numpy(engine) -> None:
 @pytest.mark.parametrize("kink", ops_cases.KINKS)
 def test_engines_have_one_gradient_at_a_kink(engine, kink) -> None:
     _, x, wanted = ops_cases.KINKS[kink]
-    np.testing.assert_allclose(engine[2][f"gradient of {kink}"], wanted, rtol=1e-6, err_msg=str(x))
+    got = engine[2][f"gradient of {kink} at its kinks"]
+    np.testing.assert_allclose(got, wanted, rtol=1e-6, err_msg=str(x))
+
+
+@pytest.fixture(scope="module")
+def torch_gradients():
+    import torch
+
+    return ops_cases.gradients(torch.as_tensor, "torch")
+
+
+def test_compiled_gradients_are_those_of_torch(engine, torch_gradients) -> None:
+    assert np.abs(torch_gradients["lambda_return by bootstrap"]).max() > 0
+    for name, wanted in torch_gradients.items():
+        got = engine[2][f"gradient of {name}"]
+        np.testing.assert_allclose(got, wanted, rtol=2e-5, atol=2e-5, err_msg=name)
 
 
 def test_everything_on_the_list_is_tried() -> None:
     listed = (ops.__doc__ or "").split("\n\n")[1].split()
     assert set(listed) == {name.split()[0] for name in ops_cases.OPS}
+
+
+def test_every_function_of_math_is_tried() -> None:
+    """On every engine, but for those of the host."""
+    public = set()
+    for info in pkgutil.iter_modules(math.__path__, "tandem.math."):
+        for name, x in vars(importlib.import_module(info.name)).items():
+            if getattr(x, "__module__", "") != info.name or name.startswith("_"):
+                continue
+            if not inspect.isclass(x):
+                public |= {name} if inspect.isfunction(x) else set()
+            elif not inspect.isabstract(x):
+                methods = inspect.getmembers(x, inspect.isfunction)
+                public |= {f"{name}.{n}" for n, _ in methods if not n.startswith("_")}
+    public -= {n for n in public if n.endswith(".noise")}  # drawn on the host
+    assert public == {n.split()[0] for n in ops_cases.MATH} | ops_cases.HOST

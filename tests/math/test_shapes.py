@@ -31,10 +31,11 @@ OF_STATES = RETURNS | {"value": row()}
 CASES = {
     "generalized_advantage": (returns.generalized_advantage, OF_STATES | {"lambda_": 0.9}),
     "lambda_return": (returns.lambda_return, OF_STATES | {"lambda_": 0.9}),
+    "lambda_return, a lambda a step": (returns.lambda_return, OF_STATES | {"lambda_": row()}),
     "multi_step": (returns.multi_step, RETURNS),
     "vtrace": (returns.vtrace, OF_STATES | {"ratio": row()}),
     "retrace": (returns.retrace, OF_STATES | {"q": row(), "ratio": row()}),
-    "accumulate": (returns.accumulate, {"x": row(), "decay": row()}),
+    "accumulate": (returns.accumulate, {"x": row(), "decay": row(), "end": row()[0]}),
     "q_learning": (
         values.q_learning,
         {

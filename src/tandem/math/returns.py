@@ -1,8 +1,7 @@
 """Returns and advantages over trajectories of T steps of N environments, [T, N].
 
-`generalized_advantage` and `lambda_return` run on the host, over NumPy arrays: once a rollout. The
-others run over any engine's arrays, inside a loss: what is replayed is corrected by the policy as
-it is now.
+They run over any engine's arrays, so inside a loss too: what is replayed is corrected by the policy
+as it is now.
 
 The arguments that these functions share:
 
@@ -31,42 +30,54 @@ def generalized_advantage(
     """Generalized advantage estimation (Schulman et al. 2016, arXiv:1506.02438, eq. 16): A_t =
     delta_t + gamma_t lambda A_{t+1} with delta_t = r_t + gamma_t V(s_{t+1}) - V(s_t).
 
-    reward, discount, last, value, bootstrap: see the module; NumPy arrays.
+    reward, discount, last, value, bootstrap: see the module.
     lambda_: from 0 (the error of one step) to 1 (the return minus the value).
 
     Returns A_t, [T, N].
     """
-    same_shapes(reward.shape, discount=discount, last=last, value=value)
-    same_shapes(reward.shape[1:], bootstrap=bootstrap)
-    discount_t = np.where(last, np.float32(0), discount)
-    next_value = np.concatenate([value[1:], bootstrap[None]])
-    delta = reward + discount_t * next_value - value
-    decay = discount_t * np.float32(lambda_)
-    advantage = np.empty_like(delta)
-    running = np.zeros_like(bootstrap)
-    for t in range(len(delta) - 1, -1, -1):
-        running = delta[t] + decay[t] * running
-        advantage[t] = running
-    return advantage
+    discount_t = _discount_t(reward, discount, last, bootstrap, value=value)
+    delta = reward + discount_t * _shifted(value, bootstrap) - value
+    return accumulate(delta, discount_t * lambda_)
 
 
-def accumulate(x: Array, decay: Array) -> Array:
-    """Discounted sums y_t = x_t + decay_t y_{t+1}, with nothing after the end, in log2(T) steps
-    over whole arrays (Hillis & Steele 1986, doi:10.1145/7902.7903): quick to compile, and to run
-    eagerly.
+def accumulate(x: Array, decay: Array, end: Array = None) -> Array:
+    """Discounted sums y_t = x_t + decay_t y_{t+1}. Of an engine's arrays in log2(T) steps over all
+    rows (Hillis & Steele 1986, doi:10.1145/7902.7903): quick to compile, and to run eagerly. Of
+    NumPy's from the last row to the first.
 
     x: [T, ...], the terms.
     decay: [T, ...], what each sum takes of the next.
+    end: [...], y_T; 0 without it.
 
     Returns y_t, [T, ...].
     """
     same_shapes(x.shape, decay=decay)
+    if end is not None:
+        same_shapes(x.shape[1:], end=end)
+    if isinstance(x, np.ndarray):
+        y = np.empty_like(x)
+        following = np.zeros(x.shape[1:], x.dtype) if end is None else end
+        for t in range(len(x) - 1, -1, -1):
+            y[t] = following = x[t] + decay[t] * following
+        return y
     xp, span = ops.of(x), 1
+    if end is not None:
+        x = xp.concat([x[:-1], (x[-1] + decay[-1] * end)[None]], 0)
     while span < x.shape[0]:  # each y_t holds `span` terms so far, and decay_t their product
         x = xp.concat([x[:-span] + decay[:-span] * x[span:], x[-span:]], 0)
         decay = xp.concat([decay[:-span] * decay[span:], decay[-span:]], 0)
         span *= 2
     return x
+
+
+def _discount_t(
+    reward: Array, discount: Array, last: Array, bootstrap: Array, **others: Array
+) -> Array:
+    """Returns the discounts [T, N], 0 where a step ended its episode. `others` are checked to have
+    the same shape."""
+    same_shapes(reward.shape, discount=discount, last=last, **others)
+    same_shapes(reward.shape[1:], bootstrap=bootstrap)
+    return ops.of(discount).where(last, 0.0 * discount, discount)
 
 
 def _shifted(x: Array, end: Array) -> Array:
@@ -82,12 +93,7 @@ def multi_step(reward: Array, discount: Array, last: Array, bootstrap: Array) ->
 
     Returns R_t, [T, N].
     """
-    same_shapes(reward.shape, discount=discount, last=last)
-    same_shapes(reward.shape[1:], bootstrap=bootstrap)
-    xp = ops.of(reward)
-    discount_t = xp.where(last, 0.0 * discount, discount)
-    x = xp.concat([reward[:-1], (reward[-1] + discount_t[-1] * bootstrap)[None]], 0)
-    return accumulate(x, discount_t)
+    return accumulate(reward, _discount_t(reward, discount, last, bootstrap), bootstrap)
 
 
 def vtrace(
@@ -109,10 +115,8 @@ def vtrace(
 
     Returns (targets v_t, advantages rho_t (r_t + gamma_t v_{t+1} - V(s_t))), both [T, N].
     """
-    same_shapes(reward.shape, discount=discount, last=last, value=value, ratio=ratio)
-    same_shapes(reward.shape[1:], bootstrap=bootstrap)
-    xp = ops.of(reward)
-    discount_t = xp.where(last, 0.0 * discount, discount)
+    discount_t = _discount_t(reward, discount, last, bootstrap, value=value, ratio=ratio)
+    xp = ops.of(ratio)
     rho_t = xp.clip(ratio, 0.0, rho)
     delta = rho_t * (reward + discount_t * _shifted(value, bootstrap) - value)
     target = value + accumulate(delta, discount_t * xp.clip(ratio, 0.0, c))
@@ -141,10 +145,8 @@ def retrace(
 
     Returns target_t, [T, N].
     """
-    same_shapes(reward.shape, discount=discount, last=last, q=q, value=value, ratio=ratio)
-    same_shapes(reward.shape[1:], bootstrap=bootstrap)
-    xp = ops.of(reward)
-    discount_t, c = xp.where(last, 0.0 * discount, discount), lambda_ * xp.clip(ratio, 0.0, 1.0)
+    discount_t = _discount_t(reward, discount, last, bootstrap, q=q, value=value, ratio=ratio)
+    c = lambda_ * ops.of(ratio).clip(ratio, 0.0, 1.0)
     following = _shifted(value - c * q, bootstrap)  # of the next step, all but its own target
     next_c = _shifted(c, 0.0 * bootstrap)
     return accumulate(reward + discount_t * following, discount_t * next_c)
@@ -163,19 +165,14 @@ def lambda_return(
     place of V they are the returns of actions of eq. 12.19, with its expectation over actions those
     of eq. 12.20.
 
-    reward, discount, last, value, bootstrap: see the module; NumPy arrays.
+    reward, discount, last, value, bootstrap: see the module.
     lambda_: one for all, or [T, N]; 0 gives the return of one step, 1 the discounted return.
 
     Returns G_t, [T, N].
     """
-    same_shapes(reward.shape, discount=discount, last=last, value=value)
-    same_shapes(reward.shape[1:], bootstrap=bootstrap)
-    discount_t = np.where(last, np.float32(0), discount)
-    next_value = np.concatenate([value[1:], bootstrap[None]])
-    mix = np.broadcast_to(np.asarray(lambda_, np.float32), reward.shape)
-    target = np.empty_like(next_value)
-    running = bootstrap
-    for t in range(len(target) - 1, -1, -1):
-        running = reward[t] + discount_t[t] * ((1 - mix[t]) * next_value[t] + mix[t] * running)
-        target[t] = running
-    return target
+    discount_t = _discount_t(reward, discount, last, bootstrap, value=value)
+    if getattr(lambda_, "shape", ()):
+        same_shapes(reward.shape, lambda_=lambda_)
+    next_value = _shifted(value, bootstrap)
+    x = reward + discount_t * (next_value - lambda_ * next_value)
+    return accumulate(x, discount_t * lambda_, bootstrap)
