@@ -4,9 +4,11 @@ files, optimizers."""
 from __future__ import annotations
 
 import copy
+import inspect
 import os
 import pickle
 import signal
+from dataclasses import asdict, fields
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +20,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import tandem  # noqa: E402
-from tandem.agents.rl import LambdaCallback, RL_pytorch, restore_param  # noqa: E402
+from tandem.agents.contract import SetArguments, TrainArguments  # noqa: E402
+from tandem.agents.rl import RL, LambdaCallback, RL_pytorch, restore_param  # noqa: E402
 from tandem.agents.training import print_interval  # noqa: E402
 from tandem.agents.user_functions import AgentAlgorithm, CompiledAction  # noqa: E402
 from tandem.errors import CheckpointError, NetworkError, SettingError, TandemError  # noqa: E402
@@ -568,6 +571,35 @@ def test_callbacks_hear_everything_in_order() -> None:
     }
     losses = [h[2]["loss"] for h in heard if h[0] == "on_batch_end"]
     assert agent.loss_list == pytest.approx([np.mean(losses[:4]), np.mean(losses[4:])])
+
+
+@pytest.mark.parametrize("kind", [RL, RL_pytorch])
+def test_arguments_of_train_reach_their_fields(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    received: list[Any] = []
+    monkeypatch.setattr(kind, "_train", lambda self, *arguments: received.extend(arguments))
+    names = [field.name for field in fields(TrainArguments)]
+    values = {name: i for i, name in enumerate(names, 1)}
+    kind().train(**values)
+    assert asdict(received[0]) == values
+    documented = list(inspect.signature(kind.train).parameters)
+    assert [name for name in documented if name in names] == names
+
+
+def test_arguments_of_set_reach_their_fields() -> None:
+    numbers = (
+        "pool_size batch num_updates update_batches update_steps trial_count criterion epsilon "
+        "initial_ratio initial_TD lambda_ alpha beta k"
+    )
+    values: dict[str, Any] = {name: 100 - i for i, name in enumerate(numbers.split())}
+    values |= {"policy": GreedyQPolicy(), "strategy": "final"}
+    agent = RL_pytorch()
+    agent.set(**values)
+    assert agent._arguments == SetArguments(**values)
+    noise = OrnsteinUhlenbeckProcess(0.15)
+    flags = [{name: True} for name in ("HER", "MARL", "PR", "IRL", "TRL")]
+    for one in (*flags, {"PPO": True, "update_steps": 9}, {"num_steps": 5}, {"noise": noise}):
+        agent.set(**one)  # type: ignore[arg-type]
+        assert agent._arguments == SetArguments(**one)  # type: ignore[arg-type]
 
 
 def test_any_subset_and_any_object_is_a_callback() -> None:

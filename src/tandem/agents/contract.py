@@ -148,15 +148,12 @@ class SetArguments:
 
 @dataclass(frozen=True)
 class TrainArguments:
-    """The arguments of `train` that agents of both frameworks share, with their documented names;
-    see `RL.train`. Raises SettingError for a count that is none."""
+    """The arguments of `train` that agents of both frameworks share, with their documented names
+    and in their order; see `RL.train`. Raises SettingError for a count that is none."""
 
     optimizer: Any
     episodes: int | None
     pool_network: bool
-    save_data: bool
-    num_store: int | None
-    p: int | None
     processes: int | None
     processes_her: int | None
     processes_pr: int | None
@@ -165,6 +162,9 @@ class TrainArguments:
     window_size_: int | None
     window_size_ppo: int | None
     window_size_pr: int | None
+    save_data: bool
+    num_store: int | None
+    p: int | None
 
     def __post_init__(self) -> None:
         windows = ("window_size", "window_size_", "window_size_ppo", "window_size_pr")

@@ -360,10 +360,21 @@ class RL(BaseAgent):
         phase after each step (PPO goes by update_steps). p: how many lines are printed (10), 0 for
         none.
         """
-        numbers = processes, processes_her, processes_pr
-        windows = window_size, clearing_freq, window_size_, window_size_ppo, window_size_pr
         arguments = TrainArguments(
-            optimizer, episodes, pool_network, save_data, num_store, p, *numbers, *windows
+            optimizer,
+            episodes,
+            pool_network,
+            processes,
+            processes_her,
+            processes_pr,
+            window_size,
+            clearing_freq,
+            window_size_,
+            window_size_ppo,
+            window_size_pr,
+            save_data,
+            num_store,
+            p,
         )
         return self._train(arguments, train_loss, jit_compile)
 
@@ -397,10 +408,21 @@ class RL_pytorch(BaseAgent):
         p: int | None = None,
     ) -> np.float32:
         """Trains for `episodes` episodes; see `RL.train` for the arguments."""
-        numbers = processes, processes_her, processes_pr
-        windows = window_size, clearing_freq, window_size_, window_size_ppo, window_size_pr
         arguments = TrainArguments(
-            optimizer, episodes, pool_network, save_data, num_store, p, *numbers, *windows
+            optimizer,
+            episodes,
+            pool_network,
+            processes,
+            processes_her,
+            processes_pr,
+            window_size,
+            clearing_freq,
+            window_size_,
+            window_size_ppo,
+            window_size_pr,
+            save_data,
+            num_store,
+            p,
         )
         return self._train(arguments, None, True)
 
