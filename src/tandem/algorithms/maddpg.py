@@ -153,7 +153,7 @@ class MADDPG(base.Algorithm):
         return b.action
 
     def outputs(self, network: Any, obs: Tree) -> Array:
-        return teams.apart(network(teams.rows(obs[teams.AGENTS])), self.agents)
+        return teams.by_agent(network(teams.rows(obs[teams.AGENTS])), self.agents)
 
     def values(self, critics: Any, obs: Tree, joint: Array) -> list[Array]:
         """Q_i(x, a_1 ... a_A) of each agent, [B, A], by each of these critics; joint [B, A, A,
@@ -162,7 +162,7 @@ class MADDPG(base.Algorithm):
         state = obs[teams.STATE][:, None] + 0.0 * here[..., None]
         actions = xp.reshape(joint * here[:, None, :, None], (-1, self.action.width))
         x = {"own": teams.rows(obs[teams.AGENTS]), "state": teams.rows(state), "actions": actions}
-        return [teams.apart(q(x)[..., 0], self.agents) for q in critics]
+        return [teams.by_agent(q(x)[..., 0], self.agents) for q in critics]
 
     def alike(self, actions: Array) -> Array:
         """The same actions [B, A, width] for each agent's critic."""
@@ -258,7 +258,7 @@ class MADDPG(base.Algorithm):
         noise: Tree,
     ) -> tuple[Array, dict[str, Array], Tree]:
         out = np.tanh(
-            teams.apart(networks["actor"](teams.rows(obs[teams.AGENTS])), teams.count(action))
+            teams.by_agent(networks["actor"](teams.rows(obs[teams.AGENTS])), teams.count(action))
         )
         return cls.distribution(settings, action).act(out, noise), {}, state
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from tandem import ops
 from tandem.algorithms import teams
 from tandem.algorithms.base import Forward
 from tandem.algorithms.ppo import PPO, PPOSettings
@@ -58,6 +59,7 @@ class MAPPOSettings(PPOSettings):
 class MAPPO(PPO):
     Settings = MAPPOSettings
     team = True
+    row_extras = ("acting",)
 
     def __init__(
         self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: Any
@@ -102,7 +104,7 @@ class MAPPO(PPO):
         }
 
     @staticmethod
-    def seen_by(role: str, obs: Tree) -> Tree:
+    def network_input(role: str, obs: Tree) -> Tree:
         return obs[role]
 
     def update(self, b: Batch) -> Update:
@@ -110,9 +112,20 @@ class MAPPO(PPO):
         return super().update(b._replace(obs=obs, action=action, weight=weight, extra=extra))
 
     def advantage(self, b: Batch) -> Array:
+        """PPO's; standardised over the agents that act."""
         if not (self.settings.normalize_advantage and "acting" in b.extra):
             return super().advantage(b)
         return standardize(b.extra["advantage"], b.weight * b.extra["acting"])
+
+    def policy_terms(self, out: Array, b: Batch) -> tuple[Array, Array, Array]:
+        """PPO's. Of an agent that is gone, but whose team goes on, only the value is learned, and
+        means are over the others."""
+        gain, kl, entropy = super().policy_terms(out, b)
+        if "acting" not in b.extra:
+            return gain, kl, entropy
+        xp, acting = ops.of(b.weight), b.extra["acting"]
+        weight = acting * (xp.sum(b.weight) / xp.sum(b.weight * acting))
+        return gain * weight, kl * weight, entropy * weight
 
     def prepare(self, trajectory: Trajectory, networks: dict[str, Forward]) -> Batch:
         """As PPO's, of the agents' columns; the rows of a batch are the team's, [rows, A, ...]."""
@@ -196,7 +209,7 @@ class MAPPO(PPO):
         rows = {"actor": teams.rows(obs[teams.AGENTS]), **teams.masks(obs, action)}
         state, noise = tree_map(teams.rows, (state, noise))
         found = super().act(settings, teams.one(action), networks, rows, state, noise)
-        taken, kept, after = tree_map(lambda x: teams.apart(x, teams.count(action)), found)
+        taken, kept, after = tree_map(lambda x: teams.by_agent(x, teams.count(action)), found)
         return taken, kept, after
 
 

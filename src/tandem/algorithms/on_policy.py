@@ -131,6 +131,7 @@ class OnPolicy(base.Algorithm):
     acting = ("actor",)
     preparing: ClassVar[tuple[str, ...]] = ("actor", "critic")
     remembers: ClassVar[bool] = True  # whether the losses need the policy that acted
+    row_extras: ClassVar[tuple[str, ...]] = ()  # what of a trajectory's extra the losses need
 
     def __init__(
         self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: Any
@@ -211,13 +212,13 @@ class OnPolicy(base.Algorithm):
         return recurrent_batches.steps(b) if self.sequence else b
 
     @staticmethod
-    def seen_by(role: str, obs: Tree) -> Tree:
-        """What of the observations enters the network of a role."""
+    def network_input(role: str, obs: Tree) -> Tree:
+        """Returns what of the observations is the input of a role's network."""
         return obs
 
     def output(self, network: Any, b: Batch) -> Array:
         """What the actor or the critic puts out for these rows."""
-        obs = self.seen_by(network.name, b.obs)
+        obs = self.network_input(network.name, b.obs)
         if self.sequence:
             state = b.extra[f"{network.name}_state"]
             out = network({"obs": obs, "state": state, "start": b.extra["start"]})[
@@ -230,11 +231,11 @@ class OnPolicy(base.Algorithm):
     def outputs(self, b: Batch) -> tuple[Array, Array]:
         """What the actor puts out for these rows, and their values [rows]."""
         if self.critic is None:
-            return self.apart(self.actor(self.seen_by("actor", b.obs)), b.obs)
+            return self.split_output(self.actor(self.network_input("actor", b.obs)), b.obs)
         return self.output(self.actor, b), self.output(self.critic, b)[..., 0]
 
-    def apart(self, out: Array, obs: Tree) -> tuple[Array, Array]:
-        """The same, from what a network of both puts out."""
+    def split_output(self, out: Array, obs: Tree) -> tuple[Array, Array]:
+        """Returns (policy output, values [rows]) of what a network of both puts out, [rows, n]."""
         return masked(out[..., :-1], obs, self.action), out[..., -1]
 
     def advantage(self, b: Batch) -> Array:
@@ -259,14 +260,14 @@ class OnPolicy(base.Algorithm):
     ) -> tuple[Array, dict[str, Array], Tree]:
         policy, kept = cls.distribution(settings, action), dict[str, Array]()
         if isinstance(state, tuple):
-            whole = networks["actor"](cls.seen_by("actor", obs))
+            whole = networks["actor"](cls.network_input("actor", obs))
             out = whole[..., : policy.width]
             if whole.shape != out.shape:  # with values: one pass less when the rollout is there
                 kept = {"output": whole}
         else:
             out, after = recurrent_batches.follow(
                 networks["actor"],
-                cls.seen_by("actor", obs),
+                cls.network_input("actor", obs),
                 state,
                 np.zeros((1, len(state)), np.float32),
             )
@@ -282,23 +283,23 @@ class OnPolicy(base.Algorithm):
         start, after, policy = recurrent_batches.starts(t), np.empty(0), None
         if self.sequence:
             out, after = recurrent_batches.follow(
-                networks["critic"], self.seen_by("critic", obs), self.memory, start
+                networks["critic"], self.network_input("critic", obs), self.memory, start
             )
             value = out[:, 0]
         elif self.critic is None:
-            policy, value = self.apart(t.extra["output"].reshape(t.reward.size, -1), obs)
+            policy, value = self.split_output(t.extra["output"].reshape(t.reward.size, -1), obs)
         else:
-            value = networks["critic"](self.seen_by("critic", obs))[:, 0]
+            value = networks["critic"](self.network_input("critic", obs))[:, 0]
         value = value.reshape(shape)
 
         def later(at: Any, seen: Tree) -> Array:
             """The value of what was seen after the steps `at` of the rollout."""
             role = "critic" if self.critic else "actor"
             if self.sequence:
-                return recurrent_batches.later(networks[role], self.seen_by(role, seen), after[at])[
-                    :, 0
-                ]
-            return networks[role](self.seen_by(role, seen))[:, -1]
+                return recurrent_batches.later(
+                    networks[role], self.network_input(role, seen), after[at]
+                )[:, 0]
+            return networks[role](self.network_input(role, seen))[:, -1]
 
         bootstrap = later(-1, t.bootstrap)
         reward = t.reward + after_cuts(t, value, bootstrap, later)
@@ -309,20 +310,19 @@ class OnPolicy(base.Algorithm):
             n: x.reshape(-1)
             for n, x in (("advantage", advantage), ("return", advantage + value), ("value", value))
         }
-        if "acting" in t.extra:
-            extra["acting"] = t.extra["acting"].reshape(-1)
+        extra |= {n: t.extra[n].reshape(-1) for n in self.row_extras if n in t.extra}
         rows = Batch(obs, action, weight=t.valid.reshape(-1).astype(np.float32), extra=extra)
         if not self.sequence:
             if self.remembers:
                 policy = (
-                    masked(networks["actor"](self.seen_by("actor", obs)), obs, self.action)
+                    masked(networks["actor"](self.network_input("actor", obs)), obs, self.action)
                     if policy is None
                     else policy
                 )
                 extra |= self.behaviour_outputs(policy, action)
             return rows
         policy, acted = recurrent_batches.follow(
-            networks["actor"], self.seen_by("actor", obs), t.state, start
+            networks["actor"], self.network_input("actor", obs), t.state, start
         )
         policy = masked(policy, obs, self.action)
         extra |= {"start": start.reshape(-1)} | (

@@ -122,21 +122,20 @@ class PPO(OnPolicy):
         self.optimizer = backend.optimizer("ppo", self.networks, settings.optimizer, **options)
 
     def loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
-        s, xp, old = b.settings, ops.of(b.weight), b.extra
         out, value = self.outputs(b)
-        log_ratio = self.policy.log_prob(out, b.action) - old["log_prob"]
-        surrogate = clipped_surrogate(xp.exp(log_ratio), self.advantage(b), s["clip"])  # eq. 7
-        error, entropy = self.value_error(value, old), self.policy.entropy(out)
-        gain, kl = surrogate + s["entropy"] * entropy, kl_estimate(log_ratio)
-        if (
-            "acting" in old
-        ):  # of an agent that is gone, but whose team goes on, only the value is learned
-            here = old["acting"] * (
-                xp.sum(b.weight) / xp.sum(b.weight * old["acting"])
-            )  # means are over the others
-            gain, kl, entropy = gain * here, kl * here, entropy * here
+        gain, kl, entropy = self.policy_terms(out, b)
+        error = self.value_error(value, b.extra)
         loss = self.settings.value_weight * error - gain  # eq. 9, negated
         return loss, {"kl": kl, "value_loss": error, "entropy": entropy}
+
+    def policy_terms(self, out: Array, b: Batch) -> tuple[Array, Array, Array]:
+        """Returns (surrogate and entropy bonus, KL estimate, entropy), [rows] each, from the
+        actor's output."""
+        log_ratio = self.policy.log_prob(out, b.action) - b.extra["log_prob"]
+        ratio, clip = ops.of(log_ratio).exp(log_ratio), b.settings["clip"]
+        entropy = self.policy.entropy(out)
+        gain = clipped_surrogate(ratio, self.advantage(b), clip)  # eq. 7
+        return gain + b.settings["entropy"] * entropy, kl_estimate(log_ratio), entropy
 
     def value_error(self, value: Array, old: dict[str, Array]) -> Array:
         """The value loss, in units of the returns' standard deviation where values are learned

@@ -72,7 +72,7 @@ def rows(x: Array) -> Array:
     return ops.of(x).reshape(x, (-1, *x.shape[2:]))
 
 
-def apart(x: Array, agents: int) -> Array:
+def by_agent(x: Array, agents: int) -> Array:
     """[B * A, ...] as [B, A, ...]."""
     return ops.of(x).reshape(x, (-1, agents, *x.shape[1:]))
 
@@ -95,7 +95,7 @@ def masks(obs: Tree, action: Leaf) -> dict[str, Array]:
 def allowed(out: Array, obs: Tree, action: Leaf) -> Array:
     """Outputs [B * A, C] for the choices of each agent as [B, A, C], those that are forbidden as
     `masked` has them."""
-    return apart(masked(out, masks(obs, action), one(action)), count(action))
+    return by_agent(masked(out, masks(obs, action), one(action)), count(action))
 
 
 def active(obs: Tree) -> Array:
