@@ -190,3 +190,7 @@ def test_every_framework_puts_out_what_the_twin_does(framework, tmp_path) -> Non
         np.testing.assert_allclose(
             found[f"{name}: output"], expected, rtol=1e-4, atol=1e-5 * max(1, size), err_msg=name
         )
+    for name in plans.SAVED if framework != "torch" else ():
+        np.testing.assert_allclose(
+            found[f"{name}: output of a file"], found[f"{name}: output"], rtol=1e-5, atol=1e-6
+        )

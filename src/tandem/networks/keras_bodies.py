@@ -114,7 +114,8 @@ class Remembering(keras.Model):
         self.body, self.cell, self.head = body, cell, head
 
     def call(self, x: Any, training: bool | None = None) -> Any:
-        states = self.cell(self.body(x["obs"], training=training), x["state"], x["start"])
+        features = self.body(x["obs"], training=training)
+        states = self.cell({"x": features, "state": x["state"], "start": x["start"]})
         return ops.concatenate([self.head(states), states], -1)
 
 
@@ -174,7 +175,8 @@ def _with_memory(
     """Our GRU on the features, and our head on its states."""
     cell, head_plan = GRU(features, source.units), fit(source.head, source.units)
     head, variables = build(head_plan, keras.Input((source.units,)))
-    rng, made = np.random.default_rng(source.seed), Cell(features, source.units)
+    rng, made = np.random.default_rng(source.seed), Cell(cell)
+    made.build({"x": (None, features), "state": (None, source.units), "start": (None,)})
     write(made.named, cell.init(rng))
     write(variables, init(head_plan, rng))
     model = Remembering(body, made, head)

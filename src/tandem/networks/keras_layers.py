@@ -12,8 +12,8 @@ from typing import Any
 import keras
 import numpy as np
 
-from tandem.networks import noisy, value_scale
 from tandem.networks import plan as p
+from tandem.networks import serial
 from tandem.networks.plan import Plan, Weights
 from tandem.networks.recurrent import GRU, Recurrent, unroll
 from tandem.networks.several import Several
@@ -23,173 +23,60 @@ ops = keras.ops
 
 
 @keras.saving.register_keras_serializable("tandem")
-class OneHot(keras.layers.Layer):
-    """Discrete observations as concatenated one-hot vectors."""
+class PlanLayer(keras.layers.Layer):
+    """A layer of a plan that Keras has none for: the plan's own forward function, over Keras's
+    variables. layer: it, or what `serial.to_json` made of it."""
 
-    def __init__(self, sizes: tuple[int, ...], start: int = 0, **kwargs: Any) -> None:
+    def __init__(self, layer: p.Layer | dict[str, Any], **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.sizes, self.start = tuple(sizes), start
-
-    def call(self, x: Any) -> Any:
-        return p.OneHot(self.sizes, self.start).forward({}, x)
-
-    def compute_output_shape(self, shape: Any) -> Any:
-        return (shape[0], sum(self.sizes))
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "sizes": self.sizes, "start": self.start}
-
-
-@keras.saving.register_keras_serializable("tandem")
-class Cast(keras.layers.Layer):
-    """Numbers of any kind and shape as float32 vectors."""
-
-    def __init__(self, width: int, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.width = width
-
-    def call(self, x: Any) -> Any:
-        return ops.reshape(ops.cast(x, "float32"), (-1, self.width))
-
-    def compute_output_shape(self, shape: Any) -> Any:
-        return (shape[0], self.width)
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "width": self.width}
-
-
-@keras.saving.register_keras_serializable("tandem")
-class Image(keras.layers.Layer):
-    """Bytes to [0, 1], channels last."""
-
-    def __init__(self, channels_first: bool, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.channels_first = channels_first
-
-    def call(self, x: Any) -> Any:
-        x = ops.cast(x, "float32") * (1 / 255)
-        return ops.transpose(x, (0, 2, 3, 1)) if self.channels_first else x
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "channels_first": self.channels_first}
-
-
-@keras.saving.register_keras_serializable("tandem")
-class Normalize(keras.layers.Layer):
-    """Standardised by running statistics that are set from outside, then clipped."""
-
-    def __init__(self, width: int, clip: float = 10.0, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.width, self.clip = width, clip
+        self.layer = layer if isinstance(layer, p.Layer) else serial.from_json([layer])[0]
 
     def build(self, shape: Any) -> None:
-        self.mean = self.add_weight(
-            shape=(self.width,), initializer="zeros", trainable=False, name="mean"
-        )
-        self.variance = self.add_weight(
-            shape=(self.width,), initializer="ones", trainable=False, name="variance"
-        )
-
-    def call(self, x: Any) -> Any:
-        return ops.clip((x - self.mean) / ops.sqrt(self.variance + 1e-8), -self.clip, self.clip)
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "width": self.width, "clip": self.clip}
-
-
-@keras.saving.register_keras_serializable("tandem")
-class NoisyDense(keras.layers.Layer):
-    """A Dense layer with noise on its weights, which is set from outside."""
-
-    def __init__(self, inputs: int, units: int, activation: str = "linear", **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.inputs, self.units, self.activation = inputs, units, activation
-
-    def build(self, shape: Any) -> None:
-        for kind, inner in (("kernel", (self.inputs, self.units)), ("bias", (self.units,))):
-            for name in (kind, f"{kind}_sigma", f"{kind}_noise"):
-                trained = name not in noisy.NoisyDense.frozen
-                setattr(
-                    self,
-                    name,
-                    self.add_weight(shape=inner, initializer="zeros", trainable=trained, name=name),
-                )
-
-    def call(self, x: Any) -> Any:
-        layer = noisy.NoisyDense(self.inputs, self.units, self.activation)
-        return layer.forward({v.name: v.value for v in self.variables}, x)
-
-    def compute_output_shape(self, shape: Any) -> Any:
-        return (*shape[:-1], self.units)
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "inputs": self.inputs,
-            "units": self.units,
-            "activation": self.activation,
+        first = _first_weights(self.layer)
+        # The noise and its size beside what they are added to: optimizers go by this order
+        stems = [name.partition("_")[0] for name in first]
+        self.named = {
+            name: self.add_weight(
+                shape=first[name].shape,
+                initializer=keras.initializers.Constant(first[name]),
+                trainable=name not in self.layer.frozen,
+                name=name,
+            )
+            for name in sorted(first, key=lambda name: stems.index(name.partition("_")[0]))
         }
 
-
-@keras.saving.register_keras_serializable("tandem")
-class Scale(keras.layers.Layer):
-    """Output beside learned log standard deviations."""
-
-    def __init__(self, width: int, initial: float = 0.0, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.width, self.initial = width, initial
-
-    def build(self, shape: Any) -> None:
-        constant = keras.initializers.Constant(self.initial)
-        self.log_std = self.add_weight(shape=(self.width,), initializer=constant, name="log_std")
+    @property
+    def weights_by_name(self) -> dict[str, Any]:
+        """Tensors."""
+        return {name: variable.value for name, variable in self.named.items()}
 
     def call(self, x: Any) -> Any:
-        return ops.concatenate([x, 0.0 * x + self.log_std], -1)
+        return self.layer.forward(self.weights_by_name, x)
 
     def compute_output_shape(self, shape: Any) -> Any:
-        return (*shape[:-1], 2 * self.width)
+        example = np.zeros((1, *shape[1:]), np.int64)
+        return (shape[0], *self.layer.forward(_first_weights(self.layer), example).shape[1:])
 
     def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "width": self.width, "initial": self.initial}
+        return {**super().get_config(), "layer": serial.to_json((self.layer,))[0]}
 
 
 @keras.saving.register_keras_serializable("tandem")
-class Denormalize(keras.layers.Layer):
-    """Values in the units of returns, by statistics that are set from outside."""
+class Cell(PlanLayer):
+    """A GRU, from features x, state and start to the states after each step."""
 
-    def build(self, shape: Any) -> None:
-        for name, value in value_scale.Denormalize().init(np.random.default_rng(0)).items():
-            start = "ones" if value[0] else "zeros"
-            setattr(
-                self,
-                name,
-                self.add_weight(shape=(1,), initializer=start, trainable=False, name=name),
-            )
+    layer: GRU
 
     def call(self, x: Any) -> Any:
-        return x * ops.sqrt(self.value_variance) + self.value_mean
+        sequences = ops.shape(x["state"])[0]  # known only while it runs
+        return unroll(self.weights_by_name, x["x"], x["state"], x["start"], sequences)
+
+    def compute_output_shape(self, shapes: Any) -> Any:
+        return (shapes["x"][0], self.layer.units)
 
 
 @keras.saving.register_keras_serializable("tandem")
-class Half(keras.layers.Layer):
-    """The first or the second half of each vector."""
-
-    def __init__(self, inputs: int, second: bool, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.half = p.Half(inputs, second)
-
-    def call(self, x: Any) -> Any:
-        return self.half.forward({}, x)
-
-    def compute_output_shape(self, shape: Any) -> Any:
-        return (*shape[:-1], p.width((self.half,)))
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "inputs": self.half.inputs, "second": self.half.second}
-
-
-@keras.saving.register_keras_serializable("tandem")
-class Every(keras.layers.Layer):
+class EveryNth(keras.layers.Layer):
     """The rows first, first + step, first + 2 step, ..."""
 
     def __init__(self, first: int, step: int, **kwargs: Any) -> None:
@@ -211,34 +98,14 @@ class CombineDueling(keras.layers.Layer):
     """V + A - mean(A)."""
 
     def call(self, streams: Any) -> Any:
-        value, advantage = streams
-        return value + advantage - ops.mean(advantage, -1, keepdims=True)
+        return p.combine_dueling(*streams)
 
     def compute_output_shape(self, shapes: Any) -> Any:
         return shapes[1]
 
 
-@keras.saving.register_keras_serializable("tandem")
-class Cell(keras.layers.Layer):
-    """A GRU, from features, state and starts to the states after each step."""
-
-    def __init__(self, inputs: int, units: int, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.inputs, self.units = inputs, units
-        first = GRU(inputs, units).init(np.random.default_rng(0))
-        self.named = {
-            n: self.add_weight(shape=x.shape, initializer="zeros", name=n) for n, x in first.items()
-        }
-
-    def call(self, x: Any, state: Any, start: Any) -> Any:
-        w = {n: ops.convert_to_tensor(v) for n, v in self.named.items()}
-        return unroll(w, x, state, start, ops.shape(state)[0])
-
-    def compute_output_shape(self, x_shape: Any, state_shape: Any, start_shape: Any) -> Any:
-        return (x_shape[0], self.units)
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "inputs": self.inputs, "units": self.units}
+def _first_weights(layer: p.Layer) -> Weights:
+    return layer.init(np.random.default_rng(0))
 
 
 def build(plan: Plan, inputs: Any) -> tuple[keras.Model, dict[str, Any]]:
@@ -274,8 +141,8 @@ def chained(plan: Plan, x: Any, place: str, variables: dict[str, Any]) -> Any:
             x = CombineDueling()(streams)
         elif isinstance(layer, Recurrent):
             features = chained(layer.body, x["obs"], f"{here}/body/", variables)
-            cell = Cell(layer.inputs, layer.units)
-            states = cell(features, x["state"], x["start"])
+            cell = Cell(layer.cell)
+            states = cell({"x": features, "state": x["state"], "start": x["start"]})
             x = keras.layers.Concatenate()(
                 [chained(layer.head, states, f"{here}/head/", variables), states]
             )
@@ -283,27 +150,27 @@ def chained(plan: Plan, x: Any, place: str, variables: dict[str, Any]) -> Any:
         else:
             made = _layer(layer)
             x = made(x)
-            for name in layer.init(np.random.default_rng(0)):
-                attribute = (
-                    {"scale": "gamma", "bias": "beta"}[name]
-                    if isinstance(layer, p.LayerNorm)
-                    else name
-                )
-                variables[f"{here}/{name}"] = lambda m=made, a=attribute: getattr(m, a)
+            variables |= {f"{here}/{n}": get for n, get in _variables(layer, made).items()}
     return x
+
+
+def _variables(layer: p.Layer, made: Any) -> dict[str, Callable[[], Any]]:
+    """What gives the variables of a Keras layer, by the names of the plan's layer."""
+    if isinstance(made, PlanLayer):
+        return {n: partial(made.named.get, n) for n in made.named}
+    names = {"scale": "gamma", "bias": "beta"} if isinstance(layer, p.LayerNorm) else {}
+    return {n: partial(getattr, made, names.get(n, n)) for n in _first_weights(layer)}
 
 
 def _part(layer: p.Streams, x: Any, name: str) -> Any:
     """What enters a stream; symbolic inputs cannot be sliced without a layer."""
     if isinstance(layer, Several):
-        return tree_map(Every(int(name), len(layer.plans)), x)
+        return tree_map(EveryNth(int(name), len(layer.plans)), x)
     return layer.part(x, name)
 
 
 def _layer(layer: p.Layer) -> keras.layers.Layer:
-    if isinstance(layer, noisy.NoisyDense):
-        return NoisyDense(layer.inputs, layer.units, layer.activation)
-    if isinstance(layer, p.Dense):
+    if type(layer) is p.Dense:
         return keras.layers.Dense(
             layer.units, activation=layer.activation, kernel_initializer="zeros"
         )
@@ -321,21 +188,9 @@ def _layer(layer: p.Layer) -> keras.layers.Layer:
         return keras.layers.Activation(
             _exact_gelu if layer.activation == "gelu" else layer.activation
         )
-    if isinstance(layer, p.OneHot):
-        return OneHot(layer.sizes, layer.start)
-    if isinstance(layer, p.Cast):
-        return Cast(layer.width)
-    if isinstance(layer, p.Normalize):
-        return Normalize(layer.width, layer.clip)
-    if isinstance(layer, p.Scale):
-        return Scale(layer.width, layer.initial)
-    if isinstance(layer, p.Image):
-        return Image(layer.channels_first)
-    if isinstance(layer, p.Half):
-        return Half(layer.inputs, layer.second)
-    if isinstance(layer, value_scale.Denormalize):
-        return Denormalize()
-    return keras.layers.Flatten(data_format="channels_last")
+    if isinstance(layer, p.Flatten):
+        return keras.layers.Flatten(data_format="channels_last")
+    return PlanLayer(layer)
 
 
 @keras.saving.register_keras_serializable("tandem")

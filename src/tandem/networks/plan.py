@@ -179,8 +179,9 @@ class Image(Layer):
     channels_first: bool
 
     def forward(self, w: Weights, x: Array) -> Array:
-        x = x.astype(np.float32) * np.float32(1 / 255)
-        return x.transpose(0, 2, 3, 1) if self.channels_first else x
+        xp = ops.of(x)
+        x = xp.cast(x) * np.float32(1 / 255)
+        return xp.swapaxes(xp.swapaxes(x, 1, 2), 2, 3) if self.channels_first else x
 
 
 @dataclass(frozen=True)
