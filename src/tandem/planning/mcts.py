@@ -2,8 +2,7 @@
 doi:10.1038/nature24270, Methods, "Search algorithm"; AlphaZero: Silver et al. 2018,
 doi:10.1126/science.aar6404).
 
-A state is whatever the environment says it is; only outcomes have a value, as in those papers:
-rewards on the way do not count.
+Only outcomes have a value, as in those papers: rewards on the way do not count.
 """
 
 from __future__ import annotations
@@ -18,31 +17,31 @@ import numpy as np
 from tandem.errors import EnvironmentFault, NetworkError, SettingError
 
 Priors = Iterable[tuple[Hashable, float]]
-PolicyNetwork = Callable[
-    [Any], Any
-]  # state -> [(action, prior)], or ([(action, prior)], value) where no value network is
-ValueNetwork = Callable[[Any], float]
+State = Any  # of a game, whatever the environment says it is
+# state -> [(action, prior), ...], or a pair of them and the value where there is no value network
+PolicyNetwork = Callable[[State], Any]
+ValueNetwork = Callable[[State], float]
 
 
 class BaseNode:
-    """A state of a game of one player. `value` is the mean of what searches through it found, for
-    whoever is to move there."""
+    """A state of a game of one player."""
 
-    sign: ClassVar[float] = 1.0  # of a child's value in the eyes of who moves here
+    sign: ClassVar[float] = 1.0  # of a child's value, for the player who moves here
 
     def __init__(self, prior: float = 1.0) -> None:
         self.prior, self.visits, self.total = prior, 0, 0.0
-        self.state: Any = None
+        self.state: State = None
         self.terminal = False
         self.children: dict[Hashable, BaseNode] = {}
 
     @property
     def value(self) -> float:
+        """The mean value of the searches through this state, for the player who moves here."""
         return self.total / self.visits if self.visits else 0.0
 
     def best(self, c_puct: float) -> tuple[Hashable, BaseNode]:
-        """The action, and the child it leads to, with the greatest Q + c_puct P sqrt(N) / (1 + n);
-        the first of equal ones. What was not visited has Q = 0."""
+        """Returns (action, its child) with the greatest Q + c_puct P sqrt(N) / (1 + n); of equal
+        ones the first. Q of a child that was not visited is 0."""
         weight = c_puct * math.sqrt(self.visits)
 
         def score(child: BaseNode) -> float:
@@ -51,20 +50,19 @@ class BaseNode:
         return max(self.children.items(), key=lambda item: score(item[1]))
 
     def expand(self, priors: Priors) -> None:
-        """A child for each action."""
+        """Makes a child for each action."""
         self.children = {action: type(self)(float(prior)) for action, prior in priors}
 
 
 class Node(BaseNode):
-    """A state of a game of two players who move in turn: what is good for the one is bad for the
-    other."""
+    """A state of a game of two players who move in turn: one's gain is the other's loss."""
 
     sign = -1.0
 
 
 def run_mcts_search(
     node: BaseNode,
-    root_state: Any,
+    root_state: State,
     env: Any,
     policy_network: PolicyNetwork,
     value_network: ValueNetwork | None = None,
@@ -74,21 +72,23 @@ def run_mcts_search(
     dirichlet: tuple[float, float] | None = None,
     rng: np.random.Generator | None = None,
 ) -> BaseNode:
-    """Searches from `root_state`, and returns `node`, the root, whose children's visits say what
-    was found.
+    """Searches from `root_state`, and returns `node`, the root: its children's visits are the
+    search's result.
 
-    node: a new Node() or BaseNode(), or one of an earlier search, of which what is known is kept.
-    env: has `simulate(state, action)`, which gives (next state, whether the game is over); or is an
-    environment whose `unwrapped.state` can be written, which is then reset and stepped.
-    `get_env_result(state)`, if it has one, is the value of a game that is over, for whoever would
-    move next; else that is 0.
-    policy_network, value_network: from a state to [(action, prior)] and to a value; without the
-      latter the former returns both.
-    dirichlet: (alpha, share) of noise mixed into the root's priors, drawn from `rng`, so that every
-      move is looked at.
+    node: a new Node() or BaseNode(), or one of an earlier search, which is continued.
+    env: has `simulate(state, action)`, which returns (next state, whether the game is over); or is
+      an environment whose `unwrapped.state` can be written, which is then reset and stepped. Its
+      `get_env_result(state)`, if it has one, is the value of a game that is over, for the player
+      who would move next; otherwise that value is 0.
+    policy_network: state -> [(action, prior), ...]; without value_network -> (these, value).
+    value_network: state -> the value for the player who moves there.
+    num_simulations: how many times a path is followed from the root to a new state.
+    c_puct: the weight of exploration.
+    dirichlet: (alpha, share) of noise mixed into the root's priors, so that every move is tried.
+    rng: draws that noise.
 
-    Raises SettingError for numbers out of range, NetworkError for priors or values that are none,
-    EnvironmentFault for an environment that can do neither.
+    Raises SettingError for numbers out of range, NetworkError for invalid priors or values,
+    EnvironmentFault for an environment that cannot be put into a state.
     """
     if (
         not isinstance(num_simulations, (int, np.integer))
@@ -108,12 +108,14 @@ def run_mcts_search(
     if noise is not None:
         _mix(node, *noise, np.random.default_rng() if rng is None else rng)
     for _ in range(num_simulations):
+        # Select: follow the best actions down to a state that has no children yet.
         path = [node]
         while path[-1].children and not path[-1].terminal:
             action, child = path[-1].best(c_puct)
             if child.state is None:
                 child.state, child.terminal = advance(path[-1].state, action)
             path.append(child)
+        # Expand and evaluate it, and add its value to every state on the path.
         value = evaluate(path[-1])
         for visited in reversed(path):
             visited.visits += 1
@@ -123,8 +125,8 @@ def run_mcts_search(
 
 
 def visit_shares(root: BaseNode, temperature: float = 1.0) -> dict[Hashable, float]:
-    """Each action's share of visits ** (1 / temperature), which a policy is trained towards; at 0
-    all is the most visited's."""
+    """Returns each action's share of visits ** (1 / temperature), the target of the policy's
+    training; at temperature 0 the most visited action has all."""
     if not root.children or not any(child.visits for child in root.children.values()):
         raise SettingError(
             "the root has no visited children.",
@@ -150,43 +152,42 @@ def visit_shares(root: BaseNode, temperature: float = 1.0) -> dict[Hashable, flo
 def select_action_after_search(
     root: BaseNode, temperature: float = 1.0, rng: np.random.Generator | None = None
 ) -> Hashable:
-    """An action drawn by `visit_shares`; at temperature 0 the most visited."""
+    """Returns an action drawn by `visit_shares`; at temperature 0 the most visited."""
     shares = visit_shares(root, temperature)
     rng = np.random.default_rng() if rng is None else rng
     return list(shares)[int(rng.choice(len(shares), p=list(shares.values())))]
 
 
 class _Evaluation:
-    """Says what a node is worth, and gives it its children."""
+    """Returns the value of a node, and gives it its children."""
 
     def __init__(self, policy: PolicyNetwork, value: ValueNetwork | None, env: Any) -> None:
         self.policy, self.value = policy, value
-        self.result = getattr(env, "get_env_result", None) or getattr(
-            getattr(env, "unwrapped", env), "get_env_result", None
-        )
+        inner, name = getattr(env, "unwrapped", env), "get_env_result"
+        self.result = getattr(env, name, None) or getattr(inner, name, None)
 
     def __call__(self, node: BaseNode) -> float:
         if node.terminal:
             return float(self.result(node.state)) if self.result else 0.0
-        found = self.policy(node.state)
-        given = found if self.value is None else (found, self.value(node.state))
+        outputs = self.policy(node.state)
+        if self.value is not None:
+            outputs = outputs, self.value(node.state)
         try:
-            priors, value = given
+            priors, value = outputs
             node.expand(priors)
-            value = float(
-                value.item() if hasattr(value, "item") else value
-            )  # of a network it may be [1] or [1, 1]
+            # a network's value may be an array [1] or [1, 1]
+            value = float(value.item() if hasattr(value, "item") else value)
         except (TypeError, ValueError, RuntimeError) as error:
             raise NetworkError(
-                f"the networks gave {given!r:.200}.",
+                f"the networks gave {outputs!r:.200}.",
                 "[(action, prior), ...] and a number"
                 + ("" if self.value else ", a pair of them where no value network is"),
                 "return list(zip(actions, priors)), and one number as the value.",
             ) from error
-        sum_ = sum(child.prior for child in node.children.values())
-        if not node.children or not np.isfinite(value) or not np.isfinite(sum_):
+        total = sum(child.prior for child in node.children.values())
+        if not node.children or not np.isfinite(value) or not np.isfinite(total):
             raise NetworkError(
-                f"the networks gave {len(node.children)} actions with priors of the sum {sum_:g}, "
+                f"the networks gave {len(node.children)} actions with priors of the sum {total:g}, "
                 f"and the value {value:g}.",
                 "at least one action, with finite priors, and a finite value",
                 "return [(action, prior), ...] for the moves that are allowed; mark states "
@@ -195,8 +196,8 @@ class _Evaluation:
         return value
 
 
-def _simulator(env: Any) -> Callable[[Any, Hashable], tuple[Any, bool]]:
-    """The function from (state, action) to (next state, whether the game is over)."""
+def _simulator(env: Any) -> Callable[[State, Hashable], tuple[State, bool]]:
+    """Returns the function from (state, action) to (next state, whether the game is over)."""
     for owner in (env, getattr(env, "unwrapped", env)):
         if simulate := getattr(owner, "simulate", None):
             return lambda state, action: simulate(state, action)
@@ -210,7 +211,7 @@ def _simulator(env: Any) -> Callable[[Any, Hashable], tuple[Any, bool]]:
             "whether the game is over).",
         )
 
-    def step(state: Any, action: Hashable) -> tuple[Any, bool]:
+    def step(state: State, action: Hashable) -> tuple[State, bool]:
         env.reset()  # forgets that a game was over, and how long it took
         inner.state = _copied(state)
         _, _, terminated, *_ = env.step(action)
@@ -219,8 +220,8 @@ def _simulator(env: Any) -> Callable[[Any, Hashable], tuple[Any, bool]]:
     return step
 
 
-def _copied(state: Any) -> Any:
-    """A state that nobody else holds: numbers in a row as an array, anything else as what it is."""
+def _copied(state: State) -> State:
+    """A copy of a state; lists and tuples become arrays."""
     return np.array(state) if isinstance(state, (np.ndarray, list, tuple)) else copy.deepcopy(state)
 
 
