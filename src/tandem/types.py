@@ -7,7 +7,7 @@ Observations are trees: an array, or a dict of arrays where the observation spac
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +20,8 @@ BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 
+Info = dict[str, Any]  # what an environment says beside an observation
+EnvKwargs = Mapping[str, Any]  # keyword arguments that an environment is made with
 JSONDict = dict[str, Any]
 State = tuple[JSONDict, dict[str, AnyArray]]  # (JSON data, arrays): what a checkpoint keeps
 

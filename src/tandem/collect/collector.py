@@ -10,10 +10,10 @@ import numpy as np
 
 from tandem.collect.trajectories import Ended, TrajectoryBuilder
 from tandem.envs.actions import to_environment
-from tandem.envs.vector import Arrays, Environments, Json, Step
+from tandem.envs.vector import Arrays, Environments, Step
 from tandem.errors import ResumeError
 from tandem.spaces import ActionMode
-from tandem.types import Array, Episode, Trajectory, Tree, leaves, tree_map
+from tandem.types import Array, Episode, JSONDict, Trajectory, Tree, leaves, tree_map
 
 
 class Actor(Protocol):
@@ -113,9 +113,9 @@ class Collector:
         """Environment steps that were collected or asked for."""
         return self.env_steps
 
-    def state(self) -> tuple[Json, Arrays]:
+    def state(self) -> tuple[JSONDict, Arrays]:
         """All that the next `collect` depends on beside its arguments. Changes nothing."""
-        data: Json = {"env_steps": self.env_steps, "seconds": dict(self.seconds)}
+        data: JSONDict = {"env_steps": self.env_steps, "seconds": dict(self.seconds)}
         data["begun"] = self._obs is not None and not self.environments.gone
         if not data["begun"]:
             return data | (
@@ -130,7 +130,7 @@ class Collector:
         arrays |= {f"state/{j}": np.array(x) for j, x in enumerate(recurrent)}
         return data, arrays | {"scores": self._scores.copy(), "lengths": self._lengths.copy()}
 
-    def load_state(self, data: Json, arrays: Arrays) -> None:
+    def load_state(self, data: JSONDict, arrays: Arrays) -> None:
         """Go on from what `state` gave: the next `collect` is, bit for bit, what it would have been
         there.
 

@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium import spaces
 
 from tandem.spaces import MASK, leaf
+from tandem.types import Array, Info, Tree
 
 
 class Masked(gymnasium.Wrapper[Any, Any, Any, Any]):  # type: ignore[misc]
@@ -28,15 +29,15 @@ class Masked(gymnasium.Wrapper[Any, Any, Any, Any]):  # type: ignore[misc]
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+    ) -> tuple[Tree, Info]:
         obs, info = self.env.reset(seed=seed, options=options)
         return self._shown(obs, info, False), info
 
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def step(self, action: Array) -> tuple[Tree, float, bool, bool, Info]:
         obs, reward, terminated, truncated, info = self.env.step(action)
         return self._shown(obs, info, terminated), reward, terminated, truncated, info
 
-    def _shown(self, obs: Any, info: dict[str, Any], terminated: bool) -> dict[str, Any]:
+    def _shown(self, obs: Tree, info: Info, terminated: bool) -> dict[str, Any]:
         mask = info.get(MASK)
         if mask is None and not terminated:
             raise ValueError(f"info has no {MASK!r} here, and had one after the first reset")

@@ -14,6 +14,7 @@ from typing import Any
 
 from tandem.errors import SettingError
 from tandem.settings import check_ranges, setting
+from tandem.types import EnvKwargs
 
 MNIH = "Mnih et al. 2015, extended data table 1"
 METHODS = "Mnih et al. 2015, Methods"
@@ -93,15 +94,13 @@ def arguments(env: Any, chosen: Preprocessing) -> dict[str, Any]:
     return {n: v for n, v in own.items() if n not in ONLY_TRAINING}
 
 
-def training(
-    env: Any, kwargs: Mapping[str, Any] | None, chosen: Preprocessing
-) -> dict[str, Any] | None:
+def training(env: Any, kwargs: EnvKwargs | None, chosen: Preprocessing) -> dict[str, Any] | None:
     """`kwargs` of an environment with what is added for training."""
     more = {n: getattr(chosen, n) for n in ONLY_TRAINING} if is_atari(env) else {}
     return {**(kwargs or {}), **more} or None
 
 
-def split(kwargs: Mapping[str, Any] | None) -> tuple[Preprocessing, dict[str, Any]]:
+def split(kwargs: EnvKwargs | None) -> tuple[Preprocessing, dict[str, Any]]:
     """(what is done to the game, arguments of the game itself). Without a word of it: as for
     evaluation."""
     given, names = dict(kwargs or {}), {f.name for f in fields(Preprocessing)}
@@ -109,7 +108,7 @@ def split(kwargs: Mapping[str, Any] | None) -> tuple[Preprocessing, dict[str, An
     return Preprocessing(**mine), {n: v for n, v in given.items() if n not in names}
 
 
-def make(env: str, kwargs: Mapping[str, Any] | None = None) -> Any:
+def make(env: str, kwargs: EnvKwargs | None = None) -> Any:
     """One game, observations uint8 [frame_stack, 84, 84], the newest picture last and zeros before
     an episode's first.
 
@@ -178,7 +177,7 @@ def history(
     return ClipReward(made, -1.0, 1.0) if clip else made
 
 
-def vector(env: str, n: int, kwargs: Mapping[str, Any] | None, threads: int = 1) -> Any:
+def vector(env: str, n: int, kwargs: EnvKwargs | None, threads: int = 1) -> Any:
     """ale_py's own vector of n games. It steps, pools, resizes and stacks in C++; pictures are
     those of `make` bit for bit.
 

@@ -3,16 +3,13 @@ are."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
 from tandem.envs import atari
 from tandem.envs.stepped import ActionLog, not_resumable
-from tandem.envs.vector import Arrays, Environments, Json, Step, episode_seed, raised
+from tandem.envs.vector import Arrays, Environments, Step, episode_seed, raised
 from tandem.errors import ResumeError
-from tandem.types import Array, Tree
+from tandem.types import Array, EnvKwargs, JSONDict, Tree
 
 UNSEEDED = -1  # a game's generators go on
 
@@ -35,7 +32,7 @@ class AtariVector(Environments):
         name: str,
         n: int,
         seed: int = 0,
-        kwargs: Mapping[str, Any] | None = None,
+        kwargs: EnvKwargs | None = None,
         first: int = 0,
     ) -> None:
         self._envs, self._seed, self._first = atari.vector(name, n, kwargs), seed, first
@@ -75,7 +72,7 @@ class AtariVector(Environments):
         self._obs = obs
         return Step(obs, reward, terminated, truncated, self._valid.copy(), final)
 
-    def state(self) -> tuple[Json, Arrays]:
+    def state(self) -> tuple[JSONDict, Arrays]:
         runs = [self._log.of(i) for i in range(self.n)]
         data = {
             "seeds": list(self._seeds),
@@ -85,7 +82,7 @@ class AtariVector(Environments):
         }
         return data, {"obs/0": self._obs.copy(), "actions": np.concatenate(runs)}
 
-    def load_state(self, data: Json, arrays: Arrays) -> None:
+    def load_state(self, data: JSONDict, arrays: Arrays) -> None:
         if len(data["lengths"]) != self.n:
             raise ResumeError(
                 f"the saved state is of {len(data['lengths'])} environments; there are {self.n} "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -25,7 +25,7 @@ from tandem.errors import (
 )
 from tandem.math.masks import evenly
 from tandem.spaces import Leaf
-from tandem.types import Array, Tree, leaves
+from tandem.types import Array, EnvKwargs, Tree, leaves
 
 __all__ = [
     "Environments",
@@ -71,7 +71,7 @@ def environment_name(env: EnvLike) -> str:
     return str(getattr(env, "__name__", type(env).__name__))
 
 
-def make(env: EnvLike, kwargs: Mapping[str, Any] | None = None) -> Any:
+def make(env: EnvLike, kwargs: EnvKwargs | None = None) -> Any:
     """A Gymnasium environment.
 
     env: a Gymnasium id ("CartPole-v1", "module:Id-v0"), an environment (given back as it is) or a
@@ -126,7 +126,7 @@ def make(env: EnvLike, kwargs: Mapping[str, Any] | None = None) -> Any:
     return made
 
 
-def spaces_of(env: EnvLike, kwargs: Mapping[str, Any] | None = None) -> tuple[Any, Any]:
+def spaces_of(env: EnvLike, kwargs: EnvKwargs | None = None) -> tuple[Any, Any]:
     """(observation space, action space), as Gymnasium has them, of an environment that is made to
     look at them. Masks that it gives in its info are a part of the former, see `collect.masks`.
     SpaceError where it has none."""
@@ -153,7 +153,7 @@ def vectorize(
     n: int = 1,
     seed: int = 0,
     mode: Mode = "auto",
-    kwargs: Mapping[str, Any] | None = None,
+    kwargs: EnvKwargs | None = None,
     first: int = 0,
 ) -> Environments:
     """n environments stepped together. Where they are a part of more, `first` is the number of the
@@ -217,7 +217,7 @@ def resume_fault(
     steps: int = 60,
     seed: int = 0,
     mode: Mode = "auto",
-    kwargs: Mapping[str, Any] | None = None,
+    kwargs: EnvKwargs | None = None,
 ) -> TandemError | None:
     """Whether `env` can be resumed exactly: None if so, else the error that a resumed run would
     meet.
@@ -278,9 +278,7 @@ def random_actions(action: Leaf, n: int, rng: np.random.Generator, obs: Tree) ->
     return (rng.integers(0, sizes, (n, *action.shape)) + action.start).astype(action.dtype)
 
 
-def _plain(
-    env: EnvLike, n: int, seed: int, kwargs: Mapping[str, Any] | None, first: int
-) -> Stepped:
+def _plain(env: EnvLike, n: int, seed: int, kwargs: EnvKwargs | None, first: int) -> Stepped:
     made = [make(env, kwargs) for _ in range(n)]
     if len({id(getattr(m, "inner", m)) for m in made}) < n:
         raise SettingError(
@@ -296,7 +294,7 @@ def _plain(
 
 
 def _atari(
-    env: str, n: int, seed: int, mode: Mode, kwargs: Mapping[str, Any] | None, first: int
+    env: str, n: int, seed: int, mode: Mode, kwargs: EnvKwargs | None, first: int
 ) -> Environments:
     does = atari.split(kwargs)[0]
     # ale_py's vector presses FIRE at resets only: enough where a lost life leads to one.
@@ -310,9 +308,7 @@ def _atari(
     return made
 
 
-def _native(
-    env: EnvLike, n: int, seed: int, kwargs: Mapping[str, Any] | None, first: int
-) -> Native:
+def _native(env: EnvLike, n: int, seed: int, kwargs: EnvKwargs | None, first: int) -> Native:
     import gymnasium
 
     if not _has_native(env):

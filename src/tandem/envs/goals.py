@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium import spaces
 
 from tandem.errors import EnvironmentFault
-from tandem.types import Array
+from tandem.types import Array, Info, Tree
 
 OBSERVATION, GOAL, ACHIEVED = "observation", "desired_goal", "achieved_goal"
 
@@ -30,11 +30,11 @@ class WithGoal(gymnasium.Wrapper):  # type: ignore[misc]
             }
         )
 
-    def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
+    def reset(self, **options: Any) -> tuple[Tree, Info]:
         obs, info = self.env.reset(**options)
         return {OBSERVATION: obs, GOAL: self._goal()}, info
 
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def step(self, action: Array) -> tuple[Tree, float, bool, bool, Info]:
         obs, reward, terminated, truncated, info = self.env.step(action)
         return {OBSERVATION: obs, GOAL: self._goal()}, reward, terminated, truncated, info
 
@@ -56,6 +56,6 @@ def with_goal(env: Any) -> Any:
     return env if has else WithGoal(env)
 
 
-def joined(obs: Any) -> Array:
+def joined(obs: Tree) -> Array:
     """What networks see of such observations [...]: state and goal side by side."""
     return np.concatenate([obs[OBSERVATION], obs[GOAL]], -1)

@@ -3,18 +3,18 @@ where a game is made."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Protocol
 from weakref import WeakSet
 
 import numpy as np
 
 from tandem.envs.factory import environment_name, make, random_actions
-from tandem.envs.vector import Arrays, Json
+from tandem.envs.vector import Arrays
 from tandem.errors import ResumeError, SettingError
 from tandem.networks.plan import Weights, select
 from tandem.spaces import Leaf
-from tandem.types import Array, Tree
+from tandem.types import Array, EnvKwargs, JSONDict, Tree
 
 
 class Player(Protocol):
@@ -76,7 +76,7 @@ class League:
             )
         return self._players[number]
 
-    def state(self) -> tuple[Json, Arrays]:
+    def state(self) -> tuple[JSONDict, Arrays]:
         """Those who play or may be drawn."""
         kept = sorted(self._needed() & set(self._weights))
         arrays = {
@@ -87,7 +87,7 @@ class League:
         }
         return {"copies": self.copies, "kept": kept}, arrays
 
-    def load_state(self, data: Json, arrays: Arrays) -> None:
+    def load_state(self, data: JSONDict, arrays: Arrays) -> None:
         """Those who were there when `state` was asked, and no other."""
         self.copies, self._weights, self._players = data["copies"], {}, {}
         for number in data["kept"]:
@@ -118,7 +118,7 @@ class Game:
     """A callable that makes `env`, which is a `Versus` or becomes one, against the opponents of a
     league."""
 
-    def __init__(self, env: Any, league: League, kwargs: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, env: Any, league: League, kwargs: EnvKwargs | None = None) -> None:
         self.env, self.league, self.kwargs, self.__name__ = (
             env,
             league,

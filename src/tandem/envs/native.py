@@ -12,7 +12,6 @@ import numpy as np
 from tandem.envs.vector import (
     Arrays,
     Environments,
-    Json,
     Step,
     all_finite,
     bad_rows,
@@ -23,7 +22,7 @@ from tandem.envs.vector import (
 )
 from tandem.errors import EnvironmentFault, ResumeError, SettingError
 from tandem.spaces import MASK, Leaf, flatten_observation
-from tandem.types import Array, Tree, leaves
+from tandem.types import Array, JSONDict, Tree, leaves
 
 
 class Native(Environments):
@@ -83,11 +82,11 @@ class Native(Environments):
         self._check_masks(obs, ~terminated)
         return Step(obs, reward, terminated, truncated, valid)
 
-    def state(self) -> tuple[Json, Arrays]:
+    def state(self) -> tuple[JSONDict, Arrays]:
         arrays: Arrays = {"ended": self._ended.copy()}
         return {"steps": self._steps, "envs": snapshot(self._envs, arrays)}, arrays
 
-    def load_state(self, data: Json, arrays: Arrays) -> None:
+    def load_state(self, data: JSONDict, arrays: Arrays) -> None:
         if arrays["ended"].shape != (self.n,):
             raise ResumeError(
                 f"the saved state is of {len(arrays['ended'])} environments; there are {self.n} "
@@ -102,7 +101,7 @@ class Native(Environments):
     def close(self) -> None:
         self._envs.close()
 
-    def _compare(self, data: Json, arrays: Arrays) -> None:
+    def _compare(self, data: JSONDict, arrays: Arrays) -> None:
         """What was restored is what was saved; two attributes that are one array would come out
         wrong."""
         now, now_arrays = self.state()
@@ -119,7 +118,7 @@ class Native(Environments):
                 "train with mode='plain', which replays episodes instead.",
             )
 
-    def _read(self, seen: Any) -> Tree:
+    def _read(self, seen: Tree) -> Tree:
         """The observations as new arrays in C order (a transposed one could change the last bit of
         a matrix product)."""
         if isinstance(self.observation, dict):

@@ -8,7 +8,6 @@ physics are read from a world of mpe2; what is done with them is written here, f
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from importlib import metadata
 from typing import Any
 
@@ -17,7 +16,6 @@ import numpy as np
 from tandem.envs.vector import (
     Arrays,
     Environments,
-    Json,
     Step,
     all_finite,
     bad_rows,
@@ -27,7 +25,7 @@ from tandem.envs.vector import (
 )
 from tandem.errors import ResumeError, SettingError
 from tandem.spaces import leaf
-from tandem.types import Array, Tree
+from tandem.types import Array, EnvKwargs, JSONDict, Tree
 
 SENSITIVITY = 5.0  # N for a whole action
 FORCES = SENSITIVITY * np.array(
@@ -42,14 +40,14 @@ ARGUMENTS = {
 }
 
 
-def chosen(env: Any, mode: str, kwargs: Mapping[str, Any] | None = None) -> bool:
+def chosen(env: Any, mode: str, kwargs: EnvKwargs | None = None) -> bool:
     """Whether a vector of `env` in this mode is to be one of `Particles`: demanded, or as good as
     the plain one."""
     known = isinstance(env, str) and env in ARGUMENTS
     return known and (mode == "native" or (mode == "auto" and unlike(env, kwargs) is None))
 
 
-def unlike(name: str, kwargs: Mapping[str, Any] | None = None) -> str | None:
+def unlike(name: str, kwargs: EnvKwargs | None = None) -> str | None:
     """Why `Particles` cannot stand for this environment; None where it can."""
     if name not in ARGUMENTS:
         return "it is another world"
@@ -75,7 +73,7 @@ class Particles(Environments):
         name: str,
         n: int,
         seed: int = 0,
-        kwargs: Mapping[str, Any] | None = None,
+        kwargs: EnvKwargs | None = None,
         first: int = 0,
     ) -> None:
         if (why := unlike(name, kwargs)) is not None:
@@ -146,10 +144,10 @@ class Particles(Environments):
             obs, reward, terminated, truncated, self._valid.copy(), final, {"rewards": rewards}
         )
 
-    def state(self) -> tuple[Json, Arrays]:
+    def state(self) -> tuple[JSONDict, Arrays]:
         return {"episode": self._episode, "steps": self._steps}, {"worlds": self._worlds.copy()}
 
-    def load_state(self, data: Json, arrays: Arrays) -> None:
+    def load_state(self, data: JSONDict, arrays: Arrays) -> None:
         saved = arrays.get("worlds")
         if saved is None or "episode" not in data:
             raise ResumeError(

@@ -13,7 +13,7 @@ import numpy as np
 from gymnasium import spaces
 
 from tandem.errors import EnvironmentFault, SpaceError
-from tandem.types import Array
+from tandem.types import Array, Info, Tree
 
 Reduce = Callable[
     [Any, Any], tuple[Any, Any]
@@ -88,7 +88,7 @@ class Plain(gymnasium.Env):  # type: ignore[misc]
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+    ) -> tuple[Tree, Info]:
         super().reset(seed=seed)
         if seed is not None and not self._seeded and callable(getattr(self.inner, "seed", None)):
             self.inner.seed(seed)
@@ -97,7 +97,7 @@ class Plain(gymnasium.Env):  # type: ignore[misc]
             return self._seen(given[0]), given[1]
         return self._seen(given), {}
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Array) -> tuple[Tree, float, bool, bool, Info]:
         given = self.inner.step(action)
         if not isinstance(given, tuple) or len(given) not in (4, 5):
             what = (
@@ -129,7 +129,7 @@ class Plain(gymnasium.Env):  # type: ignore[misc]
         if callable(getattr(self.inner, "close", None)):
             self.inner.close()
 
-    def _seen(self, obs: Any) -> Any:
+    def _seen(self, obs: Tree) -> Any:
         """Numbers in the space's type, where it is a Box: most such objects give float64."""
         space = getattr(self, "observation_space", None)
         return np.asarray(obs, space.dtype) if isinstance(space, spaces.Box) else obs

@@ -15,7 +15,6 @@ import numpy as np
 from tandem.envs.vector import (
     Arrays,
     Environments,
-    Json,
     Step,
     all_finite,
     bad_rows,
@@ -31,7 +30,7 @@ from tandem.envs.vector import (
 )
 from tandem.errors import ResumeError, SpaceError, TandemError
 from tandem.spaces import MASK, Leaf, flatten_observation, leaf
-from tandem.types import Array, Tree, leaves
+from tandem.types import Array, JSONDict, Tree, leaves
 
 
 class Stepped(Environments):
@@ -159,9 +158,9 @@ class Stepped(Environments):
             extra,
         )
 
-    def state(self) -> tuple[Json, Arrays]:
+    def state(self) -> tuple[JSONDict, Arrays]:
         runs = [self._log.of(i) for i in range(self.n)]
-        data: Json = {
+        data: JSONDict = {
             "seeds": list(self._seeds),
             "episodes": list(self._episodes),
             "lengths": [len(run) for run in runs],
@@ -173,7 +172,7 @@ class Stepped(Environments):
         arrays = {f"obs/{j}": x.copy() for j, x in enumerate(leaves(self._obs))}
         return data, arrays | {"actions": np.concatenate(runs)}
 
-    def load_state(self, data: Json, arrays: Arrays) -> None:
+    def load_state(self, data: JSONDict, arrays: Arrays) -> None:
         if (
             "lengths" not in data
             # such as of a native vector that this machine has not, for another version of its
@@ -222,7 +221,7 @@ class Stepped(Environments):
         self._each(lambda spec, value, key: self._castable(i, spec, value, key), seen)
         return seen
 
-    def _replay(self, obs: Tree, i: int, actions: Array, more: Json) -> None:
+    def _replay(self, obs: Tree, i: int, actions: Array, more: JSONDict) -> None:
         """Play the running episode of environment i again, up to its last observation."""
         try:
             seen, _ = self._envs[i].reset(seed=self._seeds[i], **more)
@@ -249,7 +248,7 @@ class Stepped(Environments):
             return {key: np.empty((self.n, *s.shape), s.dtype) for key, s in spec.items()}
         return np.empty((self.n, *spec.shape), spec.dtype)
 
-    def _put(self, obs: Tree, i: int, seen: Any) -> None:
+    def _put(self, obs: Tree, i: int, seen: Tree) -> None:
         """Write what environment i observed into row i of `obs`."""
         spec = self.observation
         if isinstance(spec, dict):
@@ -266,7 +265,7 @@ class Stepped(Environments):
             raise wrong_observation(self.name, i, self._log.length(i), value, spec, key)
         out[i] = value
 
-    def _each(self, f: Callable[[Leaf, Any, str | None], Any], seen: Any) -> Tree:
+    def _each(self, f: Callable[[Leaf, Any, str | None], Any], seen: Tree) -> Tree:
         """`f(spec, value, key)` for every array of one observation, as a tree."""
         if isinstance(self.observation, dict):
             seen = flatten_observation(self.observation_space, seen)
@@ -279,7 +278,7 @@ class Stepped(Environments):
         ):  # floats for bytes would be cut to 0
             raise wrong_observation(self.name, i, self._log.length(i), value, spec, key)
 
-    def _last(self, i: int, seen: Any) -> Tree:
+    def _last(self, i: int, seen: Tree) -> Tree:
         """The true last observation of an episode, as an array of its own, checked."""
 
         def one(spec: Leaf, value: Any, key: str | None) -> Array:

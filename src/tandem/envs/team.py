@@ -4,7 +4,7 @@ teams."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Any
 
 import gymnasium
@@ -15,7 +15,7 @@ from tandem.envs.pettingzoo import by_id, together
 from tandem.envs.vector import raised
 from tandem.errors import EnvironmentFault, SettingError, SpaceError, TandemError
 from tandem.spaces import MASK, Leaf, leaf
-from tandem.types import Array
+from tandem.types import Array, EnvKwargs, Info, Tree
 
 
 class Team(gymnasium.Env):  # type: ignore[misc]
@@ -105,12 +105,12 @@ class Team(gymnasium.Env):  # type: ignore[misc]
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+    ) -> tuple[Tree, Info]:
         super().reset(seed=seed)
         obs, infos = self._begun(seed=seed, options=options)
         return self._observed(obs, infos, self.inner.agents), {}
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Array) -> tuple[Tree, float, bool, bool, Info]:
         there = list(self.inner.agents)
         given = {n: self._action(i, action[i]) for i, n in enumerate(self.names) if n in there}
         obs, rewards, terminated, truncated, infos = self.inner.step(given)
@@ -170,7 +170,7 @@ class Team(gymnasium.Env):  # type: ignore[misc]
         return leaf(space["observation"] if self._apart[name] else space)
 
     def _observed(
-        self, obs: dict[str, Any], infos: dict[str, Any], active: Collection[str]
+        self, obs: dict[str, Tree], infos: dict[str, Info], active: Collection[str]
     ) -> dict[str, Array]:
         agents, here = self._agents(obs), [n in active for n in self.names]
         own = self._state() if self._own else None
@@ -182,7 +182,7 @@ class Team(gymnasium.Env):  # type: ignore[misc]
             )
         return found
 
-    def _agents(self, obs: dict[str, Any]) -> Array:
+    def _agents(self, obs: dict[str, Tree]) -> Array:
         agents = self._blank.copy()
         for i, (n, x) in enumerate(zip(self.names, self._seen, strict=True)):
             if n in obs:
@@ -191,7 +191,7 @@ class Team(gymnasium.Env):  # type: ignore[misc]
                 )
         return agents
 
-    def _allowed(self, i: int, obs: dict[str, Any], infos: dict[str, Any], here: bool) -> Array:
+    def _allowed(self, i: int, obs: dict[str, Tree], infos: dict[str, Info], here: bool) -> Array:
         """The choices [C] of one agent; all are open to one that is gone, since none counts."""
         mask, size = np.zeros(self.choices, np.int8), self._chosen[i].sizes[0]
         if not here:
@@ -201,7 +201,7 @@ class Team(gymnasium.Env):  # type: ignore[misc]
         mask[:size] = 1 if given is None else np.asarray(given) != 0
         return mask
 
-    def _mask(self, name: str, obs: dict[str, Any], infos: dict[str, Any]) -> Any:
+    def _mask(self, name: str, obs: dict[str, Tree], infos: dict[str, Info]) -> Any:
         beside = obs[name].get(MASK) if self._apart[name] and name in obs else None
         return beside if beside is not None else infos.get(name, {}).get(MASK)
 
@@ -237,7 +237,7 @@ def _vector(x: Any, seen: Leaf) -> Array:
     return np.concatenate(parts)
 
 
-def team(env: Any, kwargs: Mapping[str, Any] | None = None) -> Team:
+def team(env: Any, kwargs: EnvKwargs | None = None) -> Team:
     """A team of an environment with PettingZoo's parallel interface, or its AEC interface (by
     PettingZoo's own conversion); of a callable that makes one; or of an id, FAMILY/NAME:
     "mpe/simple_spread_v3" (of the package mpe2), "sisl/pursuit_v4".

@@ -13,9 +13,8 @@ import numpy as np
 
 from tandem.errors import EnvironmentFault, NonFiniteError
 from tandem.spaces import MASK, Leaf, Spec, action_leaf, observation_spec
-from tandem.types import Array, Tree
+from tandem.types import Array, JSONDict, Tree
 
-Json = dict[str, Any]
 Arrays = dict[str, Array]
 NONE = np.empty(0, np.int64)
 
@@ -93,12 +92,12 @@ class Environments(ABC):
         and the step of its episode."""
 
     @abstractmethod
-    def state(self) -> tuple[Json, Arrays]:
+    def state(self) -> tuple[JSONDict, Arrays]:
         """All that is needed to go on exactly from here. Changes nothing. Raises ResumeError where
         that cannot be had."""
 
     @abstractmethod
-    def load_state(self, data: Json, arrays: Arrays) -> None:
+    def load_state(self, data: JSONDict, arrays: Arrays) -> None:
         """Go on from what `state` gave, in environments just made or in use. Raises ResumeError if
         they do not get there."""
 
@@ -122,7 +121,7 @@ def episode_seed(seed: int, env: int, episode: int) -> int:
     return int(np.random.SeedSequence((seed, env, episode)).generate_state(1)[0]) >> 1
 
 
-def begun(data: Json) -> list[int]:
+def begun(data: JSONDict) -> list[int]:
     """The episodes of a vector's state, which may be of one in several processes; none where they
     are not numbered."""
     return [k for part in data.get("parts", [data]) for k in part.get("episodes", [])]

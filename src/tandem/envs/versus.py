@@ -9,7 +9,6 @@ arXiv:1710.03748, "Opponent sampling".
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import gymnasium
@@ -20,7 +19,7 @@ from tandem.envs.league import League, Player, RandomPlayer
 from tandem.envs.pettingzoo import by_id, together
 from tandem.errors import EnvironmentFault, SettingError, SpaceError
 from tandem.spaces import MASK, action_leaf, observation_spec
-from tandem.types import tree_map
+from tandem.types import Array, EnvKwargs, Info, Tree, tree_map
 
 ANEW = 1000  # games in a row that may end before the learner's first turn
 CLASSIC = (
@@ -97,7 +96,7 @@ class Versus(gymnasium.Env):  # type: ignore[misc]
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+    ) -> tuple[Tree, Info]:
         super().reset(seed=seed)
         others = dict(options or {})
         copies = others.pop("copies", None)
@@ -119,7 +118,7 @@ class Versus(gymnasium.Env):  # type: ignore[misc]
             "look at the game's rules for its beginning.",
         )
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Array) -> tuple[Tree, float, bool, bool, Info]:
         self._take(action)
         over = self._wait()
         reward, self._gained = self._gained, 0.0
@@ -141,7 +140,7 @@ class Versus(gymnasium.Env):  # type: ignore[misc]
         return str(self.names[self.side])
 
     @property
-    def _info(self) -> dict[str, Any]:
+    def _info(self) -> Info:
         return {"side": self._me, "opponent": self.number}
 
     def _over(self) -> bool:
@@ -206,7 +205,7 @@ def in_turn(env: Any) -> bool:
     return hasattr(env, "possible_agents") and callable(getattr(env, "observe", None))
 
 
-def classic(name: str, kwargs: Mapping[str, Any] | None = None) -> Versus:
+def classic(name: str, kwargs: EnvKwargs | None = None) -> Versus:
     """One of PettingZoo's classic games by its id, classic/NAME, against a random player.
     EngineError where PettingZoo or what the game needs is not installed, UnknownNameError for a
     game that there is not."""

@@ -8,9 +8,7 @@ from tandem.envs.vector import Environments
 from tandem.learning.sequence_learner import buffer_for
 from tandem.networks.plan import select
 from tandem.parallel.shared_memory import Handle, SharedArrays, shape_dtype
-from tandem.types import Array
-
-Json = dict[str, Any]
+from tandem.types import Array, JSONDict
 
 
 class SharedReplay:
@@ -21,7 +19,7 @@ class SharedReplay:
     its buffer."""
 
     def __init__(self, algorithm: Any, environments: Environments, count: int) -> None:
-        self.learned: list[Json | None] = [None] * count
+        self.learned: list[JSONDict | None] = [None] * count
         self._memory: list[SharedArrays] = []
         self.buffers = [
             buffer_for(algorithm, environments.observation, environments.action)
@@ -34,16 +32,16 @@ class SharedReplay:
                 self._memory[-1]["writing"][:] = -1
                 buffer.live_in(dict(self._memory[-1]))
 
-    def of(self, i: int) -> tuple[Handle | None, Json | None]:
+    def of(self, i: int) -> tuple[Handle | None, JSONDict | None]:
         """What actor-learner i is made with."""
         return (self._memory[i].handle if self._memory else None), self.learned[i]
 
-    def state(self, replay: bool) -> tuple[list[Json], dict[str, Array]]:
+    def state(self, replay: bool) -> tuple[list[JSONDict], dict[str, Array]]:
         """Of what each of them learns from, all of them at rest; without buffers unless
         `replay`."""
         each, arrays = [], dict[str, Array]()
         for i, (learned, buffer) in enumerate(zip(self.learned, self.buffers, strict=True)):
-            data: Json = {"owed": learned["owed"] if learned else 0}
+            data: JSONDict = {"owed": learned["owed"] if learned else 0}
             if buffer is not None and replay and learned is not None:
                 buffer.take_over(learned["left"])
                 data["buffer"], inner = buffer.state()
@@ -51,7 +49,7 @@ class SharedReplay:
             each.append(data)
         return each, arrays
 
-    def load_state(self, each: list[Json], arrays: dict[str, Array]) -> None:
+    def load_state(self, each: list[JSONDict], arrays: dict[str, Array]) -> None:
         """Goes on from there; `learned` is what to tell them."""
         self.learned = []
         for i, (data, buffer) in enumerate(zip(each, self.buffers, strict=True)):

@@ -14,7 +14,6 @@ import numpy as np
 from tandem.collect.actor import PolicyActor, Portable, RandomActor
 from tandem.collect.collector import Collector
 from tandem.collect.trajectories import BlockInfo, Ended, join_environments, unpack
-from tandem.envs.vector import Json
 from tandem.errors import ResumeError, SettingError
 from tandem.networks.plan import Twin, select
 from tandem.parallel.env_factory import EnvFactory, check_can_travel, divide
@@ -24,7 +23,7 @@ from tandem.parallel.transport import Arrays, SharedMemoryTransport, Transport, 
 from tandem.parallel.worker_collector import CollectorSpec, WorkerCollector, block_shapes
 from tandem.parallel.worker_group import Worker, WorkerGroup, merge_arrays
 from tandem.spaces import MASK, ActionMode, Spec
-from tandem.types import Array, Trajectory, Tree, leaves, tree_map
+from tandem.types import Array, JSONDict, Trajectory, Tree, leaves, tree_map
 
 
 def blocks_ahead(ahead: int, on_policy: bool) -> int:
@@ -205,10 +204,10 @@ class Pool:
         self.env_steps += int(np.count_nonzero(trajectory.valid))
         return trajectory
 
-    def state(self) -> tuple[Json, dict[str, Array]]:
+    def state(self) -> tuple[JSONDict, dict[str, Array]]:
         """As `Collector.state`; blocks that were asked for are waited for, and part of it. Once a
         worker is lost for good there is no state of episodes: all begin anew."""
-        data: Json = {
+        data: JSONDict = {
             "env_steps": self.env_steps,
             "seconds": dict(self.seconds),
             "restarts": 0,
@@ -235,7 +234,7 @@ class Pool:
         }
         return data | {"restarts": self.group.restarts, "version": self.version}, arrays
 
-    def load_state(self, data: Json, arrays: dict[str, Array]) -> None:
+    def load_state(self, data: JSONDict, arrays: dict[str, Array]) -> None:
         """As `Collector.load_state`. ResumeError for a run with another number of workers."""
         workers = self.group.workers
         if len(data.get("lives", [])) != len(workers) or len(data["pending"]) > self.options.ahead:

@@ -10,7 +10,7 @@ import numpy as np
 
 from tandem.envs.stepped import Stepped
 from tandem.envs.vector import Arrays as Saved
-from tandem.envs.vector import Environments, Json, Step
+from tandem.envs.vector import Environments, Step
 from tandem.errors import ResumeError, SettingError
 from tandem.networks.plan import select
 from tandem.parallel.env_factory import divide, generation_seed
@@ -18,7 +18,7 @@ from tandem.parallel.process import Process
 from tandem.parallel.shared_memory import Handle, ShapeDtype, SharedArrays
 from tandem.parallel.worker_group import Worker, WorkerGroup, merge_arrays
 from tandem.spaces import Spec
-from tandem.types import Array, Tree, leaves, tree_map
+from tandem.types import Array, JSONDict, Tree, leaves, tree_map
 
 
 class Steps:
@@ -175,14 +175,14 @@ class Remote(Environments):
         )
         return Step(obs, reward, terminated, truncated, valid, final, lost=lost)
 
-    def state(self) -> tuple[Json, Saved]:
+    def state(self) -> tuple[JSONDict, Saved]:
         states = [self._own.state(), *self.group.gather("state")]
         return {
             "parts": [data for data, _ in states],
             "lives": [w.generation for w in self.group.workers],
         }, merge_arrays(states)
 
-    def load_state(self, data: Json, arrays: Saved) -> None:
+    def load_state(self, data: JSONDict, arrays: Saved) -> None:
         if len(data.get("parts", [0])) != len(self.group.workers) + 1:
             raise ResumeError(
                 f"the saved state is of {len(data.get('parts', [0]))} processes; there are "

@@ -10,13 +10,12 @@ import numpy as np
 from tandem.collect.actor import PolicyActor, Portable, RandomActor
 from tandem.collect.collector import Collector
 from tandem.collect.trajectories import BlockInfo, pack
-from tandem.envs.vector import Json
 from tandem.networks.plan import Twin
 from tandem.parallel.env_factory import EnvFactory
 from tandem.parallel.shared_memory import ShapeDtype, shape_dtype
 from tandem.parallel.transport import Weights, writable
 from tandem.spaces import ActionMode
-from tandem.types import Array, Cuts, Trajectory, Tree, tree_map
+from tandem.types import Array, Cuts, JSONDict, Trajectory, Tree, tree_map
 
 
 def block_shapes(
@@ -79,8 +78,8 @@ class WorkerCollector:
         block = self.collector.collect(steps, self.actors[number], noise)
         return BlockInfo.of(block, self.collector.episodes), pack(block)
 
-    def state(self) -> tuple[Json, dict[str, Array]]:
+    def state(self) -> tuple[JSONDict, dict[str, Array]]:
         return self.collector.state()
 
-    def load_state(self, data: Json, arrays: dict[str, Array]) -> None:
+    def load_state(self, data: JSONDict, arrays: dict[str, Array]) -> None:
         self.collector.load_state(data, arrays)

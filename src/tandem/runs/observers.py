@@ -14,7 +14,6 @@ from time import monotonic
 import numpy as np
 
 from tandem.envs.league import League
-from tandem.envs.vector import Json
 from tandem.learning.events import (
     BatchEnd,
     CheckpointSaved,
@@ -27,6 +26,7 @@ from tandem.learning.events import (
 )
 from tandem.networks.plan import Weights
 from tandem.runs import checkpoint
+from tandem.types import JSONDict
 
 WRITING = 0.05  # the most of a run's time that checkpoints may take
 
@@ -106,7 +106,7 @@ class Checkpoints:
     def __init__(
         self,
         folder: Path,
-        state: Callable[[bool], tuple[Json, checkpoint.Groups]],
+        state: Callable[[bool], tuple[JSONDict, checkpoint.Groups]],
         *,
         seconds: float,
         keep: int,

@@ -20,7 +20,7 @@ from tandem.collect.trained_agent import Agent
 from tandem.envs import atari
 from tandem.envs.factory import EnvLike, is_instance, separate
 from tandem.envs.league import Game, League
-from tandem.envs.vector import Environments, Json
+from tandem.envs.vector import Environments
 from tandem.errors import CheckpointError, ResumeError, TandemError, WorkerError
 from tandem.learning import asynchronous, selfplay
 from tandem.learning.actor_learner import LearnerSpec
@@ -41,6 +41,7 @@ from tandem.runs.observers import Checkpoints, Evaluations, Every, LeagueCopies
 from tandem.runs.signals import Signals
 from tandem.runs.table import Averages, Table
 from tandem.settings import check_ranges
+from tandem.types import JSONDict
 
 
 class Session:
@@ -254,7 +255,7 @@ class Session:
 
     # Saving and resuming
 
-    def state(self, replay: bool) -> tuple[Json, checkpoint.Groups]:
+    def state(self, replay: bool) -> tuple[JSONDict, checkpoint.Groups]:
         """What a checkpoint holds: `networks` is what acting needs, in names that every framework
         shares."""
         data, groups = self.loop.state(replay)

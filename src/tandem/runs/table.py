@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
-from tandem.envs.vector import Json
 from tandem.learning.config import Config
 from tandem.learning.events import BatchEnd, EpisodeEnd, Evaluation, EvaluationEnd, Event, TrainEnd
 from tandem.runs.observers import Every
 from tandem.runs.writers import Cell, CsvWriter, TensorBoardWriter, WandbWriter, Writer
+from tandem.types import JSONDict
 
 COLUMNS = (
     "env_steps",
@@ -60,11 +60,11 @@ class Averages:
         self._sums, self._counts = {}, {}
         return means
 
-    def state(self) -> Json:
+    def state(self) -> JSONDict:
         lists = {"returns": list(self._returns), "lengths": list(self._lengths)}
         return {**lists, "sums": dict(self._sums), "counts": dict(self._counts)}
 
-    def load_state(self, state: Json) -> None:
+    def load_state(self, state: JSONDict) -> None:
         self._returns.extend(state["returns"])
         self._lengths.extend(state["lengths"])
         self._sums, self._counts = dict(state["sums"]), dict(state["counts"])
