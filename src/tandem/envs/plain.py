@@ -1,5 +1,4 @@
-"""Objects with `reset` and `step` as environments of Gymnasium: the interface of gym before 0.26,
-and whatever is like it."""
+"""Objects with `reset` and `step`, as gym before 0.26 had them, as environments of Gymnasium."""
 
 from __future__ import annotations
 
@@ -15,23 +14,23 @@ from gymnasium import spaces
 from tandem.errors import EnvironmentFault, SpaceError
 from tandem.types import Array, Info, Tree
 
-Reduce = Callable[
-    [Any, Any], tuple[Any, Any]
-]  # (rewards, dones) of several agents -> (reward, done) of all
+# (rewards, dones) of several agents -> (reward, done) of all
+Reduce = Callable[[Any, Any], tuple[Any, Any]]
 
 
 class Plain(gymnasium.Env):  # type: ignore[misc]
-    """An environment around an object of another manner.
+    """An environment of Gymnasium around an object with an older interface. Attributes that it does
+    not have itself are the object's.
 
-    env: `reset()` gives an observation, or (observation, info); it is told the seed if it takes
-    one, or has a method `seed`. `step(action)` gives (observation, reward, done, info), where
-    info["TimeLimit.truncated"] says that a limit ended the episode, or Gymnasium's five.
+    env: `reset()` returns an observation, or (observation, info); it gets the seed if it takes one,
+      or has a method `seed`. `step(action)` returns (observation, reward, done, info), where
+      info["TimeLimit.truncated"] says that a limit ended the episode, or Gymnasium's five.
     observation_space, action_space: Gymnasium's; by default the object's own, of Gymnasium or of
-    gym, or, of observations, a Box without bounds as the first one is shaped. reduce: of rewards
-    and dones that come for each of several agents, one of each.
+      gym; without one, observations have a Box without bounds, of the first one's shape.
+    reduce: makes one reward and one done of those of several agents.
 
-    Attributes that are asked for and are not here are the object's. Raises SpaceError where actions
-    have no space, and EnvironmentFault where the object gives anything else than said above.
+    Raises SpaceError where actions have no space, and EnvironmentFault where the object returns
+    anything else.
     """
 
     def __init__(
@@ -61,17 +60,15 @@ class Plain(gymnasium.Env):  # type: ignore[misc]
                 "a space of Gymnasium's that says which actions there are",
                 "set env.action_space = gymnasium.spaces.Discrete(n), or a Box with the bounds.",
             )
-        found = _space(
-            observation_space
-            if observation_space is not None
-            else getattr(env, "observation_space", None)
-        )
-        if found is None:
+        if observation_space is None:
+            observation_space = getattr(env, "observation_space", None)
+        observation_space = _space(observation_space)
+        if observation_space is None:
             first = np.asarray(self.reset(seed=0)[0])
             dtype = first.dtype if first.dtype == np.uint8 else np.float32
             low, high = (0, 255) if dtype == np.uint8 else (-np.inf, np.inf)
-            found = spaces.Box(low, high, first.shape, dtype)
-        self.observation_space = found
+            observation_space = spaces.Box(low, high, first.shape, dtype)
+        self.observation_space = observation_space
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name == "inner":
@@ -80,11 +77,11 @@ class Plain(gymnasium.Env):  # type: ignore[misc]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Plain:
         """A copy of the object, with the same `reduce`, which may be a method of an agent."""
-        memo[id(self)] = made = type(self).__new__(type(self))
-        made.__dict__.update(
+        memo[id(self)] = new = type(self).__new__(type(self))
+        new.__dict__.update(
             {n: x if n == "_reduce" else copy.deepcopy(x, memo) for n, x in vars(self).items()}
         )
-        return made
+        return new
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -92,26 +89,22 @@ class Plain(gymnasium.Env):  # type: ignore[misc]
         super().reset(seed=seed)
         if seed is not None and not self._seeded and callable(getattr(self.inner, "seed", None)):
             self.inner.seed(seed)
-        given = self.inner.reset(**({"seed": seed} if self._seeded and seed is not None else {}))
-        if isinstance(given, tuple) and len(given) == 2 and isinstance(given[1], dict):
-            return self._seen(given[0]), given[1]
-        return self._seen(given), {}
+        obs = self.inner.reset(**({"seed": seed} if self._seeded and seed is not None else {}))
+        if isinstance(obs, tuple) and len(obs) == 2 and isinstance(obs[1], dict):
+            return self._cast(obs[0]), obs[1]
+        return self._cast(obs), {}
 
     def step(self, action: Array) -> tuple[Tree, float, bool, bool, Info]:
-        given = self.inner.step(action)
-        if not isinstance(given, tuple) or len(given) not in (4, 5):
-            what = (
-                f"a tuple of {len(given)}"
-                if isinstance(given, tuple)
-                else f"a {type(given).__name__}"
-            )
+        results = self.inner.step(action)
+        if not isinstance(results, tuple) or len(results) not in (4, 5):
+            length = f" of {len(results)}" if isinstance(results, tuple) else ""
             raise EnvironmentFault(
-                f"step of {self._name} gave {what}.",
+                f"step of {self._name} gave a {type(results).__name__}{length}.",
                 "(observation, reward, done, info), or (observation, reward, terminated, "
                 "truncated, info)",
                 "return one of these from step.",
             )
-        obs, reward, *ends, info = given
+        obs, reward, *ends, info = results
         info = dict(info or {})
         if self._reduce is not None:
             reward, done = self._reduce(reward, ends[0])
@@ -120,7 +113,7 @@ class Plain(gymnasium.Env):  # type: ignore[misc]
             done, cut = self._flag(ends[0]), bool(info.get("TimeLimit.truncated", False))
             ends = [done and not cut, done and cut]
         terminated, truncated = map(self._flag, ends)
-        return self._seen(obs), float(self._one("reward", reward)), terminated, truncated, info
+        return self._cast(obs), float(self._one("reward", reward)), terminated, truncated, info
 
     def render(self) -> Any:
         return self.inner.render() if callable(getattr(self.inner, "render", None)) else None
@@ -129,8 +122,9 @@ class Plain(gymnasium.Env):  # type: ignore[misc]
         if callable(getattr(self.inner, "close", None)):
             self.inner.close()
 
-    def _seen(self, obs: Tree) -> Any:
-        """Numbers in the space's type, where it is a Box: most such objects give float64."""
+    def _cast(self, obs: Tree) -> Tree:
+        """An observation in the dtype of its space, if that is a Box: most such objects return
+        float64."""
         space = getattr(self, "observation_space", None)
         return np.asarray(obs, space.dtype) if isinstance(space, spaces.Box) else obs
 
@@ -149,13 +143,11 @@ class Plain(gymnasium.Env):  # type: ignore[misc]
 
 
 def adapted(env: Any, **more: Any) -> Any:
-    """The environment as it is, if it is Gymnasium's and nothing is asked of it; else as `Plain`
-    with `more`."""
-    return (
-        env
-        if isinstance(env, gymnasium.Env) and not any(x is not None for x in more.values())
-        else Plain(env, **more)
-    )
+    """Returns an environment of Gymnasium as it is; another one, or one that gets a space or a
+    function in `more`, as a `Plain` with them."""
+    if isinstance(env, gymnasium.Env) and all(x is None for x in more.values()):
+        return env
+    return Plain(env, **more)
 
 
 def _takes(function: Any, name: str) -> bool:
@@ -167,7 +159,7 @@ def _takes(function: Any, name: str) -> bool:
 
 
 def _space(space: Any) -> Any:
-    """A space of Gymnasium's for one of gym's, which has the same attributes; None for None."""
+    """Returns Gymnasium's space for one of gym's, which has the same attributes; None for None."""
     if space is None or isinstance(space, spaces.Space):
         return space
     kind = type(space).__name__

@@ -1,6 +1,6 @@
 """Several agents as one: an environment of PettingZoo's as one of Gymnasium's, whose arrays have an
-axis for the agents. So whatever steps, saves, resumes and shares out environments does so for
-teams."""
+axis for the agents. So all that works with environments (steps, checkpoints, worker processes)
+works with teams."""
 
 from __future__ import annotations
 
@@ -21,22 +21,23 @@ from tandem.types import Array, EnvKwargs, Info, Tree
 class Team(gymnasium.Env):  # type: ignore[misc]
     """A team of A agents, of an environment with PettingZoo's parallel interface; see `team`.
 
-    Observations are a Dict: "agents" float32 [A, O + A], what each sees (one-hot where it is
-    discrete), with zeros up to the widest and for agents that are gone, and then, always, which of
-    them it is, as a one-hot vector: so one network serves all; "state" float32 [S], the
-    environment's own, else all they see side by side; "active" int8 [A], 1 where an agent takes
-    part, or would if a limit had not ended the episode; and `action_mask` int8 [A * C] where agents
-    have different numbers of choices, or the environment gives masks (in infos, or beside an
-    "observation"), for C choices each.
+    Observations are a Dict:
+    "agents" float32 [A, O + A]: each agent's observation (one-hot where it is discrete), padded
+      with zeros to the widest, all zeros for agents that are gone; then the agent's index as a
+      one-hot vector, so that one network serves all.
+    "state" float32 [S]: the environment's own, or all observations side by side.
+    "active" int8 [A]: 1 where an agent takes part, or would if a limit had not ended the episode.
+    `action_mask` int8 [A * C], for C choices each: where agents have different numbers of choices,
+      or the environment gives masks (in infos, or beside an "observation").
 
-    Actions are MultiDiscrete [C, ...], or a Box [A, D] with the bounds of each; an agent is given
-    those axes of it that it has. The reward is the mean over all agents, those that are gone with
-    0; info["rewards"] float32 [A] has each, as `rewards_space` says. The episode terminates when no
-    agent is left, unless a limit ended it for one of them: then it is truncated. An agent that a
-    limit takes while others go on is gone as if it had terminated: nothing is bootstrapped from
-    what it saw last.
+    Actions are MultiDiscrete [C, ...], or a Box [A, D] with the bounds of each agent, which gets
+    the first of its D axes, as many as it has. The reward is the mean over all agents, with 0 for
+    those that are gone; info["rewards"] float32 [A] has each, as `rewards_space` says. The episode
+    terminates when no agent is left; it is truncated where a limit ended it for one of them. An
+    agent that a limit takes while others go on counts as terminated: nothing is bootstrapped from
+    its last observation.
 
-    Raises SpaceError for agents that cannot stand side by side.
+    Raises SpaceError for agents whose spaces cannot be joined.
     """
 
     def __init__(self, env: Any) -> None:
@@ -49,11 +50,11 @@ class Team(gymnasium.Env):  # type: ignore[misc]
                 "names in possible_agents",
                 "name all agents that may ever take part.",
             )
-        self._apart = {n: isinstance(env.observation_space(n), spaces.Dict) for n in self.names}
-        self._seen = [self._leaf(n) for n in self.names]
-        self._chosen = [leaf(env.action_space(n)) for n in self.names]
-        self._width = max(x.width for x in self._seen)
-        if {(x.kind, x.dtype) for x in self._chosen} not in (
+        self._nested = {n: isinstance(env.observation_space(n), spaces.Dict) for n in self.names}
+        self._specs = [self._leaf(n) for n in self.names]
+        self._actions = [leaf(env.action_space(n)) for n in self.names]
+        self._width = max(x.width for x in self._specs)
+        if {(x.kind, x.dtype) for x in self._actions} not in (
             {("discrete", "int64")},
             {("box", "float32")},
         ):
@@ -62,28 +63,28 @@ class Team(gymnasium.Env):  # type: ignore[misc]
                 "Discrete for all of them, or Box of floats for all of them",
                 "convert them with a wrapper.",
             )
-        self.discrete = self._chosen[0].kind == "discrete"
+        self.discrete = self._actions[0].kind == "discrete"
         if self.discrete:
-            self.choices = max(x.sizes[0] for x in self._chosen)
+            self.choices = max(x.sizes[0] for x in self._actions)
             self.action_space: Any = spaces.MultiDiscrete([self.choices] * count)
         else:
-            self._axes = max(x.width for x in self._chosen)
+            self._axes = max(x.width for x in self._actions)
             low, high = (
                 np.full((count, self._axes), -1.0, np.float32),
                 np.full((count, self._axes), 1.0, np.float32),
             )
-            for i, x in enumerate(self._chosen):
+            for i, x in enumerate(self._actions):
                 low[i, : x.width], high[i, : x.width] = x.low, x.high
             self.action_space = spaces.Box(low, high)
         try:
-            obs, infos = self._begun(seed=0)
+            obs, infos = self._reset(seed=0)
         except TandemError:
             raise
         except Exception as error:
             raise raised(type(env).__name__, 0, 0, error) from error
         own, self._own = self._state(), False
         self.masked = self.discrete and (
-            len({x.sizes for x in self._chosen}) > 1
+            len({x.sizes for x in self._actions}) > 1
             or any(self._mask(n, obs, infos) is not None for n in self.names)
         )
         self._blank = np.concatenate(
@@ -107,14 +108,14 @@ class Team(gymnasium.Env):  # type: ignore[misc]
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Tree, Info]:
         super().reset(seed=seed)
-        obs, infos = self._begun(seed=seed, options=options)
+        obs, infos = self._reset(seed=seed, options=options)
         return self._observed(obs, infos, self.inner.agents), {}
 
     def step(self, action: Array) -> tuple[Tree, float, bool, bool, Info]:
-        there = list(self.inner.agents)
-        given = {n: self._action(i, action[i]) for i, n in enumerate(self.names) if n in there}
-        obs, rewards, terminated, truncated, infos = self.inner.step(given)
-        if missing := [n for n in there if n not in rewards]:
+        acting = list(self.inner.agents)
+        actions = {n: self._action(i, action[i]) for i, n in enumerate(self.names) if n in acting}
+        obs, rewards, terminated, truncated, infos = self.inner.step(actions)
+        if missing := [n for n in acting if n not in rewards]:
             raise EnvironmentFault(
                 f"{type(self.inner).__name__} gave no reward to {', '.join(missing)}, who took "
                 "part in the step.",
@@ -122,9 +123,9 @@ class Team(gymnasium.Env):  # type: ignore[misc]
                 "give them to every agent of the step before.",
             )
         each = np.array([float(rewards.get(n, 0.0)) for n in self.names], np.float32)
-        cut = {n for n in there if truncated.get(n, False)}
+        cut = {n for n in acting if truncated.get(n, False)}
         if staying := [
-            n for n in there if n in self.inner.agents and (n in cut or terminated.get(n, False))
+            n for n in acting if n in self.inner.agents and (n in cut or terminated.get(n, False))
         ]:
             raise EnvironmentFault(
                 f"{type(self.inner).__name__} ended for {', '.join(staying)}, and has them among "
@@ -133,11 +134,11 @@ class Team(gymnasium.Env):  # type: ignore[misc]
                 "take an agent out of self.agents in the step that terminates or truncates it.",
             )
         over = not self.inner.agents
-        # Whom a limit cut with the episode would go on; whom it took alone is gone, since the
-        # others' steps come after.
+        # An agent that a limit cut as it ended the episode would go on; one that it took alone is
+        # gone, since the others' steps come after.
         active = {n for n in cut if not terminated.get(n, False)} if over else self.inner.agents
-        seen = self._observed(obs, infos, active)
-        return seen, float(each.mean()), over and not cut, over and bool(cut), {"rewards": each}
+        joint = self._observed(obs, infos, active)
+        return joint, float(each.mean()), over and not cut, over and bool(cut), {"rewards": each}
 
     def render(self) -> Any:
         return self.inner.render()
@@ -145,29 +146,28 @@ class Team(gymnasium.Env):  # type: ignore[misc]
     def close(self) -> None:
         self.inner.close()
 
-    def _begun(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What a reset gives: observations and infos, by agent."""
-        given = self.inner.reset(**options)
-        if not (
-            isinstance(given, tuple) and len(given) == 2 and all(isinstance(x, dict) for x in given)
-        ):
+    def _reset(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Resets the environment; returns (observations, infos) by agent."""
+        both = self.inner.reset(**options)
+        pair = isinstance(both, tuple) and len(both) == 2
+        if not pair or not all(isinstance(x, dict) for x in both):
             raise EnvironmentFault(
-                f"reset of {type(self.inner).__name__} gave {_shown(given)}.",
+                f"reset of {type(self.inner).__name__} gave {_type_names(both)}.",
                 "(observations, infos), two dicts by agent",
                 "return both from reset; infos may be {}.",
             )
-        return given
+        return both[0], both[1]
 
     def _leaf(self, name: str) -> Leaf:
         space = self.inner.observation_space(name)
-        if self._apart[name] and "observation" not in space.spaces:
+        if self._nested[name] and "observation" not in space.spaces:
             raise SpaceError(
                 f"{name} observes a Dict of {', '.join(map(repr, space.spaces))}.",
                 "one array, or a Dict with the entry 'observation' and, where there are masks, "
                 f"{MASK!r}",
                 "put what it sees side by side, for example with gymnasium.spaces.flatten.",
             )
-        return leaf(space["observation"] if self._apart[name] else space)
+        return leaf(space["observation"] if self._nested[name] else space)
 
     def _observed(
         self, obs: dict[str, Tree], infos: dict[str, Info], active: Collection[str]
@@ -175,38 +175,37 @@ class Team(gymnasium.Env):  # type: ignore[misc]
         agents, here = self._agents(obs), [n in active for n in self.names]
         own = self._state() if self._own else None
         state = agents[:, : self._width].ravel() if own is None else own
-        found = {"agents": agents, "state": state, "active": np.array(here, np.int8)}
+        joint = {"agents": agents, "state": state, "active": np.array(here, np.int8)}
         if self.masked:
-            found[MASK] = np.concatenate(
+            joint[MASK] = np.concatenate(
                 [self._allowed(i, obs, infos, here[i]) for i in range(len(self.names))]
             )
-        return found
+        return joint
 
     def _agents(self, obs: dict[str, Tree]) -> Array:
         agents = self._blank.copy()
-        for i, (n, x) in enumerate(zip(self.names, self._seen, strict=True)):
+        for i, (n, x) in enumerate(zip(self.names, self._specs, strict=True)):
             if n in obs:
-                agents[i, : x.width] = _vector(
-                    obs[n]["observation"] if self._apart[n] else obs[n], x
-                )
+                own = obs[n]["observation"] if self._nested[n] else obs[n]
+                agents[i, : x.width] = _vector(own, x)
         return agents
 
     def _allowed(self, i: int, obs: dict[str, Tree], infos: dict[str, Info], here: bool) -> Array:
         """The choices [C] of one agent; all are open to one that is gone, since none counts."""
-        mask, size = np.zeros(self.choices, np.int8), self._chosen[i].sizes[0]
+        mask, size = np.zeros(self.choices, np.int8), self._actions[i].sizes[0]
         if not here:
             mask[:] = 1
             return mask
-        given = self._mask(self.names[i], obs, infos)
-        mask[:size] = 1 if given is None else np.asarray(given) != 0
+        own = self._mask(self.names[i], obs, infos)
+        mask[:size] = 1 if own is None else np.asarray(own) != 0
         return mask
 
     def _mask(self, name: str, obs: dict[str, Tree], infos: dict[str, Info]) -> Any:
-        beside = obs[name].get(MASK) if self._apart[name] and name in obs else None
+        beside = obs[name].get(MASK) if self._nested[name] and name in obs else None
         return beside if beside is not None else infos.get(name, {}).get(MASK)
 
     def _action(self, i: int, action: Any) -> Any:
-        x = self._chosen[i]
+        x = self._actions[i]
         if self.discrete:
             return int(action) + x.start
         return np.asarray(action, np.float32)[: x.width].reshape(x.shape)
@@ -214,70 +213,68 @@ class Team(gymnasium.Env):  # type: ignore[misc]
     def _state(self) -> Array | None:
         try:
             return np.asarray(self.inner.state(), np.float32).ravel()
-        except (
-            AttributeError,
-            NotImplementedError,
-        ):  # PettingZoo's own way to say that there is none
+        except (AttributeError, NotImplementedError):  # PettingZoo's: the environment has none
             return None
 
 
-def _shown(given: Any) -> str:
-    kinds = f" of {', '.join(type(x).__name__ for x in given)}" if isinstance(given, tuple) else ""
-    return f"a {type(given).__name__}{kinds}"
+def _type_names(x: Any) -> str:
+    parts = f" of {', '.join(type(part).__name__ for part in x)}" if isinstance(x, tuple) else ""
+    return f"a {type(x).__name__}{parts}"
 
 
-def _vector(x: Any, seen: Leaf) -> Array:
+def _vector(x: Tree, spec: Leaf) -> Array:
     """An agent's observation as numbers: one-hot where it is discrete."""
-    if not seen.sizes:
+    if not spec.sizes:
         return np.asarray(x, np.float32).ravel()
     parts = [
         np.eye(n, dtype=np.float32)[int(k)]
-        for n, k in zip(seen.sizes, np.ravel(x) - seen.start, strict=True)
+        for n, k in zip(spec.sizes, np.ravel(x) - spec.start, strict=True)
     ]
     return np.concatenate(parts)
 
 
 def team(env: Any, kwargs: EnvKwargs | None = None) -> Team:
-    """A team of an environment with PettingZoo's parallel interface, or its AEC interface (by
-    PettingZoo's own conversion); of a callable that makes one; or of an id, FAMILY/NAME:
-    "mpe/simple_spread_v3" (of the package mpe2), "sisl/pursuit_v4".
+    """Returns the team of an environment.
 
-    kwargs: arguments for an id's environment. EngineError where its package is not installed,
-    UnknownNameError for an id that there is not, SettingError for what is no environment."""
-    made = _by_id(env, dict(kwargs or {})) if isinstance(env, str) else env
-    made = (
-        made()
-        if isinstance(made, type) or (callable(made) and not hasattr(made, "possible_agents"))
-        else made
-    )
-    if isinstance(made, Team):
-        return made
-    if not hasattr(made, "possible_agents"):
+    env: an environment with PettingZoo's parallel interface, or its AEC interface (by PettingZoo's
+      own conversion); a callable that makes one; or an id, FAMILY/NAME: "mpe/simple_spread_v3" (of
+      the package mpe2), "sisl/pursuit_v4".
+    kwargs: arguments for an id's environment.
+
+    Raises EngineError where its package is not installed, UnknownNameError for an unknown id,
+    SettingError for what is no environment of several agents.
+    """
+    if isinstance(env, str):
+        env = _by_id(env, dict(kwargs or {}))
+    if isinstance(env, type) or (callable(env) and not hasattr(env, "possible_agents")):
+        env = env()
+    if isinstance(env, Team):
+        return env
+    if not hasattr(env, "possible_agents"):
         raise SettingError(
-            f"{type(made).__name__} has no possible_agents.",
+            f"{type(env).__name__} has no possible_agents.",
             "an environment of PettingZoo's, parallel or AEC, or a callable that makes one",
             "give tandem.train an environment of one agent as it is.",
         )
-    if hasattr(made, "agent_iter"):
-        if not together(made):
+    if hasattr(env, "agent_iter"):
+        if not together(env):
             raise SettingError(
-                f"the players of {made} move one after the other.",
+                f"the players of {env} move one after the other.",
                 "agents that move together",
                 "give an environment with a parallel interface.",
             )
         from pettingzoo.utils.conversions import aec_to_parallel
 
-        made = aec_to_parallel(made)
-    return Team(made)
+        env = aec_to_parallel(env)
+    return Team(env)
 
 
 def _by_id(name: str, kwargs: dict[str, Any]) -> Any:
-    found = by_id(name, "environment of several agents", IDS)
-    if name.startswith(
-        "mpe/"
-    ):  # without PettingZoo's guards of order and bounds, which a team keeps: a third of a step
-        return found.raw_env(**kwargs)
-    make: Any = getattr(found, "parallel_env", None) or found.env
+    module = by_id(name, "environment of several agents", IDS)
+    if name.startswith("mpe/"):
+        # Without PettingZoo's guards of order and bounds, which a team keeps: a third of a step.
+        return module.raw_env(**kwargs)
+    make: Any = getattr(module, "parallel_env", None) or module.env
     return make(**kwargs)
 
 
