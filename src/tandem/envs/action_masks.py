@@ -14,9 +14,9 @@ from tandem.types import Array, Info, Tree
 
 
 class Masked(gymnasium.Wrapper[Any, Any, Any, Any]):  # type: ignore[misc]
-    """Shows a Dict with `info["action_mask"]` as its entry `action_mask`. What the environment
-    shows itself is the entry `obs`, or, if that is a Dict, its entries. The last info of a
-    terminated episode need have no mask: nothing is done after it."""
+    """Observations are a Dict with `info["action_mask"]` as its entry `action_mask`; the
+    environment's own is the entry `obs`, or, if that is a Dict, its entries. The last info of a
+    terminated episode needs no mask: no action follows."""
 
     def __init__(self, env: Any) -> None:
         super().__init__(env)
@@ -52,13 +52,13 @@ class Masked(gymnasium.Wrapper[Any, Any, Any, Any]):  # type: ignore[misc]
 
 
 def with_masks(envs: Sequence[Any]) -> list[Any]:
-    """Environments of one kind, wrapped if they give masks in `info`; the first one is reset to
-    see."""
+    """Returns environments of one kind, wrapped if they give masks in `info`; to find out, the
+    first one is reset."""
     return [Masked(env) for env in envs] if gives_masks(envs[0]) else list(envs)
 
 
 def gives_masks(env: Any) -> bool:
-    """Whether `info` has masks of discrete actions after a reset, which the observation has not."""
+    """Whether `info` has masks of discrete actions after a reset, and the observation has none."""
     if not isinstance(env.action_space, (spaces.Discrete, spaces.MultiDiscrete)):
         return False
     if isinstance(env.observation_space, spaces.Dict) and MASK in env.observation_space.spaces:

@@ -101,16 +101,16 @@ def training(env: Any, kwargs: EnvKwargs | None, chosen: Preprocessing) -> dict[
 
 
 def split(kwargs: EnvKwargs | None) -> tuple[Preprocessing, dict[str, Any]]:
-    """(what is done to the game, arguments of the game itself). Without a word of it: as for
-    evaluation."""
-    given, names = dict(kwargs or {}), {f.name for f in fields(Preprocessing)}
-    mine = {**dict.fromkeys(ONLY_TRAINING, False), **{n: v for n, v in given.items() if n in names}}
-    return Preprocessing(**mine), {n: v for n, v in given.items() if n not in names}
+    """Returns (what is done to the game, arguments of the game itself). What `kwargs` do not say
+    is as for evaluation."""
+    rest, options = dict(kwargs or {}), dict.fromkeys(ONLY_TRAINING, False)
+    options |= {f.name: rest.pop(f.name) for f in fields(Preprocessing) if f.name in rest}
+    return Preprocessing(**options), rest
 
 
 def make(env: str, kwargs: EnvKwargs | None = None) -> Any:
-    """One game, observations uint8 [frame_stack, 84, 84], the newest picture last and zeros before
-    an episode's first.
+    """Returns one game: observations uint8 [frame_stack, 84, 84], the newest picture last and zeros
+    before an episode's first.
 
     kwargs: any of `Preprocessing`, and arguments of ale_py's environment such as render_mode.
       Rewards are not clipped."""
@@ -119,24 +119,24 @@ def make(env: str, kwargs: EnvKwargs | None = None) -> Any:
     from tandem.envs.atari_fire import Fire
 
     does, rest = split(kwargs)
-    made = AtariPreprocessing(
+    game = AtariPreprocessing(
         _game(env, does, rest),
         noop_max=does.noop_max,
         frame_skip=does.frame_skip,
         screen_size=SIZE,
         terminal_on_life_loss=does.life_loss_ends,
     )
-    if does.press_fire and made.unwrapped.get_action_meanings()[1:2] == ["FIRE"]:
-        made = Fire(made)
+    if does.press_fire and game.unwrapped.get_action_meanings()[1:2] == ["FIRE"]:
+        game = Fire(game)
     return declared(
-        FrameStackObservation(made, does.frame_stack, padding_type="zero"), does.frame_stack
+        FrameStackObservation(game, does.frame_stack, padding_type="zero"), does.frame_stack
     )
 
 
 def declared(env: Any, frames: int) -> Any:
-    """The same environment, its observations declared to be stacks [frames, ...] of the newest
-    pictures, the newest last, with zeros before an episode's first. A replay buffer then keeps each
-    picture once."""
+    """Returns the same environment, its observations declared to be stacks [frames, ...] of the
+    newest pictures, the newest last, with zeros before an episode's first. A replay buffer then
+    stores each picture once."""
     if frames > 1:
         env.observation_space.stack = frames
     return env
@@ -165,7 +165,7 @@ def history(
             "use ALE/...-v5.",
         )
     frames = act_steps * skip
-    made = make(
+    game = make(
         env,
         {
             "frame_stack": num_frames,
@@ -174,20 +174,20 @@ def history(
             "life_loss_ends": episodic,
         },
     )
-    return ClipReward(made, -1.0, 1.0) if clip else made
+    return ClipReward(game, -1.0, 1.0) if clip else game
 
 
 def vector(env: str, n: int, kwargs: EnvKwargs | None, threads: int = 1) -> Any:
-    """ale_py's own vector of n games. It steps, pools, resizes and stacks in C++; pictures are
-    those of `make` bit for bit.
+    """Returns ale_py's own vector of n games. It steps, pools, resizes and stacks in C++; pictures
+    are those of `make` bit for bit.
 
     Raises SettingError where it cannot do what `make` does."""
     quiet()
     from ale_py.vector_env import AtariVectorEnv
 
     does, rest = split(kwargs)
-    game = _arguments(env, does, rest)
-    del game["frameskip"]
+    settings = _arguments(env, does, rest)
+    del settings["frameskip"]
     if does.press_fire and not does.life_loss_ends:
         raise SettingError(
             "ale_py's vector of games presses FIRE at resets only, and lost lives end no episode "
@@ -195,8 +195,8 @@ def vector(env: str, n: int, kwargs: EnvKwargs | None, threads: int = 1) -> Any:
             "life_loss_ends=True or press_fire=False with it",
             "use mode='plain'.",
         )
-    made = AtariVectorEnv(
-        game.pop("game"),
+    games = AtariVectorEnv(
+        settings.pop("game"),
         n,
         num_threads=threads,
         img_height=SIZE,
@@ -208,11 +208,11 @@ def vector(env: str, n: int, kwargs: EnvKwargs | None, threads: int = 1) -> Any:
         episodic_life=does.life_loss_ends,
         reward_clipping=False,
         use_fire_reset=does.press_fire,
-        **game,
+        **settings,
     )
     if does.frame_stack > 1:
-        made.single_observation_space.stack = does.frame_stack
-    return made
+        games.single_observation_space.stack = does.frame_stack
+    return games
 
 
 def quiet() -> None:
@@ -224,10 +224,10 @@ def quiet() -> None:
 
 def _arguments(env: str, does: Preprocessing, rest: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments of ale_py for the game of an id, one frame a step."""
-    found = {**_spec(env).kwargs, **rest, "frameskip": 1}
+    result = {**_spec(env).kwargs, **rest, "frameskip": 1}
     if does.sticky_actions >= 0:
-        found["repeat_action_probability"] = does.sticky_actions
-    return found
+        result["repeat_action_probability"] = does.sticky_actions
+    return result
 
 
 def _spec(env: str) -> Any:

@@ -15,8 +15,8 @@ OBSERVATION, GOAL, ACHIEVED = "observation", "desired_goal", "achieved_goal"
 
 
 class WithGoal(gymnasium.Wrapper):  # type: ignore[misc]
-    """Observations are {"observation": what the environment gives, "desired_goal": its attribute
-    `goal` at that moment}."""
+    """Observations are {"observation": the environment's, "desired_goal": its attribute `goal` at
+    that moment}."""
 
     def __init__(self, env: Any) -> None:
         super().__init__(env)
@@ -50,12 +50,12 @@ class WithGoal(gymnasium.Wrapper):  # type: ignore[misc]
 
 
 def with_goal(env: Any) -> Any:
-    """The environment as it is, if its observations have goals, else with its own."""
+    """Returns the environment as it is if its observations have goals, else as a `WithGoal`."""
     space = env.observation_space
     has = isinstance(space, spaces.Dict) and {OBSERVATION, GOAL, ACHIEVED} <= set(space.spaces)
     return env if has else WithGoal(env)
 
 
 def joined(obs: Tree) -> Array:
-    """What networks see of such observations [...]: state and goal side by side."""
+    """Returns the networks' input [..., S + G]: observation and goal side by side."""
     return np.concatenate([obs[OBSERVATION], obs[GOAL]], -1)

@@ -1,4 +1,4 @@
-"""Environments of PettingZoo's, and of mpe2: by their ids, and what they say of themselves."""
+"""Environments of PettingZoo and mpe2: by their ids, and what their metadata say."""
 
 from __future__ import annotations
 
@@ -11,19 +11,22 @@ from tandem.errors import EngineError, UnknownNameError
 
 
 def by_id(name: str, kind: str, known: Iterable[str]) -> Any:
-    """The module of FAMILY/NAME: "mpe/simple_spread_v3" is of mpe2, the others of PettingZoo.
-    EngineError where a package is not installed, UnknownNameError, for a `kind` of which some names
-    are `known`, where there is none of that name."""
+    """Returns the module of the environment FAMILY/NAME: "mpe/simple_spread_v3" is of mpe2, the
+    others of PettingZoo.
+
+    kind, known: for errors: what the name is of, and some names that there are.
+
+    Raises EngineError where a package is not installed, UnknownNameError for an unknown name.
+    """
     family, _, game = name.partition("/")
-    module = f"{'mpe2' if family == 'mpe' else f'pettingzoo.{family}'}.{game}"
+    path = f"{'mpe2' if family == 'mpe' else f'pettingzoo.{family}'}.{game}"
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore", DeprecationWarning
-            )  # of importing a game, by which PettingZoo means its own API
-            found: Any = importlib.import_module(module)
+            # of importing a game, by which PettingZoo means its own API
+            warnings.simplefilter("ignore", DeprecationWarning)
+            module: Any = importlib.import_module(path)
     except ModuleNotFoundError as error:
-        if error.name != module:
+        if error.name != path:
             raise EngineError(
                 f"the {kind} {name!r} needs {error.name}, which is not installed here.",
                 "PettingZoo or mpe2, and what the environment itself is made with",
@@ -31,9 +34,9 @@ def by_id(name: str, kind: str, known: Iterable[str]) -> Any:
                 "need",
             ) from error
         raise UnknownNameError(kind, name, known) from error
-    if not hasattr(found, "env"):
+    if not hasattr(module, "env"):
         raise UnknownNameError(kind, name, known)
-    return found
+    return module
 
 
 def together(env: Any) -> bool:

@@ -66,14 +66,13 @@ class Versus(gymnasium.Env):  # type: ignore[misc]
         self.render_mode = getattr(env, "render_mode", None)
         self.opponent = opponent
         self.league: League | None = None
-        self.number = self.copies = self.side = (
-            0  # of the opponent; of the league when the episode began; of the learner
-        )
+        # of the opponent; of the league when the episode began; of the learner
+        self.number = self.copies = self.side = 0
         space, self.action_space = (
             ask(self.names[0]) for ask in (env.observation_space, env.action_space)
         )
-        self._apart = isinstance(space, spaces.Dict) and "observation" in space.spaces
-        shown = space["observation"] if self._apart else space
+        self._nested = isinstance(space, spaces.Dict) and "observation" in space.spaces
+        shown = space["observation"] if self._nested else space
         self._cast = isinstance(shown, spaces.Box) and not (
             shown.dtype == np.uint8 or np.issubdtype(shown.dtype, np.floating)
         )
@@ -90,8 +89,7 @@ class Versus(gymnasium.Env):  # type: ignore[misc]
 
     @property
     def resume_options(self) -> dict[str, Any] | None:
-        """What `reset(options=)` has to be given, beside the seed, to begin the running episode
-        again."""
+        """The `options` of `reset` which, with the seed, begin the running episode again."""
         return None if self.league is None else {"copies": self.copies}
 
     def reset(
@@ -110,7 +108,7 @@ class Versus(gymnasium.Env):  # type: ignore[misc]
             self.inner.reset(seed=int(self.np_random.integers(2**31)), options=others or None)
             self._gained, self._state = 0.0, None
             if not self._wait():
-                return self._seen(self._me), self._info
+                return self._observed(self._me), self._info
         raise EnvironmentFault(
             f"{ANEW} games of {type(self.inner).__name__} in a row ended before {self._me} had a "
             "turn.",
@@ -127,7 +125,7 @@ class Versus(gymnasium.Env):  # type: ignore[misc]
             and self.inner.truncations.get(self._me, False)
             and not self.inner.terminations.get(self._me, False)
         )
-        return self._seen(self._me, over), reward, over and not cut, cut, self._info
+        return self._observed(self._me, over), reward, over and not cut, cut, self._info
 
     def render(self) -> Any:
         return self.inner.render()
@@ -148,38 +146,37 @@ class Versus(gymnasium.Env):  # type: ignore[misc]
         return me not in game.agents or game.terminations[me] or game.truncations[me]
 
     def _wait(self) -> bool:
-        """Lets the opponent move until it is the learner's turn; whether the learner's game is over
-        instead."""
+        """Lets the opponent move until it is the learner's turn. Returns whether the learner's game
+        is over instead."""
         game = self.inner
         while not self._over():
-            who = game.agent_selection
-            if who == self._me:
+            player = game.agent_selection
+            if player == self._me:
                 return False
-            if game.terminations[who] or game.truncations[who]:
+            if game.terminations[player] or game.truncations[player]:
                 self._take(None)  # it leaves, as AEC has it
                 continue
-            obs = tree_map(lambda x: np.asarray(x)[None], self._seen(who))
+            obs = tree_map(lambda x: np.asarray(x)[None], self._observed(player))
             moves, self._state = self._playing.play(obs, self._state, self.np_random)
             self._take(moves[0])
         return True
 
     def _take(self, action: Any) -> None:
-        given = (
-            action if action is None or self.action.kind == "box" else np.asarray(action).tolist()
-        )
-        self.inner.step(given)
+        if action is not None and self.action.kind != "box":
+            action = np.asarray(action).tolist()
+        self.inner.step(action)
         self._gained += float(self.inner.rewards.get(self._me, 0.0))
 
-    def _seen(self, name: str, over: bool = False) -> Any:
-        """What a player observes, as the space has it."""
-        given = self.inner.observe(name)
-        shown = given["observation"] if self._apart else given
+    def _observed(self, name: str, over: bool = False) -> Tree:
+        """A player's observation, in this environment's space."""
+        obs = self.inner.observe(name)
+        shown = obs["observation"] if self._nested else obs
         shown = np.asarray(shown, np.float32) if self._cast else shown
         if not self.masked:
             return shown
         if over:
             return {"observation": shown, MASK: np.ones(self.action.width, np.int8)}
-        mask = given.get(MASK) if self._apart else None
+        mask = obs.get(MASK) if self._nested else None
         mask = self.inner.infos.get(name, {}).get(MASK) if mask is None else mask
         if mask is None:
             raise EnvironmentFault(
@@ -195,7 +192,7 @@ class Versus(gymnasium.Env):  # type: ignore[misc]
         if not isinstance(self.action_space, spaces.Discrete):
             return False
         if isinstance(space, spaces.Dict):
-            return self._apart and MASK in space.spaces
+            return self._nested and MASK in space.spaces
         self.inner.reset(seed=0)
         return MASK in self.inner.infos.get(self.inner.agent_selection, {})
 
@@ -206,15 +203,15 @@ def in_turn(env: Any) -> bool:
 
 
 def classic(name: str, kwargs: EnvKwargs | None = None) -> Versus:
-    """One of PettingZoo's classic games by its id, classic/NAME, against a random player.
-    EngineError where PettingZoo or what the game needs is not installed, UnknownNameError for a
-    game that there is not."""
-    found = by_id(name, "game", [f"classic/{game}" for game in CLASSIC])
-    return Versus(found.env(**dict(kwargs or {})))
+    """Returns one of PettingZoo's classic games by its id, classic/NAME, against a random player.
+    Raises EngineError where PettingZoo or what the game needs is not installed, UnknownNameError
+    for an unknown game."""
+    module = by_id(name, "game", [f"classic/{game}" for game in CLASSIC])
+    return Versus(module.env(**dict(kwargs or {})))
 
 
 def _check(env: Any, side: int | None) -> None:
-    """Refuses what is no game of two equal players in turn."""
+    """Raises an error unless `env` is a game of two equal players in turn."""
     name = type(env).__name__
     if not in_turn(env):
         raise SettingError(
