@@ -109,43 +109,43 @@ def make(env: EnvLike, kwargs: EnvKwargs | None = None) -> Any:
             "a Gymnasium id, an environment, or a callable without arguments that returns one",
             "build the arguments in, as in lambda: MyEnv(size=3).",
         )
-    made = env if is_instance(env) else env() if callable(env) else None
-    if made is not None and versus.in_turn(made) and not pettingzoo.together(made):
-        return versus.Versus(made)
-    if hasattr(made, "possible_agents"):
-        return teams.team(made)
-    if not isinstance(made, gymnasium.Env):
+    instance = env if is_instance(env) else env() if callable(env) else None
+    if instance is not None and versus.in_turn(instance) and not pettingzoo.together(instance):
+        return versus.Versus(instance)
+    if hasattr(instance, "possible_agents"):
+        return teams.team(instance)
+    if not isinstance(instance, gymnasium.Env):
         raise SettingError(
-            f"{env!r} gave {made!r} of type {type(made).__name__}."
+            f"{env!r} gave {instance!r} of type {type(instance).__name__}."
             if callable(env)
             else f"{env!r} is a {type(env).__name__}.",
             "a Gymnasium id, a gymnasium.Env, or a callable without arguments that returns a "
             "gymnasium.Env",
             "pass one of these.",
         )
-    return made
+    return instance
 
 
 def spaces_of(env: EnvLike, kwargs: EnvKwargs | None = None) -> tuple[Any, Any]:
-    """(observation space, action space), as Gymnasium has them, of an environment that is made to
-    look at them. Masks that it gives in its info are a part of the former, see `collect.masks`.
+    """Returns Gymnasium's (observation space, action space) of an environment, which is made for
+    it. Masks that it gives in its info are a part of the former, see `envs.action_masks`. Raises
     SpaceError where it has none."""
     from tandem.envs.action_masks import with_masks
 
-    made = make(env, kwargs)
+    instance = make(env, kwargs)
     try:
         for name in ("observation_space", "action_space"):
-            if getattr(made, name, None) is None:
+            if getattr(instance, name, None) is None:
                 raise SpaceError(
                     f"{environment_name(env)} has no {name}.",
                     "one of gymnasium.spaces",
                     f"set self.{name} in its __init__.",
                 )
-        (shown,) = with_masks([made])
-        return shown.observation_space, shown.action_space
+        (masked,) = with_masks([instance])
+        return masked.observation_space, masked.action_space
     finally:
         if not is_instance(env):
-            made.close()
+            instance.close()
 
 
 def vectorize(
@@ -264,8 +264,8 @@ def is_instance(env: EnvLike) -> bool:
 
 
 def random_actions(action: Leaf, n: int, rng: np.random.Generator, obs: Tree) -> Array:
-    """Any n actions that the masks of observations [n, ...] allow, as the environment takes
-    them."""
+    """Returns n random actions that the masks of observations [n, ...] allow, as the environment
+    takes them."""
     if action.masked:
         noise = rng.random((n, action.width), dtype=np.float32)
         return (evenly(noise, obs, action) + action.start).astype(action.dtype)
@@ -279,8 +279,8 @@ def random_actions(action: Leaf, n: int, rng: np.random.Generator, obs: Tree) ->
 
 
 def _plain(env: EnvLike, n: int, seed: int, kwargs: EnvKwargs | None, first: int) -> Stepped:
-    made = [make(env, kwargs) for _ in range(n)]
-    if len({id(getattr(m, "inner", m)) for m in made}) < n:
+    envs = [make(env, kwargs) for _ in range(n)]
+    if len({id(getattr(e, "inner", e)) for e in envs}) < n:
         raise SettingError(
             f"{n} environments were asked for, and {environment_name(env)} is one and the same "
             "environment each time.",
@@ -290,7 +290,7 @@ def _plain(env: EnvLike, n: int, seed: int, kwargs: EnvKwargs | None, first: int
         )
     from tandem.envs.action_masks import with_masks
 
-    return Stepped(environment_name(env), with_masks(made), seed, first=first)
+    return Stepped(environment_name(env), with_masks(envs), seed, first=first)
 
 
 def _atari(
@@ -299,13 +299,13 @@ def _atari(
     does = atari.split(kwargs)[0]
     # ale_py's vector presses FIRE at resets only: enough where a lost life leads to one.
     native = mode == "native" or (mode == "auto" and (does.life_loss_ends or not does.press_fire))
-    made = (
-        _guarded(env, lambda: AtariVector(env, n, seed, kwargs, first))
-        if native
-        else _plain(env, n, seed, kwargs, first)
-    )
-    made.clips = does.clip_rewards
-    return made
+    envs: Environments
+    if native:
+        envs = _guarded(env, lambda: AtariVector(env, n, seed, kwargs, first))
+    else:
+        envs = _plain(env, n, seed, kwargs, first)
+    envs.clips = does.clip_rewards
+    return envs
 
 
 def _native(env: EnvLike, n: int, seed: int, kwargs: EnvKwargs | None, first: int) -> Native:
@@ -317,13 +317,13 @@ def _native(env: EnvLike, n: int, seed: int, kwargs: EnvKwargs | None, first: in
             "an id registered with one",
             "use mode='auto' or mode='plain'.",
         )
-    made = _guarded(
+    envs = _guarded(
         env,
         lambda: gymnasium.make_vec(
             env, n, vectorization_mode="vector_entry_point", **dict(kwargs or {})
         ),
     )
-    return Native(env, made, seed, first)
+    return Native(env, envs, seed, first)
 
 
 def _has_native(env: EnvLike) -> bool:
@@ -343,7 +343,7 @@ def _register(name: str) -> None:
 
 
 def _guarded(name: str, build: Callable[[], Any]) -> Any:
-    """What `build` gives, with the errors of Gymnasium told as ours."""
+    """Returns what `build` returns; errors of Gymnasium become errors of this library."""
     from gymnasium import error, registry
 
     try:
