@@ -29,9 +29,8 @@ MODULES = {
 def main(arguments: list[str] | None = None) -> int:
     """Measures what was asked for; the exit code."""
     args = _parse(arguments)
-    quick_out = (
-        ROOT / "runs" / "bench-quick"
-    )  # numbers of a smoke test do not belong among the results
+    # numbers of a smoke test do not belong among the results
+    quick_out = ROOT / "runs" / "bench-quick"
     out = (
         Path(args.out) if args.out else quick_out if args.quick else ROOT / "benchmarks" / "results"
     )

@@ -30,10 +30,11 @@ from benchmarks.rows import ENGINES, NAMES
 
 PEER = "rllib"
 WAYS: dict[str, dict[str, Any]] = {  # behind an engine's name: who collects
+    # a cluster of its own, whatever else runs here
     "runners": {
         "runners": RUNNERS,
         "cluster": "local",
-    },  # a cluster of its own, whatever else runs here
+    },
     "pool": {"workers": RUNNERS},
     "alone": {},
 }
@@ -59,9 +60,8 @@ QUICK = {"warm": 1_536, "steps": 1_024, "report": 512}  # of a smoke test
 def main(arguments: list[str] | None = None) -> int:
     """Measures what was asked for; the exit code."""
     args = _parse(arguments)
-    quick_out = (
-        ROOT / "runs" / "bench-quick"
-    )  # numbers of a smoke test do not belong among the results
+    # numbers of a smoke test do not belong among the results
+    quick_out = ROOT / "runs" / "bench-quick"
     out = (
         Path(args.out) if args.out else quick_out if args.quick else ROOT / "benchmarks" / "results"
     )

@@ -106,9 +106,8 @@ def handing_over(job: Job) -> Job:
     milliseconds[SINGLY] = [_took(singly, into) for _ in range(max(1, times // 50))]
     ray.shutdown()
     milliseconds[POOL] = by_memory(times)
-    return {
-        "milliseconds": {name: took[len(took) // 10 :] for name, took in milliseconds.items()}
-    }  # the first ones warm up
+    # the first ones warm up
+    return {"milliseconds": {name: took[len(took) // 10 :] for name, took in milliseconds.items()}}
 
 
 def by_memory(times: int) -> list[float]:

@@ -42,9 +42,8 @@ def configuration(job: Job) -> Any:
         .framework("torch", **told.get("framework", {}))
         .training(**told["training"])
         .env_runners(**told["env_runners"])
-        .learners(
-            num_learners=0, num_gpus_per_learner=0
-        )  # it learns in this process, as we do: nothing to send there
+        # it learns in this process, as we do: nothing to send there
+        .learners(num_learners=0, num_gpus_per_learner=0)
         .rl_module(model_config=DefaultModelConfig(**told["model"]))
         .reporting(
             min_sample_timesteps_per_iteration=job["report"],

@@ -36,12 +36,13 @@ SETTINGS = {  # of the trainer door
     "epsilon": "0.01",
     "vectorization": "plain",
 }
+# the documented criterion: a mean over ten episodes; steps tried
 CRITERION, TRIALS, SEEDS, MOST = (
     200.0,
     10,
     5,
     100_000,
-)  # the documented criterion: a mean over ten episodes; steps tried
+)
 
 
 def program(engine: str, seed: int, **more: Any) -> tuple[Any, Any]:
@@ -104,9 +105,8 @@ def main() -> int:
     args = parser.parse_args()
     out = Path(args.out) if args.out else ROOT / "benchmarks" / "results"
     core = measure.last_core() if args.core is None else args.core
-    plain = {
-        "torch": "trainer, not compiled"
-    }  # torch's users write no flag: their losses run as they are
+    # torch's users write no flag: their losses run as they are
+    plain = {"torch": "trainer, not compiled"}
     kinds = [
         (e, k) for e in ENGINES for k in ("trainer", "agent", plain.get(e, "agent, not compiled"))
     ]

@@ -107,9 +107,8 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
         "--out", help="folder for runs and results instead of runs/learn and benchmarks/results"
     )
     parser.add_argument("--list", action="store_true", help="the rows, and nothing else")
-    parser.add_argument(
-        "--one", type=int, help=argparse.SUPPRESS
-    )  # train this seed of the row, in this process
+    # train this seed of the row, in this process
+    parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
     args = parser.parse_args(arguments)
     if args.jobs < 1 or args.minutes <= 0:
         parser.error("--jobs and --minutes have to be positive")

@@ -57,11 +57,12 @@ FIXED: dict[str, dict[str, Any]] = {
         "noisy": "no",
     },
 }
+# no effect with the fixed values
 UNUSED = {
     "dqn": {"priority_alpha", "priority_beta"},
     "ppo": {"rms_decay", "rms_epsilon", "sequence"},
     "a2c": {"sequence"},
-}  # no effect with the fixed values
+}
 SAME = ("gamma", "learning_rate", "batch_size")
 NAMES: dict[str, dict[str, str]] = {  # ours -> theirs
     "ppo": {
@@ -121,10 +122,11 @@ SPECIAL = {
     "ddpg": {"learning_starts", "exploration", "actor_learning_rate"},
     "td3": {"learning_starts", "exploration"},
 }
+# what a peer does not have
 ABSENT = {
     ("sbx", "dqn"): {"max_grad_norm"},
     ("sb3", "a2c"): {"batch_size"},
-}  # what a peer does not have
+}
 
 
 def translate(peer: str, algorithm: str, settings: Any) -> dict[str, Any]:

@@ -234,12 +234,13 @@ def updates(settings: Any, steps: int) -> int:
 
 
 Shape = tuple[int, int, int]  # of a layer's product for one sample: rows, inputs, outputs
+# four pictures of 84 x 84
 NATURE: list[Shape] = [
     (400, 256, 32),
     (81, 512, 64),
     (49, 576, 64),
     (1, 3136, 512),
-]  # four pictures of 84 x 84
+]
 
 
 def layers(sizes: list[int]) -> list[Shape]:
@@ -258,10 +259,11 @@ def products(
     has a row for each place of its kernel); its backward pass
     two: one for its weights, one for its inputs, which the first layer of a network does without.
     """
+    # speed is a slope: what idles before the first update does not count
     s, span = (
         settings,
         1000 * block(settings),
-    )  # speed is a slope: what idles before the first update does not count
+    )
     rate = (updates(s, 2 * span) - updates(s, span)) / span
     shapes: list[tuple[int, int, int, float]] = []
 
@@ -290,9 +292,8 @@ def products(
         for net in heads:
             passes(net, s.batch_size or block(s), rate, weights=1, inputs=1)
             if not s.shared and (algorithm == "ppo" or net is critic):
-                passes(
-                    net, block(s), 1 / block(s)
-                )  # values, and probabilities of the actions taken; one body gives both acting
+                # values, and probabilities of the actions taken; one body gives both acting
+                passes(net, block(s), 1 / block(s))
         passes(actor, s.envs, 1 / s.envs)
     elif algorithm == "dqn":
         q = layers([observation, *hidden, actions])

@@ -19,11 +19,12 @@ from benchmarks.measure import ROOT, Pair, Run, alternating
 from benchmarks.rows import ENGINES, NAMES
 from benchmarks.teams_rows import FACTOR, ROWS, TeamRow, find
 
+# the last behind an engine's name: mpe2 itself steps its environments
 PEER, BARE, PLAIN = (
     "xuance",
     "bare",
     "-plain",
-)  # the last behind an engine's name: mpe2 itself steps its environments
+)
 OURS = tuple(engine + worlds for worlds in ("", PLAIN) for engine in ENGINES)
 USUAL = ("jax", "tensorflow", "torch", "jax-plain", PEER)
 TITLES = {
@@ -42,9 +43,8 @@ RUN = ("startup", "first", "loop", "cpu", "steps", "updates")
 def main(arguments: list[str] | None = None) -> int:
     """Measures what was asked for; the exit code."""
     args = _parse(arguments)
-    quick_out = (
-        ROOT / "runs" / "bench-quick"
-    )  # numbers of a smoke test do not belong among the results
+    # numbers of a smoke test do not belong among the results
+    quick_out = ROOT / "runs" / "bench-quick"
     out = (
         Path(args.out) if args.out else quick_out if args.quick else ROOT / "benchmarks" / "results"
     )

@@ -55,9 +55,8 @@ MADDPG: dict[str, Any] = {
 
 # --- what XuanCe is told on top of its own file ---------------------------------------------------
 
-PLAIN_MAPPO: dict[str, Any] = {
-    "normalize": None
-}  # its file puts a layer normalisation behind each hidden layer; we have none
+# its file puts a layer normalisation behind each hidden layer; we have none
+PLAIN_MAPPO: dict[str, Any] = {"normalize": None}
 PLAIN_MADDPG: dict[str, Any] = {"activation": "relu"}  # its file says leaky_relu, which we have not
 
 

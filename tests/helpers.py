@@ -22,13 +22,13 @@ ONE_THREAD = {
     "MKL_NUM_THREADS": "1",
     "NUMBA_NUM_THREADS": "1",
 }
+# answers are compared to the bit, so they come from one device
 ON_CPU = {
     "JAX_PLATFORMS": "cpu",
     "CUDA_VISIBLE_DEVICES": "-1",
-}  # answers are compared to the bit, so they come from one device
-ALONE = {
-    "RAY_ADDRESS": "local"
-}  # on a cluster of its own, not on one that another test has begun meanwhile
+}
+# on a cluster of its own, not on one that another test has begun meanwhile
+ALONE = {"RAY_ADDRESS": "local"}
 # XLA spends longer on compiling a short test's programs than they run: without LLVM's costly passes
 # it takes about half. `make test-all` compiles the same programs as they are for users.
 COMPILED_LIGHTLY = {
@@ -65,9 +65,8 @@ def run_python(
     """
     with tempfile.TemporaryDirectory() as folder:
         script = code
-        if isinstance(
-            code, str
-        ):  # a file rather than `-c`: tracebacks show their lines, and spawned processes find it
+        # a file rather than `-c`: tracebacks show their lines, and spawned processes find it
+        if isinstance(code, str):
             script = Path(folder) / "snippet.py"
             script.write_text(textwrap.dedent(code), encoding="utf-8")
         out, err, status = _run(

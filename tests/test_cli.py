@@ -173,9 +173,8 @@ def test_what_cannot_be_is_answered_in_words(
     shown = capsys.readouterr()
     assert said.replace("RUNS", runs) in shown.err and shown.err.startswith("tandem: ")
     assert "Traceback" not in shown.out + shown.err
-    assert sorted(finished.rglob("*")) == before and not list(
-        tmp_path.rglob("*")
-    )  # nothing was made or changed
+    # nothing was made or changed
+    assert sorted(finished.rglob("*")) == before and not list(tmp_path.rglob("*"))
 
 
 def test_a_fault_while_running_has_another_code(tmp_path, capsys) -> None:
@@ -287,9 +286,8 @@ def test_a_run_leaves_all_that_was_promised_and_says_so(tmp_path, capsys, monkey
     )
     assert f"last checkpoint  {result['last_eval_mean']:.1f}" in shown.out
     assert f"tandem watch runs/{folder.name}" in shown.out and "animation.gif" in shown.out
-    assert (
-        "ended by steps" in shown.err and "evaluation at" in shown.err
-    )  # progress, apart from the results
+    # progress, apart from the results
+    assert "ended by steps" in shown.err and "evaluation at" in shown.err
     settings = json.loads((folder / "config.json").read_text())["settings"]
     assert (settings["gamma"], settings["orthogonal"], settings["hidden"]) == (0.9, False, [16])
     assert settings["rollout"] == 32  # of the zoo
@@ -344,9 +342,8 @@ def test_commands_that_are_printed_can_be_given_as_they_stand(tmp_path, capsys) 
     assert main([*given[:-1], str(tmp_path / "a b"), "--seeds", "1"]) == 0
     shown = capsys.readouterr().out
     assert f"tandem plot '{tmp_path / 'a b'}' --individual" in shown
-    assert (
-        "mean over 1 seeds" in shown and "no curve: the run" in shown
-    )  # nothing to draw yet is no fault of the runs
+    # nothing to draw yet is no fault of the runs
+    assert "mean over 1 seeds" in shown and "no curve: the run" in shown
 
 
 def test_stopping_and_resuming_gives_the_rows_of_an_uninterrupted_run(
@@ -742,9 +739,8 @@ def test_verify_finds_the_first_row_that_differs(finished, tmp_path, capsys) -> 
         and "0123456789abcdef" in shown
         and old in shown
     )
-    assert (
-        main(["verify", str(forged), "--quiet", "--steps", table[0]["env_steps"]]) == 0
-    )  # before it, all is well
+    # before it, all is well
+    assert main(["verify", str(forged), "--quiet", "--steps", table[0]["env_steps"]]) == 0
 
 
 def test_a_run_of_sac_from_the_outside(tmp_path, capsys) -> None:

@@ -128,9 +128,8 @@ def test_onnx_gives_what_the_agent_gives(made, tmp_path) -> None:
     onnx_package.checker.check_model(model, full_check=True)
     rng = np.random.default_rng(5)
     specs = made.observation if isinstance(made.observation, dict) else {"obs": made.observation}
-    obs = {
-        name: drawn(rng, spec, 7) for name, spec in specs.items()
-    }  # other rows, another number of them
+    # other rows, another number of them
+    obs = {name: drawn(rng, spec, 7) for name, spec in specs.items()}
     found = onnx.run(model, obs)
     given = obs if isinstance(made.observation, dict) else obs["obs"]
     np.testing.assert_allclose(
@@ -173,9 +172,10 @@ def test_every_activation_is_written(activation, tmp_path) -> None:
 
 def test_the_comparison_finds_a_wrong_graph(tmp_path, monkeypatch) -> None:
     pytest.importorskip("onnxruntime")
+    # no bias
     monkeypatch.setitem(
         onnx.LAYERS, Dense, lambda g, layer, w, x: g("Gemm", x, g.constant(w["kernel"]))
-    )  # no bias
+    )
     with pytest.raises(Exception, match="differs from the agent by up to"):
         to_onnx(agent("dqn", BOX, CHOICE), tmp_path / "a.onnx")
     assert not (tmp_path / "a.onnx").exists()

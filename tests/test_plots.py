@@ -97,9 +97,8 @@ def test_runs_of_one_kind_become_an_interquartile_mean_with_its_band(
     (label, line), *others = lines(axes).items()
     assert label == "4 runs" and not others
     np.testing.assert_allclose(line[:, 0], np.linspace(200, 800, 200))
-    np.testing.assert_allclose(
-        line[:, 1], 3.0 * line[:, 0]
-    )  # the mean of 2 and 4: 1 and 100 are outside the middle half
+    # the mean of 2 and 4: 1 and 100 are outside the middle half
+    np.testing.assert_allclose(line[:, 1], 3.0 * line[:, 0])
     low, high = bootstrap_band(np.outer(slopes, line[:, 0]))
     band = axes.collections[0].get_paths()[0].get_extents()
     assert (band.ymin, band.ymax) == pytest.approx((low.min(), high.max()))
@@ -185,11 +184,12 @@ def test_errors_name_what_is_wrong(tmp_path: Path) -> None:
         plots.curve([run, make(tmp_path / "young", end=100)], tmp_path / "a.png")
     with pytest.raises(SettingError, match=r"a\.nonsense"):
         plots.curve([run], tmp_path / "a.nonsense")
+    # nothing is written under another name than the one that was given
     for name in (
         "a",
         "a.d",
         ".",
-    ):  # nothing is written under another name than the one that was given
+    ):
         with pytest.raises(SettingError, match=r"\.png, \.svg or \.pdf"):
             plots.curve([run], tmp_path / name)
     odd = make(tmp_path / "odd") / "progress.csv"

@@ -241,12 +241,13 @@ FAR = spaces.Box(np.finfo(np.float32).min, np.finfo(np.float32).max, (2,), np.fl
             FAR,
             r"sac cannot stretch \[-1, 1\] to bounds from -3.40282e\+38 to 3.40282e\+38",
         ),
+        # their sum overflows, not their distance
         (
             "td3",
             BOX,
             spaces.Box(2e38, 3e38, (2,)),
             "td3 cannot stretch",
-        ),  # their sum overflows, not their distance
+        ),
         ("sac", BOX, spaces.Box(-1e300, 1e300, (2,), np.float64), "sac cannot stretch"),
         ("sac", BOX, spaces.Box(-1, 1, (2, 2)), r"shape \(2, 2\)"),
         ("ppo", BOX, spaces.MultiBinary(3), "MultiBinary"),
@@ -953,10 +954,11 @@ def test_early_stop_remembers_across_sittings(tmp_path: Path) -> None:
         )
         for i, stop in enumerate(stops):
             if i:
+                # another callback has come before it
                 others = [
                     Callback(),
                     EarlyStop(1.0, episodes=12),
-                ]  # another callback has come before it
+                ]
                 run = trainer.session(resume=out, env=Chain, callbacks=others)
             *_, end = run.events(stop)
         assert isinstance(end, TrainEnd) and end.reason == "criterion"

@@ -58,8 +58,8 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'tandem' has no attribute {name!r}")
     module, attribute = _HOMES[name]
-    found = import_module(module)
-    value = getattr(found, attribute) if attribute else found
+    loaded = import_module(module)
+    value = getattr(loaded, attribute) if attribute else loaded
     globals()[name] = value  # the next use finds it without coming here
     return value
 

@@ -123,9 +123,9 @@ def film(
     """Writes an agent's play as a GIF or MP4, in an environment made for drawing; `how` is as
     `watch.animate` takes it."""
     before = out.exists()
-    with screen(env, "rgb_array", kwargs) as made:
+    with screen(env, "rgb_array", kwargs) as instance:
         try:
-            return animate(agent, made, out, **how)
+            return animate(agent, instance, out, **how)
         except Exception:
             if not before:
                 out.unlink(missing_ok=True)  # begun, and worth nothing
@@ -140,15 +140,14 @@ def screen(env: Any, mode: str, kwargs: Mapping[str, Any] | None = None) -> Iter
     from tandem.envs.action_masks import with_masks
 
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore"
-        )  # of a missing screen, of odd render modes: what matters of it becomes an error here
-        made = _drawable(env, mode, kwargs) if isinstance(env, str) else make(env, kwargs)
+        # of a missing screen, of odd render modes: what matters of it becomes an error here
+        warnings.simplefilter("ignore")
+        instance = _drawable(env, mode, kwargs) if isinstance(env, str) else make(env, kwargs)
         try:
-            yield with_masks([made])[0]
+            yield with_masks([instance])[0]
         finally:
-            if made is not env:
-                made.close()
+            if instance is not env:
+                instance.close()
 
 
 def _drawable(env: str, mode: str, kwargs: Mapping[str, Any] | None) -> Any:

@@ -20,11 +20,12 @@ class TandemError(Exception):
         super().__init__("\n".join(p for p in parts if p))
 
     def __reduce__(self) -> tuple[Any, ...]:
+        # errors cross process borders with all their parts
         return _rebuild, (
             type(self),
             str(self),
             self.__dict__,
-        )  # errors cross process borders with all their parts
+        )
 
 
 class UnknownNameError(TandemError, ValueError):
@@ -139,9 +140,8 @@ def same_shapes(shape: Iterable[int | None], **arrays: Any) -> None:
 
 
 def _rebuild(kind: type[TandemError], message: str, parts: dict[str, Any]) -> TandemError:
-    layout: Any = (
-        kind.__base__
-    )  # the base whose memory layout it has: only that one's `__new__` may make it
+    # the base whose memory layout it has: only that one's `__new__` may make it
+    layout: Any = kind.__base__
     error: TandemError = layout.__new__(kind, message)
     error.args = (message,)
     error.__dict__.update(parts)
@@ -154,11 +154,11 @@ def nearest(name: str, known: Iterable[str], n: int = 3) -> list[str]:
     return [by_lower[m] for m in difflib.get_close_matches(name.lower(), by_lower, n=n, cutoff=0.5)]
 
 
-def misfit(function: Callable[..., Any], *given: Any) -> str:
+def misfit(function: Callable[..., Any], *arguments: Any) -> str:
     """Why a function cannot be called with these arguments, without calling it; "" where it can, or
     nobody knows."""
     try:
-        inspect.signature(function).bind(*given)
+        inspect.signature(function).bind(*arguments)
     except TypeError as error:
         return str(error)
     except ValueError:  # written in C

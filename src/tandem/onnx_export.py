@@ -114,22 +114,20 @@ def _twin(agent: Agent) -> plan.Twin:
 
 
 def _compare(agent: Agent, twin: plan.Twin, model: Any, obs: Tree) -> bool:
-    found = onnx.run(model, obs if isinstance(obs, dict) else {"obs": obs})
-    if found is None:
+    output = onnx.run(model, obs if isinstance(obs, dict) else {"obs": obs})
+    if output is None:
         return False
     expected, action = twin(obs), agent.act(obs)
-    agreed = np.allclose(found["output"], expected, rtol=1e-4, atol=1e-4)
+    agreed = np.allclose(output["output"], expected, rtol=1e-4, atol=1e-4)
     if action.dtype.kind == "f":
-        near = max(
-            1e-4, float(np.finfo(action.dtype).eps)
-        )  # the agent's are rounded to its space's dtype
-        agreed = agreed and np.allclose(found["action"], action, rtol=near, atol=near)
+        # the agent's are rounded to its space's dtype
+        near = max(1e-4, float(np.finfo(action.dtype).eps))
+        agreed = agreed and np.allclose(output["action"], action, rtol=near, atol=near)
     else:
-        agreed = (
-            agreed and np.mean(found["action"] == action) > 0.9
-        )  # of equally good choices either may be taken
+        # of equally good choices either may be taken
+        agreed = agreed and np.mean(output["action"] == action) > 0.9
     if not agreed:
-        worst = float(np.max(np.abs(found["output"] - expected)))
+        worst = float(np.max(np.abs(output["output"] - expected)))
         raise CheckpointError(
             f"the ONNX graph of {agent.name} differs from the agent by up to {worst:g}.",
             "the same outputs to within 1e-4",

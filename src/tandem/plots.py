@@ -44,9 +44,8 @@ def curve(
             "no folder was given.", "the folder of at least one run", "name one, as in runs/ppo."
         )
     out = Path(out)
-    if (
-        out.suffix.lower() not in SUFFIXES
-    ):  # without one, Matplotlib would choose it, and write another file than this
+    # without one, Matplotlib would choose it, and write another file than this
+    if out.suffix.lower() not in SUFFIXES:
         raise SettingError(
             f"cannot write {out.name!r}.",
             "a name that ends in .png, .svg or .pdf",
@@ -186,10 +185,11 @@ def _draw_several(axes: Any, runs: list[Run], individual: bool) -> str:
 
 
 def _draw_group(axes: Any, curves: list[tuple[Any, Any]], colour: str, label: str) -> None:
+    # where every run of the group has a say
     start, end = (
         max(x[0] for x, _ in curves),
         min(x[-1] for x, _ in curves),
-    )  # where every run of the group has a say
+    )
     grid = np.linspace(start, max(start, end), POINTS)
     scores = np.stack([np.interp(grid, x, y) for x, y in curves])
     if len(curves) > 1:

@@ -148,22 +148,21 @@ class Schedule:
             if self.end is None
             else [self.start, self.end] + ([self.fraction] if self.fraction != 1 else [])
         )
-        return ":".join(
-            repr(float(p)).removesuffix(".0") for p in parts
-        )  # repr: read back, it is the same number
+        # repr: read back, it is the same number
+        return ":".join(repr(float(p)).removesuffix(".0") for p in parts)
 
 
-def apply(settings: Any, given: dict[str, Any]) -> Any:
+def apply(settings: Any, values: dict[str, Any]) -> Any:
     """`settings` with what is given, checked and converted field by field.
 
     Raises UnknownNameError for a name that is no setting, SettingError for a value of the wrong
     type.
     """
     hints, names = get_type_hints(type(settings)), [f.name for f in fields(settings)]
-    for name in given:
+    for name in values:
         if name not in names:
             raise UnknownNameError("setting", name, names)
-    return replace(settings, **{n: convert(n, v, hints[n]) for n, v in given.items()})
+    return replace(settings, **{n: convert(n, v, hints[n]) for n, v in values.items()})
 
 
 def convert(name: str, value: Any, hint: Any) -> Any:
@@ -229,9 +228,8 @@ def _converted(value: Any, hint: Any) -> Any:
     if isinstance(value, bool):
         raise TypeError(value)
     if hint is int:
-        if isinstance(
-            value, Integral
-        ):  # NumPy's too; all their digits, of which a float would lose some
+        # NumPy's too; all their digits, of which a float would lose some
+        if isinstance(value, Integral):
             return int(value)
         number = float(value)
         if number != int(number):

@@ -61,7 +61,7 @@ class Leaf:
     def bounds(self) -> tuple[Array, Array]:
         """low and high of a box in its shape and dtype, none beyond what the space has: those of
         doubles, such as 0.3, may lie between two floats."""
-        found = []
+        limits = []
         for bound, inwards in ((self.low, np.inf), (self.high, -np.inf)):
             exact = np.array(bound, np.float64)
             with np.errstate(over="ignore"):
@@ -69,8 +69,8 @@ class Leaf:
             if x.dtype.kind == "f":
                 beyond = x < exact if inwards > 0 else x > exact
                 x = np.where(beyond, np.nextafter(x, np.asarray(inwards, x.dtype)), x)
-            found.append(x.reshape(self.shape))
-        return found[0], found[1]
+            limits.append(x.reshape(self.shape))
+        return limits[0], limits[1]
 
     @property
     def far(self) -> bool:
@@ -123,21 +123,21 @@ def observation_spec(space: Any) -> Spec:
     another is joined by '/')."""
     if type(space).__name__ != "Dict":
         return leaf(space)
-    found: dict[str, Leaf] = {}
+    leaves_by_key: dict[str, Leaf] = {}
     for key, inner in space.spaces.items():
         spec = observation_spec(inner)
-        found.update(
+        leaves_by_key.update(
             {f"{key}/{k}": s for k, s in spec.items()}
             if isinstance(spec, dict)
             else {str(key): spec}
         )
-    if not found:
+    if not leaves_by_key:
         raise SpaceError(
             "cannot use a Dict without entries.",
             "at least one entry",
             "leave it out, or give it one.",
         )
-    return found
+    return leaves_by_key
 
 
 def action_leaf(space: Any, observation: Spec) -> Leaf:

@@ -228,7 +228,7 @@ def session(
 def _config(
     algorithm: str,
     env: EnvLike,
-    given: dict[str, Any],
+    values: dict[str, Any],
     *,
     framework: str | None,
     network: Any,
@@ -239,7 +239,7 @@ def _config(
 ) -> Config:
     """Everything that a new run is made of. Refuses settings, spaces and options that do not fit
     together; then makes the choices that "auto" leaves open, and chooses the framework."""
-    chosen, options, source = settle(algorithm, environment_name(env), given)
+    chosen, options, source = settle(algorithm, environment_name(env), values)
     kwargs = _as_json(env_kwargs) | atari.arguments(env, options)
     space, action_space = spaces_of(env, kwargs)
     action, kind = spaces.leaf(action_space), algorithms.get(algorithm)
@@ -281,8 +281,8 @@ def _as_json(env_kwargs: Mapping[str, Any] | None) -> dict[str, Any]:
     """Arguments for an environment as config.json stores them. SettingError for what JSON does not
     give back as it was."""
     try:
-        given = dict(env_kwargs or {})
-        same = json.loads(json.dumps(given)) == given
+        kwargs = dict(env_kwargs or {})
+        same = json.loads(json.dumps(kwargs)) == kwargs
     except (TypeError, ValueError):
         same = False
     if not same:
@@ -291,20 +291,20 @@ def _as_json(env_kwargs: Mapping[str, Any] | None) -> dict[str, Any]:
             "names with JSON data: numbers, text, true or false, lists, dicts",
             "give a callable that makes the environment with what is no such data.",
         )
-    return given
+    return kwargs
 
 
-def settle(algorithm: str, env: str, given: dict[str, Any]) -> tuple[Any, Options, str]:
+def settle(algorithm: str, env: str, values: dict[str, Any]) -> tuple[Any, Options, str]:
     """Settings and options for a run, and where they come from."""
     kind = algorithms.get(algorithm)
-    mine, others = {f.name for f in fields(kind.Settings)}, {f.name for f in fields(Options)}
-    for name in given:
-        if name not in mine | others:
-            raise UnknownNameError(f"setting of {algorithm}", name, mine | others)
+    own, others = {f.name for f in fields(kind.Settings)}, {f.name for f in fields(Options)}
+    for name in values:
+        if name not in own | others:
+            raise UnknownNameError(f"setting of {algorithm}", name, own | others)
     entry = zoo.entry(algorithm, env)
     base = apply(kind.Settings(), entry.settings if entry else {})
-    chosen = apply(base, {n: v for n, v in given.items() if n in mine})
-    options = apply(Options(), {n: v for n, v in given.items() if n in others})
+    chosen = apply(base, {n: v for n, v in values.items() if n in own})
+    options = apply(Options(), {n: v for n, v in values.items() if n in others})
     for part in (chosen, options):
         check_ranges(part)
     return chosen, options, entry.source if entry else f"defaults of {algorithm}"
@@ -334,10 +334,10 @@ def evaluate(
     own = atari.is_atari(env) or (isinstance(env, str) and agent.name.endswith(f" {env}"))
     kwargs = agent.env_kwargs if own else None
     of = agent.observation, agent.action
-    found = play(
+    played = play(
         agent.actor, env, episodes, seed, action_mode=mode, noise=noise, kwargs=kwargs, spaces=of
     )
-    return Evaluation.of(*found)
+    return Evaluation.of(*played)
 
 
 def draw(run: Session) -> tuple[str, ...]:
@@ -372,6 +372,6 @@ def _versioned(env: EnvLike) -> EnvLike:
         return env
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        made = make(env)
-    made.close()
-    return str(made.spec.id) if made.spec is not None else env
+        instance = make(env)
+    instance.close()
+    return str(instance.spec.id) if instance.spec is not None else env

@@ -748,9 +748,10 @@ def test_where_the_environment_cannot_be_brought_back_new_episodes_begin(tmp_pat
         second.train(torch.optim.Adam(second.param), 2, p=0)
     assert second.total_episode == 6
     environments = second._assembly.loop.collector.environments
+    # none is begun again
     assert (
         environments.episodes()[0] > first._assembly.loop.collector.environments.episodes()[0] + 1
-    )  # none is begun again
+    )
 
 
 def test_parameters_alone(tmp_path: Path) -> None:

@@ -134,6 +134,5 @@ def test_control_is_learned() -> None:
     pendulum = example("DDPG").main(0, processes=2)
     assert np.mean([pendulum.run_agent(200, i)[1] for i in range(10)]) >= -200
     assert np.mean(example("DDPG_HER").main(0, processes=2).reward_list[-10:]) >= -5
-    assert (
-        np.mean(example("MADDPG").main(0, processes=2).reward_list[-10:]) >= 15
-    )  # each alone: about 10
+    # each alone: about 10
+    assert np.mean(example("MADDPG").main(0, processes=2).reward_list[-10:]) >= 15

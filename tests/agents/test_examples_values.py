@@ -80,9 +80,8 @@ def test_losses_of_ppo(module: Any) -> None:
             found[0].mean(), agent.param[1], allow_unused=True, retain_graph=True
         )
     )
-    bias = torch.autograd.grad(found[1].mean(), agent.param[1])[
-        -1
-    ]  # of the value alone, not of the target
+    # of the value alone, not of the target
+    bias = torch.autograd.grad(found[1].mean(), agent.param[1])[-1]
     TD = (
         b["r"]
         + losses.GAMMA * (1 - b["d"]) * agent.critic(t["next_s"]).detach().numpy()[:, 0]

@@ -57,9 +57,8 @@ def test_update_batches_within_a_phase_of_several() -> None:
 
 
 def test_ppo_collects_learns_from_all_and_begins_anew() -> None:
-    agent = trained(
-        Probe(), 4, PPO=True, update_steps=8
-    )  # 20 steps: two phases of 10 passes over 8 in batches of 4
+    # 20 steps: two phases of 10 passes over 8 in batches of 4
+    agent = trained(Probe(), 4, PPO=True, update_steps=8)
     assert agent.losses - 1 == 40 and agent.copies == [20, 40]
     for phase, begin in ((agent.seen[1:21], 0), (agent.seen[21:41], 8)):
         steps = [5 * e + t for s, *_ in phase for t, e in s.tolist()]
@@ -112,9 +111,8 @@ def test_n_steps_are_discounted_from_the_first_state_on() -> None:
             s.tolist(), after[:, 0].tolist(), r.tolist(), d.tolist(), strict=True
         ):
             if e < 9:  # windows at the newest rows are shorter
-                assert ret == reward[t] and end == (
-                    0.75 if t == 0 else 1.0
-                )  # (1 - d) gamma = gamma ** 3 where it goes on
+                # (1 - d) gamma = gamma ** 3 where it goes on
+                assert ret == reward[t] and end == (0.75 if t == 0 else 1.0)
                 assert t != 0 or after_t == 3
                 checked += 1
     assert checked > 40
@@ -128,9 +126,8 @@ def test_num_steps_need_a_discount() -> None:
 def test_several_environments_step_together() -> None:
     agent = trained(Probe([Clock(), Clock(4), Clock(3)]), 6)
     assert agent._assembly.loop.env_steps % 3 == 0
-    assert (
-        agent.losses - 1 == len(agent.copies) == agent._assembly.loop.env_steps - 3
-    )  # a batch is there after two steps of three
+    # a batch is there after two steps of three
+    assert agent.losses - 1 == len(agent.copies) == agent._assembly.loop.env_steps - 3
     assert agent.reward_list[:3] == [6.0, 10.0, 15.0]
 
 
@@ -161,9 +158,8 @@ def test_the_window_drops_more_than_one_when_the_pool_is_full() -> None:
     agent = Probe()
     agent.set(policy=GreedyQPolicy(), pool_size=12, batch=4)
     agent.train(torch.optim.SGD(agent.param, 0.01), 4, window_size=5, p=0)
-    assert (
-        len(agent._assembly.learner.ring) == 7 + 20 - 12 - 5 + 5 - 5
-    )  # 12 at step 12: 7; 12 at 17: 7; then 10
+    # 12 at step 12: 7; 12 at 17: 7; then 10
+    assert len(agent._assembly.learner.ring) == 7 + 20 - 12 - 5 + 5 - 5
 
 
 def test_periodic_clearing() -> None:
@@ -209,9 +205,8 @@ def test_priorities_by_error_new_ones_first() -> None:
     np.testing.assert_allclose(replay.TD[reported], true[reported], rtol=1e-5)
     assert reported.sum() > 20
     np.testing.assert_allclose(replay.powers(), replay.TD, rtol=1e-6)
-    assert all(
-        len({tuple(x) for x in s.tolist()}) == 4 for s, *_ in agent.seen[1:]
-    )  # none twice in a batch
+    # none twice in a batch
+    assert all(len({tuple(x) for x in s.tolist()}) == 4 for s, *_ in agent.seen[1:])
 
 
 def test_the_first_have_initial_td() -> None:
@@ -265,9 +260,8 @@ def test_without_windows_or_with_a_number() -> None:
 
 def test_effective_sizes_of_tiny_pools() -> None:
     agent = trained(Probe(), 1, PR=True, batch=100)
-    assert (
-        agent.adjust_window_size() == 5 - 4
-    )  # equal weights are worth all of them; one goes at least
+    # equal weights are worth all of them; one goes at least
+    assert agent.adjust_window_size() == 5 - 4
     agent._assembly.learner.sampler.forget(4)
     assert agent.adjust_window_size() == 0
 
@@ -359,9 +353,8 @@ def test_several_agents() -> None:
     class Joint(Probe):
         def action(self, s: Any, i: int) -> Any:  # type: ignore[override]
             assert (s[:, 0] == i).all()
-            return torch.stack(
-                [1.0 - 2 * s[:, 0], s[:, 0] * 0], 1
-            )  # agent 0 takes 0, agent 1 takes 1
+            # agent 0 takes 0, agent 1 takes 1
+            return torch.stack([1.0 - 2 * s[:, 0], s[:, 0] * 0], 1)
 
         def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
             self.seen.append((s, a, next_s, r, d))

@@ -132,9 +132,8 @@ def test_it_is_saved_and_goes_on_to_the_bit(tmp_path: Path) -> None:
     first.save(tmp_path / "model.dat")
     second, optimizer = fresh()
     second.restore(tmp_path / "model.dat")
-    second.train(
-        optimizer, len(whole.reward_list) - len(first.reward_list), p=0
-    )  # in as many processes as before
+    # in as many processes as before
+    second.train(optimizer, len(whole.reward_list) - len(first.reward_list), p=0)
     assert second._assembly.processes == 2
     assert second.reward_list == whole.reward_list and second.loss_list == whole.loss_list
     assert all(torch.equal(a, b) for a, b in zip(weights(second), weights(whole), strict=True))
@@ -176,9 +175,8 @@ def test_a_lost_worker_costs_its_unfinished_episode(fault: str, tmp_path: Path) 
         for e in (0, 1)
     ]
     valid = ring.valid.take(ring.position(ids[ids % 2 == 1]))
-    assert lengths[0] == [13] * 4 and np.flatnonzero(~valid).tolist() == [
-        29
-    ]  # the 30th step is nowhere
+    # the 30th step is nowhere
+    assert lengths[0] == [13] * 4 and np.flatnonzero(~valid).tolist() == [29]
     assert lengths[1][:3] == [13, 13, 3] and lengths[1][3] == 1 + 13
     assert len(agent.reward_list) == 8 - (len(agent.reward_list) < 8)
 
@@ -359,7 +357,6 @@ def test_episodes_that_were_played_in_another_number_of_processes_are_not_played
             p=0,
         )
     for found, every in zip(agent.begun, whole.begun, strict=True):
-        rest = iter(
-            every
-        )  # in their order, but for such as had only begun when the processes changed
+        # in their order, but for such as had only begun when the processes changed
+        rest = iter(every)
         assert len(found) > 5 and all(one in rest for one in found)

@@ -135,13 +135,14 @@ CASES = {
     "nstep_q dueling": Case(
         "nstep_q",
         fakes.DISCRETE,
+        # no ties
         {
             **SHORT,
             "dueling": True,
             "replay": "prioritized",
             "priority": "error",
             "learning_rate": Schedule(0.3),
-        },  # no ties
+        },
     ),
     "trpo beta": Case(
         "trpo",
@@ -238,6 +239,7 @@ FEW = (
     "maddpg twin",
     "mappo separate",
 )
+# with those, each algorithm
 MORE = (
     "ppo recurrent",
     "ddpg",
@@ -245,7 +247,7 @@ MORE = (
     "vdn masked",
     "qmix recurrent",
     "maddpg discrete",
-)  # with those, each algorithm
+)
 
 
 def main(framework: str, file: str, *flags: str) -> None:

@@ -46,6 +46,5 @@ def test_good_agents_beat_random_ones(seed: int) -> None:
         f"seed {seed}: trained {trained.round(1)}, good ones at random {chance.round(1)}, "
         f"adversary at random {blind.round(1)}"
     )
-    assert (
-        trained[1] > chance[1] + 5 and trained[0] > blind[0]
-    )  # against the same adversary; and it is no worse than chance
+    # against the same adversary; and it is no worse than chance
+    assert trained[1] > chance[1] + 5 and trained[0] > blind[0]

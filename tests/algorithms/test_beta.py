@@ -46,9 +46,8 @@ def test_a_run_acts_by_a_beta_distribution_and_so_does_what_is_loaded(name, tmp_
     obs = np.array([[1.0, 0.0, 0.0], [0.0, 1.0, -3.0]], np.float32)
     np.testing.assert_array_equal(loaded.act(obs), run.agent().act(obs))
     loaded.seed(1)
-    assert (
-        np.abs(loaded.act(np.tile(obs, (500, 1)), deterministic=False)).max() > 1.5
-    )  # Pendulum's bounds are 2
+    # Pendulum's bounds are 2
+    assert np.abs(loaded.act(np.tile(obs, (500, 1)), deterministic=False)).max() > 1.5
 
 
 @pytest.mark.parametrize(

@@ -58,9 +58,8 @@ def test_forbidden_choices_have_no_probability_entropy_divergence_or_gradient() 
     np.testing.assert_allclose(full.detach(), part.detach(), rtol=1e-6)
     (g,), (h,) = torch.autograd.grad(full, logits), torch.autograd.grad(part, alone)
     np.testing.assert_allclose(g, [*h, 0.0], rtol=1e-5, atol=1e-7)
-    only = np.float32(
-        [[FORBIDDEN, 0.7, FORBIDDEN, 0.1]]
-    )  # one choice is left at the first position, and at the second
+    # one choice is left at the first position, and at the second
+    only = np.float32([[FORBIDDEN, 0.7, FORBIDDEN, 0.1]])
     assert (
         MultiCategorical((3, 1)).entropy(only) == 0 and MultiCategorical((3, 1)).kl(only, only) == 0
     )

@@ -57,10 +57,11 @@ def test_the_reference_learns_stops_and_moves_what_it_should(expected) -> None:
     assert len(moved) > 30 and min(moved) > 5e-4  # far more than engines may differ by
 
 
+# they compile
 LONG = [
     pytest.param(engine, marks=pytest.mark.slow)
     for engine in ("jax most", "tensorflow few", "torch compile some")
-]  # they compile
+]
 WHOLE = [
     pytest.param(engine, marks=pytest.mark.thorough)
     for engine in ("jax", "tensorflow", "torch compile")

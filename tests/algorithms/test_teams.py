@@ -48,9 +48,8 @@ def rollout(game: Any, **settings: Any) -> tuple[Any, Trajectory]:
 
 def test_an_agent_that_leaves_has_an_episode_of_its_own() -> None:
     loop, t = rollout(team_games.Leaving)
-    columns = loop.algorithm.columns(
-        t
-    )  # of environment 0: agents 0 and 1, three steps and the next episode's first
+    # of environment 0: agents 0 and 1, three steps and the next episode's first
+    columns = loop.algorithm.columns(t)
     assert columns.reward[:, 0].tolist() == [1, 1, 1, 1] and columns.reward[:, 1].tolist() == [
         2,
         0,
@@ -276,9 +275,8 @@ def test_sequences_start_anew_after_an_end_and_keep_their_memories() -> None:
     )
     loop = contracts.begin(VDN, factory_of(team_games.TwoStep), "torch", **small, epsilon=0.5)
     contracts.train(loop, updates=20)
-    ids = np.arange(loop.learner.ring.newest - 45, loop.learner.ring.newest - 5)[
-        None
-    ]  # no more of chance, which has none
+    # no more of chance, which has none
+    ids = np.arange(loop.learner.ring.newest - 45, loop.learner.ring.newest - 5)[None]
     batch = loop.learner._batch(ids, ())
     place = batch.obs["state"].argmax(-1)  # 0 where an episode begins
     assert batch.obs["agents"].shape == (1, 40, 4, 2, 5) and batch.extra["q_state"].shape == (
@@ -365,9 +363,8 @@ def test_value_statistics_are_those_of_all_returns() -> None:
     assert (w["3/value_mean"][0], deviation) == pytest.approx(
         (returns.mean(), returns.std()), rel=1e-4
     )
-    assert (
-        follow(critic, np.zeros(100_000, np.float32), False).deviation >= 0.1
-    )  # returns that are all alike are not blown up
+    # returns that are all alike are not blown up
+    assert follow(critic, np.zeros(100_000, np.float32), False).deviation >= 0.1
     assert Denormalize().outputs == 1
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from tandem import ops
-from tandem.backends.broadcast_check import squares
+from tandem.backends.broadcast_check import square_arrays
 from tandem.errors import NetworkError, SettingError
 from tandem.networks.plan import Twin
 from tandem.settings import Schedule
@@ -110,10 +110,11 @@ def stateful_forward(space: Any) -> Any:
 
 
 def check_a_stop_leaves_the_weights_of_the_updates_before() -> None:
+    # with statistics and generators, which a forward pass moves
     for network in (
         None,
         stateful_forward,
-    ):  # with statistics and generators, which a forward pass moves
+    ):
         algorithm, backend = build("ppo", fakes.DISCRETE, network, max_kl=0.5)
         run, first = backend.compile(algorithm.update), backend.state()
         data = batches(algorithm, fakes.DISCRETE, 6)
@@ -144,9 +145,8 @@ def check_nan_is_named_and_never_reaches_the_weights() -> None:
         "ppo": lambda b: b._replace(
             extra=b.extra | {"advantage": poisoned(b.extra["advantage"], 2)}
         ),
-        "sac": lambda b: b._replace(
-            noise=(b.noise[0], poisoned(b.noise[1], 2))
-        ),  # only the actor's loss sees it
+        # only the actor's loss sees it
+        "sac": lambda b: b._replace(noise=(b.noise[0], poisoned(b.noise[1], 2))),
     }
     faults = {"dqn": "q", "ppo": "ppo", "sac": "actor"}
     for name, spoil in poison.items():
@@ -195,9 +195,8 @@ def check_few_lengths_are_compiled() -> None:
         out = run(fakes.first(data, updates))
         assert out.applied == updates == len(out.metrics["loss"])
         found[updates] = traced
-    per_length = {"jax": 1, "tensorflow": 2}.get(
-        FRAMEWORK
-    )  # TensorFlow traces once more, for the shapes that come out
+    # TensorFlow traces once more, for the shapes that come out
+    per_length = {"jax": 1, "tensorflow": 2}.get(FRAMEWORK)
     assert per_length is None or traced <= 4 * per_length, found
 
 
@@ -559,9 +558,8 @@ def check_training_mode_is_for_learning_alone() -> None:
     state, obs = backend.state(), data.obs[0]
     values = algorithm.q.predict(obs)
     np.testing.assert_array_equal(values, algorithm.q.predict(obs))  # no dropout
-    np.testing.assert_allclose(
-        algorithm.q.predict(obs[:1]), values[:1], rtol=1e-5, atol=1e-6
-    )  # no statistics of the batch
+    # no statistics of the batch
+    np.testing.assert_allclose(algorithm.q.predict(obs[:1]), values[:1], rtol=1e-5, atol=1e-6)
     same(state, backend.state())
     run(batches(algorithm, fakes.DISCRETE, 1, tau=0.5))
     for n in floats:  # copied, not mixed
@@ -607,11 +605,11 @@ def check_arrays_that_have_the_batch_twice_are_found() -> None:
         td = b.reward - algorithm.q(b.obs)[:, 0]
         return ops.of(td).mean(td * td)
 
-    assert squares(FRAMEWORK, sound, batch, rows) == []
-    found = squares(FRAMEWORK, nonsense, batch, rows)
+    assert square_arrays(FRAMEWORK, sound, batch, rows) == []
+    found = square_arrays(FRAMEWORK, nonsense, batch, rows)
     assert "# (B,) with (B, 1)" in found[0] and "contract.py, line " in found[0], found
     assert len(found) == 2 and "wrong * wrong" in found[1], found
-    assert squares(FRAMEWORK, nonsense, tree_map(lambda x: x[:7], batch), 8) == []
+    assert square_arrays(FRAMEWORK, nonsense, tree_map(lambda x: x[:7], batch), 8) == []
 
 
 # --- users' networks: taken or refused ------------------------------------------------------------
@@ -662,9 +660,8 @@ def check_whole_networks_are_taken() -> None:
     q, target = algorithm.q.read(), algorithm.target.read()
     assert algorithm.q.plan is not None and not np.array_equal(q["0/kernel"], target["0/kernel"])
     x = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
-    np.testing.assert_allclose(
-        called(networks["q"], x), algorithm.q.predict(x), rtol=1e-5
-    )  # the user's own network learns
+    # the user's own network learns
+    np.testing.assert_allclose(called(networks["q"], x), algorithm.q.predict(x), rtol=1e-5)
     if FRAMEWORK == "torch":  # a module that is one layer, and no chain
         from torch import nn
 
@@ -698,9 +695,8 @@ def check_noise_enters_with_each_update() -> None:
     out = run(data)
     for name, x in noise.items():
         _, net, place = name.split("/", 2)
-        np.testing.assert_array_equal(
-            noises(backend.networks[net])[place], x[2]
-        )  # each keeps its own, whatever is tracked
+        # each keeps its own, whatever is tracked
+        np.testing.assert_array_equal(noises(backend.networks[net])[place], x[2])
     tracked, kernel = algorithm.target.mean(), "2/value/1/kernel"
     np.testing.assert_allclose(tracked[kernel], algorithm.q.mean()[kernel], rtol=1e-5)
     after = backend.state()
@@ -765,9 +761,8 @@ def check_users_bodies_get_noisy_heads() -> None:
             np.testing.assert_allclose(Twin(q.plan, q.read())(x), loud, rtol=1e-5, atol=1e-6)
         assert backend.compile(algorithm.update)(batches(algorithm, fakes.DISCRETE, 2)).applied == 2
         assert not any(np.array_equal(heard[n], v) for n, v in noises(q).items())
-    critics, _ = build(
-        "sac", fakes.BOX, stateful_forward, noisy="independent"
-    )  # the action enters beside what the body makes
+    # the action enters beside what the body makes
+    critics, _ = build("sac", fakes.BOX, stateful_forward, noisy="independent")
     assert critics.qs[0].plan is None and len(critics.qs[0].noise) == 2
     with pytest.raises(
         SettingError,

@@ -20,9 +20,8 @@ def test_calibration_ends_with_a_length_that_takes_long_enough() -> None:
 
     def measured(steps: int) -> Run:
         asked.append(steps)
-        return run(
-            steps, loop=2.0 + steps / 1_000, first=2.0
-        )  # 1000 steps/s after 2 s of compiling
+        # 1000 steps/s after 2 s of compiling
+        return run(steps, loop=2.0 + steps / 1_000, first=2.0)
 
     found = measure.calibrated(measured, 1_000, seconds=5.0)
     assert found / 1_000 >= 5.0 and found <= 10_000
@@ -53,9 +52,8 @@ def test_other_work_is_not_compared() -> None:
         RuntimeError, match="made 129 updates in 1024 steps of dqn; the settings ask for 128"
     ):
         measure.check_updates(dqn, "sb3", Pair(run(1_024, 129), run(3_072, 9 * 128)))
-    resetting = Pair(
-        run(25_400, 2_000), run(76_600, 6_000)
-    )  # 100 and 300 rollouts, less the steps that only reset
+    # 100 and 300 rollouts, less the steps that only reset
+    resetting = Pair(run(25_400, 2_000), run(76_600, 6_000))
     measure.check_updates(ppo, "jax", resetting)
     with pytest.raises(RuntimeError):
         measure.check_updates(ppo, "sb3", resetting)  # plain environments reset within a step
@@ -119,9 +117,8 @@ def test_the_quickest_of_many_timings_counts(monkeypatch) -> None:
     def play(calls: int) -> None:
         nonlocal clock, timings
         timings += 1
-        clock += (
-            calls * 1e-5 * (1 if timings % 7 == 0 else 20)
-        )  # others use the machine, except now and then
+        # others use the machine, except now and then
+        clock += calls * 1e-5 * (1 if timings % 7 == 0 else 20)
 
     monkeypatch.setattr(limits, "perf_counter", lambda: clock)
     assert limits.quickest(play, unit=10) == pytest.approx(1e-5)

@@ -68,12 +68,10 @@ def test_work_of_sac_worked_by_hand() -> None:
     settings = replace(base, hidden=(8,), batch_size=16)
     total = sum(m * k * n * often for m, k, n, often in rows.products("sac", settings, 3, 1))
     actor, critic = 3 * 8 + 8 * 2, 4 * 8 + 8 * 1  # of one row, forward
-    critics = 2 * critic + 2 * (
-        critic + critic + 8 * 1
-    )  # targets; forward, weights, inputs of the second layer
-    policy = (
-        actor + (actor + actor + 8 * 2) + 2 * (critic + critic)
-    )  # next; forward, weights, inputs; through the critics
+    # targets; forward, weights, inputs of the second layer
+    critics = 2 * critic + 2 * (critic + critic + 8 * 1)
+    # next; forward, weights, inputs; through the critics
+    policy = actor + (actor + actor + 8 * 2) + 2 * (critic + critic)
     assert total == pytest.approx(16 * (critics + policy) + actor)
 
 
@@ -82,12 +80,10 @@ def test_work_of_td3_and_ddpg_worked_by_hand() -> None:
         settings = replace(rows.resolved(rows.find(name)), hidden=(8,), batch_size=16)
         total = sum(m * k * n * often for m, k, n, often in rows.products(name, settings, 3, 1))
         actor, critic = 3 * 8 + 8 * 1, 4 * 8 + 8 * 1
-        learned = (
-            actor + critics * critic + critics * (2 * critic + 8 * 1)
-        )  # next actions, targets; forward, weights, inputs
-        policy = share * (
-            2 * actor + 8 * 1 + 2 * critic
-        )  # forward, weights, inputs; through a critic
+        # next actions, targets; forward, weights, inputs
+        learned = actor + critics * critic + critics * (2 * critic + 8 * 1)
+        # forward, weights, inputs; through a critic
+        policy = share * (2 * actor + 8 * 1 + 2 * critic)
         assert total == pytest.approx(16 * (learned + policy) + actor)
 
 
@@ -109,9 +105,8 @@ def test_work_of_ppo_on_pictures_worked_by_hand() -> None:
         9 * 9 * 4 * 4 * 32 * 64 + 7 * 7 * 3 * 3 * 64 * 64 + 3136 * 512 + 512 * 7,
     )
     assert rows.updates(settings, 1_024) == 16  # 4 epochs of 4: each row four times
-    assert total == pytest.approx(
-        4 * (2 * first + 3 * rest) + (first + rest)
-    )  # acting gives the values too
+    # acting gives the values too
+    assert total == pytest.approx(4 * (2 * first + 3 * rest) + (first + rest))
 
 
 def test_their_convolutions_are_shared() -> None:
@@ -184,9 +179,8 @@ def test_dqn_in_their_words() -> None:
         told["exploration_final_eps"],
         told["exploration_fraction"],
     ) == (1.0, 0.04, 0.16)
-    assert (
-        told["learning_starts"] == 999
-    )  # they learn from more than that many steps on, we from that many
+    # they learn from more than that many steps on, we from that many
+    assert told["learning_starts"] == 999
     assert told["max_grad_norm"] == 10.0 and "max_grad_norm" not in peers.translate(
         "sbx", "dqn", settings
     )

@@ -144,9 +144,8 @@ def test_the_table_has_factors_and_what_they_reach() -> None:
     lines = tables.markdown(data).splitlines()
     jax = next(line for line in lines if line.startswith("| tandem, jax"))
     torch = next(line for line in lines if line.startswith("| tandem, torch"))
-    assert (
-        "| 2,000 |" in jax and "| 8.00 |" in jax and "| 20 % |" in jax and "not measured" in jax
-    )  # SBX has no number
+    # SBX has no number
+    assert "| 2,000 |" in jax and "| 8.00 |" in jax and "| 20 % |" in jax and "not measured" in jax
     assert "| 0.80 |" in torch and "**no**" in torch
     assert any("processor's clock" in line and "Stable-Baselines3" in line for line in lines)
     assert "The limit: 5.00 µs of environment and 95.00 µs" in "\n".join(lines)

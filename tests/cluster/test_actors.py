@@ -145,9 +145,8 @@ def test_several_agents_of_a_name_are_given_out_in_turn(cluster) -> None:
 def test_a_runner_that_fails_is_named_with_its_traceback(cluster) -> None:
     with pytest.raises(WorkerError, match=r"rank 1 failed: KeyError[\s\S]*agents.py[\s\S]*in run"):
         cluster.start_all_runners(cluster.make_runner("bad", Fails, num=2))
-    with pytest.raises(
-        WorkerError, match=r"rank 2 failed: OSError: no environment"
-    ):  # its forerunners' cores are free again
+    # its forerunners' cores are free again
+    with pytest.raises(WorkerError, match=r"rank 2 failed: OSError: no environment"):
         cluster.start_all_runners(cluster.make_runner("worse", FailsAtOnce))
 
 

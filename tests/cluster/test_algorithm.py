@@ -85,9 +85,8 @@ def weights(backend):
 def test_it_learns_as_the_trainer_does_to_the_bit(algorithm, settings) -> None:
     agent = agent_of(algorithm, CARTPOLE, steps=1000, **settings)
     steps(agent, gymnasium.make("CartPole-v1", max_episode_steps=30), 256)
-    made = agent_of(
-        algorithm, CARTPOLE, steps=1000, **settings
-    )  # the same again, for its algorithm alone
+    # the same again, for its algorithm alone
+    made = agent_of(algorithm, CARTPOLE, steps=1000, **settings)
     make = partial(gymnasium.make, "CartPole-v1", max_episode_steps=30)
     environments = vectorize(make, 1, derived(0, "environments"), "plain")
     run = loop.Loop(made.algorithm, made._backend, environments, Generators(0))
@@ -126,9 +125,8 @@ def test_a_limit_that_nobody_told_of_is_seen() -> None:
         cut = one.last & (one.discount > 0)
         assert cut.sum() >= 4 and one.discount[~cut & one.last].sum() == 0
         at = one.cuts.t[0], one.cuts.env[0]
-        assert not np.array_equal(
-            one.cuts.obs[0], one.obs[at[0] + 1, at[1]]
-        )  # what followed is not the next episode's
+        # what followed is not the next episode's
+        assert not np.array_equal(one.cuts.obs[0], one.obs[at[0] + 1, at[1]])
 
 
 def test_a_block_stands_for_itself() -> None:

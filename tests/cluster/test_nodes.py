@@ -56,9 +56,10 @@ def test_who_has_left_the_cluster_is_told_so_and_begins_no_other(nodes) -> None:
     with pytest.raises(WorkerError, match=r"agent 'a' was called after ray.shutdown\(\)"):
         agent.choose_action(0)
     args = SimpleNamespace(cluster=Cluster(namespace="after"), lr=0.1)
+    # in this process, whatever has become of `agent`
     assert Documented(args).run()[1:] == (
         4,
         0,
         0,
-    )  # in this process, whatever has become of `agent`
+    )
     assert not ray.is_initialized()

@@ -107,13 +107,11 @@ def test_native_block_keeps_the_last_observation_in_the_next_row():
     assert (got.valid[1:] == ~got.last[:-1]).all() and got.valid[0].all()
     assert collector.env_steps == got.valid.sum() < got.valid.size
     t, i = np.argwhere(got.last[:-1])[0]
-    assert (
-        abs(got.obs[t + 1, i, 0]) > 2.4 or abs(got.obs[t + 1, i, 2]) > 0.2095
-    )  # the pole has fallen
+    # the pole has fallen
+    assert abs(got.obs[t + 1, i, 0]) > 2.4 or abs(got.obs[t + 1, i, 2]) > 0.2095
     assert got.discount[t, i] == 0 and np.abs(got.obs[t + 2, i]).max() <= 0.05
-    assert (
-        got.extra["count"][t + 1, i] == got.extra["count"][t + 2, i] == 0
-    )  # restarted after `last` and after not `valid`
+    # restarted after `last` and after not `valid`
+    assert got.extra["count"][t + 1, i] == got.extra["count"][t + 2, i] == 0
     assert next(e.length for _, e in collector.episodes if e.env == i) == t + 1
     assert sum(e.length for _, e in collector.episodes) <= collector.env_steps
 
@@ -123,9 +121,8 @@ def test_truncation_keeps_the_discount_and_termination_ends_it():
     got = collector.collect(40, Always(0))
     assert got.last.all() and len(got.cuts.t) == 80
     np.testing.assert_array_equal(got.discount, np.where(got.obs[..., 0] == 1, 0, np.float32(0.5)))
-    np.testing.assert_array_equal(
-        got.cuts.obs, got.obs.reshape(80, 2)
-    )  # the states stay as they are
+    # the states stay as they are
+    np.testing.assert_array_equal(got.cuts.obs, got.obs.reshape(80, 2))
     assert {e.terminated for _, e in collector.episodes} == {True, False}
     infinite = Collector(vectorize(known.InfiniteHorizon, 1), 0.5)
     got = infinite.collect(25, Always(1))

@@ -95,6 +95,7 @@ def run(engine: str, *cases: str) -> dict[str, Any]:
     return {s["case"]: s["found"] for s in said}
 
 
+# which learn these games many times quicker there; the others on torch
 ON_JAX = (
     "dqn",
     "sac",
@@ -103,7 +104,7 @@ ON_JAX = (
     "vdn",
     "qmix",
     "maddpg",
-)  # which learn these games many times quicker there; the others on torch
+)
 
 
 def mark(engine: str, algorithm: str = "") -> Any:

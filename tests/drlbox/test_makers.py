@@ -156,12 +156,13 @@ def test_other_algorithms_keep_their_own_defaults_and_take_their_own_settings() 
         "noisynet": "ig",
     }
     s = settings("ppo", discount=0.9, clip=0.1, batch_size=32, **given)
+    # its own batch_size, not the documented one
     assert (s.rollout, s.batch_size, s.envs, s.adam_epsilon) == (
         8,
         32,
         8,
         1e-5,
-    )  # its own batch_size, not the documented one
+    )
     assert (s.gamma, s.steps, s.learning_rate, s.clip, s.noisy) == (
         0.9, 500, Schedule(1e-3), Schedule(0.1), "independent",
     )  # fmt: skip

@@ -23,11 +23,12 @@ from tandem.replay.buffer import Ring
 
 BREAKOUT = "ALE/Breakout-v5"
 TRAINING = {"life_loss_ends": True, "clip_rewards": True}
+# nothing is drawn: every reset is the same
 STILL = {
     "noop_max": 0,
     "sticky_actions": 0.0,
     "press_fire": False,
-}  # nothing is drawn: every reset is the same
+}
 
 
 class Random:
@@ -191,9 +192,8 @@ def test_evaluation_plays_whole_games_of_whole_rewards() -> None:
     scores, lengths, _ = evaluate(Random(always=0), BREAKOUT, 2, 0)
     assert len(scores) == 2 and all(100 < n < 400 for n in lengths)
     assert not vectorize(BREAKOUT, 2, 0).clips and vectorize(BREAKOUT, 2, 0, "auto", TRAINING).clips
-    assert isinstance(
-        vectorize(BREAKOUT, 2, 0), Stepped
-    )  # lives go on: ale_py's vector presses FIRE at resets only
+    # lives go on: ale_py's vector presses FIRE at resets only
+    assert isinstance(vectorize(BREAKOUT, 2, 0), Stepped)
     assert isinstance(vectorize(BREAKOUT, 2, 0, "auto", TRAINING), AtariVector)
     with pytest.raises(SettingError, match="presses FIRE at resets only"):
         vectorize(BREAKOUT, 2, 0, "native")
@@ -290,9 +290,8 @@ def test_another_game_is_not_resumed() -> None:
 
 
 def test_the_ring_gives_back_what_acting_saw(mode: Any) -> None:
-    envs = games(
-        2, mode, env="ALE/Pong-v5", kwargs={**TRAINING, "max_num_frames_per_episode": 120}
-    )  # cut every 30 steps
+    # cut every 30 steps
+    envs = games(2, mode, env="ALE/Pong-v5", kwargs={**TRAINING, "max_num_frames_per_episode": 120})
     ring, collector = Ring(60, 2, envs.observation, envs.action), Collector(envs, 0.99)
     obs, after, cut = [], [], 0
     for _ in range(12):

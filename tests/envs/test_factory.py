@@ -301,9 +301,8 @@ def test_a_run_whose_actions_had_another_dtype_goes_on_with_that(space):
     """States from before actions had the space's own dtype say nothing of it."""
     envs = vectorize(lambda: Strict(space, lenient=True), 2)
     envs.reset()
-    envs.load_state(
-        {"seeds": [1, 2], "episodes": [0, 0], "lengths": [0, 0]}, envs.state()[1]
-    )  # as it was then
+    # as it was then
+    envs.load_state({"seeds": [1, 2], "episodes": [0, 0], "lengths": [0, 0]}, envs.state()[1])
     for actions in _drawn(envs, 20, 0):
         envs.step(actions)
     data, arrays = envs.state()

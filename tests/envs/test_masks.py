@@ -167,9 +167,8 @@ def test_evaluation_check_and_resume_take_no_forbidden_action() -> None:
     for env in (games.Forbidden, games.ForbiddenMultiDiscrete):
         assert resume_fault(env) is None
         found = {f.what: f for f in check(env, steps=100)}
-        assert (
-            found["gymnasium"].verdict == "note"
-        )  # its checker takes forbidden actions, and says what came of it
+        # its checker takes forbidden actions, and says what came of it
+        assert found["gymnasium"].verdict == "note"
         assert found["random steps"].verdict == found["resume"].verdict == "ok", found
         assert "sac" in found["algorithms"].text or env is games.ForbiddenMultiDiscrete
 

@@ -109,10 +109,11 @@ def test_crowds_push_one_another_the_same_way(continuous: bool) -> None:
         one = plain.step(actions)
         assert_same_step(one, native.step(actions))
         assert_same(*positions(plain, native))
+        # else all of a world have the same
         obs, touched = (
             one.obs,
             touched + int((np.ptp(one.extra["rewards"], axis=1) > 0).any()),
-        )  # else all of a world have the same
+        )
     assert touched > 50
     assert_same(plain.reset(), native.reset())  # and from the first episode again
 
@@ -135,10 +136,11 @@ def test_its_state_is_plain_data_from_which_it_goes_on(name: str) -> None:
     data, arrays = json.loads(json.dumps(data)), {key: x.copy() for key, x in arrays.items()}
     actions = [random_actions(native.action, 4, rng, obs) for _ in range(30)]
     expected = [native.step(a) for a in actions]
+    # a fresh one, and one in use
     for other in (
         vectorize(name, 4, 7, "native", kwargs, 2),
         native,
-    ):  # a fresh one, and one in use
+    ):
         other.load_state(data, arrays)
         for a, one in zip(actions, expected, strict=True):
             assert_same_step(one, other.step(a))

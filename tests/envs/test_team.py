@@ -66,9 +66,8 @@ def test_agents_that_differ_stand_side_by_side() -> None:
     assert obs["agents"].tolist() == [[1, 0, 0, 0, 1, 0], [0, 0, 0, 0, 0, 1]] and obs[
         "active"
     ].tolist() == [1, 1]
-    assert (
-        obs["state"].tolist() == [1] + [0] * 7
-    )  # it has none of its own: what both see, but not who they are
+    # it has none of its own: what both see, but not who they are
+    assert obs["state"].tolist() == [1] + [0] * 7
     assert made.action_space == spaces.MultiDiscrete([3, 3]) and obs[MASK].tolist() == [
         1,
         1,
@@ -252,9 +251,8 @@ def test_particle_worlds() -> None:
     assert np.array_equal(made.reset(seed=3)[0]["state"], made.inner.state())
     vector = vectorize(lambda: team("mpe/simple_adversary_v3"), 2, 7)
     obs = vector.reset()
-    assert (
-        obs["agents"].shape == (2, 3, 13) and not obs["agents"][:, 0, 8:10].any()
-    )  # the adversary sees less
+    # the adversary sees less
+    assert obs["agents"].shape == (2, 3, 13) and not obs["agents"][:, 0, 8:10].any()
     for _ in range(25):
         one = vector.step(np.zeros((2, 3), np.int64))
     assert one.truncated.all() and not one.terminated.any()

@@ -103,6 +103,7 @@ def test_the_end_pays_whoever_brings_it() -> None:
     )
     found = [env.step(a) for a in (0, 1, 2)]
     assert [x[1:4] for x in found] == [(0.0, False, False)] * 2 + [(1.0, True, False)]
+    # its own marks first
     assert found[1][0]["observation"].tolist() == [
         1,
         1,
@@ -113,7 +114,7 @@ def test_the_end_pays_whoever_brings_it() -> None:
         1,
         1,
         *[0] * 4,
-    ]  # its own marks first
+    ]
     assert found[1][0][MASK].tolist() == [0, 0, 1, 0, 0, 1, 1, 1, 1]
     assert found[2][0][MASK].all(), "after the end nothing is chosen"
     env = Versus(TicTacToe(), Scripted(0, 1, 2), side=1)

@@ -42,9 +42,8 @@ def test_multi_categorical() -> None:
     d, parts = MultiCategorical((2, 4)), (special.softmax(LOGITS[:2]), special.softmax(LOGITS[2:]))
     drawn = d.sample(np.tile(LOGITS, (DRAWS, 1)), noise_of(d))
     joint = np.histogram2d(*drawn.T, bins=(range(3), range(5)))[0] / DRAWS
-    np.testing.assert_allclose(
-        joint, np.outer(*parts), atol=4 * np.sqrt(0.25 / DRAWS)
-    )  # and independent of one another
+    # and independent of one another
+    np.testing.assert_allclose(joint, np.outer(*parts), atol=4 * np.sqrt(0.25 / DRAWS))
     action = np.array([[0, 1], [1, 3]])
     expected = [np.log(parts[0][a] * parts[1][b]) for a, b in action]
     np.testing.assert_allclose(d.log_prob(np.tile(LOGITS, (2, 1)), action), expected, rtol=1e-5)
@@ -83,9 +82,8 @@ def test_tanh_normal_stays_finite_far_out() -> None:
     noise = np.array([[-8.0], [8.0]], np.float32)
     action, log_prob = tanh_normal(np.zeros_like(noise), np.full_like(noise, 2.0), noise)
     assert np.abs(action).max() <= 1 and np.isfinite(log_prob).all()
-    expected = stats.norm(0, np.exp(2)).logpdf(59.1124) - (
-        np.log(4) - 2 * 59.1124
-    )  # log(1 - tanh(u)^2) -> log 4 - 2u
+    # log(1 - tanh(u)^2) -> log 4 - 2u
+    expected = stats.norm(0, np.exp(2)).logpdf(59.1124) - (np.log(4) - 2 * 59.1124)
     np.testing.assert_allclose(log_prob, expected, rtol=1e-3)
 
 
@@ -153,10 +151,11 @@ def test_divergences_by_their_definition() -> None:
     np.testing.assert_allclose(Categorical(6).kl(old, new), wanted, rtol=1e-6)
     parts = Categorical(2).kl(old[:2], new[:2]) + Categorical(4).kl(old[2:], new[2:])
     np.testing.assert_allclose(MultiCategorical((2, 4)).kl(old, new), parts, rtol=1e-6)
+    # means, log deviations
     before, after = (
         np.array([0.5, -1.0, -0.3, 0.2]),
         np.array([0.1, -0.7, 0.1, 0.0]),
-    )  # means, log deviations
+    )
     x = np.linspace(-12, 12, 200_001)
     total = 0.0
     for i in range(2):

@@ -28,6 +28,5 @@ def test_standardize_weighs_rows() -> None:
     np.testing.assert_allclose(
         standardize(rows, np.ones(64)), (rows - rows.mean()) / rows.std(), rtol=1e-6
     )
-    np.testing.assert_array_equal(
-        standardize(np.full(4, 7.0), np.ones(4)), np.zeros(4)
-    )  # no deviation: no NaN
+    # no deviation: no NaN
+    np.testing.assert_array_equal(standardize(np.full(4, 7.0), np.ones(4)), np.zeros(4))

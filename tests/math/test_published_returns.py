@@ -31,9 +31,8 @@ def never(x: np.ndarray) -> np.ndarray:
 REWARD = columns([1.0, 0.0, -1.0, 0.0, 1.0], [0.5, 0.8, -0.7, 0.0, 2.1])
 DISCOUNT = columns([0.5, 0.9, 1.0, 0.5, 0.8], [0.9, 0.5, 0.3, 0.8, 0.7])
 AFTER = columns([3.0, 1.0, 5.0, -5.0, 3.0], [-1.7, 1.2, 2.3, 2.2, 2.7])
-VALUE = np.concatenate(
-    [np.zeros((1, 2), np.float32), AFTER[:-1]]
-)  # the first state's is asked for by nobody
+# the first state's is asked for by nobody
+VALUE = np.concatenate([np.zeros((1, 2), np.float32), AFTER[:-1]])
 
 N_STEP = {
     3: columns([2.8, -3.15, 0.7, 1.7, 3.4], [1.2155, 0.714, 0.2576, 3.192, 3.99]),
@@ -164,9 +163,8 @@ def test_retrace_of_rlax() -> None:
     """value_learning_test.py, the continuous case: half the squared error of each target, with
     traces of 0.9."""
     q = columns([1.1, 1.1, 3.1], [3.1, 9.5, -2.1])
-    target_q = columns(
-        [1.2, 0.2, 2.2], [2.2, 1.2, -1.2]
-    )  # of a target network: what the trace looks back on
+    # of a target network: what the trace looks back on
+    target_q = columns([1.2, 0.2, 2.2], [2.2, 1.2, -1.2])
     expected_q = columns([-0.08, 0.84000003, -2.625], [1.2, -1.9, 1.3499999])  # after each step
     reward, discount = (
         columns([-1.3, -1.3, 2.3], [1.3, 5.3, -3.3]),

@@ -83,7 +83,8 @@ def test_band_of_one_run_has_no_width() -> None:
 
 def test_band_takes_any_statistic() -> None:
     low, high = bootstrap_band([1.0, 2.0, 3.0], statistic=lambda x: x.max(axis=0))
+    # the largest of three draws is 1 in 1 of 27 cases, and 2.5 % lies within them
     assert (low, high) == (
         1.0,
         3.0,
-    )  # the largest of three draws is 1 in 1 of 27 cases, and 2.5 % lies within them
+    )

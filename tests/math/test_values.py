@@ -12,9 +12,8 @@ def test_q_learning_by_hand() -> None:
     next_q = np.array([[10.0, 20.0], [40.0, 30.0]], np.float32)
     td = q_learning(q, np.array([1, 0]), np.array([1.0, 2.0]), np.array([0.5, 0.0]), next_q)
     np.testing.assert_allclose(td, [1 + 0.5 * 20 - 2, 2 + 0 - 3])
-    selector = np.array(
-        [[5.0, 1.0], [0.0, 9.0]], np.float32
-    )  # chooses 0, where next_q has its smaller value
+    # chooses 0, where next_q has its smaller value
+    selector = np.array([[5.0, 1.0], [0.0, 9.0]], np.float32)
     td = q_learning(
         q, np.array([1, 0]), np.array([1.0, 2.0]), np.array([0.5, 1.0]), next_q, selector
     )

@@ -97,9 +97,8 @@ def test_factorised_noise_is() -> None:
     found = draw("factorised", np.random.default_rng(0), SHAPES, 40_000)
     kernel, bias = found["3/kernel_noise"], found["3/bias_noise"]
     a = kernel[:, :, 0] / bias[:, :1]  # [count, inputs]
-    np.testing.assert_allclose(
-        a[:, :, None] * bias[:, None, :], kernel, rtol=1e-4, atol=1e-4
-    )  # one outer product
+    # one outer product
+    np.testing.assert_allclose(a[:, :, None] * bias[:, None, :], kernel, rtol=1e-4, atol=1e-4)
     for x in (bias, a):
         normal = np.sign(x) * x**2  # f undone
         assert np.abs(normal.mean(0)).max() < 0.025

@@ -132,9 +132,8 @@ def test_a_run_with_workers_is_the_run_of_one_process(name: str, tmp_path: Path)
         )
     alone, together = (rows(tmp_path / workers, "fingerprint") for workers in ("0", "2"))
     assert len(together) == len(alone) > 4
-    for one, other in zip(
-        alone, together, strict=True
-    ):  # alike but for the rounding of products over fewer rows
+    # alike but for the rounding of products over fewer rows
+    for one, other in zip(alone, together, strict=True):
         assert [float(x or "nan") for x in other] == pytest.approx(
             [float(x or "nan") for x in one], 1e-3, 1e-6, nan_ok=True
         )
@@ -351,9 +350,8 @@ def test_replay_knows_that_the_episodes_broke_off(tmp_path: Path) -> None:
         for e in range(4)
     }
     assert all(set(length[e].tolist()) == {13} for e in (0, 1))  # Faulty's episodes have 13 steps
-    assert all(sorted(set(length[e].tolist())) == [9, 13] for e in (2, 3)), (
-        length
-    )  # 96 done: one of 13 ended at 91, 5 + 8 - 4
+    # 96 done: one of 13 ended at 91, 5 + 8 - 4
+    assert all(sorted(set(length[e].tolist())) == [9, 13] for e in (2, 3)), length
     assert t[-1] == 399
 
 
@@ -377,9 +375,8 @@ def test_workers_ahead_may_be_lost_too(fault: str, tmp_path: Path) -> None:
     lengths = [np.diff(x, prepend=-1).tolist() for x in ends]
     broken = [e for e in range(4) if set(lengths[e]) != {13}]
     assert broken in ([0, 1], [2, 3]) and len(caught) == 1
-    assert all(
-        sorted(lengths[e])[0] == 9 and set(lengths[e]) == {9, 13} for e in broken
-    )  # 96 rows came: 7 * 13, and 5 broken
+    # 96 rows came: 7 * 13, and 5 broken
+    assert all(sorted(lengths[e])[0] == 9 and set(lengths[e]) == {9, 13} for e in broken)
 
 
 def test_above_the_budget_it_ends_with_an_error_and_a_checkpoint(tmp_path: Path) -> None:

@@ -72,9 +72,8 @@ def test_a_run_with_runners_is_the_run_of_one_process(name: str, tmp_path: Path)
         )
     alone, together = (rows(tmp_path / where, "fingerprint") for where in ("workers", "runners"))
     assert len(together) == len(alone) > 4
-    for one, other in zip(
-        alone, together, strict=True
-    ):  # alike but for the rounding of products over fewer rows
+    # alike but for the rounding of products over fewer rows
+    for one, other in zip(alone, together, strict=True):
         assert [float(x or "nan") for x in other] == pytest.approx(
             [float(x or "nan") for x in one], 1e-3, 1e-6, nan_ok=True
         )

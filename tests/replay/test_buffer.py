@@ -110,9 +110,8 @@ class World:
         for line in new:
             for env, row in enumerate(line):
                 self.rows[env].append(row)
-        cuts = [
-            (t, env) for env in envs for t in range(steps) if new[t][env].cut
-        ]  # not in the order of time
+        # not in the order of time
+        cuts = [(t, env) for env in envs for t in range(steps) if new[t][env].cut]
 
         def field(name: str) -> np.ndarray[Any, Any]:
             return np.array([[getattr(row, name) for row in line] for line in new]).reshape(
@@ -166,9 +165,8 @@ def check_against(ring: Ring, world: World, n: int) -> None:
     ids = np.arange(oldest * envs, steps * envs)
     found = [world.window(int(i) // envs, int(i) % envs, n) for i in ids]
     assert len(ring) == sum(row.valid for row, *_ in found)
-    assert len(ring._cuts) == sum(
-        row.cut and row.discount > 0 for row, *_ in found
-    )  # no more is kept than is needed
+    # no more is kept than is needed
+    assert len(ring._cuts) == sum(row.cut and row.discount > 0 for row, *_ in found)
     if not len(ids):
         return
     np.testing.assert_array_equal(ring.valid[ring.position(ids)], [row.valid for row, *_ in found])

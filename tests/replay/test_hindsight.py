@@ -28,9 +28,8 @@ class World:
 
     def __init__(self, envs: int, seed: int, lazy: bool = False) -> None:
         self.n, self.rng, self.serial, self.lazy = envs, np.random.default_rng(seed), 0, lazy
-        self.episodes: list[list[int]] = [
-            [self.new()] for _ in range(envs)
-        ]  # the running ones: their states
+        # the running ones: their states
+        self.episodes: list[list[int]] = [[self.new()] for _ in range(envs)]
         self.all: list[list[int]] = list(self.episodes)
         self.resets = [False] * envs
 

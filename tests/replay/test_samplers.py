@@ -125,6 +125,7 @@ def test_new_rows_have_the_largest_priority_so_far() -> None:
 def test_first_rows_have_priority_1_and_those_not_to_be_learned_from_none() -> None:
     sampler = make("prioritized", 6, envs=2)
     sampler.add(steps(2, 2, invalid=((1, 0),)))
+    # the last two: the slot of what follows
     assert sampler.state()[1]["priority"].tolist() == [
         1,
         1,
@@ -132,7 +133,7 @@ def test_first_rows_have_priority_1_and_those_not_to_be_learned_from_none() -> N
         1,
         0,
         0,
-    ]  # the last two: the slot of what follows
+    ]
 
 
 def test_of_several_priorities_the_last_wins_and_overwritten_rows_are_left_out() -> None:
@@ -166,10 +167,11 @@ def test_distinct_rows_come_in_proportion_and_leave_the_tree_as_it_was() -> None
     assert (draw.weight[draw.ids != 4] == 1.0).all()
     whole = sampler.draw(np.random.default_rng(0), 3, 19, np.ones(3)).ids
     assert (np.sort(whole, 1) == valid).all()
+    # more than there are: with repeats
     assert sampler.draw(np.random.default_rng(0), 3, 20, np.ones(3)).ids.shape == (
         3,
         20,
-    )  # more than there are: with repeats
+    )
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])

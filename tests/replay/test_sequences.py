@@ -68,9 +68,8 @@ def test_prioritized_draws_in_proportion_and_weighs_by_hand() -> None:
     made.update(np.arange(4), np.array([1.0, 2.0, 3.0, 4.0]))
     drawn = made.draw(np.random.default_rng(0), 10_000, 0.5)
     share = np.bincount(drawn.slots, minlength=4) / 10_000
-    np.testing.assert_allclose(
-        share, [0.1, 0.2, 0.3, 0.4], atol=2e-4
-    )  # stratified: next to no spread
+    # stratified: next to no spread
+    np.testing.assert_allclose(share, [0.1, 0.2, 0.3, 0.4], atol=2e-4)
     np.testing.assert_allclose(
         drawn.importance, (1.0 / np.array([1.0, 2.0, 3.0, 4.0])[drawn.slots]) ** 0.5, rtol=1e-5
     )

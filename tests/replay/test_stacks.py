@@ -44,9 +44,8 @@ class Cameras:
         self.resets = [False] * envs
 
     def picture(self) -> np.ndarray[Any, Any]:
-        dark = (
-            self.rng.random() < 0.2
-        )  # as many games are between scenes: zeros that are no padding
+        # as many games are between scenes: zeros that are no padding
+        dark = self.rng.random() < 0.2
         return (
             np.zeros((2, 3), self.dtype)
             if dark
@@ -190,9 +189,8 @@ def test_samplers_draw_only_rows_that_can_be_shown(envs: int) -> None:
             seen |= set(draw.ids.ravel().tolist())
         rare.update(draw.ids, rng.random(draw.ids.shape))
         p = rare._priorities.tree.leaves
-        assert np.count_nonzero(p) == len(
-            once
-        )  # rows that are only shown by others are drawn no more
+        # rows that are only shown by others are drawn no more
+        assert np.count_nonzero(p) == len(once)
     assert len(seen) > 60 * envs
 
 
@@ -204,12 +202,13 @@ def test_pictures_that_are_stored_once_take_what_size_says() -> None:
     assert Ring.size(100_000, 1, replace(atari, stack=0), action) > 2.6 * GIB
     ring = Ring(1_000, 8, atari, action)
     assert sum(x.nbytes for x in ring._columns.values()) == Ring.size(1_000, 8, atari, action)
+    # the observation after the newest row; what the oldest shows
     assert ring._columns["obs"].shape == (
         125 + 1 + 3,
         8,
         84,
         84,
-    )  # the observation after the newest row; what the oldest shows
+    )
 
 
 def test_what_is_no_stack_is_refused() -> None:

@@ -59,9 +59,8 @@ def test_every_node_is_the_sum_of_its_children(
     assert tree.leaves.tolist() == plain
     nodes = tree._nodes
     assert all(nodes[i] == nodes[2 * i] + nodes[2 * i + 1] for i in range(1, tree._width))
-    assert (
-        nodes.tobytes() == tree_of(plain)._nodes.tobytes()
-    )  # the tree is a function of its leaves alone
+    # the tree is a function of its leaves alone
+    assert nodes.tobytes() == tree_of(plain)._nodes.tobytes()
 
 
 @settings(max_examples=200, derandomize=True, deadline=None)

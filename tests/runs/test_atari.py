@@ -31,9 +31,8 @@ def test_a_run_on_a_game_goes_on_exactly_and_scores_whole_games(tmp_path: Path) 
         "sticky_actions": -1.0,
         "press_fire": True,
     }
-    assert len(found["lives"]) > 2 and min(found["game"]) > 2 * min(
-        found["lives"]
-    )  # a game has five lives
+    # a game has five lives
+    assert len(found["lives"]) > 2 and min(found["game"]) > 2 * min(found["lives"])
     assert found["again"]
 
 

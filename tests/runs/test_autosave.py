@@ -495,9 +495,8 @@ def test_how_often(writer: Writer, tmp_path: Path) -> None:
         agent.batch(i)
         agent.episode(i, 0.0)
     agent.saving.finish()
-    assert agent.copies == [
-        (n, True) for n in (6, 7, 12, 15, 16)
-    ]  # episodes 3 and 6, batches 4 and 8, and the end
+    # episodes 3 and 6, batches 4 and 8, and the end
+    assert agent.copies == [(n, True) for n in (6, 7, 12, 15, 16)]
     agent = Agent(writer, path=tmp_path / "b", save_freq=None)
     agent.episode(1, 0.0)
     agent.saving.finish()
@@ -538,11 +537,12 @@ def test_a_slow_disk_gets_the_newest_and_finish_waits_for_it(
     assert writer.skipped == 6 + 7  # the first m-last waits too
     disk.go_on()
     agent.saving.finish()
+    # the first in the last's slot came before the second rolling one
     assert disk.written == [
         "m-1-1.dat",
         "m-last.dat",
         "m-8-8.dat",
-    ]  # the first in the last's slot came before the second rolling one
+    ]
     assert (
         content(tmp_path / "m-last.dat") == content(tmp_path / "m-8-8.dat") == 8
         and len(agent.copies) == 8

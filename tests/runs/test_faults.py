@@ -332,9 +332,8 @@ def test_a_damaged_checkpoint_is_named(damage: str, run: Path) -> None:
             DAMAGE[damage](file)
     with pytest.raises(CheckpointError, match=r"last\.zip|no checkpoint"):
         tandem.load(run)
-    if (
-        "plans" not in damage and "spaces" not in damage and "weights" not in damage
-    ):  # those, a resumption does not read
+    # those, a resumption does not read
+    if "plans" not in damage and "spaces" not in damage and "weights" not in damage:
         with pytest.raises(CheckpointError, match=r"last\.zip|no checkpoint 'last'"):
             tandem.train(resume=run)
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from tandem.agents.user_functions import PrioritizedReplay
 from tandem.backends.backend import Losses, Network
-from tandem.backends.broadcast_check import squares
+from tandem.backends.broadcast_check import square_arrays
 from tandem.backends.variables import flat
 from tandem.errors import NetworkError, SettingError, one_of
 from tandem.replay.hindsight import STRATEGIES
@@ -403,7 +403,7 @@ def check_broadcasting(losses: Losses, backend: Any, batch: Batch) -> None:
         repeated = backend.to_device(repeated)
     before = backend.state()
     try:
-        lines = squares(backend.framework, lambda b: losses(b)[0], repeated, rows)
+        lines = square_arrays(backend.framework, lambda b: losses(b)[0], repeated, rows)
     finally:
         backend.load_state(before)
     if lines:

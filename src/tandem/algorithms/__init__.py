@@ -13,6 +13,7 @@ from tandem.spaces import Leaf
 
 __all__ = ["NAMES", "Schedule", "for_actions", "get"]
 
+# module -> class
 NAMES = {
     "a2c": "A2C",
     "a3c": "A3C",
@@ -29,13 +30,14 @@ NAMES = {
     "td3": "TD3",
     "trpo": "TRPO",
     "vdn": "VDN",
-}  # module -> class
+}
 
 
+# (module, kind of actions) -> (module, class) of the algorithm for such actions
 FOR_CHOICES = {
     ("maddpg", "multidiscrete"): ("maddpg", "DiscreteMADDPG"),
     ("sac", "discrete"): ("sac_discrete", "DiscreteSAC"),
-}  # (module, kind of actions) -> (module, class) of the algorithm for such actions
+}
 
 
 def get(name: str, action: Leaf | None = None) -> Any:
@@ -49,8 +51,8 @@ def get(name: str, action: Leaf | None = None) -> Any:
 def for_actions(kind: Any, action: Leaf) -> Any:
     """`kind`, or the class that stands for it where actions are choices."""
     package, _, module = kind.__module__.rpartition(".")
-    found = FOR_CHOICES.get((module, action.kind)) if package == __name__ else None
-    return _load(*found) if found else kind
+    variant = FOR_CHOICES.get((module, action.kind)) if package == __name__ else None
+    return _load(*variant) if variant else kind
 
 
 def _load(module: str, name: str) -> Any:

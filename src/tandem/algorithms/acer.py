@@ -105,9 +105,8 @@ class ACER(ActorCritic):
         ratios = pi / batch.extra["probabilities"]
         ratio, own = xp.take(ratios, batch.action), xp.stop_gradient(taken)
         reward = batch.rewards(own)
-        target = retrace(
-            reward, batch.discount, batch.last, own, value[:-1], value[-1], ratio
-        )  # eq. 5
+        # eq. 5
+        target = retrace(reward, batch.discount, batch.last, own, value[:-1], value[-1], ratio)
         gain = xp.clip(ratio, 0.0, s.truncation) * (target - value[:-1])
         correction = (
             xp.clip(1.0 - s.truncation / ratios, 0.0, 1.0) * pi * (known - value[:-1][..., None])

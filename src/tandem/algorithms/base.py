@@ -216,11 +216,11 @@ class Algorithm(ABC):
 
     def scheduled(self, call: Call, *names: str) -> dict[str, Array]:
         """These settings, schedules or fixed numbers, at each update of a call."""
-        given = {n: getattr(self.settings, n) for n in names}
+        values = {n: getattr(self.settings, n) for n in names}
         count = len(call.progress)
         return {
             n: s(call.progress) if isinstance(s, Schedule) else np.full(count, s, np.float32)
-            for n, s in given.items()
+            for n, s in values.items()
         }
 
     def loss_noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Tree:
@@ -284,10 +284,10 @@ def optimizer_options(settings: Any) -> dict[str, float]:
 def copies(settings: Any, call: Call) -> Array:
     """How much targets take over after each update of a call [K]: `tau` after its last one, where
     `target_every` environment steps have passed, else nothing."""
-    found = np.zeros(len(call.progress), np.float32)
+    copies_due = np.zeros(len(call.progress), np.float32)
     if call.end // settings.target_every > call.begin // settings.target_every:
-        found[-1] = settings.tau
-    return found
+        copies_due[-1] = settings.tau
+    return copies_due
 
 
 def after_cuts(
@@ -300,9 +300,8 @@ def after_cuts(
     after = np.zeros_like(value)
     cut = t.last & (t.discount > 0)
     if cut.any():
-        after[:-1] = np.where(
-            cut[:-1], t.discount[:-1] * value[1:], 0
-        )  # where obs[t + 1] is that observation
+        # where obs[t + 1] is that observation
+        after[:-1] = np.where(cut[:-1], t.discount[:-1] * value[1:], 0)
         after[-1] = np.where(cut[-1], t.discount[-1] * bootstrap, 0)
         if len(t.cuts.t):
             at = (t.cuts.t, t.cuts.env)
@@ -312,9 +311,8 @@ def after_cuts(
 
 def floats(name: str, action: Leaf) -> None:
     """Refuses a Box of actions that is not a vector of floats."""
-    if (
-        action.kind == "box" and action.dtype != "float32"
-    ):  # rounded, they would not be what their log-probabilities are of
+    # rounded, they would not be what their log-probabilities are of
+    if action.kind == "box" and action.dtype != "float32":
         raise SpaceError(
             f"{name} cannot act in a Box of {action.dtype}.",
             "a Box of floats, or Discrete or MultiDiscrete actions where the algorithm takes them",

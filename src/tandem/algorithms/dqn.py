@@ -114,9 +114,8 @@ class DQN(base.Algorithm):
         return {"q": Role(observation, body, head)}
 
     def loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
-        after = masked(
-            self.target(b.next_obs), b.next_obs, self.action
-        )  # what is forbidden there is no maximum
+        # what is forbidden there is no maximum
+        after = masked(self.target(b.next_obs), b.next_obs, self.action)
         selector = (
             masked(self.q(b.next_obs, training=False), b.next_obs, self.action)
             if self.settings.double

@@ -55,11 +55,11 @@ class IMPALA(ActorCritic):
         reward = q.rewards(known[:-1])
         log_prob = self.policy.log_prob(policy, q.action)
         ratio = xp.exp(xp.stop_gradient(log_prob) - q.extra["log_prob"])
+        # eq. 1
         target, advantage = vtrace(
             reward, q.discount, q.last, known[:-1], known[-1], ratio, s.rho, s.c
-        )  # eq. 1
+        )
         error, entropy = target - value[:-1], self.policy.entropy(policy)
-        loss = (
-            s.value_weight * error**2 - log_prob * advantage - b.settings["entropy"] * entropy
-        )  # section 4.2
+        # section 4.2
+        loss = s.value_weight * error**2 - log_prob * advantage - b.settings["entropy"] * entropy
         return loss, {"value_loss": error**2, "entropy": entropy, "ratio": ratio, "error": error}

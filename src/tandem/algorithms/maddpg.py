@@ -174,15 +174,14 @@ class MADDPG(base.Algorithm):
             self.smoothed(self.outputs(self.actor_target, b.next_obs), b.noise[0], b.next_obs)
         )
         later = self.values(self.targets, b.next_obs, joint)
-        going = b.discount[:, None] * teams.active(
-            b.next_obs
-        )  # an agent that is gone has no future
+        # an agent that is gone has no future
+        going = b.discount[:, None] * teams.active(b.next_obs)
         y = xp.stop_gradient(
             b.extra["rewards"] + going * (xp.minimum(*later) if len(later) > 1 else later[0])
         )
-        found = self.values(self.qs, b.obs, self.alike(self.taken(b)))
-        loss = sum((q - y) ** 2 for q in found)
-        return xp.mean(teams.active(b.obs) * loss, -1), {"q": xp.mean(found[0], -1)}
+        values = self.values(self.qs, b.obs, self.alike(self.taken(b)))
+        loss = sum((q - y) ** 2 for q in values)
+        return xp.mean(teams.active(b.obs) * loss, -1), {"q": xp.mean(values[0], -1)}
 
     def actor_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:  # eq. 5
         xp, out = ops.of(b.reward), self.outputs(self.actor, b.obs)
@@ -219,8 +218,8 @@ class MADDPG(base.Algorithm):
         return Update({"critic_loss": critic_loss, "q": xp.mean(critic["q"]), **actor})
 
     def schedule(self, call: Call) -> dict[str, Array]:
-        made = call.updates + 1 + np.arange(len(call.progress))
-        due = (made % self.settings.policy_delay == 0).astype(np.float32)
+        updates = call.updates + 1 + np.arange(len(call.progress))
+        due = (updates % self.settings.policy_delay == 0).astype(np.float32)
         return {
             **self.scheduled(call, "learning_rate", "actor_learning_rate", "max_grad_norm", "tau"),
             "policy": due,

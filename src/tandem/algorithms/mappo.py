@@ -95,12 +95,16 @@ class MAPPO(PPO):
             )
         assert isinstance(observation, dict)
         one, seen = teams.one(action), teams.seen(observation)
-        found = super().roles(seen, one, settings)
+        roles = super().roles(seen, one, settings)
         both = {"own": seen, "state": observation[teams.STATE]} if settings.centralized else seen
-        found["critic"] = super().roles(both, one, settings)["critic"]
-        agents, told = 0 if settings.share else teams.count(action), {"actor": seen, "critic": both}
+        roles["critic"] = super().roles(both, one, settings)["critic"]
+        agents, inputs = (
+            0 if settings.share else teams.count(action),
+            {"actor": seen, "critic": both},
+        )
         return {
-            n: replace(role, agents=agents, space=teams.space(told[n])) for n, role in found.items()
+            n: replace(role, agents=agents, space=teams.space(inputs[n]))
+            for n, role in roles.items()
         }
 
     @staticmethod
@@ -129,12 +133,12 @@ class MAPPO(PPO):
 
     def prepare(self, trajectory: Trajectory, networks: dict[str, Forward]) -> Batch:
         """As PPO's, of the agents' columns; the rows of a batch are the team's, [rows, A, ...]."""
-        found = super().prepare(self.columns(trajectory), networks)
+        batch = super().prepare(self.columns(trajectory), networks)
         obs, action, weight, extra = tree_map(
             lambda x: x.reshape(-1, self.agents, *x.shape[1:]),
-            (found.obs, found.action, found.weight, found.extra),
+            (batch.obs, batch.action, batch.weight, batch.extra),
         )
-        return found._replace(obs=obs, action=action, weight=weight, extra=extra)
+        return batch._replace(obs=obs, action=action, weight=weight, extra=extra)
 
     def columns(self, t: Trajectory) -> Trajectory:
         """The trajectory [T, N, ...] of a team as one of N * A environments. An agent that learns
@@ -208,9 +212,9 @@ class MAPPO(PPO):
     ) -> tuple[Array, dict[str, Array], Tree]:
         rows = {"actor": teams.rows(obs[teams.AGENTS]), **teams.masks(obs, action)}
         state, noise = tree_map(teams.rows, (state, noise))
-        found = super().act(settings, teams.one(action), networks, rows, state, noise)
-        taken, kept, after = tree_map(lambda x: teams.by_agent(x, teams.count(action)), found)
-        return taken, kept, after
+        acted = super().act(settings, teams.one(action), networks, rows, state, noise)
+        taken, extra, after = tree_map(lambda x: teams.by_agent(x, teams.count(action)), acted)
+        return taken, extra, after
 
 
 def column(x: Array) -> Array:
@@ -221,6 +225,6 @@ def column(x: Array) -> Array:
 def active_after(t: Trajectory) -> Array:
     """bool [T, N, A]: which agents take part in what follows each step of a team's trajectory."""
     here = t.obs[teams.ACTIVE] > 0
-    found = np.concatenate([here[1:], t.bootstrap[teams.ACTIVE][None] > 0])
-    found[t.cuts.t, t.cuts.env] = t.cuts.obs[teams.ACTIVE] > 0
-    return found
+    active = np.concatenate([here[1:], t.bootstrap[teams.ACTIVE][None] > 0])
+    active[t.cuts.t, t.cuts.env] = t.cuts.obs[teams.ACTIVE] > 0
+    return active

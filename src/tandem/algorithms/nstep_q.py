@@ -106,8 +106,8 @@ class NStepQ(OnSequences):
         self.backend.soft_update(self.net, self.target, settings["tau"], seldom=True)
 
     def schedule(self, call: Call) -> dict[str, Array]:
-        made = call.updates + 1 + np.arange(len(call.progress))
-        due = (made % self.settings.target_updates == 0).astype(np.float32)
+        updates = call.updates + 1 + np.arange(len(call.progress))
+        due = (updates % self.settings.target_updates == 0).astype(np.float32)
         return {**self.scheduled(call, "learning_rate", "max_grad_norm"), "tau": due}
 
     @classmethod

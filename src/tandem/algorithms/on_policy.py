@@ -151,9 +151,8 @@ class OnPolicy(base.Algorithm):
             self.preparing = ("actor",)  # type: ignore[misc]
         if units := settings.recurrent:
             self.sequence = settings.sequence or settings.rollout
-            self.memory = np.zeros(
-                (settings.envs, units), np.float32
-            )  # the critic's state before the next rollout
+            # the critic's state before the next rollout
+            self.memory = np.zeros((settings.envs, units), np.float32)
 
     @classmethod
     def distribution(cls, settings: Any, action: Leaf) -> Density:
@@ -240,8 +239,8 @@ class OnPolicy(base.Algorithm):
 
     def advantage(self, b: Batch) -> Array:
         """The batch's advantages, standardised where the settings say so."""
-        found: Array = b.extra["advantage"]
-        return standardize(found, b.weight) if self.settings.normalize_advantage else found
+        advantage: Array = b.extra["advantage"]
+        return standardize(advantage, b.weight) if self.settings.normalize_advantage else advantage
 
     @staticmethod
     def initial_state(settings: Any, action: Leaf, n: int) -> Tree:
@@ -258,12 +257,12 @@ class OnPolicy(base.Algorithm):
         state: Tree,
         noise: Tree,
     ) -> tuple[Array, dict[str, Array], Tree]:
-        policy, kept = cls.distribution(settings, action), dict[str, Array]()
+        policy, extra = cls.distribution(settings, action), dict[str, Array]()
         if isinstance(state, tuple):
             whole = networks["actor"](cls.network_input("actor", obs))
             out = whole[..., : policy.width]
             if whole.shape != out.shape:  # with values: one pass less when the rollout is there
-                kept = {"output": whole}
+                extra = {"output": whole}
         else:
             out, after = recurrent_batches.follow(
                 networks["actor"],
@@ -273,7 +272,7 @@ class OnPolicy(base.Algorithm):
             )
             state = after[0]
         out = masked(out, obs, action)
-        return policy.act(out, noise), kept, state
+        return policy.act(out, noise), extra, state
 
     def prepare(self, trajectory: Trajectory, networks: dict[str, Forward]) -> Batch:
         """Advantages and returns (GAE); the value of what followed a cut step is folded into its

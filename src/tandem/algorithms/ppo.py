@@ -96,17 +96,17 @@ class PPO(OnPolicy):
 
     @classmethod
     def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:
-        found = super().roles(observation, action, settings)
+        roles = super().roles(observation, action, settings)
         if settings.value_norm == "no":
-            return found
+            return roles
         if settings.shared:
             raise SettingError(
                 f"value_norm={settings.value_norm!r} with shared=True.",
                 "a critic of its own",
                 "leave one of them out.",
             )
-        return found | {
-            "critic": replace(found["critic"], head=(*found["critic"].head, Denormalize()))
+        return roles | {
+            "critic": replace(roles["critic"], head=(*roles["critic"].head, Denormalize()))
         }
 
     def __init__(
@@ -147,15 +147,15 @@ class PPO(OnPolicy):
         return clipped_value_loss(value, before, target, clip, s.value_huber)
 
     def prepare(self, trajectory: Trajectory, networks: dict[str, Forward]) -> Batch:
-        found = super().prepare(trajectory, networks)
+        batch = super().prepare(trajectory, networks)
         if self.settings.value_norm != "no":
-            returns = found.extra["return"][found.weight > 0]
+            returns = batch.extra["return"][batch.weight > 0]
             now = follow(self.critic, returns, self.settings.value_norm == "popart")
-            found.extra["scale"] = np.full(found.weight.shape, now.deviation, np.float32)
+            batch.extra["scale"] = np.full(batch.weight.shape, now.deviation, np.float32)
             # What values may not leave far is what the critic says now: its statistics' own moves
             # are no learning.
-            found.extra["value"] = (now.ratio * found.extra["value"] + now.shift).astype(np.float32)
-        return found
+            batch.extra["value"] = (now.ratio * batch.extra["value"] + now.shift).astype(np.float32)
+        return batch
 
     def update(self, b: Batch) -> Update:
         s, xp, b = b.settings, ops.of(b.weight), self.steps(b)

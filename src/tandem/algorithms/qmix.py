@@ -48,9 +48,9 @@ class QMIX(VDN):
 
     @classmethod
     def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:
-        found = super().roles(observation, action, settings)
+        roles = super().roles(observation, action, settings)
         if not settings.mixer:
-            return found
+            return roles
         assert isinstance(observation, dict)
         agents, units, state = teams.count(action), settings.embedding, observation[teams.STATE]
         hidden = (Dense(0, settings.hyper, "relu"),) if settings.hyper else ()
@@ -60,15 +60,14 @@ class QMIX(VDN):
             "weight_2": (*hidden, Dense(settings.hyper, units)),
             "bias_2": (Dense(0, units, "relu"), Dense(units, 1)),
         }
-        return found | {
+        return roles | {
             "mixer": Role(state, (Cast(state.width),), (Streams(hypernetworks),), ours=True)
         }
 
     def joint(self, mixer: Any, q: Array, obs: Tree) -> Array:  # eqs. 4 to 6, and figure 2
         xp, out, e, a = ops.of(q), mixer(obs[teams.STATE]), self.settings.embedding, self.agents
-        weight_1 = xp.abs(
-            xp.reshape(out[:, : a * e], (-1, a, e))
-        )  # not negative: no agent's value lowers the team's
+        # not negative: no agent's value lowers the team's
+        weight_1 = xp.abs(xp.reshape(out[:, : a * e], (-1, a, e)))
         bias_1, weight_2, bias_2 = (
             out[:, a * e : a * e + e],
             xp.abs(out[:, a * e + e : a * e + 2 * e]),
@@ -80,9 +79,8 @@ class QMIX(VDN):
     def errors(self, b: Batch, best: Array, chosen: Array) -> Array:
         if self.settings.mixer:
             return super().errors(b, best, chosen)
-        going = b.discount[:, None] * teams.active(
-            b.next_obs
-        )  # an agent that is gone has no future
+        # an agent that is gone has no future
+        going = b.discount[:, None] * teams.active(b.next_obs)
         y = ops.of(best).stop_gradient(b.extra["rewards"] + going * best)
         return ops.of(best).mean(teams.active(b.obs) * (y - chosen) ** 2, -1)
 

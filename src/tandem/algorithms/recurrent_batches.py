@@ -18,9 +18,9 @@ def starts(t: Trajectory) -> Array:
     which opens with the last episode's true last observation, keeps the last episode's state, so
     that its value is that observation's."""
     last, valid = bounds(t)
-    found = np.zeros(last.shape, np.float32)
-    found[1:] = (last[:-1] | ~valid[:-1]) & valid[1:]
-    return found
+    start = np.zeros(last.shape, np.float32)
+    start[1:] = (last[:-1] | ~valid[:-1]) & valid[1:]
+    return start
 
 
 def bounds(t: Trajectory) -> tuple[Array, Array]:
@@ -39,8 +39,8 @@ def follow(network: Forward, obs: Tree, state: Array, start: Array) -> tuple[Arr
 
 def later(network: Forward, obs: Tree, state: Array) -> Array:
     """What it puts out for single observations [B, ...], each after its own state [B, units]."""
-    found: Array = network({"obs": obs, "state": state, "start": np.zeros(len(state), np.float32)})
-    return found[:, : -state.shape[-1]]
+    out: Array = network({"obs": obs, "state": state, "start": np.zeros(len(state), np.float32)})
+    return out[:, : -state.shape[-1]]
 
 
 def ending(t: Trajectory, after: Array) -> Array:

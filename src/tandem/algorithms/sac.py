@@ -128,10 +128,11 @@ class SAC(base.Algorithm):
     def critic_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:  # eq. 5
         xp = ops.of(b.reward)
         action, log_prob = self.sample(b.next_obs, b.noise[0])
+        # eq. 3
         soft = (
             xp.minimum(*self.value(self.targets, b.next_obs, action))
             - xp.exp(self.log_alpha()) * log_prob
-        )  # eq. 3
+        )
         y = xp.stop_gradient(b.reward + b.discount * soft)
         q1, q2 = self.value(self.qs, b.obs, b.action)
         return 0.5 * ((q1 - y) ** 2 + (q2 - y) ** 2), {"q": q1}

@@ -113,8 +113,8 @@ class TD3(Deterministic):
         return Update({"critic_loss": critic_loss, "q": xp.mean(critic["q"]), **actor})
 
     def schedule(self, call: Call) -> dict[str, Array]:
-        made = call.updates + 1 + np.arange(len(call.progress))
-        due = (made % self.settings.policy_delay == 0).astype(np.float32)
+        updates = call.updates + 1 + np.arange(len(call.progress))
+        due = (updates % self.settings.policy_delay == 0).astype(np.float32)
         return {**self.scheduled(call, "learning_rate", "tau"), "policy": due}
 
     def loss_noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Tree:

@@ -100,8 +100,8 @@ def allowed(out: Array, obs: Tree, action: Leaf) -> Array:
 
 def active(obs: Tree) -> Array:
     """float [B, A], 1 for agents that take part."""
-    found = obs[ACTIVE]
-    return ops.of(found).cast(found)
+    active = obs[ACTIVE]
+    return ops.of(active).cast(active)
 
 
 def own(obs: Tree) -> Array:

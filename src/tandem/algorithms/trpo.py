@@ -82,7 +82,7 @@ class TRPO(OnPolicy):
         s, rows = b.settings, ops.of(b.weight).sum(b.weight)
 
         def policy() -> dict[str, Array]:  # appendix C
-            found: dict[str, Array] = self.backend.trust_region_step(
+            metrics: dict[str, Array] = self.backend.trust_region_step(
                 self.actor_optimizer,
                 self.objective,
                 self.divergence,
@@ -91,14 +91,14 @@ class TRPO(OnPolicy):
                 self.region,
                 rows,
             )
-            return found
+            return metrics
 
-        found = self.backend.cond(s["policy"], policy, ("improvement", "divergence"))
+        metrics = self.backend.cond(s["policy"], policy, ("improvement", "divergence"))
         rate, clip = s["learning_rate"], s["max_grad_norm"]
         value_loss, _ = self.backend.minimize(
             self.critic_optimizer, self.value_loss, b, rate, clip, rows
         )
-        return Update({"value_loss": value_loss, **found})
+        return Update({"value_loss": value_loss, **metrics})
 
     def schedule(self, call: Call) -> dict[str, Array]:
         first = (np.arange(len(call.progress)) == 0).astype(np.float32)

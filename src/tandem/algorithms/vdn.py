@@ -131,9 +131,8 @@ class VDN(base.Algorithm):
         later = values(self.target, b.obs, memory, action)[1] if self.sequence else ()
         after, _ = values(self.target, b.next_obs, later, action)
         selector = values(self.q, b.next_obs, then, action)[0] if self.settings.double else after
-        best = xp.take(
-            after, xp.argmax(xp.stop_gradient(selector), -1)
-        )  # each agent's own: no other choice has a larger sum
+        # each agent's own: no other choice has a larger sum
+        best = xp.take(after, xp.argmax(xp.stop_gradient(selector), -1))
         chosen = xp.take(q, b.action)
         return self.errors(b, best, chosen), {"q": xp.mean(chosen, -1)}
 
@@ -208,13 +207,13 @@ class VDN(base.Algorithm):
         remembers = not isinstance(state, tuple)
         memory = (teams.rows(state), np.zeros(state.shape[:2], np.float32)) if remembers else ()
         q, after = values(networks["q"], obs, memory, action)
-        kept, then = ({"q_state": state}, after[0].reshape(state.shape)) if remembers else ({}, ())
+        extra, then = ({"q_state": state}, after[0].reshape(state.shape)) if remembers else ({}, ())
         greedy = q.argmax(-1)
         if noise is None:
-            return greedy, kept, then
+            return greedy, extra, then
         explore, drawn = noise
         random = evenly(drawn, obs, action) if action.masked else drawn
-        return np.where(explore, random, greedy), kept, then
+        return np.where(explore, random, greedy), extra, then
 
 
 def values(network: Forward, obs: Tree, memory: Tree, action: Leaf) -> tuple[Array, Tree]:

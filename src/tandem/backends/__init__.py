@@ -13,12 +13,13 @@ from typing import Any
 from tandem.errors import EngineError, NetworkError, UnknownNameError
 from tandem.networks.defaults import called, is_function
 
+# name -> KERAS_BACKEND
 ENGINES = {
     "torch": None,
     "tensorflow": "tensorflow",
     "jax": "jax",
     "keras-torch": "torch",
-}  # name -> KERAS_BACKEND
+}
 DEVICES = ("auto", "cpu", "cuda")
 _NEEDS = {
     "torch": ("torch",),
@@ -38,14 +39,14 @@ def choose(framework: str | None = None) -> str:
     """`framework` if it can be used; without one, the engine Keras already runs on, else the
     quickest installed."""
     if framework is None:
-        found = installed()
-        if not found:
+        available = installed()
+        if not available:
             raise EngineError(
                 "no engine is installed.",
                 "one of torch, tensorflow, jax",
                 "pip install 'tandem-rl[jax]'",
             )
-        return next((n for n in found if ENGINES[n] and ENGINES[n] == running()), found[0])
+        return next((n for n in available if ENGINES[n] and ENGINES[n] == running()), available[0])
     if not isinstance(framework, str) or framework not in ENGINES:
         raise UnknownNameError("framework", framework, ENGINES)
     missing = [m for m in _NEEDS[framework] if importlib.util.find_spec(m) is None]
@@ -84,20 +85,19 @@ def make(
     if device not in DEVICES:
         raise UnknownNameError("device", device, DEVICES)
     if threads == 1 and "jax" not in sys.modules:
-        os.environ.setdefault(
-            "PJRT_NPROC", "1"
-        )  # no thread pool for small networks: see docs/design.md
+        # no thread pool for small networks: see docs/design.md
+        os.environ.setdefault("PJRT_NPROC", "1")
     if ENGINES[framework]:
         os.environ["KERAS_BACKEND"] = str(ENGINES[framework])
     if framework in ("torch", "keras-torch"):
         module = importlib.import_module(f"tandem.backends.{framework.replace('-', '_')}")
-        made = module.make(device, seed=seed, threads=threads, compile=compile)
+        backend = module.make(device, seed=seed, threads=threads, compile=compile)
     else:
-        made = importlib.import_module("tandem.backends.keras").KerasBackend(
+        backend = importlib.import_module("tandem.backends.keras").KerasBackend(
             device, threads=threads
         )
-    made.given_optimizer = optimizer
-    return made
+    backend.given_optimizer = optimizer
+    return backend
 
 
 def running() -> str | None:
@@ -109,17 +109,23 @@ def running() -> str | None:
 def of_network(network: Any, space: Any) -> str | None:
     """The framework that a user's network is made with; None where there is no network.
     NetworkError for a function of the observation space that makes none."""
-    found: Any = next(iter(network.values()), None) if isinstance(network, dict) else network
-    function = is_function(found)
-    found = called(found, space) if function else found
-    found = found[0] if isinstance(found, tuple) and found else found
-    families = {base.__module__.split(".")[0] for base in type(found).__mro__}
+    network_or_class: Any = (
+        next(iter(network.values()), None) if isinstance(network, dict) else network
+    )
+    function = is_function(network_or_class)
+    network_or_class = called(network_or_class, space) if function else network_or_class
+    network_or_class = (
+        network_or_class[0]
+        if isinstance(network_or_class, tuple) and network_or_class
+        else network_or_class
+    )
+    families = {base.__module__.split(".")[0] for base in type(network_or_class).__mro__}
     if "keras" in families:
         engine = sys.modules["keras"].backend.backend()
         return "keras-torch" if engine == "torch" else str(engine)
     if function and "torch" not in families:
         raise NetworkError(
-            f"network= gave a {type(found).__name__}.",
+            f"network= gave a {type(network_or_class).__name__}.",
             "a torch.nn.Module or a Keras model, or for actor and critic a pair of them",
             "return one from the function.",
         )

@@ -16,15 +16,13 @@ from tandem.networks.defaults import Source
 from tandem.networks.plan import Plan, Weights, select
 from tandem.types import Array, Batch, Tree, Update, leaves, tree_map
 
-Loss = Callable[
-    [Batch], tuple[Array, dict[str, Array]]
-]  # one number per sample, and what else is wanted of the forward pass
+# one number per sample, and what else is wanted of the forward pass
+Loss = Callable[[Batch], tuple[Array, dict[str, Array]]]
 
 
 Each = Callable[[Batch], Array]  # one number per sample
-Losses = Callable[
-    [Batch], tuple[list[Array], dict[str, Array]]
-]  # of several optimizers, or one of all; numbers, or per sample
+# of several optimizers, or one of all; numbers, or per sample
+Losses = Callable[[Batch], tuple[list[Array], dict[str, Array]]]
 
 NOISE = (
     "noise/"  # begins the names of settings that are noise for an update: "noise/NETWORK/WEIGHT"
@@ -104,9 +102,9 @@ class Network(ABC):
             return self.read()
         now = self.read_noise()
         self.place({n: np.zeros_like(x) for n, x in now.items()})
-        found = self.read()
+        weights = self.read()
         self.place(now)
-        return found
+        return weights
 
     @abstractmethod
     def predict(self, x: Tree) -> np.ndarray[Any, Any]:
@@ -193,7 +191,7 @@ class Backend(ABC):
         and `aux`; what is not finite is handled as by `minimize`."""
 
     @abstractmethod
-    def adopt(self, found: Reached) -> None:
+    def adopt(self, reached: Reached) -> None:
         """Takes in the networks and variables of a user's agent: from now on they are part of
         updates and of `state`."""
 
@@ -305,9 +303,8 @@ def reduce(loss: Array, batch: Batch, count: Array | None) -> Array:
     xp, rows = ops.of(loss), leaves(batch.obs)[0].shape[0]
     weight = None if isinstance(batch.weight, tuple) else batch.weight
     for name, x in (("loss", loss), ("weight", weight)):
-        if x is not None and tuple(x.shape) != (
-            rows,
-        ):  # [B, 1] with [B] would become [B, B], and learn nonsense
+        # [B, 1] with [B] would become [B, B], and learn nonsense
+        if x is not None and tuple(x.shape) != (rows,):
             raise ValueError(
                 f"a {name} has shape {tuple(x.shape)} for {rows} samples; expected one number "
                 f"each: ({rows},)"

@@ -27,19 +27,21 @@ LIBRARIES = (
 )
 
 
-def squares(framework: str, loss: Callable[[Batch], Any], batch: Batch, rows: int) -> list[str]:
+def square_arrays(
+    framework: str, loss: Callable[[Batch], Any], batch: Batch, rows: int
+) -> list[str]:
     """Where `loss(batch)`, of NumPy arrays as this framework's own, makes an array with two axes of
     `rows`: "file, line n: what stands there", each once, in order. `rows` should be no other length
     in the loss: a prime that no layer has."""
-    found = {"jax": _jax, "tensorflow": _tensorflow}.get(framework, _torch)(loss, batch, rows)
-    return list(dict.fromkeys(_place(frames) for frames in found))
+    traces = {"jax": _jax, "tensorflow": _tensorflow}.get(framework, _torch)(loss, batch, rows)
+    return list(dict.fromkeys(_place(frames) for frames in traces))
 
 
 def _torch(loss: Callable[[Batch], Any], batch: Batch, rows: int) -> list[Frames]:
     import torch
     from torch.overrides import TorchFunctionMode
 
-    found: list[Frames] = []
+    frames: list[Frames] = []
 
     class Watch(TorchFunctionMode):
         def __torch_function__(
@@ -48,12 +50,12 @@ def _torch(loss: Callable[[Batch], Any], batch: Batch, rows: int) -> list[Frames
             out = function(*args, **(kwargs or {}))
             several = out if isinstance(out, (tuple, list)) else (out,)
             if any(isinstance(x, torch.Tensor) and _twice(x.shape, rows) for x in several):
-                found.append(traceback.extract_stack())
+                frames.append(traceback.extract_stack())
             return out
 
     with torch.enable_grad(), Watch():  # it may take gradients of its own
         loss(tree_map(torch.as_tensor, batch))
-    return found
+    return frames
 
 
 def _jax(loss: Callable[[Batch], Any], batch: Batch, rows: int) -> Iterator[Frames]:

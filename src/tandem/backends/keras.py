@@ -74,15 +74,15 @@ class KerasBackend(backend.Backend):
     def optimizer(
         self, name: str, networks: list[Any], kind: str = "adam", **options: float
     ) -> Optimizer:
-        given, made = self.given_optimizer, OPTIMIZERS["kept" if self.gradients_only else kind]
-        made = (
-            made(name, networks, **options)
+        given, optimizer = self.given_optimizer, OPTIMIZERS["kept" if self.gradients_only else kind]
+        optimizer = (
+            optimizer(name, networks, **options)
             if given is None or self.gradients_only
             else Given(name, networks, given)
         )
-        self._owners[f"optimizer/{name}"] = made
-        self._optimizers.append(made)
-        return made
+        self._owners[f"optimizer/{name}"] = optimizer
+        self._optimizers.append(optimizer)
+        return optimizer
 
     # Learning
 
@@ -134,21 +134,21 @@ class KerasBackend(backend.Backend):
 
         groups = [o.trained for o in optimizers]
         values, aux, grads = ENGINE.gradients(all_reduced, batch, groups, self.variables)
-        for i, (o, mine) in enumerate(zip(optimizers, grads, strict=True)):
-            norm = sum(ops.sum(g * g) for g in mine) + values[min(i, len(values) - 1)]
+        for i, (o, gradient) in enumerate(zip(optimizers, grads, strict=True)):
+            norm = sum(ops.sum(g * g) for g in gradient) + values[min(i, len(values) - 1)]
             code = ops.where(ops.isfinite(norm), 0, 2 + self._optimizers.index(o))
             self._code = ops.where(ops.equal(self._code, 0), code, self._code)
-        for o, mine in zip(optimizers, grads, strict=True):
-            o.inner.apply(mine, o.trained)
+        for o, gradient in zip(optimizers, grads, strict=True):
+            o.inner.apply(gradient, o.trained)
         return values, aux
 
-    def adopt(self, found: Reached) -> None:
+    def adopt(self, reached: Reached) -> None:
         self._shared = True
-        for name, module in found.modules.items():
+        for name, module in reached.modules.items():
             self._owners[f"network/{name}"] = self.networks[name] = KerasNetwork(
                 name, module, None, {}
             )
-        for name, variable in found.variables.items():
+        for name, variable in reached.variables.items():
             if isinstance(variable, keras.Variable):
                 self._owners[f"network/{name}"] = self.networks[name] = FreeVariable(name, variable)
             elif (
@@ -159,13 +159,13 @@ class KerasBackend(backend.Backend):
                 )
 
     def wrap_optimizer(self, name: str, optimizer: Any, weights: list[Any]) -> Own:
-        self._owners[f"optimizer/{name}"] = made = Own(name, optimizer, weights)
-        self._optimizers.append(made)
-        return made
+        self._owners[f"optimizer/{name}"] = wrapped = Own(name, optimizer, weights)
+        self._optimizers.append(wrapped)
+        return wrapped
 
     def forward(self, function: Callable[..., Array]) -> Callable[..., Any]:
-        made: Callable[..., Any] = ENGINE.forwards(function, self.variables)
-        return made
+        compiled: Callable[..., Any] = ENGINE.forwards(function, self.variables)
+        return compiled
 
     def call(self, function: Callable[..., Any], *arrays: Tree) -> Any:
         return tree_map(ops.convert_to_numpy, function(*tree_map(ops.convert_to_tensor, arrays)))
@@ -181,8 +181,8 @@ class KerasBackend(backend.Backend):
         count: Array,
     ) -> dict[str, Array]:
         trained, values = optimizer.trained, [v.value for v in optimizer.trained]
-        mine = {id(v) for v in trained}
-        rest = [(v, v.value) for v in self.variables if id(v) not in mine]
+        trained_ids = {id(v) for v in trained}
+        rest = [(v, v.value) for v in self.variables if id(v) not in trained_ids]
         start = ops.concatenate([ops.reshape(x, (-1,)) for x in values])
 
         def at(each: backend.Each) -> Callable[[Array], Array]:
@@ -208,15 +208,15 @@ class KerasBackend(backend.Backend):
             better, far = gain(flat) - before, apart(flat)
             return ops.logical_and(better > 0, far <= radius), (flat, better, far)
 
-        found, (flat, better, far) = ENGINE.first(region.backtracks, attempt)
+        accepted, (flat, better, far) = ENGINE.first(region.backtracks, attempt)
         fine = ops.isfinite(ops.sum(gradient * gradient) + before)
         code = ops.where(fine, 0, 2 + self._optimizers.index(optimizer))
         self._code = ops.where(ops.equal(self._code, 0), code, self._code)
         for v, x, old in zip(trained, optimizer.parts(flat), values, strict=True):
-            v.assign(ops.where(found, x, old))
+            v.assign(ops.where(accepted, x, old))
         return {
-            "improvement": ops.where(found, better, 0.0),
-            "divergence": ops.where(found, far, 0.0),
+            "improvement": ops.where(accepted, better, 0.0),
+            "divergence": ops.where(accepted, far, 0.0),
         }
 
     def cond(
@@ -254,9 +254,8 @@ class KerasBackend(backend.Backend):
             target.module.non_trainable_variables,
             strict=True,
         ):
-            if (
-                "float" in s.dtype and id(t) not in noise
-            ):  # batch-norm statistics; not the seeds of dropout
+            # batch-norm statistics; not the seeds of dropout
+            if "float" in s.dtype and id(t) not in noise:
                 t.assign(ops.where(tau > 0, s.value, t.value))
 
     def _track_late(self, keep: Any) -> None:

@@ -16,9 +16,8 @@ from tandem.types import Array, Batch, tree_map
 NARROW = 32  # columns
 FEWER_COPIES = {"xla_cpu_copy_insertion_use_region_analysis": True}
 
-jax.config.update(
-    "jax_cpu_enable_async_dispatch", False
-)  # the hand-over to its thread costs more than our updates
+# the hand-over to its thread costs more than our updates
+jax.config.update("jax_cpu_enable_async_dispatch", False)
 
 
 def choose_device(device: str, threads: int) -> str:
@@ -73,8 +72,8 @@ def gradient(
 ) -> tuple[Array, Any, list[Array]]:
     """(loss, aux, gradients of `trained`); other `variables` move as the forward pass moves
     them."""
-    mine = {id(v) for v in trained}
-    rest = [(v, v.value) for v in variables if id(v) not in mine]
+    trained_ids = {id(v) for v in trained}
+    rest = [(v, v.value) for v in variables if id(v) not in trained_ids]
 
     def f(values: list[Any]) -> Any:
         values = [_narrow(x) for x in values]
@@ -94,8 +93,8 @@ def gradients(
 ) -> tuple[list[Array], Any, list[list[Array]]]:
     """(losses, aux, gradients of each group by its own loss, or by the only one); other `variables`
     move as the forward pass moves them."""
-    mine = {id(v) for group in groups for v in group}
-    rest = [(v, v.value) for v in variables if id(v) not in mine]
+    trained_ids = {id(v) for group in groups for v in group}
+    rest = [(v, v.value) for v in variables if id(v) not in trained_ids]
 
     def f(values: list[list[Any]]) -> Any:
         pairs = [
@@ -104,24 +103,24 @@ def gradients(
             for v, x in zip(group, xs, strict=True)
         ]
         with keras.StatelessScope(rest + pairs) as scope:
-            found, aux = losses(batch)
-        return found, (aux, [scope.get_current_value(v) for v, _ in rest])
+            loss_values, aux = losses(batch)
+        return loss_values, (aux, [scope.get_current_value(v) for v, _ in rest])
 
-    found, back, (aux, moved) = jax.vjp(
+    loss_values, back, (aux, moved) = jax.vjp(
         f, [[v.value for v in group] for group in groups], has_aux=True
     )
 
     def by(i: int) -> list[list[Array]]:
         grads: list[list[Array]] = back(
-            [jax.numpy.full_like(x, float(k == i)) for k, x in enumerate(found)]
+            [jax.numpy.full_like(x, float(k == i)) for k, x in enumerate(loss_values)]
         )[0]
         return grads
 
-    grads = by(0) if len(found) == 1 else [by(i)[i] for i in range(len(groups))]
+    grads = by(0) if len(loss_values) == 1 else [by(i)[i] for i in range(len(groups))]
     for (v, old), new in zip(rest, moved, strict=True):
         if new is not old:
             v.assign(new)
-    return found, aux, grads
+    return loss_values, aux, grads
 
 
 def _narrow(weight: Any) -> Any:
@@ -175,9 +174,8 @@ def choose(
         ]
         return out, [after[i] for i in moved]
 
-    jax.eval_shape(
-        branch
-    )  # to know which variables it moves: the others need not pass through the choice
+    # to know which variables it moves: the others need not pass through the choice
+    jax.eval_shape(branch)
     out, new = jax.lax.cond(flag, branch, lambda: (idle(), [values[i] for i in moved]))
     for i, x in zip(moved, new, strict=True):
         variables[i].assign(x)
@@ -219,9 +217,9 @@ def many(
 
     scan, step = scanned, one
     if jit:
-        given = 0 if donate else ()
+        donated = 0 if donate else ()
         scan, step = (
-            jax.jit(f, donate_argnums=given, compiler_options=_options()) for f in (scanned, one)
+            jax.jit(f, donate_argnums=donated, compiler_options=_options()) for f in (scanned, one)
         )
 
     def looped(values: list[Any], data: Batch, *each: Any) -> Any:

@@ -68,9 +68,8 @@ class KerasNetwork(backend.Network):
             self._predict = ENGINE.forward(self.module)
         lengths = {len(a) for a in leaves(x)}
         rows = max(lengths)
-        padded = (
-            padded_length(rows, self._lengths) if len(lengths) == 1 else rows
-        )  # else they are steps, and states before them
+        # else they are steps, and states before them
+        padded = padded_length(rows, self._lengths) if len(lengths) == 1 else rows
         if padded != rows:
             x = tree_map(lambda a: lengthen(a, padded), x)
         return np.asarray(self._predict(tree_map(ops.convert_to_tensor, x)))[:rows]

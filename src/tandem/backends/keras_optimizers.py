@@ -39,12 +39,12 @@ class Optimizer:
     def _vectors(self, name: str, value: float) -> list[Any]:
         """A variable for each vector, in the optimizer's state."""
         shapes = [np.full(sum(sizes), value, np.float32) for sizes in self._sizes]
-        made = [
+        vectors = [
             keras.Variable(x, trainable=False, name=f"{self.name}_{name}_{i}")
             for i, x in enumerate(shapes)
         ]
-        self.variables += made
-        return made
+        self.variables += vectors
+        return vectors
 
     def vectors(self, gradients: list[Array]) -> list[Array]:
         """The gradients of all weights as this optimizer's vectors."""

@@ -37,16 +37,16 @@ def choose_device(device: str, threads: int) -> str:
 
 def forwards(function: Callable[..., Any], variables: list[Any]) -> Callable[..., Any]:
     """A function of arrays, compiled to a graph, without gradients; NumPy in and out."""
-    made: dict[Any, Callable[..., Any]] = {}
+    compiled: dict[Any, Callable[..., Any]] = {}
 
     def run(*xs: Any) -> Any:
         key = tuple((x.shape, x.dtype.char) for x in keras.tree.flatten(xs))
-        if key not in made:
+        if key not in compiled:
             graph = tf.function(function, autograph=False)
-            made[key] = graph.get_concrete_function(
+            compiled[key] = graph.get_concrete_function(
                 *tree_map(lambda x: tf.TensorSpec(x.shape, x.dtype), xs)
             )
-        return tree_map(lambda x: x.numpy(), made[key](*tree_map(tf.convert_to_tensor, xs)))
+        return tree_map(lambda x: x.numpy(), compiled[key](*tree_map(tf.convert_to_tensor, xs)))
 
     return run
 
@@ -84,11 +84,11 @@ def gradients(
     with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
         for v in (v for group in values for v in group):
             tape.watch(v)
-        found, aux = losses(batch)
-    by = found if len(found) == len(groups) else found * len(groups)
+        loss_values, aux = losses(batch)
+    by = loss_values if len(loss_values) == len(groups) else loss_values * len(groups)
     zero = tf.UnconnectedGradients.ZERO
     return (
-        found,
+        loss_values,
         aux,
         [
             tape.gradient(x, group, unconnected_gradients=zero)
@@ -192,7 +192,7 @@ def many(
         )
         return keras.tree.pack_sequence_as(spec, [a.stack() for a in arrays])
 
-    made: dict[Any, Callable[..., Any]] = {}
+    compiled: dict[Any, Callable[..., Any]] = {}
 
     def alone(data: Batch, settings: Any, rows: Any, live: Any) -> Any:
         outs, active = [], True
@@ -213,9 +213,9 @@ def many(
     def run(*tree: Any) -> Any:
         arrays = [np.asarray(x) for x in keras.tree.flatten(tree)]
         key = tuple((x.shape, x.dtype) for x in arrays)
-        if key not in made:
-            made[key] = _packed(looped, tree, arrays, jit)
-        return made[key](arrays)
+        if key not in compiled:
+            compiled[key] = _packed(looped, tree, arrays, jit)
+        return compiled[key](arrays)
 
     return alone if apart else run
 

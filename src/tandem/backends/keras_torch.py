@@ -28,14 +28,13 @@ class KerasTorchNetwork(TorchNetwork):
             name, model, plan, device, {n: v.value for n, v in variables.items() if is_noise(n)}
         )
         self._named = variables
-        self.weights = [
-            v.value for v in model.trainable_variables
-        ]  # torch's own lists sort by names that are counted up
-        mine = {id(t) for t in self.noise.values()}
+        # torch's own lists sort by names that are counted up
+        self.weights = [v.value for v in model.trainable_variables]
+        noise_ids = {id(t) for t in self.noise.values()}
         self.statistics = [
             v.value
             for v in model.non_trainable_variables
-            if "float" in v.dtype and id(v.value) not in mine
+            if "float" in v.dtype and id(v.value) not in noise_ids
         ]
 
     def __call__(self, x: Tree, training: bool | None = None) -> Array:

@@ -27,9 +27,8 @@ class Reached(NamedTuple):
     """What was found, by its path of attributes, keys and numbers ("target/actors/0"); each object
     once, where it was first."""
 
-    modules: dict[
-        str, Any
-    ]  # torch modules and Keras layers or models; what is inside of them is theirs
+    # torch modules and Keras layers or models; what is inside of them is theirs
+    modules: dict[str, Any]
     variables: dict[str, Any]  # tensors and variables beside them
     optimizers: dict[str, Any]
 
@@ -38,7 +37,7 @@ def reach(agent: Any) -> Reached:
     """Looks through the attributes of an object, and of what they hold: lists, tuples, dicts and
     other objects. Environments, functions, and what Python's own library and those that are
     `CLOSED` made are left alone."""
-    found, seen = Reached({}, {}, {}), {id(agent)}
+    reached, seen = Reached({}, {}, {}), {id(agent)}
     kinds = _kinds()
 
     def visit(value: Any, path: str) -> None:
@@ -47,7 +46,7 @@ def reach(agent: Any) -> Reached:
         ):
             return
         seen.add(id(value))
-        for kind, into in zip(kinds, found, strict=True):
+        for kind, into in zip(kinds, reached, strict=True):
             if isinstance(value, kind):
                 into[path] = value
                 return
@@ -62,20 +61,20 @@ def reach(agent: Any) -> Reached:
 
     for name, value in _attributes(agent, own=True):
         visit(value, name)
-    inside = {id(v) for module in found.modules.values() for v in _variables(module)}
-    return found._replace(
-        variables={n: v for n, v in found.variables.items() if id(v) not in inside}
+    inside = {id(v) for module in reached.modules.values() for v in _variables(module)}
+    return reached._replace(
+        variables={n: v for n, v in reached.variables.items() if id(v) not in inside}
     )
 
 
-def held(found: Reached) -> dict[str, Any]:
+def held(reached: Reached) -> dict[str, Any]:
     """Every variable by the name that engines give it in their state."""
     named = {
         f"network/{name}/{i}": v
-        for name, module in found.modules.items()
+        for name, module in reached.modules.items()
         for i, v in enumerate(_kept(module))
     }
-    return named | {f"network/{name}/0": v for name, v in found.variables.items()}
+    return named | {f"network/{name}/0": v for name, v in reached.variables.items()}
 
 
 def _kept(module: Any) -> list[Any]:
@@ -115,9 +114,8 @@ def _kinds() -> tuple[tuple[type, ...], ...]:
 
 def _attributes(value: Any, own: bool = False) -> list[tuple[str, Any]]:
     """An object's attributes, if it may be looked into (`own`: it may)."""
-    if not own and (
-        _closed(type(value)) or callable(getattr(value, "step", None))
-    ):  # an environment
+    # an environment
+    if not own and (_closed(type(value)) or callable(getattr(value, "step", None))):
         return []
     return list(getattr(value, "__dict__", {}).items())
 

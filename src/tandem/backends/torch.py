@@ -84,15 +84,15 @@ class TorchBackend(backend.Backend):
         return net, target
 
     def scalar(self, name: str, value: float) -> Scalar:
-        self.networks[name] = made = Scalar(name, value, self._device)
-        return made
+        self.networks[name] = scalar = Scalar(name, value, self._device)
+        return scalar
 
     def optimizer(
         self, name: str, networks: list[Any], kind: str = "adam", **options: float
     ) -> Optimizer:
-        mine = {id(p): n.name for n in networks for p in n.weights}
+        owners = {id(p): n.name for n in networks for p in n.weights}
         for other in self._optimizers:
-            if shared := [mine[id(p)] for p in other.parameters if id(p) in mine]:
+            if shared := [owners[id(p)] for p in other.parameters if id(p) in owners]:
                 raise NetworkError(
                     f"the network {shared[0]!r} has weights that the optimizer {other.name!r} "
                     "trains already.",
@@ -106,8 +106,8 @@ class TorchBackend(backend.Backend):
             if self.given_optimizer is None
             else self.given_optimizer
         )
-        self._optimizers.append(made := Optimizer(name, networks, chosen, options))
-        return made
+        self._optimizers.append(optimizer := Optimizer(name, networks, chosen, options))
+        return optimizer
 
     # Learning
 
@@ -166,21 +166,21 @@ class TorchBackend(backend.Backend):
             self._dirty = True
         return values, aux
 
-    def adopt(self, found: Reached) -> None:
-        for name, module in found.modules.items():
+    def adopt(self, reached: Reached) -> None:
+        for name, module in reached.modules.items():
             self.networks[name] = TorchNetwork(name, module, None, self._device)
-        for name, x in found.variables.items():
+        for name, x in reached.variables.items():
             self.networks[name] = FreeVariable(name, x)
 
     def wrap_optimizer(self, name: str, optimizer: Any, weights: list[Any]) -> Own:
-        self._optimizers.append(made := Own(name, optimizer, weights))
-        mine = {id(p) for p in made.parameters}
-        made.stateful_forward = [
+        self._optimizers.append(wrapped := Own(name, optimizer, weights))
+        parameter_ids = {id(p) for p in wrapped.parameters}
+        wrapped.stateful_forward = [
             n.module
             for n in self.networks.values()
-            if n.stateful_forward and any(id(p) in mine for p in n.weights)
+            if n.stateful_forward and any(id(p) in parameter_ids for p in n.weights)
         ]
-        return made
+        return wrapped
 
     def forward(self, function: Callable[..., Array]) -> Callable[..., Any]:
         return lambda *xs: self.call(function, *xs)
@@ -265,9 +265,8 @@ class TorchBackend(backend.Backend):
         self, update: Callable[[Batch], Update], jit: bool = True
     ) -> Callable[..., backend.Outcome]:
         faults, update = [o.name for o in self._optimizers], self._placing(update)
-        stateful_forward = any(
-            n.stateful_forward for n in self.networks.values()
-        )  # then a forward pass moves statistics and generators
+        # then a forward pass moves statistics and generators
+        stateful_forward = any(n.stateful_forward for n in self.networks.values())
         fixed = (
             None
             if any(isinstance(o, Own) for o in self._optimizers)
@@ -288,23 +287,20 @@ class TorchBackend(backend.Backend):
 
         def one(batches: Batch, settings: dict[str, Any], rows: Any) -> Update:
             self._code, self._dirty = 0, False
-            several = isinstance(
-                rows, torch.Tensor
-            )  # then index_select is many times quicker than x[rows]
+            # then index_select is many times quicker than x[rows]
+            several = isinstance(rows, torch.Tensor)
             batch = tree_map(
                 lambda x: x.index_select(0, rows) if several else x[rows], batches
             )._replace(settings=settings)
-            if (
-                self.compiling
-            ):  # of a view, torch compiles the shape of the whole too: K, which varies
+            # of a view, torch compiles the shape of the whole too: K, which varies
+            if self.compiling:
                 batch = tree_map(torch.clone, batch)
             return update(batch)
 
         def several(batches: Batch, indices: Array | None) -> backend.Outcome:
             settings = tree_map(torch.as_tensor, batches.settings)
-            noisy = any(
-                n.startswith(backend.NOISE) for n in settings
-            )  # then each update changes something at once
+            # then each update changes something at once
+            noisy = any(n.startswith(backend.NOISE) for n in settings)
             batches, rows = self.to_device(
                 (batches._replace(settings={}), () if indices is None else indices)
             )
@@ -325,9 +321,8 @@ class TorchBackend(backend.Backend):
                     break
             code = self._code
             good = len(outs) - bool(code)
-            if code and (
-                self._dirty or stateful_forward or noisy
-            ):  # half an update was made: back to the start, the good ones once more
+            # half an update was made: back to the start, the good ones once more
+            if code and (self._dirty or stateful_forward or noisy):
                 torch._foreach_copy_(live, before)
                 self._set_generators(generators)
                 for k in range(good):
@@ -354,18 +349,18 @@ class TorchBackend(backend.Backend):
         return tree_map(lambda x: x.cpu().numpy(), tree)
 
     def _tensors(self) -> dict[str, torch.Tensor]:
-        found = {
+        tensors = {
             f"network/{name}/{i}": t
             for name, net in self.networks.items()
             for i, t in enumerate(net.tensors())
         }
         for o in self._optimizers:
-            found |= {f"optimizer/{o.name}/{n}": t for n, t in o.tensors().items()}
-        return found
+            tensors |= {f"optimizer/{o.name}/{n}": t for n, t in o.tensors().items()}
+        return tensors
 
     def _generators(self) -> dict[str, torch.Tensor]:
-        found = {"generator/cpu": torch.get_rng_state()}
-        return found | (
+        states = {"generator/cpu": torch.get_rng_state()}
+        return states | (
             {"generator/cuda": torch.cuda.get_rng_state(self._device)}
             if self._device.type == "cuda"
             else {}

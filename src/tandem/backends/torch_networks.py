@@ -33,13 +33,13 @@ class TorchNetwork(backend.Network):
             module.to(device).eval(),
             device,
         )
+        # has training mode
         self.stateful_forward = plan is None and any(
             isinstance(m, _MOODY) or not _known(m) for m in module.modules()
-        )  # has training mode
+        )
         self.learning = False
-        self.weights: list[nn.Parameter] = list(
-            module.parameters()
-        )  # with a gradient, or a target's
+        # with a gradient, or a target's
+        self.weights: list[nn.Parameter] = list(module.parameters())
         self.noise = modules.noise(module, plan) if noise is None else noise
         self.statistics = [
             t for t in module.buffers() if all(t is not x for x in self.noise.values())

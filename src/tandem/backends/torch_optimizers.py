@@ -98,26 +98,26 @@ class Optimizer:
         return {n: x.view(p.shape) for n, x, p in zip(names, parts, self.parameters, strict=True)}
 
 
-def _copied(given: Any, flat: nn.Parameter) -> torch.optim.Optimizer:
+def _copied(original: Any, flat: nn.Parameter) -> torch.optim.Optimizer:
     """An optimizer of the given one's kind and options over `flat`, with a state as before its
     first step."""
     if (
-        not isinstance(given, torch.optim.Optimizer)
-        or len(given.param_groups) != 1
-        or isinstance(given, torch.optim.LBFGS)
+        not isinstance(original, torch.optim.Optimizer)
+        or len(original.param_groups) != 1
+        or isinstance(original, torch.optim.LBFGS)
     ):
         raise SettingError(
-            f"optimizer= is a {type(given).__name__}.",
+            f"optimizer= is a {type(original).__name__}.",
             "the name of one, or a torch.optim optimizer of one parameter group that needs no "
             "closure: networks are torch's",
             "give torch.optim.AdamW([torch.zeros(1)], lr=…), say: of its parameters only the "
             "options count.",
         )
-    taken = inspect.signature(type(given)).parameters
-    made = type(given)([flat], **{n: v for n, v in given.defaults.items() if n in taken})
-    if not made.state[flat]:
-        begin(made, flat, made.param_groups[0])
-    return made
+    taken = inspect.signature(type(original)).parameters
+    copy = type(original)([flat], **{n: v for n, v in original.defaults.items() if n in taken})
+    if not copy.state[flat]:
+        begin(copy, flat, copy.param_groups[0])
+    return copy
 
 
 class LossModule(nn.Module):

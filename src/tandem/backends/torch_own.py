@@ -26,13 +26,14 @@ ELEMENTWISE = {
 }
 ODD = ("capturable", "differentiable", "maximize", "dampening")  # which `begin` knows nothing of
 UNFIT = (torch.optim.LBFGS, torch.optim.SparseAdam)
+# of a group: its weights, and how it computes
 HOW = {
     "params",
     "fused",
     "foreach",
     "capturable",
     "differentiable",
-}  # of a group: its weights, and how it computes
+}
 FUSED = {torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD, torch.optim.Adagrad}
 
 
@@ -133,8 +134,8 @@ class Own:
         """Gives it its weights back."""
         if not self.flats:
             return
-        for group, given in zip(self.inner.param_groups, self.given, strict=True):
-            group["params"] = given
+        for group, values in zip(self.inner.param_groups, self.given, strict=True):
+            group["params"] = values
         for flat, block in zip(self.flats, self._blocks, strict=True):
             state = self.inner.state.pop(flat, {})
             apart = {n: _parted(x, flat, [p.numel() for p in block]) for n, x in state.items()}
@@ -155,8 +156,8 @@ class Own:
             return
         vectors = []
         for flat, block in zip(self.flats, self._blocks, strict=True):
-            mine, gradients = gradients[: len(block)], gradients[len(block) :]
-            flat.grad = torch.cat([g.reshape(-1) for g in mine])
+            block_gradients, gradients = gradients[: len(block)], gradients[len(block) :]
+            flat.grad = torch.cat([g.reshape(-1) for g in block_gradients])
             vectors.append(flat.grad)
         self._gradient = vectors[0] if len(vectors) == 1 else torch.cat(vectors)
 
@@ -177,21 +178,21 @@ class Own:
         groups = [
             {n: _number(x) for n, x in g.items() if n not in HOW} for g in self.inner.param_groups
         ]
-        found = {
+        settings = {
             "kind": type(self.inner).__name__,
             "groups": [{n: x for n, x in g.items() if x is not _NONE} for g in groups],
         }
-        return found | ({"ages": self._ages} if self.flats and any(map(any, self._ages)) else {})
+        return settings | ({"ages": self._ages} if self.flats and any(map(any, self._ages)) else {})
 
     def adjust(self, settings: dict[str, Any]) -> None:
         """Takes such numbers over; before it begins, since its state hangs on some of them.
         ValueError for other weights."""
         self.look()
         self._saved = settings.get("ages") or [[0] * len(g) for g in self.groups]
-        if (came := [len(g) for g in self._saved]) != (mine := [len(g) for g in self.groups]):
+        if (came := [len(g) for g in self._saved]) != (sizes := [len(g) for g in self.groups]):
             raise ValueError(
                 f"its {settings['kind']} has groups of {came} weights that are trained, this one "
-                f"of {mine}"
+                f"of {sizes}"
             )
         for group, saved in zip(self.inner.param_groups, settings["groups"], strict=True):
             for name in group.keys() & saved.keys():

@@ -49,14 +49,13 @@ COMMANDS = {  # name -> (module, what it does); a module `list` would hide the b
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; gives its exit code."""
-    given = list(sys.argv[1:] if argv is None else argv)
-    _quieten(given)
+    words = list(sys.argv[1:] if argv is None else argv)
+    _quieten(words)
     try:
-        return _command(given)
+        return _command(words)
     except TandemError as error:
-        if (
-            isinstance(error, EnvironmentFault) and error.__cause__ is not None
-        ):  # of the user's code, which it tells to mend
+        # of the user's code, which it tells to mend
+        if isinstance(error, EnvironmentFault) and error.__cause__ is not None:
             traceback.print_exception(error.__cause__)
         print(f"tandem: {_told(error)}", file=sys.stderr)
         return 2 if isinstance(error, REFUSED) else 1
@@ -68,16 +67,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 141
 
 
-def _command(given: list[str]) -> int:
-    if not given or given[0] in ("-h", "--help", "help"):
+def _command(words: list[str]) -> int:
+    if not words or words[0] in ("-h", "--help", "help"):
         print(_overview())
-        return 0 if given else 2
-    if given[0] == "--version":
+        return 0 if words else 2
+    if words[0] == "--version":
         from tandem.version import __version__
 
         print(f"tandem {__version__}")
         return 0
-    name, *rest = given
+    name, *rest = words
     if name not in COMMANDS:
         raise UnknownNameError("command", name, COMMANDS)
     try:
@@ -108,12 +107,12 @@ def _told(error: TandemError) -> str:
     return str(error)
 
 
-def _quieten(given: list[str]) -> None:
+def _quieten(words: list[str]) -> None:
     """Before NumPy or a framework is imported, which read these once: one thread (on small networks
     a second one costs more than it brings) unless the user says otherwise, and no chatter of
     libraries."""
-    asked = next((b for a, b in pairwise(given) if a == "--threads"), None)
-    asked = asked or next((a.partition("=")[2] for a in given if a.startswith("--threads=")), None)
+    asked = next((b for a, b in pairwise(words) if a == "--threads"), None)
+    asked = asked or next((a.partition("=")[2] for a in words if a.startswith("--threads=")), None)
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         if asked is not None and asked.isdigit():
             os.environ[name] = asked

@@ -38,22 +38,21 @@ class Loaded(NamedTuple):
 
 def load(path: str, which: str) -> Loaded:
     """The agent of a run's folder, or of a checkpoint file."""
-    found = Path(path)
-    if not found.is_file():
-        run_folder(found)
-        names = sorted(f.stem for f in (found / "checkpoints").glob("*.zip"))
-        if (
-            which != "best" and which not in names
-        ):  # a run without evaluations has no best: the last stands in for it
-            raise UnknownNameError(f"checkpoint in {found}:", which, names)
-    file = checkpoint.find(found, which)
+    location = Path(path)
+    if not location.is_file():
+        run_folder(location)
+        names = sorted(f.stem for f in (location / "checkpoints").glob("*.zip"))
+        # a run without evaluations has no best: the last stands in for it
+        if which != "best" and which not in names:
+            raise UnknownNameError(f"checkpoint in {location}:", which, names)
+    file = checkpoint.find(location, which)
     agent = trainer.load(file)
     folder = (
-        found
-        if found.is_dir()
-        else found.parent.parent
-        if found.parent.name == "checkpoints"
-        else found.parent
+        location
+        if location.is_dir()
+        else location.parent.parent
+        if location.parent.name == "checkpoints"
+        else location.parent
     )
     return Loaded(agent, file, folder, checkpoint.read(file).data["config"])
 

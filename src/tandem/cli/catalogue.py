@@ -20,9 +20,9 @@ PARTS = {
 }
 
 
-def run(given: list[str]) -> int:
+def run(words: list[str]) -> int:
     """Prints what there is."""
-    Parser("list", ABOUT).read(given)
+    Parser("list", ABOUT).read(words)
     print("algorithms")
     for name in algorithms.NAMES:
         about = " ".join((sys.modules[algorithms.get(name).__module__].__doc__ or "").split())

@@ -13,7 +13,7 @@ ABOUT = (
 SIGNS = {"ok": "ok   ", "note": "note ", "fault": "FAULT"}
 
 
-def run(given: list[str]) -> int:
+def run(words: list[str]) -> int:
     """Prints what was found, one line a check."""
     parser = Parser(
         "check",
@@ -27,7 +27,7 @@ def run(given: list[str]) -> int:
     parser.add_argument(
         "--seed", type=int, default=0, metavar="N", help="of environment and actions [0]"
     )
-    args = parser.read(given)
+    args = parser.read(words)
     make(args.env).close()  # an unknown name is answered before anything is said
     faults = 0
     for finding in check(args.env, args.steps, args.seed):

@@ -14,7 +14,7 @@ ABOUT = (
 )
 
 
-def run(given: list[str]) -> int:
+def run(words: list[str]) -> int:
     """Prints mean and standard deviation, or everything as JSON."""
     parser = Parser("evaluate", ABOUT, ("tandem evaluate runs/… --episodes 100",))
     agents.arguments(parser)
@@ -25,20 +25,20 @@ def run(given: list[str]) -> int:
         action="store_true",
         help="one JSON object, with the return and length of each episode",
     )
-    args = parser.read(given)
-    found = agents.load(args.folder, args.which)
-    result = trainer.evaluate(found.agent, found.env, args.episodes, args.seed)
+    args = parser.read(words)
+    loaded = agents.load(args.folder, args.which)
+    result = trainer.evaluate(loaded.agent, loaded.env, args.episodes, args.seed)
     if args.json:
-        said = {
-            "checkpoint": str(found.file),
-            "env": found.config["env"],
+        report = {
+            "checkpoint": str(loaded.file),
+            "env": loaded.config["env"],
             "episodes": args.episodes,
             "seed": args.seed,
         }
-        print(json.dumps(said | result._asdict()))
+        print(json.dumps(report | result._asdict()))
     else:
         span = f"lowest {min(result.returns):.1f}, highest {max(result.returns):.1f}"
-        print(f"{found.agent.name}, {found.file}")
+        print(f"{loaded.agent.name}, {loaded.file}")
         print(f"return {result.mean:.1f} ± {result.std:.1f} over {args.episodes} episodes ({span})")
         if result.agents:
             print("of each agent: " + ", ".join(f"{mean:.1f}" for mean in result.agents))

@@ -15,7 +15,7 @@ onnxruntime is installed)."""
 FORMATS = {"numpy": (to_numpy, ".npz"), "onnx": (to_onnx, ".onnx")}
 
 
-def run(given: list[str]) -> int:
+def run(words: list[str]) -> int:
     """Writes the file, says where, and how it is used."""
     parser = Parser(
         "export",
@@ -27,19 +27,19 @@ def run(given: list[str]) -> int:
     parser.add_argument(
         "--out", metavar="FILE", help="the file [agent.npz or agent.onnx in the run's folder]"
     )
-    args = parser.read(given)
+    args = parser.read(words)
     if args.to not in FORMATS:
         raise UnknownNameError("format", args.to, FORMATS)
     write, suffix = FORMATS[args.to]
-    found = agents.load(args.folder, args.which)
-    out = Path(args.out) if args.out else found.folder / f"agent{suffix}"
+    loaded = agents.load(args.folder, args.which)
+    out = Path(args.out) if args.out else loaded.folder / f"agent{suffix}"
     if out.suffix != suffix:
         raise SettingError(
             f"cannot write {args.to} to {out.name!r}.",
             f"a name that ends in {suffix}",
             f"--out {out.stem}{suffix}",
         )
-    done = write(found.agent, out)
+    done = write(loaded.agent, out)
     same = ", which gives what the agent gives (run with onnxruntime)" if done.verified else ""
     print(f"wrote {done.file}{same}. In Python:\n\n{done.how}", end="")
     return 0

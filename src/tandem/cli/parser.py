@@ -37,11 +37,11 @@ class Parser(argparse.ArgumentParser):
             f"{self.prog}: {message}.", usage[:300], f"`{self.prog} --help` explains them."
         )
 
-    def read(self, given: Sequence[str]) -> argparse.Namespace:
+    def read(self, words: Sequence[str]) -> argparse.Namespace:
         """The arguments. UnknownNameError for a flag that there is not, SettingError for whatever
         else is wrong with them."""
         known = self._option_string_actions
-        for word in given[: given.index("--") if "--" in given else None]:
+        for word in words[: words.index("--") if "--" in words else None]:
             flag = word.partition("=")[0]
             if (
                 flag.startswith("-")
@@ -50,7 +50,7 @@ class Parser(argparse.ArgumentParser):
                 and not NUMBER.match(flag)
             ):
                 raise UnknownNameError("flag", flag, known)
-        return self.parse_intermixed_args(given)
+        return self.parse_intermixed_args(words)
 
 
 def flags(group: Any, settings: Any, tuned: dict[str, Any] | None = None, source: str = "") -> None:

@@ -13,7 +13,7 @@ algorithm, environment and framework the interquartile mean over its runs with a
 band. A folder of runs stands for all of them."""
 
 
-def run(given: list[str]) -> int:
+def run(words: list[str]) -> int:
     """Writes a picture and says where."""
     parser = Parser(
         "plot",
@@ -29,7 +29,7 @@ def run(given: list[str]) -> int:
     parser.add_argument(
         "--individual", action="store_true", help="a line for each run, instead of means"
     )
-    args = parser.read(given)
+    args = parser.read(words)
     folders = [run for folder in args.folders for run in _runs(Path(folder))]
     above = (
         Path(args.folders[0])

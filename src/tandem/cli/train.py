@@ -29,9 +29,9 @@ EXAMPLES = (
 )
 
 
-def run(given: list[str]) -> int:
+def run(words: list[str]) -> int:
     """Trains one run or several, prints what came of them."""
-    args = _arguments(given)
+    args = _arguments(words)
     if args.resume is None:
         _complete(args)
     if args.seeds is not None:
@@ -61,9 +61,8 @@ def _several(args: argparse.Namespace) -> int:
     parent = Path(
         args.out or default_folder(args.algorithm, args.env, f"{first}-{first + count - 1}")
     )
-    folders = [
-        new_folder(parent / f"s{seed}") for seed in range(first, first + count)
-    ]  # all, before one is trained
+    # all, before one is trained
+    folders = [new_folder(parent / f"s{seed}") for seed in range(first, first + count)]
     scores = []
     for seed, folder in enumerate(folders, first):
         session = _session(args, seed, folder)
@@ -144,15 +143,15 @@ def _session(args: argparse.Namespace, seed: int | None, out: str | Path | None)
     names = {f.name for f in fields(Options)} | {
         f.name for kind in _kinds() for f in fields(kind.Settings)
     }
-    given = {name: value for name, value in vars(args).items() if name in names}
+    overrides = {name: value for name, value in vars(args).items() if name in names}
     callbacks = [Progress(0, args.quiet)]
     if args.resume is not None:
         fixed = ("framework", "seed", "device", "env_kwargs", "out")
-        mine = ("steps", "cluster")
+        own_names = ("steps", "cluster")
         odd = [
             f"--{n.replace('_', '-')}"
-            for n in (*fixed, *given)
-            if n not in mine and getattr(args, n) is not None
+            for n in (*fixed, *overrides)
+            if n not in own_names and getattr(args, n) is not None
         ]
         if odd or args.algorithm is not None:
             raise ResumeError(
@@ -160,8 +159,8 @@ def _session(args: argparse.Namespace, seed: int | None, out: str | Path | None)
                 "at most --stop-at, --cluster, and --steps with --extend",
                 "leave them out: a run goes on as it began, with the settings in its config.json.",
             )
-        steps = _whole("steps", given["steps"]) if "steps" in given else None
-        where = {"cluster": given["cluster"]} if "cluster" in given else {}
+        steps = _whole("steps", overrides["steps"]) if "steps" in overrides else None
+        where = {"cluster": overrides["cluster"]} if "cluster" in overrides else {}
         return trainer.session(
             resume=args.resume, steps=steps, extend=args.extend, callbacks=callbacks, **where
         )
@@ -175,19 +174,19 @@ def _session(args: argparse.Namespace, seed: int | None, out: str | Path | None)
     places["env_kwargs"] = (
         None if args.env_kwargs is None else _object("env-kwargs", args.env_kwargs)
     )
-    return trainer.session(args.algorithm, args.env, callbacks=callbacks, **places, **given)
+    return trainer.session(args.algorithm, args.env, callbacks=callbacks, **places, **overrides)
 
 
-def _arguments(given: list[str]) -> argparse.Namespace:
+def _arguments(words: list[str]) -> argparse.Namespace:
     """What was asked for. Which flags there are depends on the algorithm, so a first reading looks
     for that."""
-    given = _with_address(given)
+    words = _with_address(words)
     loose = _parser(add_help=False)
     loose.add_argument("-h", "--help", action="store_true")
     for kind in _kinds():
         hidden(loose, kind.Settings())
     hidden(loose, Options())
-    first = loose.read(given)
+    first = loose.read(words)
     first.stop_at = None if first.stop_at is None else _whole("stop-at", first.stop_at)
     if first.algorithm is None and not first.help:
         return first
@@ -202,34 +201,34 @@ def _arguments(given: list[str]) -> argparse.Namespace:
         group = parser.add_argument_group(f"settings of {first.algorithm} [default and its source]")
         flags(group, settings, entry.settings if entry else None, entry.source if entry else "")
         flags(parser.add_argument_group("options of the run"), Options())
-    args = parser.read(given)
+    args = parser.read(words)
     args.stop_at = first.stop_at
     return args
 
 
-def _with_address(given: list[str]) -> list[str]:
+def _with_address(words: list[str]) -> list[str]:
     """`--cluster` may stand alone: the next word is its address only where it looks like one."""
-    found = list(given)
-    for i, word in enumerate(given):
+    changed = list(words)
+    for i, word in enumerate(words):
         if word == "--cluster" and not (
-            given[i + 1 :] and (given[i + 1] in ("auto", "local") or ":" in given[i + 1])
+            words[i + 1 :] and (words[i + 1] in ("auto", "local") or ":" in words[i + 1])
         ):
-            found[i] = "--cluster=auto"
-    return found
+            changed[i] = "--cluster=auto"
+    return changed
 
 
 def _own(first: argparse.Namespace, settings: Any) -> None:
     """Refuses flags of other algorithms."""
-    mine, all_of_them = (
+    own_settings, all_of_them = (
         {f.name for f in fields(settings)},
         {k.Settings: {f.name for f in fields(k.Settings)} for k in _kinds()},
     )
     for name in vars(first):
-        if name not in mine and any(name in others for others in all_of_them.values()):
+        if name not in own_settings and any(name in others for others in all_of_them.values()):
             owners = ", ".join(
                 n for n, k in zip(algorithms.NAMES, all_of_them.values(), strict=True) if name in k
             )
-            known = ["--" + n.replace("_", "-") for n in mine]
+            known = ["--" + n.replace("_", "-") for n in own_settings]
             fix = (
                 f"leave it out: it is a setting of {owners}. `tandem train {first.algorithm} "
                 "--help` shows those there are."
@@ -314,16 +313,16 @@ def _whole(flag: str, value: str, least: int = 0) -> int:
 def _object(flag: str, value: str) -> dict[str, Any]:
     """Names and values from JSON."""
     try:
-        found = json.loads(value)
+        parsed = json.loads(value)
     except ValueError:
-        found = None
-    if not isinstance(found, dict):
+        parsed = None
+    if not isinstance(parsed, dict):
         raise SettingError(
             f"--{flag} {value}",
             "a JSON object",
             f"""write it in quotes: --{flag} '{{"continuous_actions": true}}'""",
         )
-    return found
+    return parsed
 
 
 def _kinds() -> list[Any]:

@@ -15,7 +15,7 @@ the fingerprints of the weights in its progress.csv. Exit code 0 if all are equa
 the same machine with the same versions can be expected to give the same bits."""
 
 
-def run(given: list[str]) -> int:
+def run(words: list[str]) -> int:
     """Names the first row that differs."""
     parser = Parser("verify", ABOUT, ("tandem verify runs/… --steps 10000",))
     parser.add_argument("folder", metavar="DIR", help="a run's folder")
@@ -23,19 +23,19 @@ def run(given: list[str]) -> int:
         "--steps", type=int, metavar="N", help="only the first N environment steps [all]"
     )
     parser.add_argument("--quiet", action="store_true", help="no progress, only the result")
-    args = parser.read(given)
+    args = parser.read(words)
     if args.steps is not None and args.steps < 1:
         raise SettingError(
             f"--steps {args.steps}.", "at least 1", "give how many steps to compare."
         )
     folder = run_folder(Path(args.folder))
-    found = verify(folder, args.steps, callbacks=[Progress(0, args.quiet)])
-    for name, (then, now) in found.versions.items():
+    verification = verify(folder, args.steps, callbacks=[Progress(0, args.quiet)])
+    for name, (then, now) in verification.versions.items():
         print(f"note: {name} was {then} and is {now}")
-    if found.difference is None:
-        print(f"equal: {found.rows} rows, to step {found.env_steps:,}")
+    if verification.difference is None:
+        print(f"equal: {verification.rows} rows, to step {verification.env_steps:,}")
         return 0
-    d = found.difference
+    d = verification.difference
     print(
         f"different: row {d.row} of {folder / 'progress.csv'} (step {d.env_steps:,}) has the "
         f"fingerprint {d.expected}; "

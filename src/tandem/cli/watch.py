@@ -14,7 +14,7 @@ ABOUT = (
 )
 
 
-def run(given: list[str]) -> int:
+def run(words: list[str]) -> int:
     """Opens a window, or writes a file and says where."""
     parser = Parser(
         "watch", ABOUT, ("tandem watch runs/…", "tandem watch runs/… --out play.mp4 --episodes 3")
@@ -33,15 +33,15 @@ def run(given: list[str]) -> int:
         metavar="N",
         help="of the first; the next one's is one more [0]",
     )
-    args = parser.read(given)
-    found = agents.load(args.folder, args.which)
-    _ = found.env  # refuses what only a program can make
-    env, kwargs = found.config["env"], found.config.get("env_kwargs")
+    args = parser.read(words)
+    loaded = agents.load(args.folder, args.which)
+    _ = loaded.env  # refuses what only a program can make
+    env, kwargs = loaded.config["env"], loaded.config.get("env_kwargs")
     if args.out is None and has_display():
         with screen(env, "human", kwargs) as window:
-            for episode, score in enumerate(show(found.agent, window, args.episodes, args.seed)):
+            for episode, score in enumerate(show(loaded.agent, window, args.episodes, args.seed)):
                 print(f"episode {episode + 1}: return {score:.1f}")
         return 0
-    out = Path(args.out) if args.out else found.folder / "animation.gif"
-    print(f"wrote {film(found.agent, env, out, kwargs, episodes=args.episodes, seed=args.seed)}")
+    out = Path(args.out) if args.out else loaded.folder / "animation.gif"
+    print(f"wrote {film(loaded.agent, env, out, kwargs, episodes=args.episodes, seed=args.seed)}")
     return 0

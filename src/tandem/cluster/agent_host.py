@@ -243,9 +243,8 @@ class AgentHost:
         if name.startswith("_") or not hasattr(self.agent, name):
             return "nothing", None
         value = getattr(self.agent, name)
-        method = callable(getattr(type(self.agent), name, None)) or inspect.isroutine(
-            value
-        )  # a network can be called, too
+        # a network can be called, too
+        method = callable(getattr(type(self.agent), name, None)) or inspect.isroutine(value)
         return ("method", None) if method else ("value", value)
 
     def save(self, now: bool = False) -> None:

@@ -234,10 +234,10 @@ def get_agent_here(namespace: str, name: str) -> LocalProxy:
 
 
 def _proxy(name: str, caller: str, host: AgentHost) -> LocalProxy:
-    made = LocalProxy(name, caller, host)
+    proxy = LocalProxy(name, caller, host)
     if (proxies := _current.get()) is not None:
-        proxies.append(made)
-    return made
+        proxies.append(proxy)
+    return proxy
 
 
 def refuse_other(name: str, existing: AgentSpec, wanted: AgentSpec) -> None:

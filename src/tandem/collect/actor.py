@@ -73,8 +73,8 @@ class Portable:
     @property
     def weights(self) -> Weights:
         """As they are now."""
-        found: Weights = self._network.read()
-        return found
+        weights: Weights = self._network.read()
+        return weights
 
     def load(self, weights: Weights) -> None:
         self._network.write(weights)
@@ -90,16 +90,16 @@ def forwards(
     """For each role a twin where all its layers are known; else the framework's own forward
     function, and where it convolves: a rollout of pictures takes NumPy three times as long. With
     `make`, which makes the network of a role in another process, such a function can go there."""
-    found: dict[str, Forward] = {}
+    forwards_by_role: dict[str, Forward] = {}
     for role in roles:
         network = backend.networks[role]
         if network.plan is not None and not network.convolves:
-            found[role] = Twin(network.plan, network.read())
+            forwards_by_role[role] = Twin(network.plan, network.read())
         else:
-            found[role] = (
+            forwards_by_role[role] = (
                 network.predict if make is None else Portable(network, partial(make, role))
             )
-    return found
+    return forwards_by_role
 
 
 def fixed(network: Any, weights: Weights) -> Forward:

@@ -218,9 +218,8 @@ def _each(noise: Tree, steps: int) -> Iterable[Tree]:
 
 def reset_ended(state: Tree, initial: Tree, one: Step) -> Tree:
     """The recurrent state, initial again where an episode ended or an environment reset itself."""
-    if (
-        isinstance(initial, tuple) and not initial
-    ):  # nothing to look for, in each step of a collection
+    # nothing to look for, in each step of a collection
+    if isinstance(initial, tuple) and not initial:
         return state
     return reset_where(state, initial, one.terminated | one.truncated | ~one.valid)
 

@@ -118,9 +118,10 @@ def _play(
 ) -> Played:
     convert, n = to_environment(envs.action, action_mode), envs.n
     scores, lengths = np.zeros(n), np.zeros(n, np.int64)
+    # of agents
     each = (
         np.zeros((n, *envs.extra["rewards"].shape)) if "rewards" in envs.extra else np.zeros((n, 0))
-    )  # of agents
+    )
     returns, steps, agents = [0.0] * episodes, [0] * episodes, np.zeros((episodes, each.shape[1]))
     obs, initial, left, t = envs.reset(), actor.initial_state(n), episodes, 0
     state = initial

@@ -91,8 +91,8 @@ class Agent:
                 self.settings, self.action, rng, (1, n), np.ones(1)
             )
             noise = tree_map(lambda x: x[0], drawn)
-        found, _, after = self.actor.act(rows, self._state(n, state, start), noise)
-        actions = self._to_environment(np.asarray(found, self.action.dtype))
+        acted, _, after = self.actor.act(rows, self._state(n, state, start), noise)
+        actions = self._to_environment(np.asarray(acted, self.action.dtype))
         return (actions[0] if single else actions), (state if isinstance(after, tuple) else after)
 
     def _state(self, n: int, state: Any, start: Any) -> Tree:
@@ -122,10 +122,10 @@ def rows_of(observation: Spec, obs: Tree) -> tuple[Tree, bool]:
             "give exactly these.",
         )
     parts = {k: _rows(k, flat[k], spec) for k, spec in observation.items()}
-    found = {k: rows for k, (rows, _) in parts.items()}
+    rows_by_key = {k: rows for k, (rows, _) in parts.items()}
     singles, counts = (
         {single for _, single in parts.values()},
-        {len(rows) for rows in found.values()},
+        {len(rows) for rows in rows_by_key.values()},
     )
     if len(singles) > 1 or len(counts) > 1:
         shapes = ", ".join(f"{k!r}: {np.shape(flat[k])}" for k in parts)
@@ -134,7 +134,7 @@ def rows_of(observation: Spec, obs: Tree) -> tuple[Tree, bool]:
             "all of one observation, or all of a batch of equal length",
             "give them alike.",
         )
-    return found, singles.pop()
+    return rows_by_key, singles.pop()
 
 
 def _rows(name: str, value: Any, spec: Leaf) -> tuple[Array, bool]:

@@ -12,43 +12,43 @@ from tandem.errors import CheckpointError, EngineError, NetworkError
 KERAS_FILES = (".keras", ".h5", ".hdf5")
 
 
-def body(made: Any) -> Any:
+def body(network: Any) -> Any:
     """The body, or the pair of bodies, of (Keras input, feature or pair of features); or of torch,
     a module or a pair."""
-    if made in ((), []):
-        raise _unfit("feature_maker", f"{made}", "a feature, or a pair of features")
-    if _keras(made[0] if isinstance(made, (tuple, list)) else made) and not hasattr(
-        made, "outputs"
+    if network in ((), []):
+        raise _unfit("feature_maker", f"{network}", "a feature, or a pair of features")
+    if _keras(network[0] if isinstance(network, (tuple, list)) else network) and not hasattr(
+        network, "outputs"
     ):
         keras = sys.modules["keras"]
-        if len(made) != 2:
+        if len(network) != 2:
             raise _unfit(
                 "feature_maker",
-                f"{len(made)} values",
+                f"{len(network)} values",
                 "(Input, feature) or (Input, (feature, feature))",
             )
-        inputs, features = made
+        inputs, features = network
         if not isinstance(features, (tuple, list)):
             return keras.Model(inputs, features)
         return tuple(keras.Model(inputs, feature) for feature in features)
-    return tuple(made) if isinstance(made, list) else made
+    return tuple(network) if isinstance(network, list) else network
 
 
-def whole(made: Any) -> Any:
+def whole(network: Any) -> Any:
     """A model that puts its outputs out side by side, of one that puts them out one by one; Keras
     or torch."""
-    if _keras(made):
-        outputs = list(getattr(made, "outputs", []))
+    if _keras(network):
+        outputs = list(getattr(network, "outputs", []))
         if len(outputs) < 2:
-            return made
+            return network
         return sys.modules["keras"].Model(
-            made.inputs[0], sys.modules["keras"].layers.Concatenate()(outputs)
+            network.inputs[0], sys.modules["keras"].layers.Concatenate()(outputs)
         )
-    if hasattr(made, "parameters"):
+    if hasattr(network, "parameters"):
         from tandem.networks.torch_bodies import Joined
 
-        return Joined(made)
-    raise _unfit("model_maker", f"a {type(made).__name__}", "a Keras model or a torch module")
+        return Joined(network)
+    raise _unfit("model_maker", f"a {type(network).__name__}", "a Keras model or a torch module")
 
 
 def read(path: str, custom: dict[str, Any] | None) -> Any:
@@ -86,8 +86,8 @@ def forward(model: Any) -> Callable[[Any], Any]:
     return frozen(model, [v.numpy() for v in model.variables])
 
 
-def _keras(made: Any) -> bool:
-    return any(kind.__module__.split(".")[0] == "keras" for kind in type(made).__mro__)
+def _keras(network: Any) -> bool:
+    return any(kind.__module__.split(".")[0] == "keras" for kind in type(network).__mro__)
 
 
 def _unfit(maker: str, got: str, wanted: str) -> NetworkError:

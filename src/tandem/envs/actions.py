@@ -48,6 +48,5 @@ def _in_space(leaf: Leaf, mode: ActionMode) -> Callable[[Array], Array]:
     if mode == "clip":
         return lambda action: np.minimum(np.maximum(action, low), high)
     centre, half = (low + high) / np.float32(2), (high - low) / np.float32(2)
-    return lambda action: np.minimum(
-        np.maximum(centre + half * action, low), high
-    )  # rounding may overshoot a bound
+    # rounding may overshoot a bound
+    return lambda action: np.minimum(np.maximum(centre + half * action, low), high)

@@ -47,16 +47,18 @@ Mode = Literal["auto", "native", "plain"]
 NATIVE_FROM = (
     8  # with fewer, NumPy's overhead outweighs the loop it saves (CartPole breaks even at 5)
 )
+# modules that register ids when imported
 _NAMESPACES = {
     "ALE": "ale_py",
     "tandem": "tandem.testing.environments",
-}  # modules that register ids when imported
+}
+# part of an entry point or id -> extra of tandem-rl
 _EXTRAS = {
     "box2d": "box2d",
     "robotics": "robotics",
     "mujoco": "mujoco",
     "ale": "atari",
-}  # part of an entry point or id -> extra of tandem-rl
+}
 
 
 def environment_name(env: EnvLike) -> str:

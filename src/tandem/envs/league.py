@@ -78,14 +78,14 @@ class League:
 
     def state(self) -> tuple[JSONDict, Arrays]:
         """Those who play or may be drawn."""
-        kept = sorted(self._needed() & set(self._weights))
+        names = sorted(self._needed() & set(self._weights))
         arrays = {
             f"{n}/{role}/{key}": x
-            for n in kept
+            for n in names
             for role, w in self._weights[n].items()
             for key, x in w.items()
         }
-        return {"copies": self.copies, "kept": kept}, arrays
+        return {"copies": self.copies, "kept": names}, arrays
 
     def load_state(self, data: JSONDict, arrays: Arrays) -> None:
         """Those who were there when `state` was asked, and no other."""
@@ -132,12 +132,13 @@ class Game:
 
         from tandem.envs.versus import Versus
 
+        # of both players' eyes and moves
         unseen = (
             wrappers.OrderEnforcing,
             wrappers.PassiveEnvChecker,
             wrappers.TimeLimit,
-        )  # of both players' eyes and moves
-        made = inner = make(self.env, self.kwargs)
+        )
+        instance = inner = make(self.env, self.kwargs)
         while isinstance(inner, unseen):
             inner = inner.env
         if isinstance(inner, gymnasium.Wrapper) and isinstance(inner.unwrapped, Versus):
@@ -161,4 +162,4 @@ class Game:
                 "give such a game, or leave opponents out.",
             )
         self.league.seat(inner)
-        return made
+        return instance

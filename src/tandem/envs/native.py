@@ -194,10 +194,10 @@ def _alike(a: Array, b: Array) -> bool:
 
 
 def _layers(envs: Any) -> list[Any]:
-    found = [envs]
-    while "env" in vars(found[-1]):
-        found.append(found[-1].env)
-    return found
+    layers = [envs]
+    while "env" in vars(layers[-1]):
+        layers.append(layers[-1].env)
+    return layers
 
 
 def _constant(key: str, value: Any) -> bool:
@@ -215,9 +215,8 @@ def _encode(value: Any, path: str, arrays: Arrays) -> Any:
     """`value` as [kind, JSON]."""
     if value is None or isinstance(value, (bool, int, str)):
         return ["plain", value]
-    if (
-        isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in "biufc"
-    ):  # before float: np.float64 is one too
+    # before float: np.float64 is one too
+    if isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in "biufc":
         arrays[path] = np.array(value, order="C")
         return ["array" if isinstance(value, np.ndarray) else "scalar", path]
     if isinstance(value, float):

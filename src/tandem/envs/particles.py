@@ -28,12 +28,10 @@ from tandem.spaces import leaf
 from tandem.types import Array, EnvKwargs, JSONDict, Tree
 
 SENSITIVITY = 5.0  # N for a whole action
-FORCES = SENSITIVITY * np.array(
-    [(0, 0), (-1, 0), (1, 0), (0, -1), (0, 1)]
-)  # N, of nothing, left, right, down, up
-VERIFIED = (
-    "1.1.",
-)  # versions of mpe2 whose arithmetic this is; the test compares with the one that is installed
+# N, of nothing, left, right, down, up
+FORCES = SENSITIVITY * np.array([(0, 0), (-1, 0), (1, 0), (0, -1), (0, 1)])
+# versions of mpe2 whose arithmetic this is; the test compares with the one that is installed
+VERIFIED = ("1.1.",)
 ARGUMENTS = {
     "mpe/simple_spread_v3": {"N", "local_ratio", "max_cycles", "continuous_actions"},
     "mpe/simple_adversary_v3": {"N", "max_cycles", "continuous_actions"},
@@ -94,15 +92,13 @@ class Particles(Environments):
         self._agents, self._marks = len(world.agents), len(world.landmarks)
         self._dt, self._kept = world.dt, 1 - world.damping  # s; of a velocity, each step
         self._stiffness, self._margin = world.contact_force, world.contact_margin  # N/m, m
-        self._reach = (
-            world.agents[0].size + world.agents[0].size
-        )  # m between the centres of two that touch
+        # m between the centres of two that touch
+        self._reach = world.agents[0].size + world.agents[0].size
         self._spread = name == "mpe/simple_spread_v3"
         if self._spread:
             self._shared = 1 - inner.local_ratio
-            self._penalty = (
-                -np.arange(self._agents) * inner.local_ratio
-            )  # by the number of others that an agent touches
+            # by the number of others that an agent touches
+            self._penalty = -np.arange(self._agents) * inner.local_ratio
         one.close()
         self._lay_out()
         self._steps, self._episode, self._valid = 0, -1, np.ones(n, np.bool_)
@@ -199,9 +195,8 @@ class Particles(Environments):
             shown += range(i * width, i * width + seen)
         self._plus, self._minus, self._shown = plus.ravel(), minus.ravel(), np.array(shown)
         self._sight, self._less = (np.empty((self.n, count * width)) for _ in range(2))
-        if (
-            self._spread
-        ):  # from each agent to landmarks, then to others, m; how far that is comes with each look
+        # from each agent to landmarks, then to others, m; how far that is comes with each look
+        if self._spread:
             between = self._sight.reshape(self.n, count, width)[:, :, 4 : 4 + 2 * (bodies - 1)]
             self._between, self._distance = (
                 between.reshape(self.n, count, bodies - 1, 2),
@@ -212,12 +207,11 @@ class Particles(Environments):
         """What agent i sees, in mpe2's order: pairs of columns, the one less the other; each is the
         x of a vector, or 0."""
         count, bodies, me = self._agents, self._agents + self._marks, 2 * i
-        found = [(2 * j, me) for j in (*range(count, bodies), *(j for j in range(count) if j != i))]
+        pairs = [(2 * j, me) for j in (*range(count, bodies), *(j for j in range(count) if j != i))]
         if self._spread:  # agents are silent: each says 0, 0
-            return [(start + me, zero), (me, zero), *found, *[(zero, zero)] * (count - 1)]
-        return (
-            [(2 * bodies, me), *found] if i else found
-        )  # the adversary, which is first, does not know the goal
+            return [(start + me, zero), (me, zero), *pairs, *[(zero, zero)] * (count - 1)]
+        # the adversary, which is first, does not know the goal
+        return [(2 * bodies, me), *pairs] if i else pairs
 
     def _begin(self) -> None:
         """All worlds start their next episode: agents, then landmarks, evenly in [-1, 1] m, at
@@ -292,9 +286,8 @@ class Particles(Environments):
         other that one touches."""
         nearest = np.minimum.reduce(self._distance[:, :, : self._marks], axis=1)
         shared = -nearest[:, 0]
-        for j in range(
-            1, self._marks
-        ):  # one after the other: `sum` adds many in pairs, with other last bits
+        # one after the other: `sum` adds many in pairs, with other last bits
+        for j in range(1, self._marks):
             shared -= nearest[:, j]
         touched = np.add.reduce(
             self._distance[:, :, self._marks :] < self._reach, axis=2, dtype=np.intp

@@ -71,9 +71,8 @@ class Stepped(Environments):
             else [(None, self.observation)]
         )
         self._symbols = [(key, spec) for key, spec in parts if spec.sizes]
-        self._dtype = (
-            self.action.own or None
-        )  # of the actions that environments get and the log has; None: as they come
+        # of the actions that environments get and the log has; None: as they come
+        self._dtype = self.action.own or None
         self._envs = list(envs)
         self._steps = [env.step for env in envs]
         self._next_seed = next_seed or (
@@ -191,9 +190,8 @@ class Stepped(Environments):
                 f"make {len(data['lengths'])} environments.",
             )
         self._seeds, self._episodes = list(data["seeds"]), list(data["episodes"])
-        if (
-            self._dtype is not None
-        ):  # a run from before actions were in the space's own goes on as it began
+        # a run from before actions were in the space's own goes on as it began
+        if self._dtype is not None:
             self._dtype = data.get("dtype", self.action.dtype)
         runs = np.split(arrays["actions"], np.cumsum(data["lengths"])[:-1])
         obs = self._empty()
@@ -259,9 +257,8 @@ class Stepped(Environments):
             self._put_leaf(obs, i, seen, spec, None)
 
     def _put_leaf(self, out: Array, i: int, value: Any, spec: Leaf, key: str | None) -> None:
-        if (
-            getattr(value, "shape", None) != spec.shape and np.shape(value) != spec.shape
-        ):  # the first is quick, the second sure
+        # the first is quick, the second sure
+        if getattr(value, "shape", None) != spec.shape and np.shape(value) != spec.shape:
             raise wrong_observation(self.name, i, self._log.length(i), value, spec, key)
         out[i] = value
 
@@ -273,9 +270,8 @@ class Stepped(Environments):
         return f(self.observation, seen, None)
 
     def _castable(self, i: int, spec: Leaf, value: Any, key: str | None) -> None:
-        if not np.can_cast(
-            np.asarray(value).dtype, spec.dtype, "same_kind"
-        ):  # floats for bytes would be cut to 0
+        # floats for bytes would be cut to 0
+        if not np.can_cast(np.asarray(value).dtype, spec.dtype, "same_kind"):
             raise wrong_observation(self.name, i, self._log.length(i), value, spec, key)
 
     def _last(self, i: int, seen: Tree) -> Tree:
@@ -336,10 +332,11 @@ class ActionLog:
     """The actions since the earliest running episode began: a growing array [steps, N, ...]."""
 
     def __init__(self, n: int) -> None:
+        # where each environment's running episode began; one past the last row
         self.start, self.end = (
             [0] * n,
             0,
-        )  # where each environment's running episode began; one past the last row
+        )
         self._data: Array = np.empty((0, n))
 
     @classmethod
@@ -374,17 +371,18 @@ class ActionLog:
     def _make_room(self, actions: Array) -> None:
         """Drop the rows before every running episode; at least double what is left."""
         drop = min(self.start)
-        kept = self._data[drop : self.end]
-        self._data = np.zeros((max(256, 2 * len(kept)), *actions.shape), actions.dtype)
-        if len(kept):
-            self._data[: len(kept)] = kept
+        rows = self._data[drop : self.end]
+        self._data = np.zeros((max(256, 2 * len(rows)), *actions.shape), actions.dtype)
+        if len(rows):
+            self._data[: len(rows)] = rows
         self.start, self.end = [s - drop for s in self.start], self.end - drop
 
 
 def not_resumable(name: str, env: int | None, why: str) -> ResumeError:
-    who = f"the environments of {name}" if env is None else f"environment {env} of {name}"
+    source = f"the environments of {name}" if env is None else f"environment {env} of {name}"
     return ResumeError(
-        f"{who} could not be brought back to where it was: {why}. {name} is not exactly resumable.",
+        f"{source} could not be brought back to where it was: {why}. {name} is not exactly "
+        "resumable.",
         "the same observations after reset(seed) and the same actions",
         "draw every random number from self.np_random, which reset(seed=...) seeds, and reset all "
         "that changes; or train to the"

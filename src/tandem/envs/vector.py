@@ -53,9 +53,8 @@ class Environments(ABC):
     observation: Spec
     action: Leaf
     gone = False  # for good, with their episodes: there is no state of them any more
-    extra: Mapping[str, Leaf] = MappingProxyType(
-        {}
-    )  # what each step brings beside: "rewards", of each agent of a team
+    # what each step brings beside: "rewards", of each agent of a team
+    extra: Mapping[str, Leaf] = MappingProxyType({})
     clips = False  # whether learners see rewards clipped to [-1, 1]; scores are of whole ones
 
     def __init__(self, name: str, n: int, observation_space: Any, action_space: Any) -> None:
@@ -171,7 +170,9 @@ def no_choice(name: str, env: int, when: str) -> EnvironmentFault:
 
 
 def raised(name: str, env: int | None, step: int | None, error: Exception) -> EnvironmentFault:
-    who = f"{name}'s own vector of environments" if env is None else f"environment {env} of {name}"
+    source = (
+        f"{name}'s own vector of environments" if env is None else f"environment {env} of {name}"
+    )
     when = (
         ""
         if step is None
@@ -180,7 +181,7 @@ def raised(name: str, env: int | None, step: int | None, error: Exception) -> En
         else f" at step {step} of its episode"
     )
     return EnvironmentFault(
-        f"{who} raised {type(error).__name__}{when}: {error}",
+        f"{source} raised {type(error).__name__}{when}: {error}",
         "an environment that steps and resets without exceptions",
         "correct the environment; its own traceback is above this one.",
     )

@@ -22,6 +22,7 @@ from tandem.spaces import MASK, action_leaf, observation_spec
 from tandem.types import Array, EnvKwargs, Info, Tree, tree_map
 
 ANEW = 1000  # games in a row that may end before the learner's first turn
+# some of PettingZoo's
 CLASSIC = (
     "chess_v6",
     "connect_four_v3",
@@ -29,7 +30,7 @@ CLASSIC = (
     "leduc_holdem_v4",
     "texas_holdem_v4",
     "tictactoe_v3",
-)  # some of PettingZoo's
+)
 
 
 class Versus(gymnasium.Env):  # type: ignore[misc]

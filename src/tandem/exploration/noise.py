@@ -94,9 +94,9 @@ class GaussianWhiteNoiseProcess(AnnealedGaussianProcess):
         """Nothing to forget: samples are independent."""
 
     def sample(self) -> Array:
-        found = self.rng.normal(self.mu, self.current_sigma, self.size)
+        noise = self.rng.normal(self.mu, self.current_sigma, self.size)
         self.n_steps += 1
-        return found
+        return noise
 
 
 class OrnsteinUhlenbeckProcess(AnnealedGaussianProcess):

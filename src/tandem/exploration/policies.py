@@ -168,11 +168,11 @@ class BoltzmannGumbelQPolicy(Policy):
         values = _finite(self, values)
         if step == 0 or len(self.counts) != values.shape[-1]:
             self.counts = np.ones(values.shape[-1], np.int64)
-        found = (
+        chosen = (
             values + self.C / np.sqrt(self.counts) * self.rng.gumbel(size=values.shape)
         ).argmax(-1)
-        np.add.at(self.counts, found, 1)
-        return found
+        np.add.at(self.counts, chosen, 1)
+        return chosen
 
     def state(self) -> dict[str, Any]:
         return {**super().state(), "counts": self.counts.tolist()}

@@ -58,8 +58,8 @@ class ActorLearner(Loop):
         self._gradient: dict[str, Array] = {}
         read = {role: net.read() for role, net in self.backend.networks.items()}
         self._seeds = {
-            role: [n for n, x in given.items() if x.dtype.kind in "iu"]
-            for role, given in read.items()
+            role: [n for n, x in weights.items() if x.dtype.kind in "iu"]
+            for role, weights in read.items()
         }
         self._checked = False
         self._rounds = self._going()
@@ -113,9 +113,8 @@ class ActorLearner(Loop):
 
     def _going(self) -> Iterator[dict[str, float] | None]:
         """The metrics of one update after the other; None for a block that brings none."""
-        yield from self.learner.replays(
-            self._span
-        )  # of the block that was learned from when the run was saved
+        # of the block that was learned from when the run was saved
+        yield from self.learner.replays(self._span)
         while True:
             self._sync()
             actor, noise = self._noise(self._begin)

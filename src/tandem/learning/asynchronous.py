@@ -88,9 +88,8 @@ class ActorLearners:
         self.lag: int | None = None
         self.seconds = {"environment": 0.0, "acting": 0.0}
         self._turns = 0  # how often something was handed over
-        self._deadlines = [
-            self.bound - count + 1 + i for i in range(count)
-        ]  # the turn by which each has to hand over
+        # the turn by which each has to hand over
+        self._deadlines = [self.bound - count + 1 + i for i in range(count)]
         self._seen = [0] * count  # the updates in the weights that each has
         self._idle = list(range(count))
         self._arrived: list[tuple[int, dict[str, Any]]] = []
@@ -198,8 +197,8 @@ class ActorLearners:
         while len(self._arrived) + len(self._idle) < len(workers):
             self._arrive()
         parts, arrays = self.ask("collected")
-        made = [i for i, info in self._arrived if info["made"]]
-        arrays |= {f"gradient/{i}": np.array(self._gradients[i]) for i in made}
+        learners = [i for i, info in self._arrived if info["made"]]
+        arrays |= {f"gradient/{i}": np.array(self._gradients[i]) for i in learners}
         data |= {
             "begun": True,
             "lives": [w.generation for w in workers],
@@ -241,7 +240,7 @@ class ActorLearners:
         self._arrived = [(i, info) for i, info in data["arrived"]]
         for i, info in self._arrived:
             if info["made"]:
-                self._gradients[i] = arrays[f"gradient/{i}"]
+                self._gradients[i] = writable(arrays[f"gradient/{i}"])
 
     def learned(self, replay: bool) -> tuple[list[Any], dict[str, Array]]:
         """What each of them learns from, all of them at rest: the updates that it owes, and with
@@ -263,13 +262,13 @@ class ActorLearners:
 
     def ask(self, name: str, *arguments: Any) -> tuple[list[Any], dict[str, Array]]:
         """What each of them, none of which is under way, says to a question for data and arrays."""
-        found = [] if self.group.given_up else self.group.gather(name, *arguments)
-        return [data for data, _ in found], merge_arrays(found)
+        answers = [] if self.group.given_up else self.group.gather(name, *arguments)
+        return [data for data, _ in answers], merge_arrays(answers)
 
     def tell(self, name: str, data: list[Any], arrays: dict[str, Array]) -> None:
         """Gives each of them what it said, or nothing where none said anything."""
         if data:
-            self.group.tell(name, [(mine, select(arrays, str(i))) for i, mine in enumerate(data)])
+            self.group.tell(name, [(own, select(arrays, str(i))) for i, own in enumerate(data)])
 
     def request_stop(self) -> None:
         """See `WorkerGroup.request_stop`."""

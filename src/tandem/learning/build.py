@@ -42,7 +42,9 @@ def build(
     observation, action, s = environments.observation, environments.action, conf.settings
     kind = algorithms.get(conf.algorithm, action)
     kind.check(observation, action, s)
-    made = kind.sources(observation, action, s, network, environments.observation_space, generators)
+    sources = kind.sources(
+        observation, action, s, network, environments.observation_space, generators
+    )
     backend = backends.make(
         conf.framework,
         conf.device,
@@ -52,7 +54,7 @@ def build(
         optimizer=optimizer,
     )
     backend.gradients_only = gradients_only
-    return kind(backend, made, observation, action, s)
+    return kind(backend, sources, observation, action, s)
 
 
 def beside(conf: Config) -> Config:

@@ -149,7 +149,7 @@ def check_kept(settings: Any, options: Options, folder: Any) -> None:
     """SettingError where a run without a folder is to write into one."""
     if folder is not None:
         return
-    writes = [n for n, given in (("memmap", settings.memmap), ("wandb", options.wandb)) if given]
+    writes = [n for n, used in (("memmap", settings.memmap), ("wandb", options.wandb)) if used]
     if writes:
         raise SettingError(
             f"{' and '.join(writes)} of a run that keeps nothing.",
@@ -162,15 +162,15 @@ def differing(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
     """Which settings and options of two configs (as JSON data) are not the same, in words."""
     if not one:
         return []
-    found = []
+    names = []
     for part in ("settings", "options"):
         a, b = one.get(part, {}), other.get(part, {})
-        found += [
+        names += [
             f"{n}={a.get(n)!r} (not {b.get(n)!r})"
             for n in dict.fromkeys((*a, *b))
             if a.get(n) != b.get(n)
         ]
-    return found + [
+    return names + [
         f"{n}={one.get(n)!r}"
         for n in ("algorithm", "env", "framework", "seed")
         if one.get(n) != other.get(n)

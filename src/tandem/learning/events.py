@@ -93,9 +93,8 @@ class BatchEnd(Event):
     """A call of K updates is done."""
 
     metrics: Mapping[str, float]  # the algorithm's, averaged over the call
-    shares: Mapping[str, float] = field(
-        default_factory=dict
-    )  # seconds so far: environment, acting, learning
+    # seconds so far: environment, acting, learning
+    shares: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -198,7 +198,7 @@ class ReplayLearner:
                 "a multiple of the number of environments, since they step together",
                 f"use train_every={s.envs * max(1, round(s.train_every / s.envs))}.",
             )
-        self._kept = kept = algorithm.buffer_extras(action)
+        self._kept = extras = algorithm.buffer_extras(action)
         each = algorithm.sequence or 1
         if s.batch_size % each:
             raise SettingError(
@@ -206,13 +206,12 @@ class ReplayLearner:
                 "batches that divide into sequences evenly",
                 f"use sequence={math.gcd(each, s.batch_size)}, or another batch_size.",
             )
-        row = 2 * Ring.size(
-            1, 1, observation, action, kept
-        )  # bytes of a transition, and of what follows it
+        # bytes of a transition, and of what follows it
+        row = 2 * Ring.size(1, 1, observation, action, extras)
         self.most = max(1, CALL_BYTES // max(1, row * s.batch_size))  # updates in one call
         self.block, self.updates, self.n = s.block, 0, s.n_step
         files = str(folder / "replay") if s.memmap and folder is not None else None
-        self.ring = Ring(s.buffer_size, s.envs, observation, action, path=files, extra=kept)
+        self.ring = Ring(s.buffer_size, s.envs, observation, action, path=files, extra=extras)
         self.batch = s.batch_size // each
         if algorithm.sequence:
             self.sampler: Any = SequenceSampler(self.ring, each)
@@ -237,9 +236,8 @@ class ReplayLearner:
             for n, x in self._kept.items()
             if n not in trajectory.extra
         }
-        self.sampler.add(
-            trajectory._replace(extra=trajectory.extra | blank)
-        )  # chance has no memory
+        # chance has no memory
+        self.sampler.add(trajectory._replace(extra=trajectory.extra | blank))
         if span.end < self.settings.learning_starts or not self.sampler.ready(1):
             return {}
         owed = (
@@ -283,12 +281,14 @@ class ReplayLearner:
         if not isinstance(self.sampler, SequenceSampler):
             return self.ring.transitions(ids, self.n)._replace(weight=weight)
         rows = self.sampler.sequences(ids)
-        found, at = self.ring.transitions(rows), self.ring.position(rows)
+        transitions, at = self.ring.transitions(rows), self.ring.position(rows)
         ended, valid = self.ring.last.take(at), self.ring.valid.take(at)
         start = np.zeros(rows.shape, np.float32)
         start[..., 1:] = (ended | ~valid)[..., :-1]
-        extra = {n: x[:, :, 0] if n.endswith("_state") else x for n, x in found.extra.items()}
-        return found._replace(weight=valid.astype(np.float32), extra={**extra, "start": start})
+        extra = {n: x[:, :, 0] if n.endswith("_state") else x for n, x in transitions.extra.items()}
+        return transitions._replace(
+            weight=valid.astype(np.float32), extra={**extra, "start": start}
+        )
 
     def _parts(self, owed: int) -> list[slice]:
         return [slice(i, min(i + self.most, owed)) for i in range(0, owed, self.most)]

@@ -88,9 +88,8 @@ class Loop:
         own = Collector(
             environments, self.settings.gamma, algorithm.action_mode(self.settings, action)
         )
-        self.collector: Any = (
-            own if workers is None else self._pool(own, *workers[:2])
-        )  # or what stands in its place
+        # or what stands in its place
+        self.collector: Any = own if workers is None else self._pool(own, *workers[:2])
         self._sync()
         self.steps, self.episodes, self.seconds, self.learning = self.settings.steps, 0, 0.0, 0.0
         self._unlearned = False  # a block was collected, and learning from it has not ended
@@ -149,9 +148,8 @@ class Loop:
             self.learner.break_off(self.collector.broken)
         before = self.learner.updates
         metrics = self.learner.learn(trajectory, Span(begin, self.env_steps, self.steps))
-        if (
-            self.learner.updates > before or self.algorithm.preparing
-        ):  # a rollout moves statistics even where no update holds
+        # a rollout moves statistics even where no update holds
+        if self.learner.updates > before or self.algorithm.preparing:
             self._sync()
         self.collector.version, self._unlearned = self.learner.updates, False
         if metrics and self.collector.lag is not None:

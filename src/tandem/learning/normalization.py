@@ -32,14 +32,14 @@ class ObservationMoments:
         """A plan's weights with these moments in its Normalize layers: "1/mean" for one array of
         observations, "0/name/1/mean" for an entry of a dict, with `before` where that plan lies in
         another."""
-        found = dict(weights)
+        published = dict(weights)
         for key, moments in self.moments.items():
             place = before + (f"0/{key}/1" if key else "1")
-            found[f"{place}/mean"] = moments.mean.astype(np.float32)
-            found[f"{place}/variance"] = np.minimum(
+            published[f"{place}/mean"] = moments.mean.astype(np.float32)
+            published[f"{place}/variance"] = np.minimum(
                 moments.variance, np.finfo(np.float32).max
             ).astype(np.float32)
-        return found
+        return published
 
 
 class RewardScale:

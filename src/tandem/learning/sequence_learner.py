@@ -110,12 +110,12 @@ class SequenceLearner:
             drawn = self.buffer.draw(
                 rng, s.envs, float(s.priority_beta(np.array([span.progress]))[0])
             )
-            found, priority = self._update(
+            metrics, priority = self._update(
                 drawn.batch, drawn.importance, span, redrawn=s.noisy != "no"
             )
             if not isinstance(priority, tuple):
                 self.buffer.update(drawn.slots, priority[0])
-            yield found
+            yield metrics
 
     def _update(
         self, sequences: Batch, importance: Array, span: Span, redrawn: bool = False

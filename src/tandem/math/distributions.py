@@ -283,9 +283,8 @@ class Beta(Density):
     def log_prob(self, out: Array, action: Array) -> Array:
         """At least 1e-6 from the bounds, where rounding would make it infinite."""
         xp, (a, b) = ops.of(out), self._shapes(out)
-        low, high = (
-            xp.clip(0.5 * (1.0 + sign * action), 1e-6, 1.0) for sign in (1.0, -1.0)
-        )  # from either bound
+        # from either bound
+        low, high = (xp.clip(0.5 * (1.0 + sign * action), 1e-6, 1.0) for sign in (1.0, -1.0))
         return xp.sum(
             (a - 1.0) * xp.log(low) + (b - 1.0) * xp.log(high) - log_beta(a, b) - log(2), -1
         )

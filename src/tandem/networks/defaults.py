@@ -305,7 +305,7 @@ def sources(
     a function of the observation space that returns a body or the pair (actor body, critic body),
     to which our heads are added, or a dict of whole networks (or functions of the observation space
     that make them) by role. `generator(name)` draws first weights."""
-    found: dict[str, Source] = {}
+    by_role: dict[str, Source] = {}
     if isinstance(network, dict) and (odd := set(network) ^ set(roles)):
         raise NetworkError(
             f"network= names {', '.join(sorted(map(str, network)))}; {', '.join(sorted(odd))} "
@@ -322,7 +322,7 @@ def sources(
                 "leave share on, or network out.",
             )
         if network is None or (role.ours and is_function(network)):
-            found[name] = Drawn(role.plan, init(role.plan, rng), role.inputs)
+            by_role[name] = Drawn(role.plan, init(role.plan, rng), role.inputs)
         elif isinstance(network, dict):
             if role.units:
                 raise NetworkError(
@@ -331,12 +331,12 @@ def sources(
                     "a function of the observation space that returns a body",
                     "give the body alone, or leave recurrent out.",
                 )
-            found[name] = Given(
+            by_role[name] = Given(
                 _whole(network[name], space), role.inputs, role.outputs, int(rng.integers(2**31))
             )
         elif is_function(network):
             body = _body(network, role.space or space, role.part)
-            found[name] = Given(
+            by_role[name] = Given(
                 body, role.inputs, role.outputs, int(rng.integers(2**31)), role.head, role.units
             )
         else:
@@ -347,34 +347,34 @@ def sources(
                 "write network=lambda space: my_body(space), or "
                 f"network={{{', '.join(f'{r!r}: ...' for r in roles)}}}.",
             )
-    return found
+    return by_role
 
 
 def _body(network: Callable[[Any], Any], space: Any, part: str) -> Callable[[], Any]:
     def make() -> Any:
-        made = called(network, space)
-        if not isinstance(made, tuple):
-            return made
-        if len(made) != 2:
+        module = called(network, space)
+        if not isinstance(module, tuple):
+            return module
+        if len(module) != 2:
             raise NetworkError(
-                f"network= gave a tuple of {len(made)}.",
+                f"network= gave a tuple of {len(module)}.",
                 "a body, or the pair (actor body, critic body)",
                 "give one of these.",
             )
-        return made if part == "both" else made[part == "critic"]
+        return module if part == "both" else module[part == "critic"]
 
     return make
 
 
-def _whole(given: Any, space: Any) -> Callable[[], Any]:
+def _whole(network: Any, space: Any) -> Callable[[], Any]:
     """A maker of fresh copies: calls a plain function, copies a module (so that a target is not the
     network itself)."""
-    first = [] if is_function(given) else [given]
+    first = [] if is_function(network) else [network]
 
     def make() -> Any:
-        if is_function(given):
-            return called(given, space)
-        return first.pop() if first else copy.deepcopy(given)
+        if is_function(network):
+            return called(network, space)
+        return first.pop() if first else copy.deepcopy(network)
 
     return make
 
@@ -392,7 +392,7 @@ def called(function: Callable[[Any], Any], space: Any) -> Any:
     return function(space)
 
 
-def is_function(given: Any) -> bool:
+def is_function(network: Any) -> bool:
     """Whether this makes networks, and is none itself."""
-    module = hasattr(given, "parameters") or hasattr(given, "trainable_variables")
-    return callable(given) and (isinstance(given, type) or not module)
+    module = hasattr(network, "parameters") or hasattr(network, "trainable_variables")
+    return callable(network) and (isinstance(network, type) or not module)

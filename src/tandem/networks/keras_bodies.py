@@ -69,13 +69,13 @@ def _in_a_row(model: Any) -> list[Any]:
         return list(model.layers)
     if type(model).__name__ != "Functional" or len(model.inputs) != 1 or len(model.outputs) != 1:
         return []
-    x, found = model.inputs[0], []
+    x, layers = model.inputs[0], []
     for layer in model.layers[1:]:
         if len(layer._inbound_nodes) != 1 or layer.input is not x:
             return []
         x = layer.output
-        found.append(layer)
-    return found if x is model.outputs[0] else []
+        layers.append(layer)
+    return layers if x is model.outputs[0] else []
 
 
 def _activation(layer: Any) -> str:
@@ -97,9 +97,8 @@ class OnFeatures(keras.Model):
     """The user's body, and our head on its features beside the action."""
 
     def __init__(self, body: Any, head: Any) -> None:
-        super().__init__(
-            name="on_features"
-        )  # TensorFlow takes no name that begins with an underscore
+        # TensorFlow takes no name that begins with an underscore
+        super().__init__(name="on_features")
         self.body, self.head = body, head
 
     def call(self, x: Any, training: bool | None = None) -> Any:
@@ -131,19 +130,19 @@ def given(name: str, source: Given) -> tuple[Any, Plan | None, dict[str, Any]]:
 
 
 def _given(name: str, source: Given) -> tuple[Any, Plan | None, dict[str, Any]]:
-    made = source.make()
-    if isinstance(made, tuple):
-        return _apart(name, source, made)
-    out, known = _looked_at(name, source, made)
+    network = source.make()
+    if isinstance(network, tuple):
+        return _apart(name, source, network)
+    out, known = _looked_at(name, source, network)
     if not source.head:
-        return (made, *(known or (None, {})))
+        return (network, *(known or (None, {})))
     if source.units:
-        return _with_memory(source, made, out, known)
+        return _with_memory(source, network, out, known)
     width = out + (source.inputs["action"].width if source.with_action else 0)
     head_plan = fit(source.head, width)
     head, variables = build(head_plan, keras.Input((width,)))
     write(variables, init(head_plan, np.random.default_rng(source.seed)))
-    model = OnFeatures(made, head) if source.with_action else keras.Sequential([made, head])
+    model = OnFeatures(network, head) if source.with_action else keras.Sequential([network, head])
     model(tree_map(ops.convert_to_tensor, example(source.inputs)))
     if known is None or source.with_action:
         return model, None, variables
@@ -175,18 +174,18 @@ def _with_memory(
     """Our GRU on the features, and our head on its states."""
     cell, head_plan = GRU(features, source.units), fit(source.head, source.units)
     head, variables = build(head_plan, keras.Input((source.units,)))
-    rng, made = np.random.default_rng(source.seed), Cell(cell)
-    made.build({"x": (None, features), "state": (None, source.units), "start": (None,)})
-    write(made.named, cell.init(rng))
+    rng, gru = np.random.default_rng(source.seed), Cell(cell)
+    gru.build({"x": (None, features), "state": (None, source.units), "start": (None,)})
+    write(gru.named, cell.init(rng))
     write(variables, init(head_plan, rng))
-    model = Remembering(body, made, head)
+    model = Remembering(body, gru, head)
     model(tree_map(ops.convert_to_tensor, example(source.inputs)))
     if known is None:
         return model, None, variables
     plan, named = known
-    parts = {"body": named, "cell": made.named, "head": variables}
-    found = {f"0/{part}/{n}": v for part, inner in parts.items() for n, v in inner.items()}
-    return model, (Recurrent(plan, features, source.units, head_plan),), found
+    parts = {"body": named, "cell": gru.named, "head": variables}
+    named_weights = {f"0/{part}/{n}": v for part, inner in parts.items() for n, v in inner.items()}
+    return model, (Recurrent(plan, features, source.units, head_plan),), named_weights
 
 
 def _apart(
@@ -200,15 +199,16 @@ def _apart(
         zip(bodies, whole_streams(source.head).items(), strict=True)
     ):
         width, known = _looked_at(name, source, body)
-        mine: dict[str, Any] = {}
-        outs.append(chained(fit(head, width), body(inputs), "", mine))
-        mine = {n: get() for n, get in mine.items()}
-        write(mine, init(fit(head, width), np.random.default_rng(source.seed + i)))
-        own |= {f"{stream}/{n}": v for n, v in mine.items()}
+        own_variables: dict[str, Any] = {}
+        outs.append(chained(fit(head, width), body(inputs), "", own_variables))
+        own_variables = {n: get() for n, get in own_variables.items()}
+        write(own_variables, init(fit(head, width), np.random.default_rng(source.seed + i)))
+        own |= {f"{stream}/{n}": v for n, v in own_variables.items()}
         if known is not None:
             plans.append(known[0])
             variables |= {
-                f"0/{stream}/{n}": v for n, v in (known[1] | _shifted(mine, len(known[0]))).items()
+                f"0/{stream}/{n}": v
+                for n, v in (known[1] | _shifted(own_variables, len(known[0]))).items()
             }
     joined = (
         CombineDueling()(outs)

@@ -148,18 +148,18 @@ def chained(plan: Plan, x: Any, place: str, variables: dict[str, Any]) -> Any:
             )
             variables |= {f"{here}/cell/{n}": lambda v=v: v for n, v in cell.named.items()}
         else:
-            made = _layer(layer)
-            x = made(x)
-            variables |= {f"{here}/{n}": get for n, get in _variables(layer, made).items()}
+            keras_layer = _layer(layer)
+            x = keras_layer(x)
+            variables |= {f"{here}/{n}": get for n, get in _variables(layer, keras_layer).items()}
     return x
 
 
-def _variables(layer: p.Layer, made: Any) -> dict[str, Callable[[], Any]]:
+def _variables(layer: p.Layer, keras_layer: Any) -> dict[str, Callable[[], Any]]:
     """What gives the variables of a Keras layer, by the names of the plan's layer."""
-    if isinstance(made, PlanLayer):
-        return {n: partial(made.named.get, n) for n in made.named}
+    if isinstance(keras_layer, PlanLayer):
+        return {n: partial(keras_layer.named.get, n) for n in keras_layer.named}
     names = {"scale": "gamma", "bias": "beta"} if isinstance(layer, p.LayerNorm) else {}
-    return {n: partial(getattr, made, names.get(n, n)) for n in _first_weights(layer)}
+    return {n: partial(getattr, keras_layer, names.get(n, n)) for n in _first_weights(layer)}
 
 
 def _part(layer: p.Streams, x: Any, name: str) -> Any:
@@ -200,9 +200,8 @@ def _exact_gelu(x: Any) -> Any:
 
 def read(variables: dict[str, Any]) -> Weights:
     """The values of a plan's variables, as NumPy arrays of their own."""
-    to_numpy = (
-        keras.ops.convert_to_numpy if keras.backend.backend() == "torch" else np.asarray
-    )  # the first is slower
+    # the first is slower
+    to_numpy = keras.ops.convert_to_numpy if keras.backend.backend() == "torch" else np.asarray
     return {n: np.array(to_numpy(v.value), copy=True) for n, v in variables.items()}
 
 

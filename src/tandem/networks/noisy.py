@@ -39,9 +39,8 @@ class NoisyDense(Dense):
         return activate(self.activation, x @ kernel + bias)
 
     def bound(self, w: Weights) -> Callable[[Tree], Array]:
-        return partial(
-            self.forward, w
-        )  # weights change in place, so nothing is added up beforehand
+        # weights change in place, so nothing is added up beforehand
+        return partial(self.forward, w)
 
 
 def noisy(head: Plan) -> Plan:
@@ -76,17 +75,17 @@ def draw(
     sqrt|x|, the kernel's is f(a) f(b)^T and the bias's f(b), for a [inputs] and b [units] from N(0,
     1).
     """
-    found = {}
+    noise = {}
     for name in [n for n in shapes if n.endswith("kernel_noise")]:
         inputs, units = shapes[name]
         bias = name.removesuffix("kernel_noise") + "bias_noise"
         if kind == "independent":
-            found[name] = rng.standard_normal((count, inputs, units), np.float32)
-            found[bias] = rng.standard_normal((count, units), np.float32)
+            noise[name] = rng.standard_normal((count, inputs, units), np.float32)
+            noise[bias] = rng.standard_normal((count, units), np.float32)
         else:
             a, b = (_root(rng.standard_normal((count, n), np.float32)) for n in (inputs, units))
-            found[name], found[bias] = a[:, :, None] * b[:, None, :], b
-    return found
+            noise[name], noise[bias] = a[:, :, None] * b[:, None, :], b
+    return noise
 
 
 def _root(x: Array) -> Array:

@@ -83,9 +83,8 @@ class Dense(Layer):
         )
 
         def run(x: Array) -> Array:
-            out: Array = (
-                np.dot(x, kernel) if x.ndim == 2 else x @ kernel
-            )  # for one row a tenth quicker
+            # for one row a tenth quicker
+            out: Array = np.dot(x, kernel) if x.ndim == 2 else x @ kernel
             out += bias  # in place: no array but one
             return activation(out)
 
@@ -115,9 +114,8 @@ class Conv(Layer):
 
     def forward(self, w: Weights, x: Array) -> Array:
         k, s = self.kernel, self.stride
-        windows = np.lib.stride_tricks.sliding_window_view(x, (k, k), axis=(1, 2))[
-            :, ::s, ::s
-        ]  # [B, H', W', C, k, k]
+        # [B, H', W', C, k, k]
+        windows = np.lib.stride_tricks.sliding_window_view(x, (k, k), axis=(1, 2))[:, ::s, ::s]
         patches = windows.transpose(0, 1, 2, 4, 5, 3).reshape(*windows.shape[:3], -1)
         return activate(
             self.activation, patches @ w["kernel"].reshape(-1, self.filters) + w["bias"]
@@ -328,10 +326,10 @@ def init(plan: Plan, rng: np.random.Generator) -> Weights:
 
 def frozen(plan: Plan) -> set[str]:
     """The names of weights that take no gradient."""
-    found: set[str] = set()
+    names: set[str] = set()
     for i, layer in enumerate(plan):
-        found |= {f"{i}/{n}" for n in layer.frozen_names}
-    return found
+        names |= {f"{i}/{n}" for n in layer.frozen_names}
+    return names
 
 
 def select(w: Weights, place: str) -> Weights:

@@ -72,9 +72,8 @@ def recognise(module: Any, features: int) -> Plan | None:
 def chain(module: Any) -> list[Any]:
     """The modules that `module` calls one after the other: those of a Sequential, else itself
     alone."""
-    return (
-        list(module) if type(module) is nn.Sequential else [module]
-    )  # a subclass may call them otherwise
+    # a subclass may call them otherwise
+    return list(module) if type(module) is nn.Sequential else [module]
 
 
 def _plain(part: Any) -> bool:
@@ -102,19 +101,19 @@ def _plain(part: Any) -> bool:
 def given(name: str, source: Given) -> tuple[nn.Module, Plan | None]:
     """The network of a role that stands on what the user makes, and its plan where all its layers
     are known."""
-    made = source.make()
-    if isinstance(made, tuple):
-        return _apart(name, source, made)
-    out, plan = _looked_at(name, source, made)
+    network = source.make()
+    if isinstance(network, tuple):
+        return _apart(name, source, network)
+    out, plan = _looked_at(name, source, network)
     if not source.head:
-        return (nn.Sequential(*chain(made)) if plan is not None else made), plan
+        return (nn.Sequential(*chain(network)) if plan is not None else network), plan
     if source.units:
-        return _with_memory(made, plan, out, source)
+        return _with_memory(network, plan, out, source)
     head_plan = fit(source.head, out + (source.inputs["action"].width if source.with_action else 0))
     head = _drawn(head_plan, source.seed)
     if source.with_action:
-        return OnFeatures(made, head), None
-    return nn.Sequential(*chain(made), *head), plan + head_plan if plan is not None else None
+        return OnFeatures(network, head), None
+    return nn.Sequential(*chain(network), *head), plan + head_plan if plan is not None else None
 
 
 def _looked_at(name: str, source: Given, body: Any) -> tuple[int, Plan | None]:
@@ -170,12 +169,12 @@ def _with_memory(
         fit(source.head, source.units),
         np.random.default_rng(source.seed),
     )
-    made = Remembering(
+    module = Remembering(
         nn.Sequential(*chain(body)) if known is not None else body, Cell(cell), build(head)
     )
     with torch.no_grad():
         for name, value in cell.init(rng).items():
-            getattr(made.cell, name).copy_(torch.as_tensor(value))
-    write(head, made.head, init(head, rng))
+            getattr(module.cell, name).copy_(torch.as_tensor(value))
+    write(head, module.head, init(head, rng))
     plan = None if known is None else (Recurrent(known, features, source.units, head),)
-    return made if plan is None else nn.Sequential(made), plan
+    return module if plan is None else nn.Sequential(module), plan

@@ -60,9 +60,8 @@ class Image(nn.Module):
     def forward(self, x: Any) -> Any:
         x = x if self.channels_first else x.permute(0, 3, 1, 2)
         if x.device.type == "cpu":
-            x = x.contiguous(
-                memory_format=torch.channels_last
-            )  # while they are bytes: a quarter of the way
+            # while they are bytes: a quarter of the way
+            x = x.contiguous(memory_format=torch.channels_last)
         return x.to(torch.float32) * (1 / 255)
 
 
@@ -164,20 +163,25 @@ def _layer(layer: p.Layer) -> nn.Module:
 def tensors(plan: Plan, module: Any) -> dict[str, tuple[torch.Tensor, str]]:
     """Every weight of a plan's module by the plan's name for it: (tensor, how it is turned against
     the plan's layout)."""
-    found: dict[str, tuple[torch.Tensor, str]] = {}
+    by_name: dict[str, tuple[torch.Tensor, str]] = {}
     for i, (layer, part) in enumerate(zip(plan, module, strict=True)):
         if type(layer) in (p.Dense, p.Conv):
             inner = part.layer if isinstance(part, Activated) else part
-            found[f"{i}/kernel"] = (inner.weight, "dense" if isinstance(layer, p.Dense) else "conv")
-            found[f"{i}/bias"] = (inner.bias, "")
+            by_name[f"{i}/kernel"] = (
+                inner.weight,
+                "dense" if isinstance(layer, p.Dense) else "conv",
+            )
+            by_name[f"{i}/bias"] = (inner.bias, "")
         elif isinstance(layer, p.LayerNorm):
-            found[f"{i}/scale"], found[f"{i}/bias"] = (part.weight, ""), (part.bias, "")
+            by_name[f"{i}/scale"], by_name[f"{i}/bias"] = (part.weight, ""), (part.bias, "")
         elif isinstance(layer, p.Streams):
             for (name, inner_plan), inner in zip(layer.plans.items(), part.parts, strict=True):
-                found.update({f"{i}/{name}/{n}": t for n, t in tensors(inner_plan, inner).items()})
+                by_name.update(
+                    {f"{i}/{name}/{n}": t for n, t in tensors(inner_plan, inner).items()}
+                )
         elif isinstance(layer, p.Dueling):
             for name in ("value", "advantage"):
-                found.update(
+                by_name.update(
                     {
                         f"{i}/{name}/{n}": t
                         for n, t in tensors(getattr(layer, name), getattr(part, name)).items()
@@ -185,18 +189,18 @@ def tensors(plan: Plan, module: Any) -> dict[str, tuple[torch.Tensor, str]]:
                 )
         elif isinstance(layer, Recurrent):
             for name, inner_plan in (("body", layer.body), ("head", layer.head)):
-                found.update(
+                by_name.update(
                     {
                         f"{i}/{name}/{n}": t
                         for n, t in tensors(inner_plan, getattr(part, name)).items()
                     }
                 )
-            found.update({f"{i}/cell/{n}": (t, "") for n, t in part.cell.named_parameters()})
+            by_name.update({f"{i}/cell/{n}": (t, "") for n, t in part.cell.named_parameters()})
         else:
-            found.update(
+            by_name.update(
                 {f"{i}/{n}": (getattr(part, n), "") for n in layer.init(np.random.default_rng(0))}
             )
-    return found
+    return by_name
 
 
 def noise(module: Any, plan: Plan | None) -> dict[str, torch.Tensor]:

@@ -22,9 +22,8 @@ LOOK = 0.5  # seconds between looks whether the parent is still there
 def main(pipe: int, parent: int, tied: bool) -> None:
     """Serves what the first request makes, until nobody is left to ask."""
     _die_with(parent, tied)
-    signal.signal(
-        signal.SIGINT, signal.SIG_IGN
-    )  # the parent's affair: it ends the run in good order
+    # the parent's affair: it ends the run in good order
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         serve(Connection(pipe))
     except (EOFError, ConnectionError):  # the parent is gone

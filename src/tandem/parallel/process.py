@@ -21,10 +21,11 @@ from tandem.parallel.child import BYTES
 
 SLICE = 0.25  # seconds of waiting at a time
 END = 1.0  # seconds that a process has to end by itself
+# chatter of libraries, once is enough
 QUIET = {
     "TF_CPP_MIN_LOG_LEVEL": "3",
     "PYGAME_HIDE_SUPPORT_PROMPT": "1",
-}  # chatter of libraries, once is enough
+}
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 BEGIN = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from tandem.parallel.child "
@@ -46,7 +47,7 @@ class WorkerHandle(Protocol):
     def ask(self, name: str, *arguments: Any) -> None:
         """See `Process.ask`."""
 
-    def send_bytes(self, given: bytes = b"") -> None:
+    def send_bytes(self, data: bytes = b"") -> None:
         """See `Process.send_bytes`."""
 
     def answer(self, patience: float | Callable[[], float], since: float | None = None) -> Any:
@@ -115,15 +116,15 @@ class Process:
         with contextlib.suppress(OSError):  # then it is `answer` that finds out why
             self._connection.send_bytes(request)
 
-    def send_bytes(self, given: bytes = b"") -> None:
+    def send_bytes(self, data: bytes = b"") -> None:
         """Begins a call of its method `on_bytes`, from bytes to bytes, which is quicker."""
         with contextlib.suppress(OSError):
-            self._connection.send_bytes(BYTES + given)
+            self._connection.send_bytes(BYTES + data)
 
     def answer(self, patience: float | Callable[[], float], since: float | None = None) -> Any:
-        """What the call gave. Lost where the process died, raised, or stands still for `patience`
-        seconds from now on, or from `since` on (time.monotonic()), after which it is no more; a
-        function may shorten them meanwhile."""
+        """What the call gave. WorkerLost where the process died, raised, or stands still for
+        `patience` seconds from now on, or from `since` on (time.monotonic()), after which it is no
+        more; a function may shorten them meanwhile."""
         import cloudpickle
 
         limit = patience if callable(patience) else lambda: patience
@@ -146,8 +147,8 @@ class Process:
     def ready(self, others: Sequence[Any], seconds: float) -> list[int]:
         """Which of these, itself among them, have an answer or are no more, as soon as one has, or
         after so many seconds."""
-        found = wait([line._connection for line in others], seconds)
-        return [i for i, line in enumerate(others) if line._connection in found]
+        readable = wait([line._connection for line in others], seconds)
+        return [i for i, line in enumerate(others) if line._connection in readable]
 
     def kill(self) -> None:
         self._process.kill()

@@ -28,11 +28,12 @@ QUIET = {
     "RAY_DISABLE_IMPORT_WARNING": "1",
 }
 
+# of this process, for those who work for it, too
 OWN = (
     "KERAS_BACKEND",
     "JAX_PLATFORMS",
     "TF_CPP_MIN_LOG_LEVEL",
-)  # of this process, for those who work for it, too
+)
 
 
 def library() -> Any:
@@ -129,9 +130,9 @@ class Actor:
         """See `Process.ask`."""
         self._calls.append(self._actor.reply.remote(name, *arguments))
 
-    def send_bytes(self, given: bytes = b"") -> None:
+    def send_bytes(self, data: bytes = b"") -> None:
         """See `Process.send_bytes`."""
-        self.ask("on_bytes", given)
+        self.ask("on_bytes", data)
 
     def answer(self, patience: float | Callable[[], float], since: float | None = None) -> Any:
         """See `Process.answer`."""
@@ -140,7 +141,7 @@ class Actor:
         while True:
             left = limit() - time.monotonic() + began
             try:
-                said = self._ray.get(self._calls[0], timeout=max(0.0, min(SLICE, left)))
+                answer = self._ray.get(self._calls[0], timeout=max(0.0, min(SLICE, left)))
                 break
             except errors.GetTimeoutError:
                 if left <= 0:
@@ -150,13 +151,13 @@ class Actor:
                 self.runs = False
                 raise WorkerLost(f"died: {str(error).splitlines()[0]}") from None
         self._calls.popleft()
-        return result(self, said)
+        return result(self, answer)
 
     def ready(self, others: Sequence[Any], seconds: float) -> list[int]:
         """See `Process.ready`."""
         calls = [actor._calls[0] for actor in others]
-        found, _ = self._ray.wait(calls, timeout=seconds)
-        return [i for i, call in enumerate(calls) if call in found]
+        finished, _ = self._ray.wait(calls, timeout=seconds)
+        return [i for i, call in enumerate(calls) if call in finished]
 
     def kill(self) -> None:
         """At once; Ray then starts it again."""
@@ -239,7 +240,7 @@ class RayTransport:
 def wait_for_cpus(ray: Any, cpus: float, patience: float) -> None:
     """Waits until the cluster has so many CPUs; a warning says so. EngineError where it has not
     after `patience` seconds."""
-    began, told = time.monotonic(), False
+    began, warned = time.monotonic(), False
     while (there := ray.cluster_resources().get("CPU", 0.0)) < cpus:
         if time.monotonic() - began > patience:
             raise EngineError(
@@ -248,8 +249,8 @@ def wait_for_cpus(ray: Any, cpus: float, patience: float) -> None:
                 "let machines join (ray start --address=HOST:PORT), or ask for fewer runners, or "
                 "less for each (runner_cpus).",
             )
-        if not told:
-            told = True
+        if not warned:
+            warned = True
             warnings.warn(
                 f"the cluster has {there:g} CPUs, and {cpus:g} are needed: waiting up to "
                 f"{patience:g} s for machines to join.",

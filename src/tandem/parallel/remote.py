@@ -93,7 +93,7 @@ class Remote(Environments):
         self._own, self._all, self._seed = Stepped(name, envs[:count], seed), list(envs), seed
         super().__init__(name, len(envs), self._own.observation_space, self._own.action_space)
         forms = {first: _forms(self.observation, self.action, n) for first, n in shares}
-        self._shared = {first: SharedArrays.create(given) for first, given in forms.items()}
+        self._shared = {first: SharedArrays.create(shapes) for first, shapes in forms.items()}
         self._seen = {
             first: list(shared.under("obs").values()) for first, shared in self._shared.items()
         }
@@ -205,25 +205,25 @@ class Remote(Environments):
             env.close()
 
     def _process(self, worker: Worker) -> Process:
-        handle, mine = self._shared[worker.first].handle, self._all[worker.columns]
+        handle, own = self._shared[worker.first].handle, self._all[worker.columns]
         seed = generation_seed(self._seed, worker.generation)
-        return Process((handle.fd,), Steps, self.name, mine, seed, worker.first, handle)
+        return Process((handle.fd,), Steps, self.name, own, seed, worker.first, handle)
 
-    def _tree(self, found: list[Array]) -> Tree:
+    def _tree(self, arrays: list[Array]) -> Tree:
         return (
-            dict(zip(self.observation, found, strict=True))
+            dict(zip(self.observation, arrays, strict=True))
             if isinstance(self.observation, dict)
-            else found[0]
+            else arrays[0]
         )
 
 
 def _forms(observation: Spec, action: Any, n: int) -> dict[str, ShapeDtype]:
     """The arrays of a step of n environments."""
     specs = list(observation.values()) if isinstance(observation, dict) else [observation]
-    found: dict[str, ShapeDtype] = {
+    shapes: dict[str, ShapeDtype] = {
         f"{k}/{j}": ((n, *s.shape), str(s.dtype))
         for j, s in enumerate(specs)
         for k in ("obs", "final")
     }
-    found |= {"action": ((n, *action.shape), str(np.dtype(action.dtype))), "reward": ((n,), "<f4")}
-    return found | {"terminated": ((n,), "|b1"), "truncated": ((n,), "|b1")}
+    shapes |= {"action": ((n, *action.shape), str(np.dtype(action.dtype))), "reward": ((n,), "<f4")}
+    return shapes | {"terminated": ((n,), "|b1"), "truncated": ((n,), "|b1")}

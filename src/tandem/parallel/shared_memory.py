@@ -48,9 +48,9 @@ class SharedArrays(Mapping[str, Array]):
             _descriptor(),
         )
         os.ftruncate(fd, size)
-        made = cls(Handle(fd, size, dict(shapes)))
-        weakref.finalize(made, os.close, fd)
-        return made
+        shared = cls(Handle(fd, size, dict(shapes)))
+        weakref.finalize(shared, os.close, fd)
+        return shared
 
     @classmethod
     def attach(cls, handle: Handle) -> SharedArrays:

@@ -46,10 +46,10 @@ class Worker:
         assert self.process is not None
         self.process.ask(name, *arguments)
 
-    def send_bytes(self, given: bytes = b"") -> None:
+    def send_bytes(self, data: bytes = b"") -> None:
         """See `Process.send_bytes`."""
         assert self.process is not None
-        self.process.send_bytes(given)
+        self.process.send_bytes(data)
 
 
 class WorkerGroup:
@@ -111,23 +111,22 @@ class WorkerGroup:
                 lambda: self.patience if self.stopping else max(self.patience, least), since
             )
         except WorkerLost as lost:
-            who = f"worker {i + 1} ({_span(worker)} of {self.name})"
+            name = f"worker {i + 1} ({_span(worker)} of {self.name})"
             if again is None or self.restarts >= self.allowed or self.stopping:
                 self.given_up = True
-                for other in (
-                    self.workers
-                ):  # nobody asks them anything any more, and what is saved first may take its time
+                # nobody asks them anything any more, and what is saved first may take its time
+                for other in self.workers:
                     if other.process is not None:
                         other.process.kill()
                 raise WorkerError(
-                    f"{who} {lost}.\n{lost.trace}".rstrip(),
+                    f"{name} {lost}.\n{lost.trace}".rstrip(),
                     f"workers that keep going; {self.restarts} had been started anew before",
                     "mend the environment, or give it more memory or more time (worker_patience, "
                     "worker_restarts).",
                 ) from None
             self.restarts += 1
             warnings.warn(
-                f"{who} {lost}; it is started anew ({self.restarts} of {self.allowed}), and its "
+                f"{name} {lost}; it is started anew ({self.restarts} of {self.allowed}), and its "
                 "unfinished episodes are"
                 f" lost.\n{lost.trace}".rstrip(),
                 stacklevel=2,
@@ -167,9 +166,8 @@ class WorkerGroup:
     def live(self, generations: Iterable[int]) -> None:
         """Starts those again that are in another life than these."""
         for i, generation in enumerate(generations):
-            if (
-                self.workers[i].generation != generation
-            ):  # the seeds of its later episodes are those of its life
+            # the seeds of its later episodes are those of its life
+            if self.workers[i].generation != generation:
                 self.restart(i, generation)
 
     def request_stop(self) -> None:

@@ -16,9 +16,8 @@ class Episodes:
 
     def __init__(self, ring: Ring) -> None:
         self.ring = ring
-        self._ends: IntArray = np.zeros(
-            0, np.int64
-        )  # environment * SPAN + time of rows that end an episode, rising
+        # environment * SPAN + time of rows that end an episode, rising
+        self._ends: IntArray = np.zeros(0, np.int64)
         self._seen = 0  # time steps looked at
 
     def bounds(self, ids: IntArray) -> tuple[IntArray, IntArray]:
@@ -60,9 +59,8 @@ class Episodes:
             return
         ids = np.arange(self._seen * ring.envs, ring.time * ring.envs)
         at = ring.position(ids)
-        time, env = np.divmod(
-            ids[ring.last[at] | ~ring.valid[at]], ring.envs
-        )  # what only reset is no part of any
-        kept = self._ends[self._ends % SPAN >= oldest]
-        self._ends = np.sort(np.concatenate([kept, env * SPAN + time]))
+        # what only reset is no part of any
+        time, env = np.divmod(ids[ring.last[at] | ~ring.valid[at]], ring.envs)
+        ends = self._ends[self._ends % SPAN >= oldest]
+        self._ends = np.sort(np.concatenate([ends, env * SPAN + time]))
         self._seen = ring.time

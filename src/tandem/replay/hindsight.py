@@ -95,14 +95,14 @@ class Hindsight:
         first, last = self.episodes.bounds(ids)
         high = self.episodes.known(last)
         low = ids if self.strategy == "future" else first
-        found: BoolArray = high >= low
+        usable: BoolArray = high >= low
         if self.strategy == "final":
-            return np.where(found, high, ids), found
+            return np.where(usable, high, ids), usable
         steps = np.maximum((high - low) // ring.envs + 1, 1)
         drawn = low + ring.envs * np.minimum(
             (rng.random(len(ids)) * steps).astype(np.int64), steps - 1
         )
-        return np.where(found, drawn, ids), found
+        return np.where(usable, drawn, ids), usable
 
     def relabel(self, rng: np.random.Generator, ids: IntArray, batch: Batch) -> Batch:
         """The batch of one-step transitions `ids` (any shape [...]) with new goals where chance
@@ -110,8 +110,8 @@ class Hindsight:
         SettingError for judgements of another shape."""
         shape, rows = ids.shape, ids.reshape(-1)
         chosen = rng.random(len(rows)) < self.share
-        source, found = self.sources(rng, rows)
-        at = np.flatnonzero(chosen & found)
+        source, usable = self.sources(rng, rows)
+        at = np.flatnonzero(chosen & usable)
         if not at.size:
             return batch
         flat: Batch = tree_map(lambda x: x.reshape(-1, *x.shape[len(shape) :]), batch)

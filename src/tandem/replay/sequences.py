@@ -81,11 +81,11 @@ class SequenceBuffer:
     def add(self, batch: Batch, rng: np.random.Generator) -> None:
         """Keep N sequences [T + 1, N, ...]. `rng` is asked only for evict="sample", once the buffer
         is full."""
-        given = self._named(batch)
-        for i in range(len(given["reward"][0])):
+        arrays = self._named(batch)
+        for i in range(len(arrays["reward"][0])):
             self._writing[0] = slot = self._slot(rng)
             for name, x in self._columns.items():
-                x[:, slot] = given[name][:, i]
+                x[:, slot] = arrays[name][:, i]
             self._writing[0] = -1
             self._priorities.tree.set(np.array([slot]), np.array([self._priorities.largest]))
             self._count = min(self._count + 1, self.capacity)
@@ -137,7 +137,7 @@ class SequenceBuffer:
         )
 
     def _named(self, batch: Batch) -> dict[str, Array]:
-        found = {
+        arrays = {
             "action": batch.action,
             "reward": batch.reward,
             "discount": batch.discount,
@@ -145,11 +145,13 @@ class SequenceBuffer:
         }
         for (key, leaf), x in zip(_leaves(self._spec).items(), leaves(batch.obs), strict=True):
             new, *age = apart(x, leaf, f"obs/{key}")
-            older = (
-                [np.moveaxis(x[0, :, :-1], 0, 1)] if age else []
-            )  # of the first stack, oldest first
-            found |= {f"obs/{key}": np.concatenate([*older, new]), **{f"age/{key}": a for a in age}}
-        return found | batch.extra
+            # of the first stack, oldest first
+            older = [np.moveaxis(x[0, :, :-1], 0, 1)] if age else []
+            arrays |= {
+                f"obs/{key}": np.concatenate([*older, new]),
+                **{f"age/{key}": a for a in age},
+            }
+        return arrays | batch.extra
 
     @property
     def arrays(self) -> dict[str, Array]:
@@ -198,18 +200,18 @@ class SequenceBuffer:
     def load_state(self, data: dict[str, Any], arrays: dict[str, Array]) -> None:
         """Become the buffer whose `state` this was. ResumeError where that one had another size or
         other columns."""
-        mine = {f"column/{n}": x for n, x in self._columns.items()}
+        own = {f"column/{n}": x for n, x in self._columns.items()}
         used = int(data["count"])
-        wanted = {n: (x[:, :used].shape, x.dtype) for n, x in mine.items()}
-        found = {n: (arrays[n].shape, arrays[n].dtype) for n in mine if n in arrays}
-        if (data["capacity"], data["steps"]) != (self.capacity, self.steps) or found != wanted:
+        wanted = {n: (x[:, :used].shape, x.dtype) for n, x in own.items()}
+        saved = {n: (arrays[n].shape, arrays[n].dtype) for n in own if n in arrays}
+        if (data["capacity"], data["steps"]) != (self.capacity, self.steps) or saved != wanted:
             raise ResumeError(
                 f"the saved replay buffer has {data['capacity']} sequences of {data['steps']} "
-                f"steps, with {found}.",
+                f"steps, with {saved}.",
                 f"{self.capacity} of {self.steps}, with {wanted}",
                 "resume with the settings and the environment that the run began with.",
             )
-        for n, x in mine.items():
+        for n, x in own.items():
             x[:, :used] = arrays[n]
         self._priorities.load(arrays["priority"], float(data["largest"]))
         self._count, self._next = used, int(data["next"])
@@ -219,12 +221,12 @@ def _arrays(
     capacity: int, steps: int, obs: Spec, columns: dict[str, tuple[tuple[int, ...], str]]
 ) -> dict[str, tuple[tuple[int, ...], str]]:
     """What is allocated: name -> (shape, dtype)."""
-    found = {n: ((steps + 1, capacity, *shape), dtype) for n, (shape, dtype) in columns.items()}
+    shapes = {n: ((steps + 1, capacity, *shape), dtype) for n, (shape, dtype) in columns.items()}
     for key, leaf in _leaves(obs).items():
         picture, *age = stored(f"obs/{key}", leaf).values()
-        found[f"obs/{key}"] = (steps + max(1, leaf.stack), capacity, *picture.shape), picture.dtype
-        found |= {f"age/{key}": ((steps + 1, capacity), a.dtype) for a in age}
-    return found
+        shapes[f"obs/{key}"] = (steps + max(1, leaf.stack), capacity, *picture.shape), picture.dtype
+        shapes |= {f"age/{key}": ((steps + 1, capacity), a.dtype) for a in age}
+    return shapes
 
 
 def _leaves(obs: Spec) -> dict[str, Leaf]:

@@ -98,10 +98,11 @@ class Autosave:
         self.bad = 0  # episodes in a row with a score below the best
         self._label = ""  # of the last episode or batch
         self._score: float | None = None  # of the last episode
+        # episodes and batches so far, and those that the newest whole file has seen
         self._moment, self._saved = (
             0,
             0,
-        )  # episodes and batches so far, and those that the newest whole file has seen
+        )
         self._fresh = True  # no episode yet in this call of train()
         # Each list is replaced, never changed, and by one thread alone, so the other may read it.
         self._files: list[
@@ -194,10 +195,11 @@ class Autosave:
         if slot is None and not last:
             return
         if slot and named:
+            # before the snapshot, which may ask for `state`
             self._queued = [
                 *self._queued,
                 (slot, file),
-            ]  # before the snapshot, which may ask for `state`
+            ]
         data, groups = self.snapshot(policy.save_param_only)
         if slot:
             self.writer.put(
@@ -217,9 +219,8 @@ class Autosave:
     def _slot(self, base: Path, file: _File) -> str | None:
         """Where a file may wait; None where it would be deleted at once. The best ones have a slot
         each: a newer file must not take the place of a better one."""
-        pending = (
-            self.writer.pending()
-        )  # asked first: what is written meanwhile is then found among the files
+        # asked first: what is written meanwhile is then found among the files
+        pending = self.writer.pending()
         self._queued = [(s, f) for s, f in self._queued if f.path in pending]
         if self.policy.save_top_k is None:
             return f"{base} rolling"
@@ -250,12 +251,11 @@ class Autosave:
             return
         others = [f for f in self._files if f.path != file.path and f.path.exists()]
         self._files = sorted([*others, file], key=lambda f: f.moment)
-        kept, limit = self._kept(base), self.policy.limit()
+        files, limit = self._kept(base), self.policy.limit()
         if self.policy.save_top_k is not None:
-            kept.sort(
-                key=lambda f: f.rank
-            )  # which leaves equals in their order: the newer ones stay
-        for old in kept[:-limit] if limit else []:
+            # which leaves equals in their order: the newer ones stay
+            files.sort(key=lambda f: f.rank)
+        for old in files[:-limit] if limit else []:
             try:
                 checkpoint_dir.remove(old.path)
             except OSError as error:

@@ -59,9 +59,8 @@ class Writer:
         with self._changed:
             self._tell()
             self.skipped += slot in self._waiting
-            self._waiting[slot] = _Job(
-                Path(path).absolute(), data, groups, then, folder
-            )  # in the old one's place: no slot starves
+            # in the old one's place: no slot starves
+            self._waiting[slot] = _Job(Path(path).absolute(), data, groups, then, folder)
             self._start()
 
     def pending(self) -> set[Path]:

@@ -87,14 +87,14 @@ class Callback:
 
 def listed(callbacks: Iterable[Callback]) -> list[Callback]:
     """The callbacks of a run. SettingError for what is none, before the run has begun."""
-    found = list(callbacks) if isinstance(callbacks, Iterable) else None
-    if found is None or not all(isinstance(callback, Callback) for callback in found):
+    as_list = list(callbacks) if isinstance(callbacks, Iterable) else None
+    if as_list is None or not all(isinstance(callback, Callback) for callback in as_list):
         raise SettingError(
             f"callbacks={callbacks!r}.",
             "a list of instances of tandem.runs.callbacks.Callback",
             "callbacks=[EarlyStop(475)], say; LambdaCallback makes one of a function.",
         )
-    return found
+    return as_list
 
 
 def dispatch(event: Event, callbacks: Iterable[Callback]) -> str | None:
@@ -120,10 +120,10 @@ def load_state(callbacks: Iterable[Callback], states: Iterable[dict[str, Any]]) 
     have come or gone."""
     left = list(states)
     for callback in callbacks:
-        mine = next((s for s in left if s["class"] == type(callback).__name__), None)
-        if mine is not None:
-            left.remove(mine)
-            callback.load_state(mine["state"])
+        state = next((s for s in left if s["class"] == type(callback).__name__), None)
+        if state is not None:
+            left.remove(state)
+            callback.load_state(state["state"])
 
 
 class LambdaCallback(Callback):
@@ -172,8 +172,8 @@ class EarlyStop(Callback):
                 "at least 1",
                 "give the number of episodes to average over.",
             )
-        given: Any = criterion
-        if not isinstance(given, Real) or isnan(given):
+        limit: Any = criterion
+        if not isinstance(limit, Real) or isnan(limit):
             raise SettingError(
                 f"EarlyStop got criterion={criterion!r}.",
                 "a number",

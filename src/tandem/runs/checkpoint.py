@@ -34,8 +34,8 @@ class Checkpoint:
             if self.path.is_dir():
                 return checkpoint_dir.group(self.path, self.data, name)
             with zipfile.ZipFile(self.path) as file:
-                found: dict[str, Array] = load(file.read(f"{name}.safetensors"))
-                return found
+                arrays: dict[str, Array] = load(file.read(f"{name}.safetensors"))
+                return arrays
         except Exception as error:  # whatever the parsers of damaged bytes come to
             raise damaged(self.path, error) from error
 
@@ -85,9 +85,9 @@ def read(path: Path) -> Checkpoint:
     except Exception as error:  # whatever the parsers of damaged bytes come to
         raise damaged(path, error) from error
     if not isinstance(data, dict) or data.get("format") != FORMAT:
-        found = data.get("format") if isinstance(data, dict) else type(data).__name__
+        kind = data.get("format") if isinstance(data, dict) else type(data).__name__
         raise CheckpointError(
-            f"{path} has the format {found!r}.",
+            f"{path} has the format {kind!r}.",
             f"format {FORMAT}",
             "load it with the version of tandem that wrote it.",
         )
@@ -111,8 +111,8 @@ def find(path: Path, which: str = "best") -> Path:
         return path
     inside = path / "checkpoints" if (path / "checkpoints").is_dir() else path
     names = sorted(file.stem for file in inside.glob("*.zip"))
-    found = "last" if which == "best" and which not in names else which
-    if found not in names:
+    chosen = "last" if which == "best" and which not in names else which
+    if chosen not in names:
         close = nearest(which, names) if isinstance(which, str) else []
         raise CheckpointError(
             f"there is no checkpoint {which!r} in {inside}.",
@@ -121,4 +121,4 @@ def find(path: Path, which: str = "best") -> Path:
             else "a folder where a run has written checkpoints",
             f"did you mean {' or '.join(map(repr, close))}?" if close else "check the path.",
         )
-    return inside / f"{found}.zip"
+    return inside / f"{chosen}.zip"

@@ -43,9 +43,8 @@ def write(path: Path, data: dict[str, Any], groups: Groups) -> None:
         with atomic_files.replacing(path / INDEX) as file:
             file.write(json.dumps(data | {"part": int(part.name), "arrays": arrays}).encode())
     except BaseException:
-        if not _is_current(
-            path, part
-        ):  # else the index was renamed, and what failed was to flush that
+        # else the index was renamed, and what failed was to flush that
+        if not _is_current(path, part):
             shutil.rmtree(part, ignore_errors=True)
         raise
     for old in before:
@@ -112,5 +111,5 @@ def _get(job: tuple[Path, str, int]) -> Array:
     raw = path.read_bytes()
     if zlib.crc32(raw) != crc:
         raise ValueError(f"{path.name} is not what was written")
-    found: Array = load(raw)[name]
-    return found
+    array: Array = load(raw)[name]
+    return array

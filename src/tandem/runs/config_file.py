@@ -58,7 +58,7 @@ def write_json(path: Path, data: dict[str, Any]) -> None:
 
 def versions() -> dict[str, str]:
     """Of Python, tandem and what it may have run on."""
-    found = {"python": platform.python_version(), "platform": platform.platform()}
+    versions = {"python": platform.python_version(), "platform": platform.platform()}
     for name in (
         "tandem-rl",
         "numpy",
@@ -70,10 +70,10 @@ def versions() -> dict[str, str]:
         "jax",
     ):
         try:
-            found[name] = version(name)
+            versions[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 def commit() -> str:

@@ -89,10 +89,10 @@ def _config(path: Path) -> dict[str, Any]:
 
 def suggest(where: Path, name: str) -> str:
     """Which runs in `where` might have been meant."""
-    found = (
+    command = (
         [f.name for f in where.iterdir() if (f / "config.json").is_file()] if where.is_dir() else []
     )
-    close = (nearest(name, found) or sorted(found)[:5]) if name else sorted(found)[:5]
+    close = (nearest(name, command) or sorted(command)[:5]) if name else sorted(command)[:5]
     if not close:
         return "check the path, or train one with `tandem train ALGORITHM ENV --out DIR`."
     return f"did you mean {' or '.join(str(where / c) for c in close)}?"

@@ -53,8 +53,8 @@ def load(path: str | Path, network: Any = None, env: EnvLike = None, which: str 
             f"tandem.load({str(path)!r}, network=...)",
         )
     if unknown:
-        made = _rebuilt(kind, conf, observation, action, network, env)
-        networks |= {r: _filled(made[r], plans.select(weights, r), saved.path) for r in unknown}
+        sources = _rebuilt(kind, conf, observation, action, network, env)
+        networks |= {r: _filled(sources[r], plans.select(weights, r), saved.path) for r in unknown}
     return Agent(
         kind,
         conf.settings,
@@ -83,13 +83,15 @@ def _rebuilt(
 ) -> dict[str, Any]:
     """A user's networks on their framework, to be filled with saved weights."""
     backend = backends.make(conf.framework, "auto")
-    given = network.values() if isinstance(network, dict) else [network]
+    bodies = network.values() if isinstance(network, dict) else [network]
     where, kwargs = (conf.env, conf.env_kwargs) if env is None else (env, None)
-    space = spaces_of(where, kwargs)[0] if any(map(is_function, given)) else None
-    made = kind.sources(observation, action, conf.settings, network, space, Generators(conf.seed))
-    kind(backend, made, observation, action, conf.settings)
-    found: dict[str, Any] = backend.networks
-    return found
+    space = spaces_of(where, kwargs)[0] if any(map(is_function, bodies)) else None
+    sources = kind.sources(
+        observation, action, conf.settings, network, space, Generators(conf.seed)
+    )
+    kind(backend, sources, observation, action, conf.settings)
+    networks: dict[str, Any] = backend.networks
+    return networks
 
 
 def _filled(network: Any, weights: plans.Weights, path: Path) -> Any:

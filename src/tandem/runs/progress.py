@@ -49,9 +49,8 @@ class Progress(Callback):
         self._scores: deque[float] = deque(maxlen=100)
         self._loss: float | None = None
         self._shares: Mapping[str, float] = {}
-        self._marks: deque[tuple[float, int, int]] = (
-            deque()
-        )  # (time, steps, updates) when drawn lately
+        # (time, steps, updates) when drawn lately
+        self._marks: deque[tuple[float, int, int]] = deque()
         self._started = self._drawn = clock()
         self._first = self._tenth = self._told = 0
         self._live: Any = None
@@ -130,9 +129,8 @@ class Progress(Callback):
         )
 
     def _checkpoint(self, event: CheckpointSaved) -> None:
-        if (
-            event.env_steps != self._told
-        ):  # those of an evaluation, or of the very beginning, are no news
+        # those of an evaluation, or of the very beginning, are no news
+        if event.env_steps != self._told:
             self._say(f"checkpoint at {event.env_steps:,} steps: {event.path}", "dim")
 
     def _end(self, event: TrainEnd) -> None:

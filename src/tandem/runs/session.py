@@ -124,18 +124,18 @@ class Session:
         """Puts trained weights of the roles that act into the networks, and their targets, before
         the first step. CheckpointError where they do not fit; `source` is its name for where they
         are from."""
-        for role, given in weights.items():
+        for role, arrays in weights.items():
             for name in (role, f"{role}_target"):
                 if (network := self.backend.networks.get(name)) is None:
                     continue
                 own = {n: x.shape for n, x in network.read().items()}
-                if own != {n: x.shape for n, x in given.items()}:
+                if own != {n: x.shape for n, x in arrays.items()}:
                     raise CheckpointError(
                         f"the weights of {role!r} in {source} do not fit the network here.",
                         f"weights of the shapes {list(own.values())}",
                         "give the network that they were trained with.",
                     )
-                network.write(given)
+                network.write(arrays)
         publish(self.backend, self.loop.networks)
 
     # The sitting
@@ -319,7 +319,7 @@ class Session:
         conf, now = self.config, self.loop.now()
         last = self.score(self.agent(), conf.options.final_episodes, "final")
         best = self.score(self.restored("best"), conf.options.final_episodes, "final")
-        found = {
+        result = {
             "algorithm": conf.algorithm,
             "env": conf.env,
             "framework": conf.framework,
@@ -338,8 +338,8 @@ class Session:
         }
         self.evaluation = best
         if self.folder is not None:
-            config_file.write_json(self.folder / "result.json", found)
-        return found
+            config_file.write_json(self.folder / "result.json", result)
+        return result
 
 
 def _loop(

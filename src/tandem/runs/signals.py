@@ -17,9 +17,8 @@ class Signals:
         self._old: dict[int, Any] = {}
 
     def __enter__(self) -> Signals:
-        if (
-            threading.current_thread() is threading.main_thread()
-        ):  # only there Python lets handlers be set
+        # only there Python lets handlers be set
+        if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
                 self._old[number] = signal.signal(number, self._caught)
         return self

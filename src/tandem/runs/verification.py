@@ -84,11 +84,11 @@ def verify(
             "at least one to compare",
             "give more --steps.",
         )
-    found = _again(conf, conf.env if env is None else env, network, expected[-1][0], callbacks)
+    actual = _again(conf, conf.env if env is None else env, network, expected[-1][0], callbacks)
     now = config_file.versions()
     versions = {n: (v, now.get(n, "missing")) for n, v in conf.versions.items() if now.get(n) != v}
     return Verification(
-        len(expected), expected[-1][0], _first_difference(expected, found), versions
+        len(expected), expected[-1][0], _first_difference(expected, actual), versions
     )
 
 
@@ -123,12 +123,12 @@ def _again(
 
 
 def _first_difference(
-    expected: list[tuple[int, str]], found: list[tuple[int, str]]
+    expected: list[tuple[int, str]], actual: list[tuple[int, str]]
 ) -> Difference | None:
     """Rows are compared in their order: a run that went the same way has them at the same steps."""
     for i, (step, fingerprint) in enumerate(expected):
-        other = found[i] if i < len(found) else (step, "no row")
+        other = actual[i] if i < len(actual) else (step, "no row")
         if other != (step, fingerprint):
-            said = other[1] if other[0] == step else f"a row at step {other[0]} instead"
-            return Difference(i + 1, step, fingerprint, said)
+            shown = other[1] if other[0] == step else f"a row at step {other[0]} instead"
+            return Difference(i + 1, step, fingerprint, shown)
     return None

@@ -46,25 +46,25 @@ def begin(
     kind = algorithms.for_actions(kind, action)
     kind.check(observation, action, chosen)
     generators = Generators(seed)
-    made = kind.sources(
+    sources = kind.sources(
         observation, action, chosen, network, environments.observation_space, generators
     )
     backend = backends.make(framework, "cpu", seed=derived(seed, "framework"))
     algorithm: Any = kind
     return Loop(
-        algorithm(backend, made, observation, action, chosen), backend, environments, generators
+        algorithm(backend, sources, observation, action, chosen), backend, environments, generators
     )
 
 
 def train(loop: Loop, updates: int | None = None) -> list[dict[str, float]]:
     """Goes on to the end of the run, or until there are `updates`; the metrics of each call."""
-    found = []
+    metrics = []
     for event in loop.events():
         if isinstance(event, BatchEnd) and event.metrics:
-            found.append(dict(event.metrics))
+            metrics.append(dict(event.metrics))
             if updates is not None and event.updates >= updates:
                 break
-    return found
+    return metrics
 
 
 def weights(loop: Loop) -> Weights:
@@ -125,9 +125,10 @@ def solves(
     train(loop)
     optimum = make(env).optimum
     wanted = 0.95 * optimum if least is None else least
-    found = score(loop, env)
-    assert found >= wanted, (
-        f"{kind.__name__} on {framework} scores {found:.3f}; at least {wanted:.3f} was expected"
+    mean_return = score(loop, env)
+    assert mean_return >= wanted, (
+        f"{kind.__name__} on {framework} scores {mean_return:.3f}; at least {wanted:.3f} was "
+        "expected"
     )
     return loop
 
@@ -189,9 +190,9 @@ def touches_only_its_own(
 ) -> list[str]:
     """Each optimizer changes its own networks and no other; without tracking, targets change not at
     all. Their names."""
-    made: list[str] = []
+    names: list[str] = []
     done: list[str] = []
-    while not made or len(done) < len(made):
+    while not names or len(done) < len(names):
         loop = begin(kind, env, framework, network=network, optimizer="sgd", **settings)
         algorithm, backend = loop.algorithm, loop.backend
         minimize_joint, trust_region_step = backend.minimize, backend.trust_region_step
@@ -243,14 +244,14 @@ def touches_only_its_own(
             for n in before
             if before[n].tobytes() != after[n].tobytes() and not is_noise(n)
         }
-        made = [o.name for o in calls]
-        mine = {n.name for n in calls[len(done)].networks}
-        assert changed == mine, (
-            f"{kind.__name__} on {framework}: optimizer {made[len(done)]!r} changed {changed}, "
-            f"not {mine}"
+        names = [o.name for o in calls]
+        owned = {n.name for n in calls[len(done)].networks}
+        assert changed == owned, (
+            f"{kind.__name__} on {framework}: optimizer {names[len(done)]!r} changed {changed}, "
+            f"not {owned}"
         )
-        done.append(made[len(done)])
-    return made
+        done.append(names[len(done)])
+    return names
 
 
 def refuses_what_is_not_finite(
@@ -261,20 +262,23 @@ def refuses_what_is_not_finite(
     loop = begin(
         kind, env, framework, network=network, optimizer="sgd", learning_rate=1e6, **settings
     )
-    said = ""
+    message = ""
     try:
         train(loop)
     except NonFiniteError as error:
-        said = str(error)
-    assert said, f"{kind.__name__} on {framework} went on with a step size of 1e6"
+        message = str(error)
+    assert message, f"{kind.__name__} on {framework} went on with a step size of 1e6"
     names = [
         o.name
         for o in vars(loop.algorithm).values()
         if hasattr(o, "networks") and hasattr(o, "name")
     ]
-    named = any(repr(n) in said for n in names) and f"in update {loop.learner.updates + 1}," in said
+    named = (
+        any(repr(n) in message for n in names)
+        and f"in update {loop.learner.updates + 1}," in message
+    )
     assert named, (
-        f"the error names none of {names}, or not update {loop.learner.updates + 1}: {said}"
+        f"the error names none of {names}, or not update {loop.learner.updates + 1}: {message}"
     )
     wrong = [n for n, x in weights(loop).items() if not np.isfinite(x).all()]
     assert not wrong, (

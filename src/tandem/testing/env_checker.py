@@ -87,11 +87,11 @@ def _gymnasium(env: EnvLike, masked: bool) -> Finding:
     exception is no fault."""
     from gymnasium.utils.env_checker import check_env
 
-    made = make(separate(env))
-    with warnings.catch_warnings(record=True) as said:
+    instance = make(separate(env))
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            check_env(made.unwrapped, skip_render_check=True)
+            check_env(instance.unwrapped, skip_render_check=True)
         except Exception as error:
             return Finding(
                 "gymnasium",
@@ -99,9 +99,9 @@ def _gymnasium(env: EnvLike, masked: bool) -> Finding:
                 f"{type(error).__name__}: {_plain(str(error)) or 'no message'}",
             )
         finally:
-            made.close()
+            instance.close()
     notes = dict.fromkeys(
-        _plain(str(w.message)) for w in said if "env_checker" not in str(w.message)
+        _plain(str(w.message)) for w in caught if "env_checker" not in str(w.message)
     )
     return Finding(
         "gymnasium", "note" if notes else "ok", "; ".join(notes) or "its checker is content"

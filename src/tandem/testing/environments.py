@@ -431,10 +431,11 @@ KNOWN = (
     TerminatedTruncatedPair,
     MatrixGame,
 )
+# raise where an action is taken that their masks forbid
 MASKED = (
     Forbidden,
     ForbiddenMultiDiscrete,
-)  # raise where an action is taken that their masks forbid
+)
 FAULTY = (NotFinite, Raises, WrongShape, Unrepeatable, Slow)
 
 for _class in KNOWN + MASKED + FAULTY:

@@ -43,14 +43,14 @@ class TeamGame:
 
     def step(self, actions: dict[str, Any]) -> tuple[dict[str, Any], ...]:
         reward, over = self.play([int(actions[a]) for a in self.agents])
-        said = tuple(map(self._to_all, (self.state(), reward, over, False, {})))
+        result = tuple(map(self._to_all, (self.state(), reward, over, False, {})))
         self.agents = [] if over else self.agents
-        return said
+        return result
 
     def state(self) -> Array:
         """Where the game is, as a one-hot vector."""
-        found: Array = np.eye(self.states, dtype=np.float32)[self.place]
-        return found
+        state: Array = np.eye(self.states, dtype=np.float32)[self.place]
+        return state
 
     def play(self, actions: list[int]) -> tuple[float, bool]:
         """Take all their actions: (the reward of each, whether that was the end)."""
@@ -134,9 +134,9 @@ class Landmarks(TeamGame):
         self.at = self.at + self.reach * np.array([float(actions[a][0]) for a in self.agents])
         self.place += 1
         reward = -float(np.abs(self.at[:, None] - [-1.0, 1.0]).min(0).sum())
-        said = tuple(map(self._to_all, (self.state(), reward, self.place == 4, False, {})))
+        result = tuple(map(self._to_all, (self.state(), reward, self.place == 4, False, {})))
         self.agents = [] if self.place == 4 else self.agents
-        return said
+        return result
 
     def state(self) -> Array:
         """Where both are."""
@@ -184,6 +184,6 @@ class Endless(TeamGame):
 
     def step(self, actions: dict[str, Any]) -> tuple[dict[str, Any], ...]:
         self.taken += 1
-        said = tuple(map(self._to_all, (self.state(), 1.0, False, self.taken == 3, {})))
+        result = tuple(map(self._to_all, (self.state(), 1.0, False, self.taken == 3, {})))
         self.agents = [] if self.taken == 3 else self.agents
-        return said
+        return result

@@ -48,33 +48,39 @@ class TurnGame:
 
     def step(self, action: Any) -> None:
         """The move of the player whose turn it is; None where its game is over: then it leaves."""
-        who = self.agent_selection
-        mine = self.possible_agents.index(who)
-        self.agent_selection = self.possible_agents[1 - mine]
-        if self.terminations[who]:
+        player = self.agent_selection
+        index = self.possible_agents.index(player)
+        self.agent_selection = self.possible_agents[1 - index]
+        if self.terminations[player]:
             if action is not None:
-                raise ValueError(f"{who} moves after the end of the game")
-            self.agents.remove(who)
+                raise ValueError(f"{player} moves after the end of the game")
+            self.agents.remove(player)
             return
         if not self.allowed()[action]:
-            raise ValueError(f"{who} may not choose {action} here")
-        paid = self.play(mine, int(action))
-        self._owed[who] = 0.0
+            raise ValueError(f"{player} may not choose {action} here")
+        paid = self.play(index, int(action))
+        self._owed[player] = 0.0
         for i, agent in enumerate(self.possible_agents):
-            self.rewards[agent] = (paid or 0.0) * (1 if i == mine else -1)
+            self.rewards[agent] = (paid or 0.0) * (1 if i == index else -1)
             self.terminations[agent] = paid is not None
             self._owed[agent] += self.rewards[agent]
 
     def observe(self, agent: str) -> dict[str, Array]:
-        mine = self.possible_agents.index(agent)
+        index = self.possible_agents.index(agent)
         turn = self.agent_selection == agent and not self.terminations[agent]
         mask = self.allowed() if turn else np.zeros(int(self._choices.n), np.int8)
-        return {"observation": self.board(mine), MASK: mask}
+        return {"observation": self.board(index), MASK: mask}
 
     def last(self, observe: bool = True) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        who = self.agent_selection
-        seen = self.observe(who) if observe else None
-        return seen, self._owed[who], self.terminations[who], self.truncations[who], self.infos[who]
+        player = self.agent_selection
+        seen = self.observe(player) if observe else None
+        return (
+            seen,
+            self._owed[player],
+            self.terminations[player],
+            self.truncations[player],
+            self.infos[player],
+        )
 
     def close(self) -> None:
         """Nothing is held."""
@@ -87,11 +93,11 @@ class TurnGame:
         """A 1 for each move that may be made now."""
         raise NotImplementedError
 
-    def play(self, who: int, action: int) -> float | None:
+    def play(self, player: int, action: int) -> float | None:
         """Make a move. What it pays to who made it, where it ends the game; else None."""
         raise NotImplementedError
 
-    def board(self, who: int) -> Array:
+    def board(self, player: int) -> Array:
         """What a player sees, float32."""
         raise NotImplementedError
 
@@ -112,15 +118,15 @@ class TicTacToe(TurnGame):
         free: Array = (self.marks[0] + self.marks[1] == 0).astype(np.int8)
         return free
 
-    def play(self, who: int, action: int) -> float | None:
-        self.marks[who, action] = 1
-        own = self.marks[who].tolist()
+    def play(self, player: int, action: int) -> float | None:
+        self.marks[player, action] = 1
+        own = self.marks[player].tolist()
         if any(own[a] and own[b] and own[c] for a, b, c in self.lines):
             return 1.0
         return 0.0 if self.marks.sum() == 9 else None
 
-    def board(self, who: int) -> Array:
-        return np.concatenate([self.marks[who], self.marks[1 - who]])
+    def board(self, player: int) -> Array:
+        return np.concatenate([self.marks[player], self.marks[1 - player]])
 
 
 class Nim(TurnGame):
@@ -138,13 +144,13 @@ class Nim(TurnGame):
     def allowed(self) -> Array:
         return np.array([take <= self.heap for take in (1, 2, 3)], np.int8)
 
-    def play(self, who: int, action: int) -> float | None:
+    def play(self, player: int, action: int) -> float | None:
         self.heap -= action + 1
         return 1.0 if self.heap == 0 else None
 
-    def board(self, who: int) -> Array:
-        found: Array = np.eye(self.full + 1, dtype=np.float32)[self.heap]
-        return found
+    def board(self, player: int) -> Array:
+        board: Array = np.eye(self.full + 1, dtype=np.float32)[self.heap]
+        return board
 
 
 def tictactoe() -> Versus:

@@ -99,9 +99,8 @@ with tempfile.TemporaryDirectory() as folder:
         again = Q()
         again.set(policy=EpsGreedyQPolicy(0.5), pool_size=200, batch=8, update_steps=5, **choices)
         again.restore(Path(folder) / "x.dat")
-        found[f"{name}_target"] = (
-            apart_(half.target.weights, again.target.weights) == 0.0
-        )  # at once, to play with
+        # at once, to play with
+        found[f"{name}_target"] = apart_(half.target.weights, again.target.weights) == 0.0
         again.train(keras.metrics.Mean(), keras.optimizers.Adam(0.01), 3, p=0)
         found[name] = apart(whole, again) == 0.0 and whole.loss_list == again.loss_list
 

@@ -293,9 +293,8 @@ def trpo_masked():
 @case
 def sac_masked():
     loop = solve(SAC, games.Forbidden, 4000)
-    assert (
-        float(loop.backend.networks["log_alpha"].read()["value"]) < 1.0
-    )  # no entropy is asked for that masks do not allow
+    # no entropy is asked for that masks do not allow
+    assert float(loop.backend.networks["log_alpha"].read()["value"]) < 1.0
 
 
 @case
@@ -703,9 +702,8 @@ def mappo_games():
         share=False,
         value_norm="popart",
     )
-    solve(
-        MAPPO, team(together.Climbing), 8000, least=7.0
-    )  # from 5 the second is better answered so, and then the first
+    # from 5 the second is better answered so, and then the first
+    solve(MAPPO, team(together.Climbing), 8000, least=7.0)
     solve(MAPPO, team(together.TwoStep), 8000, least=8.0, recurrent=8, sequence=4)
     solve(
         MAPPO,
@@ -742,9 +740,8 @@ def maddpg_games():
         policy_delay=2,
         smoothing=0.2,
     )
-    solve(
-        MADDPG, team(together.Climbing), 4000, least=5.0
-    )  # the best pair stands beside the worst: 5, 7 or 11 are found
+    # the best pair stands beside the worst: 5, 7 or 11 are found
+    solve(MADDPG, team(together.Climbing), 4000, least=5.0)
 
 
 # What takes a handful of updates
@@ -807,9 +804,8 @@ THOROUGH = [n for n in SHORT if n not in LEFT_OUT]
 # holds.
 AGAIN = [n for n in THOROUGH if engine == "torch" or SHORT[n][0] not in (MADDPG, MAPPO, QMIX, VDN)]
 
-if (
-    engine == "tensorflow"
-):  # without XLA, which takes as long again; the parity suite and whole runs are compiled by it
+# without XLA, which takes as long again; the parity suite and whole runs are compiled by it
+if engine == "tensorflow":
     from tandem.backends import keras_tensorflow
 
     compiled = keras_tensorflow.many

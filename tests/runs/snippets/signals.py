@@ -13,9 +13,8 @@ from tandem.runs import checkpoint
 from tandem.runs.callbacks import LambdaCallback
 
 folder = Path(sys.argv[1])
-signal.signal(
-    signal.SIGINT, signal.default_int_handler
-)  # what a shell runs in the background begins with it ignored
+# what a shell runs in the background begins with it ignored
+signal.signal(signal.SIGINT, signal.default_int_handler)
 SETTINGS = {
     "steps": 640,
     "envs": 2,

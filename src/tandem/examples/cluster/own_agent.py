@@ -106,9 +106,8 @@ class GymRunner(Runner):
         for name, value in {**dims, "max_action": float(self.env.action_space.high[0])}.items():
             setattr(args, name, value)
         if self.rank == 0:
-            cluster.make_agent(
-                name="own_agent", agent_class=DDPGAgent, **vars(args)
-            )  # with args.sync
+            # with args.sync
+            cluster.make_agent(name="own_agent", agent_class=DDPGAgent, **vars(args))
         self.agent = cluster.get_agent("own_agent", act=args.act)
 
     def run(self) -> list[float]:

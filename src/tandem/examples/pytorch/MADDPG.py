@@ -31,12 +31,13 @@ class DDPG(RL_pytorch):
     ) -> None:
         super().__init__()
         self.env = Relay()
+        # probabilities explore, so sigma is not used
         self.sigma, self.gamma, self.tau, self.alone = (
             sigma,
             gamma,
             tau,
             alone,
-        )  # probabilities explore, so sigma is not used
+        )
         self.joint = F.one_hot(
             torch.tensor([[0, 0], [0, 1], [1, 0], [1, 1]]), 2
         ).float()  # [4 joint actions, 2 agents, 2]
