@@ -1,4 +1,4 @@
-"""Worker processes and what becomes of those that are lost."""
+"""A group of workers, in which one that is lost is started again."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ START = 60.0  # seconds that a worker has at least to begin: importing a framewo
 
 
 class Worker:
-    """One process and its share: environments first to first + count. `generation` is how often it
-    began anew."""
+    """One process and its environments, first to first + count. `generation` counts how often it
+    was started again."""
 
     def __init__(self, first: int, count: int) -> None:
         self.first, self.count, self.generation = first, count, 0
@@ -30,7 +30,7 @@ class Worker:
 
     @property
     def part(self) -> tuple[int, int, int]:
-        """As `EnvFactory.part` takes it."""
+        """(first, count, generation), the arguments of `EnvFactory.make`."""
         return self.first, self.count, self.generation
 
     @property
@@ -77,15 +77,13 @@ class WorkerGroup:
             self._begun(i)
 
     def first(self, of: Sequence[int], again: Callable[[Worker], None]) -> tuple[int, Any]:
-        """Which of these workers answers first, and what."""
-        began, lines = (
-            time.monotonic(),
-            [p for i in of if (p := self.workers[i].process) is not None],
-        )
-        while (
-            not (ready := lines[0].ready(lines, SLICE)) and time.monotonic() - began < self.patience
-        ):
-            continue
+        """Returns (index, answer) of the first of these workers that answers; `again` as in
+        `answer`."""
+        began = time.monotonic()
+        handles = [p for i in of if (p := self.workers[i].process) is not None]
+        ready = handles[0].ready(handles, SLICE)
+        while not ready and time.monotonic() - began < self.patience:
+            ready = handles[0].ready(handles, SLICE)
         i = of[ready[0] if ready else 0]
         return i, self.answer(i, again, began)
 
@@ -100,10 +98,11 @@ class WorkerGroup:
         since: float | None = None,
         least: float = 0.0,
     ) -> Any:
-        """What worker i says to what it was asked first, within the group's patience, or `least`
-        seconds. Where it is lost, another takes its place, and `again` asks that all that the lost
-        one owes, in order; where there is no `again`, as while it begins, nothing more can be
-        done."""
+        """Returns worker i's answer to its oldest open request.
+
+        Waits for the group's patience, or for `least` seconds where that is longer, counted from
+        `since`. A worker that is lost is started again, and `again` repeats its open requests in
+        order. Without `again`, as while a worker starts, a lost one is a WorkerError."""
         worker = self.workers[i]
         assert worker.process is not None
         try:
@@ -136,7 +135,7 @@ class WorkerGroup:
         return self.answer(i, again)
 
     def restart(self, i: int, generation: int) -> None:
-        """Starts worker i again, in that life."""
+        """Starts worker i again, as that generation."""
         worker = self.workers[i]
         if worker.process is not None:
             worker.process.kill()
@@ -146,8 +145,8 @@ class WorkerGroup:
     def gather(
         self, name: str, *arguments: Any, again: Callable[[Worker], None] | None = None
     ) -> list[Any]:
-        """What each of them says to a question; `again` asks one that began anew, and owes more
-        than this."""
+        """Returns each worker's answer to one request. `again` repeats the open requests of a
+        worker that was started again, where these are more than this one."""
 
         def once_more(worker: Worker) -> None:
             worker.ask(name, *arguments)
@@ -157,22 +156,22 @@ class WorkerGroup:
         return [self.answer(i, again or once_more) for i in range(len(self.workers))]
 
     def tell(self, name: str, each: Iterable[tuple[Any, ...]]) -> None:
-        """Gives each of them its own, and waits until all have it."""
+        """Sends each worker its own arguments, and waits until all have answered."""
         for worker, arguments in zip(self.workers, each, strict=True):
             worker.ask(name, *arguments)
         for i in range(len(self.workers)):
             self.answer(i)
 
     def live(self, generations: Iterable[int]) -> None:
-        """Starts those again that are in another life than these."""
+        """Starts each worker again whose generation is another."""
         for i, generation in enumerate(generations):
-            # the seeds of its later episodes are those of its life
+            # the seeds of its later episodes are those of its generation
             if self.workers[i].generation != generation:
                 self.restart(i, generation)
 
     def request_stop(self) -> None:
-        """The run is to end: from now on answers have `STOP_PATIENCE` seconds, and no worker begins
-        anew."""
+        """The run is to end: from now on answers have `STOP_PATIENCE` seconds, and no worker is
+        started again."""
         self.patience, self.stopping = min(self.patience, STOP_PATIENCE), True
 
     def end(self) -> None:
