@@ -10,7 +10,10 @@ from typing import Any, Literal
 import numpy as np
 
 from tandem.errors import SpaceError
-from tandem.types import Array
+from tandem.types import (
+    Array,
+    JSONDict,
+)
 
 MASK = "action_mask"  # the entry of an observation that says which choices may be taken
 Kind = Literal["box", "discrete", "multidiscrete", "multibinary"]
@@ -199,6 +202,6 @@ def from_json(data: Any) -> Spec:
     return _leaf_from_json(data)
 
 
-def _leaf_from_json(data: dict[str, Any]) -> Leaf:
+def _leaf_from_json(data: JSONDict) -> Leaf:
     fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
     return Leaf(**fields)

@@ -33,7 +33,10 @@ from tandem.runs.loading import load
 from tandem.runs.resume import resumed
 from tandem.runs.session import Session
 from tandem.settings import apply, as_path, check_ranges, whole_number
-from tandem.types import tree_map
+from tandem.types import (
+    JSONDict,
+    tree_map,
+)
 
 __all__ = [
     "Agent",
@@ -277,7 +280,7 @@ def _config(
     )
 
 
-def _as_json(env_kwargs: Mapping[str, Any] | None) -> dict[str, Any]:
+def _as_json(env_kwargs: Mapping[str, Any] | None) -> JSONDict:
     """Arguments for an environment as config.json stores them. SettingError for what JSON does not
     give back as it was."""
     try:

@@ -14,7 +14,15 @@ from tandem.backends.reach import Reached
 from tandem.networks import noisy
 from tandem.networks.defaults import Source
 from tandem.networks.plan import Plan, Weights, select
-from tandem.types import Array, Batch, Tree, Update, leaves, tree_map
+from tandem.types import (
+    AnyArray,
+    Array,
+    Batch,
+    Tree,
+    Update,
+    leaves,
+    tree_map,
+)
 
 # one number per sample, and what else is wanted of the forward pass
 Loss = Callable[[Batch], tuple[Array, dict[str, Array]]]
@@ -42,7 +50,7 @@ class Outcome(NamedTuple):
     """What a compiled call of K updates came to; NumPy. Rows are those of the updates that took
     effect, and of the one that asked to stop."""
 
-    metrics: dict[str, np.ndarray[Any, Any]]  # [rows] each
+    metrics: dict[str, AnyArray]  # [rows] each
     priority: Any  # [rows, B] or ()
     applied: int  # how many updates took effect
     stopped: bool  # the next one asked to stop the call
@@ -107,11 +115,11 @@ class Network(ABC):
         return weights
 
     @abstractmethod
-    def predict(self, x: Tree) -> np.ndarray[Any, Any]:
+    def predict(self, x: Tree) -> AnyArray:
         """NumPy in, NumPy out; no gradient, inference mode: how a network without a twin acts."""
 
     @abstractmethod
-    def frozen(self, weights: Weights) -> Callable[[Tree], np.ndarray[Any, Any]]:
+    def frozen(self, weights: Weights) -> Callable[[Tree], AnyArray]:
         """`predict` with these weights (as `read` gives them), whatever becomes of the network's
         own."""
 
@@ -173,7 +181,7 @@ class Backend(ABC):
         """
 
     @abstractmethod
-    def recorded_gradient(self, optimizer: Any) -> np.ndarray[Any, Any]:
+    def recorded_gradient(self, optimizer: Any) -> AnyArray:
         """The gradient of the latest `minimize`, clipped, as one vector [optimizer.size], where the
         backend `gradients_only` them."""
 
@@ -290,11 +298,11 @@ class Backend(ABC):
         return placed
 
     @abstractmethod
-    def state(self) -> dict[str, np.ndarray[Any, Any]]:
+    def state(self) -> dict[str, AnyArray]:
         """Everything that changes in training: weights, optimizers, scalars, generators."""
 
     @abstractmethod
-    def load_state(self, state: dict[str, np.ndarray[Any, Any]]) -> None:
+    def load_state(self, state: dict[str, AnyArray]) -> None:
         """Puts `state()` back, exactly."""
 
 

@@ -28,7 +28,14 @@ from tandem.math.optimization import conjugate_gradient
 from tandem.networks import keras_bodies
 from tandem.networks import keras_layers as models
 from tandem.networks.defaults import Drawn, Source
-from tandem.types import Array, Batch, Tree, Update, tree_map
+from tandem.types import (
+    AnyArray,
+    Array,
+    Batch,
+    Tree,
+    Update,
+    tree_map,
+)
 
 ops = keras.ops
 
@@ -119,7 +126,7 @@ class KerasBackend(backend.Backend):
         optimizer.apply(grads, learning_rate)
         return value, aux
 
-    def recorded_gradient(self, optimizer: Optimizer) -> np.ndarray[Any, Any]:
+    def recorded_gradient(self, optimizer: Optimizer) -> AnyArray:
         return np.asarray(optimizer.variables[0].value)
 
     def step(self, optimizer: Optimizer, gradient: Array, learning_rate: Array) -> None:
@@ -331,9 +338,9 @@ class KerasBackend(backend.Backend):
             f"{name}/{i}": v for name, o in self._owners.items() for i, v in enumerate(o.variables)
         }
 
-    def state(self) -> dict[str, np.ndarray[Any, Any]]:
+    def state(self) -> dict[str, AnyArray]:
         return {n: np.array(v.value, copy=True) for n, v in self._named().items()}
 
-    def load_state(self, state: dict[str, np.ndarray[Any, Any]]) -> None:
+    def load_state(self, state: dict[str, AnyArray]) -> None:
         for n, v in self._named().items():
             v.assign(state[n])

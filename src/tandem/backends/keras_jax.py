@@ -123,7 +123,7 @@ def gradients(
     return loss_values, aux, grads
 
 
-def _narrow(weight: Any) -> Any:
+def _narrow(weight: Array) -> Any:
     """The same weight; if it is a matrix with few columns, its gradient is computed transposed, and
     turned only then: XLA takes five to ten times longer for it on processors where it may choose (a
     twentieth of an update of DQN)."""
@@ -132,13 +132,13 @@ def _narrow(weight: Any) -> Any:
     return jax.lax.optimization_barrier(weight.T).T
 
 
-def value_and_gradient(f: Callable[[Any], Any], x: Any) -> tuple[Any, Any]:
+def value_and_gradient(f: Callable[[Any], Any], x: Array) -> tuple[Any, Any]:
     """f(x) and its gradient."""
     value, grad = jax.value_and_grad(f)(x)
     return value, grad
 
 
-def hessian_product(f: Callable[[Any], Any], x: Any, v: Any) -> Any:
+def hessian_product(f: Callable[[Any], Any], x: Array, v: Any) -> Any:
     """The second derivative of f at x, times v."""
     return jax.jvp(jax.grad(f), (x,), (v,))[1]
 

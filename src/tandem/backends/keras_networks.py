@@ -13,7 +13,13 @@ from tandem.backends import backend
 from tandem.networks import keras_layers as models
 from tandem.networks.noisy import is_noise
 from tandem.networks.plan import Plan, Weights
-from tandem.types import Array, Tree, leaves, tree_map
+from tandem.types import (
+    AnyArray,
+    Array,
+    Tree,
+    leaves,
+    tree_map,
+)
 
 # What differs between TensorFlow and JAX. (Keras on torch learns as torch does.)
 ENGINE: Any = importlib.import_module(f"tandem.backends.keras_{keras.backend.backend()}")
@@ -63,7 +69,7 @@ class KerasNetwork(backend.Network):
     def read_noise(self) -> Weights:
         return models.read(self.noise)
 
-    def predict(self, x: Tree) -> np.ndarray[Any, Any]:
+    def predict(self, x: Tree) -> AnyArray:
         if self._predict is None:
             self._predict = ENGINE.forward(self.module)
         lengths = {len(a) for a in leaves(x)}
@@ -74,7 +80,7 @@ class KerasNetwork(backend.Network):
             x = tree_map(lambda a: lengthen(a, padded), x)
         return np.asarray(self._predict(tree_map(ops.convert_to_tensor, x)))[:rows]
 
-    def frozen(self, weights: Weights) -> Callable[[Tree], np.ndarray[Any, Any]]:
+    def frozen(self, weights: Weights) -> Callable[[Tree], AnyArray]:
         return models.frozen(self.module, [weights[str(i)] for i in range(len(self.variables))])
 
 
@@ -132,6 +138,6 @@ def padded_length(count: int, lengths: set[int]) -> int:
     return count
 
 
-def lengthen(x: Any, count: int) -> Any:
+def lengthen(x: Array, count: int) -> Any:
     """x [K, ...] with its last row repeated up to `count`."""
     return np.concatenate([np.asarray(x), np.repeat(np.asarray(x[-1:]), count - len(x), 0)])

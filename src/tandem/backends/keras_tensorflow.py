@@ -97,7 +97,7 @@ def gradients(
     )
 
 
-def value_and_gradient(f: Callable[[Any], Any], x: Any) -> tuple[Any, Any]:
+def value_and_gradient(f: Callable[[Any], Any], x: Array) -> tuple[Any, Any]:
     """f(x) and its gradient."""
     with tf.GradientTape() as tape:
         tape.watch(x)
@@ -105,7 +105,7 @@ def value_and_gradient(f: Callable[[Any], Any], x: Any) -> tuple[Any, Any]:
     return value, tape.gradient(value, x)
 
 
-def hessian_product(f: Callable[[Any], Any], x: Any, v: Any) -> Any:
+def hessian_product(f: Callable[[Any], Any], x: Array, v: Any) -> Any:
     """The second derivative of f at x, times v."""
     with tf.GradientTape() as outer:
         outer.watch(x)

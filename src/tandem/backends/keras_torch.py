@@ -6,8 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from tandem.backends.torch import TorchBackend
 from tandem.backends.torch_networks import TorchNetwork
 from tandem.networks import keras_bodies
@@ -15,7 +13,11 @@ from tandem.networks import keras_layers as models
 from tandem.networks.defaults import Given, Source
 from tandem.networks.noisy import is_noise
 from tandem.networks.plan import Plan, Weights
-from tandem.types import Array, Tree
+from tandem.types import (
+    AnyArray,
+    Array,
+    Tree,
+)
 
 
 class KerasTorchNetwork(TorchNetwork):
@@ -46,7 +48,7 @@ class KerasTorchNetwork(TorchNetwork):
     def read(self) -> Weights:
         return models.read(self._named) if self.plan is not None else super().read()
 
-    def frozen(self, weights: Weights) -> Callable[[Tree], np.ndarray[Any, Any]]:
+    def frozen(self, weights: Weights) -> Callable[[Tree], AnyArray]:
         return models.frozen(
             self.module, [weights[str(i)] for i in range(len(self.module.variables))]
         )

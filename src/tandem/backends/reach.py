@@ -7,6 +7,8 @@ import sys
 from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 
+from tandem.types import Array
+
 CLOSED = {
     "gym",
     "gymnasium",
@@ -40,7 +42,7 @@ def reach(agent: Any) -> Reached:
     reached, seen = Reached({}, {}, {}), {id(agent)}
     kinds = _kinds()
 
-    def visit(value: Any, path: str) -> None:
+    def visit(value: Array, path: str) -> None:
         if id(value) in seen or isinstance(
             value, (str, bytes, int, float, type, FunctionType, ModuleType, type(None))
         ):
@@ -112,7 +114,7 @@ def _kinds() -> tuple[tuple[type, ...], ...]:
     return tuple(modules), tuple(variables), tuple(optimizers)
 
 
-def _attributes(value: Any, own: bool = False) -> list[tuple[str, Any]]:
+def _attributes(value: Array, own: bool = False) -> list[tuple[str, Any]]:
     """An object's attributes, if it may be looked into (`own`: it may)."""
     # an environment
     if not own and (_closed(type(value)) or callable(getattr(value, "step", None))):

@@ -25,7 +25,14 @@ from tandem.math.optimization import conjugate_gradient
 from tandem.networks import torch_bodies
 from tandem.networks import torch_layers as modules
 from tandem.networks.defaults import Given, Source
-from tandem.types import Array, Batch, Tree, Update, tree_map
+from tandem.types import (
+    AnyArray,
+    Array,
+    Batch,
+    Tree,
+    Update,
+    tree_map,
+)
 
 
 class TorchBackend(backend.Backend):
@@ -141,7 +148,7 @@ class TorchBackend(backend.Backend):
         self.step(optimizer, grad, learning_rate)
         return value, aux
 
-    def recorded_gradient(self, optimizer: Optimizer) -> np.ndarray[Any, Any]:
+    def recorded_gradient(self, optimizer: Optimizer) -> AnyArray:
         return np.asarray(optimizer.tensors()["gradient"].cpu().numpy())
 
     def step(self, optimizer: Optimizer, gradient: Array, learning_rate: Array) -> None:
@@ -372,14 +379,14 @@ class TorchBackend(backend.Backend):
         if "generator/cuda" in states and self._device.type == "cuda":
             torch.cuda.set_rng_state(states["generator/cuda"], self._device)
 
-    def state(self) -> dict[str, np.ndarray[Any, Any]]:
+    def state(self) -> dict[str, AnyArray]:
         return {
             n: np.array(t.detach().cpu().numpy())
             for n, t in (self._tensors() | self._generators()).items()
         }
 
     @torch.no_grad()
-    def load_state(self, state: dict[str, np.ndarray[Any, Any]]) -> None:
+    def load_state(self, state: dict[str, AnyArray]) -> None:
         for o in self._optimizers:
             if isinstance(o, Own) and any(n.startswith(f"optimizer/{o.name}/") for n in state):
                 o.expect()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import torch
@@ -13,7 +12,12 @@ from torch import nn
 from tandem.backends import backend
 from tandem.networks import torch_layers as modules
 from tandem.networks.plan import Plan, Weights
-from tandem.types import Array, Tree, tree_map
+from tandem.types import (
+    AnyArray,
+    Array,
+    Tree,
+    tree_map,
+)
 
 
 class TorchNetwork(backend.Network):
@@ -78,17 +82,17 @@ class TorchNetwork(backend.Network):
         return {n: np.array(t.detach().cpu().numpy()) for n, t in self.noise.items()}
 
     @torch.inference_mode()
-    def predict(self, x: Tree) -> np.ndarray[Any, Any]:
-        out: np.ndarray[Any, Any] = self(self._there(x), training=False).cpu().numpy()
+    def predict(self, x: Tree) -> AnyArray:
+        out: AnyArray = self(self._there(x), training=False).cpu().numpy()
         return out
 
     def _there(self, x: Tree) -> Tree:
         return tree_map(lambda a: torch.as_tensor(a, device=self.device), x)
 
-    def frozen(self, weights: Weights) -> Callable[[Tree], np.ndarray[Any, Any]]:
+    def frozen(self, weights: Weights) -> Callable[[Tree], AnyArray]:
         other = TorchNetwork(self.name, copy.deepcopy(self.module), self.plan, self.device)
         other.write(weights)
-        forward: Callable[[Tree], np.ndarray[Any, Any]] = other.predict
+        forward: Callable[[Tree], AnyArray] = other.predict
         return forward
 
 

@@ -84,7 +84,7 @@ class Optimizer:
             )
         else:
             self.inner = torch.optim.SGD([self.flat], lr=0.0)
-        self.gradient: Any = None  # compiled
+        self.gradient: Array = None  # compiled
         self.statistics: dict[
             str, torch.Tensor
         ] = {}  # what a forward pass moves (batch norm's), by its name in that gradient

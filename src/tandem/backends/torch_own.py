@@ -274,21 +274,21 @@ def _joined(parts: list[Any]) -> Any:
     return torch.cat([x.reshape(-1) for x in parts]) if _array(parts[0]) else parts[0]
 
 
-def _parted(x: Any, flat: torch.Tensor, sizes: list[int]) -> list[Any]:
+def _parted(x: Array, flat: torch.Tensor, sizes: list[int]) -> list[Any]:
     """The other way."""
     if isinstance(x, torch.Tensor) and x.shape == flat.shape:
         return [part.clone() for part in x.split(sizes)]
     return [x.clone() if isinstance(x, torch.Tensor) else x for _ in sizes]
 
 
-def _array(x: Any) -> bool:
+def _array(x: Array) -> bool:
     return isinstance(x, torch.Tensor) and x.ndim > 0
 
 
 _NONE = object()  # what is no number
 
 
-def _number(x: Any) -> Any:
+def _number(x: Array) -> Any:
     """A setting as JSON data: a number, several, or None."""
     if getattr(x, "ndim", None) == 0:  # of torch, or of NumPy
         return x.item()

@@ -11,6 +11,7 @@ from tandem.envs.factory import make
 from tandem.errors import SettingError, UnknownNameError
 from tandem.runs import checkpoint
 from tandem.runs.folder import run_folder
+from tandem.types import JSONDict
 
 
 class Loaded(NamedTuple):
@@ -19,7 +20,7 @@ class Loaded(NamedTuple):
     agent: Any
     file: Path
     folder: Path
-    config: dict[str, Any]
+    config: JSONDict
 
     @property
     def env(self) -> Any:

@@ -14,7 +14,10 @@ from tandem.envs.stepped import Stepped
 from tandem.envs.vector import episode_seed
 from tandem.errors import EnvironmentFault, SettingError, SpaceError
 from tandem.spaces import ActionMode, Leaf, Spec
-from tandem.types import Tree
+from tandem.types import (
+    AnyArray,
+    Tree,
+)
 
 LONGEST = 1_000_000  # steps of an episode that somebody waits for
 EVALUATION = 2**31  # seeds of evaluation episodes: no environment of a training run has this number
@@ -111,7 +114,7 @@ def _form(spec: Spec) -> Any:
 def _play(
     actor: Actor,
     envs: Stepped,
-    numbers: np.ndarray[Any, Any],
+    numbers: AnyArray,
     episodes: int,
     action_mode: ActionMode,
     noise: Callable[[int, int], Tree] | None,

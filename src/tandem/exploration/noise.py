@@ -9,7 +9,10 @@ import numpy as np
 
 from tandem.errors import SettingError
 from tandem.exploration.seeded import Seed, Seeded
-from tandem.types import Array
+from tandem.types import (
+    Array,
+    JSONDict,
+)
 
 
 class RandomProcess(Seeded, ABC):
@@ -66,7 +69,7 @@ class AnnealedGaussianProcess(RandomProcess):
             self.sigma - (self.sigma - self.sigma_min) * self.n_steps / self.n_steps_annealing,
         )
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> JSONDict:
         return {**super().state(), "n_steps": self.n_steps}
 
     def load_state(self, state: dict[str, Any]) -> None:
@@ -138,7 +141,7 @@ class OrnsteinUhlenbeckProcess(AnnealedGaussianProcess):
         self.n_steps += 1
         return self.x.copy()
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> JSONDict:
         return {**super().state(), "x": self.x.tolist()}
 
     def load_state(self, state: dict[str, Any]) -> None:

@@ -15,7 +15,10 @@ import numpy as np
 from tandem import ops
 from tandem.errors import NonFiniteError, SettingError
 from tandem.exploration.seeded import Seed, Seeded
-from tandem.types import Array
+from tandem.types import (
+    Array,
+    JSONDict,
+)
 
 CLIP = (-500.0, 500.0)
 
@@ -174,7 +177,7 @@ class BoltzmannGumbelQPolicy(Policy):
         np.add.at(self.counts, chosen, 1)
         return chosen
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> JSONDict:
         return {**super().state(), "counts": self.counts.tolist()}
 
     def load_state(self, state: dict[str, Any]) -> None:

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from tandem.types import JSONDict
+
 Seed = int | np.random.Generator | None
 
 
@@ -16,7 +18,7 @@ class Seeded:
     def __init__(self, seed: Seed = None) -> None:
         self.rng, self.seeded = np.random.default_rng(seed), seed is not None
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> JSONDict:
         """All that comes next depends on, as JSON data."""
         return {"rng": self.rng.bit_generator.state}
 

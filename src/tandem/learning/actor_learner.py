@@ -20,7 +20,10 @@ from tandem.networks.plan import select
 from tandem.parallel.env_factory import EnvFactory
 from tandem.parallel.shared_memory import Handle, SharedArrays
 from tandem.parallel.transport import Arrays, Weights, writable
-from tandem.types import Array
+from tandem.types import (
+    Array,
+    JSONDict,
+)
 
 
 class LearnerSpec(NamedTuple):
@@ -44,7 +47,7 @@ class ActorLearner(Loop):
         spec: LearnerSpec,
         part: tuple[int, int, int],
         replay: Handle | None = None,
-        learned: dict[str, Any] | None = None,
+        learned: JSONDict | None = None,
     ) -> None:
         conf, env_factory, network = spec
         environments = env_factory.make(*part)
@@ -70,7 +73,7 @@ class ActorLearner(Loop):
 
     def respond(
         self, message: tuple[int, int], weights: Weights, arrays: Arrays
-    ) -> tuple[dict[str, Any], dict[str, Array]]:
+    ) -> tuple[JSONDict, dict[str, Array]]:
         """A round. message: the environment steps and updates of all so far; weights: the newest.
         Returns what was collected for the next gradient, and that, if there is one."""
         self._begin, self.learner.updates = message
@@ -130,7 +133,7 @@ class ActorLearner(Loop):
             yield metrics
             yield from rounds
 
-    def collected(self) -> tuple[dict[str, Any], dict[str, Array]]:
+    def collected(self) -> tuple[JSONDict, dict[str, Array]]:
         """Where its environments and its randomness are."""
         data, arrays = self.collector.state()
         seeds = {f"seeds/{n}": x for n, x in self.backend.state().items() if x.dtype.kind in "iu"}
@@ -140,7 +143,7 @@ class ActorLearner(Loop):
             "span": self._span,
         }, arrays | seeds
 
-    def load_collected(self, data: dict[str, Any], arrays: dict[str, Array]) -> None:
+    def load_collected(self, data: JSONDict, arrays: dict[str, Array]) -> None:
         """Puts that back."""
         self.collector.load_state(
             data["collector"], {n: x for n, x in arrays.items() if not n.startswith("seeds/")}
@@ -149,7 +152,7 @@ class ActorLearner(Loop):
         self.generators.load_state(data["generators"])
         self._span, self._rounds = Span(*data["span"]), self._going()
 
-    def learned(self, replay: bool) -> tuple[dict[str, Any], dict[str, Array]]:
+    def learned(self, replay: bool) -> tuple[JSONDict, dict[str, Array]]:
         """What it learns from: updates that it owes, and with `replay` what it keeps to replay."""
         buffer, owed = self.learner.buffer, {"owed": self.learner.owed}
         if buffer is None or not replay:
@@ -157,7 +160,7 @@ class ActorLearner(Loop):
         data, arrays = buffer.state()
         return owed | {"buffer": data}, arrays
 
-    def load_learned(self, learned: dict[str, Any], arrays: dict[str, Array]) -> None:
+    def load_learned(self, learned: JSONDict, arrays: dict[str, Array]) -> None:
         """Goes on with that, or with what lies in shared memory."""
         buffer, self.learner.owed = self.learner.buffer, learned["owed"]
         if buffer is not None and "left" in learned:

@@ -25,7 +25,12 @@ from tandem.parallel.process import WorkerHandle
 from tandem.parallel.ray import RayTransport
 from tandem.parallel.transport import SharedMemoryTransport, Transport, writable
 from tandem.parallel.worker_group import Worker, WorkerGroup, merge_arrays
-from tandem.types import Array, Batch, Update
+from tandem.types import (
+    Array,
+    Batch,
+    JSONDict,
+    Update,
+)
 
 
 def refuse(algorithm: str, needs: str, env: Any, o: Any) -> None:
@@ -183,7 +188,7 @@ class ActorLearners:
 
     # Saving
 
-    def state(self) -> tuple[dict[str, Any], dict[str, Array]]:
+    def state(self) -> tuple[JSONDict, dict[str, Array]]:
         """As `Collector.state`; gradients that are being taken are waited for, and part of it."""
         data = {
             "env_steps": self.env_steps,
@@ -213,7 +218,7 @@ class ActorLearners:
         }
         return data | {"deadlines": self._deadlines}, arrays
 
-    def load_state(self, data: dict[str, Any], arrays: dict[str, Array]) -> None:
+    def load_state(self, data: JSONDict, arrays: dict[str, Array]) -> None:
         """As `Collector.load_state`. ResumeError for a run with another number of
         actor-learners."""
         workers = self.group.workers
@@ -316,11 +321,11 @@ class CentralLearner:
     def break_off(self, envs: Sequence[int]) -> None:
         """Actor-learners know by themselves."""
 
-    def state(self, replay: bool) -> tuple[dict[str, Any], dict[str, Array]]:
+    def state(self, replay: bool) -> tuple[JSONDict, dict[str, Array]]:
         each, arrays = self.learners.learned(replay)
         return {"updates": self.updates, "each": each}, arrays
 
-    def load_state(self, data: dict[str, Any], arrays: dict[str, Array]) -> None:
+    def load_state(self, data: JSONDict, arrays: dict[str, Array]) -> None:
         self.updates = data["updates"]
         self.learners.load_learned(data["each"], arrays)
 

@@ -10,6 +10,7 @@ from typing import Any, Literal, get_origin, get_type_hints
 from tandem.envs.atari import Preprocessing
 from tandem.errors import SettingError
 from tandem.settings import Schedule, apply, setting
+from tandem.types import JSONDict
 
 
 @dataclass(frozen=True)
@@ -117,7 +118,7 @@ class Config:
     own_optimizer: bool = False
     extended_from: int = 0  # the length that the run began with, where it was extended
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JSONDict:
         data = {f.name: getattr(self, f.name) for f in fields(self)}
         return data | {"settings": plain(self.settings), "options": asdict(self.options)}
 
@@ -130,7 +131,7 @@ def plain(settings: Any) -> dict[str, Any]:
     }
 
 
-def from_json(data: dict[str, Any], kind: type) -> Config:
+def from_json(data: JSONDict, kind: type) -> Config:
     """The Config that `to_json` wrote; `kind` is the algorithm's Settings. TypeError or ValueError
     for other data."""
     hints = get_type_hints(Config)

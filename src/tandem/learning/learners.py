@@ -18,7 +18,12 @@ from tandem.learning.normalization import ObservationMoments, RewardScale, Rewar
 from tandem.learning.seeds import Generators
 from tandem.replay.buffer import Ring
 from tandem.replay.samplers import PrioritizedSampler, SequenceSampler, UniformSampler
-from tandem.types import Array, Batch, Trajectory
+from tandem.types import (
+    Array,
+    Batch,
+    JSONDict,
+    Trajectory,
+)
 
 CALL_BYTES = 256 * 2**20  # batches of one call together; more updates are split into several calls
 
@@ -49,9 +54,9 @@ class Learner(Protocol):
         """What comes next of these environments belongs to other episodes than what was learned
         from last."""
 
-    def state(self, replay: bool) -> tuple[dict[str, Any], dict[str, Array]]: ...
+    def state(self, replay: bool) -> tuple[JSONDict, dict[str, Array]]: ...
 
-    def load_state(self, data: dict[str, Any], arrays: dict[str, Array]) -> None: ...
+    def load_state(self, data: JSONDict, arrays: dict[str, Array]) -> None: ...
 
 
 class RolloutLearner:
@@ -161,12 +166,12 @@ class RolloutLearner:
         )
         return parts | ({"reward": self._rewards} if self._rewards else {})
 
-    def state(self, replay: bool) -> tuple[dict[str, Any], dict[str, Array]]:
+    def state(self, replay: bool) -> tuple[JSONDict, dict[str, Array]]:
         memory = self.algorithm.memory
         carried = {} if isinstance(memory, tuple) else {"memory": memory.copy()}
         return {"updates": self.updates}, carried | normalization.state(self._parts())
 
-    def load_state(self, data: dict[str, Any], arrays: dict[str, Array]) -> None:
+    def load_state(self, data: JSONDict, arrays: dict[str, Array]) -> None:
         self.updates = data["updates"]
         if not isinstance(self.algorithm.memory, tuple):
             self.algorithm.memory = arrays["memory"].copy()
@@ -293,18 +298,18 @@ class ReplayLearner:
     def _parts(self, owed: int) -> list[slice]:
         return [slice(i, min(i + self.most, owed)) for i in range(0, owed, self.most)]
 
-    def state(self, replay: bool) -> tuple[dict[str, Any], dict[str, Array]]:
+    def state(self, replay: bool) -> tuple[JSONDict, dict[str, Array]]:
         data, arrays = stored(self.ring, self.sampler) if replay else ({}, {})
         return data | {"updates": self.updates}, arrays
 
-    def load_state(self, data: dict[str, Any], arrays: dict[str, Array]) -> None:
+    def load_state(self, data: JSONDict, arrays: dict[str, Array]) -> None:
         self.updates = data["updates"]
         load_stored(self.ring, self.sampler, data, arrays)
 
 
-def stored(ring: Ring, sampler: Any) -> tuple[dict[str, Any], dict[str, Array]]:
+def stored(ring: Ring, sampler: Any) -> tuple[JSONDict, dict[str, Array]]:
     """The states of a ring and its sampler, as one."""
-    data: dict[str, Any] = {}
+    data: JSONDict = {}
     arrays: dict[str, Array] = {}
     for name, part in (("ring", ring), ("sampler", sampler)):
         data[name], inner = part.state()
@@ -312,7 +317,7 @@ def stored(ring: Ring, sampler: Any) -> tuple[dict[str, Any], dict[str, Array]]:
     return data, arrays
 
 
-def load_stored(ring: Ring, sampler: Any, data: dict[str, Any], arrays: dict[str, Array]) -> None:
+def load_stored(ring: Ring, sampler: Any, data: JSONDict, arrays: dict[str, Array]) -> None:
     """Gives them back what `stored` gave."""
     for name, part in (("ring", ring), ("sampler", sampler)):
         part.load_state(

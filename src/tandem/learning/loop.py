@@ -30,7 +30,10 @@ from tandem.learning.sequence_learner import SequenceLearner
 from tandem.parallel.env_factory import EnvFactory
 from tandem.parallel.pool import Pool, WorkerOptions
 from tandem.spaces import Leaf, Spec, seen
-from tandem.types import Array
+from tandem.types import (
+    Array,
+    JSONDict,
+)
 
 
 def learner_of(
@@ -214,7 +217,7 @@ class Loop:
         }
         return data, {"engine": self.backend.state(), "collector": collected, "learner": learned}
 
-    def load_state(self, data: dict[str, Any], groups: dict[str, dict[str, Array]]) -> None:
+    def load_state(self, data: JSONDict, groups: dict[str, dict[str, Array]]) -> None:
         """Go on from what `state` gave, exactly."""
         self.backend.load_state(groups["engine"])
         self.collector.load_state(data["collector"], groups["collector"])

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from tandem.types import JSONDict
+
 
 class Generators:
     """NumPy generators by name, made when first asked for, saved and restored together."""
@@ -22,7 +24,7 @@ class Generators:
             )
         return self._made[name]
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> JSONDict:
         """As JSON data."""
         return {name: g.bit_generator.state for name, g in self._made.items()}
 

@@ -13,7 +13,13 @@ from tandem.errors import SettingError
 from tandem.learning.learners import Span, averaged, checked
 from tandem.learning.seeds import Generators
 from tandem.replay.sequences import SequenceBuffer
-from tandem.types import Array, Batch, Trajectory, tree_map
+from tandem.types import (
+    Array,
+    Batch,
+    JSONDict,
+    Trajectory,
+    tree_map,
+)
 
 
 def buffer_for(algorithm: Any, observation: Any, action: Any) -> SequenceBuffer | None:
@@ -139,14 +145,14 @@ class SequenceLearner:
         self.updates += outcome.applied
         return checked(outcome, self.updates), outcome.priority
 
-    def state(self, replay: bool) -> tuple[dict[str, Any], dict[str, Array]]:
-        data: dict[str, Any] = {"updates": self.updates, "owed": self.owed}
+    def state(self, replay: bool) -> tuple[JSONDict, dict[str, Array]]:
+        data: JSONDict = {"updates": self.updates, "owed": self.owed}
         if not replay or self.buffer is None:
             return data, {}
         data["buffer"], arrays = self.buffer.state()
         return data, arrays
 
-    def load_state(self, data: dict[str, Any], arrays: dict[str, Array]) -> None:
+    def load_state(self, data: JSONDict, arrays: dict[str, Array]) -> None:
         self.updates, self.owed = data["updates"], data.get("owed", 0)
         if self.buffer is not None:
             self.buffer.load_state(data["buffer"], arrays)

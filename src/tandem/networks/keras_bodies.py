@@ -23,7 +23,10 @@ from tandem.networks.keras_layers import (
 )
 from tandem.networks.plan import Plan, init
 from tandem.networks.recurrent import GRU, Recurrent
-from tandem.types import tree_map
+from tandem.types import (
+    Array,
+    tree_map,
+)
 
 ops = keras.ops
 
@@ -101,7 +104,7 @@ class OnFeatures(keras.Model):
         super().__init__(name="on_features")
         self.body, self.head = body, head
 
-    def call(self, x: Any, training: bool | None = None) -> Any:
+    def call(self, x: Array, training: bool | None = None) -> Any:
         return self.head(ops.concatenate([self.body(x["obs"], training=training), x["action"]], -1))
 
 
@@ -112,7 +115,7 @@ class Remembering(keras.Model):
         super().__init__(name="remembering")
         self.body, self.cell, self.head = body, cell, head
 
-    def call(self, x: Any, training: bool | None = None) -> Any:
+    def call(self, x: Array, training: bool | None = None) -> Any:
         features = self.body(x["obs"], training=training)
         states = self.cell({"x": features, "state": x["state"], "start": x["start"]})
         return ops.concatenate([self.head(states), states], -1)

@@ -17,7 +17,12 @@ from tandem.networks import serial
 from tandem.networks.plan import Plan, Weights
 from tandem.networks.recurrent import GRU, Recurrent, unroll
 from tandem.networks.several import Several
-from tandem.types import Tree, tree_map
+from tandem.types import (
+    AnyArray,
+    Array,
+    Tree,
+    tree_map,
+)
 
 ops = keras.ops
 
@@ -50,7 +55,7 @@ class PlanLayer(keras.layers.Layer):
         """Tensors."""
         return {name: variable.value for name, variable in self.named.items()}
 
-    def call(self, x: Any) -> Any:
+    def call(self, x: Array) -> Array:
         return self.layer.forward(self.weights_by_name, x)
 
     def compute_output_shape(self, shape: Any) -> Any:
@@ -67,7 +72,7 @@ class Cell(PlanLayer):
 
     layer: GRU
 
-    def call(self, x: Any) -> Any:
+    def call(self, x: Array) -> Array:
         sequences = ops.shape(x["state"])[0]  # known only while it runs
         return unroll(self.weights_by_name, x["x"], x["state"], x["start"], sequences)
 
@@ -83,7 +88,7 @@ class EveryNth(keras.layers.Layer):
         super().__init__(**kwargs)
         self.first, self.step = first, step
 
-    def call(self, x: Any) -> Any:
+    def call(self, x: Array) -> Array:
         return x[self.first :: self.step]
 
     def compute_output_shape(self, shape: Any) -> Any:
@@ -97,7 +102,7 @@ class EveryNth(keras.layers.Layer):
 class CombineDueling(keras.layers.Layer):
     """V + A - mean(A)."""
 
-    def call(self, streams: Any) -> Any:
+    def call(self, streams: Any) -> Array:
         return p.combine_dueling(*streams)
 
     def compute_output_shape(self, shapes: Any) -> Any:
@@ -124,7 +129,7 @@ def functional(inputs: Any, outputs: Any) -> keras.Model:
         return keras.Model(inputs, outputs)
 
 
-def chained(plan: Plan, x: Any, place: str, variables: dict[str, Any]) -> Any:
+def chained(plan: Plan, x: Array, place: str, variables: dict[str, Any]) -> Any:
     for i, layer in enumerate(plan):
         here = f"{place}{i}"
         if isinstance(layer, p.Streams):
@@ -162,7 +167,7 @@ def _variables(layer: p.Layer, keras_layer: Any) -> dict[str, Callable[[], Any]]
     return {n: partial(getattr, keras_layer, names.get(n, n)) for n in _first_weights(layer)}
 
 
-def _part(layer: p.Streams, x: Any, name: str) -> Any:
+def _part(layer: p.Streams, x: Array, name: str) -> Any:
     """What enters a stream; symbolic inputs cannot be sliced without a layer."""
     if isinstance(layer, Several):
         return tree_map(EveryNth(int(name), len(layer.plans)), x)
@@ -194,7 +199,7 @@ def _layer(layer: p.Layer) -> keras.layers.Layer:
 
 
 @keras.saving.register_keras_serializable("tandem")
-def _exact_gelu(x: Any) -> Any:
+def _exact_gelu(x: Array) -> Any:
     return ops.gelu(x, approximate=False)
 
 
@@ -217,9 +222,7 @@ def forward(model: Any, values: list[Any], x: Tree) -> Any:
         return model(x, training=False)
 
 
-def frozen(
-    model: Any, weights: list[np.ndarray[Any, Any]]
-) -> Callable[[Tree], np.ndarray[Any, Any]]:
+def frozen(model: Any, weights: list[AnyArray]) -> Callable[[Tree], AnyArray]:
     """A forward function, NumPy in and out, of a model with weights of its own."""
     call: Any = partial(forward, model, [ops.convert_to_tensor(w) for w in weights])
     if keras.backend.backend() == "jax":

@@ -59,12 +59,12 @@ class Graph:
         self.nodes.append(self.helper.make_node(kind, inputs, [name], **attributes))
         return name
 
-    def constant(self, value: Any, dtype: Any = np.float32) -> str:
+    def constant(self, value: Array, dtype: Any = np.float32) -> str:
         name = f"constant_{len(self.constants)}"
         self.constants.append(self.numpy_helper.from_array(np.array(value, dtype), name))
         return name
 
-    def plan(self, plan: Plan, weights: Weights, x: Any) -> str:
+    def plan(self, plan: Plan, weights: Weights, x: Array) -> str:
         """A plan's output for the value x, or for a dict of values where it begins with
         Branches."""
         for i, layer in enumerate(plan):
@@ -190,7 +190,7 @@ def _scale(g: Graph, layer: Scale, w: Weights, x: str) -> str:
     return g("Concat", x, g("Add", g("Mul", x, g.constant(0.0)), g.constant(w["log_std"])), axis=-1)
 
 
-def _streams(g: Graph, layer: Streams, w: Weights, x: Any) -> str:
+def _streams(g: Graph, layer: Streams, w: Weights, x: Array) -> str:
     parts = [
         g.plan(plan, select(w, name), layer.part(x, name)) for name, plan in layer.plans.items()
     ]

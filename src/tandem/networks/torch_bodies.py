@@ -23,7 +23,10 @@ from tandem.networks.torch_layers import (
     build,
     write,
 )
-from tandem.types import tree_map
+from tandem.types import (
+    Array,
+    tree_map,
+)
 
 
 class OnFeatures(nn.Module):
@@ -33,7 +36,7 @@ class OnFeatures(nn.Module):
         super().__init__()
         self.body, self.head = body, head
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: Array) -> Array:
         return self.head(torch.cat([self.body(x["obs"]), x["action"]], -1))
 
 
@@ -44,7 +47,7 @@ class Joined(nn.Module):
         super().__init__()
         self.inner = inner
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: Array) -> Array:
         out = self.inner(x)
         return torch.cat(tuple(out), -1) if isinstance(out, (tuple, list)) else out
 

@@ -14,6 +14,7 @@ from tandem.networks.noisy import NoisyDense, is_noise
 from tandem.networks.plan import Plan, Weights
 from tandem.networks.recurrent import GRU, Recurrent, unroll
 from tandem.networks.several import Several
+from tandem.types import Array
 
 ACTIVATIONS = {
     "linear": nn.Identity, "tanh": nn.Tanh, "relu": nn.ReLU, "sigmoid": nn.Sigmoid,
@@ -28,7 +29,7 @@ class Activated(nn.Module):
         super().__init__()
         self.layer, self.activation = layer, ACTIVATIONS[activation]()
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: Array) -> Array:
         return self.activation(self.layer(x))
 
 
@@ -44,7 +45,7 @@ class Direct(nn.Module):
             else:
                 self.register_parameter(name, nn.Parameter(torch.as_tensor(value)))
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: Array) -> Array:
         return self.plan_layer.forward({**self._parameters, **self._buffers}, x)
 
 
@@ -57,7 +58,7 @@ class Image(nn.Module):
         super().__init__()
         self.channels_first = layer.channels_first
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: Array) -> Array:
         x = x if self.channels_first else x.permute(0, 3, 1, 2)
         if x.device.type == "cpu":
             # while they are bytes: a quarter of the way
@@ -68,7 +69,7 @@ class Image(nn.Module):
 class FlattenChannelsLast(nn.Module):
     """Flatten in the order that channels-last weights expect."""
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: Array) -> Array:
         return (x.permute(0, 2, 3, 1) if x.ndim == 4 else x).reshape(x.shape[0], -1)
 
 
@@ -79,7 +80,7 @@ class Scale(nn.Module):
         super().__init__()
         self.log_std = nn.Parameter(torch.full((layer.width,), float(layer.initial)))
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: Array) -> Array:
         return torch.cat([x, self.log_std.expand_as(x)], -1)
 
 
@@ -92,7 +93,7 @@ class Streams(nn.Module):
         self.part, self.names = layer.part, list(layer.plans)
         self.parts = nn.ModuleList(parts or [build(plan) for plan in layer.plans.values()])
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: Array) -> Array:
         return torch.cat(
             [part(self.part(x, name)) for name, part in zip(self.names, self.parts, strict=True)],
             -1,
@@ -106,7 +107,7 @@ class Dueling(nn.Module):
         super().__init__()
         self.value, self.advantage = value, advantage
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: Array) -> Array:
         return p.combine_dueling(self.value(x), self.advantage(x))
 
 
@@ -118,7 +119,7 @@ class Cell(nn.Module):
         for name, value in layer.init(np.random.default_rng(0)).items():
             self.register_parameter(name, nn.Parameter(torch.as_tensor(value)))
 
-    def forward(self, x: Any, state: Any, start: Any) -> Any:
+    def forward(self, x: Array, state: Any, start: Any) -> Array:
         w = {"kernel": self.kernel, "recurrent": self.recurrent, "bias": self.bias}
         return unroll(w, x, state, start, state.shape[0])
 
@@ -130,7 +131,7 @@ class Remembering(nn.Module):
         super().__init__()
         self.body, self.cell, self.head = body, cell, head
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: Array) -> Array:
         states = self.cell(self.body(x["obs"]), x["state"], x["start"])
         return torch.cat([self.head(states), states], -1)
 

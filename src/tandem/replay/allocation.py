@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from tandem.errors import MemoryBudgetError
+from tandem.types import AnyArray
 
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 # mount, limit, use, the key in memory.stat of what the kernel can free: of cgroup version 2, and 1
@@ -111,7 +112,7 @@ def _available_disk(files: list[Path]) -> int:
     return shutil.disk_usage(files[0].parent).free + replaced
 
 
-def allocate(shape: tuple[int, ...], dtype: Any, file: Path | None) -> np.ndarray[Any, Any]:
+def allocate(shape: tuple[int, ...], dtype: Any, file: Path | None) -> AnyArray:
     """Returns zeros, which take real memory (or disk) only as they are written; in `file`, a new
     .npy file, if there is one."""
     if file is None:

@@ -12,7 +12,12 @@ from tandem.replay.allocation import require
 from tandem.replay.priorities import Priorities
 from tandem.replay.stacks import apart, blanked, stored
 from tandem.spaces import Leaf, Spec
-from tandem.types import Array, Batch, leaves
+from tandem.types import (
+    Array,
+    Batch,
+    JSONDict,
+    leaves,
+)
 
 EPS = 1e-6  # keeps every sequence possible
 
@@ -183,7 +188,7 @@ class SequenceBuffer:
         self._writing[0] = -1
         self._priorities.load(self._kept[: self._count], left["largest"])
 
-    def state(self) -> tuple[dict[str, Any], dict[str, Array]]:
+    def state(self) -> tuple[JSONDict, dict[str, Array]]:
         """(JSON data, arrays) for `load_state`; views, good until the next add."""
         used = self._count
         arrays = {f"column/{n}": x[:, :used] for n, x in self._columns.items()}
@@ -197,7 +202,7 @@ class SequenceBuffer:
         }
         return data | {"largest": self._priorities.largest}, arrays
 
-    def load_state(self, data: dict[str, Any], arrays: dict[str, Array]) -> None:
+    def load_state(self, data: JSONDict, arrays: dict[str, Array]) -> None:
         """Become the buffer whose `state` this was. ResumeError where that one had another size or
         other columns."""
         own = {f"column/{n}": x for n, x in self._columns.items()}

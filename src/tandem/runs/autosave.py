@@ -15,6 +15,7 @@ from tandem.errors import CheckpointError, SettingError
 from tandem.runs import checkpoint_dir
 from tandem.runs.background_writer import Writer as Writer
 from tandem.runs.checkpoint import Groups
+from tandem.types import JSONDict
 
 
 @dataclass
@@ -155,7 +156,7 @@ class Autosave:
         may begin."""
         return not self._fresh and self._patience_over()
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> JSONDict:
         """JSON data: the best score, the streak below it, and the files, oldest first, with those
         on their way. Called inside `snapshot`, the one that is being taken is listed too."""
         files = {f.path: f for f in (*self._files, *(f for _, f in self._queued))}

@@ -7,15 +7,16 @@ import threading
 import weakref
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tandem.runs import checkpoint
 from tandem.runs.checkpoint import Groups
+from tandem.types import JSONDict
 
 
 class _Job(NamedTuple):
     path: Path
-    data: dict[str, Any]
+    data: JSONDict
     groups: Groups
     then: Callable[[], object] | None
     folder: bool
@@ -47,7 +48,7 @@ class Writer:
     def put(
         self,
         path: Path,
-        data: dict[str, Any],
+        data: JSONDict,
         groups: Groups,
         slot: str,
         then: Callable[[], object] | None = None,

@@ -7,14 +7,16 @@ import json
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from tandem.errors import CheckpointError, nearest
 from tandem.runs import atomic_files, checkpoint_dir
 from tandem.runs.checkpoint_dir import Groups as Groups
-from tandem.types import Array
+from tandem.types import (
+    Array,
+    JSONDict,
+)
 
 FORMAT = 1
 
@@ -24,7 +26,7 @@ class Checkpoint:
     """What a file holds: JSON data, and named arrays in groups, read when asked for."""
 
     path: Path
-    data: dict[str, Any]
+    data: JSONDict
 
     def group(self, name: str) -> dict[str, Array]:
         """The arrays of one group. CheckpointError where it is not there or not whole."""
@@ -40,7 +42,7 @@ class Checkpoint:
             raise damaged(self.path, error) from error
 
 
-def write(path: Path, data: dict[str, Any], groups: Groups, folder: bool = False) -> None:
+def write(path: Path, data: JSONDict, groups: Groups, folder: bool = False) -> None:
     """Writes a checkpoint at once or not at all: one file, or a folder. CheckpointError where the
     disk does not take it."""
     from safetensors.numpy import save

@@ -19,13 +19,16 @@ from typing import Any
 import numpy as np
 
 from tandem.runs import atomic_files
-from tandem.types import Array
+from tandem.types import (
+    Array,
+    JSONDict,
+)
 
 INDEX = "checkpoint.json"
 Groups = dict[str, dict[str, Array]]
 
 
-def write(path: Path, data: dict[str, Any], groups: Groups) -> None:
+def write(path: Path, data: JSONDict, groups: Groups) -> None:
     """Writes it at once or not at all. OSError where the disk does not take it."""
     path.mkdir(parents=True, exist_ok=True)
     before = _parts(path)
@@ -51,7 +54,7 @@ def write(path: Path, data: dict[str, Any], groups: Groups) -> None:
         shutil.rmtree(old, ignore_errors=True)
 
 
-def group(path: Path, data: dict[str, Any], name: str) -> dict[str, Array]:
+def group(path: Path, data: JSONDict, name: str) -> dict[str, Array]:
     """The arrays of one group of what `write` wrote. Raises whatever damaged bytes come to."""
     sums = data["arrays"][name]
     part = path / str(int(data["part"]))

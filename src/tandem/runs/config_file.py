@@ -14,6 +14,7 @@ from tandem.errors import RunFolderError, TandemError
 from tandem.learning.config import Config, from_json
 from tandem.runs import atomic_files
 from tandem.runs.checkpoint import Checkpoint, damaged
+from tandem.types import JSONDict
 
 
 def of(saved: Checkpoint) -> Config:
@@ -50,7 +51,7 @@ def save(config: Config, folder: Path) -> None:
         ) from error
 
 
-def write_json(path: Path, data: dict[str, Any]) -> None:
+def write_json(path: Path, data: JSONDict) -> None:
     """Writes data for people and programs to read, at once or not at all."""
     with atomic_files.replacing(path) as file:
         file.write((json.dumps(data, indent=2) + "\n").encode())

@@ -13,6 +13,7 @@ import numpy as np
 
 from tandem.errors import RunFolderError, nearest
 from tandem.runs.writers import read_table
+from tandem.types import JSONDict
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class Run:
     """What a run's folder says: its settings, and the columns of its table as text."""
 
     folder: Path
-    config: dict[str, Any]
+    config: JSONDict
     table: dict[str, list[str]]
 
     def column(self, name: str) -> Any:

@@ -18,7 +18,9 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-Array = np.ndarray[Any, Any]
+from tandem.types import AnyArray
+
+Array = AnyArray
 
 
 class Game(gymnasium.Env[Any, Any]):

@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-Array = np.ndarray[Any, Any]
+from tandem.types import AnyArray
+
+Array = AnyArray
 
 
 class TeamGame:

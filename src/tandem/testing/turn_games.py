@@ -10,8 +10,9 @@ from gymnasium import spaces
 
 from tandem.envs.versus import Versus
 from tandem.spaces import MASK
+from tandem.types import AnyArray
 
-Array = np.ndarray[Any, Any]
+Array = AnyArray
 
 
 class TurnGame:
