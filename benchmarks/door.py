@@ -37,12 +37,10 @@ SETTINGS = {  # of the trainer door
     "vectorization": "plain",
 }
 # the documented criterion: a mean over ten episodes; steps tried
-CRITERION, TRIALS, SEEDS, MOST = (
-    200.0,
-    10,
-    5,
-    100_000,
-)
+CRITERION = 200.0
+TRIALS = 10
+SEEDS = 5
+MOST = 100_000
 
 
 def program(engine: str, seed: int, **more: Any) -> tuple[Any, Any]:

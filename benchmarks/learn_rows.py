@@ -167,10 +167,8 @@ def _rows() -> tuple[Learned, ...]:
             "sac-halfcheetah-jax", "sac", "HalfCheetah-v5", "jax", 300_000, 5_000.0, mark=5_000.0
         )
     ]
-    spread, owed = (
-        "mpe/simple_spread_v3",
-        {"maddpg": -18.0, "vdn": -16.0, "mappo": -16.0, "qmix": -18.0},
-    )
+    spread = "mpe/simple_spread_v3"
+    owed = {"maddpg": -18.0, "vdn": -16.0, "mappo": -16.0, "qmix": -18.0}
     rows += [
         Learned(f"{n}-spread-jax", n, spread, "jax", 1_000_000, least, mark=least)
         for n, least in owed.items()

@@ -260,10 +260,8 @@ def products(
     two: one for its weights, one for its inputs, which the first layer of a network does without.
     """
     # speed is a slope: what idles before the first update does not count
-    s, span = (
-        settings,
-        1000 * block(settings),
-    )
+    s = settings
+    span = 1000 * block(settings)
     rate = (updates(s, 2 * span) - updates(s, span)) / span
     shapes: list[tuple[int, int, int, float]] = []
 
@@ -302,10 +300,8 @@ def products(
         passes(q, s.envs, 1 / s.envs)
     elif algorithm in ("ddpg", "td3"):
         critics, policy = (2, rate / s.policy_delay) if algorithm == "td3" else (1, rate)
-        actor, q = (
-            layers([observation, *hidden, actions]),
-            layers([observation + actions, *hidden, 1]),
-        )
+        actor = layers([observation, *hidden, actions])
+        q = layers([observation + actions, *hidden, 1])
         passes(actor, s.batch_size, rate)  # the next actions
         passes(q, s.batch_size, critics * rate)  # the targets
         passes(q, s.batch_size, critics * rate, weights=1, inputs=1)
@@ -313,10 +309,8 @@ def products(
         passes(q, s.batch_size, policy, inputs=2)  # what the actor climbs
         passes(actor, s.envs, 1 / s.envs)
     else:
-        actor, q = (
-            layers([observation, *hidden, 2 * actions]),
-            layers([observation + actions, *hidden, 1]),
-        )
+        actor = layers([observation, *hidden, 2 * actions])
+        q = layers([observation + actions, *hidden, 1])
         passes(actor, s.batch_size, rate)  # the next actions
         passes(q, s.batch_size, 2 * rate)  # the targets of both critics
         passes(q, s.batch_size, 2 * rate, weights=1, inputs=1)

@@ -20,11 +20,9 @@ from benchmarks.rows import ENGINES, NAMES
 from benchmarks.teams_rows import FACTOR, ROWS, TeamRow, find
 
 # the last behind an engine's name: mpe2 itself steps its environments
-PEER, BARE, PLAIN = (
-    "xuance",
-    "bare",
-    "-plain",
-)
+PEER = "xuance"
+BARE = "bare"
+PLAIN = "-plain"
 OURS = tuple(engine + worlds for worlds in ("", PLAIN) for engine in ENGINES)
 USUAL = ("jax", "tensorflow", "torch", "jax-plain", PEER)
 TITLES = {

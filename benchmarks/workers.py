@@ -129,10 +129,8 @@ class Filler:
     def __init__(self, handle: Any) -> None:
         from tandem.parallel.shared_memory import SharedArrays
 
-        self.shared, self.rows = (
-            SharedArrays.attach(handle)["rows"],
-            np.ones((1000, 17), np.float32),
-        )
+        self.shared = SharedArrays.attach(handle)["rows"]
+        self.rows = np.ones((1000, 17), np.float32)
 
     def on_bytes(self, _: bytes) -> bytes:
         self.shared[:] = self.rows

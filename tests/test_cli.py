@@ -409,16 +409,14 @@ def test_a_run_with_callbacks_goes_on_from_the_command_line_and_back(tmp_path) -
     program's."""
     from tandem.runs.callbacks import EarlyStop
 
-    run, more = (
-        tmp_path / "run",
-        {
-            "plots": False,
-            "eval_episodes": 1,
-            "final_episodes": 1,
-            "hidden": (8,),
-            "tensorboard": False,
-        },
-    )
+    run = tmp_path / "run"
+    more = {
+        "plots": False,
+        "eval_episodes": 1,
+        "final_episodes": 1,
+        "hidden": (8,),
+        "tensorboard": False,
+    }
     tandem.train(
         "ppo",
         "CartPole-v1",

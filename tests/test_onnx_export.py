@@ -41,10 +41,8 @@ FIRST = replace(IMAGE, shape=(2, 40, 36))
 SYMBOL = Leaf("discrete", (), "int64", (4,), start=2)
 SYMBOLS = Leaf("multidiscrete", (2,), "int64", (3, 2))
 BITS = Leaf("multibinary", (5,), "int8")
-CHOICE, ONE_TO_THREE = (
-    Leaf("discrete", (), "int64", (3,)),
-    Leaf("discrete", (), "int64", (3,), start=1),
-)
+CHOICE = Leaf("discrete", (), "int64", (3,))
+ONE_TO_THREE = Leaf("discrete", (), "int64", (3,), start=1)
 ARM = Leaf("box", (2,), "float32", (), (-1.0, -3.0), (1.0, 0.5))
 
 

@@ -104,10 +104,8 @@ def test_given_settings_win_over_the_zoo_and_the_zoo_over_defaults() -> None:
 
 
 def test_steps_replaces_the_length_and_nothing_else() -> None:
-    zoo, shorter = (
-        trainer.settle("dqn", "CartPole-v1", {})[0],
-        trainer.settle("dqn", "CartPole-v1", {"steps": 100})[0],
-    )
+    zoo = trainer.settle("dqn", "CartPole-v1", {})[0]
+    shorter = trainer.settle("dqn", "CartPole-v1", {"steps": 100})[0]
     assert shorter.steps == 100
     assert [n for n in vars(zoo) if getattr(zoo, n) != getattr(shorter, n)] == ["steps"]
 

@@ -18,6 +18,7 @@ import numpy as np
 from tandem.envs.factory import make
 from tandem.errors import EngineError, EnvironmentFault, RunFolderError, SettingError
 from tandem.settings import whole_number
+from tandem.types import Tree
 
 WIDTH = 400  # pixels; larger pictures are made smaller
 STRIP = 22  # pixels under the picture, for the text
@@ -109,7 +110,7 @@ def play(act: Any, env: Any, max_steps: int, seed: int = 0) -> tuple[list[Any], 
     steps)."""
     seen: list[Any] = []
 
-    def noted(obs: Any) -> Any:
+    def noted(obs: Tree) -> Any:
         seen.append(obs)
         return act(obs)
 

@@ -91,7 +91,9 @@ class RunFolderError(TandemError, OSError):
     """A run's folder that does not exist, is not a run, or cannot be written."""
 
 
-def at_least(name: str, value: Any, minimum: float, kind: type[TandemError] = SettingError) -> None:
+def at_least(
+    name: str, value: object, minimum: float, kind: type[TandemError] = SettingError
+) -> None:
     """Raises `kind` where `value` is below `minimum`, or no number at all. `name` is shown before
     the value."""
     if isinstance(value, bool) or not isinstance(value, Real) or not float(value) >= minimum:
@@ -103,7 +105,7 @@ def at_least(name: str, value: Any, minimum: float, kind: type[TandemError] = Se
 
 
 def one_of(
-    name: str, value: Any, choices: Iterable[Any], kind: type[TandemError] = SettingError
+    name: str, value: object, choices: Iterable[Any], kind: type[TandemError] = SettingError
 ) -> None:
     """Raises `kind` where `value` is none of `choices`; the nearest of them is proposed."""
     choices = list(choices)

@@ -186,10 +186,8 @@ def _draw_several(axes: Any, runs: list[Run], individual: bool) -> str:
 
 def _draw_group(axes: Any, curves: list[tuple[Any, Any]], colour: str, label: str) -> None:
     # where every run of the group has a say
-    start, end = (
-        max(x[0] for x, _ in curves),
-        min(x[-1] for x, _ in curves),
-    )
+    start = max(x[0] for x, _ in curves)
+    end = min(x[-1] for x, _ in curves)
     grid = np.linspace(start, max(start, end), POINTS)
     scores = np.stack([np.interp(grid, x, y) for x, y in curves])
     if len(curves) > 1:

@@ -10,10 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from tandem.errors import SpaceError
-from tandem.types import (
-    Array,
-    JSONDict,
-)
+from tandem.types import Array, JSONDict, Tree
 
 MASK = "action_mask"  # the entry of an observation that says which choices may be taken
 Kind = Literal["box", "discrete", "multidiscrete", "multibinary"]
@@ -172,7 +169,7 @@ def seen(observation: Spec, action: Leaf) -> Spec:
     return observation
 
 
-def flatten_observation(space: Any, obs: Any) -> Any:
+def flatten_observation(space: Any, obs: Tree) -> Any:
     """An observation of `space` as its Spec has it: Dicts inside Dicts become one dict with joined
     names."""
     if type(space).__name__ != "Dict":

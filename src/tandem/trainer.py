@@ -33,10 +33,7 @@ from tandem.runs.loading import load
 from tandem.runs.resume import resumed
 from tandem.runs.session import Session
 from tandem.settings import apply, as_path, check_ranges, whole_number
-from tandem.types import (
-    JSONDict,
-    tree_map,
-)
+from tandem.types import JSONDict, tree_map
 
 __all__ = [
     "Agent",

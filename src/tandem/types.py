@@ -14,6 +14,7 @@ import numpy as np
 
 Array = Any  # a NumPy array, a torch tensor, or a tensor of the engine that Keras runs on
 Tree = Any
+Variable = Any  # a torch.nn.Parameter, or a keras.Variable
 
 AnyArray = np.ndarray[Any, Any]  # NumPy's, of any dtype
 BoolArray = np.ndarray[Any, np.dtype[np.bool_]]

@@ -314,13 +314,11 @@ def test_a_forgotten_super_init_does_no_harm() -> None:
     class Bare(Probe):
         def __init__(self) -> None:
             self.net, self.target = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
-            self.param, self.env, self.seen, self.losses, self.copies = (
-                self.net.parameters(),
-                Clock(),
-                [],
-                0,
-                [],
-            )
+            self.param = self.net.parameters()
+            self.env = Clock()
+            self.seen = []
+            self.losses = 0
+            self.copies = []
 
     assert trained(Bare()).total_episode == 4
 
@@ -454,11 +452,9 @@ def test_numbers_in_dicts_and_lists_are_watched_too() -> None:
             )
 
     agent = Probe()
-    agent.config, agent.steps, agent.options = (
-        {"alpha": 0.1, "inner": {"x": [1, 2]}},
-        (3, 4.0),
-        SimpleNamespace(rate=0.5),
-    )
+    agent.config = {"alpha": 0.1, "inner": {"x": [1, 2]}}
+    agent.steps = (3, 4.0)
+    agent.options = SimpleNamespace(rate=0.5)
     agent.nets, agent.log = [agent.net], [0.0] * 100
     algorithm = Reads(agent, SimpleNamespace(framework="jax"), [], 1, 1.0, (), False)
     algorithm._losses(None)

@@ -534,10 +534,8 @@ def test_noise_of_ones_own_needs_no_more_than_a_sample() -> None:
             return torch.zeros(len(s), 2)
 
     env = Clock()
-    env.action_space, env.step = (
-        spaces.Box(-1.0, 1.0, (2,)),
-        lambda a, step=env.step: (seen.append(a), step(0))[1],
-    )
+    env.action_space = spaces.Box(-1.0, 1.0, (2,))
+    env.step = lambda a, step=env.step: (seen.append(a), step(0))[1]
     seen: list[Any] = []
     agent = Still(env)
     trained(agent, 2, policy=None, noise=Steady())

@@ -161,11 +161,9 @@ class PPO(Reference):
 
     def memory(self, net: str, features: torch.Tensor) -> torch.Tensor:
         """The states after each step of sequences one after the other."""
-        w, h, start = (
-            {k[7:]: x for k, x in self.nets[net].items() if "/cell/" in k},
-            self.extra[f"{net}_state"],
-            self.extra["start"],
-        )
+        w = {k[7:]: x for k, x in self.nets[net].items() if "/cell/" in k}
+        h = self.extra[f"{net}_state"]
+        start = self.extra["start"]
         x, found = features.reshape(*start.shape, -1), []
         for t in range(start.shape[1]):
             h = gru(w, x[:, t], torch.where(start[:, t, None] == 1, 0.0, h))
@@ -183,10 +181,8 @@ class PPO(Reference):
         if getattr(self.settings, "recurrent", 0):
             w = {k.removeprefix("0/body/"): x for k, x in w.items()}
         if self.settings.normalize_observations:
-            obs, first = (
-                ((obs - w["1/mean"]) / torch.sqrt(w["1/variance"] + 1e-8)).clamp(-10, 10).detach(),
-                2,
-            )
+            obs = ((obs - w["1/mean"]) / torch.sqrt(w["1/variance"] + 1e-8)).clamp(-10, 10).detach()
+            first = 2
         features = hidden(w, obs, torch.tanh, first)
         if getattr(self.settings, "recurrent", 0):
             return dense(w, "0/head/0", self.memory(net, features))

@@ -74,13 +74,11 @@ class A3C(Sequences):
         over, s = self.over, self.settings
         out = self.out("net", b.obs)
         policy, value = self.policies(over(out[:, :-1])[:-1]), over(out[:, -1])
-        v, r, gamma, last, cut = (
-            value.detach(),
-            over(b.reward),
-            over(b.discount),
-            over(b.extra["last"]),
-            over(b.extra["cut"]),
-        )
+        v = value.detach()
+        r = over(b.reward)
+        gamma = over(b.discount)
+        last = over(b.extra["last"])
+        cut = over(b.extra["cut"])
 
         def step(t: int, i: int, after: Any) -> Any:
             R = v[t, i] if cut[t, i] else r[t, i] + (0.0 if last[t, i] else gamma[t, i] * after)
@@ -104,13 +102,11 @@ class IMPALA(Sequences):
         over, s = self.over, self.settings
         out = self.out("net", b.obs)
         policy, value = self.policies(over(out[:, :-1])[:-1]), over(out[:, -1])
-        v, r, gamma, last, cut = (
-            value.detach(),
-            over(b.reward),
-            over(b.discount),
-            over(b.extra["last"]),
-            over(b.extra["cut"]),
-        )
+        v = value.detach()
+        r = over(b.reward)
+        gamma = over(b.discount)
+        last = over(b.extra["last"])
+        cut = over(b.extra["cut"])
         log_prob = policy.log_prob(over(b.action)[:-1])
         ratio = torch.exp(log_prob - over(b.extra["log_prob"])[:-1]).detach()
         gain = torch.zeros_like(ratio)

@@ -83,11 +83,9 @@ class VDN(Teams):
             found, chosen, _ = self.errors(b, None)
             loss = (b.weight * found).mean()
         else:
-            memory, found, values = (
-                [(b.extra["q_state"][:, i],) * 2 for i in range(b.action.shape[2])],
-                [],
-                [],
-            )
+            memory = [(b.extra["q_state"][:, i],) * 2 for i in range(b.action.shape[2])]
+            found = []
+            values = []
             for t in range(b.action.shape[1]):
                 fields = {n: at(x, t) for n, x in b._asdict().items() if n in STEPPED}
                 fresh = b.extra["start"][:, t, None] == 1
@@ -164,11 +162,9 @@ class MADDPG(Teams):
         return self.draw(out, noise) - soft.detach() + soft
 
     def update(self, b: Any) -> tuple[dict[str, torch.Tensor], bool]:
-        s, agents, critics = (
-            b.settings,
-            range(b.action.shape[1]),
-            ("q1", "q2") if self.settings.twin else ("q",),
-        )
+        s = b.settings
+        agents = range(b.action.shape[1])
+        critics = ("q1", "q2") if self.settings.twin else ("q",)
         taken = [b.action[:, i] for i in agents]
         if self.action.kind != "box":
             taken = [

@@ -125,12 +125,10 @@ def test_a_memory_is_followed_as_it_acted_whenever_its_agent_came(rewards: str) 
     loop = contracts.begin(
         MAPPO, factory_of(Joining), "torch", **SMALL, recurrent=4, sequence=4, rewards=rewards
     )
-    algorithm, act, acted, followed = (
-        loop.learner.algorithm,
-        loop.actor.act,
-        list[Any](),
-        list[Any](),
-    )
+    algorithm = loop.learner.algorithm
+    act = loop.actor.act
+    acted = list[Any]()
+    followed = list[Any]()
     prepare = algorithm.prepare
 
     def acting(*given: Any) -> Any:

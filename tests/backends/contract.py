@@ -202,11 +202,9 @@ def check_few_lengths_are_compiled() -> None:
 
 def check_a_padded_call_is_the_same_call() -> None:
     algorithm, backend = build("dqn", fakes.DISCRETE)
-    run, first, data = (
-        backend.compile(algorithm.update),
-        backend.state(),
-        batches(algorithm, fakes.DISCRETE, 8, tau=0.1),
-    )
+    run = backend.compile(algorithm.update)
+    first = backend.state()
+    data = batches(algorithm, fakes.DISCRETE, 8, tau=0.1)
     run(fakes.first(data, 3)), run(fakes.first(data, 4))
     backend.load_state(first)
     run(fakes.first(data, 7))  # filled up to 8
@@ -368,11 +366,9 @@ def check_a_seldom_target_moves_with_kept_updates_alone() -> None:
     more: dict[str, Any] = {"noisy": "independent", "prioritized": True}
     for jit, network in ((True, stateful_forward), (False, None)):
         algorithm, backend = build("dqn", fakes.DISCRETE, network, **({} if network else more))
-        run, first, data = (
-            backend.compile(algorithm.update, jit),
-            backend.state(),
-            batches(algorithm, fakes.DISCRETE, 5),
-        )
+        run = backend.compile(algorithm.update, jit)
+        first = backend.state()
+        data = batches(algorithm, fakes.DISCRETE, 5)
         data = data._replace(settings=data.settings | {"tau": np.float32([0, 0.5, 0, 1, 1])})
         spoilt = data._replace(reward=poisoned(data.reward, 3))
         assert run(spoilt).applied == 3
@@ -414,10 +410,8 @@ def check_adam_is_the_paper_s() -> None:
         return Update({"loss": value})
 
     rng = np.random.default_rng(0)
-    reward, clip = (
-        rng.normal(3, 1, (6, 5)).astype(np.float32),
-        np.array([9, 9, 9, 0.5, 9, 9], np.float32),
-    )
+    reward = rng.normal(3, 1, (6, 5)).astype(np.float32)
+    clip = np.array([9, 9, 9, 0.5, 9, 9], np.float32)
     rate = np.linspace(0.1, 0.3, 6, dtype=np.float32)
     out = backend.compile(update)(
         Batch(reward, reward, reward, settings={"rate": rate, "clip": clip})
@@ -486,11 +480,9 @@ def check_a_step_along_a_kept_gradient_is_the_one_that_was_not_made() -> None:
             backend.step(optimizer, b.reward, b.settings["rate"])
             return Update({})
 
-        at_once, apart, follow = (
-            minimizing(direct, optimizers[0]),
-            minimizing(away, keeping),
-            backend.compile(step),
-        )
+        at_once = minimizing(direct, optimizers[0])
+        apart = minimizing(away, keeping)
+        follow = backend.compile(step)
         rng, first = np.random.default_rng(0), away.read()
         for k, clip in enumerate((9.0, 0.1, 9.0)):
             settings = {"rate": np.float32([0.01 * (k + 1)]), "clip": np.float32([clip])}
@@ -519,10 +511,8 @@ def check_a_step_along_a_kept_gradient_is_the_one_that_was_not_made() -> None:
 def check_state_brings_everything_back() -> None:
     algorithm, backend = build("dqn", fakes.DISCRETE, stateful_forward)
     run, fresh = backend.compile(algorithm.update), backend.state()
-    data, later = (
-        batches(algorithm, fakes.DISCRETE, 3),
-        batches(algorithm, fakes.DISCRETE, 3, seed=1),
-    )
+    data = batches(algorithm, fakes.DISCRETE, 3)
+    later = batches(algorithm, fakes.DISCRETE, 3, seed=1)
     run(data)
     saved = backend.state()
     kept = {n: x.copy() for n, x in saved.items()}
@@ -579,10 +569,8 @@ def check_rows_do_not_hang_on_how_many_there_are() -> None:
 
 def check_dropout_drops_while_learning() -> None:
     algorithm, backend = build("dqn", fakes.DISCRETE, lambda space: layers(8, "relu", "drop"))
-    run, data = (
-        backend.compile(algorithm.update),
-        batches(algorithm, fakes.DISCRETE, 1, learning_rate=0.0, tau=0.0),
-    )
+    run = backend.compile(algorithm.update)
+    data = batches(algorithm, fakes.DISCRETE, 1, learning_rate=0.0, tau=0.0)
     assert run(data).metrics["loss"] != run(data).metrics["loss"]
 
 

@@ -16,10 +16,8 @@ from tandem.types import Batch, Update
 PICTURE = Leaf("box", (2, 8, 8), "uint8")
 PLAN = (Image(True), Conv(2, 4, 4, 2), Flatten(), Dense(36, 1))
 rng = np.random.default_rng(1)
-OBS, REWARD = (
-    rng.integers(0, 256, (3, 5, 2, 8, 8)).astype(np.uint8),
-    rng.normal(size=(3, 5)).astype(np.float32),
-)
+OBS = rng.integers(0, 256, (3, 5, 2, 8, 8)).astype(np.uint8)
+REWARD = rng.normal(size=(3, 5)).astype(np.float32)
 RATE, TAU = np.full(3, 0.1, np.float32), np.float32([0, 0.5, 1])
 
 

@@ -29,12 +29,10 @@ ORIGIN: dict[str, Any] = {
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_both_sides_are_asked_for_the_same_work(row: ClusterRow) -> None:
-    ours, training, collect, model = (
-        row.ours,
-        row.theirs["training"],
-        row.theirs["env_runners"],
-        row.theirs["model"],
-    )
+    ours = row.ours
+    training = row.theirs["training"]
+    collect = row.theirs["env_runners"]
+    model = row.theirs["model"]
     assert (
         collect["num_env_runners"] == RUNNERS
         and RUNNERS * collect["num_envs_per_env_runner"] == ours["envs"]

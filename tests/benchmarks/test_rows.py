@@ -100,10 +100,8 @@ def test_work_of_ppo_on_pictures_worked_by_hand() -> None:
     outputs."""
     settings = rows.resolved(rows.find("ppo-pong"))
     total = sum(m * k * n * often for m, k, n, often in rows.products("ppo", settings, 0, 6))
-    first, rest = (
-        20 * 20 * 8 * 8 * 4 * 32,
-        9 * 9 * 4 * 4 * 32 * 64 + 7 * 7 * 3 * 3 * 64 * 64 + 3136 * 512 + 512 * 7,
-    )
+    first = 20 * 20 * 8 * 8 * 4 * 32
+    rest = 9 * 9 * 4 * 4 * 32 * 64 + 7 * 7 * 3 * 3 * 64 * 64 + 3136 * 512 + 512 * 7
     assert rows.updates(settings, 1_024) == 16  # 4 epochs of 4: each row four times
     # acting gives the values too
     assert total == pytest.approx(4 * (2 * first + 3 * rest) + (first + rest))

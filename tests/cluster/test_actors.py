@@ -90,10 +90,8 @@ def test_the_documented_program(cluster, num) -> None:
 
 def test_a_runner_of_no_base_and_ranks_over_all_names(cluster) -> None:
     half = {"num_cpus": 0.5}
-    one, two = (
-        cluster.make_runner("one", Bare, num=2, resource=half),
-        cluster.make_runner("two", ray.remote(Bare), resource=half),
-    )
+    one = cluster.make_runner("one", Bare, num=2, resource=half)
+    two = cluster.make_runner("two", ray.remote(Bare), resource=half)
     assert cluster.start_all_runners([one, two]) == [(0, 0), (1, 1), (2, 0)]
     assert cluster.get_runner("two").ranks == [2] and cluster.get_runner("one").run() == [
         (0, 0),

@@ -218,10 +218,8 @@ def test_who_acts_for_an_agent_that_is_told_what_it_was_has_its_parameters() -> 
 
 
 def test_numbers_of_numpy_are_kept() -> None:
-    one, other = (
-        Counter(at=np.int64(3), seconds=np.float32(0.5), well=np.bool_(True)),
-        Counter(well=False),
-    )
+    one = Counter(at=np.int64(3), seconds=np.float32(0.5), well=np.bool_(True))
+    other = Counter(well=False)
     data, arrays = agent_state.state_of(one)
     agent_state.load_into(other, json.loads(json.dumps(data)), arrays)
     assert (other.at, other.seconds, other.well) == (3, 0.5, True)

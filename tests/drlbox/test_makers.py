@@ -37,11 +37,9 @@ class Whole(nn.Module):
 
     def __init__(self, env: Any) -> None:
         super().__init__()
-        self.body, self.logits, self.value = (
-            body(env.observation_space),
-            nn.Linear(16, env.action_space.n),
-            nn.Linear(16, 1),
-        )
+        self.body = body(env.observation_space)
+        self.logits = nn.Linear(16, env.action_space.n)
+        self.value = nn.Linear(16, 1)
 
     def forward(self, x: Any) -> Any:
         h = self.body(x)

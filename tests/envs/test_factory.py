@@ -570,11 +570,9 @@ def test_a_native_state_keeps_kinds_and_aliases_or_says_so():
     envs = vectorize("CartPole-v1", 2, mode="native")
     envs.reset()
     inner = envs._envs
-    inner.x, inner.y, inner.z = (
-        np.float64(1.5),
-        (1, [2.0, float("inf")]),
-        {"a": np.arange(3), "b": None, "c": True},
-    )
+    inner.x = np.float64(1.5)
+    inner.y = (1, [2.0, float("inf")])
+    inner.z = {"a": np.arange(3), "b": None, "c": True}
     inner.legacy = np.random.Generator(np.random.MT19937(3))
     data, arrays = envs.state()
     expected = inner.legacy.random(3)

@@ -110,10 +110,8 @@ def test_crowds_push_one_another_the_same_way(continuous: bool) -> None:
         assert_same_step(one, native.step(actions))
         assert_same(*positions(plain, native))
         # else all of a world have the same
-        obs, touched = (
-            one.obs,
-            touched + int((np.ptp(one.extra["rewards"], axis=1) > 0).any()),
-        )
+        obs = one.obs
+        touched = touched + int((np.ptp(one.extra["rewards"], axis=1) > 0).any())
     assert touched > 50
     assert_same(plain.reset(), native.reset())  # and from the first episode again
 

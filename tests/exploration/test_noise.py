@@ -26,10 +26,8 @@ def test_white_noise_is_drawn_from_its_normal() -> None:
 
 
 def test_ornstein_uhlenbeck_by_its_formula() -> None:
-    process, rng = (
-        OrnsteinUhlenbeckProcess(0.3, 1.0, 0.5, dt=0.1, size=2, seed=4),
-        np.random.default_rng(4),
-    )
+    process = OrnsteinUhlenbeckProcess(0.3, 1.0, 0.5, dt=0.1, size=2, seed=4)
+    rng = np.random.default_rng(4)
     x = rng.normal(1.0, 0.5, 2)
     for _ in range(5):
         x = x + 0.3 * (1.0 - x) * 0.1 + 0.5 * np.sqrt(0.1) * rng.standard_normal(2)

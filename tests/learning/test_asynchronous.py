@@ -211,10 +211,8 @@ def test_what_a_lost_one_kept_to_replay_stays(replay: str, tmp_path: Path) -> No
     with pytest.warns(UserWarning, match="was killed"):
         finished(run)
     learners = run.loop.collector
-    lives, kept = (
-        [w.generation for w in learners.group.workers],
-        [x["left"]["count"] for x in learners.replay.learned],
-    )
+    lives = [w.generation for w in learners.group.workers]
+    kept = [x["left"]["count"] for x in learners.replay.learned]
     assert (
         sorted(lives) == [0, 1] and sum(kept) == pytest.approx(1800 / 6, abs=4) and min(kept) > 100
     )

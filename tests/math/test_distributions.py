@@ -152,10 +152,8 @@ def test_divergences_by_their_definition() -> None:
     parts = Categorical(2).kl(old[:2], new[:2]) + Categorical(4).kl(old[2:], new[2:])
     np.testing.assert_allclose(MultiCategorical((2, 4)).kl(old, new), parts, rtol=1e-6)
     # means, log deviations
-    before, after = (
-        np.array([0.5, -1.0, -0.3, 0.2]),
-        np.array([0.1, -0.7, 0.1, 0.0]),
-    )
+    before = np.array([0.5, -1.0, -0.3, 0.2])
+    after = np.array([0.1, -0.7, 0.1, 0.0])
     x = np.linspace(-12, 12, 200_001)
     total = 0.0
     for i in range(2):

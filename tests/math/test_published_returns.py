@@ -166,10 +166,8 @@ def test_retrace_of_rlax() -> None:
     # of a target network: what the trace looks back on
     target_q = columns([1.2, 0.2, 2.2], [2.2, 1.2, -1.2])
     expected_q = columns([-0.08, 0.84000003, -2.625], [1.2, -1.9, 1.3499999])  # after each step
-    reward, discount = (
-        columns([-1.3, -1.3, 2.3], [1.3, 5.3, -3.3]),
-        columns([0.0, 0.89, 0.85], [0.88, 1.0, 0.83]),
-    )
+    reward = columns([-1.3, -1.3, 2.3], [1.3, 5.3, -3.3])
+    discount = columns([0.0, 0.89, 0.85], [0.88, 1.0, 0.83])
     log_ratio = columns([2.0794415, -0.4054651, 1.0986122], [0.51082563, -1.2039728, -1.0986123])
     value = np.concatenate([np.zeros((1, 2), np.float32), expected_q[:-1]])
     got = retrace(
@@ -194,10 +192,8 @@ def test_retrace_of_trfl() -> None:
             0.33 * 9 + 0.30 * 1 + 0.37 * 8,
         ],
     )
-    reward, discount = (
-        columns([1.9, 3.9, 5.9], [2.9, 4.9, 6.9]),
-        columns([0.8, 0.7, 0.6], [0.9, 0.8, 0.5]),
-    )
+    reward = columns([1.9, 3.9, 5.9], [2.9, 4.9, 6.9])
+    discount = columns([0.8, 0.7, 0.6], [0.9, 0.8, 0.5])
     ratio = columns([1.0, 0.28 / 0.85, 0.22 / 0.87], [1.0, 0.04 / 0.86, 0.25 / 0.88])
     value = np.concatenate([np.zeros((1, 2), np.float32), expected_q[:-1]])
     got = retrace(reward, discount, never(reward), target_q, value, expected_q[-1], ratio, 0.9)

@@ -71,11 +71,9 @@ def test_uniform_weights_are_as_torch_draws_them() -> None:
 
 def test_dense_conv_layer_norm_and_dueling_by_loops() -> None:
     rng = np.random.default_rng(0)
-    image, kernel, bias = (
-        rng.normal(size=(2, 7, 6, 3)),
-        rng.normal(size=(3, 3, 3, 4)),
-        rng.normal(size=4),
-    )
+    image = rng.normal(size=(2, 7, 6, 3))
+    kernel = rng.normal(size=(3, 3, 3, 4))
+    bias = rng.normal(size=4)
     got = Conv(3, 4, 3, 2, "linear").forward({"kernel": kernel, "bias": bias}, image)
     assert got.shape == (2, 3, 2, 4)
     for b, i, j, f in np.ndindex(got.shape):

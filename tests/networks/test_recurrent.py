@@ -35,11 +35,9 @@ def test_it_is_torch_s() -> None:
     import torch
 
     rng = np.random.default_rng(0)
-    w, x, state = (
-        weights(rng),
-        rng.normal(size=(L, S, F)).astype(np.float32),
-        rng.normal(size=(S, H)).astype(np.float32),
-    )
+    w = weights(rng)
+    x = rng.normal(size=(L, S, F)).astype(np.float32)
+    state = rng.normal(size=(S, H)).astype(np.float32)
 
     def turned(a: np.ndarray) -> torch.Tensor:  # z, r, n to r, z, n, and transposed
         z, r, n = np.split(a, 3, -1)
@@ -92,11 +90,9 @@ def test_it_is_keras_s() -> None:
 
 def test_a_start_within_a_sequence_is_a_sequence_of_its_own() -> None:
     rng = np.random.default_rng(1)
-    w, x, state = (
-        weights(rng),
-        rng.normal(size=(L, 1, F)).astype(np.float32),
-        rng.normal(size=(1, H)).astype(np.float32),
-    )
+    w = weights(rng)
+    x = rng.normal(size=(L, 1, F)).astype(np.float32)
+    state = rng.normal(size=(1, H)).astype(np.float32)
     start = np.zeros(L, np.float32)
     start[[3, 4]] = 1
     whole = unroll(w, x[:, 0], state, start, 1)
@@ -140,10 +136,8 @@ def test_a_twin_takes_sequences_and_single_steps_alike() -> None:
     assert isinstance(layer, Recurrent)
     rng = np.random.default_rng(3)
     twin = Twin(plan, init(plan, rng))
-    obs, state = (
-        rng.normal(size=(L, S, F)).astype(np.float32),
-        rng.normal(size=(S, 5)).astype(np.float32),
-    )
+    obs = rng.normal(size=(L, S, F)).astype(np.float32)
+    state = rng.normal(size=(S, 5)).astype(np.float32)
     start = (rng.random((L, S)) < 0.3).astype(np.float32)
     whole = twin({"obs": obs.reshape(-1, F), "state": state, "start": start.reshape(-1)}).reshape(
         L, S, -1

@@ -22,15 +22,13 @@ class Faulty(Env[Any, Any]):
     action_space = spaces.Discrete(2)
 
     def __init__(self, folder: str, fault: str, parent: int, at: int = 100, times: int = 1) -> None:
-        self.folder, self.fault, self.parent, self.at, self.times, self.generation, self.t = (
-            folder,
-            fault,
-            parent,
-            at,
-            times,
-            0,
-            0,
-        )
+        self.folder = folder
+        self.fault = fault
+        self.parent = parent
+        self.at = at
+        self.times = times
+        self.generation = 0
+        self.t = 0
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         super().reset(seed=seed)

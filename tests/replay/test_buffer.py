@@ -332,10 +332,8 @@ def test_files_hold_the_same_as_memory(tmp_path: Path) -> None:
     spec = OBS["dict"]
     for _ in range(2):  # the second time over the files of the first
         world = World(5, 2, spec)
-        plain, mapped = (
-            Ring(30, 2, spec, FORCE),
-            Ring(30, 2, spec, FORCE, path=str(tmp_path / "replay")),
-        )
+        plain = Ring(30, 2, spec, FORCE)
+        mapped = Ring(30, 2, spec, FORCE, path=str(tmp_path / "replay"))
         world.action_leaf = FORCE
         for steps in (1, 7, 40, 3):
             trajectory = world.trajectory(steps)

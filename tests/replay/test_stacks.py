@@ -60,11 +60,9 @@ class Cameras:
     def trajectory(self, steps: int) -> Trajectory:
         n = len(self.queues)
         obs = np.empty((steps, n, self.k, 2, 3), self.dtype)
-        last, terminated, valid = (
-            np.zeros((steps, n), bool),
-            np.zeros((steps, n), bool),
-            np.ones((steps, n), bool),
-        )
+        last = np.zeros((steps, n), bool)
+        terminated = np.zeros((steps, n), bool)
+        valid = np.ones((steps, n), bool)
         cuts: list[tuple[int, int, Any]] = []
         for t in range(steps):
             for i in range(n):
@@ -134,10 +132,8 @@ def test_it_is_a_ring_of_whole_stacks(
     seed: int, envs: int, k: int, capacity: int, blocks: list[int], n: int, lazy: Any
 ) -> None:
     world, leaf = Cameras(seed, envs, k, lazy), stack_of(k)
-    once, whole = (
-        Ring(capacity, envs, leaf, ACTION),
-        Ring(capacity, envs, replace(leaf, stack=0), ACTION),
-    )
+    once = Ring(capacity, envs, leaf, ACTION)
+    whole = Ring(capacity, envs, replace(leaf, stack=0), ACTION)
     for steps in blocks:  # longer ones than the ring, too
         block = world.trajectory(steps)
         once.add(block)

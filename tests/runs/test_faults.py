@@ -73,10 +73,8 @@ SAC: dict[str, Any] = {
     "hidden": (8,),
     **QUIET,
 }
-DQN, SAC = (
-    DQN | {"buffer_size": 100, "eval_every": 10**6},
-    SAC | {"buffer_size": 100, "eval_every": 10**6},
-)
+DQN = DQN | {"buffer_size": 100, "eval_every": 10**6}
+SAC = SAC | {"buffer_size": 100, "eval_every": 10**6}
 OBS = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
 
 

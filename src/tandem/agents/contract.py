@@ -174,7 +174,7 @@ class TrainArguments:
         check_count("clearing_freq", self.clearing_freq)
 
 
-def as_list(value: Any) -> list[Any]:
+def as_list(value: object) -> list[Any]:
     """Returns one or several as a list; of None an empty one."""
     if value is None:
         return []
@@ -205,7 +205,7 @@ def _check_number(name: str, value: object) -> None:
         raise SettingError(f"{name}={value!r}.", expected, f"leave {name} out, or give a number.")
 
 
-def _check_explorers(name: str, value: Any, method: str) -> None:
+def _check_explorers(name: str, value: object, method: str) -> None:
     """SettingError where a policy or noise process, or one of several, has no such method."""
     for one in as_list(value) or [value] * (value is not None):  # an empty list is none of them
         if isinstance(one, type) or not callable(getattr(one, method, None)):

@@ -384,7 +384,7 @@ class RL_pytorch(BaseAgent):
 
     torch = True
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         """`param` may be what `parameters()` gives, which could be read only once: it is kept as a
         list."""
         super().__setattr__(name, listed(value) if name == "param" else value)

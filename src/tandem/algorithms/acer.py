@@ -73,10 +73,8 @@ class ACER(ActorCritic):
     @classmethod
     def head(cls, action: Leaf, settings: Any) -> Plan:
         n = action.sizes[0]
-        policy, value = (
-            Dense(0, n, "linear", "orthogonal", 0.01),
-            Dense(0, n, "linear", "orthogonal"),
-        )
+        policy = Dense(0, n, "linear", "orthogonal", 0.01)
+        value = Dense(0, n, "linear", "orthogonal")
         return (Streams({"policy": (policy,), "value": (value,)}),)
 
     @staticmethod

@@ -90,12 +90,10 @@ class MADDPG(base.Algorithm):
     def __init__(
         self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: Any
     ) -> None:
-        self.backend, self.settings, self.action, self.agents = (
-            backend,
-            settings,
-            action,
-            teams.count(action),
-        )
+        self.backend = backend
+        self.settings = settings
+        self.action = action
+        self.agents = teams.count(action)
         self.actor, self.actor_target = backend.pair("actor", networks["actor"])
         names = [n for n in networks if n != "actor"]
         self.qs, self.targets = zip(*(backend.pair(n, networks[n]) for n in names), strict=True)

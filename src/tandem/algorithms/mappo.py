@@ -98,10 +98,8 @@ class MAPPO(PPO):
         roles = super().roles(seen, one, settings)
         both = {"own": seen, "state": observation[teams.STATE]} if settings.centralized else seen
         roles["critic"] = super().roles(both, one, settings)["critic"]
-        agents, inputs = (
-            0 if settings.share else teams.count(action),
-            {"actor": seen, "critic": both},
-        )
+        agents = 0 if settings.share else teams.count(action)
+        inputs = {"actor": seen, "critic": both}
         return {
             n: replace(role, agents=agents, space=teams.space(inputs[n]))
             for n, role in roles.items()

@@ -93,10 +93,8 @@ class NStepQ(OnSequences):
 
     def losses(self, out: Array, b: Batch) -> tuple[Array, dict[str, Array]]:
         xp, batch = ops.of(out), self.sequences(b)
-        q, later = (
-            xp.take(out[:-1], batch.action),
-            xp.stop_gradient(self.over_time(self.output(self.target, b.obs))),
-        )
+        q = xp.take(out[:-1], batch.action)
+        later = xp.stop_gradient(self.over_time(self.output(self.target, b.obs)))
         best = self.best(xp.stop_gradient(out), later)
         reward = batch.rewards(best[:-1])
         error = multi_step(reward, batch.discount, batch.last, best[-1]) - q

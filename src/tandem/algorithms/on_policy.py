@@ -136,12 +136,10 @@ class OnPolicy(base.Algorithm):
     def __init__(
         self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: Any
     ) -> None:
-        self.backend, self.settings, self.action, self.policy = (
-            backend,
-            settings,
-            action,
-            self.distribution(settings, action),
-        )
+        self.backend = backend
+        self.settings = settings
+        self.action = action
+        self.policy = self.distribution(settings, action)
         self.actor = backend.network("actor", networks["actor"])
         self.critic: Any = (
             backend.network("critic", networks["critic"]) if "critic" in networks else None

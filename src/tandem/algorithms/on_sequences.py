@@ -133,10 +133,8 @@ class OnSequences(base.Algorithm):
 
     @classmethod
     def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:
-        body, head = (
-            mlp(seen(observation, action), settings.hidden, settings.activation),
-            cls.head(action, settings),
-        )
+        body = mlp(seen(observation, action), settings.hidden, settings.activation)
+        head = cls.head(action, settings)
         forked = bool(streams(head))
         return {
             "net": Role(
@@ -188,10 +186,8 @@ class OnSequences(base.Algorithm):
             return np.concatenate([x, np.zeros_like(x[:1])])
 
         cut, names = t.last & (t.discount > 0), self.behaviour(self.leaf)
-        extra, after = (
-            {"last": longer(t.last), "cut": longer(cut.astype(np.float32))},
-            np.zeros(shape, np.float32),
-        )
+        extra = {"last": longer(t.last), "cut": longer(cut.astype(np.float32))}
+        after = np.zeros(shape, np.float32)
         if names or cut.any():
             obs, action = tree_map(lambda x: x.reshape(-1, *x.shape[2:]), (t.obs, t.action))
             out = self.allowed(net(obs), obs)

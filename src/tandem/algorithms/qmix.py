@@ -68,11 +68,9 @@ class QMIX(VDN):
         xp, out, e, a = ops.of(q), mixer(obs[teams.STATE]), self.settings.embedding, self.agents
         # not negative: no agent's value lowers the team's
         weight_1 = xp.abs(xp.reshape(out[:, : a * e], (-1, a, e)))
-        bias_1, weight_2, bias_2 = (
-            out[:, a * e : a * e + e],
-            xp.abs(out[:, a * e + e : a * e + 2 * e]),
-            out[:, -1],
-        )
+        bias_1 = out[:, a * e : a * e + e]
+        weight_2 = xp.abs(out[:, a * e + e : a * e + 2 * e])
+        bias_2 = out[:, -1]
         hidden = xp.elu(xp.sum((q * teams.active(obs))[..., None] * weight_1, 1) + bias_1)
         return xp.sum(hidden * weight_2, -1) + bias_2
 

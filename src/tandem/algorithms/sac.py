@@ -69,12 +69,10 @@ class SAC(base.Algorithm):
         action: Leaf,
         settings: SACSettings,
     ) -> None:
-        self.backend, self.settings, self.action, self.size = (
-            backend,
-            settings,
-            action,
-            action.width,
-        )
+        self.backend = backend
+        self.settings = settings
+        self.action = action
+        self.size = action.width
         self.actor = backend.network("actor", networks["actor"])
         self.qs, self.targets = zip(
             backend.pair("q1", networks["q1"]), backend.pair("q2", networks["q2"]), strict=True
@@ -106,10 +104,8 @@ class SAC(base.Algorithm):
 
     @classmethod
     def roles(cls, observation: Spec, action: Leaf, settings: SACSettings) -> dict[str, Role]:
-        body, q = (
-            mlp(observation, settings.hidden, settings.activation),
-            base.action_value(observation, action, settings),
-        )
+        body = mlp(observation, settings.hidden, settings.activation)
+        q = base.action_value(observation, action, settings)
         return {"actor": Role(observation, body, (Dense(0, 2 * action.width),)), "q1": q, "q2": q}
 
     @staticmethod

@@ -30,10 +30,8 @@ class DiscreteSAC(SAC):
 
     @classmethod
     def roles(cls, observation: Spec, action: Leaf, settings: SACSettings) -> dict[str, Role]:
-        body, head = (
-            mlp(seen(observation, action), settings.hidden, settings.activation),
-            (Dense(0, action.sizes[0]),),
-        )
+        body = mlp(seen(observation, action), settings.hidden, settings.activation)
+        head = (Dense(0, action.sizes[0]),)
         q = Role(observation, body, head, "critic")
         return {"actor": Role(observation, body, head), "q1": q, "q2": q}
 

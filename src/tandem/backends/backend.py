@@ -14,15 +14,7 @@ from tandem.backends.reach import Reached
 from tandem.networks import noisy
 from tandem.networks.defaults import Source
 from tandem.networks.plan import Plan, Weights, select
-from tandem.types import (
-    AnyArray,
-    Array,
-    Batch,
-    Tree,
-    Update,
-    leaves,
-    tree_map,
-)
+from tandem.types import AnyArray, Array, Batch, Tree, Update, Variable, leaves, tree_map
 
 # one number per sample, and what else is wanted of the forward pass
 Loss = Callable[[Batch], tuple[Array, dict[str, Array]]]
@@ -204,7 +196,7 @@ class Backend(ABC):
         updates and of `state`."""
 
     @abstractmethod
-    def wrap_optimizer(self, name: str, optimizer: Any, weights: list[Any]) -> Any:
+    def wrap_optimizer(self, name: str, optimizer: Any, weights: list[Variable]) -> Any:
         """The user's optimizer itself, for `minimize_joint`; `weights` are those of the agent's
         that it is meant for."""
 

@@ -28,14 +28,7 @@ from tandem.math.optimization import conjugate_gradient
 from tandem.networks import keras_bodies
 from tandem.networks import keras_layers as models
 from tandem.networks.defaults import Drawn, Source
-from tandem.types import (
-    AnyArray,
-    Array,
-    Batch,
-    Tree,
-    Update,
-    tree_map,
-)
+from tandem.types import AnyArray, Array, Batch, Tree, Update, Variable, tree_map
 
 ops = keras.ops
 
@@ -165,7 +158,7 @@ class KerasBackend(backend.Backend):
                     name, Raw(variable)
                 )
 
-    def wrap_optimizer(self, name: str, optimizer: Any, weights: list[Any]) -> Own:
+    def wrap_optimizer(self, name: str, optimizer: Any, weights: list[Variable]) -> Own:
         self._owners[f"optimizer/{name}"] = wrapped = Own(name, optimizer, weights)
         self._optimizers.append(wrapped)
         return wrapped
@@ -330,7 +323,7 @@ class KerasBackend(backend.Backend):
     # State
 
     @property
-    def variables(self) -> list[Any]:
+    def variables(self) -> list[Variable]:
         return list({id(v): v for o in self._owners.values() for v in o.variables}.values())
 
     def _named(self) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import keras
 import numpy as np
 
 from tandem.errors import EngineError
-from tandem.types import Array, Batch, tree_map
+from tandem.types import Array, Batch, Tree, Variable, tree_map
 
 NARROW = 32  # columns
 FEWER_COPIES = {"xla_cpu_copy_insertion_use_region_analysis": True}
@@ -45,11 +45,11 @@ def _options() -> dict[str, Any]:
     return FEWER_COPIES
 
 
-def forwards(function: Callable[..., Any], variables: list[Any]) -> Callable[..., Any]:
+def forwards(function: Callable[..., Any], variables: list[Variable]) -> Callable[..., Any]:
     """A function of arrays that reads these variables, compiled, without gradients; NumPy in and
     out."""
 
-    def stateless(values: list[Any], *xs: Any) -> Any:
+    def stateless(values: list[Array], *xs: Any) -> Tree:
         with keras.StatelessScope(list(zip(variables, values, strict=True))):
             return function(*xs)
 
@@ -68,14 +68,14 @@ def forward(model: Any) -> Callable[[Any], Any]:
 
 
 def gradient(
-    loss: Callable[[Batch], Any], batch: Batch, trained: list[Any], variables: list[Any]
+    loss: Callable[[Batch], Any], batch: Batch, trained: list[Variable], variables: list[Variable]
 ) -> tuple[Array, Any, list[Array]]:
     """(loss, aux, gradients of `trained`); other `variables` move as the forward pass moves
     them."""
     trained_ids = {id(v) for v in trained}
     rest = [(v, v.value) for v in variables if id(v) not in trained_ids]
 
-    def f(values: list[Any]) -> Any:
+    def f(values: list[Array]) -> Tree:
         values = [_narrow(x) for x in values]
         with keras.StatelessScope(rest + list(zip(trained, values, strict=True))) as scope:
             value, aux = loss(batch)
@@ -89,14 +89,17 @@ def gradient(
 
 
 def gradients(
-    losses: Callable[[Batch], Any], batch: Batch, groups: list[list[Any]], variables: list[Any]
+    losses: Callable[[Batch], Any],
+    batch: Batch,
+    groups: list[list[Variable]],
+    variables: list[Variable],
 ) -> tuple[list[Array], Any, list[list[Array]]]:
     """(losses, aux, gradients of each group by its own loss, or by the only one); other `variables`
     move as the forward pass moves them."""
     trained_ids = {id(v) for group in groups for v in group}
     rest = [(v, v.value) for v in variables if id(v) not in trained_ids]
 
-    def f(values: list[list[Any]]) -> Any:
+    def f(values: list[list[Array]]) -> Tree:
         pairs = [
             (v, _narrow(x))
             for group, xs in zip(groups, values, strict=True)
@@ -138,17 +141,17 @@ def value_and_gradient(f: Callable[[Any], Any], x: Array) -> tuple[Any, Any]:
     return value, grad
 
 
-def hessian_product(f: Callable[[Any], Any], x: Array, v: Any) -> Any:
+def hessian_product(f: Callable[[Any], Any], x: Array, v: Any) -> Tree:
     """The second derivative of f at x, times v."""
     return jax.jvp(jax.grad(f), (x,), (v,))[1]
 
 
-def repeat(count: int, body: Callable[[Any], Any], state: Any) -> Any:
+def repeat(count: int, body: Callable[[Any], Any], state: Tree) -> Tree:
     """`body` applied `count` times."""
     return jax.lax.fori_loop(0, count, lambda _, s: body(s), state)
 
 
-def first(count: int, attempt: Callable[[Any], Any]) -> Any:
+def first(count: int, attempt: Callable[[Any], Any]) -> Tree:
     """(accepted, found) of the first of `count` attempts that is accepted, or of the last one."""
     return jax.lax.while_loop(
         lambda state: jax.numpy.logical_and(state[0] < count, jax.numpy.logical_not(state[1][0])),
@@ -158,14 +161,14 @@ def first(count: int, attempt: Callable[[Any], Any]) -> Any:
 
 
 def choose(
-    flag: Any, done: Callable[[], Any], idle: Callable[[], Any], variables: list[Any]
-) -> Any:
+    flag: Any, done: Callable[[], Any], idle: Callable[[], Any], variables: list[Variable]
+) -> Tree:
     """`done()` where the flag is true, else `idle()`; only the one is computed. `done` may assign
     to `variables`."""
     values = [v.value for v in variables]
     moved: list[int] = []
 
-    def branch() -> Any:
+    def branch() -> Tree:
         with keras.StatelessScope(list(zip(variables, values, strict=True))) as scope:
             out = done()
         after = [scope.get_current_value(v) for v in variables]
@@ -185,7 +188,7 @@ def choose(
 def many(
     guarded: Callable[..., Any],
     late: Callable[[Any], None],
-    variables: list[Any],
+    variables: list[Variable],
     jit: bool = True,
     donate: bool = True,
 ) -> Callable[..., Any]:
@@ -197,7 +200,7 @@ def many(
     only ones of four axes) and the processor is the device: inside of a loop XLA makes
     convolutions there some twenty times slower."""
 
-    def one(carry: Any, data: Batch, k: Any) -> Any:
+    def one(carry: Any, data: Batch, k: Any) -> Tree:
         values, active = carry
         settings, rows, live = k
         b = tree_map(lambda x: x[rows], data)._replace(settings=settings)
@@ -209,7 +212,7 @@ def many(
         new = [scope.get_current_value(v) for v in variables]
         return (new, keep), (out, code)
 
-    def scanned(values: list[Any], data: Batch, *each: Any) -> Any:
+    def scanned(values: list[Array], data: Batch, *each: Any) -> Tree:
         (values, _), outs = jax.lax.scan(
             lambda carry, k: one(carry, data, k), (values, jax.numpy.asarray(True)), each
         )
@@ -222,7 +225,7 @@ def many(
             jax.jit(f, donate_argnums=donated, compiler_options=_options()) for f in (scanned, one)
         )
 
-    def looped(values: list[Any], data: Batch, *each: Any) -> Any:
+    def looped(values: list[Array], data: Batch, *each: Any) -> Tree:
         carry, outs, data = (values, jax.numpy.asarray(True)), [], jax.device_put(data)
         for k in range(len(each[-1])):
             carry, out = step(carry, data, tree_map(lambda x, k=k: x[k], each))
@@ -231,7 +234,7 @@ def many(
 
     convolves = any(len(v.shape) == 4 for v in variables)
 
-    def run(data: Batch, *each: Any) -> Any:
+    def run(data: Batch, *each: Any) -> Tree:
         before = [v._value for v in variables]  # `value` asks for scopes each time
         apart = not jit or (convolves and next(iter(before[0].devices())).platform == "cpu")
         values, outs = (looped if apart else scan)(before, data, *each)

@@ -13,13 +13,7 @@ from tandem.backends import backend
 from tandem.networks import keras_layers as models
 from tandem.networks.noisy import is_noise
 from tandem.networks.plan import Plan, Weights
-from tandem.types import (
-    AnyArray,
-    Array,
-    Tree,
-    leaves,
-    tree_map,
-)
+from tandem.types import AnyArray, Array, Tree, Variable, leaves, tree_map
 
 # What differs between TensorFlow and JAX. (Keras on torch learns as torch does.)
 ENGINE: Any = importlib.import_module(f"tandem.backends.keras_{keras.backend.backend()}")
@@ -40,7 +34,7 @@ class KerasNetwork(backend.Network):
         return self.module(x, training=self.learning if training is None else training)
 
     @property
-    def variables(self) -> list[Any]:
+    def variables(self) -> list[Variable]:
         return list(self.module.variables)
 
     @property
@@ -114,12 +108,10 @@ class Raw:
     trainable = False
 
     def __init__(self, inner: Any) -> None:
-        self.inner, self.shape, self.dtype, self.assign = (
-            inner,
-            inner.shape,
-            inner.dtype.name,
-            inner.assign,
-        )
+        self.inner = inner
+        self.shape = inner.shape
+        self.dtype = inner.dtype.name
+        self.assign = inner.assign
 
     @property
     def value(self) -> Any:

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 
 from tandem.errors import SettingError
-from tandem.types import Array
+from tandem.types import Array, Variable
 
 ops = keras.ops
 TOGETHER = 2**14  # numbers; weights of fewer are optimized as one vector
@@ -34,7 +34,7 @@ class Optimizer:
             [small] if small else []
         )
         self._sizes = [[sizes[i] for i in group] for group in self._groups]
-        self.variables: list[Any] = []
+        self.variables: list[Variable] = []
 
     def _vectors(self, name: str, value: float) -> list[Any]:
         """A variable for each vector, in the optimizer's state."""
@@ -129,7 +129,7 @@ class RMSProp(Optimizer):
         return gradient / ops.sqrt(square.value + self.epsilon)
 
 
-class Kept(Optimizer):
+class GradientRecorder(Optimizer):
     """Keeps the gradient of all weights as one vector, and moves nothing."""
 
     def __init__(self, name: str, networks: list[Any], **_: float) -> None:
@@ -174,7 +174,7 @@ class Given(Optimizer):
 class Own:
     """A user's own optimizer of Keras's: itself, not a copy."""
 
-    def __init__(self, name: str, optimizer: Any, weights: list[Any]) -> None:
+    def __init__(self, name: str, optimizer: Any, weights: list[Variable]) -> None:
         if not isinstance(optimizer, keras.optimizers.Optimizer):
             raise SettingError(
                 f"an optimizer is a {type(optimizer).__name__}.",
@@ -182,7 +182,7 @@ class Own:
                 "give keras.optimizers.Adam(), say.",
             )
         self.name, self.inner, self._weights = name, optimizer, weights
-        self.trained: list[Any] = []
+        self.trained: list[Variable] = []
         self.look()
         self.variables = list(optimizer.variables)
 
@@ -247,4 +247,9 @@ class Own:
             setattr(self.inner, name, settings["groups"][0][name])
 
 
-OPTIMIZERS: dict[str, Any] = {"adam": Adam, "rmsprop": RMSProp, "sgd": Optimizer, "kept": Kept}
+OPTIMIZERS: dict[str, Any] = {
+    "adam": Adam,
+    "rmsprop": RMSProp,
+    "sgd": Optimizer,
+    "kept": GradientRecorder,
+}

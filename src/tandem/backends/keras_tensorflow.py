@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tandem.errors import EngineError
-from tandem.types import Array, Batch, tree_map
+from tandem.types import Array, Batch, Tree, Variable, tree_map
 
 
 def choose_device(device: str, threads: int) -> str:
@@ -35,11 +35,11 @@ def choose_device(device: str, threads: int) -> str:
     return "cuda" if gpu and device != "cpu" else "cpu"
 
 
-def forwards(function: Callable[..., Any], variables: list[Any]) -> Callable[..., Any]:
+def forwards(function: Callable[..., Any], variables: list[Variable]) -> Callable[..., Any]:
     """A function of arrays, compiled to a graph, without gradients; NumPy in and out."""
     compiled: dict[Any, Callable[..., Any]] = {}
 
-    def run(*xs: Any) -> Any:
+    def run(*xs: Any) -> Tree:
         key = tuple((x.shape, x.dtype.char) for x in keras.tree.flatten(xs))
         if key not in compiled:
             graph = tf.function(function, autograph=False)
@@ -60,7 +60,7 @@ def forward(model: Any) -> Callable[[Any], Any]:
 
 
 def gradient(
-    loss: Callable[[Batch], Any], batch: Batch, trained: list[Any], variables: list[Any]
+    loss: Callable[[Batch], Any], batch: Batch, trained: list[Variable], variables: list[Variable]
 ) -> tuple[Array, Any, list[Array]]:
     """(loss, aux, gradients of `trained`); other variables move as the forward pass moves them."""
     values = [v.value for v in trained]
@@ -76,7 +76,10 @@ def gradient(
 
 
 def gradients(
-    losses: Callable[[Batch], Any], batch: Batch, groups: list[list[Any]], variables: list[Any]
+    losses: Callable[[Batch], Any],
+    batch: Batch,
+    groups: list[list[Variable]],
+    variables: list[Variable],
 ) -> tuple[list[Array], Any, list[list[Array]]]:
     """(losses, aux, gradients of each group by its own loss, or by the only one); other variables
     move as the forward pass moves them."""
@@ -105,7 +108,7 @@ def value_and_gradient(f: Callable[[Any], Any], x: Array) -> tuple[Any, Any]:
     return value, tape.gradient(value, x)
 
 
-def hessian_product(f: Callable[[Any], Any], x: Array, v: Any) -> Any:
+def hessian_product(f: Callable[[Any], Any], x: Array, v: Any) -> Tree:
     """The second derivative of f at x, times v."""
     with tf.GradientTape() as outer:
         outer.watch(x)
@@ -116,14 +119,14 @@ def hessian_product(f: Callable[[Any], Any], x: Array, v: Any) -> Any:
     return outer.gradient(along, x)
 
 
-def repeat(count: int, body: Callable[[Any], Any], state: Any) -> Any:
+def repeat(count: int, body: Callable[[Any], Any], state: Tree) -> Tree:
     """`body` applied `count` times."""
     return tf.while_loop(
         lambda k, s: k < count, lambda k, s: (k + 1, body(s)), (tf.constant(0), state)
     )[1]
 
 
-def first(count: int, attempt: Callable[[Any], Any]) -> Any:
+def first(count: int, attempt: Callable[[Any], Any]) -> Tree:
     """(accepted, found) of the first of `count` attempts that is accepted, or of the last one."""
     return tf.while_loop(
         lambda k, state: tf.logical_and(k < count, tf.logical_not(state[0])),
@@ -133,8 +136,8 @@ def first(count: int, attempt: Callable[[Any], Any]) -> Any:
 
 
 def choose(
-    flag: Any, done: Callable[[], Any], idle: Callable[[], Any], variables: list[Any]
-) -> Any:
+    flag: Any, done: Callable[[], Any], idle: Callable[[], Any], variables: list[Variable]
+) -> Tree:
     """`done()` where the flag is true, else `idle()`; only the one is computed. `done` may assign
     to `variables`."""
     return tf.cond(flag, done, idle)
@@ -143,7 +146,7 @@ def choose(
 def many(
     guarded: Callable[..., Any],
     late: Callable[[Any], None],
-    variables: list[Any],
+    variables: list[Variable],
     jit: bool = True,
     donate: bool = True,
 ) -> Callable[..., Any]:
@@ -156,16 +159,16 @@ def many(
     convolutions there some twenty times slower."""
     apart = any(len(v.shape) == 4 for v in variables) and not tf.config.list_logical_devices("GPU")
 
-    def looped(data: Batch, settings: Any, rows: Any, live: Any) -> Any:
+    def looped(data: Batch, settings: Any, rows: Any, live: Any) -> Tree:
         count = rows.shape[0]
 
-        def one(k: Any, active: Any) -> Any:
+        def one(k: Any, active: Any) -> Tree:
             b = tree_map(lambda x: tf.gather(x, rows[k]), data)._replace(
                 settings=tree_map(lambda s: s[k], settings)
             )
             return guarded(b, tf.logical_and(active, live[k]))
 
-        def kept(k: Any, active: Any) -> Any:
+        def kept(k: Any, active: Any) -> Tree:
             """`one`, with the old values where they are to be kept."""
             old = [tf.identity(v.value) for v in variables]
             out, code, keep = one(k, active)
@@ -174,7 +177,7 @@ def many(
             late(keep)
             return out, code, keep
 
-        def body(k: Any, active: Any, arrays: Any) -> Any:
+        def body(k: Any, active: Any, arrays: Any) -> Tree:
             out, code, keep = kept(k, active)
             flat = keras.tree.flatten((out, code))
             return k + 1, keep, [a.write(k, x) for a, x in zip(arrays, flat, strict=True)]
@@ -194,7 +197,7 @@ def many(
 
     compiled: dict[Any, Callable[..., Any]] = {}
 
-    def alone(data: Batch, settings: Any, rows: Any, live: Any) -> Any:
+    def alone(data: Batch, settings: Any, rows: Any, live: Any) -> Tree:
         outs, active = [], True
         for k, r in enumerate(rows):
             batch, of = (
@@ -210,7 +213,7 @@ def many(
             active = active and outs[-1][1][0] == 0
         return tree_map(lambda *xs: np.concatenate(xs), *outs)
 
-    def run(*tree: Any) -> Any:
+    def run(*tree: Any) -> Tree:
         arrays = [np.asarray(x) for x in keras.tree.flatten(tree)]
         key = tuple((x.shape, x.dtype) for x in arrays)
         if key not in compiled:
@@ -223,7 +226,7 @@ def many(
 SMALL = 2**20  # bytes
 
 
-def _packed(f: Callable[..., Any], tree: Any, arrays: list[Any], jit: bool) -> Callable[..., Any]:
+def _packed(f: Callable[..., Any], tree: Any, arrays: list[Array], jit: bool) -> Callable[..., Any]:
     """`f(*tree)` compiled for the shapes of `arrays`, the leaves of `tree`, as a function of such
     arrays. Small ones travel
     together: TensorFlow takes longer to look at an argument than to copy it (a tenth of a call
@@ -236,7 +239,7 @@ def _packed(f: Callable[..., Any], tree: Any, arrays: list[Any], jit: bool) -> C
     shapes = [x.shape for x in arrays]
 
     @tf.function(jit_compile=jit, autograph=False)
-    def unpacked(*packs: Any) -> Any:
+    def unpacked(*packs: Any) -> Tree:
         parts = [
             part for pack, size in zip(packs, sizes, strict=True) for part in tf.split(pack, size)
         ]
@@ -247,7 +250,7 @@ def _packed(f: Callable[..., Any], tree: Any, arrays: list[Any], jit: bool) -> C
             )
         )
 
-    def pack(arrays: list[Any]) -> list[Any]:
+    def pack(arrays: list[Array]) -> list[Any]:
         return [
             tf.convert_to_tensor(np.concatenate([arrays[i].reshape(-1) for i in group]))
             for group in groups

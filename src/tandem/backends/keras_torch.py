@@ -13,11 +13,7 @@ from tandem.networks import keras_layers as models
 from tandem.networks.defaults import Given, Source
 from tandem.networks.noisy import is_noise
 from tandem.networks.plan import Plan, Weights
-from tandem.types import (
-    AnyArray,
-    Array,
-    Tree,
-)
+from tandem.types import AnyArray, Array, Tree
 
 
 class KerasTorchNetwork(TorchNetwork):

@@ -7,7 +7,7 @@ import sys
 from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 
-from tandem.types import Array
+from tandem.types import Array, Variable
 
 CLOSED = {
     "gym",
@@ -79,7 +79,7 @@ def held(reached: Reached) -> dict[str, Any]:
     return named | {f"network/{name}/0": v for name, v in reached.variables.items()}
 
 
-def _kept(module: Any) -> list[Any]:
+def _kept(module: Any) -> list[Variable]:
     """What of a torch module or a Keras layer is kept in files."""
     return (
         list(module.variables)
@@ -88,7 +88,7 @@ def _kept(module: Any) -> list[Any]:
     )
 
 
-def _variables(module: Any) -> list[Any]:
+def _variables(module: Any) -> list[Variable]:
     """All that a torch module or a Keras layer holds."""
     if hasattr(module, "variables"):
         return list(module.variables)

@@ -25,14 +25,7 @@ from tandem.math.optimization import conjugate_gradient
 from tandem.networks import torch_bodies
 from tandem.networks import torch_layers as modules
 from tandem.networks.defaults import Given, Source
-from tandem.types import (
-    AnyArray,
-    Array,
-    Batch,
-    Tree,
-    Update,
-    tree_map,
-)
+from tandem.types import AnyArray, Array, Batch, Tree, Update, Variable, tree_map
 
 
 class TorchBackend(backend.Backend):
@@ -179,7 +172,7 @@ class TorchBackend(backend.Backend):
         for name, x in reached.variables.items():
             self.networks[name] = FreeVariable(name, x)
 
-    def wrap_optimizer(self, name: str, optimizer: Any, weights: list[Any]) -> Own:
+    def wrap_optimizer(self, name: str, optimizer: Any, weights: list[Variable]) -> Own:
         self._optimizers.append(wrapped := Own(name, optimizer, weights))
         parameter_ids = {id(p) for p in wrapped.parameters}
         wrapped.stateful_forward = [
@@ -317,10 +310,8 @@ class TorchBackend(backend.Backend):
             ]
             rows = range(len(each)) if indices is None else rows
             live = changing()
-            before, generators = (
-                [x.clone() for x in live],
-                self._generators() if stateful_forward else {},
-            )
+            before = [x.clone() for x in live]
+            generators = self._generators() if stateful_forward else {}
             outs: list[Update] = []
             for k, s in enumerate(each):
                 outs.append(one(batches, s, rows[k]))
@@ -399,7 +390,7 @@ class TorchBackend(backend.Backend):
         )
 
 
-def _repeat(count: int, body: Callable[[Any], Any], state: Any) -> Any:
+def _repeat(count: int, body: Callable[[Any], Any], state: Tree) -> Any:
     for _ in range(count):
         state = body(state)
     return state

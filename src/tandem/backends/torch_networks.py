@@ -12,12 +12,7 @@ from torch import nn
 from tandem.backends import backend
 from tandem.networks import torch_layers as modules
 from tandem.networks.plan import Plan, Weights
-from tandem.types import (
-    AnyArray,
-    Array,
-    Tree,
-    tree_map,
-)
+from tandem.types import AnyArray, Array, Tree, tree_map
 
 
 class TorchNetwork(backend.Network):
@@ -31,12 +26,10 @@ class TorchNetwork(backend.Network):
         device: torch.device,
         noise: dict[str, Array] | None = None,
     ) -> None:
-        self.name, self.plan, self.module, self.device = (
-            name,
-            plan,
-            module.to(device).eval(),
-            device,
-        )
+        self.name = name
+        self.plan = plan
+        self.module = module.to(device).eval()
+        self.device = device
         # has training mode
         self.stateful_forward = plan is None and any(
             isinstance(m, _MOODY) or not _known(m) for m in module.modules()

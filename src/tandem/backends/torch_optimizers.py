@@ -32,7 +32,7 @@ class RMSProp(torch.optim.Optimizer):
         flat.addcdiv_(flat.grad, (square + self.epsilon).sqrt_(), value=-group["lr"])
 
 
-class Kept(torch.optim.Optimizer):
+class GradientRecorder(torch.optim.Optimizer):
     """Keeps the gradient, and moves nothing."""
 
     def __init__(self, flat: nn.Parameter) -> None:
@@ -77,7 +77,7 @@ class Optimizer:
             moments = {"exp_avg": torch.zeros_like(flat), "exp_avg_sq": torch.zeros_like(flat)}
             self.inner.state[self.flat].update({"step": step, **moments})
         elif kind == "kept":
-            self.inner = Kept(self.flat)
+            self.inner = GradientRecorder(self.flat)
         elif kind == "rmsprop":
             self.inner = RMSProp(
                 self.flat, options.get("decay", 0.99), options.get("epsilon", 1e-5)

@@ -9,7 +9,7 @@ from torch import nn
 
 from tandem.backends import backend
 from tandem.errors import SettingError
-from tandem.types import Array, Batch
+from tandem.types import Array, Batch, Variable
 
 # they treat each number alone, so that many weights may be one vector; one call instead of one for
 # each
@@ -43,7 +43,7 @@ class Own:
     has its weights back, and their state. Of weights that it has stepped less often than others,
     since they were frozen, there is another vector: they count from their own beginning."""
 
-    def __init__(self, name: str, optimizer: Any, weights: list[Any]) -> None:
+    def __init__(self, name: str, optimizer: Any, weights: list[Variable]) -> None:
         if not isinstance(optimizer, torch.optim.Optimizer) or isinstance(optimizer, UNFIT):
             raise SettingError(
                 f"an optimizer is a {type(optimizer).__name__}.",
@@ -67,7 +67,7 @@ class Own:
             nn.Module
         ] = []  # of the modules that it trains, those with a training mode
         self.flats: list[nn.Parameter] = []
-        self._blocks: list[list[Any]] = []  # the weights in each vector
+        self._blocks: list[list[Variable]] = []  # the weights in each vector
         self._ages: list[list[int]] = []  # which weights of each group share a vector
         self._saved: list[list[int]] = []  # the same, as it was in a file
         self._gradient: torch.Tensor = torch.zeros(())
@@ -83,10 +83,8 @@ class Own:
     def __enter__(self) -> Own:
         """Makes vectors of the groups."""
         self.look()
-        self._ages, self._saved = (
-            self._saved or [self._ages_of(parameters) for parameters in self.groups],
-            [],
-        )
+        self._ages = self._saved or [self._ages_of(parameters) for parameters in self.groups]
+        self._saved = []
         kind, groups = type(self.inner), self.inner.param_groups
         plain = not any(g.get(n) for g in groups for n in ODD)
         alike = all(len({(p.dtype, p.device) for p in g}) == 1 for g in self.groups)
@@ -102,7 +100,7 @@ class Own:
         self.parameters = [p for block in self._blocks for p in block]
         return self
 
-    def _ages_of(self, parameters: list[Any]) -> list[int]:
+    def _ages_of(self, parameters: list[Variable]) -> list[int]:
         """Numbers from 0 on, the same for weights that have made the same steps, as their counts
         say, or that have no state."""
         states = [self.inner.state.get(p, {}) for p in parameters]
@@ -113,7 +111,7 @@ class Own:
         kinds = list(dict.fromkeys(keys))
         return [kinds.index(key) for key in keys]
 
-    def _vector(self, group: dict[str, Any], block: list[Any]) -> nn.Parameter:
+    def _vector(self, group: dict[str, Any], block: list[Variable]) -> nn.Parameter:
         """These weights of a group as views of one, which has their state."""
         with torch.no_grad():
             flat = nn.Parameter(torch.cat([p.reshape(-1) for p in block]))
@@ -269,7 +267,7 @@ def begin(optimizer: torch.optim.Optimizer, weight: torch.Tensor, group: dict[st
     weight.grad = None
 
 
-def _joined(parts: list[Any]) -> Any:
+def _joined(parts: list[Array]) -> Any:
     """One state of what were several: vectors one after the other, counts as they are."""
     return torch.cat([x.reshape(-1) for x in parts]) if _array(parts[0]) else parts[0]
 

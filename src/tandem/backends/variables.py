@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tandem.errors import SettingError
-from tandem.types import Array
+from tandem.types import Array, Variable
 
 _copies: dict[
     tuple[int, ...], Any
@@ -71,7 +71,7 @@ def write(variables: Iterable[Any], values: Iterable[Array]) -> None:
             v.assign(x)
 
 
-def flat(variables: Any) -> list[Any]:
+def flat(variables: Any) -> list[Variable]:
     """The variables in lists of lists, and in generators, in order."""
     if isinstance(variables, (list, tuple)) or hasattr(variables, "__next__"):
         return [x for part in variables for x in flat(part)]

@@ -84,7 +84,7 @@ def hidden(parser: Parser, settings: Any) -> None:
             )
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     if isinstance(value, tuple):
         return ",".join(map(str, value))
     if isinstance(value, bool):

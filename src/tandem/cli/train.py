@@ -219,10 +219,8 @@ def _with_address(words: list[str]) -> list[str]:
 
 def _own(first: argparse.Namespace, settings: Any) -> None:
     """Refuses flags of other algorithms."""
-    own_settings, all_of_them = (
-        {f.name for f in fields(settings)},
-        {k.Settings: {f.name for f in fields(k.Settings)} for k in _kinds()},
-    )
+    own_settings = {f.name for f in fields(settings)}
+    all_of_them = {k.Settings: {f.name for f in fields(k.Settings)} for k in _kinds()}
     for name in vars(first):
         if name not in own_settings and any(name in others for others in all_of_them.values()):
             owners = ", ".join(

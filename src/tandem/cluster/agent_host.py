@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from tandem.cluster import agent_state
 from tandem.errors import SettingError
-from tandem.types import AnyArray, JSONDict, State
+from tandem.types import AnyArray, JSONDict, State, Tree
 
 ACTING = ("actor", "policy", "q_net", "net", "network", "model")  # the first that is there acts
 UPDATES = ("update", "learn_from")  # what agents learn by
@@ -41,7 +41,7 @@ class Agent:
         self.sync = sync
         self.__dict__.update(kwargs)
 
-    def choose_action(self, state: Any) -> Any:
+    def choose_action(self, state: Tree) -> Any:
         raise NotImplementedError(f"{type(self).__name__} has no choose_action(state).")
 
     def update(self, *transition: Any) -> None:
@@ -118,7 +118,7 @@ class Reply(NamedTuple):
     that.
     """
 
-    value: Any
+    value: object
     version: int
     params: list[Any]
     wait: bool
@@ -199,7 +199,7 @@ class AgentHost:
             value = None
         return self._reply(caller, value, version, done)
 
-    def _reply(self, caller: str, value: Any, version: int, done: int = 0) -> Reply:
+    def _reply(self, caller: str, value: object, version: int, done: int = 0) -> Reply:
         must_wait = self._of_blocks("must_wait")
         with self._lock:
             self._lock.notify_all()

@@ -63,11 +63,9 @@ class Cluster:
             )
         self.address, self.namespace = address, namespace
         self.folder = None if folder is None else str(Path(folder).absolute())
-        self.patience, self.checkpoint_seconds, self.restarts = (
-            float(patience),
-            float(checkpoint_seconds),
-            int(restarts),
-        )
+        self.patience = float(patience)
+        self.checkpoint_seconds = float(checkpoint_seconds)
+        self.restarts = int(restarts)
 
     # Agents
 

@@ -164,10 +164,8 @@ class Collector:
         beginning."""
         initial = actor.initial_state(self.n)
         if self._obs is None:
-            self._obs, self._state = (
-                self.environments.restart() if self._again else self.environments.reset(),
-                initial,
-            )
+            self._obs = self.environments.restart() if self._again else self.environments.reset()
+            self._state = initial
         elif self._state_leaves is not None:
             if len(self._state_leaves) != len(leaves(initial)):
                 raise ResumeError(
@@ -182,11 +180,9 @@ class Collector:
 
     def _count(self, trajectory: Trajectory, rows: list[Step]) -> None:
         """Steps, scores and lengths of the block, and the episodes that ended in it."""
-        reward, valid, begin = (
-            trajectory.reward * trajectory.valid,
-            trajectory.valid,
-            np.zeros(self.n, np.int64),
-        )
+        reward = trajectory.reward * trajectory.valid
+        valid = trajectory.valid
+        begin = np.zeros(self.n, np.int64)
         self.env_steps += int(np.count_nonzero(valid))
         self.episodes = []
         if not trajectory.last.any():

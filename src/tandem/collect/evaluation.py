@@ -14,10 +14,7 @@ from tandem.envs.stepped import Stepped
 from tandem.envs.vector import episode_seed
 from tandem.errors import EnvironmentFault, SettingError, SpaceError
 from tandem.spaces import ActionMode, Leaf, Spec
-from tandem.types import (
-    AnyArray,
-    Tree,
-)
+from tandem.types import AnyArray, Tree
 
 LONGEST = 1_000_000  # steps of an episode that somebody waits for
 EVALUATION = 2**31  # seeds of evaluation episodes: no environment of a training run has this number

@@ -30,13 +30,11 @@ class Agent:
         name: str = "",
         env_kwargs: dict[str, Any] | None = None,
     ) -> None:
-        self.algorithm, self.settings, self.observation, self.action, self.name = (
-            algorithm,
-            settings,
-            observation,
-            action,
-            name,
-        )
+        self.algorithm = algorithm
+        self.settings = settings
+        self.observation = observation
+        self.action = action
+        self.name = name
         self.networks, self.env_kwargs = networks, env_kwargs or {}
         self.actor = PolicyActor(algorithm, settings, action, networks)
         self._to_environment = to_environment(action, algorithm.action_mode(settings, action))
@@ -76,12 +74,12 @@ class Agent:
         true."""
         return self._acted(observation, state, episode_start, None if deterministic else self._rng)
 
-    def play(self, obs: Tree, state: Any, rng: np.random.Generator) -> tuple[Array, Any]:
+    def play(self, obs: Tree, state: Tree, rng: np.random.Generator) -> tuple[Array, Any]:
         """As `predict`, with what the algorithm explores by drawn from `rng`."""
         return self._acted(obs, state, None, rng)
 
     def _acted(
-        self, obs: Tree, state: Any, start: Any, rng: np.random.Generator | None
+        self, obs: Tree, state: Tree, start: Any, rng: np.random.Generator | None
     ) -> tuple[Array, Any]:
         rows, single = rows_of(self.observation, obs)
         n = len(leaves(rows)[0])
@@ -95,7 +93,7 @@ class Agent:
         actions = self._to_environment(np.asarray(acted, self.action.dtype))
         return (actions[0] if single else actions), (state if isinstance(after, tuple) else after)
 
-    def _state(self, n: int, state: Any, start: Any) -> Tree:
+    def _state(self, n: int, state: Tree, start: Any) -> Tree:
         """The state [n, ...] to act on; () for an agent without a memory."""
         initial = self.actor.initial_state(n)
         if isinstance(initial, tuple) or state is None:
@@ -123,10 +121,8 @@ def rows_of(observation: Spec, obs: Tree) -> tuple[Tree, bool]:
         )
     parts = {k: _rows(k, flat[k], spec) for k, spec in observation.items()}
     rows_by_key = {k: rows for k, (rows, _) in parts.items()}
-    singles, counts = (
-        {single for _, single in parts.values()},
-        {len(rows) for rows in rows_by_key.values()},
-    )
+    singles = {single for _, single in parts.values()}
+    counts = {len(rows) for rows in rows_by_key.values()}
     if len(singles) > 1 or len(counts) > 1:
         shapes = ", ".join(f"{k!r}: {np.shape(flat[k])}" for k in parts)
         raise SpaceError(
@@ -137,7 +133,7 @@ def rows_of(observation: Spec, obs: Tree) -> tuple[Tree, bool]:
     return rows_by_key, singles.pop()
 
 
-def _rows(name: str, value: Any, spec: Leaf) -> tuple[Array, bool]:
+def _rows(name: str, value: object, spec: Leaf) -> tuple[Array, bool]:
     try:
         x = np.asarray(value).astype(spec.dtype, copy=False)
     except (TypeError, ValueError) as error:
@@ -157,7 +153,7 @@ def _rows(name: str, value: Any, spec: Leaf) -> tuple[Array, bool]:
     )
 
 
-def _flat(obs: Any, before: str = "") -> dict[str, Any]:
+def _flat(obs: Tree, before: str = "") -> dict[str, Any]:
     if not isinstance(obs, dict):
         return {before: obs}
     return {

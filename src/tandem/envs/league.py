@@ -20,7 +20,7 @@ from tandem.types import Array, EnvKwargs, JSONDict, Tree
 class Player(Protocol):
     """Whoever may sit on the other side; every `Agent` may."""
 
-    def play(self, obs: Tree, state: Any, rng: np.random.Generator) -> tuple[Array, Any]:
+    def play(self, obs: Tree, state: Tree, rng: np.random.Generator) -> tuple[Array, Any]:
         """A move for one observation [1, ...], drawn: (actions [1, ...] as the environment takes
         them, what to be given as `state` at the next move); state is None at a game's first."""
 
@@ -31,7 +31,7 @@ class RandomPlayer:
     def __init__(self, action: Leaf) -> None:
         self.action = action
 
-    def play(self, obs: Tree, state: Any, rng: np.random.Generator) -> tuple[Array, Any]:
+    def play(self, obs: Tree, state: Tree, rng: np.random.Generator) -> tuple[Array, Any]:
         return random_actions(self.action, 1, rng, obs), None
 
 
@@ -119,12 +119,10 @@ class Game:
     league."""
 
     def __init__(self, env: Any, league: League, kwargs: EnvKwargs | None = None) -> None:
-        self.env, self.league, self.kwargs, self.__name__ = (
-            env,
-            league,
-            kwargs,
-            environment_name(env),
-        )
+        self.env = env
+        self.league = league
+        self.kwargs = kwargs
+        self.__name__ = environment_name(env)
 
     def __call__(self) -> Any:
         import gymnasium

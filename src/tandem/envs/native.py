@@ -126,7 +126,7 @@ class Native(Environments):
             return {key: self._read_leaf(flat[key], spec) for key, spec in self.observation.items()}
         return self._read_leaf(seen, self.observation)
 
-    def _read_leaf(self, value: Any, spec: Leaf) -> Array:
+    def _read_leaf(self, value: object, spec: Leaf) -> Array:
         x = np.array(value, spec.dtype, order="C")
         if x.shape != (self.n, *spec.shape):
             raise EnvironmentFault(
@@ -200,7 +200,7 @@ def _layers(envs: Any) -> list[Any]:
     return layers
 
 
-def _constant(key: str, value: Any) -> bool:
+def _constant(key: str, value: object) -> bool:
     """Attributes that stepping does not change: spaces, specs, functions, what belongs to the
     class, the layer below."""
     from gymnasium import Space
@@ -211,7 +211,7 @@ def _constant(key: str, value: Any) -> bool:
     )
 
 
-def _encode(value: Any, path: str, arrays: Arrays) -> Any:
+def _encode(value: object, path: str, arrays: Arrays) -> Any:
     """`value` as [kind, JSON]."""
     if value is None or isinstance(value, (bool, int, str)):
         return ["plain", value]

@@ -177,10 +177,8 @@ class Particles(Environments):
         zero = start + 2 * count
         self._worlds: Array = np.zeros((self.n, zero + 2))
         self._worlds[:, zero + 1] = 1.0
-        self._bodies, self._goal = (
-            self._worlds[:, : 2 * bodies],
-            self._worlds[:, 2 * bodies : start],
-        )
+        self._bodies = self._worlds[:, : 2 * bodies]
+        self._goal = self._worlds[:, 2 * bodies : start]
         self._places, self._speeds = self._worlds[:, : 2 * count], self._worlds[:, start:zero]
         width = self.observation["agents"].shape[1]  # type: ignore[index]
         plus, minus = np.full((2, count, width), zero)
@@ -198,10 +196,8 @@ class Particles(Environments):
         # from each agent to landmarks, then to others, m; how far that is comes with each look
         if self._spread:
             between = self._sight.reshape(self.n, count, width)[:, :, 4 : 4 + 2 * (bodies - 1)]
-            self._between, self._distance = (
-                between.reshape(self.n, count, bodies - 1, 2),
-                np.empty(0),
-            )
+            self._between = between.reshape(self.n, count, bodies - 1, 2)
+            self._distance = np.empty(0)
 
     def _seen_by(self, i: int, start: int, zero: int) -> list[tuple[int, int]]:
         """What agent i sees, in mpe2's order: pairs of columns, the one less the other; each is the

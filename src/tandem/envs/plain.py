@@ -128,10 +128,10 @@ class Plain(gymnasium.Env):  # type: ignore[misc]
         space = getattr(self, "observation_space", None)
         return np.asarray(obs, space.dtype) if isinstance(space, spaces.Box) else obs
 
-    def _flag(self, value: Any) -> bool:
+    def _flag(self, value: object) -> bool:
         return bool(self._one("end of an episode", value))
 
-    def _one(self, what: str, value: Any) -> Array:
+    def _one(self, what: str, value: object) -> Array:
         x = np.asarray(value)
         if x.size != 1:
             raise EnvironmentFault(

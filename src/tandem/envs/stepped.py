@@ -333,10 +333,8 @@ class ActionLog:
 
     def __init__(self, n: int) -> None:
         # where each environment's running episode began; one past the last row
-        self.start, self.end = (
-            [0] * n,
-            0,
-        )
+        self.start = [0] * n
+        self.end = 0
         self._data: Array = np.empty((0, n))
 
     @classmethod

@@ -69,10 +69,8 @@ class Team(gymnasium.Env):  # type: ignore[misc]
             self.action_space: Any = spaces.MultiDiscrete([self.choices] * count)
         else:
             self._axes = max(x.width for x in self._actions)
-            low, high = (
-                np.full((count, self._axes), -1.0, np.float32),
-                np.full((count, self._axes), 1.0, np.float32),
-            )
+            low = np.full((count, self._axes), -1.0, np.float32)
+            high = np.full((count, self._axes), 1.0, np.float32)
             for i, x in enumerate(self._actions):
                 low[i, : x.width], high[i, : x.width] = x.low, x.high
             self.action_space = spaces.Box(low, high)

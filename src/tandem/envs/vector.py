@@ -188,7 +188,7 @@ def raised(name: str, env: int | None, step: int | None, error: Exception) -> En
 
 
 def wrong_observation(
-    name: str, env: int, step: int, value: Any, expected: Leaf, key: str | None
+    name: str, env: int, step: int, value: object, expected: Leaf, key: str | None
 ) -> EnvironmentFault:
     where = "" if key is None else f" under {key!r}"
     received = np.asarray(value)

@@ -9,10 +9,7 @@ import numpy as np
 
 from tandem.errors import SettingError
 from tandem.exploration.seeded import Seed, Seeded
-from tandem.types import (
-    Array,
-    JSONDict,
-)
+from tandem.types import Array, JSONDict
 
 
 class RandomProcess(Seeded, ABC):
@@ -52,12 +49,10 @@ class AnnealedGaussianProcess(RandomProcess):
                 "a number of steps, at least 1",
                 "try 1000.",
             )
-        self.mu, self.sigma, self.sigma_min, self.n_steps_annealing = (
-            mu,
-            sigma,
-            sigma_min,
-            n_steps_annealing,
-        )
+        self.mu = mu
+        self.sigma = sigma
+        self.sigma_min = sigma_min
+        self.n_steps_annealing = n_steps_annealing
         self.n_steps = 0  # samples so far
 
     @property

@@ -15,10 +15,7 @@ import numpy as np
 from tandem import ops
 from tandem.errors import NonFiniteError, SettingError
 from tandem.exploration.seeded import Seed, Seeded
-from tandem.types import (
-    Array,
-    JSONDict,
-)
+from tandem.types import Array, JSONDict
 
 CLIP = (-500.0, 500.0)
 
@@ -108,10 +105,8 @@ class AdaptiveEpsGreedyPolicy(Policy):
         seed: Seed = None,
     ) -> None:
         super().__init__(seed)
-        self.initial_eps, self.min_eps = (
-            _within("initial_eps", initial_eps, 0.0, 1.0),
-            _within("min_eps", min_eps, 0.0, 1.0),
-        )
+        self.initial_eps = _within("initial_eps", initial_eps, 0.0, 1.0)
+        self.min_eps = _within("min_eps", min_eps, 0.0, 1.0)
         self.decay_rate = _within("decay_rate", decay_rate, 0.0)
         self.eps = self.initial_eps  # at the last step that was asked for
 
@@ -192,10 +187,8 @@ class GumbelSoftmaxPolicy(Policy):
 
     def __init__(self, temperature: float = 1.0, eps: float = 0.01, seed: Seed = None) -> None:
         super().__init__(seed)
-        self.temperature, self.eps = (
-            _above("temperature", temperature),
-            _within("eps", eps, 0.0, 1.0),
-        )
+        self.temperature = _above("temperature", temperature)
+        self.eps = _within("eps", eps, 0.0, 1.0)
 
     def choose(self, values: Array, step: int = 0) -> Array:
         values = _finite(self, values)

@@ -20,10 +20,7 @@ from tandem.networks.plan import select
 from tandem.parallel.env_factory import EnvFactory
 from tandem.parallel.shared_memory import Handle, SharedArrays
 from tandem.parallel.transport import Arrays, Weights, writable
-from tandem.types import (
-    Array,
-    JSONDict,
-)
+from tandem.types import Array, JSONDict
 
 
 class LearnerSpec(NamedTuple):

@@ -25,12 +25,7 @@ from tandem.parallel.process import WorkerHandle
 from tandem.parallel.ray import RayTransport
 from tandem.parallel.transport import SharedMemoryTransport, Transport, writable
 from tandem.parallel.worker_group import Worker, WorkerGroup, merge_arrays
-from tandem.types import (
-    Array,
-    Batch,
-    JSONDict,
-    Update,
-)
+from tandem.types import Array, Batch, JSONDict, Update
 
 
 def refuse(algorithm: str, needs: str, env: Any, o: Any) -> None:
@@ -229,11 +224,9 @@ class ActorLearners:
                 "as many as it began with, since they hold its environments",
                 "resume with the settings of the run.",
             )
-        self.env_steps, self.seconds, self._turns = (
-            data["env_steps"],
-            dict(data["seconds"]),
-            data["turns"],
-        )
+        self.env_steps = data["env_steps"]
+        self.seconds = dict(data["seconds"])
+        self._turns = data["turns"]
         self.group.restarts = data["restarts"]
         self.group.live(data["lives"])
         self.tell("load_collected", data.get("parts", []), arrays)
@@ -289,12 +282,10 @@ class CentralLearner:
     """Stands where a loop's learner does: makes the steps."""
 
     def __init__(self, algorithm: Any, learners: ActorLearners) -> None:
-        self.algorithm, self.learners, self.block, self.updates = (
-            algorithm,
-            learners,
-            algorithm.settings.rollout,
-            0,
-        )
+        self.algorithm = algorithm
+        self.learners = learners
+        self.block = algorithm.settings.rollout
+        self.updates = 0
         self._run = algorithm.backend.compile(self._step)
 
     def _step(self, b: Batch) -> Update:

@@ -18,12 +18,7 @@ from tandem.learning.normalization import ObservationMoments, RewardScale, Rewar
 from tandem.learning.seeds import Generators
 from tandem.replay.buffer import Ring
 from tandem.replay.samplers import PrioritizedSampler, SequenceSampler, UniformSampler
-from tandem.types import (
-    Array,
-    Batch,
-    JSONDict,
-    Trajectory,
-)
+from tandem.types import Array, Batch, JSONDict, Trajectory, Tree
 
 CALL_BYTES = 256 * 2**20  # batches of one call together; more updates are split into several calls
 
@@ -67,17 +62,15 @@ class RolloutLearner:
         self,
         algorithm: Any,
         backend: Any,
-        observation: Any,
+        observation: Tree,
         generators: Generators,
         networks: dict[str, Forward],
     ) -> None:
         s = algorithm.settings
-        self.algorithm, self.backend, self.generators, self.settings = (
-            algorithm,
-            backend,
-            generators,
-            s,
-        )
+        self.algorithm = algorithm
+        self.backend = backend
+        self.generators = generators
+        self.settings = s
         self.block, self.updates = s.block, 0
         self.rows, each = s.rollout * s.envs, algorithm.sequence or 1
         self.epochs, self.batch = s.epochs, s.batch_size or self.rows
@@ -113,7 +106,7 @@ class RolloutLearner:
         scaled = RewardScale(s.envs, s.gamma) if s.normalize_rewards else None
         self._rewards = RewardStandard() if s.standardize_rewards else scaled
 
-    def _moments(self, observation: Any) -> ObservationMoments:
+    def _moments(self, observation: Tree) -> ObservationMoments:
         """Statistics for the networks' first layers. SettingError where a network, its user's, has
         none that takes them."""
         moments = ObservationMoments(observation)
@@ -185,18 +178,16 @@ class ReplayLearner:
         self,
         algorithm: Any,
         backend: Any,
-        observation: Any,
+        observation: Tree,
         action: Any,
         generators: Generators,
         folder: Path | None,
     ) -> None:
         s = algorithm.settings
-        self.algorithm, self.backend, self.generators, self.settings = (
-            algorithm,
-            backend,
-            generators,
-            s,
-        )
+        self.algorithm = algorithm
+        self.backend = backend
+        self.generators = generators
+        self.settings = s
         if s.train_every % s.envs:
             raise SettingError(
                 f"train_every={s.train_every} with {s.envs} environments.",

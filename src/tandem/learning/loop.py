@@ -30,10 +30,7 @@ from tandem.learning.sequence_learner import SequenceLearner
 from tandem.parallel.env_factory import EnvFactory
 from tandem.parallel.pool import Pool, WorkerOptions
 from tandem.spaces import Leaf, Spec, seen
-from tandem.types import (
-    Array,
-    JSONDict,
-)
+from tandem.types import Array, JSONDict
 
 
 def learner_of(

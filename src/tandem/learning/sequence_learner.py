@@ -13,16 +13,10 @@ from tandem.errors import SettingError
 from tandem.learning.learners import Span, averaged, checked
 from tandem.learning.seeds import Generators
 from tandem.replay.sequences import SequenceBuffer
-from tandem.types import (
-    Array,
-    Batch,
-    JSONDict,
-    Trajectory,
-    tree_map,
-)
+from tandem.types import Array, Batch, JSONDict, Trajectory, Tree, tree_map
 
 
-def buffer_for(algorithm: Any, observation: Any, action: Any) -> SequenceBuffer | None:
+def buffer_for(algorithm: Any, observation: Tree, action: Any) -> SequenceBuffer | None:
     """The buffer that its settings ask for."""
     s = algorithm.settings
     if s.replay == "none":
@@ -51,18 +45,16 @@ class SequenceLearner:
         self,
         algorithm: Any,
         backend: Any,
-        observation: Any,
+        observation: Tree,
         action: Any,
         generators: Generators,
         networks: dict[str, Forward],
     ) -> None:
         s = algorithm.settings
-        self.algorithm, self.backend, self.generators, self.settings = (
-            algorithm,
-            backend,
-            generators,
-            s,
-        )
+        self.algorithm = algorithm
+        self.backend = backend
+        self.generators = generators
+        self.settings = s
         self.block, self.updates, self.networks = s.block, 0, networks
         self.owed = 0  # updates on replayed sequences that the latest block still brings
         replays = s.replay != "none" and s.replay_ratio > 0

@@ -28,11 +28,9 @@ class Moments:
         squares = (
             self.variance * self.count + variance * count + gap**2 * self.count * count / total
         )
-        self.mean, self.variance, self.count = (
-            self.mean + gap * count / total,
-            squares / total,
-            total,
-        )
+        self.mean = self.mean + gap * count / total
+        self.variance = squares / total
+        self.count = total
 
     def state(self) -> dict[str, Array]:
         """Returns the arrays that `load_state` needs."""
@@ -40,8 +38,6 @@ class Moments:
 
     def load_state(self, state: dict[str, Array]) -> None:
         """Goes on from what `state` returned."""
-        self.mean, self.variance, self.count = (
-            state["mean"].copy(),
-            state["variance"].copy(),
-            float(state["count"]),
-        )
+        self.mean = state["mean"].copy()
+        self.variance = state["variance"].copy()
+        self.count = float(state["count"])

@@ -165,11 +165,9 @@ def nature_cnn(image: Leaf, initializer: str = "uniform") -> Plan:
                 "use.",
             )
         layers.append(Conv(channels, filters, kernel, stride, "relu", initializer, gain))
-        height, wide, channels = (
-            (height - kernel) // stride + 1,
-            (wide - kernel) // stride + 1,
-            filters,
-        )
+        height = (height - kernel) // stride + 1
+        wide = (wide - kernel) // stride + 1
+        channels = filters
     return (
         Image(first),
         *layers,

@@ -23,10 +23,7 @@ from tandem.networks.keras_layers import (
 )
 from tandem.networks.plan import Plan, init
 from tandem.networks.recurrent import GRU, Recurrent
-from tandem.types import (
-    Array,
-    tree_map,
-)
+from tandem.types import Array, tree_map
 
 ops = keras.ops
 

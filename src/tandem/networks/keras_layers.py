@@ -17,12 +17,7 @@ from tandem.networks import serial
 from tandem.networks.plan import Plan, Weights
 from tandem.networks.recurrent import GRU, Recurrent, unroll
 from tandem.networks.several import Several
-from tandem.types import (
-    AnyArray,
-    Array,
-    Tree,
-    tree_map,
-)
+from tandem.types import AnyArray, Array, Tree, tree_map
 
 ops = keras.ops
 

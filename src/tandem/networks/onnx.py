@@ -140,10 +140,8 @@ def _noisy_dense(g: Graph, layer: NoisyDense, w: Weights, x: str) -> str:
 
 def _conv(g: Graph, layer: Conv, w: Weights, x: str) -> str:
     # HWIO to OIHW
-    kernel, bias = (
-        g.constant(np.transpose(w["kernel"], (3, 2, 0, 1))),
-        g.constant(w["bias"]),
-    )
+    kernel = g.constant(np.transpose(w["kernel"], (3, 2, 0, 1)))
+    bias = g.constant(w["bias"])
     first = g("Transpose", x, perm=[0, 3, 1, 2])  # ONNX has channels first
     out = g(
         "Conv", first, kernel, bias, kernel_shape=[layer.kernel] * 2, strides=[layer.stride] * 2

@@ -32,7 +32,7 @@ from tandem.spaces import Leaf
 from tandem.types import Array, Tree
 
 
-def entering(observation: Any, units: int) -> dict[str, Any]:
+def entering(observation: Tree, units: int) -> dict[str, Any]:
     """What enters a network with a memory of `units` numbers."""
     state = Leaf("box", (units,), "float32", (), (-1.0,) * units, (1.0,) * units)
     return {
@@ -126,11 +126,9 @@ class Recurrent(Layer):
         return ops.of(states).concat([forward(self.head, select(w, "head"), states), states], -1)
 
     def bound(self, w: Weights) -> Callable[[Tree], Array]:
-        body, head, cell = (
-            Twin(self.body, select(w, "body")),
-            Twin(self.head, select(w, "head")),
-            self.cell,
-        )
+        body = Twin(self.body, select(w, "body"))
+        head = Twin(self.head, select(w, "head"))
+        cell = self.cell
         own = select(w, "cell")
 
         def run(x: Tree) -> Array:

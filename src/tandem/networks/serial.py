@@ -20,7 +20,7 @@ def to_json(plan: Plan) -> list[Any]:
     ]
 
 
-def _to_json(value: Any) -> Any:
+def _to_json(value: object) -> Any:
     if isinstance(value, dict):
         return {k: to_json(v) for k, v in value.items()}
     if isinstance(value, tuple) and value and isinstance(value[0], Layer):
@@ -43,7 +43,7 @@ def from_json(data: list[Any]) -> Plan:
     return tuple(plan)
 
 
-def _from_json(value: Any) -> Any:
+def _from_json(value: object) -> Any:
     if isinstance(value, dict):
         return {k: from_json(v) for k, v in value.items()}
     if isinstance(value, list):

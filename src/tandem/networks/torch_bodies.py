@@ -23,10 +23,7 @@ from tandem.networks.torch_layers import (
     build,
     write,
 )
-from tandem.types import (
-    Array,
-    tree_map,
-)
+from tandem.types import Array, tree_map
 
 
 class OnFeatures(nn.Module):
@@ -167,11 +164,9 @@ def _with_memory(
 ) -> tuple[nn.Module, Plan | None]:
     """The user's body with our GRU on its features and our head, and the plan of it all where the
     body's is known."""
-    cell, head, rng = (
-        GRU(features, source.units),
-        fit(source.head, source.units),
-        np.random.default_rng(source.seed),
-    )
+    cell = GRU(features, source.units)
+    head = fit(source.head, source.units)
+    rng = np.random.default_rng(source.seed)
     module = Remembering(
         nn.Sequential(*chain(body)) if known is not None else body, Cell(cell), build(head)
     )

@@ -14,7 +14,7 @@ from tandem.networks.noisy import NoisyDense, is_noise
 from tandem.networks.plan import Plan, Weights
 from tandem.networks.recurrent import GRU, Recurrent, unroll
 from tandem.networks.several import Several
-from tandem.types import Array
+from tandem.types import Array, Tree
 
 ACTIVATIONS = {
     "linear": nn.Identity, "tanh": nn.Tanh, "relu": nn.ReLU, "sigmoid": nn.Sigmoid,
@@ -119,7 +119,7 @@ class Cell(nn.Module):
         for name, value in layer.init(np.random.default_rng(0)).items():
             self.register_parameter(name, nn.Parameter(torch.as_tensor(value)))
 
-    def forward(self, x: Array, state: Any, start: Any) -> Array:
+    def forward(self, x: Array, state: Tree, start: Any) -> Array:
         w = {"kernel": self.kernel, "recurrent": self.recurrent, "bias": self.bias}
         return unroll(w, x, state, start, state.shape[0])
 

@@ -73,10 +73,8 @@ def follow(network: Any, returns: Array, preserve: bool) -> Followed:
         if preserve:
             parent, _, index = place.rstrip("/").rpartition("/")
             before = f"{parent}/{int(index) - 1}".lstrip("/")
-            shrink, off = (
-                deviation / np.sqrt(moments.variance[0]),
-                (mean - moments.mean[0]) / np.sqrt(moments.variance[0]),
-            )
+            shrink = deviation / np.sqrt(moments.variance[0])
+            off = (mean - moments.mean[0]) / np.sqrt(moments.variance[0])
             changed[f"{before}/kernel"] = (weights[f"{before}/kernel"] * shrink).astype(np.float32)
             changed[f"{before}/bias"] = (weights[f"{before}/bias"] * shrink + off).astype(
                 np.float32

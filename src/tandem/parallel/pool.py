@@ -244,11 +244,9 @@ class Pool:
                 "as many as it began with, as far ahead, since they hold its environments",
                 "resume with the settings of the run.",
             )
-        self.env_steps, self.group.restarts, self.version = (
-            data["env_steps"],
-            data["restarts"],
-            data.get("version", 0),
-        )
+        self.env_steps = data["env_steps"]
+        self.group.restarts = data["restarts"]
+        self.version = data.get("version", 0)
         inner = [select(arrays, str(i)) for i in range(len(workers) + 1)]
         states = data.get("parts", [{**data, "begun": False}])
         self.own.load_state(states[0], inner[0])
@@ -314,10 +312,8 @@ class Pool:
 
     def _shapes(self, n: int, noises: tuple[Tree, Tree]) -> dict[str, ShapeDtype]:
         """Of the arrays that go between here and a worker of n environments for a block."""
-        obs, state = (
-            tree_map(lambda x: np.repeat(x, n, 0), self._obs),
-            self.actors[0].initial_state(n),
-        )
+        obs = tree_map(lambda x: np.repeat(x, n, 0), self._obs)
+        state = self.actors[0].initial_state(n)
         _, extra, _ = self.actors[0].act(obs, state, tree_map(lambda x: x[0, :n], noises[0]))
         leaf, beside = self.own.environments.action, self.own.environments.extra
         stored = {name: np.asarray(x) for name, x in extra.items()}

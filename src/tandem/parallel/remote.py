@@ -27,10 +27,8 @@ class Steps:
     def __init__(
         self, name: str, envs: Sequence[Any], seed: int, first: int, handle: Handle
     ) -> None:
-        self.environments, self.shared = (
-            Stepped(name, envs, seed, first=first),
-            SharedArrays.attach(handle),
-        )
+        self.environments = Stepped(name, envs, seed, first=first)
+        self.shared = SharedArrays.attach(handle)
 
     def reset(self) -> None:
         self._put("obs", self.environments.reset())

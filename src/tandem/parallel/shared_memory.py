@@ -43,10 +43,8 @@ class SharedArrays(Mapping[str, Array]):
     @classmethod
     def create(cls, shapes: Mapping[str, ShapeDtype]) -> SharedArrays:
         """Zeros of these shapes and dtypes."""
-        size, fd = (
-            max(ALIGN, sum(_padded_size(*shape_dtype) for shape_dtype in shapes.values())),
-            _descriptor(),
-        )
+        size = max(ALIGN, sum(_padded_size(*shape_dtype) for shape_dtype in shapes.values()))
+        fd = _descriptor()
         os.ftruncate(fd, size)
         shared = cls(Handle(fd, size, dict(shapes)))
         weakref.finalize(shared, os.close, fd)

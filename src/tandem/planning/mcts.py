@@ -225,7 +225,7 @@ def _copied(state: State) -> State:
     return np.array(state) if isinstance(state, (np.ndarray, list, tuple)) else copy.deepcopy(state)
 
 
-def _number(value: Any) -> bool:
+def _number(value: object) -> bool:
     """Whether this is a number from 0 on."""
     return isinstance(value, (int, float, np.number)) and bool(value >= 0)
 

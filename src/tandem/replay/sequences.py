@@ -12,12 +12,7 @@ from tandem.replay.allocation import require
 from tandem.replay.priorities import Priorities
 from tandem.replay.stacks import apart, blanked, stored
 from tandem.spaces import Leaf, Spec
-from tandem.types import (
-    Array,
-    Batch,
-    JSONDict,
-    leaves,
-)
+from tandem.types import Array, Batch, JSONDict, leaves
 
 EPS = 1e-6  # keeps every sequence possible
 

@@ -100,10 +100,8 @@ class Autosave:
         self._label = ""  # of the last episode or batch
         self._score: float | None = None  # of the last episode
         # episodes and batches so far, and those that the newest whole file has seen
-        self._moment, self._saved = (
-            0,
-            0,
-        )
+        self._moment = 0
+        self._saved = 0
         self._fresh = True  # no episode yet in this call of train()
         # Each list is replaced, never changed, and by one thread alone, so the other may read it.
         self._files: list[

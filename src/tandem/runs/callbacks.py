@@ -22,6 +22,7 @@ from tandem.learning.events import (
     TrainBegin,
     TrainEnd,
 )
+from tandem.types import Tree
 
 METHODS: dict[type[Event], str] = {
     TrainBegin: "on_train_begin",
@@ -81,7 +82,7 @@ class Callback:
         """What it has to remember across a resumption, as JSON data."""
         return None
 
-    def load_state(self, state: Any) -> None:
+    def load_state(self, state: Tree) -> None:
         """Takes back what `state` gave."""
 
 
@@ -142,17 +143,25 @@ class LambdaCallback(Callback):
         on_evaluation: Callable[[EvaluationEnd], Any] | None = None,
         on_checkpoint: Callable[[CheckpointSaved], Any] | None = None,
     ) -> None:
-        given = locals()
-        for name in METHODS.values():
-            if given[name] is None:
-                continue
-            if not callable(given[name]):
+        functions = {
+            "on_train_begin": on_train_begin,
+            "on_train_end": on_train_end,
+            "on_episode_begin": on_episode_begin,
+            "on_episode_end": on_episode_end,
+            "on_batch_begin": on_batch_begin,
+            "on_batch_end": on_batch_end,
+            "on_evaluation": on_evaluation,
+            "on_checkpoint": on_checkpoint,
+        }
+        for name, function in functions.items():
+            if function is not None and not callable(function):
                 raise SettingError(
-                    f"LambdaCallback got {name}={given[name]!r}.",
+                    f"LambdaCallback got {name}={function!r}.",
                     "a function of the event",
                     "give one.",
                 )
-            setattr(self, name, given[name])
+            if function is not None:
+                setattr(self, name, function)
 
 
 class EarlyStop(Callback):

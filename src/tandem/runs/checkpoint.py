@@ -13,10 +13,7 @@ import numpy as np
 from tandem.errors import CheckpointError, nearest
 from tandem.runs import atomic_files, checkpoint_dir
 from tandem.runs.checkpoint_dir import Groups as Groups
-from tandem.types import (
-    Array,
-    JSONDict,
-)
+from tandem.types import Array, JSONDict
 
 FORMAT = 1
 

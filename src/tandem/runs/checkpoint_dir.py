@@ -19,10 +19,7 @@ from typing import Any
 import numpy as np
 
 from tandem.runs import atomic_files
-from tandem.types import (
-    Array,
-    JSONDict,
-)
+from tandem.types import Array, JSONDict
 
 INDEX = "checkpoint.json"
 Groups = dict[str, dict[str, Array]]

@@ -16,6 +16,7 @@ from tandem.networks import serial
 from tandem.networks.defaults import example, is_function
 from tandem.runs import checkpoint, config_file
 from tandem.settings import as_path
+from tandem.types import Tree
 
 
 def load(path: str | Path, network: Any = None, env: EnvLike = None, which: str = "best") -> Agent:
@@ -79,7 +80,7 @@ def _twin(written: Any, weights: plans.Weights, inputs: Any) -> Any:
 
 
 def _rebuilt(
-    kind: Any, conf: Config, observation: Any, action: Any, network: Any, env: EnvLike
+    kind: Any, conf: Config, observation: Tree, action: Any, network: Any, env: EnvLike
 ) -> dict[str, Any]:
     """A user's networks on their framework, to be filled with saved weights."""
     backend = backends.make(conf.framework, "auto")

@@ -18,7 +18,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from tandem.types import AnyArray
+from tandem.types import AnyArray, Tree
 
 Array = AnyArray
 
@@ -48,7 +48,7 @@ class Game(gymnasium.Env[Any, Any]):
     def begin(self) -> None:
         """Draw the first state."""
 
-    def observe(self) -> Any:
+    def observe(self) -> Tree:
         raise NotImplementedError
 
     def play(self, action: Any) -> tuple[float, bool]:
@@ -74,7 +74,7 @@ class Identity(Game):
             self.action_space.start
         )
 
-    def observe(self) -> Any:
+    def observe(self) -> Tree:
         return np.int64(self.symbol)
 
     def play(self, action: Any) -> tuple[float, bool]:
@@ -97,7 +97,7 @@ class IdentityDict(Identity):
             {"noise": noise, "inner": spaces.Dict({"symbol": spaces.Discrete(n)})}
         )
 
-    def observe(self) -> Any:
+    def observe(self) -> Tree:
         return {
             "noise": self.np_random.uniform(-1, 1, 2).astype(np.float32),
             "inner": {"symbol": np.int64(self.symbol)},
@@ -113,7 +113,7 @@ class IdentityImage(Identity):
         self.observation_space = spaces.Box(0, 255, (side, side, 1), np.uint8)
         self.band = side // n
 
-    def observe(self) -> Any:
+    def observe(self) -> Tree:
         picture = np.zeros(self.observation_space.shape, np.uint8)
         picture[self.symbol * self.band : (self.symbol + 1) * self.band] = 255
         return picture
@@ -133,7 +133,7 @@ class IdentityMultiDiscrete(Game):
     def begin(self) -> None:
         self.symbols = self.np_random.integers(0, self.action_space.nvec)
 
-    def observe(self) -> Any:
+    def observe(self) -> Tree:
         return self.symbols.copy()
 
     def play(self, action: Any) -> tuple[float, bool]:
@@ -193,7 +193,7 @@ class ForbiddenMultiDiscrete(IdentityMultiDiscrete):
             {"symbols": self.action_space, "action_mask": spaces.Box(0, 1, (sum(sizes),), np.int8)}
         )
 
-    def observe(self) -> Any:
+    def observe(self) -> Tree:
         parts = [
             np.arange(n) != s for n, s in zip(self.action_space.nvec, self.symbols, strict=True)
         ]
@@ -229,7 +229,7 @@ class IdentityBox(Game):
             np.float32
         )
 
-    def observe(self) -> Any:
+    def observe(self) -> Tree:
         return self.target.copy()
 
     def play(self, action: Any) -> tuple[float, bool]:
@@ -258,7 +258,7 @@ class Chain(Game):
     def begin(self) -> None:
         self.place = 0
 
-    def observe(self) -> Any:
+    def observe(self) -> Tree:
         return np.int64(self.place)
 
     def play(self, action: Any) -> tuple[float, bool]:
@@ -282,7 +282,7 @@ class InfiniteHorizon(Game):
         self.observation_space = spaces.Box(0, 1, (1,), np.float32)
         self.action_space = _actions(continuous)
 
-    def observe(self) -> Any:
+    def observe(self) -> Tree:
         return np.ones(1, np.float32)
 
     def play(self, action: Any) -> tuple[float, bool]:
@@ -309,7 +309,7 @@ class TerminatedTruncatedPair(Game):
     def begin(self) -> None:
         self.which = int(self.np_random.integers(2))
 
-    def observe(self) -> Any:
+    def observe(self) -> Tree:
         return np.eye(2, dtype=np.float32)[self.which]
 
     def play(self, action: Any) -> tuple[float, bool]:
@@ -340,7 +340,7 @@ class MatrixGame(Game):
     def begin(self) -> None:
         self.row = int(self.np_random.integers(len(self.payoffs)))
 
-    def observe(self) -> Any:
+    def observe(self) -> Tree:
         return np.int64(self.row)
 
     def play(self, action: Any) -> tuple[float, bool]:
@@ -361,7 +361,7 @@ class NotFinite(InfiniteHorizon):
         super().__init__(length)
         self.at, self.where = at, where
 
-    def observe(self) -> Any:
+    def observe(self) -> Tree:
         return np.full(
             1, np.nan if self.where == "observation" and self.t == self.at else 1, np.float32
         )
@@ -377,7 +377,7 @@ class Raises(InfiniteHorizon):
         super().__init__()
         self.at = at
 
-    def observe(self) -> Any:
+    def observe(self) -> Tree:
         if self.t == self.at:
             raise ValueError("raised on purpose")
         return super().observe()
@@ -390,7 +390,7 @@ class WrongShape(InfiniteHorizon):
         super().__init__()
         self.at = at
 
-    def observe(self) -> Any:
+    def observe(self) -> Tree:
         return np.ones(2 if self.t == self.at else 1, np.float32)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from gymnasium import spaces
 
 from tandem.testing.environments import Game
+from tandem.types import Array, Tree
 
 
 class Recall(Game):
@@ -29,10 +30,10 @@ class Recall(Game):
     def begin(self) -> None:
         self.symbol = int(self.np_random.integers(self.n))
 
-    def observe(self) -> Any:
+    def observe(self) -> Tree:
         return np.int64(self.symbol if self.t == 0 else self.n)
 
-    def play(self, action: Any) -> tuple[float, bool]:
+    def play(self, action: Array) -> tuple[float, bool]:
         over = self.t == self.steps
         return float(over and action == self.symbol), over
 
@@ -52,5 +53,5 @@ class CartPolePositions(gymnasium.ObservationWrapper[Any, Any, Any]):
         whole: Any = self.env.observation_space
         self.observation_space = spaces.Box(whole.low[[0, 2]], whole.high[[0, 2]], dtype=np.float32)
 
-    def observation(self, observation: Any) -> Any:
+    def observation(self, observation: Tree) -> Any:
         return observation[[0, 2]]

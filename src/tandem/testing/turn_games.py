@@ -40,10 +40,8 @@ class TurnGame:
     def reset(self, seed: int | None = None, options: Any = None) -> None:
         self.agents, self.agent_selection = list(self.possible_agents), self.possible_agents[0]
         self.rewards, self._owed = dict.fromkeys(self.agents, 0.0), dict.fromkeys(self.agents, 0.0)
-        self.terminations, self.truncations = (
-            dict.fromkeys(self.agents, False),
-            dict.fromkeys(self.agents, False),
-        )
+        self.terminations = dict.fromkeys(self.agents, False)
+        self.truncations = dict.fromkeys(self.agents, False)
         self.infos: dict[str, Any] = {agent: {} for agent in self.agents}
         self.begin()
 

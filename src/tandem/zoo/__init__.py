@@ -41,6 +41,6 @@ def entries(algorithm: str) -> dict[str, Entry]:
     return {env: Entry(settings(env), tables[env]["source"]) for env in tables}
 
 
-def _value(value: Any) -> Any:
+def _value(value: object) -> Any:
     """Settings are tuples where TOML has lists."""
     return tuple(value) if isinstance(value, list) else value

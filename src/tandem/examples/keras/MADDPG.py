@@ -31,12 +31,10 @@ class DDPG(RL):
         super().__init__()
         self.env = Relay()
         # probabilities explore, so sigma is not used
-        self.sigma, self.gamma, self.tau, self.alone = (
-            sigma,
-            gamma,
-            tau,
-            alone,
-        )
+        self.sigma = sigma
+        self.gamma = gamma
+        self.tau = tau
+        self.alone = alone
         # [4 joint actions, 2 agents, 2]
         self.joint = np.eye(2, dtype=np.float32)[[[0, 0], [0, 1], [1, 0], [1, 1]]]
         seen = 4 + 2 if alone else 2 * (4 + 2)

@@ -32,12 +32,10 @@ class DDPG(RL_pytorch):
         super().__init__()
         self.env = Relay()
         # probabilities explore, so sigma is not used
-        self.sigma, self.gamma, self.tau, self.alone = (
-            sigma,
-            gamma,
-            tau,
-            alone,
-        )
+        self.sigma = sigma
+        self.gamma = gamma
+        self.tau = tau
+        self.alone = alone
         self.joint = F.one_hot(
             torch.tensor([[0, 0], [0, 1], [1, 0], [1, 1]]), 2
         ).float()  # [4 joint actions, 2 agents, 2]
