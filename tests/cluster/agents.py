@@ -58,7 +58,8 @@ class Counter(Agent):
         self._fire({"at": np.array(self.at)})
 
     def _update_model(self, param) -> None:
-        self.known = int(param["at"])
+        # what learns and what acts are one, as a network is: a restarted agent is given its copy's
+        self.at = self.known = int(param["at"])
 
     def here(self) -> int:
         return os.getpid()

@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
@@ -211,7 +212,13 @@ def test_whoever_is_killed_comes_back(cluster, tmp_path, sync, act) -> None:
     finally:
         (tmp_path / "stop").touch()
         thread.join(60)
-    assert len(found[0]) == 2 and all(acts == sorted(acts) for acts in found[0])
+    assert len(found[0]) == 2
+    for acts in found[0]:
+        back = [later for earlier, later in pairwise(acts) if later < earlier]
+        if not sync and act == "remote":  # the copy gives the restarted agent what it acts by
+            assert not back
+        else:  # the agent was killed once: nothing is lost but what was not kept yet
+            assert len(back) <= 1 and all(at >= kept["data"]["plain"]["at"] for at in back)
 
 
 def learned(kept):
