@@ -35,7 +35,7 @@ class PlanLayer(keras.layers.Layer):
         first = _first_weights(self.layer)
         # The noise and its size beside what they are added to: optimizers go by this order
         stems = [name.partition("_")[0] for name in first]
-        self.named = {
+        made = {
             name: self.add_weight(
                 shape=first[name].shape,
                 initializer=keras.initializers.Constant(first[name]),
@@ -44,6 +44,7 @@ class PlanLayer(keras.layers.Layer):
             )
             for name in sorted(first, key=lambda name: stems.index(name.partition("_")[0]))
         }
+        self.named = {name: made[name] for name in first}  # read in the order of the plan
 
     @property
     def weights_by_name(self) -> dict[str, Any]:

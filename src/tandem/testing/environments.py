@@ -433,11 +433,7 @@ KNOWN = (
     TerminatedTruncatedPair,
     MatrixGame,
 )
-# raise where an action is taken that their masks forbid
-MASKED = (
-    Forbidden,
-    ForbiddenMultiDiscrete,
-)
+MASKED = (Forbidden, ForbiddenMultiDiscrete)  # raise at an action that their masks forbid
 FAULTY = (NotFinite, Raises, WrongShape, Unrepeatable, Slow)
 
 for _class in KNOWN + MASKED + FAULTY:
