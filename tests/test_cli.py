@@ -229,7 +229,7 @@ def test_a_damaged_checkpoint_is_a_fault(finished, tmp_path, capsys) -> None:
 
 
 def test_what_nobody_expected_shows_its_traceback(monkeypatch, finished) -> None:
-    monkeypatch.setattr(trainer, "evaluate", lambda *_: 1 / 0)
+    monkeypatch.setattr(trainer, "evaluate", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         main(["evaluate", str(finished)])
 
@@ -277,7 +277,7 @@ def test_a_run_leaves_all_that_was_promised_and_says_so(tmp_path, capsys, monkey
     result = json.loads((folder / "result.json").read_text())
     keys = (
         "algorithm env framework seed env_steps updates seconds steps_per_second eval_mean "
-        "eval_std eval_episodes versions"
+        "eval_std eval_episodes eval_cut last_eval_cut versions"
     )
     assert set(keys.split()) <= set(result)
     assert (

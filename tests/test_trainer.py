@@ -509,7 +509,7 @@ def test_evaluation_is_the_same_every_time_and_for_any_number_of_environments() 
         and len(first.lengths) == 6
     )
     alone = playing.evaluate(agent.actor, "CartPole-v1", 6, 3, environments=1)
-    assert alone == (first.returns, first.lengths, [])
+    assert alone == (first.returns, first.lengths, [], 0)
     noisy = [tandem.evaluate(agent, "CartPole-v1", 6, 3, deterministic=False) for _ in range(2)]
     assert noisy[0] == noisy[1] != first
     assert noisy[0] != tandem.evaluate(agent, "CartPole-v1", 6, 4, deterministic=False)
@@ -781,7 +781,7 @@ def test_result_json_says_what_the_issue_lists(tmp_path: Path) -> None:
     found = json.loads((tmp_path / "run" / "result.json").read_text())
     wanted = (
         "algorithm env framework seed env_steps updates seconds steps_per_second eval_mean "
-        "eval_std eval_episodes versions"
+        "eval_std eval_episodes eval_cut last_eval_cut versions"
     )
     assert set(wanted.split()) <= set(found)
     assert (found["algorithm"], found["env"], found["framework"], found["seed"]) == (

@@ -7,7 +7,7 @@ import os
 import sys
 import warnings
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tandem.collect.evaluation import EvaluationStopped
 from tandem.envs.factory import make
 from tandem.errors import EngineError, EnvironmentFault, RunFolderError, SettingError
 from tandem.settings import whole_number
@@ -34,6 +35,7 @@ class Moment(NamedTuple):
     step: int
     score: float
     ended: bool  # the last moment of its episode
+    cut: bool = False  # the episode goes on, but nobody looks
 
 
 def animate(
@@ -44,13 +46,15 @@ def animate(
     seed: int = 0,
     max_steps: int = 1000,
     fps: float | None = None,
+    stopped: Callable[[], bool] | None = None,
 ) -> Path:
     """Plays episodes and writes them as a GIF or MP4, by the suffix of `out` (without one:
     `<environment>.gif` here).
 
     env is a Gymnasium environment made with render_mode="rgb_array"; it is left open. act maps one
     observation to an action, or is an agent, whose memory, if it has one, begins anew with each
-    episode. Episode i starts from seed + i and is cut after max_steps. fps is what the environment
+    episode. Episode i starts from seed + i and is cut after max_steps; `stopped` is asked before
+    each step, and ends everything with EvaluationStopped. fps is what the environment
     says, or 30. GIFs leave out pictures to stay at 25 a second. Raises SettingError (suffix, mode,
     numbers), EngineError (ffmpeg or OpenGL missing), EnvironmentFault (rendering fails).
     """
@@ -79,16 +83,16 @@ def animate(
             "a folder with write permission",
             "choose another with --out.",
         ) from error
-    pictures = _pictures(act, env, name, episodes, seed, max_steps)
+    pictures = _pictures(_play(act, env, episodes, seed, max_steps, stopped), env, name, episodes)
     (_write_gif if out.suffix.lower() == ".gif" else _write_mp4)(out, pictures, fps)
     return out
 
 
 def show(
     act: Any, env: Any, episodes: int = 1, seed: int = 0, max_steps: int = 1000
-) -> list[float]:
-    """Plays episodes in a window, with `act` as `animate` takes it; gives their returns. env is
-    made with render_mode="human"; EngineError without a display."""
+) -> list[Moment]:
+    """Plays episodes in a window, with `act` as `animate` takes it; returns the last moment of
+    each. env is made with render_mode="human"; EngineError without a display."""
     if not has_display():
         raise EngineError(
             "there is no display (neither DISPLAY nor WAYLAND_DISPLAY is set).",
@@ -102,7 +106,7 @@ def show(
             "gymnasium.make(id, render_mode='human').",
         )
     episodes, seed = whole_number("episodes", episodes, 1), whole_number("seed", seed)
-    return [moment.score for moment in _play(act, env, episodes, seed, max_steps) if moment.ended]
+    return [moment for moment in _play(act, env, episodes, seed, max_steps) if moment.ended]
 
 
 def play(act: Any, env: Any, max_steps: int, seed: int = 0) -> tuple[list[Any], float, int]:
@@ -177,37 +181,42 @@ def has_display() -> bool:
     )
 
 
-def _play(act: Any, env: Any, episodes: int, seed: int, max_steps: int) -> Iterator[Moment]:
+def _play(
+    act: Any,
+    env: Any,
+    episodes: int,
+    seed: int,
+    max_steps: int,
+    stopped: Callable[[], bool] | None = None,
+) -> Iterator[Moment]:
     for episode in range(episodes):
         obs, _ = env.reset(seed=seed + episode)
         moment, state = Moment(episode, 0, 0.0, False), None
         yield moment
         while not moment.ended:
+            if stopped is not None and stopped():
+                raise EvaluationStopped
             action, state = (
                 act.predict(obs, state, deterministic=True)
                 if hasattr(act, "predict")
                 else (act(obs), None)
             )
             obs, reward, terminated, truncated, _ = env.step(action)
-            step = moment.step + 1
-            moment = Moment(
-                episode,
-                step,
-                moment.score + float(reward),
-                bool(terminated or truncated) or step >= max_steps,
-            )
+            step, over = moment.step + 1, bool(terminated or truncated)
+            cut = not over and step >= max_steps
+            moment = Moment(episode, step, moment.score + float(reward), over or cut, cut)
             yield moment
 
 
 def _pictures(
-    act: Any, env: Any, name: str, episodes: int, seed: int, max_steps: int
+    moments: Iterator[Moment], env: Any, name: str, episodes: int
 ) -> Iterator[tuple[Moment, Any]]:
     """Each moment with its picture (a Pillow image, RGB, even sides), the figures in a strip
     below."""
     from PIL import Image, ImageDraw, ImageFont
 
     font = ImageFont.load_default(12)
-    for moment in _play(act, env, episodes, seed, max_steps):
+    for moment in moments:
         frame = Image.fromarray(_render(env))
         width = min(WIDTH, frame.width) // 2 * 2
         height = round(frame.height * width / frame.width) // 2 * 2
@@ -224,7 +233,7 @@ def _pictures(
         draw.text((8, middle), title, "#aab2bf", font, anchor="lm")
         draw.text(
             (width - 8, middle),
-            f"step {moment.step}   return {moment.score:.4g}",
+            f"step {moment.step}   return {moment.score:.4g}{'   cut here' * moment.cut}",
             "white",
             font,
             anchor="rm",

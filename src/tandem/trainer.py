@@ -6,7 +6,7 @@ import json
 import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from tandem import algorithms, backends, spaces, zoo
+from tandem.collect.evaluation import EvaluationStopped
 from tandem.collect.evaluation import evaluate as play
 from tandem.collect.trained_agent import Agent
 from tandem.envs import atari
@@ -32,6 +33,7 @@ from tandem.runs.folder import new_folder
 from tandem.runs.loading import load
 from tandem.runs.resume import resumed
 from tandem.runs.session import Session
+from tandem.runs.signals import raise_again
 from tandem.settings import apply, as_path, check_ranges, whole_number
 from tandem.types import JSONDict, tree_map
 
@@ -55,7 +57,7 @@ class Result:
 
     summary: what result.json says. reason: why the sitting ended, as in TrainEnd. notes: what could
     not be done, and why. After a signal nothing is scored or drawn any more: `evaluation` is the
-    latest that there was, and `summary` is empty.
+    latest that there was (without one, of no episodes), and `summary` is empty.
     """
 
     agent: Agent
@@ -82,6 +84,7 @@ def train(
     resume: str | Path | None = None,
     extend: bool = False,
     callbacks: Iterable[Callback] = (),
+    catch_signals: bool = True,
     **settings: Any,
 ) -> Result:
     """Trains an agent and evaluates the best one.
@@ -96,6 +99,10 @@ def train(
       sitting earlier.
     out: the run's folder; None keeps nothing. resume: the folder of a run to go on with, instead of
     algorithm and env; with a larger `steps` only if `extend`, which holds schedules at their ends.
+    catch_signals: SIGINT and SIGTERM end the run with a checkpoint, and are then raised again:
+    SIGINT as KeyboardInterrupt, whose `result` is what there was of the Result, SIGTERM to the
+    handler that it had before. False lets them do at once what they do. Only a main thread gets
+    signals.
     settings: any setting of the algorithm or of `Options`; `optimizer` may also be one of the
     framework's (keras.optimizers, torch.optim), which then keeps its own step size. What is not
     given comes from the zoo's entry for (algorithm, env) if there is one, else from the algorithm's
@@ -116,30 +123,38 @@ def train(
         resume=resume,
         extend=extend,
         callbacks=callbacks,
+        catch_signals=catch_signals,
         **settings,
     )
-    return complete(run, stop_at)
+    result = complete(run, stop_at)
+    if run.signal is not None:
+        raise_again(run.signal, result)
+    return result
 
 
 def complete(run: Session, stop_at: int | None = None) -> Result:
     """Goes through a session to the end of its sitting, scores the best and the last agent, and
     draws."""
     reason = "steps"
+    notes: tuple[str, ...] = ()
+    summary: dict[str, Any] = {}
     with ExitStack() as stack:
         for callback in run.callbacks:
             if hasattr(callback, "__exit__"):
                 stack.enter_context(callback)  # type: ignore[arg-type]
+        stack.enter_context(run.catching())
         for event in run.events(stop_at):
             if isinstance(event, TrainEnd):
                 reason = event.reason
-    best = run.restored("best")
-    if reason.startswith("SIG"):
-        return Result(
-            best, run.folder, run.last_evaluation or run.score(best, 1, "final"), reason=reason
-        )
-    summary = run.result()
-    notes = draw(run) if run.folder is not None and run.config.options.plots else ()
-    return Result(best, run.folder, run.evaluation, summary, reason, notes)
+        evaluation = run.last_evaluation or Evaluation.of([], [])
+        best = run.restored("best")
+        if run.signal is None:
+            with suppress(EvaluationStopped):
+                summary = run.result()
+                evaluation = run.evaluation
+                if run.folder is not None and run.config.options.plots:
+                    notes = draw(run)
+    return Result(best, run.folder, evaluation, summary, run.signal or reason, notes)
 
 
 def session(
@@ -157,6 +172,7 @@ def session(
     resume: str | Path | None = None,
     extend: bool = False,
     callbacks: Iterable[Callback] = (),
+    catch_signals: bool = True,
     **settings: Any,
 ) -> Session:
     """The run that `train` would make, for those who own their loop: iterate over it for its
@@ -184,7 +200,9 @@ def session(
             )
         own = {"env": env, "network": network, "optimizer": optimizer}
         steps = None if steps is None else whole_number("steps", steps)
-        return resumed(as_path("resume", resume), own, steps, extend, callbacks, cluster)
+        run = resumed(as_path("resume", resume), own, steps, extend, callbacks, cluster)
+        run.catch_signals = catch_signals
+        return run
     if algorithm is None or env is None:
         raise SettingError(
             "train() was called without an algorithm or an environment.",
@@ -215,7 +233,7 @@ def session(
         env_kwargs=env_kwargs,
         out=out,
     )
-    return Session(
+    run = Session(
         replace(conf, own_optimizer=optimizer is not None),
         env,
         folder=None if out is None else new_folder(as_path("out", out)),
@@ -223,6 +241,8 @@ def session(
         optimizer=optimizer,
         callbacks=callbacks,
     )
+    run.catch_signals = catch_signals
+    return run
 
 
 def _config(
@@ -311,15 +331,25 @@ def settle(algorithm: str, env: str, values: dict[str, Any]) -> tuple[Any, Optio
 
 
 def evaluate(
-    agent: Agent, env: EnvLike, episodes: int = 20, seed: int = 0, deterministic: bool = True
+    agent: Agent,
+    env: EnvLike,
+    episodes: int = 20,
+    seed: int = 0,
+    deterministic: bool = True,
+    max_steps: int = 0,
 ) -> Evaluation:
     """Undiscounted returns of exactly `episodes` episodes, each on its own seed, derived from
-    `seed`. The id of an Atari game is made as the agent's was (`atari.Preprocessing`)."""
+    `seed`.
+
+    max_steps: an episode that has not ended by then is cut, and counts with its return so far; 0 is
+    twice the environment's own limit, 5,000 at least. `Evaluation.cut` says how many were.
+    The id of an Atari game is made as the agent's was (`atari.Preprocessing`)."""
     if not isinstance(agent, Agent):
         raise SettingError(
             f"agent={agent!r}.", "an agent", "give tandem.load(path), or result.agent of a run."
         )
     episodes, seed = whole_number("episodes", episodes, 1), whole_number("seed", seed)
+    max_steps = whole_number("max_steps", max_steps)
     noise: Callable[[int, int], Any] | None = None
     if not deterministic:
         rng = Generators(seed)("evaluation")
@@ -335,7 +365,16 @@ def evaluate(
     kwargs = agent.env_kwargs if own else None
     of = agent.observation, agent.action
     played = play(
-        agent.actor, env, episodes, seed, action_mode=mode, noise=noise, kwargs=kwargs, spaces=of
+        agent.actor,
+        env,
+        episodes,
+        seed,
+        action_mode=mode,
+        noise=noise,
+        kwargs=kwargs,
+        spaces=of,
+        max_steps=max_steps,
+        longest=agent.longest,
     )
     return Evaluation.of(*played)
 
@@ -359,6 +398,7 @@ def draw(run: Session) -> tuple[str, ...]:
             run.folder / "animation.gif",
             run.config.env_kwargs,
             seed=run.config.seed,
+            stopped=run.is_signalled,
         )
     except (TandemError, OSError) as error:
         notes.append(f"no animation: {str(error).splitlines()[0]}")

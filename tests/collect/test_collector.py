@@ -2,17 +2,19 @@ from __future__ import annotations
 
 import json
 
+import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
 
-from tandem.collect import evaluation
 from tandem.collect.collector import Collector
-from tandem.collect.evaluation import evaluate
+from tandem.collect.evaluation import EvaluationStopped, evaluate
 from tandem.envs.actions import to_environment
+from tandem.envs.episode_budget import default_budget
 from tandem.envs.factory import make, vectorize
 from tandem.envs.vector import all_finite, episode_seed
-from tandem.errors import EnvironmentFault, NetworkError, ResumeError, SettingError, SpaceError
+from tandem.errors import NetworkError, ResumeError, SettingError, SpaceError
+from tandem.learning.events import Evaluation
 from tandem.spaces import Leaf, action_leaf, observation_spec
 from tandem.testing import environments as known
 from tandem.types import leaves
@@ -318,15 +320,15 @@ def test_evaluation_is_not_biased_towards_short_episodes():
         def begin(self):
             self.length = int(self.np_random.choice([1, 50]))
 
-    returns, lengths, _ = evaluate(Always(0), Uneven, 200, seed=0)
+    returns, lengths, *_ = evaluate(Always(0), Uneven, 200, seed=0)
     assert returns == lengths and set(lengths) == {1, 50}
     assert 70 < lengths.count(50) < 130
 
 
 def test_evaluation_of_known_answers():
-    assert evaluate(Always(1), "tandem/Chain-v0", 3) == ([1.0] * 3, [4] * 3, [])
+    assert evaluate(Always(1), "tandem/Chain-v0", 3) == ([1.0] * 3, [4] * 3, [], 0)
     env = known.InfiniteHorizon()
-    assert evaluate(Always(1), env, 2) == ([10.0] * 2, [10] * 2, [])
+    assert evaluate(Always(1), env, 2) == ([10.0] * 2, [10] * 2, [], 0)
     stretched = evaluate(
         Always([1.0]), lambda: known.IdentityBox(scale=3.0), 40, action_mode="unit"
     )[0]
@@ -338,11 +340,46 @@ def test_evaluation_of_known_answers():
 # the finite check
 
 
-def test_an_episode_that_does_not_end_is_not_waited_for(monkeypatch) -> None:
-    monkeypatch.setattr(evaluation, "LONGEST", 50)
-    assert evaluate(Always(1), lambda: known.InfiniteHorizon(length=49), 2).lengths == [49, 49]
-    with pytest.raises(EnvironmentFault, match="did not end in 50 steps of an evaluation"):
-        evaluate(Always(1), lambda: known.InfiniteHorizon(length=10**9), 2)
+def endless() -> known.InfiniteHorizon:
+    return known.InfiniteHorizon(length=10**9)
+
+
+@pytest.mark.parametrize("episodes", [1, 3, 25])
+def test_an_episode_without_an_end_is_cut_and_counts_with_its_return_so_far(episodes) -> None:
+    played = evaluate(Always(1), endless, episodes, max_steps=50)
+    assert played.lengths == [50] * episodes and played.returns == [50.0] * episodes
+    assert played.cut == episodes
+    ends = evaluate(Always(1), lambda: known.InfiniteHorizon(length=50), episodes, max_steps=50)
+    assert ends.returns == played.returns and ends.cut == 0, "it ended by itself"
+
+
+def test_some_episodes_are_cut_and_others_are_not() -> None:
+    lengths = iter([3, 70, 5])
+    played = evaluate(
+        Always(1), lambda: known.InfiniteHorizon(length=next(lengths)), 3, max_steps=9
+    )
+    assert (played.lengths, played.cut) == ([3, 9, 5], 1)
+    text = str(Evaluation.of(*played))
+    assert text.endswith("over 3 episodes, 1 of them cut at 9 steps")
+
+
+def test_the_budget_is_twice_the_limit_or_the_longest_episode_of_training() -> None:
+    limited = gymnasium.make("CartPole-v1", max_episode_steps=4000)
+    assert default_budget(endless()) == 5000 == evaluate(Always(1), endless, 1).lengths[0]
+    assert (default_budget(limited), default_budget(limited, 6000)) == (8000, 12000)
+    assert evaluate(Always(1), endless, 1, longest=2600).lengths == [5200]
+
+
+def test_an_evaluation_stops_at_the_next_step() -> None:
+    asked = []
+
+    def stopped() -> bool:
+        asked.append(0)
+        return len(asked) == 8
+
+    with pytest.raises(EvaluationStopped):
+        evaluate(Always(1), endless, 3, max_steps=10**9, stopped=stopped)
+    assert len(asked) == 8
 
 
 def test_all_finite_agrees_with_numpy():

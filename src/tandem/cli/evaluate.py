@@ -7,6 +7,7 @@ import json
 from tandem import trainer
 from tandem.cli import agents
 from tandem.cli.parser import Parser
+from tandem.settings import whole_number
 
 ABOUT = (
     "Scores the agent of a run: undiscounted returns of whole episodes, on seeds that did not "
@@ -21,13 +22,24 @@ def run(words: list[str]) -> int:
     parser.add_argument("--episodes", type=int, default=20, metavar="N", help="how many [20]")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the episodes [0]")
     parser.add_argument(
+        "--max-steps",
+        type=int,
+        default=0,
+        metavar="N",
+        help="cut an episode that has not ended by then; 0: at twice the environment's limit or "
+        "the longest episode of training, 5,000 at least [0]",
+    )
+    parser.add_argument(
         "--json",
         action="store_true",
         help="one JSON object, with the return and length of each episode",
     )
     args = parser.read(words)
     loaded = agents.load(args.folder, args.which)
-    result = trainer.evaluate(loaded.agent, loaded.env, args.episodes, args.seed)
+    max_steps = whole_number("--max-steps", args.max_steps)
+    result = trainer.evaluate(
+        loaded.agent, loaded.env, args.episodes, args.seed, max_steps=max_steps
+    )
     if args.json:
         report = {
             "checkpoint": str(loaded.file),
@@ -39,7 +51,7 @@ def run(words: list[str]) -> int:
     else:
         span = f"lowest {min(result.returns):.1f}, highest {max(result.returns):.1f}"
         print(f"{loaded.agent.name}, {loaded.file}")
-        print(f"return {result.mean:.1f} ± {result.std:.1f} over {args.episodes} episodes ({span})")
+        print(f"return {result} ({span})")
         if result.agents:
             print("of each agent: " + ", ".join(f"{mean:.1f}" for mean in result.agents))
     return 0

@@ -37,13 +37,24 @@ def run(words: list[str]) -> int:
     if args.seeds is not None:
         return _several(args)
     session = _session(args, args.seed, args.out)
-    if session.loop.env_steps >= session.config.settings.steps:
+    if _is_complete(session):
         steps = session.config.settings.steps
         print(
             f"{args.resume} has all of its {steps:,} steps. To go on: --steps {2 * steps} --extend"
         )
         return 0
     return _one(args, session)
+
+
+def _is_complete(session: Any) -> bool:
+    """Whether nothing is left to do: all steps were made, and what came of them was scored."""
+    steps, file = session.config.settings.steps, session.folder / "result.json"
+    if session.loop.env_steps < steps or not file.is_file():
+        return False
+    try:
+        return bool(json.loads(file.read_text())["env_steps"] >= steps)
+    except (ValueError, KeyError, TypeError):  # made anew
+        return False
 
 
 def _several(args: argparse.Namespace) -> int:
@@ -71,7 +82,7 @@ def _several(args: argparse.Namespace) -> int:
         if code := _code(result.reason):
             return code
         scores.append(result.evaluation.mean)
-        print("\n".join([f"seed {seed}: {_score(result.evaluation)}", *result.notes]), flush=True)
+        print("\n".join([f"seed {seed}: {result.evaluation}", *result.notes]), flush=True)
     try:
         drawn = f"curve: {curve(folders, parent / 'curve.png')}"
     except (TandemError, OSError) as error:  # the runs are whole without it
@@ -103,8 +114,11 @@ def _one(args: argparse.Namespace, session: Any) -> int:
         f"{conf.algorithm} on {conf.env}, {conf.framework}, seed {conf.seed}: "
         f"{s['env_steps']:,} steps in {duration(s['seconds'])} ({speed})"
     )
-    print(f"  best checkpoint  {_score(result.evaluation)}, on fresh seeds")
-    print(f"  last checkpoint  {s['last_eval_mean']:.1f} ± {s['last_eval_std']:.1f}, on the same")
+    print(f"  best checkpoint  {result.evaluation}, on fresh seeds")
+    cut = f", {s['last_eval_cut']} of them cut" if s["last_eval_cut"] else ""
+    print(
+        f"  last checkpoint  {s['last_eval_mean']:.1f} ± {s['last_eval_std']:.1f}, on the same{cut}"
+    )
     there = (
         "curve.png",
         "animation.gif",
@@ -325,10 +339,6 @@ def _object(flag: str, value: str) -> dict[str, Any]:
 
 def _kinds() -> list[Any]:
     return [algorithms.get(name) for name in algorithms.NAMES]
-
-
-def _score(e: Any) -> str:
-    return f"{e.mean:.1f} ± {e.std:.1f} over {len(e.returns)} episode{'s' * (len(e.returns) != 1)}"
 
 
 def _code(reason: str) -> int:

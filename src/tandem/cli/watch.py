@@ -7,6 +7,7 @@ from pathlib import Path
 from tandem.animation import film, has_display, screen, show
 from tandem.cli import agents
 from tandem.cli.parser import Parser
+from tandem.settings import whole_number
 
 ABOUT = (
     "Shows the agent of a run play: in a window, or as a GIF or MP4 where there is no screen "
@@ -33,15 +34,25 @@ def run(words: list[str]) -> int:
         metavar="N",
         help="of the first; the next one's is one more [0]",
     )
+    parser.add_argument(
+        "--max-steps",
+        type=int,
+        default=1000,
+        metavar="N",
+        help="cut an episode that has not ended by then [1000]",
+    )
     args = parser.read(words)
+    max_steps = whole_number("--max-steps", args.max_steps, 1)
     loaded = agents.load(args.folder, args.which)
     _ = loaded.env  # refuses what only a program can make
     env, kwargs = loaded.config["env"], loaded.config.get("env_kwargs")
     if args.out is None and has_display():
         with screen(env, "human", kwargs) as window:
-            for episode, score in enumerate(show(loaded.agent, window, args.episodes, args.seed)):
-                print(f"episode {episode + 1}: return {score:.1f}")
+            for last in show(loaded.agent, window, args.episodes, args.seed, max_steps):
+                cut = f", cut at {last.step:,} steps (--max-steps)" if last.cut else ""
+                print(f"episode {last.episode + 1}: return {last.score:.1f}{cut}")
         return 0
     out = Path(args.out) if args.out else loaded.folder / "animation.gif"
-    print(f"wrote {film(loaded.agent, env, out, kwargs, episodes=args.episodes, seed=args.seed)}")
+    how = {"episodes": args.episodes, "seed": args.seed, "max_steps": max_steps}
+    print(f"wrote {film(loaded.agent, env, out, kwargs, **how)}")
     return 0

@@ -239,15 +239,18 @@ class AlgorithmAgent(Agent):
 
     # Afterwards
 
-    def evaluate(self, env: Any, episodes: int = 10, seed: int = 0) -> Evaluation:
+    def evaluate(
+        self, env: Any, episodes: int = 10, seed: int = 0, max_steps: int = 0
+    ) -> Evaluation:
         """Its deterministic returns in an environment (an id, or a callable that makes one),
-        without anything being learned."""
+        without anything being learned; max_steps as in `tandem.evaluate`."""
         algorithm, weights = type(self.algorithm), self._weights()
         networks = {role: fixed(self._backend.networks[role], w) for role, w in weights.items()}
         actor = PolicyActor(algorithm, self._settings, self._spaces.action, networks)
         mode: Any = algorithm.action_mode(self._settings, self._spaces.action)
         seed = derived(seed, "evaluate")
-        return Evaluation.of(*evaluate(actor, env, episodes, seed, action_mode=mode))
+        played = evaluate(actor, env, episodes, seed, action_mode=mode, max_steps=max_steps)
+        return Evaluation.of(*played)
 
     def save(self, path: str | Path) -> str:
         """Writes the agent as a checkpoint that `tandem.load` reads, on the machine where the agent

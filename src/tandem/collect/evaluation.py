@@ -12,11 +12,10 @@ from tandem.envs.actions import to_environment
 from tandem.envs.factory import EnvLike, environment_name, is_instance, make
 from tandem.envs.stepped import Stepped
 from tandem.envs.vector import episode_seed
-from tandem.errors import EnvironmentFault, SettingError, SpaceError
+from tandem.errors import SettingError, SpaceError
 from tandem.spaces import ActionMode, Leaf, Spec
 from tandem.types import AnyArray, Tree
 
-LONGEST = 1_000_000  # steps of an episode that somebody waits for
 EVALUATION = 2**31  # seeds of evaluation episodes: no environment of a training run has this number
 
 
@@ -26,6 +25,11 @@ class Played(NamedTuple):
     returns: list[float]
     lengths: list[int]
     agents: list[list[float]]  # the returns of each agent of a team; of a single one nothing
+    cut: int = 0  # how many episodes the budget ended
+
+
+class EvaluationStopped(Exception):
+    """An evaluation was asked to stop before all its episodes had ended."""
 
 
 def evaluate(
@@ -39,6 +43,9 @@ def evaluate(
     environments: int = 10,
     kwargs: Mapping[str, Any] | None = None,
     spaces: tuple[Spec, Leaf] | None = None,
+    max_steps: int = 0,
+    longest: int = 0,
+    stopped: Callable[[], bool] | None = None,
 ) -> Played:
     """Undiscounted returns and lengths of exactly `episodes` episodes, in the order of their
     numbers.
@@ -53,15 +60,23 @@ def evaluate(
     noise: called with (step, n) for the noise [n, ...] of one call of `actor.act`; without it
       actions are deterministic.
     environments: how many to step together at most.
-    spaces: of the observations and actions that the actor was made for. Raises SettingError for
-    fewer than one episode, SpaceError for an environment of other `spaces`, EnvironmentFault for an
-    episode of more than LONGEST steps, and what `make` and `Environments.step` raise.
+    spaces: of the observations and actions that the actor was made for.
+    max_steps: of each episode; one that has not ended by then is cut, and counts with its return so
+      far. 0: `default_budget` of the environment and of `longest`, the length of training's longest
+      episode.
+    stopped: asked after each step; EvaluationStopped where it says yes.
+
+    Raises SettingError for fewer than one episode, SpaceError for an environment of other `spaces`,
+    and what `make` and `Environments.step` raise.
     """
-    if episodes < 1 or environments < 1:
+    if episodes < 1 or environments < 1 or max_steps < 0:
         raise SettingError(
-            f"episodes={episodes}, environments={environments}.", "both at least 1", "correct them."
+            f"episodes={episodes}, environments={environments}, max_steps={max_steps}.",
+            "episodes and environments of at least 1, max_steps of at least 0",
+            "correct them.",
         )
     from tandem.envs.action_masks import with_masks
+    from tandem.envs.episode_budget import EpisodeBudget, default_budget
 
     n = 1 if is_instance(env) else min(episodes, environments)
     numbers = np.zeros(n, np.int64)  # of the episode that each environment plays
@@ -72,15 +87,14 @@ def evaluate(
         numbers[i], begun = begun, begun + 1
         return episode_seed(seed, EVALUATION, int(numbers[i]))
 
-    envs = Stepped(
-        environment_name(env),
-        with_masks([make(env, kwargs) for _ in range(n)]),
-        next_seed=next_seed,
-    )
+    instances = [make(env, kwargs) for _ in range(n)]
+    budget = max_steps or default_budget(instances[0], longest)
+    limited = [EpisodeBudget(instance, budget) for instance in with_masks(instances)]
+    envs = Stepped(environment_name(env), limited, next_seed=next_seed)
     try:
         if spaces is not None:
             _refuse(envs, *spaces)
-        return _play(actor, envs, numbers, episodes, action_mode, noise)
+        return _play(actor, envs, limited, numbers, episodes, action_mode, noise, stopped)
     finally:
         if not is_instance(env):
             envs.close()
@@ -111,10 +125,12 @@ def _form(spec: Spec) -> Any:
 def _play(
     actor: Actor,
     envs: Stepped,
+    limited: list[Any],
     numbers: AnyArray,
     episodes: int,
     action_mode: ActionMode,
     noise: Callable[[int, int], Tree] | None,
+    stopped: Callable[[], bool] | None,
 ) -> Played:
     convert, n = to_environment(envs.action, action_mode), envs.n
     scores, lengths = np.zeros(n), np.zeros(n, np.int64)
@@ -124,8 +140,10 @@ def _play(
     )
     returns, steps, agents = [0.0] * episodes, [0] * episodes, np.zeros((episodes, each.shape[1]))
     obs, initial, left, t = envs.reset(), actor.initial_state(n), episodes, 0
-    state = initial
+    state, cut = initial, 0
     while left:
+        if stopped is not None and stopped():
+            raise EvaluationStopped
         playing = numbers.copy()
         action, _, state = actor.act(obs, state, noise(t, n) if noise else None)
         one = envs.step(convert(np.asarray(action, envs.action.dtype)))
@@ -140,15 +158,8 @@ def _play(
                     each[i],
                 )
                 left -= 1
+                cut += limited[i].cut
             scores[i], lengths[i], each[i] = 0.0, 0, 0.0
         state = reset_ended(state, initial, one)
         obs, t = one.obs, t + 1
-        if t % LONGEST == 0 and lengths.max() >= LONGEST:
-            raise EnvironmentFault(
-                f"an episode of {envs.name} did not end in {lengths.max():,} steps of an "
-                "evaluation.",
-                "episodes that end: who scores whole ones would wait for ever",
-                "wrap the environment with gymnasium.wrappers.TimeLimit, or end its episodes by "
-                "itself (truncated).",
-            )
-    return Played(returns, steps, agents.tolist() if agents.size else [])
+    return Played(returns, steps, agents.tolist() if agents.size else [], cut)

@@ -18,7 +18,8 @@ class Agent:
     """What training gives back and `tandem.load` reads. `networks` are its forward functions by
     role, without noise on their
     weights: with `deterministic=False` only actions are drawn, as the algorithm explores.
-    `env_kwargs` are what its Atari game was made with, {} for other environments."""
+    `env_kwargs` are what its Atari game was made with, {} for other environments; `longest` the
+    steps of the longest episode that it was trained in."""
 
     def __init__(
         self,
@@ -29,13 +30,14 @@ class Agent:
         networks: dict[str, Forward],
         name: str = "",
         env_kwargs: dict[str, Any] | None = None,
+        longest: int = 0,
     ) -> None:
         self.algorithm = algorithm
         self.settings = settings
         self.observation = observation
         self.action = action
         self.name = name
-        self.networks, self.env_kwargs = networks, env_kwargs or {}
+        self.networks, self.env_kwargs, self.longest = networks, env_kwargs or {}, longest
         self.actor = PolicyActor(algorithm, settings, action, networks)
         self._to_environment = to_environment(action, algorithm.action_mode(settings, action))
         self._rng = np.random.default_rng()

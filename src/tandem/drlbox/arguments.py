@@ -158,6 +158,8 @@ class EvaluatorArguments(SharedArguments):
     policy_type: Literal["stochastic", "greedy"] = "stochastic"
     policy_eps: float = 0.0  # probability of a random action, where policy_type is greedy
     seed: int = 0
+    # of an episode, which is cut then; 0: twice the environment's limit, 5,000 at least
+    max_steps: int = 0
 
 
 TRAINERS: dict[str, type[TrainerArguments]] = {

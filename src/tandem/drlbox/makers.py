@@ -36,6 +36,7 @@ from tandem.drlbox.arguments import (
     checked,
 )
 from tandem.envs.action_masks import with_masks
+from tandem.envs.episode_budget import EpisodeBudget, default_budget
 from tandem.envs.factory import environment_name, make, spaces_of
 from tandem.errors import SettingError, UnknownNameError, at_least, one_of
 from tandem.learning.config import Options
@@ -161,6 +162,7 @@ class Evaluator:
         at_least("num_episodes", a.num_episodes, 1)
         at_least("render_timestep", a.render_timestep or 0, 0)
         at_least("seed", a.seed, 0)
+        at_least("max_steps", a.max_steps, 0)
         one_of("policy_type", a.policy_type, ("stochastic", "greedy"))
         if not 0 <= a.policy_eps <= 1:
             raise SettingError(
@@ -178,22 +180,26 @@ class Evaluator:
     def run(self) -> Evaluation:
         """Plays num_episodes episodes one after the other, and returns their Evaluation."""
         a = self.arguments
-        (env,) = with_masks([_env_maker(a)()])
+        (made,) = with_masks([_env_maker(a)()])
+        env = EpisodeBudget(made, a.max_steps or default_budget(made))
         rng = np.random.default_rng(a.seed)
         agent = self.agent(env)
         agent.seed(a.seed)
         returns: list[float] = []
         lengths: list[int] = []
+        cut = 0
         try:
             for episode in range(a.num_episodes):
                 score, length = self._play(env, agent, rng, int(rng.integers(2**31)))
                 returns.append(score)
                 lengths.append(length)
+                cut += env.cut
                 if a.verbose:
-                    print(f"episode {episode + 1}: {score:g}", flush=True)
+                    ended = f", cut at {length:,} steps (max_steps)" if env.cut else ""
+                    print(f"episode {episode + 1}: {score:g}{ended}", flush=True)
         finally:
             env.close()
-        evaluation = Evaluation.of(returns, lengths)
+        evaluation = Evaluation.of(returns, lengths, cut=cut)
         if a.verbose:
             print(f"mean of {a.num_episodes} episodes: {evaluation.mean:g}", flush=True)
         return evaluation

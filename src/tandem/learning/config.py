@@ -26,6 +26,12 @@ class Options(Preprocessing):
     final_episodes: int = setting(
         20, "episodes that score the best checkpoint at the end, on other seeds", minimum=1
     )
+    eval_max_steps: int = setting(
+        0,
+        "steps after which an episode of an evaluation is cut; 0: twice the environment's limit or "
+        "the longest episode of training, 5,000 at least",
+        minimum=0,
+    )
     log_every: int = setting(
         0, "environment steps between rows of progress.csv; 0: a hundredth of the run", minimum=0
     )

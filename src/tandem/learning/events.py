@@ -23,15 +23,31 @@ class Evaluation(NamedTuple):
     agents: tuple[
         float, ...
     ] = ()  # the mean return of each agent of a team, whose own return is the mean of these
+    cut: int = 0  # episodes that did not end within the budget; they count with their return so far
 
     @classmethod
     def of(
-        cls, returns: list[float], lengths: list[int], agents: Sequence[Sequence[float]] = ()
+        cls,
+        returns: list[float],
+        lengths: list[int],
+        agents: Sequence[Sequence[float]] = (),
+        cut: int = 0,
     ) -> Evaluation:
+        """mean and std are NaN of no episodes."""
         each = tuple(float(x) for x in np.mean(agents, 0)) if len(agents) else ()
-        return cls(
-            float(np.mean(returns)), float(np.std(returns)), list(returns), list(lengths), each
+        mean, std = (np.mean(returns), np.std(returns)) if returns else (np.nan, np.nan)
+        return cls(float(mean), float(std), list(returns), list(lengths), each, cut)
+
+    def __str__(self) -> str:
+        """As in "9.3 ± 0.5 over 10 episodes, 2 of them cut at 5,000 steps"."""
+        count = len(self.returns)
+        text = f"{self.mean:.1f} ± {self.std:.1f} over {count} episode{'s' * (count != 1)}"
+        if not self.cut:
+            return text
+        which = (
+            "" if count == 1 else "all of them " if self.cut == count else f"{self.cut} of them "
         )
+        return f"{text}, {which}cut at {max(self.lengths):,} steps"
 
 
 class Counters(TypedDict):

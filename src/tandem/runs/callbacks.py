@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from math import isnan
+from math import inf, isnan
 from numbers import Real
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -78,6 +79,11 @@ class Callback:
     def on_checkpoint(self, event: CheckpointSaved) -> bool | None:
         return None
 
+    def expired(self) -> bool:
+        """Whether the run is to end at once. Asked between the steps of an evaluation, where no
+        event happens; return true here to end one that takes too long."""
+        return False
+
     def state(self) -> Any:
         """What it has to remember across a resumption, as JSON data."""
         return None
@@ -109,6 +115,11 @@ def dispatch(event: Event, callbacks: Iterable[Callback]) -> str | None:
         if isinstance(answer, bool | np.bool_) and answer and reason is None:
             reason = callback.reason
     return reason
+
+
+def expired(callbacks: Iterable[Callback]) -> str | None:
+    """The reason of the first callback that wants the run to end at once, or None."""
+    return next((callback.reason for callback in callbacks if callback.expired()), None)
 
 
 def state(callbacks: Iterable[Callback]) -> list[dict[str, Any]]:
@@ -201,3 +212,26 @@ class EarlyStop(Callback):
         self.scores.append(event.episode.score)
         full = len(self.scores) == self.scores.maxlen
         return full and sum(self.scores) / len(self.scores) >= self.criterion
+
+
+class TimeLimit(Callback):
+    """Stops the run after so many seconds of this sitting, an evaluation included."""
+
+    reason = "time limit"
+
+    def __init__(self, seconds: float) -> None:
+        limit: Any = seconds
+        if not isinstance(limit, Real) or not float(limit) > 0:
+            raise SettingError(
+                f"TimeLimit got seconds={seconds!r}.", "a number above 0", "give the seconds."
+            )
+        self.seconds, self.end = float(seconds), inf
+
+    def on_train_begin(self, event: TrainBegin) -> None:
+        self.end = monotonic() + self.seconds
+
+    def expired(self) -> bool:
+        return monotonic() >= self.end
+
+    def on_batch_end(self, event: BatchEnd) -> bool:
+        return self.expired()

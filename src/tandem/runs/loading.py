@@ -41,6 +41,7 @@ def load(path: str | Path, network: Any = None, env: EnvLike = None, which: str 
             r: _twin(saved.data["plans"][r], plans.select(weights, r), inputs[r])
             for r in kind.acting
         }
+        longest = int(saved.data.get("session", {}).get("table", {}).get("longest", 0))
     except TandemError:
         raise
     except Exception as error:  # whatever data that tandem did not write comes to
@@ -64,6 +65,7 @@ def load(path: str | Path, network: Any = None, env: EnvLike = None, which: str 
         networks,
         f"{conf.algorithm} {conf.env}",
         conf.env_kwargs,
+        longest,
     )
 
 

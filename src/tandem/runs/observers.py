@@ -13,6 +13,7 @@ from time import monotonic
 
 import numpy as np
 
+from tandem.collect.evaluation import EvaluationStopped
 from tandem.envs.league import League
 from tandem.learning.events import (
     BatchEnd,
@@ -61,7 +62,8 @@ class LeagueCopies:
 class Evaluations:
     """Evaluates every so many steps, and at the end of a complete run; remembers the best mean.
 
-    evaluate: scores the agent as it is now. weights: those that it acts by; given where no
+    evaluate: scores the agent as it is now; EvaluationStopped where the run is to end first: then
+    the evaluation is still due. weights: those that it acts by; given where no
     checkpoints are written: the best are kept in memory then.
     """
 
@@ -79,8 +81,13 @@ class Evaluations:
         self.best_weights: RoleWeights = {} if weights is None else weights()
 
     def on_batch_end(self, event: BatchEnd) -> Iterator[Event]:
+        due = self.every.due
         if self.every(event.env_steps):
-            yield self._evaluated(event)
+            try:
+                yield self._evaluated(event)
+            except EvaluationStopped:
+                self.every.due = due
+                raise
 
     def on_train_end(self, event: TrainEnd) -> Iterator[Event]:
         if event.env_steps >= self.steps and event.env_steps != self.evaluated_at:

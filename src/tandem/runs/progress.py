@@ -119,11 +119,7 @@ class Progress(Callback):
 
     def _evaluation(self, event: EvaluationEnd) -> None:
         e, self._told = event.evaluation, event.env_steps
-        count = "1 episode" if len(e.returns) == 1 else f"{len(e.returns)} episodes"
-        text = (
-            f"evaluation at {event.env_steps:,} steps: return {e.mean:.1f} ± {e.std:.1f} over "
-            f"{count}"
-        )
+        text = f"evaluation at {event.env_steps:,} steps: return {e}"
         self._say(
             text + (", the best so far" if event.best else ""), "bold green" if event.best else ""
         )

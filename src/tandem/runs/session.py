@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import numpy as np
 from tandem import algorithms, spaces
 from tandem.algorithms.base import Algorithm
 from tandem.collect.actor import fixed, publish
-from tandem.collect.evaluation import evaluate
+from tandem.collect.evaluation import EvaluationStopped, evaluate
 from tandem.collect.trained_agent import Agent
 from tandem.envs import atari
 from tandem.envs.factory import EnvLike, is_instance, separate
@@ -26,7 +26,7 @@ from tandem.learning import asynchronous, selfplay
 from tandem.learning.actor_learner import LearnerSpec
 from tandem.learning.build import Spaces, build, network_there
 from tandem.learning.config import Config
-from tandem.learning.events import BatchEnd, Evaluation, Event, TrainEnd
+from tandem.learning.events import BatchEnd, Evaluation, Event, TrainBegin, TrainEnd
 from tandem.learning.loop import Loop
 from tandem.learning.seeds import Generators, derived
 from tandem.networks import plan as plans
@@ -38,7 +38,7 @@ from tandem.runs import atomic_files, checkpoint, config_file
 from tandem.runs import callbacks as calls
 from tandem.runs.callbacks import Callback
 from tandem.runs.observers import Checkpoints, Evaluations, Every, LeagueCopies
-from tandem.runs.signals import Signals
+from tandem.runs.signals import Signals, raise_again
 from tandem.runs.table import Averages, Table
 from tandem.settings import check_ranges
 from tandem.types import JSONDict
@@ -79,6 +79,10 @@ class Session:
         self.evaluation: Evaluation  # of the best agent, which `result` makes
         self.reason: str | None = None  # why this sitting is to end at the next block
         self.catch_signals = True  # SIGINT and SIGTERM end the sitting with a checkpoint
+        self.signal: str | None = None  # the name of the one that came
+        self._stops = 0  # how often somebody asked for the end
+        self._catching = False
+        self._pending = False  # what is done at the latest BatchEnd waits for the next sitting
 
         # What is done at the events of the loop, in this order.
         hundredth = max(1, steps // 100)
@@ -94,7 +98,7 @@ class Session:
         self.evaluations = Evaluations(
             self.every["eval"],
             steps,
-            lambda: self.score(self.agent(), options.eval_episodes, "select"),
+            lambda: self.score(self.agent(), options.eval_episodes, "select", self._ends),
             self._weights if folder is None else None,
         )
         observers: list[object] = [self.averages]
@@ -141,15 +145,21 @@ class Session:
     # The sitting
 
     def __iter__(self) -> Iterator[Event]:
-        return self.events()
+        """The events of the sitting. A signal that ended it is raised again after the last one."""
+        yield from self.events()
+        if self.signal is not None:
+            raise_again(self.signal)
 
     def events(self, stop_at: int | None = None) -> Iterator[Event]:
         """The events until `stop_at` environment steps or the run's length."""
         try:
-            with Signals(self._signalled) if self.catch_signals else nullcontext():
+            with self.catching():
                 self._open()
                 for event in self.loop.events(stop_at):
                     yield from self._pass(event)
+                    if self._pending and isinstance(event, TrainBegin):
+                        self._pending = False
+                        yield from self._observe(BatchEnd(**self.loop.now(), metrics={}))
                     if self.reason and isinstance(event, BatchEnd):
                         yield from self._pass(TrainEnd(**self.loop.now(), reason=self.reason))
                         return
@@ -173,10 +183,37 @@ class Session:
         return self.evaluations.last
 
     def stop(self, reason: str = "callback") -> None:
-        """Ends the sitting when the block under way is done, with a checkpoint."""
+        """Ends the sitting when the block under way is done, with a checkpoint; an evaluation at
+        once."""
         self.reason = self.reason or reason
+        self._stops += 1
+
+    @contextmanager
+    def catching(self) -> Iterator[None]:
+        """While entered, SIGINT and SIGTERM are a wish to end, unless the session is to let them
+        be."""
+        if self._catching or not self.catch_signals:
+            yield
+            return
+        self._catching = True
+        try:
+            with Signals(self._signalled):
+                yield
+        finally:
+            self._catching = False
+
+    def _ends(self) -> bool:
+        """Whether the sitting is to end at once: asked between the steps of an evaluation."""
+        if self.reason is None and (reason := calls.expired(self.callbacks)):
+            self.stop(reason)
+        return self.reason is not None
+
+    def is_signalled(self) -> bool:
+        """Whether a signal asked for the end."""
+        return self.signal is not None
 
     def _signalled(self, name: str) -> None:
+        self.signal = self.signal or name
         self.stop(name)
         self.loop.collector.request_stop()
 
@@ -203,20 +240,33 @@ class Session:
 
     def _observe(self, event: Event) -> Iterator[Event]:
         for act in self._observers[type(event)]:
-            for followed in act(event) or ():
-                yield from self._pass(followed)
+            try:
+                for followed in act(event) or ():
+                    yield from self._pass(followed)
+            except EvaluationStopped:
+                if isinstance(event, BatchEnd):  # the next sitting begins with it
+                    self._pending = True
+                    return
 
     # Agents
 
-    def score(self, agent: Agent, episodes: int, purpose: str) -> Evaluation:
-        """An agent's deterministic returns on the seeds kept for `purpose`."""
-        env = separate(self.env)
-        kwargs = self.config.env_kwargs or None
-        mode = self.kind.action_mode(self.config.settings, self.action)
-        seed = derived(self.config.seed, purpose)
-        return Evaluation.of(
-            *evaluate(agent.actor, env, episodes, seed, action_mode=mode, kwargs=kwargs)
+    def score(
+        self, agent: Agent, episodes: int, purpose: str, stopped: Callable[[], bool]
+    ) -> Evaluation:
+        """An agent's deterministic returns on the seeds kept for `purpose`. EvaluationStopped where
+        `stopped` says so."""
+        played = evaluate(
+            agent.actor,
+            separate(self.env),
+            episodes,
+            derived(self.config.seed, purpose),
+            action_mode=self.kind.action_mode(self.config.settings, self.action),
+            kwargs=self.config.env_kwargs or None,
+            max_steps=self.config.options.eval_max_steps,
+            longest=self.averages.longest,
+            stopped=stopped,
         )
+        return Evaluation.of(*played)
 
     def agent(self) -> Agent:
         """The agent as it is now. It stays so while training goes on."""
@@ -239,9 +289,15 @@ class Session:
     def _agent(self, weights: dict[str, plans.Weights]) -> Agent:
         networks = {role: fixed(self.backend.networks[role], w) for role, w in weights.items()}
         name = f"{self.config.algorithm} {self.config.env}"
-        kwargs = self.config.env_kwargs
         return Agent(
-            self.kind, self.config.settings, self.observation, self.action, networks, name, kwargs
+            self.kind,
+            self.config.settings,
+            self.observation,
+            self.action,
+            networks,
+            name,
+            self.config.env_kwargs,
+            self.averages.longest,
         )
 
     def fingerprint(self) -> str:
@@ -273,6 +329,7 @@ class Session:
                 "best": None if self.evaluations.best == -np.inf else self.evaluations.best,
                 "evaluated": self.evaluations.evaluated_at,
                 "table": self.averages.state(),
+                "pending": self._pending,
                 "due": {name: every.due for name, every in self.every.items()},
                 "numbered": [] if self.checkpoints is None else self.checkpoints.numbered,
                 "callbacks": calls.state(self.callbacks),
@@ -296,6 +353,7 @@ class Session:
             self.loop.load_state(saved.data, groups)
             inner = saved.data["session"]
             self.averages.load_state(inner["table"])
+            self._pending = inner.get("pending", False)
             self.evaluations.best = -np.inf if inner["best"] is None else inner["best"]
             self.evaluations.evaluated_at = inner["evaluated"]
             for name, due in inner["due"].items():
@@ -315,10 +373,14 @@ class Session:
 
     def result(self) -> dict[str, Any]:
         """Scores the best and the last agent on seeds that chose neither; writes and returns
-        result.json."""
-        conf, now = self.config, self.loop.now()
-        last = self.score(self.agent(), conf.options.final_episodes, "final")
-        best = self.score(self.restored("best"), conf.options.final_episodes, "final")
+        result.json. EvaluationStopped where a signal or `stop` comes meanwhile."""
+        conf, now, stops = self.config, self.loop.now(), self._stops
+
+        def scored(agent: Agent) -> Evaluation:
+            episodes = conf.options.final_episodes
+            return self.score(agent, episodes, "final", lambda: self._stops > stops)
+
+        last, best = scored(self.agent()), scored(self.restored("best"))
         result = {
             "algorithm": conf.algorithm,
             "env": conf.env,
@@ -331,9 +393,11 @@ class Session:
             "eval_mean": best.mean,
             "eval_std": best.std,
             "eval_episodes": len(best.returns),
+            "eval_cut": best.cut,
             **({"eval_agents": list(best.agents)} if best.agents else {}),
             "last_eval_mean": last.mean,
             "last_eval_std": last.std,
+            "last_eval_cut": last.cut,
             "versions": conf.versions,
         }
         self.evaluation = best

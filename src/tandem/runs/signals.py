@@ -30,3 +30,14 @@ class Signals:
     def __exit__(self, *_: Any) -> None:
         for number, old in self._old.items():
             signal.signal(number, old)
+
+
+def raise_again(name: str, result: object = None) -> None:
+    """Hands a signal on that ended a run, when the run is over: KeyboardInterrupt for SIGINT, with
+    `result` as its attribute of that name; any other goes to the handler that it had before. Comes
+    back where that one lets the program go on."""
+    if name == "SIGINT":
+        interrupt = KeyboardInterrupt(name)
+        interrupt.result = result  # type: ignore[attr-defined]
+        raise interrupt
+    signal.raise_signal(signal.Signals[name])

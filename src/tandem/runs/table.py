@@ -24,6 +24,7 @@ COLUMNS = (
     "length_mean",
     "eval_mean",
     "eval_std",
+    "eval_cut",
     "fingerprint",
 )
 WINDOW = 100  # episodes that return_mean and length_mean are of
@@ -35,12 +36,14 @@ class Averages:
     def __init__(self) -> None:
         self._returns: deque[float] = deque(maxlen=WINDOW)
         self._lengths: deque[int] = deque(maxlen=WINDOW)
+        self.longest = 0  # steps of the longest episode so far
         self._sums: dict[str, float] = {}
         self._counts: dict[str, int] = {}
 
     def on_episode_end(self, event: EpisodeEnd) -> None:
         self._returns.append(event.episode.score)
         self._lengths.append(event.episode.length)
+        self.longest = max(self.longest, event.episode.length)
 
     def on_batch_end(self, event: BatchEnd) -> None:
         for name, value in event.metrics.items():
@@ -62,12 +65,15 @@ class Averages:
 
     def state(self) -> JSONDict:
         lists = {"returns": list(self._returns), "lengths": list(self._lengths)}
-        return {**lists, "sums": dict(self._sums), "counts": dict(self._counts)}
+        sums = {"sums": dict(self._sums), "counts": dict(self._counts)}
+        return {**lists, **sums, "longest": self.longest}
 
     def load_state(self, state: JSONDict) -> None:
         self._returns.extend(state["returns"])
         self._lengths.extend(state["lengths"])
         self._sums, self._counts = dict(state["sums"]), dict(state["counts"])
+        # older checkpoints have it not
+        self.longest = state.get("longest", max(state["lengths"], default=0))
 
 
 class Table:
@@ -127,6 +133,7 @@ class Table:
             **self.averages.of_episodes(),
             "eval_mean": None if evaluation is None else evaluation.mean,
             "eval_std": None if evaluation is None else evaluation.std,
+            "eval_cut": None if evaluation is None else evaluation.cut,
             **self.averages.of_metrics(),
         }
         for writer in self._writers:

@@ -5,7 +5,9 @@ are
 
     env_steps updates episodes seconds     the counters, as in every event
     return_mean                            mean return of the latest training episodes; empty before
-    the first eval_mean eval_std                     of an evaluation; empty in rows without one
+                                           the first
+    eval_mean eval_std                     of an evaluation; empty in rows without one
+    eval_cut                               how many of its episodes its budget of steps cut
     fingerprint                            of the weights
 
 and any metric of an algorithm may stand beside them.

@@ -1,0 +1,43 @@
+"""A budget of steps for each episode, where nobody may wait for one that does not end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+
+from tandem.types import Info
+
+SHORTEST = 5_000  # steps that an episode may always take
+FACTOR = 2  # of the environment's own limit, or of the longest episode of training
+
+
+class EpisodeBudget(gymnasium.Wrapper[Any, Any, Any, Any]):  # type: ignore[misc]
+    """Truncates an episode after `max_steps` steps, as TimeLimit does; `cut` says whether it was
+    this budget that ended the episode of the last step."""
+
+    def __init__(self, env: Any, max_steps: int) -> None:
+        super().__init__(env)
+        self.max_steps, self.steps, self.cut = max_steps, 0, False
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, Info]:
+        self.steps = 0
+        return self.env.reset(seed=seed, options=options)  # type: ignore[no-any-return]
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, Info]:
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        self.steps += 1
+        self.cut = self.steps >= self.max_steps and not (terminated or truncated)
+        return obs, reward, terminated, truncated or self.cut, info
+
+
+def default_budget(env: Any, longest: int = 0) -> int:
+    """The steps that an episode of an evaluation may take where nobody says how many: twice the
+    environment's own limit or the `longest` episode of training, whichever is more, and SHORTEST at
+    least."""
+    spec = getattr(env, "spec", None)
+    limit = getattr(spec, "max_episode_steps", None) or 0
+    frames = (getattr(spec, "kwargs", None) or {}).get("max_num_frames_per_episode") or 0  # Atari
+    return max(SHORTEST, FACTOR * max(limit, int(frames), longest))

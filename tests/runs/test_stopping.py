@@ -1,0 +1,235 @@
+"""Ending a run before its end: signals, limits, and what an evaluation does meanwhile."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tandem
+from tandem.errors import SettingError
+from tandem.learning.events import BatchEnd, EvaluationEnd
+from tandem.runs.callbacks import Callback, LambdaCallback, TimeLimit
+from tandem.runs.folder import read_run
+from tandem.testing import environments as known
+from tandem.trainer import complete
+from tests.helpers import ON_CPU, ONE_THREAD, QUIET, ROOT
+
+SMALL = {
+    "framework": "torch",
+    "steps": 600,
+    "rollout": 50,
+    "envs": 2,
+    "epochs": 1,
+    "batch_size": 50,
+    "eval_every": 200,
+    "eval_episodes": 3,
+    "final_episodes": 2,
+    "tensorboard": False,
+    "plots": False,
+}
+
+
+def endless() -> known.InfiniteHorizon:
+    return known.InfiniteHorizon(length=10**9)
+
+
+class Ends(Callback):
+    """Ends the run within the evaluation under way, from `steps` environment steps on."""
+
+    reason = "in an evaluation"
+
+    def __init__(self, steps: int, asked: int = 5) -> None:
+        self.steps, self.asked, self.now = steps, asked, 0
+
+    def on_batch_end(self, event: BatchEnd) -> None:
+        self.now = event.env_steps
+
+    def expired(self) -> bool:
+        self.asked -= self.now >= self.steps
+        return self.asked < 0
+
+
+def test_the_budget_of_a_run_is_said_and_is_a_column(tmp_path: Path) -> None:
+    heard = []
+    result = tandem.train(
+        "ppo",
+        endless,
+        eval_max_steps=40,
+        out=tmp_path / "run",
+        callbacks=[LambdaCallback(on_evaluation=lambda e: heard.append(str(e.evaluation)))],
+        **SMALL,
+    )
+    assert heard == ["40.0 ± 0.0 over 3 episodes, all of them cut at 40 steps"] * 3
+    cut = read_run(tmp_path / "run").column("eval_cut")
+    assert list(cut[~np.isnan(cut)]) == [3, 3, 3]
+    assert result.evaluation.cut == 2 == result.summary["eval_cut"]
+    agent = tandem.load(tmp_path / "run")
+    assert tandem.evaluate(agent, endless, 2, max_steps=7).lengths == [7, 7]
+    with pytest.raises(SettingError, match="max_steps"):
+        tandem.evaluate(agent, endless, 2, max_steps=-1)
+
+
+@pytest.mark.parametrize("steps", [200, 600], ids=["within", "at the end"])
+def test_stopped_within_an_evaluation_and_resumed_it_is_the_same_run(steps, tmp_path) -> None:
+    """The evaluation is made by the next sitting, before anything else."""
+    whole, parts, given = tmp_path / "whole", tmp_path / "parts", SMALL | {"eval_max_steps": 40}
+    tandem.train("ppo", endless, out=whole, **given)
+    scored: list[int] = []
+    told = LambdaCallback(on_evaluation=lambda e: scored.append(e.env_steps))
+    callbacks = [Ends(steps), told]
+    first = tandem.train("ppo", endless, out=parts, callbacks=callbacks, **given)
+    assert first.reason in ("in an evaluation", "steps")
+    assert steps not in scored
+    before = len(scored)
+    tandem.train(resume=parts, env=endless, callbacks=[told])
+    assert scored[before] == steps
+    a, b = read_run(whole).table, read_run(parts).table
+    assert a.keys() == b.keys()
+    assert all(a[name] == b[name] for name in a if name != "seconds")
+
+
+def test_a_time_limit_ends_an_evaluation() -> None:
+    given = SMALL | {"eval_max_steps": 10**9, "callbacks": [TimeLimit(0.3)]}
+    events = list(tandem.session("ppo", endless, **given))
+    assert events[-1].reason == "time limit"
+    assert not any(isinstance(event, EvaluationEnd) for event in events)
+    with pytest.raises(SettingError, match="seconds=0"):
+        TimeLimit(0)
+
+
+def test_stop_ends_the_final_scores_too() -> None:
+    run = tandem.session("ppo", endless, **SMALL | {"eval_max_steps": 10**9, "eval_episodes": 0})
+    timer = threading.Timer(1.0, run.stop)
+    timer.start()
+    result = complete(run)
+    timer.join()
+    assert result.reason == "steps" and result.summary == {} and result.evaluation.returns == []
+
+
+def train(catch: bool = True, **more) -> tandem.Result:
+    return tandem.train(
+        "ppo", endless, catch_signals=catch, **SMALL | {"eval_max_steps": 40} | more
+    )
+
+
+def sends(number: signal.Signals) -> Callback:
+    """A callback that sends a signal to this process at the first block's end."""
+    sent: list[int] = []
+
+    def send(event: BatchEnd) -> None:
+        if not sent:
+            sent.append(number)
+            signal.raise_signal(number)
+
+    return LambdaCallback(on_batch_end=send)
+
+
+def test_sigint_is_a_keyboard_interrupt_with_what_there_is(tmp_path: Path) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        train(callbacks=[sends(signal.SIGINT)], out=tmp_path / "run")
+    result = caught.value.result
+    assert result.reason == "SIGINT" and result.folder == tmp_path / "run"
+    assert result.evaluation.returns == [] and np.isnan(result.evaluation.mean)
+    assert result.agent.act(np.ones(1, np.float32)) in (0, 1)
+    assert (tmp_path / "run" / "checkpoints" / "last.zip").is_file()
+    assert signal.getsignal(signal.SIGINT) is before
+    assert tandem.train(resume=tmp_path / "run", env=endless).reason == "steps"
+
+
+@pytest.mark.parametrize("where", ["evaluation", "final scores"])
+def test_a_signal_is_heard_where_no_block_ends(where) -> None:
+    """Within an evaluation of a million steps, and while the best agent is scored at the end."""
+    timer = threading.Timer(1.5, lambda: signal.pthread_kill(main, signal.SIGINT))
+    main = threading.main_thread().ident
+    long = {"eval_max_steps": 10**9, "eval_episodes": 1 if where == "evaluation" else 0}
+    timer.start()
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt) as caught:
+        train(**long)
+    assert time.monotonic() - began < 30 and caught.value.result.reason == "SIGINT"
+    assert caught.value.result.summary == {}
+
+
+@pytest.mark.parametrize("how", ["handler", "ignored", "session"])
+def test_sigterm_goes_to_the_handler_that_was_there(how, monkeypatch) -> None:
+    heard: list[int] = []
+    former = signal.SIG_IGN if how == "ignored" else (lambda number, frame: heard.append(number))
+    before = signal.signal(signal.SIGTERM, former)
+    try:
+        given = SMALL | {"callbacks": [sends(signal.SIGTERM)]}
+        if how == "session":
+            assert list(tandem.session("ppo", endless, **given))[-1].reason == "SIGTERM"
+        else:
+            assert train(**given).reason == "SIGTERM"
+        assert signal.getsignal(signal.SIGTERM) is former
+        assert heard == ([] if how == "ignored" else [signal.SIGTERM])
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_signals_may_be_left_alone() -> None:
+    heard: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: heard.append(number))
+    try:
+        result = train(catch=False, callbacks=[sends(signal.SIGTERM)])
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert result.reason == "steps" and heard == [signal.SIGTERM]
+
+
+def test_in_another_thread_nothing_is_caught() -> None:
+    found: list[object] = []
+    before = signal.getsignal(signal.SIGINT)
+    told = LambdaCallback(on_batch_end=lambda e: found.append(signal.getsignal(signal.SIGINT)))
+    thread = threading.Thread(target=lambda: found.append(train(callbacks=[told]).reason))
+    thread.start()
+    thread.join(60)
+    assert found[-1] == "steps" and set(found[:-1]) == {before}
+
+
+SCRIPT = """
+import sys, tandem
+from tandem.runs.callbacks import LambdaCallback
+from tandem.testing.environments import InfiniteHorizon
+for seed in range(3):
+    begun = LambdaCallback(on_batch_end=lambda e: print("block", flush=True))
+    tandem.train("ppo", lambda: InfiniteHorizon(10**9), seed=seed, callbacks=[begun],
+                 out=f"{sys.argv[1]}/s{seed}", framework="torch", eval_episodes=0, plots=False,
+                 steps=10**8, compile="no", workers=int(sys.argv[2]))
+    print("went on", flush=True)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number, workers", [(signal.SIGTERM, 1), (signal.SIGINT, 0)])
+def test_a_loop_over_seeds_ends_with_the_signal(number, workers, tmp_path: Path) -> None:
+    script = tmp_path / "loop.py"
+    guard = "if __name__ == '__main__':\n"
+    script.write_text(guard + "\n".join("    " + line for line in SCRIPT.strip().split("\n")))
+    env = os.environ | ONE_THREAD | ON_CPU | QUIET | {"PYTHONPATH": str(ROOT / "src")}
+    process = subprocess.Popen(
+        [sys.executable, str(script), str(tmp_path), str(workers)],
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None and process.stdout.readline() == "block\n"
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    assert "went on" not in out
+    assert (tmp_path / "s0" / "checkpoints" / "last.zip").is_file()
+    assert not (tmp_path / "s1").exists()
+    if number == signal.SIGTERM:
+        assert process.returncode == -signal.SIGTERM, err
+    else:
+        assert process.returncode != 0 and "KeyboardInterrupt" in err
