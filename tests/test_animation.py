@@ -205,11 +205,10 @@ def test_a_window_needs_a_display(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(EngineError, match="no display"):
         animation.show(lambda obs: 0, Blinking(mode="human"))
     monkeypatch.setenv("WAYLAND_DISPLAY", "wayland-0")
-    assert animation.show(lambda obs: 3, Blinking(length=4, mode="human"), episodes=2) == [
-        12.0,
-        12.0,
-    ]
-    assert animation.show(lambda obs: 3, Blinking(length=4, mode="human"), max_steps=2) == [6.0]
+    whole = animation.show(lambda obs: 3, Blinking(length=4, mode="human"), episodes=2)
+    assert [(last.score, last.cut) for last in whole] == [(12.0, False)] * 2
+    (last,) = animation.show(lambda obs: 3, Blinking(length=4, mode="human"), max_steps=2)
+    assert (last.step, last.score, last.cut) == (2, 6.0, True)
     with pytest.raises(SettingError, match="render_mode='human'"):
         animation.show(lambda obs: 0, Blinking(mode="rgb_array"))
     monkeypatch.delenv("WAYLAND_DISPLAY")

@@ -10,7 +10,16 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from tandem.errors import SpaceError
-from tandem.spaces import Leaf, flatten_observation, from_json, leaf, observation_spec, to_json
+from tandem.spaces import (
+    Leaf,
+    flatten_observation,
+    from_json,
+    gymnasium_space,
+    leaf,
+    observation_spec,
+    outline,
+    to_json,
+)
 
 PIXELS = spaces.Box(0, 255, (84, 84, 3), np.uint8)
 TORQUE = spaces.Box(np.array([-1.0, -2.0]), np.array([1.0, 2.0]), dtype=np.float64)
@@ -150,3 +159,24 @@ def test_a_space_that_holds_nothing_is_refused(space) -> None:
     for one in (space, spaces.Dict({"a": PIXELS, "b": space})):
         with pytest.raises(SpaceError, match="at least one"):
             observation_spec(one)
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Box(-1, 1, (3,), np.float64),
+        spaces.Box(0, 255, (8, 8, 3), np.uint8),
+        spaces.Box(-np.inf, np.inf, (2,), np.float32),
+        spaces.Box(np.iinfo(np.int64).min, np.iinfo(np.int64).max, (2,), np.int64),
+        spaces.Discrete(5, start=-2),
+        spaces.MultiDiscrete([2, 5]),
+        spaces.MultiBinary((2, 3)),
+        spaces.Dict(a=spaces.Dict(b=spaces.Discrete(2), c=spaces.Box(0, 1, (1,)))),
+    ],
+    ids=str,
+)
+def test_a_space_comes_back_from_what_a_checkpoint_keeps(space) -> None:
+    kept = json.loads(json.dumps([to_json(observation_spec(space)), outline(space)]))
+    assert gymnasium_space(from_json(kept[0]), kept[1]) == space
+    older = gymnasium_space(from_json(kept[0]))  # from before there was an outline
+    assert observation_spec(older) == observation_spec(space)

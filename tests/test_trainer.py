@@ -42,6 +42,7 @@ from tandem.learning.seeds import derived
 from tandem.runs import observers
 from tandem.runs import session as sessions
 from tandem.runs.callbacks import Callback, EarlyStop, LambdaCallback
+from tandem.testing import environments as known
 from tandem.testing.environments import Chain, Identity, IdentityBox, InfiniteHorizon
 from tests.helpers import run_python
 
@@ -655,6 +656,48 @@ def test_a_function_that_makes_no_network_is_named(
             **SMALL,
         )
     assert not (tmp_path / "run").exists()
+
+
+def test_an_own_environment_and_an_own_network_load_by_the_advice_that_is_given(tmp_path) -> None:
+    """No file can rebuild either; the environment is not needed, and is checked where given."""
+    shown: list[Any] = []
+
+    class Own(known.Identity):
+        def __init__(self) -> None:
+            super().__init__()
+            place = spaces.Dict(near=spaces.Box(-1, 1, (2,), np.float64))
+            self.observation_space = spaces.Dict(place=place, symbol=spaces.Discrete(4, start=1))
+
+        def observe(self) -> Any:
+            return {"place": {"near": np.zeros(2)}, "symbol": np.int64(1 + self.symbol)}
+
+    def network(space: Any) -> Any:
+        import torch
+
+        shown.append(space)
+
+        class Body(torch.nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.dense = torch.nn.Linear(2, 8)
+
+            def forward(self, x: Any) -> Any:
+                return torch.sin(self.dense(x["place/near"]))
+
+        return Body()
+
+    given = {"steps": 64, "rollout": 32, "envs": 2, "epochs": 1, "batch_size": 64}
+    trainer.train(
+        "ppo", Own, network=network, framework="torch", out=tmp_path / "run", plots=False, **given
+    )
+    with pytest.raises(CheckpointError) as caught:
+        tandem.load(tmp_path / "run")
+    agent = eval(caught.value.fix.replace("...", "network"), {"tandem": tandem, "network": network})
+    assert agent.act(Own().reset(seed=0)[0]) in range(4)
+    assert all(space == Own().observation_space for space in shown) and len(shown) > 1
+    assert tandem.load(tmp_path / "run", network=network, env=Own).name == agent.name
+    with pytest.raises(SpaceError, match="CartPole-v1 has observations"):
+        tandem.load(tmp_path / "run", network=network, env="CartPole-v1")
 
 
 def test_a_network_without_a_twin_has_to_be_given_again(tmp_path: Path) -> None:

@@ -162,6 +162,68 @@ def action_leaf(space: Any, observation: Spec) -> Leaf:
     return replace(action, masked=True)
 
 
+def outline(space: Any) -> Any:
+    """What a Spec does not know of its observation space, as JSON data: the dtype, or those of a
+    Dict's entries by their keys."""
+    if type(space).__name__ == "Dict":
+        return {str(key): outline(inner) for key, inner in space.spaces.items()}
+    return str(space.dtype)
+
+
+def gymnasium_space(spec: Spec, outlined: Any = None) -> Any:
+    """The observation space (gymnasium.spaces) that a Spec, and its `outline`, is of. Without the
+    latter a Dict has no Dicts within, and floats have 32 bits."""
+    from gymnasium import spaces
+
+    if outlined is None:
+        outlined = (
+            {key: s.dtype for key, s in spec.items()} if isinstance(spec, dict) else spec.dtype
+        )
+
+    def made(part: Any, path: tuple[str, ...]) -> Any:
+        if isinstance(part, dict):
+            return spaces.Dict({key: made(inner, (*path, key)) for key, inner in part.items()})
+        one = spec["/".join(path)] if isinstance(spec, dict) else spec
+        if one.kind == "discrete":
+            return spaces.Discrete(one.sizes[0], start=one.start)
+        if one.kind == "multidiscrete":
+            return spaces.MultiDiscrete(one.sizes)
+        if one.kind == "multibinary":
+            return spaces.MultiBinary(one.shape)
+        dtype = np.dtype(part)
+        bounds: list[Any] = [list(one.low), list(one.high)]
+        if dtype.kind in "iu":  # a Leaf's bounds are floats, which round beyond the widest integers
+            least, most = np.iinfo(dtype).min, np.iinfo(dtype).max
+            bounds = [[min(max(int(b), least), most) for b in each] for each in bounds]
+        low, high = (np.array(bound, dtype).reshape(one.shape) for bound in bounds)
+        box: Any = spaces.Box(low, high, one.shape, dtype.type)
+        if one.stack:
+            box.stack = one.stack
+        return box
+
+    return made(outlined, ())
+
+
+def form(spec: Spec) -> Any:
+    """Kind, dtype and size of each part: what an agent's observations and actions must share with
+    those that it was trained on. Bounds may differ."""
+    if isinstance(spec, dict):
+        return {key: form(leaf) for key, leaf in spec.items()}
+    return (spec.kind, spec.dtype, spec.sizes or spec.shape)
+
+
+def refuse_others(name: str, own: tuple[Spec, Spec], here: tuple[Spec, Spec]) -> None:
+    """SpaceError where the (observations, actions) of an environment called `name` are of another
+    form than an agent's `own`."""
+    for what, mine, theirs in zip(("observations", "actions"), own, here, strict=True):
+        if form(mine) != form(theirs):
+            raise SpaceError(
+                f"{name} has {what} of the form {form(theirs)}.",
+                f"{form(mine)}, as the agent was trained with",
+                "use an environment like the one it was trained in, with the same wrappers.",
+            )
+
+
 def seen(observation: Spec, action: Leaf) -> Spec:
     """What default networks see of an observation: all but the mask of the actions."""
     if action.masked and isinstance(observation, dict):

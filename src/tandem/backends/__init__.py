@@ -100,6 +100,29 @@ def make(
     return backend
 
 
+class Engine:
+    """An engine by name, which is chosen where its pickle is read: before what follows it there
+    imports Keras."""
+
+    def __init__(self, framework: str) -> None:
+        self.framework = framework
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _arrived, (self.framework,)
+
+
+def _arrived(framework: str) -> Engine:
+    os.environ["KERAS_BACKEND"] = str(ENGINES[choose(framework)])
+    return Engine(framework)
+
+
+def unfrozen(engine: Engine, own: list[type], data: bytes, weights: list[Any]) -> Any:
+    """What `keras_frozen.FrozenModel` pickles itself as. own: classes of its layers, which Keras
+    knows once they are imported."""
+    frozen = importlib.import_module("tandem.backends.keras_frozen")
+    return frozen.FrozenModel(frozen.restored(data, own), weights)
+
+
 def running() -> str | None:
     """The engine Keras runs on in this process, if it has been imported."""
     keras = sys.modules.get("keras")

@@ -10,6 +10,7 @@ import keras
 import numpy as np
 
 from tandem.backends import backend
+from tandem.backends.keras_frozen import FrozenModel
 from tandem.networks import keras_layers as models
 from tandem.networks.noisy import is_noise
 from tandem.networks.plan import Plan, Weights
@@ -75,7 +76,7 @@ class KerasNetwork(backend.Network):
         return np.asarray(self._predict(tree_map(ops.convert_to_tensor, x)))[:rows]
 
     def frozen(self, weights: Weights) -> Callable[[Tree], AnyArray]:
-        return models.frozen(self.module, [weights[str(i)] for i in range(len(self.variables))])
+        return FrozenModel(self.module, [weights[str(i)] for i in range(len(self.variables))])
 
 
 class Scalar:

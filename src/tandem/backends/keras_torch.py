@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tandem.backends.keras_frozen import FrozenModel
 from tandem.backends.torch import TorchBackend
 from tandem.backends.torch_networks import TorchNetwork
 from tandem.networks import keras_bodies
@@ -45,7 +46,7 @@ class KerasTorchNetwork(TorchNetwork):
         return models.read(self._named) if self.plan is not None else super().read()
 
     def frozen(self, weights: Weights) -> Callable[[Tree], AnyArray]:
-        return models.frozen(
+        return FrozenModel(
             self.module, [weights[str(i)] for i in range(len(self.module.variables))]
         )
 

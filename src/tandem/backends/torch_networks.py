@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import copy
+import io
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
 from tandem.backends import backend
+from tandem.errors import SettingError
 from tandem.networks import torch_layers as modules
 from tandem.networks.plan import Plan, Weights
 from tandem.types import AnyArray, Array, Tree, tree_map
@@ -85,8 +88,40 @@ class TorchNetwork(backend.Network):
     def frozen(self, weights: Weights) -> Callable[[Tree], AnyArray]:
         other = TorchNetwork(self.name, copy.deepcopy(self.module), self.plan, self.device)
         other.write(weights)
-        forward: Callable[[Tree], AnyArray] = other.predict
-        return forward
+        return FrozenModule(other)
+
+
+class FrozenModule:
+    """A torch module that only acts, NumPy in and out. Its pickle refers to the classes of its
+    modules by their import paths."""
+
+    def __init__(self, network: TorchNetwork) -> None:
+        self.network = network
+
+    def __call__(self, x: Tree) -> AnyArray:
+        out: AnyArray = self.network.predict(x)
+        return out
+
+    def __deepcopy__(self, memo: object) -> FrozenModule:
+        return self  # nothing of it changes
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        module = self.network.module
+        try:
+            torch.save(module, io.BytesIO())
+        except Exception as error:  # whatever a module's attributes raise
+            raise SettingError(
+                f"the agent's network cannot go into a pickle: {str(error).strip()[:300]}",
+                "a torch module whose classes can be imported, and attributes that can be pickled",
+                "define its classes at the top of a module, without lambdas; or pass the run's "
+                "folder on and call tandem.load(folder, network=...) there.",
+            ) from error
+        return _unfrozen, (self.network.name, module, str(self.network.device))
+
+
+def _unfrozen(name: str, module: nn.Module, device: str) -> FrozenModule:
+    here = device if device == "cpu" or torch.cuda.is_available() else "cpu"
+    return FrozenModule(TorchNetwork(name, module, None, torch.device(here)))
 
 
 class Scalar(nn.Module):

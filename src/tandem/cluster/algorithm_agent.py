@@ -259,6 +259,7 @@ class AlgorithmAgent(Agent):
         data = {
             "config": self.config.to_json(),
             "observation": spaces.to_json(self._spaces.observation),
+            "observation_space": spaces.outline(self._spaces.observation_space),
             "action": spaces.to_json(self._spaces.action),
             "plans": {r: None if p is None else serial.to_json(p) for r, p in acting.items()},
             "whole": False,

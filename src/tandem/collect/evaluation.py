@@ -12,8 +12,8 @@ from tandem.envs.actions import to_environment
 from tandem.envs.factory import EnvLike, environment_name, is_instance, make
 from tandem.envs.stepped import Stepped
 from tandem.envs.vector import episode_seed
-from tandem.errors import SettingError, SpaceError
-from tandem.spaces import ActionMode, Leaf, Spec
+from tandem.errors import SettingError
+from tandem.spaces import ActionMode, Leaf, Spec, refuse_others
 from tandem.types import AnyArray, Tree
 
 EVALUATION = 2**31  # seeds of evaluation episodes: no environment of a training run has this number
@@ -93,33 +93,11 @@ def evaluate(
     envs = Stepped(environment_name(env), limited, next_seed=next_seed)
     try:
         if spaces is not None:
-            _refuse(envs, *spaces)
+            refuse_others(envs.name, spaces, (envs.observation, envs.action))
         return _play(actor, envs, limited, numbers, episodes, action_mode, noise, stopped)
     finally:
         if not is_instance(env):
             envs.close()
-
-
-def _refuse(envs: Stepped, observation: Spec, action: Leaf) -> None:
-    """SpaceError where the environments' spaces are of another kind or size than these; bounds may
-    differ."""
-    for what, own, here in (
-        ("observations", observation, envs.observation),
-        ("actions", action, envs.action),
-    ):
-        if _form(own) != _form(here):
-            raise SpaceError(
-                f"{envs.name} has {what} of the form {_form(here)}.",
-                f"{_form(own)}, as the agent was trained with",
-                "evaluate it in an environment like the one it was trained in, with the same "
-                "wrappers.",
-            )
-
-
-def _form(spec: Spec) -> Any:
-    if isinstance(spec, dict):
-        return {key: _form(leaf) for key, leaf in spec.items()}
-    return (spec.kind, spec.dtype, spec.sizes or spec.shape)
 
 
 def _play(

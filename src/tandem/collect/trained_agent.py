@@ -38,9 +38,23 @@ class Agent:
         self.action = action
         self.name = name
         self.networks, self.env_kwargs, self.longest = networks, env_kwargs or {}, longest
-        self.actor = PolicyActor(algorithm, settings, action, networks)
-        self._to_environment = to_environment(action, algorithm.action_mode(settings, action))
         self._rng = np.random.default_rng()
+        self._bind()
+
+    def _bind(self) -> None:
+        self.actor = PolicyActor(self.algorithm, self.settings, self.action, self.networks)
+        mode = self.algorithm.action_mode(self.settings, self.action)
+        self._to_environment = to_environment(self.action, mode)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickles and copies: networks of known layers travel as plans and arrays, without
+        code; others refer to the classes of their layers, and SettingError says of those that
+        cannot be imported."""
+        return {n: v for n, v in vars(self).items() if n not in ("actor", "_to_environment")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._bind()
 
     def seed(self, seed: int) -> None:
         """Fixes what `act(..., deterministic=False)` draws from now on."""

@@ -81,9 +81,9 @@ def read_whole(path: str, custom: dict[str, Any] | None) -> Any:
 
 def forward(model: Any) -> Callable[[Any], Any]:
     """The model as a function, NumPy in and out."""
-    from tandem.networks.keras_layers import frozen
+    from tandem.backends.keras_frozen import FrozenModel
 
-    return frozen(model, [v.numpy() for v in model.variables])
+    return FrozenModel(model, [v.numpy() for v in model.variables])
 
 
 def _keras(network: Any) -> bool:

@@ -7,13 +7,13 @@ from typing import Any
 
 from tandem import algorithms, backends, spaces
 from tandem.collect.trained_agent import Agent
-from tandem.envs.factory import EnvLike, spaces_of
+from tandem.envs.factory import EnvLike, environment_name, spaces_of
 from tandem.errors import CheckpointError, TandemError
 from tandem.learning.config import Config
 from tandem.learning.seeds import Generators
 from tandem.networks import plan as plans
 from tandem.networks import serial
-from tandem.networks.defaults import example, is_function
+from tandem.networks.defaults import example
 from tandem.runs import checkpoint, config_file
 from tandem.settings import as_path
 from tandem.types import Tree
@@ -24,9 +24,9 @@ def load(path: str | Path, network: Any = None, env: EnvLike = None, which: str 
     or a number's name).
 
     Runs no code from the file. Networks of known layers need no framework; others need `network=`,
-    what the run was trained with, and its framework. `env` is only looked at where `network` is a
-    function: for its observation space. Raises CheckpointError for a file that is missing, damaged,
-    foreign, or needs `network`.
+    what the run was trained with, and its framework. No environment is needed: the file has the
+    spaces. Raises CheckpointError for a file that is missing, damaged, foreign, or needs `network`;
+    SpaceError where an `env` is given whose spaces are others than the agent's.
     """
     saved = checkpoint.read(checkpoint.find(as_path("path", path), which))
     conf, weights = config_file.of(saved), saved.group("networks")
@@ -41,11 +41,17 @@ def load(path: str | Path, network: Any = None, env: EnvLike = None, which: str 
             r: _twin(saved.data["plans"][r], plans.select(weights, r), inputs[r])
             for r in kind.acting
         }
+        space = spaces.gymnasium_space(observation, saved.data.get("observation_space"))
         longest = int(saved.data.get("session", {}).get("table", {}).get("longest", 0))
     except TandemError:
         raise
     except Exception as error:  # whatever data that tandem did not write comes to
         raise checkpoint.damaged(saved.path, error) from error
+    if env is not None:
+        theirs = spaces_of(env, conf.env_kwargs if env == conf.env else None)
+        seen = spaces.observation_spec(theirs[0])
+        here = (seen, spaces.action_leaf(theirs[1], seen))
+        spaces.refuse_others(environment_name(env), (observation, action), here)
     unknown = [role for role, twin in networks.items() if twin is None]
     if unknown and network is None:
         raise CheckpointError(
@@ -55,7 +61,7 @@ def load(path: str | Path, network: Any = None, env: EnvLike = None, which: str 
             f"tandem.load({str(path)!r}, network=...)",
         )
     if unknown:
-        sources = _rebuilt(kind, conf, observation, action, network, env)
+        sources = _rebuilt(kind, conf, observation, action, network, space)
         networks |= {r: _filled(sources[r], plans.select(weights, r), saved.path) for r in unknown}
     return Agent(
         kind,
@@ -82,13 +88,10 @@ def _twin(written: Any, weights: plans.Weights, inputs: Any) -> Any:
 
 
 def _rebuilt(
-    kind: Any, conf: Config, observation: Tree, action: Any, network: Any, env: EnvLike
+    kind: Any, conf: Config, observation: Tree, action: Any, network: Any, space: Any
 ) -> dict[str, Any]:
     """A user's networks on their framework, to be filled with saved weights."""
     backend = backends.make(conf.framework, "auto")
-    bodies = network.values() if isinstance(network, dict) else [network]
-    where, kwargs = (conf.env, conf.env_kwargs) if env is None else (env, None)
-    space = spaces_of(where, kwargs)[0] if any(map(is_function, bodies)) else None
     sources = kind.sources(
         observation, action, conf.settings, network, space, Generators(conf.seed)
     )
@@ -107,5 +110,4 @@ def _filled(network: Any, weights: plans.Weights, path: Path) -> Any:
             "the network that the run was trained with",
             "give the same network=.",
         )
-    network.write(weights)
-    return network.predict
+    return network.frozen(weights)

@@ -322,6 +322,7 @@ class Session:
         data |= {
             "config": self.config.to_json(),
             "observation": spaces.to_json(self.observation),
+            "observation_space": spaces.outline(self.environments.observation_space),
             "action": spaces.to_json(self.action),
             "plans": {r: None if p is None else serial.to_json(p) for r, p in acting.items()},
             "whole": replay,

@@ -1,0 +1,122 @@
+"""Agents are values: copied, pickled, and sent to other processes."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tandem
+from tandem.errors import SettingError
+from tests.collect.own_networks import body
+from tests.helpers import run_python
+
+SMALL = {
+    "steps": 64,
+    "rollout": 32,
+    "envs": 2,
+    "epochs": 1,
+    "batch_size": 64,
+    "eval_episodes": 0,
+    "final_episodes": 1,
+    "eval_max_steps": 20,
+}
+OBS = np.random.default_rng(0).standard_normal((20, 4)).astype(np.float32)
+
+
+def agent(network: Any = None, algorithm: str = "ppo", **more: Any) -> Any:
+    given = SMALL | more if algorithm == "ppo" else more
+    return tandem.train(algorithm, "CartPole-v1", network=network, framework="torch", **given).agent
+
+
+@pytest.mark.parametrize("network", [None, body], ids=["known", "own"])
+def test_copies_and_pickles_act_alike(network) -> None:
+    first = agent(network)
+    for other in (copy.deepcopy(first), copy.copy(first), pickle.loads(pickle.dumps(first))):
+        assert other.act(OBS).tolist() == first.act(OBS).tolist()
+        _ = first.seed(3), other.seed(3)
+        drawn = [a.act(OBS, deterministic=False).tolist() for a in (first, other)]
+        assert drawn[0] == drawn[1]
+        assert tandem.evaluate(other, "CartPole-v1", 2) == tandem.evaluate(first, "CartPole-v1", 2)
+
+
+def test_an_agent_with_a_memory_and_boxes_for_actions_travels_too() -> None:
+    first = tandem.train(
+        "ppo", "Pendulum-v1", framework="torch", recurrent=8, hidden=(8,), **SMALL
+    ).agent
+    other, obs, states = pickle.loads(pickle.dumps(first)), OBS[:, :3], [None, None]
+    for row in obs:
+        for i, each in enumerate((first, other)):
+            action, states[i] = each.predict(row, states[i], deterministic=True)
+        assert action.dtype == np.float32
+    np.testing.assert_array_equal(states[0], states[1])
+
+
+def test_a_loaded_agent_and_a_result_travel(tmp_path) -> None:
+    result = tandem.train(
+        "ppo",
+        "CartPole-v1",
+        framework="torch",
+        network=body,
+        out=tmp_path / "run",
+        plots=False,
+        **SMALL,
+    )
+    loaded = tandem.load(tmp_path / "run", network=body)
+    there = pickle.loads(pickle.dumps((result, loaded)))
+    assert there[0].agent.act(OBS).tolist() == there[1].act(OBS).tolist()
+    assert there[0].summary == result.summary
+
+
+def test_a_class_that_cannot_be_imported_is_refused() -> None:
+    import torch
+
+    class Local(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.dense = torch.nn.Linear(4, 8)
+
+        def forward(self, x):
+            return torch.sin(self.dense(x))
+
+    first = agent(lambda space: Local())
+    assert copy.deepcopy(first).act(OBS).tolist() == first.act(OBS).tolist()
+    with pytest.raises(
+        SettingError, match=r"pickle(.|\n)*Expected: (.|\n)*Fix: (.|\n)*tandem.load"
+    ):
+        pickle.dumps(first)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["jax", "tensorflow"])
+def test_a_keras_agent_acts_in_another_process(engine) -> None:
+    (found,) = run_python(
+        f"""
+        import copy, json, multiprocessing, pickle
+        import numpy as np
+        import tandem
+        from tandem.errors import SettingError
+        from tests.collect import own_networks
+        from tests.collect.test_copies import OBS, SMALL
+
+        if __name__ == "__main__":
+            def agent(network):
+                return tandem.train("ppo", "CartPole-v1", framework={engine!r}, network=network,
+                                    **SMALL).agent
+
+            first = agent(own_networks.body)
+            with multiprocessing.get_context("spawn").Pool(1) as pool:
+                there = pool.map(first.act, [OBS])[0].tolist()
+            assert copy.deepcopy(first).act(OBS).tolist() == first.act(OBS).tolist() == there
+            try:
+                pickle.dumps(agent(own_networks.with_lambda))
+                print(json.dumps("pickled a lambda"))
+            except SettingError as error:
+                print(json.dumps(error.fix))
+        """,
+        engine=engine,
+    )
+    assert "tandem.load(folder, network=...)" in found
