@@ -43,7 +43,8 @@ def test_an_old_run_resumes_twice_the_same(algorithm: str, tmp_path: Path) -> No
         tandem.train(resume=folder)
         tables.append(rows(folder / "progress.csv"))
     before = rows(OLD / algorithm / "progress.csv")
-    assert tables[0][: len(before)] == before, "what was written before is kept"
+    for old, row in zip(before, tables[0], strict=False):  # columns that are new since are empty
+        assert row == old | {name: "" for name in row.keys() - old.keys()}
     assert int(tables[0][-1]["env_steps"]) >= 800 and len({r["fingerprint"] for r in tables[0]}) > 3
     assert tables[0] == tables[1]
 
