@@ -44,7 +44,7 @@ def test_an_old_run_resumes_twice_the_same(algorithm: str, tmp_path: Path) -> No
         tables.append(rows(folder / "progress.csv"))
     before = rows(OLD / algorithm / "progress.csv")
     for old, row in zip(before, tables[0], strict=False):  # columns that are new since are empty
-        assert row == old | {name: "" for name in row.keys() - old.keys()}
+        assert row == old | dict.fromkeys(row.keys() - old.keys(), "")
     assert int(tables[0][-1]["env_steps"]) >= 800 and len({r["fingerprint"] for r in tables[0]}) > 3
     assert tables[0] == tables[1]
 

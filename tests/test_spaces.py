@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 
+import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -12,7 +13,8 @@ from hypothesis.extra import numpy as arrays
 from tandem.errors import SpaceError
 from tandem.spaces import (
     Leaf,
-    flatten_observation,
+    action_leaf,
+    flattener,
     from_json,
     gymnasium_space,
     leaf,
@@ -90,7 +92,7 @@ def test_dicts_inside_dicts_become_one() -> None:
 
 def test_a_flattened_observation_has_the_names_and_shapes_of_its_spec() -> None:
     spec, obs = observation_spec(NESTED), NESTED.sample()
-    flat = flatten_observation(NESTED, obs)
+    flat = flattener(NESTED)(obs)
     assert isinstance(spec, dict)
     assert {k: np.shape(v) for k, v in flat.items()} == {k: s.shape for k, s in spec.items()}
     assert flat["body/touch"] is obs["body"]["touch"]  # moved, not copied
@@ -98,7 +100,7 @@ def test_a_flattened_observation_has_the_names_and_shapes_of_its_spec() -> None:
 
 def test_an_observation_that_is_an_array_is_left_alone() -> None:
     obs = TORQUE.sample()
-    assert flatten_observation(TORQUE, obs) is obs
+    assert flattener(TORQUE)(obs) is obs
 
 
 def test_a_dict_with_a_space_that_cannot_be_used_is_refused() -> None:
@@ -131,7 +133,7 @@ def test_json_brings_a_spec_back_as_it_was(space) -> None:
 
 @given(any_space)
 def test_every_flattened_sample_fits_its_spec(space) -> None:
-    spec, flat = observation_spec(space), flatten_observation(space, space.sample())
+    spec, flat = observation_spec(space), flattener(space)(space.sample())
     pairs = [(spec[k], flat[k]) for k in spec] if isinstance(spec, dict) else [(spec, flat)]
     for one, value in pairs:
         assert np.shape(value) == one.shape
@@ -172,6 +174,7 @@ def test_a_space_that_holds_nothing_is_refused(space) -> None:
         spaces.MultiDiscrete([2, 5]),
         spaces.MultiBinary((2, 3)),
         spaces.Dict(a=spaces.Dict(b=spaces.Discrete(2), c=spaces.Box(0, 1, (1,)))),
+        spaces.Tuple([spaces.Discrete(2), spaces.Tuple([spaces.Box(0, 1, (1,))])]),
     ],
     ids=str,
 )
@@ -180,3 +183,95 @@ def test_a_space_comes_back_from_what_a_checkpoint_keeps(space) -> None:
     assert gymnasium_space(from_json(kept[0]), kept[1]) == space
     older = gymnasium_space(from_json(kept[0]))  # from before there was an outline
     assert observation_spec(older) == observation_spec(space)
+
+
+class Mission(spaces.Space):
+    """Texts, as MiniGrid's space of missions: no class that Gymnasium knows."""
+
+    def sample(self, mask=None, probability=None):
+        return "get the key"
+
+
+@pytest.mark.parametrize("text", [spaces.Text(5), Mission()], ids=["Text", "of its own"])
+def test_texts_are_refused_with_the_wrapper_that_leaves_them_out(text) -> None:
+    class Env(gymnasium.Env):
+        observation_space = spaces.Dict(
+            a=spaces.Discrete(2), b=spaces.Box(0, 1, (1,)), mission=text
+        )
+        action_space = spaces.Discrete(2)
+
+    env = Env()
+    with pytest.raises(SpaceError, match="entry 'mission' of the observation is text") as caught:
+        observation_spec(env.observation_space)
+    fixed = eval(caught.value.fix.removeprefix("leave it out: ").rstrip("."))
+    assert list(observation_spec(fixed.observation_space)) == ["a", "b"]
+    with pytest.raises(SpaceError, match="TransformObservation"):
+        observation_spec(text)
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Dict(a=spaces.Box(-1, 1, (2,)), b=spaces.Box(0, 2, (1,))),
+        spaces.Tuple([spaces.Box(-1, 1, (2,)), spaces.Box(0, 2, (1,))]),
+    ],
+    ids=["Dict", "Tuple"],
+)
+def test_actions_of_several_boxes_are_joined_by_the_wrapper_that_is_named(space) -> None:
+    from gymnasium.spaces import flatten_space, unflatten
+
+    class Env(gymnasium.Env):
+        observation_space, action_space = spaces.Discrete(2), space
+
+        def step(self, action):
+            assert self.action_space.contains(action)
+            return 0, 0.0, False, False, {}
+
+    with pytest.raises(SpaceError, match="cannot use the action space") as caught:
+        action_leaf(space, leaf(spaces.Discrete(2)))
+    assert "FlattenObservation" not in str(caught.value)
+    code = caught.value.fix.removeprefix("join the boxes: ").partition(", both from")[0]
+    names = {"gymnasium": gymnasium, "env": Env()}
+    fixed = eval(code, names | {"unflatten": unflatten, "flatten_space": flatten_space})
+    assert action_leaf(fixed.action_space, leaf(spaces.Discrete(2))).shape == (3,)
+    fixed.step(np.zeros(3, np.float32))
+
+
+@pytest.mark.parametrize(
+    "space, says",
+    [
+        (spaces.Dict(a=spaces.Discrete(2), b=spaces.Discrete(3)), "MultiDiscrete"),
+        (spaces.Tuple([spaces.Discrete(2), spaces.Box(0, 1, (1,))]), "ActionWrapper"),
+        (spaces.Discrete, "call it: Discrete"),
+    ],
+)
+def test_other_actions_are_told_what_helps(space, says) -> None:
+    with pytest.raises(SpaceError) as caught:
+        action_leaf(space, leaf(spaces.Discrete(2)))
+    assert says in caught.value.fix
+
+
+def test_names_that_fall_together_are_refused() -> None:
+    one = spaces.Discrete(2)
+    with pytest.raises(SpaceError, match="two entries of the observation space are called 'a/b'"):
+        observation_spec(spaces.Dict({"a/b": one, "a": spaces.Dict(b=one)}))
+
+
+def test_a_tuple_is_a_dict_whose_names_are_numbers() -> None:
+    space = spaces.Tuple([spaces.Discrete(3), spaces.Dict(x=spaces.Box(0, 1, (2,)))])
+    spec = observation_spec(space)
+    assert list(spec) == ["0", "1/x"] and spec["0"].sizes == (3,)
+    flat = flattener(space)((2, {"x": np.ones(2)}))
+    assert flat["0"] == 2 and flat["1/x"].tolist() == [1, 1]
+
+
+def test_a_class_derived_from_a_space_is_one() -> None:
+    class Own(spaces.Box):
+        pass
+
+    class OwnDict(spaces.Dict):
+        pass
+
+    own = Own(-1, 1, (2,))
+    assert leaf(own) == leaf(spaces.Box(-1, 1, (2,)))
+    assert list(observation_spec(OwnDict({"a": own}))) == ["a"]

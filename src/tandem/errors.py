@@ -32,7 +32,9 @@ class UnknownNameError(TandemError, ValueError):
     """An algorithm, environment, setting, folder or flag that does not exist; names the nearest
     ones that do."""
 
-    def __init__(self, kind: str, name: Any, known: Iterable[str], fix: str = "") -> None:
+    def __init__(
+        self, kind: str, name: Any, known: Iterable[str], fix: str = "", expected: str = ""
+    ) -> None:
         known = sorted(set(known))
         self.nearest = nearest(name, known) if isinstance(name, str) else []
         if not fix:
@@ -42,7 +44,7 @@ class UnknownNameError(TandemError, ValueError):
                 else "choose one of those."
             )
         shown = ", ".join(known[:40]) + (", ..." if len(known) > 40 else "")
-        super().__init__(f"there is no {kind} {name!r}.", f"one of {shown}", fix)
+        super().__init__(f"there is no {kind} {name!r}.", expected or f"one of {shown}", fix)
 
 
 class SettingError(TandemError, ValueError):

@@ -3,14 +3,17 @@ checkpoints need to know."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
+from functools import reduce
 from math import prod
+from operator import getitem
 from typing import Any, Literal
 
 import numpy as np
 
 from tandem.errors import SpaceError
-from tandem.types import Array, JSONDict, Tree
+from tandem.types import Array, JSONDict
 
 MASK = "action_mask"  # the entry of an observation that says which choices may be taken
 Kind = Literal["box", "discrete", "multidiscrete", "multibinary"]
@@ -84,9 +87,25 @@ class Leaf:
 Spec = Leaf | dict[str, Leaf]  # of an observation; actions are always one Leaf
 
 
+KNOWN = ("Box", "Discrete", "MultiDiscrete", "MultiBinary", "Dict", "Tuple", "Text")
+
+
+def kind_of(space: Any) -> str:
+    """Which of `KNOWN` a space is (gymnasium.spaces, or gym's; or a class derived from one), else
+    the name of its class."""
+    names = [base.__name__ for base in type(space).__mro__]
+    return next((name for name in names if name in KNOWN), names[0])
+
+
 def leaf(space: Any) -> Leaf:
     """The Leaf of a Box, Discrete, MultiDiscrete or MultiBinary space (gymnasium.spaces)."""
-    name = type(space).__name__
+    if isinstance(space, type):
+        raise SpaceError(
+            f"a space is the class {space.__name__}, not an instance of it.",
+            "an instance, such as gymnasium.spaces.Discrete(4)",
+            f"call it: {space.__name__}(...).",
+        )
+    name = kind_of(space)
     if 0 in (getattr(space, "shape", None) or ()):
         raise SpaceError(
             f"cannot use {space}, which holds no number.",
@@ -106,38 +125,82 @@ def leaf(space: Any) -> Leaf:
             raise SpaceError(
                 f"cannot use {space}.",
                 "a MultiDiscrete space with one axis that starts at 0",
-                "flatten it with a wrapper.",
+                "wrap the environment such that the space is MultiDiscrete(nvec.ravel()), counted "
+                "from 0: gymnasium.wrappers.TransformObservation and TransformAction do that.",
             )
         return Leaf("multidiscrete", tuple(space.shape), "int64", tuple(int(n) for n in space.nvec))
     if name == "MultiBinary":
         return Leaf("multibinary", tuple(space.shape), "int8")
     raise SpaceError(
         f"cannot use the space {space}.",
-        "Box, Discrete, MultiDiscrete or MultiBinary (and Dict of these for observations)",
-        "convert it with a wrapper, for example gymnasium.wrappers.FlattenObservation.",
+        "Box, Discrete, MultiDiscrete or MultiBinary",
+        "wrap the environment such that it has one of these, as "
+        "gymnasium.wrappers.TransformObservation and TransformAction do.",
     )
 
 
+def parts_of(space: Any) -> list[tuple[Any, Any]] | None:
+    """The (key, space) of each entry of a Dict or Tuple space, whose keys are numbers; None of
+    another one."""
+    kind = kind_of(space)
+    if kind == "Dict":
+        return list(space.spaces.items())
+    return list(enumerate(space.spaces)) if kind == "Tuple" else None
+
+
 def observation_spec(space: Any) -> Spec:
-    """The Spec of an observation space: a Leaf, or a dict of them for a Dict space (one inside
-    another is joined by '/')."""
-    if type(space).__name__ != "Dict":
+    """The Spec of an observation space: a Leaf, or a dict of them for a Dict or Tuple space (the
+    names of one inside another are joined by '/', entries of a Tuple are named by their
+    numbers)."""
+    if (entries := parts_of(space)) is None:
+        if kind_of(space) == "Text" or _says(space):
+            raise _text(space)
         return leaf(space)
     leaves_by_key: dict[str, Leaf] = {}
-    for key, inner in space.spaces.items():
+    for key, inner in entries:
+        if kind_of(inner) == "Text" or _says(inner):
+            raise _text(inner, str(key), [str(k) for k, s in entries if s is not inner])
         spec = observation_spec(inner)
-        leaves_by_key.update(
+        named = (
             {f"{key}/{k}": s for k, s in spec.items()}
             if isinstance(spec, dict)
             else {str(key): spec}
         )
+        if twice := sorted(named.keys() & leaves_by_key.keys()):
+            raise SpaceError(
+                f"two entries of the observation space are called {twice[0]!r}: names of Dicts "
+                "within Dicts are joined by '/'.",
+                "names that stay apart",
+                f"call one of them otherwise, such as {twice[0].replace('/', '_')!r}.",
+            )
+        leaves_by_key |= named
     if not leaves_by_key:
         raise SpaceError(
-            "cannot use a Dict without entries.",
+            f"cannot use a {kind_of(space)} without entries.",
             "at least one entry",
             "leave it out, or give it one.",
         )
     return leaves_by_key
+
+
+def _says(space: Any) -> bool:
+    """Whether a space of a library's own holds texts, as MiniGrid's missions."""
+    try:
+        return kind_of(space) not in KNOWN and isinstance(space.sample(), str)
+    except Exception:  # whatever a space of somebody else's raises
+        return False
+
+
+def _text(space: Any, key: str = "", others: list[str] | None = None) -> SpaceError:
+    if others:
+        fix = f"leave it out: gymnasium.wrappers.FilterObservation(env, {others!r})."
+    else:
+        fix = (
+            "make numbers of it: gymnasium.wrappers.TransformObservation(env, function, space), "
+            "with a Box or MultiDiscrete for space."
+        )
+    where = f"the entry {key!r} of the observation is" if key else "observations are"
+    return SpaceError(f"{where} text ({space}).", "numbers, which networks take", fix)
 
 
 def action_leaf(space: Any, observation: Spec) -> Leaf:
@@ -145,6 +208,12 @@ def action_leaf(space: Any, observation: Spec) -> Leaf:
     entry for their mask.
 
     Raises SpaceError for a mask of another size than there are choices."""
+    if parts_of(space) is not None:
+        raise SpaceError(
+            f"cannot use the action space {space}.",
+            "one Discrete, MultiDiscrete, MultiBinary or Box",
+            _one_action(space),
+        )
     action = leaf(space)
     if (own := str(getattr(space, "dtype", None) or action.dtype)) != action.dtype:
         action = replace(action, own=own)
@@ -163,11 +232,14 @@ def action_leaf(space: Any, observation: Spec) -> Leaf:
 
 
 def outline(space: Any) -> Any:
-    """What a Spec does not know of its observation space, as JSON data: the dtype, or those of a
-    Dict's entries by their keys."""
-    if type(space).__name__ == "Dict":
-        return {str(key): outline(inner) for key, inner in space.spaces.items()}
-    return str(space.dtype)
+    """What a Spec does not know of its observation space, as JSON data: the dtype, or those of the
+    entries, in a list for a Tuple and by their keys for a Dict."""
+    entries = parts_of(space)
+    if entries is None:
+        return str(space.dtype)
+    if kind_of(space) == "Tuple":
+        return [outline(inner) for _, inner in entries]
+    return {str(key): outline(inner) for key, inner in entries}
 
 
 def gymnasium_space(spec: Spec, outlined: Any = None) -> Any:
@@ -183,6 +255,8 @@ def gymnasium_space(spec: Spec, outlined: Any = None) -> Any:
     def made(part: Any, path: tuple[str, ...]) -> Any:
         if isinstance(part, dict):
             return spaces.Dict({key: made(inner, (*path, key)) for key, inner in part.items()})
+        if isinstance(part, list):
+            return spaces.Tuple([made(inner, (*path, str(i))) for i, inner in enumerate(part)])
         one = spec["/".join(path)] if isinstance(spec, dict) else spec
         if one.kind == "discrete":
             return spaces.Discrete(one.sizes[0], start=one.start)
@@ -224,6 +298,28 @@ def refuse_others(name: str, own: tuple[Spec, Spec], here: tuple[Spec, Spec]) ->
             )
 
 
+def _one_action(space: Any) -> str:
+    """How an environment of Dict or Tuple actions is made one of a single space."""
+    kinds = {kind_of(inner) for _, inner in parts_of(space) or ()}
+    if kinds == {"Box"}:
+        return (
+            "join the boxes: gymnasium.wrappers.TransformAction(env, lambda a: "
+            "unflatten(env.action_space, a), flatten_space(env.action_space)), both from "
+            "gymnasium.spaces."
+        )
+    if kinds == {"Discrete"}:
+        joined = "MultiDiscrete([part.n for part in parts])"
+        return (
+            f"join them: a {joined} of gymnasium.spaces, and "
+            "gymnasium.wrappers.TransformAction(env, function, that space), where the function "
+            "takes an array to what the environment takes."
+        )
+    return (
+        "write a gymnasium.ActionWrapper whose action_space is one of these and whose action() "
+        "makes of it what the environment takes."
+    )
+
+
 def seen(observation: Spec, action: Leaf) -> Spec:
     """What default networks see of an observation: all but the mask of the actions."""
     if action.masked and isinstance(observation, dict):
@@ -231,20 +327,22 @@ def seen(observation: Spec, action: Leaf) -> Spec:
     return observation
 
 
-def flatten_observation(space: Any, obs: Tree) -> Any:
-    """An observation of `space` as its Spec has it: Dicts inside Dicts become one dict with joined
-    names."""
-    if type(space).__name__ != "Dict":
-        return obs
-    flat: dict[str, Any] = {}
-    for key, inner in space.spaces.items():
-        value = flatten_observation(inner, obs[key])
-        flat.update(
-            {f"{key}/{k}": v for k, v in value.items()}
-            if isinstance(value, dict)
-            else {str(key): value}
-        )
-    return flat
+def flattener(space: Any) -> Callable[[Any], Any]:
+    """The function from an observation of `space` to what its Spec describes: Dicts and Tuples
+    inside one another become one dict with joined names."""
+    if parts_of(space) is None:
+        return lambda obs: obs
+    paths = {"/".join(map(str, path)): path for path in _paths(space)}
+    return lambda obs: {name: reduce(getitem, path, obs) for name, path in paths.items()}
+
+
+def _paths(space: Any) -> Iterator[tuple[Any, ...]]:
+    """The keys that lead to each array of an observation."""
+    if (entries := parts_of(space)) is None:
+        yield ()
+        return
+    for key, inner in entries:
+        yield from ((key, *rest) for rest in _paths(inner))
 
 
 def to_json(spec: Spec) -> Any:

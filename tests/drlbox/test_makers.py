@@ -15,6 +15,7 @@ import tandem
 from tandem import algorithms
 from tandem.drlbox.makers import numbered
 from tandem.errors import CheckpointError, NetworkError, SettingError, UnknownNameError
+from tandem.parallel import choice
 from tandem.settings import Schedule, apply
 from tandem.testing.environments import Forbidden
 from tests.helpers import run_python
@@ -61,7 +62,7 @@ def settings(name: str, **given: Any) -> Any:
 
 @pytest.mark.parametrize("name", ["a3c", "acer", "impala", "dqn"])
 def test_the_documented_defaults(name: str) -> None:
-    s = settings(name)
+    s = settings(name, num_parallel=1)
     found = (
         s.gamma,
         s.steps,
@@ -140,9 +141,21 @@ def test_arguments_become_settings() -> None:
 def test_epsilon_decays_by_steps_whatever_the_length_of_the_run(
     decay: int, at: dict[float, float]
 ) -> None:
-    epsilon = settings("dqn", train_steps=1000, policy_eps_decay_steps=decay).epsilon
+    given = {"train_steps": 1000, "policy_eps_decay_steps": decay}
+    epsilon = settings("dqn", num_parallel=1, **given).epsilon
     for progress, wanted in at.items():
         assert float(epsilon(progress)) == pytest.approx(wanted, abs=1e-6)
+
+
+def test_epsilon_decays_by_the_steps_of_one_process() -> None:
+    """As documented: with four learners the run makes four steps while each makes one."""
+    given = {"train_steps": 1000, "policy_eps_decay_steps": 100}
+    epsilon = settings("dqn", num_parallel=4, **given).epsilon
+    assert float(epsilon(0.2)) == pytest.approx((1.0 + 0.01) / 2, abs=1e-6)
+    assert float(epsilon(0.4)) == pytest.approx(0.01, abs=1e-6)
+    cores = choice.cores()
+    every = settings("dqn", **given).epsilon
+    assert float(every(0.05 * cores)) == pytest.approx((1.0 + 0.01) / 2, abs=1e-6)
 
 
 def test_other_algorithms_keep_their_own_defaults_and_take_their_own_settings() -> None:

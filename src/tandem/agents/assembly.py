@@ -39,7 +39,7 @@ from tandem.replay.hindsight import DictGoals, Goals, Hindsight
 from tandem.replay.samplers import DistinctSampler, PassSampler
 from tandem.replay.scored import ScoredSampler
 from tandem.replay.triplets import TripletDraws
-from tandem.spaces import Leaf, flatten_observation
+from tandem.spaces import Leaf
 from tandem.types import Array, Batch, Tree, leaves, tree_map
 
 PASSES = 10  # of PPO over what it collected
@@ -137,7 +137,7 @@ class Assembly:
         """Returns the action for one observation as the environment gives it, without
         exploration."""
         envs = self.environments
-        flattened = flatten_observation(envs.observation_space, obs)
+        flattened = envs.flatten(obs)
         action = self.actor.best(rows_of(envs.observation, flattened)[0])[0]
         return action + envs.action.start if envs.action.sizes else action
 

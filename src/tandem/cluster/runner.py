@@ -16,7 +16,7 @@ from tandem.cluster import proxy
 from tandem.cluster.agent_host import AgentHost, AgentSpec, new_caller_id, set_identity
 from tandem.cluster.agent_state import StateStore, writable
 from tandem.cluster.proxy import LocalProxy
-from tandem.errors import SettingError, UnknownNameError
+from tandem.errors import SettingError, UnknownNameError, WorkerError
 
 
 class _MadeHere(type):
@@ -134,22 +134,45 @@ def _arguments(cls: type, args: Any, local_rank: int) -> tuple[list[Any], dict[s
     return [], keywords
 
 
+def ended(exited: SystemExit, name: str) -> bool:
+    """True for sys.exit(), which ends a runner as returning does; WorkerError for an exit code. Ray
+    would take either for a lost process, and make the runner anew."""
+    if exited.code in (None, 0):
+        return True
+    raise WorkerError(
+        f"runner {name!r} ended itself by sys.exit({exited.code!r}).",
+        "a run() that returns, or sys.exit(0)",
+        "find out why it gave up; raise an exception there to see the traceback here.",
+    ) from exited
+
+
 class RunnerHost:
     """Where a runner lives, if Ray keeps it. It is made anew, and run anew, after its process was
     lost."""
 
     def __init__(self, runner_class: Any, args: Any, rank: int, local_rank: int, name: str) -> None:
         set_identity(f"runner/{name}/{local_rank}")
-        self._ranks = (rank, local_rank)
+        self._ranks, self._name = (rank, local_rank), name
         self._runner: Any = None
         self._failed: Exception | None = None
+        self._over = False  # it has ended itself already
         try:
             self._runner = construct(runner_class, writable(args), rank, local_rank)
+        except SystemExit as exited:
+            try:
+                self._over = ended(exited, name)
+            except WorkerError as error:
+                self._failed = error
         except Exception as error:  # raised by run(), with this one's rank, instead of by Ray
             self._failed = error
 
     def run(self) -> Any:
-        result = self.call("run")
+        result = None
+        try:
+            if not self._over:
+                result = self.call("run")
+        except SystemExit as exited:
+            ended(exited, self._name)
         proxy.close_all()
         return result
 
@@ -193,8 +216,12 @@ def agents_here(proxies: list[LocalProxy]) -> Iterator[None]:
 def run_here(runner: Any) -> Any:
     """What a runner's run() returns, in this process; its agents have learned from all of it then,
     and their states are stored."""
+    result = None
     with agents_here(runner._proxies):
-        result = runner.run()
+        try:
+            result = runner.run()
+        except SystemExit as exited:
+            ended(exited, type(runner).__name__)
     for each in runner._proxies:
         each.close()
     for hosts in _hosts.values():

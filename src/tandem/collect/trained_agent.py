@@ -9,7 +9,7 @@ import numpy as np
 from tandem.algorithms.base import Algorithm, Forward
 from tandem.collect.actor import PolicyActor
 from tandem.envs.actions import to_environment
-from tandem.errors import NetworkError, SpaceError
+from tandem.errors import NetworkError, SettingError, SpaceError
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Tree, leaves, tree_map
 
@@ -40,6 +40,16 @@ class Agent:
         self.networks, self.env_kwargs, self.longest = networks, env_kwargs or {}, longest
         self._rng = np.random.default_rng()
         self._bind()
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if {"choose_action", "update"} & vars(cls).keys():
+            raise SettingError(
+                f"{cls.__name__}, with choose_action or update, derives from what training "
+                "returns.",
+                "the base of the cluster's agents",
+                "from tandem.cluster import Agent",
+            )
 
     def _bind(self) -> None:
         self.actor = PolicyActor(self.algorithm, self.settings, self.action, self.networks)
@@ -128,7 +138,7 @@ def rows_of(observation: Spec, obs: Tree) -> tuple[Tree, bool]:
     of another shape."""
     if not isinstance(observation, dict):
         return _rows("", obs, observation)
-    flat = _flat(obs)
+    flat = _flat(obs, observation)
     if set(flat) != set(observation):
         raise SpaceError(
             f"the observation has the entries {', '.join(sorted(flat))}.",
@@ -169,11 +179,13 @@ def _rows(name: str, value: object, spec: Leaf) -> tuple[Array, bool]:
     )
 
 
-def _flat(obs: Tree, before: str = "") -> dict[str, Any]:
-    if not isinstance(obs, dict):
+def _flat(obs: Tree, observation: dict[str, Leaf], before: str = "") -> dict[str, Any]:
+    """One dict of all entries, by the names that a Spec gives them."""
+    if before in observation or not isinstance(obs, (dict, tuple)):
         return {before: obs}
+    entries = obs.items() if isinstance(obs, dict) else enumerate(obs)
     return {
         k: v
-        for name, inner in obs.items()
-        for k, v in _flat(inner, f"{before}/{name}" if before else str(name)).items()
+        for name, inner in entries
+        for k, v in _flat(inner, observation, f"{before}/{name}" if before else str(name)).items()
     }

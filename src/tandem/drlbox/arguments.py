@@ -100,7 +100,7 @@ class TrainerArguments(SharedArguments):
     save_interval: int = 10_000
     catch_signal: bool = False
 
-    def implied(self) -> Arguments:
+    def implied(self, processes: int) -> Arguments:
         """Returns the settings that no argument sets, or several together."""
         return {"reduction": "sum"}
 
@@ -109,7 +109,7 @@ class TrainerArguments(SharedArguments):
 class A3CArguments(TrainerArguments):
     a3c_entropy_weight: float = becomes("entropy", 1e-2)
 
-    def implied(self) -> Arguments:
+    def implied(self, processes: int) -> Arguments:
         return {"reduction": "sum", "value_weight": 1.0}
 
 
@@ -137,14 +137,15 @@ class DQNArguments(TrainerArguments):
     policy_eps_decay_steps: int = 1_000_000
     sync_target_interval: int = becomes("target_updates", 1000)
 
-    def implied(self) -> Arguments:
+    def implied(self, processes: int) -> Arguments:
         """Epsilon as a schedule, whose fraction is of the run; a decay that is longer than the run
-        ends on its way."""
+        ends on its way. Its steps are those of one process, the run's are those of all."""
         start, end = self.policy_eps_start, self.policy_eps_end
-        if self.train_steps < self.policy_eps_decay_steps:
-            end = start + self.train_steps / self.policy_eps_decay_steps * (end - start)
+        decay_steps = self.policy_eps_decay_steps * processes
+        if self.train_steps < decay_steps:
+            end = start + self.train_steps / decay_steps * (end - start)
         # max: train_steps=0 is refused with the other settings, not here
-        fraction = min(1.0, self.policy_eps_decay_steps / max(1, self.train_steps))
+        fraction = min(1.0, decay_steps / max(1, self.train_steps))
         return {"reduction": "sum", "epsilon": f"{start!r}:{end!r}:{fraction!r}"}
 
 

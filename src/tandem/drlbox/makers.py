@@ -44,6 +44,7 @@ from tandem.learning.events import Evaluation
 from tandem.math.distributions import Categorical
 from tandem.math.masks import evenly, masked
 from tandem.networks import plan as plans
+from tandem.parallel import choice
 from tandem.runs import checkpoint
 from tandem.runs.progress import Progress
 from tandem.types import Array, Tree, tree_map
@@ -89,10 +90,8 @@ class Trainer:
         env_maker = _env_maker(a)
         network = _network(a, self.algorithm)
         options: Arguments = {"eval_episodes": 0, "plots": False}
-        if a.num_parallel is not None:
-            options["learners"] = a.num_parallel
-        elif self.documented and not self.given.get("workers"):
-            options["learners"] = "auto"
+        if a.num_parallel is not None or self.documented:
+            options["learners"] = self.processes()
         if a.save_dir is not None:
             options["out"] = numbered(Path(a.save_dir), environment_name(env_maker()))
             options["save_every"] = a.save_interval
@@ -112,6 +111,15 @@ class Trainer:
                 {role: plans.select(weights, role) for role in run.kind.acting}, saved.path
             )
         return trainer.complete(run)
+
+    def processes(self) -> int:
+        """Returns how many processes learn."""
+        if self.arguments.num_parallel is not None:
+            return self.arguments.num_parallel
+        asked = self.given.get("learners", "auto")
+        if not self.documented or self.given.get("workers"):
+            asked = self.given.get("learners", 1)
+        return choice.cores() if asked == "auto" else asked
 
     def settings(self) -> Arguments:
         """Returns the arguments as settings of the algorithm and options of the run, by name.
@@ -142,7 +150,7 @@ class Trainer:
                 f"see `tandem train {self.algorithm} --help`.",
             )
         if self.documented:
-            settings |= self.arguments.implied()
+            settings |= self.arguments.implied(self.processes())
         own = self.names - set(translated) | OPTIONS
         return settings | {name: value for name, value in self.given.items() if name in own}
 

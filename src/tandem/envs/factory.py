@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -22,6 +22,7 @@ from tandem.errors import (
     TandemError,
     UnknownNameError,
     misfit,
+    nearest,
 )
 from tandem.math.masks import evenly
 from tandem.spaces import Leaf
@@ -51,6 +52,13 @@ NATIVE_FROM = (
 _NAMESPACES = {
     "ALE": "ale_py",
     "tandem": "tandem.testing.environments",
+}
+# beginning of an id -> the module of another package that registers it
+_MODULES = {
+    "MiniGrid-": "minigrid",
+    "BabyAI-": "minigrid",
+    "highway-": "highway_env",
+    "mo-": "mo_gymnasium",
 }
 # part of an entry point or id -> extra of tandem-rl
 _EXTRAS = {
@@ -352,7 +360,7 @@ def _guarded(name: str, build: Callable[[], Any]) -> Any:
         _register(name)
         return build()
     except (error.UnregisteredEnv, error.DeprecatedEnv) as fault:
-        raise UnknownNameError("environment", name, registry) from fault
+        raise _unknown(name, registry) from fault
     except (error.DependencyNotInstalled, ImportError) as fault:
         entry = f"{name} {getattr(registry.get(name), 'entry_point', '')}".lower()
         extra = next((extra for part, extra in _EXTRAS.items() if part in entry), None)
@@ -373,3 +381,23 @@ def _guarded(name: str, build: Callable[[], Any]) -> Any:
             "takes",
             "correct the id or the arguments (env_kwargs=, --env-kwargs).",
         ) from fault
+
+
+def _unknown(name: str, registered: Iterable[str]) -> UnknownNameError:
+    """The error for an id that nobody has registered: a slip, or another package's, which is to be
+    imported first."""
+    known = [other for other in registered if ":" not in other]
+    close = nearest(name, known)
+    module = next((m for start, m in _MODULES.items() if name.startswith(start)), "")
+    by_module = f"{module or 'module'}:{name}"
+    fix = f"put the module that registers it before it: {by_module}"
+    if close and not module:
+        fix = f"did you mean {' or '.join(map(repr, close))}? Else {fix}"
+    return UnknownNameError(
+        "environment",
+        name,
+        known,
+        fix,
+        'a registered id, as `python -c "import gymnasium; gymnasium.pprint_registry()"` lists '
+        "them, or module:Id",
+    )

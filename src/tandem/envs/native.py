@@ -21,7 +21,7 @@ from tandem.envs.vector import (
     raised,
 )
 from tandem.errors import EnvironmentFault, ResumeError, SettingError
-from tandem.spaces import MASK, Leaf, flatten_observation
+from tandem.spaces import MASK, Leaf
 from tandem.types import Array, JSONDict, Tree, leaves
 
 
@@ -122,7 +122,7 @@ class Native(Environments):
         """The observations as new arrays in C order (a transposed one could change the last bit of
         a matrix product)."""
         if isinstance(self.observation, dict):
-            flat = flatten_observation(self.observation_space, seen)
+            flat = self.flatten(seen)
             return {key: self._read_leaf(flat[key], spec) for key, spec in self.observation.items()}
         return self._read_leaf(seen, self.observation)
 

@@ -179,8 +179,10 @@ def _space(space: Any) -> Any:
         return spaces.MultiBinary(space.n)
     if kind == "Dict":
         return spaces.Dict({key: _space(part) for key, part in space.spaces.items()})
+    if kind == "Tuple":
+        return spaces.Tuple([_space(part) for part in space.spaces])
     raise SpaceError(
         f"a space of the type {type(space).__module__}.{kind}.",
-        "Box, Discrete, MultiDiscrete, MultiBinary or Dict, of gymnasium or gym",
+        "Box, Discrete, MultiDiscrete, MultiBinary, Dict or Tuple, of gymnasium or gym",
         "write it as one of gymnasium.spaces.",
     )

@@ -29,7 +29,7 @@ from tandem.envs.vector import (
     wrong_reward,
 )
 from tandem.errors import ResumeError, SpaceError, TandemError
-from tandem.spaces import MASK, Leaf, flatten_observation, leaf
+from tandem.spaces import MASK, Leaf, leaf
 from tandem.types import Array, JSONDict, Tree, leaves
 
 
@@ -250,7 +250,7 @@ class Stepped(Environments):
         """Write what environment i observed into row i of `obs`."""
         spec = self.observation
         if isinstance(spec, dict):
-            seen = flatten_observation(self.observation_space, seen)
+            seen = self.flatten(seen)
             for key, s in spec.items():
                 self._put_leaf(obs[key], i, seen[key], s, key)
         else:
@@ -265,7 +265,7 @@ class Stepped(Environments):
     def _each(self, f: Callable[[Leaf, Any, str | None], Any], seen: Tree) -> Tree:
         """`f(spec, value, key)` for every array of one observation, as a tree."""
         if isinstance(self.observation, dict):
-            seen = flatten_observation(self.observation_space, seen)
+            seen = self.flatten(seen)
             return {key: f(spec, seen[key], key) for key, spec in self.observation.items()}
         return f(self.observation, seen, None)
 

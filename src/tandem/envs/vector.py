@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tandem.errors import EnvironmentFault, NonFiniteError
-from tandem.spaces import MASK, Leaf, Spec, action_leaf, observation_spec
+from tandem.spaces import MASK, Leaf, Spec, action_leaf, flattener, observation_spec
 from tandem.types import Array, JSONDict, Tree
 
 Arrays = dict[str, Array]
@@ -61,6 +61,7 @@ class Environments(ABC):
         self.name, self.n = name, n
         self.observation_space, self.action_space = observation_space, action_space
         self.observation = observation_spec(observation_space)
+        self.flatten = flattener(observation_space)  # from what one shows to what its Spec has
         self.action = action_leaf(action_space, self.observation)
         self._first_choices = np.cumsum((0, *self.action.sizes))[:-1]  # of each position, in a mask
 
