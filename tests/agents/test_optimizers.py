@@ -121,6 +121,44 @@ def test_what_was_not_frozen_goes_on_as_it_was_when_others_are_thawed(
 @pytest.mark.parametrize(
     "make",
     [
+        lambda p: torch.optim.Adam(p, 0.05),
+        lambda p: torch.optim.SGD(p, 0.001, momentum=0.9),
+        lambda p: torch.optim.Rprop(p, 0.01),
+    ],
+)
+def test_what_is_frozen_while_it_is_saved_keeps_its_moments(
+    make: Callable[[Any], Any], tmp_path: Path
+) -> None:
+    """All train, then one layer is frozen, saved, loaded and thawed: as without the file."""
+    agent = Tower()
+    agent.net.requires_grad_(True)
+    start, optimizer = copy.deepcopy(agent.net), make(agent.param)
+    configured(agent).train(optimizer, 2, p=0)
+    thawed = len(agent.seen)
+    agent.net[0].requires_grad_(False)
+    agent.train(None, 1, p=0)
+    frozen = len(agent.seen)
+    agent.save(tmp_path / "agent")
+    again = configured(Tower())
+    again.env.episode = agent.env.episode
+    again.restore(tmp_path / "agent")
+    again.train(make(again.param), 1, p=0)
+    again.net.requires_grad_(True)
+    again.train(None, 2, p=0)
+    reference, batches = make(list(start.parameters())), agent.seen[1:] + again.seen[1:]
+    steps_after = len(again.seen) - 1 - (frozen - thawed)
+    for i, (s, _, _, r, _) in enumerate(batches):
+        start[0].requires_grad_(i < thawed - 1 or i >= len(batches) - steps_after)
+        reference.zero_grad()
+        ((start(s)[:, 0] - r) ** 2).mean().backward()
+        reference.step()
+    for x, y in zip(again.net.parameters(), start.parameters(), strict=True):
+        torch.testing.assert_close(x, y, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
         lambda p: torch.optim.Rprop(p, 0.01),
         lambda p: torch.optim.ASGD(p, 0.01),
         lambda p: torch.optim.SGD(p, 0.001, momentum=0.9, dampening=0.5),

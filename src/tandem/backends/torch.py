@@ -379,8 +379,10 @@ class TorchBackend(backend.Backend):
     @torch.no_grad()
     def load_state(self, state: dict[str, AnyArray]) -> None:
         for o in self._optimizers:
-            if isinstance(o, Own) and any(n.startswith(f"optimizer/{o.name}/") for n in state):
-                o.expect()
+            start = f"optimizer/{o.name}/"
+            names = {n.removeprefix(start) for n in state if n.startswith(start)}
+            if isinstance(o, Own) and names:
+                o.expect(names)
         for n, t in self._tensors().items():
             if state[n].shape != tuple(t.shape):  # copy_ would repeat a number to fill a vector
                 raise ValueError(f"{n} has shape {state[n].shape}, here {tuple(t.shape)}")

@@ -78,6 +78,8 @@ class Own:
         self.given = [list(g["params"]) for g in self.inner.param_groups]
         self.groups = [[p for p in g if p.requires_grad] for g in self.given]
         self.parameters = [p for g in self.groups for p in g]
+        for p in (p for g in self.given for p in g if not p.requires_grad):
+            p.grad = None  # that of the step before it was frozen would move it again
         return False
 
     def __enter__(self) -> Own:
@@ -162,9 +164,14 @@ class Own:
     def norm(self) -> torch.Tensor:
         return torch.linalg.vector_norm(self._gradient)
 
-    def expect(self) -> None:
-        """Its state is about to be loaded: a kind that makes it in a first step only makes it now,
-        to have room for it."""
+    def expect(self, names: set[str]) -> None:
+        """Its state of these names is about to be loaded: a kind that makes it in a first step only
+        makes it now, to have room for it."""
+        for key, (group, p) in self._frozen().items():
+            if not any(name.startswith(key) for name in names):
+                self.inner.state.pop(p, None)
+            elif not self.inner.state.get(p):
+                begin(self.inner, p, group)
         for group, parameters in zip(self.inner.param_groups, self.groups, strict=True):
             for p in parameters if not self.flats else []:
                 if not self.inner.state.get(p):
@@ -201,13 +208,25 @@ class Own:
                     group[name] = tuple(value) if isinstance(value, list) else value
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """Its state by name."""
-        weights = self.flats or self.parameters
+        """Its state by name: of the weights that it trains, and of those that it has trained and
+        that are frozen now."""
+        weights = {f"{i}/": p for i, p in enumerate(self.flats or self.parameters)}
+        weights |= {key: p for key, (_, p) in self._frozen().items()}
         return {
-            f"{i}/{n}": t
-            for i, p in enumerate(weights)
+            f"{key}{n}": t
+            for key, p in weights.items()
             for n, t in self.inner.state.get(p, {}).items()
             if isinstance(t, torch.Tensor)
+        }
+
+    def _frozen(self) -> dict[str, tuple[dict[str, Any], Variable]]:
+        """(group, weight) of each weight that is frozen, by the beginning of its state's names."""
+        groups = zip(self.inner.param_groups, self.given, strict=True)
+        everything = [(group, p) for group, parameters in groups for p in parameters]
+        return {
+            f"frozen/{i}/": (group, p)
+            for i, (group, p) in enumerate(everything)
+            if not p.requires_grad
         }
 
 
