@@ -4,6 +4,7 @@ import them."""
 from __future__ import annotations
 
 import os
+import sys
 import time
 
 import numpy as np
@@ -120,6 +121,20 @@ class FailsAtOnce(Runner):
 
     def run(self) -> None:
         pass
+
+
+class Exits(Runner):
+    """Calls sys.exit with args[0], in the place that args[1] says."""
+
+    def __init__(self, args) -> None:
+        self.code, self.where = args
+        if self.where == "__init__":
+            sys.exit(self.code)
+
+    def run(self) -> str:
+        if self.where == "run":
+            sys.exit(self.code)
+        return "ran"
 
 
 class Bare:

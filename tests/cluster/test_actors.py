@@ -19,6 +19,7 @@ from tests.cluster.agents import (
     Bare,
     Counter,
     Documented,
+    Exits,
     Fails,
     FailsAtOnce,
     Plain,
@@ -147,6 +148,15 @@ def test_a_runner_that_fails_is_named_with_its_traceback(cluster) -> None:
     # its forerunners' cores are free again
     with pytest.raises(WorkerError, match=r"rank 2 failed: OSError: no environment"):
         cluster.start_all_runners(cluster.make_runner("worse", FailsAtOnce))
+
+
+def test_sys_exit_ends_a_runner_and_a_code_is_named(cluster) -> None:
+    """Neither is a lost process, which Ray would make anew."""
+    for i, where in enumerate(("run", "__init__")):
+        found = cluster.start_all_runners(cluster.make_runner(f"ends{i}", Exits, (0, where)))
+        assert found == [None]
+        with pytest.raises(WorkerError, match=rf"'gives-up{i}' ended itself by sys.exit\(3\)"):
+            cluster.start_all_runners(cluster.make_runner(f"gives-up{i}", Exits, (3, where)))
 
 
 def test_acting_never_waits_for_learning(cluster) -> None:

@@ -9,12 +9,22 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from tandem.cluster import Cluster, Runner, WiseRL, agent_host, agent_state
+import tandem
+from tandem.cluster import Agent, Cluster, Runner, WiseRL, agent_host, agent_state
 from tandem.cluster import cluster as door
 from tandem.cluster.agent_host import ActingCopy, AgentHost, AgentSpec
 from tandem.cluster.runner import RunnerHost, construct
-from tandem.errors import CheckpointError, EngineError, SettingError, UnknownNameError
-from tests.cluster.agents import Bare, Counter, Documented, FailsAtOnce, Plain, Recorder, program
+from tandem.errors import CheckpointError, EngineError, SettingError, UnknownNameError, WorkerError
+from tests.cluster.agents import (
+    Bare,
+    Counter,
+    Documented,
+    Exits,
+    FailsAtOnce,
+    Plain,
+    Recorder,
+    program,
+)
 from tests.helpers import run_python
 
 
@@ -173,6 +183,24 @@ def test_a_runner_that_could_not_be_made_says_why_whatever_is_called(monkeypatch
     for call in (host.run, lambda: host.call("run", (), {})):
         with pytest.raises(OSError, match="no environment"):
             call()
+
+
+def test_sys_exit_ends_a_runner_here_and_a_code_is_named() -> None:
+    assert Exits((0, "run")).run() is None and Exits((0, "")).run() == "ran"
+    with pytest.raises(WorkerError, match=r"'Exits' ended itself by sys.exit\('lost'\)"):
+        Exits(("lost", "run")).run()
+
+
+def test_an_agent_of_the_trainer_door_is_not_a_base_of_the_clusters() -> None:
+    with pytest.raises(SettingError, match="choose_action") as caught:
+
+        class Own(tandem.Agent):
+            def choose_action(self, state):
+                return 0
+
+    names: dict[str, type] = {}
+    exec(caught.value.fix, names)
+    assert names["Agent"] is Agent
 
 
 @pytest.mark.parametrize("sync", [True, False])

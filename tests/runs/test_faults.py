@@ -27,6 +27,7 @@ from tandem.errors import (
     NonFiniteError,
     ResumeError,
     RunFolderError,
+    TandemError,
 )
 from tandem.learning.events import CheckpointSaved
 from tandem.runs import atomic_files, checkpoint
@@ -354,6 +355,13 @@ def test_a_damaged_part_of_a_run_is_named_when_it_is_resumed(group: str, run: Pa
         with pytest.raises(CheckpointError, match="does not fit this run"):
             tandem.train(resume=run)
         file.write_bytes(before)
+
+
+def test_settings_out_of_their_range_are_named_not_the_frameworks_error(run: Path) -> None:
+    file = run / "checkpoints" / "last.zip"
+    with_json(lambda data: data["config"]["options"].update(threads=1e30))(file)
+    with pytest.raises(TandemError, match=r"threads=(.|\n)*Expected: (.|\n)*Fix: "):
+        tandem.train(resume=run)
 
 
 def test_only_the_last_checkpoint_holds_a_whole_run(run: Path) -> None:

@@ -44,7 +44,7 @@ class Options(Preprocessing):
         "environment steps between checkpoints that stay, a first and a last one too; 0: none",
         minimum=0,
     )
-    threads: int = setting(1, "threads of one operation of the framework", minimum=1)
+    threads: int = setting(1, "threads of one operation of the framework", minimum=1, maximum=1024)
     compile: Literal["auto", "yes", "no"] = setting(
         "auto", "torch only: compile gradients; auto: where the run is long enough"
     )
