@@ -204,7 +204,9 @@ def _play(
             obs, reward, terminated, truncated, _ = env.step(action)
             step, over = moment.step + 1, bool(terminated or truncated)
             cut = not over and step >= max_steps
-            moment = Moment(episode, step, moment.score + float(reward), over or cut, cut)
+            moment = Moment(
+                episode, step, moment.score + np.asarray(reward).item(), over or cut, cut
+            )
             yield moment
 
 

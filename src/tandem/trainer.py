@@ -262,8 +262,9 @@ def _config(
     chosen, options, source = settle(algorithm, environment_name(env), values)
     kwargs = _as_json(env_kwargs) | atari.arguments(env, options)
     space, action_space = spaces_of(env, kwargs)
-    action, kind = spaces.leaf(action_space), algorithms.get(algorithm)
-    algorithms.get(algorithm, action).check(spaces.observation_spec(space), action, chosen)
+    observation, kind = spaces.observation_spec(space), algorithms.get(algorithm)
+    action = spaces.action_leaf(action_space, observation)
+    algorithms.get(algorithm, action).check(observation, action, chosen)
     selfplay.refuse(algorithm, kind.needs, env, options)
     config.check_kept(chosen, options, out)
     if options.learners == "auto":

@@ -413,6 +413,37 @@ def test_a_reward_beyond_all_floats_is_named():
         envs.step(np.zeros(2, np.int64))
 
 
+@pytest.mark.parametrize(
+    "rewards",
+    [
+        [np.ones(1), np.ones(1)],
+        [np.ones((1, 1)), 0.5],
+        [0.0, np.array([2.0], np.float32)],
+        [True, np.float16(2)],
+        [np.array(3), 1],
+    ],
+)
+def test_a_reward_in_an_array_of_one_number_is_a_reward(rewards):
+    class Given(known.InfiniteHorizon):
+        number = 0
+
+        def step(self, action):
+            obs, _, *rest = super().step(action)
+            return obs, rewards[self.number], *rest
+
+    made = iter(range(2))
+
+    def make_one():
+        env = Given()
+        env.number = next(made)
+        return env
+
+    envs = vectorize(make_one, 2)
+    envs.reset()
+    found = envs.step(np.zeros(2, np.int64)).reward
+    assert found.dtype == np.float32 and found.tolist() == [float(np.ravel(r)[0]) for r in rewards]
+
+
 def test_wrong_shapes_dtypes_and_rewards_are_named():
     envs = vectorize(lambda: known.WrongShape(1), 1)
     envs.reset()

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tandem.errors import NetworkError, SettingError
-from tandem.networks.defaults import fit, has_images, mlp, nature_cnn
+from tandem.networks.defaults import cnn, fit, has_images, mlp
 from tandem.networks.plan import (
     Activation,
     Branches,
@@ -134,12 +134,21 @@ def test_errors_say_what_is_wrong() -> None:
         from_json([{"layer": "Attention"}])
     with pytest.raises(SettingError, match=r"no activation 'swish'(.|\n)*silu"):
         mlp(fakes.VECTOR, (8,), "swish")
-    with pytest.raises(SettingError, match=r"\(35, 40, 3\) are too small(.|\n)*36 x 36"):
-        nature_cnn(Leaf("box", (35, 40, 3), "uint8"))
+
+
+@pytest.mark.parametrize("side", [1, 2, 3, 5, 7, 8, 12, 20, 35])
+def test_small_images_have_a_small_cnn(side) -> None:
+    for shape in ((side, side, 3), (3, side, side + 5)):
+        image = Leaf("box", shape, "uint8")
+        plan = cnn(image)
+        seen = np.zeros((2, *shape), np.uint8)
+        assert Twin(plan, init(plan, np.random.default_rng(0)))(seen).shape == (2, 128)
+        sizes = [w.size for w in init(plan, np.random.default_rng(0)).values()]
+        assert sum(sizes) < 300_000
 
 
 def test_the_nature_cnn_is_the_paper_s() -> None:
-    plan = nature_cnn(Leaf("box", (84, 84, 4), "uint8"))
+    plan = cnn(Leaf("box", (84, 84, 4), "uint8"))
     assert [
         w.shape for n, w in init(plan, np.random.default_rng(0)).items() if n.endswith("kernel")
     ] == [

@@ -248,7 +248,8 @@ class Evaluator:
                 env.render()
                 time.sleep(a.render_timestep)
             obs, reward, terminated, truncated, _ = env.step(self._action(agent, obs, rng))
-            score, length, over = score + float(reward), length + 1, terminated or truncated
+            score += np.asarray(reward).item()
+            length, over = length + 1, terminated or truncated
         if a.render_end:
             env.render()
         return score, length

@@ -8,6 +8,7 @@ loop's speed on CartPole × 8.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -293,15 +294,11 @@ class Stepped(Environments):
         return f"at step {self._log.length(i) if step is None else step} of its episode"
 
     def _rewards(self, rewards: list[float]) -> Array:
-        try:
-            reward: Array = np.array(rewards, np.float32)
-        except (
-            TypeError,
-            ValueError,
-            OverflowError,
-        ):  # the last of a whole number beyond all floats
-            raise wrong_reward(self.name, rewards) from None
-        if reward.shape != (self.n,):
+        reward = _numbers(rewards)
+        if reward is None:
+            with suppress(TypeError, ValueError):  # some in an array of one number
+                reward = _numbers([np.asarray(each).item() for each in rewards])
+        if reward is None:
             raise wrong_reward(self.name, rewards)
         return reward
 
@@ -326,6 +323,15 @@ class Stepped(Environments):
                 raise no_symbol(self.name, i, self._when(i), x[i], spec)
         if self.action.masked and len(rows := self.stuck(obs)):
             raise no_choice(self.name, int(rows[0]), self._when(int(rows[0])))
+
+
+def _numbers(values: list[float]) -> Array | None:
+    """As float32 [N]; None where one of them is no number."""
+    try:
+        x: Array = np.array(values, np.float32)
+    except (TypeError, ValueError, OverflowError):  # the last of a number beyond all floats
+        return None
+    return x if x.shape == (len(values),) else None
 
 
 class ActionLog:

@@ -217,7 +217,7 @@ def wrong_reward(name: str, rewards: Any) -> EnvironmentFault:
         (
             i
             for i, r in enumerate(rewards)
-            if np.ndim(r) or not np.issubdtype(np.asarray(r).dtype, np.number)
+            if np.size(r) != 1 or not np.issubdtype(np.asarray(r).dtype, np.number)
         ),
         0,
     )

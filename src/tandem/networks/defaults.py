@@ -141,7 +141,7 @@ def encoder(inputs: Inputs, *, normalize: bool = False, initializer: str = "unif
             ),
         )
     if inputs.image:
-        return nature_cnn(inputs, initializer)
+        return cnn(inputs, initializer)
     if inputs.kind in ("discrete", "multidiscrete"):
         return (OneHot(inputs.sizes, inputs.start),)
     return (
@@ -151,29 +151,29 @@ def encoder(inputs: Inputs, *, normalize: bool = False, initializer: str = "unif
     )
 
 
-def nature_cnn(image: Leaf, initializer: str = "uniform") -> Plan:
-    """Three convolutions and 512 features (Mnih et al. 2015, doi:10.1038/nature14236, Methods)."""
+NATURE = ((32, 8, 4), (64, 4, 2), (64, 3, 1))  # (filters, kernel, stride) of each convolution
+SMALL = 36  # pixels of a side below which these convolutions have nothing left
+
+
+def cnn(image: Leaf, initializer: str = "uniform") -> Plan:
+    """Three convolutions and 512 features (Mnih et al. 2015, doi:10.1038/nature14236, Methods). For
+    images with a side below SMALL pixels, such as MiniGrid's 7 x 7, three small ones and 128
+    features, as MiniGrid's documentation has them: of 2 x 2 pixels; of 3 x 3 in strides of two,
+    while a side has 8 or more."""
     first = image.shape[0] < image.shape[2]
     height, wide, channels = (*image.shape[1:], image.shape[0]) if first else image.shape
-    layers, gain = [], 2**0.5
-    for filters, kernel, stride in ((32, 8, 4), (64, 4, 2), (64, 3, 1)):
-        if min(height, wide) < kernel:
-            raise SettingError(
-                f"images of shape {image.shape} are too small for the Nature CNN.",
-                "at least 36 x 36 pixels",
-                "resize the observations, or give network=, a function that returns the body to "
-                "use.",
-            )
+    small, gain = min(height, wide) < SMALL, 2**0.5
+    layers: list[Conv] = []
+    for filters, kernel, stride in NATURE:
+        if small:
+            filters, side = 16 * 2 ** len(layers), min(height, wide)
+            kernel, stride = (3, 2) if side >= 8 else (min(2, side), 1)
         layers.append(Conv(channels, filters, kernel, stride, "relu", initializer, gain))
         height = (height - kernel) // stride + 1
         wide = (wide - kernel) // stride + 1
         channels = filters
-    return (
-        Image(first),
-        *layers,
-        Flatten(),
-        Dense(height * wide * channels, 512, "relu", initializer, gain),
-    )
+    features = Dense(height * wide * channels, 128 if small else 512, "relu", initializer, gain)
+    return (Image(first), *layers, Flatten(), features)
 
 
 def mlp(
@@ -185,7 +185,7 @@ def mlp(
     gain: float = 1.0,
     normalize: bool = False,
 ) -> Plan:
-    """A multilayer perceptron on the encoded inputs. Pictures go through the Nature CNN, and no
+    """A multilayer perceptron on the encoded inputs. Pictures go through the CNN, and no
     further hidden layers."""
     if activation not in ACTIVATIONS:
         raise SettingError(
