@@ -459,7 +459,7 @@ def test_wrong_shapes_dtypes_and_rewards_are_named():
 
     class Vector(known.InfiniteHorizon):
         def play(self, action):
-            return np.ones(1), False
+            return np.ones(2), False
 
     envs = vectorize(Vector, 2)
     envs.reset()
