@@ -172,7 +172,7 @@ def test_a_mistyped_name_is_answered_with_the_nearest(
         ("ppo", {"callbacks": None}, "callbacks=None"),
         ("ppo", {"callbacks": EarlyStop(475)}, "EarlyStop"),
         ("ppo", {"callbacks": [EarlyStop]}, "instances of"),
-        ("ppo", {"callbacks": [print]}, "LambdaCallback"),
+        ("ppo", {"callbacks": ["print"]}, "lambda event"),
     ],
 )
 def test_wrong_values_are_named(algorithm: str, given: dict[str, Any], says: str) -> None:
@@ -698,6 +698,20 @@ def test_an_own_environment_and_an_own_network_load_by_the_advice_that_is_given(
     assert tandem.load(tmp_path / "run", network=network, env=Own).name == agent.name
     with pytest.raises(SpaceError, match="CartPole-v1 has observations"):
         tandem.load(tmp_path / "run", network=network, env="CartPole-v1")
+
+
+def test_progress_and_functions_as_callbacks_and_a_result_in_a_notebook(tmp_path, capsys) -> None:
+    heard: list[str] = []
+    told = [lambda event: heard.append(type(event).__name__)]
+    result = small(steps=128, callbacks=told, progress=True, out=tmp_path / "run")
+    assert {"TrainBegin", "EpisodeEnd", "BatchEnd", "TrainEnd"} <= set(heard)
+    assert "ended by steps" in capsys.readouterr().err
+    shown = result._repr_html_()
+    assert f"{result.evaluation.mean:.1f}" in shown and str(tmp_path) in shown
+    assert ("<img" in shown) == (tmp_path / "run" / "curve.png").is_file()
+    small(steps=64)
+    assert capsys.readouterr() == ("", "")
+    assert "<img" not in small(steps=64)._repr_html_()
 
 
 def test_a_network_without_a_twin_has_to_be_given_again(tmp_path: Path) -> None:

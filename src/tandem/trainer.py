@@ -7,7 +7,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +28,12 @@ from tandem.parallel import choice
 from tandem.parallel.env_factory import EnvFactory
 from tandem.parallel.pool import blocks_ahead
 from tandem.runs import config_file
-from tandem.runs.callbacks import Callback
+from tandem.runs.callbacks import CallbackLike
+from tandem.runs.callbacks import listed as callbacks_of
 from tandem.runs.folder import new_folder
 from tandem.runs.loading import load
+from tandem.runs.progress import Progress
+from tandem.runs.result import Result
 from tandem.runs.resume import resumed
 from tandem.runs.session import Session
 from tandem.runs.signals import raise_again
@@ -50,24 +53,6 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True)
-class Result:
-    """What training came to: the best agent, its run's folder (None without one), and its
-    evaluation on fresh seeds.
-
-    summary: what result.json says. reason: why the sitting ended, as in TrainEnd. notes: what could
-    not be done, and why. After a signal nothing is scored or drawn any more: `evaluation` is the
-    latest that there was (without one, of no episodes), and `summary` is empty.
-    """
-
-    agent: Agent
-    folder: Path | None
-    evaluation: Evaluation
-    summary: dict[str, Any] = field(default_factory=dict)
-    reason: str = "steps"
-    notes: tuple[str, ...] = ()
-
-
 def train(
     algorithm: str | None = None,
     env: EnvLike = None,
@@ -83,8 +68,9 @@ def train(
     out: str | Path | None = None,
     resume: str | Path | None = None,
     extend: bool = False,
-    callbacks: Iterable[Callback] = (),
+    callbacks: Iterable[CallbackLike] = (),
     catch_signals: bool = True,
+    progress: bool = False,
     **settings: Any,
 ) -> Result:
     """Trains an agent and evaluates the best one.
@@ -99,6 +85,8 @@ def train(
       sitting earlier.
     out: the run's folder; None keeps nothing. resume: the folder of a run to go on with, instead of
     algorithm and env; with a larger `steps` only if `extend`, which holds schedules at their ends.
+    callbacks: `tandem.runs.callbacks.Callback`s, or functions that are given each event.
+    progress: show a live line, and what evaluations come to, on stderr.
     catch_signals: SIGINT and SIGTERM end the run with a checkpoint, and are then raised again:
     SIGINT as KeyboardInterrupt, whose `result` is what there was of the Result, SIGTERM to the
     handler that it had before. False lets them do at once what they do. Only a main thread gets
@@ -124,6 +112,7 @@ def train(
         extend=extend,
         callbacks=callbacks,
         catch_signals=catch_signals,
+        progress=progress,
         **settings,
     )
     result = complete(run, stop_at)
@@ -171,12 +160,14 @@ def session(
     out: str | Path | None = None,
     resume: str | Path | None = None,
     extend: bool = False,
-    callbacks: Iterable[Callback] = (),
+    callbacks: Iterable[CallbackLike] = (),
     catch_signals: bool = True,
+    progress: bool = False,
     **settings: Any,
 ) -> Session:
     """The run that `train` would make, for those who own their loop: iterate over it for its
     events."""
+    told = [*callbacks_of(callbacks), *([Progress(0)] if progress else [])]
     optimizer = (
         settings.pop("optimizer") if not isinstance(settings.get("optimizer", ""), str) else None
     )
@@ -200,7 +191,7 @@ def session(
             )
         own = {"env": env, "network": network, "optimizer": optimizer}
         steps = None if steps is None else whole_number("steps", steps)
-        run = resumed(as_path("resume", resume), own, steps, extend, callbacks, cluster)
+        run = resumed(as_path("resume", resume), own, steps, extend, told, cluster)
         run.catch_signals = catch_signals
         return run
     if algorithm is None or env is None:
@@ -239,7 +230,7 @@ def session(
         folder=None if out is None else new_folder(as_path("out", out)),
         network=network,
         optimizer=optimizer,
-        callbacks=callbacks,
+        callbacks=told,
     )
     run.catch_signals = catch_signals
     return run

@@ -10,7 +10,7 @@ import pytest
 from tandem.errors import SettingError, UnknownNameError
 from tandem.learning import events
 from tandem.learning.events import Evaluation, Event
-from tandem.runs.callbacks import METHODS, Callback, EarlyStop, LambdaCallback, dispatch
+from tandem.runs.callbacks import METHODS, Callback, EarlyStop, LambdaCallback, dispatch, listed
 from tandem.types import Episode
 
 NOW = (100, 5, 2, 1.5)
@@ -105,3 +105,21 @@ def test_early_stop_waits_for_all_its_episodes_and_can_be_put_back() -> None:
 def test_a_callback_of_what_is_no_function_is_refused_when_it_is_made() -> None:
     with pytest.raises(SettingError, match="on_batch_end=3"):
         LambdaCallback(on_batch_end=3)  # type: ignore[arg-type]
+
+
+def test_a_plain_function_is_given_every_event_and_stops_by_true() -> None:
+    heard: list[Event] = []
+    (function,) = listed([heard.append])
+    assert [dispatch(event, [function]) for event in ONE_OF_EACH] == [None] * len(ONE_OF_EACH)
+    assert heard == ONE_OF_EACH
+    (stops,) = listed([lambda event: isinstance(event, events.BatchEnd)])
+    reasons = [dispatch(event, [stops]) for event in ONE_OF_EACH]
+    assert [r for r in reasons if r] == ["callback"]
+
+
+@pytest.mark.parametrize("given", [None, 3, [3], ["print"], [EarlyStop]])
+def test_what_is_no_callback_is_named(given) -> None:
+    with pytest.raises(SettingError, match="callbacks=") as caught:
+        listed(given)
+    code = caught.value.fix.partition(", or ")[0].removeprefix("callbacks=")
+    assert len(listed(eval(code))) == 1

@@ -92,16 +92,37 @@ class Callback:
         """Takes back what `state` gave."""
 
 
-def listed(callbacks: Iterable[Callback]) -> list[Callback]:
-    """The callbacks of a run. SettingError for what is none, before the run has begun."""
-    as_list = list(callbacks) if isinstance(callbacks, Iterable) else None
-    if as_list is None or not all(isinstance(callback, Callback) for callback in as_list):
+class EventFunction(Callback):
+    """A function that is given every event, as a callback. It stops the run by returning True."""
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        self.function = function
+
+    def __call__(self, event: Event) -> Any:
+        return self.function(event)
+
+    on_train_begin = on_train_end = on_episode_begin = on_episode_end = __call__
+    on_batch_begin = on_batch_end = on_evaluation = on_checkpoint = __call__
+
+
+CallbackLike = Callback | Callable[[Any], Any]
+
+
+def listed(callbacks: Iterable[CallbackLike]) -> list[Callback]:
+    """The callbacks of a run; a plain function is given every event. SettingError for what is none,
+    before the run has begun."""
+    as_list = list(callbacks) if isinstance(callbacks, Iterable) else [None]
+    found = [
+        EventFunction(one) if callable(one) and not isinstance(one, (Callback, type)) else one
+        for one in as_list
+    ]
+    if not all(isinstance(callback, Callback) for callback in found):
         raise SettingError(
             f"callbacks={callbacks!r}.",
-            "a list of instances of tandem.runs.callbacks.Callback",
-            "callbacks=[EarlyStop(475)], say; LambdaCallback makes one of a function.",
+            "a list of functions of an event, or of instances of tandem.runs.callbacks.Callback",
+            "callbacks=[lambda event: print(event)], or callbacks=[EarlyStop(475)], say.",
         )
-    return as_list
+    return found  # type: ignore[return-value]
 
 
 def dispatch(event: Event, callbacks: Iterable[Callback]) -> str | None:
