@@ -252,7 +252,7 @@ FAR = spaces.Box(np.finfo(np.float32).min, np.finfo(np.float32).max, (2,), np.fl
         ("ppo", BOX, spaces.MultiBinary(3), "MultiBinary"),
         ("ppo", BOX, spaces.Box(0, 5, (2,), np.int32), "Box of int32"),
         ("td3", BOX, spaces.Box(0, 5, (2,), np.int64), "Box of int64"),
-        ("ppo", spaces.Tuple([BOX, MANY]), MANY, "Tuple"),
+        ("ppo", spaces.Sequence(MANY), MANY, "Sequence"),
         ("ppo", BOX, spaces.Dict({"a": MANY}), "Dict"),
         ("ppo", spaces.Dict({"a": spaces.Text(3)}), MANY, "Text"),
     ],

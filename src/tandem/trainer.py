@@ -166,7 +166,7 @@ def session(
     **settings: Any,
 ) -> Session:
     """The run that `train` would make, for those who own their loop: iterate over it for its
-    events."""
+    events. A signal that ended it is raised again after the last one, as by `train`."""
     told = [*callbacks_of(callbacks), *([Progress(0)] if progress else [])]
     optimizer = (
         settings.pop("optimizer") if not isinstance(settings.get("optimizer", ""), str) else None

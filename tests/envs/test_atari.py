@@ -189,7 +189,7 @@ def test_rewards_are_clipped_for_learners_and_counted_whole() -> None:
 def test_evaluation_plays_whole_games_of_whole_rewards() -> None:
     """A policy that never presses FIRE still comes to the game's end: FIRE is pressed for it, once
     a life."""
-    scores, lengths, _ = evaluate(Random(always=0), BREAKOUT, 2, 0)
+    scores, lengths, *_ = evaluate(Random(always=0), BREAKOUT, 2, 0)
     assert len(scores) == 2 and all(100 < n < 400 for n in lengths)
     assert not vectorize(BREAKOUT, 2, 0).clips and vectorize(BREAKOUT, 2, 0, "auto", TRAINING).clips
     # lives go on: ale_py's vector presses FIRE at resets only
