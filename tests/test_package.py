@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import ast
 import sys
 import tomllib
 from types import ModuleType
@@ -18,6 +19,22 @@ def test_names_are_found_in_their_homes_on_first_use(monkeypatch) -> None:
     assert tandem.train() == "trained"
     assert "train" in vars(tandem)  # kept: the next use does not search again
     del vars(tandem)["train"]  # not by monkeypatch, which would put the fake back in the end
+
+
+def test_type_checkers_see_each_name_where_it_is() -> None:
+    """`__getattr__` returns Any, which would be all that a type checker knew."""
+    tree = ast.parse((ROOT / "src" / "tandem" / "__init__.py").read_text())
+    (block,) = [node for node in tree.body if isinstance(node, ast.If)]
+    seen = {
+        name.name: statement.module
+        for statement in block.body
+        if isinstance(statement, ast.ImportFrom)
+        for name in statement.names
+    }
+    assert seen == {
+        name: module if attribute else "tandem"
+        for name, (module, attribute) in tandem._HOMES.items()
+    }
 
 
 def test_train_stays_a_function_whatever_is_imported() -> None:

@@ -7,9 +7,19 @@ when it is first used.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tandem.version import __version__
+
+if TYPE_CHECKING:  # what a type checker sees; below, each is imported when it is first used
+    from tandem import errors
+    from tandem.agents.agent_checkpoint import restore_param
+    from tandem.agents.rl import RL, RL_pytorch, assign_param
+    from tandem.agents.training import LambdaCallback
+    from tandem.cluster import Cluster, WiseRL
+    from tandem.drlbox.makers import make_evaluator, make_trainer
+    from tandem.learning.events import Evaluation
+    from tandem.trainer import Agent, Result, evaluate, load, session, train
 
 _HOMES = {  # public name -> (module, attribute of it); an empty attribute is the module itself
     "Agent": ("tandem.trainer", "Agent"),
