@@ -8,18 +8,20 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+from gymnasium.utils import RecordConstructorArgs
 
 from tandem.spaces import MASK, leaf
 from tandem.types import Array, Info, Tree
 
 
-class Masked(gymnasium.Wrapper[Any, Any, Any, Any]):  # type: ignore[misc]
+class Masked(gymnasium.Wrapper, RecordConstructorArgs):  # type: ignore[misc]
     """Observations are a Dict with `info["action_mask"]` as its entry `action_mask`; the
     environment's own is the entry `obs`, or, if that is a Dict, its entries. The last info of a
     terminated episode needs no mask: no action follows."""
 
     def __init__(self, env: Any) -> None:
-        super().__init__(env)
+        RecordConstructorArgs.__init__(self)
+        gymnasium.Wrapper.__init__(self, env)
         inner = env.observation_space
         self._plain = not isinstance(inner, spaces.Dict)
         self._bits = spaces.MultiBinary(leaf(env.action_space).width)

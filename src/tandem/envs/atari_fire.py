@@ -5,28 +5,32 @@ from __future__ import annotations
 from typing import Any
 
 import gymnasium
+from gymnasium.utils import RecordConstructorArgs
 
 from tandem.types import Array, Info, Tree
 
 FIRE = 1  # its place among the actions of every game that has it
 
 
-class Fire(gymnasium.Wrapper):  # type: ignore[misc]
+class Fire(gymnasium.Wrapper, RecordConstructorArgs):  # type: ignore[misc]
     """Presses FIRE for one step where an episode begins (as OpenAI Baselines' FireResetEnv does),
     and each further life in it. A policy that never presses it would otherwise play nothing for
     half an hour, the limit of a game."""
 
     def __init__(self, env: Any) -> None:
-        super().__init__(env)
+        RecordConstructorArgs.__init__(self)
+        gymnasium.Wrapper.__init__(self, env)
         self._lives = 0
 
-    def reset(self, **options: Any) -> tuple[Tree, Info]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Tree, Info]:
         """Returns the environment's own, one step later."""
-        obs, info = self.env.reset(**options)
+        obs, info = self.env.reset(seed=seed, options=options)
         after, _, terminated, truncated, more = self.env.step(FIRE)
         self._lives = self.unwrapped.ale.lives()
         if terminated or truncated:  # pressing it again would end it again
-            obs, info = self.env.reset(**options)
+            obs, info = self.env.reset(seed=seed, options=options)
             self._lives = self.unwrapped.ale.lives()
             return obs, info
         return after, {**info, **more}

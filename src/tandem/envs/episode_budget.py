@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import gymnasium
+from gymnasium.utils import RecordConstructorArgs
 
 from tandem.types import Info
 
@@ -12,12 +13,13 @@ SHORTEST = 5_000  # steps that an episode may always take
 FACTOR = 2  # of the environment's own limit, or of the longest episode of training
 
 
-class EpisodeBudget(gymnasium.Wrapper[Any, Any, Any, Any]):  # type: ignore[misc]
+class EpisodeBudget(gymnasium.Wrapper, RecordConstructorArgs):  # type: ignore[misc]
     """Truncates an episode after `max_steps` steps, as TimeLimit does; `cut` says whether it was
     this budget that ended the episode of the last step."""
 
     def __init__(self, env: Any, max_steps: int) -> None:
-        super().__init__(env)
+        RecordConstructorArgs.__init__(self, max_steps=max_steps)
+        gymnasium.Wrapper.__init__(self, env)
         self.max_steps, self.steps, self.cut = max_steps, 0, False
 
     def reset(

@@ -7,6 +7,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+from gymnasium.utils import RecordConstructorArgs
 
 from tandem.errors import EnvironmentFault
 from tandem.types import Array, Info, Tree
@@ -14,12 +15,13 @@ from tandem.types import Array, Info, Tree
 OBSERVATION, GOAL, ACHIEVED = "observation", "desired_goal", "achieved_goal"
 
 
-class WithGoal(gymnasium.Wrapper):  # type: ignore[misc]
+class WithGoal(gymnasium.Wrapper, RecordConstructorArgs):  # type: ignore[misc]
     """Observations are {"observation": the environment's, "desired_goal": its attribute `goal` at
     that moment}."""
 
     def __init__(self, env: Any) -> None:
-        super().__init__(env)
+        RecordConstructorArgs.__init__(self)
+        gymnasium.Wrapper.__init__(self, env)
         if getattr(env, "goal", None) is None:
             env.reset(seed=0)
         goal = self._goal()
@@ -30,8 +32,10 @@ class WithGoal(gymnasium.Wrapper):  # type: ignore[misc]
             }
         )
 
-    def reset(self, **options: Any) -> tuple[Tree, Info]:
-        obs, info = self.env.reset(**options)
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Tree, Info]:
+        obs, info = self.env.reset(seed=seed, options=options)
         return {OBSERVATION: obs, GOAL: self._goal()}, info
 
     def step(self, action: Array) -> tuple[Tree, float, bool, bool, Info]:
@@ -46,7 +50,7 @@ class WithGoal(gymnasium.Wrapper):  # type: ignore[misc]
                 "Dict observations with achieved_goal and desired_goal, or an attribute `goal`",
                 "set self.goal in reset, an array like those that reward_done_func is given.",
             )
-        return np.asarray(goal, np.float32)
+        return np.array(goal, np.float32)  # a copy: it may move the goal in place
 
 
 def with_goal(env: Any) -> Any:

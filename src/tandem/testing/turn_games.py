@@ -54,6 +54,9 @@ class TurnGame:
             if action is not None:
                 raise ValueError(f"{player} moves after the end of the game")
             self.agents.remove(player)
+            for each in (self.terminations, self.truncations, self.infos):
+                del each[player]
+            self.rewards = dict.fromkeys(self.agents, 0.0)
             return
         if not self.allowed()[action]:
             raise ValueError(f"{player} may not choose {action} here")
@@ -66,7 +69,7 @@ class TurnGame:
 
     def observe(self, agent: str) -> dict[str, Array]:
         index = self.possible_agents.index(agent)
-        turn = self.agent_selection == agent and not self.terminations[agent]
+        turn = self.agent_selection == agent and not self.terminations.get(agent, True)
         mask = self.allowed() if turn else np.zeros(int(self._choices.n), np.int8)
         return {"observation": self.board(index), MASK: mask}
 

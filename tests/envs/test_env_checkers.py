@@ -1,0 +1,120 @@
+"""Every environment and wrapper of ours, by the checkers that Gymnasium and PettingZoo have for
+those of others."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pettingzoo
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+from tandem import envs
+from tandem.envs.action_masks import Masked
+from tandem.envs.atari_fire import Fire
+from tandem.envs.episode_budget import EpisodeBudget
+from tandem.envs.factory import make
+from tandem.envs.goals import WithGoal
+from tandem.envs.plain import Plain
+from tandem.envs.team import Team
+from tandem.envs.versus import Versus
+from tandem.testing import environments as known
+from tandem.testing import team_games, turn_games
+
+
+class Reach(known.InfiniteHorizon):
+    """With a goal, as the agent door's hindsight takes it."""
+
+    goal = np.zeros(2, np.float32)
+
+
+class Documented:
+    """Of no library: what `Plain` takes."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (2,))
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self) -> Any:
+        self.steps = 0
+        return np.zeros(2, np.float32)
+
+    def step(self, action: int) -> Any:
+        self.steps += 1
+        return np.zeros(2, np.float32), 1.0, self.steps == 5, {}
+
+
+def atari_fire() -> Any:
+    return make("ALE/Breakout-v5")
+
+
+MADE: dict[type, list[Callable[[], Any]]] = {
+    Masked: [lambda: Masked(known.Forbidden(raises=False))],
+    EpisodeBudget: [
+        lambda: EpisodeBudget(known.InfiniteHorizon(10**9), 7),
+        lambda: EpisodeBudget(gymnasium.make("CartPole-v1"), 3),
+        lambda: EpisodeBudget(Team(team_games.Climbing()), 5),
+    ],
+    WithGoal: [lambda: WithGoal(Reach())],
+    Plain: [lambda: Plain(Documented())],
+    Team: [lambda: Team(team_games.Climbing()), lambda: Team(team_games.TwoStep())],
+    Versus: [lambda: Versus(turn_games.Nim()), lambda: Versus(turn_games.Nim(20))],
+    Fire: [atari_fire],
+}
+
+
+def classes_of_envs() -> set[type]:
+    found: set[type] = set()
+    for module in pkgutil.iter_modules(envs.__path__):
+        loaded = importlib.import_module(f"tandem.envs.{module.name}")
+        found |= {
+            kind
+            for _, kind in inspect.getmembers(loaded, inspect.isclass)
+            if issubclass(kind, gymnasium.Env) and kind.__module__ == loaded.__name__
+        }
+    return found
+
+
+def test_none_is_left_out() -> None:
+    assert classes_of_envs() == set(MADE)
+
+
+@pytest.mark.parametrize(
+    "make_one", [make_one for each in MADE.values() for make_one in each], ids=None
+)
+def test_gymnasium_finds_nothing(make_one: Callable[[], Any]) -> None:
+    env = make_one()
+    with warnings.catch_warnings():
+        # of bounds that are infinite, and of wrappers, which are what is checked here
+        warnings.filterwarnings("ignore", message=".*(infinity|unwrapped).*")
+        check_env(env, skip_render_check=True)
+    env.close()
+
+
+@pytest.mark.parametrize(
+    "game", [team_games.Climbing, team_games.TwoStep, team_games.Landmarks, team_games.Leaving]
+)
+def test_pettingzoo_finds_nothing_in_teams(game: Any) -> None:
+    from pettingzoo.test import parallel_api_test
+
+    # ours need not be installed with it: only its checker asks for its class
+    kind = type(game.__name__, (game, pettingzoo.ParallelEnv), {})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        parallel_api_test(kind(), num_cycles=50)
+
+
+@pytest.mark.parametrize("game", [turn_games.Nim, turn_games.TicTacToe])
+def test_pettingzoo_finds_nothing_in_games_of_turns(game: Any) -> None:
+    from pettingzoo.test import api_test
+
+    kind = type(game.__name__, (game, pettingzoo.AECEnv), {})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        api_test(kind(), num_cycles=50)
