@@ -557,6 +557,21 @@ def test_a_signal_ends_the_run_with_a_checkpoint(number, code, tmp_path) -> None
     assert "--out" in again.communicate(timeout=60)[1] and again.returncode == 2
 
 
+@pytest.mark.slow
+def test_a_signal_ends_several_seeds_and_says_how_to_go_on(tmp_path) -> None:
+    given = ("train", "ppo", "CartPole-v1", "--framework", "torch", "--steps", "10000000")
+    process = child(*given, "--compile", "no", "--seeds", "2", "--out", "many", cwd=tmp_path)
+    table, waited = tmp_path / "many" / "s0" / "progress.csv", time.monotonic()
+    while not table.exists():
+        assert process.poll() is None and time.monotonic() - waited < 60
+        time.sleep(0.05)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130 and "Traceback" not in err
+    assert "tandem train --resume many/s0" in out and "s1" not in out
+
+
 def rows_of_checkpoint(path: Path) -> bytes:
     import zipfile
 

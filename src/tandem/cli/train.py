@@ -80,6 +80,7 @@ def _several(args: argparse.Namespace) -> int:
         _announce(args, session)
         result = trainer.complete(session, args.stop_at)
         if code := _code(result.reason):
+            _stopped(result)
             return code
         scores.append(result.evaluation.mean)
         print("\n".join([f"seed {seed}: {result.evaluation}", *result.notes]), flush=True)
@@ -103,10 +104,7 @@ def _one(args: argparse.Namespace, session: Any) -> int:
     for note in result.notes:
         print(note)
     if code := _code(result.reason):
-        print(
-            f"Stopped by {result.reason} and saved. To go on:\n  tandem train --resume "
-            f"{quote(str(result.folder))}"
-        )
+        _stopped(result)
         return code
     s, conf = result.summary, session.config
     speed = f"{s['steps_per_second']:,.0f} steps/s"
@@ -140,6 +138,12 @@ def _one(args: argparse.Namespace, session: Any) -> int:
     for line in ("watch {}", "evaluate {} --episodes 100", "train --resume {}" + rest):
         print("  tandem " + line.format(quote(str(result.folder))))
     return 0
+
+
+def _stopped(result: trainer.Result) -> None:
+    """Says how to go on with a run that a signal ended."""
+    command = f"tandem train --resume {quote(str(result.folder))}"
+    print(f"Stopped by {result.reason} and saved. To go on:\n  {command}")
 
 
 def _announce(args: argparse.Namespace, session: Any) -> None:
