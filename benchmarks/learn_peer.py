@@ -86,7 +86,9 @@ def _start(row: Compared, library: str, seed: int) -> int:
     env["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
     command = [sys.executable, "-m", "benchmarks.learn_peer", "--row", row.name]
     code = subprocess.call([*command, "--one", library, str(seed)], cwd=ROOT, env=env)
-    print(f"{row.name} {library} seed {seed}: {'done' if code == 0 else f'exit {code}'}", flush=True)
+    print(
+        f"{row.name} {library} seed {seed}: {'done' if code == 0 else f'exit {code}'}", flush=True
+    )
     return code
 
 
@@ -167,12 +169,12 @@ def _runs(row: Compared, library: str) -> list[dict[str, Any]]:
 
 
 def _draw(row: Compared) -> None:
-    import matplotlib
+    import matplotlib as mpl
 
-    matplotlib.use("agg")
-    from matplotlib import pyplot
+    mpl.use("agg")
+    from matplotlib import pyplot as plt
 
-    figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
+    figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
     for colour, (library, title) in zip(("tab:blue", "tab:orange"), LIBRARIES.items(), strict=True):
         for number, run in enumerate(_runs(row, library)):
             axes.plot(*np.transpose(run["curve"]), color=colour, label=None if number else title)
@@ -181,7 +183,7 @@ def _draw(row: Compared) -> None:
     axes.set_ylabel(f"mean return of {EPISODES} greedy episodes")
     axes.legend()
     figure.savefig(RESULTS / "curves" / f"peer-{row.name}.png", dpi=100)
-    pyplot.close(figure)
+    plt.close(figure)
 
 
 def _write() -> None:

@@ -80,6 +80,11 @@ CASES = {
     "ppo beta": Case(
         "ppo", fakes.BOX, {"policy": "beta", "entropy": Schedule(0.02), "orthogonal": False}
     ),
+    "ppo gsde": Case(
+        "ppo",
+        fakes.BOX,
+        {"action_noise": "gsde", "entropy": Schedule(0.02), "orthogonal": False},
+    ),
     "a2c": Case("a2c", fakes.DISCRETE, {"orthogonal": False}),
     "a2c gaussian": Case(
         "a2c",
@@ -110,6 +115,16 @@ CASES = {
         },
     ),
     "sac": Case("sac", fakes.BOX, {"hidden": (32, 32)}),
+    "sac gsde": Case(
+        "sac",
+        fakes.BOX,
+        {
+            "hidden": (32, 32),
+            "action_noise": "gsde",
+            "log_std": -1.0,
+            "learning_rate": Schedule(1.0),
+        },
+    ),
     "sac discrete": Case("sac", fakes.DISCRETE, {"hidden": (32, 32)}),
     "ddpg": Case("ddpg", fakes.BOX, {"hidden": (32, 32), "actor_learning_rate": Schedule(0.3)}),
     "trpo": Case(
@@ -150,6 +165,9 @@ CASES = {
         {"hidden": (8, 8), "conjugate_steps": 5, "orthogonal": False, "policy": "beta"},
     ),
     "td3": Case("td3", fakes.BOX, {"hidden": (32, 32), "policy_delay": 3}),
+    "td3 gsde": Case(
+        "td3", fakes.BOX, {"hidden": (32, 32), "policy_delay": 3, "action_noise": "gsde"}
+    ),
     "vdn masked": Case(
         "vdn", fakes.TEAM_MASKED, {"hidden": (16, 16), "share": False}, fakes.MASKED_TEAM
     ),
@@ -227,7 +245,7 @@ FEW = (
     "ppo gaussian normalized",
     "ppo multi-categorical",
     "a2c gaussian noisy",
-    "sac",
+    "sac gsde",
     "sac discrete",
     "td3",
     "trpo gaussian",

@@ -203,7 +203,10 @@ class PPO(Reference):
             return Beta(*(torch.nn.functional.softplus(x) + 1 for x in out.chunk(2, 1)))
         if self.action.kind == "box":
             (log_std,) = (w for k, w in self.nets["actor"].items() if k.endswith("/log_std"))
-            std = torch.exp(log_std).expand_as(out)
+            std = torch.exp(log_std).expand_as(out) if log_std.ndim == 1 else None
+            if std is None:  # Raffin et al. 2021, eq. 7; features learn by the mean alone
+                features = hidden(self.nets["actor"], obs, torch.tanh, 1).detach()
+                std = torch.sqrt(features**2 @ torch.exp(2 * log_std) + 1e-6)
             return torch.distributions.Independent(torch.distributions.Normal(out, std), 1)
         parts = [torch.distributions.Categorical(logits=x) for x in out.split(self.action.sizes, 1)]
         return parts[0] if self.action.kind == "discrete" else Several(parts)
@@ -373,10 +376,14 @@ class SAC(Reference):
     alpha: torch.Tensor | None = None  # its logarithm
 
     def policy(self, obs: torch.Tensor, noise: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        mean, log_std = dense(
-            self.nets["actor"], "3", hidden(self.nets["actor"], obs, torch.relu, 1)
-        ).chunk(2, 1)
-        std = torch.exp(log_std.clamp(-20, 2))
+        w = self.nets["actor"]
+        features = hidden(w, obs, torch.relu, 1)
+        if "3/log_std" in w:  # Raffin et al. 2021, eq. 7
+            mean = dense(w, "3", features).clamp(-2, 2)
+            std = torch.sqrt(features**2 @ torch.exp(2 * w["3/log_std"]) + 1e-6)
+        else:
+            mean, log_std = dense(w, "3", features).chunk(2, 1)
+            std = torch.exp(log_std.clamp(-20, 2))
         u = mean + std * noise
         log_prob = torch.distributions.Normal(mean, std).log_prob(u) - torch.log(
             1 - torch.tanh(u) ** 2

@@ -45,6 +45,9 @@ CASES: dict[str, tuple[Any, Plan]] = {
     "normalize and scale": role(
         "ppo", "actor", fakes.VECTOR, fakes.BOX, normalize_observations=True
     ),
+    "state-dependent noise": role("ppo", "actor", fakes.VECTOR, fakes.BOX, action_noise="gsde"),
+    "state-dependent noise, cut": role("sac", "actor", DICT, fakes.BOX, action_noise="gsde"),
+    "inputs beside": role("td3", "actor", fakes.VECTOR, fakes.BOX, action_noise="gsde"),
     "dueling": role("dqn", "q", fakes.VECTOR, fakes.DISCRETE, dueling=True),
     "dueling without hidden layers": role(
         "dqn", "q", fakes.VECTOR, fakes.DISCRETE, dueling=True, hidden=()

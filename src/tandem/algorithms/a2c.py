@@ -35,6 +35,13 @@ class A2CSettings(JointSettings):
     )
     normalize_advantage: bool = default(False, SB3)
     optimizer: Literal["adam", "rmsprop", "sgd"] = default("rmsprop", A3C)
+    action_noise: Literal["gaussian", "gsde"] = setting(
+        "gaussian",
+        "noise of continuous actions: drawn anew at each step, or gsde: a function of the state "
+        "that stays for sde_sample_freq steps",
+        base.GSDE,
+    )
+    sde_sample_freq: int = base.sample_freq()
 
 
 class A2C(OnPolicy):

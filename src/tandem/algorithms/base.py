@@ -81,6 +81,8 @@ class Settings:
     learning_starts = 0  # environment steps before the first update
     prioritized = False
     memmap = False
+    action_noise = "gaussian"  # how policies over real numbers explore
+    sde_sample_freq = -1  # steps between draws of gSDE's matrices
     rewards = "team"  # what the agents of a team learn from: their "own" rewards, or one reward
 
     @property
@@ -131,6 +133,22 @@ class ReplaySettings(Settings):
     @property
     def updates_per_step(self) -> float:
         return max(self.updates_per_call, 1) / self.train_every
+
+
+GSDE = "Raffin et al. 2021"
+
+
+def sample_freq() -> Any:
+    """The setting for how long a random matrix of state-dependent exploration stays."""
+    return setting(
+        -1,
+        "with gsde: steps between draws of the random matrix; -1: once in each collection of steps",
+        GSDE + ", section 5.3",
+        minimum=1,
+        special=-1,
+        expected="at least 1, or -1: once in each collection",
+        fix="try 4.",
+    )
 
 
 class Call(NamedTuple):
@@ -191,6 +209,8 @@ class Algorithm(ABC):
         """Where each role's network comes from (see `networks.defaults.sources`), with noise on its
         head if the settings say so. SettingError for noise on whole networks of the user's."""
         roles = cls.roles(observation, action, settings)
+        if settings.action_noise == "gsde":
+            refuse_for_gsde(settings, network)
         if settings.noisy != "no":
             if isinstance(network, dict):
                 raise SettingError(
@@ -263,7 +283,7 @@ class Algorithm(ABC):
         """Returns (actions for obs [N, ...], what else to keep of each step, next recurrent
         state). With noise=None the action is the deterministic one."""
         policy = cls.distribution(settings, action)
-        out = networks[cls.acting[0]](obs)[..., : policy.width]
+        out = policy.part(networks[cls.acting[0]](obs))
         return policy.act(masked(out, obs, action), noise), {}, state
 
     def prepare(self, trajectory: Trajectory, networks: dict[str, Forward]) -> Batch:
@@ -288,6 +308,50 @@ def copies(settings: Any, call: Call) -> Array:
     if call.end // settings.target_every > call.begin // settings.target_every:
         copies_due[-1] = settings.tau
     return copies_due
+
+
+def refuse_for_gsde(settings: Any, network: Any) -> None:
+    """SettingError for what state-dependent exploration cannot go with: whole networks, whose last
+    layer nobody can read, and noise on weights."""
+    if isinstance(network, dict) and "actor" in network:
+        raise SettingError(
+            "action_noise='gsde' with a whole network of your own for 'actor'.",
+            "a last layer of ours, whose inputs the noise is a function of",
+            "give network= as a function that returns a body, or action_noise='gaussian'.",
+        )
+    if settings.noisy != "no":
+        raise SettingError(
+            f"action_noise='gsde' with noisy={settings.noisy!r}.",
+            "one of them: each is noise on the last layer's weights",
+            "give noisy='no' or action_noise='gaussian'.",
+        )
+
+
+def for_gsde(name: str, action: Leaf, policy: str = "gaussian") -> None:
+    """Refuses what state-dependent exploration is not for: choices, and Beta policies."""
+    if action.kind != "box":
+        raise SpaceError(
+            f"{name} with action_noise='gsde' cannot act in a {action.kind} action space.",
+            "a Box of actions, which noise can be added to",
+            "give action_noise='gaussian'.",
+        )
+    if policy != "gaussian":
+        raise SettingError(
+            f"action_noise='gsde' with policy={policy!r}.",
+            "policy='gaussian', whose noise it is",
+            "give policy='gaussian' or action_noise='gaussian'.",
+        )
+
+
+def unused_for_gsde(settings: Any) -> None:
+    """SettingError where sde_sample_freq is given and nothing draws by it."""
+    if settings.action_noise != "gsde" and settings.sde_sample_freq != -1:
+        raise SettingError(
+            f"sde_sample_freq={settings.sde_sample_freq} with "
+            f"action_noise={settings.action_noise!r}.",
+            "it together with action_noise='gsde'",
+            "give action_noise='gsde' too, or sde_sample_freq=-1.",
+        )
 
 
 def after_cuts(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from tandem import ops
 from tandem.algorithms import base
 from tandem.algorithms.base import Call
-from tandem.algorithms.deterministic import Deterministic
+from tandem.algorithms.deterministic import OU, Deterministic
 from tandem.settings import Schedule, default, setting
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch, Update
@@ -34,6 +34,11 @@ class DDPGSettings(base.ReplaySettings):
     buffer_size: int = default(1_000_000, PAPER)
     exploration: float = setting(
         0.1, "standard deviation of the noise on actions, which lie in [-1, 1]", NORMAL, minimum=0
+    )
+    action_noise: Literal["gaussian", "ou"] = setting(
+        "gaussian",
+        "noise on actions: drawn anew at each step; ou: that of an Ornstein-Uhlenbeck process",
+        OU,
     )
     tau: float = setting(
         0.001,

@@ -8,16 +8,21 @@ from typing import Any
 import numpy as np
 
 from tandem.algorithms import base
+from tandem.algorithms.base import Forward
 from tandem.math import distributions
 from tandem.networks.defaults import Role, mlp
-from tandem.networks.plan import Dense
+from tandem.networks.plan import Dense, DenseWithInputs
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Tree
 
+OU = "Lillicrap et al. 2016, section 7"
+THETA, DT = 0.15, 0.01  # of it; the length of a step as Stable-Baselines3 has it
+
 
 class Deterministic(base.Algorithm):
-    """Actions in [-1, 1], Gaussian noise on them while exploring (`settings.exploration`), and
-    critics named `critics`."""
+    """Actions in [-1, 1], noise on them while exploring (`settings.exploration` is its standard
+    deviation; an Ornstein-Uhlenbeck process's is that of its drive), and critics named
+    `critics`."""
 
     needs = "transitions"
     acting = ("actor",)
@@ -25,18 +30,24 @@ class Deterministic(base.Algorithm):
 
     @classmethod
     def distribution(cls, settings: Any, action: Leaf) -> distributions.Distribution:
+        if settings.action_noise == "gsde":
+            return distributions.StateDependentDeterministic(
+                action.width, settings.sde_sample_freq, settings.exploration
+            )
         return distributions.Deterministic(action.width)
 
     @classmethod
     def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
+        base.unused_for_gsde(settings)
         base.bounded_vector(cls.__name__.lower(), action)
 
     @classmethod
     def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:
+        head = DenseWithInputs if settings.action_noise == "gsde" else Dense
         actor = Role(
             observation,
             mlp(observation, settings.hidden, settings.activation),
-            (Dense(0, action.width, "tanh"),),
+            (head(0, action.width, "tanh"),),
         )
         return {"actor": actor} | dict.fromkeys(
             cls.critics, base.action_value(observation, action, settings)
@@ -52,4 +63,27 @@ class Deterministic(base.Algorithm):
         progress: Array,
     ) -> Tree:
         noise = super().exploration_noise(settings, action, rng, shape, progress)
-        return np.float32(settings.exploration) * noise
+        return (
+            noise if settings.action_noise == "gsde" else np.float32(settings.exploration) * noise
+        )
+
+    @staticmethod
+    def initial_state(settings: Any, action: Leaf, n: int) -> Tree:
+        """Where each Ornstein-Uhlenbeck process is."""
+        return np.zeros((n, action.width), np.float32) if settings.action_noise == "ou" else ()
+
+    @classmethod
+    def act(
+        cls,
+        settings: Any,
+        action: Leaf,
+        networks: dict[str, Forward],
+        obs: Tree,
+        state: Tree,
+        noise: Tree,
+    ) -> tuple[Array, dict[str, Array], Tree]:
+        if settings.action_noise == "ou" and noise is not None:
+            state = state - np.float32(THETA * DT) * state + np.float32(DT**0.5) * noise
+            noise = state
+        chosen, extra, _ = super().act(settings, action, networks, obs, (), noise)
+        return chosen, extra, state

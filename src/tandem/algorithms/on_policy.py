@@ -12,12 +12,18 @@ import numpy as np
 from tandem.algorithms import base, recurrent_batches
 from tandem.algorithms.base import Forward, after_cuts
 from tandem.errors import SettingError
-from tandem.math.distributions import Beta, Density, Gaussian, for_actions
+from tandem.math.distributions import (
+    Beta,
+    Density,
+    Gaussian,
+    StateDependentGaussian,
+    for_actions,
+)
 from tandem.math.masks import masked
 from tandem.math.policy_losses import standardize
 from tandem.math.returns import generalized_advantage
 from tandem.networks.defaults import Role, mlp
-from tandem.networks.plan import Dense, Scale, Streams
+from tandem.networks.plan import Dense, Scale, StateDependent, Streams
 from tandem.networks.recurrent import entering
 from tandem.settings import default, setting
 from tandem.spaces import Leaf, Spec, seen
@@ -154,10 +160,15 @@ class OnPolicy(base.Algorithm):
 
     @classmethod
     def distribution(cls, settings: Any, action: Leaf) -> Density:
+        if settings.action_noise == "gsde":
+            return StateDependentGaussian(action.width, settings.sde_sample_freq)
         return Beta(action.width) if settings.policy == "beta" else for_actions(action)
 
     @classmethod
     def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
+        base.unused_for_gsde(settings)
+        if settings.action_noise == "gsde":
+            base.for_gsde(cls.__name__.lower(), action, settings.policy)
         if settings.policy == "beta":
             base.bounded_vector(f"{cls.__name__.lower()} with policy='beta'", action)
         else:
@@ -177,8 +188,11 @@ class OnPolicy(base.Algorithm):
             normalize=settings.normalize_observations,
         )
         policy = cls.distribution(settings, action)
-        if isinstance(policy, Gaussian):
-            actor: tuple[Any, ...] = (
+        if isinstance(policy, StateDependentGaussian):
+            noise = StateDependent(0, policy.size, "linear", init, small, log_std=settings.log_std)
+            actor: tuple[Any, ...] = (noise,)
+        elif isinstance(policy, Gaussian):
+            actor = (
                 Dense(0, policy.size, "linear", init, small),
                 Scale(policy.size, settings.log_std),
             )
@@ -258,7 +272,7 @@ class OnPolicy(base.Algorithm):
         policy, extra = cls.distribution(settings, action), dict[str, Array]()
         if isinstance(state, tuple):
             whole = networks["actor"](cls.network_input("actor", obs))
-            out = whole[..., : policy.width]
+            out = whole[..., :-1] if settings.shared else policy.part(whole)
             if whole.shape != out.shape:  # with values: one pass less when the rollout is there
                 extra = {"output": whole}
         else:

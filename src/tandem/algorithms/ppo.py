@@ -86,6 +86,14 @@ class PPOSettings(JointSettings):
         minimum=0,
     )
 
+    action_noise: Literal["gaussian", "gsde"] = setting(
+        "gaussian",
+        "noise of continuous actions: drawn anew at each step, or gsde: a function of the state "
+        "that stays for sde_sample_freq steps",
+        base.GSDE,
+    )
+    sde_sample_freq: int = base.sample_freq()
+
     @property
     def updates_per_step(self) -> float:
         return self.epochs / self.batch_size

@@ -12,15 +12,17 @@ import numpy as np
 from tandem import ops
 from tandem.algorithms import base
 from tandem.algorithms.base import Call
-from tandem.math.distributions import Distribution, TanhGaussian
+from tandem.errors import SettingError
+from tandem.math.distributions import Distribution, StateDependentTanh, TanhGaussian
 from tandem.networks.defaults import Role, mlp
-from tandem.networks.plan import Dense
+from tandem.networks.plan import Dense, StateDependent
 from tandem.settings import default, setting
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch, Tree, Update
 
 PAPER = "Haarnoja et al. 2018, table 1"
 SB3 = "Stable-Baselines3 2.9 (SAC)"
+LOG_STD, LIMIT = -3.0, 2.0  # of gSDE, there: the first log_std, and what means are cut at
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,16 @@ class SACSettings(base.ReplaySettings):
     initial_temperature: float = setting(
         1.0, "the temperature at the start, where it is learned", SB3, above=0, fix="try 1.0."
     )
+    action_noise: Literal["gaussian", "gsde"] = setting(
+        "gaussian",
+        "noise of continuous actions: drawn anew at each step, or gsde: a function of the state "
+        "that stays for sde_sample_freq steps",
+        base.GSDE,
+    )
+    sde_sample_freq: int = base.sample_freq()
+    log_std: float = setting(
+        LOG_STD, "with gsde: first log standard deviation of the random matrix", SB3, minimum=-inf
+    )
 
 
 class SAC(base.Algorithm):
@@ -73,6 +85,7 @@ class SAC(base.Algorithm):
         self.settings = settings
         self.action = action
         self.size = action.width
+        self.squashed: Any = self.distribution(settings, action)
         self.actor = backend.network("actor", networks["actor"])
         self.qs, self.targets = zip(
             backend.pair("q1", networks["q1"]), backend.pair("q2", networks["q2"]), strict=True
@@ -96,17 +109,38 @@ class SAC(base.Algorithm):
 
     @classmethod
     def distribution(cls, settings: Any, action: Leaf) -> Distribution:
+        if settings.action_noise == "gsde":
+            return StateDependentTanh(action.width, settings.sde_sample_freq)
         return TanhGaussian(action.width)
 
     @classmethod
     def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
+        cls.check_noise(action, settings)
         base.bounded_vector("sac", action)
+
+    @staticmethod
+    def check_noise(action: Leaf, settings: SACSettings) -> None:
+        """Refuses state-dependent exploration of choices, and its settings without it."""
+        base.unused_for_gsde(settings)
+        if settings.action_noise == "gsde":
+            base.for_gsde("sac", action)
+        elif settings.log_std != LOG_STD:
+            raise SettingError(
+                f"log_std={settings.log_std:g} with action_noise={settings.action_noise!r}.",
+                "it together with action_noise='gsde': else the network gives deviations",
+                f"give action_noise='gsde' too, or log_std={LOG_STD}.",
+            )
 
     @classmethod
     def roles(cls, observation: Spec, action: Leaf, settings: SACSettings) -> dict[str, Role]:
         body = mlp(observation, settings.hidden, settings.activation)
         q = base.action_value(observation, action, settings)
-        return {"actor": Role(observation, body, (Dense(0, 2 * action.width),)), "q1": q, "q2": q}
+        head = Dense(0, 2 * action.width)
+        if settings.action_noise == "gsde":
+            head = StateDependent(
+                0, action.width, log_std=settings.log_std, learn_features=True, limit=LIMIT
+            )
+        return {"actor": Role(observation, body, (head,)), "q1": q, "q2": q}
 
     @staticmethod
     def usual_entropy(action: Leaf) -> float:
@@ -116,7 +150,8 @@ class SAC(base.Algorithm):
     def sample(self, obs: Tree, noise: Array) -> tuple[Array, Array]:
         """An action and its log-probability, differentiable through the noise."""
         out = self.actor(obs)
-        return TanhGaussian(self.size).sample_log_prob(out, noise)
+        sampled: tuple[Array, Array] = self.squashed.sample_log_prob(out, noise)
+        return sampled
 
     def value(self, critics: tuple[Any, ...], obs: Tree, action: Array) -> list[Array]:
         return [q({"obs": obs, "action": action})[..., 0] for q in critics]

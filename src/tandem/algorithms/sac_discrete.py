@@ -27,6 +27,7 @@ class DiscreteSAC(SAC):
     @classmethod
     def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
         """Discrete actions are all it is chosen for."""
+        cls.check_noise(action, settings)
 
     @classmethod
     def roles(cls, observation: Spec, action: Leaf, settings: SACSettings) -> dict[str, Role]:

@@ -5,14 +5,14 @@ critics."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from tandem import ops
 from tandem.algorithms import base
 from tandem.algorithms.base import Call
-from tandem.algorithms.deterministic import Deterministic
+from tandem.algorithms.deterministic import OU, Deterministic
 from tandem.settings import Schedule, default, setting
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch, Tree, Update
@@ -38,6 +38,13 @@ class TD3Settings(base.ReplaySettings):
     exploration: float = setting(
         0.1, "standard deviation of the noise on actions, which lie in [-1, 1]", PAPER, minimum=0
     )
+    action_noise: Literal["gaussian", "ou", "gsde"] = setting(
+        "gaussian",
+        "noise on actions: drawn anew at each step; ou: that of an Ornstein-Uhlenbeck process; "
+        "gsde: a function of the state that stays for sde_sample_freq steps",
+        OU + "; " + base.GSDE,
+    )
+    sde_sample_freq: int = base.sample_freq()
     policy_delay: int = setting(
         2, "updates of the critics for each of the policy and the targets", PAPER, minimum=1
     )
@@ -79,10 +86,15 @@ class TD3(Deterministic):
             "actor", [self.actor], settings.optimizer, **options
         )
 
+    def choice(self, actor: Any, obs: Tree) -> Array:
+        """What an actor chooses; with gSDE its features stand behind it."""
+        out: Array = actor(obs)
+        return out[..., : self.size] if self.settings.action_noise == "gsde" else out
+
     def critic_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:  # algorithm 1
         xp, s = ops.of(b.reward), self.settings
         noise = xp.clip(s.smoothing * b.noise, -s.smoothing_clip, s.smoothing_clip)
-        action = xp.clip(self.actor_target(b.next_obs) + noise, -1.0, 1.0)  # eq. 14
+        action = xp.clip(self.choice(self.actor_target, b.next_obs) + noise, -1.0, 1.0)  # eq. 14
         q1, q2 = (q({"obs": b.next_obs, "action": action})[..., 0] for q in self.targets)
         y = xp.stop_gradient(b.reward + b.discount * xp.minimum(q1, q2))  # eq. 10
         q1, q2 = (q({"obs": b.obs, "action": b.action})[..., 0] for q in self.qs)
@@ -91,7 +103,8 @@ class TD3(Deterministic):
     def actor_loss(
         self, b: Batch
     ) -> tuple[Array, dict[str, Array]]:  # eq. 1, the deterministic policy gradient
-        return -self.qs[0]({"obs": b.obs, "action": self.actor(b.obs)})[..., 0], {}
+        action = self.choice(self.actor, b.obs)
+        return -self.qs[0]({"obs": b.obs, "action": action})[..., 0], {}
 
     def update(self, b: Batch) -> Update:
         s, xp = b.settings, ops.of(b.reward)

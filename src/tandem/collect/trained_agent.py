@@ -79,14 +79,14 @@ class Agent:
         memory: then its actions depend on more than what is seen now, and `predict` is the way to
           act.
         """
-        if not isinstance(self.actor.initial_state(1), tuple):
+        if self.settings.recurrent:
             raise NetworkError(
                 f"{self.name or 'this agent'} has a memory, of which act(obs) knows nothing.",
                 "its state of the step before, beside the observation",
                 "action, state = agent.predict(obs, state, episode_start, deterministic=True), "
                 "with state=None at first.",
             )
-        return self._acted(obs, (), None, None if deterministic else self._rng)[0]
+        return self._acted(obs, None, None, None if deterministic else self._rng)[0]
 
     def predict(
         self,

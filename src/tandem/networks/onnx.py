@@ -18,6 +18,7 @@ from tandem.networks.plan import (
     Cast,
     Conv,
     Dense,
+    DenseWithInputs,
     Dueling,
     Flatten,
     Half,
@@ -28,6 +29,7 @@ from tandem.networks.plan import (
     OneHot,
     Plan,
     Scale,
+    StateDependent,
     Streams,
     Weights,
     select,
@@ -133,6 +135,19 @@ def _dense(g: Graph, layer: Dense, w: Weights, x: str) -> str:
     )
 
 
+def _dense_with_inputs(g: Graph, layer: DenseWithInputs, w: Weights, x: str) -> str:
+    return g("Concat", _dense(g, layer, w, x), x, axis=-1)
+
+
+def _state_dependent(g: Graph, layer: StateDependent, w: Weights, x: str) -> str:
+    mean = _dense(g, layer, w, x)
+    if layer.limit:
+        mean = g("Clip", mean, g.constant(-layer.limit), g.constant(layer.limit))
+    features = g.reshape(x, (-1, layer.inputs, 1))
+    parts = g("Mul", features, g.constant(np.exp(w["log_std"])))
+    return g("Concat", mean, g.reshape(parts, (-1, layer.inputs * layer.units)), axis=-1)
+
+
 def _noisy_dense(g: Graph, layer: NoisyDense, w: Weights, x: str) -> str:
     settled = {n: w[n] + w[f"{n}_sigma"] * w[f"{n}_noise"] for n in ("kernel", "bias")}
     return _dense(g, layer, settled, x)
@@ -208,6 +223,8 @@ def _half(g: Graph, layer: Half, w: Weights, x: str) -> str:
 LAYERS: dict[type[Layer], Callable[..., str]] = {
     Dense: _dense,
     NoisyDense: _noisy_dense,
+    DenseWithInputs: _dense_with_inputs,
+    StateDependent: _state_dependent,
     Conv: _conv,
     Activation: lambda g, layer, w, x: g.activate(layer.activation, x),
     Flatten: lambda g, layer, w, x: g("Flatten", x, axis=1),

@@ -760,6 +760,10 @@ SHORT = {
     "dqn_masked": (DQN, games.Forbidden, {"n_step": 2}),
     "sac_masked": (SAC, games.Forbidden, {}),
     "ppo_beta": (PPO, games.IdentityBox, {"policy": "beta"}),
+    "ppo_gsde": (PPO, games.IdentityBox, {"action_noise": "gsde", "sde_sample_freq": 5}),
+    "sac_gsde": (SAC, games.IdentityBox, {"action_noise": "gsde"}),
+    "td3_gsde": (TD3, games.IdentityBox, {"action_noise": "gsde"}),
+    "ddpg_ou": (DDPG, games.IdentityBox, {"action_noise": "ou"}),
     "ppo_shared": (PPO, games.IdentityBox, {"shared": True, "normalize_observations": True}),
     "ppo_recurrent": (PPO, games.Chain, {"recurrent": 8, "sequence": 8}),
     "a2c_recurrent": (
@@ -795,9 +799,19 @@ SHORT = {
 
 # Variants of an algorithm, which are only begun on some engines: compiling them all would take
 # minutes.
-ON_TORCH = {"dqn_masked", "sac_masked", "ppo_multi", "ppo_masked", "ppo_beta", "ppo_shared"}
+ON_TORCH = {
+    "ppo_gsde",
+    "td3_gsde",
+    "ddpg_ou",
+    "dqn_masked",
+    "sac_masked",
+    "ppo_multi",
+    "ppo_masked",
+    "ppo_beta",
+    "ppo_shared",
+}
 ON_TORCH |= {"vdn", "vdn_recurrent", "iql", "mappo_recurrent", "maddpg_discrete"}
-ON_JAX = {"dqn_noisy", "ppo_recurrent", "a2c_recurrent", "a2c_noisy"}  # and on torch
+ON_JAX = {"sac_gsde", "dqn_noisy", "ppo_recurrent", "a2c_recurrent", "a2c_noisy"}  # and on torch
 LEFT_OUT = {"torch": set(), "jax": ON_TORCH}.get(engine, ON_TORCH | ON_JAX)
 THOROUGH = [n for n in SHORT if n not in LEFT_OUT]
 # Whole runs of teams are the same on every engine but for their losses, which the parity suite
