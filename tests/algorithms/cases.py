@@ -83,7 +83,7 @@ CASES = {
     "ppo gsde": Case(
         "ppo",
         fakes.BOX,
-        {"action_noise": "gsde", "entropy": Schedule(0.02), "orthogonal": False},
+        {"action_noise": "gsde", "log_std": -1.0, "clip": Schedule(0.4), "orthogonal": False},
     ),
     "a2c": Case("a2c", fakes.DISCRETE, {"orthogonal": False}),
     "a2c gaussian": Case(
