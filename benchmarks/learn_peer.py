@@ -46,8 +46,8 @@ class Compared:
 
 ROWS = (
     Compared("ppo-lunarlander", "ppo", "LunarLander-v3", 1_000_000),
-    Compared("ppo-lunarlander-continuous", "ppo", "LunarLanderContinuous-v3", 1_000_000),
-    Compared("ppo-bipedalwalker", "ppo", "BipedalWalker-v3", 1_000_000),
+    Compared("ppo-lunarlander-continuous", "ppo", "LunarLanderContinuous-v3", 500_000),
+    Compared("ppo-bipedalwalker", "ppo", "BipedalWalker-v3", 500_000),
 )
 
 

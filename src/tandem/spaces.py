@@ -280,10 +280,11 @@ def gymnasium_space(spec: Spec, outlined: Any = None) -> Any:
 
 def form(spec: Spec) -> Any:
     """Kind, dtype and size of each part: what an agent's observations and actions must share with
-    those that it was trained on. Bounds may differ."""
+    those that it was trained on. Bounds may differ; bits are a box of whole numbers."""
     if isinstance(spec, dict):
         return {key: form(leaf) for key, leaf in spec.items()}
-    return (spec.kind, spec.dtype, spec.sizes or spec.shape)
+    kind = "box" if spec.kind == "multibinary" else spec.kind
+    return (kind, spec.dtype, spec.sizes or spec.shape)
 
 
 def refuse_others(name: str, own: tuple[Spec, Spec], here: tuple[Spec, Spec]) -> None:

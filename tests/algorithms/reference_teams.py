@@ -18,7 +18,16 @@ def at(x: Any, t: int) -> Any:
 
 
 class Teams(Reference):
-    """What they have in common: each agent's weights."""
+    """What they have in common: each agent's weights, and who is there."""
+
+    def row(self, b: Any, k: int) -> Any:
+        """`active` of observations: who acts; of the next ones: whose future counts."""
+        row = super().row(b, k)
+        acts, counts = row.obs["active"] == 1, row.next_obs["active"] > 0
+        return row._replace(
+            obs={**row.obs, "active": acts.to(torch.float64)},
+            next_obs={**row.next_obs, "active": counts.to(torch.float64)},
+        )
 
     def of(self, net: str, agent: int) -> Weights:
         """The weights of one agent's network, by the names that they have in a network of its

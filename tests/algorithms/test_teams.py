@@ -68,6 +68,40 @@ def test_an_agent_that_leaves_has_an_episode_of_its_own() -> None:
     )
 
 
+class LimitedAlone(team_games.Leaving):
+    """A limit takes the second where it would leave: its game would have gone on."""
+
+    def step(self, actions: dict[str, Any]) -> Any:
+        obs, rewards, ended, cut, infos = super().step(actions)
+        if "agent_1" in cut:
+            ended["agent_1"], cut["agent_1"] = False, True
+        return obs, rewards, ended, cut, infos
+
+
+@pytest.mark.parametrize("rollouts", [4, 1], ids=["within a rollout", "at its end"])
+def test_whom_a_limit_takes_alone_is_worth_what_its_last_observation_is(rollouts: int) -> None:
+    loop, t = rollout(LimitedAlone, rollout=rollouts, batch_size=2 * rollouts, gae_lambda=1.0)
+    columns = loop.algorithm.columns(t)
+    assert columns.last[0].tolist() == [False, True] * 2
+    assert columns.discount[0].tolist() == pytest.approx([0.99] * 4)
+    if rollouts == 4:
+        assert columns.valid[:, 1].tolist() == [True, False, False, True]
+        assert columns.last[3].tolist() == [False, True] * 2
+    critic = loop.networks["critic"]
+    obs = t.obs["agents"][1] if rollouts == 4 else t.bootstrap["agents"]
+    state = t.obs["state"][1] if rollouts == 4 else t.bootstrap["state"]
+    last = critic({"own": obs[:, 1], "state": state})[:, 0]
+    returns = loop.algorithm.prepare(t, loop.networks).extra["return"].reshape(rollouts, 2, 2)
+    np.testing.assert_allclose(returns[0, :, 1], 2.0 + 0.99 * last, rtol=1e-5)
+
+
+def test_the_losses_value_who_was_limited_and_not_who_is_gone() -> None:
+    obs = {"active": np.array([[1, 2, 0]], np.int8)}
+    assert rows_of.active(obs).tolist() == [[1, 0, 0]] and rows_of.going(obs).tolist() == [
+        [1, 1, 0]
+    ]
+
+
 def test_a_team_that_shares_its_reward_goes_on_without_who_left() -> None:
     loop, t = rollout(team_games.Leaving, rewards="team")
     columns = loop.algorithm.columns(t)
@@ -99,7 +133,7 @@ def test_who_is_there_after_each_step() -> None:
         cuts,
         {"active": here[1]},
     )
-    assert active_after(t)[:, 0].tolist() == [[True, False], [False, True], [True, False]]
+    assert active_after(t)[:, 0].tolist() == [[1, 0], [0, 1], [1, 0]]
 
 
 class Joining(team_games.Leaving):
@@ -174,15 +208,16 @@ def test_what_is_gone_adds_nothing_and_a_mixture_rises_with_each() -> None:
     obs["active"][:] = [[1, 1, 0]]
     mixer = lambda state: backend.networks["mixer"].predict(state)  # noqa: E731
     q = rng.standard_normal((5, 3)).astype(np.float32)
-    base = algorithm.joint(mixer, q, obs)
+    here = rows_of.active(obs)
+    base = algorithm.joint(mixer, q, obs, here)
     other = q.copy()
     other[:, 2] += 100
-    np.testing.assert_array_equal(algorithm.joint(mixer, other, obs), base)
+    np.testing.assert_array_equal(algorithm.joint(mixer, other, obs, here), base)
     other = q.copy()
     other[:, 0] += 0.5
-    assert (algorithm.joint(mixer, other, obs) >= base).all()
+    assert (algorithm.joint(mixer, other, obs, here) >= base).all()
     sums, _ = fakes.build("vdn", "torch", fakes.TEAM_DISCRETE, fakes.TEAM, hidden=(8,))
-    np.testing.assert_allclose(sums.joint(None, q, obs), q[:, :2].sum(1), rtol=1e-6)
+    np.testing.assert_allclose(sums.joint(None, q, obs, here), q[:, :2].sum(1), rtol=1e-6)
 
 
 def test_forbidden_choices_have_the_lowest_values() -> None:

@@ -116,13 +116,17 @@ class Limited(Uneven):
         )
 
 
-def test_whom_a_limit_takes_alone_is_gone() -> None:
-    """The row after would be learned from as one where it acted and was paid nothing."""
+def test_whom_a_limit_takes_alone_is_seen_once_more_and_then_gone() -> None:
+    """Its last observation, with the choices that there were, is what its value is bootstrapped
+    from; the row after would be learned from as one where it acted and was paid nothing."""
     made = Team(Limited())
     made.reset(seed=0)
     found = [made.step(np.array([0, 0])) for _ in range(6)]
-    assert [x[0]["active"].tolist() for x in found] == [[1, 1], [1, 1]] + [[1, 0]] * 4
-    assert found[2][0][MASK].tolist() == [1, 1, 0, 1, 1, 1]
+    assert [x[0]["active"].tolist() for x in found] == [[1, 1], [1, 1], [1, 2]] + [[1, 0]] * 3
+    assert all(x[0] in made.observation_space for x in found)
+    assert found[2][0][MASK].tolist() == [1, 1, 0, 1, 1, 0]
+    assert found[3][0][MASK].tolist() == [1, 1, 0, 1, 1, 1]
+    assert found[2][0]["agents"][1].any() and not found[3][0]["agents"][1, :5].any()
     assert [x[2:4] for x in found] == [(False, False)] * 5 + [(False, True)]
 
 

@@ -153,10 +153,11 @@ class MADDPG(base.Algorithm):
     def outputs(self, network: Any, obs: Tree) -> Array:
         return teams.by_agent(network(teams.rows(obs[teams.AGENTS])), self.agents)
 
-    def values(self, critics: Any, obs: Tree, joint: Array) -> list[Array]:
+    def values(self, critics: Any, obs: Tree, joint: Array, here: Array) -> list[Array]:
         """Q_i(x, a_1 ... a_A) of each agent, [B, A], by each of these critics; joint [B, A, A,
-        width] has the actions as agent i takes them to be. Those of agents that are gone are 0."""
-        xp, here = ops.of(joint), teams.active(obs)
+        width] has the actions as agent i takes them to be. Those of agents that are not `here`
+        [B, A] are 0."""
+        xp = ops.of(joint)
         state = obs[teams.STATE][:, None] + 0.0 * here[..., None]
         actions = xp.reshape(joint * here[:, None, :, None], (-1, self.action.width))
         x = {"own": teams.rows(obs[teams.AGENTS]), "state": teams.rows(state), "actions": actions}
@@ -171,13 +172,14 @@ class MADDPG(base.Algorithm):
         joint = self.alike(
             self.smoothed(self.outputs(self.actor_target, b.next_obs), b.noise[0], b.next_obs)
         )
-        later = self.values(self.targets, b.next_obs, joint)
+        going = teams.going(b.next_obs)
+        later = self.values(self.targets, b.next_obs, joint, going)
         # an agent that is gone has no future
-        going = b.discount[:, None] * teams.active(b.next_obs)
+        discount = b.discount[:, None] * going
         y = xp.stop_gradient(
-            b.extra["rewards"] + going * (xp.minimum(*later) if len(later) > 1 else later[0])
+            b.extra["rewards"] + discount * (xp.minimum(*later) if len(later) > 1 else later[0])
         )
-        values = self.values(self.qs, b.obs, self.alike(self.taken(b)))
+        values = self.values(self.qs, b.obs, self.alike(self.taken(b)), teams.active(b.obs))
         loss = sum((q - y) ** 2 for q in values)
         return xp.mean(teams.active(b.obs) * loss, -1), {"q": xp.mean(values[0], -1)}
 
@@ -187,7 +189,7 @@ class MADDPG(base.Algorithm):
         joint = (
             own * self.drawn(out, b.noise[1], b.obs)[:, None] + (1.0 - own) * self.taken(b)[:, None]
         )
-        (q,) = self.values(self.qs[:1], b.obs, joint)
+        (q,) = self.values(self.qs[:1], b.obs, joint, teams.active(b.obs))
         penalty = self.settings.logit_penalty * xp.mean(out * out, -1)
         return xp.mean(teams.active(b.obs) * (penalty - q), -1), {}
 

@@ -140,18 +140,19 @@ class MAPPO(PPO):
 
     def columns(self, t: Trajectory) -> Trajectory:
         """The trajectory [T, N, ...] of a team as one of N * A environments. An agent that learns
-        from its own rewards has an episode of its own, which ends where it is gone; else the
-        team's, in which it does not act any more."""
-        a, here = self.agents, column(t.obs[teams.ACTIVE]) > 0
+        from its own rewards has an episode of its own, which ends where it is gone, and is cut
+        where a limit took it; else the team's, in which it does not act any more."""
+        a, here = self.agents, column(t.obs[teams.ACTIVE]) == 1
         reward, discount, last, valid = (
             np.repeat(x, a, 1) for x in (t.reward, t.discount, t.last, t.valid)
         )
         extra = {n: column(x) for n, x in t.extra.items() if n != "rewards"}
         if self.settings.rewards == "own":
-            gone = ~column(active_after(t))
+            after = column(active_after(t))
+            gone = after != 1
             extra |= {"team_last": last, "team_valid": valid}
             reward, valid = column(t.extra["rewards"]), valid & here
-            discount, last = np.where(gone, np.float32(0), discount), last | gone
+            discount, last = np.where(after == 0, np.float32(0), discount), last | gone
         else:
             extra["acting"] = here.astype(np.float32)
         envs = (t.cuts.env[:, None] * a + np.arange(a)).reshape(-1)
@@ -221,8 +222,7 @@ def column(x: Array) -> Array:
 
 
 def active_after(t: Trajectory) -> Array:
-    """bool [T, N, A]: which agents take part in what follows each step of a team's trajectory."""
-    here = t.obs[teams.ACTIVE] > 0
-    active = np.concatenate([here[1:], t.bootstrap[teams.ACTIVE][None] > 0])
-    active[t.cuts.t, t.cuts.env] = t.cuts.obs[teams.ACTIVE] > 0
+    """[T, N, A]: what `active` says of agents after each step of a team's trajectory."""
+    active: Array = np.concatenate([t.obs[teams.ACTIVE][1:], t.bootstrap[teams.ACTIVE][None]])
+    active[t.cuts.t, t.cuts.env] = t.cuts.obs[teams.ACTIVE]
     return active

@@ -64,22 +64,24 @@ class QMIX(VDN):
             "mixer": Role(state, (Cast(state.width),), (Streams(hypernetworks),), ours=True)
         }
 
-    def joint(self, mixer: Any, q: Array, obs: Tree) -> Array:  # eqs. 4 to 6, and figure 2
+    def joint(
+        self, mixer: Any, q: Array, obs: Tree, here: Array
+    ) -> Array:  # eqs. 4 to 6, and figure 2
         xp, out, e, a = ops.of(q), mixer(obs[teams.STATE]), self.settings.embedding, self.agents
         # not negative: no agent's value lowers the team's
         weight_1 = xp.abs(xp.reshape(out[:, : a * e], (-1, a, e)))
         bias_1 = out[:, a * e : a * e + e]
         weight_2 = xp.abs(out[:, a * e + e : a * e + 2 * e])
         bias_2 = out[:, -1]
-        hidden = xp.elu(xp.sum((q * teams.active(obs))[..., None] * weight_1, 1) + bias_1)
+        hidden = xp.elu(xp.sum((q * here)[..., None] * weight_1, 1) + bias_1)
         return xp.sum(hidden * weight_2, -1) + bias_2
 
     def errors(self, b: Batch, best: Array, chosen: Array) -> Array:
         if self.settings.mixer:
             return super().errors(b, best, chosen)
         # an agent that is gone has no future
-        going = b.discount[:, None] * teams.active(b.next_obs)
-        y = ops.of(best).stop_gradient(b.extra["rewards"] + going * best)
+        discount = b.discount[:, None] * teams.going(b.next_obs)
+        y = ops.of(best).stop_gradient(b.extra["rewards"] + discount * best)
         return ops.of(best).mean(teams.active(b.obs) * (y - chosen) ** 2, -1)
 
     def buffer_extras(self, action: Leaf) -> dict[str, Leaf]:

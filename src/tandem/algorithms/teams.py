@@ -100,8 +100,15 @@ def allowed(out: Array, obs: Tree, action: Leaf) -> Array:
 
 def active(obs: Tree) -> Array:
     """float [B, A], 1 for agents that take part."""
-    active = obs[ACTIVE]
-    return ops.of(active).cast(active)
+    xp = ops.of(obs[ACTIVE])
+    return 1.0 - xp.abs(xp.cast(obs[ACTIVE]) - 1.0)
+
+
+def going(next_obs: Tree) -> Array:
+    """float [B, A], 1 for agents whose future counts after a step: those that take part, and those
+    that a limit took in that step."""
+    xp = ops.of(next_obs[ACTIVE])
+    return xp.clip(xp.cast(next_obs[ACTIVE]), 0.0, 1.0)
 
 
 def own(obs: Tree) -> Array:

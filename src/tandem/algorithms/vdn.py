@@ -114,16 +114,17 @@ class VDN(base.Algorithm):
         apart = 0 if settings.share else teams.count(action)
         return {"q": Role(inputs, body, head, units=units, space=teams.space(seen), agents=apart)}
 
-    def joint(self, mixer: Any, q: Array, obs: Tree) -> Array:  # eq. 3
-        """The team's value [B] of its agents' [B, A]."""
-        return ops.of(q).sum(q * teams.active(obs), -1)
+    def joint(self, mixer: Any, q: Array, obs: Tree, here: Array) -> Array:  # eq. 3
+        """The team's value [B] of its agents' [B, A], those that count being `here` [B, A]."""
+        return ops.of(q).sum(q * here, -1)
 
     def errors(self, b: Batch, best: Array, chosen: Array) -> Array:
         """Squared temporal-difference errors [B]; best [B, A] values the next actions, chosen [B,
         A] those that were taken."""
         target, mixer = (x[1] if len(x) > 1 else None for x in (self.targets, self.learned))
-        y = b.reward + b.discount * self.joint(target, best, b.next_obs)
-        return (ops.of(y).stop_gradient(y) - self.joint(mixer, chosen, b.obs)) ** 2
+        later = self.joint(target, best, b.next_obs, teams.going(b.next_obs))
+        y = ops.of(later).stop_gradient(b.reward + b.discount * later)
+        return (y - self.joint(mixer, chosen, b.obs, teams.active(b.obs))) ** 2
 
     def loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
         xp, memory, action = ops.of(b.reward), self.memories(b), self.action

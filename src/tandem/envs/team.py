@@ -26,16 +26,16 @@ class Team(gymnasium.Env):  # type: ignore[misc]
       with zeros to the widest, all zeros for agents that are gone; then the agent's index as a
       one-hot vector, so that one network serves all.
     "state" float32 [S]: the environment's own, or all observations side by side.
-    "active" int8 [A]: 1 where an agent takes part, or would if a limit had not ended the episode.
+    "active" int8 [A]: 1 where an agent takes part, or would if a limit had not ended the episode; 2
+      where a limit took it alone in the step before: what it sees is its last observation, which
+      values are bootstrapped from; else 0.
     `action_mask` int8 [A * C], for C choices each: where agents have different numbers of choices,
       or the environment gives masks (in infos, or beside an "observation").
 
     Actions are MultiDiscrete [C, ...], or a Box [A, D] with the bounds of each agent, which gets
     the first of its D axes, as many as it has. The reward is the mean over all agents, with 0 for
     those that are gone; info["rewards"] float32 [A] has each, as `rewards_space` says. The episode
-    terminates when no agent is left; it is truncated where a limit ended it for one of them. An
-    agent that a limit takes while others go on counts as terminated: nothing is bootstrapped from
-    its last observation.
+    terminates when no agent is left; it is truncated where a limit ended it for one of them.
 
     Raises SpaceError for agents whose spaces cannot be joined.
     """
@@ -95,7 +95,7 @@ class Team(gymnasium.Env):  # type: ignore[misc]
         parts = {
             "agents": spaces.Box(-np.inf, np.inf, (count, self._width + count), np.float32),
             "state": spaces.Box(-np.inf, np.inf, (size,), np.float32),
-            "active": spaces.MultiBinary(count),
+            "active": spaces.Box(0, 2, (count,), np.int8),
         }
         self.observation_space = spaces.Dict(
             parts | ({MASK: spaces.MultiBinary(count * self.choices)} if self.masked else {})
@@ -132,10 +132,11 @@ class Team(gymnasium.Env):  # type: ignore[misc]
                 "take an agent out of self.agents in the step that terminates or truncates it.",
             )
         over = not self.inner.agents
-        # An agent that a limit cut as it ended the episode would go on; one that it took alone is
-        # gone, since the others' steps come after.
-        active = {n for n in cut if not terminated.get(n, False)} if over else self.inner.agents
-        joint = self._observed(obs, infos, active)
+        limited = {n for n in cut if not terminated.get(n, False)}
+        # One that a limit cut as it ended the episode would go on.
+        joint = self._observed(obs, infos, limited if over else {*self.inner.agents, *limited})
+        if limited and not over:
+            joint["active"][[n in limited for n in self.names]] = 2
         return joint, float(each.mean()), over and not cut, over and bool(cut), {"rewards": each}
 
     def render(self) -> Any:

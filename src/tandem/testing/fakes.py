@@ -24,7 +24,7 @@ AGENTS = 3
 TEAM = {
     "agents": Leaf("box", (AGENTS, 5 + AGENTS), "float32", (), (-9.0,) * 24, (9.0,) * 24),
     "state": Leaf("box", (4,), "float32", (), (-9.0,) * 4, (9.0,) * 4),
-    "active": Leaf("multibinary", (AGENTS,), "int8"),
+    "active": Leaf("box", (AGENTS,), "int8", (), (0.0,) * AGENTS, (2.0,) * AGENTS),
 }
 MASKED_TEAM = TEAM | {MASK: Leaf("multibinary", (4 * AGENTS,), "int8")}
 TEAM_DISCRETE = Leaf("multidiscrete", (AGENTS,), "int64", (4,) * AGENTS)
@@ -84,6 +84,9 @@ def values(spec: Spec, shape: tuple[int, ...], rng: np.random.Generator) -> Tree
         return rng.integers(
             2 if spec.kind == "multibinary" else 256, size=(*shape, *spec.shape)
         ).astype(spec.dtype)
+    if spec.dtype == "int8":
+        most = np.array(spec.high, np.int8).reshape(spec.shape)
+        return rng.integers(most + 1, size=(*shape, *spec.shape)).astype(np.int8)
     low, high = (
         np.asarray(bound, np.float32).reshape(spec.shape) for bound in (spec.low, spec.high)
     )
