@@ -142,14 +142,14 @@ def screen(env: Any, mode: str, kwargs: Mapping[str, Any] | None = None) -> Iter
     """An environment that renders in this mode. An id is made with it; whatever else was given has
     chosen its own."""
     without_screen()
-    from tandem.envs.action_masks import with_masks
+    from tandem.envs.flat_actions import adapted
 
     with warnings.catch_warnings():
         # of a missing screen, of odd render modes: what matters of it becomes an error here
         warnings.simplefilter("ignore")
         instance = _drawable(env, mode, kwargs) if isinstance(env, str) else make(env, kwargs)
         try:
-            yield with_masks([instance])[0]
+            yield adapted([instance])[0]
         finally:
             if instance is not env:
                 instance.close()

@@ -74,6 +74,9 @@ def to_onnx(agent: Agent, out: Path) -> Exported:
     allowed = graph.masked(graph.columns(raw, 0, action.width), MASK) if action.masked else raw
     policy = agent.algorithm.distribution(agent.settings, action)
     best = onnx.deterministic(graph, allowed, action, policy)
+    shape = action.shape if action.own_shape is None else action.own_shape
+    if shape != action.shape:
+        best = graph.reshape(best, (-1, *shape))
     if action.own:
         best = graph("Cast", best, to=graph.helper.np_dtype_to_tensor_dtype(np.dtype(action.own)))
     obs = _observations(agent.observation)
@@ -81,7 +84,7 @@ def to_onnx(agent: Agent, out: Path) -> Exported:
     model = graph.model(
         agent.observation,
         {
-            "action": (best, action.own or action.dtype, list(action.shape)),
+            "action": (best, action.own or action.dtype, list(shape)),
             "output": (raw, np.float32, [width]),
         },
     )

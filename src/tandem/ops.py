@@ -104,6 +104,10 @@ class _Numpy(_Library):
     def cast(self, x: Array) -> Array:
         return x if x.dtype == np.float32 else x.astype(np.float32)
 
+    def integer(self, x: Array) -> Array:
+        """Whole numbers, as indices."""
+        return x.astype(np.int64)
+
     def stop_gradient(self, x: Array) -> Array:
         return x
 
@@ -143,6 +147,9 @@ class _Torch(_Library):
     def cast(self, x: Array) -> Array:
         return x.to(self._torch.float32)
 
+    def integer(self, x: Array) -> Array:
+        return x.long()
+
     def stop_gradient(self, x: Array) -> Array:
         return x.detach()
 
@@ -168,6 +175,9 @@ class _Keras(_Library):
 
     def cast(self, x: Array) -> Array:
         return self._ops.cast(x, "float32")
+
+    def integer(self, x: Array) -> Array:
+        return self._ops.cast(x, "int32")
 
 
 class _KerasJax(_Keras):

@@ -16,7 +16,8 @@ from tandem.errors import SpaceError
 from tandem.types import Array, JSONDict
 
 MASK = "action_mask"  # the entry of an observation that says which choices may be taken
-Kind = Literal["box", "discrete", "multidiscrete", "multibinary"]
+Kind = Literal["box", "discrete", "multidiscrete", "multibinary", "dict"]
+Path = tuple[str | int, ...]  # the keys that lead to an entry of Dicts, and of Tuples by number
 ActionMode = Literal["as_is", "clip", "unit"]  # from a policy's actions to an environment's
 
 
@@ -30,7 +31,9 @@ class Leaf:
     last, and zeros before its first; 0 where nothing is known of that kind. It is what an attribute
     `stack` of the Box says (`atari.declared` sets it). `own`: the dtype that an environment takes
     actions in, where that is another one than `dtype`; checkpoints from before there was this say
-    nothing of it.
+    nothing of it. `own_shape`: the shape that an environment takes actions in, where a policy has
+    them as a vector. `parts`: the entries of a Dict or Tuple of actions (kind "dict"), which a
+    policy has as one vector of floats, in its order.
     """
 
     kind: Kind
@@ -43,6 +46,8 @@ class Leaf:
     masked: bool = False  # of discrete actions: observations have a mask of the choices, under MASK
     stack: int = 0
     own: str = field(default="", compare=False)
+    own_shape: tuple[int, ...] | None = None
+    parts: tuple[tuple[Path, Leaf], ...] = ()
 
     @property
     def image(self) -> bool:
@@ -175,12 +180,16 @@ def observation_spec(space: Any) -> Spec:
             )
         leaves_by_key |= named
     if not leaves_by_key:
-        raise SpaceError(
-            f"cannot use a {kind_of(space)} without entries.",
-            "at least one entry",
-            "leave it out, or give it one.",
-        )
+        raise _empty("observations", space)
     return leaves_by_key
+
+
+def _empty(what: str, space: Any) -> SpaceError:
+    return SpaceError(
+        f"cannot use a {kind_of(space)} without entries for {what}.",
+        "at least one entry",
+        "leave it out, or give it one.",
+    )
 
 
 def _says(space: Any) -> bool:
@@ -214,7 +223,11 @@ def action_leaf(space: Any, observation: Spec) -> Leaf:
             "one Discrete, MultiDiscrete, MultiBinary or Box",
             _one_action(space),
         )
-    action = leaf(space)
+    action, inner = leaf(space), getattr(space, "inner", None)
+    if inner is not None and parts_of(inner) is not None:
+        return replace(action, kind="dict", parts=tuple(_action_parts(inner)))
+    if inner is not None:
+        action = replace(action, own_shape=tuple(inner.shape))
     if (own := str(getattr(space, "dtype", None) or action.dtype)) != action.dtype:
         action = replace(action, own=own)
     if not (action.sizes and isinstance(observation, dict) and MASK in observation):
@@ -229,6 +242,90 @@ def action_leaf(space: Any, observation: Spec) -> Leaf:
             "entry another name.",
         )
     return replace(action, masked=True)
+
+
+def vector_space(space: Any) -> Any:
+    """The space (gymnasium.spaces) of the vectors that stand for the actions of `space`, which its
+    attribute `inner` then is: for boxes, MultiDiscrete and MultiBinary spaces of any number of axes
+    but one, and for a Dict or Tuple. None where actions are numbers or vectors anyhow."""
+    from gymnasium import spaces
+
+    flat: Any
+    if parts_of(space) is not None:
+        parts = [part for _, part in _action_parts(space)]
+        if not parts:
+            raise _empty("actions", space)
+        low, high = (np.concatenate(bound) for bound in zip(*map(_limits, parts), strict=True))
+        flat = spaces.Box(low, high, dtype=np.float32)
+    elif (name := kind_of(space)) == "Box" and len(space.shape) != 1:
+        flat = spaces.Box(space.low.ravel(), space.high.ravel(), dtype=space.dtype)
+    elif name == "MultiBinary" and len(space.shape) != 1:
+        flat = spaces.MultiBinary(prod(space.shape))
+    elif name == "MultiDiscrete" and len(space.shape) != 1 and not np.any(space.start):
+        flat = spaces.MultiDiscrete(space.nvec.ravel())
+    else:
+        return None
+    flat.inner = space
+    return flat
+
+
+def _action_parts(space: Any) -> Iterator[tuple[Path, Leaf]]:
+    """The entries of a Dict or Tuple of actions, and of those within it."""
+    for key, inner in parts_of(space) or ():
+        if parts_of(inner) is not None:
+            yield from (((key, *path), part) for path, part in _action_parts(inner))
+            continue
+        flat = vector_space(inner)
+        if flat is None:
+            flat = inner
+        yield (key,), action_leaf(flat, {})
+
+
+def _limits(part: Leaf) -> tuple[Array, Array]:
+    """The bounds of what stands for a part of a Dict of actions, as vectors."""
+    if part.kind == "box":
+        return part.bounds
+    highest = np.array(part.sizes or (2,) * prod(part.shape), np.float32) - 1
+    return np.zeros_like(highest), highest
+
+
+def restored(action: Leaf) -> Callable[[Array], Any]:
+    """The function from actions [..., D] as an algorithm's environment takes them to the
+    environment's own: of its shape, or entries of a Dict or Tuple."""
+    if (shape := action.own_shape) is not None:
+        return lambda x: x.reshape((*x.shape[:-1], *shape))
+    if not action.parts:
+        return lambda x: x
+
+    def entries(x: Array) -> Any:
+        made: dict[Any, Any] = {}
+        begin = 0
+        for path, part in action.parts:
+            end = begin + prod(part.shape)
+            inside = reduce(lambda d, key: d.setdefault(key, {}), path[:-1], made)
+            inside[path[-1]] = _restored_part(part, x[..., begin:end])
+            begin = end
+        return _as_containers(made)
+
+    return entries
+
+
+def _restored_part(part: Leaf, x: Array) -> Array:
+    if part.kind == "box":
+        x = x.astype(part.own or part.dtype)
+    else:
+        x = np.rint(x).astype(part.dtype)
+    if part.kind == "discrete":
+        return x[..., 0] + part.start
+    return restored(part)(x)
+
+
+def _as_containers(made: Any) -> Any:
+    """Dicts whose keys are numbers as tuples."""
+    if not isinstance(made, dict):
+        return made
+    inner = {key: _as_containers(value) for key, value in made.items()}
+    return tuple(inner.values()) if all(isinstance(key, int) for key in inner) else inner
 
 
 def outline(space: Any) -> Any:
@@ -283,6 +380,8 @@ def form(spec: Spec) -> Any:
     those that it was trained on. Bounds may differ; bits are a box of whole numbers."""
     if isinstance(spec, dict):
         return {key: form(leaf) for key, leaf in spec.items()}
+    if spec.parts:
+        return {"/".join(map(str, path)): form(part) for path, part in spec.parts}
     kind = "box" if spec.kind == "multibinary" else spec.kind
     return (kind, spec.dtype, spec.sizes or spec.shape)
 
@@ -362,4 +461,5 @@ def from_json(data: Any) -> Spec:
 
 def _leaf_from_json(data: JSONDict) -> Leaf:
     fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
-    return Leaf(**fields)
+    parts = tuple((tuple(path), _leaf_from_json(part)) for path, part in fields.pop("parts", ()))
+    return Leaf(**fields, parts=parts)

@@ -43,6 +43,7 @@ LEARNING = {
         "ppo_matrix",
         "ppo_recall",
         "ppo_shared",
+        "ppo_parts",
     ),
     "sac": (
         "sac_box",

@@ -391,13 +391,19 @@ def floats(name: str, action: Leaf) -> None:
 
 
 def drawable(name: str, action: Leaf) -> None:
-    """Refuses actions that no policy of ours draws: MultiBinary ones, and a Box that is not a
-    vector of floats."""
-    if action.kind == "multibinary":
+    """Refuses actions that no policy of ours draws: a Box that is not a vector of floats, also as a
+    part of a Dict or Tuple."""
+    for part in [part for _, part in action.parts] or [action]:
+        floats(name, part)
+
+
+def simple(name: str, action: Leaf) -> None:
+    """Refuses MultiBinary actions, and Dicts and Tuples of actions, too."""
+    if action.kind in ("multibinary", "dict"):
         raise SpaceError(
-            f"{name} cannot act in a MultiBinary action space.",
+            f"{name} cannot act in a {action.kind} action space.",
             "Discrete, MultiDiscrete or Box actions",
-            "use MultiDiscrete([2, ...]).",
+            INSTEAD[action.kind],
         )
     floats(name, action)
 
@@ -405,7 +411,8 @@ def drawable(name: str, action: Leaf) -> None:
 INSTEAD = {  # what acts in a kind of actions, where another algorithm does not
     "discrete": "use ppo or dqn.",
     "multidiscrete": "use ppo or impala.",
-    "multibinary": "use ppo or impala, with MultiDiscrete([2, ...]).",
+    "multibinary": "use ppo, a2c or trpo.",
+    "dict": "use ppo, a2c or trpo.",
 }
 
 

@@ -16,6 +16,7 @@ from tandem.math.distributions import (
     Beta,
     Density,
     Gaussian,
+    Product,
     StateDependentGaussian,
     for_actions,
 )
@@ -23,7 +24,7 @@ from tandem.math.masks import masked
 from tandem.math.policy_losses import standardize
 from tandem.math.returns import generalized_advantage
 from tandem.networks.defaults import Role, mlp
-from tandem.networks.plan import Dense, Scale, StateDependent, Streams
+from tandem.networks.plan import Dense, Scale, StateDependent, Streams, WithLogStd
 from tandem.networks.recurrent import entering
 from tandem.settings import default, setting
 from tandem.spaces import Leaf, Spec, seen
@@ -196,6 +197,11 @@ class OnPolicy(base.Algorithm):
                 Dense(0, policy.size, "linear", init, small),
                 Scale(policy.size, settings.log_std),
             )
+        elif isinstance(policy, Product):
+            outputs = policy.width - policy.normal
+            actor = (Dense(0, outputs, "linear", init, small),)
+            if policy.normal:
+                actor += (WithLogStd(outputs, policy.normal, settings.log_std),)
         else:
             actor = (Dense(0, policy.width, "linear", init, small),)
         critic = (Dense(0, 1, "linear", init, one),)

@@ -290,7 +290,7 @@ class ActorCritic(OnSequences):
 
     @classmethod
     def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
-        base.drawable(cls.__name__.lower(), action)
+        base.simple(cls.__name__.lower(), action)
 
     @classmethod
     def head(cls, action: Leaf, settings: Any) -> Plan:

@@ -14,7 +14,7 @@ from tandem.collect.trajectories import join_environments, pad
 from tandem.envs.actions import to_environment
 from tandem.errors import NonFiniteError, SettingError, SpaceError
 from tandem.learning.seeds import Generators
-from tandem.spaces import Leaf, Spec
+from tandem.spaces import Leaf, Spec, restored
 from tandem.types import Array, Cuts, Trajectory, Tree, leaves, tree_map
 
 
@@ -110,7 +110,7 @@ class Sampler:
         extra = {k: _float32(v) for k, v in extra.items()}
         self._chosen = (tree_map(np.array, obs), action, extra, next_state)
         env_action = self._to_environment(action)
-        return env_action[0] if single else env_action
+        return restored(self.config.action)(env_action[0] if single else env_action)
 
     def update(
         self,

@@ -75,8 +75,8 @@ def evaluate(
             "episodes and environments of at least 1, max_steps of at least 0",
             "correct them.",
         )
-    from tandem.envs.action_masks import with_masks
     from tandem.envs.episode_budget import EpisodeBudget, default_budget
+    from tandem.envs.flat_actions import adapted
 
     n = 1 if is_instance(env) else min(episodes, environments)
     numbers = np.zeros(n, np.int64)  # of the episode that each environment plays
@@ -89,7 +89,7 @@ def evaluate(
 
     instances = [make(env, kwargs) for _ in range(n)]
     budget = max_steps or default_budget(instances[0], longest)
-    limited = [EpisodeBudget(instance, budget) for instance in with_masks(instances)]
+    limited = [EpisodeBudget(instance, budget) for instance in adapted(instances)]
     envs = Stepped(environment_name(env), limited, next_seed=next_seed)
     try:
         if spaces is not None:

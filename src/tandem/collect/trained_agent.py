@@ -10,7 +10,7 @@ from tandem.algorithms.base import Algorithm, Forward
 from tandem.collect.actor import PolicyActor
 from tandem.envs.actions import to_environment
 from tandem.errors import NetworkError, SettingError, SpaceError
-from tandem.spaces import Leaf, Spec
+from tandem.spaces import Leaf, Spec, restored
 from tandem.types import Array, Tree, leaves, tree_map
 
 
@@ -117,7 +117,8 @@ class Agent:
             noise = tree_map(lambda x: x[0], drawn)
         acted, _, after = self.actor.act(rows, self._state(n, state, start), noise)
         actions = self._to_environment(np.asarray(acted, self.action.dtype))
-        return (actions[0] if single else actions), (state if isinstance(after, tuple) else after)
+        own = restored(self.action)(actions[0] if single else actions)
+        return own, (state if isinstance(after, tuple) else after)
 
     def _state(self, n: int, state: Tree, start: Any) -> Tree:
         """The state [n, ...] to act on; () for an agent without a memory."""

@@ -42,7 +42,7 @@ def to_environment(leaf: Leaf, mode: ActionMode = "as_is") -> Callable[[Array], 
 def _in_space(leaf: Leaf, mode: ActionMode) -> Callable[[Array], Array]:
     if leaf.start:
         return lambda action: action + np.int64(leaf.start)
-    if leaf.kind != "box" or mode == "as_is":
+    if leaf.kind not in ("box", "dict") or mode == "as_is":
         return lambda action: action
     low, high = leaf.bounds
     if mode == "clip":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import importlib
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -140,7 +141,7 @@ def spaces_of(env: EnvLike, kwargs: EnvKwargs | None = None) -> tuple[Any, Any]:
     """Returns Gymnasium's (observation space, action space) of an environment, which is made for
     it. Masks that it gives in its info are a part of the former, see `envs.action_masks`. Raises
     SpaceError where it has none."""
-    from tandem.envs.action_masks import with_masks
+    from tandem.envs.flat_actions import adapted
 
     instance = make(env, kwargs)
     try:
@@ -151,7 +152,7 @@ def spaces_of(env: EnvLike, kwargs: EnvKwargs | None = None) -> tuple[Any, Any]:
                     "one of gymnasium.spaces",
                     f"set self.{name} in its __init__.",
                 )
-        (masked,) = with_masks([instance])
+        (masked,) = adapted([instance])
         return masked.observation_space, masked.action_space
     finally:
         if not is_instance(env):
@@ -279,6 +280,12 @@ def random_actions(action: Leaf, n: int, rng: np.random.Generator, obs: Tree) ->
     if action.masked:
         noise = rng.random((n, action.width), dtype=np.float32)
         return (evenly(noise, obs, action) + action.start).astype(action.dtype)
+    if action.kind == "dict":
+        drawn = [
+            random_actions(replace(part, start=0, own_shape=None), n, rng, obs).reshape(n, -1)
+            for _, part in action.parts
+        ]
+        return np.concatenate(drawn, -1).astype(np.float32)
     if action.kind == "box":
         low, high = (np.clip(b, -1e3, 1e3).reshape(action.shape) for b in (action.low, action.high))
         return rng.uniform(low, high, (n, *action.shape)).astype(action.dtype)
@@ -298,9 +305,9 @@ def _plain(env: EnvLike, n: int, seed: int, kwargs: EnvKwargs | None, first: int
             "pass an id, or a callable that makes a new environment on every call; or use one "
             "environment.",
         )
-    from tandem.envs.action_masks import with_masks
+    from tandem.envs.flat_actions import adapted
 
-    return Stepped(environment_name(env), with_masks(envs), seed, first=first)
+    return Stepped(environment_name(env), adapted(envs), seed, first=first)
 
 
 def _atari(

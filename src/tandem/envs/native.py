@@ -21,7 +21,7 @@ from tandem.envs.vector import (
     raised,
 )
 from tandem.errors import EnvironmentFault, ResumeError, SettingError
-from tandem.spaces import MASK, Leaf
+from tandem.spaces import MASK, Leaf, vector_space
 from tandem.types import Array, JSONDict, Tree, leaves
 
 
@@ -41,6 +41,12 @@ class Native(Environments):
                 f"the vector environment of {name} has autoreset mode {mode}.",
                 "AutoresetMode.NEXT_STEP",
                 "make it with that mode, or use mode='plain'.",
+            )
+        if vector_space(envs.single_action_space) is not None:
+            raise SettingError(
+                f"the vector environment of {name} takes actions of {envs.single_action_space}.",
+                "numbers or vectors for actions, in each environment",
+                "use vectorization='plain', where such actions are put together.",
             )
         super().__init__(
             name, envs.num_envs, envs.single_observation_space, envs.single_action_space

@@ -21,7 +21,7 @@ import numpy as np
 from tandem import ops
 from tandem.math.special import HALF_LOG_2PI, digamma, log_beta
 from tandem.spaces import ActionMode, Leaf
-from tandem.types import Array
+from tandem.types import Array, Tree
 
 
 class Distribution(ABC):
@@ -153,6 +153,42 @@ class MultiCategorical(Density):
 
 
 @dataclass(frozen=True)
+class Bernoulli(Density):
+    """`n` bits, independently, from the logits [..., n] of being 1."""
+
+    n: int
+
+    action_mode = "as_is"
+
+    @property
+    def width(self) -> int:
+        return self.n
+
+    def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        """Logistic noise: the logit plus it is above 0 with the bit's probability."""
+        return rng.logistic(size=(*shape, self.n)).astype(np.float32)
+
+    def sample(self, out: Array, noise: Array) -> Array:
+        return (out + noise > 0).astype(np.int8)
+
+    def mode(self, out: Array) -> Array:
+        return (out > 0).astype(np.int8)
+
+    def log_prob(self, out: Array, action: Array) -> Array:
+        xp = ops.of(out)
+        return xp.sum(xp.cast(action) * out - xp.softplus(out), -1)
+
+    def entropy(self, out: Array) -> Array:
+        xp = ops.of(out)
+        return xp.sum(xp.softplus(out) - out * xp.sigmoid(out), -1)
+
+    def kl(self, old: Array, out: Array) -> Array:
+        xp = ops.of(out)
+        apart = xp.sigmoid(old) * (old - out)
+        return xp.sum(apart + xp.softplus(out) - xp.softplus(old), -1)
+
+
+@dataclass(frozen=True)
 class Normal(Distribution):
     """Of `size` numbers around means, which come first in the output. They are cut at the bounds of
     the action space."""
@@ -230,6 +266,88 @@ class Spherical(Normal, Density):
         before, after = self.variance(old), self.variance(out)
         far = xp.sum((old[..., :n] - out[..., :n]) ** 2, -1)
         return 0.5 * (far / after + n * (before / after - 1.0 - xp.log(before / after)))
+
+
+@dataclass(frozen=True)
+class Product(Density):
+    """Several distributions side by side, independently: of a Dict or Tuple of actions, as vectors
+    of floats. The output has the numbers of each in order, of normal distributions the means, and
+    after them all the log standard deviations of these."""
+
+    parts: tuple[Density, ...]
+
+    action_mode = "clip"
+
+    @property
+    def width(self) -> int:
+        return sum(d.width for d in self.parts)
+
+    @property
+    def normal(self) -> int:
+        """How many log standard deviations there are."""
+        return sum(d.size for d in self.parts if isinstance(d, Gaussian))
+
+    def _outputs(self, out: Array) -> list[tuple[Density, Array]]:
+        """What each of them takes of the output."""
+        outputs, at, deviation = list[tuple[Density, Array]](), 0, self.width - self.normal
+        for d in self.parts:
+            if not isinstance(d, Gaussian):
+                outputs.append((d, out[..., at : at + d.width]))
+                at += d.width
+                continue
+            mean, log_std = out[..., at : at + d.size], out[..., deviation : deviation + d.size]
+            outputs.append((d, ops.of(out).concat([mean, log_std], -1)))
+            at, deviation = at + d.size, deviation + d.size
+        return outputs
+
+    def _actions(self, action: Array) -> list[Array]:
+        """The part of each in actions [..., D]."""
+        xp, parts, at = ops.of(action), list[Array](), 0
+        for d in self.parts:
+            size = _size(d)
+            part = action[..., at : at + size]
+            if isinstance(d, Categorical):
+                part = part[..., 0]
+            parts.append(
+                xp.integer(part) if isinstance(d, (Categorical, MultiCategorical)) else part
+            )
+            at += size
+        return parts
+
+    def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Tree:
+        return tuple(d.noise(rng, shape) for d in self.parts)
+
+    def sample(self, out: Array, noise: Tree) -> Array:
+        pairs = zip(self._outputs(out), noise, strict=True)
+        return _side_by_side(d.sample(own, drawn) for (d, own), drawn in pairs)
+
+    def mode(self, out: Array) -> Array:
+        return _side_by_side(d.mode(own) for d, own in self._outputs(out))
+
+    def log_prob(self, out: Array, action: Array) -> Array:
+        pairs = zip(self._outputs(out), self._actions(action), strict=True)
+        return _total(d.log_prob(own, taken) for (d, own), taken in pairs)
+
+    def entropy(self, out: Array) -> Array:
+        return _total(d.entropy(own) for d, own in self._outputs(out))
+
+    def kl(self, old: Array, out: Array) -> Array:
+        pairs = zip(self._outputs(old), self._outputs(out), strict=True)
+        return _total(d.kl(before, after) for (d, before), (_, after) in pairs)
+
+
+def _size(d: Density) -> int:
+    """How many numbers an action is."""
+    if isinstance(d, Categorical):
+        return 1
+    if isinstance(d, MultiCategorical):
+        return len(d.sizes)
+    return d.size if isinstance(d, Gaussian) else d.width
+
+
+def _side_by_side(actions: Iterable[Array]) -> Array:
+    """Actions of one environment each, [N] or [N, D], as vectors of floats; NumPy only."""
+    return np.concatenate([np.reshape(a, (len(a), -1)).astype(np.float32) for a in actions], -1)
 
 
 @dataclass(frozen=True)
@@ -485,7 +603,12 @@ def tanh_normal(mean: Array, log_std: Array, noise: Array) -> tuple[Array, Array
 
 
 def for_actions(action: Leaf) -> Density:
-    """The distribution over an action space: Categorical, MultiCategorical or Gaussian."""
+    """The distribution over an action space: Categorical, MultiCategorical, Bernoulli, Gaussian, or
+    a Product of these."""
+    if action.parts:
+        return Product(tuple(for_actions(part) for _, part in action.parts))
+    if action.kind == "multibinary":
+        return Bernoulli(action.width)
     if action.kind == "discrete":
         return Categorical(action.sizes[0])
     if action.kind == "multidiscrete":

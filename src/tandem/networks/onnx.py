@@ -32,6 +32,7 @@ from tandem.networks.plan import (
     StateDependent,
     Streams,
     Weights,
+    WithLogStd,
     select,
 )
 from tandem.spaces import Leaf, Spec
@@ -203,6 +204,11 @@ def _scale(g: Graph, layer: Scale, w: Weights, x: str) -> str:
     return g("Concat", x, g("Add", g("Mul", x, g.constant(0.0)), g.constant(w["log_std"])), axis=-1)
 
 
+def _with_log_std(g: Graph, layer: WithLogStd, w: Weights, x: str) -> str:
+    none = g("Mul", g.columns(x, 0, 1), g.constant(0.0))
+    return g("Concat", x, g("Add", none, g.constant(w["log_std"])), axis=-1)
+
+
 def _streams(g: Graph, layer: Streams, w: Weights, x: Array) -> str:
     parts = [
         g.plan(plan, select(w, name), layer.part(x, name)) for name, plan in layer.plans.items()
@@ -234,6 +240,7 @@ LAYERS: dict[type[Layer], Callable[..., str]] = {
     Normalize: _normalize,
     LayerNorm: _layer_norm,
     Scale: _scale,
+    WithLogStd: _with_log_std,
     Branches: _streams,
     Streams: _streams,
     Half: _half,
@@ -254,6 +261,15 @@ def deterministic(g: Graph, out: str, action: Leaf, policy: Distribution) -> str
             g("ArgMax", g.columns(out, a, b), axis=-1, keepdims=1) for a, b in pairwise(ends)
         ]
         return g("Concat", *choices, axis=-1)
+    if action.parts:
+        raise NetworkError(
+            "a Dict or Tuple of actions cannot be written as ONNX.",
+            "one array of actions",
+            "export it to numpy instead.",
+        )
+    if action.kind == "multibinary":
+        best = g("Greater", g.columns(out, 0, action.width), g.constant(0.0))
+        return g("Cast", best, to=g.types.INT8)
     mean, half = g.columns(out, 0, action.width), action.width
     if isinstance(policy, Beta):
         a, b = (

@@ -282,6 +282,26 @@ class Scale(Layer):
 
 
 @dataclass(frozen=True)
+class WithLogStd(Layer):
+    """`inputs` numbers, and behind them `size` learned ones that depend on no input: the log
+    standard deviations of the normal ones among several distributions."""
+
+    inputs: int
+    size: int
+    initial: float = 0.0
+
+    @property
+    def outputs(self) -> int:
+        return self.inputs + self.size
+
+    def init(self, rng: np.random.Generator) -> Weights:
+        return {"log_std": np.full(self.size, self.initial, np.float32)}
+
+    def forward(self, w: Weights, x: Array) -> Array:
+        return ops.of(x).concat([x, 0.0 * x[..., :1] + w["log_std"]], -1)
+
+
+@dataclass(frozen=True)
 class Half(Layer):
     """The first or the second half of vectors of `inputs` numbers."""
 

@@ -187,7 +187,7 @@ def _walk(env: EnvLike, steps: int, seed: int) -> Iterator[Any]:
 
 
 def _actions(environments: Environments, rng: np.random.Generator, obs: Tree) -> Array:
-    if environments.action.masked:
+    if environments.action.masked or environments.action.parts:
         return random_actions(environments.action, environments.n, rng, obs)
     space = environments.action_space
     space.seed(int(rng.integers(2**31)))

@@ -14,6 +14,7 @@ from tandem.envs.team import Team
 from tandem.testing import contracts
 from tandem.testing import environments as games
 from tandem.testing import team_games as together
+from tandem.testing.action_games import Parts
 from tandem.testing.memory_games import Recall
 
 engine, wanted = sys.argv[1], sys.argv[2:]
@@ -528,6 +529,11 @@ def dqn_matrix():
 
 
 @case
+def ppo_parts():
+    solve(PPO, Parts, 32000, least=16.0, entropy=0.0, log_std=-0.5, gamma=0.1, batch_size=32)
+
+
+@case
 def ppo_matrix():
     loop = solve(PPO, lambda: games.MatrixGame(noise=0.1), 6000)
     return near(contracts.values(loop, np.arange(2)), [1.0, 1.0], 0.15)
@@ -760,6 +766,8 @@ SHORT = {
     "dqn_masked": (DQN, games.Forbidden, {"n_step": 2}),
     "sac_masked": (SAC, games.Forbidden, {}),
     "ppo_beta": (PPO, games.IdentityBox, {"policy": "beta"}),
+    "ppo_parts": (PPO, Parts, {"rollout": 10}),
+    "a2c_parts": (A2C, Parts, {}),
     "ppo_gsde": (PPO, games.IdentityBox, {"action_noise": "gsde", "sde_sample_freq": 5}),
     "sac_gsde": (SAC, games.IdentityBox, {"action_noise": "gsde"}),
     "td3_gsde": (TD3, games.IdentityBox, {"action_noise": "gsde"}),
@@ -800,6 +808,7 @@ SHORT = {
 # Variants of an algorithm, which are only begun on some engines: compiling them all would take
 # minutes.
 ON_TORCH = {
+    "ppo_parts",
     "ppo_gsde",
     "td3_gsde",
     "ddpg_ou",
@@ -811,7 +820,14 @@ ON_TORCH = {
     "ppo_shared",
 }
 ON_TORCH |= {"vdn", "vdn_recurrent", "iql", "mappo_recurrent", "maddpg_discrete"}
-ON_JAX = {"sac_gsde", "dqn_noisy", "ppo_recurrent", "a2c_recurrent", "a2c_noisy"}  # and on torch
+ON_JAX = {
+    "sac_gsde",
+    "a2c_parts",
+    "dqn_noisy",
+    "ppo_recurrent",
+    "a2c_recurrent",
+    "a2c_noisy",
+}  # and on torch
 LEFT_OUT = {"torch": set(), "jax": ON_TORCH}.get(engine, ON_TORCH | ON_JAX)
 THOROUGH = [n for n in SHORT if n not in LEFT_OUT]
 # Whole runs of teams are the same on every engine but for their losses, which the parity suite
