@@ -11,8 +11,9 @@ from gymnasium import spaces
 from tandem import algorithms
 from tandem.errors import SpaceError
 from tandem.settings import declared
-from tandem.spaces import action_leaf, vector_space
+from tandem.spaces import action_leaf
 from tandem.testing import fakes
+from tandem.vector_actions import vector_space
 
 PAGES = Path(__file__).parent / "algorithms"
 README = Path(__file__).parent.parent / "README.md"

@@ -9,13 +9,14 @@ from scipy import stats
 import tandem
 from tandem import trainer
 from tandem.errors import SettingError, SpaceError
-from tandem.math.distributions import (
-    Gaussian,
+from tandem.math.distributions import Gaussian
+from tandem.math.state_dependent import (
     StateDependentDeterministic,
     StateDependentGaussian,
     StateDependentTanh,
 )
-from tandem.networks.plan import DenseWithInputs, StateDependent, forward, init
+from tandem.networks.plan import forward, init
+from tandem.networks.policy_layers import DenseWithInputs, StateDependent
 from tandem.testing import environments as games
 
 QUIET = {"plots": False, "tensorboard": False, "eval_episodes": 0, "final_episodes": 1}

@@ -21,12 +21,14 @@ from tandem.envs.action_masks import Masked
 from tandem.envs.atari_fire import Fire
 from tandem.envs.episode_budget import EpisodeBudget
 from tandem.envs.factory import make
+from tandem.envs.flat_actions import FlatActions
 from tandem.envs.goals import WithGoal
 from tandem.envs.plain import Plain
 from tandem.envs.team import Team
 from tandem.envs.versus import Versus
 from tandem.testing import environments as known
 from tandem.testing import team_games, turn_games
+from tandem.testing.action_games import Parts
 
 
 class Reach(known.InfiniteHorizon):
@@ -56,6 +58,7 @@ def atari_fire() -> Any:
 
 MADE: dict[type, list[Callable[[], Any]]] = {
     Masked: [lambda: Masked(known.Forbidden(raises=False))],
+    FlatActions: [lambda: FlatActions(Parts())],
     EpisodeBudget: [
         lambda: EpisodeBudget(known.InfiniteHorizon(10**9), 7),
         lambda: EpisodeBudget(gymnasium.make("CartPole-v1"), 3),

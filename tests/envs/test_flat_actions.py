@@ -15,8 +15,10 @@ from tandem import spaces as described
 from tandem import trainer
 from tandem.envs.factory import spaces_of, vectorize
 from tandem.envs.flat_actions import FlatActions
-from tandem.math.distributions import Bernoulli, Categorical, Gaussian, Product, for_actions
+from tandem.math.distributions import Bernoulli, Categorical, Gaussian
+from tandem.math.products import Product, for_actions
 from tandem.testing.action_games import Parts
+from tandem.vector_actions import restored, vector_space
 
 QUIET = {"plots": False, "tensorboard": False, "eval_episodes": 0, "final_episodes": 1}
 BOX = spaces.Box(-2, 3, (2, 3), np.float32)
@@ -66,7 +68,7 @@ def test_vectors_become_actions_of_the_space_and_actions_of_the_space_pass(kind)
             vector = np.rint(vector)
         env.step(vector)
         own = env.unwrapped.taken[-1]
-        again = described.restored(leaf)(np.stack([vector, vector]))
+        again = restored(leaf)(np.stack([vector, vector]))
         for one, two in zip(tree(own), tree(again), strict=True):
             np.testing.assert_array_equal(two, np.stack([one, one]))
         env.step(own)
@@ -154,7 +156,7 @@ def test_bits_are_drawn_by_their_probabilities() -> None:
 
 
 def test_a_product_is_the_sum_of_its_parts() -> None:
-    leaf = described.action_leaf(described.vector_space(Parts().action_space), {})
+    leaf = described.action_leaf(vector_space(Parts().action_space), {})
     d = for_actions(leaf)
     assert isinstance(d, Product) and d.width == 2 + 2 + 3 + 4 + 2 and d.normal == 2
     rng = np.random.default_rng(0)
@@ -175,7 +177,7 @@ def test_a_product_is_the_sum_of_its_parts() -> None:
     )
     np.testing.assert_allclose(d.entropy(out), sum(k.entropy(o) for k, o, _, _ in parts), rtol=1e-5)
     np.testing.assert_allclose(d.kl(old, out), sum(k.kl(p, o) for k, o, p, _ in parts), rtol=1e-5)
-    best = described.restored(leaf)(d.mode(out))
+    best = restored(leaf)(d.mode(out))
     assert best["rest"][0].tolist() == (out[:, 4:7].argmax(-1) + 5).tolist()
 
 

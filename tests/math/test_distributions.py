@@ -12,9 +12,9 @@ from tandem.math.distributions import (
     MultiCategorical,
     Spherical,
     TanhGaussian,
-    for_actions,
     tanh_normal,
 )
+from tandem.math.products import for_actions
 from tandem.testing import fakes
 
 LOGITS = np.array([1.0, -0.5, 0.3, 2.0, 0.0, -1.0], np.float32)

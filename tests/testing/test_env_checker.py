@@ -81,7 +81,7 @@ class Odd(known.InfiniteHorizon):
 
     def __init__(self) -> None:
         super().__init__()
-        self.action_space = gymnasium.spaces.MultiBinary(3)
+        self.action_space = gymnasium.spaces.Box(0, 3, (2,), np.int32)
 
 
 class Sequences(known.InfiniteHorizon):

@@ -8,7 +8,7 @@ from math import inf
 from typing import Any, Literal
 
 from tandem import ops
-from tandem.algorithms import base
+from tandem.algorithms import base, gsde
 from tandem.algorithms.base import Call
 from tandem.algorithms.on_policy import A3C, DETAILS, JointSettings, OnPolicy
 from tandem.settings import Schedule, default, setting
@@ -39,9 +39,9 @@ class A2CSettings(JointSettings):
         "gaussian",
         "noise of continuous actions: drawn anew at each step, or gsde: a function of the state "
         "that stays for sde_sample_freq steps",
-        base.GSDE,
+        gsde.PAPER,
     )
-    sde_sample_freq: int = base.sample_freq()
+    sde_sample_freq: int = gsde.sample_freq()
 
 
 class A2C(OnPolicy):

@@ -11,9 +11,11 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
+from tandem.algorithms import gsde
 from tandem.errors import SettingError, SpaceError
-from tandem.math.distributions import Distribution, for_actions
+from tandem.math.distributions import Distribution
 from tandem.math.masks import masked
+from tandem.math.products import for_actions
 from tandem.networks.defaults import Role, Source, WithAction, mlp, sources
 from tandem.networks.noisy import noisy
 from tandem.networks.plan import Dense
@@ -135,22 +137,6 @@ class ReplaySettings(Settings):
         return max(self.updates_per_call, 1) / self.train_every
 
 
-GSDE = "Raffin et al. 2021"
-
-
-def sample_freq() -> Any:
-    """The setting for how long a random matrix of state-dependent exploration stays."""
-    return setting(
-        -1,
-        "with gsde: steps between draws of the random matrix; -1: once in each collection of steps",
-        GSDE + ", section 5.3",
-        minimum=1,
-        special=-1,
-        expected="at least 1, or -1: once in each collection",
-        fix="try 4.",
-    )
-
-
 class Call(NamedTuple):
     """Where a call of K updates stands in its run."""
 
@@ -210,7 +196,7 @@ class Algorithm(ABC):
         head if the settings say so. SettingError for noise on whole networks of the user's."""
         roles = cls.roles(observation, action, settings)
         if settings.action_noise == "gsde":
-            refuse_for_gsde(settings, network)
+            gsde.refuse(settings, network)
         if settings.noisy != "no":
             if isinstance(network, dict):
                 raise SettingError(
@@ -308,50 +294,6 @@ def copies(settings: Any, call: Call) -> Array:
     if call.end // settings.target_every > call.begin // settings.target_every:
         copies_due[-1] = settings.tau
     return copies_due
-
-
-def refuse_for_gsde(settings: Any, network: Any) -> None:
-    """SettingError for what state-dependent exploration cannot go with: whole networks, whose last
-    layer nobody can read, and noise on weights."""
-    if isinstance(network, dict) and "actor" in network:
-        raise SettingError(
-            "action_noise='gsde' with a whole network of your own for 'actor'.",
-            "a last layer of ours, whose inputs the noise is a function of",
-            "give network= as a function that returns a body, or action_noise='gaussian'.",
-        )
-    if settings.noisy != "no":
-        raise SettingError(
-            f"action_noise='gsde' with noisy={settings.noisy!r}.",
-            "one of them: each is noise on the last layer's weights",
-            "give noisy='no' or action_noise='gaussian'.",
-        )
-
-
-def for_gsde(name: str, action: Leaf, policy: str = "gaussian") -> None:
-    """Refuses what state-dependent exploration is not for: choices, and Beta policies."""
-    if action.kind != "box":
-        raise SpaceError(
-            f"{name} with action_noise='gsde' cannot act in a {action.kind} action space.",
-            "a Box of actions, which noise can be added to",
-            "give action_noise='gaussian'.",
-        )
-    if policy != "gaussian":
-        raise SettingError(
-            f"action_noise='gsde' with policy={policy!r}.",
-            "policy='gaussian', whose noise it is",
-            "give policy='gaussian' or action_noise='gaussian'.",
-        )
-
-
-def unused_for_gsde(settings: Any) -> None:
-    """SettingError where sde_sample_freq is given and nothing draws by it."""
-    if settings.action_noise != "gsde" and settings.sde_sample_freq != -1:
-        raise SettingError(
-            f"sde_sample_freq={settings.sde_sample_freq} with "
-            f"action_noise={settings.action_noise!r}.",
-            "it together with action_noise='gsde'",
-            "give action_noise='gsde' too, or sde_sample_freq=-1.",
-        )
 
 
 def after_cuts(

@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from tandem.algorithms import base
+from tandem.algorithms import base, gsde
 from tandem.algorithms.base import Forward
 from tandem.math import distributions
+from tandem.math.state_dependent import StateDependentDeterministic
 from tandem.networks.defaults import Role, mlp
-from tandem.networks.plan import Dense, DenseWithInputs
+from tandem.networks.plan import Dense
+from tandem.networks.policy_layers import DenseWithInputs
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Tree
 
@@ -31,14 +33,14 @@ class Deterministic(base.Algorithm):
     @classmethod
     def distribution(cls, settings: Any, action: Leaf) -> distributions.Distribution:
         if settings.action_noise == "gsde":
-            return distributions.StateDependentDeterministic(
+            return StateDependentDeterministic(
                 action.width, settings.sde_sample_freq, settings.exploration
             )
         return distributions.Deterministic(action.width)
 
     @classmethod
     def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
-        base.unused_for_gsde(settings)
+        gsde.check_unused(settings)
         base.bounded_vector(cls.__name__.lower(), action)
 
     @classmethod

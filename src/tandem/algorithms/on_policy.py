@@ -9,22 +9,18 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from tandem.algorithms import base, recurrent_batches
+from tandem.algorithms import base, gsde, recurrent_batches
 from tandem.algorithms.base import Forward, after_cuts
 from tandem.errors import SettingError
-from tandem.math.distributions import (
-    Beta,
-    Density,
-    Gaussian,
-    Product,
-    StateDependentGaussian,
-    for_actions,
-)
+from tandem.math.distributions import Beta, Density, Gaussian
 from tandem.math.masks import masked
 from tandem.math.policy_losses import standardize
+from tandem.math.products import Product, for_actions
 from tandem.math.returns import generalized_advantage
+from tandem.math.state_dependent import StateDependentGaussian
 from tandem.networks.defaults import Role, mlp
-from tandem.networks.plan import Dense, Scale, StateDependent, Streams, WithLogStd
+from tandem.networks.plan import Dense, Scale, Streams
+from tandem.networks.policy_layers import StateDependent, WithLogStd
 from tandem.networks.recurrent import entering
 from tandem.settings import default, setting
 from tandem.spaces import Leaf, Spec, seen
@@ -167,9 +163,9 @@ class OnPolicy(base.Algorithm):
 
     @classmethod
     def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
-        base.unused_for_gsde(settings)
+        gsde.check_unused(settings)
         if settings.action_noise == "gsde":
-            base.for_gsde(cls.__name__.lower(), action, settings.policy)
+            gsde.check(cls.__name__.lower(), action, settings.policy)
         if settings.policy == "beta":
             base.bounded_vector(f"{cls.__name__.lower()} with policy='beta'", action)
         else:

@@ -17,8 +17,9 @@ import numpy as np
 from tandem import ops
 from tandem.algorithms import base
 from tandem.algorithms.base import Call, Forward
-from tandem.math.distributions import Density, Spherical, for_actions
+from tandem.math.distributions import Density, Spherical
 from tandem.math.masks import masked
+from tandem.math.products import for_actions
 from tandem.networks.defaults import Role, mlp, streams
 from tandem.networks.plan import Dense, Plan, Streams
 from tandem.settings import Schedule, default, setting

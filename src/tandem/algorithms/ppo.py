@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms import base
+from tandem.algorithms import base, gsde
 from tandem.algorithms.base import Call, Forward
 from tandem.algorithms.on_policy import DETAILS, JointSettings, OnPolicy
 from tandem.errors import SettingError
@@ -90,9 +90,9 @@ class PPOSettings(JointSettings):
         "gaussian",
         "noise of continuous actions: drawn anew at each step, or gsde: a function of the state "
         "that stays for sde_sample_freq steps",
-        base.GSDE,
+        gsde.PAPER,
     )
-    sde_sample_freq: int = base.sample_freq()
+    sde_sample_freq: int = gsde.sample_freq()
 
     @property
     def updates_per_step(self) -> float:

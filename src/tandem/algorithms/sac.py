@@ -10,12 +10,14 @@ from typing import Any, Literal
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms import base
+from tandem.algorithms import base, gsde
 from tandem.algorithms.base import Call
 from tandem.errors import SettingError
-from tandem.math.distributions import Distribution, StateDependentTanh, TanhGaussian
+from tandem.math.distributions import Distribution, TanhGaussian
+from tandem.math.state_dependent import StateDependentTanh
 from tandem.networks.defaults import Role, mlp
-from tandem.networks.plan import Dense, StateDependent
+from tandem.networks.plan import Dense
+from tandem.networks.policy_layers import StateDependent
 from tandem.settings import default, setting
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch, Tree, Update
@@ -60,9 +62,9 @@ class SACSettings(base.ReplaySettings):
         "gaussian",
         "noise of continuous actions: drawn anew at each step, or gsde: a function of the state "
         "that stays for sde_sample_freq steps",
-        base.GSDE,
+        gsde.PAPER,
     )
-    sde_sample_freq: int = base.sample_freq()
+    sde_sample_freq: int = gsde.sample_freq()
     log_std: float = setting(
         LOG_STD, "with gsde: first log standard deviation of the random matrix", SB3, minimum=-inf
     )
@@ -121,9 +123,9 @@ class SAC(base.Algorithm):
     @staticmethod
     def check_noise(action: Leaf, settings: SACSettings) -> None:
         """Refuses state-dependent exploration of choices, and its settings without it."""
-        base.unused_for_gsde(settings)
+        gsde.check_unused(settings)
         if settings.action_noise == "gsde":
-            base.for_gsde("sac", action)
+            gsde.check("sac", action)
         elif settings.log_std != LOG_STD:
             raise SettingError(
                 f"log_std={settings.log_std:g} with action_noise={settings.action_noise!r}.",

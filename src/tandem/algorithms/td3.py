@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms import base
+from tandem.algorithms import base, gsde
 from tandem.algorithms.base import Call
 from tandem.algorithms.deterministic import OU, Deterministic
 from tandem.settings import Schedule, default, setting
@@ -42,9 +42,9 @@ class TD3Settings(base.ReplaySettings):
         "gaussian",
         "noise on actions: drawn anew at each step; ou: that of an Ornstein-Uhlenbeck process; "
         "gsde: a function of the state that stays for sde_sample_freq steps",
-        OU + "; " + base.GSDE,
+        OU + "; " + gsde.PAPER,
     )
-    sde_sample_freq: int = base.sample_freq()
+    sde_sample_freq: int = gsde.sample_freq()
     policy_delay: int = setting(
         2, "updates of the critics for each of the policy and the targets", PAPER, minimum=1
     )

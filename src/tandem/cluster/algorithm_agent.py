@@ -28,6 +28,7 @@ from tandem.runs import checkpoint
 from tandem.settings import apply, check_ranges
 from tandem.spaces import Leaf, Spec
 from tandem.types import AnyArray, Array, JSONDict, State, Trajectory, Tree
+from tandem.vector_actions import vector_space
 
 # steps, at the least, of a block from another process: a message costs as much as tens of steps
 MIN_REMOTE_BLOCK = 16
@@ -77,7 +78,7 @@ class AlgorithmAgent(Agent):
         super().__init__(sync)
         self.config = _config(algorithm, settings, framework, device, seed, network is not None)
         observation = _without_stacks(spaces.observation_spec(observation_space))
-        taken = None if rewards_space is not None else spaces.vector_space(action_space)
+        taken = None if rewards_space is not None else vector_space(action_space)
         leaf = spaces.action_leaf(action_space if taken is None else taken, observation)
         self._spaces = Spaces(observation, leaf, observation_space)
         self._generators = Generators(seed)

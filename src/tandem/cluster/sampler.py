@@ -14,8 +14,9 @@ from tandem.collect.trajectories import join_environments, pad
 from tandem.envs.actions import to_environment
 from tandem.errors import NonFiniteError, SettingError, SpaceError
 from tandem.learning.seeds import Generators
-from tandem.spaces import Leaf, Spec, restored
+from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Cuts, Trajectory, Tree, leaves, tree_map
+from tandem.vector_actions import restored
 
 
 class SamplerConfig(NamedTuple):

@@ -10,8 +10,9 @@ from tandem.algorithms.base import Algorithm, Forward
 from tandem.collect.actor import PolicyActor
 from tandem.envs.actions import to_environment
 from tandem.errors import NetworkError, SettingError, SpaceError
-from tandem.spaces import Leaf, Spec, restored
+from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Tree, leaves, tree_map
+from tandem.vector_actions import restored
 
 
 class Agent:

@@ -10,7 +10,8 @@ import numpy as np
 from gymnasium.utils import RecordConstructorArgs
 
 from tandem.envs.action_masks import with_masks
-from tandem.spaces import action_leaf, restored, vector_space
+from tandem.spaces import action_leaf
+from tandem.vector_actions import restored, vector_space
 
 
 class FlatActions(gymnasium.ActionWrapper, RecordConstructorArgs):  # type: ignore[misc]

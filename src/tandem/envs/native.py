@@ -21,8 +21,9 @@ from tandem.envs.vector import (
     raised,
 )
 from tandem.errors import EnvironmentFault, ResumeError, SettingError
-from tandem.spaces import MASK, Leaf, vector_space
+from tandem.spaces import MASK, Leaf
 from tandem.types import Array, JSONDict, Tree, leaves
+from tandem.vector_actions import vector_space
 
 
 class Native(Environments):

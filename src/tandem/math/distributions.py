@@ -11,7 +11,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import accumulate
 from math import e, log, pi
 from typing import ClassVar
@@ -20,8 +19,8 @@ import numpy as np
 
 from tandem import ops
 from tandem.math.special import HALF_LOG_2PI, digamma, log_beta
-from tandem.spaces import ActionMode, Leaf
-from tandem.types import Array, Tree
+from tandem.spaces import ActionMode
+from tandem.types import Array
 
 
 class Distribution(ABC):
@@ -140,16 +139,16 @@ class MultiCategorical(Density):
         return ops.of(out).stack([d.mode(logits) for d, logits in self._parts(out)], -1)
 
     def log_prob(self, out: Array, action: Array) -> Array:
-        return _total(
+        return total(
             d.log_prob(logits, action[..., i]) for i, (d, logits) in enumerate(self._parts(out))
         )
 
     def entropy(self, out: Array) -> Array:
-        return _total(d.entropy(logits) for d, logits in self._parts(out))
+        return total(d.entropy(logits) for d, logits in self._parts(out))
 
     def kl(self, old: Array, out: Array) -> Array:
         pairs = zip(self._parts(old), self._parts(out), strict=True)
-        return _total(d.kl(before, after) for (d, before), (_, after) in pairs)
+        return total(d.kl(before, after) for (d, before), (_, after) in pairs)
 
 
 @dataclass(frozen=True)
@@ -266,88 +265,6 @@ class Spherical(Normal, Density):
         before, after = self.variance(old), self.variance(out)
         far = xp.sum((old[..., :n] - out[..., :n]) ** 2, -1)
         return 0.5 * (far / after + n * (before / after - 1.0 - xp.log(before / after)))
-
-
-@dataclass(frozen=True)
-class Product(Density):
-    """Several distributions side by side, independently: of a Dict or Tuple of actions, as vectors
-    of floats. The output has the numbers of each in order, of normal distributions the means, and
-    after them all the log standard deviations of these."""
-
-    parts: tuple[Density, ...]
-
-    action_mode = "clip"
-
-    @property
-    def width(self) -> int:
-        return sum(d.width for d in self.parts)
-
-    @property
-    def normal(self) -> int:
-        """How many log standard deviations there are."""
-        return sum(d.size for d in self.parts if isinstance(d, Gaussian))
-
-    def _outputs(self, out: Array) -> list[tuple[Density, Array]]:
-        """What each of them takes of the output."""
-        outputs, at, deviation = list[tuple[Density, Array]](), 0, self.width - self.normal
-        for d in self.parts:
-            if not isinstance(d, Gaussian):
-                outputs.append((d, out[..., at : at + d.width]))
-                at += d.width
-                continue
-            mean, log_std = out[..., at : at + d.size], out[..., deviation : deviation + d.size]
-            outputs.append((d, ops.of(out).concat([mean, log_std], -1)))
-            at, deviation = at + d.size, deviation + d.size
-        return outputs
-
-    def _actions(self, action: Array) -> list[Array]:
-        """The part of each in actions [..., D]."""
-        xp, parts, at = ops.of(action), list[Array](), 0
-        for d in self.parts:
-            size = _size(d)
-            part = action[..., at : at + size]
-            if isinstance(d, Categorical):
-                part = part[..., 0]
-            parts.append(
-                xp.integer(part) if isinstance(d, (Categorical, MultiCategorical)) else part
-            )
-            at += size
-        return parts
-
-    def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Tree:
-        return tuple(d.noise(rng, shape) for d in self.parts)
-
-    def sample(self, out: Array, noise: Tree) -> Array:
-        pairs = zip(self._outputs(out), noise, strict=True)
-        return _side_by_side(d.sample(own, drawn) for (d, own), drawn in pairs)
-
-    def mode(self, out: Array) -> Array:
-        return _side_by_side(d.mode(own) for d, own in self._outputs(out))
-
-    def log_prob(self, out: Array, action: Array) -> Array:
-        pairs = zip(self._outputs(out), self._actions(action), strict=True)
-        return _total(d.log_prob(own, taken) for (d, own), taken in pairs)
-
-    def entropy(self, out: Array) -> Array:
-        return _total(d.entropy(own) for d, own in self._outputs(out))
-
-    def kl(self, old: Array, out: Array) -> Array:
-        pairs = zip(self._outputs(old), self._outputs(out), strict=True)
-        return _total(d.kl(before, after) for (d, before), (_, after) in pairs)
-
-
-def _size(d: Density) -> int:
-    """How many numbers an action is."""
-    if isinstance(d, Categorical):
-        return 1
-    if isinstance(d, MultiCategorical):
-        return len(d.sizes)
-    return d.size if isinstance(d, Gaussian) else d.width
-
-
-def _side_by_side(actions: Iterable[Array]) -> Array:
-    """Actions of one environment each, [N] or [N, D], as vectors of floats; NumPy only."""
-    return np.concatenate([np.reshape(a, (len(a), -1)).astype(np.float32) for a in actions], -1)
 
 
 @dataclass(frozen=True)
@@ -472,125 +389,6 @@ class Deterministic(Normal):
         return ops.of(out).clip(out + noise, -1.0, 1.0)
 
 
-@dataclass(frozen=True)
-class StateDependentNoise(Normal):
-    """Noise that is a function of the state: features of the network times a random matrix, which
-    stays for `sample_freq` steps, or with -1 for as many as are collected at once (generalized
-    state-dependent exploration, gSDE: Raffin et al. 2021, arXiv:2005.05719, section 4).
-
-    `noise` draws the seeds of these matrices: how large they are is known from the network's output
-    only."""
-
-    sample_freq: int = -1
-
-    @property
-    def width(self) -> int:
-        return 0
-
-    def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-        """The seed of each step's matrix, int64; shape: [T, ...]."""
-        steps = shape[0]
-        every = min(self.sample_freq, steps) if self.sample_freq > 0 else steps
-        seeds = rng.integers(2**62, size=(-(-steps // every), *shape[1:]))
-        return np.repeat(seeds, every, axis=0)[:steps]
-
-    def drawn(self, features: int, noise: Array) -> Array:
-        """Standard normal matrices [*noise.shape, features, size] of these seeds."""
-        return _matrices(noise.tobytes(), noise.shape, features, self.size)
-
-
-@lru_cache(64)  # the same seeds come step after step
-def _matrices(seeds: bytes, shape: tuple[int, ...], features: int, size: int) -> Array:
-    drawn = [
-        np.random.Generator(np.random.Philox(key=seed)).standard_normal(
-            (features, size), dtype=np.float32
-        )
-        for seed in np.frombuffer(seeds, np.int64)
-    ]
-    return np.reshape(drawn, (*shape, features, size))
-
-
-@dataclass(frozen=True)
-class StateDependentGaussian(StateDependentNoise, Density):
-    """A normal distribution over `size` numbers whose noise is state-dependent, from means and the
-    parts [features * size] that noise is the sum of (`networks.plan.StateDependent`). To the losses
-    it is the Gaussian that it is at each state by itself (eq. 7)."""
-
-    def gaussian(self, out: Array) -> Array:
-        """Means and log standard deviations, [..., 2 size]."""
-        return ops.of(out).concat([out[..., : self.size], self.log_std(out)], -1)
-
-    def log_std(self, out: Array) -> Array:
-        """[..., size]"""
-        xp, parts = ops.of(out), self._parts(out)
-        return 0.5 * xp.log(xp.sum(parts * parts, -2) + 1e-6)
-
-    def _parts(self, out: Array) -> Array:
-        features = out.shape[-1] // self.size - 1
-        shape = (-1, *out.shape[1:-1], features, self.size)
-        return ops.of(out).reshape(out[..., self.size :], shape)
-
-    def offset(self, out: Array, noise: Array) -> Array:
-        """The noise of actions, [..., size]; NumPy only."""
-        parts = self._parts(out)
-        return (parts * self.drawn(parts.shape[-2], noise)).sum(-2)
-
-    def sample(self, out: Array, noise: Array) -> Array:
-        return out[..., : self.size] + self.offset(out, noise)
-
-    def log_prob(self, out: Array, action: Array) -> Array:
-        return Gaussian(self.size).log_prob(self.gaussian(out), action)
-
-    def entropy(self, out: Array) -> Array:
-        return Gaussian(self.size).entropy(self.gaussian(out))
-
-    def kl(self, old: Array, out: Array) -> Array:
-        return Gaussian(self.size).kl(self.gaussian(old), self.gaussian(out))
-
-
-@dataclass(frozen=True)
-class StateDependentTanh(TanhGaussian):
-    """tanh of a normal distribution whose noise is state-dependent, from the same output."""
-
-    sample_freq: int = -1
-
-    @property
-    def inner(self) -> StateDependentGaussian:
-        """The distribution before the tanh."""
-        return StateDependentGaussian(self.size, self.sample_freq)
-
-    @property
-    def width(self) -> int:
-        return 0
-
-    def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-        return self.inner.noise(rng, shape)
-
-    def sample(self, out: Array, noise: Array) -> Array:
-        return np.tanh(self.inner.sample(out, noise))
-
-    def log_std(self, out: Array) -> Array:
-        return self.inner.log_std(out)
-
-
-@dataclass(frozen=True)
-class StateDependentDeterministic(StateDependentNoise):
-    """The first numbers of the output, in [-1, 1], and to explore a random matrix times the
-    features behind them, scaled to unit length: noise whose standard deviation is `std` in every
-    state."""
-
-    std: float = 0.1
-
-    action_mode = "unit"
-
-    def sample(self, out: Array, noise: Array) -> Array:
-        features = out[..., self.size :]
-        length = np.sqrt((features * features).sum(-1, keepdims=True))
-        drawn = self.drawn(features.shape[-1], noise)
-        offset = (features[..., None, :] @ drawn)[..., 0, :] / np.maximum(length, 1e-8)
-        return np.clip(out[..., : self.size] + np.float32(self.std) * offset, -1.0, 1.0)
-
-
 def tanh_normal(mean: Array, log_std: Array, noise: Array) -> tuple[Array, Array]:
     """An action in (-1, 1) and its log-probability, from standard normal noise (Haarnoja et al.
     2018, arXiv:1812.05905, appendix C, eq. 26). mean, log_std, noise [..., D]; returns action [...,
@@ -602,21 +400,7 @@ def tanh_normal(mean: Array, log_std: Array, noise: Array) -> tuple[Array, Array
     return xp.tanh(u), xp.sum(normal - squash, -1)
 
 
-def for_actions(action: Leaf) -> Density:
-    """The distribution over an action space: Categorical, MultiCategorical, Bernoulli, Gaussian, or
-    a Product of these."""
-    if action.parts:
-        return Product(tuple(for_actions(part) for _, part in action.parts))
-    if action.kind == "multibinary":
-        return Bernoulli(action.width)
-    if action.kind == "discrete":
-        return Categorical(action.sizes[0])
-    if action.kind == "multidiscrete":
-        return MultiCategorical(action.sizes)
-    return Gaussian(action.width)
-
-
-def _total(parts: Iterable[Array]) -> Array:
+def total(parts: Iterable[Array]) -> Array:
     first, *rest = parts
     for part in rest:
         first = first + part

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from tandem import ops
 from tandem.errors import same_shapes
-from tandem.math.distributions import for_actions
+from tandem.math.products import for_actions
 from tandem.spaces import MASK, Leaf
 from tandem.types import Array, Tree
 

@@ -18,7 +18,6 @@ from tandem.networks.plan import (
     Cast,
     Conv,
     Dense,
-    DenseWithInputs,
     Dueling,
     Flatten,
     Half,
@@ -29,12 +28,11 @@ from tandem.networks.plan import (
     OneHot,
     Plan,
     Scale,
-    StateDependent,
     Streams,
     Weights,
-    WithLogStd,
     select,
 )
+from tandem.networks.policy_layers import DenseWithInputs, StateDependent, WithLogStd
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array
 

@@ -1,0 +1,69 @@
+"""What algorithms share that explore by noise that depends on the state (gSDE): its settings, and
+what it cannot go with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tandem.errors import SettingError, SpaceError
+from tandem.settings import setting
+from tandem.spaces import Leaf
+
+PAPER = "Raffin et al. 2021"
+
+
+def sample_freq() -> Any:
+    """The setting for how long a random matrix of state-dependent exploration stays."""
+    return setting(
+        -1,
+        "with gsde: steps between draws of the random matrix; -1: once in each collection of steps",
+        PAPER + ", section 5.3",
+        minimum=1,
+        special=-1,
+        expected="at least 1, or -1: once in each collection",
+        fix="try 4.",
+    )
+
+
+def refuse(settings: Any, network: Any) -> None:
+    """SettingError for what state-dependent exploration cannot go with: whole networks, whose last
+    layer nobody can read, and noise on weights."""
+    if isinstance(network, dict) and "actor" in network:
+        raise SettingError(
+            "action_noise='gsde' with a whole network of your own for 'actor'.",
+            "a last layer of ours, whose inputs the noise is a function of",
+            "give network= as a function that returns a body, or action_noise='gaussian'.",
+        )
+    if settings.noisy != "no":
+        raise SettingError(
+            f"action_noise='gsde' with noisy={settings.noisy!r}.",
+            "one of them: each is noise on the last layer's weights",
+            "give noisy='no' or action_noise='gaussian'.",
+        )
+
+
+def check(name: str, action: Leaf, policy: str = "gaussian") -> None:
+    """Refuses what state-dependent exploration is not for: choices, and Beta policies."""
+    if action.kind != "box":
+        raise SpaceError(
+            f"{name} with action_noise='gsde' cannot act in a {action.kind} action space.",
+            "a Box of actions, which noise can be added to",
+            "give action_noise='gaussian'.",
+        )
+    if policy != "gaussian":
+        raise SettingError(
+            f"action_noise='gsde' with policy={policy!r}.",
+            "policy='gaussian', whose noise it is",
+            "give policy='gaussian' or action_noise='gaussian'.",
+        )
+
+
+def check_unused(settings: Any) -> None:
+    """SettingError where sde_sample_freq is given and nothing draws by it."""
+    if settings.action_noise != "gsde" and settings.sde_sample_freq != -1:
+        raise SettingError(
+            f"sde_sample_freq={settings.sde_sample_freq} with "
+            f"action_noise={settings.action_noise!r}.",
+            "it together with action_noise='gsde'",
+            "give action_noise='gsde' too, or sde_sample_freq=-1.",
+        )

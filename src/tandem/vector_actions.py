@@ -1,0 +1,99 @@
+"""Actions of several axes, and Dicts and Tuples of actions, as vectors; and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import reduce
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from tandem.spaces import Leaf, Path, action_leaf, empty, kind_of, parts_of
+from tandem.types import Array
+
+
+def vector_space(space: Any) -> Any:
+    """The space (gymnasium.spaces) of the vectors that stand for the actions of `space`, which its
+    attribute `inner` then is: for boxes, MultiDiscrete and MultiBinary spaces of any number of axes
+    but one, and for a Dict or Tuple. None where actions are numbers or vectors anyhow."""
+    from gymnasium import spaces
+
+    flat: Any
+    if parts_of(space) is not None:
+        parts = [part for _, part in _action_parts(space)]
+        if not parts:
+            raise empty("actions", space)
+        low, high = (np.concatenate(bound) for bound in zip(*map(_limits, parts), strict=True))
+        flat = spaces.Box(low, high, dtype=np.float32)
+    elif (name := kind_of(space)) == "Box" and len(space.shape) != 1:
+        flat = spaces.Box(space.low.ravel(), space.high.ravel(), dtype=space.dtype)
+    elif name == "MultiBinary" and len(space.shape) != 1:
+        flat = spaces.MultiBinary(prod(space.shape))
+    elif name == "MultiDiscrete" and len(space.shape) != 1 and not np.any(space.start):
+        flat = spaces.MultiDiscrete(space.nvec.ravel())
+    else:
+        return None
+    flat.inner = space
+    if parts_of(space) is not None:
+        flat.parts = tuple(_action_parts(space))
+    return flat
+
+
+def _action_parts(space: Any) -> Iterator[tuple[Path, Leaf]]:
+    """The entries of a Dict or Tuple of actions, and of those within it."""
+    for key, inner in parts_of(space) or ():
+        if parts_of(inner) is not None:
+            yield from (((key, *path), part) for path, part in _action_parts(inner))
+            continue
+        flat = vector_space(inner)
+        if flat is None:
+            flat = inner
+        yield (key,), action_leaf(flat, {})
+
+
+def _limits(part: Leaf) -> tuple[Array, Array]:
+    """The bounds of what stands for a part of a Dict of actions, as vectors."""
+    if part.kind == "box":
+        return part.bounds
+    highest = np.array(part.sizes or (2,) * prod(part.shape), np.float32) - 1
+    return np.zeros_like(highest), highest
+
+
+def restored(action: Leaf) -> Callable[[Array], Any]:
+    """The function from actions [..., D] as an algorithm's environment takes them to the
+    environment's own: of its shape, or entries of a Dict or Tuple."""
+    if (shape := action.own_shape) is not None:
+        return lambda x: x.reshape((*x.shape[:-1], *shape))
+    if not action.parts:
+        return lambda x: x
+
+    def entries(x: Array) -> Any:
+        made: dict[Any, Any] = {}
+        begin = 0
+        for path, part in action.parts:
+            end = begin + prod(part.shape)
+            inside = reduce(lambda d, key: d.setdefault(key, {}), path[:-1], made)
+            inside[path[-1]] = _restored_part(part, x[..., begin:end])
+            begin = end
+        return _as_containers(made)
+
+    return entries
+
+
+def _restored_part(part: Leaf, x: Array) -> Array:
+    if part.kind == "box":
+        x = x.astype(part.own or part.dtype)
+    else:
+        x = np.rint(x).astype(part.dtype)
+    if part.kind == "discrete":
+        return x[..., 0] + part.start
+    return restored(part)(x)
+
+
+def _as_containers(made: Any) -> Any:
+    """Dicts whose keys are numbers as tuples."""
+    if not isinstance(made, dict):
+        return made
+    inner = {key: _as_containers(value) for key, value in made.items()}
+    return tuple(inner.values()) if all(isinstance(key, int) for key in inner) else inner
