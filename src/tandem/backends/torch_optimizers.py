@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import os
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,34 +18,82 @@ from tandem.errors import SettingError
 from tandem.types import Array, Batch
 
 
-class RMSProp(torch.optim.Optimizer):
+class Flat:
+    """An optimizer of one flat parameter, as far as it is asked: `param_groups`, `state`, `step()`.
+    Not one of torch.optim: to make one of those takes a second, since that imports torch's
+    compiler, and each of its steps goes through hooks."""
+
+    def __init__(self, flat: nn.Parameter, **state: torch.Tensor) -> None:
+        self.param_groups: list[dict[str, Any]] = [{"params": [flat], "lr": 0.0}]
+        self.state: dict[nn.Parameter, dict[str, torch.Tensor]] = {flat: state}
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """One step by the gradient of the flat parameter."""
+        (flat,) = self.param_groups[0]["params"]
+        self.move(flat, flat.grad, self.state[flat], self.param_groups[0]["lr"])
+
+    def move(self, flat: Array, gradient: Array, state: dict[str, torch.Tensor], lr: float) -> None:
+        """The step of its kind."""
+        raise NotImplementedError
+
+
+class Adam(Flat):
+    """torch.optim.Adam(fused=True), to the bit."""
+
+    def __init__(self, flat: nn.Parameter, betas: tuple[float, float], epsilon: float) -> None:
+        zeros = torch.zeros_like(flat.detach())
+        step = torch.zeros((), device=flat.device)
+        super().__init__(flat, step=step, exp_avg=zeros, exp_avg_sq=zeros.clone())
+        self.betas, self.epsilon = betas, epsilon
+
+    def move(self, flat: Array, gradient: Array, state: dict[str, torch.Tensor], lr: float) -> None:
+        state["step"] += 1
+        torch._fused_adam_(
+            [flat],
+            [gradient],
+            [state["exp_avg"]],
+            [state["exp_avg_sq"]],
+            [],
+            [state["step"]],
+            lr=lr,
+            beta1=self.betas[0],
+            beta2=self.betas[1],
+            weight_decay=0.0,
+            eps=self.epsilon,
+            amsgrad=False,
+            maximize=False,
+        )
+
+
+class RMSProp(Flat):
     """With epsilon below the root, and a mean square that begins at 1; torch's own has neither."""
 
     def __init__(self, flat: nn.Parameter, decay: float, epsilon: float) -> None:
-        super().__init__([flat], {"lr": 0.0})
+        super().__init__(flat, square=torch.ones_like(flat.detach()))
         self.decay, self.epsilon = decay, epsilon
-        self.state[flat]["square"] = torch.ones_like(flat.detach())
 
-    @torch.no_grad()
-    def step(self, closure: Any = None) -> None:
-        (group,) = self.param_groups
-        (flat,) = group["params"]
-        square = self.state[flat]["square"]
-        square.mul_(self.decay).addcmul_(flat.grad, flat.grad, value=1.0 - self.decay)
-        flat.addcdiv_(flat.grad, (square + self.epsilon).sqrt_(), value=-group["lr"])
+    def move(self, flat: Array, gradient: Array, state: dict[str, torch.Tensor], lr: float) -> None:
+        square = state["square"]
+        square.mul_(self.decay).addcmul_(gradient, gradient, value=1.0 - self.decay)
+        flat.addcdiv_(gradient, (square + self.epsilon).sqrt_(), value=-lr)
 
 
-class GradientRecorder(torch.optim.Optimizer):
+class GradientRecorder(Flat):
     """Keeps the gradient, and moves nothing."""
 
     def __init__(self, flat: nn.Parameter) -> None:
-        super().__init__([flat], {"lr": 0.0})
-        self.state[flat]["gradient"] = torch.zeros_like(flat.detach())
+        super().__init__(flat, gradient=torch.zeros_like(flat.detach()))
 
-    @torch.no_grad()
-    def step(self, closure: Any = None) -> None:
-        (flat,) = self.param_groups[0]["params"]
-        self.state[flat]["gradient"].copy_(flat.grad)
+    def move(self, flat: Array, gradient: Array, state: dict[str, torch.Tensor], lr: float) -> None:
+        state["gradient"].copy_(gradient)
+
+
+class SGD(Flat):
+    """Plain gradient descent."""
+
+    def move(self, flat: Array, gradient: Array, state: dict[str, torch.Tensor], lr: float) -> None:
+        flat.add_(gradient, alpha=-lr)
 
 
 class Optimizer:
@@ -68,14 +119,7 @@ class Optimizer:
             self.inner = _copied(kind, self.flat)
         elif kind == "adam":
             betas = options.get("beta1", 0.9), options.get("beta2", 0.999)
-            self.inner = torch.optim.Adam(
-                [self.flat], lr=0.0, betas=betas, eps=options.get("epsilon", 1e-8), fused=True
-            )
-            # what Adam's first step would make: so that the tensors of a state are the same before
-            # it and after
-            step = torch.zeros((), device=flat.device)
-            moments = {"exp_avg": torch.zeros_like(flat), "exp_avg_sq": torch.zeros_like(flat)}
-            self.inner.state[self.flat].update({"step": step, **moments})
+            self.inner = Adam(self.flat, betas, options.get("epsilon", 1e-8))
         elif kind == "kept":
             self.inner = GradientRecorder(self.flat)
         elif kind == "rmsprop":
@@ -83,7 +127,7 @@ class Optimizer:
                 self.flat, options.get("decay", 0.99), options.get("epsilon", 1e-5)
             )
         else:
-            self.inner = torch.optim.SGD([self.flat], lr=0.0)
+            self.inner = SGD(self.flat)
         self.gradient: Array = None  # compiled
         self.statistics: dict[
             str, torch.Tensor
@@ -150,6 +194,13 @@ def eager_gradient(
     return value.detach(), {k: v.detach() for k, v in aux.items()}, flat
 
 
+def graphs_folder() -> Path:
+    """Where compiled graphs are kept from one process to the next, unless the environment variable
+    TORCHINDUCTOR_CACHE_DIR says where: in the user's cache folder."""
+    caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(caches) / "tandem" / "inductor"
+
+
 def compiled_gradient(
     optimizer: Optimizer, loss: backend.Loss, batch: Batch, count: Array | None
 ) -> Gradient:
@@ -191,6 +242,9 @@ def _compiled(optimizer: Optimizer, loss_module: LossModule) -> tuple[Any, dict[
         grad, (value, (aux, moved)) = grad_and_value(f, has_aux=True)(flat)
         return value, aux, grad, moved
 
+    with suppress(OSError, RuntimeError):  # no home, or none to write to: torch's own place
+        graphs_folder().mkdir(parents=True, exist_ok=True)
+        os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(graphs_folder()))
     # Code of its own, since torch counts compilations by code object and stops at 8; and no dynamic
     # shapes, which it would otherwise turn to because gradients of one process differ in size.
     gradient.__code__ = gradient.__code__.replace()

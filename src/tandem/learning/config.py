@@ -184,8 +184,13 @@ def differing(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
     ]
 
 
+# Updates from which it pays off: compiling PPO's gradient takes some 20 s when nothing is on disk,
+# and spares a millisecond an update (benchmarks/results/command.md).
+WORTH_COMPILING = 20_000
+
+
 def compiles(config: Config, optimizers_known: bool) -> bool:
-    """Whether torch should compile its gradients: asked for, or worth its some 10 s: a long run of
+    """Whether torch should compile its gradients: asked for, or worth its time: a long run of
     known networks, and a C++ compiler. Not for recurrent ones, whose graph grows with the sequence.
     Decided from the settings alone, so that a run and its resumption decide alike."""
     from shutil import which
@@ -201,5 +206,5 @@ def compiles(config: Config, optimizers_known: bool) -> bool:
         and not s.recurrent
         and compiler
         and sys.platform != "win32"
-        and s.steps * s.updates_per_step >= 50_000
+        and s.steps * s.updates_per_step >= WORTH_COMPILING
     )

@@ -1,0 +1,46 @@
+"""Our own optimizers on torch step as torch's, and cost no import of its compiler."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.helpers import run_python
+
+torch = pytest.importorskip("torch")
+
+
+@pytest.mark.parametrize("kind", ["adam", "sgd"])
+def test_steps_are_those_of_torch_to_the_bit(kind) -> None:
+    from tandem.backends.torch_optimizers import SGD, Adam
+
+    first = torch.randn(1000, generator=torch.Generator().manual_seed(0))
+    own, theirs = (torch.nn.Parameter(first.clone()) for _ in range(2))
+    if kind == "adam":
+        mine = Adam(own, (0.9, 0.999), 1e-5)
+        other = torch.optim.Adam([theirs], betas=(0.9, 0.999), eps=1e-5, fused=True)
+    else:
+        mine, other = SGD(own), torch.optim.SGD([theirs])
+    for i in range(20):
+        gradient = torch.randn(1000, generator=torch.Generator().manual_seed(1 + i))
+        for parameter, optimizer in ((own, mine), (theirs, other)):
+            optimizer.param_groups[0]["lr"] = 0.01 / (1 + i)
+            parameter.grad = gradient.clone()
+            optimizer.step()
+    np.testing.assert_array_equal(own.detach().numpy(), theirs.detach().numpy())
+    assert not torch.equal(own, first)
+    if kind == "adam":
+        for name, x in other.state[theirs].items():
+            assert torch.equal(mine.state[own][name], x), name
+
+
+def test_a_run_that_compiles_nothing_does_not_import_the_compiler() -> None:
+    (found,) = run_python(
+        "import json, sys\n"
+        "from tandem.trainer import session\n"
+        "run = session('ppo', 'CartPole-v1', framework='torch', steps=512, eval_episodes=0)\n"
+        "for _ in run: pass\n"
+        "print(json.dumps([run.loop.learner.updates, 'torch._dynamo' in sys.modules]))",
+        engine="torch",
+    )
+    assert found[0] > 0 and not found[1]
