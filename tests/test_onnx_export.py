@@ -111,6 +111,10 @@ def built(kind: Any, plan: Any, observation: Any, action: Any) -> Agent:
         agent("a3c", BOX, ARM, shared=False),
         agent("acer", {"a": BOX, "b": BITS}, CHOICE, shared=False),
         agent("nstep_q", BOX, CHOICE, dueling=True),
+        agent("ppo", BOX, ARM, action_noise="gsde"),
+        agent("sac", BOX, ARM, action_noise="gsde"),
+        agent("td3", BOX, ARM, action_noise="gsde"),
+        agent("ppo", BOX, BITS),
         agent("ppo", BOX, replace(ARM, own="float64")),
         agent("sac", BOX, replace(ARM, own="float16")),
         agent("dqn", BOX, replace(ONE_TO_THREE, own="int32")),
@@ -200,12 +204,79 @@ def test_an_entry_with_an_outputs_name_is_refused(entry, tmp_path) -> None:
     to_numpy(agent("dqn", {"obs": BOX, entry: BITS}, CHOICE), tmp_path / "a.npz")
 
 
-@pytest.mark.parametrize("write", [to_numpy, to_onnx])
-def test_a_network_of_unknown_layers_is_refused(write, tmp_path) -> None:
+def test_a_network_that_nobody_can_write_is_refused(tmp_path) -> None:
     made = agent("dqn", BOX, CHOICE)
     made.networks["q"] = lambda x: x
+    for write in (to_numpy, to_onnx):
+        with pytest.raises(NetworkError, match="layers that are not known here"):
+            write(made, tmp_path / "a.file")
+    with pytest.raises(NetworkError, match=r"model.export\(path, format='onnx'\)"):
+        to_onnx(made, tmp_path / "a.onnx")
+
+
+BODIES = """
+import torch
+from torch import nn
+
+
+class Body(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm = nn.Linear(3, 8), nn.BatchNorm1d(8)
+        self.memory = nn.LSTM(8, 6, batch_first=True)
+
+    def forward(self, x):
+        h = torch.relu(self.norm(self.first(x)))
+        return self.memory(torch.cat([h, h], -1).reshape(-1, 2, 8))[0][:, -1]
+
+
+class Odd(nn.Module):
+    def forward(self, x):
+        return torch.special.i0e(x)
+
+
+def body(space):
+    return Body()
+
+
+def odd(space):
+    return Odd()
+"""
+
+
+def test_layers_that_are_not_known_are_written_by_torch_and_compared(
+    tmp_path, monkeypatch, capsys
+) -> None:
+    pytest.importorskip("onnxruntime")
+    from tandem.cli import main
+
+    (tmp_path / "bodies_of_mine.py").write_text(BODIES)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    bodies = __import__("bodies_of_mine")
+    short: dict[str, Any] = {
+        "framework": "torch", "steps": 60, "learning_starts": 20, "batch_size": 8, "eval_every": 0,
+        "final_episodes": 1, "plots": False, "progress": False,
+    }  # fmt: skip
+    made = tandem.train(
+        "sac", "Pendulum-v1", network=bodies.body, out=tmp_path / "run", **short
+    ).agent
+    assert tandem.export(made, tmp_path / "live.onnx").verified
     with pytest.raises(NetworkError, match="only its framework can run"):
-        write(made, tmp_path / "a.onnx")
+        tandem.export(made, tmp_path / "live.npz")
+    assert tandem.export(tmp_path / "run", tmp_path / "a.onnx", network=bodies.body).verified
+    monkeypatch.chdir(tmp_path)
+    where = ["--network", "bodies_of_mine:body", "--out", str(tmp_path / "b.onnx")]
+    assert main(["export", str(tmp_path / "run"), "--to", "onnx", *where]) == 0
+    assert "gives what the agent gives" in capsys.readouterr().out
+    assert main(["export", str(tmp_path / "run"), "--to", "onnx", "--network", "bodies:no"]) == 2
+    assert "MODULE:FUNCTION" in capsys.readouterr().err
+    odd = tandem.train("sac", "Pendulum-v1", network=bodies.odd, **short).agent
+    with pytest.raises(NetworkError, match="torch.onnx.export cannot write the network"):
+        tandem.export(odd, tmp_path / "odd.onnx")
+    with pytest.raises(tandem.errors.UnknownNameError, match="format"):
+        tandem.export(made, tmp_path / "live.pb")
+    with pytest.raises(tandem.errors.SettingError, match="live agent"):
+        tandem.export(made, tmp_path / "live.onnx", network=bodies.body)
 
 
 def test_a_missing_onnx_has_its_install_line(tmp_path, monkeypatch) -> None:

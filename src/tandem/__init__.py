@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # what a type checker sees; below, each is imported when it i
     from tandem.cluster import Cluster, WiseRL
     from tandem.drlbox.makers import make_evaluator, make_trainer
     from tandem.learning.events import Evaluation
+    from tandem.onnx_export import export
     from tandem.trainer import Agent, Result, evaluate, load, session, train
 
 _HOMES = {  # public name -> (module, attribute of it); an empty attribute is the module itself
@@ -33,6 +34,7 @@ _HOMES = {  # public name -> (module, attribute of it); an empty attribute is th
     "assign_param": ("tandem.agents.rl", "assign_param"),
     "errors": ("tandem.errors", ""),
     "evaluate": ("tandem.trainer", "evaluate"),
+    "export": ("tandem.onnx_export", "export"),
     "make_evaluator": ("tandem.drlbox.makers", "make_evaluator"),
     "make_trainer": ("tandem.drlbox.makers", "make_trainer"),
     "restore_param": ("tandem.agents.agent_checkpoint", "restore_param"),
@@ -54,6 +56,7 @@ __all__ = [
     "assign_param",
     "errors",
     "evaluate",
+    "export",
     "load",
     "make_evaluator",
     "make_trainer",

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tandem.collect.trained_agent import Agent
-from tandem.errors import CheckpointError, NetworkError, RunFolderError
+from tandem.errors import (
+    CheckpointError,
+    NetworkError,
+    RunFolderError,
+    SettingError,
+    UnknownNameError,
+)
 from tandem.math.distributions import Beta, TanhGaussian
 from tandem.networks import onnx, plan, serial
 from tandem.networks.recurrent import Recurrent
 from tandem.spaces import MASK, Leaf, Spec
 from tandem.types import Array, Tree
 
-ROWS = 16  # random observations that an ONNX file is tried with
+ROWS = 200  # random observations that an ONNX file is tried with
 
 
 class Exported(NamedTuple):
@@ -29,13 +36,48 @@ class Exported(NamedTuple):
     verified: bool = False
 
 
+def export(
+    agent: Agent | str | Path, out: str | Path, to: str = "", network: Any = None
+) -> Exported:
+    """Writes an agent as a file that needs no tandem.
+
+    agent: a live one, or the folder of a run or a checkpoint.
+    out: the file; its ending says the format, .npz (NumPy arrays and a plan) or .onnx.
+    to: "numpy" or "onnx", where the ending does not say it.
+    network: as `tandem.load` takes it, for a folder of a run with layers of its user's own.
+
+    UnknownNameError for another format; else as `to_numpy` and `to_onnx` raise.
+    """
+    if not isinstance(agent, Agent):
+        from tandem.runs.loading import load
+
+        agent = load(agent, network=network)
+    elif network is not None:
+        raise SettingError(
+            "network= with a live agent.",
+            "the agent's own network",
+            "leave network out; it is for the folder of a run.",
+        )
+    path = Path(out)
+    chosen = to or {".npz": "numpy", ".onnx": "onnx"}.get(path.suffix, path.suffix)
+    if chosen not in FORMATS:
+        raise UnknownNameError("format", chosen, FORMATS)
+    return FORMATS[chosen](agent, path)
+
+
 def to_numpy(agent: Agent, out: Path) -> Exported:
     """Writes an .npz: the weights by place and name, and the text `plan`, a JSON list of layers.
 
     NetworkError where the network's layers are not known, RunFolderError where the file cannot be
     written.
     """
-    twin = _twin(agent)
+    twin = _network(agent)
+    if not isinstance(twin, plan.Twin):
+        raise NetworkError(
+            f"{agent.name} acts with a network that only its framework can run.",
+            "layers that are known here, to be run by NumPy",
+            "export it to onnx instead.",
+        )
     arrays: dict[str, Any] = {
         "plan": np.array(json.dumps(serial.to_json(twin.plan))),
         **twin.weights,
@@ -58,7 +100,7 @@ def to_onnx(agent: Agent, out: Path) -> Exported:
     NetworkError for layers that ONNX has not, or entries with an output's name, EngineError without
     onnx, RunFolderError where the file cannot be written.
     """
-    twin, action = _twin(agent), agent.action
+    network, action = _network(agent), agent.action
     if isinstance(agent.observation, dict) and (
         taken := {"action", "output"} & set(agent.observation)
     ):
@@ -70,7 +112,11 @@ def to_onnx(agent: Agent, out: Path) -> Exported:
         )
     graph = onnx.Graph()
     names: Any = {k: k for k in agent.observation} if isinstance(agent.observation, dict) else "obs"
-    raw = graph.plan(twin.plan, twin.weights, names)
+    obs = _observations(agent.observation)
+    if isinstance(network, plan.Twin):
+        raw = graph.plan(network.plan, network.weights, names)
+    else:
+        raw = graph.merge(network.onnx(obs))
     allowed = graph.masked(graph.columns(raw, 0, action.width), MASK) if action.masked else raw
     policy = agent.algorithm.distribution(agent.settings, action)
     best = onnx.deterministic(graph, allowed, action, policy)
@@ -79,8 +125,7 @@ def to_onnx(agent: Agent, out: Path) -> Exported:
         best = graph.reshape(best, (-1, *shape))
     if action.own:
         best = graph("Cast", best, to=graph.helper.np_dtype_to_tensor_dtype(np.dtype(action.own)))
-    obs = _observations(agent.observation)
-    width = int(twin(obs).shape[-1])
+    width = int(network(obs).shape[-1])
     model = graph.model(
         agent.observation,
         {
@@ -88,7 +133,7 @@ def to_onnx(agent: Agent, out: Path) -> Exported:
             "output": (raw, np.float32, [width]),
         },
     )
-    verified = _compare(agent, twin, model, obs)
+    verified = _compare(agent, network, model, obs)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_bytes(model.SerializeToString())
@@ -98,8 +143,11 @@ def to_onnx(agent: Agent, out: Path) -> Exported:
     return Exported(out, HOW_ONNX.format(file=out, first=first, meaning=_meaning(agent)), verified)
 
 
-def _twin(agent: Agent) -> plan.Twin:
-    """The one network that acts, without its framework."""
+FORMATS: dict[str, Callable[[Agent, Path], Exported]] = {"numpy": to_numpy, "onnx": to_onnx}
+
+
+def _network(agent: Agent) -> Any:
+    """The one network that acts: a twin without its framework, or what has a method `onnx`."""
     if agent.algorithm.team:
         raise NetworkError(
             f"{agent.name} is a team, whose network sees each agent apart.",
@@ -107,20 +155,26 @@ def _twin(agent: Agent) -> plan.Twin:
             "use tandem.load, which needs no framework either.",
         )
     networks = list(agent.networks.values())
-    if len(networks) != 1 or not isinstance(networks[0], plan.Twin):
+    if agent.settings.recurrent or len(networks) != 1:
         raise NetworkError(
-            f"{agent.name} acts with a network that only its framework can run.",
-            "one network of known layers",
-            "export it with its framework: torch.onnx.export, or model.export in Keras.",
+            f"{agent.name} has a memory, or more networks than one to act with.",
+            "one network from observations to actions",
+            "use tandem.load where the agent acts.",
+        )
+    if not isinstance(networks[0], plan.Twin) and not hasattr(networks[0], "onnx"):
+        raise NetworkError(
+            f"{agent.name} acts with a Keras model of layers that are not known here.",
+            "known layers, or a PyTorch module",
+            "export it with Keras: model.export(path, format='onnx').",
         )
     return networks[0]
 
 
-def _compare(agent: Agent, twin: plan.Twin, model: Any, obs: Tree) -> bool:
+def _compare(agent: Agent, network: Any, model: Any, obs: Tree) -> bool:
     output = onnx.run(model, obs if isinstance(obs, dict) else {"obs": obs})
     if output is None:
         return False
-    expected, action = twin(obs), agent.act(obs)
+    expected, action = network(obs), agent.act(obs)
     agreed = np.allclose(output["output"], expected, rtol=1e-4, atol=1e-4)
     if action.dtype.kind == "f":
         # the agent's are rounded to its space's dtype

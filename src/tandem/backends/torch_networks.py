@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,7 @@ import torch
 from torch import nn
 
 from tandem.backends import backend
-from tandem.errors import SettingError
+from tandem.errors import NetworkError, SettingError
 from tandem.networks import torch_layers as modules
 from tandem.networks.plan import Plan, Weights
 from tandem.types import AnyArray, Array, Tree, tree_map
@@ -102,6 +103,38 @@ class FrozenModule:
         out: AnyArray = self.network.predict(x)
         return out
 
+    def onnx(self, obs: Tree) -> bytes:
+        """The module as an ONNX graph by torch's own exporter, from inputs that are called as the
+        entries of `obs` [B, ...] are (or "obs"), to "output". NetworkError where torch has no way
+        to write it."""
+        names = list(obs) if isinstance(obs, dict) else ["obs"]
+        given = tuple(
+            torch.as_tensor(x, device=self.network.device)
+            for x in (obs.values() if isinstance(obs, dict) else [obs])
+        )
+        file = io.BytesIO()
+        whole = _WithNamedInputs(self.network.module.eval(), names if isinstance(obs, dict) else [])
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of the exporter's age, and of shapes it traces
+                torch.onnx.export(
+                    whole,
+                    given,
+                    file,
+                    dynamo=False,  # the newer one needs onnxscript
+                    opset_version=17,  # that of networks.onnx
+                    input_names=names,
+                    output_names=["output"],
+                    dynamic_axes={name: {0: "batch"} for name in (*names, "output")},
+                )
+        except Exception as error:  # whatever the exporter and the module raise
+            raise NetworkError(
+                f"torch.onnx.export cannot write the network: {str(error).strip()[:300]}",
+                "a module of operations that ONNX has",
+                "replace the operation that it names, or use tandem.load where the agent acts.",
+            ) from error
+        return file.getvalue()
+
     def __deepcopy__(self, memo: object) -> FrozenModule:
         return self  # nothing of it changes
 
@@ -117,6 +150,17 @@ class FrozenModule:
                 "folder on and call tandem.load(folder, network=...) there.",
             ) from error
         return _unfrozen, (self.network.name, module, str(self.network.device))
+
+
+class _WithNamedInputs(nn.Module):
+    """A module that takes a dict, given its entries one by one."""
+
+    def __init__(self, module: nn.Module, names: list[str]) -> None:
+        super().__init__()
+        self.module, self.names = module, names
+
+    def forward(self, *inputs: Array) -> Array:
+        return self.module(dict(zip(self.names, inputs, strict=True)) if self.names else inputs[0])
 
 
 def _unfrozen(name: str, module: nn.Module, device: str) -> FrozenModule:

@@ -37,8 +37,8 @@ class Loaded(NamedTuple):
         return partial(make, self.config["env"], kwargs) if kwargs else self.config["env"]
 
 
-def load(path: str, which: str) -> Loaded:
-    """The agent of a run's folder, or of a checkpoint file."""
+def load(path: str, which: str, network: Any = None) -> Loaded:
+    """The agent of a run's folder, or of a checkpoint file; network: as `tandem.load` takes it."""
     location = Path(path)
     if not location.is_file():
         run_folder(location)
@@ -47,7 +47,7 @@ def load(path: str, which: str) -> Loaded:
         if which != "best" and which not in names:
             raise UnknownNameError(f"checkpoint in {location}:", which, names)
     file = checkpoint.find(location, which)
-    agent = trainer.load(file)
+    agent = trainer.load(file, network=network)
     folder = (
         location
         if location.is_dir()

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from tandem.cli import agents
 from tandem.cli.parser import Parser
@@ -15,6 +19,25 @@ onnxruntime is installed)."""
 FORMATS = {"numpy": (to_numpy, ".npz"), "onnx": (to_onnx, ".onnx")}
 
 
+def named(place: str | None) -> Any:
+    """The function at MODULE:FUNCTION, as seen from the current folder; None for none. SettingError
+    where there is none."""
+    if place is None:
+        return None
+    module, _, name = place.partition(":")
+    sys.path.insert(0, os.getcwd())
+    try:
+        return getattr(import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise SettingError(
+            f"--network {place}: {error}.",
+            "MODULE:FUNCTION, a function that can be imported from here",
+            "put it at the top of a module, say networks.py: --network networks:body.",
+        ) from error
+    finally:
+        sys.path.remove(os.getcwd())
+
+
 def run(words: list[str]) -> int:
     """Writes the file, says where, and how it is used."""
     parser = Parser(
@@ -25,13 +48,18 @@ def run(words: list[str]) -> int:
     agents.arguments(parser)
     parser.add_argument("--to", required=True, metavar="FORMAT", help="numpy or onnx")
     parser.add_argument(
+        "--network",
+        metavar="MODULE:FUNCTION",
+        help="what the run was trained with, where its layers are its user's own",
+    )
+    parser.add_argument(
         "--out", metavar="FILE", help="the file [agent.npz or agent.onnx in the run's folder]"
     )
     args = parser.read(words)
     if args.to not in FORMATS:
         raise UnknownNameError("format", args.to, FORMATS)
     write, suffix = FORMATS[args.to]
-    loaded = agents.load(args.folder, args.which)
+    loaded = agents.load(args.folder, args.which, named(args.network))
     out = Path(args.out) if args.out else loaded.folder / f"agent{suffix}"
     if out.suffix != suffix:
         raise SettingError(

@@ -79,6 +79,31 @@ class Graph:
             x = build(self, layer, select(weights, str(i)), x)
         return str(x)
 
+    def merge(self, model: bytes) -> str:
+        """The nodes and constants of a whole model, whose inputs are called as the graph's; returns
+        its output."""
+        import onnx as library
+
+        graph = library.load_model_from_string(model).graph
+        inputs = {value.name for value in graph.input}
+        own = {name for node in graph.node for name in node.output} | {
+            constant.name for constant in graph.initializer
+        }
+        own -= inputs
+
+        def renamed(name: str) -> str:
+            return f"network/{name}" if name in own else name
+
+        for node in graph.node:
+            node.input[:] = [renamed(name) for name in node.input]
+            node.output[:] = [renamed(name) for name in node.output]
+            node.name = f"network/{node.name}"
+            self.nodes.append(node)
+        for constant in graph.initializer:
+            constant.name = renamed(constant.name)
+            self.constants.append(constant)
+        return renamed(graph.output[0].name)
+
     def activate(self, name: str, x: str) -> str:
         if name == "linear":
             return x
