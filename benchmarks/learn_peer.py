@@ -72,7 +72,8 @@ def main(arguments: list[str] | None = None) -> int:
     with ThreadPoolExecutor(args.jobs) as pool:
         codes = list(pool.map(lambda run: _start(*run), todo))
     for row in rows:
-        _draw(row)
+        if all(_runs(row, library) for library in LIBRARIES):
+            _draw(row)
     _write()
     return 1 if any(codes) else 0
 
@@ -178,7 +179,7 @@ def _draw(row: Compared) -> None:
     for colour, (library, title) in zip(("tab:blue", "tab:orange"), LIBRARIES.items(), strict=True):
         for number, run in enumerate(_runs(row, library)):
             axes.plot(*np.transpose(run["curve"]), color=colour, label=None if number else title)
-    axes.set_title(f"{row.algorithm.upper()} {row.env}, the same settings, {len(SEEDS)} seeds")
+    axes.set_title(f"{row.algorithm.upper()} {row.env}, the same settings, a line for each seed")
     axes.set_xlabel("environment steps")
     axes.set_ylabel(f"mean return of {EPISODES} greedy episodes")
     axes.legend()
@@ -201,7 +202,7 @@ def _write() -> None:
         "",
         "The zoo's settings in both libraries, one thread a run, seeds "
         f"{', '.join(map(str, SEEDS))}; made by `python -m benchmarks.learn_peer`.",
-        f"The last policy over {FINAL} greedy episodes, a seed each; in parentheses the seconds.",
+        f"The last policy over {FINAL} greedy episodes, a number for each seed that was run.",
         "",
         "| row | steps | tandem (jax) | Stable-Baselines3 | curves |",
         "|---|---|---|---|---|",
@@ -210,7 +211,7 @@ def _write() -> None:
         if row.name not in whole:
             continue
         cells = [
-            ", ".join(f"{run['last']:.0f} ({run['seconds']})" for run in whole[row.name][library])
+            ", ".join(f"{run['last']:.0f}" for run in whole[row.name][library])
             for library in LIBRARIES
         ]
         picture = f"[picture](curves/peer-{row.name}.png)"
