@@ -28,19 +28,18 @@ class Limits:
     expected: str = ""
     fix: str = ""
 
-    def check(self, name: str, value: Any) -> None:
+    def check(self, name: str, value: Any, default: Any) -> None:
         """SettingError where `value` is outside: a number, each number of a tuple, or both ends of
-        a Schedule, which may end on `above` itself. Text, such as "auto", has no limits."""
+        a Schedule, which may end on `above` itself. Text, such as "auto", has no limits. The
+        advice is the setting's own, or its default."""
         if isinstance(value, Schedule):
             holds = self._holds(value.start) and (value.end is None or self._holds(value.end, True))
         else:
             numbers = value if isinstance(value, tuple) else (value,)
             holds = all(isinstance(n, str) or self._holds(n) for n in numbers)
         if not holds:
-            expected, fix = self._words()
-            raise SettingError(
-                f"setting {name}={value}.", self.expected or expected, self.fix or fix
-            )
+            fix = self.fix or f"try {name}={written(default)}."
+            raise SettingError(f"setting {name}={value}.", self.expected or self._words(), fix)
 
     def _holds(self, number: float, closed: bool = False) -> bool:
         if number == self.special:
@@ -48,13 +47,18 @@ class Limits:
         above = number > self.above or (closed and number == self.above)
         return above and self.minimum <= number <= self.maximum
 
-    def _words(self) -> tuple[str, str]:
-        """(what is expected, how to fix it), where a setting says nothing of its own."""
+    def _words(self) -> str:
+        """What is expected, where a setting says nothing of its own."""
         if self.above > -math.inf:
-            return f"a number above {self.above}", "give a larger number."
+            return f"a number above {self.above}"
         if self.maximum == math.inf:
-            return f"at least {self.minimum}", "give a number that is not smaller."
-        return f"between {self.minimum} and {self.maximum}", "give a fraction."
+            return f"at least {self.minimum}"
+        return f"between {self.minimum} and {self.maximum}"
+
+
+def written(default: Any) -> str:
+    """A default as a program writes it."""
+    return repr(str(default)) if isinstance(default, Schedule) else repr(default)
 
 
 def setting(
@@ -108,7 +112,7 @@ def check_ranges(settings: Any) -> None:
     """SettingError for the first setting that is outside of its limits."""
     for s in declared(type(settings)):
         if s.limits is not None:
-            s.limits.check(s.name, getattr(settings, s.name))
+            s.limits.check(s.name, getattr(settings, s.name), s.default)
 
 
 @dataclass(frozen=True)
@@ -162,28 +166,28 @@ def apply(settings: Any, values: dict[str, Any]) -> Any:
     for name in values:
         if name not in names:
             raise UnknownNameError("setting", name, names)
-    return replace(settings, **{n: convert(n, v, hints[n]) for n, v in values.items()})
+    defaults = {s.name: s.default for s in declared(type(settings))}
+    return replace(settings, **{n: convert(n, v, hints[n], defaults[n]) for n, v in values.items()})
 
 
-def convert(name: str, value: Any, hint: Any) -> Any:
-    """A value for a setting of type `hint`, from what a program or a command line gave."""
+def convert(name: str, value: Any, hint: Any, default: Any) -> Any:
+    """A value for a setting of type `hint`, from what a program or a command line gave; the default
+    is what an error advises."""
     try:
         return _converted(value, hint)
     except (TypeError, ValueError, OverflowError) as error:
         raise SettingError(
             f"setting {name}={value!r} (a {type(value).__name__}).",
             describe_type(hint),
-            "give a value of that kind.",
+            f"try {name}={written(default)}.",
         ) from error
 
 
 def whole_number(name: str, value: Any, least: int = 0) -> int:
     """A whole number that is not below `least`. SettingError for anything else."""
-    number: int = convert(name, value, int)
+    number: int = convert(name, value, int, max(least, 1))
     if number < least:
-        raise SettingError(
-            f"setting {name}={value}.", f"at least {least}", "give a number that is not smaller."
-        )
+        raise SettingError(f"setting {name}={value}.", f"at least {least}", f"try {name}={least}.")
     return number
 
 

@@ -91,7 +91,7 @@ class MAPPO(PPO):
             raise SettingError(
                 f"mappo with {odd[0]}=True.",
                 "an actor and a critic of their own, and what agents see and are paid as it is",
-                f"leave {odd[0]} out; value_norm='norm' is there for returns of any size.",
+                f"give {odd[0]}=False; values are standardised anyhow (value_norm).",
             )
         assert isinstance(observation, dict)
         one, seen = teams.one(action), teams.seen(observation)

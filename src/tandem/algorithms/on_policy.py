@@ -207,7 +207,7 @@ class OnPolicy(base.Algorithm):
                 raise SettingError(
                     f"shared=True and recurrent={units}.",
                     "one of them: a GRU stands on a body of its own",
-                    "leave one out.",
+                    "give shared=False or recurrent=0.",
                 )
             return {
                 "actor": Role(

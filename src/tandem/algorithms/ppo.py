@@ -111,7 +111,7 @@ class PPO(OnPolicy):
             raise SettingError(
                 f"value_norm={settings.value_norm!r} with shared=True.",
                 "a critic of its own",
-                "leave one of them out.",
+                "give value_norm='no' or shared=False.",
             )
         return roles | {
             "critic": replace(roles["critic"], head=(*roles["critic"].head, Denormalize()))

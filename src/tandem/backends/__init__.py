@@ -83,7 +83,8 @@ def make(
     wherever an algorithm asks for one."""
     framework = choose(framework)
     if device not in DEVICES:
-        raise UnknownNameError("device", device, DEVICES)
+        fix = "did you mean 'cuda'?" if device == "gpu" else ""
+        raise UnknownNameError("device", device, DEVICES, fix)
     if threads == 1 and "jax" not in sys.modules:
         # no thread pool for small networks: see docs/design.md
         os.environ.setdefault("PJRT_NPROC", "1")

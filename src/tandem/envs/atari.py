@@ -50,7 +50,7 @@ class Preprocessing:
         maximum=1,
         special=-1,
         expected="a probability, or -1 for the id's own",
-        fix="try 0.25 or 0.",
+        fix="try sticky_actions=0.25.",
     )
     press_fire: bool = setting(
         True, "Atari: press FIRE as a life begins, where the game has it", "Stable-Baselines3 2.9"

@@ -62,7 +62,7 @@ class Options(Preprocessing):
         "processes that each collect and take gradients, for a3c, acer, impala, nstep_q; 1: this "
         "one; auto: as many as cores",
         minimum=1,
-        fix="leave learners out to learn in this process.",
+        fix="learners=1 learns in this process.",
     )
     staleness: int = setting(
         -1,

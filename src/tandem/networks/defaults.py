@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tandem.errors import NetworkError, SettingError, misfit
+from tandem.errors import NetworkError, UnknownNameError, misfit
 from tandem.networks.plan import (
     ACTIVATIONS,
     Branches,
@@ -188,11 +188,7 @@ def mlp(
     """A multilayer perceptron on the encoded inputs. Pictures go through the CNN, and no
     further hidden layers."""
     if activation not in ACTIVATIONS:
-        raise SettingError(
-            f"there is no activation {activation!r}.",
-            f"one of {', '.join(ACTIVATIONS)}",
-            "choose one of those.",
-        )
+        raise UnknownNameError("activation", activation, ACTIVATIONS)
     plan = encoder(inputs, normalize=normalize, initializer=initializer)
     if isinstance(inputs, Leaf) and inputs.image:
         return plan
