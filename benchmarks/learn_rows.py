@@ -131,6 +131,11 @@ def _rows() -> tuple[Learned, ...]:
             mark=475.0,
         )
     ]
+    rows += [
+        Learned(
+            "sac-mountaincar-jax", "sac", "MountainCarContinuous-v0", "jax", 50_000, 90.0, mark=90.0
+        )
+    ]
     rows += [Learned("sac-cartpole-jax", "sac", "CartPole-v1", "jax", 100_000, 475.0, mark=475.0)]
     rows += [
         Learned("trpo-cartpole-jax", "trpo", "CartPole-v1", "jax", 100_000, 490.0, mark=475.0),
