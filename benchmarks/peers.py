@@ -27,6 +27,7 @@ FIXED: dict[str, dict[str, Any]] = {
         "recurrent": 0,
         "optimizer": "adam",
         "noisy": "no",
+        "action_noise": "gaussian",
     },
     "a2c": {
         "normalize_observations": False,
@@ -38,9 +39,10 @@ FIXED: dict[str, dict[str, Any]] = {
         "optimizer": "rmsprop",
         "rms_decay": 0.99,
         "noisy": "no",
+        "action_noise": "gaussian",
     },
-    "ddpg": {"optimizer": "adam", "noisy": "no"},
-    "td3": {"optimizer": "adam", "noisy": "no"},
+    "ddpg": {"optimizer": "adam", "noisy": "no", "action_noise": "gaussian"},
+    "td3": {"optimizer": "adam", "noisy": "no", "action_noise": "gaussian"},
     "dqn": {
         "double": False,
         "dueling": False,
@@ -55,13 +57,16 @@ FIXED: dict[str, dict[str, Any]] = {
         "initial_temperature": 1.0,
         "optimizer": "adam",
         "noisy": "no",
+        "action_noise": "gaussian",
     },
 }
 # no effect with the fixed values
 UNUSED = {
     "dqn": {"priority_alpha", "priority_beta"},
-    "ppo": {"rms_decay", "rms_epsilon", "sequence"},
-    "a2c": {"sequence"},
+    "ppo": {"rms_decay", "rms_epsilon", "sequence", "sde_sample_freq"},
+    "a2c": {"sequence", "sde_sample_freq"},
+    "sac": {"sde_sample_freq", "log_std"},
+    "td3": {"sde_sample_freq"},
 }
 SAME = ("gamma", "learning_rate", "batch_size")
 NAMES: dict[str, dict[str, str]] = {  # ours -> theirs

@@ -20,8 +20,10 @@ from tandem.math import (
     masks,
     optimization,
     policy_losses,
+    products,
     returns,
     special,
+    state_dependent,
     values,
 )
 from tandem.spaces import MASK, Leaf
@@ -57,6 +59,9 @@ INPUTS: dict[str, np.ndarray] = {
     "ratio": np.exp(_normal(7, 3)),
     "traces": _rng.random((7, 3)).astype(np.float32),
     "bootstrap": _normal(3),
+    "mixed": np.array(
+        [[0, 0.5, 1, 0], [1, -2, 0, 0], [1, 0, 1, 1], [0, 3, 0, 1], [1, 0.1, 1, 0]], np.float32
+    ),
     "mask": np.tile(np.array([1, 0, 1, 1, 0, 1], np.int8), (5, 1)),
     "five": _normal(5, 5),
     "inside": np.tanh(_normal(5, 3)),
@@ -107,11 +112,19 @@ DENSITIES: dict[distributions.Density, tuple[str, str]] = {  # inputs: actions, 
     distributions.Gaussian(3): ("unit", "noise"),
     distributions.Spherical(5): ("five", "five"),
     distributions.Beta(3): ("inside", ""),  # its samples are drawn on the host
+    distributions.Bernoulli(6): ("mask", ""),
+    state_dependent.StateDependentGaussian(3): ("unit", ""),
+    products.Product(
+        (distributions.Categorical(2), distributions.Gaussian(1), distributions.Bernoulli(2))
+    ): ("mixed", ""),
 }
+ON_HOST = (distributions.Bernoulli, products.Product)  # whose best actions are found there, too
 POLICIES: dict[distributions.Distribution, tuple[str, str]] = {
     **DENSITIES,
     distributions.TanhGaussian(3): ("", "noise"),
     distributions.Deterministic(6): ("", "x"),
+    state_dependent.StateDependentTanh(3): ("", ""),
+    state_dependent.StateDependentDeterministic(3): ("", ""),
 }
 
 
@@ -133,8 +146,10 @@ def _of_policies() -> dict[str, Call]:
     calls: dict[str, Call] = {}
     for d, (_, noise) in POLICIES.items():
         name = type(d).__name__
-        calls[f"{name}.mode"] = lambda f, i, d=d: d.mode(i["y"])
-        calls[f"{name}.act mode"] = lambda f, i, d=d: d.act(i["y"], None)
+        calls[f"{name}.part"] = lambda f, i, d=d: d.part(i["y"])
+        if not isinstance(d, ON_HOST):
+            calls[f"{name}.mode"] = lambda f, i, d=d: d.mode(i["y"])
+            calls[f"{name}.act mode"] = lambda f, i, d=d: d.act(i["y"], None)
         if noise:
             calls[f"{name}.sample"] = lambda f, i, d=d, n=noise: d.sample(i["y"], i[n])
             calls[f"{name}.act"] = lambda f, i, d=d, n=noise: d.act(i["y"], i[n])
@@ -201,6 +216,20 @@ MATH: dict[str, Call] = {
     "TanhGaussian.sample_log_prob": lambda f, i: distributions.TanhGaussian(3).sample_log_prob(
         i["y"], i["noise"]
     )[1],
+    "total": lambda f, i: distributions.total([i["x"], i["y"], i["positive"]]),
+    "TanhGaussian.log_std": lambda f, i: distributions.TanhGaussian(3).log_std(i["y"]),
+    "StateDependentTanh.log_std": lambda f, i: state_dependent.StateDependentTanh(3).log_std(
+        i["y"]
+    ),
+    "StateDependentTanh.sample_log_prob": lambda f, i: state_dependent.StateDependentTanh(
+        3
+    ).sample_log_prob(i["y"], i["noise"])[1],
+    "StateDependentGaussian.log_std": lambda f, i: state_dependent.StateDependentGaussian(
+        3
+    ).log_std(i["y"]),
+    "StateDependentGaussian.gaussian": lambda f, i: state_dependent.StateDependentGaussian(
+        3
+    ).gaussian(i["y"]),
     "tanh_normal action": lambda f, i: distributions.tanh_normal(
         i["unit"], i["y"][:, :3], i["noise"]
     )[0],
@@ -210,6 +239,13 @@ MATH: dict[str, Call] = {
 }
 # What runs on the host, over NumPy arrays or numbers.
 HOST = {"Moments.add", "Moments.state", "Moments.load_state", "iqm", "bootstrap_band"}
+HOST |= {f"{name}.{n}" for name in ("Bernoulli", "Product") for n in ("mode", "sample", "act")}
+HOST |= {
+    f"StateDependent{name}.{n}"
+    for name in ("Gaussian", "Deterministic")
+    for n in ("drawn", "sample")
+}
+HOST |= {"StateDependentGaussian.offset", "StateDependentTanh.sample"}
 HOST |= {"effective_sample_size", "smoothed", "rows_to_drop", "for_actions", "Beta.sample"}
 
 _AROUND = [-2.0, -1.0, 0.0, 1.0, 2.0]

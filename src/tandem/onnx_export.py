@@ -155,13 +155,14 @@ def _network(agent: Agent) -> Any:
             "use tandem.load, which needs no framework either.",
         )
     networks = list(agent.networks.values())
-    if agent.settings.recurrent or len(networks) != 1:
+    known = len(networks) == 1 and isinstance(networks[0], plan.Twin)
+    if len(networks) != 1 or (agent.settings.recurrent and not known):
         raise NetworkError(
             f"{agent.name} has a memory, or more networks than one to act with.",
             "one network from observations to actions",
             "use tandem.load where the agent acts.",
         )
-    if not isinstance(networks[0], plan.Twin) and not hasattr(networks[0], "onnx"):
+    if not known and not hasattr(networks[0], "onnx"):
         raise NetworkError(
             f"{agent.name} acts with a Keras model of layers that are not known here.",
             "known layers, or a PyTorch module",

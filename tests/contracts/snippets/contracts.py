@@ -667,7 +667,7 @@ def first_value(loop):
     if len(algorithm.learned) == 1:
         return q if hasattr(algorithm.settings, "mixer") else q[None].sum(-1)
     mixer = forwards(loop.backend, ("mixer",))["mixer"]
-    return algorithm.joint(lambda state: mixer(state), q[None], obs)
+    return algorithm.joint(lambda state: mixer(state), q[None], obs, np.ones_like(q[None]))
 
 
 @case
@@ -766,7 +766,7 @@ SHORT = {
     "dqn_masked": (DQN, games.Forbidden, {"n_step": 2}),
     "sac_masked": (SAC, games.Forbidden, {}),
     "ppo_beta": (PPO, games.IdentityBox, {"policy": "beta"}),
-    "ppo_parts": (PPO, Parts, {"rollout": 10}),
+    "ppo_parts": (PPO, Parts, {}),
     "a2c_parts": (A2C, Parts, {}),
     "ppo_gsde": (PPO, games.IdentityBox, {"action_noise": "gsde", "sde_sample_freq": 5}),
     "sac_gsde": (SAC, games.IdentityBox, {"action_noise": "gsde"}),
