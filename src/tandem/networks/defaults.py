@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tandem.errors import NetworkError, UnknownNameError, misfit
+from tandem.errors import NetworkError, SettingError, misfit, nearest
 from tandem.networks.plan import (
     ACTIVATIONS,
     Branches,
@@ -188,7 +188,12 @@ def mlp(
     """A multilayer perceptron on the encoded inputs. Pictures go through the CNN, and no
     further hidden layers."""
     if activation not in ACTIVATIONS:
-        raise UnknownNameError("activation", activation, ACTIVATIONS)
+        close = nearest(activation, ACTIVATIONS)
+        raise SettingError(
+            f"there is no activation {activation!r}.",
+            f"one of {', '.join(ACTIVATIONS)}",
+            f"did you mean {close[0]!r}?" if close else "try activation='tanh'.",
+        )
     plan = encoder(inputs, normalize=normalize, initializer=initializer)
     if isinstance(inputs, Leaf) and inputs.image:
         return plan
