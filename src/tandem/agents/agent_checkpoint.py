@@ -48,6 +48,7 @@ def whole(agent: AgentMembers, assembly: Assembly | None, pools: bool) -> Conten
             "losses": list(assembly.learner.losses),
             "pools": pools,
             "processes": assembly.processes,
+            "beside": assembly.beside,
             "optimizers": [o.settings() for o in assembly.optimizers],
         }
         groups |= {name: {n: x.copy() for n, x in group.items()} for name, group in arrays.items()}

@@ -25,6 +25,8 @@ from tandem.agents.user_functions import (
 )
 from tandem.backends.reach import reach
 from tandem.backends.variables import flat
+from tandem.collect.ahead import AheadCollector
+from tandem.collect.collector import Collector
 from tandem.collect.trained_agent import rows_of
 from tandem.envs.factory import make, separate
 from tandem.envs.goals import joined, with_goal
@@ -55,9 +57,12 @@ class Assembly:
         arguments: SetArguments,
         optimizers: list[Any],
         processes: int = 1,
+        beside: bool = False,
     ) -> None:
+        """beside: the environments' processes step them while this one learns."""
         contract.check_members(agent, arguments)
         self.agent, self.arguments, self.processes = agent, arguments, processes
+        self.beside = beside
         self._made_for = agent.env, optimizers
         self._open, self._entered = ExitStack(), 0
         generators = Generators(agent.seed)
@@ -105,6 +110,7 @@ class Assembly:
             generators,
             actor=self.actor,
             learner=self.learner,
+            collector=AheadCollector if beside else Collector,
         )
 
     def is_for(self, env: object) -> bool:
@@ -200,9 +206,9 @@ class Assembly:
             env = adapted(env, reduce=reduction, action_space=space)
             adapted_envs.append(with_goal(env) if arguments.HER else env)
         name, seed = type(agent).__name__, derived(agent.seed, "environments")
-        if self.processes == 1:
+        if self.processes == 1 and not self.beside:
             return Stepped(name, adapted_envs, seed)
-        return Remote(name, adapted_envs, seed, self.processes)
+        return Remote(name, adapted_envs, seed, self.processes, beside=self.beside)
 
     def _action_space(self, env: Any) -> gymnasium.Space:
         """Returns the actions of an environment that does not say: by what `action` makes of its
@@ -287,6 +293,7 @@ class Assembly:
             passes=PASSES,
             sync_phases=None if a.PPO else a.update_steps,
             sync_updates=a.update_batches,
+            beside=self.beside,
         )
         return PhaseLearner(
             self.algorithm,

@@ -112,13 +112,18 @@ def copied(env: Any) -> Any:
 def warn_once(processes_her: int | None, processes_pr: int | None) -> None:
     """Says once why batches are not built in processes."""
     for name, number in (("processes_her", processes_her), ("processes_pr", processes_pr)):
-        if number not in (None, 1) and name not in _warned:
-            _warned.add(name)
-            warnings.warn(
+        if number not in (None, 1):
+            say_once(
                 f"{name}={number}: batches are built in this process, for all transitions at "
-                "once; to hand parts of one to processes takes longer than that.",
-                stacklevel=4,
+                "once; to hand parts of one to processes takes longer than that."
             )
+
+
+def say_once(message: str) -> None:
+    """Warns of what an argument comes to here, the first time only."""
+    if message not in _warned:
+        _warned.add(message)
+        warnings.warn(message, stacklevel=5)
 
 
 _warned: set[str] = set()

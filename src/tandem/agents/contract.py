@@ -165,6 +165,7 @@ class TrainArguments:
     save_data: bool
     num_store: int | None
     p: int | None
+    parallel_store_and_training: bool | None
 
     def __post_init__(self) -> None:
         windows = ("window_size", "window_size_", "window_size_ppo", "window_size_pr")
@@ -172,6 +173,19 @@ class TrainArguments:
             check_count(name, getattr(self, name), 0)
         check_count("processes", self.processes)
         check_count("clearing_freq", self.clearing_freq)
+        parallel = self.parallel_store_and_training
+        if parallel not in (None, True, False):
+            raise SettingError(
+                f"parallel_store_and_training={parallel!r}.",
+                "True, False or None",
+                "leave parallel_store_and_training out, or give True.",
+            )
+        if parallel and not self.pool_network:
+            raise SettingError(
+                "parallel_store_and_training=True and pool_network=False.",
+                "pool_network=True: other processes step the environments",
+                "leave pool_network out.",
+            )
 
 
 def as_list(value: object) -> list[Any]:

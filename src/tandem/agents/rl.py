@@ -157,15 +157,15 @@ class BaseAgent(AgentMembers):
         its environments in another number of processes. After `restore` they are where the file
         says."""
         processes, optimizers = self._processes(train), as_list(optimizer)
-        before = self._assembly
+        before, beside = self._assembly, self._beside(arguments, train)
         if before is None or not before.fits(self.env, optimizers):
-            assembly = Assembly(self, arguments, optimizers, processes)
-        elif before.processes == processes:
+            assembly = Assembly(self, arguments, optimizers, processes, beside)
+        elif (before.processes, before.beside) == (processes, beside):
             assembly = before
         else:
             with before:
                 data, groups = agent_checkpoint.whole(self, before, pools=True)
-            assembly = Assembly(self, arguments, optimizers, processes)
+            assembly = Assembly(self, arguments, optimizers, processes, beside)
             with assembly:
                 agent_checkpoint.move_training(assembly, data, groups)
         assembly.set_windows(train)
@@ -185,6 +185,21 @@ class BaseAgent(AgentMembers):
         if why and train.p != 0:
             print(why)
         return processes
+
+    def _beside(self, arguments: SetArguments, train: TrainArguments) -> bool:
+        """Returns whether other processes step the environments while this one learns: as before,
+        where that is left open."""
+        beside = train.parallel_store_and_training
+        if beside is None and self._restored is not None:
+            beside = self._restored.data.get("beside", False)
+        elif beside is None:
+            beside = self._assembly is not None and self._assembly.beside
+        if beside and arguments.PPO:
+            collection.say_once(
+                "parallel_store_and_training=True: PPO learns from the steps of its newest policy "
+                "alone, so collecting waits for learning, and learning for collecting."
+            )
+        return bool(beside) and not arguments.PPO
 
     def _set_arguments(self, caller: str) -> SetArguments:
         """Returns what `set` was told. SettingError where it has not been called."""
@@ -342,6 +357,7 @@ class RL(BaseAgent):
         save_data: bool = True,
         num_store: int | None = None,
         p: int | None = None,
+        parallel_store_and_training: bool | None = None,
     ) -> np.float32:
         """Trains for `episodes` episodes, or until `criterion` is met or `stop_training` set; gives
         the last episode's loss.
@@ -358,7 +374,9 @@ class RL(BaseAgent):
         save_data: whether pools stay from one `train` to the next, and go into files. num_store:
         how many episodes end before there are phases, then one for each of their steps; None: a
         phase after each step (PPO goes by update_steps). p: how many lines are printed (10), 0 for
-        none.
+        none. parallel_store_and_training: `processes` others step all environments while this one
+        learns, always one step ahead of it; the phases of a round of num_store episodes are made
+        while the next round is collected. Not for PPO, which says so. None: as before.
         """
         arguments = TrainArguments(
             optimizer,
@@ -375,6 +393,7 @@ class RL(BaseAgent):
             save_data,
             num_store,
             p,
+            parallel_store_and_training,
         )
         return self._train(arguments, train_loss, jit_compile)
 
@@ -406,6 +425,7 @@ class RL_pytorch(BaseAgent):
         save_data: bool = True,
         num_store: int | None = None,
         p: int | None = None,
+        parallel_store_and_training: bool | None = None,
     ) -> np.float32:
         """Trains for `episodes` episodes; see `RL.train` for the arguments."""
         arguments = TrainArguments(
@@ -423,6 +443,7 @@ class RL_pytorch(BaseAgent):
             save_data,
             num_store,
             p,
+            parallel_store_and_training,
         )
         return self._train(arguments, None, True)
 

@@ -16,8 +16,9 @@ from tandem.agents.collection import AgentActor, keep_all
 from tandem.agents.contract import AgentMembers, TrainArguments
 from tandem.agents.user_functions import AgentAlgorithm
 from tandem.backends.backend import Backend
+from tandem.collect.ahead import AheadCollector
 from tandem.errors import WorkerError
-from tandem.learning.events import BatchEnd, EpisodeBegin, EpisodeEnd
+from tandem.learning.events import BatchBegin, BatchEnd, EpisodeBegin, EpisodeEnd
 from tandem.learning.learners import Span, averaged, checked, load_stored, stored
 from tandem.learning.loop import Loop
 from tandem.learning.seeds import Generators
@@ -43,6 +44,8 @@ class UpdateSchedule:
     sync_updates: int | None  # mini-batches between them instead
     # episodes that end before the phases of all their steps come, one after the other
     store_episodes: int | None = None
+    # the phases of such a round are made while the next one is collected, not before it
+    beside: bool = False
 
 
 class PhaseLearner:
@@ -79,6 +82,7 @@ class PhaseLearner:
         self.phases = 0
         self.fresh = 0  # steps since the last phase
         self.ended = 0  # episodes since then
+        self.due = 0  # phases of the last round of episodes that are still to be made
         self.losses: list[float] = []  # of each mini-batch since this was emptied
         self.jit = True
         self._run: Callable[[Batch], Any] | None = None
@@ -114,14 +118,19 @@ class PhaseLearner:
             early = self.ended < s.store_episodes
         else:
             early = s.rollout_steps is not None and self.fresh < s.rollout_steps
-        if early or not self.sampler.ready(s.batch_size):
+        if not self.sampler.ready(s.batch_size) or (early and not self.due):
             return {}
         phases = steps
         if s.rollout_steps is not None:
             phases = 1
+        elif s.store_episodes and s.beside:
+            # as many as steps come in; what is left of a round at the end of the next, then
+            phases = min(steps, self.due) if early else self.due
+            self.due = self.due - phases if early else self.fresh
         elif s.store_episodes:
             phases = self.fresh
-        self.fresh = self.ended = 0
+        if not early:
+            self.fresh = self.ended = 0
         # as many phases at once as come before the next update_param
         metrics: list[dict[str, float]] = []
         while phases:
@@ -202,12 +211,12 @@ class PhaseLearner:
 
     def state(self, replay: bool) -> State:
         data, arrays = stored(self.ring, self.sampler) if replay else ({}, {})
-        data |= {n: getattr(self, n) for n in ("updates", "phases", "fresh", "ended")}
+        data |= {n: getattr(self, n) for n in ("updates", "phases", "fresh", "ended", "due")}
         return data | {"batch": self.schedule.batch_size}, arrays
 
     def load_state(self, data: JSONDict, arrays: dict[str, AnyArray]) -> None:
         self.updates, self.phases, self.fresh = data["updates"], data["phases"], data["fresh"]
-        self.ended = data.get("ended", 0)
+        self.ended, self.due = data.get("ended", 0), data.get("due", 0)
         self.schedule.batch_size = data["batch"]
         if "ring" in data:
             load_stored(self.ring, self.sampler, data, arrays)
@@ -317,6 +326,9 @@ class TrainCall:
                 notify(agent.callbacks, "on_episode_begin", number, {})
             elif isinstance(event, EpisodeEnd):
                 self._ended.append(event.episode.score)
+            elif isinstance(event, BatchBegin):
+                if isinstance(self.loop.collector, AheadCollector):
+                    self.loop.collector.request(self.actor)
             elif isinstance(event, BatchEnd):
                 self._batches_ended(autosave)
                 for score in self._ended:

@@ -91,19 +91,27 @@ class Collector:
                 final += [(t, i, last) for i, last in one.final]
                 lost += one.lost
                 state = reset_ended(state, initial, one)
-        except (
-            BaseException
-        ):  # some environments have stepped and others not: no row can tell, so all begin anew
-            self._obs, self._again, self._cut = None, True, list(range(self.n))
-            self._scores[:], self._lengths[:] = 0.0, 0
+        except BaseException:
+            self._break_off()
             raise
         self._obs, self._state = obs, state
-        trajectory = blocks.trajectory(rows, final, self.gamma)._replace(state=begun)
+        self.seconds["environment"] += stepping
+        self.seconds["acting"] += acting
+        return self._finished(
+            blocks.trajectory(rows, final, self.gamma)._replace(state=begun), rows, lost
+        )
+
+    def _break_off(self) -> None:
+        """Some environments have stepped and others not: no row can tell, so all begin anew."""
+        self._obs, self._again, self._cut = None, True, list(range(self.n))
+        self._scores[:], self._lengths[:] = 0.0, 0
+
+    def _finished(self, trajectory: Trajectory, rows: list[Step], lost: list[int]) -> Trajectory:
+        """Counts a block, and returns it as learners see it. lost: environments whose episodes
+        were lost in it."""
         self._count(trajectory, rows)
         self.broken, self._cut = self._cut + lost, []
         self._scores[lost], self._lengths[lost] = 0.0, 0
-        self.seconds["environment"] += stepping
-        self.seconds["acting"] += acting
         if self.environments.clips:
             return trajectory._replace(reward=np.clip(trajectory.reward, -1, 1))
         return trajectory

@@ -58,8 +58,8 @@ class Loop:
 
     Between two events that `settled` calls the end of a block, everything is as a checkpoint needs
     it. By default an algorithm acts by its networks, and learns as it `needs`; `actor` and
-    `learner` are others. workers: the environments, how workers are kept, and what makes the
-    network of a role there.
+    `learner` are others, and `collector` another kind of them. workers: the environments, how
+    workers are kept, and what makes the network of a role there.
     """
 
     def __init__(
@@ -72,6 +72,7 @@ class Loop:
         *,
         actor: Actor | None = None,
         learner: Learner | None = None,
+        collector: type[Collector] = Collector,
         workers: tuple[EnvFactory, WorkerOptions, Callable[[str], Any]] | None = None,
     ) -> None:
         self.algorithm, self.backend, self.generators = algorithm, backend, generators
@@ -85,7 +86,7 @@ class Loop:
         self.learner: Learner = learner or learner_of(
             algorithm, observation, action, generators, self.networks, folder
         )
-        own = Collector(
+        own = collector(
             environments, self.settings.gamma, algorithm.action_mode(self.settings, action)
         )
         # or what stands in its place

@@ -66,8 +66,11 @@ class Steps:
 
 
 class Remote(Environments):
-    """A vector of plain environments in `processes` processes, this one among them, which all take
-    a step and wait for one another. Seeds are those of a `Stepped`.
+    """A vector of plain environments in `processes` processes, which all take a step and wait for
+    one another. Seeds are those of a `Stepped`.
+
+    This process is one of them; with `beside` it steps none, and may do something else between
+    `step_async` and `step_wait`.
 
     The environments of a worker that is lost begin anew: that step is not `valid` for them, and
     they are in its `lost`."""
@@ -80,6 +83,8 @@ class Remote(Environments):
         processes: int,
         patience: float = 60.0,
         restarts: int = 3,
+        *,
+        beside: bool = False,
     ) -> None:
         if not 1 <= processes <= len(envs):
             raise SettingError(
@@ -87,9 +92,12 @@ class Remote(Environments):
                 "one environment at least for each process",
                 "give a list of as many environments as processes, or fewer processes.",
             )
-        (_, count), *shares = divide(len(envs), processes)
-        self._own, self._all, self._seed = Stepped(name, envs[:count], seed), list(envs), seed
-        super().__init__(name, len(envs), self._own.observation_space, self._own.action_space)
+        shares = divide(len(envs), processes)
+        count = 0 if beside else shares.pop(0)[1]
+        own = Stepped(name, envs[: count or 1], seed)
+        self._own = own if count else None  # those of this process
+        self._all, self._seed = list(envs), seed
+        super().__init__(name, len(envs), own.observation_space, own.action_space)
         forms = {first: _forms(self.observation, self.action, n) for first, n in shares}
         self._shared = {first: SharedArrays.create(shapes) for first, shapes in forms.items()}
         self._seen = {
@@ -108,7 +116,7 @@ class Remote(Environments):
     @property
     def first(self) -> Any:
         """One of the environments."""
-        return self._own.first
+        return self._all[0]
 
     def reset(self) -> Tree:
         return self._begun("reset")
@@ -117,34 +125,45 @@ class Remote(Environments):
         return self._begun("restart")
 
     def episodes(self) -> list[int]:
-        return sum(self.group.gather("episodes"), self._own.episodes())
+        own = [] if self._own is None else self._own.episodes()
+        return sum(self.group.gather("episodes"), own)
 
     def skip(self, episodes: list[int]) -> None:
-        self._own.skip(episodes)
+        if self._own is not None:
+            self._own.skip(episodes)
         self.group.tell("skip", [(episodes[w.columns],) for w in self.group.workers])
 
     def _begun(self, how: str) -> Tree:
-        own = getattr(self._own, how)()
+        own = [] if self._own is None else [getattr(self._own, how)()]
         self.group.gather(how)
-        return tree_map(
-            lambda *xs: np.concatenate(xs),
-            own,
-            *(self._tree(self._seen[w.first]) for w in self.group.workers),
-        )
+        workers = [self._tree(self._seen[w.first]) for w in self.group.workers]
+        return tree_map(lambda *xs: np.concatenate(xs), *own, *workers)
 
     def step(self, actions: Array) -> Step:
+        self.step_async(actions)
+        return self.step_wait()
+
+    def step_async(self, actions: Array) -> None:
+        """Lets the workers begin a step; `step_wait` has to follow. The environments of this
+        process step there."""
+        self._actions = actions
         for worker in self.group.workers:
             self._shared[worker.first]["action"][...] = actions[worker.columns]
             worker.send_bytes()
-        try:
-            own, valid = self._own.step(actions[: self._own.n]), np.ones(self.n, np.bool_)
-        except (
-            Exception
-        ):  # what the workers say to this is not to be taken for an answer to what is asked next
-            for i in range(len(self.group.workers)):
-                self.group.answer(i, lambda w: w.ask("reset"))
-            raise
-        rows, final, lost = [own[:4]], list(own.final), list[int]()
+
+    def step_wait(self) -> Step:
+        """Returns the step that was begun; see `step`."""
+        valid, final, lost = np.ones(self.n, np.bool_), list[Any](), list[int]()
+        rows: list[Any] = []
+        if self._own is not None:
+            try:
+                own = self._own.step(self._actions[: self._own.n])
+            except Exception:
+                # the workers' answers must not be taken for those to what is asked next
+                for i in range(len(self.group.workers)):
+                    self.group.answer(i, lambda w: w.ask("reset"))
+                raise
+            rows, final = [own[:4]], list(own.final)
         for i, worker in enumerate(self.group.workers):
             before, shared = worker.generation, self._shared[worker.first]
             ended = self.group.answer(i, lambda w: w.ask("reset"))
@@ -174,22 +193,26 @@ class Remote(Environments):
         return Step(obs, reward, terminated, truncated, valid, final, lost=lost)
 
     def state(self) -> tuple[JSONDict, Saved]:
-        states = [self._own.state(), *self.group.gather("state")]
+        own = [] if self._own is None else [self._own.state()]
+        states = [*own, *self.group.gather("state")]
         return {
             "parts": [data for data, _ in states],
             "lives": [w.generation for w in self.group.workers],
         }, merge_arrays(states)
 
     def load_state(self, data: JSONDict, arrays: Saved) -> None:
-        if len(data.get("parts", [0])) != len(self.group.workers) + 1:
+        saved, workers = len(data.get("parts", [0])), len(self.group.workers)
+        here = workers + (self._own is not None)
+        if saved != here or len(data.get("lives", [])) != workers:
             raise ResumeError(
-                f"the saved state is of {len(data.get('parts', [0]))} processes; there are "
-                f"{len(self.group.workers) + 1} here.",
-                "the number of processes that it was saved with",
-                "train with as many.",
+                f"the saved state is of {saved} processes; there are {here} here, "
+                f"{workers} of them beside this one.",
+                "the number of processes that it was saved with, and the same among them",
+                "train with as many, and the same parallel_store_and_training.",
             )
-        own, *rest = [(inner, select(arrays, str(i))) for i, inner in enumerate(data["parts"])]
-        self._own.load_state(*own)
+        rest = [(inner, select(arrays, str(i))) for i, inner in enumerate(data["parts"])]
+        if self._own is not None:
+            self._own.load_state(*rest.pop(0))
         self.group.live(data["lives"])
         self.group.tell("load_state", rest)
 

@@ -1,0 +1,276 @@
+"""`train(..., parallel_store_and_training=True)`: environments step while the agent learns."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from tandem.agents import collection  # noqa: E402
+from tandem.collect.ahead import AheadCollector  # noqa: E402
+from tandem.collect.collector import Collector  # noqa: E402
+from tandem.envs.stepped import Stepped  # noqa: E402
+from tandem.errors import SettingError  # noqa: E402
+from tandem.exploration import EpsGreedyQPolicy, OrnsteinUhlenbeckProcess  # noqa: E402
+from tandem.parallel.remote import Remote  # noqa: E402
+from tandem.types import leaves  # noqa: E402
+from tests.agents.agents import Clock, Probe  # noqa: E402
+from tests.agents.test_processes import Walk, hindsight, probe, several, weights  # noqa: E402
+
+
+class Balance:
+    """Acts by the pole's angle, and says so beside."""
+
+    def act(self, obs: Any, state: Any, noise: Any) -> Any:
+        return (obs[:, 2] > 0).astype(np.int64), {"angle": obs[:, 2]}, state
+
+    def initial_state(self, n: int) -> Any:
+        return ()
+
+
+def environments(n: int) -> list[Any]:
+    return [gymnasium.make("CartPole-v1", max_episode_steps=20) for _ in range(n)]
+
+
+@pytest.mark.parametrize("processes", [1, 2, 3])
+def test_steps_are_those_of_a_collector_that_waits(processes: int) -> None:
+    apart = Remote("Some", environments(3), 3, processes, beside=True)
+    assert len(apart.group.workers) == processes and apart.n == 3
+    ahead = AheadCollector(apart, 0.9)
+    alone = Collector(Stepped("Some", environments(3), 3), 0.9)
+    for _ in range(50):
+        one, other = ahead.collect(1, Balance()), alone.collect(1, Balance())
+        ahead.request(Balance())
+        assert all(map(np.array_equal, leaves(one), leaves(other)))
+        assert ahead.episodes == alone.episodes and ahead.env_steps == alone.env_steps
+    # a step that was under way is part of what is saved
+    data, arrays = ahead.state()
+    again = AheadCollector(Remote("Some", environments(3), 3, processes, beside=True), 0.9)
+    again.load_state(data, arrays)
+    for _ in range(30):
+        one, other = again.collect(1, Balance()), ahead.collect(1, Balance())
+        again.request(Balance())
+        ahead.request(Balance())
+        assert all(map(np.array_equal, leaves(one), leaves(other)))
+        assert again.episodes == ahead.episodes
+    ahead.close()
+    again.close()
+
+
+def trained(kind: Any, episodes: int = 9, seed: int = 5, **more: Any) -> Any:
+    agent, optimizer = kind()
+    agent.seed = seed
+    agent.train(optimizer, episodes, p=0, **more)
+    return agent
+
+
+def still() -> Any:
+    """An agent whose weights stay as they are."""
+    agent, _ = probe()
+    agent.env = [Walk() for _ in range(3)]
+    return agent, torch.optim.SGD(agent.param, 0.0)
+
+
+def test_an_agent_that_learns_nothing_plays_as_in_turn() -> None:
+    in_turn = trained(still, processes=2)
+    beside = trained(still, processes=2, parallel_store_and_training=True)
+    assert len(beside._assembly.environments.group.workers) == 2
+    assert in_turn.reward_list == beside.reward_list
+    a, b = (agent._assembly.learner for agent in (in_turn, beside))
+    assert a.updates == b.updates > 0
+    seen = [x.ring.transitions(np.arange(x.ring.oldest, x.ring.newest)) for x in (a, b)]
+    assert all(map(np.array_equal, leaves(seen[0]), leaves(seen[1])))
+
+
+@pytest.mark.parametrize("kind", [probe, hindsight, several, lambda: probe(PR=True, num_updates=3)])
+def test_it_is_the_same_run_each_time_in_any_number_of_processes(kind: Any) -> None:
+    runs = [trained(kind, 6, processes=n, parallel_store_and_training=True) for n in (1, 3, 3)]
+    for run in runs[1:]:
+        assert run.reward_list == runs[0].reward_list and run.loss_list == runs[0].loss_list
+        assert all(map(torch.equal, weights(run), weights(runs[0])))
+
+
+class Counted(Clock):
+    """Leaves a byte in a file for each step."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__(5)
+        self.file = file
+
+    def step(self, action: Any) -> Any:
+        with self.file.open("ab") as file:
+            file.write(b".")
+        return super().step(action)
+
+
+def test_environments_step_while_the_agent_learns(tmp_path: Path) -> None:
+    file, waited = tmp_path / "steps", []
+
+    class Waiting(Probe):
+        def update_param(self) -> None:
+            before, began = self.collected, time.monotonic()
+            # this call's step is there already, so it is the next one that comes meanwhile
+            while file.stat().st_size <= before and time.monotonic() - began < 30:
+                time.sleep(0.001)
+            waited.append(file.stat().st_size > before)
+
+        @property
+        def collected(self) -> int:
+            return int(self._assembly.loop.collector.env_steps)
+
+    agent = Waiting(Counted(file))
+    agent.set(policy=EpsGreedyQPolicy(0.3), pool_size=60, batch=2)
+    agent.train(
+        torch.optim.Adam(agent.param), 3, processes=1, parallel_store_and_training=True, p=0
+    )
+    assert len(waited) > 10 and all(waited)
+
+
+def test_a_round_is_learned_from_while_the_next_one_is_collected() -> None:
+    updates = []
+
+    class After:
+        def on_episode_end(self, i: int, logs: Any) -> None:
+            updates.append(agent._assembly.learner.updates)
+
+    agent = Probe(Clock(5))
+    agent.callbacks = [After()]
+    agent.set(policy=EpsGreedyQPolicy(0.3), pool_size=60, batch=4, num_updates=2)
+    agent.train(
+        torch.optim.Adam(agent.param),
+        5,
+        processes=1,
+        parallel_store_and_training=True,
+        num_store=2,
+        p=0,
+    )
+    # rounds of two episodes of 5 steps; of each step comes a phase of two updates, a round later:
+    # the first round is over at 2; the second has 10 steps, the first 5 of them by episode 3
+    assert updates == [0, 0, 2 * 5, 2 * 10, 2 * 15]
+
+
+@pytest.mark.parametrize("num_store", [None, 2])
+def test_it_is_saved_and_goes_on_to_the_bit(num_store: int | None, tmp_path: Path) -> None:
+    def fresh() -> Any:
+        agent, _ = probe(PR=True)
+        agent.env = [Walk() for _ in range(3)]
+        return agent, torch.optim.Adam(agent.param)
+
+    more = {"processes": 2, "num_store": num_store, "p": 0}
+    whole, optimizer = fresh()
+    whole.train(optimizer, 14, parallel_store_and_training=True, **more)
+    first, optimizer = fresh()
+    first.train(optimizer, 6, parallel_store_and_training=True, **more)
+    first.save(tmp_path / "agent.dat")
+    second, optimizer = fresh()
+    second.restore(tmp_path / "agent.dat")
+    # in as many processes as before, and beside them
+    second.train(optimizer, 14 - len(second.reward_list), num_store=num_store, p=0)
+    assert second._assembly.beside
+    assert second.reward_list == whole.reward_list
+    assert all(map(torch.equal, weights(second), weights(whole)))
+
+
+def test_it_may_begin_and_end_between_two_trainings(tmp_path: Path) -> None:
+    agent, optimizer = probe()
+    for beside in (False, True, False):
+        agent.train(optimizer, 5, processes=2, parallel_store_and_training=beside, p=0)
+        assert agent._assembly.beside is beside and len(agent._assembly.learner.ring) > 0
+    agent.train(optimizer, 2, processes=2, parallel_store_and_training=True, p=0)
+    agent.save(tmp_path / "agent.dat")
+    other, optimizer = probe()
+    other.restore(tmp_path / "agent.dat")
+    with pytest.warns(UserWarning, match="episodes under way are broken off"):
+        other.train(optimizer, 3, processes=2, parallel_store_and_training=False, p=0)
+    assert len(other.reward_list) >= len(agent.reward_list) + 3
+
+
+def test_noise_begins_anew_with_each_episode() -> None:
+    """OU noise is reset before the first action of an episode, which is chosen ahead."""
+    resets: list[int] = []
+
+    class Noise(OrnsteinUhlenbeckProcess):
+        taken = 0
+
+        def sample(self) -> Any:
+            self.taken += 1
+            return super().sample()
+
+        def reset_states(self) -> None:
+            resets.append(self.taken)
+            super().reset_states()
+
+    class Line(Clock):
+        def __init__(self) -> None:
+            super().__init__(5)
+            self.action_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+
+        def step(self, action: Any) -> Any:
+            return super().step(float(action[0]))
+
+    class Actor(Probe):
+        def action(self, s: Any) -> Any:
+            return self.net(s)[:, :1]
+
+        def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
+            return ((self.net(s)[:, 0] - r) ** 2).mean()
+
+    agent = Actor(Line())
+    agent.set(noise=Noise(0.15), pool_size=60, batch=4)
+    resets.clear()
+    agent.train(
+        torch.optim.Adam(agent.param), 3, processes=1, parallel_store_and_training=True, p=0
+    )
+    assert resets[-3:] == [5, 10, 15]
+
+
+def test_a_lost_process_is_replaced() -> None:
+    class Kill:
+        def on_episode_end(self, i: int, logs: Any) -> None:
+            if i == 3:
+                worker = agent._assembly.environments.group.workers[0]
+                os.kill(worker.process.pid, signal.SIGKILL)
+
+    agent, optimizer = probe()
+    agent.env = [Walk() for _ in range(3)]
+    agent.callbacks = [Kill()]
+    with pytest.warns(UserWarning, match="is started anew"):
+        agent.train(optimizer, 12, processes=2, parallel_store_and_training=True, p=0)
+    assert len(agent.reward_list) >= 12
+    # no transition goes from one episode into another
+    learner = agent._assembly.learner
+    batch = learner.ring.transitions(np.arange(learner.ring.oldest, learner.ring.newest - 5))
+    same = batch.obs[:, 1] == batch.next_obs[:, 1]
+    assert np.all(batch.next_obs[same, 0] - batch.obs[same, 0] == 1)
+
+
+def test_ppo_says_that_it_takes_turns(monkeypatch: Any) -> None:
+    monkeypatch.setattr(collection, "_warned", set())
+    kind = lambda: probe(PPO=True, update_steps=12)  # noqa: E731
+    with pytest.warns(UserWarning, match="PPO learns from the steps of its newest policy alone"):
+        beside = trained(kind, processes=2, parallel_store_and_training=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        again = trained(kind, processes=2, parallel_store_and_training=True)
+    in_turn = trained(kind, processes=2)
+    assert beside.reward_list == in_turn.reward_list == again.reward_list
+    assert all(map(torch.equal, weights(beside), weights(in_turn)))
+
+
+def test_what_contradicts_it_is_refused() -> None:
+    agent, optimizer = probe()
+    with pytest.raises(SettingError, match="pool_network=False") as caught:
+        agent.train(optimizer, 1, pool_network=False, parallel_store_and_training=True)
+    assert "leave pool_network out" in caught.value.fix
+    agent.train(optimizer, 1, processes=1, parallel_store_and_training=True, p=0)
+    with pytest.raises(SettingError, match="True, False or None"):
+        agent.train(optimizer, 1, parallel_store_and_training="yes")
