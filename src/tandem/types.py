@@ -96,6 +96,8 @@ class Episode(NamedTuple):
 def tree_map(f: Callable[..., Any], tree: Tree, *rest: Tree) -> Tree:
     """`f` applied to every leaf of `tree` (and of `rest`, trees of the same structure), in the same
     structure."""
+    if not rest:  # most often, several times in each update: twice as quick by itself
+        return _map_one(f, tree)
     if tree is None:
         return None
     if isinstance(tree, dict):
@@ -104,6 +106,15 @@ def tree_map(f: Callable[..., Any], tree: Tree, *rest: Tree) -> Tree:
         parts = [tree_map(f, *xs) for xs in zip(tree, *rest, strict=True)] if tree else ()
         return type(tree)(*parts) if hasattr(tree, "_fields") else tuple(parts)
     return f(tree, *rest)
+
+
+def _map_one(f: Callable[[Any], Any], tree: Tree) -> Tree:
+    if isinstance(tree, tuple):
+        parts = [_map_one(f, x) for x in tree]
+        return type(tree)._make(parts) if hasattr(tree, "_make") else tuple(parts)
+    if isinstance(tree, dict):
+        return {k: _map_one(f, v) for k, v in tree.items()}
+    return None if tree is None else f(tree)
 
 
 def leaves(tree: Tree) -> list[Any]:
