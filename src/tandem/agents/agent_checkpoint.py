@@ -40,6 +40,7 @@ def whole(agent: AgentMembers, assembly: Assembly | None, pools: bool) -> Conten
     data |= {"holds": WHOLE, "records": {name: getattr(agent, name) for name in RECORDS}}
     # as pairs: JSON has no numbers, and no None, for names
     data["sizes"] = list(agent._sample_sizes.items())
+    data["unrecorded"] = list(agent._unrecorded)
     if assembly is not None:
         loop, arrays = assembly.loop.state(pools)
         data |= {
