@@ -294,6 +294,7 @@ class Assembly:
             sync_phases=None if a.PPO else a.update_steps,
             sync_updates=a.update_batches,
             beside=self.beside,
+            rollout_episodes=1 if a.PPO and a.update_steps is None else None,
         )
         return PhaseLearner(
             self.algorithm,

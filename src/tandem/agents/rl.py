@@ -20,7 +20,6 @@ discounted sum and d is 1 - gamma ** (m - 1) where the episode goes on after m s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -29,30 +28,20 @@ import numpy as np
 
 from tandem import animation, plots
 from tandem.agents import agent_checkpoint, collection
-from tandem.agents.agent_checkpoint import restore_param
+from tandem.agents.agent_checkpoint import PathLike, SavedAgent, restore_param
 from tandem.agents.assembly import Assembly
-from tandem.agents.contract import AgentMembers, SetArguments, TrainArguments, as_list, check_count
-from tandem.agents.training import LambdaCallback, TrainCall
+from tandem.agents.contract import SetArguments, TrainArguments, as_list, check_count
+from tandem.agents.train_call import LambdaCallback, TrainCall
 from tandem.backends.variables import assign_param
 from tandem.errors import SettingError
 from tandem.math.effective import effective_sample_size, rows_to_drop, smoothed
-from tandem.runs import checkpoint
 from tandem.runs.autosave import Autosave, Policy, Writer
-from tandem.types import JSONDict
 
 __all__ = ["RL", "LambdaCallback", "RL_pytorch", "assign_param", "restore_param"]
 
-PathLike = str | Path
 
-
-class BaseAgent(AgentMembers):
+class BaseAgent(SavedAgent):
     """What agents of both frameworks can do."""
-
-    _assembly: Assembly | None = None
-    _restored: checkpoint.Checkpoint | None = None  # what the next `train` goes on from
-    _autosave: Autosave | None = None  # which files were written
-    _autosave_state: JSONDict | None = None  # the same, after `restore`
-    _saves_pools = True  # whether transitions stay from one `train` to the next, and are saved
 
     def set(
         self,
@@ -89,7 +78,9 @@ class BaseAgent(AgentMembers):
         phase of `num_updates` mini-batches (1), and `update_param` after every `update_steps`
         phases (1), or every `update_batches` mini-batches. With PPO=True a phase comes after every
         `update_steps` steps: ten passes over the pool, or `num_updates` mini-batches, then
-        `update_param`, and the pool is emptied. Raises SettingError for arguments that contradict
+        `update_param`, and the pool is emptied. Without `update_steps` it comes once each
+        environment has ended an episode, and `update_param` every `update_batches` mini-batches,
+        which ends the phase. Raises SettingError for arguments that contradict
         each other.
         """
         self._arguments = SetArguments(
@@ -118,7 +109,8 @@ class BaseAgent(AgentMembers):
             k,
             strategy,
         )
-        self._assembly = self._restored = None
+        self._chosen, self._assembly = True, None
+        self._anew = self._restored is not None
 
     def _train(self, train: TrainArguments, metric: Any, jit: bool) -> np.float32:
         """What `train` does in both frameworks: see `RL.train`."""
@@ -139,9 +131,12 @@ class BaseAgent(AgentMembers):
         self.optimizer = optimizer  # not before: one that was refused may be followed by another
         learner = assembly.learner
         learner.compile(jit)
-        learner.schedule.store_episodes = None if arguments.PPO else train.num_store
+        schedule = learner.schedule
+        schedule.store_episodes = None if arguments.PPO else train.num_store
+        if schedule.rollout_episodes is not None:
+            schedule.rollout_episodes = train.num_store or 1
         if not self._saves_pools:
-            learner.sampler.forget()
+            learner.forget()
         writer, state = Writer(), self._autosave_record()
         self._autosave = Autosave(policy, self._snapshot, writer)
         if state is not None:
@@ -170,7 +165,7 @@ class BaseAgent(AgentMembers):
                 agent_checkpoint.move_training(assembly, data, groups)
         assembly.set_windows(train)
         if self._restored is not None:
-            agent_checkpoint.load_training(assembly, self._restored)
+            agent_checkpoint.load_training(assembly, self._restored, self._loaded, self._anew)
         return assembly
 
     def _processes(self, train: TrainArguments) -> int:
@@ -201,16 +196,6 @@ class BaseAgent(AgentMembers):
             )
         return bool(beside) and not arguments.PPO
 
-    def _set_arguments(self, caller: str) -> SetArguments:
-        """Returns what `set` was told. SettingError where it has not been called."""
-        if self._arguments is None:
-            raise SettingError(
-                f"{caller} was called before set.",
-                f"agent.set(...), then agent.{caller}(...)",
-                "call set first.",
-            )
-        return self._arguments
-
     # What the hooks of a subclass may call, beside loss, criterion and average_reward
 
     def adjust_window_size(
@@ -240,56 +225,6 @@ class BaseAgent(AgentMembers):
         minimum = 10 * arguments.minibatch if min_exp_per_proc is None else min_exp_per_proc
         memory = memory_mb * safety_factor * 2**20
         return collection.most_processes(pool, arguments.size, minimum, memory)
-
-    # Saving
-
-    def save_param(self, path: PathLike) -> None:
-        """Writes the parameters to one file, whatever its name: a zip of JSON and safetensors; with
-        `parallel_dump` to a folder, a file for each array."""
-        self._write(path, agent_checkpoint.parameters(self))
-
-    def restore_param(self, path: PathLike) -> None:
-        """Gives the parameters the values in a file of `save_param` or `save`. CheckpointError
-        where they do not fit."""
-        agent_checkpoint.load_param(self, agent_checkpoint.read(path).group("param"), path)
-
-    def save(self, path: PathLike) -> None:
-        """Writes all that training needs to go on exactly: networks, optimizers, counters,
-        generators, and the pools, unless the last `train` had save_data=False."""
-        with self._assembly or nullcontext():
-            self._write(path, self._snapshot(False))
-
-    def restore(self, path: PathLike) -> None:
-        """Becomes what `save` wrote: in an agent made and set with the same arguments the next
-        `train` goes on as if there had been no break. CheckpointError where it does not fit."""
-        file = agent_checkpoint.read(path, agent_checkpoint.WHOLE)
-        agent_checkpoint.load_param(self, file.group("param"), path)
-        records = dict(file.data["records"])
-        self._loss = records.pop("loss")
-        vars(self).update(records)
-        self._assembly = self._autosave = None
-        self._autosave_state = file.data["files"]
-        self._sample_sizes = dict(file.data.get("sizes", []))
-        self._restored = file if "loop" in file.data else None
-        if self._restored is not None:
-            agent_checkpoint.load_networks(self, file.group("engine"))
-
-    def _write(self, path: PathLike, contents: agent_checkpoint.Contents) -> None:
-        checkpoint.write(agent_checkpoint.as_path(path), *contents, self.parallel_dump)
-
-    def _snapshot(self, param_only: bool) -> agent_checkpoint.Contents:
-        """Returns what a file of the agent holds now."""
-        if param_only:
-            return agent_checkpoint.parameters(self)
-        if self._restored is not None:  # and not trained since
-            data, groups = agent_checkpoint.whole_untrained(self, self._restored)
-        else:
-            data, groups = agent_checkpoint.whole(self, self._assembly, self._saves_pools)
-        return data | {"files": self._autosave_record()}, groups
-
-    def _autosave_record(self) -> JSONDict | None:
-        """Returns which files were written, as JSON data; None where none ever was."""
-        return self._autosave_state if self._autosave is None else self._autosave.state()
 
     # Looking
 
@@ -373,7 +308,8 @@ class RL(BaseAgent):
         window_size_pr at `update_param` with PR=True where the agent has no window_size_fn.
         save_data: whether pools stay from one `train` to the next, and go into files. num_store:
         how many episodes end before there are phases, then one for each of their steps; None: a
-        phase after each step (PPO goes by update_steps). p: how many lines are printed (10), 0 for
+        phase after each step. PPO goes by update_steps, or without it by so many episodes of each
+        environment (1). p: how many lines are printed (10), 0 for
         none. parallel_store_and_training: `processes` others step all environments while this one
         learns, always one step ahead of it; the phases of a round of num_store episodes are made
         while the next round is collected. Not for PPO, which says so. None: as before.

@@ -1,34 +1,33 @@
-"""What happens in a call of `train`, and when: training phases with their mini-batches, callbacks,
-records, and the end."""
+"""When an agent learns, and from what: training phases with their mini-batches."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from time import perf_counter
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from tandem.agents.collection import AgentActor, keep_all
-from tandem.agents.contract import AgentMembers, TrainArguments
+from tandem.agents.collection import keep_all
 from tandem.agents.user_functions import AgentAlgorithm
 from tandem.backends.backend import Backend
-from tandem.collect.ahead import AheadCollector
-from tandem.errors import WorkerError
-from tandem.learning.events import BatchBegin, BatchEnd, EpisodeBegin, EpisodeEnd
 from tandem.learning.learners import Span, averaged, checked, load_stored, stored
-from tandem.learning.loop import Loop
 from tandem.learning.seeds import Generators
 from tandem.replay.buffer import Ring
-from tandem.replay.samplers import Sampler
-from tandem.runs.autosave import Autosave, Writer
-from tandem.runs.signals import Signals
-from tandem.types import AnyArray, Array, Batch, IntArray, JSONDict, State, Trajectory, Tree
-
-Logs = dict[str, float]
+from tandem.replay.resized import take_over
+from tandem.replay.samplers import Draw, Sampler
+from tandem.types import (
+    AnyArray,
+    Array,
+    Batch,
+    IntArray,
+    JSONDict,
+    State,
+    Trajectory,
+    Tree,
+    tree_map,
+)
 
 
 @dataclass
@@ -46,11 +45,54 @@ class UpdateSchedule:
     store_episodes: int | None = None
     # the phases of such a round are made while the next one is collected, not before it
     beside: bool = False
+    # episodes of each environment that are collected for a phase, instead of rollout_steps
+    rollout_episodes: int | None = None
+
+    @property
+    def collects(self) -> bool:
+        """Whether a phase is of what was collected for it, rather than after each step."""
+        return self.rollout_steps is not None or self.rollout_episodes is not None
+
+
+class Listener(Protocol):
+    """Who is told of mini-batches while they are made."""
+
+    def hears_batches(self) -> bool:
+        """Whether it wants to be told of each: then calls of several are cut."""
+
+    def batch_begins(self, number: int) -> None: ...
+
+    def batch_ended(self, number: int, loss: float) -> None: ...
+
+    def should_stop(self) -> bool:
+        """Whether no further mini-batch is to be made for now."""
+
+
+@dataclass
+class Part:
+    """Mini-batches that were drawn together: those up to the next `update_param`."""
+
+    ids: IntArray  # [K, B]
+    weight: Array  # [K, B], or () for ones
+    made: int = 0  # of them
+    goals: JSONDict | None = None  # the state of the generator that hindsight's goals came from
+    batch: Batch | None = None  # all of them; made again after `load_state`
+
+
+@dataclass
+class Phase:
+    """Training phases under way that have no `update_param` between them, or one after
+    mini-batches."""
+
+    count: int  # phases
+    left: int  # mini-batches that are not drawn yet
+    part: Part | None = None
 
 
 class PhaseLearner:
     """Makes a training phase after each step, or after as many as were asked for: mini-batches,
-    and then `update_param`.
+    and then `update_param`. A listener may stop it after any mini-batch; then `go_on` makes the
+    rest.
 
     fetch: from drawn ids to transitions. relabel: gives them other goals. preprocess: from
     observations to what the loss is given. after_update_param: called with the sampler after
@@ -81,8 +123,11 @@ class PhaseLearner:
         self.updates = 0  # made so far
         self.phases = 0
         self.fresh = 0  # steps since the last phase
-        self.ended = 0  # episodes since then
-        self.due = 0  # phases of the last round of episodes that are still to be made
+        self.ended: IntArray = np.zeros(sampler.ring.envs, np.int64)  # episodes since then
+        self.due = 0  # phases to come, beside the one under way
+        self.phase: Phase | None = None  # under way
+        self.listener: Listener | None = None
+        self.waiting = 0  # phases of the last round of episodes that are still to come
         self.losses: list[float] = []  # of each mini-batch since this was emptied
         self.jit = True
         self._run: Callable[[Batch], Any] | None = None
@@ -109,78 +154,108 @@ class PhaseLearner:
     def learn(self, trajectory: Trajectory, span: Span) -> dict[str, float]:
         """Returns the losses of the updates, averaged; none while there is nothing to learn yet."""
         self.sampler.add(trajectory)
-        steps = trajectory.reward.size
-        self.fresh += steps
-        self.ended += int(np.count_nonzero(trajectory.last))
+        self.fresh += trajectory.reward.size
+        self.ended += np.count_nonzero(trajectory.last, axis=0)
         self.on_new_rows(self.sampler)
+        self.due += self._phases(trajectory.reward.size)
+        return self.go_on()
+
+    def _phases(self, steps: int) -> int:
+        """Returns how many phases come after these steps."""
         s = self.schedule
-        if s.store_episodes:
-            early = self.ended < s.store_episodes
+        if s.rollout_episodes is not None:
+            early = bool((self.ended < s.rollout_episodes).any())
+        elif s.store_episodes:
+            early = int(self.ended.sum()) < s.store_episodes
         else:
             early = s.rollout_steps is not None and self.fresh < s.rollout_steps
-        if not self.sampler.ready(s.batch_size) or (early and not self.due):
-            return {}
-        phases = steps
-        if s.rollout_steps is not None:
-            phases = 1
-        elif s.store_episodes and s.beside:
-            # as many as steps come in; what is left of a round at the end of the next, then
-            phases = min(steps, self.due) if early else self.due
-            self.due = self.due - phases if early else self.fresh
-        elif s.store_episodes:
-            phases = self.fresh
-        if not early:
-            self.fresh = self.ended = 0
-        # as many phases at once as come before the next update_param
-        metrics: list[dict[str, float]] = []
-        while phases:
-            together = 1
-            if s.sync_phases is not None:
-                together = min(phases, s.sync_phases - self.phases % s.sync_phases)
-            elif s.sync_updates is not None:
-                together = phases
-            metrics += self._phase(together)
-            phases -= together
-        return averaged(metrics)
+        beside = s.beside and s.store_episodes is not None
+        if early and not beside:
+            return 0
+        if not self.sampler.ready(s.batch_size):
+            if s.rollout_episodes is not None:
+                self.ended[:] = 0  # another episode of each
+            return 0
+        if beside and early:  # as many as steps come in
+            phases = min(steps, self.waiting)
+            self.waiting -= phases
+            return phases
+        phases = 1 if s.collects else self.fresh if s.store_episodes else steps
+        if beside:  # what is left of the round before
+            phases, self.waiting = self.waiting, phases
+        self.fresh = 0
+        self.ended[:] = 0
+        return phases
 
-    def _phase(self, phases: int) -> list[dict[str, float]]:
-        """Makes so many phases together, and `update_param` where it is due. Returns the metrics of
-        each compiled call."""
-        s = self.schedule
-        updates = s.updates_per_phase or 1
-        if s.updates_per_phase is None and s.rollout_steps is not None:
-            updates = max(1, s.passes * len(self.ring) // s.batch_size)
-        updates *= phases
-        beta = np.full(updates, self.beta)
-        ids, weight = self.sampler.draw(self.generators("replay"), updates, s.batch_size, beta)
+    def go_on(self) -> dict[str, float]:
+        """Makes the phases that are due, and what is left of one, until the listener stops it.
+        Returns the losses of the updates, averaged."""
         metrics: list[dict[str, float]] = []
-        begin, sync = 0, s.sync_updates
-        while begin < updates:
-            # all of them in one call, or those up to the next update_param
-            end = updates if sync is None else min(updates, begin + sync - self.updates % sync)
-            part = slice(begin, end)
-            part_weight = weight if isinstance(weight, tuple) else weight[part]
-            metrics.append(self._call(ids[part], part_weight))
-            begin = end
-            if sync is not None and self.updates % sync == 0:
-                self._update_param()
-        self.phases += phases
-        if sync is None and (s.sync_phases is None or self.phases % s.sync_phases == 0):
+        while (self.phase is not None or self.due) and not self._stopped():
+            if self.phase is None:
+                self.phase = self._next_phase()
+            metrics += self._advance(self.phase)
+        return averaged(metrics) if metrics else {}
+
+    def _stopped(self) -> bool:
+        return self.listener is not None and self.listener.should_stop()
+
+    def _next_phase(self) -> Phase:
+        """Begins as many phases at once as come before the next update_param."""
+        s = self.schedule
+        together = 1
+        if s.sync_phases is not None:
+            together = min(self.due, s.sync_phases - self.phases % s.sync_phases)
+        elif s.sync_updates is not None:
+            together = self.due
+        updates = s.updates_per_phase or 1
+        if s.updates_per_phase is None and s.collects:
+            updates = max(1, s.passes * len(self.ring) // s.batch_size)
+        self.due -= together
+        return Phase(together, updates * together)
+
+    def _advance(self, phase: Phase) -> list[dict[str, float]]:
+        """Makes a compiled call of the phase, and `update_param` where it is due. Returns the
+        call's metrics."""
+        s, sync = self.schedule, self.schedule.sync_updates
+        if phase.part is None:
+            updates = phase.left if sync is None else min(phase.left, sync - self.updates % sync)
+            phase.part = Part(*self._draw(updates))
+            phase.left -= updates
+        part = phase.part
+        # none is left where it was saved by a callback of its last mini-batch
+        metrics = [self._call(part)] if part.made < len(part.ids) else []
+        if part.made < len(part.ids):
+            return metrics
+        phase.part = None
+        self._adjust()
+        over = not phase.left
+        if sync is not None and self.updates % sync == 0:
             self._update_param()
+            # it may have forgotten too many for another mini-batch
+            over = over or not self.sampler.ready(s.batch_size)
+        if over:
+            self.phase = None
+            self.phases += phase.count
+            if sync is None and (s.sync_phases is None or self.phases % s.sync_phases == 0):
+                self._update_param()
         return metrics
 
-    def _call(self, ids: IntArray, weight: Array) -> dict[str, float]:
-        """One compiled call of K updates, on the rows ids [K, B]. Returns its metrics."""
-        batch = self.fetch(ids)
-        if self.relabel is not None:
-            batch = self.relabel(self.generators("hindsight"), ids, batch)
-        number = self.updates + np.arange(len(ids), dtype=np.float32)
-        batch = batch._replace(
-            obs=self.preprocess(batch.obs),
-            next_obs=self.preprocess(batch.next_obs),
-            weight=weight,
-            settings={"update": number},
-        )
+    def _draw(self, updates: int) -> Draw:
+        """Returns the rows of so many mini-batches, all of which are in the pool now."""
+        beta = np.full(updates, self.beta)
+        return self.sampler.draw(self.generators("replay"), updates, self.schedule.batch_size, beta)
+
+    def _call(self, part: Part) -> dict[str, float]:
+        """One compiled call of the updates that are left of the part, or of the next one where the
+        listener wants to hear of each. Returns its metrics."""
+        if part.batch is None:
+            part.batch = self._fetch(part)
+        listener = self.listener
+        told = listener is not None and listener.hears_batches()
+        begin, number = part.made, self.updates
+        if listener is not None and told:
+            listener.batch_begins(number)
         if changed := self.algorithm.constants.changed():
             warnings.warn(
                 f"{', '.join(changed)} changed, which the compiled loss had taken for constant: "
@@ -191,220 +266,97 @@ class PhaseLearner:
             self._run = None
             self.compile(self.jit)
         assert self._run is not None
-        outcome = self._run(batch)
+        end = begin + 1 if told else len(part.ids)
+        batch = part.batch
+        if end - begin < len(part.ids):
+            batch = tree_map(lambda x: x[begin:end], batch)
+        updates = number + np.arange(end - begin, dtype=np.float32)
+        outcome = self._run(batch._replace(settings={"update": updates}))
         self.updates += outcome.applied
         metrics = checked(outcome, self.updates)
-        self.losses += [float(x) for x in outcome.metrics["loss"]]
+        part.made = end
+        losses = [float(x) for x in outcome.metrics["loss"]]
+        self.losses += losses
         if not isinstance(outcome.priority, tuple):
-            self.sampler.update(ids, outcome.priority)
-        # what the agent may want to change after mini-batches
+            self.sampler.update(part.ids[begin:end], outcome.priority)
+        if listener is not None and told:
+            listener.batch_ended(number, losses[0])
+        return metrics
+
+    def _fetch(self, part: Part) -> Batch:
+        """Returns what the loss is given of the part's rows; after `load_state` with the goals that
+        they had."""
+        batch = self.fetch(part.ids)
+        if self.relabel is not None:
+            rng = self.generators("hindsight")
+            now = rng.bit_generator.state
+            if part.goals is None:
+                part.goals = dict(now)
+                batch = self.relabel(rng, part.ids, batch)
+            else:
+                rng.bit_generator.state = part.goals
+                batch = self.relabel(rng, part.ids, batch)
+                rng.bit_generator.state = now
+        return batch._replace(
+            obs=self.preprocess(batch.obs),
+            next_obs=self.preprocess(batch.next_obs),
+            weight=part.weight,
+        )
+
+    def _adjust(self) -> None:
+        """Lets the agent change what it may want to after mini-batches."""
         agent = self.algorithm.agent
         if (size := getattr(agent, "batch_size_fn", None)) is not None:
             self.schedule.batch_size = max(1, min(int(size()), len(self.ring)))
         if (adjust := getattr(agent, "adjust_func", None)) is not None:
             adjust()
-        return metrics
 
     def _update_param(self) -> None:
         self.algorithm.agent.update_param()
         self.after_update_param(self.sampler)
 
+    def forget(self) -> None:
+        """Empties the pool, which ends the phases of it."""
+        self.sampler.forget()
+        self.due, self.waiting, self.phase = 0, 0, None
+
     def state(self, replay: bool) -> State:
+        """With `replay` the pool too, and what is left of a phase of it."""
         data, arrays = stored(self.ring, self.sampler) if replay else ({}, {})
-        data |= {n: getattr(self, n) for n in ("updates", "phases", "fresh", "ended", "due")}
-        return data | {"batch": self.schedule.batch_size}, arrays
+        data |= {n: getattr(self, n) for n in ("updates", "phases", "fresh")}
+        data |= {"ended": self.ended.tolist(), "batch": self.schedule.batch_size}
+        if replay:
+            data |= {"due": self.due, "waiting": self.waiting}
+            if (phase := self.phase) is not None:
+                data["phase"] = {"count": phase.count, "left": phase.left}
+                if (part := phase.part) is not None:
+                    data["phase"] |= {"made": part.made, "goals": part.goals}
+                    arrays["part/ids"] = part.ids
+                    if not isinstance(part.weight, tuple):
+                        arrays["part/weight"] = part.weight
+        return data, arrays
 
     def load_state(self, data: JSONDict, arrays: dict[str, AnyArray]) -> None:
+        """Goes on from what `state` gave. With data["anew"] the sampler, the size of the pool and
+        the schedule are those here, of other choices: counters go on, and of the pool what fits."""
         self.updates, self.phases, self.fresh = data["updates"], data["phases"], data["fresh"]
-        self.ended, self.due = data.get("ended", 0), data.get("due", 0)
-        self.schedule.batch_size = data["batch"]
-        if "ring" in data:
+        self.due, self.waiting, self.phase, anew = 0, 0, None, data.get("anew", False)
+        if not anew:
+            self.schedule.batch_size = data["batch"]
+        if "ring" in data and anew:
+            take_over(self.ring, self.sampler, self.algorithm.settings.gamma, data, arrays)
+        elif "ring" in data:
             load_stored(self.ring, self.sampler, data, arrays)
-
-
-# Callbacks, and a call of train
-
-
-class LambdaCallback:
-    """A callback made of functions. Any object with some of these methods is one, in
-    `agent.callbacks`.
-
-    on_train_begin(logs), on_train_end(logs), on_episode_begin(i, logs), on_episode_end(i, logs)
-    with logs["loss"] and logs["reward"], on_batch_begin(b, logs), on_batch_end(b, logs) with
-    logs["loss"]. i counts the episodes of this training, b all mini-batches, from 0. Setting
-    `agent.stop_training = True` in any of them ends the training.
-    """
-
-    def __init__(
-        self,
-        on_train_begin: Callable[[Logs], object] | None = None,
-        on_train_end: Callable[[Logs], object] | None = None,
-        on_episode_begin: Callable[[int, Logs], object] | None = None,
-        on_episode_end: Callable[[int, Logs], object] | None = None,
-        on_batch_begin: Callable[[int, Logs], object] | None = None,
-        on_batch_end: Callable[[int, Logs], object] | None = None,
-    ) -> None:
-        functions = {
-            "on_train_begin": on_train_begin,
-            "on_train_end": on_train_end,
-            "on_episode_begin": on_episode_begin,
-            "on_episode_end": on_episode_end,
-            "on_batch_begin": on_batch_begin,
-            "on_batch_end": on_batch_end,
-        }
-        for name, function in functions.items():
-            if function is not None:
-                setattr(self, name, function)
-
-
-def notify(callbacks: Iterable[object], name: str, *arguments: object) -> None:
-    """Calls the method of that name of every callback that has it."""
-    for callback in callbacks:
-        if (method := getattr(callback, name, None)) is not None:
-            method(*arguments)
-
-
-class TrainCall:
-    """Trains for as many episodes as `train` was told (None: until something ends it), prints as
-    many lines, and keeps the agent's records.
-
-    metric: a Keras metric that is given each episode's losses, or None.
-    """
-
-    def __init__(
-        self,
-        agent: AgentMembers,
-        loop: Loop,
-        actor: AgentActor,
-        learner: PhaseLearner,
-        arguments: TrainArguments,
-        metric: Any,
-    ) -> None:
-        self.agent, self.loop, self.actor, self.learner = agent, loop, actor, learner
-        self.episodes, self.metric = arguments.episodes, metric
-        self.every = print_interval(arguments.p, arguments.episodes)
-        self.done = 0  # episodes of this call
-        self.signal = ""
-        self._ended: list[float] = []  # returns of the episodes that ended in the block under way
-        self._batches = learner.updates  # that callbacks know of
-
-    def run(
-        self, autosave: Autosave, writer: Writer, optimizers: AbstractContextManager[object]
-    ) -> np.float32:
-        """Returns the mean loss of the last episode, 0 without an update. optimizers: entered while
-        they are used."""
-        agent, began = self.agent, perf_counter()
-        notify(agent.callbacks, "on_train_begin", {})
-        try:
-            with optimizers, Signals(self._stop), writer:
-                try:
-                    if not agent.stop_training and not self._enough():
-                        self._follow(autosave)
-                except WorkerError:
-                    if not self.signal:  # else it was to end anyhow
-                        autosave.finish()
-                        raise
-                autosave.finish()
-        finally:
-            agent.time = perf_counter() - began
-            agent.total_time += agent.time
-            agent.stop_training = False
-        notify(agent.callbacks, "on_train_end", {})
-        if self.every:
-            print(f"time:{int(agent.time + 0.5)}s")
-        if self.signal:
-            raise KeyboardInterrupt(self.signal)
-        return np.float32(agent.loss if agent.loss is not None else 0.0)
-
-    def _follow(self, autosave: Autosave) -> None:
-        """Trains, by following the loop's events until one ends it."""
-        agent = self.agent
-        for event in self.loop.events():
-            if isinstance(event, EpisodeBegin):
-                self.actor.restart(event.env)
-                number = self.done + len(self._ended)
-                notify(agent.callbacks, "on_episode_begin", number, {})
-            elif isinstance(event, EpisodeEnd):
-                self._ended.append(event.episode.score)
-            elif isinstance(event, BatchBegin):
-                if isinstance(self.loop.collector, AheadCollector):
-                    self.loop.collector.request(self.actor)
-            elif isinstance(event, BatchEnd):
-                self._batches_ended(autosave)
-                for score in self._ended:
-                    self._episode_ended(score, autosave)
-                self._ended = []
-                if agent.stop_training or self.signal or self._enough():
-                    return
-
-    def _batches_ended(self, autosave: Autosave) -> None:
-        """Tells callbacks of the mini-batches since the last time, if there were any."""
-        learner, callbacks = self.learner, self.agent.callbacks
-        new = learner.updates - self._batches
-        if not new:
+        ended = data.get("ended", 0)
+        self.ended[:] = 0
+        # older files have their sum
+        self.ended[: len(ended) if isinstance(ended, list) else 1] = ended
+        if "ring" not in data or anew:
             return
-        if callbacks:
-            for i in range(new):
-                loss = learner.losses[i - new]
-                notify(callbacks, "on_batch_begin", self._batches + i, {})
-                notify(callbacks, "on_batch_end", self._batches + i, {"loss": loss})
-        self._batches = learner.updates
-        autosave.batch(learner.updates)
-
-    def _episode_ended(self, score: float, autosave: Autosave) -> None:
-        """Keeps the records of an episode, tells callbacks, prints, saves, and looks whether
-        training is to end."""
-        agent, learner = self.agent, self.learner
-        if learner.losses:
-            agent._loss = self._mean(learner.losses)
-            learner.losses.clear()
-        loss = 0.0 if agent.loss is None else agent.loss
-        agent.reward_list.append(score)
-        agent.loss_list.append(loss)
-        agent.total_episode += 1
-        self.done += 1
-        logs = {"loss": loss, "reward": score}
-        notify(agent.callbacks, "on_episode_end", self.done - 1, logs)
-        average, criterion = agent.average_reward(), agent.criterion
-        if self.every and (self.done == 1 or self.done % self.every == 0):
-            shown = f"reward:{score:g}" if average is None else f"average reward:{average:g}"
-            print(f"episode:{agent.total_episode}   loss:{loss:.4f}   {shown}")
-        arguments = agent._arguments
-        averaged = arguments is not None and arguments.trial_count is not None
-        autosave.episode(agent.total_episode, average if averaged else score)
-        if average is not None and criterion is not None and average >= criterion:
-            agent.stop_training = True
-            if self.every:
-                print(
-                    f"episode:{agent.total_episode}   average reward:{average:g} >= "
-                    f"criterion:{criterion:g}"
-                )
-        if autosave.should_stop:
-            agent.stop_training = True
-
-    def _mean(self, losses: list[float]) -> float:
-        if self.metric is None:
-            return float(np.mean(losses))
-        self.metric.reset_state()
-        self.metric.update_state(np.array(losses, np.float32))
-        return float(self.metric.result())
-
-    def _enough(self) -> bool:
-        return self.episodes is not None and self.done >= self.episodes
-
-    def _stop(self, name: str) -> None:
-        self.signal = name
-        self.loop.collector.environments.request_stop()
-
-
-def print_interval(p: int | None, episodes: int | None) -> int:
-    """Returns every how many episodes a line is printed, for about p lines (10 by default); 0 for
-    never."""
-    if p == 0:
-        return 0
-    lines = 10 if p is None else p
-    if episodes is None or lines == 1:
-        return 10 if episodes is None else max(1, episodes)
-    if episodes % 10 == 0:
-        return max(1, episodes // lines)
-    return max(1, (episodes - episodes % (lines - 1)) // (lines - 1))
+        self.due, self.waiting = data.get("due", 0), data.get("waiting", 0)
+        if (saved := data.get("phase")) is not None:
+            self.phase = Phase(saved["count"], saved["left"])
+            if "part/ids" in arrays:
+                weight = arrays.get("part/weight", ())
+                ids = np.array(arrays["part/ids"])
+                self.phase.part = Part(ids, weight, saved["made"], saved["goals"])
