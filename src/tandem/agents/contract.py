@@ -163,6 +163,7 @@ class TrainArguments:
     window_size_: int | None
     window_size_ppo: int | None
     window_size_pr: int | None
+    random: bool
     save_data: bool
     num_store: int | None
     p: int | None
@@ -308,16 +309,6 @@ class AgentMembers:
         agent.prioritized_replay = PrioritizedReplay()
         agent._sample_sizes, agent._unrecorded = {}, []
         return agent
-
-    @property
-    def loss(self) -> float | None:
-        """The mean loss of the last episode that had updates."""
-        return self._loss
-
-    @property
-    def criterion(self) -> float | None:
-        """The mean return at which training ends."""
-        return self._arguments.criterion if self._arguments is not None else None
 
     def average_reward(self) -> float | None:
         """Returns the mean return of the last trial_count episodes; None while there are fewer."""
