@@ -33,7 +33,6 @@ model.max_save_files = None
 model.save_param_only = False
 model.save_best_only = True
 {train}
-assert os.path.exists('model.dat')
 """
 
 LOOKS = """

@@ -268,6 +268,9 @@ class AgentMembers:
     action: Callable[..., Any]
     __call__: Callable[..., Any]
     update_param: Callable[[], object]
+    build: Callable[[], object]  # see `tandem.agents.built_networks`
+    build_: Callable[[Any], object]
+    shared_param: Any = None
     reward_done_func_ma: Callable[..., Any]  # with MARL=True
 
     optimizer: Any = None  # the first that `train` is given, unless it is set before
@@ -299,6 +302,7 @@ class AgentMembers:
 
     _loss: float | None = None
     _arguments: SetArguments | None = None
+    _built: list[str]  # networks that `build` made, by name
     _unrecorded: list[float]  # returns of episodes that ended in the block under way
     _sample_sizes: dict[int | None, float]  # smoothed effective sample sizes, by process
 
@@ -307,7 +311,7 @@ class AgentMembers:
         agent = super().__new__(cls)
         agent.callbacks, agent.loss_list, agent.reward_list = [], [], []
         agent.prioritized_replay = PrioritizedReplay()
-        agent._sample_sizes, agent._unrecorded = {}, []
+        agent._sample_sizes, agent._unrecorded, agent._built = {}, [], []
         return agent
 
     def average_reward(self) -> float | None:
