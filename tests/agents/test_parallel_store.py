@@ -15,7 +15,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tandem.agents import collection  # noqa: E402
+from tandem.agents import train_call  # noqa: E402
 from tandem.collect.ahead import AheadCollector  # noqa: E402
 from tandem.collect.collector import Collector  # noqa: E402
 from tandem.envs.stepped import Stepped  # noqa: E402
@@ -254,7 +254,7 @@ def test_a_lost_process_is_replaced() -> None:
 
 
 def test_ppo_says_that_it_takes_turns(monkeypatch: Any) -> None:
-    monkeypatch.setattr(collection, "_warned", set())
+    monkeypatch.setattr(train_call, "_said", set())
     kind = lambda: probe(PPO=True, update_steps=12)  # noqa: E731
     with pytest.warns(UserWarning, match="PPO learns from the steps of its newest policy alone"):
         beside = trained(kind, processes=2, parallel_store_and_training=True)

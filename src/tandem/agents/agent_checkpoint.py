@@ -31,7 +31,7 @@ Contents = tuple[JSONDict, checkpoint.Groups]  # of a file: JSON data, and array
 PARAM, WHOLE = "param", "agent"  # what a file holds
 TRAINING = ("engine", "collector", "learner")  # groups of a file in which there was training
 EXPLORERS = ("policy", "noise")  # arguments of `set` that are objects
-RECORDS = ("total_episode", "total_time", "loss", "loss_list", "reward_list")
+RECORDS = ("total_episode", "total_time", "loss_list", "reward_list")
 PICKLES = tuple(b"\x80" + bytes([protocol]) for protocol in (2, 3, 4, 5))  # how they begin
 
 
@@ -47,7 +47,8 @@ def whole(agent: AgentMembers, assembly: Assembly | None, pools: bool) -> Conten
     """Returns what a file of the agent holds: parameters and records; and once there was training,
     networks, optimizers, counters, generators, and with `pools` the transitions."""
     data, groups = parameters(agent)
-    data |= {"holds": WHOLE, "records": {name: getattr(agent, name) for name in RECORDS}}
+    records = {name: getattr(agent, name) for name in RECORDS}
+    data |= {"holds": WHOLE, "records": records | {"loss": agent._loss}}
     # as pairs: JSON has no numbers, and no None, for names
     data["sizes"] = list(agent._sample_sizes.items())
     data["unrecorded"] = list(agent._unrecorded)

@@ -14,7 +14,7 @@ import numpy as np
 from gymnasium import spaces
 
 from tandem import backends
-from tandem.agents import collection, contract
+from tandem.agents import built_networks, collection, contract
 from tandem.agents.contract import AgentMembers, SetArguments, TrainArguments, as_list
 from tandem.agents.training import PhaseLearner, UpdateSchedule
 from tandem.agents.user_functions import (
@@ -71,6 +71,11 @@ class Assembly:
         self.preprocess = joined if arguments.HER else (lambda obs: obs)
         self.environments = self._environments()
         example = self._example()
+        if built_networks.has_hooks(agent):
+            agents = leaves(example.obs)[0].shape[1] if arguments.MARL else 1
+            parts = [example.obs[:, i] for i in range(agents)] if arguments.MARL else [example.obs]
+            for action, part in zip(self._actions(agents), parts, strict=True):
+                self._outputs(action, part)
         # networks and variables, once all of them are built
         reached = reach(agent)
         if any(getattr(m, "built", True) is False for m in reached.modules.values()):
@@ -219,7 +224,7 @@ class Assembly:
         obs = self.preprocess(tree_map(lambda x: np.asarray(x)[None], first.reset(seed=0)[0]))
         parts = [obs[:, i] for i in range(obs.shape[1])] if joint else [obs]
         outs = [
-            self.backend.call(action, x)
+            self._outputs(action, x)
             for action, x in zip(self._actions(len(parts)), parts, strict=True)
         ]
         outs = [out[1] if self.arguments.IRL else out for out in outs]
@@ -235,6 +240,10 @@ class Assembly:
         shape = (len(parts), *outs[0].shape[1:]) if joint else outs[0].shape[1:]
         return spaces.Box(-np.inf, np.inf, shape, np.float32)
 
+    def _outputs(self, action: Callable[..., Any], obs: Tree) -> Any:
+        """Returns what `action` gives, whose networks may have to be built first."""
+        return built_networks.acted(self.agent, lambda: self.backend.call(action, obs))
+
     def _example(self) -> Batch:
         """Returns a batch of one row, of the first observation, for looking at the loss."""
         leaf = self.environments.action
@@ -245,7 +254,7 @@ class Assembly:
 
     def _extra(self, obs: Tree) -> Array:
         """Returns what `action` gives beside the output."""
-        out = self.backend.call(self.agent.action, obs)
+        out = self._outputs(self.agent.action, obs)
         if not isinstance(out, tuple) or len(out) != 2:
             raise SettingError(
                 f"action returned a {type(out).__name__}.",

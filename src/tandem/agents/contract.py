@@ -163,6 +163,7 @@ class TrainArguments:
     window_size_: int | None
     window_size_ppo: int | None
     window_size_pr: int | None
+    random: bool
     save_data: bool
     num_store: int | None
     p: int | None
@@ -281,6 +282,9 @@ class AgentMembers:
     action: Callable[..., Any]
     __call__: Callable[..., Any]
     update_param: Callable[[], object]
+    build: Callable[[], object]  # see `tandem.agents.built_networks`
+    build_: Callable[[Any], object]
+    shared_param: Any = None
     reward_done_func_ma: Callable[..., Any]  # with MARL=True
 
     optimizer: Any = None  # the first that `train` is given, unless it is set before
@@ -312,6 +316,7 @@ class AgentMembers:
 
     _loss: float | None = None
     _arguments: SetArguments | None = None
+    _built: list[str]  # networks that `build` made, by name
     _unrecorded: list[float]  # returns of episodes that ended in the block under way
     _sample_sizes: dict[int | None, float]  # smoothed effective sample sizes, by process
 
@@ -320,18 +325,8 @@ class AgentMembers:
         agent = super().__new__(cls)
         agent.callbacks, agent.loss_list, agent.reward_list = [], [], []
         agent.prioritized_replay = PrioritizedReplay()
-        agent._sample_sizes, agent._unrecorded = {}, []
+        agent._sample_sizes, agent._unrecorded, agent._built = {}, [], []
         return agent
-
-    @property
-    def loss(self) -> float | None:
-        """The mean loss of the last episode that had updates."""
-        return self._loss
-
-    @property
-    def criterion(self) -> float | None:
-        """The mean return at which training ends."""
-        return self._arguments.criterion if self._arguments is not None else None
 
     def average_reward(self) -> float | None:
         """Returns the mean return of the last trial_count episodes; None while there are fewer."""

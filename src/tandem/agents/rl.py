@@ -31,7 +31,8 @@ from tandem.agents import agent_checkpoint, collection
 from tandem.agents.agent_checkpoint import PathLike, SavedAgent, restore_param
 from tandem.agents.assembly import Assembly
 from tandem.agents.contract import SetArguments, TrainArguments, as_list, check_count
-from tandem.agents.train_call import LambdaCallback, TrainCall
+from tandem.agents.train_call import LambdaCallback, TrainCall, say_once, say_what_is_not_used
+from tandem.agents.views import AttributeViews
 from tandem.backends.variables import assign_param
 from tandem.errors import SettingError
 from tandem.math.effective import effective_sample_size, rows_to_drop, smoothed
@@ -40,7 +41,7 @@ from tandem.runs.autosave import Autosave, Policy, Writer
 __all__ = ["RL", "LambdaCallback", "RL_pytorch", "assign_param", "restore_param"]
 
 
-class BaseAgent(SavedAgent):
+class BaseAgent(SavedAgent, AttributeViews):
     """What agents of both frameworks can do."""
 
     def set(
@@ -124,7 +125,7 @@ class BaseAgent(SavedAgent):
             )
         policy = Policy(**{f.name: getattr(self, f.name) for f in fields(Policy)})
         policy.check()
-        collection.warn_once(train.processes_her, train.processes_pr)
+        say_what_is_not_used(arguments, train)
         self._saves_pools = train.save_data
         self._assembly = assembly = self._assembled(arguments, optimizer, train)
         self._restored = None
@@ -190,9 +191,11 @@ class BaseAgent(SavedAgent):
         elif beside is None:
             beside = self._assembly is not None and self._assembly.beside
         if beside and arguments.PPO:
-            collection.say_once(
+            say_once(
+                "parallel_store_and_training",
                 "parallel_store_and_training=True: PPO learns from the steps of its newest policy "
-                "alone, so collecting waits for learning, and learning for collecting."
+                "alone, so collecting waits for learning, and learning for collecting.",
+                stacklevel=5,
             )
         return bool(beside) and not arguments.PPO
 
@@ -258,6 +261,12 @@ class BaseAgent(SavedAgent):
     ) -> Path:
         """Plays such an episode, writes it as a GIF or MP4, by the name of save_path, and returns
         the file. `writer` is not needed: no other program is."""
+        if writer is not None:
+            say_once(
+                "writer",
+                f"writer={writer!r}: GIFs are written by Pillow, MP4s by the ffmpeg of "
+                "imageio-ffmpeg, by the name of save_path; no other program is needed.",
+            )
         animation.without_screen()
         act, env = self._player(max_steps, mode)
         path = None if save_path is None else Path(save_path)
@@ -301,11 +310,11 @@ class RL(BaseAgent):
         mean. optimizer: one, or one for each entry of `param`; `agent.optimizer` is kept where it
         is set. jit_compile: whether updates are compiled by XLA, with equal results. processes: how
         many step the environments of a list, this one among them, or copies of the only one; None:
-        as many as make it faster, by a trial, if pool_network. random: nothing to choose here, as
-        all environments store alike; processes_her, processes_pr: nothing either, as batches are
-        built in one go. window_size: how many of the oldest transitions go when the pool is full
-        (1); window_size_ of them every `clearing_freq` stored ones; window_size_ppo or
-        window_size_pr at `update_param` with PR=True where the agent has no window_size_fn.
+        as many as make it faster, by a trial, if pool_network. random, processes_her, processes_pr:
+        there is nothing to choose by them here, which is said once. window_size: how many of the
+        oldest transitions go when the pool is full (1); window_size_ of them every `clearing_freq`
+        stored ones; window_size_ppo or window_size_pr at `update_param` with PR=True where the
+        agent has no window_size_fn.
         save_data: whether pools stay from one `train` to the next, and go into files. num_store:
         how many episodes end before there are phases, then one for each of their steps; None: a
         phase after each step. PPO goes by update_steps, or without it by so many episodes of each
@@ -326,6 +335,7 @@ class RL(BaseAgent):
             window_size_,
             window_size_ppo,
             window_size_pr,
+            random,
             save_data,
             num_store,
             p,
@@ -376,6 +386,7 @@ class RL_pytorch(BaseAgent):
             window_size_,
             window_size_ppo,
             window_size_pr,
+            random,
             save_data,
             num_store,
             p,

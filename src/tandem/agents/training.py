@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from tandem.agents import built_networks
 from tandem.agents.collection import keep_all
 from tandem.agents.user_functions import AgentAlgorithm
 from tandem.backends.backend import Backend
@@ -313,6 +314,7 @@ class PhaseLearner:
 
     def _update_param(self) -> None:
         self.algorithm.agent.update_param()
+        built_networks.follow(self.algorithm.agent)
         self.after_update_param(self.sampler)
 
     def forget(self) -> None:

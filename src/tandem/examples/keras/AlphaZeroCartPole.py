@@ -73,7 +73,7 @@ def main(seed: int = 0) -> AlphaZero:
         trial_count=5,
         criterion=475,
     )
-    model.train(keras.metrics.Mean(), keras.optimizers.Adam(1e-3), 40)
+    model.train(keras.metrics.Mean(), keras.optimizers.Adam(1e-3), 100)
     return model
 
 

@@ -1,0 +1,133 @@
+"""Networks that `build` and `build_` make for acting."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from tandem.errors import SettingError  # noqa: E402
+from tandem.exploration import GreedyQPolicy  # noqa: E402
+from tests.agents.agents import Clock, Probe, trained  # noqa: E402
+from tests.agents.test_processes import Walk  # noqa: E402
+from tests.helpers import COMPILED_LIGHTLY, run_python  # noqa: E402
+
+
+class Builds(Probe):
+    """Acts by a network that nothing but its hook makes."""
+
+    def __init__(self, env: Any = None) -> None:
+        super().__init__(env)
+        self.shared_param, self.built = list(self.net.parameters()), 0
+        self.acted: list[bool] = []
+
+    def build(self) -> None:
+        self.built += 1
+        self.inference = torch.nn.Linear(2, 2)
+
+    def action(self, s: Any) -> Any:
+        self.acted.append(torch.equal(self.inference.weight, self.net.weight))
+        return self.inference(s)
+
+
+class BuildsFrom(Builds):
+    def build_(self, shared: Any) -> None:
+        self.handed = shared
+        self.build()
+
+
+@pytest.mark.parametrize("kind", [Builds, BuildsFrom])
+def test_what_is_built_follows_what_is_shared(kind: Any) -> None:
+    agent = trained(kind([Clock(), Clock(4)]), 6, PPO=True, update_steps=12)
+    assert agent.built == 1 and agent.copies and len(agent.acted) > 15
+    # after the hook has begun
+    assert all(agent.acted[2:]) and torch.equal(agent.inference.weight, agent.net.weight)
+    agent.set(policy=GreedyQPolicy(), pool_size=50, batch=4)
+    agent.train(None, 2, p=0)
+    assert agent.built == 1
+    if kind is BuildsFrom:
+        assert [x.shape for x in agent.handed] == [(2, 2), (2,)]
+
+
+def test_it_is_the_training_of_an_agent_that_has_made_it(tmp_path: Path) -> None:
+    class Made(Builds):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inference = torch.nn.Linear(2, 2)
+            self.update_param()
+
+        def update_param(self) -> None:
+            super().update_param()
+            self.inference.load_state_dict(self.net.state_dict())
+
+    found = []
+    for kind in (Builds, Made):
+        agent = trained(kind(), 6, update_steps=3, num_updates=2)
+        assert agent.built == (kind is Builds)
+        found.append((agent.reward_list, agent.loss_list, agent.net.weight.tolist()))
+    assert found[0] == found[1]
+    first = trained(Builds(Walk()), 3, update_steps=3)
+    first.save(tmp_path / "agent")
+    again = Builds(Walk())
+    again.restore(tmp_path / "agent")
+    again.train(torch.optim.SGD(again.param, 0.01), 2, p=0)
+    first.train(None, 2, p=0)
+    assert torch.equal(first.inference.weight, again.inference.weight)
+    assert first.loss_list == again.loss_list
+
+
+def test_what_cannot_follow_is_refused() -> None:
+    agent = Builds()
+    agent.shared_param = None
+    with pytest.raises(SettingError, match="no shared_param"):
+        trained(agent)
+    agent = Builds()
+    agent.shared_param = agent.shared_param[:1]
+    with pytest.raises(SettingError, match="shared_param has"):
+        trained(agent)
+
+
+def test_a_missing_attribute_is_still_said() -> None:
+    class Wrong(Builds):
+        def action(self, s: Any) -> Any:
+            return self.inference_(s)
+
+    with pytest.raises(AttributeError, match="inference_"):
+        trained(Wrong())
+
+
+KERAS = """
+import importlib, json
+import keras
+import numpy as np
+from tandem.backends.variables import read
+from tandem.exploration import SoftmaxPolicy
+
+found = []
+for name in ("PPO_with_build", "PPO_with_build_"):
+    model = importlib.import_module(f"tandem.examples.keras.{name}").PPO(4, 16, 2, 0.2, 0.01, 2)
+    start = read(model.actor.weights)
+    model.set(policy=SoftmaxPolicy(), pool_size=500, batch=32, update_steps=100, PPO=True)
+    optimizers = [keras.optimizers.Adam(), keras.optimizers.Adam()]
+    model.train(keras.metrics.Mean(), optimizers, 10, processes=2, p=0)
+    new, old = read(model.actor.weights), read(model.old_actor.weights)
+    found.append(
+        model._assembly.learner.updates > 0
+        and any((x != y).any() for x, y in zip(start, new, strict=True))
+        and all(np.array_equal(x, y) for x, y in zip(new, old, strict=True))
+    )
+print(json.dumps(list(map(bool, found))))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["jax", pytest.param("tensorflow", marks=pytest.mark.thorough)])
+def test_examples(engine: Any) -> None:
+    if importlib.util.find_spec(engine) is None:
+        pytest.skip(f"{engine} is not installed")
+    light = COMPILED_LIGHTLY if engine == "jax" else {}
+    assert run_python(KERAS, engine=engine, timeout=280, env=light) == [[True, True]]
