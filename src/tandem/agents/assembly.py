@@ -33,6 +33,7 @@ from tandem.envs.stepped import Stepped
 from tandem.errors import EngineError, SettingError
 from tandem.learning.loop import Loop
 from tandem.learning.seeds import Generators, derived
+from tandem.parallel.env_factory import divide
 from tandem.parallel.remote import Remote
 from tandem.replay.buffer import Ring
 from tandem.replay.hindsight import DictGoals, Goals, Hindsight
@@ -65,6 +66,10 @@ class Assembly:
         self.backend = backends.make(engine(agent.torch), device(agent), seed=seed)
         self.preprocess = joined if arguments.HER else (lambda obs: obs)
         self.environments = self._environments()
+        # of each process
+        self.columns = [
+            range(first, first + count) for first, count in divide(self.environments.n, processes)
+        ]
         example = self._example()
         # networks and variables, once all of them are built
         reached = reach(agent)
@@ -98,6 +103,7 @@ class Assembly:
         )
         self.learner = self._learner(generators, batch)
         agent.prioritized_replay.sampler = self.learner.sampler
+        agent.prioritized_replay.columns = self.columns
         self.loop = Loop(
             self.algorithm,
             self.backend,
@@ -123,14 +129,14 @@ class Assembly:
         if size is None:
             size = getattr(agent, "window_size", None)
         self.learner.on_new_rows = collection.SlidingWindow(
-            self.arguments.size, size, train.clearing_freq, train.window_size_
+            size, train.clearing_freq, train.window_size_, self.columns
         )
         if self.arguments.PR:
             function = getattr(agent, "window_size_fn", None)
             function = function or getattr(agent, "window_size_func", None)
             rows = train.window_size_ppo if self.arguments.PPO else train.window_size_pr
             self.learner.after_update_param = collection.ForgetOldest(
-                rows if function is None else function
+                rows if function is None else function, self.columns
             )
 
     def act(self, obs: Tree) -> Array:
@@ -263,7 +269,8 @@ class Assembly:
             x = self._extra(example.obs)
             dtype = "float32" if x.dtype.kind == "f" else str(x.dtype)
             extra["irl"] = Leaf("box", tuple(x.shape[1:]), dtype)
-        ring = Ring(a.size, env.n, env.observation, env.action, extra=extra)
+        held = contract.held(a, env.n)
+        ring = Ring(held, env.n, env.observation, env.action, extra=extra)
         sampler: ScoredSampler | PassSampler | TripletDraws | DistinctSampler
         fetch: Callable[..., Batch] = partial(ring.transitions, n=a.steps)
         if a.PR:

@@ -29,13 +29,13 @@ import numpy as np
 
 from tandem import animation, plots
 from tandem.agents import agent_checkpoint, collection
+from tandem.agents.adaptive import AdaptiveMethods
 from tandem.agents.agent_checkpoint import restore_param
 from tandem.agents.assembly import Assembly
-from tandem.agents.contract import AgentMembers, SetArguments, TrainArguments, as_list, check_count
+from tandem.agents.contract import SetArguments, TrainArguments, as_list, check_count
 from tandem.agents.training import LambdaCallback, TrainCall
 from tandem.backends.variables import assign_param
 from tandem.errors import SettingError
-from tandem.math.effective import effective_sample_size, rows_to_drop, smoothed
 from tandem.runs import checkpoint
 from tandem.runs.autosave import Autosave, Policy, Writer
 from tandem.types import JSONDict
@@ -45,7 +45,7 @@ __all__ = ["RL", "LambdaCallback", "RL_pytorch", "assign_param", "restore_param"
 PathLike = str | Path
 
 
-class BaseAgent(AgentMembers):
+class BaseAgent(AdaptiveMethods):
     """What agents of both frameworks can do."""
 
     _assembly: Assembly | None = None
@@ -168,6 +168,12 @@ class BaseAgent(AgentMembers):
             assembly = Assembly(self, arguments, optimizers, processes)
             with assembly:
                 agent_checkpoint.move_training(assembly, data, groups)
+        ring = assembly.learner.ring
+        if assembly is not before and ring.capacity != arguments.size and train.p != 0:
+            print(
+                f"the pool holds {ring.capacity} transitions of pool_size={arguments.size}: "
+                f"{ring.capacity // ring.envs} of each of {ring.envs} environments"
+            )
         assembly.set_windows(train)
         if self._restored is not None:
             agent_checkpoint.load_training(assembly, self._restored)
@@ -195,22 +201,6 @@ class BaseAgent(AgentMembers):
                 "call set first.",
             )
         return self._arguments
-
-    # What the hooks of a subclass may call, beside loss, criterion and average_reward
-
-    def adjust_window_size(
-        self, p: int | None = None, scale: float = 1.0, smooth_alpha: float = 0.2
-    ) -> int:
-        """Returns how many of the oldest transitions to drop, so that as many stay as their
-        effective sample size says: n - clip(int(E scale), 1, n - 1), where E is the exponential
-        moving average of 1 / sum p ** 2 over the calls, and p the priorities. 0 for fewer than two.
-        Changes nothing in the pool; p is the number of a process."""
-        powers = self.prioritized_replay.powers()
-        if len(powers) < 2:
-            return 0
-        size = smoothed(self._sample_sizes.get(p), effective_sample_size(powers), smooth_alpha)
-        self._sample_sizes[p] = size
-        return rows_to_drop(size, len(powers), scale)
 
     def get_optimal_processes(
         self, memory_mb: float, safety_factor: float = 0.75, min_exp_per_proc: int | None = None

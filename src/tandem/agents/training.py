@@ -22,6 +22,7 @@ from tandem.learning.learners import Span, averaged, checked, load_stored, store
 from tandem.learning.loop import Loop
 from tandem.learning.seeds import Generators
 from tandem.replay.buffer import Ring
+from tandem.replay.resized import resized
 from tandem.replay.samplers import Sampler
 from tandem.runs.autosave import Autosave, Writer
 from tandem.runs.signals import Signals
@@ -124,7 +125,7 @@ class PhaseLearner:
         self.fresh = self.ended = 0
         # as many phases at once as come before the next update_param
         metrics: list[dict[str, float]] = []
-        while phases:
+        while phases and self.sampler.ready(s.batch_size):  # windows may leave too few
             together = 1
             if s.sync_phases is not None:
                 together = min(phases, s.sync_phases - self.phases % s.sync_phases)
@@ -210,7 +211,7 @@ class PhaseLearner:
         self.ended = data.get("ended", 0)
         self.schedule.batch_size = data["batch"]
         if "ring" in data:
-            load_stored(self.ring, self.sampler, data, arrays)
+            load_stored(self.ring, self.sampler, *resized(data, arrays, self.ring))
 
 
 # Callbacks, and a call of train

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -149,6 +149,7 @@ class PrioritizedReplay:
     def __init__(self) -> None:
         self.weight: Array = ()
         self.sampler: Any = None  # of the training under way, or the last one
+        self.columns: Sequence[Sequence[int]] = []  # the environments of each of its processes
         self._reports: dict[str, Array] = {}
 
     def update(self, TD: Array, ratio: Array | None = None) -> None:
@@ -170,10 +171,22 @@ class PrioritizedReplay:
         float32 [n]."""
         return self._scored().term("ratio")
 
-    def powers(self) -> AnyArray:
-        """Returns (score + epsilon) ** alpha of each transition in the pool: what draws go by;
-        float64 [n]."""
-        return self._scored().powers
+    def powers(self, p: int | None = None) -> AnyArray:
+        """Returns (score + epsilon) ** alpha of each transition in the pool, or of those of process
+        p's environments: what draws go by; float64 [n]. Ones where draws go by no priorities; none
+        before the first training."""
+        if self.sampler is None:
+            return np.ones(0)
+        if p is not None and not 0 <= p < len(self.columns):
+            raise SettingError(
+                f"p={p} of {len(self.columns)} processes.",
+                f"a number from 0 to {len(self.columns) - 1}",
+                "leave p out for the whole pool, or train with more processes.",
+            )
+        envs = None if p is None else self.columns[p]
+        if isinstance(self.sampler, ScoredSampler):
+            return self.sampler.powers(envs)
+        return np.ones(len(self.sampler.ring.rows(envs)))
 
     def _scored(self) -> ScoredSampler:
         if not isinstance(self.sampler, ScoredSampler):

@@ -43,12 +43,10 @@ class ScoredSampler(PrioritizedSampler):
         self._set_newest()
 
     def term(self, name: str) -> AnyArray:
-        """What is known of the rows in the ring, the oldest first: "TD" or "ratio", float32
+        """What is known of the valid rows in the ring, the oldest first: "TD" or "ratio", float32
         [rows]."""
         self._catch_up()
-        return self._terms[name].take(
-            self.ring.position(np.arange(self.ring.oldest, self.ring.newest + 1))
-        )
+        return self._terms[name].take(self.ring.position(self.ring.rows()))
 
     def add(self, trajectory: Trajectory) -> None:
         before = self.ring.newest + 1
