@@ -16,6 +16,7 @@ from gymnasium import spaces
 from tandem import backends
 from tandem.agents import collection, contract
 from tandem.agents.contract import AgentMembers, SetArguments, TrainArguments, as_list
+from tandem.agents.loss_inputs import adapts
 from tandem.agents.training import PhaseLearner, UpdateSchedule
 from tandem.agents.user_functions import (
     AgentAlgorithm,
@@ -91,6 +92,9 @@ class Assembly:
         )
         batch = tree_map(lambda x: np.stack([x, x], 1), example) if arguments.TRL else example
         contract.check_broadcasting(self.algorithm.losses, self.backend, batch)
+        self._batch = batch
+        if adapts(agent):
+            self.algorithm.choose_inputs(batch)
         # the loop
         agents = leaves(example.obs)[0].shape[1] if arguments.MARL else 1
         self.actor = collection.AgentActor(
@@ -138,6 +142,12 @@ class Assembly:
             self.learner.after_update_param = collection.ForgetOldest(
                 rows if function is None else function, self.columns
             )
+
+    def moves(self, name: str) -> None:
+        """A rule has moved an attribute of the agent's, or a number of an optimizer's, of this
+        name: what is compiled takes it as an input, from now on if it does not yet."""
+        if self.algorithm.takes_in(name, self._batch):
+            self.learner.compile_anew()
 
     def act(self, obs: Tree) -> Array:
         """Returns the action for one observation as the environment gives it, without
@@ -269,8 +279,7 @@ class Assembly:
             x = self._extra(example.obs)
             dtype = "float32" if x.dtype.kind == "f" else str(x.dtype)
             extra["irl"] = Leaf("box", tuple(x.shape[1:]), dtype)
-        held = contract.held(a, env.n)
-        ring = Ring(held, env.n, env.observation, env.action, extra=extra)
+        ring = Ring(held(a, env.n), env.n, env.observation, env.action, extra=extra)
         sampler: ScoredSampler | PassSampler | TripletDraws | DistinctSampler
         fetch: Callable[..., Batch] = partial(ring.transitions, n=a.steps)
         if a.PR:
@@ -313,6 +322,25 @@ class Assembly:
             return FunctionGoals(function)
         env = as_list(self.agent.env)[0].unwrapped
         return DictGoals(env.compute_reward, getattr(env, "compute_terminated", None))
+
+
+def held(arguments: SetArguments, envs: int) -> int:
+    """Returns how many transitions a pool of `pool_size` holds of so many environments: as many of
+    each. SettingError where a mini-batch, or what a phase of PPO collects, is more."""
+    held = arguments.size // envs * envs
+    least = arguments.minibatch
+    if arguments.PPO:
+        least = max(least, -(-(arguments.update_steps or 0) // envs) * envs)
+    if held < max(least, envs):
+        raise SettingError(
+            f"pool_size={arguments.size} holds {held // envs} transitions of each of {envs} "
+            f"environments, {held} in all; batch={arguments.minibatch}, "
+            f"update_steps={arguments.update_steps}.",
+            "a pool that holds a mini-batch, for PPO the steps of a phase, and one of each "
+            "environment",
+            f"set pool_size={-(-max(least, envs) // envs) * envs}, or more.",
+        )
+    return held
 
 
 def engine(torch: bool) -> str:

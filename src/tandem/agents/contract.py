@@ -174,25 +174,6 @@ class TrainArguments:
         check_count("clearing_freq", self.clearing_freq)
 
 
-def held(arguments: SetArguments, envs: int) -> int:
-    """Returns how many transitions a pool of `pool_size` holds of so many environments: as many of
-    each. SettingError where a mini-batch, or what a phase of PPO collects, is more."""
-    held = arguments.size // envs * envs
-    least = arguments.minibatch
-    if arguments.PPO:
-        least = max(least, -(-(arguments.update_steps or 0) // envs) * envs)
-    if held < max(least, envs):
-        raise SettingError(
-            f"pool_size={arguments.size} holds {held // envs} transitions of each of {envs} "
-            f"environments, {held} in all; batch={arguments.minibatch}, "
-            f"update_steps={arguments.update_steps}.",
-            "a pool that holds a mini-batch, for PPO the steps of a phase, and one of each "
-            "environment",
-            f"set pool_size={-(-max(least, envs) // envs) * envs}, or more.",
-        )
-    return held
-
-
 def as_list(value: object) -> list[Any]:
     """Returns one or several as a list; of None an empty one."""
     if value is None:
