@@ -56,6 +56,56 @@ def test_update_batches_within_a_phase_of_several() -> None:
     assert trained(Probe(), 4, num_updates=3, update_batches=2).copies == list(range(2, 52, 2))
 
 
+@pytest.mark.parametrize("envs", [1, 3])
+@pytest.mark.parametrize("window", ["a number", "a function"])
+def test_a_pool_that_is_trimmed_within_a_phase_is_drawn_from_as_it_is(
+    envs: int, window: str
+) -> None:
+    agent = Probe([Clock() for _ in range(envs)])
+    if window == "a function":
+        agent.window_size_fn = lambda: 2 * envs
+    numbers = {} if window == "a function" else {"window_size_pr": 2 * envs}
+    choices = {"PR": True, "num_updates": 4, "update_batches": 2}
+    trained(agent, 6 * envs, train=numbers, **choices)
+    learner = agent._assembly.learner
+    assert agent.losses - 1 == learner.updates and agent.copies == list(
+        range(2, learner.updates + 1, 2)
+    )
+    assert len(learner.ring) < 4 * envs + 4  # each phase trims it until no batch is left
+
+
+@pytest.mark.parametrize("envs", [1, 3])
+@pytest.mark.parametrize("PR", [False, True])
+def test_ppo_updates_its_parameters_within_a_phase(envs: int, PR: bool) -> None:
+    """Ten passes over 12 steps are 30 mini-batches; after 7 the pool is emptied, and the phase is
+    over; with priorities it is trimmed by 3 each time, until no mini-batch is left."""
+
+    class Both(Probe):
+        def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
+            loss = super().__call__(s, a, next_s, r, d)
+            self.prioritized_replay.update(self.net(s)[:, 0] - r, 1.0 + 0.1 * s[:, 0])
+            return loss
+
+    agent = Both([Clock() for _ in range(envs)])
+    trained(
+        agent,
+        12,
+        PPO=True,
+        PR=PR,
+        update_steps=12,
+        update_batches=7,
+        train={"window_size_ppo": 3},
+    )
+    first = {tuple(x) for s, *_ in agent.seen[1:8] for x in s.tolist()}
+    assert agent.copies[:2] == [7, 14]
+    if PR:
+        assert agent.copies[2:4] == [21, 28]
+    else:
+        second = {tuple(x) for s, *_ in agent.seen[8:15] for x in s.tolist()}
+        assert len(agent.copies) == agent._assembly.loop.env_steps // 12
+        assert envs > 1 or not first & second
+
+
 def test_ppo_collects_learns_from_all_and_begins_anew() -> None:
     # 20 steps: two phases of 10 passes over 8 in batches of 4
     agent = trained(Probe(), 4, PPO=True, update_steps=8)

@@ -23,7 +23,7 @@ from tandem.learning.loop import Loop
 from tandem.learning.seeds import Generators
 from tandem.replay.buffer import Ring
 from tandem.replay.resized import resized
-from tandem.replay.samplers import Sampler
+from tandem.replay.samplers import Draw, Sampler
 from tandem.runs.autosave import Autosave, Writer
 from tandem.runs.signals import Signals
 from tandem.types import AnyArray, Array, Batch, IntArray, JSONDict, State, Trajectory, Tree
@@ -143,23 +143,26 @@ class PhaseLearner:
         if s.updates_per_phase is None and s.rollout_steps is not None:
             updates = max(1, s.passes * len(self.ring) // s.batch_size)
         updates *= phases
-        beta = np.full(updates, self.beta)
-        ids, weight = self.sampler.draw(self.generators("replay"), updates, s.batch_size, beta)
         metrics: list[dict[str, float]] = []
         begin, sync = 0, s.sync_updates
         while begin < updates:
             # all of them in one call, or those up to the next update_param
             end = updates if sync is None else min(updates, begin + sync - self.updates % sync)
-            part = slice(begin, end)
-            part_weight = weight if isinstance(weight, tuple) else weight[part]
-            metrics.append(self._call(ids[part], part_weight))
+            metrics.append(self._call(*self._draw(end - begin)))
             begin = end
             if sync is not None and self.updates % sync == 0:
                 self._update_param()
+                if not self.sampler.ready(s.batch_size):  # it forgot too many for another
+                    break
         self.phases += phases
         if sync is None and (s.sync_phases is None or self.phases % s.sync_phases == 0):
             self._update_param()
         return metrics
+
+    def _draw(self, updates: int) -> Draw:
+        """Returns the rows of so many mini-batches, all of which are in the pool now."""
+        beta = np.full(updates, self.beta)
+        return self.sampler.draw(self.generators("replay"), updates, self.schedule.batch_size, beta)
 
     def _call(self, ids: IntArray, weight: Array) -> dict[str, float]:
         """One compiled call of K updates, on the rows ids [K, B]. Returns its metrics."""
