@@ -57,8 +57,10 @@ def values_of(rule: str, agent: AgentMembers, assembly: Assembly) -> Values:
     elif rule == "store":
         values = [] if schedule.store_episodes is None else [_field(schedule, "store_episodes")]
     elif rule == "num_updates":
+        learner = assembly.learner
         known = schedule.updates_per_phase is not None
-        values = [_field(schedule, "updates_per_phase")] if known else []
+        get = partial(getattr, schedule, "updates_per_phase")
+        values = [_value(get, learner.set_updates_per_phase)] if known else []
     elif rule == "batch":
         values = [_field(schedule, "batch_size")]
     else:
@@ -106,7 +108,9 @@ def _attribute(name: str, agent: AgentMembers, assembly: Assembly) -> Values:
         return [_value(lambda: float(getattr(agent, name)), put)]
     if not (hasattr(x, "assign") or hasattr(x, "copy_")) or tuple(getattr(x, "shape", (1,))):
         return []
-    return [_value(lambda: float(variables.read([x])[0]), lambda value: variables.write([x], [value]))]
+    return [
+        _value(lambda: float(variables.read([x])[0]), lambda value: variables.write([x], [value]))
+    ]
 
 
 def _optimizers(name: str, assembly: Assembly) -> Values:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import asdict
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,14 @@ Contents = tuple[JSONDict, checkpoint.Groups]  # of a file: JSON data, and array
 
 PARAM, WHOLE = "param", "agent"  # what a file holds
 TRAINING = ("engine", "collector", "learner")  # groups of a file in which there was training
-RECORDS = ("total_episode", "total_time", "loss", "loss_list", "reward_list")
+RECORDS = (
+    "total_episode",
+    "total_time",
+    "loss",
+    "loss_list",
+    "reward_list",
+    "noise_scale_list",
+)
 PICKLES = tuple(b"\x80" + bytes([protocol]) for protocol in (2, 3, 4, 5))  # how they begin
 
 
@@ -40,6 +48,7 @@ def whole(agent: AgentMembers, assembly: Assembly | None, pools: bool) -> Conten
     data |= {"holds": WHOLE, "records": {name: getattr(agent, name) for name in RECORDS}}
     # as pairs: JSON has no numbers, and no None, for names
     data["sizes"] = list(agent._sample_sizes.items())
+    data["adjusted"] = asdict(agent._adjusted)
     if assembly is not None:
         loop, arrays = assembly.loop.state(pools)
         data |= {

@@ -299,12 +299,21 @@ class AgentMembers:
     _arguments: SetArguments | None = None
     _sample_sizes: dict[int | None, float]  # smoothed effective sample sizes, by process
 
+    # Adapting, see `tandem.agents.adaptive`
+    _adjusted: Any
+    initialize_adjusting: Callable[[], None]
+    measured: Callable[[], dict[str, float]]
+    # mini-batches by which the noise of gradients is measured when an episode ends, or None
+    gradient_noise: int | None = None
+    gradient_noise_scale: float | None = None  # the simple noise scale, as measured last
+    noise_scale_list: list[float]  # of each episode
+
     def __new__(cls, *_: object, **__: object) -> Self:
         """Lists and the like are there whether or not a subclass calls super().__init__()."""
         agent = super().__new__(cls)
         agent.callbacks, agent.loss_list, agent.reward_list = [], [], []
         agent.prioritized_replay = PrioritizedReplay()
-        agent._sample_sizes = {}
+        agent._sample_sizes, agent.noise_scale_list = {}, []
         return agent
 
     @property

@@ -29,7 +29,7 @@ import numpy as np
 
 from tandem import animation, plots
 from tandem.agents import agent_checkpoint, collection
-from tandem.agents.adaptive import AdaptiveMethods
+from tandem.agents.adaptive import AdaptiveMethods, Adjusted
 from tandem.agents.agent_checkpoint import restore_param
 from tandem.agents.assembly import Assembly
 from tandem.agents.contract import SetArguments, TrainArguments, as_list, check_count
@@ -48,7 +48,6 @@ PathLike = str | Path
 class BaseAgent(AdaptiveMethods):
     """What agents of both frameworks can do."""
 
-    _assembly: Assembly | None = None
     _restored: checkpoint.Checkpoint | None = None  # what the next `train` goes on from
     _autosave: Autosave | None = None  # which files were written
     _autosave_state: JSONDict | None = None  # the same, after `restore`
@@ -118,6 +117,7 @@ class BaseAgent(AdaptiveMethods):
             k,
             strategy,
         )
+        self._undo_moves()
         self._assembly = self._restored = None
 
     def _train(self, train: TrainArguments, metric: Any, jit: bool) -> np.float32:
@@ -159,6 +159,7 @@ class BaseAgent(AdaptiveMethods):
         processes, optimizers = self._processes(train), as_list(optimizer)
         before = self._assembly
         if before is None or not before.fits(self.env, optimizers):
+            self._undo_moves()
             assembly = Assembly(self, arguments, optimizers, processes)
         elif before.processes == processes:
             assembly = before
@@ -168,6 +169,7 @@ class BaseAgent(AdaptiveMethods):
             assembly = Assembly(self, arguments, optimizers, processes)
             with assembly:
                 agent_checkpoint.move_training(assembly, data, groups)
+            self._load_adjusted(data["adjusted"], assembly)
         ring = assembly.learner.ring
         if assembly is not before and ring.capacity != arguments.size and train.p != 0:
             print(
@@ -177,6 +179,7 @@ class BaseAgent(AdaptiveMethods):
         assembly.set_windows(train)
         if self._restored is not None:
             agent_checkpoint.load_training(assembly, self._restored)
+            self._load_adjusted(self._restored.data.get("adjusted"), assembly)
         return assembly
 
     def _processes(self, train: TrainArguments) -> int:
@@ -245,6 +248,7 @@ class BaseAgent(AdaptiveMethods):
         self._assembly = self._autosave = None
         self._autosave_state = file.data["files"]
         self._sample_sizes = dict(file.data.get("sizes", []))
+        self._adjusted = Adjusted(**file.data.get("adjusted", {}))
         self._restored = file if "loop" in file.data else None
         if self._restored is not None:
             agent_checkpoint.load_networks(self, file.group("engine"))

@@ -3,7 +3,6 @@ records, and the end."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ from tandem.runs.signals import Signals
 from tandem.types import AnyArray, Array, Batch, IntArray, JSONDict, State, Trajectory, Tree
 
 Logs = dict[str, float]
+AFTER_EACH = ("batch_size_fn", "adjust_func")  # hooks that are called after each mini-batch
 
 
 @dataclass
@@ -78,8 +78,11 @@ class PhaseLearner:
         self.on_new_rows: Callable[[Sampler], None] = keep_all
         self.updates = 0  # made so far
         self.phases = 0
+        self.left = 0  # of the phases under way that are not drawn yet
+        self.together = 1  # phases under way
         self.fresh = 0  # steps since the last phase
         self.ended = 0  # episodes since then
+        self.since = sampler.ring.envs  # and since moved numbers went back to their originals
         self.losses: list[float] = []  # of each mini-batch since this was emptied
         self.jit = True
         self._run: Callable[[Batch], Any] | None = None
@@ -95,6 +98,10 @@ class PhaseLearner:
     def break_off(self, envs: Sequence[int]) -> None:
         self.ring.break_off(envs)
 
+    def compile_anew(self) -> None:
+        """The next update is compiled, whether or not one like it was."""
+        self._run = None
+
     def compile(self, jit: bool) -> None:
         """From now on updates are compiled by XLA, or are not (`jit`)."""
         # each optimizer looks, since weights may have been frozen or thawed
@@ -108,7 +115,10 @@ class PhaseLearner:
         self.sampler.add(trajectory)
         steps = trajectory.reward.size
         self.fresh += steps
-        self.ended += int(np.count_nonzero(trajectory.last))
+        ended = int(np.count_nonzero(trajectory.last))
+        self.ended += ended
+        # without a rollout a phase, to rules, is an episode of each environment
+        begins, self.since = self.since >= self.ring.envs, self.since + ended
         self.on_new_rows(self.sampler)
         s = self.schedule
         if s.store_episodes:
@@ -123,6 +133,9 @@ class PhaseLearner:
         elif s.store_episodes:
             phases = self.fresh
         self.fresh = self.ended = 0
+        if begins or s.rollout_steps is not None or s.store_episodes:
+            self.since = ended
+            self.algorithm.agent.initialize_adjusting()
         # as many phases at once as come before the next update_param
         metrics: list[dict[str, float]] = []
         while phases and self.sampler.ready(s.batch_size):  # windows may leave too few
@@ -135,6 +148,17 @@ class PhaseLearner:
             phases -= together
         return averaged(metrics)
 
+    def set_updates_per_phase(self, value: float) -> None:
+        """From now on a phase has as many mini-batches; the one under way too, unless it has made
+        as many already: then nothing changes."""
+        s, new = self.schedule, int(value)
+        old = s.updates_per_phase or 1
+        if self.left:
+            if new * self.together <= old * self.together - self.left:
+                return
+            self.left += (new - old) * self.together
+        s.updates_per_phase = new
+
     def _phase(self, phases: int) -> list[dict[str, float]]:
         """Makes so many phases together, and `update_param` where it is due. Returns the metrics of
         each compiled call."""
@@ -142,20 +166,24 @@ class PhaseLearner:
         updates = s.updates_per_phase or 1
         if s.updates_per_phase is None and s.rollout_steps is not None:
             updates = max(1, s.passes * len(self.ring) // s.batch_size)
-        updates *= phases
+        self.left, self.together = updates * phases, phases
         metrics: list[dict[str, float]] = []
-        begin, sync = 0, s.sync_updates
-        while begin < updates:
-            # all of them in one call, or those up to the next update_param
-            end = updates if sync is None else min(updates, begin + sync - self.updates % sync)
-            metrics.append(self._call(*self._draw(end - begin)))
-            begin = end
+        agent = self.algorithm.agent
+        hooked = any(callable(getattr(agent, name, None)) for name in AFTER_EACH)
+        while self.left:
+            # all of them in one call, or those up to the next update_param or hook
+            sync, count = s.sync_updates, 1 if hooked else self.left
+            if sync is not None:
+                count = min(count, sync - self.updates % sync)
+            self.left -= count
+            metrics.append(self._call(*self._draw(count)))
+            self._adjust()
             if sync is not None and self.updates % sync == 0:
                 self._update_param()
                 if not self.sampler.ready(s.batch_size):  # it forgot too many for another
                     break
         self.phases += phases
-        if sync is None and (s.sync_phases is None or self.phases % s.sync_phases == 0):
+        if s.sync_updates is None and (s.sync_phases is None or self.phases % s.sync_phases == 0):
             self._update_param()
         return metrics
 
@@ -174,16 +202,10 @@ class PhaseLearner:
             obs=self.preprocess(batch.obs),
             next_obs=self.preprocess(batch.next_obs),
             weight=weight,
-            settings={"update": number},
+            settings={"update": number} | self.algorithm.input_settings(len(ids)),
         )
-        if changed := self.algorithm.constants.changed():
-            warnings.warn(
-                f"{', '.join(changed)} changed, which the compiled loss had taken for constant: "
-                "it is compiled anew. Make it a variable (keras.Variable) that you assign to, and "
-                "it need not be.",
-                stacklevel=2,
-            )
-            self._run = None
+        if self._run is None or self.algorithm.outdated():
+            self.compile_anew()
             self.compile(self.jit)
         assert self._run is not None
         outcome = self._run(batch)
@@ -192,13 +214,18 @@ class PhaseLearner:
         self.losses += [float(x) for x in outcome.metrics["loss"]]
         if not isinstance(outcome.priority, tuple):
             self.sampler.update(ids, outcome.priority)
-        # what the agent may want to change after mini-batches
-        agent = self.algorithm.agent
+        return metrics
+
+    def _adjust(self) -> None:
+        """What the agent may want to change after mini-batches, once the pool holds those of a
+        phase."""
+        s, agent = self.schedule, self.algorithm.agent
+        if len(self.ring) < (s.updates_per_phase or 1) * s.batch_size:
+            return
         if (size := getattr(agent, "batch_size_fn", None)) is not None:
-            self.schedule.batch_size = max(1, min(int(size()), len(self.ring)))
+            s.batch_size = max(1, min(int(size()), len(self.ring)))
         if (adjust := getattr(agent, "adjust_func", None)) is not None:
             adjust()
-        return metrics
 
     def _update_param(self) -> None:
         self.algorithm.agent.update_param()
@@ -206,12 +233,12 @@ class PhaseLearner:
 
     def state(self, replay: bool) -> State:
         data, arrays = stored(self.ring, self.sampler) if replay else ({}, {})
-        data |= {n: getattr(self, n) for n in ("updates", "phases", "fresh", "ended")}
+        data |= {n: getattr(self, n) for n in ("updates", "phases", "fresh", "ended", "since")}
         return data | {"batch": self.schedule.batch_size}, arrays
 
     def load_state(self, data: JSONDict, arrays: dict[str, AnyArray]) -> None:
         self.updates, self.phases, self.fresh = data["updates"], data["phases"], data["fresh"]
-        self.ended = data.get("ended", 0)
+        self.ended, self.since = data.get("ended", 0), data.get("since", self.since)
         self.schedule.batch_size = data["batch"]
         if "ring" in data:
             load_stored(self.ring, self.sampler, *resized(data, arrays, self.ring))
@@ -355,7 +382,7 @@ class TrainCall:
         agent.loss_list.append(loss)
         agent.total_episode += 1
         self.done += 1
-        logs = {"loss": loss, "reward": score}
+        logs = {"loss": loss, "reward": score} | agent.measured()
         notify(agent.callbacks, "on_episode_end", self.done - 1, logs)
         average, criterion = agent.average_reward(), agent.criterion
         if self.every and (self.done == 1 or self.done % self.every == 0):

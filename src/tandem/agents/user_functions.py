@@ -124,7 +124,7 @@ class AgentAlgorithm:
             self.inputs.numbers += [one for one in every if one not in self.inputs.numbers]
         return before != (len(self.inputs.attributes), len(self.inputs.numbers))
 
-    def settings(self, count: int) -> dict[str, AnyArray]:
+    def input_settings(self, count: int) -> dict[str, AnyArray]:
         """What the update takes in beside a batch, for `count` updates."""
         return {} if self.inputs is None else self.inputs.settings(count)
 
@@ -205,7 +205,7 @@ class MeasuredGradients:
             self._run = algorithm.backend.joint_gradients(
                 algorithm.optimizers, self._traced, self.jit
             )
-        return self._run(batch._replace(settings=self.algorithm.settings(1)))
+        return self._run(batch._replace(settings=self.algorithm.input_settings(1)))
 
     def _traced(self, batch: Batch) -> tuple[list[Array], dict[str, Array]]:
         inputs = self.algorithm.inputs

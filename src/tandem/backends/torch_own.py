@@ -322,7 +322,9 @@ def _array(x: Array) -> bool:
 
 def _of_group(group: dict[str, Any], name: str) -> Any:
     """A number of a group by the name that `numbers` knows; None where it has none."""
-    return group["betas"][BETAS.index(name)] if name in BETAS and "betas" in group else group.get(name)
+    return (
+        group["betas"][BETAS.index(name)] if name in BETAS and "betas" in group else group.get(name)
+    )
 
 
 _NONE = object()  # what is no number

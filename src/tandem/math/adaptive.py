@@ -71,7 +71,9 @@ class Parameters:
     def of(cls, name: str, given: Any) -> Parameters:
         """Those in a dict for the rule `name`. SettingError for keys or values that are none."""
         rule = RULES[name]
-        keys = ("scale", "min", "max") if rule.count else ("rate", "min", "max", "smooth")
+        keys: tuple[str, ...] = (
+            ("scale", "min", "max") if rule.count else ("rate", "min", "max", "smooth")
+        )
         keys += ("align",) if name == "batch" else ()
         if not isinstance(given, dict):
             raise SettingError(
@@ -183,5 +185,3 @@ def gradient_noise(gradients: Array, batch_size: int) -> Noise:
     if not spread:
         return Noise(0.0, 0.0)
     return Noise(float(squares / g.size), batch_size * spread / signal if signal > 0 else inf)
-
-
