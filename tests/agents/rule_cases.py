@@ -1,4 +1,4 @@
-"""What rules move, read from what acted or stepped: worked out beforehand, alike on every engine."""
+"""What rules move, read from what acted or stepped: worked out beforehand, on every engine alike."""
 
 from __future__ import annotations
 
@@ -160,7 +160,9 @@ def numbers(first: float, change: float, updates: int, low: float, high: float) 
 
 
 def gradients(updates: int) -> list[float]:
-    ends = [np.mean([(k - 1) // LENGTH for k in range(n - 9, n + 1)]) for n in range(10, 10 + updates)]
+    ends = [
+        np.mean([(k - 1) // LENGTH for k in range(n - 9, n + 1)]) for n in range(10, 10 + updates)
+    ]
     return [float(x) - 3.0 for x in ends]
 
 
@@ -203,7 +205,12 @@ def rules(base: Any, adamw: Callable[[Any], Any], sgd: Callable[[Any], Any]) -> 
         rule = {"rate": sign * change, "min": low, "max": high, "smooth": 0.5}
         agent = run(Known, adamw, tell(name, **rule))
         n = len(agent.weights)
-        values = {"lr": [0.01] * n, "weight_decay": [0.1] * n, "beta1": [0.9] * n, "beta2": [0.99] * n}
+        values = {
+            "lr": [0.01] * n,
+            "weight_decay": [0.1] * n,
+            "beta1": [0.9] * n,
+            "beta2": [0.99] * n,
+        }
         still = adam(*values.values())
         values[name] = numbers(first, change, n, low, high)
         found[name] = n == 31 and near(agent.weights, adam(*values.values()))
@@ -221,7 +228,10 @@ def rules(base: Any, adamw: Callable[[Any], Any], sgd: Callable[[Any], Any]) -> 
         found[name] = near(agent.heard, expected)
         if not base.torch:
             # traced once more, to see that it can be an input; then as often as without a rule
-            found[f"{name} compiles"] = agent.notes.traces == plain + 1 or [agent.notes.traces, plain]
+            found[f"{name} compiles"] = agent.notes.traces == plain + 1 or [
+                agent.notes.traces,
+                plain,
+            ]
 
     # a policy's share of random actions: the third update of an episode raises it to 1
     for policy in (EpsGreedyQPolicy(0.0), AdaptiveEpsGreedyPolicy(0.0, 0.0)):
@@ -229,9 +239,11 @@ def rules(base: Any, adamw: Callable[[Any], Any], sgd: Callable[[Any], Any]) -> 
         agent = run(
             Known,
             sgd,
-            lambda update, rule=rule: {**rule, "eps_params": {"rate": 2.0, "smooth": 0.0}}
-            if update % LENGTH == 4
-            else None,
+            lambda update, rule=rule: (
+                {**rule, "eps_params": {"rate": 2.0, "smooth": 0.0}}
+                if update % LENGTH == 4
+                else None
+            ),
             40,
             policy=policy,
         )
@@ -251,7 +263,9 @@ def rules(base: Any, adamw: Callable[[Any], Any], sgd: Callable[[Any], Any]) -> 
 
     # counts: they go back as well
     agent = run(
-        Known, sgd, lambda u: {"freq_params": {"max": 9}, "target_ess": 2.0 * BATCH},
+        Known,
+        sgd,
+        lambda u: {"freq_params": {"max": 9}, "target_ess": 2.0 * BATCH},
         update_batches=2,
     )
     # 2, then 4, 8, 9, 9 after each update of an episode
@@ -260,17 +274,18 @@ def rules(base: Any, adamw: Callable[[Any], Any], sgd: Callable[[Any], Any]) -> 
         now = 2 if update == 1 or update % LENGTH == 2 else now
         due += [update] if update % now == 0 else []
         now = min(2 * now, 9)
-    found["freq"] = agent.copies == [u for u in due] or [agent.copies, due]
+    found["freq"] = agent.copies == due or [agent.copies, due]
     agent = run(
-        Known, sgd, lambda u: {"store_params": {"max": 4}, "target_ess": 2.0 * BATCH},
-        episodes=16, train={"num_store": 2},
+        Known,
+        sgd,
+        lambda u: {"store_params": {"max": 4}, "target_ess": 2.0 * BATCH},
+        episodes=16,
+        train={"num_store": 2},
     )
     # two episodes, 10 updates, which leave 4; then 20 updates after four, and so on
     found["store"] = agent.updates == 10 + 20 * 3 or agent.updates
     rule = {"num_updates_params": {"max": 4}, "target_ess": 1e-9}
-    agent = run(
-        Known, sgd, lambda u: rule if u == 1 else None, episodes=3, num_updates=2, batch=1
-    )
+    agent = run(Known, sgd, lambda u: rule if u == 1 else None, episodes=3, num_updates=2, batch=1)
     # hooks are called once there are two transitions: after the first mini-batch of the second step
     made = agent._assembly.learner.updates
     found["num_updates"] = made == 2 + 4 * 4 + 2 * 10 or made
@@ -285,5 +300,5 @@ def rules(base: Any, adamw: Callable[[Any], Any], sgd: Callable[[Any], Any]) -> 
         batch=8,
     )
     sizes = set(agent.notes.sizes) - {11, 13}  # those are when the loss is looked at
-    found["batch"] = bool(2 < len(sizes - {2}) and len(sizes) <= 8) or sorted(sizes)
+    found["batch"] = bool(len(sizes - {2}) > 2 and len(sizes) <= 8) or sorted(sizes)
     return found

@@ -12,7 +12,7 @@ from tandem.errors import SettingError
 from tandem.learning.learners import load_stored, stored
 from tandem.replay.buffer import Ring
 from tandem.replay.hindsight import DictGoals, Hindsight
-from tandem.replay.resized import resized
+from tandem.replay.refit import refitted
 from tandem.replay.samplers import DistinctSampler, PassSampler, PrioritizedSampler, UniformSampler
 from tandem.replay.scored import ScoredSampler
 from tandem.replay.triplets import TripletDraws
@@ -122,7 +122,7 @@ def test_a_checkpoint_goes_into_a_ring_of_another_length(
             sampler.update(ids, {"TD": ids.astype(np.float32)})
     sampler.forget_rows(4, [0, 2])
     data, arrays = stored(one, sampler)
-    load_stored(other, again, *resized(data, arrays, other))
+    load_stored(other, again, *refitted(data, arrays, other))
     kept = [i for i in one.rows().tolist() if i >= (13 - after) * N]
     assert other.rows().tolist() == kept
     for t in range(13, 22):

@@ -275,20 +275,22 @@ class AdaptiveMethods(AgentMembers):
 
     def _apply(self, signal: Signal, e: float, target: float, given: dict[str, Parameters]) -> None:
         """Moves the values of these rules. Before the first training there are none."""
-        assembly = self._assembly
-        for name, parameters in given.items():
-            rule = RULES[name]
-            sign = rule.by_ess if signal == "ess" else rule.by_noise
-            if not sign:
-                _say_once(name)
-            elif assembly is not None:
-                values, ratio = values_of(name, self, assembly), rules.relative(e, target)
-                old = [value.get() for value in values]
-                if rule.count:
-                    new = [self._counted(name, sign, ratio, parameters, x) for x in old]
-                else:
-                    new = [rules.moved(x, sign, ratio, parameters, rule) for x in old]
-                self._move(name, values, new)
+        signs = {n: RULES[n].by_ess if signal == "ess" else RULES[n].by_noise for n in given}
+        for name in (n for n in given if not signs[n]):
+            _say_once(name)
+        if (assembly := self._assembly) is None:
+            return
+        places = {n: values_of(n, self, assembly) for n in given if signs[n]}
+        for name, values in places.items():  # before any is moved: two may move the same value
+            self._adjusted.originals.setdefault(name, [v.original() for v in values])
+        ratio = rules.relative(e, target)
+        for name, values in places.items():
+            sign, parameters, old = signs[name], given[name], [v.get() for v in values]
+            if RULES[name].count:
+                new = [self._counted(name, sign, ratio, parameters, x) for x in old]
+            else:
+                new = [rules.moved(x, sign, ratio, parameters, RULES[name]) for x in old]
+            self._move(name, values, new)
 
     def _counted(
         self, name: str, sign: int, ratio: float, parameters: Parameters, old: float

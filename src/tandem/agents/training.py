@@ -21,7 +21,7 @@ from tandem.learning.learners import Span, averaged, checked, load_stored, store
 from tandem.learning.loop import Loop
 from tandem.learning.seeds import Generators
 from tandem.replay.buffer import Ring
-from tandem.replay.resized import resized
+from tandem.replay.refit import refitted
 from tandem.replay.samplers import Draw, Sampler
 from tandem.runs.autosave import Autosave, Writer
 from tandem.runs.signals import Signals
@@ -241,7 +241,7 @@ class PhaseLearner:
         self.ended, self.since = data.get("ended", 0), data.get("since", self.since)
         self.schedule.batch_size = data["batch"]
         if "ring" in data:
-            load_stored(self.ring, self.sampler, *resized(data, arrays, self.ring))
+            load_stored(self.ring, self.sampler, *refitted(data, arrays, self.ring))
 
 
 # Callbacks, and a call of train

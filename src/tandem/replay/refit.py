@@ -11,7 +11,7 @@ PER_ROW = "sampler/"  # begins the names of arrays [slots * N]; the ring's are [
 CUTS = "ring/cut_"
 
 
-def resized(data: JSONDict, arrays: dict[str, AnyArray], ring: Ring) -> State:
+def refitted(data: JSONDict, arrays: dict[str, AnyArray], ring: Ring) -> State:
     """The states of a ring and its sampler as `learning.learners.stored` gives them, of a ring as
     long as this one: the newest rows that both have room for. They are unchanged where the lengths
     are equal, or where there is something else that does not fit, for `load_state` to say."""
