@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # what a type checker sees; below, each is imported when it i
     from tandem import errors
     from tandem.agents.agent_checkpoint import restore_param
     from tandem.agents.rl import RL, RL_pytorch, assign_param
-    from tandem.agents.training import LambdaCallback
+    from tandem.agents.train_call import LambdaCallback
     from tandem.cluster import Cluster, WiseRL
     from tandem.drlbox.makers import make_evaluator, make_trainer
     from tandem.learning.events import Evaluation
@@ -26,7 +26,7 @@ _HOMES = {  # public name -> (module, attribute of it); an empty attribute is th
     "Agent": ("tandem.trainer", "Agent"),
     "Cluster": ("tandem.cluster", "Cluster"),
     "Evaluation": ("tandem.learning.events", "Evaluation"),
-    "LambdaCallback": ("tandem.agents.training", "LambdaCallback"),
+    "LambdaCallback": ("tandem.agents.train_call", "LambdaCallback"),
     "RL": ("tandem.agents.rl", "RL"),
     "RL_pytorch": ("tandem.agents.rl", "RL_pytorch"),
     "Result": ("tandem.trainer", "Result"),

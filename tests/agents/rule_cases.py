@@ -1,4 +1,4 @@
-"""What rules move, read from what acted or stepped: worked out beforehand, on every engine alike."""
+"""What rules move, read from what acted or stepped: worked out beforehand, for every engine."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ torch = pytest.importorskip("torch")
 import tandem  # noqa: E402
 from tandem.agents.contract import SetArguments, TrainArguments  # noqa: E402
 from tandem.agents.rl import RL, LambdaCallback, RL_pytorch, restore_param  # noqa: E402
-from tandem.agents.training import print_interval  # noqa: E402
+from tandem.agents.train_call import print_interval  # noqa: E402
 from tandem.agents.user_functions import AgentAlgorithm, CompiledAction  # noqa: E402
 from tandem.errors import CheckpointError, NetworkError, SettingError, TandemError  # noqa: E402
 from tandem.exploration import EpsGreedyQPolicy, GreedyQPolicy, OrnsteinUhlenbeckProcess  # noqa: E402
@@ -131,7 +131,7 @@ def test_wrong_actions_are_named(given: Any, message: str) -> None:
         ({"policy": GreedyQPolicy}, "GreedyQPolicy"),
         ({"policy": None, "noise": [OrnsteinUhlenbeckProcess(0.1), "ou"]}, "noise='ou'"),
         ({"criterion": 1.0}, "without trial_count"),
-        ({"PPO": True}, "without update_steps"),
+        ({"PPO": True}, "without update_steps or update_batches"),
         ({"PPO": True, "HER": True, "update_steps": 8}, "PPO=True and HER=True"),
         ({"HER": True, "num_steps": 2}, "num_steps"),
         ({"PPO": "yes", "update_steps": 8}, "PPO='yes'"),
@@ -678,6 +678,8 @@ ONGOING: list[tuple[Any, Any]] = [  # arguments of set, and of train
     ({}, {}),
     ({"PR": True}, {}),
     ({"PPO": True, "update_steps": 10}, {}),
+    ({"PPO": True, "update_steps": None, "update_batches": 5}, {}),
+    ({"PR": True, "num_updates": 4, "update_batches": 3}, {"window_size_pr": 2}),
     ({"num_updates": 2}, {}),
     ({}, {"clearing_freq": 16, "window_size_": 11}),
     ({"pool_size": 20}, {"window_size": 5}),

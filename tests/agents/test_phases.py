@@ -106,6 +106,35 @@ def test_ppo_updates_its_parameters_within_a_phase(envs: int, PR: bool) -> None:
         assert envs > 1 or not first & second
 
 
+def test_ppo_by_mini_batches_collects_an_episode_of_each_environment() -> None:
+    """Of 5 and 7 steps: 14 transitions by the seventh step of both, ten passes over which are 35
+    mini-batches; after 9 the pool is emptied. Then both end an episode by step 14."""
+    agent = trained(Probe([Clock(5), Clock(7)]), 4, PPO=True, update_batches=9)
+    assert agent.copies == [9, 18] and agent._assembly.loop.env_steps == 28
+    first = {tuple(x) for s, *_ in agent.seen[1:10] for x in s.tolist()}
+    second = {tuple(x) for s, *_ in agent.seen[10:] for x in s.tolist()}
+    # of the first: both clocks' first episodes, and two steps of one's second
+    assert first == {(t, 0.0) for t in range(7)} | {(0.0, 1.0), (1.0, 1.0)}
+    assert second == {(t, 1.0) for t in range(7)} | {(t, 2.0) for t in range(4)}
+    assert len(agent._assembly.learner.ring) == 0
+
+
+def test_ppo_by_mini_batches_counts_them_from_phase_to_phase() -> None:
+    """Ten passes over an episode of 4 are 10 mini-batches, fewer than 12: the second phase is of
+    both episodes, and ends after 2 mini-batches."""
+    agent = trained(Probe(Clock(4)), 3, PPO=True, update_batches=12)
+    assert agent.copies == [12] and agent.losses - 1 == 12 + 10
+
+
+def test_ppo_collects_more_episodes_where_one_is_no_batch_or_several_are_stored() -> None:
+    short = trained(Probe(Clock(3)), 4, PPO=True, update_batches=8)  # a batch is 4
+    assert short.copies == [8, 16]
+    several = trained(
+        Probe([Clock(5), Clock(4)]), 8, PPO=True, update_batches=6, train={"num_store": 2}
+    )
+    assert several.copies == [6, 12] and several._assembly.loop.env_steps == 40
+
+
 def test_ppo_collects_learns_from_all_and_begins_anew() -> None:
     # 20 steps: two phases of 10 passes over 8 in batches of 4
     agent = trained(Probe(), 4, PPO=True, update_steps=8)

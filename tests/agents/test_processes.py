@@ -64,6 +64,7 @@ AGENTS: dict[str, Any] = {
     "n-step": lambda: with_gamma(*probe(num_steps=3)),
     "prioritized": lambda: probe(PR=True),
     "PPO": lambda: probe(PPO=True, update_steps=12),
+    "PPO by episodes": lambda: probe(PPO=True, update_steps=None, update_batches=7),
     "hindsight, two optimizers": hindsight,
     "several agents": several,
 }

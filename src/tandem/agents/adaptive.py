@@ -349,7 +349,7 @@ class AdaptiveMethods(AgentMembers):
         self._adjusted = Adjusted(**(state or {}))
         for name, numbers in self._adjusted.values.items():
             for value, x in zip(values_of(name, self, assembly), numbers, strict=True):
-                value.set(x)
+                value.load(x)
 
 
 def _share(smooth: float) -> float:

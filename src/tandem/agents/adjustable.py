@@ -17,11 +17,12 @@ from tandem.replay.scored import ScoredSampler
 
 class Value(NamedTuple):
     """A number that a rule may move. original: what `set` takes to bring it back to what it is
-    before a rule has moved it."""
+    before a rule has moved it. load: sets it after a file was loaded."""
 
     get: Callable[[], float]
     set: Callable[[Any], None]
     original: Callable[[], Any]
+    load: Callable[[Any], None]
 
 
 Values = list[Value]
@@ -57,10 +58,10 @@ def values_of(rule: str, agent: AgentMembers, assembly: Assembly) -> Values:
     elif rule == "store":
         values = [] if schedule.store_episodes is None else [_field(schedule, "store_episodes")]
     elif rule == "num_updates":
-        learner = assembly.learner
-        known = schedule.updates_per_phase is not None
-        get = partial(getattr, schedule, "updates_per_phase")
-        values = [_value(get, learner.set_updates_per_phase)] if known else []
+        # one that is moved also lengthens the phase under way, which a file knows as it is
+        value = _field(schedule, "updates_per_phase")
+        value = value._replace(set=assembly.learner.set_updates_per_phase)
+        values = [] if schedule.updates_per_phase is None else [value]
     elif rule == "batch":
         values = [_field(schedule, "batch_size")]
     else:
@@ -75,7 +76,7 @@ def values_of(rule: str, agent: AgentMembers, assembly: Assembly) -> Values:
 
 
 def _value(get: Callable[[], Any], set_: Callable[[Any], None]) -> Value:
-    return Value(get, set_, get)
+    return Value(get, set_, get, set_)
 
 
 def _alpha(sampler: Any) -> Values:
@@ -87,13 +88,12 @@ def _alpha(sampler: Any) -> Values:
 def _eps(assembly: Assembly) -> Values:
     """A policy that lowers its eps by itself stays at what it is given, until it is given None."""
     policies = {id(s): s for e in assembly.actor.explorers for s in e.sources if hasattr(s, "eps")}
+    values = [
+        _value(partial(getattr, p, "eps"), partial(setattr, p, "eps")) for p in policies.values()
+    ]
     return [
-        Value(
-            partial(getattr, p, "eps"),
-            partial(setattr, p, "eps"),
-            partial(getattr, p, "fixed" if hasattr(p, "fixed") else "eps"),
-        )
-        for p in policies.values()
+        v._replace(original=partial(getattr, p, "fixed")) if hasattr(p, "fixed") else v
+        for v, p in zip(values, policies.values(), strict=True)
     ]
 
 

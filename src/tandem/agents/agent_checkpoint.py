@@ -49,6 +49,7 @@ def whole(agent: AgentMembers, assembly: Assembly | None, pools: bool) -> Conten
     # as pairs: JSON has no numbers, and no None, for names
     data["sizes"] = list(agent._sample_sizes.items())
     data["adjusted"] = asdict(agent._adjusted)
+    data["unrecorded"] = list(agent._unrecorded)
     if assembly is not None:
         loop, arrays = assembly.loop.state(pools)
         data |= {

@@ -303,6 +303,7 @@ class Assembly:
             passes=PASSES,
             sync_phases=None if a.PPO else a.update_steps,
             sync_updates=a.update_batches,
+            rollout_episodes=1 if a.PPO and a.update_steps is None else None,
         )
         return PhaseLearner(
             self.algorithm,

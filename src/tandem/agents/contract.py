@@ -99,10 +99,11 @@ class SetArguments:
                 "the number of episodes to average over",
                 "set trial_count=10.",
             )
-        if self.PPO and self.update_steps is None:
+        if self.PPO and self.update_steps is None and self.update_batches is None:
             raise SettingError(
-                "PPO=True without update_steps.",
-                "the steps to collect before each training phase",
+                "PPO=True without update_steps or update_batches.",
+                "the steps to collect before each training phase, or the mini-batches between "
+                "calls of update_param",
                 "set update_steps=1000, say.",
             )
         for one, other, why in (
@@ -297,6 +298,7 @@ class AgentMembers:
 
     _loss: float | None = None
     _arguments: SetArguments | None = None
+    _unrecorded: list[float]  # returns of episodes that ended in the block under way
     _sample_sizes: dict[int | None, float]  # smoothed effective sample sizes, by process
 
     # Adapting, see `tandem.agents.adaptive`
@@ -313,7 +315,7 @@ class AgentMembers:
         agent = super().__new__(cls)
         agent.callbacks, agent.loss_list, agent.reward_list = [], [], []
         agent.prioritized_replay = PrioritizedReplay()
-        agent._sample_sizes, agent.noise_scale_list = {}, []
+        agent._sample_sizes, agent._unrecorded, agent.noise_scale_list = {}, [], []
         return agent
 
     @property

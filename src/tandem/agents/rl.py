@@ -33,7 +33,7 @@ from tandem.agents.adaptive import AdaptiveMethods, Adjusted
 from tandem.agents.agent_checkpoint import restore_param
 from tandem.agents.assembly import Assembly
 from tandem.agents.contract import SetArguments, TrainArguments, as_list, check_count
-from tandem.agents.training import LambdaCallback, TrainCall
+from tandem.agents.train_call import LambdaCallback, TrainCall
 from tandem.backends.variables import assign_param
 from tandem.errors import SettingError
 from tandem.runs import checkpoint
@@ -88,7 +88,9 @@ class BaseAgent(AdaptiveMethods):
         phase of `num_updates` mini-batches (1), and `update_param` after every `update_steps`
         phases (1), or every `update_batches` mini-batches. With PPO=True a phase comes after every
         `update_steps` steps: ten passes over the pool, or `num_updates` mini-batches, then
-        `update_param`, and the pool is emptied. Raises SettingError for arguments that contradict
+        `update_param`, and the pool is emptied. Without `update_steps` it comes once each
+        environment has ended an episode, and `update_param` every `update_batches` mini-batches,
+        which ends the phase. Raises SettingError for arguments that contradict
         each other.
         """
         self._arguments = SetArguments(
@@ -139,9 +141,12 @@ class BaseAgent(AdaptiveMethods):
         self.optimizer = optimizer  # not before: one that was refused may be followed by another
         learner = assembly.learner
         learner.compile(jit)
-        learner.schedule.store_episodes = None if arguments.PPO else train.num_store
+        schedule = learner.schedule
+        schedule.store_episodes = None if arguments.PPO else train.num_store
+        if schedule.rollout_episodes is not None:
+            schedule.rollout_episodes = train.num_store or 1
         if not self._saves_pools:
-            learner.sampler.forget()
+            learner.forget()
         writer, state = Writer(), self._autosave_record()
         self._autosave = Autosave(policy, self._snapshot, writer)
         if state is not None:
@@ -249,6 +254,7 @@ class BaseAgent(AdaptiveMethods):
         self._autosave_state = file.data["files"]
         self._sample_sizes = dict(file.data.get("sizes", []))
         self._adjusted = Adjusted(**file.data.get("adjusted", {}))
+        self._unrecorded = list(file.data.get("unrecorded", []))
         self._restored = file if "loop" in file.data else None
         if self._restored is not None:
             agent_checkpoint.load_networks(self, file.group("engine"))
@@ -351,7 +357,8 @@ class RL(BaseAgent):
         window_size_pr at `update_param` with PR=True where the agent has no window_size_fn.
         save_data: whether pools stay from one `train` to the next, and go into files. num_store:
         how many episodes end before there are phases, then one for each of their steps; None: a
-        phase after each step (PPO goes by update_steps). p: how many lines are printed (10), 0 for
+        phase after each step. PPO goes by update_steps, or without it by so many episodes of each
+        environment (1). p: how many lines are printed (10), 0 for
         none.
         """
         arguments = TrainArguments(

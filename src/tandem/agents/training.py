@@ -1,33 +1,33 @@
-"""What happens in a call of `train`, and when: training phases with their mini-batches, callbacks,
-records, and the end."""
+"""When an agent learns, and from what: training phases with their mini-batches."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from time import perf_counter
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from tandem.agents.collection import AgentActor, keep_all
-from tandem.agents.contract import AgentMembers, TrainArguments
+from tandem.agents.collection import keep_all
 from tandem.agents.user_functions import AgentAlgorithm
 from tandem.backends.backend import Backend
-from tandem.errors import WorkerError
-from tandem.learning.events import BatchEnd, EpisodeBegin, EpisodeEnd
 from tandem.learning.learners import Span, averaged, checked, load_stored, stored
-from tandem.learning.loop import Loop
 from tandem.learning.seeds import Generators
 from tandem.replay.buffer import Ring
 from tandem.replay.refit import refitted
 from tandem.replay.samplers import Draw, Sampler
-from tandem.runs.autosave import Autosave, Writer
-from tandem.runs.signals import Signals
-from tandem.types import AnyArray, Array, Batch, IntArray, JSONDict, State, Trajectory, Tree
+from tandem.types import (
+    AnyArray,
+    Array,
+    Batch,
+    IntArray,
+    JSONDict,
+    State,
+    Trajectory,
+    Tree,
+    tree_map,
+)
 
-Logs = dict[str, float]
 AFTER_EACH = ("batch_size_fn", "adjust_func")  # hooks that are called after each mini-batch
 
 
@@ -44,11 +44,54 @@ class UpdateSchedule:
     sync_updates: int | None  # mini-batches between them instead
     # episodes that end before the phases of all their steps come, one after the other
     store_episodes: int | None = None
+    # episodes of each environment that are collected for a phase, instead of rollout_steps
+    rollout_episodes: int | None = None
+
+    @property
+    def collects(self) -> bool:
+        """Whether a phase is of what was collected for it, rather than after each step."""
+        return self.rollout_steps is not None or self.rollout_episodes is not None
+
+
+class Listener(Protocol):
+    """Who is told of mini-batches while they are made."""
+
+    def hears_batches(self) -> bool:
+        """Whether it wants to be told of each: then calls of several are cut."""
+
+    def batch_begins(self, number: int) -> None: ...
+
+    def batch_ended(self, number: int, loss: float) -> None: ...
+
+    def should_stop(self) -> bool:
+        """Whether no further mini-batch is to be made for now."""
+
+
+@dataclass
+class Part:
+    """Mini-batches that were drawn together: those up to the next `update_param`."""
+
+    ids: IntArray  # [K, B]
+    weight: Array  # [K, B], or () for ones
+    made: int = 0  # of them
+    goals: JSONDict | None = None  # the state of the generator that hindsight's goals came from
+    batch: Batch | None = None  # all of them; made again after `load_state`
+
+
+@dataclass
+class Phase:
+    """Training phases under way that have no `update_param` between them, or one after
+    mini-batches."""
+
+    count: int  # phases
+    left: int  # mini-batches that are not drawn yet
+    part: Part | None = None
 
 
 class PhaseLearner:
     """Makes a training phase after each step, or after as many as were asked for: mini-batches,
-    and then `update_param`.
+    and then `update_param`. A listener may stop it after any mini-batch; then `go_on` makes the
+    rest.
 
     fetch: from drawn ids to transitions. relabel: gives them other goals. preprocess: from
     observations to what the loss is given. after_update_param: called with the sampler after
@@ -78,11 +121,13 @@ class PhaseLearner:
         self.on_new_rows: Callable[[Sampler], None] = keep_all
         self.updates = 0  # made so far
         self.phases = 0
-        self.left = 0  # of the phases under way that are not drawn yet
-        self.together = 1  # phases under way
         self.fresh = 0  # steps since the last phase
-        self.ended = 0  # episodes since then
-        self.since = sampler.ring.envs  # and since moved numbers went back to their originals
+        self.ended: IntArray = np.zeros(sampler.ring.envs, np.int64)  # episodes since then
+        # and since moved numbers went back to their originals
+        self.since = sampler.ring.envs
+        self.due = 0  # phases to come, beside the one under way
+        self.phase: Phase | None = None  # under way
+        self.listener: Listener | None = None
         self.losses: list[float] = []  # of each mini-batch since this was emptied
         self.jit = True
         self._run: Callable[[Batch], Any] | None = None
@@ -113,78 +158,111 @@ class PhaseLearner:
     def learn(self, trajectory: Trajectory, span: Span) -> dict[str, float]:
         """Returns the losses of the updates, averaged; none while there is nothing to learn yet."""
         self.sampler.add(trajectory)
-        steps = trajectory.reward.size
-        self.fresh += steps
-        ended = int(np.count_nonzero(trajectory.last))
-        self.ended += ended
-        # without a rollout a phase, to rules, is an episode of each environment
-        begins, self.since = self.since >= self.ring.envs, self.since + ended
+        self.fresh += trajectory.reward.size
+        self.ended += np.count_nonzero(trajectory.last, axis=0)
         self.on_new_rows(self.sampler)
-        s = self.schedule
-        if s.store_episodes:
-            early = self.ended < s.store_episodes
-        else:
-            early = s.rollout_steps is not None and self.fresh < s.rollout_steps
-        if early or not self.sampler.ready(s.batch_size):
-            return {}
-        phases = steps
-        if s.rollout_steps is not None:
-            phases = 1
-        elif s.store_episodes:
-            phases = self.fresh
-        self.fresh = self.ended = 0
-        if begins or s.rollout_steps is not None or s.store_episodes:
+        phases, s = self._phases(trajectory.reward.size), self.schedule
+        # where none is collected for it, a phase is, to rules, an episode of each environment
+        begins, ended = self.since >= self.ring.envs, int(np.count_nonzero(trajectory.last))
+        self.since += ended
+        if phases and (begins or s.collects or s.store_episodes):
             self.since = ended
             self.algorithm.agent.initialize_adjusting()
-        # as many phases at once as come before the next update_param
+        self.due += phases
+        return self.go_on()
+
+    def _phases(self, steps: int) -> int:
+        """Returns how many phases come after these steps."""
+        s = self.schedule
+        if s.rollout_episodes is not None:
+            early = bool((self.ended < s.rollout_episodes).any())
+        elif s.store_episodes:
+            early = int(self.ended.sum()) < s.store_episodes
+        else:
+            early = s.rollout_steps is not None and self.fresh < s.rollout_steps
+        if early:
+            return 0
+        if not self.sampler.ready(s.batch_size):
+            if s.rollout_episodes is not None:
+                self.ended[:] = 0  # another episode of each
+            return 0
+        phases = 1 if s.collects else self.fresh if s.store_episodes else steps
+        self.fresh = 0
+        self.ended[:] = 0
+        return phases
+
+    def go_on(self) -> dict[str, float]:
+        """Makes the phases that are due, and what is left of one, until the listener stops it.
+        Returns the losses of the updates, averaged."""
         metrics: list[dict[str, float]] = []
-        while phases and self.sampler.ready(s.batch_size):  # windows may leave too few
-            together = 1
-            if s.sync_phases is not None:
-                together = min(phases, s.sync_phases - self.phases % s.sync_phases)
-            elif s.sync_updates is not None:
-                together = phases
-            metrics += self._phase(together)
-            phases -= together
-        return averaged(metrics)
+        while (self.phase is not None or self.due) and not self._stopped():
+            if self.phase is None and not self.sampler.ready(self.schedule.batch_size):
+                self.due = 0  # windows have left too few for the phases to come
+                break
+            if self.phase is None:
+                self.phase = self._next_phase()
+            metrics += self._advance(self.phase)
+        return averaged(metrics) if metrics else {}
+
+    def _stopped(self) -> bool:
+        return self.listener is not None and self.listener.should_stop()
+
+    def _next_phase(self) -> Phase:
+        """Begins as many phases at once as come before the next update_param."""
+        s = self.schedule
+        together = 1
+        if s.sync_phases is not None:
+            together = min(self.due, s.sync_phases - self.phases % s.sync_phases)
+        elif s.sync_updates is not None:
+            together = self.due
+        updates = s.updates_per_phase or 1
+        if s.updates_per_phase is None and s.collects:
+            updates = max(1, s.passes * len(self.ring) // s.batch_size)
+        self.due -= together
+        return Phase(together, updates * together)
 
     def set_updates_per_phase(self, value: float) -> None:
         """From now on a phase has as many mini-batches; the one under way too, unless it has made
         as many already: then nothing changes."""
-        s, new = self.schedule, int(value)
-        old = s.updates_per_phase or 1
-        if self.left:
-            if new * self.together <= old * self.together - self.left:
-                return
-            self.left += (new - old) * self.together
+        s, new, phase = self.schedule, int(value), self.phase
+        if phase is not None:
+            drawn = 0 if phase.part is None else len(phase.part.ids) - phase.part.made
+            if to_come := phase.left + drawn:
+                made = (s.updates_per_phase or 1) * phase.count - to_come
+                if new * phase.count <= made:
+                    return
+                phase.left = max(0, new * phase.count - made - drawn)
         s.updates_per_phase = new
 
-    def _phase(self, phases: int) -> list[dict[str, float]]:
-        """Makes so many phases together, and `update_param` where it is due. Returns the metrics of
-        each compiled call."""
-        s = self.schedule
-        updates = s.updates_per_phase or 1
-        if s.updates_per_phase is None and s.rollout_steps is not None:
-            updates = max(1, s.passes * len(self.ring) // s.batch_size)
-        self.left, self.together = updates * phases, phases
-        metrics: list[dict[str, float]] = []
-        agent = self.algorithm.agent
-        hooked = any(callable(getattr(agent, name, None)) for name in AFTER_EACH)
-        while self.left:
-            # all of them in one call, or those up to the next update_param or hook
-            sync, count = s.sync_updates, 1 if hooked else self.left
+    def _advance(self, phase: Phase) -> list[dict[str, float]]:
+        """Makes a compiled call of the phase, and `update_param` where it is due. Returns the
+        call's metrics."""
+        s, sync = self.schedule, self.schedule.sync_updates
+        if phase.part is None:
+            agent = self.algorithm.agent
+            hooked = any(getattr(agent, name, None) is not None for name in AFTER_EACH)
+            updates = min(phase.left, 1) if hooked else phase.left
             if sync is not None:
-                count = min(count, sync - self.updates % sync)
-            self.left -= count
-            metrics.append(self._call(*self._draw(count)))
-            self._adjust()
-            if sync is not None and self.updates % sync == 0:
-                self._update_param()
-                if not self.sampler.ready(s.batch_size):  # it forgot too many for another
-                    break
-        self.phases += phases
-        if s.sync_updates is None and (s.sync_phases is None or self.phases % s.sync_phases == 0):
+                updates = min(updates, sync - self.updates % sync)
+            phase.part = Part(*self._draw(updates))
+            phase.left -= updates
+        part = phase.part
+        # none is left where it was saved by a callback of its last mini-batch
+        metrics = [self._call(part)] if part.made < len(part.ids) else []
+        if part.made < len(part.ids):
+            return metrics
+        phase.part = None
+        self._adjust()
+        over = not phase.left
+        if sync is not None and self.updates % sync == 0:
             self._update_param()
+            # it may have forgotten too many for another mini-batch
+            over = over or not self.sampler.ready(s.batch_size)
+        if over:
+            self.phase = None
+            self.phases += phase.count
+            if sync is None and (s.sync_phases is None or self.phases % s.sync_phases == 0):
+                self._update_param()
         return metrics
 
     def _draw(self, updates: int) -> Draw:
@@ -192,34 +270,62 @@ class PhaseLearner:
         beta = np.full(updates, self.beta)
         return self.sampler.draw(self.generators("replay"), updates, self.schedule.batch_size, beta)
 
-    def _call(self, ids: IntArray, weight: Array) -> dict[str, float]:
-        """One compiled call of K updates, on the rows ids [K, B]. Returns its metrics."""
-        batch = self.fetch(ids)
-        if self.relabel is not None:
-            batch = self.relabel(self.generators("hindsight"), ids, batch)
-        number = self.updates + np.arange(len(ids), dtype=np.float32)
-        batch = batch._replace(
-            obs=self.preprocess(batch.obs),
-            next_obs=self.preprocess(batch.next_obs),
-            weight=weight,
-            settings={"update": number} | self.algorithm.input_settings(len(ids)),
-        )
+    def _call(self, part: Part) -> dict[str, float]:
+        """One compiled call of the updates that are left of the part, or of the next one where the
+        listener wants to hear of each. Returns its metrics."""
+        if part.batch is None:
+            part.batch = self._fetch(part)
+        listener = self.listener
+        told = listener is not None and listener.hears_batches()
+        begin, number = part.made, self.updates
+        if listener is not None and told:
+            listener.batch_begins(number)
         if self._run is None or self.algorithm.outdated():
             self.compile_anew()
             self.compile(self.jit)
         assert self._run is not None
-        outcome = self._run(batch)
+        end = begin + 1 if told else len(part.ids)
+        batch = part.batch
+        if end - begin < len(part.ids):
+            batch = tree_map(lambda x: x[begin:end], batch)
+        updates = number + np.arange(end - begin, dtype=np.float32)
+        settings = {"update": updates} | self.algorithm.input_settings(end - begin)
+        outcome = self._run(batch._replace(settings=settings))
         self.updates += outcome.applied
         metrics = checked(outcome, self.updates)
-        self.losses += [float(x) for x in outcome.metrics["loss"]]
+        part.made = end
+        losses = [float(x) for x in outcome.metrics["loss"]]
+        self.losses += losses
         if not isinstance(outcome.priority, tuple):
-            self.sampler.update(ids, outcome.priority)
+            self.sampler.update(part.ids[begin:end], outcome.priority)
+        if listener is not None and told:
+            listener.batch_ended(number, losses[0])
         return metrics
 
+    def _fetch(self, part: Part) -> Batch:
+        """Returns what the loss is given of the part's rows; after `load_state` with the goals that
+        they had."""
+        batch = self.fetch(part.ids)
+        if self.relabel is not None:
+            rng = self.generators("hindsight")
+            now = rng.bit_generator.state
+            if part.goals is None:
+                part.goals = dict(now)
+                batch = self.relabel(rng, part.ids, batch)
+            else:
+                rng.bit_generator.state = part.goals
+                batch = self.relabel(rng, part.ids, batch)
+                rng.bit_generator.state = now
+        return batch._replace(
+            obs=self.preprocess(batch.obs),
+            next_obs=self.preprocess(batch.next_obs),
+            weight=part.weight,
+        )
+
     def _adjust(self) -> None:
-        """What the agent may want to change after mini-batches, once the pool holds those of a
-        phase."""
-        s, agent = self.schedule, self.algorithm.agent
+        """Lets the agent change what it may want to after a mini-batch, once the pool holds those
+        of a phase."""
+        agent, s = self.algorithm.agent, self.schedule
         if len(self.ring) < (s.updates_per_phase or 1) * s.batch_size:
             return
         if (size := getattr(agent, "batch_size_fn", None)) is not None:
@@ -231,199 +337,44 @@ class PhaseLearner:
         self.algorithm.agent.update_param()
         self.after_update_param(self.sampler)
 
+    def forget(self) -> None:
+        """Empties the pool, which ends the phases of it."""
+        self.sampler.forget()
+        self.due, self.phase = 0, None
+
     def state(self, replay: bool) -> State:
+        """With `replay` the pool too, and what is left of a phase of it."""
         data, arrays = stored(self.ring, self.sampler) if replay else ({}, {})
-        data |= {n: getattr(self, n) for n in ("updates", "phases", "fresh", "ended", "since")}
-        return data | {"batch": self.schedule.batch_size}, arrays
+        data |= {n: getattr(self, n) for n in ("updates", "phases", "fresh", "since")}
+        data |= {"ended": self.ended.tolist(), "batch": self.schedule.batch_size}
+        if replay:
+            data["due"] = self.due
+            if (phase := self.phase) is not None:
+                data["phase"] = {"count": phase.count, "left": phase.left}
+                if (part := phase.part) is not None:
+                    data["phase"] |= {"made": part.made, "goals": part.goals}
+                    arrays["part/ids"] = part.ids
+                    if not isinstance(part.weight, tuple):
+                        arrays["part/weight"] = part.weight
+        return data, arrays
 
     def load_state(self, data: JSONDict, arrays: dict[str, AnyArray]) -> None:
         self.updates, self.phases, self.fresh = data["updates"], data["phases"], data["fresh"]
-        self.ended, self.since = data.get("ended", 0), data.get("since", self.since)
-        self.schedule.batch_size = data["batch"]
-        if "ring" in data:
-            load_stored(self.ring, self.sampler, *refitted(data, arrays, self.ring))
-
-
-# Callbacks, and a call of train
-
-
-class LambdaCallback:
-    """A callback made of functions. Any object with some of these methods is one, in
-    `agent.callbacks`.
-
-    on_train_begin(logs), on_train_end(logs), on_episode_begin(i, logs), on_episode_end(i, logs)
-    with logs["loss"] and logs["reward"], on_batch_begin(b, logs), on_batch_end(b, logs) with
-    logs["loss"]. i counts the episodes of this training, b all mini-batches, from 0. Setting
-    `agent.stop_training = True` in any of them ends the training.
-    """
-
-    def __init__(
-        self,
-        on_train_begin: Callable[[Logs], object] | None = None,
-        on_train_end: Callable[[Logs], object] | None = None,
-        on_episode_begin: Callable[[int, Logs], object] | None = None,
-        on_episode_end: Callable[[int, Logs], object] | None = None,
-        on_batch_begin: Callable[[int, Logs], object] | None = None,
-        on_batch_end: Callable[[int, Logs], object] | None = None,
-    ) -> None:
-        functions = {
-            "on_train_begin": on_train_begin,
-            "on_train_end": on_train_end,
-            "on_episode_begin": on_episode_begin,
-            "on_episode_end": on_episode_end,
-            "on_batch_begin": on_batch_begin,
-            "on_batch_end": on_batch_end,
-        }
-        for name, function in functions.items():
-            if function is not None:
-                setattr(self, name, function)
-
-
-def notify(callbacks: Iterable[object], name: str, *arguments: object) -> None:
-    """Calls the method of that name of every callback that has it."""
-    for callback in callbacks:
-        if (method := getattr(callback, name, None)) is not None:
-            method(*arguments)
-
-
-class TrainCall:
-    """Trains for as many episodes as `train` was told (None: until something ends it), prints as
-    many lines, and keeps the agent's records.
-
-    metric: a Keras metric that is given each episode's losses, or None.
-    """
-
-    def __init__(
-        self,
-        agent: AgentMembers,
-        loop: Loop,
-        actor: AgentActor,
-        learner: PhaseLearner,
-        arguments: TrainArguments,
-        metric: Any,
-    ) -> None:
-        self.agent, self.loop, self.actor, self.learner = agent, loop, actor, learner
-        self.episodes, self.metric = arguments.episodes, metric
-        self.every = print_interval(arguments.p, arguments.episodes)
-        self.done = 0  # episodes of this call
-        self.signal = ""
-        self._ended: list[float] = []  # returns of the episodes that ended in the block under way
-        self._batches = learner.updates  # that callbacks know of
-
-    def run(
-        self, autosave: Autosave, writer: Writer, optimizers: AbstractContextManager[object]
-    ) -> np.float32:
-        """Returns the mean loss of the last episode, 0 without an update. optimizers: entered while
-        they are used."""
-        agent, began = self.agent, perf_counter()
-        notify(agent.callbacks, "on_train_begin", {})
-        try:
-            with optimizers, Signals(self._stop), writer:
-                try:
-                    if not agent.stop_training and not self._enough():
-                        self._follow(autosave)
-                except WorkerError:
-                    if not self.signal:  # else it was to end anyhow
-                        autosave.finish()
-                        raise
-                autosave.finish()
-        finally:
-            agent.time = perf_counter() - began
-            agent.total_time += agent.time
-            agent.stop_training = False
-        notify(agent.callbacks, "on_train_end", {})
-        if self.every:
-            print(f"time:{int(agent.time + 0.5)}s")
-        if self.signal:
-            raise KeyboardInterrupt(self.signal)
-        return np.float32(agent.loss if agent.loss is not None else 0.0)
-
-    def _follow(self, autosave: Autosave) -> None:
-        """Trains, by following the loop's events until one ends it."""
-        agent = self.agent
-        for event in self.loop.events():
-            if isinstance(event, EpisodeBegin):
-                self.actor.restart(event.env)
-                number = self.done + len(self._ended)
-                notify(agent.callbacks, "on_episode_begin", number, {})
-            elif isinstance(event, EpisodeEnd):
-                self._ended.append(event.episode.score)
-            elif isinstance(event, BatchEnd):
-                self._batches_ended(autosave)
-                for score in self._ended:
-                    self._episode_ended(score, autosave)
-                self._ended = []
-                if agent.stop_training or self.signal or self._enough():
-                    return
-
-    def _batches_ended(self, autosave: Autosave) -> None:
-        """Tells callbacks of the mini-batches since the last time, if there were any."""
-        learner, callbacks = self.learner, self.agent.callbacks
-        new = learner.updates - self._batches
-        if not new:
+        self.schedule.batch_size, self.since = data["batch"], data.get("since", self.since)
+        ended = data.get("ended", 0)
+        self.ended[:] = 0
+        if isinstance(ended, list):
+            self.ended[:] = ended
+        else:  # older files have their sum
+            self.ended[0] = ended
+        self.due, self.phase = 0, None
+        if "ring" not in data:
             return
-        if callbacks:
-            for i in range(new):
-                loss = learner.losses[i - new]
-                notify(callbacks, "on_batch_begin", self._batches + i, {})
-                notify(callbacks, "on_batch_end", self._batches + i, {"loss": loss})
-        self._batches = learner.updates
-        autosave.batch(learner.updates)
-
-    def _episode_ended(self, score: float, autosave: Autosave) -> None:
-        """Keeps the records of an episode, tells callbacks, prints, saves, and looks whether
-        training is to end."""
-        agent, learner = self.agent, self.learner
-        if learner.losses:
-            agent._loss = self._mean(learner.losses)
-            learner.losses.clear()
-        loss = 0.0 if agent.loss is None else agent.loss
-        agent.reward_list.append(score)
-        agent.loss_list.append(loss)
-        agent.total_episode += 1
-        self.done += 1
-        logs = {"loss": loss, "reward": score} | agent.measured()
-        notify(agent.callbacks, "on_episode_end", self.done - 1, logs)
-        average, criterion = agent.average_reward(), agent.criterion
-        if self.every and (self.done == 1 or self.done % self.every == 0):
-            shown = f"reward:{score:g}" if average is None else f"average reward:{average:g}"
-            print(f"episode:{agent.total_episode}   loss:{loss:.4f}   {shown}")
-        arguments = agent._arguments
-        averaged = arguments is not None and arguments.trial_count is not None
-        autosave.episode(agent.total_episode, average if averaged else score)
-        if average is not None and criterion is not None and average >= criterion:
-            agent.stop_training = True
-            if self.every:
-                print(
-                    f"episode:{agent.total_episode}   average reward:{average:g} >= "
-                    f"criterion:{criterion:g}"
-                )
-        if autosave.should_stop:
-            agent.stop_training = True
-
-    def _mean(self, losses: list[float]) -> float:
-        if self.metric is None:
-            return float(np.mean(losses))
-        self.metric.reset_state()
-        self.metric.update_state(np.array(losses, np.float32))
-        return float(self.metric.result())
-
-    def _enough(self) -> bool:
-        return self.episodes is not None and self.done >= self.episodes
-
-    def _stop(self, name: str) -> None:
-        self.signal = name
-        self.loop.collector.environments.request_stop()
-
-
-def print_interval(p: int | None, episodes: int | None) -> int:
-    """Returns every how many episodes a line is printed, for about p lines (10 by default); 0 for
-    never."""
-    if p == 0:
-        return 0
-    lines = 10 if p is None else p
-    if episodes is None or lines == 1:
-        return 10 if episodes is None else max(1, episodes)
-    if episodes % 10 == 0:
-        return max(1, episodes // lines)
-    return max(1, (episodes - episodes % (lines - 1)) // (lines - 1))
+        load_stored(self.ring, self.sampler, *refitted(data, arrays, self.ring))
+        self.due = data.get("due", 0)
+        if (saved := data.get("phase")) is not None:
+            self.phase = Phase(saved["count"], saved["left"])
+            if "part/ids" in arrays:
+                weight = arrays.get("part/weight", ())
+                ids = np.array(arrays["part/ids"])
+                self.phase.part = Part(ids, weight, saved["made"], saved["goals"])

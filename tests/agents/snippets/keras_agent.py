@@ -84,6 +84,22 @@ found["moved"] = apart(one, Q()) > 0.01 and apart(one, trained()) == 0.0
 found["losses"] = len(one.loss_list) == 4 and one.loss_list[-1] > 0
 found["jit"] = apart(one, trained(jit=False)) < 1e-4
 
+
+# a call of several updates is cut where callbacks hear of each: the same to rounding
+class Hears:
+    def on_batch_begin(self, b: int, logs: Any) -> None:
+        told.append(b)
+
+
+told: list[Any] = []
+listened = Q()
+listened.callbacks = [Hears()]
+listened.set(policy=EpsGreedyQPolicy(0.5), pool_size=200, batch=8, update_steps=5, num_updates=7)
+listened.train(keras.metrics.Mean(), keras.optimizers.Adam(0.01), 4, p=0)
+found["listened"] = apart(listened, trained(num_updates=7)) < 1e-5 and told == list(
+    range(listened._assembly.learner.updates)
+)
+
 # every variable that can be reached takes part: the target is in no list of parameters
 one.target.trainable_variables[0].assign(one.target.trainable_variables[0] + 1.0)
 before = one.loss

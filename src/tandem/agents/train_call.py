@@ -1,0 +1,228 @@
+"""A call of `train`: callbacks, records, lines, files, and the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from tandem.agents.collection import AgentActor
+from tandem.agents.contract import AgentMembers, TrainArguments
+from tandem.agents.training import PhaseLearner
+from tandem.errors import WorkerError
+from tandem.learning.events import BatchEnd, EpisodeBegin, EpisodeEnd
+from tandem.learning.loop import Loop
+from tandem.runs.autosave import Autosave, Writer
+from tandem.runs.signals import Signals
+
+Logs = dict[str, float]
+
+
+class LambdaCallback:
+    """A callback made of functions. Any object with some of these methods is one, in
+    `agent.callbacks`.
+
+    on_train_begin(logs), on_train_end(logs), on_episode_begin(i, logs), on_episode_end(i, logs)
+    with logs["loss"] and logs["reward"], on_batch_begin(b, logs), on_batch_end(b, logs) with
+    logs["loss"]. i counts the episodes of this training, b all mini-batches, from 0. Setting
+    `agent.stop_training = True` in any of them ends the training.
+    """
+
+    def __init__(
+        self,
+        on_train_begin: Callable[[Logs], object] | None = None,
+        on_train_end: Callable[[Logs], object] | None = None,
+        on_episode_begin: Callable[[int, Logs], object] | None = None,
+        on_episode_end: Callable[[int, Logs], object] | None = None,
+        on_batch_begin: Callable[[int, Logs], object] | None = None,
+        on_batch_end: Callable[[int, Logs], object] | None = None,
+    ) -> None:
+        functions = {
+            "on_train_begin": on_train_begin,
+            "on_train_end": on_train_end,
+            "on_episode_begin": on_episode_begin,
+            "on_episode_end": on_episode_end,
+            "on_batch_begin": on_batch_begin,
+            "on_batch_end": on_batch_end,
+        }
+        for name, function in functions.items():
+            if function is not None:
+                setattr(self, name, function)
+
+
+def notify(callbacks: Iterable[object], name: str, *arguments: object) -> None:
+    """Calls the method of that name of every callback that has it."""
+    for callback in callbacks:
+        if (method := getattr(callback, name, None)) is not None:
+            method(*arguments)
+
+
+class TrainCall:
+    """Trains for as many episodes as `train` was told (None: until something ends it), prints as
+    many lines, and keeps the agent's records.
+
+    metric: a Keras metric that is given each episode's losses, or None.
+    """
+
+    def __init__(
+        self,
+        agent: AgentMembers,
+        loop: Loop,
+        actor: AgentActor,
+        learner: PhaseLearner,
+        arguments: TrainArguments,
+        metric: Any,
+    ) -> None:
+        self.agent, self.loop, self.actor, self.learner = agent, loop, actor, learner
+        self.episodes, self.metric = arguments.episodes, metric
+        self.every = print_interval(arguments.p, arguments.episodes)
+        self.done = 0  # episodes of this call
+        self.signal = ""
+        self._raised: BaseException | None = None  # what a callback raised within a phase
+        self._batches = learner.updates  # that callbacks know of
+
+    def run(
+        self, autosave: Autosave, writer: Writer, optimizers: AbstractContextManager[object]
+    ) -> np.float32:
+        """Returns the mean loss of the last episode, 0 without an update. optimizers: entered while
+        they are used."""
+        agent, began = self.agent, perf_counter()
+        self.learner.listener = self
+        notify(agent.callbacks, "on_train_begin", {})
+        try:
+            with optimizers, Signals(self._stop), writer:
+                try:
+                    if not agent.stop_training and not self._enough():
+                        self._follow(autosave)
+                except WorkerError:
+                    if not self.signal:  # else it was to end anyhow
+                        autosave.finish()
+                        raise
+                autosave.finish()
+        finally:
+            self.learner.listener = None
+            agent.time = perf_counter() - began
+            agent.total_time += agent.time
+            agent.stop_training = False
+        notify(agent.callbacks, "on_train_end", {})
+        if self.every:
+            print(f"time:{int(agent.time + 0.5)}s")
+        if self.signal:
+            raise KeyboardInterrupt(self.signal)
+        return np.float32(agent.loss if agent.loss is not None else 0.0)
+
+    def _follow(self, autosave: Autosave) -> None:
+        """Trains, by following the loop's events until one ends it."""
+        agent = self.agent
+        self.learner.go_on()  # what was left of a phase when it was stopped, or saved
+        if self._block_ended(autosave):
+            return
+        for event in self.loop.events():
+            if isinstance(event, EpisodeBegin):
+                self.actor.restart(event.env)
+                number = self.done + len(agent._unrecorded)
+                notify(agent.callbacks, "on_episode_begin", number, {})
+            elif isinstance(event, EpisodeEnd):
+                agent._unrecorded.append(event.episode.score)
+            elif isinstance(event, BatchEnd) and self._block_ended(autosave):
+                return
+
+    def _block_ended(self, autosave: Autosave) -> bool:
+        """Keeps the records of the episodes that ended in a block. Returns whether training is to
+        end."""
+        if self._raised is not None:
+            raise self._raised
+        if self.learner.updates > self._batches:
+            self._batches = self.learner.updates
+            autosave.batch(self._batches)
+        while self.agent._unrecorded:
+            self._episode_ended(self.agent._unrecorded.pop(0), autosave)
+        return self.should_stop() or self._enough()
+
+    # What the learner asks and tells, see `training.Listener`
+
+    def hears_batches(self) -> bool:
+        return any(
+            getattr(callback, name, None) is not None
+            for callback in self.agent.callbacks
+            for name in ("on_batch_begin", "on_batch_end")
+        )
+
+    def batch_begins(self, number: int) -> None:
+        self._notify("on_batch_begin", number, {})
+
+    def batch_ended(self, number: int, loss: float) -> None:
+        self._notify("on_batch_end", number, {"loss": loss})
+
+    def should_stop(self) -> bool:
+        return bool(self.agent.stop_training or self.signal or self._raised)
+
+    def _notify(self, name: str, number: int, logs: Logs) -> None:
+        """Tells callbacks within a phase. What they raise ends it, and is raised after the block,
+        so that a later `train` can go on from there."""
+        if self._raised is None:
+            try:
+                notify(self.agent.callbacks, name, number, logs)
+            except BaseException as error:
+                self._raised = error
+
+    def _episode_ended(self, score: float, autosave: Autosave) -> None:
+        """Keeps the records of an episode, tells callbacks, prints, saves, and looks whether
+        training is to end."""
+        agent, learner = self.agent, self.learner
+        if learner.losses:
+            agent._loss = self._mean(learner.losses)
+            learner.losses.clear()
+        loss = 0.0 if agent.loss is None else agent.loss
+        agent.reward_list.append(score)
+        agent.loss_list.append(loss)
+        agent.total_episode += 1
+        self.done += 1
+        logs = {"loss": loss, "reward": score} | agent.measured()
+        notify(agent.callbacks, "on_episode_end", self.done - 1, logs)
+        average, criterion = agent.average_reward(), agent.criterion
+        if self.every and (self.done == 1 or self.done % self.every == 0):
+            shown = f"reward:{score:g}" if average is None else f"average reward:{average:g}"
+            print(f"episode:{agent.total_episode}   loss:{loss:.4f}   {shown}")
+        arguments = agent._arguments
+        averaged = arguments is not None and arguments.trial_count is not None
+        autosave.episode(agent.total_episode, average if averaged else score)
+        if average is not None and criterion is not None and average >= criterion:
+            agent.stop_training = True
+            if self.every:
+                print(
+                    f"episode:{agent.total_episode}   average reward:{average:g} >= "
+                    f"criterion:{criterion:g}"
+                )
+        if autosave.should_stop:
+            agent.stop_training = True
+
+    def _mean(self, losses: list[float]) -> float:
+        if self.metric is None:
+            return float(np.mean(losses))
+        self.metric.reset_state()
+        self.metric.update_state(np.array(losses, np.float32))
+        return float(self.metric.result())
+
+    def _enough(self) -> bool:
+        return self.episodes is not None and self.done >= self.episodes
+
+    def _stop(self, name: str) -> None:
+        self.signal = name
+        self.loop.collector.environments.request_stop()
+
+
+def print_interval(p: int | None, episodes: int | None) -> int:
+    """Returns every how many episodes a line is printed, for about p lines (10 by default); 0 for
+    never."""
+    if p == 0:
+        return 0
+    lines = 10 if p is None else p
+    if episodes is None or lines == 1:
+        return 10 if episodes is None else max(1, episodes)
+    if episodes % 10 == 0:
+        return max(1, episodes // lines)
+    return max(1, (episodes - episodes % (lines - 1)) // (lines - 1))
