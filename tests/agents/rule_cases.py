@@ -123,6 +123,16 @@ def _stop(x: Any) -> Any:
     return keras.ops.stop_gradient(x)
 
 
+class Hear:
+    """Notes each mini-batch's loss."""
+
+    def __init__(self, losses: list[float]) -> None:
+        self.losses = losses
+
+    def on_batch_end(self, b: int, logs: Any) -> None:
+        self.losses.append(logs["loss"])
+
+
 def run(
     kind: Any, optimizer: Callable[[Any], Any], plan: Any, episodes: int = 8, **choices: Any
 ) -> Any:
@@ -132,12 +142,7 @@ def run(
     agent.plan = plan
     agent.set(**{"policy": GreedyQPolicy(), "pool_size": BATCH, "batch": BATCH, **choices})
     losses: list[float] = []
-
-    class Hear:
-        def on_batch_end(self, b: int, logs: Any) -> None:
-            losses.append(logs["loss"])
-
-    agent.callbacks.append(Hear())
+    agent.callbacks.append(Hear(losses))
     if agent.torch:
         agent.train(optimizer(agent.param), episodes, p=0, **train)
     else:

@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch")
 from tandem.agents.rl import RL_pytorch  # noqa: E402
 from tests.agents import rule_cases  # noqa: E402
 
-SNIPPET = Path(__file__).parent / "snippets" / "keras_rules.py"
+SNIPPETS = Path(__file__).parent / "snippets"
 
 
 def test_rules_on_torch() -> None:
@@ -29,9 +29,10 @@ def test_rules_on_torch() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ["jax", pytest.param("tensorflow", marks=pytest.mark.thorough)])
-def test_rules_on_keras(engine: Any) -> None:
+@pytest.mark.parametrize("snippet", ["keras_rules.py", "keras_adaptive.py"])
+def test_on_keras(engine: Any, snippet: str) -> None:
     if importlib.util.find_spec(engine) is None:
         pytest.skip(f"{engine} is not installed")
     light = COMPILED_LIGHTLY if engine == "jax" else {}
-    (found,) = run_python(SNIPPET, engine=engine, timeout=600, env=light)
+    (found,) = run_python(SNIPPETS / snippet, engine=engine, timeout=600, env=light)
     assert all(x is True for x in found.values()), {n: x for n, x in found.items() if x is not True}
