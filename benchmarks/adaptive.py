@@ -24,7 +24,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 SEEDS = 5
 EPISODES = 1000
 CRITERION = 475.0  # the mean of ten episodes, as in the examples
-EVERY, SAMPLES, NOISE = 50, 8, 1.0  # adabatch: mini-batches between calls; of a measurement; target
+EVERY, SAMPLES, NOISE = 50, 8, 0.1  # adabatch: mini-batches between calls; of a measurement; target
 BOUNDS = {"min": 16, "max": 256}
 Data = dict[str, Any]
 

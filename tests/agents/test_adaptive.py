@@ -488,3 +488,10 @@ def test_files_from_before_load(tmp_path: Path) -> None:
         again.train(optimizer, 2, p=0)
     agent.train(None, 2, p=0)
     assert again.loss_list == agent.loss_list
+
+
+def test_every_rule_has_an_argument() -> None:
+    from tandem.math.adaptive import RULES
+
+    named = [f"{name}_params" for name in RULES if name != "batch"]
+    assert list(adaptive.RuleParams.__annotations__) == named

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, Self, TypedDict, Unpack
 
 import numpy as np
 
@@ -18,6 +18,24 @@ from tandem.math.effective import effective_sample_size, rows_to_drop, smoothed
 from tandem.types import Array, Batch, JSONDict, tree_map
 
 Params = dict[str, Any] | None  # what is said of a rule: see `math.adaptive.Parameters`
+
+
+class RuleParams(TypedDict, total=False):
+    """What may be said of rules, in the order in which they act; see `math.adaptive.RULES`."""
+
+    alpha_params: Params
+    lr_params: Params
+    eps_params: Params
+    tau_params: Params
+    gamma_params: Params
+    clip_params: Params
+    beta_params: Params
+    weight_decay_params: Params
+    beta1_params: Params
+    beta2_params: Params
+    freq_params: Params
+    store_params: Params
+    num_updates_params: Params
 
 
 @dataclass
@@ -160,7 +178,7 @@ class AdaptiveMethods(AgentMembers):
         min_batch: int | None = None,
         max_batch: int | None = None,
         align: int | None = None,
-        **params: Any,
+        **params: Unpack[RuleParams],
     ) -> int:
         """Returns a size of mini-batches by the ESS: round(e scale), or with a target the present
         one times e / T scale; within [min_batch, max_batch] (half of the first one; the pool), one
@@ -201,7 +219,7 @@ class AdaptiveMethods(AgentMembers):
         *,
         smooth: float | None = None,
         jit_compile: bool = True,
-        **params: Any,
+        **params: Unpack[RuleParams],
     ) -> int:
         """Moves values by the noise of gradients: e is the variance over `num_samples` independent
         mini-batches of the present size, T is target_noise. Sets the size of the next mini-batches
@@ -226,7 +244,7 @@ class AdaptiveMethods(AgentMembers):
         *,
         smooth: float | None = None,
         jit_compile: bool = True,
-        **params: Any,
+        **params: Unpack[RuleParams],
     ) -> int:
         """`adabatch` where there is a target_noise, which needs num_samples; else
         `adjust_batch_size`."""
@@ -264,12 +282,11 @@ class AdaptiveMethods(AgentMembers):
                     value.set(first)
         adjusted.originals, adjusted.values, adjusted.exact = {}, {}, {}
 
-    def _parameters(self, params: dict[str, Params]) -> dict[str, Parameters]:
+    def _parameters(self, params: RuleParams) -> dict[str, Parameters]:
         """Returns what was said of rules, by their names in their order. SettingError for a name of
         none."""
-        names = [f"{name}_params" for name in RULES]
         for name in params:
-            one_of("an argument", name, names)
+            one_of("an argument", name, RuleParams.__annotations__)
         given = {name: params.get(f"{name}_params") for name in RULES}
         return {n: Parameters.of(n, x) for n, x in given.items() if x is not None}
 

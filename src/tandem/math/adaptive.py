@@ -184,4 +184,5 @@ def gradient_noise(gradients: Array, batch_size: int) -> Noise:
     signal = float((mean * mean).sum() - spread / len(g))
     if not spread:
         return Noise(0.0, 0.0)
-    return Noise(float(squares / g.size), batch_size * spread / signal if signal > 0 else inf)
+    scale = batch_size * float(spread) / signal if signal > 0 else inf
+    return Noise(float(squares / g.size), scale)
