@@ -1,5 +1,5 @@
-"""Learning curves of runs as pictures. Matplotlib's objects only: no pyplot, no global state, no
-display."""
+"""Learning curves of runs as pictures: Matplotlib's objects only, without pyplot, global state or a
+display. Curves of agents' episodes are pyplot's figures."""
 
 from __future__ import annotations
 
@@ -74,20 +74,20 @@ def curve(
 
 def episodes(series: Mapping[str, Sequence[float]]) -> Any:
     """A matplotlib figure of numbers that there is one of for each episode, each series by its name
-    in axes of its own; shown where there is a screen."""
-    from matplotlib.figure import Figure
+    in axes of its own; shown where there is a screen. It is pyplot's current figure, so that
+    `plt.savefig` writes it."""
+    from matplotlib import pyplot as plt
 
     from tandem.animation import (
         has_display,  # brings environments, which `tandem --help` does not need
     )
 
-    size: dict[str, Any] = {"figsize": (7.2, 0.6 + 3.2 * len(series)), "layout": "constrained"}
-    if has_display():
-        from matplotlib import pyplot as plt
-
-        figure: Any = plt.figure(**size)
-    else:
-        figure = Figure(**size)
+    shown = has_display()
+    while _unseen and not shown:  # pyplot lets go of the one before; whoever holds it keeps it
+        plt.close(_unseen.pop())
+    figure: Any = plt.figure(figsize=(7.2, 0.6 + 3.2 * len(series)), layout="constrained")
+    if not shown:
+        _unseen.append(figure)
     for i, (name, values) in enumerate(series.items()):
         axes = figure.add_subplot(len(series), 1, i + 1)
         axes.plot(
@@ -100,9 +100,12 @@ def episodes(series: Mapping[str, Sequence[float]]) -> Any:
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(True, color="#e6e6e6", linewidth=0.8)
     axes.set_xlabel("episode")
-    if has_display():
+    if shown:
         figure.show()
     return figure
+
+
+_unseen: list[Any] = []  # the latest figure that there was no screen for
 
 
 def _axes() -> tuple[Any, Any]:

@@ -340,6 +340,39 @@ def test_what_was_moved_stays_where_the_number_of_processes_changes() -> None:
     assert (learner.sampler.alpha, learner.schedule.batch_size) == before
 
 
+def test_a_moved_num_store_goes_on_where_the_same_is_asked_for(tmp_path: Path) -> None:
+    def made() -> Any:
+        agent = Adaptive(Walk(), lambda a, _: a.adjust(1e9, smooth=1.0, store_params={"max": 4}))
+        agent.set(policy=GreedyQPolicy(), pool_size=100, batch=4)
+        return agent, torch.optim.SGD(agent.param, 0.01)
+
+    agent, optimizer = made()
+    agent.train(optimizer, 2, num_store=2, p=0)
+    agent.train(None, 0, num_store=2, p=0)
+    assert agent._assembly.learner.schedule.store_episodes == 4
+    agent.save(tmp_path / "x.dat")
+    again, optimizer = made()
+    again.restore(tmp_path / "x.dat")
+    again.train(optimizer, 0, num_store=2, p=0)
+    assert again._assembly.learner.schedule.store_episodes == 4
+    agent.train(None, 0, num_store=3, p=0)
+    assert agent._assembly.learner.schedule.store_episodes == 3
+    agent.initialize_adjusting()
+    assert agent._assembly.learner.schedule.store_episodes == 3
+
+
+def test_set_after_restore_begins_with_the_optimizers_originals(tmp_path: Path) -> None:
+    agent, optimizer = fresh()
+    agent.train(optimizer, 6, p=0)
+    assert optimizer.param_groups[0]["lr"] != 0.01
+    agent.save(tmp_path / "x.dat")
+    again, optimizer = fresh()
+    again.restore(tmp_path / "x.dat")
+    again.set(policy=EpsGreedyQPolicy(0.3), pool_size=40, batch=4)
+    again.train(optimizer, 0, p=0)
+    assert optimizer.param_groups[0]["lr"] == 0.01 and again.gamma == 0.5
+
+
 # --- The noise of gradients
 
 

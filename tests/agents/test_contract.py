@@ -8,6 +8,7 @@ import inspect
 import os
 import pickle
 import signal
+import warnings
 from dataclasses import asdict, fields
 from pathlib import Path
 from types import SimpleNamespace
@@ -734,6 +735,21 @@ def test_files_may_be_folders_with_a_file_for_each_array(tmp_path: Path) -> None
     )
 
 
+def test_arrays_of_a_file_are_assigned_to_variables(tmp_path: Path) -> None:
+    one, other = Pair(), Pair()
+    one.save_param(tmp_path / "param")
+    arrays = restore_param(tmp_path / "param")
+    before = other.net.weight.detach().clone()
+    tandem.assign_param(other.param, arrays, 0.25)
+    torch.testing.assert_close(other.net.weight, before + 0.25 * (one.net.weight - before))
+    tandem.assign_param(other.param, arrays)
+    assert torch.equal(one.net.weight, other.net.weight) and torch.equal(
+        one.other.bias, other.other.bias
+    )
+    with pytest.raises(SettingError, match="arrays as its target"):
+        tandem.assign_param(arrays, other.param)
+
+
 def test_where_the_environment_cannot_be_brought_back_new_episodes_begin(tmp_path: Path) -> None:
     first = fresh(Clock(7))
     first.train(torch.optim.Adam(first.param), 3, p=0)
@@ -854,6 +870,133 @@ def test_pictures_and_plays(tmp_path: Path) -> None:
     assert agent.run_agent(3)[1:] == (6.0, 3)
 
 
+def test_a_picture_is_what_pyplot_saves(tmp_path: Path) -> None:
+    from matplotlib import pyplot as plt
+
+    agent, other = trained(Probe()), plt.figure()
+    first = agent.visualize_reward()
+    assert plt.gcf() is first
+    plt.savefig(tmp_path / "x.png")
+    assert plt.imread(tmp_path / "x.png").min() < 0.5  # something is drawn in it
+    for _ in range(30):  # none is left behind
+        last = agent.visualize_loss()
+    assert plt.gcf() is last and plt.get_fignums() == [other.number, last.number]
+    first.savefig(tmp_path / "first.png")
+    plt.close("all")
+
+
+class Read(Probe):
+    """Reads what documented programs read, in its hooks."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.read: list[Any] = []
+
+    def update_param(self) -> None:
+        super().update_param()
+        self.read.append(
+            (
+                self.batch,
+                self.batch_counter,
+                self.step_counter,
+                len(self.state_pool),
+                self.pool_size,
+            )
+        )
+
+
+POOLS = ("state_pool", "action_pool", "next_state_pool", "reward_pool", "done_pool")
+
+
+def test_attributes_that_documented_programs_read() -> None:
+    agent = Read(Clock(3))
+    assert [getattr(agent, name).shape for name in POOLS] == [(0,)] * 5
+    assert agent.batch is agent.policy is agent.noise is agent.PPO is agent.epsilon is None
+    assert agent.batch_counter == agent.step_counter == 0 and agent.processes is None
+    policy = EpsGreedyQPolicy(0.5)
+    agent.set(policy=policy, PR=True)
+    assert agent.policy is policy and agent.noise is None and agent.alpha == 0.7
+    assert (agent.pool_size, agent.batch, agent.epsilon, agent.PR) == (10_000, 64, 1e-7, True)
+    trained(agent, 4, batch=5, epsilon=0.1, update_steps=2, num_updates=3, num_steps=None)
+    assert agent.read == [(5, 6 * k, 2 * k, 4 + 2 * k, 100) for k in range(1, 5)]
+    assert agent.epsilon == 0.1 and agent.num_updates == 3 and agent.processes == 1
+    state, action, after, reward, done = (getattr(agent, name) for name in POOLS)
+    assert reward.tolist() == [1, 2, 3] * 4 and done.tolist() == [0, 0, 1] * 4
+    assert state[:, 0].tolist() == [0, 1, 2] * 4 and after[done == 0, 0].tolist() == [1, 2] * 4
+    assert action.tolist() == agent.env.actions
+
+
+def test_ones_own_attributes_of_such_names_are_ones_own() -> None:
+    class Own(Probe):
+        batch_counter = "of the class"
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.epsilon, self.policy, self.alpha = 0.25, torch.nn.Linear(2, 2), 3.0
+            self.epsilon *= 0.5
+
+        def loss(self, s: Any, r: Any) -> Any:  # a helper's name that programs use
+            return ((self.net(s)[:, 0] - r) ** 2).mean()
+
+        def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
+            return self.loss(s, r) + self.policy(s).mean()
+
+    agent = trained(Own())
+    assert agent.epsilon == 0.125 and agent.alpha == 3.0 and agent.batch == 4
+    assert isinstance(agent.policy, torch.nn.Linear) and agent.batch_counter == "of the class"
+    assert agent.given == np.float32(agent.loss_list[-1]) != 0
+
+
+def test_an_agent_that_is_a_module_keeps_its_parts(tmp_path: Path) -> None:
+    class Both(Probe, torch.nn.Module):
+        def __init__(self) -> None:
+            torch.nn.Module.__init__(self)
+            self.net, self.target = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+            self.policy = self.net
+            self.env, self.seen, self.losses, self.copies = Clock(), [], 0, []
+            self.param = self.net.parameters()
+
+    agent = trained(Both())
+    assert agent.policy is agent.net and agent.batch == 4 and len(agent.state_pool) == 20
+    with pytest.raises(AttributeError, match="nothing_of_this_name"):
+        agent.nothing_of_this_name  # noqa: B018
+
+
+def test_what_has_nothing_to_choose_is_said_once(tmp_path: Path) -> None:
+    from tandem.agents import train_call
+
+    def said(choices: Any, given: Any) -> list[str]:
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            trained(Probe(), 2, train=given, **choices)
+        assert all(w.filename.endswith("agents.py") for w in told)  # where train was called
+        return [str(w.message).split("=")[0] for w in told]
+
+    train_call._said.clear()
+    pr = {"PR": True}
+    ppo = {"PPO": True, "update_steps": 8}
+    for choices, given in (
+        ({}, {"random": True}),
+        ({}, {"processes_pr": 4}),
+        ({}, {"processes": 2, "pool_network": False}),
+        ({}, {"clearing_freq": 3}),
+        ({}, {"window_size_": 3}),
+        (pr, {"window_size_ppo": 3}),
+        ({}, {"window_size_pr": 3}),
+        (ppo, {"num_store": 2}),
+        ({"update_steps": 2, "update_batches": 3}, {}),
+    ):
+        name = next(iter(given), "update_steps")
+        assert said(choices, given) == [name] and said(choices, given) == []
+    for choices, given in (
+        ({}, {"clearing_freq": 3, "window_size_": 2, "processes": 1, "pool_network": False}),
+        (pr, {"window_size_pr": 2}),
+        ({"PPO": True, "update_batches": 4}, {"num_store": 2}),
+    ):
+        train_call._said.clear()
+        assert said(choices, given) == []
+
+
 def test_an_agent_plays_by_observations_in_the_type_it_was_trained_with() -> None:
     from gymnasium import spaces
 
@@ -887,9 +1030,12 @@ def test_an_agent_plays_before_it_is_trained() -> None:
 
 @pytest.mark.parametrize("suffix", ["gif", "mp4"])
 def test_animations(suffix: str, tmp_path: Path) -> None:
+    from tandem.agents import train_call
     from tandem.examples.pytorch.DQN import DQN
 
     agent = DQN(4, 8, 2)
     agent.set(policy=EpsGreedyQPolicy(0.01))
-    file = agent.animate_agent(20, save_path=tmp_path / f"play.{suffix}", writer="imagemagick")
+    train_call._said.clear()
+    with pytest.warns(UserWarning, match="writer='imagemagick': GIFs are written by Pillow"):
+        file = agent.animate_agent(20, save_path=tmp_path / f"play.{suffix}", writer="imagemagick")
     assert file.stat().st_size > 1000

@@ -12,7 +12,7 @@ from tests.helpers import run_python
 
 torch = pytest.importorskip("torch")
 
-from tandem.agents import collection  # noqa: E402
+from tandem.agents import train_call  # noqa: E402
 from tandem.exploration import EpsGreedyQPolicy, GaussianWhiteNoiseProcess, SoftmaxPolicy  # noqa: E402
 
 VALUES = ("DQN", "DoubleDQN", "DuelingDQN")
@@ -40,7 +40,7 @@ def test_value_methods_as_documented(name: str) -> None:
 
 
 def test_hindsight_as_documented() -> None:
-    collection._warned.clear()
+    train_call._said.clear()
     model = example("DDPG_HER").DDPG(128, 0.1, 0.98, 0.005, 7)
     model.set(
         noise=GaussianWhiteNoiseProcess(), pool_size=10000, batch=256, trial_count=10, HER=True

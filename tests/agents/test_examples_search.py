@@ -43,8 +43,24 @@ def test_it_balances() -> None:
     assert main().average_reward() >= 475
 
 
+@pytest.mark.learns
+@pytest.mark.timeout(2500)
+@pytest.mark.parametrize("engine", ["jax", "tensorflow"])
+def test_keras_balances_it_too(engine: Any) -> None:
+    pytest.importorskip(engine)
+    code = """
+    import contextlib, json, sys
+    from tandem.examples.keras.AlphaZeroCartPole import main
+    with contextlib.redirect_stdout(sys.stderr):
+        reached = main(0).average_reward()
+    print(json.dumps(reached))
+    """
+    (reached,) = run_python(code, engine=engine, timeout=2400)
+    assert reached >= 475
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ["jax"])
+@pytest.mark.parametrize("engine", ["jax", pytest.param("tensorflow", marks=pytest.mark.thorough)])
 def test_keras(engine: Any) -> None:
     pytest.importorskip(engine)
     code = """

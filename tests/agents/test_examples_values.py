@@ -142,8 +142,10 @@ def test_programs_learn(module: Any, capsys: Any) -> None:
 
 @pytest.mark.learns
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("name", ["PPO", "PPO_pr"])
-def test_keras_programs_learn(name: str) -> None:
-    pytest.importorskip("jax")
-    (reached,) = run_python(SNIPPET, name, engine="jax", timeout=1100)
+@pytest.mark.parametrize("engine", ["jax", "tensorflow"])
+@pytest.mark.parametrize("name", ["DQN", "PPO", "PPO_pr"])
+def test_keras_programs_learn(name: str, engine: Any) -> None:
+    if importlib.util.find_spec(engine) is None:
+        pytest.skip(f"{engine} is not installed")
+    (reached,) = run_python(SNIPPET, name, engine=engine, timeout=1100)
     assert reached >= 475

@@ -15,7 +15,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tandem.agents import collection, user_functions  # noqa: E402
+from tandem.agents import collection, train_call, user_functions  # noqa: E402
 from tandem.errors import EnvironmentFault, SettingError, WorkerError  # noqa: E402
 from tandem.examples.pytorch import DDPG_HER, MADDPG  # noqa: E402
 from tandem.examples.worlds import PointWorld, Relay  # noqa: E402
@@ -90,6 +90,17 @@ def test_it_is_the_training_of_one_process(kind: str) -> None:
         found.append((weights(agent), agent.reward_list, agent.loss_list))
     assert found[0][1:] == found[1][1:] and len(found[0][1]) >= 12
     assert all(torch.equal(a, b) for a, b in zip(found[0][0], found[1][0], strict=True))
+
+
+def test_the_pool_of_hindsight_is_read_without_goals() -> None:
+    agent, optimizer = hindsight()
+    agent.train(optimizer, 3, p=0)
+    ring = agent._assembly.learner.ring
+    assert agent.state_pool.shape == agent.next_state_pool.shape == (len(ring), 2)
+    assert agent.action_pool.shape == (len(ring), 2) and agent.HER
+    team, optimizer = several()
+    team.train(optimizer, 3, p=0)
+    assert team.state_pool.shape[1:] == (2, 4) and team.action_pool.shape[1:] == (2,)
 
 
 def test_one_environment_is_copied_for_each_process() -> None:
@@ -259,7 +270,7 @@ def test_as_many_processes_as_fit(
 
 
 def test_batches_are_built_here_and_it_is_said_once() -> None:
-    collection._warned.clear()
+    train_call._said.clear()
     agent, optimizer = probe(PR=True)
     with pytest.warns(UserWarning, match="processes_pr=4: batches are built in this process"):
         agent.train(optimizer, 1, processes_pr=4, p=0)

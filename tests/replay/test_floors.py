@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from tandem.errors import SettingError
-from tandem.learning.learners import load_stored, stored
+from tandem.learning.learners import stored
 from tandem.replay.buffer import Ring
 from tandem.replay.hindsight import DictGoals, Hindsight
-from tandem.replay.refit import refitted
+from tandem.replay.resized import take_over
 from tandem.replay.samplers import DistinctSampler, PassSampler, PrioritizedSampler, UniformSampler
 from tandem.replay.scored import ScoredSampler
 from tandem.replay.triplets import TripletDraws
@@ -122,7 +122,7 @@ def test_a_checkpoint_goes_into_a_ring_of_another_length(
             sampler.update(ids, {"TD": ids.astype(np.float32)})
     sampler.forget_rows(4, [0, 2])
     data, arrays = stored(one, sampler)
-    load_stored(other, again, *refitted(data, arrays, other))
+    take_over(other, again, 0.5, data, arrays)
     kept = [i for i in one.rows().tolist() if i >= (13 - after) * N]
     assert other.rows().tolist() == kept
     for t in range(13, 22):

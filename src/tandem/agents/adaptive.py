@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, field
-from typing import Any, Self, TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
 from tandem.agents.adjustable import Values, values_of
 from tandem.agents.assembly import Assembly
-from tandem.agents.contract import AgentMembers, check_count
+from tandem.agents.contract import Adjusted, AgentMembers, check_count
 from tandem.errors import SettingError, one_of
 from tandem.math import adaptive as rules
 from tandem.math.adaptive import RULES, Noise, Parameters, Signal
 from tandem.math.effective import effective_sample_size, rows_to_drop, smoothed
-from tandem.types import Array, Batch, JSONDict, tree_map
+from tandem.types import Array, Batch, tree_map
 
 Params = dict[str, Any] | None  # what is said of a rule: see `math.adaptive.Parameters`
 
@@ -38,17 +37,6 @@ class RuleParams(TypedDict, total=False):
     num_updates_params: Params
 
 
-@dataclass
-class Adjusted:
-    """What rules have moved, and what they go by."""
-
-    start_size: float = 0.0  # the effective sample size when the phase began
-    noise: float | None = None  # smoothed variance of gradients
-    originals: dict[str, list[Any]] = field(default_factory=dict)  # before a rule of that name
-    values: dict[str, list[float]] = field(default_factory=dict)  # what it gave last
-    exact: dict[str, float] = field(default_factory=dict)  # of counts, before they are rounded
-
-
 class AdaptiveMethods(AgentMembers):
     """What the hooks of a subclass, or its callbacks, may call to adapt the training.
 
@@ -60,12 +48,6 @@ class AdaptiveMethods(AgentMembers):
     """
 
     _assembly: Assembly | None = None
-    _adjusted: Adjusted
-
-    def __new__(cls, *arguments: object, **keywords: object) -> Self:
-        agent = super().__new__(cls, *arguments, **keywords)
-        agent._adjusted = Adjusted()
-        return agent
 
     # The effective sample size
 
@@ -361,12 +343,33 @@ class AdaptiveMethods(AgentMembers):
 
     # Files
 
-    def _load_adjusted(self, state: JSONDict | None, assembly: Assembly) -> None:
-        """Goes on from what a file says of it, with the values that rules had moved."""
-        self._adjusted = Adjusted(**(state or {}))
+    def _load_adjusted(self, assembly: Assembly) -> None:
+        """Gives a training the values that rules had moved in the one that a file is of, or that
+        was in other processes."""
         for name, numbers in self._adjusted.values.items():
             for value, x in zip(values_of(name, self, assembly), numbers, strict=True):
                 value.load(x)
+
+    def _forget_moves(self, assembly: Assembly) -> None:
+        """The training is of other choices than that of the file: of what rules had moved, only the
+        optimizers' numbers come with it, and they go back."""
+        for name in ("lr", "weight_decay", "beta1", "beta2"):
+            if name in self._adjusted.originals:
+                first = self._adjusted.originals[name]
+                for value, x in zip(values_of(name, self, assembly), first, strict=True):
+                    value.set(x)
+        self._adjusted = Adjusted()
+
+    def _keep_store(self, assembly: Assembly, num_store: int | None) -> None:
+        """`train` was called again: what a rule made of the same num_store goes on."""
+        adjusted, schedule = self._adjusted, assembly.learner.schedule
+        if "store" not in adjusted.originals or schedule.store_episodes is None:
+            return
+        if adjusted.originals["store"] == [num_store]:
+            schedule.store_episodes = int(adjusted.values["store"][0])
+        else:
+            for moves in (adjusted.originals, adjusted.values, adjusted.exact):
+                moves.pop("store", None)
 
 
 def _share(smooth: float) -> float:

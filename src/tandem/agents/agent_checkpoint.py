@@ -2,34 +2,36 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Sequence
-from dataclasses import asdict
-from os import PathLike
+from contextlib import nullcontext, suppress
+from dataclasses import asdict, fields
+from numbers import Real
+from os import PathLike as AnyPath
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from tandem import exploration
 from tandem.agents.assembly import Assembly
-from tandem.agents.contract import AgentMembers, param_variables
+from tandem.agents.contract import Adjusted, AgentMembers, SetArguments, as_list, param_variables
 from tandem.backends import variables
 from tandem.backends.reach import held, reach
 from tandem.envs.vector import begun
 from tandem.errors import CheckpointError, ResumeError, SettingError
 from tandem.runs import checkpoint
+from tandem.runs.autosave import Autosave
 from tandem.types import AnyArray, JSONDict
 
+PathLike = str | Path
 Contents = tuple[JSONDict, checkpoint.Groups]  # of a file: JSON data, and arrays by group and name
 
 PARAM, WHOLE = "param", "agent"  # what a file holds
 TRAINING = ("engine", "collector", "learner")  # groups of a file in which there was training
-RECORDS = (
-    "total_episode",
-    "total_time",
-    "loss",
-    "loss_list",
-    "reward_list",
-    "noise_scale_list",
-)
+EXPLORERS = ("policy", "noise")  # arguments of `set` that are objects
+RECORDS = ("total_episode", "total_time", "loss_list", "reward_list", "noise_scale_list")
 PICKLES = tuple(b"\x80" + bytes([protocol]) for protocol in (2, 3, 4, 5))  # how they begin
 
 
@@ -45,11 +47,14 @@ def whole(agent: AgentMembers, assembly: Assembly | None, pools: bool) -> Conten
     """Returns what a file of the agent holds: parameters and records; and once there was training,
     networks, optimizers, counters, generators, and with `pools` the transitions."""
     data, groups = parameters(agent)
-    data |= {"holds": WHOLE, "records": {name: getattr(agent, name) for name in RECORDS}}
+    records = {name: getattr(agent, name) for name in RECORDS}
+    data |= {"holds": WHOLE, "records": records | {"loss": agent._loss}}
     # as pairs: JSON has no numbers, and no None, for names
     data["sizes"] = list(agent._sample_sizes.items())
     data["adjusted"] = asdict(agent._adjusted)
     data["unrecorded"] = list(agent._unrecorded)
+    if agent._arguments is not None:
+        data["arguments"] = arguments_data(agent._arguments)
     if assembly is not None:
         loop, arrays = assembly.loop.state(pools)
         data |= {
@@ -64,6 +69,88 @@ def whole(agent: AgentMembers, assembly: Assembly | None, pools: bool) -> Conten
     return data, groups
 
 
+def arguments_data(arguments: SetArguments) -> JSONDict:
+    """Returns the arguments of `set` as JSON data."""
+    data = {f.name: _plain(getattr(arguments, f.name)) for f in fields(SetArguments)}
+    explorers = {name: _described(getattr(arguments, name)) for name in EXPLORERS}
+    return data | explorers
+
+
+def arguments_of(data: JSONDict) -> SetArguments:
+    """Returns the arguments of `set` that a file holds. SettingError where policies or noise
+    processes are of classes that are not the library's: a file makes no such object."""
+    own = {
+        name: list(dict.fromkeys(one["own"] for one in as_list(data[name]) if "own" in one))
+        for name in EXPLORERS
+    }
+    if any(own.values()):
+        given = [f"{name}={kinds[0]}(...)" for name, kinds in own.items() if kinds]
+        given += [
+            f"{f.name}={data[f.name]!r}"
+            for f in fields(SetArguments)
+            if f.name not in EXPLORERS and f.name in data and data[f.name] != f.default
+        ]
+        raise SettingError(
+            "the file's agent was set with "
+            f"{' and '.join(k for kinds in own.values() for k in kinds)}, "
+            "a class that is not the library's.",
+            "an object of it, which the file does not hold",
+            f"call agent.set({', '.join(given)}), then train.",
+        )
+    known = {f.name for f in fields(SetArguments)}
+    numbers = {n: x for n, x in data.items() if n in known and n not in EXPLORERS}
+    return SetArguments(**numbers, **{name: _made(data[name]) for name in EXPLORERS})
+
+
+def _described(sources: Any) -> Any:
+    """Returns policies or noise processes as JSON data: a class of the library with the arguments
+    that it is made with, and by number which ones are one object, or draw from one generator."""
+    rows: list[JSONDict] = []
+    each = as_list(sources)
+    for i, source in enumerate(each):
+        kind = type(source)
+        if same := [j for j in range(i) if each[j] is source]:
+            rows.append({"same": same[0]})
+        elif kind is not getattr(exploration, kind.__name__, None):
+            rows.append({"own": kind.__name__})
+        else:
+            names = [n for n in inspect.signature(kind).parameters if n != "seed"]
+            values = {name: _plain(getattr(source, name)) for name in names}
+            row = {"kind": kind.__name__, "values": values, "seeded": source.seeded}
+            shared = [j for j in range(i) if getattr(each[j], "rng", None) is source.rng]
+            rows.append(row | ({"rng": shared[0]} if shared else {}))
+    return rows if isinstance(sources, (list, tuple)) or not rows else rows[0]
+
+
+def _made(described: Any) -> Any:
+    """Returns what `_described` was given, in the state that it was first in."""
+    made: list[Any] = []
+    for row in as_list(described):
+        if "same" in row:
+            made.append(made[row["same"]])
+            continue
+        values = {
+            name: (tuple(x) if name in ("size", "clip") else np.array(x))
+            if isinstance(x, list)
+            else x
+            for name, x in row["values"].items()
+        }
+        made.append(getattr(exploration, row["kind"])(**values))
+        made[-1].seeded = row["seeded"]
+        if "rng" in row:
+            made[-1].rng = made[row["rng"]].rng
+    return made if isinstance(described, list) and made else made[0] if made else None
+
+
+def _plain(value: Any) -> Any:
+    """Returns a number, a text, or several, as JSON has them."""
+    if isinstance(value, (np.ndarray, np.generic)):
+        return value.tolist()
+    if isinstance(value, Real) and not isinstance(value, int):  # a fraction, say
+        return float(value)
+    return list(value) if isinstance(value, tuple) else value
+
+
 def whole_untrained(agent: AgentMembers, restored: checkpoint.Checkpoint) -> Contents:
     """Returns what a file of an agent holds that was restored from another, and not trained since:
     the same training."""
@@ -76,7 +163,7 @@ def whole_untrained(agent: AgentMembers, restored: checkpoint.Checkpoint) -> Con
 
 def as_path(path: object) -> Path:
     """Returns the path of a file. SettingError for what is none."""
-    if not isinstance(path, (str, PathLike)) or not Path(path).name:
+    if not isinstance(path, (str, AnyPath)) or not Path(path).name:
         raise SettingError(
             f"a file of the agent is to be {path!r}.",
             "its path, a str or a Path",
@@ -139,33 +226,51 @@ def load_param(agent: AgentMembers, arrays: dict[str, AnyArray], path: str | Pat
     variables.write(own, values)
 
 
-def load_networks(agent: AgentMembers, arrays: dict[str, AnyArray]) -> None:
+def load_networks(agent: AgentMembers, arrays: dict[str, AnyArray]) -> list[str]:
     """Gives the agent's networks, those too that are in no list of parameters, what a file says of
-    them. What is not there yet, or does not fit, is left to the training that goes on."""
+    them, and returns their names. What is not there yet, or does not fit, is left to the training
+    that goes on."""
     own = {
         name: variable
         for name, variable in held(reach(agent)).items()
         if name in arrays and tuple(variable.shape) == arrays[name].shape
     }
     variables.write(own.values(), [arrays[name] for name in own])
+    return list(own)
 
 
-def load_training(assembly: Assembly, saved: checkpoint.Checkpoint) -> None:
-    """Brings a training to where it was. CheckpointError where it was another one."""
+def load_training(
+    assembly: Assembly, saved: checkpoint.Checkpoint, loaded: Sequence[str], anew: bool
+) -> None:
+    """Brings a training to where it was. loaded: networks that have what the file says already, or
+    what they were given since. anew: whether `set` was called after `restore`, so that what fits
+    the new arguments goes on. CheckpointError where it was another training."""
     data, groups = saved.data, {name: saved.group(name) for name in TRAINING}
+    now = held(reach(assembly.agent))
+    here = [name for name in loaded if name in now]
+    groups["engine"] |= dict(zip(here, variables.read(now[n] for n in here), strict=True))
+    if anew or data.get("anew"):
+        data = _adapted(assembly, data)
     try:
         _load_optimizer_settings(assembly.optimizers, saved)
         with assembly:
             try:
                 assembly.loop.load_state(data["loop"], groups)
             except ResumeError as error:
+                assembly.loop.load_state(_broken_off(data["loop"]), groups)
                 warnings.warn(
                     f"{error.happened} All else is as it was; the episodes under way are broken "
                     "off, and new ones begin.",
                     stacklevel=2,
                 )
-                assembly.loop.load_state(_broken_off(data["loop"]), groups)
             assembly.actor.load_state(data["actor"])
+    except ResumeError as error:
+        raise CheckpointError(
+            f"{saved.path} does not fit this agent: {error.happened}",
+            error.expected,
+            "call set as it was called before, with the same environments; or after restore, which "
+            "keeps of the pool what fits; or make the agent anew, and restore_param.",
+        ) from error
     except (KeyError, ValueError) as error:
         raise CheckpointError(
             f"{saved.path} does not fit this agent ({type(error).__name__}: {str(error)[:200]}).",
@@ -173,6 +278,28 @@ def load_training(assembly: Assembly, saved: checkpoint.Checkpoint) -> None:
             "call set as it was called before, then restore, then train.",
         ) from error
     assembly.learner.losses[:] = data["losses"]
+
+
+def _adapted(assembly: Assembly, data: JSONDict) -> JSONDict:
+    """Returns a file's data for a training with other arguments of `set`: explorers of the same
+    kinds go on, and where anything else was changed, of the pool what fits."""
+    explore = assembly.actor.state()["explore"]
+    if _states(explore) != _states(data["actor"]["explore"]):
+        data = {**data, "actor": {**data["actor"], "explore": explore}}
+    now, before = arguments_data(assembly.arguments), data.get("arguments", {})
+    # in a file that was saved after a `set`, before its training, the pool is older
+    if data.get("anew") or any(now[n] != before.get(n) for n in now if n not in EXPLORERS):
+        loop = data["loop"]
+        data = {**data, "loop": loop | {"learner": loop["learner"] | {"anew": True}}}
+    return data
+
+
+def _states(explore: list[Any]) -> Any:
+    """Returns of which kinds the states of explorers are."""
+    return [
+        state if state is None else [inner if inner is None else sorted(inner) for inner in state]
+        for state in explore
+    ]
 
 
 def move_training(assembly: Assembly, data: JSONDict, groups: checkpoint.Groups) -> None:
@@ -196,8 +323,8 @@ def _load_optimizer_settings(optimizers: list[Any], saved: checkpoint.Checkpoint
             f"{saved.path} was saved by an agent with the optimizer {_kinds(settings)}; train was "
             f"given {_kinds(own)}.",
             "optimizers of the same kinds, whose state the file holds",
-            "give train such ones; or take the weights alone, by restore_param, and begin anew "
-            "with any optimizer.",
+            "give train such ones; or make the agent anew, and take the weights alone, by "
+            "restore_param, to begin with any optimizer.",
         )
     for optimizer, one in zip(optimizers, settings, strict=True):
         optimizer.adjust(one)
@@ -223,3 +350,90 @@ def _in_order(arrays: dict[str, AnyArray]) -> Sequence[AnyArray]:
 def _nesting(param: Any) -> Any:
     """Returns lists as `param` is nested, with None for each variable."""
     return [_nesting(part) for part in param] if isinstance(param, (list, tuple)) else None
+
+
+class SavedAgent(AgentMembers):
+    """What an agent does with files, and what the next `train` goes on from."""
+
+    _assembly: Assembly | None = None
+    _restored: checkpoint.Checkpoint | None = None  # what the next `train` goes on from
+    _loaded: Sequence[str] = ()  # networks that were given what it says
+    _anew = False  # whether `set` was called since
+    _chosen = False  # whether it was ever called
+    _saved_arguments: JSONDict | None = None  # of `set`, in that file
+    _autosave: Autosave | None = None  # which files were written
+    _autosave_state: JSONDict | None = None  # the same, after `restore`
+    _saves_pools = True  # whether transitions stay from one `train` to the next, and are saved
+
+    def _set_arguments(self, caller: str) -> SetArguments:
+        """Returns what `set` was told, or what the file says that was restored. SettingError where
+        neither is there."""
+        if self._arguments is None and self._saved_arguments is not None:
+            self._arguments = arguments_of(self._saved_arguments)
+        if self._arguments is None:
+            raise SettingError(
+                f"{caller} was called before set.",
+                f"agent.set(...), then agent.{caller}(...)",
+                "call set first.",
+            )
+        return self._arguments
+
+    def save_param(self, path: PathLike) -> None:
+        """Writes the parameters to one file, whatever its name: a zip of JSON and safetensors; with
+        `parallel_dump` to a folder, a file for each array."""
+        self._write(path, parameters(self))
+
+    def restore_param(self, path: PathLike) -> None:
+        """Gives the parameters the values in a file of `save_param` or `save`. CheckpointError
+        where they do not fit."""
+        load_param(self, read(path).group("param"), path)
+
+    def save(self, path: PathLike) -> None:
+        """Writes all that training needs to go on exactly: networks, optimizers, counters,
+        generators, and the pools, unless the last `train` had save_data=False."""
+        with self._assembly or nullcontext():
+            self._write(path, self._snapshot(False))
+
+    def restore(self, path: PathLike) -> None:
+        """Becomes what `save` wrote: in an agent made with the same arguments the next `train` goes
+        on as if there had been no break, with `set` as it was called before, or by the file.
+        After another `set` it goes on with the optimizers and counters, and the newest transitions
+        that fit. CheckpointError where it does not fit."""
+        file = read(path, WHOLE)
+        load_param(self, file.group("param"), path)
+        records = dict(file.data["records"])
+        self._loss = records.pop("loss")
+        vars(self).update(records)
+        self._assembly = self._autosave = None
+        self._autosave_state = file.data["files"]
+        self._sample_sizes = dict(file.data.get("sizes", []))
+        self._unrecorded = list(file.data.get("unrecorded", []))
+        self._adjusted = Adjusted(**file.data.get("adjusted", {}))
+        self._saved_arguments = file.data.get("arguments")
+        if not self._chosen:
+            self._arguments = None
+            with suppress(SettingError):  # `train` says which class is not the library's
+                self._set_arguments("restore")
+        self._restored, self._anew = (file if "loop" in file.data else None), False
+        if self._restored is not None:
+            self._loaded = load_networks(self, file.group("engine"))
+
+    def _write(self, path: PathLike, contents: Contents) -> None:
+        checkpoint.write(as_path(path), *contents, self.parallel_dump)
+
+    def _snapshot(self, param_only: bool) -> Contents:
+        """Returns what a file of the agent holds now."""
+        if param_only:
+            return parameters(self)
+        if self._restored is not None:  # and not trained since
+            data, groups = whole_untrained(self, self._restored)
+            before = self._restored.data
+            changed = self._anew and data.get("arguments") != before.get("arguments")
+            data["anew"] = bool(changed or before.get("anew"))
+        else:
+            data, groups = whole(self, self._assembly, self._saves_pools)
+        return data | {"files": self._autosave_record()}, groups
+
+    def _autosave_record(self) -> JSONDict | None:
+        """Returns which files were written, as JSON data; None where none ever was."""
+        return self._autosave_state if self._autosave is None else self._autosave.state()

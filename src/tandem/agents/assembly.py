@@ -128,7 +128,11 @@ class Assembly:
         return same and self.is_for(env)
 
     def set_windows(self, train: TrainArguments) -> None:
-        """Sets how much of the pool is forgotten, and when."""
+        """Sets how many episodes are collected, how much of the pool is forgotten, and when."""
+        schedule = self.learner.schedule
+        schedule.store_episodes = None if self.arguments.PPO else train.num_store
+        if schedule.rollout_episodes is not None:
+            schedule.rollout_episodes = train.num_store or 1
         agent, size = self.agent, train.window_size
         if size is None:
             size = getattr(agent, "window_size", None)

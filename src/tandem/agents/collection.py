@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import copy
 import inspect
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil
@@ -108,21 +107,6 @@ def copied(env: Any) -> Any:
             "an environment for each process",
             "give a list of them as agent.env.",
         ) from error
-
-
-def warn_once(processes_her: int | None, processes_pr: int | None) -> None:
-    """Says once why batches are not built in processes."""
-    for name, number in (("processes_her", processes_her), ("processes_pr", processes_pr)):
-        if number not in (None, 1) and name not in _warned:
-            _warned.add(name)
-            warnings.warn(
-                f"{name}={number}: batches are built in this process, for all transitions at "
-                "once; to hand parts of one to processes takes longer than that.",
-                stacklevel=4,
-            )
-
-
-_warned: set[str] = set()
 
 
 # Acting

@@ -4,7 +4,7 @@ it is checked before training starts."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from math import inf, isnan, isqrt, nan
 from numbers import Integral, Real
@@ -163,6 +163,7 @@ class TrainArguments:
     window_size_: int | None
     window_size_ppo: int | None
     window_size_pr: int | None
+    random: bool
     save_data: bool
     num_store: int | None
     p: int | None
@@ -255,6 +256,17 @@ KERAS = {"param": "self.q.weights", "weights": "weights"}
 TORCH = {"param": "list(self.q.parameters())", "weights": "parameters()"}
 
 
+@dataclass
+class Adjusted:
+    """What rules have moved, and what they go by."""
+
+    start_size: float = 0.0  # the effective sample size when the phase began
+    noise: float | None = None  # smoothed variance of gradients
+    originals: dict[str, list[Any]] = field(default_factory=dict)  # before a rule of that name
+    values: dict[str, list[float]] = field(default_factory=dict)  # what it gave last
+    exact: dict[str, float] = field(default_factory=dict)  # of counts, before they are rounded
+
+
 class AgentMembers:
     """What an agent holds: the members that a subclass defines, how it is trained and saved, and
     the records of its training."""
@@ -302,7 +314,7 @@ class AgentMembers:
     _sample_sizes: dict[int | None, float]  # smoothed effective sample sizes, by process
 
     # Adapting, see `tandem.agents.adaptive`
-    _adjusted: Any
+    _adjusted: Adjusted
     initialize_adjusting: Callable[[], None]
     measured: Callable[[], dict[str, float]]
     # mini-batches by which the noise of gradients is measured when an episode ends, or None
@@ -314,19 +326,9 @@ class AgentMembers:
         """Lists and the like are there whether or not a subclass calls super().__init__()."""
         agent = super().__new__(cls)
         agent.callbacks, agent.loss_list, agent.reward_list = [], [], []
-        agent.prioritized_replay = PrioritizedReplay()
+        agent.prioritized_replay, agent._adjusted = PrioritizedReplay(), Adjusted()
         agent._sample_sizes, agent._unrecorded, agent.noise_scale_list = {}, [], []
         return agent
-
-    @property
-    def loss(self) -> float | None:
-        """The mean loss of the last episode that had updates."""
-        return self._loss
-
-    @property
-    def criterion(self) -> float | None:
-        """The mean return at which training ends."""
-        return self._arguments.criterion if self._arguments is not None else None
 
     def average_reward(self) -> float | None:
         """Returns the mean return of the last trial_count episodes; None while there are fewer."""

@@ -20,7 +20,6 @@ discounted sum and d is 1 - gamma ** (m - 1) where the episode goes on after m s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -29,29 +28,21 @@ import numpy as np
 
 from tandem import animation, plots
 from tandem.agents import agent_checkpoint, collection
-from tandem.agents.adaptive import AdaptiveMethods, Adjusted
-from tandem.agents.agent_checkpoint import restore_param
+from tandem.agents.adaptive import AdaptiveMethods
+from tandem.agents.agent_checkpoint import PathLike, SavedAgent, restore_param
 from tandem.agents.assembly import Assembly
 from tandem.agents.contract import SetArguments, TrainArguments, as_list, check_count
-from tandem.agents.train_call import LambdaCallback, TrainCall
+from tandem.agents.train_call import LambdaCallback, TrainCall, say_once, say_what_is_not_used
+from tandem.agents.views import AttributeViews
 from tandem.backends.variables import assign_param
 from tandem.errors import SettingError
-from tandem.runs import checkpoint
 from tandem.runs.autosave import Autosave, Policy, Writer
-from tandem.types import JSONDict
 
 __all__ = ["RL", "LambdaCallback", "RL_pytorch", "assign_param", "restore_param"]
 
-PathLike = str | Path
 
-
-class BaseAgent(AdaptiveMethods):
+class BaseAgent(SavedAgent, AdaptiveMethods, AttributeViews):
     """What agents of both frameworks can do."""
-
-    _restored: checkpoint.Checkpoint | None = None  # what the next `train` goes on from
-    _autosave: Autosave | None = None  # which files were written
-    _autosave_state: JSONDict | None = None  # the same, after `restore`
-    _saves_pools = True  # whether transitions stay from one `train` to the next, and are saved
 
     def set(
         self,
@@ -120,7 +111,8 @@ class BaseAgent(AdaptiveMethods):
             strategy,
         )
         self._undo_moves()
-        self._assembly = self._restored = None
+        self._chosen, self._assembly = True, None
+        self._anew = self._restored is not None
 
     def _train(self, train: TrainArguments, metric: Any, jit: bool) -> np.float32:
         """What `train` does in both frameworks: see `RL.train`."""
@@ -134,17 +126,13 @@ class BaseAgent(AdaptiveMethods):
             )
         policy = Policy(**{f.name: getattr(self, f.name) for f in fields(Policy)})
         policy.check()
-        collection.warn_once(train.processes_her, train.processes_pr)
+        say_what_is_not_used(arguments, train)
         self._saves_pools = train.save_data
         self._assembly = assembly = self._assembled(arguments, optimizer, train)
         self._restored = None
         self.optimizer = optimizer  # not before: one that was refused may be followed by another
         learner = assembly.learner
         learner.compile(jit)
-        schedule = learner.schedule
-        schedule.store_episodes = None if arguments.PPO else train.num_store
-        if schedule.rollout_episodes is not None:
-            schedule.rollout_episodes = train.num_store or 1
         if not self._saves_pools:
             learner.forget()
         writer, state = Writer(), self._autosave_record()
@@ -174,7 +162,6 @@ class BaseAgent(AdaptiveMethods):
             assembly = Assembly(self, arguments, optimizers, processes)
             with assembly:
                 agent_checkpoint.move_training(assembly, data, groups)
-            self._load_adjusted(data["adjusted"], assembly)
         ring = assembly.learner.ring
         if assembly is not before and ring.capacity != arguments.size and train.p != 0:
             print(
@@ -183,8 +170,12 @@ class BaseAgent(AdaptiveMethods):
             )
         assembly.set_windows(train)
         if self._restored is not None:
-            agent_checkpoint.load_training(assembly, self._restored)
-            self._load_adjusted(self._restored.data.get("adjusted"), assembly)
+            agent_checkpoint.load_training(assembly, self._restored, self._loaded, self._anew)
+        if self._restored is not None and self._anew:
+            self._forget_moves(assembly)
+        elif assembly is not before:
+            self._load_adjusted(assembly)
+        self._keep_store(assembly, train.num_store)
         return assembly
 
     def _processes(self, train: TrainArguments) -> int:
@@ -200,16 +191,6 @@ class BaseAgent(AdaptiveMethods):
             print(why)
         return processes
 
-    def _set_arguments(self, caller: str) -> SetArguments:
-        """Returns what `set` was told. SettingError where it has not been called."""
-        if self._arguments is None:
-            raise SettingError(
-                f"{caller} was called before set.",
-                f"agent.set(...), then agent.{caller}(...)",
-                "call set first.",
-            )
-        return self._arguments
-
     def get_optimal_processes(
         self, memory_mb: float, safety_factor: float = 0.75, min_exp_per_proc: int | None = None
     ) -> int:
@@ -223,58 +204,6 @@ class BaseAgent(AdaptiveMethods):
         minimum = 10 * arguments.minibatch if min_exp_per_proc is None else min_exp_per_proc
         memory = memory_mb * safety_factor * 2**20
         return collection.most_processes(pool, arguments.size, minimum, memory)
-
-    # Saving
-
-    def save_param(self, path: PathLike) -> None:
-        """Writes the parameters to one file, whatever its name: a zip of JSON and safetensors; with
-        `parallel_dump` to a folder, a file for each array."""
-        self._write(path, agent_checkpoint.parameters(self))
-
-    def restore_param(self, path: PathLike) -> None:
-        """Gives the parameters the values in a file of `save_param` or `save`. CheckpointError
-        where they do not fit."""
-        agent_checkpoint.load_param(self, agent_checkpoint.read(path).group("param"), path)
-
-    def save(self, path: PathLike) -> None:
-        """Writes all that training needs to go on exactly: networks, optimizers, counters,
-        generators, and the pools, unless the last `train` had save_data=False."""
-        with self._assembly or nullcontext():
-            self._write(path, self._snapshot(False))
-
-    def restore(self, path: PathLike) -> None:
-        """Becomes what `save` wrote: in an agent made and set with the same arguments the next
-        `train` goes on as if there had been no break. CheckpointError where it does not fit."""
-        file = agent_checkpoint.read(path, agent_checkpoint.WHOLE)
-        agent_checkpoint.load_param(self, file.group("param"), path)
-        records = dict(file.data["records"])
-        self._loss = records.pop("loss")
-        vars(self).update(records)
-        self._assembly = self._autosave = None
-        self._autosave_state = file.data["files"]
-        self._sample_sizes = dict(file.data.get("sizes", []))
-        self._adjusted = Adjusted(**file.data.get("adjusted", {}))
-        self._unrecorded = list(file.data.get("unrecorded", []))
-        self._restored = file if "loop" in file.data else None
-        if self._restored is not None:
-            agent_checkpoint.load_networks(self, file.group("engine"))
-
-    def _write(self, path: PathLike, contents: agent_checkpoint.Contents) -> None:
-        checkpoint.write(agent_checkpoint.as_path(path), *contents, self.parallel_dump)
-
-    def _snapshot(self, param_only: bool) -> agent_checkpoint.Contents:
-        """Returns what a file of the agent holds now."""
-        if param_only:
-            return agent_checkpoint.parameters(self)
-        if self._restored is not None:  # and not trained since
-            data, groups = agent_checkpoint.whole_untrained(self, self._restored)
-        else:
-            data, groups = agent_checkpoint.whole(self, self._assembly, self._saves_pools)
-        return data | {"files": self._autosave_record()}, groups
-
-    def _autosave_record(self) -> JSONDict | None:
-        """Returns which files were written, as JSON data; None where none ever was."""
-        return self._autosave_state if self._autosave is None else self._autosave.state()
 
     # Looking
 
@@ -308,6 +237,12 @@ class BaseAgent(AdaptiveMethods):
     ) -> Path:
         """Plays such an episode, writes it as a GIF or MP4, by the name of save_path, and returns
         the file. `writer` is not needed: no other program is."""
+        if writer is not None:
+            say_once(
+                "writer",
+                f"writer={writer!r}: GIFs are written by Pillow, MP4s by the ffmpeg of "
+                "imageio-ffmpeg, by the name of save_path; no other program is needed.",
+            )
         animation.without_screen()
         act, env = self._player(max_steps, mode)
         path = None if save_path is None else Path(save_path)
@@ -350,11 +285,11 @@ class RL(BaseAgent):
         mean. optimizer: one, or one for each entry of `param`; `agent.optimizer` is kept where it
         is set. jit_compile: whether updates are compiled by XLA, with equal results. processes: how
         many step the environments of a list, this one among them, or copies of the only one; None:
-        as many as make it faster, by a trial, if pool_network. random: nothing to choose here, as
-        all environments store alike; processes_her, processes_pr: nothing either, as batches are
-        built in one go. window_size: how many of the oldest transitions go when the pool is full
-        (1); window_size_ of them every `clearing_freq` stored ones; window_size_ppo or
-        window_size_pr at `update_param` with PR=True where the agent has no window_size_fn.
+        as many as make it faster, by a trial, if pool_network. random, processes_her, processes_pr:
+        there is nothing to choose by them here, which is said once. window_size: how many of the
+        oldest transitions go when the pool is full (1); window_size_ of them every `clearing_freq`
+        stored ones; window_size_ppo or window_size_pr at `update_param` with PR=True where the
+        agent has no window_size_fn.
         save_data: whether pools stay from one `train` to the next, and go into files. num_store:
         how many episodes end before there are phases, then one for each of their steps; None: a
         phase after each step. PPO goes by update_steps, or without it by so many episodes of each
@@ -373,6 +308,7 @@ class RL(BaseAgent):
             window_size_,
             window_size_ppo,
             window_size_pr,
+            random,
             save_data,
             num_store,
             p,
@@ -421,6 +357,7 @@ class RL_pytorch(BaseAgent):
             window_size_,
             window_size_ppo,
             window_size_pr,
+            random,
             save_data,
             num_store,
             p,

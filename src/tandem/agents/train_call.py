@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from time import perf_counter
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tandem.agents.collection import AgentActor
-from tandem.agents.contract import AgentMembers, TrainArguments
+from tandem.agents.contract import AgentMembers, SetArguments, TrainArguments
 from tandem.agents.training import PhaseLearner
 from tandem.errors import WorkerError
 from tandem.learning.events import BatchEnd, EpisodeBegin, EpisodeEnd
@@ -112,7 +113,7 @@ class TrainCall:
             print(f"time:{int(agent.time + 0.5)}s")
         if self.signal:
             raise KeyboardInterrupt(self.signal)
-        return np.float32(agent.loss if agent.loss is not None else 0.0)
+        return np.float32(agent._loss if agent._loss is not None else 0.0)
 
     def _follow(self, autosave: Autosave) -> None:
         """Trains, by following the loop's events until one ends it."""
@@ -176,18 +177,18 @@ class TrainCall:
         if learner.losses:
             agent._loss = self._mean(learner.losses)
             learner.losses.clear()
-        loss = 0.0 if agent.loss is None else agent.loss
+        loss = 0.0 if agent._loss is None else agent._loss
         agent.reward_list.append(score)
         agent.loss_list.append(loss)
         agent.total_episode += 1
         self.done += 1
         logs = {"loss": loss, "reward": score} | agent.measured()
         notify(agent.callbacks, "on_episode_end", self.done - 1, logs)
-        average, criterion = agent.average_reward(), agent.criterion
+        average, arguments = agent.average_reward(), agent._arguments
+        criterion = None if arguments is None else arguments.criterion
         if self.every and (self.done == 1 or self.done % self.every == 0):
             shown = f"reward:{score:g}" if average is None else f"average reward:{average:g}"
             print(f"episode:{agent.total_episode}   loss:{loss:.4f}   {shown}")
-        arguments = agent._arguments
         averaged = arguments is not None and arguments.trial_count is not None
         autosave.episode(agent.total_episode, average if averaged else score)
         if average is not None and criterion is not None and average >= criterion:
@@ -226,3 +227,78 @@ def print_interval(p: int | None, episodes: int | None) -> int:
     if episodes % 10 == 0:
         return max(1, episodes // lines)
     return max(1, (episodes - episodes % (lines - 1)) // (lines - 1))
+
+
+# What has nothing to choose here, said once each
+
+BUILT = (
+    "{name}={value}: batches are built in this process, for all transitions at once; to hand parts "
+    "of one to processes takes longer than that."
+)
+UNUSED = "{name}={value} is not used: "
+
+
+def say_what_is_not_used(arguments: SetArguments, train: TrainArguments) -> None:
+    """Says of arguments that mean something elsewhere, or only together with others, what comes of
+    them."""
+    a, t, s = arguments, train, UNUSED
+    rules = (
+        ("processes_her", t.processes_her not in (None, 1), BUILT),
+        ("processes_pr", t.processes_pr not in (None, 1), BUILT),
+        (
+            "random",
+            t.random,
+            "{name}={value}: there are no sub-pools to choose from; each environment stores into "
+            "columns of its own, and mini-batches are drawn from all of them.",
+        ),
+        (
+            "processes",
+            not t.pool_network and t.processes not in (None, 1),
+            s + "with pool_network=False environments step in this process.",
+        ),
+        (
+            "num_store",
+            t.num_store and a.PPO and a.update_steps,
+            s + "with PPO=True a phase comes after update_steps steps; set update_batches instead, "
+            "and it comes after num_store episodes.",
+        ),
+        (
+            "clearing_freq",
+            t.clearing_freq and not t.window_size_,
+            s + "it goes with window_size_, which says how many transitions to drop.",
+        ),
+        (
+            "window_size_",
+            t.window_size_ and not t.clearing_freq,
+            s + "it goes with clearing_freq, which says how often to drop so many.",
+        ),
+        (
+            "window_size_ppo",
+            t.window_size_ppo and not (a.PPO and a.PR),
+            s + "it is what update_param drops with PPO=True and PR=True.",
+        ),
+        (
+            "window_size_pr",
+            t.window_size_pr and (a.PPO or not a.PR),
+            s + "it is what update_param drops with PR=True, and without PPO.",
+        ),
+        (
+            "update_steps",
+            a.update_steps and a.update_batches and not a.PPO,
+            s + "update_param comes after every update_batches mini-batches.",
+        ),
+    )
+    for name, applies, text in rules:
+        if applies:
+            value = getattr(train if hasattr(train, name) else arguments, name)
+            say_once(name, text.format(name=name, value=value), stacklevel=5)
+
+
+def say_once(name: str, text: str, stacklevel: int = 3) -> None:
+    """Warns of an argument, the first time in a process."""
+    if name not in _said:
+        _said.add(name)
+        warnings.warn(text, stacklevel=stacklevel)
+
+
+_said: set[str] = set()

@@ -14,7 +14,7 @@ from tandem.backends.backend import Backend
 from tandem.learning.learners import Span, averaged, checked, load_stored, stored
 from tandem.learning.seeds import Generators
 from tandem.replay.buffer import Ring
-from tandem.replay.refit import refitted
+from tandem.replay.resized import take_over
 from tandem.replay.samplers import Draw, Sampler
 from tandem.types import (
     AnyArray,
@@ -359,18 +359,25 @@ class PhaseLearner:
         return data, arrays
 
     def load_state(self, data: JSONDict, arrays: dict[str, AnyArray]) -> None:
+        """Goes on from what `state` gave. With data["anew"] the sampler, the size of the pool and
+        the schedule are those here, of other choices: counters go on, and of the pool what fits."""
         self.updates, self.phases, self.fresh = data["updates"], data["phases"], data["fresh"]
-        self.schedule.batch_size, self.since = data["batch"], data.get("since", self.since)
+        self.due, self.phase, anew = 0, None, data.get("anew", False)
+        self.since = data.get("since", self.since)
+        if not anew:
+            self.schedule.batch_size = data["batch"]
+        # once pools of several environments were longer
+        longer = "ring" in data and data["ring"]["slots"] != self.ring.slots
+        if "ring" in data and (anew or longer):
+            take_over(self.ring, self.sampler, self.algorithm.settings.gamma, data, arrays)
+        elif "ring" in data:
+            load_stored(self.ring, self.sampler, data, arrays)
         ended = data.get("ended", 0)
         self.ended[:] = 0
-        if isinstance(ended, list):
-            self.ended[:] = ended
-        else:  # older files have their sum
-            self.ended[0] = ended
-        self.due, self.phase = 0, None
-        if "ring" not in data:
+        # older files have their sum
+        self.ended[: len(ended) if isinstance(ended, list) else 1] = ended
+        if "ring" not in data or anew:
             return
-        load_stored(self.ring, self.sampler, *refitted(data, arrays, self.ring))
         self.due = data.get("due", 0)
         if (saved := data.get("phase")) is not None:
             self.phase = Phase(saved["count"], saved["left"])

@@ -19,12 +19,19 @@ _copies: dict[
 
 def assign_param(target: Any, source: Any, tau: float = 1.0) -> None:
     """target <- tau source + (1 - tau) target, variable by variable, for lists (of lists) of torch
-    tensors or Keras variables: a copy by default, a step of Polyak averaging with tau below 1.
+    tensors or Keras variables: a copy by default, a step of Polyak averaging with tau below 1. The
+    source may be NumPy arrays, such as `restore_param` gives.
     Integer ones, the seeds of dropout, are left alone.
 
     Raises SettingError where the lists do not match.
     """
     targets, sources = flat(target), flat(source)
+    if any(isinstance(x, np.ndarray) for x in targets):
+        raise SettingError(
+            "assign_param was given arrays as its target.",
+            "variables; their new values may be arrays, such as restore_param gives",
+            "give net.parameters() of PyTorch's, net.weights of Keras's first, then the arrays.",
+        )
     if strangers := [x for x in targets + sources if not hasattr(x, "shape")]:
         raise SettingError(
             f"assign_param was given a {type(strangers[0]).__name__}.",
@@ -43,13 +50,22 @@ def assign_param(target: Any, source: Any, tau: float = 1.0) -> None:
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(targets[0], torch.Tensor):
         with torch.no_grad():
+            sources = [
+                torch.as_tensor(s, dtype=t.dtype, device=t.device)
+                if isinstance(s, np.ndarray)
+                else s
+                for t, s in zip(targets, sources, strict=True)
+            ]
             if tau == 1.0:
                 torch._foreach_copy_(targets, sources)
             else:
                 torch._foreach_lerp_(targets, sources, tau)
         return
     pairs = [(t, s) for t, s in zip(targets, sources, strict=True) if "float" in str(t.dtype)]
-    if _engine() == "tensorflow":
+    if any(isinstance(s, np.ndarray) for _, s in pairs):
+        for t, s in pairs:
+            t.assign(s if tau == 1.0 else t + tau * (s - t))
+    elif _engine() == "tensorflow":
         _tensorflow(pairs, tau)
     else:
         _jax(pairs, tau)

@@ -98,6 +98,23 @@ class ScoredSampler(PrioritizedSampler):
             x[: len(saved)] = saved
         self._set_newest()
 
+    def take_over(self, terms: Mapping[str, AnyArray], most: Mapping[str, float]) -> None:
+        """Takes what another sampler knew of the rows in the ring: its terms by position, and the
+        largest of them. What it did not know is as new rows have it. Load the ring first."""
+        self.most |= {name: float(x) for name, x in most.items() if name in self.most}
+        self._reported = bool(terms)
+        self._set_newest()
+        for name, x in self._terms.items():
+            known = terms.get(name)
+            x[:] = self.most[name]
+            if known is not None:
+                x[: len(known)] = known
+        self._catch_up()
+        at = self.ring.position(np.arange(self.ring.oldest, self.ring.newest + 1))
+        if terms and (at := at[self.ring.valid.take(at)]).size:
+            score = self._score({name: x[at] for name, x in self._terms.items()})
+            self._priorities.tree.set(at, self._priorities.powers(score))
+
     def _score(self, terms: Mapping[str, Any]) -> Any:
         if "ratio" not in terms:
             return abs(terms["TD"])

@@ -13,7 +13,7 @@ import keras
 import numpy as np
 from keras import layers, ops
 
-from tandem import RL, assign_param
+from tandem import RL, assign_param, restore_param
 from tandem.backends import variables
 from tandem.errors import TandemError
 from tandem.exploration import EpsGreedyQPolicy, SoftmaxPolicy
@@ -119,6 +119,15 @@ with tempfile.TemporaryDirectory() as folder:
         found[f"{name}_target"] = apart_(half.target.weights, again.target.weights) == 0.0
         again.train(keras.metrics.Mean(), keras.optimizers.Adam(0.01), 3, p=0)
         found[name] = apart(whole, again) == 0.0 and whole.loss_list == again.loss_list
+
+    fresh = Q()
+    assign_param(fresh.param, restore_param(Path(folder) / "x.dat"), 0.5)
+    half_way = [
+        (a + b) / 2 for a, b in zip(*map(variables.read, (Q().param, half.param)), strict=True)
+    ]
+    found["half an array"] = apart_(half_way, variables.read(fresh.param)) < 1e-6
+    assign_param(fresh.param, restore_param(Path(folder) / "x.dat"))
+    found["arrays"] = apart(fresh, half) == 0.0
 
     # an optimizer goes on with the numbers in the file, whatever it was made with; one of another
     # kind is refused

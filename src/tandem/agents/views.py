@@ -1,0 +1,131 @@
+"""What documented programs read of an agent by attributes: what `set` was told, the pool, counters.
+
+Each stands back where a subclass has an attribute of the same name, in its class or by an
+assignment: that is its own, and none of the library's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tandem.agents.contract import SetArguments
+from tandem.envs.goals import OBSERVATION
+from tandem.types import AnyArray, Batch, Tree
+
+
+class View:
+    """An attribute that is computed when it is read, unless the object has another of that name."""
+
+    def __init__(self, read: Callable[[Any], Any]) -> None:
+        self.read, self.__doc__ = read, read.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, agent: Any, owner: type) -> Any:
+        if agent is None:
+            return self
+        # where it is a torch module too, which keeps modules and parameters apart
+        for kind in type(agent).__mro__:
+            if (look := vars(kind).get("__getattr__")) is not None:
+                try:
+                    return look(agent, self.name)
+                except AttributeError:
+                    break
+        return self.read(agent)
+
+
+def _argument(name: str) -> View:
+    def read(agent: Any) -> Any:
+        arguments: SetArguments | None = agent._arguments
+        return None if arguments is None else getattr(arguments, name)
+
+    read.__doc__ = f"What `set` was told as {name}; None before."
+    return View(read)
+
+
+def _counter(name: str) -> View:
+    def read(agent: Any) -> int:
+        assembly = agent._assembly
+        return 0 if assembly is None else int(getattr(assembly.learner, name))
+
+    return View(read)
+
+
+def _pool(part: Callable[[Batch, float], Any]) -> View:
+    def read(agent: Any) -> AnyArray:
+        assembly = agent._assembly
+        if assembly is None or not len(assembly.learner.ring):
+            return np.zeros(0, np.float32)
+        ring, n = assembly.learner.ring, assembly.arguments.steps
+        ids = np.arange(ring.oldest, ring.newest + 1)
+        ids = ids[ring.valid.take(ring.position(ids))]
+        array: AnyArray = part(ring.transitions(ids, n), assembly.algorithm.settings.gamma)
+        return array
+
+    return View(read)
+
+
+def _state(obs: Tree) -> Any:
+    """Returns observations as they are, and of those with a goal what was seen alone."""
+    return obs[OBSERVATION] if isinstance(obs, dict) and OBSERVATION in obs else obs
+
+
+class AttributeViews:
+    """Attributes of an agent, to be read. The pool's are new arrays of the transitions in it, the
+    oldest first, [n, ...]: with num_steps n-step ones, with HER states without their goals, with
+    IRL actions as a list, as a loss is given them. Empty ones before the first `train`."""
+
+    policy, noise = _argument("policy"), _argument("noise")
+    num_updates, num_steps = _argument("num_updates"), _argument("num_steps")
+    update_batches, update_steps = _argument("update_batches"), _argument("update_steps")
+    trial_count, criterion = _argument("trial_count"), _argument("criterion")
+    PPO, HER, MARL = _argument("PPO"), _argument("HER"), _argument("MARL")
+    PR, IRL, TRL = _argument("PR"), _argument("IRL"), _argument("TRL")
+    initial_ratio, initial_TD = _argument("initial_ratio"), _argument("initial_TD")
+    lambda_, alpha = _argument("lambda_"), _argument("alpha")
+
+    batch_counter = _counter("updates")  # mini-batches so far
+    step_counter = _counter("phases")  # training phases so far
+
+    state_pool = _pool(lambda batch, gamma: _state(batch.obs))
+    next_state_pool = _pool(lambda batch, gamma: _state(batch.next_obs))
+    action_pool = _pool(
+        lambda batch, gamma: [batch.extra["irl"], batch.action] if batch.extra else batch.action
+    )
+    reward_pool = _pool(lambda batch, gamma: batch.reward)
+    done_pool = _pool(lambda batch, gamma: 1 - batch.discount / np.float32(gamma))
+
+    @View
+    def pool_size(self: Any) -> int | None:
+        """How many transitions the pool keeps."""
+        return None if self._arguments is None else int(self._arguments.size)
+
+    @View
+    def batch(self: Any) -> int | None:
+        """How many transitions the next mini-batch has."""
+        if self._assembly is not None:
+            return int(self._assembly.learner.schedule.batch_size)
+        return None if self._arguments is None else int(self._arguments.minibatch)
+
+    @View
+    def epsilon(self: Any) -> float | None:
+        """What is added to priorities."""
+        if self._arguments is None:
+            return None
+        given = self._arguments.epsilon
+        return 1e-7 if given is None else float(given)
+
+    @View
+    def processes(self: Any) -> int | None:
+        """In how many processes the environments step."""
+        return None if self._assembly is None else int(self._assembly.processes)
+
+    @View
+    def loss(self: Any) -> float | None:
+        """The mean loss of the last episode that had updates."""
+        mean: float | None = self._loss
+        return mean

@@ -1,0 +1,265 @@
+"""The programs that Note_rl documents for one machine and one device: their calls with their
+numbers, after the import lines as they stand there. `ported` changes those lines as
+docs/migration.md says."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import tempfile
+import traceback
+from pathlib import Path
+from typing import Any
+
+PAGE = Path(__file__).parents[2] / "docs" / "migration.md"
+
+FILES = """
+model.path = 'model.dat'
+model.save_freq = 10
+model. max_save_files = 2
+{train}
+found = sorted(os.listdir('.'))
+assert len(found) == 2 and all(name.startswith('model-') for name in found), found
+model.path = 'param.dat'
+model.save_freq = 10
+model. max_save_files = 2
+model.save_param_only = True
+{train}
+assert sum(name.startswith('param-') for name in os.listdir('.')) == 2
+model.path = 'model.dat'
+model.max_save_files = None
+model.save_param_only = False
+model.save_best_only = True
+{train}
+assert os.path.exists('model.dat')
+"""
+
+LOOKS = """
+from matplotlib import pyplot as plt
+for show in (model.visualize_loss, model.visualize_reward, model.visualize_reward_loss):
+    show()
+    plt.savefig('figure.png')
+    assert os.path.getsize('figure.png') > 5000
+model.animate_agent(200)
+assert any(name.endswith('.gif') for name in os.listdir('.'))
+model.save_param('param.dat')
+model.save('model.dat')
+"""
+
+RESTORES = """
+import pickle
+output_file=open('pickled.dat','wb')
+pickle.dump(model.param,output_file)
+output_file.close()
+input_file=open('pickled.dat','rb')
+param=pickle.load(input_file)
+input_file.close()
+episodes = model.total_episode
+model = DQN(4,128,2)
+model.restore_param('param.dat')
+from Note import nn
+param=nn.restore_param('param.dat')
+assert [x.shape for x in param] == [tuple(x.shape) for x in model.param]
+from Note_rl.assign_param import assign_param
+assign_param(model.param, param)
+model = DQN(4,128,2)
+model.restore('model.dat')
+assert model.total_episode == episodes and model.batch == 64
+{optimizer}
+{train}
+assert model.total_episode > episodes
+"""
+
+KERAS = {
+    "DQN": (
+        """
+import tensorflow as tf
+from Note_rl.policy import EpsGreedyQPolicy
+from Note_rl.examples.keras.DQN import DQN
+
+model=DQN(4,128,2)
+model.set(policy=EpsGreedyQPolicy(0.01),pool_size=10000,batch=64,update_steps=10)
+optimizer = tf.keras.optimizers.Adam()
+train_loss = tf.keras.metrics.Mean(name='train_loss')
+model.train(train_loss, optimizer, 100, pool_network=False)
+model.set(policy=EpsGreedyQPolicy(0.01),pool_size=10000,batch=64,update_steps=10,trial_count=10,criterion=200)
+model.train(train_loss, optimizer, 100, pool_network=False)
+"""
+        + FILES.format(train="model.train(train_loss, optimizer, 100, pool_network=False)")
+        + LOOKS
+        + RESTORES.format(
+            optimizer="optimizer = tf.keras.optimizers.Adam()",
+            train="model.train(train_loss, optimizer, 100, pool_network=False)",
+        )
+    ),
+    "PPO": """
+import tensorflow as tf
+from Note_rl.policy import SoftmaxPolicy
+from Note_rl.examples.keras.PPO import PPO
+
+model=PPO(4,128,2,0.7,0.7)
+model.set(policy=SoftmaxPolicy(),pool_size=10000,batch=64,update_steps=1000,PPO=True)
+optimizer = [tf.keras.optimizers.Adam(1e-4),tf.keras.optimizers.Adam(5e-3)]
+train_loss = tf.keras.metrics.Mean(name='train_loss')
+model.train(train_loss, optimizer, 100, pool_network=False)
+""",
+    "DDPG_HER": """
+import tensorflow as tf
+from Note_rl.noise import GaussianWhiteNoiseProcess
+from Note_rl.examples.keras.DDPG_HER import DDPG
+
+model=DDPG(128,0.1,0.98,0.005)
+model.set(noise=GaussianWhiteNoiseProcess(),pool_size=10000,batch=256,criterion=-5,trial_count=10,HER=True)
+optimizer = [tf.keras.optimizers.Adam(),tf.keras.optimizers.Adam()]
+train_loss = tf.keras.metrics.Mean(name='train_loss')
+model.train(train_loss, optimizer, 2000, pool_network=False)
+""",
+    "MADDPG": """
+import tensorflow as tf
+from Note_rl.policy import SoftmaxPolicy
+from Note_rl.examples.keras.MADDPG import DDPG
+
+model=DDPG(128,0.1,0.98,0.005)
+model.set(policy=SoftmaxPolicy(),pool_size=3000,batch=32,trial_count=10,MARL=True)
+optimizer = [tf.keras.optimizers.Adam(),tf.keras.optimizers.Adam()]
+train_loss = tf.keras.metrics.Mean(name='train_loss')
+model.train(train_loss, optimizer, 100, pool_network=False)
+""",
+    "pool DQN": """
+import tensorflow as tf
+from Note_rl.policy import EpsGreedyQPolicy
+from Note_rl.examples.keras.pool_network.DQN import DQN
+
+model=DQN(4,128,2,7)
+model.set(policy=EpsGreedyQPolicy(0.01),pool_size=10000,update_batches=17)
+optimizer = tf.keras.optimizers.Adam()
+train_loss = tf.keras.metrics.Mean(name='train_loss')
+model.train(train_loss, optimizer, 100, pool_network=True, processes=7)
+""",
+}
+
+TORCH = {
+    "DQN": (
+        """
+import torch
+from Note_rl.policy import EpsGreedyQPolicy
+from Note_rl.examples.pytorch.DQN import DQN
+
+model=DQN(4,128,2)
+model.set(policy=EpsGreedyQPolicy(0.01),pool_size=10000,batch=64,update_steps=10)
+optimizer = torch.optim.Adam(model.param)
+model.train(optimizer, 100)
+model.set(policy=EpsGreedyQPolicy(0.01),pool_size=10000,batch=64,update_steps=10,trial_count=10,criterion=200)
+model.train(optimizer, 100)
+model.set(policy=EpsGreedyQPolicy(0.01),pool_size=10000,batch=64,update_steps=10,trial_count=10,criterion=200,PR=True,initial_TD=7,alpha=0.7)
+model.train(optimizer, 100)
+"""
+        + FILES.format(train="model.train(optimizer, 100)")
+        + LOOKS
+        + RESTORES.format(
+            optimizer="optimizer = torch.optim.Adam(model.param)",
+            train="model.train(optimizer, 100)",
+        )
+    ),
+    "DDPG_HER": """
+import torch
+from Note_rl.noise import GaussianWhiteNoiseProcess
+from Note_rl.examples.pytorch.DDPG_HER import DDPG
+
+model=DDPG(128,0.1,0.98,0.005)
+model.set(noise=GaussianWhiteNoiseProcess(),pool_size=10000,batch=256,criterion=-5,trial_count=10,HER=True)
+optimizer = [torch.optim.Adam(model.param[0]),torch.optim.Adam(model.param[1])]
+model.train(optimizer, 2000)
+""",
+    "MADDPG": """
+import torch
+from Note_rl.policy import SoftmaxPolicy
+from Note_rl.examples.pytorch.MADDPG import DDPG
+
+model=DDPG(128,0.1,0.98,0.005)
+model.set(policy=SoftmaxPolicy(),pool_size=3000,batch=32,trial_count=10,MARL=True)
+optimizer = [torch.optim.Adam(model.param[0]),torch.optim.Adam(model.param[1])]
+model.train(optimizer, 100)
+""",
+    "pool DQN": """
+import torch
+from Note_rl.policy import EpsGreedyQPolicy
+from Note_rl.examples.pytorch.pool_network.DQN import DQN
+
+model=DQN(4,128,2,7)
+model.set(policy=EpsGreedyQPolicy(0.01),pool_size=10000,batch=64,update_batches=17)
+optimizer = torch.optim.Adam(model.param)
+model.train(optimizer, 100, pool_network=True, processes=7)
+""",
+    # train is given a train_loss first there, which that program has not made
+    "pool DDPG_HER": """
+import torch
+from Note_rl.noise import GaussianWhiteNoiseProcess
+from Note_rl.examples.pytorch.pool_network.DDPG_HER import DDPG
+
+model=DDPG(128,0.1,0.98,0.005,7)
+model.set(noise=GaussianWhiteNoiseProcess(),pool_size=10000,batch=256,trial_count=10,HER=True)
+optimizer = [torch.optim.Adam(model.param[0]),torch.optim.Adam(model.param[1])]
+model.train(optimizer, 2000, pool_network=True, processes=7, processes_her=4)
+""",
+}
+EPISODES = {"DQN": 21, "PPO": 50, "DDPG_HER": 8, "MADDPG": 5, "pool DQN": 14, "pool DDPG_HER": 14}
+
+
+def modules() -> dict[str, str]:
+    """The modules of the table in docs/migration.md, by theirs."""
+    rows = re.findall(
+        r"^\| `from (\S+) import (\w+)`[^|]*\| `(?:from (\S+) import \2|import (\w+) as \2)`",
+        PAGE.read_text(encoding="utf-8"),
+        re.M,
+    )
+    return {theirs: ours or f"import {whole}" for theirs, _, ours, whole in rows}
+
+
+def ported(program: str, engine: str) -> str:
+    """The program with our import lines; on JAX with Keras's own names for TensorFlow's."""
+    known = modules()
+
+    def line(match: re.Match[str]) -> str:
+        ours = known[match[1]]
+        return (
+            f"{ours} as {match[2]}"
+            if ours.startswith("import ")
+            else f"from {ours} import {match[2]}"
+        )
+
+    program = re.sub(r"^from (Note\S*) import (\w+)$", line, program, flags=re.M)
+    assert "Note" not in program
+    if engine == "jax":
+        program = program.replace("import tensorflow as tf", "import keras").replace(
+            "tf.keras", "keras"
+        )
+    return program
+
+
+def run(programs: dict[str, str], engine: str, names: list[str]) -> dict[str, Any]:
+    """What becomes of each program, for fewer episodes, in a folder of its own: True, or the
+    error."""
+    found: dict[str, Any] = {}
+    here = os.getcwd()
+    for name in names:
+        program = ported(programs[name], engine)
+        shorter = re.sub(r"(?<=, )(100|2000)(?=[,)])", str(EPISODES[name]), program)
+        assert shorter != program
+        space: dict[str, Any] = {"os": os}
+        with tempfile.TemporaryDirectory() as folder:
+            os.chdir(folder)
+            try:
+                with contextlib.redirect_stdout(io.StringIO()):
+                    exec(compile(shorter, f"<{name}>", "exec"), space)
+                model = space["model"]
+                assert model.total_episode >= EPISODES[name], model.total_episode
+                assert 0 < abs(model.loss) < 1e9, model.loss
+                found[name] = True
+            except BaseException:
+                found[name] = traceback.format_exc()
+            finally:
+                os.chdir(here)
+    return found

@@ -1,0 +1,278 @@
+"""`restore`, then `train`, with `set` before, after or never."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from tandem import exploration  # noqa: E402
+from tandem.agents.agent_checkpoint import arguments_data, arguments_of  # noqa: E402
+from tandem.agents.contract import SetArguments  # noqa: E402
+from tandem.errors import CheckpointError, SettingError  # noqa: E402
+from tandem.exploration import EpsGreedyQPolicy, GreedyQPolicy  # noqa: E402
+from tests.agents.agents import Probe  # noqa: E402
+from tests.agents.test_interruptions import PHASES, Ratio, made, same, weights  # noqa: E402
+from tests.agents.test_processes import Walk  # noqa: E402
+
+KINDS = ["plain", *PHASES, "hindsight, two optimizers", "several agents"]
+
+
+def halves(kind: str, path: Path, processes: int = 1) -> tuple[Any, Any, int]:
+    """An agent after 9 episodes, one that is restored after the first of them and was never set,
+    and how many of the episodes it has to play yet."""
+    if kind == "plain":
+        kind = "n-step"
+    whole, optimizer = made(kind)
+    whole.train(optimizer, 3, processes=processes, p=0)
+    whole.save(path)
+    played = whole.total_episode
+    whole.train(None, 6, p=0)
+    again, optimizer = unset(kind)
+    again.restore(path)
+    again.optimizer = optimizer
+    return whole, again, whole.total_episode - played
+
+
+def unset(kind: str) -> Any:
+    agent, optimizer = made(kind)
+    fresh = type(agent).__new__(type(agent))
+    vars(fresh).update({n: x for n, x in vars(agent).items() if n not in ("_arguments", "_chosen")})
+    assert fresh._arguments is None
+    return fresh, optimizer
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("order", ["never", "after"])
+def test_it_goes_on_to_the_bit_with_the_same_arguments(
+    kind: str, order: str, tmp_path: Path
+) -> None:
+    whole, again, left = halves(kind, tmp_path / "agent")
+    if order == "after":
+        given = arguments_of(arguments_data(whole._arguments))
+        again.set(**{n: getattr(given, n) for n in vars(given)})
+    again.train(None, left, p=0)
+    assert same(weights(again), weights(whole)) and again.loss_list == whole.loss_list
+    assert again.reward_list == whole.reward_list
+
+
+@pytest.mark.slow
+def test_in_processes_too(tmp_path: Path) -> None:
+    whole, again, left = halves("PPO by episodes", tmp_path / "agent", 2)
+    again.train(None, left, p=0)
+    assert again._assembly.processes == 2 and same(weights(again), weights(whole))
+    assert again.reward_list == whole.reward_list
+
+
+def rows(agent: Any) -> Any:
+    ring = agent._assembly.learner.ring
+    ids = np.arange(ring.oldest, ring.newest + 1)
+    return ids, ring.transitions(ids)
+
+
+@pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("size", [30, 60, 300])
+@pytest.mark.parametrize("PR", [False, True])
+def test_another_set_keeps_optimizer_counters_and_the_newest_rows(
+    size: int, PR: bool, processes: int, tmp_path: Path
+) -> None:
+    first = Ratio([Walk() for _ in range(3)])
+    first.set(policy=EpsGreedyQPolicy(0.3), pool_size=60, batch=6, PR=PR)
+    first.train(torch.optim.Adam(first.param), 14, processes=processes, p=0)
+    first.save(tmp_path / "agent")
+    again = Ratio([Walk() for _ in range(3)])
+    again.restore(tmp_path / "agent")
+    again.set(policy=EpsGreedyQPolicy(0.1), pool_size=size, batch=5, PR=PR, update_steps=2)
+    optimizer = torch.optim.Adam(again.param)
+    again.train(optimizer, 0, p=0)  # no step, but all is there
+    (before, old), (ids, new) = rows(first), rows(again)
+    assert ids.tolist() == before[-min(size, len(before)) :].tolist()
+    for x, y in zip(old[:5], new[:5], strict=True):
+        assert np.array_equal(x[-len(ids) :], y)
+    if PR:
+        TD = [a.prioritized_replay.TD[-len(ids) :] for a in (first, again)]
+        powers = [a.prioritized_replay.powers()[-len(ids) :] for a in (first, again)]
+        assert np.array_equal(*TD) and np.array_equal(*powers)
+    one, other = (a._assembly for a in (first, again))
+    assert other.learner.updates == one.learner.updates > 0
+    assert other.actor.steps == one.actor.steps and other.loop.env_steps == one.loop.env_steps
+    assert other.learner.schedule.batch_size == 5 and other.processes == processes
+    state = optimizer.state[again.param[0]]
+    assert state["step"] == one.learner.updates and same(weights(again), weights(first))
+    again.train(None, 6, p=0)
+    assert again.total_episode >= 20 and len(rows(again)[0]) <= size
+
+
+def test_other_modes_take_what_fits(tmp_path: Path) -> None:
+    first = Ratio([Walk() for _ in range(3)])
+    first.set(policy=EpsGreedyQPolicy(0.3), pool_size=60, batch=6)
+    first.train(torch.optim.Adam(first.param), 6, p=0)
+    first.save(tmp_path / "agent")
+    for choices in (
+        {"PR": True},
+        {"PPO": True, "update_steps": 12},
+        {"PPO": True, "PR": True, "update_batches": 4},
+        {"num_steps": 3},
+        {"TRL": True},
+    ):
+        again = Ratio([Walk() for _ in range(3)])
+        again.restore(tmp_path / "agent")
+        again.set(policy=GreedyQPolicy(), pool_size=60, batch=6, **choices)
+        again.train(torch.optim.Adam(again.param), 0, p=0)
+        ring = again._assembly.learner.ring
+        assert len(ring) == len(first._assembly.learner.ring)
+        gamma = 0.9 if "num_steps" in choices else 1.0
+        assert {round(x, 6) for x in ring.discount[: len(ring)].tolist()} == {0.0, gamma}
+        if "PR" in choices:
+            assert set(again.prioritized_replay.TD) == {7.0}
+        if "TRL" not in choices:
+            again.train(None, 6, p=0)
+            assert np.isfinite(again.loss) and again.total_episode >= 12
+
+
+def test_a_pool_of_other_modes_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    first = Ratio([Walk() for _ in range(3)])
+    first.set(policy=EpsGreedyQPolicy(0.3), pool_size=60, batch=6)
+    first.train(torch.optim.Adam(first.param), 6, p=0)
+    first.save(tmp_path / "agent")
+    again = Ratio([Walk() for _ in range(2)])
+    again.restore(tmp_path / "agent")
+    again.set(policy=EpsGreedyQPolicy(0.3), pool_size=90, batch=6)
+    with pytest.raises(CheckpointError, match="restore_param"):
+        again.train(torch.optim.Adam(again.param), 1, p=0)
+    anew = Ratio([Walk() for _ in range(2)])
+    anew.restore_param(tmp_path / "agent")
+    anew.set(policy=EpsGreedyQPolicy(0.3), pool_size=90, batch=6)
+    anew.train(torch.optim.Adam(anew.param), 1, p=0)
+
+
+class Own(GreedyQPolicy):
+    pass
+
+
+def test_a_policy_of_ones_own_is_asked_for_by_name(tmp_path: Path) -> None:
+    first = Probe(Walk())
+    first.set(policy=Own(), pool_size=50, batch=4)
+    first.train(torch.optim.Adam(first.param), 3, p=0)
+    first.save(tmp_path / "agent")
+    first.train(None, 3, p=0)
+    again = Probe(Walk())
+    again.restore(tmp_path / "agent")
+    optimizer = torch.optim.Adam(again.param)
+    with pytest.raises(
+        SettingError,
+        match=r"set with Own[\s\S]*agent.set\(policy=Own\(...\), pool_size=50, batch=4\)",
+    ):
+        again.train(optimizer, 3, p=0)
+    again.set(policy=Own(), pool_size=50, batch=4)
+    again.train(optimizer, 3, p=0)
+    assert same(weights(again), weights(first)) and again.reward_list == first.reward_list
+
+
+def test_what_was_set_is_known_after_restore_and_kept_by_the_next_file(tmp_path: Path) -> None:
+    first = Probe(Walk())
+    first.set(policy=EpsGreedyQPolicy(0.3), pool_size=50, batch=4, trial_count=2, criterion=1e3)
+    first.train(torch.optim.Adam(first.param), 3, p=0)
+    first.save(tmp_path / "first")
+    first.train(None, 2, p=0)
+    second = Probe(Walk())
+    second.restore(tmp_path / "first")
+    assert second.criterion == 1e3 and second.average_reward() is not None
+    second.save(tmp_path / "second")
+    third = Probe(Walk())
+    third.restore(tmp_path / "second")
+    third.train(torch.optim.Adam(third.param), 2, p=0)
+    assert same(weights(third), weights(first)) and third.loss_list == first.loss_list
+    second.set(policy=EpsGreedyQPolicy(0.3), pool_size=20, batch=4)
+    second.save(tmp_path / "smaller")
+    fourth = Probe(Walk())
+    fourth.restore(tmp_path / "smaller")
+    fourth.train(torch.optim.Adam(fourth.param), 2, p=0)
+    assert fourth.total_episode == 5 and len(fourth._assembly.learner.ring) == 20
+
+
+def test_a_file_of_before_it_held_arguments(tmp_path: Path) -> None:
+    from tandem.agents import agent_checkpoint
+    from tandem.runs import checkpoint
+
+    first = Probe(Walk())
+    first.set(policy=EpsGreedyQPolicy(0.3), pool_size=50, batch=4)
+    first.train(torch.optim.Adam(first.param), 3, p=0)
+    with first._assembly:
+        data, groups = agent_checkpoint.whole(first, first._assembly, True)
+    for name in ("arguments", "unrecorded"):
+        del data[name]
+    learner = data["loop"]["learner"]
+    learner["ended"] = sum(learner["ended"])
+    del learner["due"]
+    checkpoint.write(tmp_path / "old", data | {"files": None}, groups)
+    first.train(None, 2, p=0)
+    unset_, again, after = Probe(Walk()), Probe(Walk()), Probe(Walk())
+    unset_.restore(tmp_path / "old")
+    with pytest.raises(SettingError, match="before set"):
+        unset_.train(torch.optim.Adam(unset_.param), 2, p=0)
+    again.set(policy=EpsGreedyQPolicy(0.3), pool_size=50, batch=4)
+    again.restore(tmp_path / "old")
+    after.restore(tmp_path / "old")
+    after.set(policy=EpsGreedyQPolicy(0.3), pool_size=50, batch=4)
+    for agent in (again, after):
+        agent.train(torch.optim.Adam(agent.param), 2, p=0)
+        assert same(weights(agent), weights(first)) and agent.loss_list == first.loss_list
+
+
+def test_weights_that_are_changed_after_restore_are_trained_on(tmp_path: Path) -> None:
+    first, other = Probe(Walk()), Probe(Walk())
+    first.set(policy=EpsGreedyQPolicy(0.3), pool_size=50, batch=4)
+    first.train(torch.optim.Adam(first.param), 3, p=0)
+    first.save(tmp_path / "first")
+    with torch.no_grad():
+        other.net.weight += 5.0
+    other.save_param(tmp_path / "other")
+    again = Probe(Walk())
+    again.restore(tmp_path / "first")
+    again.restore_param(tmp_path / "other")
+    again.train(torch.optim.Adam(again.param), 0, p=0)
+    assert same(weights(again), weights(other)) and len(rows(again)[0]) > 10
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        exploration.SoftmaxPolicy(seed=3),
+        exploration.AdaptiveEpsGreedyPolicy(0.9, 0.2, 1e-3),
+        exploration.BoltzmannQPolicy(0.5, (-3.0, 3.0)),
+        exploration.MaxBoltzmannQPolicy(0.2, 0.5),
+        exploration.BoltzmannGumbelQPolicy(2.0),
+        exploration.GumbelSoftmaxPolicy(0.5, 0.1),
+        exploration.GaussianWhiteNoiseProcess(0.1, 0.2, 0.05, 7, (2, 3)),
+        exploration.OrnsteinUhlenbeckProcess(0.15, np.array([0.1, 0.2]), 0.3, size=2),
+    ],
+    ids=lambda x: type(x).__name__,
+)
+def test_policies_and_noises_are_made_again(source: Any) -> None:
+    import json
+
+    name = "noise" if hasattr(source, "sample") else "policy"
+    twice = SetArguments(**{name: [source, source, type(source)(*_values(source))]})
+    data = json.loads(json.dumps(arguments_data(twice)))
+    one, same_one, other = getattr(arguments_of(data), name)
+    assert one is same_one and other is not one and one.seeded == source.seeded
+    for made_again in (one, other):
+        assert type(made_again) is type(source)
+        assert str(_values(made_again)) == str(_values(source))
+    state = source.state()
+    one.load_state(state), other.load_state(state)
+    act = (lambda p: p.sample()) if name == "noise" else (lambda p: p.choose(np.array([0.3, 0.7])))
+    expected = act(source)
+    assert np.array_equal(act(one), expected) and np.array_equal(act(other), expected)
+
+
+def _values(source: Any) -> list[Any]:
+    import inspect
+
+    names = [n for n in inspect.signature(type(source)).parameters if n != "seed"]
+    return [getattr(source, n) for n in names]
