@@ -36,6 +36,24 @@ class Clock:
         return obs, float(self.t), done, info
 
 
+class Walk(Clock):
+    """Ends after as many steps as its seed says, and shows it, so that an episode can be played
+    again."""
+
+    def reset(self, seed: int = 0) -> Any:
+        self.t, self.episode, self.length = 0, seed % 100, 4 + seed % 5
+        return np.array([0.0, self.episode / 100], np.float32)
+
+    def step(self, action: Any) -> Any:
+        self.t += 1
+        return (
+            np.array([self.t, self.episode / 100], np.float32),
+            float(self.t + action),
+            self.t == self.length,
+            {},
+        )
+
+
 class Probe(RL_pytorch):
     """Learns nothing of interest, and writes down what it is told."""
 

@@ -20,7 +20,7 @@ from tandem.errors import EnvironmentFault, SettingError, WorkerError  # noqa: E
 from tandem.examples.pytorch import DDPG_HER, MADDPG  # noqa: E402
 from tandem.examples.worlds import PointWorld, Relay  # noqa: E402
 from tandem.exploration import EpsGreedyQPolicy, GaussianWhiteNoiseProcess, SoftmaxPolicy  # noqa: E402
-from tests.agents.agents import Clock, Probe  # noqa: E402
+from tests.agents.agents import Clock, Probe, Walk  # noqa: E402
 from tests.parallel.faulty import Faulty  # noqa: E402
 
 
@@ -111,24 +111,6 @@ def test_one_environment_is_copied_for_each_process() -> None:
         agent._assembly.environments.n == 3 and len(agent._assembly.environments.group.workers) == 2
     )
     assert agent.reward_list == [15.0] * 6
-
-
-class Walk(Clock):
-    """Ends after as many steps as its seed says, and shows it, so that an episode can be played
-    again."""
-
-    def reset(self, seed: int = 0) -> Any:
-        self.t, self.episode, self.length = 0, seed % 100, 4 + seed % 5
-        return np.array([0.0, self.episode / 100], np.float32)
-
-    def step(self, action: Any) -> Any:
-        self.t += 1
-        return (
-            np.array([self.t, self.episode / 100], np.float32),
-            float(self.t + action),
-            self.t == self.length,
-            {},
-        )
 
 
 def test_it_is_saved_and_goes_on_to_the_bit(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import inspect
 import warnings
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import fields
+from dataclasses import asdict, fields
 from numbers import Real
 from os import PathLike as AnyPath
 from pathlib import Path
@@ -16,7 +16,7 @@ import numpy as np
 
 from tandem import exploration
 from tandem.agents.assembly import Assembly
-from tandem.agents.contract import AgentMembers, SetArguments, as_list, param_variables
+from tandem.agents.contract import Adjusted, AgentMembers, SetArguments, as_list, param_variables
 from tandem.backends import variables
 from tandem.backends.reach import held, reach
 from tandem.envs.vector import begun
@@ -31,7 +31,7 @@ Contents = tuple[JSONDict, checkpoint.Groups]  # of a file: JSON data, and array
 PARAM, WHOLE = "param", "agent"  # what a file holds
 TRAINING = ("engine", "collector", "learner")  # groups of a file in which there was training
 EXPLORERS = ("policy", "noise")  # arguments of `set` that are objects
-RECORDS = ("total_episode", "total_time", "loss_list", "reward_list")
+RECORDS = ("total_episode", "total_time", "loss_list", "reward_list", "noise_scale_list")
 PICKLES = tuple(b"\x80" + bytes([protocol]) for protocol in (2, 3, 4, 5))  # how they begin
 
 
@@ -51,6 +51,7 @@ def whole(agent: AgentMembers, assembly: Assembly | None, pools: bool) -> Conten
     data |= {"holds": WHOLE, "records": records | {"loss": agent._loss}}
     # as pairs: JSON has no numbers, and no None, for names
     data["sizes"] = list(agent._sample_sizes.items())
+    data["adjusted"] = asdict(agent._adjusted)
     data["unrecorded"] = list(agent._unrecorded)
     if agent._arguments is not None:
         data["arguments"] = arguments_data(agent._arguments)
@@ -408,6 +409,7 @@ class SavedAgent(AgentMembers):
         self._autosave_state = file.data["files"]
         self._sample_sizes = dict(file.data.get("sizes", []))
         self._unrecorded = list(file.data.get("unrecorded", []))
+        self._adjusted = Adjusted(**file.data.get("adjusted", {}))
         self._saved_arguments = file.data.get("arguments")
         if not self._chosen:
             self._arguments = None

@@ -16,6 +16,7 @@ from gymnasium import spaces
 from tandem import backends
 from tandem.agents import built_networks, collection, contract
 from tandem.agents.contract import AgentMembers, SetArguments, TrainArguments, as_list
+from tandem.agents.loss_inputs import adapts
 from tandem.agents.training import PhaseLearner, UpdateSchedule
 from tandem.agents.user_functions import (
     AgentAlgorithm,
@@ -23,6 +24,7 @@ from tandem.agents.user_functions import (
     FunctionGoals,
     team_reduction,
 )
+from tandem.backends.broadcast_check import check_broadcasting
 from tandem.backends.reach import reach
 from tandem.backends.variables import flat
 from tandem.collect.ahead import AheadCollector
@@ -35,6 +37,7 @@ from tandem.envs.stepped import Stepped
 from tandem.errors import EngineError, SettingError
 from tandem.learning.loop import Loop
 from tandem.learning.seeds import Generators, derived
+from tandem.parallel.env_factory import divide
 from tandem.parallel.remote import Remote
 from tandem.replay.buffer import Ring
 from tandem.replay.hindsight import DictGoals, Goals, Hindsight
@@ -70,6 +73,10 @@ class Assembly:
         self.backend = backends.make(engine(agent.torch), device(agent), seed=seed)
         self.preprocess = joined if arguments.HER else (lambda obs: obs)
         self.environments = self._environments()
+        # of each process
+        self.columns = [
+            range(first, first + count) for first, count in divide(self.environments.n, processes)
+        ]
         example = self._example()
         if built_networks.has_hooks(agent):
             agents = leaves(example.obs)[0].shape[1] if arguments.MARL else 1
@@ -95,7 +102,10 @@ class Assembly:
             agent, self.backend, self.optimizers, n, gamma, reports, arguments.IRL
         )
         batch = tree_map(lambda x: np.stack([x, x], 1), example) if arguments.TRL else example
-        contract.check_broadcasting(self.algorithm.losses, self.backend, batch)
+        check_broadcasting(self.algorithm.losses, self.backend, batch)
+        self._batch = batch
+        if adapts(agent):
+            self.algorithm.choose_inputs(batch)
         # the loop
         agents = leaves(example.obs)[0].shape[1] if arguments.MARL else 1
         self.actor = collection.AgentActor(
@@ -108,6 +118,7 @@ class Assembly:
         )
         self.learner = self._learner(generators, batch)
         agent.prioritized_replay.sampler = self.learner.sampler
+        agent.prioritized_replay.columns = self.columns
         self.loop = Loop(
             self.algorithm,
             self.backend,
@@ -129,20 +140,30 @@ class Assembly:
         return same and self.is_for(env)
 
     def set_windows(self, train: TrainArguments) -> None:
-        """Sets how much of the pool is forgotten, and when."""
+        """Sets how many episodes are collected, how much of the pool is forgotten, and when."""
+        schedule = self.learner.schedule
+        schedule.store_episodes = None if self.arguments.PPO else train.num_store
+        if schedule.rollout_episodes is not None:
+            schedule.rollout_episodes = train.num_store or 1
         agent, size = self.agent, train.window_size
         if size is None:
             size = getattr(agent, "window_size", None)
         self.learner.on_new_rows = collection.SlidingWindow(
-            self.arguments.size, size, train.clearing_freq, train.window_size_
+            size, train.clearing_freq, train.window_size_, self.columns
         )
         if self.arguments.PR:
             function = getattr(agent, "window_size_fn", None)
             function = function or getattr(agent, "window_size_func", None)
             rows = train.window_size_ppo if self.arguments.PPO else train.window_size_pr
             self.learner.after_update_param = collection.ForgetOldest(
-                rows if function is None else function
+                rows if function is None else function, self.columns
             )
+
+    def moves(self, name: str) -> None:
+        """A rule has moved an attribute of the agent's, or a number of an optimizer's, of this
+        name: what is compiled takes it as an input, from now on if it does not yet."""
+        if self.algorithm.takes_in(name, self._batch):
+            self.learner.compile_anew()
 
     def act(self, obs: Tree) -> Array:
         """Returns the action for one observation as the environment gives it, without
@@ -278,7 +299,7 @@ class Assembly:
             x = self._extra(example.obs)
             dtype = "float32" if x.dtype.kind == "f" else str(x.dtype)
             extra["irl"] = Leaf("box", tuple(x.shape[1:]), dtype)
-        ring = Ring(a.size, env.n, env.observation, env.action, extra=extra)
+        ring = Ring(held(a, env.n), env.n, env.observation, env.action, extra=extra)
         sampler: ScoredSampler | PassSampler | TripletDraws | DistinctSampler
         fetch: Callable[..., Batch] = partial(ring.transitions, n=a.steps)
         if a.PR:
@@ -323,6 +344,25 @@ class Assembly:
             return FunctionGoals(function)
         env = as_list(self.agent.env)[0].unwrapped
         return DictGoals(env.compute_reward, getattr(env, "compute_terminated", None))
+
+
+def held(arguments: SetArguments, envs: int) -> int:
+    """Returns how many transitions a pool of `pool_size` holds of so many environments: as many of
+    each. SettingError where a mini-batch, or what a phase of PPO collects, is more."""
+    held = arguments.size // envs * envs
+    least = arguments.minibatch
+    if arguments.PPO:
+        least = max(least, -(-(arguments.update_steps or 0) // envs) * envs)
+    if held < max(least, envs):
+        raise SettingError(
+            f"pool_size={arguments.size} holds {held // envs} transitions of each of {envs} "
+            f"environments, {held} in all; batch={arguments.minibatch}, "
+            f"update_steps={arguments.update_steps}.",
+            "a pool that holds a mini-batch, for PPO the steps of a phase, and one of each "
+            "environment",
+            f"set pool_size={-(-max(least, envs) // envs) * envs}, or more.",
+        )
+    return held
 
 
 def engine(torch: bool) -> str:

@@ -28,6 +28,7 @@ WORKER = 64 * 2**20
 TRIAL = 50  # steps, to see how long one takes
 
 Rows = int | Callable[..., Any] | None  # how many, or a user's function that says it
+Columns = Sequence[Sequence[int]]  # the numbers of each process's environments
 Forward = Callable[[Array], Any]  # `action`: states [N, ...] -> its outputs [N, ...], NumPy
 
 
@@ -359,13 +360,14 @@ def forget_all(sampler: Sampler) -> None:
 
 @dataclass
 class ForgetOldest:
-    """Forgets the oldest `rows` transitions of the pool."""
+    """Forgets the oldest `rows` transitions of the pool; `columns` are the environments of each
+    process."""
 
     rows: Rows
+    columns: Columns
 
     def __call__(self, sampler: Sampler) -> None:
-        if rows := number_of(self.rows):
-            sampler.forget(max(0, int(rows)) // sampler.ring.envs)
+        forget_oldest(sampler, self.rows, self.columns)
 
 
 @dataclass
@@ -373,25 +375,29 @@ class SlidingWindow:
     """Forgets the oldest transitions while new ones come in: `size` of them when the pool is full
     (the ring drops one by itself), and `periodic` of them after every `every` that were stored."""
 
-    capacity: int
     size: Rows
     every: int | None
     periodic: int | None
+    columns: Columns
 
     def __call__(self, sampler: Sampler) -> None:
         ring = sampler.ring
-        if self.size is not None and len(ring) >= self.capacity:
-            sampler.forget(max(1, int(number_of(self.size))) // ring.envs)
+        if self.size is not None and len(ring) >= ring.capacity:
+            forget_oldest(sampler, self.size, self.columns, 1)
         stored = ring.time * ring.envs  # ever, also before a checkpoint
         if self.every is not None and self.periodic:
-            before = stored - ring.envs
-            if stored // self.every > before // self.every:
-                sampler.forget(self.periodic // ring.envs)
+            times = stored // self.every - (stored - ring.envs) // self.every
+            sampler.forget_rows(times * self.periodic)
 
 
-def number_of(rows: Rows) -> Any:
-    """Returns how many rows: the number itself, or what a user's function says, which may take the
-    number of a process: here there is one, number 0."""
+def forget_oldest(sampler: Sampler, rows: Rows, columns: Columns, least: int = 0) -> None:
+    """Forgets the oldest transitions: so many of all, at least `least`, or as many as a user's
+    function says. One that takes the number of a process is asked for each, and then those of its
+    environments go."""
     if not callable(rows):
-        return rows
-    return rows(*([0] if inspect.signature(rows).parameters else []))
+        sampler.forget_rows(max(least, rows or 0))
+    elif not inspect.signature(rows).parameters:
+        sampler.forget_rows(max(least, int(rows() or 0)))
+    else:
+        for p, envs in enumerate(columns):
+            sampler.forget_rows(max(least, int(rows(p) or 0)), envs)

@@ -3,10 +3,9 @@ it is checked before training starts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from itertools import count
-from math import inf, isnan, isqrt, nan
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import inf, isnan, nan
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Self
@@ -14,12 +13,9 @@ from typing import Any, Self
 import numpy as np
 
 from tandem.agents.user_functions import PrioritizedReplay
-from tandem.backends.backend import Losses, Network
-from tandem.backends.broadcast_check import square_arrays
 from tandem.backends.variables import flat
-from tandem.errors import NetworkError, SettingError, one_of
+from tandem.errors import SettingError, one_of
 from tandem.replay.hindsight import STRATEGIES
-from tandem.types import Batch, leaves, tree_map
 
 # Arguments of `set`, by what they have to be
 COUNTS = (
@@ -270,6 +266,17 @@ KERAS = {"param": "self.q.weights", "weights": "weights"}
 TORCH = {"param": "list(self.q.parameters())", "weights": "parameters()"}
 
 
+@dataclass
+class Adjusted:
+    """What rules have moved, and what they go by."""
+
+    start_size: float = 0.0  # the effective sample size when the phase began
+    noise: float | None = None  # smoothed variance of gradients
+    originals: dict[str, list[Any]] = field(default_factory=dict)  # before a rule of that name
+    values: dict[str, list[float]] = field(default_factory=dict)  # what it gave last
+    exact: dict[str, float] = field(default_factory=dict)  # of counts, before they are rounded
+
+
 class AgentMembers:
     """What an agent holds: the members that a subclass defines, how it is trained and saved, and
     the records of its training."""
@@ -320,12 +327,22 @@ class AgentMembers:
     _unrecorded: list[float]  # returns of episodes that ended in the block under way
     _sample_sizes: dict[int | None, float]  # smoothed effective sample sizes, by process
 
+    # Adapting, see `tandem.agents.adaptive`
+    _adjusted: Adjusted
+    initialize_adjusting: Callable[[], None]
+    measured: Callable[[], dict[str, float]]
+    # mini-batches by which the noise of gradients is measured when an episode ends, or None
+    gradient_noise: int | None = None
+    gradient_noise_scale: float | None = None  # the simple noise scale, as measured last
+    noise_scale_list: list[float]  # of each episode
+
     def __new__(cls, *_: object, **__: object) -> Self:
         """Lists and the like are there whether or not a subclass calls super().__init__()."""
         agent = super().__new__(cls)
         agent.callbacks, agent.loss_list, agent.reward_list = [], [], []
-        agent.prioritized_replay = PrioritizedReplay()
-        agent._sample_sizes, agent._unrecorded, agent._built = {}, [], []
+        agent.prioritized_replay, agent._adjusted = PrioritizedReplay(), Adjusted()
+        agent._sample_sizes, agent._unrecorded, agent.noise_scale_list = {}, [], []
+        agent._built = []
         return agent
 
     def average_reward(self) -> float | None:
@@ -401,42 +418,3 @@ def param_groups(param: Any, optimizers: int) -> list[list[Any]]:
             "self.param = [actor's variables, critic's variables].",
         )
     return [flat(group) for group in param]
-
-
-def check_broadcasting(losses: Losses, backend: Any, batch: Batch) -> None:
-    """Computes or traces the losses once, on a batch of one row repeated B times, where B is the
-    length of no other axis. Raises what is wrong with them, and NetworkError for an array of shape
-    [B, B], which comes of (B, 1) with (B,). Nothing is changed."""
-    rows = unused_prime(axis_lengths(backend.networks.values(), batch))
-    repeated = tree_map(lambda x: np.repeat(x, rows, 0), batch)
-    repeated = repeated._replace(weight=np.ones(rows, np.float32))
-    if backend.framework == "torch":
-        repeated = backend.to_device(repeated)
-    before = backend.state()
-    try:
-        lines = square_arrays(backend.framework, lambda b: losses(b)[0], repeated, rows)
-    finally:
-        backend.load_state(before)
-    if lines:
-        raise NetworkError(
-            f"the loss of {rows} samples makes an array of shape ({rows}, {rows}), each with each "
-            f"other, in {lines[0]}",
-            "arrays of one number for each sample: (B,), or (B, 1) with (B, 1)",
-            "squeeze the axis of length 1 before arrays of shapes (B, 1) and (B,) meet.",
-        )
-
-
-def unused_prime(lengths: set[int]) -> int:
-    """Returns the first prime from 11 on that is none of these."""
-    return next(
-        n
-        for n in count(11, 2)
-        if n not in lengths and all(n % d for d in range(3, isqrt(n) + 1, 2))
-    )
-
-
-def axis_lengths(networks: Iterable[Network], batch: Batch) -> set[int]:
-    """Returns the lengths of all axes of weights and of arrays in a batch."""
-    weights = [x for network in networks for x in network.read().values()]
-    arrays = [x for x in leaves(batch) if hasattr(x, "shape")]
-    return {n for x in weights + arrays for n in np.shape(x)}

@@ -30,10 +30,15 @@ Number = bool | int | float | np.number[Any]
 
 
 class FrozenConstants:
-    """The plain numbers of an agent that were read while a function was compiled."""
+    """The plain numbers of an agent that were read while a function was compiled.
+
+    inputs: what the function is given in place of some of them, by attribute, while it is compiled;
+    those are not constant.
+    """
 
     def __init__(self, agent: object) -> None:
         self.agent = agent
+        self.inputs: dict[str, Any] = {}
         self._read: dict[str, dict[str, Number]] = {}  # by attribute; see `numbers`
 
     def recorded(self, function: Callable[..., T]) -> Callable[..., T]:
@@ -42,9 +47,12 @@ class FrozenConstants:
 
         def recording(*arguments: Any) -> T:
             agent, kind, read = self.agent, type(self.agent), self._read
+            inputs = self.inputs
 
             class Recorded(kind):  # type: ignore[misc,valid-type]
                 def __getattribute__(self, name: str) -> Any:
+                    if name in inputs:
+                        return inputs[name]
                     value = super().__getattribute__(name)
                     if (within := numbers(name, value)) is not None:
                         read[name] = within

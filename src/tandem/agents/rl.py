@@ -28,6 +28,7 @@ import numpy as np
 
 from tandem import animation, plots
 from tandem.agents import agent_checkpoint, collection
+from tandem.agents.adaptive import AdaptiveMethods
 from tandem.agents.agent_checkpoint import PathLike, SavedAgent, restore_param
 from tandem.agents.assembly import Assembly
 from tandem.agents.contract import SetArguments, TrainArguments, as_list, check_count
@@ -35,13 +36,12 @@ from tandem.agents.train_call import LambdaCallback, TrainCall, say_once, say_wh
 from tandem.agents.views import AttributeViews
 from tandem.backends.variables import assign_param
 from tandem.errors import SettingError
-from tandem.math.effective import effective_sample_size, rows_to_drop, smoothed
 from tandem.runs.autosave import Autosave, Policy, Writer
 
 __all__ = ["RL", "LambdaCallback", "RL_pytorch", "assign_param", "restore_param"]
 
 
-class BaseAgent(SavedAgent, AttributeViews):
+class BaseAgent(SavedAgent, AdaptiveMethods, AttributeViews):
     """What agents of both frameworks can do."""
 
     def set(
@@ -110,6 +110,7 @@ class BaseAgent(SavedAgent, AttributeViews):
             k,
             strategy,
         )
+        self._undo_moves()
         self._chosen, self._assembly = True, None
         self._anew = self._restored is not None
 
@@ -132,10 +133,6 @@ class BaseAgent(SavedAgent, AttributeViews):
         self.optimizer = optimizer  # not before: one that was refused may be followed by another
         learner = assembly.learner
         learner.compile(jit)
-        schedule = learner.schedule
-        schedule.store_episodes = None if arguments.PPO else train.num_store
-        if schedule.rollout_episodes is not None:
-            schedule.rollout_episodes = train.num_store or 1
         if not self._saves_pools:
             learner.forget()
         writer, state = Writer(), self._autosave_record()
@@ -155,6 +152,7 @@ class BaseAgent(SavedAgent, AttributeViews):
         processes, optimizers = self._processes(train), as_list(optimizer)
         before, beside = self._assembly, self._beside(arguments, train)
         if before is None or not before.fits(self.env, optimizers):
+            self._undo_moves()
             assembly = Assembly(self, arguments, optimizers, processes, beside)
         elif (before.processes, before.beside) == (processes, beside):
             assembly = before
@@ -164,9 +162,20 @@ class BaseAgent(SavedAgent, AttributeViews):
             assembly = Assembly(self, arguments, optimizers, processes, beside)
             with assembly:
                 agent_checkpoint.move_training(assembly, data, groups)
+        ring = assembly.learner.ring
+        if assembly is not before and ring.capacity != arguments.size and train.p != 0:
+            print(
+                f"the pool holds {ring.capacity} transitions of pool_size={arguments.size}: "
+                f"{ring.capacity // ring.envs} of each of {ring.envs} environments"
+            )
         assembly.set_windows(train)
         if self._restored is not None:
             agent_checkpoint.load_training(assembly, self._restored, self._loaded, self._anew)
+        if self._restored is not None and self._anew:
+            self._forget_moves(assembly)
+        elif assembly is not before:
+            self._load_adjusted(assembly)
+        self._keep_store(assembly, train.num_store)
         return assembly
 
     def _processes(self, train: TrainArguments) -> int:
@@ -200,20 +209,6 @@ class BaseAgent(SavedAgent, AttributeViews):
         return bool(beside) and not arguments.PPO
 
     # What the hooks of a subclass may call, beside loss, criterion and average_reward
-
-    def adjust_window_size(
-        self, p: int | None = None, scale: float = 1.0, smooth_alpha: float = 0.2
-    ) -> int:
-        """Returns how many of the oldest transitions to drop, so that as many stay as their
-        effective sample size says: n - clip(int(E scale), 1, n - 1), where E is the exponential
-        moving average of 1 / sum p ** 2 over the calls, and p the priorities. 0 for fewer than two.
-        Changes nothing in the pool; p is the number of a process."""
-        powers = self.prioritized_replay.powers()
-        if len(powers) < 2:
-            return 0
-        size = smoothed(self._sample_sizes.get(p), effective_sample_size(powers), smooth_alpha)
-        self._sample_sizes[p] = size
-        return rows_to_drop(size, len(powers), scale)
 
     def get_optimal_processes(
         self, memory_mb: float, safety_factor: float = 0.75, min_exp_per_proc: int | None = None

@@ -186,7 +186,7 @@ class TrainCall:
         agent.loss_list.append(loss)
         agent.total_episode += 1
         self.done += 1
-        logs = {"loss": loss, "reward": score}
+        logs = {"loss": loss, "reward": score} | agent.measured()
         notify(agent.callbacks, "on_episode_end", self.done - 1, logs)
         average, arguments = agent.average_reward(), agent._arguments
         criterion = None if arguments is None else arguments.criterion

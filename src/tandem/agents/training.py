@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -29,6 +28,8 @@ from tandem.types import (
     Tree,
     tree_map,
 )
+
+AFTER_EACH = ("batch_size_fn", "adjust_func")  # hooks that are called after each mini-batch
 
 
 @dataclass
@@ -125,6 +126,8 @@ class PhaseLearner:
         self.phases = 0
         self.fresh = 0  # steps since the last phase
         self.ended: IntArray = np.zeros(sampler.ring.envs, np.int64)  # episodes since then
+        # and since moved numbers went back to their originals
+        self.since = sampler.ring.envs
         self.due = 0  # phases to come, beside the one under way
         self.phase: Phase | None = None  # under way
         self.listener: Listener | None = None
@@ -144,6 +147,10 @@ class PhaseLearner:
     def break_off(self, envs: Sequence[int]) -> None:
         self.ring.break_off(envs)
 
+    def compile_anew(self) -> None:
+        """The next update is compiled, whether or not one like it was."""
+        self._run = None
+
     def compile(self, jit: bool) -> None:
         """From now on updates are compiled by XLA, or are not (`jit`)."""
         # each optimizer looks, since weights may have been frozen or thawed
@@ -158,7 +165,15 @@ class PhaseLearner:
         self.fresh += trajectory.reward.size
         self.ended += np.count_nonzero(trajectory.last, axis=0)
         self.on_new_rows(self.sampler)
-        self.due += self._phases(trajectory.reward.size)
+        phases, s = self._phases(trajectory.reward.size), self.schedule
+        # where none is collected for it, a phase is, to rules, an episode of each environment
+        begins, ended = self.since >= self.ring.envs, int(np.count_nonzero(trajectory.last))
+        self.since += ended
+        collected = s.collects or s.store_episodes is not None
+        if phases and (not self.fresh if collected else begins):
+            self.since = ended
+            self.algorithm.agent.initialize_adjusting()
+        self.due += phases
         return self.go_on()
 
     def _phases(self, steps: int) -> int:
@@ -193,6 +208,9 @@ class PhaseLearner:
         Returns the losses of the updates, averaged."""
         metrics: list[dict[str, float]] = []
         while (self.phase is not None or self.due) and not self._stopped():
+            if self.phase is None and not self.sampler.ready(self.schedule.batch_size):
+                self.due = 0  # windows have left too few for the phases to come
+                break
             if self.phase is None:
                 self.phase = self._next_phase()
             metrics += self._advance(self.phase)
@@ -215,12 +233,29 @@ class PhaseLearner:
         self.due -= together
         return Phase(together, updates * together)
 
+    def set_updates_per_phase(self, value: float) -> None:
+        """From now on a phase has as many mini-batches; the one under way too, unless it has made
+        as many already: then nothing changes."""
+        s, new, phase = self.schedule, int(value), self.phase
+        if phase is not None:
+            drawn = 0 if phase.part is None else len(phase.part.ids) - phase.part.made
+            if to_come := phase.left + drawn:
+                made = (s.updates_per_phase or 1) * phase.count - to_come
+                if new * phase.count <= made:
+                    return
+                phase.left = max(0, new * phase.count - made - drawn)
+        s.updates_per_phase = new
+
     def _advance(self, phase: Phase) -> list[dict[str, float]]:
         """Makes a compiled call of the phase, and `update_param` where it is due. Returns the
         call's metrics."""
         s, sync = self.schedule, self.schedule.sync_updates
         if phase.part is None:
-            updates = phase.left if sync is None else min(phase.left, sync - self.updates % sync)
+            agent = self.algorithm.agent
+            hooked = any(getattr(agent, name, None) is not None for name in AFTER_EACH)
+            updates = min(phase.left, 1) if hooked else phase.left
+            if sync is not None:
+                updates = min(updates, sync - self.updates % sync)
             phase.part = Part(*self._draw(updates))
             phase.left -= updates
         part = phase.part
@@ -257,14 +292,8 @@ class PhaseLearner:
         begin, number = part.made, self.updates
         if listener is not None and told:
             listener.batch_begins(number)
-        if changed := self.algorithm.constants.changed():
-            warnings.warn(
-                f"{', '.join(changed)} changed, which the compiled loss had taken for constant: "
-                "it is compiled anew. Make it a variable (keras.Variable) that you assign to, and "
-                "it need not be.",
-                stacklevel=2,
-            )
-            self._run = None
+        if self._run is None or self.algorithm.outdated():
+            self.compile_anew()
             self.compile(self.jit)
         assert self._run is not None
         end = begin + 1 if told else len(part.ids)
@@ -272,7 +301,8 @@ class PhaseLearner:
         if end - begin < len(part.ids):
             batch = tree_map(lambda x: x[begin:end], batch)
         updates = number + np.arange(end - begin, dtype=np.float32)
-        outcome = self._run(batch._replace(settings={"update": updates}))
+        settings = {"update": updates} | self.algorithm.input_settings(end - begin)
+        outcome = self._run(batch._replace(settings=settings))
         self.updates += outcome.applied
         metrics = checked(outcome, self.updates)
         part.made = end
@@ -305,10 +335,13 @@ class PhaseLearner:
         )
 
     def _adjust(self) -> None:
-        """Lets the agent change what it may want to after mini-batches."""
-        agent = self.algorithm.agent
+        """Lets the agent change what it may want to after a mini-batch, once the pool holds those
+        of a phase."""
+        agent, s = self.algorithm.agent, self.schedule
+        if len(self.ring) < (s.updates_per_phase or 1) * s.batch_size:
+            return
         if (size := getattr(agent, "batch_size_fn", None)) is not None:
-            self.schedule.batch_size = max(1, min(int(size()), len(self.ring)))
+            s.batch_size = max(1, min(int(size()), len(self.ring)))
         if (adjust := getattr(agent, "adjust_func", None)) is not None:
             adjust()
 
@@ -325,7 +358,7 @@ class PhaseLearner:
     def state(self, replay: bool) -> State:
         """With `replay` the pool too, and what is left of a phase of it."""
         data, arrays = stored(self.ring, self.sampler) if replay else ({}, {})
-        data |= {n: getattr(self, n) for n in ("updates", "phases", "fresh")}
+        data |= {n: getattr(self, n) for n in ("updates", "phases", "fresh", "since")}
         data |= {"ended": self.ended.tolist(), "batch": self.schedule.batch_size}
         if replay:
             data |= {"due": self.due, "waiting": self.waiting}
@@ -343,9 +376,12 @@ class PhaseLearner:
         the schedule are those here, of other choices: counters go on, and of the pool what fits."""
         self.updates, self.phases, self.fresh = data["updates"], data["phases"], data["fresh"]
         self.due, self.waiting, self.phase, anew = 0, 0, None, data.get("anew", False)
+        self.since = data.get("since", self.since)
         if not anew:
             self.schedule.batch_size = data["batch"]
-        if "ring" in data and anew:
+        # once pools of several environments were longer
+        longer = "ring" in data and data["ring"]["slots"] != self.ring.slots
+        if "ring" in data and (anew or longer):
             take_over(self.ring, self.sampler, self.algorithm.settings.gamma, data, arrays)
         elif "ring" in data:
             load_stored(self.ring, self.sampler, data, arrays)

@@ -5,13 +5,15 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 
 from tandem import ops
 from tandem.agents.frozen_constants import FrozenConstants
+from tandem.agents.loss_inputs import ATTRIBUTES, NUMBERS, Inputs
 from tandem.algorithms.base import Settings
 from tandem.backends.backend import Backend
 from tandem.envs.goals import ACHIEVED, GOAL, OBSERVATION
@@ -81,6 +83,8 @@ class AgentAlgorithm:
         self.constants = FrozenConstants(agent)
         compiles = backend.framework in ("jax", "tensorflow")
         self._losses = self.constants.recorded(self.losses) if compiles else self.losses
+        self.inputs = Inputs(agent, optimizers) if compiles else None
+        self._gradients: dict[bool, MeasuredGradients] = {}
 
     @staticmethod
     def action_mode(settings: Any, action: Any) -> ActionMode:
@@ -96,8 +100,53 @@ class AgentAlgorithm:
 
     def update(self, batch: Batch) -> Update:
         """One step of every optimizer."""
-        values, reports = self.backend.minimize_joint(self.optimizers, self._losses, batch)
+        with nullcontext() if self.inputs is None else self.inputs.of(batch, self.constants):
+            values, reports = self.backend.minimize_joint(self.optimizers, self._losses, batch)
         return Update({"loss": sum(values)}, reports or ())
+
+    # Numbers that rules move, on engines that compile
+
+    def choose_inputs(self, batch: Batch) -> None:
+        """The update takes in what rules could move. batch: to try it with."""
+        if self.inputs is not None:
+            self.inputs.choose(self._losses, self.constants, self.backend.framework, batch)
+
+    def takes_in(self, name: str, batch: Batch) -> bool:
+        """The update takes in a number of the agent or of its optimizers that a rule has moved.
+        Whether it has to be compiled for that."""
+        if self.inputs is None:
+            return False
+        before = len(self.inputs.attributes), len(self.inputs.numbers)
+        if name in ATTRIBUTES:
+            self.inputs.add(name, self._losses, self.constants, self.backend.framework, batch)
+        elif name in NUMBERS:
+            every = [(i, name) for i, o in enumerate(self.optimizers) if o.numbers(name)]
+            self.inputs.numbers += [one for one in every if one not in self.inputs.numbers]
+        return before != (len(self.inputs.attributes), len(self.inputs.numbers))
+
+    def input_settings(self, count: int) -> dict[str, AnyArray]:
+        """What the update takes in beside a batch, for `count` updates."""
+        return {} if self.inputs is None else self.inputs.settings(count)
+
+    def outdated(self) -> bool:
+        """Whether a number has changed that the compiled loss had taken for constant. Says so,
+        unless it was said of that number once and for all."""
+        changed = self.constants.changed()
+        known = set() if self.inputs is None else self.inputs.constant
+        if news := [name for name in changed if name not in known]:
+            warnings.warn(
+                f"{', '.join(news)} changed, which the compiled loss had taken for constant: "
+                "it is compiled anew. Make it a variable (keras.Variable) that you assign to, and "
+                "it need not be.",
+                stacklevel=3,
+            )
+        return bool(changed)
+
+    def gradients(self, jit: bool) -> Callable[[Batch], AnyArray]:
+        """A function that gives the gradients of a batch, see `Backend.joint_gradients`."""
+        if jit not in self._gradients:
+            self._gradients[jit] = MeasuredGradients(self, jit)
+        return self._gradients[jit]
 
     def losses(self, batch: Batch) -> tuple[list[Array], dict[str, Array]]:
         """Returns what the agent's `__call__` gives, as a list, and what it reported, [B] each.
@@ -138,6 +187,35 @@ class AgentAlgorithm:
                 )
 
 
+class MeasuredGradients:
+    """Gradients of a batch, to be looked at only; compiled, anew where a number has changed that
+    the losses had taken for constant."""
+
+    def __init__(self, algorithm: AgentAlgorithm, jit: bool) -> None:
+        self.algorithm, self.jit = algorithm, jit
+        self.constants = FrozenConstants(algorithm.agent)
+        recorded = self.constants.recorded(algorithm.losses)
+        self._losses = algorithm.losses if algorithm.inputs is None else recorded
+        self._run: Callable[[Batch], AnyArray] | None = None
+
+    def __call__(self, batch: Batch) -> AnyArray:
+        if self._run is None or self.constants.changed():
+            self.constants.forget()
+            algorithm = self.algorithm
+            self._run = algorithm.backend.joint_gradients(
+                algorithm.optimizers, self._traced, self.jit
+            )
+        return self._run(batch._replace(settings=self.algorithm.input_settings(1)))
+
+    def _traced(self, batch: Batch) -> tuple[list[Array], dict[str, Array]]:
+        inputs = self.algorithm.inputs
+        if inputs is None:
+            return self._losses(batch)
+        first = batch._replace(settings={n: x[0] for n, x in batch.settings.items()})
+        with inputs.of(first, self.constants):
+            return self._losses(batch)
+
+
 class PrioritizedReplay:
     """`agent.prioritized_replay`: where a loss reports errors, and for PPO ratios, and reads
     importance weights. Reports are outputs of the compiled update, not side effects.
@@ -149,6 +227,7 @@ class PrioritizedReplay:
     def __init__(self) -> None:
         self.weight: Array = ()
         self.sampler: Any = None  # of the training under way, or the last one
+        self.columns: Sequence[Sequence[int]] = []  # the environments of each of its processes
         self._reports: dict[str, Array] = {}
 
     def update(self, TD: Array, ratio: Array | None = None) -> None:
@@ -170,10 +249,22 @@ class PrioritizedReplay:
         float32 [n]."""
         return self._scored().term("ratio")
 
-    def powers(self) -> AnyArray:
-        """Returns (score + epsilon) ** alpha of each transition in the pool: what draws go by;
-        float64 [n]."""
-        return self._scored().powers
+    def powers(self, p: int | None = None) -> AnyArray:
+        """Returns (score + epsilon) ** alpha of each transition in the pool, or of those of process
+        p's environments: what draws go by; float64 [n]. Ones where draws go by no priorities; none
+        before the first training."""
+        if self.sampler is None:
+            return np.ones(0)
+        if p is not None and not 0 <= p < len(self.columns):
+            raise SettingError(
+                f"p={p} of {len(self.columns)} processes.",
+                f"a number from 0 to {len(self.columns) - 1}",
+                "leave p out for the whole pool, or train with more processes.",
+            )
+        envs = None if p is None else self.columns[p]
+        if isinstance(self.sampler, ScoredSampler):
+            return self.sampler.powers(envs)
+        return np.ones(len(self.sampler.ring.rows(envs)))
 
     def _scored(self) -> ScoredSampler:
         if not isinstance(self.sampler, ScoredSampler):

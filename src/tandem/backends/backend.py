@@ -191,6 +191,14 @@ class Backend(ABC):
         and `aux`; what is not finite is handled as by `minimize`."""
 
     @abstractmethod
+    def joint_gradients(
+        self, optimizers: list[Any], losses: Losses, jit: bool = True
+    ) -> Callable[[Batch], AnyArray]:
+        """A function of a batch that gives the gradients which `minimize_joint` would take, as one
+        vector [P] over the weights of all optimizers, and changes nothing; compiled where updates
+        are, unless `jit` is False."""
+
+    @abstractmethod
     def adopt(self, reached: Reached) -> None:
         """Takes in the networks and variables of a user's agent: from now on they are part of
         updates and of `state`."""
@@ -317,6 +325,16 @@ def reduced(loss: Array, batch: Batch) -> Array:
     """A user's loss as one number: as it is, if it is one, else as `reduce` makes it of one per
     sample."""
     return reduce(loss, batch, None) if len(loss.shape) else loss
+
+
+def all_reduced(losses: Losses) -> Losses:
+    """Losses of which each is one number."""
+
+    def function(batch: Batch) -> tuple[list[Array], dict[str, Array]]:
+        each, aux = losses(batch)
+        return [reduced(x, batch) for x in each], aux
+
+    return function
 
 
 def outcome(metrics: dict[str, Any], priority: Any, codes: list[int], faults: list[str]) -> Outcome:

@@ -12,10 +12,16 @@ import site
 import sysconfig
 import traceback
 from collections.abc import Callable, Iterable, Iterator
+from itertools import count
+from math import isqrt
 from pathlib import Path
 from typing import Any
 
-from tandem.types import Array, Batch, tree_map
+import numpy as np
+
+from tandem.backends.backend import Losses, Network
+from tandem.errors import NetworkError
+from tandem.types import Array, Batch, leaves, tree_map
 
 Frames = Iterable[Any]  # with filename and lineno each, the innermost last
 HOUSE = Path(__file__).parents[1]
@@ -25,6 +31,45 @@ LIBRARIES = (
     sysconfig.get_path("stdlib"),
     str(HOUSE),
 )
+
+
+def check_broadcasting(losses: Losses, backend: Any, batch: Batch) -> None:
+    """Computes or traces the losses once, on a batch of one row repeated B times, where B is the
+    length of no other axis. Raises what is wrong with them, and NetworkError for an array of shape
+    [B, B], which comes of (B, 1) with (B,). Nothing is changed."""
+    rows = unused_prime(axis_lengths(backend.networks.values(), batch))
+    repeated = tree_map(lambda x: np.repeat(x, rows, 0), batch)
+    repeated = repeated._replace(weight=np.ones(rows, np.float32))
+    if backend.framework == "torch":
+        repeated = backend.to_device(repeated)
+    before = backend.state()
+    try:
+        lines = square_arrays(backend.framework, lambda b: losses(b)[0], repeated, rows)
+    finally:
+        backend.load_state(before)
+    if lines:
+        raise NetworkError(
+            f"the loss of {rows} samples makes an array of shape ({rows}, {rows}), each with each "
+            f"other, in {lines[0]}",
+            "arrays of one number for each sample: (B,), or (B, 1) with (B, 1)",
+            "squeeze the axis of length 1 before arrays of shapes (B, 1) and (B,) meet.",
+        )
+
+
+def unused_prime(lengths: set[int]) -> int:
+    """Returns the first prime from 11 on that is none of these."""
+    return next(
+        n
+        for n in count(11, 2)
+        if n not in lengths and all(n % d for d in range(3, isqrt(n) + 1, 2))
+    )
+
+
+def axis_lengths(networks: Iterable[Network], batch: Batch) -> set[int]:
+    """Returns the lengths of all axes of weights and of arrays in a batch."""
+    weights = [x for network in networks for x in network.read().values()]
+    arrays = [x for x in leaves(batch) if hasattr(x, "shape")]
+    return {n for x in weights + arrays for n in np.shape(x)}
 
 
 def square_arrays(

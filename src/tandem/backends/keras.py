@@ -128,19 +128,33 @@ class KerasBackend(backend.Backend):
     def minimize_joint(
         self, optimizers: list[Own], losses: backend.Losses, batch: Batch
     ) -> tuple[list[Array], dict[str, Array]]:
-        def all_reduced(b: Batch) -> tuple[list[Array], dict[str, Array]]:
-            each, aux = losses(b)
-            return [backend.reduced(x, b) for x in each], aux
-
         groups = [o.trained for o in optimizers]
-        values, aux, grads = ENGINE.gradients(all_reduced, batch, groups, self.variables)
+        values, aux, grads = ENGINE.gradients(
+            backend.all_reduced(losses), batch, groups, self.variables
+        )
         for i, (o, gradient) in enumerate(zip(optimizers, grads, strict=True)):
             norm = sum(ops.sum(g * g) for g in gradient) + values[min(i, len(values) - 1)]
             code = ops.where(ops.isfinite(norm), 0, 2 + self._optimizers.index(o))
             self._code = ops.where(ops.equal(self._code, 0), code, self._code)
         for o, gradient in zip(optimizers, grads, strict=True):
-            o.inner.apply(gradient, o.trained)
+            o.apply(gradient)
         return values, aux
+
+    def joint_gradients(
+        self, optimizers: list[Own], losses: backend.Losses, jit: bool = True
+    ) -> Callable[[Batch], AnyArray]:
+        reduced = backend.all_reduced(losses)
+
+        def vector(b: Batch) -> Array:
+            values = [(v, v.value) for v in self.variables]
+            with keras.StatelessScope(values):  # what the loss assigns is no one's
+                groups = [o.trained for o in optimizers]
+                gradients = ENGINE.gradients(reduced, b, groups, self.variables)[2]
+            flat = [ops.reshape(g, (-1,)) for group in gradients for g in group]
+            return ops.concatenate(flat)
+
+        run = self.forward(vector) if jit else partial(self.call, vector)
+        return lambda batch: np.asarray(run(batch))
 
     def adopt(self, reached: Reached) -> None:
         self._shared = True

@@ -13,6 +13,7 @@ from tandem.errors import SettingError
 from tandem.types import Array, Variable
 
 ops = keras.ops
+NUMBERS = {"weight_decay": "weight_decay", "beta1": "beta_1", "beta2": "beta_2"}  # Keras's names
 TOGETHER = 2**14  # numbers; weights of fewer are optimized as one vector
 
 
@@ -183,6 +184,8 @@ class Own:
             )
         self.name, self.inner, self._weights = name, optimizer, weights
         self.trained: list[Variable] = []
+        # numbers of its that an update is given as inputs, by the names of `numbers`
+        self.inputs: dict[str, Array] = {}
         self.look()
         self.variables = list(optimizer.variables)
 
@@ -219,6 +222,33 @@ class Own:
 
     def __exit__(self, *_: Any) -> None:
         """Nothing to give back: the variables are its own."""
+
+    def apply(self, gradients: list[Array]) -> None:
+        """A step against the gradients of `trained`, by its numbers or by those in `inputs`."""
+        own = vars(self.inner)
+        before = {NUMBERS[n]: own[NUMBERS[n]] for n in self.inputs}
+        own.update({NUMBERS[n]: x for n, x in self.inputs.items()})
+        try:
+            self.inner.apply(gradients, self.trained)
+        finally:
+            own.update(before)
+
+    def numbers(self, name: str) -> list[float]:
+        """Its "lr", "weight_decay", "beta1" or "beta2", in a list; an empty one where it has none,
+        or a schedule."""
+        if name == "lr":
+            rate = self.inner._learning_rate
+            return [float(np.asarray(rate.value))] if isinstance(rate, keras.Variable) else []
+        x = vars(self.inner).get(NUMBERS[name])
+        return [float(x)] if isinstance(x, (int, float)) else []
+
+    def set_numbers(self, name: str, values: list[float]) -> None:
+        """Gives it that one; what is compiled sees it where it is an input, as "lr" always is."""
+        (value,) = values
+        if name == "lr":
+            self.inner.learning_rate = value
+        else:
+            setattr(self.inner, NUMBERS[name], value)
 
     def settings(self) -> dict[str, Any]:
         """Of what kind it is, its numbers (momenta, decay; the learning rate is among its

@@ -166,6 +166,22 @@ class TorchBackend(backend.Backend):
             self._dirty = True
         return values, aux
 
+    def joint_gradients(
+        self, optimizers: list[Own], losses: backend.Losses, jit: bool = True
+    ) -> Callable[[Batch], AnyArray]:
+        def run(batch: Batch) -> AnyArray:
+            # a forward pass may move statistics and generators
+            before = self.state() if any(o.stateful_forward for o in optimizers) else None
+            try:
+                gradients = joint_gradients(optimizers, losses, self.to_device(batch))[2]
+            finally:
+                if before is not None:
+                    self.load_state(before)
+            flat = [g.reshape(-1) for group in gradients for g in group]
+            return np.asarray(torch.cat(flat).cpu().numpy())
+
+        return run
+
     def adopt(self, reached: Reached) -> None:
         for name, module in reached.modules.items():
             self.networks[name] = TorchNetwork(name, module, None, self._device)

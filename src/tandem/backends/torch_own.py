@@ -34,6 +34,7 @@ HOW = {
     "capturable",
     "differentiable",
 }
+BETAS = ("beta1", "beta2")
 FUSED = {torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD, torch.optim.Adagrad}
 
 
@@ -189,6 +190,23 @@ class Own:
         }
         return settings | ({"ages": self._ages} if self.flats and any(map(any, self._ages)) else {})
 
+    def numbers(self, name: str) -> list[float]:
+        """Its "lr", "weight_decay", "beta1" or "beta2", one for each group that has it."""
+        return [float(x) for g in self.inner.param_groups if (x := _of_group(g, name)) is not None]
+
+    def set_numbers(self, name: str, values: list[float]) -> None:
+        """Gives it as many of them."""
+        groups = [g for g in self.inner.param_groups if _of_group(g, name) is not None]
+        for group, value in zip(groups, values, strict=True):
+            if name in BETAS:
+                betas = list(group["betas"])
+                betas[BETAS.index(name)] = value
+                group["betas"] = tuple(betas)
+            elif isinstance(group[name], torch.Tensor):
+                group[name].fill_(value)
+            else:
+                group[name] = value
+
     def adjust(self, settings: dict[str, Any]) -> None:
         """Takes such numbers over; before it begins, since its state hangs on some of them.
         ValueError for other weights."""
@@ -300,6 +318,13 @@ def _parted(x: Array, flat: torch.Tensor, sizes: list[int]) -> list[Any]:
 
 def _array(x: Array) -> bool:
     return isinstance(x, torch.Tensor) and x.ndim > 0
+
+
+def _of_group(group: dict[str, Any], name: str) -> Any:
+    """A number of a group by the name that `numbers` knows; None where it has none."""
+    return (
+        group["betas"][BETAS.index(name)] if name in BETAS and "betas" in group else group.get(name)
+    )
 
 
 _NONE = object()  # what is no number

@@ -95,7 +95,7 @@ class EpsGreedyQPolicy(Policy):
 
 class AdaptiveEpsGreedyPolicy(Policy):
     """Any action with probability min_eps + (initial_eps - min_eps) exp(-decay_rate step), else the
-    best."""
+    best. `eps` is that of the last step; one that is assigned stays, until None is."""
 
     def __init__(
         self,
@@ -108,11 +108,20 @@ class AdaptiveEpsGreedyPolicy(Policy):
         self.initial_eps = _within("initial_eps", initial_eps, 0.0, 1.0)
         self.min_eps = _within("min_eps", min_eps, 0.0, 1.0)
         self.decay_rate = _within("decay_rate", decay_rate, 0.0)
-        self.eps = self.initial_eps  # at the last step that was asked for
+        self.fixed: float | None = None  # what was assigned to eps
+        self._decayed = self.initial_eps
+
+    @property
+    def eps(self) -> float:
+        return self._decayed if self.fixed is None else self.fixed
+
+    @eps.setter
+    def eps(self, eps: float | None) -> None:
+        self.fixed = None if eps is None else _within("eps", eps, 0.0, 1.0)
 
     def choose(self, values: Array, step: int = 0) -> Array:
         values = _finite(self, values)
-        self.eps = float(
+        self._decayed = float(
             self.min_eps + (self.initial_eps - self.min_eps) * np.exp(-self.decay_rate * step)
         )
         return self._or_random(self.eps, values.argmax(-1), values)

@@ -12,6 +12,7 @@ from tandem.errors import EnvironmentFault, ResumeError, SettingError
 from tandem.replay import stacks
 from tandem.replay.allocation import allocate, require
 from tandem.replay.cuts import CutStore
+from tandem.replay.floors import Floors, valid_rows
 from tandem.replay.layout import ROW, Layout, check_column
 from tandem.spaces import Leaf, Spec
 from tandem.types import (
@@ -83,6 +84,9 @@ class Ring:
         self._cuts = CutStore(list(layout.obs.values()))
         self._time = 0  # time steps ever written
         self._forgotten = 0  # time steps before this one were let go of by `forget`
+        # the same for each environment, where `forget_rows` let go of more; those rows that are
+        # still in the arrays are not valid any more
+        self._floors = Floors(envs)
         self._drawable = 0  # valid rows in the ring
 
     @staticmethod
@@ -113,8 +117,14 @@ class Ring:
 
     @property
     def oldest(self) -> int:
-        """The smallest id in the ring."""
+        """The smallest id in the ring, of whichever environment: of others `forget_rows` may have
+        let go of more."""
         return self._first(self._time) * self.envs
+
+    @property
+    def floors(self) -> IntArray:
+        """The first time step of each environment that is in the ring; int64 [N]."""
+        return np.maximum(self._floors.steps, self._first(self._time))
 
     @property
     def newest(self) -> int:
@@ -142,7 +152,12 @@ class Ring:
     def contains(self, ids: IntArray) -> BoolArray:
         """Whether each of `ids` is (still) in the ring; bool, in the shape of `ids`."""
         contained: BoolArray = (ids >= self.oldest) & (ids <= self.newest)
-        return contained
+        uneven = self._floors.uneven(self._first(self._time))
+        return contained & self._floors.above(ids) if uneven else contained
+
+    def rows(self, envs: Sequence[int] | None = None) -> IntArray:
+        """The ids of all valid rows, of these environments or of all, the oldest first."""
+        return valid_rows(self, envs)
 
     def position(self, ids: IntArray) -> IntArray:
         """The positions of rows `ids`, or of those one time step after the newest, in arrays over
@@ -191,6 +206,17 @@ class Ring:
         self._drop(first)
         self._forgotten = max(first, self._forgotten)
 
+    def forget_rows(self, count: int, envs: Sequence[int] | None = None) -> IntArray:
+        """Drops the `count` oldest valid rows, of these environments or of all, and returns their
+        positions. Of the oldest time step some environments' rows may go and others stay: then
+        later calls begin with those."""
+        ids, first = valid_rows(self, envs, max(count, 0)), self._first(self._time)
+        at = self.position(ids)
+        self.valid[at] = False
+        self._drawable -= len(ids)
+        self.forget(max(0, self._floors.drop(ids) - first))
+        return at
+
     def break_off(self, envs: Sequence[int] | None = None) -> None:
         """Cuts the running episodes, of these environments or of all, after the newest rows: what
         is written next belongs to other episodes."""
@@ -218,10 +244,10 @@ class Ring:
         Raises SettingError for ids that are not in the ring.
         """
         shape, row = ids.shape, ids.ravel()
-        if row.size and not (self.oldest <= row.min() and row.max() <= self.newest):
+        if row.size and not self.contains(row).all():
             raise SettingError(
                 f"rows {row.min()} to {row.max()} were asked for; the ring holds {self.oldest} to "
-                f"{self.newest}.",
+                f"{self.newest}, of some environments less.",
                 "rows that are in the ring",
                 "draw them after the last add, or choose with `contains`.",
             )
@@ -265,6 +291,7 @@ class Ring:
             "envs": self.envs,
             "time": self._time,
             "kept": self._forgotten,
+            "floors": self._floors.steps.tolist(),
         }
         return meta, arrays
 
@@ -291,6 +318,7 @@ class Ring:
         self._cuts.clear()
         self._cuts.append(arrays["cut_ids"], [arrays[f"cut_{name}"] for name in self._layout.obs])
         self._time, self._forgotten = time, int(meta.get("kept", 0))
+        self._floors.steps[:] = meta.get("floors", 0)
         oldest = self._first(time)
         self._drawable = self._count_valid(oldest, time - oldest)
 

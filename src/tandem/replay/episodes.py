@@ -31,6 +31,7 @@ class Episodes:
         before, after = around[at], around[at + 1]
         first = np.where(before // SPAN == env, before % SPAN + 1, ring.oldest // ring.envs)
         last = np.where(after // SPAN == env, after % SPAN, ring.time - 1)
+        first = np.maximum(first, ring.floors[env])
         return first * ring.envs + env, last * ring.envs + env
 
     def finished(self) -> tuple[IntArray, IntArray]:

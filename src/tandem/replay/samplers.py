@@ -6,6 +6,7 @@ samplers.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -40,6 +41,8 @@ class Sampler(Protocol):
 
     def forget(self, steps: int | None = None) -> None: ...
 
+    def forget_rows(self, count: int, envs: Sequence[int] | None = None) -> None: ...
+
     def state(self) -> State: ...
 
     def load_state(self, meta: JSONDict, arrays: dict[str, AnyArray]) -> None: ...
@@ -58,6 +61,10 @@ class UniformSampler:
     def forget(self, steps: int | None = None) -> None:
         """Drops the oldest `steps` time steps of the ring, or all without a number."""
         self.ring.forget(steps)
+
+    def forget_rows(self, count: int, envs: Sequence[int] | None = None) -> None:
+        """Drops the `count` oldest rows of the ring, of these environments or of all."""
+        self.ring.forget_rows(count, envs)
 
     def add(self, trajectory: Trajectory) -> None:
         """Writes to the ring."""
@@ -146,8 +153,7 @@ class DistinctSampler(UniformSampler):
         ring = self.ring
         if len(ring) == ring.newest + 1 - ring.oldest:
             return ranks + ring.oldest
-        ids = np.arange(ring.oldest, ring.newest + 1)
-        return ids[ring.valid.take(ring.position(ids))][ranks]
+        return ring.rows()[ranks]
 
 
 class PassSampler(DistinctSampler):
@@ -204,14 +210,19 @@ class PrioritizedSampler:
         if dropped.size:
             self._priorities.tree.set(dropped, np.zeros(dropped.size))
 
-    @property
-    def powers(self) -> AnyArray:
-        """(|priority| + eps) ** alpha of the valid rows, [len(ring)], the oldest first: they are
-        drawn in proportion to it."""
+    def forget_rows(self, count: int, envs: Sequence[int] | None = None) -> None:
+        """Drops the `count` oldest rows of the ring, of these environments or of all, with their
+        priorities."""
         self._catch_up()
-        ids = np.arange(self.ring.oldest, self.ring.newest + 1)
-        at = self.ring.position(ids)
-        return self._priorities.tree.get(at[self.ring.valid.take(at)])
+        at = self.ring.forget_rows(count, envs)
+        if at.size:
+            self._priorities.tree.set(at, np.zeros(at.size))
+
+    def powers(self, envs: Sequence[int] | None = None) -> AnyArray:
+        """(|priority| + eps) ** alpha of the valid rows, of these environments or of all, the
+        oldest first: they are drawn in proportion to it."""
+        self._catch_up()
+        return self._priorities.tree.get(self.ring.position(self.ring.rows(envs)))
 
     def add(self, trajectory: Trajectory) -> None:
         """Writes to the ring."""

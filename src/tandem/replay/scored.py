@@ -42,13 +42,25 @@ class ScoredSampler(PrioritizedSampler):
         self._terms = {name: np.zeros(ring.slots * ring.envs, np.float32) for name in initial}
         self._set_newest()
 
+    @property
+    def alpha(self) -> float:
+        return self._priorities.alpha
+
+    def set_alpha(self, alpha: float) -> None:
+        """From now on rows, those that are there too, are drawn by this exponent."""
+        self._catch_up()
+        self._priorities.alpha = float(alpha)
+        at = self.ring.position(self.ring.rows())
+        if at.size:
+            score = self._score({name: x.take(at) for name, x in self._terms.items()})
+            self._priorities.tree.set(at, self._priorities.powers(score))
+        self._set_newest()
+
     def term(self, name: str) -> AnyArray:
-        """What is known of the rows in the ring, the oldest first: "TD" or "ratio", float32
+        """What is known of the valid rows in the ring, the oldest first: "TD" or "ratio", float32
         [rows]."""
         self._catch_up()
-        return self._terms[name].take(
-            self.ring.position(np.arange(self.ring.oldest, self.ring.newest + 1))
-        )
+        return self._terms[name].take(self.ring.position(self.ring.rows()))
 
     def add(self, trajectory: Trajectory) -> None:
         before = self.ring.newest + 1

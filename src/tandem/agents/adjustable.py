@@ -1,0 +1,149 @@
+"""What rules may move of a training: how each value is read, and written where what acts or steps
+takes it from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+from tandem.agents.assembly import Assembly
+from tandem.agents.contract import AgentMembers
+from tandem.agents.loss_inputs import plain
+from tandem.backends import variables
+from tandem.errors import SettingError
+from tandem.replay.scored import ScoredSampler
+
+
+class Value(NamedTuple):
+    """A number that a rule may move. original: what `set` takes to bring it back to what it is
+    before a rule has moved it. load: sets it after a file was loaded."""
+
+    get: Callable[[], float]
+    set: Callable[[Any], None]
+    original: Callable[[], Any]
+    load: Callable[[Any], None]
+
+
+Values = list[Value]
+PLACES = {  # of a rule: what there has to be
+    "alpha": "priorities: set(PR=True)",
+    "lr": "an optimizer with a learning rate that is a number, rather than a schedule",
+    "eps": "a policy with a number eps",
+    "tau": "a number self.tau: a plain one, or a variable",
+    "gamma": "a number self.gamma: a plain one, or a variable",
+    "clip": "a number self.clip: a plain one, or a variable",
+    "beta": "a number self.beta: a plain one, or a variable",
+    "weight_decay": "an optimizer with a weight_decay that is not None",
+    "beta1": "an optimizer with a beta1, as Adam has",
+    "beta2": "an optimizer with a beta2, as Adam has",
+    "freq": "set(update_batches=...) or set(update_steps=...)",
+    "store": "train(num_store=...), without PPO",
+    "num_updates": "set(num_updates=...)",
+    "batch": "mini-batches",
+}
+
+
+def values_of(rule: str, agent: AgentMembers, assembly: Assembly) -> Values:
+    """Returns what a rule moves. SettingError where there is nothing."""
+    schedule = assembly.learner.schedule
+    if rule == "alpha":
+        values = _alpha(assembly.learner.sampler)
+    elif rule == "eps":
+        values = _eps(assembly)
+    elif rule in ("tau", "gamma", "clip", "beta"):
+        values = _attribute(rule, agent, assembly)
+    elif rule == "freq":
+        values = _frequency(assembly)
+    elif rule == "store":
+        values = [] if schedule.store_episodes is None else [_field(schedule, "store_episodes")]
+    elif rule == "num_updates":
+        # one that is moved also lengthens the phase under way, which a file knows as it is
+        value = _field(schedule, "updates_per_phase")
+        value = value._replace(set=assembly.learner.set_updates_per_phase)
+        values = [] if schedule.updates_per_phase is None else [value]
+    elif rule == "batch":
+        values = [_field(schedule, "batch_size")]
+    else:
+        values = _optimizers(rule, assembly)
+    if not values:
+        raise SettingError(
+            f"{rule}_params is given, and there is nothing for it to move.",
+            PLACES[rule],
+            f"leave {rule}_params out, or see to that.",
+        )
+    return values
+
+
+def _value(get: Callable[[], Any], set_: Callable[[Any], None]) -> Value:
+    return Value(get, set_, get, set_)
+
+
+def _alpha(sampler: Any) -> Values:
+    if not isinstance(sampler, ScoredSampler):
+        return []
+    return [_value(lambda: sampler.alpha, sampler.set_alpha)]
+
+
+def _eps(assembly: Assembly) -> Values:
+    """A policy that lowers its eps by itself stays at what it is given, until it is given None."""
+    policies = {id(s): s for e in assembly.actor.explorers for s in e.sources if hasattr(s, "eps")}
+    values = [
+        _value(partial(getattr, p, "eps"), partial(setattr, p, "eps")) for p in policies.values()
+    ]
+    return [
+        v._replace(original=partial(getattr, p, "fixed")) if hasattr(p, "fixed") else v
+        for v, p in zip(values, policies.values(), strict=True)
+    ]
+
+
+def _attribute(name: str, agent: AgentMembers, assembly: Assembly) -> Values:
+    x = getattr(agent, name, None)
+    if plain(x):
+
+        def put(value: Any) -> None:
+            setattr(agent, name, value)
+            assembly.moves(name)
+
+        return [_value(lambda: float(getattr(agent, name)), put)]
+    if not (hasattr(x, "assign") or hasattr(x, "copy_")) or tuple(getattr(x, "shape", (1,))):
+        return []
+    return [
+        _value(lambda: float(variables.read([x])[0]), lambda value: variables.write([x], [value]))
+    ]
+
+
+def _optimizers(name: str, assembly: Assembly) -> Values:
+    values: Values = []
+    for optimizer in assembly.optimizers:
+        for i in range(len(optimizer.numbers(name))):
+
+            def get(o: Any = optimizer, i: int = i) -> float:
+                return float(o.numbers(name)[i])
+
+            def put(value: Any, o: Any = optimizer, i: int = i) -> None:
+                numbers = o.numbers(name)
+                numbers[i] = value
+                o.set_numbers(name, numbers)
+                assembly.moves(name)
+
+            values.append(_value(get, put))
+    return values
+
+
+def _frequency(assembly: Assembly) -> Values:
+    """update_batches, else update_steps; with PPO as many steps as the pool can hold at most."""
+    s, ring = assembly.learner.schedule, assembly.learner.ring
+    if s.sync_updates is not None:
+        return [_field(s, "sync_updates")]
+    if s.rollout_steps is not None:
+
+        def put(value: Any) -> None:
+            s.rollout_steps = min(int(value), ring.capacity)
+
+        return [_value(lambda: s.rollout_steps, put)]
+    return [] if s.sync_phases is None else [_field(s, "sync_phases")]
+
+
+def _field(schedule: Any, name: str) -> Value:
+    return _value(partial(getattr, schedule, name), lambda x: setattr(schedule, name, int(x)))

@@ -1,0 +1,109 @@
+"""Numbers that rules move, as inputs of a compiled update: else each move would compile it anew."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from tandem.agents.frozen_constants import FrozenConstants
+from tandem.backends.backend import Losses
+from tandem.backends.broadcast_check import square_arrays
+from tandem.types import AnyArray, Batch
+
+HOOKS = ("adjust_func", "batch_size_fn", "window_size_fn", "window_size_func")
+ATTRIBUTES = ("tau", "gamma", "clip", "beta")  # of an agent
+NUMBERS = ("weight_decay", "beta1", "beta2")  # of an optimizer; its step size is a variable
+
+
+def adapts(agent: object) -> bool:
+    """Whether the agent has a hook that may move numbers."""
+    return any(callable(getattr(agent, name, None)) for name in HOOKS)
+
+
+class Inputs:
+    """Which of an agent's and its optimizers' plain numbers are inputs of the compiled update."""
+
+    def __init__(self, agent: Any, optimizers: list[Any]) -> None:
+        self.agent, self.optimizers = agent, optimizers
+        self.attributes: list[str] = []
+        self.constant: set[str] = set()  # attributes that cannot be inputs
+        self.numbers: list[tuple[int, str]] = []  # of which optimizer, and its name
+
+    def settings(self, count: int) -> dict[str, AnyArray]:
+        """Their values, as settings of `count` updates; [count] each."""
+        values = {f"agent/{n}": getattr(self.agent, n) for n in self.attributes}
+        values |= {f"optimizer/{i}/{n}": self.optimizers[i].numbers(n)[0] for i, n in self.numbers}
+        return {n: np.full(count, x, np.float32) for n, x in values.items()}
+
+    @contextmanager
+    def of(self, batch: Batch, constants: FrozenConstants) -> Iterator[None]:
+        """While an update of `batch` is traced, its settings stand for the numbers."""
+        settings = batch.settings
+        given = {n: settings[f"agent/{n}"] for n in self.attributes if f"agent/{n}" in settings}
+        constants.inputs.update(given)
+        for i, n in self.numbers:
+            if (name := f"optimizer/{i}/{n}") in settings:
+                self.optimizers[i].inputs[n] = settings[name]
+        try:
+            yield
+        finally:
+            constants.inputs.clear()
+            for optimizer in self.optimizers:
+                optimizer.inputs.clear()
+
+    def choose(
+        self, losses: Losses, constants: FrozenConstants, framework: str, batch: Batch
+    ) -> None:
+        """Takes in all numbers that rules could move; of attributes those that are plain numbers,
+        and that `losses`, which records by `constants`, can be traced with."""
+        for name in ATTRIBUTES:
+            if plain(getattr(self.agent, name, None)):
+                self.add(name, losses, constants, framework, batch)
+        self.numbers = [
+            (i, n) for i, o in enumerate(self.optimizers) for n in NUMBERS if o.numbers(n)
+        ]
+
+    def add(
+        self,
+        name: str,
+        losses: Losses,
+        constants: FrozenConstants,
+        framework: str,
+        batch: Batch,
+    ) -> None:
+        """Takes in an attribute. Where the losses cannot be traced with it, since it decides a
+        Python `if`, for one, it stays a constant in compiled code; a warning says so."""
+        if name in self.attributes or name in self.constant:
+            return
+        rows = np.ones(len(batch.reward), np.float32)
+
+        def traced(b: Batch) -> Any:
+            constants.inputs[name] = b.settings[name]
+            try:
+                return losses(b)[0]
+            finally:
+                constants.inputs.clear()
+
+        value = {name: np.float32(getattr(self.agent, name))}
+        try:
+            square_arrays(framework, traced, batch._replace(weight=rows, settings=value), -1)
+        except Exception as error:  # whatever an engine, or NumPy, says to a traced number
+            self.constant.add(name)
+            warnings.warn(
+                f"self.{name} cannot be an input of the compiled loss ({type(error).__name__}): a "
+                "Python `if` depends on it, or a function that needs a number. It stays a constant "
+                "there, and the loss is compiled anew whenever a rule moves it, at a cost; this is "
+                "said once. Choose by keras.ops.where instead.",
+                stacklevel=2,
+            )
+        else:
+            self.attributes.append(name)
+
+
+def plain(value: object) -> bool:
+    """Whether it is a plain number."""
+    return isinstance(value, (int, float, np.number)) and not isinstance(value, bool)

@@ -1,0 +1,309 @@
+"""What rules move, read from what acted or stepped: worked out beforehand, for every engine."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from tandem.exploration import AdaptiveEpsGreedyPolicy, EpsGreedyQPolicy, GreedyQPolicy
+
+BATCH, LENGTH, CHOICES = 10, 5, 50  # the pool is as long as a mini-batch: two episodes
+
+
+class Clock:
+    """Observes the step of the episode and how many episodes have ended."""
+
+    def __init__(self) -> None:
+        self.action_space, self.episode, self.actions = spaces.Discrete(CHOICES), 0, list[int]()
+
+    def reset(self) -> Any:
+        self.t = 0
+        return np.array([0.0, self.episode], np.float32)
+
+    def step(self, action: Any) -> Any:
+        self.t += 1
+        self.actions.append(int(action))
+        obs, done = np.array([self.t, self.episode], np.float32), self.t == LENGTH
+        self.episode += done
+        return obs, float(self.t), done, {}
+
+
+class Notes:
+    """What the loss says whenever it runs: so, where it is compiled, when it is traced. (A counter
+    of the agent's own would be one of its numbers.)"""
+
+    def __init__(self) -> None:
+        self.traces, self.sizes = 0, list[int]()
+
+
+def known(base: Any) -> Any:
+    """A class of agents of this base: the gradient of each of its two weights is how many episodes
+    had ended on the average, less 3, and its loss has numbers of its own in it."""
+    torch = sys.modules.get("torch") if base.torch else None
+
+    class Known(base):  # type: ignore[misc]
+        def __init__(self, **numbers: Any) -> None:
+            super().__init__()
+            start = np.array([1.0, -2.0], np.float32)
+            if torch is not None:
+                self.w = torch.nn.Parameter(torch.tensor(start))
+            else:
+                import keras
+
+                self.w = keras.Variable(start)
+            self.param, self.env = [self.w], Clock()
+            self.notes, self.copies = Notes(), list[int]()
+            self.weights, self.values, self.updates = list[Any](), list[float](), 0
+            self.rows_told = list[int]()
+            self.plan: Callable[[int], dict[str, Any] | None] = lambda update: None
+            for name, value in numbers.items():
+                setattr(self, name, value)
+
+        def action(self, s: Any) -> Any:
+            zeros = s[:, :1] * 0.0
+            return zeros + self.best
+
+        def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
+            self.notes.traces += 1
+            self.notes.sizes.append(s.shape[0])
+            self.prioritized_replay.update(r)
+            grad = s[:, 1].mean() - 3.0 if torch is not None else _mean(s[:, 1]) - 3.0
+            loss = self.w.sum() if torch is not None else _sum(self.w)
+            loss = loss * grad
+            return self.told(loss)
+
+        def told(self, loss: Any) -> Any:
+            """The loss with the agent's numbers: their value, whatever the weights are."""
+            stop = (lambda x: x.detach()) if torch is not None else _stop
+            shown = loss - stop(loss)
+            for name in ("tau", "gamma", "clip", "beta"):
+                if (x := getattr(self, name, None)) is not None:
+                    shown = shown + x
+            return shown
+
+        def update_param(self) -> None:
+            self.copies.append(self.updates)
+
+        def adjust_func(self) -> None:
+            self.updates += 1
+            host = self.w.detach().numpy() if torch is not None else np.asarray(self.w.value)
+            self.weights.append(np.array(host))
+            if (what := self.plan(self.updates)) is not None:
+                self.adjust(**{"target_ess": BATCH / 2, "smooth": 1.0, **what})
+
+    if torch is not None:
+        Known.best = torch.eye(CHOICES)[:1]
+    else:
+        import keras
+
+        Known.best = keras.ops.eye(CHOICES)[:1]
+    return Known
+
+
+def _mean(x: Any) -> Any:
+    import keras
+
+    return keras.ops.mean(x)
+
+
+def _sum(x: Any) -> Any:
+    import keras
+
+    return keras.ops.sum(x)
+
+
+def _stop(x: Any) -> Any:
+    import keras
+
+    return keras.ops.stop_gradient(x)
+
+
+class Hear:
+    """Notes each mini-batch's loss."""
+
+    def __init__(self, losses: list[float]) -> None:
+        self.losses = losses
+
+    def on_batch_end(self, b: int, logs: Any) -> None:
+        self.losses.append(logs["loss"])
+
+
+def run(
+    kind: Any, optimizer: Callable[[Any], Any], plan: Any, episodes: int = 8, **choices: Any
+) -> Any:
+    """An agent after training in which its rules are called as `plan(update)` says."""
+    train = choices.pop("train", {})
+    agent = kind(**choices.pop("numbers", {}))
+    agent.plan = plan
+    agent.set(**{"policy": GreedyQPolicy(), "pool_size": BATCH, "batch": BATCH, **choices})
+    losses: list[float] = []
+    agent.callbacks.append(Hear(losses))
+    if agent.torch:
+        agent.train(optimizer(agent.param), episodes, p=0, **train)
+    else:
+        agent.train(None, optimizer(agent.param), episodes, p=0, **train)
+    agent.heard = losses
+    return agent
+
+
+def numbers(first: float, change: float, updates: int, low: float, high: float) -> list[float]:
+    """What a number is in each update, where a rule moves it after each by half of `change`, and it
+    goes back when an episode begins. The first update is that of the 10th step, an episode's
+    last."""
+    values, x = [], first
+    for update in range(updates):
+        if update == 0 or update % LENGTH == 1:
+            x = first
+        values.append(x)
+        x = 0.5 * x + 0.5 * min(max(x + change, low), high)
+    return values
+
+
+def gradients(updates: int) -> list[float]:
+    ends = [
+        np.mean([(k - 1) // LENGTH for k in range(n - 9, n + 1)]) for n in range(10, 10 + updates)
+    ]
+    return [float(x) - 3.0 for x in ends]
+
+
+def adam(lr: list[float], decay: list[float], beta1: list[float], beta2: list[float]) -> Any:
+    """Weights after each update of AdamW by such numbers (Loshchilov & Hutter 2019)."""
+    w, m, v, seen = np.array([1.0, -2.0]), 0.0, 0.0, []
+    each = zip(lr, decay, beta1, beta2, gradients(len(lr)), strict=True)
+    for t, (rate, wd, b1, b2, g) in enumerate(each, 1):
+        w = w * (1 - rate * wd)
+        m, v = b1 * m + (1 - b1) * g, b2 * v + (1 - b2) * g * g
+        w = w - rate * (m / (1 - b1**t)) / (np.sqrt(v / (1 - b2**t)) + 1e-7)
+        seen.append(w)
+    return np.array(seen)
+
+
+def rules(base: Any, adamw: Callable[[Any], Any], sgd: Callable[[Any], Any]) -> dict[str, Any]:
+    """What was found, True where it is as it has to be. adamw: makes AdamW(0.01, beta1=0.9,
+    beta2=0.99, weight_decay=0.1, epsilon=1e-7) of weights; sgd: SGD(0.01)."""
+    found: dict[str, Any] = {}
+    Known = known(base)
+
+    def near(x: Any, y: Any, tolerance: float = 2e-4) -> Any:
+        x, y = np.asarray(x, float), np.asarray(y, float)
+        if x.shape != y.shape:
+            return f"shapes {x.shape}, {y.shape}"
+        return bool(np.allclose(x, y, rtol=tolerance, atol=tolerance)) or [x.tolist(), y.tolist()]
+
+    def tell(name: str, **rule: Any) -> Any:
+        return lambda update: {f"{name}_params": rule}
+
+    # the optimizer's numbers, in the weights' change; e / T = 2
+    for name, change, first, low, high in (
+        ("lr", 0.002, 0.01, 0.001, 0.013),
+        ("weight_decay", -0.05, 0.1, 0.02, 1.0),
+        ("beta1", -0.4, 0.9, 0.2, 0.95),
+        ("beta2", -0.2, 0.99, 0.3, 0.999),
+    ):
+        # the share that is given moves by half of the change: smooth=0.5
+        sign = -1 if name == "weight_decay" else 1
+        rule = {"rate": sign * change, "min": low, "max": high, "smooth": 0.5}
+        agent = run(Known, adamw, tell(name, **rule))
+        n = len(agent.weights)
+        values = {
+            "lr": [0.01] * n,
+            "weight_decay": [0.1] * n,
+            "beta1": [0.9] * n,
+            "beta2": [0.99] * n,
+        }
+        still = adam(*values.values())
+        values[name] = numbers(first, change, n, low, high)
+        found[name] = n == 31 and near(agent.weights, adam(*values.values()))
+        found[f"{name} matters"] = bool(abs(still - adam(*values.values())).max() > 1e-3)
+    plain = agent.notes.traces
+
+    # the agent's own numbers, in the loss
+    for name, change in (("tau", 0.1), ("gamma", 0.1), ("clip", 0.1), ("beta", -0.1)):
+        sign = -1 if name == "beta" else 1
+        rule = {"rate": sign * change, "min": 0.25, "max": 0.75, "smooth": 0.5}
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", UserWarning)  # such as of a loss that is compiled anew
+            agent = run(Known, sgd, tell(name, **rule), numbers={name: 0.5})
+        expected = numbers(0.5, change, len(agent.heard), 0.25, 0.75)
+        found[name] = near(agent.heard, expected)
+        if not base.torch:
+            # traced once more, to see that it can be an input; then as often as without a rule
+            found[f"{name} compiles"] = agent.notes.traces == plain + 1 or [
+                agent.notes.traces,
+                plain,
+            ]
+
+    # a policy's share of random actions: the third update of an episode raises it to 1
+    for policy in (EpsGreedyQPolicy(0.0), AdaptiveEpsGreedyPolicy(0.0, 0.0)):
+        rule = {"eps_params": {"rate": 1.0, "smooth": 0.0}, "target_ess": 2.0 * BATCH * BATCH}
+        agent = run(
+            Known,
+            sgd,
+            lambda update, rule=rule: (
+                {**rule, "eps_params": {"rate": 2.0, "smooth": 0.0}}
+                if update % LENGTH == 4
+                else None
+            ),
+            40,
+            policy=policy,
+        )
+        moved = np.array(agent.env.actions[15:]).reshape(-1, LENGTH) != 0
+        share = moved.mean(0)  # steps 4, 5 and the next 1 after that update
+        found[type(policy).__name__] = (
+            bool((share[[1, 2]] == 0).all() and (share[[0, 3, 4]] > 0.8).all()) or share.tolist()
+        )
+
+    # priorities: draws in proportion to (reward + eps) ** alpha
+    rule = {"alpha_params": {"rate": 1.0, "smooth": 0.0, "max": 2.0}, "target_ess": 1e-9}
+    agent = run(Known, sgd, lambda update: rule, PR=True, alpha=0.0, episodes=2)
+    draw = agent.prioritized_replay.sampler.draw(np.random.default_rng(0), 4000, 1, np.ones(4000))
+    shares = np.bincount((draw.ids.ravel() % LENGTH), minlength=LENGTH) / 4000
+    squares = np.arange(1, LENGTH + 1) ** 2.0
+    found["alpha"] = bool(abs(shares - squares / squares.sum()).max() < 0.03) or shares.tolist()
+
+    # counts: they go back as well
+    agent = run(
+        Known,
+        sgd,
+        lambda u: {"freq_params": {"max": 9}, "target_ess": 2.0 * BATCH},
+        update_batches=2,
+    )
+    # 2, then 4, 8, 9, 9 after each update of an episode
+    due, now = [], 2
+    for update in range(1, 32):
+        now = 2 if update == 1 or update % LENGTH == 2 else now
+        due += [update] if update % now == 0 else []
+        now = min(2 * now, 9)
+    found["freq"] = agent.copies == due or [agent.copies, due]
+    agent = run(
+        Known,
+        sgd,
+        lambda u: {"store_params": {"max": 4}, "target_ess": 2.0 * BATCH},
+        episodes=16,
+        train={"num_store": 2},
+    )
+    # two episodes, 10 updates, which leave 4; then 20 updates after four, and so on
+    found["store"] = agent.updates == 10 + 20 * 3 or agent.updates
+    rule = {"num_updates_params": {"max": 4}, "target_ess": 1e-9}
+    agent = run(Known, sgd, lambda u: rule if u == 1 else None, episodes=3, num_updates=2, batch=1)
+    # hooks are called once there are two transitions: after the first mini-batch of the second step
+    made = agent._assembly.learner.updates
+    found["num_updates"] = made == 2 + 4 * 4 + 2 * 10 or made
+
+    # sizes of mini-batches: eight at most
+    agent = run(
+        Known,
+        sgd,
+        lambda u: {"batch_params": {"min": 2, "max": 512}, "target_ess": 300.0 - 20 * (u % 15)},
+        episodes=100,
+        pool_size=400,
+        batch=8,
+    )
+    sizes = set(agent.notes.sizes) - {11, 13}  # those are when the loss is looked at
+    found["batch"] = bool(len(sizes - {2}) > 2 and len(sizes) <= 8) or sorted(sizes)
+    return found
