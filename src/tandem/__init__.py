@@ -14,6 +14,9 @@ from tandem.version import __version__
 if TYPE_CHECKING:  # what a type checker sees; below, each is imported when it is first used
     from tandem import errors
     from tandem.agents.agent_checkpoint import restore_param
+    from tandem.agents.finders import LRFinder, OptFinder
+    from tandem.agents.parallel_finder import ParallelFinder
+    from tandem.agents.parallel_finder import ParallelFinder as AgentFinder
     from tandem.agents.rl import RL, RL_pytorch, assign_param
     from tandem.agents.training import LambdaCallback
     from tandem.cluster import Cluster, WiseRL
@@ -24,9 +27,13 @@ if TYPE_CHECKING:  # what a type checker sees; below, each is imported when it i
 
 _HOMES = {  # public name -> (module, attribute of it); an empty attribute is the module itself
     "Agent": ("tandem.trainer", "Agent"),
+    "AgentFinder": ("tandem.agents.parallel_finder", "ParallelFinder"),
     "Cluster": ("tandem.cluster", "Cluster"),
     "Evaluation": ("tandem.learning.events", "Evaluation"),
+    "LRFinder": ("tandem.agents.finders", "LRFinder"),
     "LambdaCallback": ("tandem.agents.training", "LambdaCallback"),
+    "OptFinder": ("tandem.agents.finders", "OptFinder"),
+    "ParallelFinder": ("tandem.agents.parallel_finder", "ParallelFinder"),
     "RL": ("tandem.agents.rl", "RL"),
     "RL_pytorch": ("tandem.agents.rl", "RL_pytorch"),
     "Result": ("tandem.trainer", "Result"),
@@ -46,9 +53,13 @@ _HOMES = {  # public name -> (module, attribute of it); an empty attribute is th
 __all__ = [
     "RL",
     "Agent",
+    "AgentFinder",
     "Cluster",
     "Evaluation",
+    "LRFinder",
     "LambdaCallback",
+    "OptFinder",
+    "ParallelFinder",
     "RL_pytorch",
     "Result",
     "WiseRL",

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tandem.errors import RunFolderError, SettingError
+from tandem.errors import RunFolderError, SettingError, one_of
 from tandem.math.statistics import bootstrap_band, iqm
 from tandem.runs.folder import Run, read_run
 
@@ -23,6 +23,7 @@ FRAMEWORKS = {
 }
 KEYS = ("algorithm", "env", "framework")  # runs alike in these are one group
 SUFFIXES = (".png", ".svg", ".pdf")
+SCALES = ("linear", "log")
 POINTS = 200  # of the common grid on which runs are brought together
 
 
@@ -100,6 +101,36 @@ def episodes(series: Mapping[str, Sequence[float]]) -> Any:
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(True, color="#e6e6e6", linewidth=0.8)
     axes.set_xlabel("episode")
+    if has_display():
+        figure.show()
+    return figure
+
+
+def series(
+    x: Sequence[float],
+    y: Sequence[float],
+    x_label: str,
+    y_label: str,
+    x_scale: str = "linear",
+    y_lim: tuple[float, float] | None = None,
+) -> Any:
+    """A matplotlib figure of y by x, points joined by lines; shown where there is a screen."""
+    from matplotlib import pyplot as plt
+    from matplotlib.ticker import MaxNLocator
+
+    from tandem.animation import has_display
+
+    one_of("x_scale", x_scale, SCALES)
+    figure = plt.figure(figsize=(7.2, 3.8), layout="constrained")
+    axes = figure.add_subplot()
+    axes.plot(np.asarray(x, float), np.asarray(y, float), ".-", color=COLOURS[0], linewidth=1.4)
+    axes.set(xlabel=x_label, ylabel=y_label, xscale=x_scale)
+    if y_lim is not None:
+        axes.set_ylim(*y_lim)
+    if x_scale == "linear":
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(True, color="#e6e6e6", linewidth=0.8)
     if has_display():
         figure.show()
     return figure
