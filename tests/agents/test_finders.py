@@ -32,6 +32,7 @@ from tests.agents.test_contract import Walk  # noqa: E402
 from tests.helpers import run_python  # noqa: E402
 
 TARGET, START = 3.0, 1.0
+SNIPPET = Path(__file__).parent / "snippets" / "keras_finders.py"
 
 
 class Aim:
@@ -356,6 +357,17 @@ def test_an_environment_that_cannot_be_copied_is_used_itself_or_refused() -> Non
     agent.train(adam(agent), 2, p=0)
     with pytest.raises(SettingError, match="cannot be copied"):
         OptFinder(agent, [adam(agent)]).find(episodes=2, p=0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "engine", ["jax", pytest.param("tensorflow", marks=pytest.mark.thorough)]
+)
+def test_keras_agents_are_as_before_and_travel(engine: Any) -> None:
+    (found,) = run_python(SNIPPET, engine=engine, timeout=400)
+    assert "shares a variable with another of its networks" in found.pop("refused")
+    assert "has a schedule for its learning rate" in found.pop("schedule")
+    assert found.pop("rates") and all(found.values()), found
 
 
 # What is told, shown and refused

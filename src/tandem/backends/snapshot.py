@@ -277,7 +277,12 @@ def _of_keras(value: Any) -> Undo | None:
         return _variables(value.variables)
     if isinstance(value, keras.optimizers.Optimizer):
         variables = _variables(value.variables)
-        numbers = {n: x for n, x in vars(value).items() if isinstance(x, (bool, int, float))}
+        # once it is built, it stays so
+        numbers = {
+            n: x
+            for n, x in vars(value).items()
+            if isinstance(x, (bool, int, float)) and n != "built"
+        }
 
         def undo() -> None:
             variables()
