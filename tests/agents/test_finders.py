@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import signal
 from collections import deque
 from collections.abc import Callable
@@ -23,7 +24,6 @@ from tandem.exploration import (  # noqa: E402
     BoltzmannGumbelQPolicy,
     EpsGreedyQPolicy,
     GaussianWhiteNoiseProcess,
-    OrnsteinUhlenbeckProcess,
     SoftmaxPolicy,
 )
 from tandem.runs import checkpoint  # noqa: E402
@@ -238,7 +238,7 @@ def everything(agent: Any, path: Path) -> Any:
     plain = {n: repr(x) for n, x in numbers.items() if n not in ("time", "total_time")}
     optimizers = agent.optimizer if isinstance(agent.optimizer, list) else [agent.optimizer]
     states = [repr(o.state_dict()) for o in optimizers if o is not None]
-    rng = torch.get_rng_state().numpy().tobytes(), np.random.get_state()[1].tobytes()
+    rng = torch.get_rng_state().numpy().tobytes(), random.getstate()
     policy = agent._arguments.policy
     draws = repr(policy.state()) if policy is not None else ""
     # the last ones are of the process, or of this object
@@ -253,9 +253,7 @@ def search(agent: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", AGENTS)
-def test_an_agent_is_as_before_and_trains_as_if_nothing_had_been(
-    kind: str, tmp_path: Path
-) -> None:
+def test_an_agent_is_as_before_and_trains_as_if_nothing_had_been(kind: str, tmp_path: Path) -> None:
     searched, other = AGENTS[kind](), AGENTS[kind]()
     for untrained in (True, False):
         for agent in (searched, other):
@@ -360,9 +358,7 @@ def test_an_environment_that_cannot_be_copied_is_used_itself_or_refused() -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "engine", ["jax", pytest.param("tensorflow", marks=pytest.mark.thorough)]
-)
+@pytest.mark.parametrize("engine", ["jax", pytest.param("tensorflow", marks=pytest.mark.thorough)])
 def test_keras_agents_are_as_before_and_travel(engine: Any) -> None:
     (found,) = run_python(SNIPPET, engine=engine, timeout=400)
     assert "shares a variable with another of its networks" in found.pop("refused")
@@ -431,9 +427,7 @@ class Schedule:
         (lambda a: LRFinder(without_optimizer(a)).find(), "the agent has no optimizer"),
     ],
 )
-def test_what_does_not_fit_is_refused_in_three_parts(
-    find: Callable[[Any], Any], part: str
-) -> None:
+def test_what_does_not_fit_is_refused_in_three_parts(find: Callable[[Any], Any], part: str) -> None:
     agent = Aimer()
     agent.optimizer = sgd(agent)
     with pytest.raises(TandemError, match=part) as caught:

@@ -16,7 +16,7 @@ from typing import Any
 
 from tandem.agents.agent_checkpoint import RECORDS
 from tandem.agents.contract import as_list, check_count
-from tandem.agents.finders import _agent, best_of, described, told
+from tandem.agents.finders import best_of, checked_agent, described, told
 from tandem.agents.rl import BaseAgent
 from tandem.agents.trials import METRICS, Outcome, TrialArguments, refuse_strategy
 from tandem.agents.user_functions import PrioritizedReplay
@@ -49,7 +49,7 @@ class ParallelFinder:
     """
 
     def __init__(self, agents: Sequence[BaseAgent], optimizers: Sequence[Any]) -> None:
-        self.agents, self.optimizers = [_agent(a) for a in agents], list(optimizers)
+        self.agents, self.optimizers = [checked_agent(a) for a in agents], list(optimizers)
         if len(self.agents) != len(self.optimizers) or not self.agents:
             raise SettingError(
                 f"{len(self.agents)} agents and {len(self.optimizers)} optimizers.",
@@ -253,5 +253,3 @@ def _importable(kind: type) -> None:
         raise TypeError(f"its class is {module}.{kind.__qualname__}, and {module} is no file")
     if module not in sys.modules:
         raise TypeError(f"its class is of {module}, which is not imported any more")
-
-

@@ -118,9 +118,7 @@ class Trials:
             agent.optimizer, agent.env = optimizer, env
             agent.callbacks = [*agent.callbacks, *([] if callback is None else [callback])]
             updates = self.set_arguments.num_updates if num_updates is None else num_updates
-            agent._arguments = replace(
-                self.set_arguments, criterion=None, num_updates=updates
-            )
+            agent._arguments = replace(self.set_arguments, criterion=None, num_updates=updates)
             train: Any = agent.train  # type: ignore[attr-defined]
             train(**self.train_arguments, optimizer=optimizer, episodes=episodes, p=0)
         except NonFiniteError as error:

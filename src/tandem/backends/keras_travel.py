@@ -1,5 +1,5 @@
-"""Pickles of objects that hold Keras's: layers and models, their variables, optimizers, metrics. What
-was one variable is one variable where the pickle is read. The pickle holds no code of Keras's
+"""Pickles of objects that hold Keras's: layers and models, their variables, optimizers, metrics.
+What was one variable is one variable where the pickle is read. The pickle holds no code of Keras's
 models: their classes are found by their import path."""
 
 from __future__ import annotations

@@ -175,7 +175,8 @@ def _array(value: Any) -> Undo:
 def _process_generators() -> list[Undo]:
     undo = [
         _called(random.setstate, random.getstate()),
-        _called(np.random.set_state, np.random.get_state()),
+        # kept, not drawn from
+        _called(np.random.set_state, np.random.get_state()),  # noqa: NPY002
     ]
     if (torch := sys.modules.get("torch")) is not None:
         undo.append(_called(torch.set_rng_state, torch.get_rng_state()))
