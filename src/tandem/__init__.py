@@ -16,8 +16,7 @@ if TYPE_CHECKING:  # what a type checker sees; below, each is imported when it i
     from tandem.agents.agent_checkpoint import restore_param
     from tandem.agents.lr_finder import LRFinder
     from tandem.agents.opt_finder import OptFinder
-    from tandem.agents.parallel_finder import ParallelFinder
-    from tandem.agents.parallel_finder import ParallelFinder as AgentFinder
+    from tandem.agents.parallel_finder import AgentFinder, ParallelFinder
     from tandem.agents.rl import RL, RL_pytorch, assign_param
     from tandem.agents.training import LambdaCallback
     from tandem.cluster import Cluster, WiseRL
@@ -29,7 +28,7 @@ if TYPE_CHECKING:  # what a type checker sees; below, each is imported when it i
 
 _HOMES = {  # public name -> (module, attribute of it); an empty attribute is the module itself
     "Agent": ("tandem.trainer", "Agent"),
-    "AgentFinder": ("tandem.agents.parallel_finder", "ParallelFinder"),
+    "AgentFinder": ("tandem.agents.parallel_finder", "AgentFinder"),
     "Cluster": ("tandem.cluster", "Cluster"),
     "Evaluation": ("tandem.learning.events", "Evaluation"),
     "LRFinder": ("tandem.agents.lr_finder", "LRFinder"),

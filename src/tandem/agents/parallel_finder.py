@@ -175,6 +175,9 @@ class ParallelFinder:
         weakref.finalize(agent, folder.cleanup)
 
 
+AgentFinder = ParallelFinder  # its other name
+
+
 # What goes to another process, and what happens there
 
 
