@@ -125,7 +125,7 @@ def series(
     figure = plt.figure(figsize=(7.2, 3.8), layout="constrained")
     axes = figure.add_subplot()
     axes.plot(np.asarray(x, float), np.asarray(y, float), ".-", color=COLOURS[0], linewidth=1.4)
-    axes.set(xlabel="learning rate", ylabel=y_label, xscale=x_scale)
+    axes.set(xlabel=x_label, ylabel=y_label, xscale=x_scale)
     if y_lim is not None:
         axes.set_ylim(*y_lim)
     if x_scale == "linear":

@@ -399,6 +399,7 @@ def test_pictures_are_figures_of_the_points(tmp_path: Path) -> None:
     assert axes.get_ylim() == (-1, 1)
     assert np.allclose(axes.lines[0].get_ydata(), lr.get_derivatives(3, "loss")[4:-2])
     assert np.allclose(opt.plot_reward().axes[0].lines[0].get_ydata(), opt.mean_rewards)
+    assert opt.plot_loss().axes[0].get_xlabel() == "optimizer"
     assert np.allclose(opt.plot_loss().axes[0].lines[0].get_ydata(), opt.mean_losses)
     assert len(opt.plot_loss_change().axes) == len(lr.plot_reward_change().axes) == 1
     opt.plot_reward_change().savefig(tmp_path / "change.png")
