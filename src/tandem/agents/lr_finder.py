@@ -57,7 +57,7 @@ class LRFinder(Series):
         processes_her: int | None = None,
         processes_pr: int | None = None,
         strategy: Any = None,
-        random: bool = True,
+        random: bool = False,
         num_updates: int | None = None,
         N: int | None = None,
         window_size: int | None = None,

@@ -34,7 +34,7 @@ class TrialArguments:
     processes: int | None = None
     processes_her: int | None = None
     processes_pr: int | None = None
-    random: bool = True
+    random: bool = False
     jit_compile: bool = True
 
     def of(self, agent: BaseAgent) -> dict[str, Any]:
