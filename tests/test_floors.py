@@ -31,7 +31,17 @@ FLOORS: list[set[str]] = [
     {"runs"},
     {"zoo"},
     {"testing"},
-    DOORS := {"plots", "animation", "trainer", "agents", "cluster", "drlbox", "cli", "onnx_export"},
+    DOORS := {
+        "plots",
+        "animation",
+        "trainer",
+        "search",
+        "agents",
+        "cluster",
+        "drlbox",
+        "cli",
+        "onnx_export",
+    },
     {"__init__"},
     {"examples", "__main__"},
 ]

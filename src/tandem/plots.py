@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tandem.errors import RunFolderError, SettingError
+from tandem.errors import RunFolderError, SettingError, one_of
 from tandem.math.statistics import bootstrap_band, iqm
 from tandem.runs.folder import Run, read_run
 
@@ -23,6 +23,7 @@ FRAMEWORKS = {
 }
 KEYS = ("algorithm", "env", "framework")  # runs alike in these are one group
 SUFFIXES = (".png", ".svg", ".pdf")
+SCALES = ("linear", "log")
 POINTS = 200  # of the common grid on which runs are brought together
 
 
@@ -106,6 +107,82 @@ def episodes(series: Mapping[str, Sequence[float]]) -> Any:
 
 
 _unseen: list[Any] = []  # the latest figure that there was no screen for
+
+
+def series(
+    x: Any,
+    y: Any,
+    x_label: str,
+    y_label: str,
+    x_scale: str = "linear",
+    y_lim: tuple[float, float] | None = None,
+) -> Any:
+    """A matplotlib figure of numbers y by numbers x, points joined by lines; shown where there is a
+    screen."""
+    from matplotlib import pyplot as plt
+    from matplotlib.ticker import MaxNLocator
+
+    from tandem.animation import has_display
+
+    one_of("x_scale", x_scale, SCALES)
+    figure = plt.figure(figsize=(7.2, 3.8), layout="constrained")
+    axes = figure.add_subplot()
+    axes.plot(np.asarray(x, float), np.asarray(y, float), ".-", color=COLOURS[0], linewidth=1.4)
+    axes.set(xlabel=x_label, ylabel=y_label, xscale=x_scale)
+    if y_lim is not None:
+        axes.set_ylim(*y_lim)
+    if x_scale == "linear":
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(True, color="#e6e6e6", linewidth=0.8)
+    if has_display():
+        figure.show()
+    return figure
+
+
+Curves = list[tuple[Any, Any]]  # (steps, returns) of each run
+
+
+def trial_curves(curves: Mapping[str, Curves], out: Path, title: str) -> Path:
+    """Draws the learning curves of trials by their names: the interquartile mean over the runs of
+    each, with its band; and writes the picture."""
+    figure, axes = _axes()
+    for i, (label, runs) in enumerate(curves.items()):
+        _draw_group(axes, runs, COLOURS[i % len(COLOURS)], label)
+    axes.set_ylabel("evaluation return", fontsize=11.5)
+    return _written(figure, axes, out, title)
+
+
+def trial_points(
+    lines: Mapping[str, tuple[list[float], list[list[float]]]],
+    best: tuple[float, float],
+    out: Path,
+    title: str,
+) -> Path:
+    """Draws scores by learning rate, on a logarithmic axis: (rates, scores of each with
+    several seeds) by the names of lines; their means, and a band from the lowest to the highest.
+    `best` is marked."""
+    from matplotlib.ticker import LogFormatterSciNotation, LogLocator
+
+    figure, axes = _axes()
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator())
+    axes.xaxis.set_major_formatter(LogFormatterSciNotation())
+    for i, (label, (x, scores)) in enumerate(lines.items()):
+        colour, each = COLOURS[i % len(COLOURS)], np.array(scores, float)
+        axes.fill_between(x, each.min(1), each.max(1), color=colour, alpha=0.18, linewidth=0)
+        axes.plot(x, each.mean(1), "o-", color=colour, linewidth=2.2, markersize=4, label=label)
+    axes.plot(*best, "o", markersize=11, fillstyle="none", color="#000000", label="best")
+    axes.set(xlabel="learning rate", ylabel="evaluation return, second half")
+    return _written(figure, axes, out, title)
+
+
+def _written(figure: Any, axes: Any, out: Path, title: str) -> Path:
+    axes.set_title(title, loc="left", fontsize=13, fontweight="bold", pad=10)
+    axes.margins(x=0.02)
+    _legend(axes, None)
+    figure.savefig(out, dpi=200)
+    return out
 
 
 def _axes() -> tuple[Any, Any]:

@@ -39,6 +39,7 @@ COMMANDS = {  # name -> (module, what it does); a module `list` would hide the b
     "train": ("train", "train an agent, or go on with a run"),
     "evaluate": ("evaluate", "score an agent on fresh episodes"),
     "watch": ("watch", "see it play: a window, or a GIF or MP4"),
+    "find": ("find", "the best learning rate, optimizer or algorithm, by short runs"),
     "plot": ("plot", "draw the learning curve of one run, or of several"),
     "list": ("catalogue", "algorithms, tuned settings, engines"),
     "check": ("check", "whether an environment can be trained in"),

@@ -54,12 +54,14 @@ class Parser(argparse.ArgumentParser):
 
 
 def flags(group: Any, settings: Any, tuned: dict[str, Any] | None = None, source: str = "") -> None:
-    """A flag for each field of a settings dataclass. They are left as text, which `config.convert`
-    reads; what is not given is not in the namespace. `tuned` are values of the zoo, with their
-    `source`."""
+    """A flag for each field of a settings dataclass, but for those that the command has already.
+    They are left as text, which `config.convert` reads; what is not given is not in the namespace.
+    `tuned` are values of the zoo, with their `source`."""
     hints = get_type_hints(type(settings))
     for s in declared(type(settings)):
         flag, tail = f"--{s.name.replace('_', '-')}", f"default {_shown(s.default)}"
+        if flag in group._option_string_actions:
+            continue
         if s.source:
             tail += f": {s.source}"
         if tuned and s.name in tuned:

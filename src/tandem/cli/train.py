@@ -215,7 +215,7 @@ def _arguments(words: list[str]) -> argparse.Namespace:
             raise UnknownNameError("algorithm", first.algorithm, algorithms.NAMES, fix)
         entry = zoo.entry(first.algorithm, first.env or "")
         settings = algorithms.get(first.algorithm).Settings()
-        _own(first, settings)
+        _own(first, first.algorithm, "train")
         group = parser.add_argument_group(f"settings of {first.algorithm} [default and its source]")
         flags(group, settings, entry.settings if entry else None, entry.source if entry else "")
         flags(parser.add_argument_group("options of the run"), Options())
@@ -235,9 +235,9 @@ def _with_address(words: list[str]) -> list[str]:
     return changed
 
 
-def _own(first: argparse.Namespace, settings: Any) -> None:
+def _own(first: argparse.Namespace, algorithm: str, command: str) -> None:
     """Refuses flags of other algorithms."""
-    own_settings = {f.name for f in fields(settings)}
+    own_settings = {f.name for f in fields(algorithms.get(algorithm).Settings)}
     all_of_them = {k.Settings: {f.name for f in fields(k.Settings)} for k in _kinds()}
     for name in vars(first):
         if name not in own_settings and any(name in others for others in all_of_them.values()):
@@ -246,11 +246,11 @@ def _own(first: argparse.Namespace, settings: Any) -> None:
             )
             known = ["--" + n.replace("_", "-") for n in own_settings]
             fix = (
-                f"leave it out: it is a setting of {owners}. `tandem train {first.algorithm} "
+                f"leave it out: it is a setting of {owners}. `tandem {command} {algorithm} "
                 "--help` shows those there are."
             )
             raise UnknownNameError(
-                f"flag of {first.algorithm}", "--" + name.replace("_", "-"), known, fix
+                f"flag of {algorithm}", "--" + name.replace("_", "-"), known, fix
             )
 
 

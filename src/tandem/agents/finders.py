@@ -1,0 +1,148 @@
+"""What the finders share: points with pictures of them, learning rates of optimizers, lines that
+are told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import isfinite
+from typing import Any
+
+import numpy as np
+
+from tandem import plots
+from tandem.agents.contract import as_list, check_count
+from tandem.agents.rl import BaseAgent
+from tandem.agents.trials import Outcome
+from tandem.errors import NonFiniteError, SettingError
+from tandem.types import AnyArray
+
+Limits = tuple[float, float] | None
+
+
+class Series:
+    """Points with a reward and a loss each, and pictures of them."""
+
+    metrics = "reward"
+    rewards: Any
+    losses: Any
+    x_label = ""
+
+    def _x(self) -> list[float]:
+        """Returns where the points are."""
+        raise NotImplementedError
+
+    def _curve(self, metrics: str) -> AnyArray:
+        """Returns a number for each point, which pictures show and derivatives are of."""
+        raise NotImplementedError
+
+    def get_derivatives(self, sma: int = 1, metrics: str | None = None) -> list[float]:
+        """Returns (x_i - x_(i - sma)) / sma of each point's reward or loss, by what `find` was told
+        to look at unless `metrics` says; 0 for the first sma."""
+        check_count("sma", sma, none=False)
+        curve = self._curve(self.metrics if metrics is None else metrics)
+        change = (curve[sma:] - curve[:-sma]) / sma
+        return [0.0] * min(sma, len(curve)) + [float(x) for x in change]
+
+    def _plot(self, metrics: str, skips: tuple[int, int], x_scale: str) -> Any:
+        part = self._part(*skips)
+        x, y = self._x()[part], self._curve(metrics)[part]
+        return plots.series(x, y, self.x_label, metrics, x_scale)
+
+    def _plot_change(
+        self, metrics: str, sma: int, skips: tuple[int, int], x_scale: str, y_lim: Limits
+    ) -> Any:
+        part = self._part(*skips)
+        x, y = self._x()[part], self.get_derivatives(sma, metrics)[part]
+        return plots.series(x, y, self.x_label, f"change of {metrics}", x_scale, y_lim)
+
+    def _part(self, beginning: int, end: int) -> slice:
+        """Returns which points are left without so many at either end. SettingError where none
+        is."""
+        check_count("n_skip_beginning", beginning, 0, none=False)
+        check_count("n_skip_end", end, 0, none=False)
+        points = len(self._x())
+        if beginning + end >= points:
+            raise SettingError(
+                f"n_skip_beginning={beginning} and n_skip_end={end} of {points} points.",
+                "some points that are left" if points else "a call of find, which makes them",
+                "skip fewer, or let find make more." if points else "call find first.",
+            )
+        return slice(beginning, points - end)
+
+
+def best_of(outcomes: Sequence[Outcome], metrics: str) -> int:
+    """Returns the number of the best trial. NonFiniteError where there is none."""
+    scores = [outcome.score(metrics) for outcome in outcomes]
+    if not any(map(isfinite, scores)):
+        raise NonFiniteError(
+            f"no trial came to an end: {outcomes[0].fault or 'no episode ended in them'}",
+            "one trial at least with finite losses",
+            "lower the learning rates, or clip gradients; give more episodes.",
+        )
+    return int(np.argmax(scores) if metrics == "reward" else np.argmin(scores))
+
+
+def told(i: int, trials: int, what: str, outcome: Outcome) -> str:
+    """Returns a line on a trial."""
+    found = outcome.fault or (
+        f"mean reward:{outcome.score('reward'):g}   mean loss:{outcome.score('loss'):.4f}"
+    )
+    return f"trial:{i + 1} of {trials}   {what}   {found}   time:{outcome.seconds:.1f}s"
+
+
+def described(optimizer: Any) -> str:
+    """Returns an optimizer in words: "Adam (0.001)"; "Adam (0.001), SGD (0.1)" of several."""
+    words = []
+    for one in as_list(optimizer):
+        try:
+            words.append(f"{type(one).__name__} ({learning_rate(one):.3g})")
+        except SettingError:
+            words.append(type(one).__name__)
+    return ", ".join(words)
+
+
+def moving_average(values: AnyArray, window: int) -> AnyArray:
+    """Returns the mean of each value and the window - 1 before it, of as many as there are."""
+    sums = np.concatenate([[0.0], np.cumsum(values)])
+    ends = np.arange(1, len(values) + 1)
+    begins = np.maximum(ends - window, 0)
+    return np.asarray((sums[ends] - sums[begins]) / (ends - begins))
+
+
+def learning_rate(optimizer: Any) -> float:
+    """Returns the learning rate of an optimizer of torch's (its first group's) or Keras's.
+    SettingError where that is none, or a schedule."""
+    if hasattr(optimizer, "param_groups"):
+        return float(optimizer.param_groups[0]["lr"])
+    inner = getattr(optimizer, "_learning_rate", None)  # Keras's property would call the schedule
+    if inner is None or callable(inner):
+        raise SettingError(
+            f"the optimizer {type(optimizer).__name__} has "
+            f"{'no learning rate' if inner is None else 'a schedule for its learning rate'}.",
+            "an optimizer of torch's or Keras's with a number for its learning rate",
+            "make it with learning_rate=0.001, say; a schedule can follow when it is found.",
+        )
+    return float(np.asarray(optimizer.learning_rate))
+
+
+def set_learning_rate(optimizer: Any, value: float) -> None:
+    """Gives all groups of an optimizer this learning rate."""
+    if not hasattr(optimizer, "param_groups"):
+        optimizer.learning_rate = value
+        return
+    for group in optimizer.param_groups:
+        if hasattr(group["lr"], "fill_"):  # a tensor
+            group["lr"].fill_(value)
+        else:
+            group["lr"] = value
+
+
+def checked_agent(agent: Any) -> BaseAgent:
+    """SettingError for what is no agent."""
+    if not isinstance(agent, BaseAgent):
+        raise SettingError(
+            f"a finder was given a {type(agent).__name__}.",
+            "an agent: an object of a subclass of tandem.RL or tandem.RL_pytorch",
+            "for algorithms of the library there is `tandem find`.",
+        )
+    return agent

@@ -1,0 +1,305 @@
+"""`LRFinder`: a training whose learning rate grows, which says what to train with. Afterwards the
+agent is as before, to the bit."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Any
+
+import numpy as np
+
+from tandem.agents.contract import as_list, check_count
+from tandem.agents.finders import (
+    Limits,
+    Series,
+    checked_agent,
+    learning_rate,
+    moving_average,
+    set_learning_rate,
+)
+from tandem.agents.rl import BaseAgent
+from tandem.agents.train_call import print_interval
+from tandem.agents.trials import METRICS, TrialArguments, Trials, refuse_strategy
+from tandem.errors import NonFiniteError, SettingError, one_of
+from tandem.types import AnyArray
+
+FEW = 5  # points before which a sweep is not ended
+EPS = 1e-8
+
+
+class LRFinder(Series):
+    """Trains an agent while its learning rate grows exponentially, so as to find one to train it
+    with (Smith 2017, arXiv:1506.01186, section 3.3, with returns for accuracies).
+
+    index: which of several optimizers' learning rate it is; the last one's by default.
+
+    After `find`: lrs, rewards, losses, of each point (an episode, or a mini-batch); best_lr;
+    best_reward or best_loss, the best mean of window_size points; outcome.
+    """
+
+    x_label = "learning rate"
+
+    def __init__(self, agent: BaseAgent, index: int = -1) -> None:
+        self.agent, self.index = checked_agent(agent), index
+        self.lrs: list[float] = []
+        self.rewards: list[float] = []
+        self.losses: list[float] = []
+        self.window_size, self.factor, self.start_lr = 1, 1.0, 0.0
+        self.best_lr: float | None = None
+        self.best_reward, self.best_loss = -inf, inf
+        self.fault = ""  # why it ended early: what was not finite
+
+    def find(
+        self,
+        train_loss: Any = None,
+        pool_network: bool = True,
+        processes: int | None = None,
+        processes_her: int | None = None,
+        processes_pr: int | None = None,
+        strategy: Any = None,
+        random: bool = False,
+        num_updates: int | None = None,
+        N: int | None = None,
+        window_size: int | None = None,
+        start_lr: float = 1e-4,
+        end_lr: float = 1.0,
+        episodes: int | None = None,
+        metrics: str = "reward",
+        jit_compile: bool = True,
+        p: int | None = None,
+    ) -> float:
+        """Trains, and returns `best_lr`. The agent needs its `optimizer`, and is as before
+        afterwards.
+
+        N: in how many steps the learning rate goes from start_lr to end_lr: episodes, or
+        mini-batches with metrics="loss"; `episodes` or 100 by default. episodes: after how many at
+        most it ends (None: when end_lr was reached). window_size: how many points are averaged;
+        None: an eleventh of N. num_updates: instead of what `set` was told. p: about how many lines
+        are printed (10), 0 for none. The others are those of `train`.
+
+        It ends early where something is not finite; where the mean of window_size rewards has
+        fallen by two standard deviations below its best; or that of losses has grown to four times
+        its least. Raises SettingError for arguments that do not fit.
+        """
+        refuse_strategy(strategy, "LRFinder")
+        steps = self._check(metrics, N, episodes, window_size, start_lr, end_lr)
+        arguments = TrialArguments(
+            train_loss, pool_network, processes, processes_her, processes_pr, random, jit_compile
+        )
+        optimizers = self._optimizers()
+        trials = Trials(self.agent, [self.agent.optimizer], arguments)
+        sweep = _Sweep(self, optimizers[self.index], steps, print_interval(p, steps))
+        if metrics == "reward":
+            episodes = steps + 1 if episodes is None else min(episodes, steps + 1)
+        outcome = trials.train(self.agent.optimizer, episodes, sweep, num_updates, goes_on=True)
+        self.fault = outcome.fault
+        self._conclude(p != 0)
+        assert self.best_lr is not None
+        return self.best_lr
+
+    def get_best_lr(self, sma: int = 1, n_skip_beginning: int = 10, n_skip_end: int = 5) -> float:
+        """Returns the learning rate where the reward rose the steepest, or the loss fell the
+        steepest, over sma points, without so many points at either end: the one in the middle of
+        the points that the difference is of. SettingError where no points are left."""
+        part = self._part(max(n_skip_beginning, sma), n_skip_end)
+        change = np.array(self.get_derivatives(sma))[part]
+        best = np.argmax(change) if self.metrics == "reward" else np.argmin(change)
+        i: int = part.start + int(best)
+        return self.lrs[max(0, i - (sma + self.window_size - 2) // 2)]
+
+    def plot_reward(
+        self, n_skip_beginning: int = 10, n_skip_end: int = 5, x_scale: str = "log"
+    ) -> Any:
+        """Returns a matplotlib figure of the rewards by learning rate, averaged over window_size
+        points and normalized by the mean and standard deviation of all; shown where there is a
+        screen."""
+        return self._plot("reward", (n_skip_beginning, n_skip_end), x_scale)
+
+    def plot_loss(
+        self, n_skip_beginning: int = 10, n_skip_end: int = 5, x_scale: str = "log"
+    ) -> Any:
+        """Returns such a figure of the losses, which are averaged only."""
+        return self._plot("loss", (n_skip_beginning, n_skip_end), x_scale)
+
+    def plot_reward_change(
+        self,
+        sma: int = 1,
+        n_skip_beginning: int = 10,
+        n_skip_end: int = 5,
+        y_lim: Limits = None,
+        x_scale: str = "log",
+    ) -> Any:
+        """Returns a figure of the change of such rewards over sma points; y_lim: (lowest,
+        highest)."""
+        skips = n_skip_beginning, n_skip_end
+        return self._plot_change("reward", sma, skips, x_scale, y_lim)
+
+    def plot_loss_change(
+        self,
+        sma: int = 1,
+        n_skip_beginning: int = 10,
+        n_skip_end: int = 5,
+        y_lim: Limits = None,
+        x_scale: str = "log",
+    ) -> Any:
+        """Returns a figure of the change of the losses over sma points."""
+        return self._plot_change("loss", sma, (n_skip_beginning, n_skip_end), x_scale, y_lim)
+
+    @property
+    def normalized_rewards(self) -> list[float]:
+        """What `plot_reward` shows."""
+        return [float(x) for x in self._curve("reward")]
+
+    def _x(self) -> list[float]:
+        return self.lrs
+
+    def _curve(self, metrics: str) -> AnyArray:
+        one_of("metrics", metrics, METRICS)
+        values = np.array(self.rewards if metrics == "reward" else self.losses, float)
+        if len(values) != len(self.lrs):
+            raise SettingError(
+                "there are no rewards of a sweep by mini-batches.",
+                'find(metrics="reward"), whose points are episodes',
+                "look at the loss, or call find again.",
+            )
+        means = moving_average(values, self.window_size)
+        return (means - values.mean()) / (values.std() + EPS) if metrics == "reward" else means
+
+    def _check(
+        self,
+        metrics: str,
+        steps: int | None,
+        episodes: int | None,
+        window: int | None,
+        start: float,
+        end: float,
+    ) -> int:
+        """Returns in how many steps the learning rate goes to its end, and begins anew.
+        SettingError for what cannot be."""
+        one_of("metrics", metrics, METRICS)
+        check_count("N", steps, 2)
+        check_count("episodes", episodes)
+        check_count("window_size", window)
+        for name, value in (("start_lr", start), ("end_lr", end)):
+            if (
+                isinstance(value, bool)
+                or not isinstance(value, (int, float))
+                or not (0 < value < inf)
+            ):
+                raise SettingError(
+                    f"{name}={value!r}.", "a number above 0", "give start_lr=1e-4, end_lr=1.0, say."
+                )
+        if start >= end:
+            raise SettingError(
+                f"start_lr={start:g} and end_lr={end:g}.",
+                "a learning rate that grows",
+                "give the lower one as start_lr.",
+            )
+        if steps is None:
+            steps = max(2, episodes) if episodes is not None and metrics == "reward" else 100
+        self.lrs, self.rewards, self.losses = [], [], []
+        self.best_lr, self.best_reward, self.best_loss = None, -inf, inf
+        self.metrics, self.start_lr = metrics, float(start)
+        self.factor = (end / start) ** (1 / steps)
+        self.window_size = max(1, steps // 11) if window is None else window
+        return steps
+
+    def _optimizers(self) -> list[Any]:
+        """Returns the agent's. SettingError where it has none, or none whose learning rate can
+        move."""
+        optimizers = as_list(self.agent.optimizer)
+        if not optimizers:
+            raise SettingError(
+                "the agent has no optimizer.",
+                "agent.optimizer, whose learning rate is looked for",
+                "set agent.optimizer = ... before LRFinder(agent).find(...).",
+            )
+        if not -len(optimizers) <= self.index < len(optimizers):
+            raise SettingError(
+                f"index={self.index} of {len(optimizers)} optimizers.",
+                "the number of one of them, from 0 on, or from -1 on backwards",
+                "leave index out for the last one.",
+            )
+        learning_rate(optimizers[self.index])
+        return optimizers
+
+    def _conclude(self, told: bool) -> None:
+        """Sets what was found, and says it. NonFiniteError, or SettingError, where that is
+        nothing."""
+        if len(self.lrs) < 3:
+            raise (NonFiniteError if self.fault else SettingError)(
+                self.fault or f"the sweep came to {len(self.lrs)} points.",
+                "three points at least, from start_lr on",
+                f"lower start_lr (it was {self.start_lr:g})."
+                if self.fault
+                else "give more episodes, or a smaller batch.",
+            )
+        self.best_lr = self.get_best_lr(min(self.window_size, len(self.lrs) - 2), 0, 0)
+        if told:
+            print(f"best learning rate:{self.best_lr:.2g} (steepest {self._direction()})")
+
+    def _direction(self) -> str:
+        return "rise of the reward" if self.metrics == "reward" else "fall of the loss"
+
+
+class _Sweep:
+    """The callback that moves the learning rate, keeps the points, and ends the sweep."""
+
+    def __init__(self, finder: LRFinder, optimizer: Any, steps: int, every: int) -> None:
+        self.finder, self.optimizer, self.steps, self.every = finder, optimizer, steps, every
+        self.lr, self.begun = finder.start_lr, 0  # mini-batches that were made before
+
+    def on_train_begin(self, logs: dict[str, float]) -> None:
+        self.begun = self._updates()
+        set_learning_rate(self.optimizer, self.lr)
+
+    def on_episode_end(self, i: int, logs: dict[str, float]) -> None:
+        if self.finder.metrics == "reward" and not self._is_over():
+            self._point(logs)
+
+    def on_batch_end(self, b: int, logs: dict[str, float]) -> None:
+        if self.finder.metrics == "loss" and not self._is_over():
+            self._point(logs)
+
+    def _is_over(self) -> bool:
+        return len(self.finder.lrs) > self.steps
+
+    def _point(self, logs: dict[str, float]) -> None:
+        f = self.finder
+        f.lrs.append(self.lr)
+        f.losses.append(logs["loss"])
+        if "reward" in logs:
+            f.rewards.append(logs["reward"])
+        number = len(f.lrs)
+        if self.every and (number == 1 or number % self.every == 0):
+            shown = f"reward:{logs['reward']:g}   " if "reward" in logs else ""
+            unit = "episode" if f.metrics == "reward" else "batch"
+            print(f"{unit}:{number}   learning rate:{self.lr:.2e}   {shown}loss:{logs['loss']:.4f}")
+        if self._is_over() or self._is_lost():
+            f.agent.stop_training = True
+            return
+        # mini-batches that were made together are told one by one, and all had the same
+        if f.metrics == "reward" or number >= self._updates() - self.begun:
+            self.lr = f.start_lr * f.factor**number
+            set_learning_rate(self.optimizer, self.lr)
+
+    def _updates(self) -> int:
+        """Returns how many mini-batches there were."""
+        assembly = self.finder.agent._assembly
+        assert assembly is not None
+        return assembly.learner.updates
+
+    def _is_lost(self) -> bool:
+        """Whether the mean of the last points is far worse than the best there was."""
+        f = self.finder
+        values = np.array(f.rewards if f.metrics == "reward" else f.losses)
+        if len(values) < f.window_size:
+            return False
+        mean, spread = float(values[-f.window_size :].mean()), float(values.std())
+        if f.metrics == "reward":
+            f.best_reward = max(f.best_reward, mean)
+            lost = mean < f.best_reward - 2 * spread
+        else:
+            f.best_loss = min(f.best_loss, mean)
+            lost = mean > f.best_loss + max(3 * abs(f.best_loss), 4 * spread)
+        return lost and len(values) > FEW

@@ -1,0 +1,143 @@
+"""`OptFinder`: a training with each of several optimizers, from the same weights. Afterwards the
+agent is as before, to the bit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf
+from typing import Any
+
+import numpy as np
+
+from tandem.agents.contract import check_count
+from tandem.agents.finders import Limits, Series, best_of, checked_agent, described, told
+from tandem.agents.rl import BaseAgent
+from tandem.agents.trials import METRICS, Outcome, TrialArguments, Trials, refuse_strategy
+from tandem.errors import SettingError, one_of
+from tandem.types import AnyArray
+
+
+class OptFinder(Series):
+    """Trains an agent with each of several optimizers, from the same weights and an empty pool, and
+    ranks them by the mean return of all episodes, or the least mean loss.
+
+    optimizers: one for each trial; where the agent takes several, a list of them for each.
+
+    After `find`: best_opt, best_index; best_reward, best_loss, its means; mean_rewards, mean_losses
+    of each optimizer; rewards, losses, of each episode with each; seconds, faults.
+    """
+
+    x_label = "optimizer"
+
+    def __init__(self, agent: BaseAgent, optimizers: Sequence[Any]) -> None:
+        self.agent, self.optimizers = checked_agent(agent), list(optimizers)
+        if not self.optimizers:
+            raise SettingError(
+                "OptFinder was given no optimizers.", "a list of some", "give two, say."
+            )
+        self.best_opt: Any = None
+        self.best_index: int | None = None
+        self.best_reward, self.best_loss = -inf, inf
+        self._outcomes: list[Outcome] = []
+
+    def find(
+        self,
+        train_loss: Any = None,
+        pool_network: bool = True,
+        processes: int | None = None,
+        processes_her: int | None = None,
+        processes_pr: int | None = None,
+        strategy: Any = None,
+        episodes: int = 1,
+        metrics: str = "reward",
+        jit_compile: bool = True,
+        p: int | None = None,
+    ) -> Any:
+        """Trains for `episodes` episodes with each optimizer, and returns the best one. The agent
+        and the optimizers are as before afterwards.
+
+        metrics: "reward" or "loss". p: 0 prints no line for each trial. The others are those of
+        `train`. Something that is not finite ends a trial, which is then the worst. Raises
+        NonFiniteError where it ends all of them.
+        """
+        refuse_strategy(strategy, "OptFinder")
+        one_of("metrics", metrics, METRICS)
+        check_count("episodes", episodes, none=False)
+        arguments = TrialArguments(
+            train_loss,
+            pool_network,
+            processes,
+            processes_her,
+            processes_pr,
+            jit_compile=jit_compile,
+        )
+        trials = Trials(self.agent, self.optimizers, arguments)
+        self.metrics, self._outcomes = metrics, []
+        self.best_opt, self.best_index, self.best_reward, self.best_loss = None, None, -inf, inf
+        for i, optimizer in enumerate(self.optimizers):
+            outcome = trials.train(optimizer, episodes)
+            self._outcomes.append(outcome)
+            if p != 0:
+                print(told(i, len(self.optimizers), described(optimizer), outcome))
+        self.best_index = best_of(self._outcomes, metrics)
+        best = self._outcomes[self.best_index]
+        self.best_opt = self.optimizers[self.best_index]
+        self.best_reward, self.best_loss = best.score("reward"), best.score("loss")
+        if p != 0:
+            print(f"best optimizer:{described(self.best_opt)}")
+        return self.best_opt
+
+    @property
+    def rewards(self) -> list[list[float]]:
+        """The return of each episode, with each optimizer."""
+        return [outcome.rewards for outcome in self._outcomes]
+
+    @property
+    def losses(self) -> list[list[float]]:
+        """The mean loss of each episode, with each optimizer."""
+        return [outcome.losses for outcome in self._outcomes]
+
+    @property
+    def mean_rewards(self) -> list[float]:
+        """The mean return with each optimizer; -inf where a trial had a fault."""
+        return [outcome.score("reward") for outcome in self._outcomes]
+
+    @property
+    def mean_losses(self) -> list[float]:
+        """The mean loss with each optimizer; inf where a trial had a fault."""
+        return [outcome.score("loss") for outcome in self._outcomes]
+
+    @property
+    def seconds(self) -> list[float]:
+        """How long each trial took."""
+        return [outcome.seconds for outcome in self._outcomes]
+
+    @property
+    def faults(self) -> list[str]:
+        """What was not finite in each trial; "" where all was."""
+        return [outcome.fault for outcome in self._outcomes]
+
+    def plot_reward(self, x_scale: str = "linear") -> Any:
+        """Returns a matplotlib figure of the mean reward with each optimizer, by their numbers from
+        0 on; shown where there is a screen."""
+        return self._plot("reward", (0, 0), x_scale)
+
+    def plot_loss(self, x_scale: str = "linear") -> Any:
+        """Returns such a figure of the mean losses."""
+        return self._plot("loss", (0, 0), x_scale)
+
+    def plot_reward_change(self, sma: int = 1, y_lim: Limits = None) -> Any:
+        """Returns a figure of the change of mean reward from optimizer to optimizer."""
+        return self._plot_change("reward", sma, (0, 0), "linear", y_lim)
+
+    def plot_loss_change(self, sma: int = 1, y_lim: Limits = None) -> Any:
+        """Returns a figure of the change of mean loss from optimizer to optimizer."""
+        return self._plot_change("loss", sma, (0, 0), "linear", y_lim)
+
+    def _x(self) -> list[float]:
+        return [float(i) for i in range(len(self._outcomes))]
+
+    def _curve(self, metrics: str) -> AnyArray:
+        one_of("metrics", metrics, METRICS)
+        values = np.array(self.mean_rewards if metrics == "reward" else self.mean_losses, float)
+        return np.where(np.isfinite(values), values, np.nan)

@@ -1,0 +1,258 @@
+"""Several agents trained side by side, each in a process of its own; the best one comes back
+trained."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import perf_counter
+from typing import Any
+
+from tandem.agents.agent_checkpoint import RECORDS
+from tandem.agents.contract import as_list, check_count
+from tandem.agents.finders import best_of, checked_agent, described, told
+from tandem.agents.rl import BaseAgent
+from tandem.agents.trials import METRICS, Outcome, TrialArguments, refuse_strategy
+from tandem.agents.user_functions import PrioritizedReplay
+from tandem.errors import NonFiniteError, SettingError, TandemError, one_of
+from tandem.parallel.choice import cores
+from tandem.parallel.tasks import Task, Tasks
+
+NUMBERS = (bool, int, float, str)  # attributes of an agent that come back
+# What of an agent stays in its process, where files are written too
+HERE: dict[str, Any] = {
+    "_assembly": None,
+    "_restored": None,
+    "_autosave": None,
+    "_autosave_state": None,
+    "path": None,
+    "patience": None,
+    "parallel_dump": False,
+}
+
+
+class ParallelFinder:
+    """Trains several agents at a time, in processes, and finds the one with the best mean return or
+    the least mean loss. That one becomes what its process has made of it: weights, optimizer, pool,
+    records. The others stay as they are.
+
+    optimizers: one for each agent, or a list of them where it takes several.
+
+    After `find`: logs, a dict of best_reward or best_loss, best_opt, best_agent, best_index, times;
+    rewards, losses, dicts of a list for each agent, by its number.
+    """
+
+    def __init__(self, agents: Sequence[BaseAgent], optimizers: Sequence[Any]) -> None:
+        self.agents, self.optimizers = [checked_agent(a) for a in agents], list(optimizers)
+        if len(self.agents) != len(self.optimizers) or not self.agents:
+            raise SettingError(
+                f"{len(self.agents)} agents and {len(self.optimizers)} optimizers.",
+                "some agents, and as many optimizers (a list for an agent that takes several)",
+                "give one optimizer for each agent.",
+            )
+        if len({id(agent) for agent in self.agents}) < len(self.agents):
+            raise SettingError(
+                "the same agent was given twice.",
+                "agents that differ, or are made alike one by one",
+                "use OptFinder for one agent with several optimizers.",
+            )
+        self.rewards: dict[int, list[float]] = {}
+        self.losses: dict[int, list[float]] = {}
+        self.logs: dict[str, Any] = {"best_reward": -1e9, "best_loss": 1e9}
+        self.episodes = 1
+        self.metrics = "reward"
+
+    def find(
+        self,
+        train_loss: Any = None,
+        pool_network: bool = True,
+        processes: int | None = None,
+        processes_her: int | None = None,
+        processes_pr: int | None = None,
+        strategy: Any = None,
+        episodes: int = 1,
+        metrics: str = "reward",
+        jit_compile: bool = True,
+        p: int | None = None,
+        *,
+        parallel: int | None = None,
+        again: int = 3,
+    ) -> BaseAgent:
+        """Trains each agent for `episodes` episodes, and returns the best one.
+
+        processes: how many each of them steps its environments in; None: 1, where several are
+        trained at a time. parallel: how many are; None: as many as there are cores. again: how many
+        trainings are made once more whose processes died; a warning names each. p: 0 prints no line
+        for each agent. The others are those of `train`.
+
+        Raises SettingError, before anything runs, for an agent that cannot go to another process;
+        WorkerError where one raises there, or processes die too often; NonFiniteError where no
+        agent came to an end. Then all agents are as before.
+        """
+        refuse_strategy(strategy, "ParallelFinder")
+        one_of("metrics", metrics, METRICS)
+        check_count("episodes", episodes, none=False)
+        check_count("parallel", parallel)
+        check_count("again", again, 0, none=False)
+        at_once = min(len(self.agents), cores() if parallel is None else parallel)
+        processes = 1 if processes is None and at_once > 1 else processes
+        arguments = TrialArguments(
+            train_loss,
+            pool_network,
+            processes,
+            processes_her,
+            processes_pr,
+            jit_compile=jit_compile,
+        )
+        folder = TemporaryDirectory(prefix="tandem-")
+        tasks = [
+            self._task(i, arguments, episodes, Path(folder.name)) for i in range(len(self.agents))
+        ]
+
+        def note(i: int, result: Any) -> None:
+            self.rewards[i], self.losses[i] = result[0].rewards, result[0].losses
+            if p != 0:
+                print(told(i, len(tasks), self._name(i), result[0]))
+
+        self.rewards, self.losses, self.episodes, self.metrics = {}, {}, episodes, metrics
+        self.logs = {"best_reward": -1e9, "best_loss": 1e9}
+        results = Tasks(at_once, again, fresh=True).run(tasks, note)
+        outcomes = [Outcome(*result[0]) for result in results]
+        best = best_of(outcomes, metrics)
+        self._take_over(best, results[best][1], folder)
+        self.logs |= {
+            f"best_{metrics}": outcomes[best].score(metrics),
+            "best_opt": self.optimizers[best],
+            "best_agent": self.agents[best],
+            "best_index": best,
+            "times": [outcome.seconds for outcome in outcomes],
+        }
+        if p != 0:
+            print(f"best agent:{self._name(best)}")
+        return self.agents[best]
+
+    def _name(self, i: int) -> str:
+        return f"agent {i + 1} ({type(self.agents[i]).__name__}, {described(self.optimizers[i])})"
+
+    def _task(self, i: int, arguments: TrialArguments, episodes: int, folder: Path) -> Task:
+        """Returns the training of an agent, for another process. SettingError where it cannot go
+        there."""
+        agent, optimizer = self.agents[i], self.optimizers[i]
+        agent._set_arguments("find")
+        train, begun = arguments.of(agent), None
+        if _goes_on(agent, optimizer):
+            begun = folder / f"begin-{i}"
+            with _with(agent, parallel_dump=False):
+                agent.save(begun)
+        try:
+            _importable(type(agent))
+            with _with(agent, prioritized_replay=PrioritizedReplay(), **HERE):
+                engine, packed = pack(agent, optimizer, train)
+        except Exception as error:  # as many kinds as there are objects
+            why = error.happened if isinstance(error, TandemError) else error
+            raise SettingError(
+                f"{self._name(i)} cannot go to another process: {str(why).strip()[:300]}",
+                "an agent whose class, environment, networks and optimizer can be pickled, or "
+                "imported there by their names",
+                "define its classes at the top of a module or of the script, and make what cannot "
+                "be pickled (locks, open files) where it is used.",
+            ) from error
+        return Task(self._name(i), trial, (engine, packed, episodes, begun, folder / f"end-{i}"))
+
+    def _take_over(self, i: int, numbers: dict[str, Any], folder: Any) -> None:
+        """The agent becomes what it was made into."""
+        agent = self.agents[i]
+        agent.optimizer = self.optimizers[i]
+        agent.restore(Path(folder.name) / f"end-{i}")
+        vars(agent).update(numbers)
+        # its next `train` reads the file
+        weakref.finalize(agent, folder.cleanup)
+
+
+AgentFinder = ParallelFinder  # its other name
+
+
+# What goes to another process, and what happens there
+
+
+def trial(
+    engine: Any, packed: bytes, episodes: int, begun: Path | None, ended: Path
+) -> tuple[Outcome, dict[str, Any]]:
+    """Trains a packed agent, writes it to the file `ended`, and returns what it came to, and its
+    numbers that have changed. begun: a file with the training that it goes on with."""
+    import cloudpickle
+
+    agent, optimizer, train = cloudpickle.loads(packed)
+    if begun is not None:
+        agent.restore(begun)
+    rewards, losses = len(agent.reward_list), len(agent.loss_list)
+    before, began, fault = _numbers(agent), perf_counter(), ""
+    try:
+        agent.optimizer = optimizer
+        agent.train(**train, optimizer=optimizer, episodes=episodes, p=0)
+    except NonFiniteError as error:
+        fault = error.happened
+    agent.save(ended)
+    outcome = Outcome(
+        agent.reward_list[rewards:], agent.loss_list[losses:], perf_counter() - began, fault
+    )
+    changed = {n: x for n, x in _numbers(agent).items() if n not in before or before[n] != x}
+    return outcome, changed
+
+
+def pack(agent: BaseAgent, *values: Any) -> tuple[Any, bytes]:
+    """Returns the engine that has to be chosen in the agent's process, or None; and the agent and
+    the values as a pickle."""
+    if agent.torch:
+        import cloudpickle
+
+        return None, cloudpickle.dumps((agent, *values))
+    travel = importlib.import_module("tandem.backends.keras_travel")
+    return travel.engine(), travel.packed(agent, *values)
+
+
+def _goes_on(agent: BaseAgent, optimizer: Any) -> bool:
+    """Whether there was training that goes on with this optimizer; with another it begins anew,
+    with the weights."""
+    if agent._assembly is not None:
+        return agent._assembly.fits(agent.env, as_list(optimizer))
+    return agent._restored is not None and agent.optimizer is optimizer
+
+
+@contextmanager
+def _with(agent: BaseAgent, **attributes: Any) -> Iterator[None]:
+    """The agent has these attributes meanwhile."""
+    before = dict(vars(agent))
+    vars(agent).update(attributes)
+    try:
+        yield
+    finally:
+        vars(agent).clear()
+        vars(agent).update(before)
+
+
+def _numbers(agent: BaseAgent) -> dict[str, Any]:
+    """Returns the plain attributes of the agent, but for those that it has by itself."""
+    own = {*RECORDS, "_loss", "time", "path", "patience", "parallel_dump", "stop_training"}
+    return {n: x for n, x in vars(agent).items() if isinstance(x, NUMBERS) and n not in own}
+
+
+def _importable(kind: type) -> None:
+    """TypeError for a class that a pickle would name, and no other process finds: of a module that
+    is there in memory only."""
+    module = kind.__module__
+    if module == "__main__" or "<locals>" in kind.__qualname__:
+        return  # then the class itself is in the pickle
+    found = None
+    with suppress(ImportError, ValueError):
+        found = importlib.util.find_spec(module)
+    if found is None or (found.origin is None and found.submodule_search_locations is None):
+        raise TypeError(f"its class is {module}.{kind.__qualname__}, and {module} is no file")
+    if module not in sys.modules:
+        raise TypeError(f"its class is of {module}, which is not imported any more")

@@ -1,0 +1,216 @@
+"""Trainings of an agent on trial: each begins from the same state, and leaves none of it changed,
+whatever ends it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from time import perf_counter
+from typing import Any, NamedTuple
+
+from tandem.agents import agent_checkpoint
+from tandem.agents.assembly import Assembly
+from tandem.agents.contract import as_list
+from tandem.agents.rl import BaseAgent
+from tandem.backends.reach import held, reach
+from tandem.backends.snapshot import Snapshot, is_unbuilt
+from tandem.backends.variables import flat, read
+from tandem.errors import NonFiniteError, SettingError
+from tandem.parallel.remote import Remote
+from tandem.runs import checkpoint
+from tandem.runs.signals import Signals, raise_again
+from tandem.types import AnyArray
+
+METRICS = ("reward", "loss")
+
+
+@dataclass(frozen=True)
+class TrialArguments:
+    """How an agent is trained on trial: arguments of `find` that are those of `train`."""
+
+    train_loss: Any = None
+    pool_network: bool = True
+    processes: int | None = None
+    processes_her: int | None = None
+    processes_pr: int | None = None
+    random: bool = False
+    jit_compile: bool = True
+
+    def of(self, agent: BaseAgent) -> dict[str, Any]:
+        """Returns them for the agent's `train`. SettingError for what its framework has not."""
+        arguments = dict(vars(self))
+        if agent.torch:
+            if arguments.pop("train_loss") is not None:
+                raise SettingError(
+                    f"train_loss={self.train_loss!r} for {type(agent).__name__}, which is PyTorch.",
+                    "a metric of Keras's for agents of tandem.RL; others take the mean of losses",
+                    "leave train_loss out.",
+                )
+            arguments.pop("jit_compile")  # there is nothing to compile
+        return arguments
+
+
+class Outcome(NamedTuple):
+    """What a trial came to: the return and the mean loss of each episode."""
+
+    rewards: list[float]
+    losses: list[float]
+    seconds: float
+    fault: str = ""  # why it ended early: what was not finite
+
+    def score(self, metrics: str) -> float:
+        """Returns the mean reward or loss; the worst there is, of a trial with a fault or without
+        an episode."""
+        values = self.rewards if metrics == "reward" else self.losses
+        if self.fault or not values:
+            return -float("inf") if metrics == "reward" else float("inf")
+        return float(sum(values) / len(values))
+
+
+@dataclass(frozen=True)
+class Kept(checkpoint.Checkpoint):
+    """A checkpoint that is in memory only."""
+
+    groups: checkpoint.Groups
+
+    def group(self, name: str) -> dict[str, AnyArray]:
+        """The arrays of one group."""
+        return dict(self.groups[name])
+
+
+class Trials:
+    """Trains an agent on trial.
+
+    Environments are copied for each trial. No file is written, and `criterion` and `patience` end
+    none; the agent's callbacks are called.
+    """
+
+    def __init__(self, agent: BaseAgent, optimizers: Iterable[Any], arguments: TrialArguments):
+        self.agent, self.train_arguments = agent, arguments.of(agent)
+        self.optimizers = [as_list(one) for one in optimizers]
+        self.set_arguments = agent._set_arguments("find")
+        self._others = (agent.prioritized_replay, arguments.train_loss)
+        self._copied = True  # whether environments could be
+        self._build()
+        self._before = self._snapshot()
+
+    def train(
+        self,
+        optimizer: Any,
+        episodes: int | None,
+        callback: object = None,
+        num_updates: int | None = None,
+        goes_on: bool = False,
+    ) -> Outcome:
+        """Returns what the agent comes to with this optimizer, or these, and afterwards it is as
+        before. goes_on: the trial begins with the pool and the optimizer's state that training has
+        come to, instead of an empty pool."""
+        agent, before = self.agent, self.agent._assembly
+        rewards, losses = len(agent.reward_list), len(agent.loss_list)
+        began, fault = perf_counter(), ""
+        try:
+            env = self._environments()
+            agent._restored = self._kept(before) if goes_on else None
+            agent._assembly = agent._autosave = agent._autosave_state = None
+            agent.path = agent.patience = None
+            agent.stop_training = False
+            agent.optimizer, agent.env = optimizer, env
+            agent.callbacks = [*agent.callbacks, *([] if callback is None else [callback])]
+            updates = self.set_arguments.num_updates if num_updates is None else num_updates
+            agent._arguments = replace(self.set_arguments, criterion=None, num_updates=updates)
+            train: Any = agent.train  # type: ignore[attr-defined]
+            train(**self.train_arguments, optimizer=optimizer, episodes=episodes, p=0)
+        except NonFiniteError as error:
+            fault = error.happened
+        finally:
+            outcome = Outcome(
+                list(agent.reward_list[rewards:]),
+                list(agent.loss_list[losses:]),
+                perf_counter() - began,
+                fault,
+            )
+            self._end()
+        return outcome
+
+    def _end(self) -> None:
+        """The agent is as before. A signal that comes meanwhile waits until it is."""
+        came: list[str] = []
+        with Signals(came.append):
+            made, self.agent._assembly = self.agent._assembly, None
+            self._before.restore()
+            if made is not None:
+                self._close(made)
+        if came:
+            raise_again(came[0])
+
+    def _close(self, made: Assembly) -> None:
+        if self._copied:
+            made.environments.close()
+        elif isinstance(made.environments, Remote):
+            made.environments.group.end()
+
+    def _snapshot(self) -> Snapshot:
+        arguments = self.set_arguments
+        roots = [x for x in (self.agent, *self._others) if x is not None]
+        more = [*as_list(arguments.policy), *as_list(arguments.noise)]
+        return Snapshot(*roots, *more, *flat(self.optimizers))
+
+    def _build(self) -> None:
+        """Builds networks and optimizers that are built only when they are first used: a state
+        that is not there yet cannot be gone back to."""
+        modules = reach(self.agent).modules.values()
+        if not any(is_unbuilt(x) for x in (*modules, *flat(self.optimizers))):
+            return
+        agent, before = self.agent, self._snapshot()
+        try:
+            agent.env = self._environments()
+            for optimizers in self.optimizers:
+                self._close(Assembly(agent, self.set_arguments, optimizers))
+        finally:
+            before.restore()
+
+    def _kept(self, assembly: Assembly | None) -> Kept | None:
+        """Returns where the training is, but for its episodes under way; None before there was
+        any."""
+        agent = self.agent
+        if assembly is not None:
+            with assembly:
+                data, groups = agent_checkpoint.whole(agent, assembly, agent._saves_pools)
+        elif agent._restored is not None:  # and not trained since
+            data, groups = agent_checkpoint.whole_untrained(agent, agent._restored)
+        else:
+            return None
+        loop = agent_checkpoint._broken_off(data["loop"])
+        # what the agent has got since then is as it is
+        now = held(reach(agent))
+        current = dict(zip(now, read(now.values()), strict=True))
+        groups = groups | {"engine": groups["engine"] | current}
+        return Kept(agent_checkpoint.as_path("memory"), data | {"loop": loop}, groups)
+
+    def _environments(self) -> Any:
+        """Returns copies of the agent's environments; themselves, where they cannot be copied and
+        none is amid an episode. SettingError where one is."""
+        try:
+            return copy.deepcopy(self.agent.env)
+        except Exception as error:
+            self._copied = False
+            if self.agent._assembly is None:
+                return self.agent.env
+            raise SettingError(
+                f"the agent's environment cannot be copied ({type(error).__name__}: {error}), and "
+                "is amid an episode of its training.",
+                "an environment that copy.deepcopy takes, so that trials leave it alone",
+                "give such a one; or call find before the agent's first train.",
+            ) from error
+
+
+def refuse_strategy(strategy: object, finder: str) -> None:
+    """SettingError for a distribution strategy."""
+    if strategy is not None:
+        raise SettingError(
+            f"strategy={type(strategy).__name__} was given to {finder}.find.",
+            "strategy=None: training on many devices is not there yet",
+            "leave strategy out; several agents train side by side in ParallelFinder, and "
+            "processes=n steps environments in n processes.",
+        )

@@ -1,0 +1,312 @@
+"""All that a training may change in what is reached from an agent, kept in memory, to be put back
+in place: objects stay the ones they are."""
+
+from __future__ import annotations
+
+import copy
+import random
+import sys
+from collections import deque
+from collections.abc import Callable
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+import numpy as np
+
+from tandem.backends.reach import CLOSED
+from tandem.types import Array
+
+PLAIN = (
+    type(None),
+    bool,
+    int,
+    float,
+    complex,
+    str,
+    bytes,
+    range,
+    type,
+    FunctionType,
+    BuiltinFunctionType,
+    MethodType,
+    ModuleType,
+)
+OPENED = ("tandem.exploration", "tandem.examples")  # of tandem's own what belongs to the user
+Undo = Callable[[], None]
+
+
+class Snapshot:
+    """Variables, optimizers, metrics, generators, arrays, and the attributes of the user's own
+    objects, in lists and dicts too; not environments, and not what libraries made.
+
+    roots: where to begin. Random generators that are shared by the whole process (Python's,
+    NumPy's, torch's) are kept as well.
+    """
+
+    def __init__(self, *roots: object) -> None:
+        self._undo: list[Undo] = []
+        self._seen: dict[int, object] = {}  # by id, and held, so that no id is given twice
+        for root in roots:
+            self._visit(root, own=True)
+        self._undo += _process_generators()
+
+    def restore(self) -> None:
+        """Puts everything back; as often as one likes."""
+        for undo in self._undo:
+            undo()
+
+    def _visit(self, value: Any, own: bool = False) -> None:
+        if isinstance(value, PLAIN) or id(value) in self._seen:
+            return
+        self._seen[id(value)] = value
+        if isinstance(value, dict):
+            self._undo.append(_dict(value))
+            children = list(value.values())
+        elif isinstance(value, (list, deque)):
+            self._undo.append(_sequence(value))
+            children = list(value)
+        elif isinstance(value, (set, bytearray)):
+            self._undo.append(_swapped(value))
+            children = []
+        elif isinstance(value, (tuple, frozenset)):
+            children = list(value)
+        elif (undo := _known(value)) is not None:
+            self._undo.append(undo)
+            children = _inside(value)
+        elif own or _is_users(value):
+            self._undo.append(_dict(vars(value)))
+            children = list(vars(value).values())
+        else:
+            return
+        for child in children:
+            self._visit(child)
+
+
+def _is_users(value: Any) -> bool:
+    """Whether an object's attributes are the user's business: not those of libraries, nor of
+    environments."""
+    kind = type(value)
+    if not hasattr(value, "__dict__") or callable(getattr(value, "step", None)):
+        return False
+    if kind.__module__.startswith(OPENED):
+        return True
+    package = kind.__module__.split(".")[0]
+    if kind.__module__ == "types":  # SimpleNamespace
+        return True
+    return package not in CLOSED and (
+        package == "__main__" or package not in sys.stdlib_module_names
+    )
+
+
+def _known(value: Any) -> Undo | None:
+    """How to put back an array, a generator, or an object of a framework; None for others."""
+    if isinstance(value, np.ndarray):
+        return _array(value)
+    if isinstance(value, np.random.Generator):
+        bits, state = value.bit_generator, copy.deepcopy(value.bit_generator.state)
+        return lambda: setattr(bits, "state", state)
+    if isinstance(value, np.random.RandomState):
+        return _called(value.set_state, value.get_state())
+    if isinstance(value, random.Random):
+        return _called(value.setstate, value.getstate())
+    for find in (_of_torch, _of_keras):
+        if (undo := find(value)) is not None:
+            return undo
+    return None
+
+
+def _inside(value: Any) -> list[Any]:
+    """What there is to be looked at within such an object: attributes of a user's own module."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.nn.Module):
+        return [x for module in value.modules() for x in _own_attributes(torch, module).values()]
+    return []
+
+
+def _own_attributes(torch: Any, module: Any) -> dict[str, Any]:
+    """Those of a torch module that are none of its class `Module`'s."""
+    common = vars(torch.nn.Module()).keys()
+    return {name: x for name, x in vars(module).items() if name not in common}
+
+
+# Python's
+
+
+def _dict(value: dict[Any, Any]) -> Undo:
+    saved = dict(value)
+
+    def undo() -> None:
+        value.clear()
+        value.update(saved)
+
+    return undo
+
+
+def _sequence(value: Any) -> Undo:
+    saved = list(value)
+
+    def undo() -> None:
+        value.clear()
+        value.extend(saved)
+
+    return undo
+
+
+def _swapped(value: Any) -> Undo:
+    saved = copy.copy(value)
+
+    def undo() -> None:
+        value.clear()
+        value.update(saved) if isinstance(value, set) else value.extend(saved)
+
+    return undo
+
+
+def _called(function: Callable[[Any], object], state: Any) -> Undo:
+    return lambda: (function(state), None)[1]
+
+
+def _array(value: Any) -> Undo:
+    if not value.flags.writeable:
+        return lambda: None
+    return _called(lambda x: np.copyto(value, x), value.copy())
+
+
+def _process_generators() -> list[Undo]:
+    undo = [
+        _called(random.setstate, random.getstate()),
+        # kept, not drawn from
+        _called(np.random.set_state, np.random.get_state()),  # noqa: NPY002
+    ]
+    if (torch := sys.modules.get("torch")) is not None:
+        undo.append(_called(torch.set_rng_state, torch.get_rng_state()))
+        if torch.cuda.is_available():
+            undo.append(_called(torch.cuda.set_rng_state_all, torch.cuda.get_rng_state_all()))
+    return undo
+
+
+# torch's
+
+
+def _of_torch(value: Any) -> Undo | None:
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return None
+    if isinstance(value, torch.nn.Module):
+        return _module(torch, value)
+    if isinstance(value, torch.Tensor):
+        return _tensor(torch, value)
+    if isinstance(value, torch.optim.Optimizer):
+        return _torch_optimizer(torch, value)
+    if isinstance(value, torch.Generator):
+        return _called(value.set_state, value.get_state())
+    if isinstance(value, torch.optim.lr_scheduler.LRScheduler):
+        return _dict(vars(value))
+    return None
+
+
+def _tensor(torch: Any, value: Array) -> Undo:
+    saved, gradient = value.detach().clone(), value.grad if value.is_leaf else None
+
+    def undo() -> None:
+        with torch.no_grad():
+            value.copy_(saved)
+        if value.is_leaf and value.requires_grad:
+            value.grad = gradient
+
+    return undo
+
+
+def _module(torch: Any, value: Any) -> Undo:
+    """Its parameters, buffers, attributes, and whether its parts are training."""
+    tensors = [_tensor(torch, x) for x in (*value.parameters(), *value.buffers())]
+    parts = [
+        (module, {"training": module.training, **_own_attributes(torch, module)})
+        for module in value.modules()
+    ]
+
+    def undo() -> None:
+        for tensor in tensors:
+            tensor()
+        for module, attributes in parts:
+            vars(module).update(attributes)
+
+    return undo
+
+
+def _torch_optimizer(torch: Any, value: Any) -> Undo:
+    """Its state, and the settings of its groups."""
+
+    def kept(x: Any) -> Any:
+        return x.detach().clone() if isinstance(x, torch.Tensor) else copy.copy(x)
+
+    groups = [
+        (g, {n: list(x) if n == "params" else kept(x) for n, x in g.items()})
+        for g in value.param_groups
+    ]
+    state = {p: {n: kept(x) for n, x in s.items()} for p, s in value.state.items()}
+    more = [_dict(vars(value))]  # of a user's own kind of optimizer
+
+    def undo() -> None:
+        for attributes in more:
+            attributes()
+        for group, saved in groups:
+            group.clear()
+            group.update({n: list(x) if n == "params" else kept(x) for n, x in saved.items()})
+        value.param_groups[:] = [group for group, _ in groups]
+        value.state.clear()
+        for p, s in state.items():
+            value.state[p] = {n: kept(x) for n, x in s.items()}
+
+    return undo
+
+
+# Keras's
+
+
+def _of_keras(value: Any) -> Undo | None:
+    keras, tensorflow = sys.modules.get("keras"), sys.modules.get("tensorflow")
+    if tensorflow is not None and isinstance(value, tensorflow.Variable):
+        return _called(value.assign, value.numpy())
+    if keras is None or not hasattr(keras, "Variable"):
+        return None
+    if isinstance(value, keras.Variable):
+        return _variables([value])
+    if isinstance(value, keras.random.SeedGenerator):
+        return _variables([value.state])
+    if isinstance(value, (keras.Layer, keras.Metric)):
+        return _variables(value.variables)
+    if isinstance(value, keras.optimizers.Optimizer):
+        variables = _variables(value.variables)
+        # once it is built, it stays so
+        numbers = {
+            n: x
+            for n, x in vars(value).items()
+            if isinstance(x, (bool, int, float)) and n != "built"
+        }
+
+        def undo() -> None:
+            variables()
+            vars(value).update(numbers)
+
+        return undo
+    return None
+
+
+def _variables(variables: Any) -> Undo:
+    saved = [(v, np.array(v.value, copy=True)) for v in variables]
+
+    def undo() -> None:
+        for v, x in saved:
+            v.assign(x)
+
+    return undo
+
+
+# What has to be built before it can be kept
+
+
+def is_unbuilt(value: object) -> bool:
+    """Whether a Keras layer, model or optimizer has no variables yet: the first training makes
+    them."""
+    return getattr(value, "built", True) is False

@@ -1,0 +1,226 @@
+"""`tandem find`."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import fields
+from shlex import quote
+from typing import Any
+
+from tandem import algorithms, search, zoo
+from tandem.cli import train
+from tandem.cli.parser import Parser, flags, hidden
+from tandem.errors import SettingError, UnknownNameError
+from tandem.learning.config import Options
+from tandem.runs.progress import duration
+
+KINDS = {
+    "lr": "the learning rate of an algorithm, by short runs with several",
+    "optimizer": "its optimizer, each with several learning rates",
+    "best": "the best of several algorithms, or of several values of settings",
+}
+ABOUT = """Finds {}. Each trial is a whole run of --steps environment steps, from the same seeds, in
+processes side by side. What counts is the mean return of the second half of its evaluations. A
+picture and a table of all go into a new folder, runs/find-… unless --out names another."""
+EXAMPLES = {
+    "lr": (
+        "tandem find lr ppo CartPole-v1",
+        "tandem find lr dqn CartPole-v1 --start-lr 1e-4 --end-lr 1e-2 --points 5 --seeds 3",
+    ),
+    "optimizer": ("tandem find optimizer a2c CartPole-v1 --steps 20000",),
+    "best": (
+        "tandem find best ppo dqn a2c CartPole-v1 --steps 20000 --seeds 3",
+        "tandem find best ppo CartPole-v1 --vary gamma=0.9,0.98,0.99 --vary entropy=0,0.01",
+    ),
+}
+RATES = {"lr": ("1e-5", "1e-1", 9), "optimizer": ("1e-4", "1e-1", 4)}  # --start-lr, --end-lr, …
+
+
+def run(words: list[str]) -> int:
+    """Runs trials, prints a line for each, and what to pass on to `tandem train`."""
+    if not words or words[0] in ("-h", "--help"):
+        print("usage: tandem find WHAT ...\n")
+        print("\n".join(f"  tandem find {name:<10}{what}" for name, what in KINDS.items()))
+        print("\n`tandem find WHAT --help` shows the arguments of each.")
+        return 0 if words else 2
+    kind, *rest = words
+    if kind not in KINDS:
+        raise UnknownNameError("thing to find:", kind, KINDS)
+    args = _arguments(kind, rest)
+    names, env = args.names[:-1], args.names[-1]
+    seeds = 1 if args.seeds is None else train._whole("seeds", args.seeds, 1)
+    more: dict[str, Any] = {
+        "steps": None if args.steps is None else train._whole("steps", args.steps, 1),
+        "seeds": seeds,
+        "seed": args.seed,
+        "processes": None if args.processes is None else train._whole("processes", args.processes),
+        "out": args.out or search.default_folder(kind, names, env),
+        "framework": args.framework,
+        "device": args.device,
+        "env_kwargs": None
+        if args.env_kwargs is None
+        else train._object("env-kwargs", args.env_kwargs),
+        **_overrides(args),
+    }
+    if not args.quiet:
+        more |= {"begun": lambda what: print(what, flush=True), "told": _told}
+    if kind == "best":
+        found = search.find_best(names, env, vary=_varied(args.vary), **more)
+    else:
+        span = {"start_lr": args.start_lr, "end_lr": args.end_lr, "points": args.points}
+        if kind == "lr":
+            found = search.find_lr(names[0], env, setting=args.setting, **span, **more)
+        else:
+            found = search.find_optimizer(names[0], env, **span, **more)
+    _conclude(found, env, args.env_kwargs, _overrides(args))
+    return 0
+
+
+def _told(trial: search.Trial) -> None:
+    label = trial.candidate.label
+    print(f"{label:<36} return {trial}   {duration(trial.seconds)}", flush=True)
+
+
+def _conclude(
+    found: search.Found, env: str, env_kwargs: str | None, shared: dict[str, Any]
+) -> None:
+    best = found.best.candidate
+    print(f"best: {best.label}, return {found.best}")
+    if found.edge:
+        flag = {"lowest": "--start-lr", "highest": "--end-lr"}[found.edge]
+        print(f"That is the {found.edge} learning rate that was tried: see further with {flag}.")
+    print(f"picture: {found.picture}")
+    words = [f"--{n.replace('_', '-')} {quote(str(v))}" for n, v in shared.items()]
+    words += [] if env_kwargs is None else [f"--env-kwargs {quote(env_kwargs)}"]
+    command = ["tandem train", best.algorithm, quote(env), best.flags(), *words]
+    print("Next:\n  " + " ".join(word for word in command if word))
+
+
+def _overrides(args: argparse.Namespace) -> dict[str, Any]:
+    """The settings that were given, for all trials."""
+    names = {f.name for f in fields(Options)} | {
+        f.name for kind in train._kinds() for f in fields(kind.Settings)
+    }
+    return {n: v for n, v in vars(args).items() if n in names and n != "steps"}
+
+
+def _varied(vary: list[str]) -> dict[str, list[str]]:
+    """Values by the name of a setting, from NAME=VALUE,VALUE."""
+    found: dict[str, list[str]] = {}
+    for text in vary:
+        name, equals, values = text.partition("=")
+        each = [v.strip() for v in values.split(",")]
+        if not equals or not name or not all(each):
+            raise SettingError(
+                f"--vary {text}",
+                "a setting and the values to try, NAME=VALUE,VALUE",
+                "--vary gamma=0.9,0.99",
+            )
+        found[name.strip().replace("-", "_")] = each
+    return found
+
+
+def _arguments(kind: str, words: list[str]) -> argparse.Namespace:
+    """What was asked for. Which flags there are depends on the algorithm, so a first reading looks
+    for that."""
+    loose = _parser(kind, add_help=False)
+    loose.add_argument("-h", "--help", action="store_true")
+    for algorithm in train._kinds():
+        hidden(loose, algorithm.Settings())
+    hidden(loose, Options())
+    first = loose.read(words)
+    names, env = first.names[:-1], first.names[-1] if first.names else None
+    if not names and env in algorithms.NAMES:
+        names, env = [env], None
+    if not first.help:
+        _complete(kind, names, env)
+    parser = _parser(kind)
+    for name in names:
+        settings = algorithms.get(name).Settings()
+        train._own(first, name, f"find {kind}")
+        entry = zoo.entry(name, env or "")
+        group = parser.add_argument_group(f"settings of {name}, for all trials [default]")
+        if name == names[0]:
+            flags(group, settings, entry.settings if entry else None, entry.source if entry else "")
+    for name in names[1:]:
+        hidden(parser, algorithms.get(name).Settings())
+    if names:
+        flags(parser.add_argument_group("options of the runs"), Options())
+    return parser.read(words)
+
+
+def _complete(kind: str, names: list[str], env: str | None) -> None:
+    """Refuses a command without an algorithm and an environment, or with unknown ones."""
+    example = EXAMPLES[kind][0]
+    for name in names:
+        if name not in algorithms.NAMES and env in algorithms.NAMES:
+            fix = f"write the environment last: tandem find {kind} {env} {name}"
+            raise UnknownNameError("algorithm", name, algorithms.NAMES, fix)
+        algorithms.get(name)
+    if not names or env is None:
+        raise SettingError(
+            f"`tandem find {kind}` was given no {'environment' if names else 'algorithm'}.",
+            f"tandem find {kind} ALGORITHM{'…' if kind == 'best' else ''} ENV",
+            example,
+        )
+    if kind != "best" and len(names) > 1:
+        raise SettingError(
+            f"`tandem find {kind}` was given {len(names)} algorithms: {', '.join(names)}.",
+            "one algorithm, and an environment",
+            f"tandem find best {' '.join(names)} {env} compares them.",
+        )
+
+
+def _parser(kind: str, **more: Any) -> Parser:
+    parser = Parser(f"find {kind}", ABOUT.format(KINDS[kind]), EXAMPLES[kind], **more)
+    several = "ALGORITHM" if kind != "best" else "ALGORITHM…"
+    parser.add_argument(
+        "names",
+        nargs="*",
+        metavar=f"{several} ENV",
+        help=f"of {', '.join(algorithms.NAMES)}; and a Gymnasium id",
+    )
+    if kind in RATES:
+        start, end, points = RATES[kind]
+        parser.add_argument(
+            "--start-lr", default=start, metavar="X", help=f"the lowest learning rate [{start}]"
+        )
+        parser.add_argument(
+            "--end-lr", default=end, metavar="X", help=f"the highest learning rate [{end}]"
+        )
+        parser.add_argument(
+            "--points", default=points, metavar="N", help=f"how many learning rates [{points}]"
+        )
+    if kind == "lr":
+        parser.add_argument(
+            "--setting",
+            default="learning_rate",
+            metavar="NAME",
+            help="another learning rate of the algorithm, as actor_learning_rate [learning_rate]",
+        )
+    if kind == "best":
+        parser.add_argument(
+            "--vary",
+            action="append",
+            default=[],
+            metavar="NAME=V,V",
+            help="values of a setting to try; several of these are combined",
+        )
+    parser.add_argument(
+        "--steps", metavar="N", help="environment steps of each run [a tenth of the settings']"
+    )
+    parser.add_argument("--seeds", metavar="K", help="runs of each trial, from --seed on [1]")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="the first seed [0]")
+    parser.add_argument(
+        "--processes", metavar="N", help="how many runs at a time [as many as cores]"
+    )
+    parser.add_argument("--env-kwargs", metavar="JSON", help="arguments for the environment")
+    parser.add_argument(
+        "--framework",
+        metavar="NAME",
+        help="torch, tensorflow, jax or keras-torch [the quickest installed]",
+    )
+    parser.add_argument("--device", default="auto", metavar="NAME", help="auto, cpu or cuda [auto]")
+    parser.add_argument("--out", metavar="DIR", help="the folder to make [runs/find-…]")
+    parser.add_argument("--quiet", action="store_true", help="no line for each trial")
+    return parser

@@ -1,0 +1,368 @@
+"""Short runs side by side, to choose a learning rate, an optimizer, or an algorithm and its
+settings by what they come to: what `tandem find` does."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import product
+from math import isnan, nan
+from pathlib import Path
+from time import perf_counter
+from typing import Any, get_args, get_type_hints
+
+import numpy as np
+
+from tandem import algorithms, backends, plots, trainer
+from tandem.envs.factory import EnvLike, environment_name
+from tandem.errors import NonFiniteError, SettingError, UnknownNameError
+from tandem.learning.events import EvaluationEnd
+from tandem.parallel.choice import cores
+from tandem.parallel.tasks import Task, Tasks
+from tandem.runs.folder import new_folder
+from tandem.settings import Schedule, as_path, whole_number
+
+SHARE = 10  # of a run's steps that a trial has, unless it is told
+LEAST = 5_000  # steps that it has at least, if the run has as many
+EVALUATIONS = 10  # in a trial, unless it is told; the second half of them counts
+EPISODES = 5  # of each
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An algorithm with settings; label: what tells it from the others."""
+
+    algorithm: str
+    settings: dict[str, Any]
+    label: str
+    line: str = ""  # the line of a picture that it is on
+    x: float = nan  # and where on that
+
+    def flags(self) -> str:
+        """What `tandem train` is to be given."""
+        words = [f"--{name.replace('_', '-')} {value}" for name, value in self.settings.items()]
+        return " ".join(words)
+
+
+@dataclass
+class Trial:
+    """What a candidate came to, with each seed."""
+
+    candidate: Candidate
+    steps: list[list[int]] = field(default_factory=list)  # of each evaluation
+    returns: list[list[float]] = field(default_factory=list)  # their means
+    seconds: float = 0.0
+    fault: str = ""  # why one of the runs ended early: what was not finite
+
+    @property
+    def scores(self) -> list[float]:
+        """The mean return over the second half of each run's evaluations."""
+        return [float(np.mean(r[len(r) // 2 :])) if r else nan for r in self.returns]
+
+    @property
+    def score(self) -> float:
+        """Their mean over the seeds; NaN where there is none, or a run had a fault."""
+        return nan if self.fault or not self.returns else float(np.mean(self.scores))
+
+    def __str__(self) -> str:
+        """As in "431.5 ± 20.1"."""
+        if self.fault:
+            return self.fault
+        spread = f" ± {np.std(self.scores):.1f}" if len(self.scores) > 1 else ""
+        return f"{self.score:.1f}{spread}"
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a search came to. edge: "lowest" or "highest" where the best learning rate is the last
+    one of those that were tried. folder: that of its files; picture: one of them."""
+
+    trials: list[Trial]
+    best: Trial
+    edge: str = ""
+    folder: Path | None = None
+    picture: Path | None = None
+
+
+def find_lr(
+    algorithm: str,
+    env: EnvLike,
+    *,
+    start_lr: float = 1e-5,
+    end_lr: float = 1e-1,
+    points: int = 9,
+    setting: str = "learning_rate",
+    **more: Any,
+) -> Found:
+    """Trains with each of `points` learning rates from start_lr to end_lr, in equal ratios, and
+    finds the one with the highest return.
+
+    Each is a run of its own, from the same seeds: in one run whose learning rate grows, a return
+    says as much of how long it has learned as of the learning rate. setting: another setting of the
+    algorithm's that is a step size. more: see `find_best`.
+    """
+    return _searched(rates(algorithm, env, start_lr, end_lr, points, setting), env, **more)
+
+
+def find_optimizer(
+    algorithm: str,
+    env: EnvLike,
+    *,
+    optimizers: Sequence[str] | None = None,
+    start_lr: float = 1e-4,
+    end_lr: float = 1e-1,
+    points: int = 4,
+    **more: Any,
+) -> Found:
+    """Trains with each optimizer (None: those the algorithm knows) and each of `points` learning
+    rates, since none is better or worse but with its own, and finds the best of both. more: see
+    `find_best`."""
+    known = list(get_args(get_type_hints(algorithms.get(algorithm).Settings)["optimizer"]))
+    candidates = []
+    for optimizer in known if optimizers is None else optimizers:
+        if optimizer not in known:
+            raise UnknownNameError(f"optimizer of {algorithm}", optimizer, known)
+        for rate in rates(algorithm, env, start_lr, end_lr, points, "learning_rate"):
+            settings = {"optimizer": optimizer, **rate.settings}
+            label = f"{optimizer}, {rate.label}"
+            candidates.append(Candidate(algorithm, settings, label, optimizer, rate.x))
+    return _searched(candidates, env, **more)
+
+
+def find_best(
+    names: Sequence[str],
+    env: EnvLike,
+    *,
+    vary: Mapping[str, Sequence[Any]] | None = None,
+    **more: Any,
+) -> Found:
+    """Trains with each of several algorithms, and with each combination of the settings in `vary`
+    (values by name), and finds the best.
+
+    more, here and above: steps, of each run (a tenth of what the algorithm's settings say); seeds,
+    how many, from `seed` (0) on; framework, env_kwargs and any setting, as for `tandem.train`;
+    processes, how many runs at a time (as many as cores); out, a new folder for a picture and
+    trials.csv (None: none); begun, a function that is given a line on what is to come, and told,
+    one that is given each Trial when it is there.
+
+    Raises what `tandem.train` raises for settings that do not fit, before anything runs;
+    WorkerError where processes die too often; NonFiniteError where no trial came to an end.
+    """
+    vary = dict(vary or {})
+    candidates = []
+    for name in names:
+        for values in product(*vary.values()):
+            settings = dict(zip(vary, values, strict=True))
+            words = [name] if len(names) > 1 or not settings else []
+            words += [f"{n}={v}" for n, v in settings.items()]
+            candidates.append(Candidate(name, settings, " ".join(words)))
+    return _searched(candidates, env, **more)
+
+
+def rates(
+    algorithm: str, env: EnvLike, start: float, end: float, points: int, setting: str
+) -> list[Candidate]:
+    """A candidate for each learning rate. Where the algorithm has a schedule there, it keeps its
+    form. SettingError for numbers that do not fit."""
+    points = whole_number("points", points, 2)
+    hints = get_type_hints(algorithms.get(algorithm).Settings)
+    known = [name for name in hints if name.endswith("learning_rate")]
+    if setting not in known:
+        raise UnknownNameError(f"learning rate of {algorithm}", setting, known)
+    try:
+        start, end = float(start), float(end)
+    except (TypeError, ValueError):
+        start = end = nan
+    if not 0 < start < end < float("inf"):
+        raise SettingError(
+            f"start_lr={start:g} and end_lr={end:g}.",
+            "two learning rates above 0, the lower one first",
+            "try 1e-5 and 1e-1.",
+        )
+    given: Schedule = getattr(trainer.settle(algorithm, environment_name(env), {})[0], setting)
+    found = []
+    for x in np.geomspace(start, end, points):
+        rate = float(f"{x:.2g}")
+        last = None if given.end is None else float(f"{rate * given.end / given.start:.2g}")
+        text = str(Schedule(rate, last, given.fraction))
+        found.append(Candidate(algorithm, {setting: text}, f"{setting} {text}", algorithm, rate))
+    return found
+
+
+def _searched(
+    candidates: list[Candidate],
+    env: EnvLike,
+    *,
+    steps: int | None = None,
+    seeds: int = 1,
+    seed: int = 0,
+    processes: int | None = None,
+    out: str | Path | None = None,
+    framework: str | None = None,
+    begun: Callable[[str], object] = lambda what: None,
+    told: Callable[[Trial], object] = lambda trial: None,
+    **settings: Any,
+) -> Found:
+    """Runs all candidates, and finds the best."""
+    seeds, seed = whole_number("seeds", seeds, 1), whole_number("seed", seed)
+    processes = cores() if processes is None else whole_number("processes", processes, 1)
+    if not candidates:
+        raise SettingError(
+            "there is nothing to compare.", "an algorithm at least", 'give ["ppo", "dqn"], say.'
+        )
+    for candidate in candidates:
+        for name in candidate.settings.keys() & settings.keys():
+            raise SettingError(
+                f"{name}={settings[name]} was given, and is what is looked for.",
+                "settings that all trials share",
+                f"leave {name} out.",
+            )
+    framework = backends.choose(framework)
+    arguments = [_arguments(c, env, steps, framework, settings) for c in candidates]
+    folder = None if out is None else new_folder(as_path("out", out))
+    names = [f"the trial of {c.algorithm} with {c.label}" for c in candidates]
+    jobs = [(i, s) for s in range(seed, seed + seeds) for i in range(len(candidates))]
+    tasks = [
+        Task(f"{names[i]} and seed {s}", run, (_engine(framework), {**arguments[i], "seed": s}))
+        for i, s in jobs
+    ]
+    counts = ", ".join(sorted({f"{a['steps']:,}" for a in arguments}))
+    processes = min(processes, len(tasks))
+    begun(
+        f"{len(candidates)} trials of {counts} steps on {framework}, with {seeds} "
+        f"seed{'s' * (seeds > 1)}, in {processes} process{'es' * (processes > 1)}"
+    )
+    trials, left = [Trial(c) for c in candidates], [seeds] * len(candidates)
+
+    def note(number: int, result: tuple[list[int], list[float], float, str]) -> None:
+        i = jobs[number][0]
+        trial, (at, returns, seconds, fault) = trials[i], result
+        trial.steps.append(at)
+        trial.returns.append(returns)
+        trial.seconds += seconds
+        trial.fault = trial.fault or fault
+        left[i] -= 1
+        if not left[i]:
+            told(trial)
+
+    Tasks(processes).run(tasks, note)
+    title = f"{' and '.join(dict.fromkeys(c.algorithm for c in candidates))}, "
+    return _found(trials, folder, title + environment_name(env))
+
+
+def _arguments(
+    candidate: Candidate,
+    env: EnvLike,
+    steps: int | None,
+    framework: str,
+    settings: dict[str, Any],
+) -> dict[str, Any]:
+    """What `train` is given for a candidate. Raises what it would raise."""
+    kwargs = settings.get("env_kwargs")
+    values = {n: v for n, v in settings.items() if n not in ("env_kwargs", "device", "network")}
+    values |= candidate.settings
+    name = candidate.algorithm
+    env = trainer._versioned(env)
+    whole = trainer.settle(name, environment_name(env), values)[0].steps
+    values["steps"] = (
+        min(whole, max(LEAST, whole // SHARE)) if steps is None else whole_number("steps", steps, 1)
+    )
+    values = {
+        "eval_every": max(1, values["steps"] // EVALUATIONS),
+        "eval_episodes": EPISODES,
+        "final_episodes": 1,
+        **values,
+    }
+    places: dict[str, Any] = {n: x for n, x in settings.items() if n in ("device", "network")}
+    config: Any = {"network": None, "device": "auto", **places}
+    trainer._config(
+        name, env, dict(values), framework=framework, seed=0, env_kwargs=kwargs, out=None, **config
+    )
+    fixed = {"algorithm": name, "env": env, "framework": framework, "env_kwargs": kwargs}
+    return {**fixed, **places, **values}
+
+
+def _engine(framework: str) -> backends.Engine | None:
+    return None if backends.ENGINES[framework] is None else backends.Engine(framework)
+
+
+def run(engine: Any, arguments: dict[str, Any]) -> tuple[list[int], list[float], float, str]:
+    """Trains, in a process of its own, and returns (steps and mean return of each evaluation,
+    seconds, what was not finite)."""
+    evaluations: list[EvaluationEnd] = []
+
+    def note(event: object) -> None:
+        if isinstance(event, EvaluationEnd):
+            evaluations.append(event)
+
+    began, fault = perf_counter(), ""
+    try:
+        trainer.train(**arguments, callbacks=[note], catch_signals=False)
+    except NonFiniteError as error:
+        fault = error.happened
+    means = [e.evaluation.mean for e in evaluations]
+    return [e.env_steps for e in evaluations], means, perf_counter() - began, fault
+
+
+def _found(trials: list[Trial], folder: Path | None, title: str) -> Found:
+    scores = [trial.score for trial in trials]
+    if all(map(isnan, scores)):
+        raise NonFiniteError(
+            f"no trial came to an end with an evaluation: {trials[0].fault}".rstrip(": "),
+            "one trial at least with finite losses, and evaluations",
+            "lower the learning rates; leave --eval-episodes out.",
+        )
+    best = trials[int(np.nanargmax(scores))]
+    line = [t for t in trials if t.candidate.line == best.candidate.line]
+    edge = ""
+    if not isnan(best.candidate.x):
+        edge = "lowest" if best is line[0] else "highest" if best is line[-1] else ""
+    picture = None
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        picture = draw(trials, best, folder / "trials.png", title)
+        _table(trials, folder / "trials.csv")
+    return Found(trials, best, edge, folder, picture)
+
+
+def draw(trials: Iterable[Trial], best: Trial, out: Path, title: str) -> Path:
+    """Draws what trials came to: by learning rate where they differ in that, with a line for each
+    optimizer; else by environment step, with a line for each."""
+    trials = [t for t in trials if not isnan(t.score)]
+    if isnan(best.candidate.x):
+        curves = {
+            t.candidate.label: [
+                (np.array(x, float), np.array(y))
+                for x, y in zip(t.steps, t.returns, strict=True)
+                if x
+            ]
+            for t in trials
+        }
+        return plots.trial_curves(curves, out, title)
+    lines: dict[str, list[Trial]] = {}
+    for trial in trials:
+        lines.setdefault(trial.candidate.line, []).append(trial)
+    points = {
+        name: ([t.candidate.x for t in line], [t.scores for t in line])
+        for name, line in lines.items()
+    }
+    return plots.trial_points(points, (best.candidate.x, best.score), out, title)
+
+
+def _table(trials: list[Trial], path: Path) -> None:
+    """A row for each evaluation."""
+    with path.open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["algorithm", "trial", "run", "env_steps", "return_mean"])
+        for t in trials:
+            for k, (steps, returns) in enumerate(zip(t.steps, t.returns, strict=True)):
+                for row in zip(steps, returns, strict=True):
+                    rows.writerow([t.candidate.algorithm, t.candidate.label, k, *row])
+
+
+def default_folder(kind: str, names: Sequence[str], env: str) -> Path:
+    """runs/find-lr-ppo-CartPole-v1-20250131-120000."""
+    place = env.replace("/", "-").replace(":", "-")
+    return Path("runs") / f"find-{kind}-{'-'.join(names)}-{place}-{datetime.now():%Y%m%d-%H%M%S}"

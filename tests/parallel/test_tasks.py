@@ -1,0 +1,108 @@
+"""Calls in processes: in order, side by side, made again where a process is lost, and no process is
+left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tandem.errors import WorkerError
+from tandem.parallel.tasks import Task, Tasks
+
+
+def square(x: int) -> tuple[int, int]:
+    return x * x, os.getpid()
+
+
+def unlucky(x: int, folder: Path, times: int) -> int:
+    """Ends its process, the first times that it is called with this number."""
+    marks = len(list(folder.glob(f"{x}-*")))
+    (folder / f"{x}-{marks}-{os.getpid()}").touch()
+    if x == 1 and marks < times:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return x
+
+
+def wait(seconds: float) -> float:
+    time.sleep(seconds)
+    return seconds
+
+
+def fail(message: str) -> None:
+    raise ValueError(message)
+
+
+def named(function: Any, *each: tuple[Any, ...]) -> list[Task]:
+    return [Task(f"call {i}", function, arguments) for i, arguments in enumerate(each)]
+
+
+def gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+def test_results_are_in_order_and_told_as_they_come() -> None:
+    done: list[int] = []
+    tasks = named(square, *((x,) for x in range(5)))
+    results = Tasks(2).run(tasks, lambda i, result: done.append(i))
+    assert [r[0] for r in results] == [0, 1, 4, 9, 16] and sorted(done) == list(range(5))
+    pids = {r[1] for r in results}
+    assert len(pids) == 2 and os.getpid() not in pids and all(map(gone, pids))
+
+
+def test_a_fresh_process_makes_one_call() -> None:
+    results = Tasks(1, fresh=True).run(named(square, (1,), (2,), (3,)))
+    assert len({pid for _, pid in results}) == 3
+
+
+def test_a_call_is_made_again_where_its_process_was_killed(tmp_path: Path) -> None:
+    tasks = named(unlucky, (0, tmp_path, 2), (1, tmp_path, 2), (2, tmp_path, 2))
+    with pytest.warns(UserWarning, match=r"call 1 was killed .*; it is made again") as warned:
+        assert Tasks(2).run(tasks) == [0, 1, 2]
+    assert [str(w.message)[-9:] for w in warned] == ["(1 of 3).", "(2 of 3)."]
+
+
+def test_a_process_that_is_lost_too_often_ends_all(tmp_path: Path) -> None:
+    tasks = named(unlucky, (1, tmp_path, 9))
+    with (
+        pytest.warns(UserWarning, match="made again"),
+        pytest.raises(WorkerError, match="call 0 was killed") as caught,
+    ):
+        Tasks(1, again=1).run(tasks)
+    assert "1 had been lost before" in caught.value.expected and caught.value.fix
+    assert all(gone(int(mark.name.split("-")[-1])) for mark in tmp_path.iterdir())
+
+
+def test_what_raises_is_not_made_again() -> None:
+    with pytest.raises(WorkerError, match="call 0 raised ValueError: mine") as caught:
+        Tasks(1).run(named(fail, ("mine",)))
+    assert "in fail" in str(caught.value)
+
+
+def test_a_call_has_its_time() -> None:
+    with (
+        pytest.warns(UserWarning, match="call 0 stood still for 0.3 s"),
+        pytest.raises(WorkerError),
+    ):
+        Tasks(1, again=1, patience=0.3).run(named(wait, (60,)))
+
+
+def test_no_process_is_left_when_it_is_interrupted() -> None:
+    tasks, began = Tasks(2), time.monotonic()
+
+    def end(i: int, result: Any) -> None:
+        running.extend(process.pid for process in tasks._running)
+        raise KeyboardInterrupt
+
+    running: list[int] = []
+    with pytest.raises(KeyboardInterrupt):
+        tasks.run(named(wait, (0.1,), (60,)), end)
+    assert running and all(map(gone, running)) and time.monotonic() - began < 30

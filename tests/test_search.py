@@ -1,0 +1,182 @@
+"""`tandem find` and its functions: what wins, what is written, and what is refused before anything
+runs."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tandem
+from tandem import search
+from tandem.cli import main
+from tandem.learning.events import EvaluationEnd
+from tandem.search import Candidate, Trial
+
+SMALL = {"framework": "torch", "hidden": 16, "eval_episodes": 2}
+
+
+def trial(x: float, *returns: list[float], line: str = "", fault: str = "") -> Trial:
+    steps = [[10 * (i + 1) for i in range(len(r))] for r in returns]
+    return Trial(Candidate("ppo", {}, f"x {x}", line, x), steps, list(returns), 0.0, fault)
+
+
+# Known answers
+
+
+def test_the_second_half_of_the_evaluations_counts() -> None:
+    one = trial(0.1, [0, 0, 4, 6], [0, 9, 9, 1, 4, 1])
+    assert one.scores == [5.0, 2.0] and one.score == 3.5 and str(one) == "3.5 ± 1.5"
+    assert np.isnan(trial(0.1, [1.0], fault="the loss was not finite").score)
+    assert np.isnan(trial(0.1, [1.0], []).score) and np.isnan(trial(0.1).score)
+
+
+@pytest.mark.parametrize(("best", "edge"), [(0, "lowest"), (1, ""), (2, "highest")])
+def test_the_best_is_found_and_an_edge_is_said(best: int, edge: str, tmp_path: Path) -> None:
+    trials = [trial(x, [9.0 * (i == best)]) for i, x in enumerate((0.1, 0.2, 0.3))]
+    trials += [trial(0.1, [1.0], line="other"), trial(0.2, [99.0], line="other", fault="NaN")]
+    found = search._found(trials, tmp_path / "new", "title")
+    assert found.best is trials[best] and found.edge == edge
+    assert found.picture is not None and found.picture.stat().st_size > 1000
+    with (tmp_path / "new" / "trials.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 5 and rows[best]["return_mean"] == "9.0" and rows[0]["trial"] == "x 0.1"
+
+
+def test_learning_rates_have_equal_ratios_and_schedules_keep_their_form() -> None:
+    rates = search.rates("dqn", "CartPole-v1", 1e-4, 1e-2, 5, "learning_rate")
+    assert [c.x for c in rates] == [1e-4, 3.2e-4, 1e-3, 3.2e-3, 1e-2]
+    assert [float(c.settings["learning_rate"]) for c in rates] == [c.x for c in rates]
+    falling = search.rates("impala", "own", 1e-4, 1e-2, 2, "learning_rate")  # 0.0006:0
+    assert [c.settings["learning_rate"] for c in falling] == ["0.0001:0", "0.01:0"]
+    actor = search.rates("ddpg", "own", 1e-4, 1e-2, 2, "actor_learning_rate")
+    assert actor[1].flags() == "--actor-learning-rate 0.01"
+
+
+@pytest.mark.slow
+def test_a_learning_rate_that_learns_wins_and_runs_are_those_of_train(tmp_path: Path) -> None:
+    """A symbol that is said again is worth 1, of six, ten times an episode."""
+    told: list[Trial] = []
+    more: Any = {**SMALL, "envs": 2, "steps": 2000, "env_kwargs": {"n": 6}}
+    found = tandem.find_lr(
+        "a2c",
+        "tandem/Identity-v0",
+        start_lr=1e-7,
+        end_lr=1e-2,
+        points=2,
+        seeds=2,
+        seed=3,
+        processes=2,
+        out=tmp_path / "new",
+        told=told.append,
+        **more,
+    )
+    low, high = found.trials
+    assert found.best is high and found.edge == "highest" and found.folder == tmp_path / "new"
+    assert low.score < 4 and high.score > 8
+    assert sorted(t.candidate.x for t in told) == [1e-7, 1e-2]
+    seen: list[Any] = []
+    tandem.train(
+        "a2c",
+        "tandem/Identity-v0",
+        seed=4,
+        learning_rate=1e-2,
+        eval_every=200,
+        callbacks=[seen.append],
+        **more,
+    )
+    evaluations = [e for e in seen if isinstance(e, EvaluationEnd)]
+    assert [e.evaluation.mean for e in evaluations] in high.returns
+    assert [e.env_steps for e in evaluations] in high.steps and len(evaluations) == 10
+
+
+# The command
+
+
+@pytest.mark.slow
+def test_the_command_tells_draws_and_says_what_to_pass_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = (
+        "find best ppo a2c tandem/Identity-v0 --vary gamma=0.5,0.9 --steps 128 --framework torch"
+    )
+    more = "--hidden 16 --eval-episodes 1 --processes 2 --out new --seeds 2 --env-kwargs"
+    assert main([*words.split(), *more.split(), '{"length": 5}']) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "4 trials of 128 steps on torch, with 2 seeds, in 2 processes"
+    names = ["ppo gamma=0.5", "ppo gamma=0.9", "a2c gamma=0.5", "a2c gamma=0.9"]
+    assert sorted(line.split("  ")[0] for line in lines[1:5]) == sorted(names)
+    assert lines[5].startswith("best: ") and lines[6] == "picture: new/trials.png"
+    best = lines[5].removeprefix("best: ").split(",")[0].split()
+    assert lines[-1] == (
+        f"  tandem train {best[0]} tandem/Identity-v0 --gamma {best[1][6:]} "
+        "--hidden 16 --eval-episodes 1 --env-kwargs '{\"length\": 5}'"
+    )
+    assert (tmp_path / "new" / "trials.png").is_file()
+    # the folder is taken now
+    assert main([*words.split(), *more.split(), "{}"]) == 2
+    assert "new exists and is not empty" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        ("find", None),
+        ("find lrs ppo CartPole-v1", "did you mean 'lr'?"),
+        ("find lr dqnn CartPole-v1", "did you mean 'dqn'"),
+        ("find lr dqn", "`tandem find lr` was given no environment"),
+        ("find best", "`tandem find best` was given no algorithm"),
+        ("find lr CartPole-v1 dqn", "tandem find lr dqn CartPole-v1"),
+        ("find lr ppo dqn CartPole-v1", "tandem find best ppo dqn CartPole-v1 compares them"),
+        ("find lr dqn CartPole-v1 --poinst 3", "did you mean '--points'"),
+        ("find lr ppo CartPole-v1 --prioritized", "it is a setting of dqn"),
+        ("find lr dqn CartPole-v1 --learning-rate 1e-3", "leave learning_rate out"),
+        ("find lr dqn CartPole-v1 --start-lr 1 --end-lr 0.1", "try 1e-5 and 1e-1"),
+        ("find lr dqn CartPole-v1 --start-lr low", "try 1e-5 and 1e-1"),
+        ("find lr dqn CartPole-v1 --points 1", "at least 2"),
+        ("find lr dqn CartPole-v1 --processes 0", "at least 1"),
+        ("find lr dqn CartPole-v1 --seeds 0", "at least 1"),
+        ("find lr ddpg Pendulum-v1 --setting actor_lr", "did you mean 'actor_learning_rate'"),
+        ("find lr dqn Pendulum-v1", "dqn cannot act"),
+        ("find lr dqn CartPole-v1 --framework pytorch", "did you mean 'torch'"),
+        ("find best ppo CartPole-v1 --vary gama=0.9,1", "did you mean 'gamma'"),
+        ("find best ppo CartPole-v1 --vary gamma", "--vary gamma=0.9,0.99"),
+        ("find best ppo CartPole-v1 --vary gamma=0.9,2", "try gamma=0.99"),
+        ("find optimizer dqn CartPole-v1 --optimizer sgd", "leave optimizer out"),
+    ],
+)
+def test_what_cannot_be_is_answered_before_anything_runs(
+    words: str,
+    answer: str | None,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    def started(*_: object) -> None:
+        raise AssertionError("a process was started")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("tandem.parallel.tasks.Process", started)
+    assert main(words.split()) == 2
+    said = capsys.readouterr()
+    if answer is None:
+        assert "tandem find optimizer" in said.out
+    else:
+        assert answer in said.err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("kind", ["lr", "optimizer", "best"])
+def test_help_names_flags_and_settings(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["find", kind, "dqn", "CartPole-v1", "--help"]) == 0
+    said = capsys.readouterr().out
+    flags = ["--steps", "--seeds", "--processes", "--out", "--prioritized", "--eval-episodes"]
+    flags += {"lr": ["--setting", "--points"], "optimizer": ["--start-lr"], "best": ["--vary"]}[
+        kind
+    ]
+    assert all(f"\n  {flag}" in said for flag in flags)
+    assert said.count("\n  --steps ") == 1
