@@ -7,6 +7,7 @@ from __future__ import annotations
 import difflib
 import inspect
 from collections.abc import Callable, Iterable
+from math import prod
 from numbers import Real
 from typing import Any
 
@@ -128,11 +129,13 @@ def same_shape(
         return
     fits = (e in (-1, None, n) or n is None for n, e in zip(actual, expected, strict=False))
     if len(actual) != len(expected) or not all(fits):
-        lengths = ", ".join("any" if n in (-1, None) else str(n) for n in expected)
+        wanted = tuple("any" if n in (-1, None) else n for n in expected)
+        lengths = ", ".join(map(str, wanted))
+        alike = None not in actual and "any" not in wanted and prod(actual) == prod(expected)
         raise kind(
             f"{name} has shape {actual}.",
             f"shape ({lengths})",
-            f"reshape {name} before it is given.",
+            f"give {name}.reshape({lengths})." if alike else f"give {name} in this shape.",
         )
 
 
