@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import gymnasium
@@ -51,3 +54,20 @@ def steps(environments: Any, n: int = 3, action: int = 1) -> None:
     for _ in range(n):
         environments.step(np.full((environments.n, *environments.action.shape), action))
     environments.close()
+
+
+@contextmanager
+def without(monkeypatch: Any, package: str) -> Iterator[None]:
+    """As if this package were not installed."""
+
+    class Missing:
+        @staticmethod
+        def find_spec(name: str, path: Any = None, target: Any = None) -> None:
+            if name.partition(".")[0] == package:
+                raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+    with monkeypatch.context() as meanwhile:
+        for name in [n for n in sys.modules if n.partition(".")[0] == package]:
+            meanwhile.delitem(sys.modules, name)
+        meanwhile.setattr(sys, "meta_path", [Missing, *sys.meta_path])
+        yield

@@ -257,7 +257,7 @@ def team(env: Any, kwargs: EnvKwargs | None = None) -> Team:
             "an environment of PettingZoo's, parallel or AEC, or a callable that makes one",
             "give tandem.train an environment of one agent as it is.",
         )
-    if hasattr(env, "agent_iter"):
+    if hasattr(env, "agent_iter") or hasattr(env, "observe"):  # AEC
         if not together(env):
             raise SettingError(
                 f"the players of {env} move one after the other.",
