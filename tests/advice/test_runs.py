@@ -16,43 +16,13 @@ import pytest
 
 import tandem
 from tandem import trainer
-from tandem.envs.factory import make
 from tandem.runs import checkpoint, config_file, folder, verification, writers
 from tandem.runs.autosave import Policy
 from tandem.runs.callbacks import Callback, EarlyStop, LambdaCallback, TimeLimit
+from tests.advice.conftest import body, cart
 from tests.advice.net import case, excepted, follows
 from tests.advice.worlds import without
 from tests.test_trainer import SMALL, small
-
-
-def body(width: int = 8) -> Any:
-    import torch
-
-    layers = torch.nn.Linear(4, width), torch.nn.Softsign()  # of which no file holds a plan
-    return lambda space: torch.nn.Sequential(*layers)
-
-
-def cart() -> Any:
-    return make("CartPole-v1")
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """Half of a run, half of one with everything from a program, and one that was extended."""
-    place = tmp_path_factory.mktemp("runs")
-    small(out=place / "plain", steps=64, stop_at=32, eval_every=32)
-    small(cart, network=body(), out=place / "own", steps=64, stop_at=32, optimizer="adam")
-    small(out=place / "extended", steps=32)
-    tandem.train(resume=place / "extended", steps=64, extend=True)
-    return place
-
-
-@pytest.fixture
-def runs(made, tmp_path, monkeypatch):
-    """Copies, to be damaged."""
-    shutil.copytree(made, tmp_path / "runs")
-    monkeypatch.chdir(tmp_path)
-    return tmp_path / "runs"
 
 
 def done(fix: str, **names: Any) -> Any:
@@ -176,7 +146,7 @@ def test_a_folder_of_runs_is_none(runs) -> None:
     with follows("runs/folder.py:read_run 2") as advice:
         folder.read_run(runs)
     told = advice.fix.removeprefix("did you mean ").rstrip("?").split(" or ")
-    assert {Path(name).name for name in told} == {"plain", "own", "extended"}
+    assert {Path(name).name for name in told} == {"plain", "own", "cart", "extended"}
     assert all(folder.read_run(Path(name)) for name in told)
 
 
