@@ -17,8 +17,8 @@ from tests.advice.conftest import cart
 from tests.advice.net import follows
 
 SHORT = (
-    "--quiet --framework torch --no-tensorboard --no-plots --hidden 8 --steps 64 --rollout 32 --envs 2 "
-    "--batch-size 64 --eval-episodes 0 --final-episodes 1 --eval-max-steps 20"
+    "--quiet --framework torch --no-tensorboard --no-plots --hidden 8 --steps 64 --rollout 32 "
+    "--envs 2 --batch-size 64 --eval-episodes 0 --final-episodes 1 --eval-max-steps 20"
 )
 PPO = f"train ppo CartPole-v1 {SHORT}"
 
