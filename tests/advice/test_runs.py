@@ -16,6 +16,7 @@ import pytest
 
 import tandem
 from tandem import trainer
+from tandem.networks.plan import select
 from tandem.runs import checkpoint, config_file, folder, verification, writers
 from tandem.runs.autosave import Policy
 from tandem.runs.callbacks import Callback, EarlyStop, LambdaCallback, TimeLimit
@@ -325,6 +326,20 @@ def test_networks_of_a_program(runs) -> None:
         tandem.load(runs / "own", network=body(9))
     assert advice.fix == "give the same network=."
     tandem.load(runs / "own", network=body())
+
+
+def test_weights_of_another_network(runs) -> None:
+    file = checkpoint.find(runs / "plain")
+    weights = {"actor": select(checkpoint.read(file).group("networks"), "actor")}
+
+    def begun(*hidden: int) -> None:
+        run = trainer.session("ppo", "CartPole-v1", framework="torch", **SMALL | {"hidden": hidden})
+        run.begin_with(weights, file)
+
+    with follows("runs/session.py:Session.begin_with") as advice:
+        begun(16)
+    assert advice.fix == "give the network that they were trained with."
+    begun(*SMALL["hidden"])
 
 
 # Going on, and verifying
