@@ -129,9 +129,9 @@ def same_shape(
         return
     fits = (e in (-1, None, n) or n is None for n, e in zip(actual, expected, strict=False))
     if len(actual) != len(expected) or not all(fits):
-        wanted = tuple("any" if n in (-1, None) else n for n in expected)
-        lengths = ", ".join(map(str, wanted))
-        alike = None not in actual and "any" not in wanted and prod(actual) == prod(expected)
+        lengths = ", ".join("any" if n in (-1, None) else str(n) for n in expected)
+        known = [n for n in expected if n not in (-1, None)]
+        alike = None not in actual and len(known) == len(expected) and prod(actual) == prod(known)
         raise kind(
             f"{name} has shape {actual}.",
             f"shape ({lengths})",
