@@ -102,8 +102,8 @@ def at_least(
     if isinstance(value, bool) or not isinstance(value, Real) or not float(value) >= minimum:
         raise kind(
             f"{name}={value!r}.",
-            f"a number, at least {minimum}",
-            f"try {name}={minimum}.",
+            f"at least {minimum}",
+            f"give {name}={minimum}, or any number from {minimum} on.",
         )
 
 
