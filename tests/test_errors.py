@@ -141,7 +141,8 @@ def test_the_text_survives_a_way_between_processes(error) -> None:
 @pytest.mark.parametrize("value", [0, -1.5, float("nan"), True, "3", None])
 def test_at_least_refuses_what_is_below_or_no_number(value) -> None:
     with pytest.raises(
-        SettingError, match="batch=.*\nExpected: at least 1\nFix: give batch as a number from 1 on"
+        SettingError,
+        match="batch=.*\nExpected: at least 1\nFix: give batch=1, or any number from 1",
     ):
         errors.at_least("batch", value, 1)
 

@@ -259,7 +259,7 @@ def _render(env: Any) -> Any:
         raise EnvironmentFault(
             f"the environment's render() failed: {type(error).__name__}: {error}.",
             "a picture",
-            "install what it asks for.",
+            "install what it asks for, or correct its render().",
         ) from error
     if not (
         isinstance(frame, np.ndarray)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import difflib
 import inspect
 from collections.abc import Callable, Iterable
+from math import prod
 from numbers import Real
 from typing import Any
 
@@ -102,7 +103,7 @@ def at_least(
         raise kind(
             f"{name}={value!r}.",
             f"at least {minimum}",
-            f"give {name} as a number from {minimum} on.",
+            f"give {name}={minimum}, or any number from {minimum} on.",
         )
 
 
@@ -129,10 +130,12 @@ def same_shape(
     fits = (e in (-1, None, n) or n is None for n, e in zip(actual, expected, strict=False))
     if len(actual) != len(expected) or not all(fits):
         lengths = ", ".join("any" if n in (-1, None) else str(n) for n in expected)
+        known = [n for n in expected if n not in (-1, None)]
+        alike = None not in actual and len(known) == len(expected) and prod(actual) == prod(known)
         raise kind(
             f"{name} has shape {actual}.",
             f"shape ({lengths})",
-            f"reshape {name} before it is given.",
+            f"give {name}.reshape({lengths})." if alike else f"give {name} in this shape.",
         )
 
 

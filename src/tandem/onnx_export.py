@@ -152,7 +152,7 @@ def _network(agent: Agent) -> Any:
         raise NetworkError(
             f"{agent.name} is a team, whose network sees each agent apart.",
             "an agent of its own",
-            "use tandem.load, which needs no framework either.",
+            "use tandem.load where the agent acts, which needs no framework either.",
         )
     networks = list(agent.networks.values())
     known = len(networks) == 1 and isinstance(networks[0], plan.Twin)
@@ -166,7 +166,8 @@ def _network(agent: Agent) -> Any:
         raise NetworkError(
             f"{agent.name} acts with a Keras model of layers that are not known here.",
             "known layers, or a PyTorch module",
-            "export it with Keras: model.export(path, format='onnx').",
+            "export it with Keras: model.export(path, format='onnx'), which needs tf2onnx or "
+            "onnxscript; or use tandem.load where the agent acts.",
         )
     return networks[0]
 

@@ -197,7 +197,7 @@ def as_path(name: str, value: Any) -> Path:
         raise SettingError(
             f"{name}={value!r} (a {type(value).__name__}).",
             "a path, as text or a pathlib.Path",
-            "give one.",
+            f"{name}='runs/mine', say.",
         )
     return Path(value)
 

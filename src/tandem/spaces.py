@@ -115,7 +115,7 @@ def leaf(space: Any) -> Leaf:
         raise SpaceError(
             f"cannot use {space}, which holds no number.",
             "at least one number",
-            "leave it out, or give it one.",
+            "give it a shape without 0; of a Dict, leave the entry out.",
         )
     if name == "Box":
         low, high = (tuple(float(v) for v in np.ravel(b)) for b in (space.low, space.high))
@@ -188,7 +188,7 @@ def empty(what: str, space: Any) -> SpaceError:
     return SpaceError(
         f"cannot use a {kind_of(space)} without entries for {what}.",
         "at least one entry",
-        "leave it out, or give it one.",
+        "give it one (gymnasium.spaces.Discrete(1) says nothing); of a Dict, leave it out.",
     )
 
 

@@ -207,9 +207,7 @@ def session(
             "give resume=, or leave it out.",
         )
     if (seed := whole_number("seed", seed)) >= 2**63:
-        raise SettingError(
-            f"seed={seed!r}.", "a whole number below 2 ** 63", "give one, such as 0."
-        )
+        raise SettingError(f"seed={seed!r}.", "a whole number below 2 ** 63", "try seed=0.")
     algorithms.get(algorithm)  # refuses an unknown name before anything is made
     env = _versioned(env)
     settings |= {n: v for n, v in (("steps", steps), ("envs", envs)) if v is not None}

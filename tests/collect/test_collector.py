@@ -262,7 +262,7 @@ def test_unit_needs_a_bounded_box():
     for leaf in (endless, far, Leaf("discrete", (), "int64", (3,))):
         with pytest.raises(SpaceError, match="cannot be stretched"):
             to_environment(leaf, "unit")
-    with pytest.raises(SettingError, match="no action mode 'tanh'"):
+    with pytest.raises(SettingError, match="mode=.tanh."):
         to_environment(Leaf("discrete", (), "int64", (3,)), "tanh")
 
 

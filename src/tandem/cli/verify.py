@@ -26,7 +26,7 @@ def run(words: list[str]) -> int:
     args = parser.read(words)
     if args.steps is not None and args.steps < 1:
         raise SettingError(
-            f"--steps {args.steps}.", "at least 1", "give how many steps to compare."
+            f"--steps {args.steps}.", "at least 1", "give --steps 10000, say, or leave it out."
         )
     folder = run_folder(Path(args.folder))
     verification = verify(folder, args.steps, callbacks=[Progress(0, args.quiet)])

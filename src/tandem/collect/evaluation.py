@@ -12,7 +12,7 @@ from tandem.envs.actions import to_environment
 from tandem.envs.factory import EnvLike, environment_name, is_instance, make
 from tandem.envs.stepped import Stepped
 from tandem.envs.vector import episode_seed
-from tandem.errors import SettingError
+from tandem.errors import at_least
 from tandem.spaces import ActionMode, Leaf, Spec, refuse_others
 from tandem.types import AnyArray, Tree
 
@@ -69,12 +69,12 @@ def evaluate(
     Raises SettingError for fewer than one episode, SpaceError for an environment of other `spaces`,
     and what `make` and `Environments.step` raise.
     """
-    if episodes < 1 or environments < 1 or max_steps < 0:
-        raise SettingError(
-            f"episodes={episodes}, environments={environments}, max_steps={max_steps}.",
-            "episodes and environments of at least 1, max_steps of at least 0",
-            "correct them.",
-        )
+    for what, number, least in (
+        ("episodes", episodes, 1),
+        ("environments", environments, 1),
+        ("max_steps", max_steps, 0),
+    ):
+        at_least(what, number, least)
     from tandem.envs.episode_budget import EpisodeBudget, default_budget
     from tandem.envs.flat_actions import adapted
 

@@ -145,7 +145,7 @@ def rows_of(observation: Spec, obs: Tree) -> tuple[Tree, bool]:
         raise SpaceError(
             f"the observation has the entries {', '.join(sorted(flat))}.",
             ", ".join(observation),
-            "give exactly these.",
+            "give exactly these entries.",
         )
     parts = {k: _rows(k, flat[k], spec) for k, spec in observation.items()}
     rows_by_key = {k: rows for k, (rows, _) in parts.items()}
@@ -156,7 +156,7 @@ def rows_of(observation: Spec, obs: Tree) -> tuple[Tree, bool]:
         raise SpaceError(
             f"the entries of the observation have the shapes {shapes}.",
             "all of one observation, or all of a batch of equal length",
-            "give them alike.",
+            "give every entry an axis for the batch, of one length; or none of them.",
         )
     return rows_by_key, singles.pop()
 

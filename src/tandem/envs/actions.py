@@ -7,7 +7,7 @@ from typing import get_args
 
 import numpy as np
 
-from tandem.errors import SettingError, SpaceError
+from tandem.errors import SpaceError, one_of
 from tandem.spaces import ActionMode, Leaf
 from tandem.types import Array
 
@@ -21,19 +21,15 @@ def to_environment(leaf: Leaf, mode: ActionMode = "as_is") -> Callable[[Array], 
     policies); "unit" stretches [-1, 1] to the bounds (tanh policies) and needs a box of floats with
     finite bounds that are not `far`, else SpaceError.
     """
-    if mode not in get_args(ActionMode):
-        raise SettingError(
-            f"there is no action mode {mode!r}.",
-            f"one of {', '.join(get_args(ActionMode))}",
-            "choose one of them.",
-        )
+    one_of("mode", mode, get_args(ActionMode))
     if mode == "unit" and (not (leaf.bounded and leaf.dtype == "float32") or leaf.far):
         raise SpaceError(
             f"actions in [-1, 1] cannot be stretched to a {leaf.kind} of {leaf.dtype} with bounds "
             f"{leaf.low} to {leaf.high}.",
             "a box of floats with finite bounds, whose distance float32 can hold",
-            "wrap the environment with gymnasium.wrappers.RescaleAction or ClipAction, or choose "
-            "another algorithm.",
+            "gymnasium.wrappers.TransformAction(env, function, gymnasium.spaces.Box(-1, 1, "
+            f"{leaf.shape})), where the function makes of such actions what the environment takes; "
+            "or choose another algorithm.",
         )
     inner = _in_space(leaf, mode)
     return (lambda action: inner(action).astype(leaf.own)) if leaf.own else inner

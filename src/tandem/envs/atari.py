@@ -162,7 +162,7 @@ def history(
         raise SettingError(
             f"{env} skips {skip} frames, by chance.",
             "an id that always skips as many",
-            "use ALE/...-v5.",
+            f"use 'ALE/{env.rpartition('/')[2].split('-')[0]}-v5'.",
         )
     frames = act_steps * skip
     game = make(

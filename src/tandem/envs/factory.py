@@ -22,8 +22,10 @@ from tandem.errors import (
     SpaceError,
     TandemError,
     UnknownNameError,
+    at_least,
     misfit,
     nearest,
+    one_of,
 )
 from tandem.math.masks import evenly
 from tandem.spaces import Leaf
@@ -132,7 +134,10 @@ def make(env: EnvLike, kwargs: EnvKwargs | None = None) -> Any:
             else f"{env!r} is a {type(env).__name__}.",
             "a Gymnasium id, a gymnasium.Env, or a callable without arguments that returns a "
             "gymnasium.Env",
-            "pass one of these.",
+            "let it return a gymnasium.Env."
+            if callable(env)
+            else "pass an id, such as 'CartPole-v1', or a function that returns the environment; "
+            "around one of an older interface tandem.envs.plain.Plain(env).",
         )
     return instance
 
@@ -176,12 +181,8 @@ def vectorize(
     is quicker from one game on, and is resumed exactly. So are particle worlds that `Particles` can
     stand for, to the bit.
     """
-    if n < 1 or mode not in get_args(Mode):
-        raise SettingError(
-            f"n={n}, mode={mode!r}.",
-            f"n of at least 1 and mode one of {', '.join(get_args(Mode))}",
-            "correct it.",
-        )
+    at_least("n", n, 1)
+    one_of("mode", mode, get_args(Mode))
     if atari.is_atari(env):
         return _atari(env, n, seed, mode, kwargs, first)
     if particles.chosen(env, mode, kwargs):

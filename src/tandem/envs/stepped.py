@@ -133,6 +133,9 @@ class Stepped(Environments):
         except TandemError:
             raise
         except Exception as error:
+            for what, flags in (("terminated", terminated), ("truncated", truncated)):
+                if np.size(flags[i]) > 1:  # neither true nor false, as NumPy says
+                    raise wrong_flag(self.name, what, flags) from None
             raise raised(self.name, i, log.length(i), error) from error
         reward = self._rewards(rewards)
         if not all_finite(reward):
@@ -181,7 +184,7 @@ class Stepped(Environments):
             raise ResumeError(
                 f"the saved state is not one of plain environments of {self.name}.",
                 "the mode, and the versions of packages, that the run was started with",
-                "install those, or start anew.",
+                "make them with that mode (vectorization), install those versions, or start anew.",
             )
         if len(data["lengths"]) != self.n:
             raise ResumeError(

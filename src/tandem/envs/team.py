@@ -61,7 +61,8 @@ class Team(gymnasium.Env):  # type: ignore[misc]
             raise SpaceError(
                 f"the agents' action spaces are {[str(env.action_space(n)) for n in self.names]}.",
                 "Discrete for all of them, or Box of floats for all of them",
-                "convert them with a wrapper.",
+                "wrap it (pettingzoo.utils.BaseParallelWrapper) such that action_space(agent) is "
+                "one of these, and step makes of such actions what it takes.",
             )
         self.discrete = self._actions[0].kind == "discrete"
         if self.discrete:
@@ -164,7 +165,8 @@ class Team(gymnasium.Env):  # type: ignore[misc]
                 f"{name} observes a Dict of {', '.join(map(repr, space.spaces))}.",
                 "one array, or a Dict with the entry 'observation' and, where there are masks, "
                 f"{MASK!r}",
-                "put what it sees side by side, for example with gymnasium.spaces.flatten.",
+                "give what it sees as one array: gymnasium.spaces.flatten_space(space), and "
+                "flatten(space, x) of each observation.",
             )
         return leaf(space["observation"] if self._nested[name] else space)
 
@@ -255,12 +257,13 @@ def team(env: Any, kwargs: EnvKwargs | None = None) -> Team:
             "an environment of PettingZoo's, parallel or AEC, or a callable that makes one",
             "give tandem.train an environment of one agent as it is.",
         )
-    if hasattr(env, "agent_iter"):
+    if hasattr(env, "agent_iter") or hasattr(env, "observe"):  # AEC
         if not together(env):
             raise SettingError(
                 f"the players of {env} move one after the other.",
                 "agents that move together",
-                "give an environment with a parallel interface.",
+                "give one with a parallel interface; a game of two in turn is for "
+                "tandem.envs.versus.Versus(env).",
             )
         from pettingzoo.utils.conversions import aec_to_parallel
 

@@ -230,8 +230,9 @@ def wrong_reward(name: str, rewards: Any) -> EnvironmentFault:
 
 def wrong_flag(name: str, what: str, flags: list[Any]) -> EnvironmentFault:
     env = next((i for i, flag in enumerate(flags) if np.ndim(flag)), 0)
+    one = f"bool({what})" if np.size(flags[env]) == 1 else f"bool({what}.all()), or of any(),"
     return EnvironmentFault(
         f"environment {env} of {name} gave {what}={flags[env]!r}.",
         "true or false for each step",
-        f"return bool({what}) from the environment's step.",
+        f"return {one} from the environment's step.",
     )

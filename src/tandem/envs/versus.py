@@ -17,7 +17,7 @@ from gymnasium import spaces
 
 from tandem.envs.league import League, Player, RandomPlayer
 from tandem.envs.pettingzoo import by_id, together
-from tandem.errors import EnvironmentFault, SettingError, SpaceError
+from tandem.errors import EnvironmentFault, SettingError, SpaceError, one_of
 from tandem.spaces import MASK, action_leaf, observation_spec
 from tandem.types import Array, EnvKwargs, Info, Tree, tree_map
 
@@ -114,7 +114,7 @@ class Versus(gymnasium.Env):  # type: ignore[misc]
             f"{ANEW} games of {type(self.inner).__name__} in a row ended before {self._me} had a "
             "turn.",
             "games in which both players move",
-            "look at the game's rules for its beginning.",
+            "let the game go on until each of the two has had a turn.",
         )
 
     def step(self, action: Array) -> tuple[Tree, float, bool, bool, Info]:
@@ -234,10 +234,7 @@ def _check(env: Any, side: int | None) -> None:
             "players who move one after the other",
             "give it to tandem.envs.team.team, which has an axis for the agents.",
         )
-    if side not in (None, 0, 1):
-        raise SettingError(
-            f"side={side!r}.", "0, 1, or None to draw it for each episode", "correct it."
-        )
+    one_of("side", side, (None, 0, 1))  # None: drawn for each episode
     first, second = (
         (env.observation_space(agent), env.action_space(agent)) for agent in env.possible_agents
     )

@@ -47,7 +47,7 @@ class AnnealedGaussianProcess(RandomProcess):
             raise SettingError(
                 f"n_steps_annealing={n_steps_annealing!r}.",
                 "a number of steps, at least 1",
-                "try 1000.",
+                "try n_steps_annealing=1000.",
             )
         self.mu = mu
         self.sigma = sigma

@@ -4,7 +4,7 @@ the heads that it adds to a body that the user does give."""
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -267,6 +267,17 @@ class Given:
         return out
 
 
+def keep_apart(name: str, network: Iterable[Any], target: Iterable[Any]) -> None:
+    """NetworkError where a network, of these variables, and its target share some: the target would
+    be the network itself."""
+    if {id(v) for v in network} & {id(v) for v in target}:
+        raise NetworkError(
+            f"network= gave the same layers for {name!r} and for its target.",
+            "new ones each time it is called: a target lags behind its network",
+            "make the layers within the function.",
+        )
+
+
 def _described(tree: Any) -> str:
     if isinstance(tree, dict):
         return "{" + ", ".join(f"{k!r}: {_described(v)}" for k, v in tree.items()) + "}"
@@ -310,7 +321,8 @@ def sources(
             f"network= names {', '.join(sorted(map(str, network)))}; {', '.join(sorted(odd))} "
             "does not fit.",
             f"one network for each of {', '.join(roles)}",
-            "give exactly these, or a function that returns the body for all.",
+            f"give network={{{', '.join(f'{r!r}: ...' for r in roles)}}}, or a function that "
+            "returns the body for all.",
         )
     for name, role in roles.items():
         rng = generator(f"network/{name}")
@@ -318,7 +330,7 @@ def sources(
             raise NetworkError(
                 "network= gives one body; share=False has networks of each agent's own.",
                 "a body that all agents share, or the default networks",
-                "leave share on, or network out.",
+                "give share=True, or leave network out.",
             )
         if network is None or (role.ours and is_function(network)):
             by_role[name] = Drawn(role.plan, init(role.plan, rng), role.inputs)
@@ -358,7 +370,7 @@ def _body(network: Callable[[Any], Any], space: Any, part: str) -> Callable[[], 
             raise NetworkError(
                 f"network= gave a tuple of {len(module)}.",
                 "a body, or the pair (actor body, critic body)",
-                "give one of these.",
+                "return a body, or two of them in a tuple.",
             )
         return module if part == "both" else module[part == "critic"]
 

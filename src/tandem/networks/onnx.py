@@ -74,7 +74,7 @@ class Graph:
                 raise NetworkError(
                     f"the layer {type(layer).__name__} cannot be written as ONNX.",
                     f"a network of {', '.join(sorted(k.__name__ for k in LAYERS))}",
-                    "export it to numpy instead, or with its own framework.",
+                    "export it to numpy instead.",
                 )
             x = build(self, layer, select(weights, str(i)), x)
         return str(x)

@@ -59,7 +59,7 @@ def follow(network: Any, returns: Array, preserve: bool) -> Followed:
         raise SettingError(
             "value_norm with a critic of your own that is no chain of known layers.",
             "the default networks, or a body of Dense layers, norms and activations",
-            "leave value_norm or network= out.",
+            "give value_norm='no', or leave network= out.",
         )
     changed = dict(weights)
     for place in places:  # several agents may have a network each

@@ -98,7 +98,7 @@ def run_mcts_search(
         raise SettingError(
             f"num_simulations={num_simulations!r}, c_puct={c_puct!r}.",
             "a whole number, at least 1, and a number from 0 on",
-            "try 100 and 1.0.",
+            "try num_simulations=100, c_puct=1.0.",
         )
     noise = None if dirichlet is None else _pair(dirichlet)
     advance, evaluate = _simulator(env), _Evaluation(policy_network, value_network, env)
@@ -137,7 +137,7 @@ def visit_shares(root: BaseNode, temperature: float = 1.0) -> dict[Hashable, flo
         raise SettingError(
             f"temperature={temperature!r}.",
             "a number from 0 on",
-            "use 1.0, or 0 for the most visited.",
+            "try temperature=1.0, or temperature=0 for the most visited.",
         )
     visits = np.array([child.visits for child in root.children.values()], np.float64)
     if temperature == 0:

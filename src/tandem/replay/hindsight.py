@@ -79,7 +79,9 @@ class Hindsight:
     ) -> None:
         if strategy not in STRATEGIES:
             raise SettingError(
-                f"strategy={strategy!r}.", f"one of {', '.join(STRATEGIES)}", "use 'future'."
+                f"strategy={strategy!r}.",
+                f"one of {', '.join(STRATEGIES)}",
+                "use strategy='future'.",
             )
         if k is not None and not k >= 0:
             raise SettingError(
@@ -124,7 +126,7 @@ class Hindsight:
                 f"{np.shape(terminated)} for"
                 f" {len(at)} transitions.",
                 f"one of each for every transition: ({len(at)},)",
-                "compute them over the first axis of what is given.",
+                "let judge(obs, goal) return two arrays, with one number for each row of obs.",
             )
 
         def write(into: Tree, rows: Tree) -> None:

@@ -34,7 +34,7 @@ class Layout:
             raise SettingError(
                 f"a ring for {capacity} transitions of {envs} environments.",
                 "at least one of each",
-                "raise them.",
+                f"try capacity={max(capacity, 1)}, envs={max(envs, 1)}.",
             )
         self._keys = list(obs) if isinstance(obs, dict) else None
         self.leaves: dict[str, Leaf] = (

@@ -189,7 +189,7 @@ class PrioritizedSampler:
             raise SettingError(
                 f"alpha {alpha}, eps {eps}.",
                 "alpha >= 0 and eps > 0",
-                "the usual ones are 0.6 and 1e-6.",
+                "try alpha=0.6, eps=1e-6, the usual ones.",
             )
         self.ring, self.distinct = ring, distinct
         self._priorities = Priorities(ring.slots * ring.envs, alpha, eps)

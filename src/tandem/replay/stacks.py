@@ -96,5 +96,6 @@ def check_order(x: AnyArray, age: AnyArray, previous: AnyArray | None, name: str
                 f"newest {x.shape[2]} pictures,"
                 " and does not go on from the one before.",
                 "the newest picture last, and zeros before the first of an episode",
-                'FrameStackObservation(env, k, padding_type="zero"); or do not declare it.',
+                'gymnasium.wrappers.FrameStackObservation(env, k, padding_type="zero"); or remove '
+                "the attribute `stack` of the Box, and whole stacks are kept.",
             )

@@ -60,7 +60,7 @@ class Policy:
                 raise SettingError(
                     f"{name}={value!r}.",
                     "a whole number from 1 on, or None",
-                    f"give None to do without {name}.",
+                    f"give {name}=None, or {name}=10, say.",
                 )
 
     def limit(self) -> int | None:

@@ -190,7 +190,7 @@ class LambdaCallback(Callback):
                 raise SettingError(
                     f"LambdaCallback got {name}={function!r}.",
                     "a function of the event",
-                    "give one.",
+                    f"{name}=lambda event: print(event), say.",
                 )
             if function is not None:
                 setattr(self, name, function)
@@ -211,14 +211,14 @@ class EarlyStop(Callback):
             raise SettingError(
                 f"EarlyStop got episodes={episodes}.",
                 "at least 1",
-                "give the number of episodes to average over.",
+                "try episodes=100.",
             )
         limit: Any = criterion
         if not isinstance(limit, Real) or isnan(limit):
             raise SettingError(
                 f"EarlyStop got criterion={criterion!r}.",
                 "a number",
-                "give the mean return that counts as solved.",
+                "give the mean return that counts as solved, as in criterion=475.",
             )
         self.criterion = float(criterion)
         self.scores: deque[float] = deque(maxlen=episodes)
@@ -244,7 +244,7 @@ class TimeLimit(Callback):
         limit: Any = seconds
         if not isinstance(limit, Real) or not float(limit) > 0:
             raise SettingError(
-                f"TimeLimit got seconds={seconds!r}.", "a number above 0", "give the seconds."
+                f"TimeLimit got seconds={seconds!r}.", "a number above 0", "try seconds=3600."
             )
         self.seconds, self.end = float(seconds), inf
 

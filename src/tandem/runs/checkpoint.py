@@ -7,6 +7,7 @@ import json
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from tandem.runs import atomic_files, checkpoint_dir
 from tandem.runs.checkpoint_dir import Groups as Groups
 from tandem.types import Array, JSONDict
 
+NO_RUN = "give the folder of a run, as `tandem train ALGORITHM ENV --out DIR` makes it."
 FORMAT = 1
 
 
@@ -72,8 +74,12 @@ def read(path: Path) -> Checkpoint:
     something else."""
     path = Path(path)
     if not path.is_file() and not (path / checkpoint_dir.INDEX).is_file():
+        there = sorted(f.name for f in path.parent.glob("*.zip"))
+        close = [str(path.parent / name) for name in nearest(path.name, there) or there[:5]]
         raise CheckpointError(
-            f"there is no checkpoint {path}.", "a .zip that a run wrote", "check the path."
+            f"there is no checkpoint {path}.",
+            "a .zip that a run wrote",
+            f"did you mean {' or '.join(map(repr, close))}?" if close else NO_RUN,
         )
     try:
         if path.is_dir():
@@ -86,11 +92,17 @@ def read(path: Path) -> Checkpoint:
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         kind = data.get("format") if isinstance(data, dict) else type(data).__name__
         raise CheckpointError(
-            f"{path} has the format {kind!r}.",
-            f"format {FORMAT}",
-            "load it with the version of tandem that wrote it.",
+            f"{path} has the format {kind!r}.", f"format {FORMAT}", _writer_of(data)
         )
     return Checkpoint(path, data)
+
+
+def _writer_of(data: Any) -> str:
+    """Who can read a checkpoint of another format."""
+    try:
+        return f"load it with the tandem that wrote it: {data['config']['versions']['tandem-rl']}."
+    except (KeyError, TypeError):
+        return f"if another version of tandem wrote it, load it with that; else {NO_RUN}"
 
 
 def damaged(path: Path, error: Exception) -> CheckpointError:
@@ -118,6 +130,10 @@ def find(path: Path, which: str = "best") -> Path:
             f"one of {', '.join(names)}"
             if names
             else "a folder where a run has written checkpoints",
-            f"did you mean {' or '.join(map(repr, close))}?" if close else "check the path.",
+            f"did you mean {' or '.join(map(repr, close))}?"
+            if close
+            else f"which={'last' if 'last' in names else names[-1]!r}, say."
+            if names
+            else NO_RUN,
         )
     return inside / f"{chosen}.zip"

@@ -61,7 +61,7 @@ def read_run(folder: Path) -> Run:
         raise RunFolderError(
             f"the run {folder} has no progress yet.",
             "at least one row in its progress.csv",
-            "train it for a while.",
+            "train it for a while (resume=, --resume).",
         )
     return Run(
         folder,
@@ -125,9 +125,12 @@ def new_folder(folder: Path) -> Path:
     """The folder, if a run may begin in it: it is empty, or not there yet. RunFolderError
     otherwise."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        of_run = (folder / "config.json").is_file()
         raise RunFolderError(
             f"{folder} exists and is not empty.",
             "a new folder",
-            f"choose another, or go on with it: --resume {quote(str(folder))}",
+            f"choose another, or go on with it: --resume {quote(str(folder))}"
+            if of_run
+            else "choose another.",
         )
     return folder

@@ -8,7 +8,7 @@ from typing import Any
 from tandem import algorithms, backends, spaces
 from tandem.collect.trained_agent import Agent
 from tandem.envs.factory import EnvLike, environment_name, spaces_of
-from tandem.errors import CheckpointError, TandemError
+from tandem.errors import CheckpointError, NetworkError, TandemError
 from tandem.learning.config import Config
 from tandem.learning.seeds import Generators
 from tandem.networks import plan as plans
@@ -38,7 +38,7 @@ def load(path: str | Path, network: Any = None, env: EnvLike = None, which: str 
             role: r.inputs for role, r in kind.roles(observation, action, conf.settings).items()
         }
         networks = {
-            r: _twin(saved.data["plans"][r], plans.select(weights, r), inputs[r])
+            r: _twin(saved.data["plans"][r], plans.select(weights, r), inputs[r], network)
             for r in kind.acting
         }
         space = spaces.gymnasium_space(observation, saved.data.get("observation_space"))
@@ -75,11 +75,17 @@ def load(path: str | Path, network: Any = None, env: EnvLike = None, which: str 
     )
 
 
-def _twin(written: Any, weights: plans.Weights, inputs: Any) -> Any:
-    """The network without its framework, tried once; None where the file holds no plan of it."""
+def _twin(written: Any, weights: plans.Weights, inputs: Any, network: Any) -> Any:
+    """The network without its framework, tried once; None where the file holds no plan of it, or
+    one of layers that are not known here and the user gives the `network`."""
     if written is None:
         return None
-    plan = serial.from_json(written)
+    try:
+        plan = serial.from_json(written)
+    except NetworkError:
+        if network is None:
+            raise
+        return None
     twin = plans.Twin(plan, weights)
     twin(example(inputs))
     if unused := [n for n in weights if int(n.split("/")[0]) >= len(plan)]:

@@ -66,7 +66,9 @@ def resumed(
                 f"steps={steps} was asked for.",
                 "the same length, or a larger one with extend=True (--extend), which holds "
                 "schedules at their end values",
-                "leave steps out, use stop_at to end earlier, or extend.",
+                f"leave steps out; to end earlier, give stop_at={steps}."
+                if steps < conf.settings.steps
+                else "leave steps out, or give extend=True beside it.",
             )
         conf = extended(conf, steps)
     env = conf.env if own["env"] is None else own["env"]

@@ -345,7 +345,7 @@ class Session:
             raise ResumeError(
                 f"{saved.path} holds an agent, not a whole run.",
                 "the run's last.zip",
-                "resume from the run's folder.",
+                "put the run's own last.zip back; this one can be loaded: tandem.load.",
             )
         groups = {g: saved.group(g) for g in ("engine", "collector", "learner")}
         try:

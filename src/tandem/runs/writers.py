@@ -162,7 +162,7 @@ class TensorBoardWriter:
             raise EngineError(
                 "tensorboard is not installed.",
                 "it, to write its events",
-                "pip install tensorboard",
+                "pip install tensorboard, or do without: tensorboard=False (--no-tensorboard).",
             ) from error
         self._event, self._session = event_pb2.Event, event_pb2.SessionLog
         self._summary = summary_pb2.Summary
@@ -205,7 +205,9 @@ class WandbWriter:
             import wandb
         except ImportError as error:
             raise EngineError(
-                "wandb is not installed.", "it, to log to Weights & Biases", "pip install wandb"
+                "wandb is not installed.",
+                "it, to log to Weights & Biases",
+                "pip install wandb, or leave wandb out.",
             ) from error
         self._run: Any = wandb.init(
             project=project, id=run_id, resume="allow", dir=str(folder), config=dict(config)

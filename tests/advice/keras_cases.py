@@ -1,0 +1,150 @@
+"""What `test_keras.py` runs on an engine of Keras, in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import tempfile
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import keras
+import numpy as np
+
+import tandem
+from tandem import RL, trainer
+from tandem.backends import choose, running
+from tandem.exploration import GreedyQPolicy
+from tandem.onnx_export import to_onnx
+from tests.advice.net import Case, follows
+from tests.collect.own_networks import KerasSine, with_lambda
+from tests.test_trainer import SMALL
+
+ENGINE = str(running())
+OTHER = "tensorflow" if ENGINE == "jax" else "jax"
+session = partial(trainer.session, "ppo", "CartPole-v1", framework=ENGINE, **SMALL)
+train = partial(trainer.train, "ppo", "CartPole-v1", framework=ENGINE, steps=32, **SMALL)
+SAME = keras.Sequential([keras.Input((4,)), keras.layers.Dense(8)])
+
+
+def body(space: Any) -> Any:
+    return keras.Sequential([keras.Input(space.shape), keras.layers.Dense(8)])
+
+
+class Q(RL):
+    """Learns nothing of interest."""
+
+    def __init__(self, built: bool = True, frozen: bool = False) -> None:
+        super().__init__()
+        self.q = keras.Sequential([keras.Input((4,))] if built else [])
+        self.q.add(keras.layers.Dense(2, trainable=not frozen))
+        self.param, self.env = self.q.weights, gymnasium.make("CartPole-v1")
+
+    def action(self, s: Any) -> Any:
+        return self.q(s)
+
+    def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
+        return keras.ops.mean(self.q(s) ** 2)
+
+    def update_param(self) -> None:
+        """There is no target."""
+
+
+def rl(agent: Any, optimizer: Any) -> None:
+    agent.set(policy=GreedyQPolicy(), pool_size=100, batch=4)
+    agent.train(None, optimizer, 1, p=0)
+
+
+USED = keras.optimizers.Adam()
+USED.build([keras.Variable(np.zeros(3))])
+CASES = [
+    Case(
+        "backends/keras_optimizers.py:Given.__init__",
+        session,
+        {"optimizer": object()},
+        "give keras.optimizers.Adam(learning_rate=…), say",
+        {"optimizer": keras.optimizers.Adam(learning_rate=1e-3)},
+    ),
+    Case(
+        "networks/keras_bodies.py:_looked_at",
+        session,
+        {"network": lambda space: [1]},
+        "return a model",
+        {"network": body},
+    ),
+    Case(
+        "networks/defaults.py:keep_apart",
+        partial(trainer.session, "dqn", "CartPole-v1", framework=ENGINE, buffer_size=1000),
+        {"network": lambda space: SAME},
+        "make the layers within the function",
+        {"network": body},
+    ),
+    Case(
+        "backends/keras_optimizers.py:Own.__init__",
+        rl,
+        {"agent": Q(), "optimizer": object()},
+        "give keras.optimizers.Adam()",
+        {"optimizer": keras.optimizers.Adam()},
+    ),
+    Case(
+        "backends/keras_optimizers.py:Own.look",
+        rl,
+        {"agent": Q(frozen=True), "optimizer": keras.optimizers.Adam()},
+        "leave some of them trainable",
+        {"agent": Q()},
+    ),
+    Case(
+        "backends/keras_optimizers.py:Own.look 2",
+        rl,
+        {"agent": Q(), "optimizer": USED},
+        "keras.optimizers.Adam(), say",
+        {"optimizer": keras.optimizers.Adam()},
+    ),
+]
+DEVICE = {
+    "jax": Case("backends/keras_jax.py:choose_device", session, {"device": "cuda"}),
+    "tensorflow": Case("backends/keras_tensorflow.py:choose_device", session, {"device": "cuda"}),
+}
+
+
+def networks_that_do_not_travel(folder: Path) -> None:
+    """A Lambda layer goes into no pickle; an own layer into no ONNX."""
+    made = train(network=with_lambda, out=folder / "run").agent
+    with follows("backends/keras_frozen.py:FrozenModel.__reduce__") as advice:
+        pickle.dumps(made)
+    assert "tandem.load(folder, network=...)" in advice.fix
+    assert tandem.load(folder / "run", network=with_lambda).name == made.name
+    assert "define them so at the top of a module" in advice.fix
+    own = train(network=sine, out=folder / "own").agent
+    pickle.dumps(own)
+    with follows("onnx_export.py:_network 3") as advice:
+        to_onnx(own, folder / "a.onnx")
+    assert "or use tandem.load where the agent acts" in advice.fix
+    obs = np.eye(4, dtype=np.float32)
+    assert tandem.load(folder / "own", network=sine).act(obs).tolist() == own.act(obs).tolist()
+
+
+def sine(space: Any) -> Any:
+    return keras.Sequential([keras.Input(space.shape), KerasSine(16)])
+
+
+def another_engine() -> str:
+    """What is told to who asks for another engine than this process has."""
+    with follows("backends/__init__.py:choose 4") as advice:
+        choose(OTHER)
+    (told,) = advice.assigned()
+    assert choose(**told) == ENGINE
+    return advice.fix
+
+
+def main(device: bool) -> None:
+    """Follows all, or only what is said of the device."""
+    DEVICE[ENGINE].follow()
+    if not device:
+        for each in CASES:
+            each.follow()
+        with tempfile.TemporaryDirectory() as place:
+            networks_that_do_not_travel(Path(place))
+    print(json.dumps(another_engine()))

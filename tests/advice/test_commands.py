@@ -1,0 +1,165 @@
+"""The advice of the commands: it is typed in."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from typing import Any
+
+import pytest
+
+import tandem
+from tandem import algorithms, trainer
+from tandem.cli import _command, main
+from tandem.cli.train import _object
+from tests.advice.conftest import cart
+from tests.advice.net import follows
+
+SHORT = (
+    "--quiet --framework torch --no-tensorboard --no-plots --hidden 8 --steps 64 --rollout 32 "
+    "--envs 2 --batch-size 64 --eval-episodes 0 --final-episodes 1 --eval-max-steps 20"
+)
+PPO = f"train ppo CartPole-v1 {SHORT}"
+
+
+def tandem_(words: str) -> None:
+    assert _command(shlex.split(words)) in (0, None)
+
+
+def told(fix: str) -> str:
+    """The first thing in quotes of a fix, or the command, or the flag with its value."""
+    found = re.search(r"'([^' ]+)'|`tandem (.+)`|tandem (train [^;.]+)|(--[a-z]+ [-./\w]*\w)", fix)
+    assert found, fix
+    return next(one for one in found.groups() if one)
+
+
+@pytest.mark.parametrize(
+    "key, wrong, says, right",
+    [
+        ("cli/__init__.py:_command", "trian --help", "did you mean", "{told} --help"),
+        (
+            "cli/agents.py:load",
+            "evaluate plain --which lats --episodes 1",
+            "did you mean",
+            "evaluate plain --which {told} --episodes 1",
+        ),
+        (
+            "cli/export.py:run",
+            "export plain --to onyx",
+            "did you mean 'onnx'",
+            "export plain --to {told}",
+        ),
+        (
+            "cli/export.py:run 2",
+            "export plain --to numpy --out agent.zip",
+            "--out",
+            "export plain --to numpy {told}",
+        ),
+        ("cli/parser.py:Parser.error", "evaluate", "explains them", "{told}"),
+        (
+            "cli/parser.py:Parser.read",
+            "evaluate plain --jason --episodes 1",
+            "did you mean",
+            "evaluate plain {told} --episodes 1",
+        ),
+        (
+            "cli/train.py:_several",
+            "train --resume plain --seeds 2",
+            "resume the runs of several seeds one by one",
+            "train --resume plain --quiet",
+        ),
+        (
+            "cli/train.py:_session",
+            "train --resume plain --seed 3 --quiet",
+            "leave them out",
+            "train --resume plain --quiet",
+        ),
+        (
+            "cli/train.py:_arguments",
+            "train CartPole-v1 ppo",
+            "write the algorithm first",
+            "{told} " + SHORT,
+        ),
+        (
+            "cli/train.py:_own",
+            f"{PPO} --tau 0.1",
+            "leave it out",
+            PPO,
+        ),
+        ("cli/train.py:_own", f"{PPO} --tau 0.1", "shows those there are", "{told}"),
+        ("cli/train.py:_complete", "train", "tandem train ppo", "{told} " + SHORT),
+        ("cli/train.py:_complete", "train", "`tandem list` shows more", "list"),
+        ("cli/train.py:_complete 3", f"{PPO} --extend", "or leave it out", PPO),
+        (
+            "cli/train.py:_complete 3",
+            f"{PPO} --extend",
+            "add --resume DIR",
+            "train --resume plain --steps 96 --extend --quiet",
+        ),
+        (
+            "cli/train.py:_object",
+            "train ppo FrozenLake-v1 --env-kwargs is_slippery=false",
+            "write it in quotes: --env-kwargs '{\"",
+            f"train ppo FrozenLake-v1 --env-kwargs '{{\"is_slippery\": false}}' {SHORT}",
+        ),
+        ("cli/verify.py:run", "verify plain --steps 0", "--steps", "verify plain {told} --quiet"),
+        ("cli/verify.py:run", "verify plain --steps 0", "leave it out", "verify plain --quiet"),
+    ],
+)
+def test_what_a_command_is_told_can_be_typed(key, wrong, says, right, runs, monkeypatch) -> None:
+    monkeypatch.chdir(runs)
+    with follows(key) as advice:
+        tandem_(wrong)
+    assert says in advice.fix
+    typed = right.replace("{told}", told(advice.fix)) if "{told}" in right else right
+    words = shlex.split(typed)
+    if "--help" in words:
+        assert main(words) == 0
+    else:
+        tandem_(shlex.join(words))
+
+
+def test_arguments_of_an_environment_are_json() -> None:
+    with follows("cli/train.py:_object") as advice:
+        _object("env-kwargs", "{continuous}")
+    flag, value = shlex.split(advice.fix.partition(": ")[2])
+    assert _object(flag.removeprefix("--"), value) == json.loads(value)
+
+
+@pytest.mark.parametrize("algorithm", algorithms.NAMES)
+def test_the_environment_that_is_proposed_is_one_for_the_algorithm(algorithm) -> None:
+    with follows("cli/train.py:_complete 2") as advice:
+        tandem_(f"train {algorithm}")
+    _, train, name, env = shlex.split(advice.fix)
+    assert (train, name) == ("train", algorithm)
+    few = {"buffer_size": 1000} if hasattr(algorithms.get(name).Settings, "buffer_size") else {}
+    trainer.session(algorithm, env, framework="torch", plots=False, **few)
+
+
+def test_an_environment_from_a_program(runs, monkeypatch) -> None:
+    monkeypatch.chdir(runs)
+    with follows("cli/agents.py:Loaded.env") as advice:
+        tandem_("evaluate cart")
+    code = advice.fix.removeprefix("do it in Python: ").rstrip(".")
+    eval(code, {"tandem": tandem, "folder": runs / "cart", "env": cart})
+
+
+def test_a_network_from_a_module(runs, monkeypatch) -> None:
+    monkeypatch.chdir(runs)
+    with follows("cli/export.py:named") as advice:
+        tandem_("export own --to onnx --network nowhere:body")
+    flag, place = re.findall(r"(--network) (\w+:\w+)", advice.fix)[0]
+    module, _, function = place.partition(":")
+    program = f"from tests.advice.conftest import body as made\n\n{function} = made()\n"
+    (runs / f"{module}.py").write_text(program)
+    tandem_(f"export own --to onnx {flag} {place}")
+
+
+def test_names_of_settings_are_flags(runs: Any, monkeypatch) -> None:
+    """A number that is out of its range is answered with a flag and a value."""
+    monkeypatch.chdir(runs)
+    with follows("settings.py:whole_number") as advice:
+        tandem_("watch plain --max-steps 0 --out a.gif")
+    (right,) = re.findall(r"--[-a-z]+=\d+", advice.fix)
+    tandem_(f"watch plain {right} --out a.gif")
