@@ -186,7 +186,7 @@ class Remote(Environments):
                 f"the saved state is of {len(data.get('parts', [0]))} processes; there are "
                 f"{len(self.group.workers) + 1} here.",
                 "the number of processes that it was saved with",
-                "train with as many.",
+                f"give processes={len(data.get('parts', [0]))}.",
             )
         own, *rest = [(inner, select(arrays, str(i))) for i, inner in enumerate(data["parts"])]
         self._own.load_state(*own)
