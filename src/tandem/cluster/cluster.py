@@ -385,7 +385,7 @@ def _result(reference: Any, name: str) -> Any:
         raise WorkerError(
             f"{name} failed: {type(cause).__name__}: {str(cause)[:2000]}\n{notes}",
             "runners that come to the end of run()",
-            "correct what its traceback above names, and make runners anew by another name.",
+            "correct what its traceback above names, and make the runners anew.",
         ) from cause
     except ray.exceptions.RayActorError as error:
         raise actor_lost(name, error) from error
