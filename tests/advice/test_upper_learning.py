@@ -169,7 +169,7 @@ def test_a_run_whose_loss_is_not_finite(tmp_path: Path) -> None:
     given = {"envs": 2, "rollout": 8, "max_grad_norm": 1e30, "steps": 320}
     with follows("learning/learners.py:checked") as advice:
         ran("a2c", learning_rate=1e6, optimizer="sgd", value_weight=1e6, **given)
-    assert "lower learning_rate" in advice.fix
+    assert "lower learning rate" in advice.fix
     ran("a2c", learning_rate=1e-4, optimizer="sgd", value_weight=1.0, **given)
 
 

@@ -335,7 +335,7 @@ def checked(outcome: Outcome, updates: int) -> dict[str, float]:
             f"loss or gradient of the optimizer {outcome.fault!r} was not finite in update "
             f"{updates + 1}, which was not made.",
             "finite losses and gradients",
-            "begin anew with a lower learning_rate, or with rewards that "
+            "begin anew with a lower learning rate, or with rewards that "
             "gymnasium.wrappers.TransformReward makes smaller; the last checkpoint has the weights "
             "of before.",
         )
