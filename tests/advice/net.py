@@ -29,6 +29,7 @@ SOURCE = Path(errors.__file__).parent
 TESTS = Path(__file__).parent.parent
 KINDS = {k for k, v in vars(errors).items() if isinstance(v, type) and issubclass(v, TandemError)}
 CHECKS = {"at_least", "one_of", "same_shape", "same_shapes"}
+KEY = re.compile(r"[a-z_/]+\.py:[A-Za-z_][\w.]*( \d+)?\Z")
 ASSIGNED = re.compile(r"\b([a-z_]+)=('[^']*'|\([^)]*\)|[-\w.]*\w)")
 
 
@@ -132,14 +133,15 @@ class Case(NamedTuple):
     says: str = ""
     then: dict[str, Any] | None = None
 
-    def follow(self) -> None:
+    def follow(self, **more: Any) -> None:
+        """With `more` for every call."""
         with follows(self.key) as advice:
-            self.call(**self.given)
+            self.call(**more, **self.given)
         assert self.says in advice.fix, advice.fix
         told = advice.assigned() if self.then is None else [self.then]
         assert told, f"no name=value in {advice.fix!r}"
         for fix in told:
-            self.call(**{**self.given, **fix})
+            self.call(**more, **{**self.given, **fix})
 
 
 def case(key: str, *rest: Any) -> Any:
@@ -147,22 +149,20 @@ def case(key: str, *rest: Any) -> Any:
 
 
 def excepted(*keys: str, because: str) -> None:
-    """Declares sites whose advice no test can follow, or that another test follows."""
-    assert because
-    assert all(key in sites() for key in keys), [key for key in keys if key not in sites()]
+    """Declares sites whose advice no test can follow, or that another one does: then `because`
+    begins with its place, tests/FILE.py::FUNCTION."""
+    assert because and all(key in sites() for key in keys), keys
+    for file, function in re.findall(r"tests/(\S+\.py)::(\w+)", because):
+        assert f"def {function}(" in (TESTS / file).read_text(encoding="utf-8"), because
 
 
 @cache
 def named() -> set[str]:
-    """The keys that tests name in `follows`, `case` and `excepted`, read from their source (the
-    net's own tests aside)."""
+    """The keys that the tests name, read from their source (the net's own tests aside)."""
     return {
-        word.value
+        node.value
         for path in TESTS.rglob("*.py")
         if path.name not in ("net.py", "test_net.py")
-        for _, call in _calls(ast.parse(path.read_text(encoding="utf-8")))
-        if _called(call) in ("follows", "case", "excepted")
-        for word in call.args
-        if isinstance(word, ast.Constant) and isinstance(word.value, str)
-        if call.func.id == "excepted" or word is call.args[0]  # type: ignore[attr-defined]
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and KEY.match(node.value)
     }

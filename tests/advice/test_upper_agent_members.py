@@ -196,7 +196,10 @@ def test_training_that_goes_on_from_a_file(tmp_path: Path) -> None:
     assert go_on(anew, torch.optim.Adam) == 1
 
 
-excepted("agents/assembly.py:engine", because="it takes Keras on torch; a child follows it")
+excepted(
+    "agents/assembly.py:engine",
+    because="tests/advice/test_upper_agent_members.py::test_keras_on_torch, in a child",
+)
 KERAS = """
 import json
 import gymnasium

@@ -174,7 +174,7 @@ def test_where_keras_is_not_installed(monkeypatch: Any) -> None:
 
 excepted(
     "drlbox/own_networks.py:read 2",
-    because="it takes Keras; a child follows it",
+    because="tests/advice/test_upper_drlbox.py::test_models_and_files_of_keras, in a child",
 )
 KERAS = """
 import json

@@ -193,7 +193,8 @@ def layer_norm(space: Any) -> Any:
 
 excepted(
     "learning/actor_learner.py:ActorLearner._hand_over",
-    because="it is made in another process; the test below follows it",
+    because="tests/advice/test_upper_learning.py::test_runs_of_several_learners; another process "
+    "makes it",
 )
 
 
