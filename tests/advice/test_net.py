@@ -8,14 +8,10 @@ from tandem.errors import SettingError, TandemError, at_least
 from tandem.exploration import OrnsteinUhlenbeckProcess as Noise
 from tests.advice.net import Case, follows, named, sites
 
-# rooms whose cases are owed: a strict xfail fails as soon as they are there
-OWED = {"agents", "algorithms", "cluster", "drlbox", "learning", "parallel"}
 ROOMS = sorted({key.partition(":")[0].partition("/")[0] for key in sites()})
 
 
-@pytest.mark.parametrize(
-    "room", [pytest.param(r, marks=[pytest.mark.xfail] if r in OWED else []) for r in ROOMS]
-)
+@pytest.mark.parametrize("room", ROOMS)
 def test_every_advice_of_a_room_is_followed(room) -> None:
     mine = {key for key in sites() if key.startswith((f"{room}/", f"{room}:"))}
     unfollowed = sorted(mine - named())

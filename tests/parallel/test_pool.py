@@ -472,7 +472,7 @@ def test_another_number_of_workers_is_refused(tmp_path: Path) -> None:
     saved = checkpoint.read(tmp_path / "run" / "checkpoints" / "last.zip")
     run = tandem.session("a2c", "CartPole-v1", workers=1, **SETTINGS)
     groups = {g: saved.group(g) for g in ("engine", "collector", "learner")}
-    with pytest.raises(ResumeError, match="saved with 2 workers; here are 1"):
+    with pytest.raises(ResumeError, match="saved with 2 workers and 0 blocks ahead; here are 1"):
         run.loop.load_state(saved.data, groups)
     run.loop.collector.close()
 

@@ -105,7 +105,7 @@ def copied(env: Any) -> Any:
         raise SettingError(
             f"the environment {type(env).__name__} cannot be copied: {error}",
             "an environment for each process",
-            "give a list of them as agent.env.",
+            "give a list of them as agent.env, or processes=1 to train.",
         ) from error
 
 
@@ -221,8 +221,10 @@ class AgentActor:
                 f"actions came out with shape {action.shape}.",
                 f"shape {(len(action), *self.leaf.shape)}, for the environment's actions of shape "
                 f"{self.leaf.shape}",
-                "let `action` return one number for each choice where a policy chooses, else the "
-                "action itself.",
+                "give noise instead of a policy, which chooses among a number of actions."
+                if isinstance(self.explorers[0], PolicyExplorer)
+                else "let `action` return the action itself, or give a policy, which chooses among "
+                "one number for each choice.",
             )
         self._checked = True
 

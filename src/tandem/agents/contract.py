@@ -259,8 +259,8 @@ REWARD_DONE_FUNC_MA = (
 REWARD_DONE_FUNC = (
     "a method reward_done_func(next_state, goal): (reward, done), for HER=True; or an "
     "environment with compute_reward",
-    "def reward_done_func(self, next_state, goal): return -float(np.linalg.norm(next_state - "
-    "goal) > 0.1), False",
+    "def reward_done_func(self, next_state, goal): far = np.abs(next_state - goal).max(-1) > 0.1; "
+    "return -1.0 * far, ~far",
 )
 KERAS = {"param": "self.q.weights", "weights": "weights"}
 TORCH = {"param": "list(self.q.parameters())", "weights": "parameters()"}

@@ -114,7 +114,7 @@ class MADDPG(base.Algorithm):
     def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
         teams.check("maddpg", observation, action, "box", "multidiscrete")
         if action.kind == "box":
-            base.bounded_vector("maddpg", replace(action, shape=(action.width,)))
+            base.bounded_vector("maddpg", replace(action, shape=(action.width,)), "use mappo.")
 
     @classmethod
     def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:

@@ -71,10 +71,8 @@ class MAPPO(PPO):
 
     @classmethod
     def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
-        if settings.policy == "beta":
-            teams.check("mappo with policy='beta'", observation, action, "box")
-        else:
-            teams.check("mappo", observation, action, "multidiscrete", "box")
+        teams.check("mappo", observation, action, "multidiscrete", "box")
+        super().check(observation, teams.one(action), settings)
 
     @classmethod
     def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:

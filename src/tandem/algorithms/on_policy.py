@@ -167,7 +167,8 @@ class OnPolicy(base.Algorithm):
         if settings.action_noise == "gsde":
             gsde.check(cls.__name__.lower(), action, settings.policy)
         if settings.policy == "beta":
-            base.bounded_vector(f"{cls.__name__.lower()} with policy='beta'", action)
+            name = f"{cls.__name__.lower()} with policy='beta'"
+            base.bounded_vector(name, action, "give policy='gaussian'.")
         else:
             base.drawable(cls.__name__.lower(), action)
 

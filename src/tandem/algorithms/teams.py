@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tandem import ops
+from tandem.algorithms.base import OF_TEAMS, other
 from tandem.errors import SpaceError
 from tandem.math.masks import masked
 from tandem.spaces import MASK, Leaf, Spec
@@ -19,20 +20,20 @@ AGENTS, STATE, ACTIVE = "agents", "state", "active"  # entries of a team's obser
 
 
 def check(name: str, observation: Spec, action: Leaf, *kinds: str) -> None:
-    """Refuses environments of one agent, and action spaces that are not of these kinds."""
+    """Refuses environments of one agent, and action spaces that are not of these kinds. Those are
+    Discrete ones at least."""
     if not (isinstance(observation, dict) and {AGENTS, STATE, ACTIVE} <= set(observation)):
         raise SpaceError(
             f"{name} was given an environment of one agent.",
             "several agents: an environment of PettingZoo's, or an id such as mpe/simple_spread_v3",
-            "choose ppo, dqn or sac for one agent; give a team as tandem.envs.team.team makes it.",
+            f"for one agent use {other(action)[:-1]}; give a team as tandem.envs.team.team makes "
+            "it.",
         )
     if action.kind not in kinds:
         raise SpaceError(
             f"{name} cannot act in a {action.kind} action space.",
-            "Discrete actions of each agent"
-            if "box" not in kinds
-            else "Discrete or bounded Box actions of each agent",
-            "choose maddpg or mappo for continuous actions, or discretise them.",
+            "Discrete actions of each agent",
+            f"use {OF_TEAMS}",
         )
 
 

@@ -86,9 +86,11 @@ def load_attributes(agent: object, data: JSONDict, arrays: dict[str, AnyArray]) 
         if kind == "keras" and own:
             value.set_weights([own[str(i)] for i in range(len(own))])
         elif kind == "module":
-            for n, w in value.state_dict().items():  # tensors that share the parameters' memory
-                if n in own:
-                    w.copy_(w.new_tensor(own[n]).reshape(own[n].shape))
+            weights = {n: w for n, w in value.state_dict().items() if hasattr(w, "detach")}
+            if own and set(own) != set(weights):
+                raise ValueError(f"{name} has {', '.join(weights)}, and {', '.join(own)} were kept")
+            for n, x in own.items():  # tensors that share the parameters' memory
+                weights[n].copy_(weights[n].new_tensor(x).reshape(x.shape))
         elif kind == "optimizer" and name in data["optimizers"]:
             _load_optimizer(value, data["optimizers"][name], own)
 
@@ -282,10 +284,10 @@ class StateStore:
     def _file(self, key: str) -> Path:
         assert self.folder is not None
         name = re.sub(r"[^\w.-]", lambda m: f"%{ord(m[0]):x}", key)
-        if len(name) > 200:
+        if len(name.encode()) > 200:
             raise CheckpointError(
                 f"the agent's name {key!r} is too long for a file.",
-                "at most 200 characters",
+                "at most 200 bytes, a character beyond letters and digits being three",
                 "shorten it.",
             )
         return self.folder / f"{name}.zip"

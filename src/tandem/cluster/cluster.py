@@ -21,7 +21,7 @@ from tandem.cluster.agent_state import writable
 from tandem.cluster.proxy import AsyncProxy, Proxy, RemoteProxy
 from tandem.cluster.ray_actors import ActorHandle, Namespace, actor_lost, remote_error
 from tandem.cluster.runner import RunnerHost, construct, plain_class
-from tandem.errors import EngineError, SettingError, UnknownNameError, WorkerError
+from tandem.errors import EngineError, SettingError, UnknownNameError, WorkerError, at_least
 from tandem.parallel.ray import connect, library
 
 Act = Literal["remote", "local"]
@@ -54,13 +54,9 @@ class Cluster:
         checkpoint_seconds: float = 10.0,
         restarts: int = 3,
     ) -> None:
-        if patience < 0 or checkpoint_seconds < 0 or restarts < -1:
-            raise SettingError(
-                f"patience={patience}, checkpoint_seconds={checkpoint_seconds}, "
-                f"restarts={restarts}.",
-                "seconds from 0 on, and restarts from 0 on, or -1 for any number",
-                "correct them.",
-            )
+        at_least("patience", patience, 0)
+        at_least("checkpoint_seconds", checkpoint_seconds, 0)
+        at_least("restarts", restarts, -1)  # any number
         self.address, self.namespace = address, namespace
         self.folder = None if folder is None else str(Path(folder).absolute())
         self.patience = float(patience)
@@ -94,7 +90,7 @@ class Cluster:
             raise SettingError(
                 f"{agent_class!r} as an agent.",
                 "a class with choose_action and update",
-                "give the class itself.",
+                "give the class itself, no object of it, with a method choose_action(state).",
             )
         if runner.is_here() or not _installed():
             seconds = self.checkpoint_seconds
@@ -171,7 +167,8 @@ class Cluster:
                 raise WorkerError(
                     f"the copy of agent {name!r} is gone.",
                     "a process that acts for it",
-                    "see the program's output for the reason.",
+                    "see the program's output for the reason; make_agent makes another one by "
+                    "another name.",
                 )
             copy.name = f"the copy of agent {name!r}"
             return AsyncProxy(name, caller, actor, copy=copy)
@@ -225,7 +222,12 @@ class Cluster:
         none."""
         namespace = self._connect()
         if namespace.handle(f"runner/{name}/0", self.patience) is None:
-            raise UnknownNameError("runner", name, namespace.names("runner"))
+            raise UnknownNameError(
+                "runner",
+                name,
+                namespace.names("runner"),
+                f"make_runner({name!r}, ...) makes it; {self.patience:g} s were waited for it.",
+            )
         actors = namespace.all_of(f"runner/{name}")
         handles = [ActorHandle(actor, f"runner {name!r}", self.patience) for actor in actors]
         ranks = [handle.call("ranks", group="control")[0] for handle in handles]
@@ -244,7 +246,10 @@ class Cluster:
         )
         if not all(isinstance(g, Runners) for g in groups):
             raise SettingError(
-                f"{runners!r} as runners.", "what make_runner gave, or a list of that", "give them."
+                f"{runners!r} as runners.",
+                "what make_runner gave, or a list of that",
+                "runners = cluster.make_runner('runner', YourRunner), then "
+                "cluster.start_all_runners(runners).",
             )
         if any(g.namespace is None for g in groups):
             return [runner.run_here(each) for g in groups for each in g.handles]
@@ -380,7 +385,7 @@ def _result(reference: Any, name: str) -> Any:
         raise WorkerError(
             f"{name} failed: {type(cause).__name__}: {str(cause)[:2000]}\n{notes}",
             "runners that come to the end of run()",
-            "see its traceback above.",
+            "correct what its traceback above names, and make the runners anew.",
         ) from cause
     except ray.exceptions.RayActorError as error:
         raise actor_lost(name, error) from error
@@ -391,9 +396,8 @@ def _installed() -> bool:
 
 
 def _check_name(name: str, num: int) -> None:
-    if not name or not isinstance(name, str) or "/" in name or not isinstance(num, int) or num < 1:
-        raise SettingError(
-            f"name={name!r}, num={num!r}.",
-            "a name without a slash, and at least one",
-            "correct them.",
-        )
+    if not name or not isinstance(name, str) or "/" in name:
+        plain = str(name).replace("/", "-") if name else "agent"
+        raise SettingError(f"name={name!r}.", "a str without a slash", f"give name={plain!r}, say.")
+    if not isinstance(num, int) or num < 1:
+        raise SettingError(f"num={num!r}.", "a whole number from 1 on", "give num=1, say.")

@@ -142,7 +142,8 @@ def ended(exited: SystemExit, name: str) -> bool:
     raise WorkerError(
         f"runner {name!r} ended itself by sys.exit({exited.code!r}).",
         "a run() that returns, or sys.exit(0)",
-        "find out why it gave up; raise an exception there to see the traceback here.",
+        "find out why it gave up: raise an exception there to see its traceback here; to end "
+        "without an error, return, or call sys.exit(0).",
     ) from exited
 
 

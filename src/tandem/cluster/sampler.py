@@ -151,7 +151,7 @@ class Sampler:
             raise NonFiniteError(
                 "a step came with a reward or an observation that is not finite.",
                 "finite numbers",
-                "look into the environment.",
+                "correct the environment: `tandem check` says what is wrong with it.",
             )
         self._rows.append(
             Row(before, chosen, mean_reward, over & ~cut, cut, next_obs, extra | team_rewards)
@@ -217,11 +217,12 @@ class Sampler:
             x = x.reshape(self.n, *shape)
             return x.mean(-1), {"rewards": x}
         if x.size != self.n or self.config.team_rewards_required:
-            expected = f"the rewards of each agent, {(self.n, *shape)}"
             raise SpaceError(
                 f"a reward of shape {x.shape}.",
-                expected if shape else f"{self.n} rewards",
-                "give info['rewards'] of a team; see tandem.envs.team.",
+                f"the rewards of each agent, {(self.n, *shape)}" if shape else f"{self.n} rewards",
+                "give info['rewards'] of the team; see tandem.envs.team."
+                if shape
+                else "give one number for each observation that choose_action was given.",
             )
         x = x.reshape(self.n)
         return x, {"rewards": np.repeat(x[:, None], shape[0], 1)} if shape else {}

@@ -36,6 +36,7 @@ KINDS: dict[str, tuple[Any, str]] = {
     **dict.fromkeys(("load_model", "save_dir"), ((str, Path), "a path")),
     "render_timestep": ((int, float), "a number of seconds"),
 }
+WORDS = {"bool": "True or False", "int": "a whole number", "float": "a number"}
 
 
 def becomes(setting: str | Callable[[Any], Arguments], default: Any) -> Any:
@@ -183,7 +184,9 @@ def checked(kind: type[A], where: str, arguments: Arguments, more: Set[str] = fr
     for name, value in own.items():
         if expected := _misfit(name, annotations[name], value):
             raise SettingError(
-                f"{where}: {name}={value!r}.", expected, "give a value of that kind."
+                f"{where}: {name}={value!r}.",
+                expected,
+                f"leave {name} out, or give {expected}.",
             )
     return kind(**own)
 
@@ -201,4 +204,4 @@ def _misfit(name: str, annotation: str, value: Any) -> str:
     elif annotation in ("int", "float"):
         fits = isinstance(value, (int, float)) and not isinstance(value, bool)
         fits = fits and (annotation == "float" or float(value).is_integer())
-    return "" if fits else annotation
+    return "" if fits else WORDS[annotation]

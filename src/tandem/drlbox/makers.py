@@ -147,7 +147,8 @@ class Trainer:
             raise SettingError(
                 f"{self.name} has nothing that {', '.join(unfit)} could set.",
                 "the arguments that it shares with a3c and dqn, and its own settings by name",
-                f"see `tandem train {self.algorithm} --help`.",
+                f"leave {', '.join(unfit)} out; `tandem train {self.algorithm} --help` lists its "
+                "settings.",
             )
         if self.documented:
             settings |= self.arguments.implied(self.processes())
@@ -176,13 +177,13 @@ class Evaluator:
             raise SettingError(
                 f"policy_eps={a.policy_eps!r}.",
                 "a number from 0 to 1",
-                "leave it out, or give a value of that kind.",
+                "leave it out, or give policy_eps=0.05, say.",
             )
         if a.load_model is None:
             raise SettingError(
                 "load_model was not given.",
                 "what to evaluate",
-                "load_model='runs/…' or a .keras file.",
+                "give load_model='runs/…', the folder of a run, or a .keras file.",
             )
 
     def run(self) -> Evaluation:
@@ -219,7 +220,9 @@ class Evaluator:
             agent = trainer.load(path, network=_network(a, self.algorithm), env=lambda: env)
             asked, trained = algorithms.get(self.algorithm, agent.action), agent.algorithm
             if (asked.acting, asked.valued) != (trained.acting, trained.valued):
-                name = trained.__name__.lower()
+                (name,) = (
+                    n for n in algorithms.NAMES if algorithms.get(n, agent.action) is trained
+                )
                 raise SettingError(
                     f"make_evaluator({self.name!r}) with load_model={path!r}, which {name} "
                     "trained.",
@@ -289,7 +292,7 @@ def _env_maker(a: SharedArguments) -> Callable[[], gymnasium.Env]:
         raise SettingError(
             "env_maker was not given.",
             "a function that makes an environment",
-            "env_maker=lambda: …",
+            "give env_maker=lambda: gymnasium.make('CartPole-v1'), say.",
         )
     maker, convert = a.env_maker, a.state_to_input
     if convert is None:

@@ -91,6 +91,4 @@ def _keras(network: Any) -> bool:
 
 
 def _unfit(maker: str, got: str, wanted: str) -> NetworkError:
-    return NetworkError(
-        f"{maker} returned {got}.", wanted, f"see the documentation of {maker}: docs/makers.md."
-    )
+    return NetworkError(f"{maker} returned {got}.", wanted, f"return {wanted} from {maker}.")

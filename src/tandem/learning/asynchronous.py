@@ -37,7 +37,7 @@ def refuse(algorithm: str, needs: str, env: Any, o: Any) -> None:
             f"learners={o.learners} with {algorithm}, whose updates are not for several to take "
             "part in.",
             "a3c, acer, impala or nstep_q",
-            "choose one of those, or workers=N, which collect while this process learns.",
+            f"choose one of those, or give workers={o.learners}, which collect for this process.",
         )
     for what in ("workers", "runners"):
         if getattr(o, what):
@@ -51,7 +51,7 @@ def refuse(algorithm: str, needs: str, env: Any, o: Any) -> None:
             f"staleness={o.staleness} with {o.learners} learners.",
             f"at least {o.learners - 1}: that many updates are made while each of the others has "
             "its turn",
-            f"give {o.learners - 1} or more.",
+            f"give staleness={o.learners - 1} or more, or learners={o.staleness + 1}.",
         )
     check_can_travel(env, f"learners={o.learners}")
 
@@ -222,7 +222,7 @@ class ActorLearners:
                 f"the run was saved with {len(data.get('lives', []))} learners; here are "
                 f"{len(workers)}.",
                 "as many as it began with, since they hold its environments",
-                "resume with the settings of the run.",
+                f"give learners={len(data.get('lives', []))}.",
             )
         self.env_steps = data["env_steps"]
         self.seconds = dict(data["seconds"])

@@ -335,8 +335,9 @@ def checked(outcome: Outcome, updates: int) -> dict[str, float]:
             f"loss or gradient of the optimizer {outcome.fault!r} was not finite in update "
             f"{updates + 1}, which was not made.",
             "finite losses and gradients",
-            "lower the learning rate, clip gradients, scale rewards; resume from the last "
-            "checkpoint.",
+            "begin anew with a lower learning rate, or with rewards that "
+            "gymnasium.wrappers.TransformReward makes smaller; the last checkpoint has the weights "
+            "of before.",
         )
     if outcome.applied == 1:  # quicker than a mean
         return {n: x for n, v in outcome.metrics.items() if not math.isnan(x := float(v[0]))}

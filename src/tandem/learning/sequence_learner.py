@@ -58,15 +58,18 @@ class SequenceLearner:
         self.block, self.updates, self.networks = s.block, 0, networks
         self.owed = 0  # updates on replayed sequences that the latest block still brings
         replays = s.replay != "none" and s.replay_ratio > 0
-        if not (s.online or replays) or (replays and s.replay_starts > s.replay_size):
+        if not (s.online or replays):
             raise SettingError(
-                f"online={s.online}, replay={s.replay!r}, replay_ratio={s.replay_ratio}, "
-                f"replay_starts={s.replay_starts} and"
-                f" replay_size={s.replay_size}.",
-                "something to learn from: online, or a replay buffer that can hold replay_starts "
-                "sequences",
-                "leave online on, or choose replay='uniform' with a replay_starts below its "
-                "replay_size.",
+                f"online={s.online}, replay={s.replay!r} and replay_ratio={s.replay_ratio}.",
+                "something to learn from: what comes in, or what is replayed",
+                "give online=True, or replay='uniform' and replay_ratio=1.",
+            )
+        if replays and s.replay_starts > s.replay_size:
+            raise SettingError(
+                f"replay_starts={s.replay_starts} and replay_size={s.replay_size}.",
+                "a replay buffer that can hold the sequences that replaying waits for",
+                f"give replay_starts={s.replay_size} or less, or replay_size={s.replay_starts} or "
+                "more.",
             )
         self.buffer = buffer_for(algorithm, observation, action)
         self._run = backend.compile(algorithm.update)

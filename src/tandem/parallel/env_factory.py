@@ -51,7 +51,7 @@ def check_can_travel(env: EnvLike, asked: str) -> None:
         raise SettingError(
             f"{asked} for {environment_name(env)}, which is one object in this process.",
             "an id, or a callable that makes an environment wherever it is called",
-            "pass one of these.",
+            "pass its id, or the function that makes it.",
         )
 
 

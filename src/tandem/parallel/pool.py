@@ -237,12 +237,14 @@ class Pool:
     def load_state(self, data: JSONDict, arrays: dict[str, Array]) -> None:
         """As `Collector.load_state`. ResumeError for a run with another number of workers."""
         workers = self.group.workers
-        if len(data.get("lives", [])) != len(workers) or len(data["pending"]) > self.options.ahead:
+        there, pending = len(data.get("lives", [])), len(data["pending"])
+        if there != len(workers) or pending > self.options.ahead:
+            what = "runners" if self.options.cluster else "workers"
             raise ResumeError(
-                f"the run was saved with {len(data.get('lives', []))} workers; here are "
-                f"{len(workers)}.",
+                f"the run was saved with {there} {what} and {pending} blocks ahead; here are "
+                f"{len(workers)}, up to {self.options.ahead} ahead.",
                 "as many as it began with, as far ahead, since they hold its environments",
-                "resume with the settings of the run.",
+                f"give {what}={there}, and ahead={pending} or more.",
             )
         self.env_steps = data["env_steps"]
         self.group.restarts = data["restarts"]

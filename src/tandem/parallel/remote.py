@@ -208,7 +208,7 @@ class Remote(Environments):
                 f"the saved state is of {saved} processes; there are {here} here, "
                 f"{workers} of them beside this one.",
                 "the number of processes that it was saved with, and the same among them",
-                "train with as many, and the same parallel_store_and_training.",
+                f"give processes={saved}, and parallel_store_and_training as it was then.",
             )
         rest = [(inner, select(arrays, str(i))) for i, inner in enumerate(data["parts"])]
         if self._own is not None:

@@ -120,8 +120,8 @@ class WorkerGroup:
                 raise WorkerError(
                     f"{name} {lost}.\n{lost.trace}".rstrip(),
                     f"workers that keep going; {self.restarts} had been started anew before",
-                    "mend the environment, or give it more memory or more time (worker_patience, "
-                    "worker_restarts).",
+                    "mend the environment, or give it more memory; a run may give it more time "
+                    f"(worker_patience) and more beginnings (worker_restarts={self.allowed + 1}).",
                 ) from None
             self.restarts += 1
             warnings.warn(

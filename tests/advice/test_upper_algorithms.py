@@ -1,0 +1,254 @@
+"""The advice of the room algorithms, followed: other algorithms, actions and settings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces, wrappers
+
+from tandem.envs.team import team
+from tests.advice.net import case
+from tests.advice.upper import (
+    FAR,
+    PARTS,
+    UNBOUNDED,
+    WHOLE,
+    Toy,
+    ToyTeam,
+    acts,
+    box,
+    made,
+    ran,
+    toy,
+)
+
+torch = pytest.importorskip("torch")
+TAKEN = {"taken": True}
+
+
+def body(space: Any) -> Any:
+    return torch.nn.Sequential(torch.nn.Linear(space.shape[0], 8), torch.nn.Tanh())
+
+
+def whole(**outputs: int) -> dict[str, Any]:
+    """Whole networks of a Toy's three numbers, by role."""
+    return {role: lambda _, n=n: torch.nn.Linear(3, n) for role, n in outputs.items()}
+
+
+def rounded() -> Any:
+    return wrappers.TransformAction(Toy(WHOLE), lambda a: np.rint(a).astype(np.int32), box(-3, 3))
+
+
+def discretized() -> Any:
+    return wrappers.DiscretizeAction(Toy(box()), 5)
+
+
+PPO_WHOLE = {"env": toy(box()), "network": whole(actor=4, critic=1), "action_noise": "gsde"}
+DQN_WHOLE = {"algorithm": "dqn", "env": toy(), "network": whole(q=3), "noisy": "factorised"}
+PPO_BOX, PPO_GSDE = {"env": toy(box())}, {"env": toy(box()), "action_noise": "gsde"}
+MAPPO = {"algorithm": "mappo", "env": toy(box(), team=True)}
+BETA = {"policy": "beta"}
+
+
+@pytest.mark.parametrize(
+    "each",
+    [
+        case(
+            "algorithms/__init__.py:get", made, {"algorithm": "pp0"}, "'ppo'", {"algorithm": "ppo"}
+        ),
+        # spaces of actions
+        case(
+            "algorithms/base.py:floats",
+            ran,
+            {"env": toy(WHOLE)},
+            "TransformAction",
+            {"env": rounded},
+        ),
+        case("algorithms/base.py:floats 2", acts, {**MAPPO, "algorithm": "ppo"}, "mappo", TAKEN),
+        case(
+            "algorithms/base.py:floats 2",
+            acts,
+            {"algorithm": "td3", "env": toy(box(), team=True)},
+            "mappo",
+            TAKEN,
+        ),
+        case(
+            "algorithms/base.py:simple",
+            acts,
+            {"algorithm": "a3c", "env": toy(spaces.MultiBinary(3))},
+            "",
+            TAKEN,
+        ),
+        case(
+            "algorithms/base.py:simple", acts, {"algorithm": "impala", "env": toy(PARTS)}, "", TAKEN
+        ),
+        case(
+            "algorithms/base.py:discrete",
+            acts,
+            {"algorithm": "dqn", "env": toy(box())},
+            "sac",
+            TAKEN,
+        ),
+        case(
+            "algorithms/base.py:discrete",
+            ran,
+            {"algorithm": "dqn", "env": toy(box())},
+            "DiscretizeAction",
+            {"env": discretized},
+        ),
+        case(
+            "algorithms/base.py:discrete",
+            acts,
+            {"algorithm": "acer", "env": toy(UNBOUNDED)},
+            "",
+            TAKEN,
+        ),
+        case(
+            "algorithms/base.py:discrete",
+            acts,
+            {"algorithm": "nstep_q", "env": toy(spaces.MultiDiscrete([2, 3]))},
+            "",
+            TAKEN,
+        ),
+        case(
+            "algorithms/base.py:discrete", acts, {"algorithm": "dqn", "env": toy(PARTS)}, "", TAKEN
+        ),
+        case(
+            "algorithms/base.py:discrete",
+            acts,
+            {"algorithm": "dqn", "env": toy(box(), team=True)},
+            "",
+            TAKEN,
+        ),
+        case(
+            "algorithms/base.py:bounded_vector", acts, {"algorithm": "td3", "env": toy()}, "", TAKEN
+        ),
+        case(
+            "algorithms/base.py:bounded_vector",
+            acts,
+            {"algorithm": "sac", "env": toy(UNBOUNDED)},
+            "",
+            TAKEN,
+        ),
+        case(
+            "algorithms/base.py:bounded_vector",
+            ran,
+            {"algorithm": "sac", "env": toy(UNBOUNDED)},
+            "finite bounds",
+            {"env": toy(box())},
+        ),
+        case(
+            "algorithms/base.py:bounded_vector",
+            acts,
+            {"algorithm": "maddpg", "env": toy(UNBOUNDED, team=True)},
+            "",
+            TAKEN,
+        ),
+        case("algorithms/base.py:bounded_vector", ran, {"env": toy(UNBOUNDED), **BETA}),
+        case("algorithms/base.py:bounded_vector", ran, {"env": toy(PARTS), **BETA}),
+        case(
+            "algorithms/base.py:bounded_vector",
+            ran,
+            {**MAPPO, **BETA, "env": toy(UNBOUNDED, team=True)},
+        ),
+        case("algorithms/base.py:bounded_vector", ran, {**MAPPO, **BETA, "env": toy(team=True)}),
+        case(
+            "algorithms/base.py:bounded_vector 2",
+            acts,
+            {"algorithm": "ddpg", "env": toy(FAR)},
+            "",
+            TAKEN,
+        ),
+        case(
+            "algorithms/base.py:bounded_vector 2",
+            ran,
+            {"algorithm": "sac", "env": toy(FAR)},
+            "-1 and 1",
+            {"env": toy(box())},
+        ),
+        case("algorithms/base.py:bounded_vector 2", ran, {"env": toy(FAR), **BETA}),
+        case(
+            "algorithms/teams.py:check",
+            acts,
+            {"algorithm": "qmix", "env": toy()},
+            "ppo or dqn",
+            TAKEN,
+        ),
+        case(
+            "algorithms/teams.py:check",
+            acts,
+            {"algorithm": "maddpg", "env": toy(box())},
+            "sac",
+            TAKEN,
+        ),
+        case(
+            "algorithms/teams.py:check",
+            ran,
+            {"algorithm": "vdn", "env": toy()},
+            "tandem.envs.team.team",
+            {"env": lambda: team(ToyTeam())},
+        ),
+        case(
+            "algorithms/teams.py:check 2",
+            acts,
+            {"algorithm": "vdn", "env": toy(box(), team=True)},
+            "",
+            TAKEN,
+        ),
+        # noise
+        case(
+            "algorithms/base.py:Algorithm.sources",
+            ran,
+            DQN_WHOLE,
+            "returns a body",
+            {"network": body},
+        ),
+        case(
+            "algorithms/base.py:Algorithm.sources",
+            ran,
+            DQN_WHOLE,
+            "leave noisy out",
+            {"noisy": "no"},
+        ),
+        case("algorithms/gsde.py:refuse", ran, PPO_WHOLE, "returns a body", {"network": body}),
+        case("algorithms/gsde.py:refuse", ran, PPO_WHOLE),
+        case(
+            "algorithms/gsde.py:refuse 2",
+            ran,
+            {"algorithm": "td3", "env": toy(box()), "noisy": "factorised", "action_noise": "gsde"},
+        ),
+        case("algorithms/gsde.py:check", ran, {"env": toy(PARTS), "action_noise": "gsde"}),
+        case(
+            "algorithms/gsde.py:check",
+            ran,
+            {"algorithm": "sac", "env": toy(), "action_noise": "gsde"},
+        ),
+        case(
+            "algorithms/gsde.py:check",
+            ran,
+            {**MAPPO, "env": toy(team=True), "action_noise": "gsde"},
+        ),
+        case("algorithms/gsde.py:check 2", ran, {**PPO_GSDE, **BETA}),
+        case("algorithms/gsde.py:check_unused", ran, {**PPO_BOX, "sde_sample_freq": 4}),
+        case("algorithms/gsde.py:check_unused", ran, {**MAPPO, "sde_sample_freq": 4}),
+        case(
+            "algorithms/sac.py:SAC.check_noise",
+            ran,
+            {"algorithm": "sac", "env": toy(box()), "log_std": -1.0},
+        ),
+        # settings that contradict each other
+        case("algorithms/mappo.py:MAPPO.roles", ran, {**MAPPO, "shared": True}),
+        case("algorithms/mappo.py:MAPPO.roles", ran, {**MAPPO, "normalize_observations": True}),
+        case("algorithms/on_policy.py:OnPolicy.roles", ran, {"recurrent": 8, "shared": True}),
+        case("algorithms/ppo.py:PPO.roles", ran, {"value_norm": "norm", "shared": True}),
+        case(
+            "algorithms/vdn.py:VDN.roles",
+            ran,
+            {"algorithm": "qmix", "env": toy(team=True), "recurrent": 8, "sequence": 0},
+        ),
+    ],
+)
+def test_followed(each: Any) -> None:
+    each.follow()

@@ -1,0 +1,216 @@
+"""The advice of the room learning, followed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gymnasium import wrappers
+
+import tandem
+from tandem import algorithms, trainer
+from tandem.errors import NetworkError
+from tandem.learning import asynchronous, selfplay
+from tandem.learning.config import Options
+from tandem.learning.events import BatchBegin, BatchEnd
+from tandem.testing import environments as games
+from tandem.testing.turn_games import tictactoe
+from tests.advice.net import case, excepted, follows
+from tests.advice.test_upper_algorithms import body
+from tests.advice.upper import SHORT, made, ran, toy
+from tests.learning.test_asynchronous import batch_norm
+
+torch = pytest.importorskip("torch")
+
+
+def door(algorithm: str = "a3c", env: Any = "CartPole-v1", **options: Any) -> None:
+    """What a session asks of its options before it begins processes."""
+    o, needs = replace(Options(), **options), algorithms.get(algorithm).needs
+    asynchronous.refuse(algorithm, needs, env, o)
+    selfplay.refuse(algorithm, needs, env, o)
+
+
+LEARNERS = {"learners": 2, "workers": 1}
+IMPALA = {"algorithm": "impala", "replay": "uniform"}
+RECURRENT = {"recurrent": 8, "rollout": 64, "envs": 2, "sequence": 7, "batch_size": 32}
+OWN = {"env": toy(), "network": body, "normalize_observations": True}
+BOTH = {"normalize_rewards": True, "standardize_rewards": True}
+QMIX = {"algorithm": "qmix", "env": toy(team=True), "recurrent": 8, "sequence": 7}
+REPLAY = {"online": False, "replay": "none"}
+
+
+@pytest.mark.parametrize(
+    "each",
+    [
+        case(
+            "learning/asynchronous.py:refuse",
+            door,
+            {"algorithm": "ppo", "learners": 2},
+            "choose one of those",
+            {"algorithm": "a3c"},
+        ),
+        case(
+            "learning/asynchronous.py:refuse",
+            door,
+            {"algorithm": "ppo", "learners": 2},
+            "workers=2",
+            {"learners": 1, "workers": 2},
+        ),
+        case(
+            "learning/asynchronous.py:refuse 2", door, LEARNERS, "leave workers out", {"workers": 0}
+        ),
+        case("learning/asynchronous.py:refuse 3", door, {"learners": 4, "staleness": 1}),
+        case(
+            "learning/config.py:check_kept",
+            made,
+            {"algorithm": "dqn", "memmap": True},
+            "leave memmap out",
+            {"memmap": False},
+        ),
+        case(
+            "learning/learners.py:RolloutLearner.__init__",
+            ran,
+            {"rollout": 64, "envs": 2, "batch_size": 100},
+        ),
+        case("learning/learners.py:RolloutLearner.__init__ 2", ran, RECURRENT),
+        case(
+            "learning/learners.py:RolloutLearner.__init__ 3",
+            ran,
+            BOTH,
+            "leave one out",
+            {"normalize_rewards": False},
+        ),
+        case(
+            "learning/learners.py:RolloutLearner._moments",
+            ran,
+            OWN,
+            "leave network= out",
+            {"network": None},
+        ),
+        case(
+            "learning/learners.py:RolloutLearner._moments",
+            ran,
+            OWN,
+            "NormalizeObservation",
+            {
+                "env": lambda: wrappers.NormalizeObservation(toy()()),
+                "normalize_observations": False,
+            },
+        ),
+        case(
+            "learning/learners.py:ReplayLearner.__init__",
+            ran,
+            {"algorithm": "dqn", "envs": 3, "train_every": 1},
+        ),
+        case("learning/learners.py:ReplayLearner.__init__ 2", ran, QMIX),
+        case(
+            "learning/selfplay.py:refuse",
+            door,
+            {"algorithm": "dqn", "env": tictactoe, "opponents": 2},
+            "choose",
+            {"algorithm": "ppo"},
+        ),
+        case(
+            "learning/selfplay.py:refuse",
+            door,
+            {"algorithm": "dqn", "env": tictactoe, "opponents": 2},
+            "leave opponents out",
+            {"opponents": 0},
+        ),
+        case(
+            "learning/selfplay.py:refuse 2",
+            ran,
+            {"env": tictactoe, "opponents": 2, **LEARNERS},
+            "leave workers and learners out",
+            {"workers": 0, "learners": 1},
+        ),
+        case("learning/sequence_learner.py:SequenceLearner.__init__", ran, {**IMPALA, **REPLAY}),
+        case(
+            "learning/sequence_learner.py:SequenceLearner.__init__",
+            ran,
+            {**IMPALA, "online": False, "replay_ratio": 0},
+        ),
+        case(
+            "learning/sequence_learner.py:SequenceLearner.__init__ 2",
+            ran,
+            {**IMPALA, "replay_size": 100},
+        ),
+    ],
+)
+def test_followed(each: Any) -> None:
+    each.follow()
+
+
+def test_a_folder_for_what_is_kept(tmp_path: Path) -> None:
+    with follows("learning/config.py:check_kept") as advice:
+        made("dqn", memmap=True)
+    assert "give out=" in advice.fix
+    ran("dqn", memmap=True, buffer_size=100, out=tmp_path / "run")
+
+
+class Diverges(games.Chain):
+    """Its rewards are finite, and their square is not."""
+
+    def step(self, action: Any) -> Any:
+        obs, _, *rest = super().step(action)
+        return obs, 1e30, *rest
+
+
+def test_a_run_whose_loss_is_not_finite(tmp_path: Path) -> None:
+    with follows("learning/learners.py:checked") as advice:
+        ran("a2c", Diverges, out=tmp_path / "run")
+    for word in ("gymnasium.wrappers.TransformReward", "last checkpoint has the weights"):
+        assert word in advice.fix
+    ran("a2c", lambda: wrappers.TransformReward(Diverges(), lambda r: 1e-30 * r))
+    agent = tandem.load(tmp_path / "run", which="last", env=games.Chain)
+    agent.act(games.Chain().reset(seed=0)[0])
+    given = {"envs": 2, "rollout": 8, "max_grad_norm": 1e30, "steps": 320}
+    with follows("learning/learners.py:checked") as advice:
+        ran("a2c", learning_rate=1e6, optimizer="sgd", value_weight=1e6, **given)
+    assert "lower learning rate" in advice.fix
+    ran("a2c", learning_rate=1e-4, optimizer="sgd", value_weight=1.0, **given)
+
+
+def test_a_session_that_was_left_within_a_block(tmp_path: Path) -> None:
+    def left(at: type) -> trainer.Session:
+        run = trainer.session("a2c", "CartPole-v1", **SHORT, out=tmp_path / at.__name__)
+        next(event for event in run if isinstance(event, at))
+        return run
+
+    run = left(BatchBegin)
+    with follows("learning/loop.py:Loop.events") as advice:
+        list(run)
+    assert "resume from the run's folder" in advice.fix and "the next BatchEnd" in advice.fix
+    assert tandem.train(resume=tmp_path / "BatchBegin").summary["env_steps"] >= 32
+    assert list(left(BatchEnd))
+
+
+def layer_norm(space: Any) -> Any:
+    return torch.nn.Sequential(body(space), torch.nn.LayerNorm(8))
+
+
+excepted(
+    "learning/actor_learner.py:ActorLearner._hand_over",
+    because="tests/advice/test_upper_learning.py::test_runs_of_several_learners; another process "
+    "makes it",
+)
+
+
+@pytest.mark.slow
+def test_runs_of_several_learners() -> None:
+    given = {"algorithm": "a3c", "env": "CartPole-v1", **SHORT, "envs": 2, "learners": 2}
+    with pytest.raises(NetworkError, match="moves weights of its own") as caught:
+        list(trainer.session(**given, network=batch_norm))
+    assert "layer normalisation" in caught.value.fix and "learners=1" in caught.value.fix
+    assert list(trainer.session(**{**given, "learners": 1}, network=batch_norm))
+    two = trainer.session(**given, network=layer_norm)
+    saved = two.loop.collector.state()
+    three = trainer.session(**{**given, "learners": 3})
+    with follows("learning/asynchronous.py:ActorLearners.load_state") as advice:
+        three.loop.collector.load_state(*saved)
+    three.loop.collector.close()
+    assert advice.assigned() == [{"learners": 2}]
+    two.loop.collector.load_state(*saved)
+    assert list(two)
