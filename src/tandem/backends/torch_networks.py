@@ -35,7 +35,7 @@ class TorchNetwork(backend.Network):
         self.module = module.to(device).eval()
         self.device = device
         # has training mode
-        self.stateful_forward = plan is None and any(
+        self.stateful_forward = any(
             isinstance(m, _MOODY) or not _known(m) for m in module.modules()
         )
         self.learning = False

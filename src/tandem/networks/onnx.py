@@ -11,6 +11,7 @@ import numpy as np
 from tandem.errors import EngineError, NetworkError
 from tandem.math.distributions import Beta, Distribution, TanhGaussian
 from tandem.math.masks import FORBIDDEN
+from tandem.networks import onnx_common
 from tandem.networks.noisy import NoisyDense
 from tandem.networks.plan import (
     Activation,
@@ -154,9 +155,9 @@ class Graph:
 
 
 def _dense(g: Graph, layer: Dense, w: Weights, x: str) -> str:
-    return g.activate(
-        layer.activation, g("Gemm", x, g.constant(w["kernel"]), g.constant(w["bias"]))
-    )
+    # not Gemm, which takes no sequences
+    product = g("MatMul", x, g.constant(w["kernel"]))
+    return g.activate(layer.activation, g("Add", product, g.constant(w["bias"])))
 
 
 def _dense_with_inputs(g: Graph, layer: DenseWithInputs, w: Weights, x: str) -> str:
@@ -268,6 +269,7 @@ LAYERS: dict[type[Layer], Callable[..., str]] = {
     Streams: _streams,
     Half: _half,
     Dueling: _dueling,
+    **onnx_common.LAYERS,
 }
 
 
