@@ -316,6 +316,7 @@ class LSTM(Common):
     @property
     def shapes(self) -> dict[str, Shape]:
         wide = 4 * self.units
+        kernels: dict[str, Shape]
         kernels = {"kernel": (self.inputs, wide), "recurrent": (self.units, wide)}
         return {**kernels, "bias": (wide,)} if self.bias else kernels
 
