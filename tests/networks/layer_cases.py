@@ -111,7 +111,9 @@ CASES: dict[str, Case] = {
         lambda nn: [nn.Linear(4, 8), nn.Dropout(0.2), nn.ReLU(), nn.AlphaDropout(0.1)],
         lambda k: [k.Dense(8), k.Dropout(0.2), k.ReLU(), k.AlphaDropout(0.1)],
     ),
-    "noise": Case(box(4), None, lambda k: [k.GaussianNoise(1.0), k.Dense(3), k.GaussianDropout(0.2)]),
+    "noise": Case(
+        box(4), None, lambda k: [k.GaussianNoise(1.0), k.Dense(3), k.GaussianDropout(0.2)]
+    ),
     "chains, and a frozen part": Case(
         box(4),
         lambda nn: [
