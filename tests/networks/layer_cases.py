@@ -59,10 +59,10 @@ def _every(nn: Any) -> Any:
 
 def frozen(layer: Any) -> Any:
     """A layer whose weights no gradient changes."""
-    if hasattr(layer, "requires_grad_"):
-        return layer.requires_grad_(False)
-    layer.trainable = False
-    return layer
+    if hasattr(layer, "trainable"):  # Keras's, which on torch are modules too
+        layer.trainable = False
+        return layer
+    return layer.requires_grad_(False)
 
 
 def nested(*layers: Any) -> Any:

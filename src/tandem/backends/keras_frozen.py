@@ -19,7 +19,6 @@ from tandem.errors import EngineError, NetworkError, SettingError
 from tandem.networks import keras_layers as models
 from tandem.types import AnyArray, Tree
 
-
 # by which package Keras writes ONNX on each engine, and what extra brings it
 EXPORTERS = {"tensorflow": ("tf2onnx", "onnx"), "jax": ("jax2onnx", "onnx-jax"), "torch": ("", "")}
 
