@@ -4,6 +4,7 @@ that come with the file."""
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,7 @@ from tandem.networks.plan import (
 from tandem.onnx_export import to_numpy, to_onnx
 from tandem.spaces import Leaf
 from tandem.testing import team_games
+from tests.helpers import run_python
 
 BOX = Leaf("box", (3,), "float32", (), (-np.inf,) * 3, (np.inf,) * 3)
 IMAGE = Leaf("box", (40, 36, 2), "uint8", (), (0.0,) * 2880, (255.0,) * 2880)
@@ -210,7 +212,7 @@ def test_a_network_that_nobody_can_write_is_refused(tmp_path) -> None:
     for write in (to_numpy, to_onnx):
         with pytest.raises(NetworkError, match="layers that are not known here"):
             write(made, tmp_path / "a.file")
-    with pytest.raises(NetworkError, match=r"model.export\(path, format='onnx'\)"):
+    with pytest.raises(NetworkError, match=r"a PyTorch module or a Keras model"):
         to_onnx(made, tmp_path / "a.onnx")
 
 
@@ -277,6 +279,122 @@ def test_layers_that_are_not_known_are_written_by_torch_and_compared(
         tandem.export(made, tmp_path / "live.pb")
     with pytest.raises(tandem.errors.SettingError, match="live agent"):
         tandem.export(made, tmp_path / "live.onnx", network=bodies.body)
+
+
+KERAS = """
+    import contextlib
+    import io
+    import json
+    import sys
+
+    import keras
+    import numpy as np
+    from keras import layers
+
+    import tandem
+    from tandem.cli import main
+    from tandem.errors import EngineError, NetworkError
+    from tests.collect.own_networks import KerasSine, body
+    from tests.networks.known_runs import SHORT, Numbers
+    from tests.networks.layer_cases import DIGITS, box
+
+
+    def numbers():
+        return Numbers(box(4))
+
+
+    def digits():
+        return Numbers(DIGITS)
+
+
+    def both(space):
+        first = [layers.Embedding(5, 3), layers.Flatten(), KerasSine(8)]
+        return keras.Sequential([*first, layers.BatchNormalization(), layers.Dropout(0.1)])
+
+
+    framework, folder = sys.argv[1:]
+    for name, env, network in (("numbers", numbers, body), ("digits", digits, both)):
+        run = tandem.session(
+            "dqn", env, framework=framework, network=network, out=f"{folder}/{name}", **SHORT
+        )
+        for _ in run.events(40):
+            pass
+        agent, then = run.agent(), run.fingerprint()
+        for _ in run.events():
+            pass  # the model that it shares learns on
+        now = run.fingerprint()
+        done = tandem.export(agent, f"{folder}/{name}.onnx")
+        assert run.backend.networks["q"].plan is None
+        print(json.dumps([done.verified, now != then, run.fingerprint() == now]))
+    where = ["--network", "tests.collect.own_networks:body", "--out", f"{folder}/b.onnx"]
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        assert main(["export", f"{folder}/numbers", "--which", "last", "--to", "onnx", *where]) == 0
+    assert "gives what the agent gives" in said.getvalue()
+"""
+
+
+@pytest.mark.parametrize(
+    "engine, package",
+    [
+        pytest.param("keras-torch", "onnxruntime", marks=pytest.mark.slow),
+        pytest.param("tensorflow", "tf2onnx", marks=pytest.mark.slow),
+        pytest.param("jax", "jax2onnx", marks=pytest.mark.thorough),
+    ],
+)
+def test_keras_writes_layers_that_are_not_known(engine, package, tmp_path) -> None:
+    if not all(find_spec(name) for name in ("onnxruntime", package)):
+        pytest.skip(f"needs onnxruntime and {package}")
+    rows = run_python(KERAS, engine, str(tmp_path), engine=engine)
+    assert rows == [[True, True, True]] * 2
+    assert {p.name for p in tmp_path.glob("*.onnx")} == {"numbers.onnx", "digits.onnx", "b.onnx"}
+
+
+REFUSED = """
+    import json
+    import sys
+
+    import keras
+    import tandem
+    from tandem.errors import EngineError, NetworkError
+    from tests.collect.own_networks import body
+    from tests.networks.known_runs import SHORT, Numbers
+    from tests.networks.layer_cases import box
+
+    run = tandem.session(
+        "dqn", lambda: Numbers(box(4)), framework="tensorflow", network=body, **SHORT
+    )
+    agent, real = run.agent(), keras.Model.export
+    sys.modules["tf2onnx"] = None
+    import importlib.util
+
+    found = importlib.util.find_spec
+    importlib.util.find_spec = lambda name: None if name == "tf2onnx" else found(name)
+    try:
+        tandem.export(agent, sys.argv[1])
+    except EngineError as error:
+        print(json.dumps(str(error)))
+
+
+    def broken(*given, **more):
+        raise ValueError("no such operation")
+
+
+    importlib.util.find_spec = lambda name: True
+    keras.Model.export = broken
+    try:
+        tandem.export(agent, sys.argv[1])
+    except NetworkError as error:
+        print(json.dumps(str(error)))
+"""
+
+
+@pytest.mark.slow
+def test_a_missing_exporter_and_one_that_fails_are_named(tmp_path) -> None:
+    missing, fails = run_python(REFUSED, str(tmp_path / "a.onnx"), engine="tensorflow")
+    assert "tf2onnx is not installed" in missing
+    assert "pip install 'tandem-rl[onnx]'" in missing
+    assert "by tf2onnx: no such operation" in fails and "use tandem.load" in fails
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_missing_onnx_has_its_install_line(tmp_path, monkeypatch) -> None:

@@ -97,8 +97,11 @@ def to_onnx(agent: Agent, out: Path) -> Exported:
     environment takes it) and `output` (what the network says). Run with onnxruntime, if that is
     installed, and compared with the agent.
 
+    A network of layers that are not known here is written by its framework's own exporter: by
+    torch.onnx, or by Keras, which needs tf2onnx on TensorFlow and jax2onnx on JAX.
+
     NetworkError for layers that ONNX has not, or entries with an output's name, EngineError without
-    onnx, RunFolderError where the file cannot be written.
+    onnx or the exporter, RunFolderError where the file cannot be written.
     """
     network, action = _network(agent), agent.action
     if isinstance(agent.observation, dict) and (
@@ -116,7 +119,7 @@ def to_onnx(agent: Agent, out: Path) -> Exported:
     if isinstance(network, plan.Twin):
         raw = graph.plan(network.plan, network.weights, names)
     else:
-        raw = graph.merge(network.onnx(obs))
+        raw = graph.merge(*network.onnx(obs))
     allowed = graph.masked(graph.columns(raw, 0, action.width), MASK) if action.masked else raw
     policy = agent.algorithm.distribution(agent.settings, action)
     best = onnx.deterministic(graph, allowed, action, policy)
@@ -164,10 +167,9 @@ def _network(agent: Agent) -> Any:
         )
     if not known and not hasattr(networks[0], "onnx"):
         raise NetworkError(
-            f"{agent.name} acts with a Keras model of layers that are not known here.",
-            "known layers, or a PyTorch module",
-            "export it with Keras: model.export(path, format='onnx'), which needs tf2onnx or "
-            "onnxscript; or use tandem.load where the agent acts.",
+            f"{agent.name} acts with a function of layers that are not known here.",
+            "known layers, a PyTorch module or a Keras model",
+            "give network= one of these.",
         )
     return networks[0]
 

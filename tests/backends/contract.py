@@ -87,6 +87,7 @@ def layers(*wanted: Any) -> Any:
                     "drop": lambda width: nn.Dropout(0.4),
                 }
                 kinds |= {"relu": lambda width: nn.ReLU(), "tanh": lambda width: nn.Tanh()}
+                kinds["own"] = lambda width: type("Own", (nn.Identity,), {})()
                 made.append(kinds[x](width))
         return nn.Sequential(*made)
     import keras
@@ -97,6 +98,7 @@ def layers(*wanted: Any) -> Any:
         "relu": keras.layers.ReLU,
     }
     kinds |= {"tanh": lambda: keras.layers.Activation("tanh")}
+    kinds |= {"own": type("Own", (keras.layers.Identity,), {})}
     return keras.Sequential(
         [keras.layers.Dense(x) if isinstance(x, int) else kinds[x]() for x in wanted]
     )
@@ -104,6 +106,10 @@ def layers(*wanted: Any) -> Any:
 
 def stateful_forward(space: Any) -> Any:
     return layers(8, "norm", "relu", "drop")
+
+
+def unknown(space: Any) -> Any:
+    return layers(8, "norm", "relu", "drop", "own")
 
 
 # --- updates that take no effect ------------------------------------------------------------------
@@ -534,9 +540,17 @@ def check_state_brings_everything_back() -> None:
 
 
 def check_training_mode_is_for_learning_alone() -> None:
-    algorithm, backend = build("dqn", fakes.DISCRETE, stateful_forward)
+    _training_mode_is_for_learning_alone(stateful_forward)
+
+
+def check_it_is_so_for_layers_that_are_not_known() -> None:
+    _training_mode_is_for_learning_alone(unknown)
+
+
+def _training_mode_is_for_learning_alone(body: Any) -> None:
+    algorithm, backend = build("dqn", fakes.DISCRETE, body)
     run = backend.compile(algorithm.update)
-    assert algorithm.q.plan is None
+    assert (algorithm.q.plan is None) == (body is unknown)
     data = batches(algorithm, fakes.DISCRETE, 3, tau=0.0, learning_rate=0.0)
     before, target = algorithm.q.read(), algorithm.target.read()
     out = run(data)
@@ -658,7 +672,7 @@ def check_whole_networks_are_taken() -> None:
         np.testing.assert_allclose(
             Twin(single.q.plan, single.q.read())(x), single.q.predict(x), rtol=1e-5
         )
-    made, _ = build("dqn", fakes.DISCRETE, {"q": lambda space: layers(8, "norm", "relu", 2)})
+    made, _ = build("dqn", fakes.DISCRETE, {"q": lambda space: layers(8, "own", 2)})
     assert made.q.plan is None and made.q.predict(np.zeros((3, 4), np.float32)).shape == (3, 2)
 
 
@@ -730,10 +744,10 @@ def check_a_refused_update_leaves_no_noise() -> None:
 
 def check_users_bodies_get_noisy_heads() -> None:
     x = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
-    for body in (lambda space: layers(8, "relu"), stateful_forward):
+    for body in (stateful_forward, unknown):
         algorithm, backend = build("dqn", fakes.DISCRETE, body, noisy="factorised")
         q, quiet = algorithm.q, algorithm.q.predict(x)
-        assert (q.plan is None) == (body is stateful_forward) and len(q.noise) == len(
+        assert (q.plan is None) == (body is unknown) and len(q.noise) == len(
             algorithm.target.noise
         ) == 2
         q.place({n: v[0] for n, v in q.draw("factorised", np.random.default_rng(1), 1).items()})

@@ -3,17 +3,22 @@ are honestly left alone."""
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from tandem.networks import torch_bodies
+from tandem.networks import torch_known
 from tandem.networks import torch_layers as modules
-from tandem.networks.plan import Twin
+from tandem.networks.torch_sequences import EveryStep, LastStep
 from tests.helpers import run_python
+from tests.networks import layer_cases
+from tests.networks.layer_cases import CASES, DIGIT, box, observations, worst
 
-RNG = np.random.default_rng(0)
+CASES_OF_TORCH = [name for name, case in CASES.items() if case.torch is not None]
 
 
 class Reversed(nn.Sequential):
@@ -23,72 +28,139 @@ class Reversed(nn.Sequential):
         return x
 
 
-def hooked() -> nn.Module:
-    module = nn.Sequential(nn.Linear(4, 2))
-    module[0].register_forward_hook(lambda m, i, out: 2 * out)
+def hooked(module: nn.Module) -> nn.Module:
+    module.register_forward_hook(lambda m, i, out: 2 * out)
     return module
 
 
-KNOWN = {
-    "chain": lambda: nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3), nn.Identity()),
-    "one layer": lambda: nn.Linear(4, 2),
-    "layer norm": lambda: nn.Sequential(
-        nn.LayerNorm(4, eps=1e-3), nn.Linear(4, 8), nn.LayerNorm(8), nn.ELU(), nn.Linear(8, 2)
-    ),
-    "activations": lambda: nn.Sequential(
-        nn.Linear(4, 8), nn.ReLU(True), nn.GELU(), nn.SiLU(), nn.Softplus(), nn.Sigmoid()
-    ),
-}
-UNKNOWN = {
-    "dropout": lambda: nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.1)),
-    "batch norm": lambda: nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8)),
-    "no bias": lambda: nn.Sequential(nn.Linear(4, 8, bias=False)),
-    "double precision": lambda: nn.Sequential(nn.Linear(4, 8).double()),
-    "another elu": lambda: nn.Sequential(nn.Linear(4, 8), nn.ELU(alpha=0.5)),
-    "another softplus": lambda: nn.Sequential(nn.Linear(4, 8), nn.Softplus(beta=2.0)),
-    "another gelu": lambda: nn.Sequential(nn.Linear(4, 8), nn.GELU(approximate="tanh")),
-    "layer norm without weights": lambda: nn.Sequential(
-        nn.Linear(4, 8), nn.LayerNorm(8, elementwise_affine=False)
-    ),
-    "a chain inside": lambda: nn.Sequential(
-        nn.Sequential(nn.Linear(4, 8), nn.Tanh()), nn.Linear(8, 2)
-    ),
-    "a subclass": lambda: Reversed(nn.Linear(4, 4), nn.Tanh()),
-    "a hook": hooked,
-    "nothing learned": lambda: nn.Sequential(nn.Tanh()),
-    "spectral norm": lambda: nn.Sequential(
-        nn.utils.parametrizations.spectral_norm(nn.Linear(4, 2))
-    ),
-}
+def replaced() -> nn.Module:
+    module = nn.Linear(4, 2)
+    module.forward = torch.tanh
+    return nn.Sequential(module)
 
 
-@pytest.mark.parametrize("name", KNOWN)
-def test_a_known_torch_module_has_a_twin(name) -> None:
-    module, x = KNOWN[name](), RNG.normal(size=(6, 4)).astype(np.float32)
-    plan = torch_bodies.recognise(module, 4)
-    assert plan is not None
-    chain = nn.Sequential(*torch_bodies.chain(module))
+def made(name: str) -> nn.Module:
+    """A module of a case, with weights that hide nothing, and statistics that have moved."""
+    case = CASES[name]
+    torch.manual_seed(0)
+    module = nn.Sequential(*case.torch(nn))
     with torch.no_grad():
+        module.train()(torch.as_tensor(observations(case.leaf)))
         for w in module.parameters():
             w += 0.1 * torch.randn(w.shape, generator=torch.Generator().manual_seed(0))
-        expected = module(torch.as_tensor(x)).numpy()
-    np.testing.assert_allclose(
-        Twin(plan, modules.read(plan, chain))(x), expected, rtol=1e-5, atol=1e-6
-    )
+    return module.eval()
+
+
+def output(module: nn.Module, x: Any) -> Any:
+    with torch.no_grad():
+        return module(torch.as_tensor(x)).numpy()
+
+
+def planned(name: str) -> tuple[Any, nn.Module, nn.Module]:
+    """Its plan, itself, and the chain that the plan is of."""
+    module = made(name)
+    plan = torch_known.recognise(module, CASES[name].leaf)
+    assert plan is not None
+    return plan, module, nn.Sequential(*torch_known.chain(module))
+
+
+@pytest.mark.filterwarnings("ignore:Using padding='same'")
+@pytest.mark.parametrize("name", CASES_OF_TORCH)
+def test_a_known_torch_module_has_a_twin(name) -> None:
+    plan, module, chain = planned(name)
+    x = observations(CASES[name].leaf)
+    expected = output(module, x)
+    weights = modules.read(plan, chain)
+    assert worst(plan, weights, CASES[name].leaf, x, expected) < 2e-6
+    before = [t.clone() for t in module.state_dict().values()]
+    modules.write(plan, chain, weights)  # changes nothing
+    assert all(map(torch.equal, before, module.state_dict().values()))
+    modules.write(plan, chain, {n: w + np.float32(0.1) for n, w in weights.items()})
+    changed = modules.read(plan, chain)
+    assert all(np.allclose(changed[n], w + 0.1, atol=1e-6) for n, w in weights.items())
+
+
+def of_layers(*layers: Any) -> Any:
+    return lambda: nn.Sequential(*layers)
+
+
+VECTOR, SEQUENCE, PICTURE = box(4), box(6, 3), box(2, 7, 5)
+LINEAR = nn.Linear(4, 8)
+UNKNOWN = {
+    "double precision": (VECTOR, of_layers(nn.Linear(4, 8).double())),
+    "statistics in double precision": (
+        VECTOR,
+        of_layers(nn.BatchNorm1d(4, affine=False).double(), nn.Linear(4, 8)),
+    ),
+    "layer norm without weights": (
+        VECTOR,
+        of_layers(LINEAR, nn.LayerNorm(8, elementwise_affine=False)),
+    ),
+    "layer norm of two axes": (SEQUENCE, of_layers(nn.LayerNorm((6, 3)), nn.Flatten())),
+    "batch norm without statistics": (
+        VECTOR,
+        of_layers(LINEAR, nn.BatchNorm1d(8, track_running_stats=False)),
+    ),
+    "batch norm by a count": (VECTOR, of_layers(LINEAR, nn.BatchNorm1d(8, momentum=None))),
+    "a softmax of another axis": (SEQUENCE, of_layers(nn.Linear(3, 2), nn.Softmax(1))),
+    "random slopes": (VECTOR, of_layers(LINEAR, nn.RReLU())),
+    "a subclass": (VECTOR, lambda: Reversed(nn.Linear(4, 4), nn.Tanh())),
+    "a hook": (VECTOR, lambda: nn.Sequential(hooked(nn.Linear(4, 2)))),
+    "a hook on a chain": (VECTOR, lambda: nn.Sequential(hooked(of_layers(nn.Linear(4, 2))()))),
+    "another forward": (VECTOR, replaced),
+    "nothing learned": (VECTOR, of_layers(nn.Tanh())),
+    "spectral norm": (
+        VECTOR,
+        lambda: nn.Sequential(nn.utils.parametrizations.spectral_norm(nn.Linear(4, 2))),
+    ),
+    "embeddings of a norm": (DIGIT, of_layers(nn.Embedding(5, 3, max_norm=1.0))),
+    "an lstm of two layers": (
+        SEQUENCE,
+        of_layers(nn.LSTM(3, 5, 2, batch_first=True), LastStep()),
+    ),
+    "an lstm both ways": (
+        SEQUENCE,
+        of_layers(nn.LSTM(3, 5, batch_first=True, bidirectional=True), LastStep()),
+    ),
+    "an lstm over the batch": (SEQUENCE, of_layers(nn.LSTM(3, 5), EveryStep(), nn.Flatten())),
+    "an lstm with a projection": (
+        SEQUENCE,
+        of_layers(nn.LSTM(3, 5, batch_first=True, proj_size=2), LastStep()),
+    ),
+    "groups": (PICTURE, of_layers(nn.Conv2d(2, 4, 3, groups=2), nn.Flatten())),
+    "dilated": (PICTURE, of_layers(nn.Conv2d(2, 4, 2, dilation=2), nn.Flatten())),
+    "mirrored": (
+        PICTURE,
+        of_layers(nn.Conv2d(2, 4, 3, padding=1, padding_mode="reflect"), nn.Flatten()),
+    ),
+    "pools up to the edge": (
+        PICTURE,
+        of_layers(nn.Conv2d(2, 4, 1), nn.MaxPool2d(3, ceil_mode=True), nn.Flatten()),
+    ),
+    "pools of several sizes": (
+        PICTURE,
+        of_layers(nn.Conv2d(2, 4, 1), nn.AdaptiveAvgPool2d(2), nn.Flatten()),
+    ),
+    "an average by another number": (
+        PICTURE,
+        of_layers(nn.Conv2d(2, 4, 1), nn.AvgPool2d(2, divisor_override=3), nn.Flatten()),
+    ),
+    "flat but for an axis": (PICTURE, of_layers(nn.Flatten(2), nn.Linear(35, 2), nn.Flatten())),
+}
 
 
 @pytest.mark.parametrize("name", UNKNOWN)
 def test_any_other_torch_module_is_left_alone(name) -> None:
-    assert torch_bodies.recognise(UNKNOWN[name](), 4) is None
+    leaf, make = UNKNOWN[name]
+    assert torch_known.recognise(make(), leaf) is None
 
 
 KERAS = """
     import json
     import keras, numpy as np
     from keras import layers
-    from tandem.networks import keras_layers as models
-    from tandem.networks.keras_bodies import recognise
-    from tandem.networks.plan import Twin
+    from tandem.networks.keras_known import recognise
+    from tests.networks.layer_cases import CASES, DIGIT, box, observations
 
 
     def double(x):
@@ -97,83 +169,101 @@ KERAS = """
 
     double.__name__ = "tanh"
 
-    known = {
-        "chain": [
-            layers.Dense(8, activation="tanh"),
-            layers.ReLU(),
-            layers.Dense(3, activation="gelu"),
-        ],
-        "with its input": [keras.Input((4,)), layers.Dense(8), layers.Activation("elu")],
-        "layer norm": [
-            layers.LayerNormalization(epsilon=1e-3),
-            layers.Dense(8),
-            layers.LayerNormalization(),
-            layers.Dense(2),
-        ],
-        "activations": [
-            layers.Dense(8, activation="silu"),
-            layers.Activation("gelu"),
-            layers.Dense(5, activation="softplus"),
-        ],
-    }
+    vector, sequence, picture = box(4), box(6, 3), box(7, 5, 2)
+    dense = layers.Dense(8)
     unknown = {
-        "dropout": [layers.Dense(8), layers.Dropout(0.1)],
-        "batch norm": [layers.Dense(8), layers.BatchNormalization()],
-        "no bias": [layers.Dense(8, use_bias=False)],
-        "double precision": [layers.Dense(8, dtype="float64")],
-        "half precision": [layers.Dense(8, dtype="mixed_bfloat16")],
-        "a capped relu": [layers.Dense(8), layers.ReLU(max_value=6)],
-        "a leaky relu": [layers.Dense(8), layers.ReLU(negative_slope=0.1)],
-        "a shifted relu": [layers.Dense(8), layers.ReLU(threshold=1.0)],
-        "another function of that name": [layers.Dense(8, activation=double)],
-        "layer norm without a bias": [layers.Dense(8), layers.LayerNormalization(center=False)],
-        "nothing learned": [layers.Activation("tanh")],
+        "double precision": (vector, [layers.Dense(8, dtype="float64")]),
+        "half precision": (vector, [layers.Dense(8, dtype="mixed_bfloat16")]),
+        "a relu of both kinds": (vector, [dense, layers.ReLU(6, 0.1)]),
+        "a shifted relu": (vector, [dense, layers.ReLU(threshold=1.0)]),
+        "another function of that name": (vector, [layers.Dense(8, activation=double)]),
+        "another activation": (vector, [layers.Dense(8, activation="sparsemax")]),
+        "layer norm without a bias": (vector, [dense, layers.LayerNormalization(center=False)]),
+        "nothing learned": (vector, [layers.Activation("tanh")]),
+        "a function": (vector, [dense, layers.Lambda(double)]),
+        "a softmax of another axis": (sequence, [layers.Dense(2), layers.Softmax(1)]),
+        "prelu of a sequence": (sequence, [layers.PReLU(), layers.Flatten()]),
+        "masked": (box(4, dtype="uint8"), [layers.Embedding(9, 3, mask_zero=True), layers.LSTM(2)]),
+        "an lstm backwards": (sequence, [layers.LSTM(5, go_backwards=True)]),
+        "another lstm": (sequence, [layers.LSTM(5, activation="relu")]),
+        "an lstm both ways": (sequence, [layers.Bidirectional(layers.LSTM(5))]),
+        "groups": (picture, [layers.Conv2D(4, 3, groups=2), layers.Flatten()]),
+        "dilated": (picture, [layers.Conv2D(4, 2, dilation_rate=2), layers.Flatten()]),
     }
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(6, 4)).astype(np.float32)
+    for name, (leaf, chain) in unknown.items():
+        model = keras.Sequential(chain)
+        model(keras.ops.convert_to_tensor(observations(leaf)))
+        print(json.dumps([name, recognise(model, leaf) is None]))
 
 
-    def functional(chain):
+    def functional(*chain):
         first = y = keras.Input((4,))
         for layer in chain:
             y = layer(y)
         return keras.Model(first, y)
 
 
-    models_known = {name: keras.Sequential(chain) for name, chain in known.items()}
-    models_known["functional"] = functional(
-        [layers.Dense(8, activation="relu"), layers.Activation("tanh"), layers.Dense(3)]
-    )
-    for name, model in models_known.items():
-        model(x)
-        for v in model.trainable_variables:
-            v.assign(np.asarray(v.value) + 0.1 * rng.normal(size=v.shape).astype(np.float32))
-        found = recognise(model, 4)
-        off = (
-            float(np.abs(Twin(found[0], models.read(found[1]))(x) - np.asarray(model(x))).max())
-            if found
-            else None
-        )
-        print(json.dumps([name, "known", off]))
-    for name, chain in unknown.items():
-        model = keras.Sequential(chain)
-        model(x)
-        print(json.dumps([name, "unknown", recognise(model, 4) is None]))
     x, twice = keras.Input((4,)), layers.Dense(4)
-    for name, y in (
-        ("around", x + twice(x)),
-        ("twice", twice(twice(x))),
-        ("dropped", layers.Dropout(0.1)(twice(x))),
+    for name, model, known in (
+        ("around", keras.Model(x, x + twice(x)), False),
+        ("twice", keras.Model(x, twice(twice(x))), False),
+        ("of two inputs", keras.Model([x, keras.Input((4,))], layers.Dense(2)(x)), False),
+        ("a row", functional(layers.Dense(8), layers.Dropout(0.1)), True),
+        (
+            "rows in a row",
+            functional(
+                layers.Dense(4), keras.Sequential([layers.Dense(4)]), functional(layers.ReLU())
+            ),
+            True,
+        ),
+        ("another inside", functional(keras.Model(x, x + layers.Dense(4)(x))), False),
     ):
-        print(
-            json.dumps([f"functional, {name}", "unknown", recognise(keras.Model(x, y), 4) is None])
-        )
+        found = recognise(model, vector)
+        off = 0.0
+        if found is not None:
+            from tandem.networks import keras_layers as models
+            from tandem.networks.plan import Twin
+
+            seen = observations(vector)
+            off = Twin(found[0], models.read(found[1]))(seen) - models.frozen(
+                model, model.get_weights()
+            )(seen)
+        print(json.dumps([name, (found is not None) == known and float(np.abs(off).max()) < 2e-6]))
 """
 
 
-def test_keras_models_are_known_or_left_alone() -> None:
-    for name, kind, found in run_python(KERAS, engine="jax"):
-        if kind == "known":
-            assert found is not None and found < 2e-6, name
-        else:
-            assert found is True, name
+def test_any_other_keras_model_is_left_alone() -> None:
+    for name, right in run_python(KERAS, engine="keras-torch"):
+        assert right is True, name
+
+
+@pytest.mark.parametrize(
+    "engine",
+    [
+        pytest.param("tensorflow", marks=pytest.mark.slow),
+        pytest.param("jax", marks=pytest.mark.thorough),  # it compiles every operation
+        pytest.param("keras-torch", marks=pytest.mark.thorough),
+    ],
+)
+def test_keras_has_the_same_layers_and_weights_travel(engine, tmp_path) -> None:
+    theirs: dict[str, Any] = {}
+    torch_s = {name: planned(name) for name in CASES_OF_TORCH if CASES[name].keras is not None}
+    for name, (plan, _, chain) in torch_s.items():
+        theirs |= {f"{name}: {n}": w for n, w in modules.read(plan, chain).items()}
+    np.savez(tmp_path / "torch.npz", **theirs)
+    script, file = Path(layer_cases.__file__), tmp_path / "found.npz"
+    rows = run_python(script, str(tmp_path / "torch.npz"), str(file), engine=engine)
+    assert [name for name, _ in rows] == [n for n, case in CASES.items() if case.keras is not None]
+    for name, off in rows:
+        known = engine != "keras-torch" or name != "an uneven average"  # which is another one there
+        assert (off is not None) == known, name
+        assert off is None or off < 5e-6, name
+    found = np.load(file)
+    for name, (plan, module, chain) in torch_s.items():
+        x = observations(CASES[name].leaf)
+        expected = output(module, x)
+        kept = {"rtol": 1e-5, "atol": 1e-5, "err_msg": name}
+        np.testing.assert_allclose(found[f"{name}: of torch"], expected, **kept)
+        own = {n: found[f"{name}: {n}"] for n in modules.read(plan, chain)}
+        modules.write(plan, chain, own)
+        np.testing.assert_allclose(output(module, x), found[f"{name}: output"], **kept)

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
+import io
 import sys
 import tempfile
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import keras
 
 from tandem.backends import ENGINES, Engine, unfrozen
-from tandem.errors import SettingError
+from tandem.errors import EngineError, NetworkError, SettingError
 from tandem.networks import keras_layers as models
 from tandem.types import AnyArray, Tree
+
+# by which package Keras writes ONNX on each engine, and what extra brings it
+EXPORTERS = {"tensorflow": ("tf2onnx", "onnx"), "jax": ("jax2onnx", "onnx-jax"), "torch": ("", "")}
 
 
 class FrozenModel:
@@ -25,6 +33,56 @@ class FrozenModel:
 
     def __call__(self, x: Tree) -> AnyArray:
         return self._forward(x)
+
+    def onnx(self, obs: Tree) -> tuple[bytes, dict[str, str]]:
+        """The model as an ONNX graph by Keras's own exporter, for observations like `obs` [B, ...];
+        and which entry of them ("obs", where there are none) each of its inputs is.
+
+        EngineError without what the exporter needs, NetworkError where it has no way to write the
+        model.
+        """
+        engine = keras.backend.backend()
+        package, extra = EXPORTERS[engine]
+        if package and importlib.util.find_spec(package) is None:
+            raise EngineError(
+                f"{package} is not installed.",
+                f"it, by which Keras on {engine} writes ONNX",
+                f"pip install 'tandem-rl[{extra}]'",
+            )
+        entries = obs if isinstance(obs, dict) else {"obs": obs}
+        # of names that every exporter takes
+        names = {f"entry_{i}": key for i, key in enumerate(entries)}
+        specs = {key: _spec(name, entries[key]) for name, key in names.items()}
+        try:
+            with self._in_place(), tempfile.TemporaryDirectory() as folder, _quiet():
+                path = Path(folder) / "model.onnx"
+                self.model.export(
+                    str(path),
+                    format="onnx",
+                    verbose=False,
+                    input_signature=[specs if isinstance(obs, dict) else specs["obs"]],
+                    opset_version=17,  # that of networks.onnx
+                )
+                return path.read_bytes(), names
+        except Exception as error:  # whatever the exporter and the layers raise
+            by = package or "torch.onnx.export"
+            raise NetworkError(
+                f"Keras on {engine} cannot write the network, by {by}: "
+                f"{str(error).strip()[:300] or type(error).__name__}",
+                "a model of operations that the exporter has",
+                "replace the operation that it names, or use tandem.load where the agent acts.",
+            ) from error
+
+    @contextlib.contextmanager
+    def _in_place(self) -> Iterator[None]:
+        """While this lasts, the model, which may have learned meanwhile, has the weights here."""
+        variables = {str(i): v for i, v in enumerate(self.model.variables)}
+        now = models.read(variables)
+        try:
+            models.write(variables, {str(i): w for i, w in enumerate(self.weights)})
+            yield
+        finally:
+            models.write(variables, now)
 
     def __deepcopy__(self, memo: object) -> FrozenModel:
         return self  # nothing of it changes
@@ -46,6 +104,20 @@ class FrozenModel:
             ) from error
         # in this order: classes are imported when the engine is chosen
         return unfrozen, (Engine(framework), own, data, self.weights)
+
+
+def _spec(name: str, x: AnyArray) -> Any:
+    """Of rows like x, as the engine has them."""
+    dtype = keras.backend.standardize_dtype(keras.ops.convert_to_tensor(x[:1]).dtype)
+    return keras.InputSpec(dtype=dtype, shape=(None, *x.shape[1:]), name=name)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what exporters say of versions and of shapes that they trace."""
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+        warnings.simplefilter("ignore")
+        yield
 
 
 def _own_classes(model: Any) -> list[type]:

@@ -35,7 +35,7 @@ class TorchNetwork(backend.Network):
         self.module = module.to(device).eval()
         self.device = device
         # has training mode
-        self.stateful_forward = plan is None and any(
+        self.stateful_forward = any(
             isinstance(m, _MOODY) or not _known(m) for m in module.modules()
         )
         self.learning = False
@@ -103,10 +103,10 @@ class FrozenModule:
         out: AnyArray = self.network.predict(x)
         return out
 
-    def onnx(self, obs: Tree) -> bytes:
-        """The module as an ONNX graph by torch's own exporter, from inputs that are called as the
-        entries of `obs` [B, ...] are (or "obs"), to "output". NetworkError where torch has no way
-        to write it."""
+    def onnx(self, obs: Tree) -> tuple[bytes, dict[str, str]]:
+        """The module as an ONNX graph by torch's own exporter, for observations like `obs` [B,
+        ...]; and which entry of them ("obs", where there are none) each of its inputs is.
+        NetworkError where torch has no way to write it."""
         names = list(obs) if isinstance(obs, dict) else ["obs"]
         given = tuple(
             torch.as_tensor(x, device=self.network.device)
@@ -133,7 +133,7 @@ class FrozenModule:
                 "a module of operations that ONNX has",
                 "replace the operation that it names, or use tandem.load where the agent acts.",
             ) from error
-        return file.getvalue()
+        return file.getvalue(), {name: name for name in names}
 
     def __deepcopy__(self, memo: object) -> FrozenModule:
         return self  # nothing of it changes

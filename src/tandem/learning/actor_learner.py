@@ -16,6 +16,7 @@ from tandem.learning.learners import Span
 from tandem.learning.loop import Loop
 from tandem.learning.seeds import Generators, derived
 from tandem.learning.sequence_learner import SequenceLearner
+from tandem.networks.common_layers import moves
 from tandem.networks.plan import select
 from tandem.parallel.env_factory import EnvFactory
 from tandem.parallel.shared_memory import Handle, SharedArrays
@@ -99,10 +100,12 @@ class ActorLearner(Loop):
         for network in self.algorithm.optimizer.networks:
             seeds, before = self._seeds[network.name], self._weights[network.name]
             moved = any(
-                n not in seeds and not np.array_equal(x, before[n])
+                not np.array_equal(x, before[n])
                 for n, x in network.read().items()
+                # by the names of a plan, what normalises observations is no fault
+                if n not in seeds and (network.plan is None or moves(n))
             )
-            if network.plan is None and moved:
+            if moved:
                 raise NetworkError(
                     f"the network {network.name!r} moves weights of its own in a forward pass, as "
                     "batch normalisation does.",

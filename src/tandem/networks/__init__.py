@@ -2,4 +2,6 @@
 the NumPy networks that act. One of the two rooms of the library that name a framework. May import
 the ground and `math`."""
 
-from tandem.networks import noisy as noisy  # its layer has to be known wherever plans are read
+# their layers have to be known wherever plans are read
+from tandem.networks import common_layers as common_layers
+from tandem.networks import noisy as noisy

@@ -73,7 +73,7 @@ class Role:
         if self.agents:
             return each(replace(self, agents=0).plan, self.agents)
         if self.split:
-            return apart((self.body, self.body), self.head)
+            return apart(((self.body, width(self.body)),) * 2, self.head)
         if self.units:
             return (Recurrent(self.body, width(self.body), self.units, fit(self.head, self.units)),)
         return self.body + fit(self.head, width(self.body))
@@ -119,11 +119,12 @@ def _forked(layer: Layer, plans: dict[str, Plan]) -> Layer:
     return Dueling(**plans) if isinstance(layer, Dueling) else replace(layer, plans=plans)  # type: ignore[call-arg]
 
 
-def apart(bodies: tuple[Plan, ...], head: Plan) -> Plan:
-    """A fork whose two streams stand on bodies of their own, not on one."""
+def apart(bodies: tuple[tuple[Plan, int], ...], head: Plan) -> Plan:
+    """A fork whose two streams stand on bodies of their own, not on one; with how many numbers each
+    puts out."""
     joined = {
-        k: body + fit(p, width(body))
-        for body, (k, p) in zip(bodies, whole_streams(head).items(), strict=True)
+        k: body + fit(p, features)
+        for (body, features), (k, p) in zip(bodies, whole_streams(head).items(), strict=True)
     }
     return (_forked(head[0], joined),)
 
@@ -292,17 +293,6 @@ def example(inputs: Inputs, rows: int = 2) -> Any:
     if isinstance(inputs, dict):
         return {k: example(v, rows) for k, v in inputs.items()}
     return np.zeros((rows, *inputs.shape), inputs.dtype)
-
-
-def vector(inputs: Inputs) -> bool:
-    """Whether a network takes one plain vector of floats: only then can a user's chain of known
-    layers have a twin."""
-    return (
-        isinstance(inputs, Leaf)
-        and inputs.kind == "box"
-        and inputs.dtype == "float32"
-        and len(inputs.shape) == 1
-    )
 
 
 def sources(

@@ -1,5 +1,4 @@
-"""Keras models that users make: recognised where their layers are known, and completed with our
-heads."""
+"""Keras models that users make, completed with our heads."""
 
 from __future__ import annotations
 
@@ -11,7 +10,8 @@ import numpy as np
 
 from tandem.errors import NetworkError
 from tandem.networks import plan as p
-from tandem.networks.defaults import Given, apart, example, fit, vector, whole_streams
+from tandem.networks.defaults import Given, apart, example, fit, whole_streams
+from tandem.networks.keras_known import recognise
 from tandem.networks.keras_layers import (
     Cell,
     CombineDueling,
@@ -23,74 +23,10 @@ from tandem.networks.keras_layers import (
 )
 from tandem.networks.plan import Plan, init
 from tandem.networks.recurrent import GRU, Recurrent
+from tandem.spaces import Leaf
 from tandem.types import Array, tree_map
 
 ops = keras.ops
-
-
-def recognise(model: Any, features: int) -> tuple[Plan, dict[str, Any]] | None:
-    """The plan of a user's model that is a chain of known layers on `features` numbers, and its
-    variables by the plan's names; None where it is anything else."""
-    if not isinstance(model, keras.Model) or not model.built or not (layers := _in_a_row(model)):
-        return None
-    plan: list[p.Layer] = []
-    variables: dict[str, Any] = {}
-    for layer in layers:
-        if layer.compute_dtype != "float32" or layer.variable_dtype != "float32":
-            return None
-        if (
-            type(layer) is keras.layers.Dense
-            and layer.use_bias
-            and _activation(layer) in p.ACTIVATIONS
-        ):
-            variables |= {f"{len(plan)}/kernel": layer.kernel, f"{len(plan)}/bias": layer.bias}
-            plan.append(p.Dense(features, layer.units, _activation(layer)))
-            features = layer.units
-        elif type(layer) is keras.layers.LayerNormalization and _plain_norm(layer):
-            variables |= {f"{len(plan)}/scale": layer.gamma, f"{len(plan)}/bias": layer.beta}
-            plan.append(p.LayerNorm(features, layer.epsilon))
-        elif type(layer) is keras.layers.Activation and _activation(layer) in p.ACTIVATIONS:
-            plan.append(p.Activation(_activation(layer)))
-        elif type(layer) is keras.layers.ReLU and (
-            layer.max_value,
-            layer.negative_slope,
-            layer.threshold,
-        ) == (None, 0, 0):
-            plan.append(p.Activation("relu"))
-        else:
-            return None
-    return (tuple(plan), variables) if any(isinstance(layer, p.Dense) for layer in plan) else None
-
-
-def _in_a_row(model: Any) -> list[Any]:
-    """The layers of a model that calls one after the other, each once; none where it does
-    otherwise."""
-    if type(model) is keras.Sequential:
-        return list(model.layers)
-    if type(model).__name__ != "Functional" or len(model.inputs) != 1 or len(model.outputs) != 1:
-        return []
-    x, layers = model.inputs[0], []
-    for layer in model.layers[1:]:
-        if len(layer._inbound_nodes) != 1 or layer.input is not x:
-            return []
-        x = layer.output
-        layers.append(layer)
-    return layers if x is model.outputs[0] else []
-
-
-def _activation(layer: Any) -> str:
-    """The name of a layer's activation if it is Keras's own of that name, else nothing."""
-    name = getattr(layer.activation, "__name__", "")
-    return name if getattr(keras.activations, name, None) is layer.activation else ""
-
-
-def _plain_norm(layer: Any) -> bool:
-    return bool(
-        layer.axis in (-1, [-1], 1, [1])
-        and layer.scale
-        and layer.center
-        and not layer.get_config().get("rms_scaling")
-    )
 
 
 class OnFeatures(keras.Model):
@@ -165,7 +101,7 @@ def _looked_at(
         name, lambda: body(zeros["obs"] if source.head and source.beside else zeros)
     )
     seen = source.inputs["obs"] if source.units else source.inputs
-    return int(out.shape[1]), recognise(body, seen.shape[0]) if vector(seen) else None
+    return int(out.shape[1]), recognise(body, seen) if isinstance(seen, Leaf) else None
 
 
 def _with_memory(
@@ -205,7 +141,7 @@ def _apart(
         write(own_variables, init(fit(head, width), np.random.default_rng(source.seed + i)))
         own |= {f"{stream}/{n}": v for n, v in own_variables.items()}
         if known is not None:
-            plans.append(known[0])
+            plans.append((known[0], width))
             variables |= {
                 f"0/{stream}/{n}": v
                 for n, v in (known[1] | _shifted(own_variables, len(known[0]))).items()

@@ -11,6 +11,7 @@ import numpy as np
 from tandem.errors import EngineError, NetworkError
 from tandem.math.distributions import Beta, Distribution, TanhGaussian
 from tandem.math.masks import FORBIDDEN
+from tandem.networks import onnx_common
 from tandem.networks.noisy import NoisyDense
 from tandem.networks.plan import (
     Activation,
@@ -79,30 +80,32 @@ class Graph:
             x = build(self, layer, select(weights, str(i)), x)
         return str(x)
 
-    def merge(self, model: bytes) -> str:
-        """The nodes and constants of a whole model, whose inputs are called as the graph's; returns
-        its output."""
-        import onnx as library
+    def merge(self, model: bytes, inputs: dict[str, str]) -> str:
+        """The nodes and constants of a whole model, whose inputs are those of the graph: `inputs`
+        has its names for them, and what values they are here. Returns its output."""
+        from onnx import compose, inliner, load_model_from_string
 
-        graph = library.load_model_from_string(model).graph
-        inputs = {value.name for value in graph.input}
-        own = {name for node in graph.node for name in node.output} | {
-            constant.name for constant in graph.initializer
-        }
-        own -= inputs
-
-        def renamed(name: str) -> str:
-            return f"network/{name}" if name in own else name
-
-        for node in graph.node:
-            node.input[:] = [renamed(name) for name in node.input]
-            node.output[:] = [renamed(name) for name in node.output]
-            node.name = f"network/{node.name}"
-            self.nodes.append(node)
-        for constant in graph.initializer:
-            constant.name = renamed(constant.name)
-            self.constants.append(constant)
-        return renamed(graph.output[0].name)
+        whole = load_model_from_string(model)
+        if whole.functions:
+            whole = inliner.inline_local_functions(whole)
+        foreign = {node.domain for node in whole.graph.node} - {"", "ai.onnx"}
+        opset = {o.domain: o.version for o in whole.opset_import}.get("", OPSET)
+        if foreign or opset > OPSET:
+            raise NetworkError(
+                f"the network's exporter wrote operations of {', '.join(foreign) or opset}.",
+                f"those of ONNX's opset {OPSET}",
+                "use tandem.load where the agent acts.",
+            )
+        graph = compose.add_prefix(whole, "network/").graph
+        constants = {constant.name for constant in graph.initializer}
+        for value in graph.input:
+            if value.name not in constants:  # in the type that the exporter has for it
+                given = inputs[value.name.removeprefix("network/")]
+                kind = value.type.tensor_type.elem_type
+                self.nodes.append(self.helper.make_node("Cast", [given], [value.name], to=kind))
+        self.nodes += graph.node
+        self.constants += graph.initializer
+        return str(graph.output[0].name)
 
     def activate(self, name: str, x: str) -> str:
         if name == "linear":
@@ -154,9 +157,9 @@ class Graph:
 
 
 def _dense(g: Graph, layer: Dense, w: Weights, x: str) -> str:
-    return g.activate(
-        layer.activation, g("Gemm", x, g.constant(w["kernel"]), g.constant(w["bias"]))
-    )
+    # not Gemm, which takes no sequences
+    product = g("MatMul", x, g.constant(w["kernel"]))
+    return g.activate(layer.activation, g("Add", product, g.constant(w["bias"])))
 
 
 def _dense_with_inputs(g: Graph, layer: DenseWithInputs, w: Weights, x: str) -> str:
@@ -268,6 +271,7 @@ LAYERS: dict[type[Layer], Callable[..., str]] = {
     Streams: _streams,
     Half: _half,
     Dueling: _dueling,
+    **onnx_common.LAYERS,
 }
 
 

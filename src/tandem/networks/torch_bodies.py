@@ -1,5 +1,4 @@
-"""Torch modules that users make: recognised where their layers are known, and completed with our
-heads."""
+"""Torch modules that users make, completed with our heads."""
 
 from __future__ import annotations
 
@@ -11,18 +10,12 @@ from torch import nn
 
 from tandem.errors import NetworkError
 from tandem.networks import plan as p
-from tandem.networks.defaults import Given, apart, example, fit, vector, whole_streams
+from tandem.networks.defaults import Given, apart, example, fit, whole_streams
 from tandem.networks.plan import Plan, init
 from tandem.networks.recurrent import GRU, Recurrent
-from tandem.networks.torch_layers import (
-    ACTIVATIONS,
-    Cell,
-    Dueling,
-    Remembering,
-    Streams,
-    build,
-    write,
-)
+from tandem.networks.torch_known import chain, recognise
+from tandem.networks.torch_layers import Cell, Dueling, Remembering, Streams, build, write
+from tandem.spaces import Leaf
 from tandem.types import Array, tree_map
 
 
@@ -47,55 +40,6 @@ class Joined(nn.Module):
     def forward(self, x: Array) -> Array:
         out = self.inner(x)
         return torch.cat(tuple(out), -1) if isinstance(out, (tuple, list)) else out
-
-
-def recognise(module: Any, features: int) -> Plan | None:
-    """The plan of a user's module that is a chain of known layers on `features` numbers; None where
-    it is anything else."""
-    by_type = {v: k for k, v in ACTIVATIONS.items()}
-    plan: list[p.Layer] = []
-    for part in chain(module):
-        if not _plain(part):
-            return None
-        if type(part) is nn.Linear:
-            features = part.out_features
-            plan.append(p.Dense(part.in_features, features))
-        elif type(part) is nn.LayerNorm:
-            plan.append(p.LayerNorm(features, part.eps))
-        elif type(part) in by_type:
-            plan.append(p.Activation(by_type[type(part)]))
-        else:
-            return None
-    return tuple(plan) if any(isinstance(layer, p.Dense) for layer in plan) else None
-
-
-def chain(module: Any) -> list[Any]:
-    """The modules that `module` calls one after the other: those of a Sequential, else itself
-    alone."""
-    # a subclass may call them otherwise
-    return list(module) if type(module) is nn.Sequential else [module]
-
-
-def _plain(part: Any) -> bool:
-    """Whether a module does just what its plan's layer does: no hooks, no options that a plan
-    cannot express."""
-    if (
-        part._forward_hooks
-        or part._forward_pre_hooks
-        or any(w.dtype != torch.float32 for w in part.parameters())
-    ):
-        return False
-    if type(part) is nn.Linear:
-        return part.bias is not None
-    if type(part) is nn.LayerNorm:
-        return (
-            len(part.normalized_shape) == 1
-            and bool(part.elementwise_affine)
-            and part.bias is not None
-        )
-    options = {nn.GELU: ("approximate", "none"), nn.ELU: ("alpha", 1.0), nn.Softplus: ("beta", 1.0)}
-    name, wanted = options.get(type(part), ("training", part.training))
-    return bool(getattr(part, name) == wanted)
 
 
 def given(name: str, source: Given) -> tuple[nn.Module, Plan | None]:
@@ -130,7 +74,7 @@ def _looked_at(name: str, source: Given, body: Any) -> tuple[int, Plan | None]:
             name, lambda: body.eval()(zeros["obs"] if source.head and source.beside else zeros)
         )
     seen = source.inputs["obs"] if source.units else source.inputs
-    return int(out.shape[1]), recognise(body, seen.shape[0]) if vector(seen) else None
+    return int(out.shape[1]), recognise(body, seen) if isinstance(seen, Leaf) else None
 
 
 def _drawn(head: Plan, seed: int) -> nn.Sequential:
@@ -155,7 +99,7 @@ def _apart(name: str, source: Given, bodies: tuple[Any, ...]) -> tuple[nn.Module
         fork = Dueling(*parts)
     else:
         fork = Streams(source.head[0], parts)  # type: ignore[arg-type]
-    plans = tuple(plan for _, plan in looks if plan is not None)
+    plans = tuple((plan, out) for out, plan in looks if plan is not None)
     return nn.Sequential(fork), apart(plans, source.head) if len(plans) == len(bodies) else None
 
 

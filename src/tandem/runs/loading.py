@@ -107,6 +107,8 @@ def _rebuilt(
 
 
 def _filled(network: Any, weights: plans.Weights, path: Path) -> Any:
+    if all(n.isdigit() for n in weights):
+        network.plan = None  # a file from before its layers were known has them by position
     own = {n: tuple(x.shape) for n, x in network.read().items()}
     saved = {n: tuple(x.shape) for n, x in weights.items()}
     if own != saved:

@@ -1,0 +1,421 @@
+"""Layers of plans that users' own modules are recognised by: what torch.nn and keras.layers have
+beside `plan`'s.
+
+Such a module trains as it is, by its framework; these layers act in its place, so they do what it
+does in inference mode, in NumPy. Their weights are named and laid out as Keras has them. Shapes are
+those of one row, without the batch: `trailing` is how many axes follow the channels' (0: channels
+last; 2: a picture with channels first).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tandem import ops
+from tandem.networks.plan import Dense, Flatten, Layer, Weights
+from tandem.types import Array
+
+Shape = tuple[int, ...]
+Pads = tuple[int, ...]  # on both sides of each axis: (before, after, before, after, ...)
+MOVING = "moving_"  # begins the names of weights that a forward pass moves in training
+
+
+@dataclass(frozen=True)
+class Common(Layer):
+    """A layer of NumPy's that knows the shapes of its weights and of what it puts out."""
+
+    # first weights by name, where they are no kernels: all of them this number
+    filled: ClassVar[dict[str, float]] = {}
+
+    @property
+    def shapes(self) -> dict[str, Shape]:
+        """Of its weights."""
+        return {}
+
+    def leaving(self, shape: Shape) -> Shape:
+        """The shape that comes out for one that goes in."""
+        return shape
+
+    def init(self, rng: np.random.Generator) -> Weights:
+        return {
+            n: np.full(shape, self.filled[n], np.float32)
+            if n in self.filled
+            else (rng.uniform(-1, 1, shape) / np.sqrt(max(1, prod(shape[:-1])))).astype(np.float32)
+            for n, shape in self.shapes.items()
+        }
+
+
+def leaving(layer: Layer, shape: Shape) -> Shape:
+    """The shape of a row after a layer that users' modules may have."""
+    if isinstance(layer, Common):
+        return layer.leaving(shape)
+    if isinstance(layer, Dense):
+        return (*shape[:-1], layer.units)
+    return (prod(shape),) if isinstance(layer, Flatten) else shape
+
+
+def moves(name: str) -> bool:
+    """Whether a forward pass moves the weight of this name in training, as batch normalisation
+    does."""
+    return name.rsplit("/", 1)[-1].startswith(MOVING)
+
+
+@dataclass(frozen=True)
+class Linear(Common):
+    """x @ kernel, without a bias. kernel [inputs, units]."""
+
+    inputs: int
+    units: int
+
+    @property
+    def outputs(self) -> int:
+        return self.units
+
+    @property
+    def shapes(self) -> dict[str, Shape]:
+        return {"kernel": (self.inputs, self.units)}
+
+    def leaving(self, shape: Shape) -> Shape:
+        return (*shape[:-1], self.units)
+
+    def forward(self, w: Weights, x: Array) -> Array:
+        return x @ w["kernel"]
+
+
+@dataclass(frozen=True)
+class Dropout(Common):
+    """Dropout and other noise of training: nothing where an agent acts."""
+
+    def forward(self, w: Weights, x: Array) -> Array:
+        return x
+
+
+@dataclass(frozen=True)
+class Reshape(Common):
+    """Rows of another shape, of the same numbers in the same order; as float32, where `cast` says
+    so."""
+
+    shape: Shape
+    cast: bool = False
+
+    def leaving(self, shape: Shape) -> Shape:
+        return self.shape
+
+    def forward(self, w: Weights, x: Array) -> Array:
+        x = x.reshape(len(x), *self.shape)
+        return x.astype(np.float32) if self.cast else x
+
+
+def _channels_last(x: Array, trailing: int) -> Array:
+    return np.moveaxis(x, -1 - trailing, -1) if trailing else x
+
+
+def _channels_back(x: Array, trailing: int) -> Array:
+    return np.moveaxis(x, -1, -1 - trailing) if trailing else x
+
+
+def _windows(x: Array, kernel: Shape, stride: Shape, pads: Pads, fill: float) -> Array:
+    """Of x [B, ..., C], filled up by `pads`: [B, ..., C, *kernel], one for each place."""
+    around = [(0, 0), *zip(pads[::2], pads[1::2], strict=True), (0, 0)]
+    if any(pads):
+        x = np.pad(x, around, constant_values=fill)
+    axes = tuple(range(1, x.ndim - 1))
+    found = np.lib.stride_tricks.sliding_window_view(x, kernel, axis=axes)
+    return found[(slice(None), *(slice(None, None, s) for s in stride))]
+
+
+@dataclass(frozen=True)
+class Windowed(Common):
+    """What looks at windows of `kernel` numbers along some axes, `stride` apart, with `pads`
+    around."""
+
+    kernel: Shape
+    stride: Shape
+    pads: Pads
+    trailing: int = 0
+
+    def _places(self, shape: Shape) -> Shape:
+        sides = _spatial(shape, self.trailing)
+        ends = zip(sides, self.kernel, self.stride, self.pads[::2], self.pads[1::2], strict=True)
+        return tuple((n + a + b - k) // s + 1 for n, k, s, a, b in ends)
+
+    def _with_channels(self, places: Shape, channels: int) -> Shape:
+        return (channels, *places) if self.trailing else (*places, channels)
+
+    def leaving(self, shape: Shape) -> Shape:
+        return self._with_channels(self._places(shape), channels_of(shape, self.trailing))
+
+
+def channels_of(shape: Shape, trailing: int) -> int:
+    """How many channels a row has."""
+    return shape[-1 - trailing]
+
+
+def _spatial(shape: Shape, trailing: int) -> Shape:
+    """The other axes."""
+    return shape[:-1] if trailing == 0 else (*shape[: -1 - trailing], *shape[-trailing:])
+
+
+@dataclass(frozen=True)
+class Convolution(Windowed):
+    """Convolution over one or two axes. kernel [*k, C, filters], bias [filters]."""
+
+    channels: int = 0
+    filters: int = 0
+    bias: bool = True
+
+    @property
+    def shapes(self) -> dict[str, Shape]:
+        kernel = {"kernel": (*self.kernel, self.channels, self.filters)}
+        return {**kernel, "bias": (self.filters,)} if self.bias else kernel
+
+    def leaving(self, shape: Shape) -> Shape:
+        return self._with_channels(self._places(shape), self.filters)
+
+    def forward(self, w: Weights, x: Array) -> Array:
+        last = _channels_last(x, self.trailing)
+        found = _windows(last, self.kernel, self.stride, self.pads, 0.0)
+        patches = np.moveaxis(found, len(self.kernel) + 1, -1)  # [B, ..., *k, C]
+        rows = patches.reshape(*patches.shape[: len(self.kernel) + 1], -1)
+        out = rows @ w["kernel"].reshape(-1, self.filters)
+        return _channels_back(out + w["bias"] if self.bias else out, self.trailing)
+
+
+@dataclass(frozen=True)
+class Pool(Windowed):
+    """The largest number of each window, or the average: of the whole window, or, where
+    `count_pads` is off, of those of its numbers that were there before the padding."""
+
+    average: bool = False
+    count_pads: bool = True
+
+    def forward(self, w: Weights, x: Array) -> Array:
+        last = _channels_last(x, self.trailing)
+        axes = tuple(range(-len(self.kernel), 0))
+        windows = self.kernel, self.stride, self.pads
+        if not self.average:
+            out = _windows(last, *windows, -np.inf).max(axes)
+        elif self.count_pads or not any(self.pads):
+            out = _windows(last, *windows, 0.0).mean(axes, dtype=np.float32)
+        else:
+            there = _windows(np.ones_like(last[:1]), *windows, 0.0).sum(axes)
+            out = _windows(last, *windows, 0.0).sum(axes) / there
+        return _channels_back(out, self.trailing)
+
+
+@dataclass(frozen=True)
+class BatchNorm(Common):
+    """Batch normalisation (Ioffe & Szegedy 2015, arXiv:1502.03167) as it acts: by the moving mean
+    and variance [width]. `scale` and `bias` say which of the two it learns."""
+
+    width: int
+    epsilon: float
+    trailing: int = 0
+    scale: bool = True
+    bias: bool = True
+    frozen: ClassVar[tuple[str, ...]] = ("moving_mean", "moving_variance")
+    filled: ClassVar[dict[str, float]] = {
+        "scale": 1.0, "bias": 0.0, "moving_mean": 0.0, "moving_variance": 1.0,
+    }  # fmt: skip
+
+    @property
+    def shapes(self) -> dict[str, Shape]:
+        learned = [n for n in ("scale", "bias") if getattr(self, n)]
+        return dict.fromkeys([*learned, *self.frozen], (self.width,))
+
+    def folded(self, w: Weights) -> tuple[Array, Array]:
+        """What x is multiplied by, and what is added then."""
+        factor = w.get("scale", np.float32(1)) / np.sqrt(w["moving_variance"] + self.epsilon)
+        offset = w.get("bias", np.float32(0)) - w["moving_mean"] * factor
+        shape = (self.width, *(1,) * self.trailing)
+        return factor.astype(np.float32).reshape(shape), offset.astype(np.float32).reshape(shape)
+
+    def forward(self, w: Weights, x: Array) -> Array:
+        factor, offset = self.folded(w)
+        return x * factor + offset
+
+
+@dataclass(frozen=True)
+class GroupNorm(Common):
+    """Group normalisation (Wu & He 2018, arXiv:1803.08494): each of `groups` groups of channels by
+    its mean and variance in this row. `before`: how many axes stand before the channels."""
+
+    width: int
+    groups: int
+    epsilon: float
+    before: int = 0
+    trailing: int = 0
+    scale: bool = True
+    bias: bool = True
+    filled: ClassVar[dict[str, float]] = {"scale": 1.0, "bias": 0.0}
+
+    @property
+    def shapes(self) -> dict[str, Shape]:
+        return dict.fromkeys([n for n in ("scale", "bias") if getattr(self, n)], (self.width,))
+
+    def forward(self, w: Weights, x: Array) -> Array:
+        first = np.moveaxis(x, self.before + 1, 1)
+        groups = first.reshape(len(x), self.groups, -1)
+        centred = groups - groups.mean(-1, keepdims=True)
+        spread = np.sqrt((centred * centred).mean(-1, keepdims=True) + np.float32(self.epsilon))
+        out = np.moveaxis((centred / spread).reshape(first.shape), 1, self.before + 1)
+        shape = (self.width, *(1,) * self.trailing)
+        if self.scale:
+            out = out * w["scale"].reshape(shape)
+        return out + w["bias"].reshape(shape) if self.bias else out
+
+
+@dataclass(frozen=True)
+class Embedding(Common):
+    """A learned vector for each whole number. embeddings [choices, width]."""
+
+    choices: int
+    width: int
+
+    @property
+    def outputs(self) -> int:
+        return self.width
+
+    @property
+    def shapes(self) -> dict[str, Shape]:
+        return {"embeddings": (self.choices, self.width)}
+
+    def leaving(self, shape: Shape) -> Shape:
+        return (*shape, self.width)
+
+    def forward(self, w: Weights, x: Array) -> Array:
+        return w["embeddings"][x if x.dtype.kind in "iu" else x.astype(np.int64)]
+
+
+@dataclass(frozen=True)
+class LSTM(Common):
+    """From sequences [B, T, inputs] to the outputs after each step, [B, T, units] (Hochreiter &
+    Schmidhuber 1997, with the forget gate of Gers et al. 2000), from a state of zeros:
+
+        i, f, o = sigmoid(x W + h U + b), g = tanh(x W + h U + b),  c' = f c + i g,
+        h' = o tanh(c'), each with parts of its own
+
+    kernel W [inputs, 4 units], recurrent U [units, 4 units], bias [4 units], with the parts i, f,
+    g, o side by side.
+    """
+
+    inputs: int
+    units: int
+    bias: bool = True
+    filled: ClassVar[dict[str, float]] = {"bias": 0.0}
+
+    @property
+    def outputs(self) -> int:
+        return self.units
+
+    @property
+    def shapes(self) -> dict[str, Shape]:
+        wide = 4 * self.units
+        kernels: dict[str, Shape]
+        kernels = {"kernel": (self.inputs, wide), "recurrent": (self.units, wide)}
+        return {**kernels, "bias": (wide,)} if self.bias else kernels
+
+    def leaving(self, shape: Shape) -> Shape:
+        return (*shape[:-1], self.units)
+
+    def forward(self, w: Weights, x: Array) -> Array:
+        n, sigmoid = self.units, ops.of(x).sigmoid
+        outer = x @ w["kernel"] + (w["bias"] if self.bias else np.float32(0))
+        h = c = np.zeros((len(x), n), np.float32)
+        states = []
+        for t in range(x.shape[1]):
+            gates = outer[:, t] + h @ w["recurrent"]
+            i, f = sigmoid(gates[:, :n]), sigmoid(gates[:, n : 2 * n])
+            c = f * c + i * np.tanh(gates[:, 2 * n : 3 * n])
+            h = sigmoid(gates[:, 3 * n :]) * np.tanh(c)
+            states.append(h)
+        return np.stack(states, 1)
+
+
+@dataclass(frozen=True)
+class Steps(Common):
+    """Of a sequence [B, T, F] its last step [B, F], or all of it."""
+
+    last: bool
+
+    def leaving(self, shape: Shape) -> Shape:
+        return (*shape[:-2], shape[-1]) if self.last else shape
+
+    def forward(self, w: Weights, x: Array) -> Array:
+        return x[:, -1] if self.last else x
+
+
+@dataclass(frozen=True)
+class PReLU(Common):
+    """A leaky rectifier with learned slopes (He et al. 2015, arXiv:1502.01852): alpha, one of all
+    or one of each of the last axis, [width]."""
+
+    width: int
+    filled: ClassVar[dict[str, float]] = {"alpha": 0.25}
+
+    @property
+    def shapes(self) -> dict[str, Shape]:
+        return {"alpha": (self.width,)}
+
+    def forward(self, w: Weights, x: Array) -> Array:
+        return np.where(x >= 0, x, w["alpha"] * x)
+
+
+def _softmax(x: Array) -> Array:
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def _gelu_tanh(x: Array) -> Array:
+    return 0.5 * x * (1 + np.tanh(np.float32((2 / np.pi) ** 0.5) * (x + 0.044715 * x * x * x)))
+
+
+def _softplus(x: Array, beta: float = 1.0) -> Array:
+    return np.logaddexp(np.float32(0), beta * x) / beta
+
+
+SELU = (1.6732632423543772, 1.0507009873554805)  # alpha, scale (Klambauer et al. 2017)
+# names as torch.nn.functional has them, where it does
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "leaky_relu": lambda x, slope: np.where(x >= 0, x, slope * x),
+    "hardtanh": lambda x, low, high: np.clip(x, np.float32(low), np.float32(high)),
+    "softsign": lambda x: x / (1 + np.abs(x)),
+    "mish": lambda x: x * np.tanh(_softplus(x)),
+    "softmax": _softmax,
+    "log_softmax": lambda x: ops.of(x).log_softmax(x),
+    "selu": lambda x: (
+        SELU[1] * np.where(x > 0, x, SELU[0] * np.expm1(np.minimum(x, np.float32(0))))
+    ),
+    "elu": lambda x, alpha: np.where(x > 0, x, alpha * np.expm1(np.minimum(x, np.float32(0)))),
+    "celu": lambda x, alpha: (
+        np.maximum(x, np.float32(0)) + alpha * np.expm1(np.minimum(x, np.float32(0)) / alpha)
+    ),
+    "gelu_tanh": _gelu_tanh,
+    "softplus": _softplus,
+    "logsigmoid": lambda x: -_softplus(-x),
+    "hardsigmoid": lambda x: np.clip(x + 3, np.float32(0), np.float32(6)) / 6,
+    "hardswish": lambda x: x * np.clip(x + 3, np.float32(0), np.float32(6)) / 6,
+    "tanhshrink": lambda x: x - np.tanh(x),
+    "softshrink": lambda x, edge: np.sign(x) * np.maximum(np.abs(x) - edge, np.float32(0)),
+    "hardshrink": lambda x, edge: np.where(np.abs(x) > edge, x, np.float32(0)),
+    "threshold": lambda x, edge, below: np.where(x > edge, x, np.float32(below)),
+    "exp": np.exp,
+    "rescale": lambda x, scale, offset: x.astype(np.float32) * np.float32(scale) + offset,
+}
+
+
+@dataclass(frozen=True)
+class Function(Common):
+    """A function of each number, or of each vector along the last axis (softmax), with parameters
+    that are not learned; one of `FUNCTIONS`."""
+
+    name: str
+    parameters: tuple[float, ...] = ()
+
+    def forward(self, w: Weights, x: Array) -> Array:
+        return FUNCTIONS[self.name](x, *self.parameters)
