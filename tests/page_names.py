@@ -29,7 +29,15 @@ FILE = re.compile(
 NAMESPACES = "|".join([*FAMILIES, *factory._NAMESPACES, "classic", "FAMILY"])
 ENV_ID = re.compile(rf"({NAMESPACES})/(\*|NAME|\w+[-_]v\d+|\*-v\d+)")
 OTHER_PROGRAMS = {"pip", "ray", "pytest", "mypy", "git"}  # their flags are not ours
-NOT_OURS = {"distributed_training", "parallel_store_and_training"}  # of other libraries
+# of other libraries
+NOT_OURS = {"distributed_training", "ClipAction"} | {
+    "RReLU",
+    "GLU",
+    "glu",
+    "squareplus",
+    "sparsemax",
+    "AvgPool",
+}
 
 
 def spans(page: str) -> list[str]:

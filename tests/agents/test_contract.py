@@ -575,7 +575,8 @@ def test_arguments_of_train_reach_their_fields(kind: Any, monkeypatch: pytest.Mo
     received: list[Any] = []
     monkeypatch.setattr(kind, "_train", lambda self, *arguments: received.extend(arguments))
     names = [field.name for field in fields(TrainArguments)]
-    values = {name: i for i, name in enumerate(names, 1)}
+    values: dict[str, Any] = {name: i for i, name in enumerate(names, 1)}
+    values["parallel_store_and_training"] = True
     kind().train(**values)
     assert asdict(received[0]) == values
     documented = list(inspect.signature(kind.train).parameters)

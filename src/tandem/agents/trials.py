@@ -114,6 +114,7 @@ class Trials:
             agent._restored = self._kept(before) if goes_on else None
             agent._assembly = agent._autosave = agent._autosave_state = None
             agent.path = agent.patience = None
+            agent._adjusted = copy.deepcopy(agent._adjusted)
             agent.stop_training = False
             agent.optimizer, agent.env = optimizer, env
             agent.callbacks = [*agent.callbacks, *([] if callback is None else [callback])]
@@ -152,7 +153,8 @@ class Trials:
 
     def _snapshot(self) -> Snapshot:
         arguments = self.set_arguments
-        roots = [x for x in (self.agent, *self._others) if x is not None]
+        # before the agent: what is reached from it is the user's own
+        roots = [x for x in (*self._others, self.agent) if x is not None]
         more = [*as_list(arguments.policy), *as_list(arguments.noise)]
         return Snapshot(*roots, *more, *flat(self.optimizers))
 
