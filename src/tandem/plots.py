@@ -77,18 +77,7 @@ def episodes(series: Mapping[str, Sequence[float]]) -> Any:
     """A matplotlib figure of numbers that there is one of for each episode, each series by its name
     in axes of its own; shown where there is a screen. It is pyplot's current figure, so that
     `plt.savefig` writes it."""
-    from matplotlib import pyplot as plt
-
-    from tandem.animation import (
-        has_display,  # brings environments, which `tandem --help` does not need
-    )
-
-    shown = has_display()
-    while _unseen and not shown:  # pyplot lets go of the one before; whoever holds it keeps it
-        plt.close(_unseen.pop())
-    figure: Any = plt.figure(figsize=(7.2, 0.6 + 3.2 * len(series)), layout="constrained")
-    if not shown:
-        _unseen.append(figure)
+    figure, shown = _current_figure(0.6 + 3.2 * len(series))
     for i, (name, values) in enumerate(series.items()):
         axes = figure.add_subplot(len(series), 1, i + 1)
         axes.plot(
@@ -109,6 +98,21 @@ def episodes(series: Mapping[str, Sequence[float]]) -> Any:
 _unseen: list[Any] = []  # the latest figure that there was no screen for
 
 
+def _current_figure(height: float) -> tuple[Any, bool]:
+    """Returns a new figure, which is pyplot's current one, and whether there is a screen for it."""
+    from matplotlib import pyplot as plt
+
+    from tandem.animation import has_display  # brings environments: `tandem --help` needs none
+
+    shown = has_display()
+    while _unseen and not shown:  # pyplot lets go of the one before; whoever holds it keeps it
+        plt.close(_unseen.pop())
+    figure: Any = plt.figure(figsize=(7.2, height), layout="constrained")
+    if not shown:
+        _unseen.append(figure)
+    return figure, shown
+
+
 def series(
     x: Any,
     y: Any,
@@ -118,14 +122,11 @@ def series(
     y_lim: tuple[float, float] | None = None,
 ) -> Any:
     """A matplotlib figure of numbers y by numbers x, points joined by lines; shown where there is a
-    screen."""
-    from matplotlib import pyplot as plt
+    screen. It is pyplot's current figure, as that of `episodes` is."""
     from matplotlib.ticker import MaxNLocator
 
-    from tandem.animation import has_display
-
     one_of("x_scale", x_scale, SCALES)
-    figure = plt.figure(figsize=(7.2, 3.8), layout="constrained")
+    figure, shown = _current_figure(3.8)
     axes = figure.add_subplot()
     axes.plot(np.asarray(x, float), np.asarray(y, float), ".-", color=COLOURS[0], linewidth=1.4)
     axes.set(xlabel=x_label, ylabel=y_label, xscale=x_scale)
@@ -135,7 +136,7 @@ def series(
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(True, color="#e6e6e6", linewidth=0.8)
-    if has_display():
+    if shown:
         figure.show()
     return figure
 

@@ -874,6 +874,7 @@ def test_pictures_and_plays(tmp_path: Path) -> None:
 def test_a_picture_is_what_pyplot_saves(tmp_path: Path) -> None:
     from matplotlib import pyplot as plt
 
+    plt.close("all")  # those of other tests
     agent, other = trained(Probe()), plt.figure()
     first = agent.visualize_reward()
     assert plt.gcf() is first

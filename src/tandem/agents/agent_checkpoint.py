@@ -240,16 +240,22 @@ def load_networks(agent: AgentMembers, arrays: dict[str, AnyArray]) -> list[str]
     return list(own)
 
 
+def present(agent: AgentMembers, names: Sequence[str]) -> dict[str, AnyArray]:
+    """Returns the values of the networks of these names as they are now."""
+    now = held(reach(agent))
+    here = [name for name in names if name in now]
+    return dict(zip(here, variables.read(now[n] for n in here), strict=True))
+
+
 def load_training(
-    assembly: Assembly, saved: checkpoint.Checkpoint, loaded: Sequence[str], anew: bool
+    assembly: Assembly, saved: checkpoint.Checkpoint, loaded: dict[str, AnyArray], anew: bool
 ) -> None:
-    """Brings a training to where it was. loaded: networks that have what the file says already, or
-    what they were given since. anew: whether `set` was called after `restore`, so that what fits
-    the new arguments goes on. CheckpointError where it was another training."""
+    """Brings a training to where it was. loaded: networks with what the file says, or what they
+    were given since; as they were before the assembly was made, which moves dropout's seeds. anew:
+    whether `set` was called after `restore`, so that what fits the new arguments goes on.
+    CheckpointError where it was another training."""
     data, groups = saved.data, {name: saved.group(name) for name in TRAINING}
-    now = held(reach(assembly.agent))
-    here = [name for name in loaded if name in now]
-    groups["engine"] |= dict(zip(here, variables.read(now[n] for n in here), strict=True))
+    groups["engine"] |= loaded
     if anew or data.get("anew"):
         data = _adapted(assembly, data)
     try:

@@ -151,6 +151,7 @@ class BaseAgent(SavedAgent, AdaptiveMethods, AttributeViews):
         says."""
         processes, optimizers = self._processes(train), as_list(optimizer)
         before, beside = self._assembly, self._beside(arguments, train)
+        loaded = agent_checkpoint.present(self, self._loaded) if self._restored else {}
         if before is None or not before.fits(self.env, optimizers):
             self._undo_moves()
             assembly = Assembly(self, arguments, optimizers, processes, beside)
@@ -170,7 +171,7 @@ class BaseAgent(SavedAgent, AdaptiveMethods, AttributeViews):
             )
         assembly.set_windows(train)
         if self._restored is not None:
-            agent_checkpoint.load_training(assembly, self._restored, self._loaded, self._anew)
+            agent_checkpoint.load_training(assembly, self._restored, loaded, self._anew)
         if self._restored is not None and self._anew:
             self._forget_moves(assembly)
         elif assembly is not before:
