@@ -182,7 +182,7 @@ def test_training_that_goes_on_from_a_file(tmp_path: Path) -> None:
         return int(agent.total_episode)
 
     trained(Chosen(Walk()), 2, policy=None).save(tmp_path / "agent")
-    with follows("agents/agent_checkpoint.py:load_training") as advice:
+    with follows("agents/agent_checkpoint.py:load_training 2") as advice:
         go_on(restored(policy=GreedyQPolicy()))
     assert "call set as it was called before, then restore, then train" in advice.fix
     agent = restored()
