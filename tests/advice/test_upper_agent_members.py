@@ -171,8 +171,8 @@ class Chosen(Probe):
 
 
 def test_training_that_goes_on_from_a_file(tmp_path: Path) -> None:
-    def restored(**choices: Any) -> Any:
-        agent = Chosen(Walk())
+    def restored(env: Any = None, **choices: Any) -> Any:
+        agent = Chosen(env or Walk())
         agent.set(pool_size=100, batch=4, **choices)
         agent.restore(tmp_path / "agent")
         return agent
@@ -182,18 +182,22 @@ def test_training_that_goes_on_from_a_file(tmp_path: Path) -> None:
         return int(agent.total_episode)
 
     trained(Chosen(Walk()), 2, policy=None).save(tmp_path / "agent")
-    with follows("agents/agent_checkpoint.py:load_training") as advice:
+    with follows("agents/agent_checkpoint.py:load_training 2") as advice:
         go_on(restored(policy=GreedyQPolicy()))
     assert "call set as it was called before, then restore, then train" in advice.fix
+    with follows("agents/agent_checkpoint.py:load_training") as advice:
+        go_on(restored([Walk(), Walk()]))
+    assert "with the same environments; or make the agent anew, and rest" in advice.fix
     agent = restored()
     with follows("agents/agent_checkpoint.py:_load_optimizer_settings") as advice:
         go_on(agent, torch.optim.Adam)
     assert "give train such ones" in advice.fix and "by restore_param" in advice.fix
     assert go_on(agent) == 3
-    anew = Chosen(Walk())
-    anew.restore_param(tmp_path / "agent")
-    anew.set(pool_size=100, batch=4)
-    assert go_on(anew, torch.optim.Adam) == 1
+    for env, optimizer in ((Walk(), torch.optim.Adam), ([Walk(), Walk()], torch.optim.SGD)):
+        anew = Chosen(env)
+        anew.restore_param(tmp_path / "agent")
+        anew.set(pool_size=100, batch=4)
+        assert go_on(anew, optimizer) >= 1
 
 
 excepted(

@@ -281,7 +281,7 @@ BOTH_OUT = probe(action=lambda self, s: (s, self.net(s)))
         ),
         # what the loss gives
         case(
-            "agents/contract.py:check_broadcasting",
+            "backends/broadcast_check.py:check_broadcasting",
             learn,
             {"make": SQUARE},
             "squeeze the axis",
@@ -353,7 +353,7 @@ def test_noise_of_another_size() -> None:
 
 def test_what_is_asked_before_its_time() -> None:
     agent = Probe()
-    with follows("agents/rl.py:BaseAgent._set_arguments") as advice:
+    with follows("agents/agent_checkpoint.py:SavedAgent._set_arguments") as advice:
         agent.train(torch.optim.SGD(agent.param, 0.1), 1, p=0)
     assert advice.fix == "call set first."
     trained(agent, 1)

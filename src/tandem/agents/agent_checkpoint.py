@@ -275,8 +275,8 @@ def load_training(
         raise CheckpointError(
             f"{saved.path} does not fit this agent: {error.happened}",
             error.expected,
-            "call set as it was called before, with the same environments; or after restore, which "
-            "keeps of the pool what fits; or make the agent anew, and restore_param.",
+            "call set as it was called before, with the same environments; or make the agent anew, "
+            "and restore_param.",
         ) from error
     except (KeyError, ValueError) as error:
         raise CheckpointError(

@@ -348,7 +348,7 @@ class RL_pytorch(BaseAgent):
     def __setattr__(self, name: str, value: object) -> None:
         """`param` may be what `parameters()` gives, which could be read only once: it is kept as a
         list."""
-        super().__setattr__(name, listed(value) if name == "param" else value)
+        super().__setattr__(name, listed(value) if name in ("param", "shared_param") else value)
 
     def train(
         self,
