@@ -1,5 +1,5 @@
-"""The advice of what looks for settings (`tandem find`, `search`), of numbers that adapt themselves,
-and of the calls in processes that both are made by."""
+"""The advice of what looks for settings (`tandem find`, `search`), of numbers that adapt by
+themselves, and of the calls in processes that both are made by."""
 
 from __future__ import annotations
 
