@@ -1,5 +1,5 @@
 """The advice of what looks for settings (`tandem find`, `search`), of numbers that adapt by
-themselves, and of the calls in processes that both are made by."""
+themselves, of the calls in processes that both are made by, and of losses."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from tandem.cli import find
 from tandem.math.adaptive import Parameters
 from tandem.parallel.tasks import Tasks
 from tests.advice.net import case, follows
+from tests.advice.test_upper_agents import SQUARE, SQUEEZED, learn
 from tests.parallel.test_tasks import fail, named, square, unlucky
 from tests.test_search import trial
 
@@ -187,3 +188,10 @@ def test_calls_in_processes(fix, tmp_path: Path) -> None:
         assert math.isclose(Tasks(1).run(named(square, (3,)))[0][0], 9)
     else:  # what killed it is over
         assert Tasks(1, again=1).run(named(*call)) == [1]
+
+
+def test_a_loss_of_each_sample_with_each_other() -> None:
+    with follows("backends/broadcast_check.py:check_broadcasting") as advice:
+        learn(SQUARE)
+    assert "squeeze the axis" in advice.fix
+    learn(SQUEEZED)
