@@ -8,6 +8,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from onnx import helper
 
 import tandem
 from tandem import animation, onnx_export, plots
@@ -249,3 +250,14 @@ def test_a_graph_that_differs(tmp_path, monkeypatch) -> None:
             to_onnx(made, tmp_path / "a.onnx")
     assert "meanwhile, export to numpy" in advice.fix
     to_numpy(made, tmp_path / "a.npz")
+
+
+def test_a_graph_of_a_later_opset(runs, tmp_path) -> None:
+    own = tandem.load(runs / "own", network=body())
+    newer = helper.make_model(
+        helper.make_graph([], "later", [], []), opset_imports=[helper.make_opsetid("", 21)]
+    )
+    with follows("networks/onnx.py:Graph.merge") as advice:
+        onnx.Graph().merge(newer.SerializeToString(), {})
+    assert advice.fix == "use tandem.load where the agent acts."
+    assert own.act(np.zeros(4)) in (0, 1)

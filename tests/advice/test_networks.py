@@ -251,12 +251,19 @@ def assign(target: Any, source: Any) -> None:
         case(
             "backends/variables.py:assign_param",
             assign,
+            {"target": [np.zeros((8, 4))], "source": [LAYER.weight]},
+            "give net.parameters() of PyTorch's, net.weights of Keras's first, then the arrays",
+            {"target": [LAYER.weight], "source": [np.zeros((8, 4))]},
+        ),
+        case(
+            "backends/variables.py:assign_param 2",
+            assign,
             {"target": [LAYER], "source": [LAYER]},
             "give net.parameters() of PyTorch's",
             {"target": LAYER.parameters(), "source": nn.Linear(4, 8).parameters()},
         ),
         case(
-            "backends/variables.py:assign_param 2",
+            "backends/variables.py:assign_param 3",
             assign,
             {"target": [LAYER.weight, LAYER.bias], "source": [LAYER.bias, LAYER.weight]},
             "of two networks that were made alike",
