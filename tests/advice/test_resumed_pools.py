@@ -1,0 +1,35 @@
+"""Advice on pools that a file holds, and on what Keras alone can do."""
+
+from __future__ import annotations
+
+from tandem.replay.resized import take_over
+from tests.advice.net import excepted, follows
+from tests.replay.test_floors import ACTION, OBS, Ring, samplers, step, stored
+
+
+def test_a_pool_of_other_environments() -> None:
+    one = Ring(24, 3, OBS, ACTION)
+    sampler = samplers(one)[1]
+    for t in range(5):
+        sampler.add(step(t))
+    data, arrays = stored(one, sampler)
+    fewer = Ring(24, 2, OBS, ACTION)
+    with follows("replay/resized.py:take_over") as advice:
+        take_over(fewer, samplers(fewer)[1], 0.5, data, arrays)
+    assert "for the same environments" in advice.fix
+    same = Ring(12, 3, OBS, ACTION)
+    take_over(same, samplers(same)[1], 0.5, data, arrays)
+    assert len(same) == 12
+
+
+excepted(
+    "backends/keras_frozen.py:FrozenModel.onnx",
+    "backends/keras_frozen.py:FrozenModel.onnx 2",
+    because="tests/test_onnx_export.py::test_a_missing_exporter_and_one_that_fails_are_named makes "
+    "them in a child; what is missing is installed by pip",
+)
+excepted(
+    "backends/keras_travel.py:_Pickler.__init__",
+    because="tests/agents/test_finders.py::test_keras_agents_are_as_before_and_travel makes it in a "
+    "child, where agents that share no layer travel",
+)
