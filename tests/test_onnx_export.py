@@ -185,6 +185,15 @@ def test_the_comparison_finds_a_wrong_graph(tmp_path, monkeypatch) -> None:
     assert not (tmp_path / "a.onnx").exists()
 
 
+def test_a_graph_that_onnxruntime_refuses_is_a_named_error(tmp_path, monkeypatch) -> None:
+    pytest.importorskip("onnxruntime")
+    # no operation of ONNX
+    monkeypatch.setitem(onnx.LAYERS, Dense, lambda g, layer, w, x: g("Densely", x))
+    with pytest.raises(NetworkError, match=r"onnxruntime cannot run(.|\n)*use tandem.load"):
+        to_onnx(agent("dqn", BOX, CHOICE), tmp_path / "a.onnx")
+    assert not (tmp_path / "a.onnx").exists()
+
+
 @dataclass(frozen=True)
 class Strange(Layer):
     def forward(self, w: Any, x: Any) -> Any:

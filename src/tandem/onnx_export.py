@@ -175,7 +175,14 @@ def _network(agent: Agent) -> Any:
 
 
 def _compare(agent: Agent, network: Any, model: Any, obs: Tree) -> bool:
-    output = onnx.run(model, obs if isinstance(obs, dict) else {"obs": obs})
+    try:
+        output = onnx.run(model, obs if isinstance(obs, dict) else {"obs": obs})
+    except Exception as error:  # onnxruntime's, for what an exporter wrote
+        raise NetworkError(
+            f"onnxruntime cannot run the ONNX graph of {agent.name}: {str(error).strip()[:300]}",
+            "operations that it has, as the framework's exporter writes them",
+            "replace the layer that it names, or use tandem.load where the agent acts.",
+        ) from error
     if output is None:
         return False
     expected, action = network(obs), agent.act(obs)
