@@ -1,4 +1,4 @@
-"""`python -m benchmarks.beside`: the agent door's `parallel_store_and_training`, beside the same two
+"""`python -m benchmarks.beside`: the agent door's `parallel_store_and_training` beside the same two
 processes in turn, where an environment sleeps 1 ms a step and learning takes about as long as
 collecting. Into benchmarks/results/beside.json and beside.md."""
 
@@ -88,8 +88,8 @@ def main() -> int:
     text = [
         "# Collecting beside learning",
         "",
-        f"The example DQN (PyTorch), an update of 64 for each step, in {PROCESSES} environments that "
-        "sleep 1 ms a step, on 2 processes; made by `python -m benchmarks.beside`.",
+        f"The example DQN (PyTorch), an update of 64 for each step, in {PROCESSES} environments "
+        "that sleep 1 ms a step, on 2 processes; made by `python -m benchmarks.beside`.",
         "",
         "| | seconds (median) | each |",
         "|---|--:|---|",
