@@ -247,6 +247,8 @@ HOST |= {
 }
 HOST |= {"StateDependentGaussian.offset", "StateDependentTanh.sample"}
 HOST |= {"effective_sample_size", "smoothed", "rows_to_drop", "for_actions", "Beta.sample"}
+HOST |= {"relative", "moved", "multiplied", "batch_sizes", "size_below", "gradient_noise"}
+HOST |= {"Parameters.bounds"}
 
 _AROUND = [-2.0, -1.0, 0.0, 1.0, 2.0]
 _PAIRS = [[1.0, 1.0], [0.0, 1.0], [1.0, 0.0]]
