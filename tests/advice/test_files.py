@@ -246,7 +246,7 @@ def test_a_graph_that_differs(tmp_path, monkeypatch) -> None:
         wrong.setattr(
             onnx_export.onnx, "run", lambda *given: {k: x + 1 for k, x in run(*given).items()}
         )
-        with follows("onnx_export.py:_compare") as advice:
+        with follows("onnx_export.py:_compare 2") as advice:
             to_onnx(made, tmp_path / "a.onnx")
     assert "meanwhile, export to numpy" in advice.fix
     to_numpy(made, tmp_path / "a.npz")

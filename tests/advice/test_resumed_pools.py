@@ -33,7 +33,7 @@ excepted(
     "a child, where agents that share no layer travel",
 )
 excepted(
-    "onnx_export.py:_compare 2",
+    "onnx_export.py:_compare",
     because="tests/test_onnx_export.py::test_a_graph_that_onnxruntime_refuses_is_a_named_error "
     "makes it; tandem.load of a run is tried by many",
 )

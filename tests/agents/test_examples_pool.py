@@ -105,7 +105,8 @@ else:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", [pytest.param("jax", marks=pytest.mark.thorough), "tensorflow"])
+@pytest.mark.thorough
+@pytest.mark.parametrize("engine", ["jax", "tensorflow"])
 def test_keras_programs(engine: Any) -> None:
     pytest.importorskip("keras")
     assert run_python(KERAS, engine=engine, timeout=300) == [[True, True]]
