@@ -284,7 +284,7 @@ HOW_NUMPY = """\
 import json
 import numpy as np
 
-data = np.load("{file}")
+data = dict(np.load("{file}"))  # read at once
 plan = json.loads(str(data["plan"]))  # a list of layers, each with its name and shape
 activations = {{"tanh": np.tanh, "relu": lambda x: np.maximum(x, 0), "linear": lambda x: x}}
 
@@ -301,7 +301,7 @@ import numpy as np
 from tandem.networks.plan import Twin  # needs no framework: its layers are written in NumPy
 from tandem.networks.serial import from_json
 
-data = np.load("{file}")
+data = dict(np.load("{file}"))  # read at once
 # observations [batch, ...] -> {meaning}
 network = Twin(from_json(json.loads(str(data["plan"]))), data)
 """
@@ -312,7 +312,7 @@ import numpy as np
 from tandem.networks.plan import Twin
 from tandem.networks.serial import from_json  # needs no framework: layers in NumPy
 
-data = np.load("{file}")
+data = dict(np.load("{file}"))  # read at once
 network = Twin(from_json(json.loads(str(data["plan"]))), data)
 state = np.zeros((1, {units}), np.float32)  # [batch, {units}], zero where an episode begins
 
