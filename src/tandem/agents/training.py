@@ -163,15 +163,16 @@ class PhaseLearner:
         """Returns the losses of the updates, averaged; none while there is nothing to learn yet."""
         self.sampler.add(trajectory)
         self.fresh += trajectory.reward.size
-        self.ended += np.count_nonzero(trajectory.last, axis=0)
+        ended = np.count_nonzero(trajectory.last, axis=0)
+        self.ended += ended
         self.on_new_rows(self.sampler)
         phases, s = self._phases(trajectory.reward.size), self.schedule
         # where none is collected for it, a phase is, to rules, an episode of each environment
-        begins, ended = self.since >= self.ring.envs, int(np.count_nonzero(trajectory.last))
-        self.since += ended
+        begins, episodes = self.since >= self.ring.envs, int(ended.sum())
+        self.since += episodes
         collected = s.collects or s.store_episodes is not None
         if phases and (not self.fresh if collected else begins):
-            self.since = ended
+            self.since = episodes
             self.algorithm.agent.initialize_adjusting()
         self.due += phases
         return self.go_on()
