@@ -172,8 +172,7 @@ def test_the_program_that_reads_an_export_knows_noisy_layers(tmp_path: Path) -> 
     assert "tandem" not in done.how.replace(str(tmp_path), "")
     space: dict[str, Any] = {}
     exec(done.how, space)
-    with space["data"]:
-        np.testing.assert_allclose(space["network"](obs), agent.networks["q"](obs), rtol=1e-6)
+    np.testing.assert_allclose(space["network"](obs), agent.networks["q"](obs), rtol=1e-6)
 
 
 def test_what_cannot_be_is_refused() -> None:
