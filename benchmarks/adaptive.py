@@ -71,6 +71,8 @@ def one(name: str, seed: int, episodes: int) -> Data:
     """One run: its returns, and the environment steps, updates and seconds when each ended."""
     import torch
 
+    from tandem.errors import NonFiniteError
+
     torch.manual_seed(seed)
     agent, train, choices = VARIANTS[name]()
     curve: list[list[float]] = []
@@ -84,13 +86,18 @@ def one(name: str, seed: int, episodes: int) -> Data:
             curve.append([logs["reward"], steps, learner.updates, took, size, pool])
 
     agent.callbacks.append(Hear())
-    train(agent, seed, episodes, 1, **choices)
+    diverged = False
+    try:
+        train(agent, seed, episodes, 1, **choices)
+    except NonFiniteError:  # a result among the others
+        diverged = True
     last = [row[0] for row in curve[-10:]]
     return {
         "name": name,
         "seed": seed,
         "episodes": len(curve),
-        "reached": len(last) == 10 and sum(last) / 10 >= CRITERION,
+        "reached": not diverged and len(last) == 10 and sum(last) / 10 >= CRITERION,
+        "diverged": diverged,
         "curve": curve,
     }
 
@@ -156,7 +163,10 @@ def table(runs: list[Data]) -> str:
             continue
         ends = [run["curve"][-1] for run in own]
         steps, updates, seconds = ([end[i] for end in ends] for i in (1, 2, 3))
-        each = ", ".join(f"{x:,}" for x in steps)
+        each = ", ".join(
+            f"{x:,}" + " (loss not finite)" * run.get("diverged", False)
+            for x, run in zip(steps, own, strict=True)
+        )
         sizes, pools = (", ".join(f"{end[i]:,}" for end in ends) for i in (4, 5))
         lines.append(
             f"| {name} | {sum(run['reached'] for run in own)} of {len(own)} | {median(steps):,.0f} "
