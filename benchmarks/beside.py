@@ -1,20 +1,25 @@
 """`python -m benchmarks.beside`: the agent door's `parallel_store_and_training` beside the same two
-processes in turn, where an environment sleeps 1 ms a step and learning takes about as long as
+processes in turn, where environments sleep 1 ms a step and learning takes about as long as
 collecting. Into benchmarks/results/beside.json and beside.md."""
 
 from __future__ import annotations
 
+import argparse
 import json
+import os
+import subprocess
 import sys
 import time
 from statistics import median
 from typing import Any
 
 from benchmarks import tables
-from benchmarks.measure import ROOT
+from benchmarks.measure import ONE_THREAD, ROOT
 
-PROCESSES, EPISODES, LENGTH, REPEATS = 2, 24, 100, 5
+ENGINES = ("jax", "torch")
+PROCESSES, ENVS, EPISODES, LENGTH, REPEATS = 2, 8, 48, 100, 5
 SLEEP = 1e-3  # seconds of a step
+MOST = 16  # updates a transition
 
 
 class Sleeps:
@@ -39,70 +44,90 @@ class Sleeps:
         return np.full(4, self.t / LENGTH, np.float32), 1.0, self.t == LENGTH, {}
 
 
-def agent(seed: int, updates: int) -> tuple[Any, Any]:
-    """The example DQN in two such environments, with as many updates a step."""
-    import torch
+def seconds(engine: str, seed: int, updates: int, beside: bool) -> float:
+    """Of a training, after a short one that compiles and starts the processes."""
+    from benchmarks.door import program
 
-    from tandem.examples.pytorch.DQN import DQN
-    from tandem.exploration import EpsGreedyQPolicy
-
-    torch.manual_seed(seed)
-    torch.set_num_threads(1)
-    model = DQN(4, 128, 2)
-    model.seed, model.env = seed, [Sleeps() for _ in range(PROCESSES)]
-    model.set(
-        policy=EpsGreedyQPolicy(0.1), pool_size=10_000, batch=64, update_steps=10,
-        num_updates=updates,
-    )  # fmt: skip
-    return model, torch.optim.Adam(model.param)
-
-
-def seconds(seed: int, updates: int, beside: bool, episodes: int = EPISODES) -> float:
-    """Of a training, after a short one that starts the processes."""
-    model, optimizer = agent(seed, updates)
+    model, optimizer = program(engine, seed, num_updates=updates)
+    model.env = [Sleeps() for _ in range(ENVS)]
     train = {"processes": PROCESSES, "parallel_store_and_training": beside, "p": 0}
-    model.train(optimizer, 2, **train)
+    given = (optimizer,) if engine == "torch" else (None, optimizer)
+    model.train(*given, ENVS, **train)
     began = time.perf_counter()
-    model.train(optimizer, episodes, **train)
+    model.train(*given, EPISODES, **train)
     took = time.perf_counter() - began
     model._assembly.environments.close()
     return took
 
 
+def balanced(engine: str) -> int:
+    """How many updates a transition take about as long as collecting it."""
+    one, five = (median(seconds(engine, k, n, False) for k in range(3)) for n in (1, 5))
+    each = (five - one) / 4
+    return max(1, min(MOST, round((one - each) / each)))
+
+
+def measured(engine: str) -> dict[str, Any]:
+    """In turn and beside, alternating, in this process."""
+    updates = balanced(engine)
+    found: dict[str, Any] = {"in turn": [], "beside": []}
+    for seed in range(REPEATS):
+        for name in ("in turn", "beside"):
+            found[name].append(seconds(engine, seed, updates, name == "beside"))
+    ratio = median(found["beside"]) / median(found["in turn"])
+    return found | {"updates": updates, "ratio": ratio}
+
+
 def main() -> int:
-    """Measures, in turn and beside alternating."""
+    """Measures each engine in a process of its own."""
     from tandem.runs.config_file import commit
 
-    found: dict[str, list[float]] = {"in turn": [], "beside": []}
-    for seed in range(REPEATS):
-        for name, times in found.items():
-            times.append(seconds(seed, 1, name == "beside"))
-            print(f"  {name}: {times[-1]:.2f} s", flush=True)
-    steps = EPISODES * LENGTH
-    ratio = median(found["beside"]) / median(found["in turn"])
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.beside", description=__doc__)
+    parser.add_argument("--one", choices=ENGINES, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.one:
+        print(json.dumps(measured(args.one)))
+        return 0
+    rows: dict[str, dict[str, Any]] = {}
+    for engine in ENGINES:
+        env = os.environ | ONE_THREAD | ({"KERAS_BACKEND": "jax"} if engine == "jax" else {})
+        command = [sys.executable, "-m", "benchmarks.beside", "--one", engine]
+        out = subprocess.check_output(command, cwd=ROOT, env=env, text=True)
+        rows[engine] = json.loads(out.splitlines()[-1])
+        print(f"  {engine}: {rows[engine]}", flush=True)
     data = {
-        "seconds": found, "ratio": ratio, "episodes": EPISODES, "steps": steps, "commit": commit(),
-        "date": tables.now(), "machine": tables.machine(), "versions": tables.versions(),
+        "rows": rows, "envs": ENVS, "processes": PROCESSES, "episodes": EPISODES,
+        "steps": EPISODES * LENGTH, "commit": commit(), "date": tables.now(),
+        "machine": tables.machine(), "versions": tables.versions(),
     }  # fmt: skip
     where = f"{tables.machine()['processor']}, {tables.machine()['cores']} cores"
     text = [
         "# Collecting beside learning",
         "",
-        f"The example DQN (PyTorch), an update of 64 for each step, in {PROCESSES} environments "
-        "that sleep 1 ms a step, on 2 processes; made by `python -m benchmarks.beside`.",
+        f"The documented DQN program in {ENVS} environments that sleep 1 ms a step, on {PROCESSES} "
+        "processes, with as many updates a transition as take about as long as collecting it; made "
+        "by `python -m benchmarks.beside`.",
         "",
-        "| | seconds (median) | each |",
-        "|---|--:|---|",
-        *[f"| {n} | {median(t):.2f} | {', '.join(f'{x:.2f}' for x in t)} |" for n, t in
-          found.items()],
+        "| | updates a transition | in turn: seconds (median) | beside | of the time | each |",
+        "|---|--:|--:|--:|--:|---|",
+        *[
+            f"| {engine} | {row['updates']} | {median(row['in turn']):.2f} "
+            f"| {median(row['beside']):.2f} | {row['ratio']:.2f} "
+            f"| {_each(row['in turn'])}; {_each(row['beside'])} |"
+            for engine, row in rows.items()
+        ],
         "",
-        f"{ratio:.2f} of the time. {tables.now()}, commit {commit()}, {where}.",
+        f"{tables.now()}, commit {commit()}, {where}.",
         "",
-    ]  # fmt: skip
-    out = ROOT / "benchmarks" / "results"
-    tables.write(out / "beside.json", json.dumps(data, indent=1) + "\n")
-    tables.write(out / "beside.md", "\n".join(text))
+    ]
+    folder = ROOT / "benchmarks" / "results"
+    tables.write(folder / "beside.json", json.dumps(data, indent=1) + "\n")
+    tables.write(folder / "beside.md", "\n".join(text))
     return 0
+
+
+def _each(times: list[float]) -> str:
+    return ", ".join(f"{x:.2f}" for x in times)
 
 
 if __name__ == "__main__":
