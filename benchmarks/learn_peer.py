@@ -2,7 +2,7 @@
 settings (the zoo's entry), seed by seed, into benchmarks/results/learn_peer.json, learn_peer.md and
 a picture a row.
 
-Every run is a process with one thread; a finished one is not run again (runs/learn_peer).
+Every run is a process with one thread; one that is in learn_peer.json is not made again.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -25,9 +26,10 @@ from benchmarks import peers
 from benchmarks.measure import KERAS, ONE_THREAD, ROOT
 
 RESULTS = ROOT / "benchmarks" / "results"
-RUNS = ROOT / "runs" / "learn_peer"
+RUNS = ROOT / "runs" / "learn_peer"  # while they are made
 LIBRARIES = {"ours": "tandem", "sb3": "Stable-Baselines3"}
 SEEDS = (0, 1, 2)
+LOCK = Lock()  # of the results
 ENGINE = "jax"
 POINTS = 10  # evaluations of a run
 EPISODES = 10  # of an evaluation, and
@@ -67,14 +69,12 @@ def main(arguments: list[str] | None = None) -> int:
         for row in rows
         for seed in SEEDS
         for library in LIBRARIES
-        if not _path(row, library, seed).is_file()
+        if str(seed) not in _known().get(row.name, {}).get(library, {})
     ]
     with ThreadPoolExecutor(args.jobs) as pool:
         codes = list(pool.map(lambda run: _start(*run), todo))
     for row in rows:
-        if all(_runs(row, library) for library in LIBRARIES):
-            _draw(row)
-    _write()
+        _draw(row)
     return 1 if any(codes) else 0
 
 
@@ -87,6 +87,8 @@ def _start(row: Compared, library: str, seed: int) -> int:
     env["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
     command = [sys.executable, "-m", "benchmarks.learn_peer", "--row", row.name]
     code = subprocess.call([*command, "--one", library, str(seed)], cwd=ROOT, env=env)
+    if code == 0:
+        _keep(row, library, seed)
     print(
         f"{row.name} {library} seed {seed}: {'done' if code == 0 else f'exit {code}'}", flush=True
     )
@@ -164,9 +166,24 @@ def _sb3(row: Compared, seed: int) -> dict[str, Any]:
 # --- What they say together -----------------------------------------------------------------------
 
 
-def _runs(row: Compared, library: str) -> list[dict[str, Any]]:
-    paths = [_path(row, library, seed) for seed in SEEDS]
-    return [json.loads(path.read_text(encoding="utf-8")) for path in paths if path.is_file()]
+def _known() -> dict[str, Any]:
+    """Of each row and library the runs that are finished, by seed."""
+    if not (path := RESULTS / "learn_peer.json").is_file():
+        return {}
+    rows: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["rows"]
+    return rows
+
+
+def _keep(row: Compared, library: str, seed: int) -> None:
+    """Adds a run that is finished, and writes everything down."""
+    from tandem.runs.config_file import commit
+
+    found = json.loads(_path(row, library, seed).read_text(encoding="utf-8"))
+    with LOCK:
+        rows = _known()
+        runs = rows.setdefault(row.name, {}).setdefault(library, {})
+        runs[str(seed)] = found | {"commit": commit()[:10]}
+        _write({x.name: rows[x.name] for x in ROWS if x.name in rows})
 
 
 def _draw(row: Compared) -> None:
@@ -176,8 +193,9 @@ def _draw(row: Compared) -> None:
     from matplotlib import pyplot as plt
 
     figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
+    known = _known().get(row.name, {})
     for colour, (library, title) in zip(("tab:blue", "tab:orange"), LIBRARIES.items(), strict=True):
-        for number, run in enumerate(_runs(row, library)):
+        for number, run in enumerate(known.get(library, {}).values()):
             axes.plot(*np.transpose(run["curve"]), color=colour, label=None if number else title)
     axes.set_title(f"{row.algorithm.upper()} {row.env}, the same settings, a line for each seed")
     axes.set_xlabel("environment steps")
@@ -187,15 +205,9 @@ def _draw(row: Compared) -> None:
     plt.close(figure)
 
 
-def _write() -> None:
-    whole = {
-        row.name: {library: _runs(row, library) for library in LIBRARIES}
-        for row in ROWS
-        if all(_runs(row, library) for library in LIBRARIES)
-    }
-    commit = subprocess.check_output(["git", "rev-parse", "HEAD"], cwd=ROOT, text=True).strip()
+def _write(rows: dict[str, Any]) -> None:
     (RESULTS / "learn_peer.json").write_text(
-        json.dumps({"commit": commit, "engine": ENGINE, "rows": whole}, indent=1), encoding="utf-8"
+        json.dumps({"engine": ENGINE, "rows": rows}, indent=1) + "\n", encoding="utf-8"
     )
     lines = [
         "# Learning beside Stable-Baselines3",
@@ -208,11 +220,11 @@ def _write() -> None:
         "|---|---|---|---|---|",
     ]
     for row in ROWS:
-        if row.name not in whole:
+        if row.name not in rows:
             continue
         cells = [
-            ", ".join(f"{run['last']:.0f}" for run in whole[row.name][library])
-            for library in LIBRARIES
+            ", ".join(f"{run['last']:.0f}" for _, run in sorted(rows[row.name].get(x, {}).items()))
+            for x in LIBRARIES
         ]
         picture = f"[picture](curves/peer-{row.name}.png)"
         lines.append(
