@@ -162,7 +162,11 @@ def test_above_the_budget_it_ends_with_an_error_and_a_checkpoint(tmp_path: Path)
         warnings.simplefilter("ignore")
         tandem.train("a2c", env, runners=1, out=tmp_path / "run", worker_restarts=1, **SETTINGS)
     assert "in _go_wrong" in str(caught.value) and "1 had been started anew" in str(caught.value)
-    assert tandem.train(env=env, resume=tmp_path / "run").summary["env_steps"] == 1600
+    with warnings.catch_warnings():
+        # Ray may take an actor for unavailable once more, soon after others were killed
+        warnings.simplefilter("ignore")
+        again = tandem.train(env=env, resume=tmp_path / "run")
+    assert again.summary["env_steps"] == 1600
 
 
 @pytest.mark.parametrize("algorithm", layered(("acer", "nstep_q"), (), ("acer",)))
