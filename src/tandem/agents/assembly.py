@@ -15,8 +15,8 @@ from gymnasium import spaces
 
 from tandem import backends
 from tandem.agents import built_networks, collection, contract
+from tandem.agents.adaptive.loss_inputs import adapts
 from tandem.agents.contract import AgentMembers, SetArguments, TrainArguments, as_list
-from tandem.agents.loss_inputs import adapts
 from tandem.agents.training import PhaseLearner, UpdateSchedule
 from tandem.agents.user_functions import (
     AgentAlgorithm,

@@ -28,7 +28,7 @@ import numpy as np
 
 from tandem import animation, plots
 from tandem.agents import agent_checkpoint, collection
-from tandem.agents.adaptive import AdaptiveMethods
+from tandem.agents.adaptive.methods import AdaptiveMethods
 from tandem.agents.agent_checkpoint import PathLike, SavedAgent, restore_param
 from tandem.agents.assembly import Assembly
 from tandem.agents.contract import SetArguments, TrainArguments, as_list, check_count

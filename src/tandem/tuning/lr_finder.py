@@ -9,7 +9,10 @@ from typing import Any
 import numpy as np
 
 from tandem.agents.contract import as_list, check_count
-from tandem.agents.finders import (
+from tandem.agents.rl import BaseAgent
+from tandem.agents.train_call import print_interval
+from tandem.errors import NonFiniteError, SettingError, one_of
+from tandem.tuning.finders import (
     Limits,
     Series,
     checked_agent,
@@ -17,10 +20,7 @@ from tandem.agents.finders import (
     moving_average,
     set_learning_rate,
 )
-from tandem.agents.rl import BaseAgent
-from tandem.agents.train_call import print_interval
-from tandem.agents.trials import METRICS, TrialArguments, Trials, refuse_strategy
-from tandem.errors import NonFiniteError, SettingError, one_of
+from tandem.tuning.trials import METRICS, TrialArguments, Trials, refuse_strategy
 from tandem.types import AnyArray
 
 FEW = 5  # points before which a sweep is not ended

@@ -7,7 +7,7 @@ from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
-from tandem.agents.adjustable import Values, values_of
+from tandem.agents.adaptive.adjustable import Values, values_of
 from tandem.agents.assembly import Assembly
 from tandem.agents.contract import Adjusted, AgentMembers, check_count
 from tandem.errors import SettingError, one_of

@@ -12,8 +12,8 @@ import numpy as np
 from tandem import plots
 from tandem.agents.contract import as_list, check_count
 from tandem.agents.rl import BaseAgent
-from tandem.agents.trials import Outcome
 from tandem.errors import NonFiniteError, SettingError
+from tandem.tuning.trials import Outcome
 from tandem.types import AnyArray
 
 Limits = tuple[float, float] | None
