@@ -219,14 +219,18 @@ WHOLE = {"metrics": "loss"}
             {"metrics": "reward"},
         ),
         case(
-            "tuning/lr_finder.py:LRFinder._optimizers",
+            "tuning/lr_finder.py:LRFinder._check_optimizer",
             lr,
             {"optimizer": None},
             "agent.optimizer =",
             {"optimizer": sgd},
         ),
         case(
-            "tuning/lr_finder.py:LRFinder._optimizers 2", lr, {"index": 3}, "leave", {"index": -1}
+            "tuning/lr_finder.py:LRFinder._check_optimizer 2",
+            lr,
+            {"index": 3},
+            "leave",
+            {"index": -1},
         ),
         case(
             "tuning/opt_finder.py:OptFinder.__init__",
