@@ -340,6 +340,44 @@ def test_what_was_moved_stays_where_the_number_of_processes_changes() -> None:
     assert (learner.sampler.alpha, learner.schedule.batch_size) == before
 
 
+def test_attributes_show_what_rules_have_moved(tmp_path: Path) -> None:
+    """The numbers in use, rather than what `set` was told; after `restore` too."""
+    rules: dict[str, Any] = {
+        "alpha_params": {"rate": 0.1, "smooth": 0.0},
+        "num_updates_params": {"max": 3},
+        "freq_params": {"max": 8},
+    }
+
+    def made() -> Any:
+        agent = Adaptive(Walk())
+        agent.set(
+            policy=GreedyQPolicy(), pool_size=100, batch=4, num_updates=2, update_batches=5, PR=True
+        )
+        return agent
+
+    def shown(agent: Any) -> Any:
+        return agent.alpha, agent.num_updates, agent.update_batches, agent.update_steps
+
+    agent = made()
+    assert shown(agent) == (0.7, 2, 5, None)
+    agent.train(torch.optim.SGD(agent.param, 0.01), 2, p=0)
+    assert shown(agent) == (0.7, 2, 5, None)
+    agent.adjust(1.0, smooth=1.0, **rules)  # e / T is far above 1
+    learner = agent._assembly.learner
+    moved = shown(agent)
+    now = learner.schedule.updates_per_phase, learner.schedule.sync_updates
+    assert moved == (learner.sampler.alpha, *now, None) and learner.sampler.alpha != 0.7
+    assert now[0] == 3 and now[1] != 5
+    agent.save(tmp_path / "x.dat")
+    again = made()
+    again.restore(tmp_path / "x.dat")
+    assert shown(again) == moved
+    again.set(policy=GreedyQPolicy(), PR=True, alpha=0.5)
+    assert again.alpha == 0.5
+    agent.initialize_adjusting()
+    assert shown(agent) == (0.7, 2, 5, None)
+
+
 def test_a_moved_num_store_goes_on_where_the_same_is_asked_for(tmp_path: Path) -> None:
     def made() -> Any:
         agent = Adaptive(Walk(), lambda a, _: a.adjust(1e9, smooth=1.0, store_params={"max": 4}))
