@@ -110,6 +110,7 @@ class BaseAgent(SavedAgent, AdaptiveMethods, AttributeViews):
             k,
             strategy,
         )
+        self._start_size()  # while its pool is known
         self._undo_moves()
         self._chosen, self._assembly = True, None
         self._anew = self._restored is not None
@@ -153,6 +154,7 @@ class BaseAgent(SavedAgent, AdaptiveMethods, AttributeViews):
         before, beside = self._assembly, self._beside(arguments, train)
         loaded = agent_checkpoint.present(self, self._loaded) if self._restored else {}
         if before is None or not before.fits(self.env, optimizers):
+            self._start_size()
             self._undo_moves()
             assembly = Assembly(self, arguments, optimizers, processes, beside)
         elif (before.processes, before.beside) == (processes, beside):
