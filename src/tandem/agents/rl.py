@@ -32,7 +32,13 @@ from tandem.agents.adaptive.methods import AdaptiveMethods
 from tandem.agents.agent_checkpoint import PathLike, SavedAgent, restore_param
 from tandem.agents.assembly import Assembly
 from tandem.agents.contract import SetArguments, TrainArguments, as_list, check_count
-from tandem.agents.train_call import LambdaCallback, TrainCall, say_once, say_what_is_not_used
+from tandem.agents.train_call import (
+    LambdaCallback,
+    TrainCall,
+    say_once,
+    say_what_becomes_of_priorities,
+    say_what_is_not_used,
+)
 from tandem.agents.views import AttributeViews
 from tandem.backends.variables import assign_param
 from tandem.errors import SettingError
@@ -173,6 +179,7 @@ class BaseAgent(SavedAgent, AdaptiveMethods, AttributeViews):
             )
         assembly.set_windows(train)
         if self._restored is not None:
+            self._anew |= say_what_becomes_of_priorities(arguments, self._restored)
             agent_checkpoint.load_training(assembly, self._restored, loaded, self._anew)
         if self._restored is not None and self._anew:
             self._forget_moves(assembly)
