@@ -255,6 +255,7 @@ def odd(space):
 """
 
 
+@pytest.mark.slow
 def test_layers_that_are_not_known_are_written_by_torch_and_compared(
     tmp_path, monkeypatch, capsys
 ) -> None:

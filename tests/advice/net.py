@@ -154,8 +154,9 @@ class Case(NamedTuple):
             self.call(**more, **{**self.given, **fix})
 
 
-def case(key: str, *rest: Any) -> Any:
-    return pytest.param(Case(key, *rest), id=key.replace("/", "."))
+def case(key: str, *rest: Any, slow: bool = False) -> Any:
+    marks = [pytest.mark.slow] if slow else []
+    return pytest.param(Case(key, *rest), id=key.replace("/", "."), marks=marks)
 
 
 def excepted(*keys: str, because: str) -> None:

@@ -156,6 +156,7 @@ WHOLE = {"metrics": "loss"}
             {"pool_network": False},
             "leave pool_network out",
             {"pool_network": True},
+            slow=True,
         ),
         case(
             "agents/user_functions.py:PrioritizedReplay.powers",
@@ -170,6 +171,7 @@ WHOLE = {"metrics": "loss"}
             {"p": 1},
             "more processes",
             {"processes": 2},
+            slow=True,
         ),
         # finders
         case(

@@ -75,6 +75,7 @@ def test_of_a_pool(pr: bool) -> None:
     assert agent.compute_ess() == 0 and agent.adjust_window_size() == 0
 
 
+@pytest.mark.slow
 def test_averages_of_processes() -> None:
     agent = trained(Probe([Clock(), Clock(6)]), 4, PR=True, train={"processes": 2})
     assert agent.ema_ess == [None, None]
@@ -237,7 +238,7 @@ class Reporting(Adaptive):
 
 
 @pytest.mark.parametrize("course", COURSES)
-@pytest.mark.parametrize("every", [1, 5, 11])
+@pytest.mark.parametrize("every", [5, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 11))])
 def test_the_size_when_the_phase_began_is_that_whenever_it_is_asked_for(
     course: str, every: int
 ) -> None:
@@ -399,6 +400,7 @@ def test_stopped_within_a_phase_it_goes_on_to_the_bit(at: int, tmp_path: Path) -
     assert all(torch.equal(a, b) for a, b in zip(again.param, whole.param, strict=True))
 
 
+@pytest.mark.slow
 def test_what_was_moved_stays_where_the_number_of_processes_changes() -> None:
     agent, optimizer = fresh()
     agent.train(optimizer, 6, p=0)

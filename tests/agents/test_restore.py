@@ -48,7 +48,7 @@ def unset(kind: str) -> Any:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("order", ["never", "after"])
+@pytest.mark.parametrize("order", ["never", pytest.param("after", marks=pytest.mark.slow)])
 def test_it_goes_on_to_the_bit_with_the_same_arguments(
     kind: str, order: str, tmp_path: Path
 ) -> None:

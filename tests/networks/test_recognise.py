@@ -231,6 +231,7 @@ KERAS = """
 """
 
 
+@pytest.mark.slow
 def test_any_other_keras_model_is_left_alone() -> None:
     for name, right in run_python(KERAS, engine="keras-torch"):
         assert right is True, name

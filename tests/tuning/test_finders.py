@@ -290,6 +290,7 @@ def test_an_agent_is_as_before_and_trains_as_if_nothing_had_been(kind: str, tmp_
     assert everything(searched, tmp_path / "a")[:5] == everything(other, tmp_path / "b")[:5]
 
 
+@pytest.mark.slow
 def test_trials_in_processes_are_those_of_one(tmp_path: Path) -> None:
     found = []
     for processes in (1, 2):
