@@ -31,7 +31,6 @@ ENV_ID = re.compile(rf"({NAMESPACES})/(\*|NAME|\w+[-_]v\d+|\*-v\d+)")
 OTHER_PROGRAMS = {"pip", "ray", "pytest", "mypy", "git"}  # their flags are not ours
 # of other libraries
 NOT_OURS = {"distributed_training", "ClipAction"} | {
-    "RReLU",
     "GLU",
     "glu",
     "squareplus",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-import re
 from typing import Any
 
 import pytest
@@ -12,21 +10,10 @@ from tandem import algorithms, trainer
 from tandem.errors import SettingError, TandemError
 from tandem.learning.config import Options
 from tandem.settings import Schedule, apply, check_ranges, declared
+from tests.advice.net import assigned, quoted
 
 QUIET = {"plots": False, "tensorboard": False, "eval_episodes": 0}
-ASSIGNED = re.compile(r"\b([a-z_]+)=('[^']*'|\([^)]*\)|[-\w.]*\w)")
 KINDS = [*(algorithms.get(name).Settings for name in algorithms.NAMES), Options]
-
-
-def advised(error: TandemError) -> list[dict[str, Any]]:
-    """What each "name=value" of a fix says, alternatives one by one."""
-    found = []
-    for name, text in ASSIGNED.findall(error.fix):
-        try:
-            found.append({name: ast.literal_eval(text)})
-        except (ValueError, SyntaxError):
-            found.append({name: text})
-    return found
 
 
 def settings_with_limits() -> Any:
@@ -52,7 +39,7 @@ def test_a_number_out_of_its_range_is_answered_with_one_within(kind, setting) ->
         value = int(beyond)
     with pytest.raises(SettingError) as caught:
         check_ranges(apply(kind(), {setting.name: value}))
-    fixes = advised(caught.value) or [
+    fixes = assigned(caught.value) or [
         {setting.name: caught.value.fix.removeprefix("try ").rstrip(".")}
     ]
     for fix in fixes:
@@ -67,7 +54,7 @@ def test_a_value_of_another_kind_is_answered_with_one_of_its_own(kind) -> None:
             try:
                 apply(kind(), {s.name: odd})
             except SettingError as error:
-                (fix,) = advised(error)[:1]
+                (fix,) = assigned(error)[:1]
                 check_ranges(apply(kind(), fix))
 
 
@@ -99,14 +86,14 @@ def test_settings_that_do_not_fit_together_do_when_the_advice_is_taken(
 ) -> None:
     with pytest.raises(TandemError) as caught:
         trainer.session(algorithm, env, framework="torch", **QUIET, **given)
-    fixes = advised(caught.value)
+    fixes = assigned(caught.value)
     assert fixes, caught.value.fix
     for fix in fixes:
         told = {**given, **fix}
         try:
             trainer.session(algorithm, env, framework="torch", **QUIET, **told)
         except TandemError as error:  # of what that leads to, there is advice too
-            (more,) = advised(error)
+            (more,) = assigned(error)
             trainer.session(algorithm, env, framework="torch", **QUIET, **{**told, **more})
 
 
@@ -128,7 +115,7 @@ def test_a_mistyped_name_is_answered_with_the_right_one(wrong) -> None:
         trainer.session(**right, **QUIET, **wrong) if "lerning_rate" in wrong else trainer.session(
             **{**right, **QUIET, **wrong}
         )
-    meant = re.findall(r"'([^']+)'", caught.value.fix)[0]
+    meant = quoted(caught.value)
     (name,) = wrong
     if name == "lerning_rate":
         trainer.session(**right, **QUIET, **{meant: 1e-3})

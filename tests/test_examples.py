@@ -8,6 +8,7 @@ from tandem.examples import breakout_acer, cartpole_a3c
 from tests.helpers import run_python
 
 
+@pytest.mark.slow
 def test_cartpole_by_a3c_on_torch() -> None:
     result = cartpole_a3c.main("torch", "512")
     assert result.summary["updates"] == 2 and result.summary["framework"] == "torch"

@@ -255,6 +255,7 @@ def odd(space):
 """
 
 
+@pytest.mark.slow
 def test_layers_that_are_not_known_are_written_by_torch_and_compared(
     tmp_path, monkeypatch, capsys
 ) -> None:
@@ -356,6 +357,44 @@ def test_keras_writes_layers_that_are_not_known(engine, package, tmp_path) -> No
     rows = run_python(KERAS, engine, str(tmp_path), engine=engine)
     assert rows == [[True, True, True]] * 2
     assert {p.name for p in tmp_path.glob("*.onnx")} == {"numbers.onnx", "digits.onnx", "b.onnx"}
+
+
+TRAINED = """
+    import sys
+
+    import tandem
+    from tests.networks.known_runs import SHORT, Numbers
+    from tests.networks.layer_cases import box
+
+    tandem.train("dqn", lambda: Numbers(box(4)), framework=sys.argv[1], out=sys.argv[2], **SHORT)
+"""
+EXPORTED = """
+    import contextlib
+    import json
+    import os
+    import sys
+
+    from tandem.cli import main
+
+    run, folder = sys.argv[1:]
+    os.chdir(folder)
+    where = ["--network", "bodies:body", "--out", f"{folder}/agent.npz"]
+    with contextlib.redirect_stdout(sys.stderr):
+        assert main(["export", run, "--to", "numpy", *where]) == 0
+    import bodies
+
+    print(json.dumps(bodies.engine))
+"""
+
+
+@pytest.mark.slow
+def test_the_module_of_a_network_is_imported_on_the_engine_of_the_run(tmp_path) -> None:
+    """Though the environment names another."""
+    run_python(TRAINED, "jax", str(tmp_path / "run"))
+    source = "import keras\nengine = keras.backend.backend()\n\ndef body(space): ..."
+    (tmp_path / "bodies.py").write_text(source)
+    rows = run_python(EXPORTED, str(tmp_path / "run"), str(tmp_path), engine="tensorflow")
+    assert rows == ["jax"]
 
 
 REFUSED = """

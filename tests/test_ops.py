@@ -60,7 +60,13 @@ def test_choosing_by_index() -> None:
     assert xp.one_hot(index, 6).dtype == xp.cast(INPUTS["bytes"]).dtype == np.float32
 
 
-@pytest.fixture(scope="module", params=["torch", "keras-torch", "jax", "tensorflow"])
+@pytest.fixture(
+    scope="module",
+    params=[
+        "torch",
+        *(pytest.param(e, marks=pytest.mark.slow) for e in ("keras-torch", "jax", "tensorflow")),
+    ],
+)
 def engine(request, tmp_path_factory):
     """An engine, the kind of functions that were found for it, and their results."""
     file = tmp_path_factory.mktemp("ops") / "results.npz"

@@ -269,6 +269,7 @@ def test_spaces_that_an_algorithm_cannot_do_are_refused_before_anything_runs(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_without_algorithm_environment_or_engine() -> None:
     with pytest.raises(SettingError, match="without an algorithm"):
         tandem.train()
@@ -331,6 +332,7 @@ def test_an_environment_that_is_not_ours_is_left_open() -> None:
 # Loading and acting
 
 
+@pytest.mark.slow
 def test_keras_says_nothing_of_entries_inside_entries() -> None:
     code = """
         import warnings

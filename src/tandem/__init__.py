@@ -14,27 +14,27 @@ from tandem.version import __version__
 if TYPE_CHECKING:  # what a type checker sees; below, each is imported when it is first used
     from tandem import errors
     from tandem.agents.agent_checkpoint import restore_param
-    from tandem.agents.lr_finder import LRFinder
-    from tandem.agents.opt_finder import OptFinder
-    from tandem.agents.parallel_finder import AgentFinder, ParallelFinder
     from tandem.agents.rl import RL, RL_pytorch, assign_param
     from tandem.agents.train_call import LambdaCallback
     from tandem.cluster import Cluster, WiseRL
     from tandem.drlbox.makers import make_evaluator, make_trainer
     from tandem.learning.events import Evaluation
     from tandem.onnx_export import export
-    from tandem.search import find_best, find_lr, find_optimizer
     from tandem.trainer import Agent, Result, evaluate, load, session, train
+    from tandem.tuning.lr_finder import LRFinder
+    from tandem.tuning.opt_finder import OptFinder
+    from tandem.tuning.parallel_finder import AgentFinder, ParallelFinder
+    from tandem.tuning.search import find_best, find_lr, find_optimizer
 
 _HOMES = {  # public name -> (module, attribute of it); an empty attribute is the module itself
     "Agent": ("tandem.trainer", "Agent"),
-    "AgentFinder": ("tandem.agents.parallel_finder", "AgentFinder"),
+    "AgentFinder": ("tandem.tuning.parallel_finder", "AgentFinder"),
     "Cluster": ("tandem.cluster", "Cluster"),
     "Evaluation": ("tandem.learning.events", "Evaluation"),
-    "LRFinder": ("tandem.agents.lr_finder", "LRFinder"),
+    "LRFinder": ("tandem.tuning.lr_finder", "LRFinder"),
     "LambdaCallback": ("tandem.agents.train_call", "LambdaCallback"),
-    "OptFinder": ("tandem.agents.opt_finder", "OptFinder"),
-    "ParallelFinder": ("tandem.agents.parallel_finder", "ParallelFinder"),
+    "OptFinder": ("tandem.tuning.opt_finder", "OptFinder"),
+    "ParallelFinder": ("tandem.tuning.parallel_finder", "ParallelFinder"),
     "RL": ("tandem.agents.rl", "RL"),
     "RL_pytorch": ("tandem.agents.rl", "RL_pytorch"),
     "Result": ("tandem.trainer", "Result"),
@@ -43,9 +43,9 @@ _HOMES = {  # public name -> (module, attribute of it); an empty attribute is th
     "errors": ("tandem.errors", ""),
     "evaluate": ("tandem.trainer", "evaluate"),
     "export": ("tandem.onnx_export", "export"),
-    "find_best": ("tandem.search", "find_best"),
-    "find_lr": ("tandem.search", "find_lr"),
-    "find_optimizer": ("tandem.search", "find_optimizer"),
+    "find_best": ("tandem.tuning.search", "find_best"),
+    "find_lr": ("tandem.tuning.search", "find_lr"),
+    "find_optimizer": ("tandem.tuning.search", "find_optimizer"),
     "make_evaluator": ("tandem.drlbox.makers", "make_evaluator"),
     "make_trainer": ("tandem.drlbox.makers", "make_trainer"),
     "restore_param": ("tandem.agents.agent_checkpoint", "restore_param"),

@@ -81,6 +81,17 @@ def _called(call: ast.Call) -> str:
     return getattr(call.func, "id", getattr(call.func, "attr", ""))
 
 
+def assigned(error: TandemError) -> list[dict[str, Any]]:
+    """What each "name=value" of an error's fix says, together; alternatives ("or") apart."""
+    found = [dict(ASSIGNED.findall(part)) for part in error.fix.split(" or ")]
+    return [{k: _value(text) for k, text in each.items()} for each in found if each]
+
+
+def quoted(error: TandemError) -> str:
+    """The first thing that stands in quotes in an error's fix."""
+    return re.findall(r"'([^']+)'", error.fix)[0]
+
+
 class Advice:
     """What `follows` caught."""
 
@@ -91,13 +102,12 @@ class Advice:
         return self.error.fix
 
     def assigned(self) -> list[dict[str, Any]]:
-        """What each "name=value" of the fix says, together; alternatives ("or") apart."""
-        found = [dict(ASSIGNED.findall(part)) for part in self.fix.split(" or ")]
-        return [{k: _value(text) for k, text in each.items()} for each in found if each]
+        """What the fix says to give."""
+        return assigned(self.error)
 
     def quoted(self) -> str:
-        """The first thing that stands in quotes in the fix."""
-        return re.findall(r"'([^']+)'", self.fix)[0]
+        """What stands in quotes there."""
+        return quoted(self.error)
 
 
 @contextmanager
@@ -144,8 +154,9 @@ class Case(NamedTuple):
             self.call(**more, **{**self.given, **fix})
 
 
-def case(key: str, *rest: Any) -> Any:
-    return pytest.param(Case(key, *rest), id=key.replace("/", "."))
+def case(key: str, *rest: Any, slow: bool = False) -> Any:
+    marks = [pytest.mark.slow] if slow else []
+    return pytest.param(Case(key, *rest), id=key.replace("/", "."), marks=marks)
 
 
 def excepted(*keys: str, because: str) -> None:

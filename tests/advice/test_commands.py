@@ -39,7 +39,7 @@ def told(fix: str) -> str:
     [
         ("cli/__init__.py:_command", "trian --help", "did you mean", "{told} --help"),
         (
-            "cli/agents.py:load",
+            "cli/agents.py:find",
             "evaluate plain --which lats --episodes 1",
             "did you mean",
             "evaluate plain --which {told} --episodes 1",
@@ -103,8 +103,15 @@ def told(fix: str) -> str:
             "write it in quotes: --env-kwargs '{\"",
             f"train ppo FrozenLake-v1 --env-kwargs '{{\"is_slippery\": false}}' {SHORT}",
         ),
-        ("cli/verify.py:run", "verify plain --steps 0", "--steps", "verify plain {told} --quiet"),
-        ("cli/verify.py:run", "verify plain --steps 0", "leave it out", "verify plain --quiet"),
+        *(
+            pytest.param(
+                "cli/verify.py:run", "verify plain --steps 0", *told, marks=pytest.mark.slow
+            )
+            for told in (
+                ("--steps", "verify plain {told} --quiet"),
+                ("leave it out", "verify plain --quiet"),
+            )
+        ),
     ],
 )
 def test_what_a_command_is_told_can_be_typed(key, wrong, says, right, runs, monkeypatch) -> None:

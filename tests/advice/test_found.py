@@ -11,14 +11,15 @@ from typing import Any
 
 import pytest
 
-from tandem import plots, search
+from tandem import plots
 from tandem.cli import find
 from tandem.math.adaptive import Parameters
 from tandem.parallel.tasks import Tasks
+from tandem.tuning import search
 from tests.advice.net import case, follows
 from tests.advice.test_upper_agents import SQUARE, SQUEEZED, learn
 from tests.parallel.test_tasks import fail, named, square, unlucky
-from tests.test_search import trial
+from tests.tuning.test_search import trial
 
 RATES = {"start": 1e-4, "end": 1e-2, "points": 2, "setting": "learning_rate"}
 FEW = {"steps": 1, "framework": "torch", "processes": 1}
@@ -86,28 +87,28 @@ def search_with(function: Any, *words: Any, **given: Any) -> None:
         ),
         case("plots.py:series", series, {"x_scale": "lg"}, "'log'", {"x_scale": "log"}),
         case(
-            "search.py:rates",
+            "tuning/search.py:rates",
             rates,
             {"setting": "learning_rat"},
             "'learning_rate'",
             {"setting": "learning_rate"},
         ),
         case(
-            "search.py:rates 2",
+            "tuning/search.py:rates 2",
             rates,
             {"start": 1e-1, "end": 1e-5},
             "try 1e-5 and 1e-1",
             {"start": 1e-5, "end": 1e-1},
         ),
         case(
-            "search.py:_found",
+            "tuning/search.py:_found",
             found,
             {"returns": [1.0], "fault": "the loss was not finite"},
             "lower the learning rates",
             {"fault": ""},
         ),
         case(
-            "search.py:_found",
+            "tuning/search.py:_found",
             found,
             {"returns": []},
             "leave --eval-episodes out",
@@ -157,16 +158,16 @@ def test_a_command_that_says_too_little_or_too_much(key, names, env) -> None:
 
 
 def test_searches_of_nothing_and_of_what_is_given() -> None:
-    with follows("search.py:_searched") as advice:
+    with follows("tuning/search.py:_searched") as advice:
         search_with(search.find_best, [])
     search_with(
         search.find_best, json.loads(advice.fix.removeprefix("give ").partition(", say")[0])
     )
-    with follows("search.py:_searched 2") as advice:
+    with follows("tuning/search.py:_searched 2") as advice:
         search_with(search.find_lr, "dqn", learning_rate=0.1)
     assert advice.fix == "leave learning_rate out."
     search_with(search.find_lr, "dqn")
-    with follows("search.py:find_optimizer") as advice:
+    with follows("tuning/search.py:find_optimizer") as advice:
         search_with(search.find_optimizer, "dqn", optimizers=["adm"])
     search_with(search.find_optimizer, "dqn", optimizers=[advice.quoted()])
 

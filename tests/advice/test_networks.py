@@ -18,6 +18,7 @@ from tandem import backends, trainer
 from tandem.agents.rl import assign_param
 from tandem.envs.team import Team
 from tandem.networks.plan import Conv, Dense, Flatten, width
+from tandem.networks.torch_sequences import LastStep
 from tandem.onnx_export import to_numpy, to_onnx
 from tandem.testing.action_games import Parts
 from tandem.testing.team_games import TwoStep
@@ -26,11 +27,14 @@ from tests.advice.installs import installs
 from tests.advice.net import case, follows
 from tests.advice.test_runs import rewritten
 from tests.agents.agents import Probe
+from tests.networks.known_runs import Numbers
+from tests.networks.layer_cases import box
 from tests.test_onnx_export import BODIES
 from tests.test_trainer import SMALL, small
 
 IMAGES = (Conv(3, 4, 3, 1),)
 LAYER, SHARED = nn.Linear(4, 8), nn.Linear(3, 1)
+LSTM, DEEP = nn.LSTM(3, 5, batch_first=True), nn.Sequential(nn.Flatten(), nn.Linear(18, 1))
 
 
 def session(network: Any = None, env: Any = "CartPole-v1", **given: Any) -> Any:
@@ -80,6 +84,22 @@ class Deep(nn.Module):
         return torch.stack([x, x], -1)
 
 
+class Both(nn.Module):
+    """[B, 6, 3] -> [B, 18], and the same again."""
+
+    def forward(self, x: Any) -> Any:
+        return x.flatten(1), x.flatten(1)
+
+
+def sequences() -> Numbers:
+    """Observations [6, 3]."""
+    return Numbers(box(6, 3))
+
+
+def lstm(space: Any) -> nn.Module:
+    return nn.LSTM(space.shape[1], 5, batch_first=True)
+
+
 def train(optimizer: Any, made: Any = None) -> None:
     probe = Probe() if made is None else made
     probe.set(policy=tandem.exploration.GreedyQPolicy(), pool_size=100, batch=4)
@@ -107,6 +127,36 @@ def assign(target: Any, source: Any) -> None:
             {"network": lambda space: Deep()},
             "end it with a Flatten layer",
             {"network": lambda space: nn.Sequential(Deep(), nn.Flatten())},
+        ),
+        case(
+            "networks/defaults.py:Given.features 2",
+            session,
+            {"network": lambda space: lstm(space), "env": sequences},
+            "put tandem.networks.torch_sequences.LastStep() behind it.",
+            {"network": lambda space: nn.Sequential(lstm(space), LastStep())},
+        ),
+        case(
+            "networks/defaults.py:Given.features 2",
+            session,
+            {"network": lambda space: Both(), "env": sequences},
+            "return one of them",
+            {"network": lambda space: nn.Flatten()},
+        ),
+        case(
+            "networks/defaults.py:Given.features 2",
+            session,
+            {
+                "network": {"actor": nn.LSTM(3, 2, batch_first=True), "critic": DEEP},
+                "env": sequences,
+            },
+            "put tandem.networks.torch_sequences.LastStep() behind it, and end it with a "
+            "linear layer of 2 units",
+            {
+                "network": {
+                    "actor": nn.Sequential(LSTM, LastStep(), nn.Linear(5, 2)),
+                    "critic": DEEP,
+                }
+            },
         ),
         case(
             "networks/defaults.py:Given.features 2",

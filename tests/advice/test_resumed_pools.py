@@ -29,7 +29,7 @@ excepted(
 )
 excepted(
     "backends/keras_travel.py:_Pickler.__init__",
-    because="tests/agents/test_finders.py::test_keras_agents_are_as_before_and_travel makes it in "
+    because="tests/tuning/test_finders.py::test_keras_agents_are_as_before_and_travel makes it in "
     "a child, where agents that share no layer travel",
 )
 excepted(

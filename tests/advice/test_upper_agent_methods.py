@@ -16,7 +16,7 @@ from tandem.exploration import EpsGreedyQPolicy, GreedyQPolicy  # noqa: E402
 from tests.advice.net import case, excepted, follows  # noqa: E402
 from tests.agents.agents import Clock, Probe, Walk, trained  # noqa: E402
 from tests.agents.test_built_networks import Builds  # noqa: E402
-from tests.agents.test_finders import Aimer, sgd  # noqa: E402
+from tests.tuning.test_finders import Aimer, sgd  # noqa: E402
 
 
 def adjust(train: Any = None, method: str = "adjust_batch_size", **given: Any) -> Any:
@@ -85,36 +85,36 @@ WHOLE = {"metrics": "loss"}
     "each",
     [
         case(
-            "agents/adaptive.py:AdaptiveMethods._batch_size",
+            "agents/adaptive/methods.py:AdaptiveMethods._batch_size",
             adjust,
             {"batch_params": {"min": 101}},
             "a smaller min",
             {"batch_params": {"min": 50}},
         ),
         case(
-            "agents/adaptive.py:AdaptiveMethods._batch_size",
+            "agents/adaptive/methods.py:AdaptiveMethods._batch_size",
             adjust,
             {"batch_params": {"min": 101}},
             "a larger pool_size",
             {"train": {"pool_size": 200}},
         ),
         case(
-            "agents/adaptive.py:AdaptiveMethods._parameters",
+            "agents/adaptive/methods.py:AdaptiveMethods._parameters",
             lambda name: adjust(**{name: {"rate": 0.1}}),
             {"name": "lr_parms"},
             "lr_params",
             {"name": "lr_params"},
         ),
-        case("agents/adaptive.py:_share", adjust, {"smooth": 2}),
+        case("agents/adaptive/methods.py:_share", adjust, {"smooth": 2}),
         case(
-            "agents/adjustable.py:values_of",
+            "agents/adaptive/adjustable.py:values_of",
             adjust,
             {"eps_params": EPS},
             "leave eps_params out",
             {"eps_params": None},
         ),
         case(
-            "agents/adjustable.py:values_of",
+            "agents/adaptive/adjustable.py:values_of",
             adjust,
             {"eps_params": EPS},
             "see to that",
@@ -156,6 +156,7 @@ WHOLE = {"metrics": "loss"}
             {"pool_network": False},
             "leave pool_network out",
             {"pool_network": True},
+            slow=True,
         ),
         case(
             "agents/user_functions.py:PrioritizedReplay.powers",
@@ -170,95 +171,100 @@ WHOLE = {"metrics": "loss"}
             {"p": 1},
             "more processes",
             {"processes": 2},
+            slow=True,
         ),
         # finders
         case(
-            "agents/finders.py:Series._part",
+            "tuning/finders.py:Series._part",
             lr,
             {"look": "loss", "find": False},
             "call find first",
             {"find": True},
         ),
-        case("agents/finders.py:Series._part", lr, {"look": "loss", "N": 5}, "more", {"N": 40}),
+        case("tuning/finders.py:Series._part", lr, {"look": "loss", "N": 5}, "more", {"N": 40}),
         case(
-            "agents/finders.py:best_of",
+            "tuning/finders.py:best_of",
             opt,
             {"rates": (1e30,)},
             "learning rates",
             {"rates": (0.1,)},
         ),
         case(
-            "agents/finders.py:checked_agent",
+            "tuning/finders.py:checked_agent",
             lambda agent: OptFinder(agent, [sgd(Aimer())]),
             {"agent": object()},
             "`tandem find`",
             {"agent": Aimer()},
         ),
-        case("agents/lr_finder.py:LRFinder._check", lr, METRICS, "", WHOLE),
-        case("agents/lr_finder.py:LRFinder._check 2", lr, {"start_lr": 0, "end_lr": 1.0}),
+        case("tuning/lr_finder.py:LRFinder._check", lr, METRICS, "", WHOLE),
+        case("tuning/lr_finder.py:LRFinder._check 2", lr, {"start_lr": 0, "end_lr": 1.0}),
         case(
-            "agents/lr_finder.py:LRFinder._check 3",
+            "tuning/lr_finder.py:LRFinder._check 3",
             lr,
             {"start_lr": 1.0, "end_lr": 0.1},
             "the lower one",
             {"start_lr": 0.1, "end_lr": 1.0},
         ),
-        case("agents/lr_finder.py:LRFinder._curve", change, METRICS, "", WHOLE),
+        case("tuning/lr_finder.py:LRFinder._curve", change, METRICS, "", WHOLE),
         case(
-            "agents/lr_finder.py:LRFinder._curve 2",
+            "tuning/lr_finder.py:LRFinder._curve 2",
             lr,
             {"look": "reward_change", "metrics": "loss", "N": 40},
             "look at the loss",
             {"look": "loss_change"},
         ),
         case(
-            "agents/lr_finder.py:LRFinder._curve 2",
+            "tuning/lr_finder.py:LRFinder._curve 2",
             lr,
             {"look": "reward_change", "metrics": "loss", "N": 40},
             "call find again",
             {"metrics": "reward"},
         ),
         case(
-            "agents/lr_finder.py:LRFinder._optimizers",
+            "tuning/lr_finder.py:LRFinder._check_optimizer",
             lr,
             {"optimizer": None},
             "agent.optimizer =",
             {"optimizer": sgd},
         ),
         case(
-            "agents/lr_finder.py:LRFinder._optimizers 2", lr, {"index": 3}, "leave", {"index": -1}
+            "tuning/lr_finder.py:LRFinder._check_optimizer 2",
+            lr,
+            {"index": 3},
+            "leave",
+            {"index": -1},
         ),
         case(
-            "agents/opt_finder.py:OptFinder.__init__",
+            "tuning/opt_finder.py:OptFinder.__init__",
             opt,
             {"rates": ()},
             "two",
             {"rates": (0.1, 0.5)},
         ),
-        case("agents/opt_finder.py:OptFinder._curve", opt, {"look": "los"}, "", {"look": "loss"}),
-        case("agents/opt_finder.py:OptFinder.find", opt, METRICS, "", WHOLE),
+        case("tuning/opt_finder.py:OptFinder._curve", opt, {"look": "los"}, "", {"look": "loss"}),
+        case("tuning/opt_finder.py:OptFinder.find", opt, METRICS, "", WHOLE),
         case(
-            "agents/parallel_finder.py:ParallelFinder.__init__",
+            "tuning/parallel_finder.py:ParallelFinder.__init__",
             several,
             {"optimizers": 2},
             "one optimizer",
             {"optimizers": 1},
         ),
         case(
-            "agents/parallel_finder.py:ParallelFinder.__init__ 2",
+            "tuning/parallel_finder.py:ParallelFinder.__init__ 2",
             several,
             {"agents": lambda: [Aimer()] * 2, "optimizers": 2},
             "OptFinder",
             {"agents": lambda: [Aimer(), Aimer()]},
         ),
         case(
-            "agents/trials.py:TrialArguments.of",
+            "tuning/trials.py:TrialArguments.of",
             lr,
             {"train_loss": len},
             "leave train_loss out",
             {"train_loss": None},
         ),
-        case("agents/trials.py:refuse_strategy", opt, STRATEGY, "out", {"strategy": None}),
+        case("tuning/trials.py:refuse_strategy", opt, STRATEGY, "out", {"strategy": None}),
     ],
 )
 def test_followed(each: Any) -> None:
@@ -270,13 +276,13 @@ def test_followed(each: Any) -> None:
     "each",
     [
         case(
-            "agents/parallel_finder.py:ParallelFinder._task",
+            "tuning/parallel_finder.py:ParallelFinder._task",
             several,
             {"lock": True, "episodes": 2},
             "where it is used",
             {"lock": False},
         ),
-        case("agents/parallel_finder.py:ParallelFinder.find", several, METRICS, "", WHOLE),
+        case("tuning/parallel_finder.py:ParallelFinder.find", several, METRICS, "", WHOLE),
     ],
 )
 def test_followed_in_other_processes(each: Any) -> None:
@@ -296,7 +302,7 @@ def test_an_environment_that_cannot_be_copied() -> None:
         OptFinder(agent, [sgd(agent)]).find(episodes=2, p=0)
 
     agent = trained(Probe(Locked()), 1)
-    with follows("agents/trials.py:Trials._environments") as advice:
+    with follows("tuning/trials.py:Trials._environments") as advice:
         OptFinder(agent, [sgd(agent)]).find(episodes=2, p=0)
     assert "give such a one" in advice.fix and "before the agent's first train" in advice.fix
     found(trained(Probe(Clock()), 1))
@@ -321,7 +327,7 @@ def test_a_file_of_an_agent_with_a_policy_of_ones_own(tmp_path: Path) -> None:
 
 
 excepted(
-    "agents/finders.py:learning_rate",
-    because="tests/agents/test_finders.py::test_keras_agents_are_as_before_and_travel, whose child "
+    "tuning/finders.py:learning_rate",
+    because="tests/tuning/test_finders.py::test_keras_agents_are_as_before_and_travel, whose child "
     "gives a schedule and then numbers; all of torch's optimizers have a number",
 )

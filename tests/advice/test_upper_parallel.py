@@ -112,6 +112,7 @@ OBJECT = {**A2C, "env": gymnasium.make("CartPole-v1")}
             {**A2C, "env": Locked()},
             "in a function",
             {"env": by_function},
+            slow=True,
         ),
     ],
 )

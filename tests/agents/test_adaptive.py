@@ -13,7 +13,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tandem.agents import adaptive  # noqa: E402
+from tandem.agents.adaptive import methods as adaptive  # noqa: E402
 from tandem.errors import SettingError  # noqa: E402
 from tandem.exploration import AdaptiveEpsGreedyPolicy, EpsGreedyQPolicy, GreedyQPolicy  # noqa: E402
 from tandem.math.adaptive import gradient_noise  # noqa: E402
@@ -75,6 +75,7 @@ def test_of_a_pool(pr: bool) -> None:
     assert agent.compute_ess() == 0 and agent.adjust_window_size() == 0
 
 
+@pytest.mark.slow
 def test_averages_of_processes() -> None:
     agent = trained(Probe([Clock(), Clock(6)]), 4, PR=True, train={"processes": 2})
     assert agent.ema_ess == [None, None]
@@ -184,7 +185,7 @@ def test_the_target_is_the_size_when_the_phase_began() -> None:
     found = []
 
     def hook(agent: Any, _: int) -> None:
-        found.append((agent._adjusted.start_size, agent.compute_ess(), agent.lr()))
+        found.append((agent._start_size(), agent.compute_ess(), agent.lr()))
         agent.adjust(smooth=1.0, lr_params={"rate": 0.1, "smooth": 0.0, "max": 1.0})
 
     class Ratio(Adaptive):
@@ -205,6 +206,74 @@ def test_the_target_is_the_size_when_the_phase_began() -> None:
         for (start, size, before), (*_, after) in pairwise(part):
             expected = min(max(0.0, before + 0.1 * (size / start - 1)), 1.0)
             assert after == pytest.approx(expected, abs=1e-9)
+
+
+# what the pool goes through within a phase: other priorities, new rows, fewer rows, another alpha
+COURSES: dict[str, dict[str, Any]] = {
+    "phases after each step": {},
+    "ppo": {"PPO": True, "update_steps": 8},
+    "a small pool": {"pool_size": 8},
+    "two environments": {"env": lambda: [Walk(), Walk()]},
+    "windows": {"update_steps": 1, "train": {"window_size_pr": 2}},
+    "without priorities": {"PR": False},
+    "another alpha": {"rules": {"alpha_params": {"rate": 0.2}}},
+}
+
+
+class Reporting(Adaptive):
+    """Knows the effective sample size of each phase's beginning."""
+
+    def __init__(self, env: Any = None, hook: Any = None) -> None:
+        super().__init__(env, hook)
+        self.starts: list[float] = []
+
+    def initialize_adjusting(self) -> None:
+        super().initialize_adjusting()
+        self.starts.append(self.compute_ess())
+
+    def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
+        TD = self.net(s)[:, 0] - r
+        self.prioritized_replay.update(TD, 1.0 + TD if self.PPO else None)
+        return (TD**2).mean()
+
+
+@pytest.mark.parametrize("course", COURSES)
+@pytest.mark.parametrize("every", [5, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 11))])
+def test_the_size_when_the_phase_began_is_that_whenever_it_is_asked_for(
+    course: str, every: int
+) -> None:
+    given = {"PR": True, **COURSES[course]}
+    env, rules, pairs = given.pop("env", Walk), given.pop("rules", {}), []
+
+    def hook(agent: Any, call: int) -> None:
+        agent.adjust(2.0, **rules)
+        if call % every == 0:
+            pairs.append((agent._start_size(), agent.starts[-1]))
+
+    trained(Reporting(env(), hook), 12, **given)
+    assert len(pairs) > 1
+    assert [now for now, _ in pairs] == [then for _, then in pairs]
+
+
+def test_priorities_are_not_summed_up_for_rules_that_nobody_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    summed = []
+    monkeypatch.setattr(
+        "tandem.agents.adaptive.methods.effective_sample_size",
+        lambda powers: summed.append(len(powers)) or effective_sample_size(powers),
+    )
+
+    class Quiet(Reporting):
+        initialize_adjusting = Adaptive.initialize_adjusting
+
+    agent = trained(Quiet(Walk()), 8, PR=True)
+    assert agent.batch_counter > 10 and summed == []
+    agent.adjust(1.0, lr_params={"rate": 0.1})
+    assert len(summed) == 1  # that of now
+    agent.adjust(lr_params={"rate": 0.1})
+    agent.adjust(lr_params={"rate": 0.1})
+    assert len(summed) == 4  # and once that of the beginning
 
 
 # --- What goes back
@@ -326,10 +395,12 @@ def test_stopped_within_a_phase_it_goes_on_to_the_bit(at: int, tmp_path: Path) -
     again.train(optimizer, len(whole.reward_list) - len(half.reward_list), p=0)
     assert again.loss_list == whole.loss_list and again.reward_list == whole.reward_list
     assert again.gamma == whole.gamma and again.ema_ess == whole.ema_ess
+    assert again._start_size() == whole._start_size()
     assert again._adjusted == whole._adjusted
     assert all(torch.equal(a, b) for a, b in zip(again.param, whole.param, strict=True))
 
 
+@pytest.mark.slow
 def test_what_was_moved_stays_where_the_number_of_processes_changes() -> None:
     agent, optimizer = fresh()
     agent.train(optimizer, 6, p=0)
@@ -338,6 +409,44 @@ def test_what_was_moved_stays_where_the_number_of_processes_changes() -> None:
     agent.train(None, 0, processes=2, p=0)
     learner = agent._assembly.learner
     assert (learner.sampler.alpha, learner.schedule.batch_size) == before
+
+
+def test_attributes_show_what_rules_have_moved(tmp_path: Path) -> None:
+    """The numbers in use, rather than what `set` was told; after `restore` too."""
+    rules: dict[str, Any] = {
+        "alpha_params": {"rate": 0.1, "smooth": 0.0},
+        "num_updates_params": {"max": 3},
+        "freq_params": {"max": 8},
+    }
+
+    def made() -> Any:
+        agent = Adaptive(Walk())
+        agent.set(
+            policy=GreedyQPolicy(), pool_size=100, batch=4, num_updates=2, update_batches=5, PR=True
+        )
+        return agent
+
+    def shown(agent: Any) -> Any:
+        return agent.alpha, agent.num_updates, agent.update_batches, agent.update_steps
+
+    agent = made()
+    assert shown(agent) == (0.7, 2, 5, None)
+    agent.train(torch.optim.SGD(agent.param, 0.01), 2, p=0)
+    assert shown(agent) == (0.7, 2, 5, None)
+    agent.adjust(1.0, smooth=1.0, **rules)  # e / T is far above 1
+    learner = agent._assembly.learner
+    moved = shown(agent)
+    now = learner.schedule.updates_per_phase, learner.schedule.sync_updates
+    assert moved == (learner.sampler.alpha, *now, None) and learner.sampler.alpha != 0.7
+    assert now[0] == 3 and now[1] != 5
+    agent.save(tmp_path / "x.dat")
+    again = made()
+    again.restore(tmp_path / "x.dat")
+    assert shown(again) == moved
+    again.set(policy=GreedyQPolicy(), PR=True, alpha=0.5)
+    assert again.alpha == 0.5
+    agent.initialize_adjusting()
+    assert shown(agent) == (0.7, 2, 5, None)
 
 
 def test_a_moved_num_store_goes_on_where_the_same_is_asked_for(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ def test_keras_agents(engine: Any) -> None:
     assert len(found) == 25 and all(x is True for x in found.values()), found
 
 
+@pytest.mark.slow
 def test_keras_on_torch_is_refused() -> None:
     code = """
     import json

@@ -26,7 +26,11 @@ PHASES: dict[str, Any] = {  # arguments of set with more than one mini-batch in 
 
 
 IN_PROCESSES = [
-    *((kind, 1) for kind in (*PHASES, "hindsight, two optimizers")),
+    *((kind, 1) for kind in ("PPO", "PPO and PR")),
+    *(
+        pytest.param(kind, 1, marks=pytest.mark.slow)
+        for kind in ("PPO by episodes", "PR", "n-step", "hindsight, two optimizers")
+    ),
     pytest.param("PPO by episodes", 2, marks=pytest.mark.slow),
 ]
 
@@ -80,7 +84,16 @@ def test_a_mini_batch_begins_before_its_update_and_ends_after_it() -> None:
     assert all(same(before[2], now[2]) for before, now in zip(ends, begins[1:], strict=False))
 
 
-@pytest.mark.parametrize("kind", [*PHASES, "hindsight, two optimizers", "several agents"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *PHASES,
+        *(
+            pytest.param(kind, marks=pytest.mark.slow)
+            for kind in ("hindsight, two optimizers", "several agents")
+        ),
+    ],
+)
 def test_a_training_that_is_listened_to_is_the_same_to_the_bit(kind: str) -> None:
     alone, optimizer = made(kind)
     alone.train(optimizer, episodes(kind), p=0)

@@ -80,6 +80,7 @@ def still() -> Any:
     return agent, torch.optim.SGD(agent.param, 0.0)
 
 
+@pytest.mark.slow
 def test_an_agent_that_learns_nothing_plays_as_in_turn() -> None:
     in_turn = trained(still, processes=2)
     beside = trained(still, processes=2, parallel_store_and_training=True)
@@ -91,7 +92,16 @@ def test_an_agent_that_learns_nothing_plays_as_in_turn() -> None:
     assert all(map(np.array_equal, leaves(seen[0]), leaves(seen[1])))
 
 
-@pytest.mark.parametrize("kind", [probe, hindsight, several, lambda: probe(PR=True, num_updates=3)])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        hindsight,
+        *(
+            pytest.param(kind, marks=pytest.mark.slow)
+            for kind in (probe, several, lambda: probe(PR=True, num_updates=3))
+        ),
+    ],
+)
 def test_it_is_the_same_run_each_time_in_any_number_of_processes(kind: Any) -> None:
     runs = [trained(kind, 6, processes=n, parallel_store_and_training=True) for n in (1, 3, 3)]
     for run in runs[1:]:
@@ -158,6 +168,7 @@ def test_a_round_is_learned_from_while_the_next_one_is_collected() -> None:
     assert updates == [0, 0, 2 * 5, 2 * 10, 2 * 15]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_store", [None, 2])
 def test_it_is_saved_and_goes_on_to_the_bit(num_store: int | None, tmp_path: Path) -> None:
     def fresh() -> Any:
@@ -180,6 +191,7 @@ def test_it_is_saved_and_goes_on_to_the_bit(num_store: int | None, tmp_path: Pat
     assert all(map(torch.equal, weights(second), weights(whole)))
 
 
+@pytest.mark.slow
 def test_it_may_begin_and_end_between_two_trainings(tmp_path: Path) -> None:
     agent, optimizer = probe()
     for beside in (False, True, False):
@@ -194,6 +206,7 @@ def test_it_may_begin_and_end_between_two_trainings(tmp_path: Path) -> None:
     assert len(other.reward_list) >= len(agent.reward_list) + 3
 
 
+@pytest.mark.slow
 def test_noise_begins_anew_with_each_episode() -> None:
     """OU noise is reset before the first action of an episode, which is chosen ahead."""
     resets: list[int] = []
@@ -233,6 +246,7 @@ def test_noise_begins_anew_with_each_episode() -> None:
     assert resets[-3:] == [5, 10, 15]
 
 
+@pytest.mark.slow
 def test_a_lost_process_is_replaced() -> None:
     class Kill:
         def on_episode_end(self, i: int, logs: Any) -> None:
@@ -253,6 +267,7 @@ def test_a_lost_process_is_replaced() -> None:
     assert np.all(batch.next_obs[same, 0] - batch.obs[same, 0] == 1)
 
 
+@pytest.mark.slow
 def test_ppo_says_that_it_takes_turns(monkeypatch: Any) -> None:
     monkeypatch.setattr(train_call, "_said", set())
     kind = lambda: probe(PPO=True, update_steps=12)  # noqa: E731

@@ -80,7 +80,13 @@ def weights(agent: Any) -> list[Any]:
     return [p.detach().clone() for group in nested for p in group]
 
 
-@pytest.mark.parametrize("kind", AGENTS)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(kind, marks=[] if kind in ("plain", "PPO") else [pytest.mark.slow])
+        for kind in AGENTS
+    ],
+)
 def test_it_is_the_training_of_one_process(kind: str) -> None:
     found = []
     for processes in (1, 2):
@@ -103,6 +109,7 @@ def test_the_pool_of_hindsight_is_read_without_goals() -> None:
     assert team.state_pool.shape[1:] == (2, 4) and team.action_pool.shape[1:] == (2,)
 
 
+@pytest.mark.slow
 def test_one_environment_is_copied_for_each_process() -> None:
     agent = Probe(Clock(5))
     agent.set(policy=EpsGreedyQPolicy(0.3), pool_size=60, batch=6)
@@ -113,6 +120,7 @@ def test_one_environment_is_copied_for_each_process() -> None:
     assert agent.reward_list == [15.0] * 6
 
 
+@pytest.mark.slow
 def test_it_is_saved_and_goes_on_to_the_bit(tmp_path: Path) -> None:
     def fresh() -> Any:
         agent, _ = probe(PR=True)
@@ -133,6 +141,7 @@ def test_it_is_saved_and_goes_on_to_the_bit(tmp_path: Path) -> None:
     assert all(torch.equal(a, b) for a, b in zip(weights(second), weights(whole), strict=True))
 
 
+@pytest.mark.slow
 def test_another_number_of_processes_keeps_the_pool() -> None:
     agent, optimizer = probe()
     agent.train(optimizer, 6, processes=1, p=0)
@@ -316,7 +325,7 @@ class Diary(Probe):
         return super().action(s)
 
 
-@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_episodes_that_were_played_before_an_environment_raised_are_not_played_again(
     processes: int, tmp_path: Path
 ) -> None:
@@ -339,6 +348,7 @@ def test_episodes_that_were_played_before_an_environment_raised_are_not_played_a
     assert all(torch.equal(x, y) for x, y in zip(broken.param, again.param, strict=True))
 
 
+@pytest.mark.slow
 def test_episodes_that_were_played_in_another_number_of_processes_are_not_played_again() -> None:
     whole, agent = Diary(None), Diary(None)
     whole.train(torch.optim.SGD(whole.param, 0.01), 20, p=0)

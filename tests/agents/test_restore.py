@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ def unset(kind: str) -> Any:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("order", ["never", "after"])
+@pytest.mark.parametrize("order", ["never", pytest.param("after", marks=pytest.mark.slow)])
 def test_it_goes_on_to_the_bit_with_the_same_arguments(
     kind: str, order: str, tmp_path: Path
 ) -> None:
@@ -107,6 +108,82 @@ def test_another_set_keeps_optimizer_counters_and_the_newest_rows(
     assert again.total_episode >= 20 and len(rows(again)[0]) <= size
 
 
+KEPT = "What is kept: the networks, optimizers and counters, and of the pool the newest"
+ALIKE = "What is not: the priorities: mini-batches are drawn from all transitions alike"
+FIRST = (
+    "What is not: there are no priorities in the file: every transition begins with initial_TD=7"
+)
+
+
+@pytest.mark.parametrize("mode", [{}, {"PPO": True, "update_steps": 12}], ids=["", "ppo"])
+@pytest.mark.parametrize("order", ["set, restore", "restore, set", "restore, set, save, restore"])
+@pytest.mark.parametrize("before", [True, False])
+def test_priorities_that_come_or_go_are_said_once(
+    before: bool, order: str, mode: dict[str, Any], tmp_path: Path
+) -> None:
+    def agent_with(PR: bool) -> Any:
+        agent = Ratio([Walk() for _ in range(3)])
+        agent.set(policy=EpsGreedyQPolicy(0.3), pool_size=60, batch=6, PR=PR, **mode)
+        return agent
+
+    first = agent_with(before)
+    first.train(torch.optim.Adam(first.param), 6, p=0)
+    if before:
+        first.adjust(2.0, alpha_params={"rate": 0.1})  # which without priorities is no number
+    first.save(tmp_path / "agent")
+    again = agent_with(not before)
+    arguments = {n: getattr(again._arguments, n) for n in vars(again._arguments)}
+    again.restore(tmp_path / "agent")
+    if order != "set, restore":
+        again = Ratio([Walk() for _ in range(3)])
+        again.restore(tmp_path / "agent")
+        again.set(**arguments)
+    if order.endswith("save, restore"):
+        again.save(tmp_path / "set")
+        again = Ratio([Walk() for _ in range(3)])
+        again.restore(tmp_path / "set")
+    with pytest.warns(UserWarning, match=f"PR={before}, and set was called with") as said:
+        again.train(torch.optim.Adam(again.param), 0, p=0)
+    (text,) = [str(one.message) for one in said]
+    assert KEPT in text and (ALIKE if before else FIRST) in text
+    assert said[0].filename == __file__
+    assert ("initial_ratio=1" in text) == (not before and "PPO" in mode)
+    one, other = first._assembly.learner, again._assembly.learner
+    assert other.updates == one.updates > 0 and same(weights(again), weights(first))
+    assert len(other.ring) == len(one.ring)
+    if not before:
+        assert set(again.prioritized_replay.TD) <= {7.0}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        again.train(None, 6, p=0)
+    assert again.total_episode > first.total_episode and np.isfinite(again.loss)
+
+
+def test_priorities_that_stay_are_not_spoken_of(tmp_path: Path) -> None:
+    for PR in (True, False):
+        first, again = Ratio(Walk()), Ratio(Walk())
+        for agent in (first, again):
+            agent.set(policy=EpsGreedyQPolicy(0.3), pool_size=60, batch=6, PR=PR)
+        first.train(torch.optim.Adam(first.param), 3, save_data=False, p=0)
+        first.save(tmp_path / "agent")
+        again.restore(tmp_path / "agent")
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            again.train(torch.optim.Adam(again.param), 1, p=0)
+
+
+def test_without_a_pool_there_is_no_word_of_one(tmp_path: Path) -> None:
+    first, again = Ratio(Walk()), Ratio(Walk())
+    first.set(policy=EpsGreedyQPolicy(0.3), pool_size=60, batch=6, PR=True)
+    first.train(torch.optim.Adam(first.param), 3, save_data=False, p=0)
+    first.save(tmp_path / "agent")
+    again.restore(tmp_path / "agent")
+    again.set(policy=EpsGreedyQPolicy(0.3), pool_size=60, batch=6)
+    with pytest.warns(UserWarning, match="optimizers and counters. What is not: the priorities"):
+        again.train(torch.optim.Adam(again.param), 1, p=0)
+
+
+@pytest.mark.filterwarnings("ignore:.* was saved with PR=False, and set was called with PR=True")
 def test_other_modes_take_what_fits(tmp_path: Path) -> None:
     first = Ratio([Walk() for _ in range(3)])
     first.set(policy=EpsGreedyQPolicy(0.3), pool_size=60, batch=6)

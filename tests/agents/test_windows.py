@@ -87,6 +87,7 @@ class Windows(Probe):
         return self.counts[p]
 
 
+@pytest.mark.slow
 def test_windows_are_of_each_process() -> None:
     agent = Windows(clocks(3), [2, 3])
     trained(agent, 6, PR=True, update_steps=8, batch=3, train={"processes": 2})
@@ -110,6 +111,7 @@ def test_with_one_process_p_is_0() -> None:
     assert len(ring(agent)) == 3 * ring(agent).time - 4 * len(agent.left)
 
 
+@pytest.mark.slow
 def test_sizes_and_averages_are_of_each_process() -> None:
     class Adaptive(Probe):
         answers: tuple[Any, ...] = ()

@@ -60,13 +60,13 @@ def test_the_reference_learns_stops_and_moves_what_it_should(expected) -> None:
 # they compile
 LONG = [
     pytest.param(engine, marks=pytest.mark.slow)
-    for engine in ("jax most", "tensorflow few", "torch compile some")
+    for engine in ("keras-torch", "jax most", "tensorflow few", "torch compile some")
 ]
 WHOLE = [
     pytest.param(engine, marks=pytest.mark.thorough)
     for engine in ("jax", "tensorflow", "torch compile")
 ]
-ENGINES = ["torch", "keras-torch", *LONG, *WHOLE]
+ENGINES = ["torch", *LONG, *WHOLE]
 
 
 @pytest.mark.timeout(600)

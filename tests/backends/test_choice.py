@@ -96,7 +96,12 @@ DEVICES_AND_ENGINES = """
 
 
 @pytest.mark.parametrize(
-    "framework, other", [("torch", ""), ("jax", "tensorflow"), ("tensorflow", "jax")]
+    "framework, other",
+    [
+        ("torch", ""),
+        pytest.param("jax", "tensorflow", marks=pytest.mark.slow),
+        pytest.param("tensorflow", "jax", marks=pytest.mark.slow),
+    ],
 )
 def test_a_device_that_is_not_there_and_a_second_keras_engine_are_refused(framework, other) -> None:
     said = run_python(

@@ -261,6 +261,7 @@ def test_what_was_kept_goes_on_and_what_was_saved_is_loaded(tmp_path) -> None:
         np.testing.assert_array_equal(theirs[name], w)
 
 
+@pytest.mark.slow
 def test_dqn_answers_in_a_local_runner() -> None:
     cluster, env = Cluster(namespace="identity"), known.Identity()
 

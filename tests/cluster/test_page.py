@@ -25,6 +25,7 @@ def test_the_program_runs_on_a_cluster() -> None:
     assert one[0] > 3 and other[0] > 3 and evaluation[0] > 5
 
 
+@pytest.mark.slow
 def test_the_program_runs_here() -> None:
     here = "\nprint(len(GymRunner(argparse.Namespace(runners=1, steps=300)).run()))\n"
     ((scores),) = run_python(PROGRAM.partition("\nif __name__")[0] + here)

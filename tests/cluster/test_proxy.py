@@ -142,6 +142,7 @@ def test_an_agent_may_call_its_methods_what_it_likes(kind) -> None:
     assert agent.caller == "nobody"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [LocalProxy, RemoteProxy, AsyncProxy])
 def test_nobody_waits_for_the_steps_of_one_who_only_acts(kind) -> None:
     """As an evaluation with a proxy of its own does, while an update needs two blocks of the one

@@ -121,7 +121,7 @@ def mark(engine: str, algorithm: str = "") -> Any:
 @pytest.mark.parametrize(
     "engine, algorithm",
     [
-        pytest.param(e, a, marks=[] if (e, a) == ("torch", "impala") else mark(e, a))
+        pytest.param(e, a, marks=pytest.mark.slow if (e, a) == ("torch", "impala") else mark(e, a))
         for e in ("torch", "jax")
         for a in LEARNING
     ],
@@ -137,7 +137,8 @@ def reference() -> Any:
 
 
 @pytest.mark.parametrize(
-    "engine", [pytest.param(e, marks=[] if e == "torch" else mark(e)) for e in ENGINES]
+    "engine",
+    [pytest.param(e, marks=pytest.mark.slow if e == "torch" else mark(e)) for e in ENGINES],
 )
 def test_short_contracts(engine: str, reference: Any) -> None:
     """Reproducible, resumable, refuses NaN; each optimizer on its own networks; one seed begins the

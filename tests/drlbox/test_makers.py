@@ -341,7 +341,12 @@ def test_an_evaluator_gives_back_what_it_measured(tmp_path, capsys) -> None:
 
 
 @pytest.mark.parametrize(
-    "given", [{}, {"policy_type": "greedy"}, {"policy_type": "greedy", "policy_eps": 1.0}]
+    "given",
+    [
+        {},
+        pytest.param({"policy_type": "greedy"}, marks=pytest.mark.slow),
+        pytest.param({"policy_type": "greedy", "policy_eps": 1.0}, marks=pytest.mark.slow),
+    ],
 )
 def test_an_evaluator_takes_no_forbidden_action(given: Any) -> None:
     """`Forbidden` raises where one is taken."""

@@ -107,6 +107,7 @@ def test_what_is_seen(mode: Any) -> None:
     envs.close()
 
 
+@pytest.mark.slow
 def test_both_ways_see_the_same_pictures() -> None:
     for does in (
         STILL,
@@ -120,6 +121,7 @@ def test_both_ways_see_the_same_pictures() -> None:
                 np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.slow
 def test_options_reach_the_game(mode: Any) -> None:
     assert games(1, mode, {**TRAINING, "frame_stack": 2}).observation.shape == (2, 84, 84)
     frames = {}
@@ -186,6 +188,7 @@ def test_rewards_are_clipped_for_learners_and_counted_whole() -> None:
     assert all(ended.episode.score == 4 * ended.episode.length for ended in collector.episodes)
 
 
+@pytest.mark.slow
 def test_evaluation_plays_whole_games_of_whole_rewards() -> None:
     """A policy that never presses FIRE still comes to the game's end: FIRE is pressed for it, once
     a life."""
@@ -218,6 +221,7 @@ def test_an_end_in_the_step_of_fire_resets_again() -> None:
     assert env.env.resets == 2
 
 
+@pytest.mark.slow
 def test_an_episode_comes_from_its_seed_wherever_it_is_played(
     mode: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -239,6 +243,7 @@ def test_an_episode_comes_from_its_seed_wherever_it_is_played(
     np.testing.assert_array_equal(*seen)
 
 
+@pytest.mark.slow
 def test_plain_games_are_resumed_in_the_middle_of_episodes() -> None:
     assert resume_fault(BREAKOUT, 40, mode="plain", kwargs=TRAINING) is None
 
@@ -246,7 +251,7 @@ def test_plain_games_are_resumed_in_the_middle_of_episodes() -> None:
 # Seeds in every episode, in some, in the first only.
 @pytest.mark.parametrize(
     "each",
-    (pytest.param(1, marks=pytest.mark.slow), pytest.param(40, marks=pytest.mark.slow), 4_000),
+    [pytest.param(n, marks=pytest.mark.slow) for n in (1, 40, 4_000)],
 )
 def test_the_vector_is_resumed_in_the_middle_of_episodes(
     each: int, monkeypatch: pytest.MonkeyPatch

@@ -82,8 +82,14 @@ def tree(x: Any) -> list[Any]:
     return [leaf for part in x for leaf in tree(part)] if isinstance(x, tuple) else [x]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize(
+    "kind, workers",
+    [
+        pytest.param(kind, workers, marks=[pytest.mark.slow] if workers and kind != "dict" else [])
+        for workers in (0, 1)
+        for kind in KINDS
+    ],
+)
 def test_a_run_trains_evaluates_resumes_and_its_agent_gives_actions_of_the_space(
     kind, workers, tmp_path
 ) -> None:

@@ -161,6 +161,7 @@ def test_games_pay_what_they_say() -> None:
     assert Team(team_games.Penalty(-30)).inner.payoff.min() == -30
 
 
+@pytest.mark.slow
 def test_one_mind_for_all_learns_two_steps() -> None:
     given = {
         "steps": 6000,

@@ -155,6 +155,7 @@ class Late(games.Chain):
         return super().play(action)
 
 
+@pytest.mark.slow
 def test_a_gradient_is_never_staler_than_the_bound(tmp_path: Path) -> None:
     bound, lags = 5, []
     given = {**SMALL, "envs": 1, "steps": 600, "learners": 3, "staleness": bound}
@@ -166,6 +167,7 @@ def test_a_gradient_is_never_staler_than_the_bound(tmp_path: Path) -> None:
     assert 2 <= max(lags) <= bound
 
 
+@pytest.mark.slow
 def test_what_they_learn_is_right() -> None:
     found = tandem.train(
         "a3c",
@@ -188,7 +190,10 @@ def faulty(folder: Path, fault: str, **more: Any) -> Any:
 
 @pytest.mark.parametrize(
     "fault",
-    ["killed", *(pytest.param(f, marks=pytest.mark.thorough) for f in ("raises", "stands still"))],
+    [
+        pytest.param("killed", marks=pytest.mark.slow),
+        *(pytest.param(f, marks=pytest.mark.thorough) for f in ("raises", "stands still")),
+    ],
 )
 def test_one_that_is_lost_begins_anew(fault: str, tmp_path: Path) -> None:
     given = {
@@ -204,7 +209,8 @@ def test_one_that_is_lost_begins_anew(fault: str, tmp_path: Path) -> None:
     assert run.loop.learner.updates == run.loop.env_steps // 12
 
 
-@pytest.mark.parametrize("replay", ["prioritized", pytest.param("uniform", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("replay", ["prioritized", "uniform"])
 def test_what_a_lost_one_kept_to_replay_stays(replay: str, tmp_path: Path) -> None:
     more = {**REPLAY, "replay": replay, "replay_size": 500, "steps": 1800}
     run = tandem.session("acer", faulty(tmp_path, "killed", at=301), **{**SMALL, **TURNS, **more})
@@ -249,6 +255,7 @@ class Diverges(games.Chain):
         return obs, 1e30, *rest
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_not_finite_ends_the_run(tmp_path: Path) -> None:
     with pytest.raises(NonFiniteError, match="'net' was not finite"):
         tandem.train("a3c", Diverges, out=tmp_path / "run", **{**SMALL, **TURNS})
@@ -269,6 +276,7 @@ def dropout(space: Any) -> Any:
     return nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.2), nn.Tanh())
 
 
+@pytest.mark.slow
 def test_networks_that_move_by_themselves_are_refused() -> None:
     with pytest.raises(NetworkError, match="'net' moves weights of its own"):
         tandem.train("a3c", "CartPole-v1", network=batch_norm, **{**SMALL, **TURNS})
@@ -300,6 +308,7 @@ def test_what_cannot_be_is_refused(
         tandem.session(algorithm, env, framework="torch", **given)
 
 
+@pytest.mark.slow
 def test_another_number_of_them_is_refused() -> None:
     run = tandem.session("a3c", "CartPole-v1", **SMALL, **TURNS)
     data, arrays = run.loop.collector.state()

@@ -195,7 +195,10 @@ NIM = {
 
 @pytest.mark.parametrize(
     "seed",
-    [0, pytest.param(1, marks=pytest.mark.thorough), pytest.param(2, marks=pytest.mark.thorough)],
+    [
+        pytest.param(0, marks=pytest.mark.slow),
+        *(pytest.param(seed, marks=pytest.mark.thorough) for seed in (1, 2)),
+    ],
 )
 def test_nim_is_solved(seed: int) -> None:
     """Every winning move is found, by playing itself alone: no opponent ever knew the answer."""

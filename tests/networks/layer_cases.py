@@ -276,6 +276,7 @@ def _of(name: str) -> Callable[[Any], Any]:
 
 for made in (
     ("leaky relu", lambda nn: nn.LeakyReLU(0.3), lambda k: k.LeakyReLU(0.3)),
+    ("slopes drawn in training", lambda nn: nn.RReLU(0.1, 0.5), None),
     ("leaky relu by name", None, _of("leaky_relu")),
     ("a relu that leaks", None, lambda k: k.ReLU(negative_slope=0.1)),
     ("relu6", lambda nn: nn.ReLU6(), _of("relu6")),

@@ -173,9 +173,7 @@ def test_a_head_is_fitted_to_its_body() -> None:
     "framework",
     [
         "torch",
-        "jax",
-        pytest.param("tensorflow", marks=pytest.mark.slow),
-        pytest.param("keras-torch", marks=pytest.mark.slow),
+        *(pytest.param(e, marks=pytest.mark.slow) for e in ("jax", "tensorflow", "keras-torch")),
     ],
 )
 def test_every_framework_puts_out_what_the_twin_does(framework, tmp_path) -> None:

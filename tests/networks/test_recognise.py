@@ -103,7 +103,7 @@ UNKNOWN = {
     ),
     "batch norm by a count": (VECTOR, of_layers(LINEAR, nn.BatchNorm1d(8, momentum=None))),
     "a softmax of another axis": (SEQUENCE, of_layers(nn.Linear(3, 2), nn.Softmax(1))),
-    "random slopes": (VECTOR, of_layers(LINEAR, nn.RReLU())),
+    "a norm of each row": (PICTURE, of_layers(nn.InstanceNorm2d(2, affine=True), nn.Flatten())),
     "a subclass": (VECTOR, lambda: Reversed(nn.Linear(4, 4), nn.Tanh())),
     "a hook": (VECTOR, lambda: nn.Sequential(hooked(nn.Linear(4, 2)))),
     "a hook on a chain": (VECTOR, lambda: nn.Sequential(hooked(of_layers(nn.Linear(4, 2))()))),
@@ -231,6 +231,7 @@ KERAS = """
 """
 
 
+@pytest.mark.slow
 def test_any_other_keras_model_is_left_alone() -> None:
     for name, right in run_python(KERAS, engine="keras-torch"):
         assert right is True, name

@@ -207,5 +207,6 @@ print(json.dumps(steps))
 """
 
 
+@pytest.mark.slow
 def test_a_plain_script_needs_no_guard_and_its_own_classes_travel() -> None:
     assert run_python(SCRIPT, engine="torch") == [[80, 80, 80]]

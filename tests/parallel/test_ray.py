@@ -38,22 +38,16 @@ def cluster() -> Iterator[None]:
     ray.shutdown()
 
 
-def layered(names: Any, fast: tuple[Any, ...], slow: tuple[Any, ...] = ()) -> list[Any]:
+def layered(names: Any, slow: tuple[Any, ...]) -> list[Any]:
     """All but these are thorough."""
 
     def marks(name: Any) -> list[Any]:
-        return (
-            []
-            if name in fast
-            else [pytest.mark.slow]
-            if name in slow
-            else [pytest.mark.slow, pytest.mark.thorough]
-        )
+        return [pytest.mark.slow] if name in slow else [pytest.mark.slow, pytest.mark.thorough]
 
     return [pytest.param(*(n if isinstance(n, tuple) else (n,)), marks=marks(n)) for n in names]
 
 
-@pytest.mark.parametrize("name", layered(ALIKE, ("ppo",), ("mappo",)))
+@pytest.mark.parametrize("name", layered(ALIKE, ("ppo", "mappo")))
 def test_a_run_with_runners_is_the_run_of_one_process(name: str, tmp_path: Path) -> None:
     algorithm, env, settings = ALIKE[name]
     for where in ({"workers": 0}, {"runners": 2}):
@@ -101,7 +95,7 @@ def test_ahead_they_are_the_workers_of_a_pool(name: str, tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     "name, ahead",
-    layered([("ppo", 0), ("dqn", 2), ("a2c with a memory", 0)], (("dqn", 2),), (("ppo", 0),)),
+    layered([("ppo", 0), ("dqn", 2), ("a2c with a memory", 0)], (("dqn", 2), ("ppo", 0))),
 )
 def test_it_is_resumed_exactly(name: str, ahead: int, tmp_path: Path) -> None:
     algorithm, env, settings = ALIKE[name]
@@ -134,7 +128,7 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("fault", layered(FAULTS, ("killed",), ("stands still",)))
+@pytest.mark.parametrize("fault", layered(FAULTS, ("killed", "stands still")))
 def test_a_lost_runner_is_named_started_again_by_ray_and_costs_its_unfinished_episodes(
     fault: str, tmp_path: Path
 ) -> None:
@@ -153,6 +147,7 @@ def test_a_lost_runner_is_named_started_again_by_ray_and_costs_its_unfinished_ep
     ) == [0, 1]
 
 
+@pytest.mark.slow
 def test_above_the_budget_it_ends_with_an_error_and_a_checkpoint(tmp_path: Path) -> None:
     env = faulty(tmp_path, "raises", times=2)
     with (
@@ -169,7 +164,7 @@ def test_above_the_budget_it_ends_with_an_error_and_a_checkpoint(tmp_path: Path)
     assert again.summary["env_steps"] == 1600
 
 
-@pytest.mark.parametrize("algorithm", layered(("acer", "nstep_q"), (), ("acer",)))
+@pytest.mark.parametrize("algorithm", layered(("acer", "nstep_q"), ("acer",)))
 def test_actor_learners_are_those_of_this_machine(algorithm: str, tmp_path: Path) -> None:
     given = {**SMALL, **TURNS, **REPLAY}
     here = finished(tandem.session(algorithm, "CartPole-v1", **given))

@@ -105,3 +105,32 @@ def test_a_single_leaf() -> None:
     tree = SumTree(1)
     tree.set(np.array([0]), np.array([2.0]))
     assert tree.total == 2 and tree.find(np.array([0, 1.9])).tolist() == [0, 0]
+
+
+@settings(max_examples=100, derandomize=True, deadline=None)
+@given(
+    PRIORITIES,
+    st.lists(st.lists(st.tuples(st.integers(0, 69), st.floats(0, 1e6)), min_size=1), max_size=12),
+    st.integers(0, 12),
+)
+def test_leaves_as_they_were_are_those_whenever_they_are_asked_for(
+    priorities: list[float], changes: list[list[tuple[int, float]]], again: int
+) -> None:
+    tree = tree_of(priorities)
+    first, second, expected = tree.before(), None, []
+    for k, part in enumerate(changes):
+        if k == again:
+            second, expected = tree.before(), tree.leaves.tolist()
+        tree.set(np.array([i % tree.size for i, _ in part]), np.array([p for _, p in part]))
+    if second is not None:
+        assert second.leaves().tolist() == expected
+    assert first.leaves().tolist() == first.leaves().tolist() == priorities
+
+
+def test_what_is_kept_of_leaves_is_no_more_than_all_of_them() -> None:
+    tree = tree_of([1.0] * 64)
+    before = tree.before()
+    for k in range(1000):
+        tree.set(np.arange(k % 60, k % 60 + 5), np.full(5, float(k)))
+        assert sum(len(indices) for indices, _ in before._changes) < tree.size
+    assert before.leaves().tolist() == [1.0] * 64

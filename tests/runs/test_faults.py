@@ -96,7 +96,10 @@ def go(run: Any, stop_at: int | None = None) -> None:
 # Killed
 
 
-@pytest.mark.parametrize("kills", [2, pytest.param(25, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize(
+    "kills",
+    [pytest.param(2, marks=pytest.mark.slow), pytest.param(25, marks=pytest.mark.thorough)],
+)
 def test_a_kill_at_any_moment_costs_only_the_steps_since_the_last_checkpoint(
     kills: int, tmp_path: Path
 ) -> None:
@@ -115,6 +118,7 @@ def test_a_kill_at_any_moment_costs_only_the_steps_since_the_last_checkpoint(
     assert said[-1]["left"] == [] and said[-1]["tables"] and said[-1]["kills"] == kills
 
 
+@pytest.mark.slow
 def test_signals_end_a_sitting_with_a_checkpoint(tmp_path: Path) -> None:
     said = run_python(SNIPPETS / "signals.py", str(tmp_path), engine="torch")
     assert len(said) == 9 and said.pop() == {"twice": True}

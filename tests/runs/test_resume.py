@@ -16,8 +16,7 @@ SNIPPET = Path(__file__).parent / "snippets" / "resume.py"
 @pytest.mark.parametrize(
     "engine",
     [
-        "torch",
-        pytest.param("jax", marks=pytest.mark.slow),
+        *(pytest.param(e, marks=pytest.mark.slow) for e in ("torch", "jax")),
         *(pytest.param(e, marks=pytest.mark.thorough) for e in ("tensorflow", "keras-torch")),
     ],
 )

@@ -128,6 +128,7 @@ def scalars(folder: Path, tag: str) -> list[tuple[int, float]]:
     return [(e.step, e.value) for e in accumulator.Scalars(tag)]
 
 
+@pytest.mark.slow
 def test_tensorboard_reads_what_was_written(tmp_path: Path) -> None:
     writer = TensorBoardWriter(tmp_path)
     writer.write({"env_steps": 256, "loss": 0.5, "return_mean": None, "fingerprint": "abc"})
@@ -139,6 +140,7 @@ def test_tensorboard_reads_what_was_written(tmp_path: Path) -> None:
         scalars(tmp_path, "fingerprint")
 
 
+@pytest.mark.slow
 def test_tensorboard_forgets_what_a_resumed_run_does_again(tmp_path: Path) -> None:
     first = TensorBoardWriter(tmp_path)
     for step in (10, 20, 30, 40):

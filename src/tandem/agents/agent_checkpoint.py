@@ -51,7 +51,7 @@ def whole(agent: AgentMembers, assembly: Assembly | None, pools: bool) -> Conten
     data |= {"holds": WHOLE, "records": records | {"loss": agent._loss}}
     # as pairs: JSON has no numbers, and no None, for names
     data["sizes"] = list(agent._sample_sizes.items())
-    data["adjusted"] = asdict(agent._adjusted)
+    data["adjusted"] = asdict(agent._adjusted) | {"start_size": agent._start_size()}
     data["unrecorded"] = list(agent._unrecorded)
     if agent._arguments is not None:
         data["arguments"] = arguments_data(agent._arguments)

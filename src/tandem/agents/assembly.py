@@ -15,8 +15,8 @@ from gymnasium import spaces
 
 from tandem import backends
 from tandem.agents import built_networks, collection, contract
+from tandem.agents.adaptive.loss_inputs import adapts
 from tandem.agents.contract import AgentMembers, SetArguments, TrainArguments, as_list
-from tandem.agents.loss_inputs import adapts
 from tandem.agents.training import PhaseLearner, UpdateSchedule
 from tandem.agents.user_functions import (
     AgentAlgorithm,
@@ -68,6 +68,8 @@ class Assembly:
         self.beside = beside
         self._made_for = agent.env, optimizers
         self._open, self._entered = ExitStack(), 0
+        # gives the pool's priorities as they were when the phase began, until that was asked for
+        self.start_powers: Callable[[], Array] | None = None
         generators = Generators(agent.seed)
         seed = derived(agent.seed, "framework")
         self.backend = backends.make(engine(agent.torch), device(agent), seed=seed)

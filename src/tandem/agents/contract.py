@@ -330,6 +330,7 @@ class AgentMembers:
     # Adapting, see `tandem.agents.adaptive`
     _adjusted: Adjusted
     initialize_adjusting: Callable[[], None]
+    _start_size: Callable[[], float]
     measured: Callable[[], dict[str, float]]
     # mini-batches by which the noise of gradients is measured when an episode ends, or None
     gradient_noise: int | None = None

@@ -28,11 +28,17 @@ import numpy as np
 
 from tandem import animation, plots
 from tandem.agents import agent_checkpoint, collection
-from tandem.agents.adaptive import AdaptiveMethods
+from tandem.agents.adaptive.methods import AdaptiveMethods
 from tandem.agents.agent_checkpoint import PathLike, SavedAgent, restore_param
 from tandem.agents.assembly import Assembly
 from tandem.agents.contract import SetArguments, TrainArguments, as_list, check_count
-from tandem.agents.train_call import LambdaCallback, TrainCall, say_once, say_what_is_not_used
+from tandem.agents.train_call import (
+    LambdaCallback,
+    TrainCall,
+    say_once,
+    say_what_becomes_of_priorities,
+    say_what_is_not_used,
+)
 from tandem.agents.views import AttributeViews
 from tandem.backends.variables import assign_param
 from tandem.errors import SettingError
@@ -110,6 +116,7 @@ class BaseAgent(SavedAgent, AdaptiveMethods, AttributeViews):
             k,
             strategy,
         )
+        self._start_size()  # while its pool is known
         self._undo_moves()
         self._chosen, self._assembly = True, None
         self._anew = self._restored is not None
@@ -153,6 +160,7 @@ class BaseAgent(SavedAgent, AdaptiveMethods, AttributeViews):
         before, beside = self._assembly, self._beside(arguments, train)
         loaded = agent_checkpoint.present(self, self._loaded) if self._restored else {}
         if before is None or not before.fits(self.env, optimizers):
+            self._start_size()
             self._undo_moves()
             assembly = Assembly(self, arguments, optimizers, processes, beside)
         elif (before.processes, before.beside) == (processes, beside):
@@ -171,6 +179,7 @@ class BaseAgent(SavedAgent, AdaptiveMethods, AttributeViews):
             )
         assembly.set_windows(train)
         if self._restored is not None:
+            self._anew |= say_what_becomes_of_priorities(arguments, self._restored)
             agent_checkpoint.load_training(assembly, self._restored, loaded, self._anew)
         if self._restored is not None and self._anew:
             self._forget_moves(assembly)

@@ -18,6 +18,7 @@ from tandem.errors import WorkerError
 from tandem.learning.events import BatchBegin, BatchEnd, EpisodeBegin, EpisodeEnd
 from tandem.learning.loop import Loop
 from tandem.runs.autosave import Autosave, Writer
+from tandem.runs.checkpoint import Checkpoint
 from tandem.runs.signals import Signals
 
 Logs = dict[str, float]
@@ -296,6 +297,33 @@ def say_what_is_not_used(arguments: SetArguments, train: TrainArguments) -> None
         if applies:
             value = getattr(train if hasattr(train, name) else arguments, name)
             say_once(name, text.format(name=name, value=value), stacklevel=5)
+
+
+def say_what_becomes_of_priorities(arguments: SetArguments, saved: Checkpoint) -> bool:
+    """Warns where a training with priorities goes on without them, or the other way round, and
+    returns whether it does."""
+    pool = saved.group("learner")
+    before = saved.data.get("arguments", {}).get("PR", arguments.PR)
+    if has_pool := "ring" in saved.data["loop"]["learner"]:  # it may be older than the arguments
+        before = "sampler/priority" in pool
+    if bool(before) == bool(arguments.PR):
+        return False
+    first = f"initial_TD={arguments.initial_TD:g}"
+    if arguments.PPO:
+        first += f" and initial_ratio={arguments.initial_ratio:g}"
+    kept = "the networks, optimizers and counters"
+    lost = f"there are no priorities in the file: every transition begins with {first}"
+    if before:
+        lost = "the priorities: mini-batches are drawn from all transitions alike"
+    if has_pool:
+        kept += ", and of the pool the newest transitions that fit"
+    warnings.warn(
+        f"{saved.path} was saved with PR={bool(before)}, and set was called with "
+        f"PR={bool(arguments.PR)}. What is kept: {kept}. What is not: {lost}. To go on as it was, "
+        f"call set(PR={bool(before)}, ...).",
+        stacklevel=5,
+    )
+    return True
 
 
 def say_once(name: str, text: str, stacklevel: int = 3) -> None:

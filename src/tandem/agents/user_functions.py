@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from tandem import ops
-from tandem.agents.frozen_constants import FrozenConstants
-from tandem.agents.loss_inputs import ATTRIBUTES, NUMBERS, Inputs
+from tandem.agents.adaptive.frozen_constants import FrozenConstants
+from tandem.agents.adaptive.loss_inputs import ATTRIBUTES, NUMBERS, Inputs
 from tandem.algorithms.base import Settings
 from tandem.backends.backend import Backend
 from tandem.envs.goals import ACHIEVED, GOAL, OBSERVATION

@@ -47,6 +47,35 @@ def _argument(name: str) -> View:
     return View(read)
 
 
+def _moving(name: str, rule: str) -> View:
+    def read(agent: Any) -> Any:
+        arguments: SetArguments | None = agent._arguments
+        given = None if arguments is None else getattr(arguments, name)
+        if arguments is None or given is None or (name == "alpha" and not arguments.PR):
+            return given
+        if agent._assembly is not None:
+            return _in_use(agent._assembly.learner, name, arguments.PPO)
+        # restored, and not trained since
+        moves = rule != "freq" or name == "update_batches" or arguments.update_batches is None
+        moved = agent._adjusted.values.get(rule, ()) if moves and not agent._anew else ()
+        return type(given)(moved[0]) if moved else given
+
+    read.__doc__ = f"What `set` was told as {name}, or a rule has made of it; None before."
+    return View(read)
+
+
+def _in_use(learner: Any, name: str, ppo: bool) -> Any:
+    """Returns what a training goes by."""
+    schedule = learner.schedule
+    if name == "alpha":
+        return learner.sampler.alpha
+    if name == "num_updates":
+        return schedule.updates_per_phase
+    if name == "update_batches":
+        return schedule.sync_updates
+    return schedule.rollout_steps if ppo else schedule.sync_phases
+
+
 def _counter(name: str) -> View:
     def read(agent: Any) -> int:
         assembly = agent._assembly
@@ -80,13 +109,14 @@ class AttributeViews:
     IRL actions as a list, as a loss is given them. Empty ones before the first `train`."""
 
     policy, noise = _argument("policy"), _argument("noise")
-    num_updates, num_steps = _argument("num_updates"), _argument("num_steps")
-    update_batches, update_steps = _argument("update_batches"), _argument("update_steps")
+    num_steps, num_updates = _argument("num_steps"), _moving("num_updates", "num_updates")
+    update_batches = _moving("update_batches", "freq")
+    update_steps = _moving("update_steps", "freq")
     trial_count, criterion = _argument("trial_count"), _argument("criterion")
     PPO, HER, MARL = _argument("PPO"), _argument("HER"), _argument("MARL")
     PR, IRL, TRL = _argument("PR"), _argument("IRL"), _argument("TRL")
     initial_ratio, initial_TD = _argument("initial_ratio"), _argument("initial_TD")
-    lambda_, alpha = _argument("lambda_"), _argument("alpha")
+    lambda_, alpha = _argument("lambda_"), _moving("alpha", "alpha")
 
     batch_counter = _counter("updates")  # mini-batches so far
     step_counter = _counter("phases")  # training phases so far

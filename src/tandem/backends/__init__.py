@@ -69,6 +69,15 @@ def choose(framework: str | None = None) -> str:
     return framework
 
 
+def choose_keras(framework: str) -> str:
+    """`framework`, after seeing to it that whoever imports Keras from now on gets its engine.
+    EngineError where it cannot be used."""
+    framework = choose(framework)
+    if ENGINES[framework]:
+        os.environ["KERAS_BACKEND"] = str(ENGINES[framework])
+    return framework
+
+
 def make(
     framework: str,
     device: str = "auto",
@@ -81,15 +90,13 @@ def make(
     """The backend of that name. `threads` are those of one operation; `compile` is torch's (the
     others always compile). `optimizer` is one of the framework's own, of which copies are used
     wherever an algorithm asks for one."""
-    framework = choose(framework)
+    framework = choose_keras(framework)
     if device not in DEVICES:
         fix = "did you mean 'cuda'?" if device == "gpu" else ""
         raise UnknownNameError("device", device, DEVICES, fix)
     if threads == 1 and "jax" not in sys.modules:
         # no thread pool for small networks: see docs/design.md
         os.environ.setdefault("PJRT_NPROC", "1")
-    if ENGINES[framework]:
-        os.environ["KERAS_BACKEND"] = str(ENGINES[framework])
     if framework in ("torch", "keras-torch"):
         module = importlib.import_module(f"tandem.backends.{framework.replace('-', '_')}")
         backend = module.make(device, seed=seed, threads=threads, compile=compile)
@@ -113,8 +120,7 @@ class Engine:
 
 
 def _arrived(framework: str) -> Engine:
-    os.environ["KERAS_BACKEND"] = str(ENGINES[choose(framework)])
-    return Engine(framework)
+    return Engine(choose_keras(framework))
 
 
 def unfrozen(engine: Engine, own: list[type], data: bytes, weights: list[Any]) -> Any:

@@ -201,10 +201,11 @@ class FreeVariable(Scalar):
 
 
 _MOODY = (
-    nn.modules.batchnorm._BatchNorm,
+    nn.modules.batchnorm._NormBase,
     nn.modules.dropout._DropoutNd,
     nn.MultiheadAttention,
     nn.RNNBase,
+    nn.RReLU,
 )
 
 

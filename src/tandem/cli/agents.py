@@ -37,8 +37,8 @@ class Loaded(NamedTuple):
         return partial(make, self.config["env"], kwargs) if kwargs else self.config["env"]
 
 
-def load(path: str, which: str, network: Any = None) -> Loaded:
-    """The agent of a run's folder, or of a checkpoint file; network: as `tandem.load` takes it."""
+def find(path: str, which: str) -> Path:
+    """The checkpoint file of a run's folder, or that file itself."""
     location = Path(path)
     if not location.is_file():
         run_folder(location)
@@ -46,7 +46,12 @@ def load(path: str, which: str, network: Any = None) -> Loaded:
         # a run without evaluations has no best: the last stands in for it
         if which != "best" and which not in names:
             raise UnknownNameError(f"checkpoint in {location}:", which, names)
-    file = checkpoint.find(location, which)
+    return checkpoint.find(location, which)
+
+
+def load(path: str, which: str, network: Any = None) -> Loaded:
+    """The agent of a run's folder, or of a checkpoint file; network: as `tandem.load` takes it."""
+    location, file = Path(path), find(path, which)
     agent = trainer.load(file, network=network)
     folder = (
         location

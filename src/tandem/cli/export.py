@@ -8,10 +8,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from tandem import backends
 from tandem.cli import agents
 from tandem.cli.parser import Parser
 from tandem.errors import SettingError, UnknownNameError
 from tandem.onnx_export import to_numpy, to_onnx
+from tandem.runs import checkpoint, config_file
 
 ABOUT = """Writes the agent of a run as a file that needs no framework: numpy (.npz: weights, and a
 plan of the layers) or onnx (a graph from observations to actions, compared with the agent where
@@ -59,6 +61,9 @@ def run(words: list[str]) -> int:
     if args.to not in FORMATS:
         raise UnknownNameError("format", args.to, FORMATS)
     write, suffix = FORMATS[args.to]
+    if args.network is not None:  # its module may import Keras, which takes its engine only then
+        saved = checkpoint.read(agents.find(args.folder, args.which))
+        backends.choose_keras(config_file.of(saved).framework)
     loaded = agents.load(args.folder, args.which, named(args.network))
     out = Path(args.out) if args.out else loaded.folder / f"agent{suffix}"
     if out.suffix != suffix:

@@ -7,12 +7,13 @@ from dataclasses import fields
 from shlex import quote
 from typing import Any
 
-from tandem import algorithms, search, zoo
+from tandem import algorithms, zoo
 from tandem.cli import train
 from tandem.cli.parser import Parser, flags, hidden
 from tandem.errors import SettingError, UnknownNameError
 from tandem.learning.config import Options
 from tandem.runs.progress import duration
+from tandem.tuning import search
 
 KINDS = {
     "lr": "the learning rate of an algorithm, by short runs with several",

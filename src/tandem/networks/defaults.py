@@ -240,10 +240,10 @@ class Given:
         """Whether anything enters beside the observation, which is then the entry "obs"."""
         return self.with_action or self.units > 0
 
-    def features(self, name: str, call: Callable[[], Any]) -> Any:
+    def features(self, name: str, call: Callable[[], Any], last_step: str = "") -> Any:
         """What `call()`, the network on two made-up observations, puts out. Raises NetworkError
         where it fails, or where the shape is not [2, F] (a body) or [2, outputs] (a whole
-        network)."""
+        network). last_step: what takes the last of a sequence that comes with a state."""
         try:
             out = call()
         except Exception as error:
@@ -256,14 +256,20 @@ class Given:
             ) from error
         shape = tuple(getattr(out, "shape", ()))
         if len(shape) != 2 or not (self.head or shape[1] == self.outputs):
+            several = isinstance(out, (tuple, list))
+            linear = f"end it with a linear layer of {self.outputs} units."
+            fix = "end it with a Flatten layer." if self.head else linear
+            if several and last_step and len(getattr(out[0], "shape", ())) == 3:
+                fix = f"put {last_step} behind it{'.' if self.head else f', and {linear}'}"
+            elif several:
+                fix = "return one of them."
             raise NetworkError(
-                f"the network given for {name!r} puts out shape {shape} for 2 observations.",
+                f"the network given for {name!r} puts out "
+                f"{f'{len(out)} things' if several else f'shape {shape}'} for 2 observations.",
                 "features of shape (2, F), for any F"
                 if self.head
                 else f"shape (2, {self.outputs})",
-                "end it with a Flatten layer."
-                if self.head
-                else f"end it with a linear layer of {self.outputs} units.",
+                fix,
             )
         return out
 

@@ -71,7 +71,9 @@ def _looked_at(name: str, source: Given, body: Any) -> tuple[int, Plan | None]:
     zeros = tree_map(torch.as_tensor, example(source.inputs))
     with torch.no_grad():
         out = source.features(
-            name, lambda: body.eval()(zeros["obs"] if source.head and source.beside else zeros)
+            name,
+            lambda: body.eval()(zeros["obs"] if source.head and source.beside else zeros),
+            "tandem.networks.torch_sequences.LastStep()",
         )
     seen = source.inputs["obs"] if source.units else source.inputs
     return int(out.shape[1]), recognise(body, seen) if isinstance(seen, Leaf) else None

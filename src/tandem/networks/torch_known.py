@@ -163,6 +163,11 @@ def _prelu(part: nn.PReLU, shape: Shape) -> Layer | None:
     return None if several else c.PReLU(part.num_parameters)
 
 
+def _rrelu(part: nn.RReLU, shape: Shape) -> Layer:
+    # slopes are drawn in training; an agent acts by their mean
+    return c.Function("leaky_relu", ((part.lower + part.upper) / 2,))
+
+
 def _along_last(name: str) -> Callable[[Any, Shape], Layer | None]:
     return lambda part, shape: c.Function(name) if part.dim in (-1, len(shape)) else None
 
@@ -246,6 +251,7 @@ KINDS: dict[type[nn.Module], Callable[[Any, Shape], Layer | None]] = {
     LastStep: lambda part, shape: c.Steps(True),
     EveryStep: lambda part, shape: c.Steps(False),
     nn.PReLU: _prelu,
+    nn.RReLU: _rrelu,
     nn.Softmax: _along_last("softmax"),
     nn.LogSoftmax: _along_last("log_softmax"),
     **dict.fromkeys(

@@ -6,7 +6,7 @@ samplers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -223,6 +223,20 @@ class PrioritizedSampler:
         oldest first: they are drawn in proportion to it."""
         self._catch_up()
         return self._priorities.tree.get(self.ring.position(self.ring.rows(envs)))
+
+    def present_powers(self) -> Callable[[], AnyArray]:
+        """Returns a function that gives what `powers` would give now, whenever it is called, and
+        costs little until then."""
+        self._catch_up()
+        first, rows = int(self.ring.position(np.array([self.ring.oldest]))[0]), len(self.ring)
+        before = self._priorities.tree.before()
+
+        def powers() -> AnyArray:
+            leaves = np.roll(before.leaves(), -first)  # the oldest first
+            positive = leaves[leaves > 0]  # those of rows that are not valid are 0
+            return positive if positive.size else np.zeros(rows)
+
+        return powers
 
     def add(self, trajectory: Trajectory) -> None:
         """Writes to the ring."""

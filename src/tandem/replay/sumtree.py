@@ -3,6 +3,9 @@ number."""
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Callable
+
 import numpy as np
 
 from tandem.types import FloatArray, IntArray
@@ -26,6 +29,15 @@ class SumTree:
         self._width = 1 << max(0, size - 1).bit_length()
         # node i has children 2 i and 2 i + 1; the leaves come last
         self._nodes: FloatArray = np.zeros(2 * self._width)
+        self._before: Callable[[], Before | None] = lambda: None
+
+    def before(self) -> Before:
+        """Returns its leaves as they are now, to be asked for later."""
+        if (other := self._before()) is not None:
+            other.leaves()
+        before = Before(self)
+        self._before = weakref.ref(before)  # whom nobody will ask needs nothing
+        return before
 
     @property
     def total(self) -> float:
@@ -41,6 +53,8 @@ class SumTree:
 
     def set(self, indices: IntArray, values: FloatArray) -> None:
         """Sets the priorities of leaves `indices` [M]; where one occurs twice, the last counts."""
+        if (before := self._before()) is not None:
+            before.note(indices)
         nodes = indices + self._width
         self._nodes[nodes] = values
         width = self._width // 2
@@ -77,3 +91,31 @@ class SumTree:
             nodes = 2 * nodes + right
             width *= 2
         return nodes - self._width
+
+
+class Before:
+    """The leaves of a sum tree as they once were. Until they are asked for, only those that are set
+    meanwhile are kept; all of them, once that is as much."""
+
+    def __init__(self, tree: SumTree) -> None:
+        self._tree: SumTree | None = tree  # until they are copied
+        self._changes: list[tuple[IntArray, FloatArray]] = []
+        self._noted = 0  # leaves in them
+        self._leaves: FloatArray = np.zeros(0)
+
+    def note(self, indices: IntArray) -> None:
+        """These leaves are about to be set."""
+        if (tree := self._tree) is not None:
+            self._changes.append((indices.copy(), tree.get(indices)))
+            self._noted += indices.size
+            if self._noted >= tree.size:
+                self.leaves()
+
+    def leaves(self) -> FloatArray:
+        """Returns them, [size]."""
+        if self._tree is not None:
+            self._leaves, self._tree = self._tree.leaves.copy(), None
+            for indices, values in reversed(self._changes):
+                self._leaves[indices] = values
+            self._changes = []
+        return self._leaves

@@ -92,6 +92,7 @@ class Trials:
         self.set_arguments = agent._set_arguments("find")
         self._others = (agent.prioritized_replay, arguments.train_loss)
         self._copied = True  # whether environments could be
+        agent._start_size()  # which is looked up in a training that trials take away
         self._build()
         self._before = self._snapshot()
 

@@ -1,5 +1,4 @@
-"""What the finders share: points with pictures of them, learning rates of optimizers, lines that
-are told."""
+"""What the finders share: points with pictures of them, lines that are told."""
 
 from __future__ import annotations
 
@@ -12,8 +11,8 @@ import numpy as np
 from tandem import plots
 from tandem.agents.contract import as_list, check_count
 from tandem.agents.rl import BaseAgent
-from tandem.agents.trials import Outcome
 from tandem.errors import NonFiniteError, SettingError
+from tandem.tuning.trials import Outcome
 from tandem.types import AnyArray
 
 Limits = tuple[float, float] | None
@@ -123,18 +122,6 @@ def learning_rate(optimizer: Any) -> float:
             "make it with learning_rate=0.001, say; a schedule can follow when it is found.",
         )
     return float(np.asarray(optimizer.learning_rate))
-
-
-def set_learning_rate(optimizer: Any, value: float) -> None:
-    """Gives all groups of an optimizer this learning rate."""
-    if not hasattr(optimizer, "param_groups"):
-        optimizer.learning_rate = value
-        return
-    for group in optimizer.param_groups:
-        if hasattr(group["lr"], "fill_"):  # a tensor
-            group["lr"].fill_(value)
-        else:
-            group["lr"] = value
 
 
 def checked_agent(agent: Any) -> BaseAgent:

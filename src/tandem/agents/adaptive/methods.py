@@ -7,13 +7,14 @@ from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
-from tandem.agents.adjustable import Values, values_of
+from tandem.agents.adaptive.adjustable import Values, values_of
 from tandem.agents.assembly import Assembly
 from tandem.agents.contract import Adjusted, AgentMembers, check_count
 from tandem.errors import SettingError, one_of
 from tandem.math import adaptive as rules
 from tandem.math.adaptive import RULES, Noise, Parameters, Signal
 from tandem.math.effective import effective_sample_size, rows_to_drop, smoothed
+from tandem.replay.scored import ScoredSampler
 from tandem.types import Array, Batch, tree_map
 
 Params = dict[str, Any] | None  # what is said of a rule: see `math.adaptive.Parameters`
@@ -171,8 +172,9 @@ class AdaptiveMethods(AgentMembers):
         given = self._parameters(params)
         ess = self.compute_ess()
         e = self._smoothed_size(ess, smooth_alpha, smooth)
-        target = self._adjusted.start_size if target_ess is None else float(target_ess)
-        self._apply("ess", e, target, given)
+        if given:
+            target = self._start_size() if target_ess is None else float(target_ess)
+            self._apply("ess", e, target, given)
         if batch_params is not None:
             return self.adjust_batch(batch_params, e, target_ess)
         if given:
@@ -251,7 +253,21 @@ class AdaptiveMethods(AgentMembers):
         has moved it since, and the ESS of now is the target of rules that are given none. Training
         calls it; override it with a method that does nothing to keep moved values."""
         self._undo_moves()
-        self._adjusted.start_size = self.compute_ess()
+        assembly = self._assembly
+        if assembly is None:
+            self._adjusted.start_size = self.compute_ess()
+        elif isinstance(sampler := assembly.learner.sampler, ScoredSampler):
+            assembly.start_powers = sampler.present_powers()
+        else:
+            self._adjusted.start_size = float(len(assembly.learner.ring))
+
+    def _start_size(self) -> float:
+        """Returns the ESS when the phase began; with priorities computed once, when it is first
+        asked for, from those that were in the pool then."""
+        if (assembly := self._assembly) is not None and assembly.start_powers is not None:
+            powers, assembly.start_powers = assembly.start_powers(), None
+            self._adjusted.start_size = effective_sample_size(powers)
+        return self._adjusted.start_size
 
     def _undo_moves(self) -> None:
         adjusted, assembly = self._adjusted, self._assembly

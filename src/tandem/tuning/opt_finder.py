@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from tandem.agents.contract import check_count
-from tandem.agents.finders import Limits, Series, best_of, checked_agent, described, told
 from tandem.agents.rl import BaseAgent
-from tandem.agents.trials import METRICS, Outcome, TrialArguments, Trials, refuse_strategy
 from tandem.errors import SettingError, one_of
+from tandem.tuning.finders import Limits, Series, best_of, checked_agent, described, told
+from tandem.tuning.trials import METRICS, Outcome, TrialArguments, Trials, refuse_strategy
 from tandem.types import AnyArray
 
 

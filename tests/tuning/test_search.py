@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import tandem
-from tandem import search
 from tandem.cli import main
 from tandem.learning.events import EvaluationEnd
-from tandem.search import Candidate, Trial
+from tandem.tuning import search
+from tandem.tuning.search import Candidate, Trial
 
 SMALL = {"framework": "torch", "hidden": 16, "eval_episodes": 2}
 

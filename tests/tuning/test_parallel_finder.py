@@ -18,7 +18,7 @@ torch = pytest.importorskip("torch")
 
 from tandem import AgentFinder, ParallelFinder  # noqa: E402
 from tandem.errors import NonFiniteError, SettingError, TandemError, WorkerError  # noqa: E402
-from tests.agents.test_finders import (  # noqa: E402
+from tests.tuning.test_finders import (  # noqa: E402
     START,
     TARGET,
     Aim,
@@ -91,7 +91,7 @@ def test_the_best_comes_back_as_it_was_trained_and_a_lost_one_is_named(
 
 @pytest.mark.slow
 def test_several_optimizers_and_environments_and_least_loss(tmp_path: Path) -> None:
-    from tests.agents.test_finders import clocks, points
+    from tests.tuning.test_finders import clocks, points
 
     pair, clock = points(), Moody(clocks(), PPO=True, update_steps=9)
     clock.path = tmp_path / "no-file"
@@ -119,7 +119,7 @@ def test_what_goes_wrong_there_leaves_all_as_before() -> None:
 def in_memory() -> Any:
     """An agent of a class whose module is no file."""
     module = types.ModuleType("only_in_memory")
-    source = "from tests.agents.test_finders import Aimer\nclass Gone(Aimer):\n    pass\n"
+    source = "from tests.tuning.test_finders import Aimer\nclass Gone(Aimer):\n    pass\n"
     exec(source, module.__dict__)
     module.Gone.__module__ = module.__name__
     sys.modules["only_in_memory"] = module

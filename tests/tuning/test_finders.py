@@ -17,6 +17,7 @@ torch = pytest.importorskip("torch")
 from gymnasium import spaces  # noqa: E402
 
 from tandem import LambdaCallback, LRFinder, OptFinder, RL_pytorch  # noqa: E402
+from tandem.backends.torch_own import Own  # noqa: E402
 from tandem.errors import NonFiniteError, SettingError, TandemError  # noqa: E402
 from tandem.examples.pytorch import DDPG_HER, MADDPG  # noqa: E402
 from tandem.examples.worlds import PointWorld, Relay  # noqa: E402
@@ -92,6 +93,26 @@ def test_the_sweep_of_a_quadratic_is_what_algebra_says(metrics: str) -> None:
     # the steepest fall of d ** 2 is where d_i ** 2 - d_(i-1) ** 2 is least
     steepest = 1 + int(np.argmin(np.diff(distance**2)))
     assert found == finder.best_lr == finder.get_best_lr(1, 0, 0) == pytest.approx(lrs[steepest])
+
+
+def test_learning_rates_have_one_writer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sweep gives them by the wrapper that rules go by, to all groups of the optimizer."""
+    agent, given = Aimer(), []
+    unused = torch.nn.Parameter(torch.zeros(1))
+    agent.param = [agent.w, unused]
+    groups = [{"params": [agent.w]}, {"params": [unused], "lr": torch.tensor(0.5)}]
+    agent.optimizer = torch.optim.SGD(groups, lr=0.1)
+    write = Own.set_numbers
+
+    def noted(own: Own, name: str, values: list[float]) -> None:
+        write(own, name, values)
+        given.append((name, [float(g["lr"]) for g in own.inner.param_groups]))
+
+    monkeypatch.setattr(Own, "set_numbers", noted)
+    finder = LRFinder(agent)
+    finder.find(N=4, window_size=1, start_lr=0.01, end_lr=0.16, p=0)
+    assert [name for name, _ in given] == ["lr"] * 5
+    assert np.allclose([x for _, x in given], np.array([finder.lrs] * 2).T)
 
 
 @pytest.mark.parametrize("metrics", ["reward", "loss"])
@@ -269,6 +290,7 @@ def test_an_agent_is_as_before_and_trains_as_if_nothing_had_been(kind: str, tmp_
     assert everything(searched, tmp_path / "a")[:5] == everything(other, tmp_path / "b")[:5]
 
 
+@pytest.mark.slow
 def test_trials_in_processes_are_those_of_one(tmp_path: Path) -> None:
     found = []
     for processes in (1, 2):

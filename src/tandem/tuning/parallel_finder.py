@@ -16,13 +16,13 @@ from typing import Any
 
 from tandem.agents.agent_checkpoint import RECORDS
 from tandem.agents.contract import as_list, check_count
-from tandem.agents.finders import best_of, checked_agent, described, told
 from tandem.agents.rl import BaseAgent
-from tandem.agents.trials import METRICS, Outcome, TrialArguments, refuse_strategy
 from tandem.agents.user_functions import PrioritizedReplay
 from tandem.errors import NonFiniteError, SettingError, TandemError, one_of
 from tandem.parallel.choice import cores
 from tandem.parallel.tasks import Task, Tasks
+from tandem.tuning.finders import best_of, checked_agent, described, told
+from tandem.tuning.trials import METRICS, Outcome, TrialArguments, refuse_strategy
 
 NUMBERS = (bool, int, float, str)  # attributes of an agent that come back
 # What of an agent stays in its process, where files are written too

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tandem.agents.frozen_constants import FrozenConstants
+from tandem.agents.adaptive.frozen_constants import FrozenConstants
 from tandem.backends.backend import Losses
 from tandem.backends.broadcast_check import square_arrays
 from tandem.types import AnyArray, Batch

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
+from tandem.agents.adaptive.loss_inputs import plain
 from tandem.agents.assembly import Assembly
 from tandem.agents.contract import AgentMembers
-from tandem.agents.loss_inputs import plain
 from tandem.backends import variables
 from tandem.errors import SettingError
 from tandem.replay.scored import ScoredSampler

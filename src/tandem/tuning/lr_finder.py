@@ -8,19 +8,19 @@ from typing import Any
 
 import numpy as np
 
+from tandem.agents.assembly import Assembly
 from tandem.agents.contract import as_list, check_count
-from tandem.agents.finders import (
+from tandem.agents.rl import BaseAgent
+from tandem.agents.train_call import print_interval
+from tandem.errors import NonFiniteError, SettingError, one_of
+from tandem.tuning.finders import (
     Limits,
     Series,
     checked_agent,
     learning_rate,
     moving_average,
-    set_learning_rate,
 )
-from tandem.agents.rl import BaseAgent
-from tandem.agents.train_call import print_interval
-from tandem.agents.trials import METRICS, TrialArguments, Trials, refuse_strategy
-from tandem.errors import NonFiniteError, SettingError, one_of
+from tandem.tuning.trials import METRICS, TrialArguments, Trials, refuse_strategy
 from tandem.types import AnyArray
 
 FEW = 5  # points before which a sweep is not ended
@@ -86,9 +86,9 @@ class LRFinder(Series):
         arguments = TrialArguments(
             train_loss, pool_network, processes, processes_her, processes_pr, random, jit_compile
         )
-        optimizers = self._optimizers()
+        self._check_optimizer()
         trials = Trials(self.agent, [self.agent.optimizer], arguments)
-        sweep = _Sweep(self, optimizers[self.index], steps, print_interval(p, steps))
+        sweep = _Sweep(self, steps, print_interval(p, steps))
         if metrics == "reward":
             episodes = steps + 1 if episodes is None else min(episodes, steps + 1)
         outcome = trials.train(self.agent.optimizer, episodes, sweep, num_updates, goes_on=True)
@@ -204,9 +204,8 @@ class LRFinder(Series):
         self.window_size = max(1, steps // 11) if window is None else window
         return steps
 
-    def _optimizers(self) -> list[Any]:
-        """Returns the agent's. SettingError where it has none, or none whose learning rate can
-        move."""
+    def _check_optimizer(self) -> None:
+        """SettingError where the agent has none, or none whose learning rate can move."""
         optimizers = as_list(self.agent.optimizer)
         if not optimizers:
             raise SettingError(
@@ -221,7 +220,6 @@ class LRFinder(Series):
                 "leave index out for the last one.",
             )
         learning_rate(optimizers[self.index])
-        return optimizers
 
     def _conclude(self, told: bool) -> None:
         """Sets what was found, and says it. NonFiniteError, or SettingError, where that is
@@ -245,13 +243,13 @@ class LRFinder(Series):
 class _Sweep:
     """The callback that moves the learning rate, keeps the points, and ends the sweep."""
 
-    def __init__(self, finder: LRFinder, optimizer: Any, steps: int, every: int) -> None:
-        self.finder, self.optimizer, self.steps, self.every = finder, optimizer, steps, every
+    def __init__(self, finder: LRFinder, steps: int, every: int) -> None:
+        self.finder, self.steps, self.every = finder, steps, every
         self.lr, self.begun = finder.start_lr, 0  # mini-batches that were made before
 
     def on_train_begin(self, logs: dict[str, float]) -> None:
-        self.begun = self._updates()
-        set_learning_rate(self.optimizer, self.lr)
+        self.begun = self._assembly().learner.updates
+        self._give(self.lr)
 
     def on_episode_end(self, i: int, logs: dict[str, float]) -> None:
         if self.finder.metrics == "reward" and not self._is_over():
@@ -279,15 +277,20 @@ class _Sweep:
             f.agent.stop_training = True
             return
         # mini-batches that were made together are told one by one, and all had the same
-        if f.metrics == "reward" or number >= self._updates() - self.begun:
+        if f.metrics == "reward" or number >= self._assembly().learner.updates - self.begun:
             self.lr = f.start_lr * f.factor**number
-            set_learning_rate(self.optimizer, self.lr)
+            self._give(self.lr)
 
-    def _updates(self) -> int:
-        """Returns how many mini-batches there were."""
+    def _give(self, lr: float) -> None:
+        """Gives all groups of the optimizer this learning rate."""
+        optimizer = self._assembly().optimizers[self.finder.index]
+        optimizer.set_numbers("lr", [lr] * len(optimizer.numbers("lr")))
+
+    def _assembly(self) -> Assembly:
+        """Returns the training of this trial."""
         assembly = self.finder.agent._assembly
         assert assembly is not None
-        return assembly.learner.updates
+        return assembly
 
     def _is_lost(self) -> bool:
         """Whether the mean of the last points is far worse than the best there was."""

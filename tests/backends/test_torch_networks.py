@@ -1,0 +1,35 @@
+"""Modules of torch's own that do something else in training than where an agent acts do it."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+
+from tandem.backends.torch_networks import TorchNetwork  # noqa: E402
+
+
+def network(module: nn.Module) -> TorchNetwork:
+    return TorchNetwork("q", nn.Sequential(module), None, torch.device("cpu"))
+
+
+def test_slopes_are_drawn_in_training_alone() -> None:
+    one, x = network(nn.RReLU(0.1, 0.5)), -torch.ones(64, 4)
+    assert torch.allclose(one(x), 0.3 * x)
+    one.learning = True
+    slopes = -one(x)
+    assert slopes.min() >= 0.1 and slopes.max() <= 0.5 and slopes.std() > 0.05
+    one.learning = False
+    assert torch.allclose(one(x), 0.3 * x)
+
+
+def test_statistics_of_instance_norms_move_in_training_alone() -> None:
+    module = nn.InstanceNorm1d(3, track_running_stats=True)
+    one, x = network(module), 2 + torch.arange(24.0).reshape(2, 3, 4)
+    one(x)
+    assert not module.running_mean.any()
+    one.learning = True
+    one(x)
+    assert torch.allclose(module.running_mean, 0.1 * x.mean((0, 2)))
