@@ -56,7 +56,7 @@ def dqn(adapts: bool) -> tuple[Any, Callable[..., None], Data]:
             """The size goes on from one episode to the next."""
 
     kind: Any = Adaptive if adapts else DQN.DQN
-    return kind(4, 128, 2), DQN.train, {"update_steps": 100}
+    return kind(4, 128, 2), DQN.train, {"update_steps": 100, "num_updates": 1}
 
 
 VARIANTS: dict[str, Callable[[], tuple[Any, Callable[..., None], Data]]] = {

@@ -86,7 +86,9 @@ class Probe(RL_pytorch):
 def trained(
     agent: Any, episodes: int | None = 4, *, lr: float = 0.01, train: Any = None, **choices: Any
 ) -> Any:
-    """The agent after so many episodes of silent training, and what `train` gave."""
-    agent.set(**{"policy": GreedyQPolicy(), "pool_size": 100, "batch": 4, **choices})
+    """The agent after so many episodes of silent training, and what `train` gave. A mini-batch
+    follows a step, where the case says nothing else."""
+    one = {} if choices.get("PPO") else {"num_updates": 1}
+    agent.set(**{"policy": GreedyQPolicy(), "pool_size": 100, "batch": 4, **one, **choices})
     agent.given = agent.train(torch.optim.SGD(agent.param, lr), episodes, p=0, **(train or {}))
     return agent

@@ -157,7 +157,7 @@ def test_sizes_that_cannot_be() -> None:
     ],
 )
 def test_a_rule_without_anything_to_move_is_refused(name: str, word: str) -> None:
-    agent = trained(Probe(), 4)
+    agent = trained(Probe(), 4, num_updates=None)
     kind = {} if name in ("store", "num_updates", "freq") else {"rate": 0.1}
     with pytest.raises(SettingError, match=word):
         agent.adjust_batch_size(**{f"{name}_params": kind})

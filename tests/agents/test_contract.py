@@ -388,7 +388,7 @@ def test_each_optimizer_steps_by_its_own_loss_from_the_same_point(kind: Any) -> 
 def test_the_optimizer_goes_on_from_one_training_to_the_next_and_a_preset_one_is_kept() -> None:
     agent = Probe()
     agent.optimizer = torch.optim.Adam(agent.param, 0.01)
-    agent.set(policy=GreedyQPolicy(), pool_size=100, batch=4)
+    agent.set(policy=GreedyQPolicy(), pool_size=100, batch=4, num_updates=1)
     agent.train(torch.optim.SGD(agent.param, 100.0), 2, p=0)
     agent.train(None, 2, p=0)
     state = agent.optimizer.state[agent.param[0]]

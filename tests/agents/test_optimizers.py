@@ -18,7 +18,7 @@ from tests.agents.agents import Probe  # noqa: E402
 
 
 def configured(agent: Any) -> Any:
-    agent.set(policy=GreedyQPolicy(), pool_size=100, batch=4)
+    agent.set(policy=GreedyQPolicy(), pool_size=100, batch=4, num_updates=1)
     return agent
 
 

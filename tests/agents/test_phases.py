@@ -14,6 +14,7 @@ from gymnasium import spaces  # noqa: E402
 
 from tandem import exploration  # noqa: E402
 from tandem.agents.rl import assign_param  # noqa: E402
+from tandem.agents.training import usual_updates  # noqa: E402
 from tandem.errors import EnvironmentFault, SettingError  # noqa: E402
 from tandem.exploration import GaussianWhiteNoiseProcess, GreedyQPolicy  # noqa: E402
 from tests.agents.agents import Clock, Probe, trained  # noqa: E402
@@ -43,6 +44,14 @@ def test_phases_of_whole_episodes() -> None:
     ]
     assert max(steps[0]) < 10 < max(steps[1])
     assert trained(Probe(), 4, PPO=True, update_steps=8, train={"num_store": 3}).copies == [20, 40]
+
+
+def test_unless_told_a_step_is_followed_by_a_pass_over_the_pool_within_limits() -> None:
+    counts = {1: 1, 63: 1, 128: 2, 255: 2, 1_100: 16, 1_300: 8, 10_000: 2, 10**6: 1}
+    assert {n: usual_updates(n, 64) for n in counts} == counts
+    made = sum(usual_updates(n, 4) for n in range(4, 21))  # 20 steps, a phase from the fourth on
+    assert trained(Probe(), 4, num_updates=None).losses - 1 == made == 1 * 4 + 2 * 8 + 4 * 5
+    assert trained(Probe(), 4, num_updates=None, update_steps=7).losses - 1 == made
 
 
 def test_num_updates_mini_batches_of_a_phase_share_no_transition() -> None:

@@ -57,7 +57,7 @@ class Aimer(RL_pytorch):
         super().__init__()
         self.w = torch.nn.Parameter(torch.tensor([START]))
         self.param, self.env = [self.w], Aim()
-        self.set(pool_size=10, batch=1)
+        self.set(pool_size=10, batch=1, num_updates=1)
 
     def action(self, s: Any) -> Any:
         return 0 * s + self.w

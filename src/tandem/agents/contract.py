@@ -42,7 +42,8 @@ class SetArguments:
     noise: Any = None  # a process to add to what `action` gives; likewise
     pool_size: int | None = None  # transitions to keep; 10,000 by default
     batch: int | None = None  # transitions in a mini-batch; 64 by default
-    num_updates: int | None = None  # mini-batches of a training phase
+    # mini-batches of a training phase; None: see `usual_updates`, with PPO ten passes
+    num_updates: int | None = None
     num_steps: int | None = None  # of an n-step transition
     update_batches: int | None = None  # mini-batches between calls of update_param
     # training phases between calls of update_param; for PPO, steps that a phase collects

@@ -82,8 +82,9 @@ class BaseAgent(SavedAgent, AdaptiveMethods, AttributeViews):
         are. See `tandem.agents.contract.SetArguments` for each argument.
 
         After each environment step, once the pool holds `batch` transitions, there is a training
-        phase of `num_updates` mini-batches (1), and `update_param` after every `update_steps`
-        phases (1), or every `update_batches` mini-batches. With PPO=True a phase comes after every
+        phase of `num_updates` mini-batches (a pass over the pool, but no more than 20,000 divided
+        by the number of transitions in it), and `update_param` after every `update_steps` phases
+        (1), or every `update_batches` mini-batches. With PPO=True a phase comes after every
         `update_steps` steps: ten passes over the pool, or `num_updates` mini-batches, then
         `update_param`, and the pool is emptied. Without `update_steps` it comes once each
         environment has ended an episode, and `update_param` every `update_batches` mini-batches,

@@ -30,6 +30,15 @@ from tandem.types import (
 )
 
 AFTER_EACH = ("batch_size_fn", "adjust_func")  # hooks that are called after each mini-batch
+LEARNED = 20_000  # transitions in the pool times mini-batches of a step, at most
+
+
+def usual_updates(stored: int, batch_size: int) -> int:
+    """Returns how many mini-batches follow a step where nobody said, while the pool holds `stored`
+    transitions: a pass over the pool, but no more than 20,000 / stored; one at least. A power of
+    two, so that few lengths are compiled."""
+    updates = max(1, min(stored // batch_size, LEARNED // max(stored, 1)))
+    return 1 << (updates.bit_length() - 1)
 
 
 @dataclass
@@ -39,7 +48,8 @@ class UpdateSchedule:
     batch_size: int  # transitions in a mini-batch
     # steps collected for a phase, which goes over all of them; None: a phase after each step
     rollout_steps: int | None
-    updates_per_phase: int | None  # mini-batches; None: 1, or `passes` over the pool
+    # mini-batches; None: `usual_updates` after each step, else `passes` over the pool
+    updates_per_phase: int | None
     passes: int  # over what was collected
     sync_phases: int | None  # phases between calls of update_param
     sync_updates: int | None  # mini-batches between them instead
@@ -87,6 +97,7 @@ class Phase:
     mini-batches."""
 
     count: int  # phases
+    each: int  # mini-batches of one of them
     left: int  # mini-batches that are not drawn yet
     part: Part | None = None
 
@@ -228,11 +239,13 @@ class PhaseLearner:
             together = min(self.due, s.sync_phases - self.phases % s.sync_phases)
         elif s.sync_updates is not None:
             together = self.due
-        updates = s.updates_per_phase or 1
-        if s.updates_per_phase is None and s.collects:
+        updates = s.updates_per_phase
+        if updates is None and s.collects:
             updates = max(1, s.passes * len(self.ring) // s.batch_size)
+        elif updates is None:
+            updates = usual_updates(len(self.ring), s.batch_size)
         self.due -= together
-        return Phase(together, updates * together)
+        return Phase(together, updates, updates * together)
 
     def set_updates_per_phase(self, value: float) -> None:
         """From now on a phase has as many mini-batches; the one under way too, unless it has made
@@ -241,10 +254,11 @@ class PhaseLearner:
         if phase is not None:
             drawn = 0 if phase.part is None else len(phase.part.ids) - phase.part.made
             if to_come := phase.left + drawn:
-                made = (s.updates_per_phase or 1) * phase.count - to_come
+                made = phase.each * phase.count - to_come
                 if new * phase.count <= made:
                     return
                 phase.left = max(0, new * phase.count - made - drawn)
+                phase.each = new
         s.updates_per_phase = new
 
     def _advance(self, phase: Phase) -> list[dict[str, float]]:
@@ -364,7 +378,7 @@ class PhaseLearner:
         if replay:
             data |= {"due": self.due, "waiting": self.waiting}
             if (phase := self.phase) is not None:
-                data["phase"] = {"count": phase.count, "left": phase.left}
+                data["phase"] = {"count": phase.count, "each": phase.each, "left": phase.left}
                 if (part := phase.part) is not None:
                     data["phase"] |= {"made": part.made, "goals": part.goals}
                     arrays["part/ids"] = part.ids
@@ -394,7 +408,8 @@ class PhaseLearner:
             return
         self.due, self.waiting = data.get("due", 0), data.get("waiting", 0)
         if (saved := data.get("phase")) is not None:
-            self.phase = Phase(saved["count"], saved["left"])
+            each = saved.get("each", self.schedule.updates_per_phase or 1)  # older files have none
+            self.phase = Phase(saved["count"], each, saved["left"])
             if "part/ids" in arrays:
                 weight = arrays.get("part/weight", ())
                 ids = np.array(arrays["part/ids"])
