@@ -13,12 +13,30 @@ import numpy as np
 from keras import layers, ops
 
 from tandem.backends.keras_jax import many, own
-from tandem.backends.keras_jax_acting import OPERATIONS, Action, InNumPy, translated
+from tandem.backends.keras_jax_acting import Action, InNumPy, translated
+from tandem.backends.keras_jax_operations import OPERATIONS
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(3, 4)).astype(np.float32)
-ACTIVATIONS = """relu leaky_relu elu selu celu gelu silu mish tanh sigmoid softplus softsign
-softmax log_softmax relu6 hard_sigmoid hard_tanh""".split()
+ACTIVATIONS = [
+    "relu",
+    "leaky_relu",
+    "elu",
+    "selu",
+    "celu",
+    "gelu",
+    "silu",
+    "mish",
+    "tanh",
+    "sigmoid",
+    "softplus",
+    "softsign",
+    "softmax",
+    "log_softmax",
+    "relu6",
+    "hard_sigmoid",
+    "hard_tanh",
+]
 
 
 def network(*inner: Any, inputs: int = 4, outputs: int = 2) -> Any:
