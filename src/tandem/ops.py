@@ -86,7 +86,7 @@ class _Numpy(_Library):
         return np.where(x > 0, x, np.expm1(np.minimum(x, 0)))
 
     def gelu(self, x: Array) -> Array:
-        return 0.5 * x * (1.0 + _erf(x * np.float32(0.7071067811865476)))
+        return 0.5 * x * (1.0 + erf(x * np.float32(0.7071067811865476)))
 
     def silu(self, x: Array) -> Array:
         return x * self.sigmoid(x)
@@ -117,9 +117,9 @@ class _Numpy(_Library):
         return np.stack(_steps(step, state, xs))
 
 
-def _erf(x: Array) -> Array:
-    """The error function by Abramowitz & Stegun (1964), 7.1.26: absolute error below 1.5e-7, which
-    is float32's own."""
+def erf(x: Array) -> Array:
+    """The error function of a NumPy array by Abramowitz & Stegun (1964), 7.1.26: absolute error
+    below 1.5e-7, which is float32's own."""
     t = 1.0 / (1.0 + 0.3275911 * np.abs(x))
     poly = t * (
         0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429)))

@@ -45,6 +45,18 @@ def test_eps_greedy() -> None:
     assert (e.EpsGreedyQPolicy(0.0).choose(MANY) == 1).all()
 
 
+@pytest.mark.parametrize("actions", [1, 2, 3, 18, 1000])
+def test_one_choice_draws_what_many_draw(actions: int) -> None:
+    one, rng = e.EpsGreedyQPolicy(0.5, seed=7), np.random.default_rng(7)
+    values = np.arange(actions, dtype=np.float32)
+    for shape in [(), (1,), (1, 1)] * 100:
+        explore, action = rng.random((1,)) < 0.5, rng.integers(actions, size=(1,))
+        found = one.choose(np.broadcast_to(values, (*shape, actions)))
+        assert found.shape == shape and found.dtype == np.int64
+        assert found == np.where(explore, action, actions - 1)
+    assert one.rng.bit_generator.state == rng.bit_generator.state
+
+
 def test_adaptive_eps_greedy_decays_with_the_step() -> None:
     policy = e.AdaptiveEpsGreedyPolicy(0.9, 0.1, 1e-3, seed=0)
     near(
@@ -53,6 +65,10 @@ def test_adaptive_eps_greedy_decays_with_the_step() -> None:
     )
     assert policy.eps == pytest.approx(0.1 + 0.8 * np.exp(-1))
     near(shares(policy, step=10**6), [0.025, 0.925, 0.025, 0.025])
+
+
+def test_values_whose_squares_are_too_large_are_finite() -> None:
+    assert e.GreedyQPolicy().select_action(np.array([1e30, 3e30, -1e38], np.float32)) == 1
 
 
 def test_softmax_takes_probabilities_in_either_documented_way() -> None:
@@ -132,6 +148,9 @@ def test_seeds_shapes_and_saved_states(kind: type[e.Policy]) -> None:
 
 @pytest.mark.parametrize("kind", ALL)
 def test_what_cannot_be_chosen_from_is_refused(kind: type[e.Policy]) -> None:
+    for bad in (np.nan, np.inf, -np.inf):
+        with pytest.raises(NonFiniteError, match=kind.__name__):
+            kind().choose(np.array([[0.5, bad, 0.5]], np.float32))
     with pytest.raises(NonFiniteError, match=kind.__name__):
         kind().select_action(np.array([0.5, np.nan, 0.5]))
     with pytest.raises(SettingError, match=r"shape \(1, 4\)"):

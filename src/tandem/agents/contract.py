@@ -12,6 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from tandem import backends
 from tandem.agents.user_functions import PrioritizedReplay
 from tandem.backends.variables import flat
 from tandem.errors import SettingError, one_of
@@ -341,6 +342,8 @@ class AgentMembers:
     def __new__(cls, *_: object, **__: object) -> Self:
         """Lists and the like are there whether or not a subclass calls super().__init__()."""
         agent = super().__new__(cls)
+        if not cls.torch:
+            backends.prepare()
         agent.callbacks, agent.loss_list, agent.reward_list = [], [], []
         agent.prioritized_replay, agent._adjusted = PrioritizedReplay(), Adjusted()
         agent._sample_sizes, agent._unrecorded, agent.noise_scale_list = {}, [], []

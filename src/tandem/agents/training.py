@@ -145,6 +145,7 @@ class PhaseLearner:
         self.waiting = 0  # phases of the last round of episodes that are still to come
         self.losses: list[float] = []  # of each mini-batch since this was emptied
         self.jit = True
+        self._betas: AnyArray = np.zeros(0)  # one for each mini-batch that is drawn together
         self._run: Callable[[Batch], Any] | None = None
 
     @property
@@ -294,8 +295,10 @@ class PhaseLearner:
 
     def _draw(self, updates: int) -> Draw:
         """Returns the rows of so many mini-batches, all of which are in the pool now."""
-        beta = np.full(updates, self.beta)
-        return self.sampler.draw(self.generators("replay"), updates, self.schedule.batch_size, beta)
+        if len(self._betas) != updates or self._betas[0] != self.beta:
+            self._betas = np.full(updates, self.beta)
+        rng, size = self.generators("replay"), self.schedule.batch_size
+        return self.sampler.draw(rng, updates, size, self._betas)
 
     def _call(self, part: Part) -> dict[str, float]:
         """One compiled call of the updates that are left of the part, or of the next one where the
@@ -315,7 +318,7 @@ class PhaseLearner:
         batch = part.batch
         if end - begin < len(part.ids):
             batch = tree_map(lambda x: x[begin:end], batch)
-        updates = number + np.arange(end - begin, dtype=np.float32)
+        updates = np.arange(number, number + end - begin, dtype=np.float32)
         settings = {"update": updates} | self.algorithm.input_settings(end - begin)
         outcome = self._run(batch._replace(settings=settings))
         self.updates += outcome.applied

@@ -108,6 +108,13 @@ def make(
     return backend
 
 
+def prepare() -> None:
+    """For networks that are about to be made without a backend: JAX reads some of its options when
+    it makes its first array, and no more."""
+    if running() == "jax":
+        importlib.import_module("tandem.backends.keras_jax")
+
+
 class Engine:
     """An engine by name, which is chosen where its pickle is read: before what follows it there
     imports Keras."""

@@ -154,7 +154,7 @@ class KerasBackend(backend.Backend):
             flat = [ops.reshape(g, (-1,)) for group in gradients for g in group]
             return ops.concatenate(flat)
 
-        run = self.forward(vector) if jit else partial(self.call, vector)
+        run = ENGINE.forwards(vector, self.variables) if jit else partial(self.call, vector)
         return lambda batch: np.asarray(run(batch))
 
     def adopt(self, reached: Reached) -> None:
@@ -179,7 +179,7 @@ class KerasBackend(backend.Backend):
         return wrapped
 
     def forward(self, function: Callable[..., Array]) -> Callable[..., Any]:
-        compiled: Callable[..., Any] = ENGINE.forwards(function, self.variables)
+        compiled: Callable[..., Any] = ENGINE.acting(function, self.variables, self.device)
         return compiled
 
     def call(self, function: Callable[..., Any], *arrays: Tree) -> Any:
@@ -306,7 +306,7 @@ class KerasBackend(backend.Backend):
             return (metrics, out.priority), code, ops.equal(code, 0)
 
         faults, update = [o.name for o in self._optimizers], self._placing(update)
-        many = ENGINE.many(guarded, self._track_late, self.variables, jit, not self._shared)
+        many = ENGINE.many(guarded, self._track_late, self.variables, jit, self._shared)
         lengths: set[int] = set()
 
         def run(batches: Batch, indices: Array | None = None) -> backend.Outcome:

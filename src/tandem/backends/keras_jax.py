@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from sys import getrefcount
 from typing import Any
 
 import jax
 import keras
 import numpy as np
 
+from tandem.backends.keras_jax_acting import Action
 from tandem.errors import EngineError
 from tandem.types import Array, Batch, Tree, Variable, tree_map
 
@@ -55,6 +57,11 @@ def forwards(function: Callable[..., Any], variables: list[Variable]) -> Callabl
 
     step = jax.jit(stateless)
     return lambda *xs: tree_map(np.asarray, step([v._value for v in variables], *xs))
+
+
+def acting(function: Callable[..., Any], variables: list[Variable], device: str) -> Action:
+    """`forwards` for what is called at every step of an environment."""
+    return Action(function, variables, on_host=device == "cpu")
 
 
 def forward(model: Any) -> Callable[[Any], Any]:
@@ -185,45 +192,103 @@ def choose(
     return out
 
 
+def references(arrays: list[Array]) -> list[int]:
+    """How many references there are to each array of a list."""
+    return [getrefcount(x) for x in arrays]
+
+
+class _Holder:
+    def __init__(self, value: object) -> None:
+        self._value = value
+
+
+_holder = _Holder(object())
+# of an array that one variable holds
+ALONE = references([_holder._value])[0]
+
+
+def own(arrays: list[Array]) -> list[Array]:
+    """The arrays of variables, or copies of those that others hold too: they are not used up then.
+    (NumPy's views of an array's memory keep that as it is: XLA copies it itself.)"""
+    counts = references(arrays)
+    if max(counts, default=0) <= ALONE:
+        return arrays
+    return [x.copy() if n > ALONE else x for x, n in zip(arrays, counts, strict=True)]
+
+
+class Moves(Exception):
+    """While an update is traced: it moves variables that it was not taken to move."""
+
+    def __init__(self, places: list[int]) -> None:
+        super().__init__(places)
+        self.places = places
+
+
 def many(
     guarded: Callable[..., Any],
     late: Callable[[Any], None],
     variables: list[Variable],
     jit: bool = True,
-    donate: bool = True,
+    shared: bool = False,
 ) -> Callable[..., Any]:
     """A function of (data, settings [K], rows [K, ...], live [K]) that makes K guarded updates of
-    `variables`, each followed by `late(keep)`; without `jit` each operation by itself. With
-    `donate` the variables' old arrays are used up.
+    `variables`, each followed by `late(keep)`; without `jit` each operation by itself. The old
+    arrays of variables that move are used up: XLA writes into their memory. With `shared`, others
+    may hold some: those are copied before, and on other devices than processors none is used up.
 
     They are one scan; but one call each where the variables hold a convolution's kernel (the
     only ones of four axes) and the processor is the device: inside of a loop XLA makes
     convolutions there some twenty times slower."""
+    # which variables an update moves, or may move; of a user's it is found when one is traced
+    moved: list[int] = [] if shared else list(range(len(variables)))
+    still: list[int] = []  # those that the trace under way leaves as they are
 
     def one(carry: Any, data: Batch, k: Any) -> Tree:
         values, active = carry
         settings, rows, live = k
         b = tree_map(lambda x: x[rows], data)._replace(settings=settings)
         with keras.StatelessScope(list(zip(variables, values, strict=True))) as scope:
+            before = [v.value for v in variables]
             out, code, keep = guarded(b, jax.numpy.logical_and(active, live))
-            for v, old in zip(variables, values, strict=True):
-                v.assign(jax.numpy.where(keep, v.value, old))
+            for v, old in zip(variables, before, strict=True):
+                if (new := v.value) is not old:
+                    v.assign(jax.numpy.where(keep, new, old))
             late(keep)
         new = [scope.get_current_value(v) for v in variables]
+        pairs = enumerate(zip(new, before, strict=True))
+        still[:] = [i for i, (x, old) in pairs if x is old]
         return (new, keep), (out, code)
 
-    def scanned(values: list[Array], data: Batch, *each: Any) -> Tree:
-        (values, _), outs = jax.lax.scan(
-            lambda carry, k: one(carry, data, k), (values, jax.numpy.asarray(True)), each
-        )
-        return values, outs
+    def scanned(moving: list[Array], others: list[Array], data: Batch, *each: Any) -> Tree:
+        places, rest = list(moved), iter(others)
+        state = [None if i in moved else next(rest) for i in range(len(variables))]
 
+        def body(carry: Any, k: Any) -> Tree:
+            now, active = carry
+            for i, x in zip(places, now, strict=True):
+                state[i] = x
+            (new, keep), out = one((list(state), active), data, k)
+            if more := sorted(set(range(len(variables))) - {*places, *still}):
+                raise Moves(more)
+            return ([new[i] for i in places], keep), out
+
+        (now, _), outs = jax.lax.scan(body, (moving, jax.numpy.asarray(True)), each)
+        return now, outs
+
+    on_cpu = next(iter(variables[0]._value.devices())).platform == "cpu"
+    uses_up = on_cpu or not shared
     scan, step = scanned, one
     if jit:
-        donated = 0 if donate else ()
-        scan, step = (
-            jax.jit(f, donate_argnums=donated, compiler_options=_options()) for f in (scanned, one)
-        )
+        donated = 0 if uses_up else ()
+        scan = jax.jit(scanned, donate_argnums=donated, compiler_options=_options())
+        step = jax.jit(one, donate_argnums=() if shared else 0, compiler_options=_options())
+
+    def together(data: Batch, *each: Any) -> Tree:
+        held = [variables[i]._value for i in moved]  # `value` asks for scopes each time
+        others = [v._value for i, v in enumerate(variables) if i not in moved]
+        if shared and uses_up:
+            held = own(held)
+        return scan(held, others, data, *each)
 
     def looped(values: list[Array], data: Batch, *each: Any) -> Tree:
         carry, outs, data = (values, jax.numpy.asarray(True)), [], jax.device_put(data)
@@ -232,14 +297,21 @@ def many(
             outs.append(out)
         return carry[0], tree_map(lambda *xs: jax.numpy.stack(xs), *outs)
 
-    convolves = any(len(v.shape) == 4 for v in variables)
+    apart = not jit or (on_cpu and any(len(v.shape) == 4 for v in variables))
 
     def run(data: Batch, *each: Any) -> Tree:
-        before = [v._value for v in variables]  # `value` asks for scopes each time
-        apart = not jit or (convolves and next(iter(before[0].devices())).platform == "cpu")
-        values, outs = (looped if apart else scan)(before, data, *each)
-        for v, x in zip(variables, values, strict=True):
-            v._value = x  # assign would copy; the old value was donated
+        if apart:
+            places: list[int] | range = range(len(variables))
+            values, outs = looped([v._value for v in variables], data, *each)
+        else:
+            try:
+                values, outs = together(data, *each)
+            except Moves as moves:
+                moved[:] = sorted({*moved, *moves.places})
+                return run(data, *each)
+            places = moved
+        for i, x in zip(places, values, strict=True):
+            variables[i]._value = x  # assign would copy; the old value was donated
         return outs
 
     return run

@@ -51,6 +51,13 @@ def forwards(function: Callable[..., Any], variables: list[Variable]) -> Callabl
     return run
 
 
+def acting(
+    function: Callable[..., Any], variables: list[Variable], device: str
+) -> Callable[..., Any]:
+    """`forwards` for what is called at every step of an environment."""
+    return forwards(function, variables)
+
+
 def forward(model: Any) -> Callable[[Any], Any]:
     """The model in inference mode, compiled."""
     compiled: Callable[[Any], Any] = tf.function(
@@ -148,7 +155,7 @@ def many(
     late: Callable[[Any], None],
     variables: list[Variable],
     jit: bool = True,
-    donate: bool = True,
+    shared: bool = False,
 ) -> Callable[..., Any]:
     """A function of (data, settings [K], rows [K, ...], live [K]), in one structure each time, that
     makes K guarded updates of `variables`, each followed by `late(keep)`; without `jit` a graph

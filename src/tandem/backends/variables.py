@@ -136,7 +136,10 @@ def _jax(pairs: list[tuple[Any, Any]], tau: float) -> None:
         else _functions["jax"]([t.value for t, _ in pairs], sources, tau)
     )
     for (t, _), x in zip(pairs, new, strict=True):
-        t.assign(x)
+        if isinstance(x, jax.core.Tracer) or x.dtype != t.dtype:
+            t.assign(x)
+        else:  # what `assign` comes to, after looking at what is known here
+            t._direct_assign(x)
 
 
 _functions: dict[str, Any] = {}
