@@ -10,6 +10,7 @@ import jax
 import keras
 import numpy as np
 
+from tandem.backends.keras_jax_devices import Layout
 from tandem.errors import EngineError
 from tandem.types import Array, Batch, Tree, Variable, tree_map
 
@@ -185,31 +186,38 @@ def choose(
     return out
 
 
+def _same(x: Any) -> Any:
+    return x
+
+
 def many(
     guarded: Callable[..., Any],
     late: Callable[[Any], None],
     variables: list[Variable],
     jit: bool = True,
     donate: bool = True,
+    layout: Layout | None = None,
 ) -> Callable[..., Any]:
     """A function of (data, settings [K], rows [K, ...], live [K]) that makes K guarded updates of
     `variables`, each followed by `late(keep)`; without `jit` each operation by itself. With
-    `donate` the variables' old arrays are used up.
+    `donate` the variables' old arrays are used up. A `layout` divides each update among devices.
 
     They are one scan; but one call each where the variables hold a convolution's kernel (the
     only ones of four axes) and the processor is the device: inside of a loop XLA makes
     convolutions there some twenty times slower."""
 
+    divide, share = (layout.divide, layout.share) if layout else (_same, _same)
+
     def one(carry: Any, data: Batch, k: Any) -> Tree:
         values, active = carry
         settings, rows, live = k
-        b = tree_map(lambda x: x[rows], data)._replace(settings=settings)
+        b = divide(tree_map(lambda x: x[rows], data))._replace(settings=settings)
         with keras.StatelessScope(list(zip(variables, values, strict=True))) as scope:
             out, code, keep = guarded(b, jax.numpy.logical_and(active, live))
             for v, old in zip(variables, values, strict=True):
                 v.assign(jax.numpy.where(keep, v.value, old))
             late(keep)
-        new = [scope.get_current_value(v) for v in variables]
+        new = [share(scope.get_current_value(v)) for v in variables]
         return (new, keep), (out, code)
 
     def scanned(values: list[Array], data: Batch, *each: Any) -> Tree:
@@ -237,7 +245,12 @@ def many(
     def run(data: Batch, *each: Any) -> Tree:
         before = [v._value for v in variables]  # `value` asks for scopes each time
         apart = not jit or (convolves and next(iter(before[0].devices())).platform == "cpu")
+        if layout is not None:
+            before, data = layout.read(variables), layout.put(data, each[1])
         values, outs = (looped if apart else scan)(before, data, *each)
+        if layout is not None:
+            layout.write(variables, values)
+            return outs
         for v, x in zip(variables, values, strict=True):
             v._value = x  # assign would copy; the old value was donated
         return outs
