@@ -43,9 +43,7 @@ class KerasBackend(backend.Backend):
 
             keras_jax_devices.make_host_devices(devices)
         self.device = ENGINE.choose_device(device, threads)
-        self._layout: Any = (
-            keras_jax_devices.Layout(self.device, devices) if devices > 1 else None
-        )
+        self._layout: Any = keras_jax_devices.Layout(self.device, devices) if devices > 1 else None
         self.networks = {}
         self._owners: dict[
             str, Any

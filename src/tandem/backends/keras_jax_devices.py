@@ -55,7 +55,7 @@ class Layout:
     def _too_few(device: str, count: int, there: int) -> EngineError:
         if device != "cpu":
             return EngineError(
-                f"devices={count} on a machine where jax finds {there} GPU.",
+                f"devices={count}, and jax finds {there} GPU{'s' * (there > 1)}.",
                 "as many devices as there are, or fewer",
                 f"use devices={there}.",
             )
@@ -101,7 +101,7 @@ class Layout:
             rows = jax.numpy.moveaxis(rows, 1, 0)
             return self._laid(rows.reshape(n, -1, *rows.shape[3:]))
 
-        variables, moved = model.variables, []
+        variables, moved = model.variables, list[int]()
         values = [v.value for v in variables]
 
         def part(own: Tree) -> Any:
@@ -127,7 +127,8 @@ class Layout:
             even = whole and x.shape[1] % self.count == 0
             return jax.device_put(x, self._second if even else self.everywhere)
 
-        return tree_map(placed, data)
+        there: Batch = tree_map(placed, data)
+        return there
 
     def read(self, variables: list[Variable]) -> list[Array]:
         """The variables' values on each device."""

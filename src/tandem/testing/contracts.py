@@ -36,7 +36,15 @@ Weights = dict[str, Array]
 
 
 def begin(
-    kind: Kind, env: Any, framework: str, *, seed: int = 0, network: Any = None, **settings: Any
+    kind: Kind,
+    env: Any,
+    framework: str,
+    *,
+    seed: int = 0,
+    network: Any = None,
+    devices: int = 1,
+    gradients_only: bool = False,
+    **settings: Any,
 ) -> Loop:
     """An algorithm at the beginning of a run, without a folder."""
     chosen: Any = apply(kind.Settings(), settings)
@@ -49,7 +57,8 @@ def begin(
     sources = kind.sources(
         observation, action, chosen, network, environments.observation_space, generators
     )
-    backend = backends.make(framework, "cpu", seed=derived(seed, "framework"))
+    backend = backends.make(framework, "cpu", seed=derived(seed, "framework"), devices=devices)
+    backend.gradients_only = gradients_only
     algorithm: Any = kind
     return Loop(
         algorithm(backend, sources, observation, action, chosen), backend, environments, generators
