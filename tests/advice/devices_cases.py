@@ -25,7 +25,7 @@ def main() -> None:
     ppo = {"algorithm": "ppo", "rollout": 9, "envs": 10}
     for given in (
         ppo | {"batch_size": 45},
-        ppo | {"batch_size": 15, "devices": 4},  # none of the batches would do
+        ppo | {"envs": 5, "batch_size": 15},  # no batch of 45 rows would do
         ppo | {"recurrent": 8, "sequence": 3, "batch_size": 45},
         {"algorithm": "a2c", "envs": 3, "rollout": 5},
         {"algorithm": "dqn", "batch_size": 33},

@@ -25,13 +25,13 @@ RUNS = """
     from tandem.runs.folder import read_run
 
     out = pathlib.Path(sys.argv[1])
-    given = dict(steps=300, learning_starts=60, batch_size=32, hidden=(16,), prioritized=True,
-                 learning_rate=1e-3, target_every=50, eval_every=150, eval_episodes=1,
-                 final_episodes=1, log_every=50, plots=False, tensorboard=False)
-    flags = ["--steps", "300", "--learning-starts", "60", "--batch-size", "32", "--hidden", "16",
-             "--prioritized", "--learning-rate", "1e-3", "--target-every", "50", "--eval-every",
-             "150", "--eval-episodes", "1", "--final-episodes", "1", "--log-every", "50",
-             "--no-plots", "--no-tensorboard"]
+    given = {"steps": 304, "learning_starts": 60, "batch_size": 32, "hidden": (16,),
+             "prioritized": True, "learning_rate": 1e-3, "target_every": 50, "train_every": 8,
+             "updates_per_call": 4, "eval_every": 150, "eval_episodes": 1, "final_episodes": 1,
+             "log_every": 50, "plots": False, "tensorboard": False}
+    flags = [word for name, value in given.items() for flag in [name.replace("_", "-")]
+             for word in ([f"--{'' if value else 'no-'}{flag}"] if isinstance(value, bool)
+                          else [f"--{flag}", 16 if flag == "hidden" else value])]
 
     def command(*words):
         with contextlib.redirect_stdout(io.StringIO()) as said:
@@ -79,7 +79,7 @@ def test_runs_on_two_devices(tmp_path) -> None:
     (line,) = [x for x in found["said"].splitlines() if x.startswith("devices=2:")]
     assert "are quicker on one" in line and "docs/devices.md" in line
     assert found["resumed"], "resumed in the middle, the run was another"
-    assert found["verified"] == [0, f"equal: {found['rows']} rows, to step 300\n"]
+    assert found["verified"] == [0, f"equal: {found['rows']} rows, to step 304\n"]
     assert not found["same_bits"], "two devices add in another order than one: did both run?"
     assert 0 < found["as_one"] < 1e-4 and found["moved"] < 1e-4
     assert found["before"] == 2

@@ -88,6 +88,7 @@ class Counted(Exception):
 
 def work(devices, kind, env, given):
     """The operations that each device does in an update, as the compiler counts them."""
+    given = given | {"hidden": (64, 64)}  # so that networks are most of it
     loop = contracts.begin(kind, env, "jax", devices=devices, **given)
     counts, real = [], jax.jit
 
@@ -117,10 +118,10 @@ def held(name):
     env, given = CASES[name]
     kind = algorithms.get(name.split("_")[0] if name not in algorithms.NAMES else name)
     given = {"steps": 2000, "hidden": (16,), **given}
-    with_max_kl = given | (
-        {"max_kl": 100.0} if "epochs" in given and kind.__name__ == "PPO" else {}
-    )
-    found = device_contracts.same_as_on_one(kind, env, "jax", rows=64, **with_max_kl)
+    bound = {"max_kl": 1e6} if name.startswith("ppo") else {}  # which is looked at, and not reached
+    found = device_contracts.same_as_on_one(kind, env, "jax", rows=64, **given, **bound)
+    # of what a forward pass moves by rows' places, their order says nothing
+    assert found["off"] < 1e-5, found
     off = device_contracts.first_gradients(kind, env, "jax", rows=64, **given)
     share = work(2, kind, env, given) / work(1, kind, env, given)
     assert share > 0.9 if name in WHOLE else share < 0.65, f"each device does {share:.2f} of it"
