@@ -374,8 +374,8 @@ def evaluate(
 
 def _resumed_elsewhere(conf: Config) -> str:
     return (
-        f"resumed on devices={conf.options.devices} after devices={conf.devices_before}: what it "
-        "would have come to on either, but for rounding"
+        f"resumed on devices={conf.options.devices} after devices={conf.devices_before}: the same "
+        "run but for rounding, no longer to the bit"
     )
 
 

@@ -35,9 +35,11 @@ def multiples(of: int, near: int) -> tuple[int, int]:
 
 def purpose(backend: Any) -> str:
     """What several devices are for, in a line, where the networks are too small for them."""
+    if backend.devices == 1:
+        return ""
     networks = backend.networks.values()
     weights = sum(x.size for network in networks for x in network.read().values())
-    if backend.devices == 1 or weights >= SMALL:
+    if weights >= SMALL:
         return ""
     return (
         f"devices={backend.devices}: networks of {weights:,} weights are quicker on one; several "

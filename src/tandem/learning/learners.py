@@ -93,12 +93,12 @@ class RolloutLearner:
                 "batch_size.",
             )
         if s.batch_size:
-            fits = [d for d in range(each, self.rows + 1, each) if self.rows % d == 0]
-            fits = [d for d in fits if d // each % backend.devices == 0]
-            check_even(self.batch // each, backend.devices, "batch_size", fits, s.batch_size)
+            even = range(each * backend.devices, self.rows + 1, each * backend.devices)
+            whole = (d for d in even if self.rows % d == 0)
+            check_even(self.batch // each, backend.devices, "batch_size", whole, s.batch_size)
         else:
-            fits = list(multiples(backend.devices, s.envs))
-            check_even(self.batch // each, backend.devices, "envs", fits, s.envs)
+            near = multiples(backend.devices, s.envs)
+            check_even(self.batch // each, backend.devices, "envs", near, s.envs)
         self.rows, self.batch = self.rows // each, self.batch // each
         self._run = backend.compile(algorithm.update)
         self._networks = networks
@@ -217,8 +217,8 @@ class ReplayLearner:
         files = str(folder / "replay") if s.memmap and folder is not None else None
         self.ring = Ring(s.buffer_size, s.envs, observation, action, path=files, extra=extras)
         self.batch = s.batch_size // each
-        fits = multiples(backend.devices * each, s.batch_size)
-        check_even(self.batch, backend.devices, "batch_size", fits, s.batch_size)
+        near = multiples(backend.devices * each, s.batch_size)
+        check_even(self.batch, backend.devices, "batch_size", near, s.batch_size)
         if algorithm.sequence:
             self.sampler: Any = SequenceSampler(self.ring, each)
         elif s.prioritized:

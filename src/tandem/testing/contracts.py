@@ -180,7 +180,7 @@ def resumes(
     )
     train(one, updates)
     train(other, 1)  # somewhere else: all of that has to go
-    other.load_state(*_copied(one.state()))
+    other.load_state(*copied(one.state()))
     train(untouched, updates)
     target = one.learner.updates + 1
     for loop in (one, other, untouched):
@@ -296,7 +296,7 @@ def refuses_what_is_not_finite(
     return loop
 
 
-def _copied(
+def copied(
     state: tuple[Any, dict[str, dict[str, Array]]],
 ) -> tuple[Any, dict[str, dict[str, Array]]]:
     """A loop's state as a checkpoint would bring it: arrays of their own."""

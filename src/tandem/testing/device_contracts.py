@@ -44,7 +44,11 @@ def sides(kind: Kind, env: Any, framework: str, devices: int, **settings: Any) -
     several = contracts.begin(kind, env, framework, devices=devices, **settings)
     one = contracts.begin(kind, env, framework, **settings)
     first = one.backend.state()
-    return tuple(Side(x, x.backend.compile(x.algorithm.update), first) for x in (several, one))  # type: ignore[return-value]
+
+    def side(loop: Loop) -> Side:
+        return Side(loop, loop.backend.compile(loop.algorithm.update), first)
+
+    return side(several), side(one)
 
 
 def same_as_on_one(
@@ -115,7 +119,7 @@ def resumes_on_one(
     several = contracts.begin(kind, env, framework, devices=devices, **settings)
     one = contracts.begin(kind, env, framework, **settings)
     contracts.train(several, updates)
-    one.load_state(*contracts._copied(several.state()))
+    one.load_state(*contracts.copied(several.state()))
     target = several.learner.updates + 8
     for loop in (several, one):
         contracts.train(loop, target)
