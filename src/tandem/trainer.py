@@ -125,7 +125,7 @@ def complete(run: Session, stop_at: int | None = None) -> Result:
     """Goes through a session to the end of its sitting, scores the best and the last agent, and
     draws."""
     reason = "steps"
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = (_resumed_elsewhere(run.config),) if run.config.devices_before else ()
     summary: dict[str, Any] = {}
     with ExitStack() as stack:
         for callback in run.callbacks:
@@ -142,7 +142,7 @@ def complete(run: Session, stop_at: int | None = None) -> Result:
                 summary = run.result()
                 evaluation = run.evaluation
                 if run.folder is not None and run.config.options.plots:
-                    notes = draw(run)
+                    notes += draw(run)
     return Result(best, run.folder, evaluation, summary, run.signal or reason, notes)
 
 
@@ -172,7 +172,8 @@ def session(
         settings.pop("optimizer") if not isinstance(settings.get("optimizer", ""), str) else None
     )
     if resume is not None:
-        cluster = settings.pop("cluster", None)
+        cluster, devices = settings.pop("cluster", None), settings.pop("devices", None)
+        devices = None if devices is None else whole_number("devices", devices, 1)
         fixed = {
             "algorithm": algorithm,
             "framework": framework,
@@ -191,7 +192,7 @@ def session(
             )
         own = {"env": env, "network": network, "optimizer": optimizer}
         steps = None if steps is None else whole_number("steps", steps)
-        run = resumed(as_path("resume", resume), own, steps, extend, told, cluster)
+        run = resumed(as_path("resume", resume), own, steps, extend, told, cluster, devices)
         run.catch_signals = catch_signals
         return run
     if algorithm is None or env is None:
@@ -270,10 +271,12 @@ def _config(
         ahead = blocks_ahead(options.ahead, kind.needs == "rollouts")
         workers, why = choice.choose(environments, chosen.block, ahead)
         options, source = replace(options, workers=workers), f"{source}; {why}"
+    framework = backends.choose(framework or backends.of_network(network, space))
+    backends.check_devices(framework, options.devices)
     return Config(
         algorithm=algorithm,
         env=environment_name(env),
-        framework=backends.choose(framework or backends.of_network(network, space)),
+        framework=framework,
         device=device,
         seed=seed,
         settings=chosen,
@@ -367,6 +370,13 @@ def evaluate(
         longest=agent.longest,
     )
     return Evaluation.of(*played)
+
+
+def _resumed_elsewhere(conf: Config) -> str:
+    return (
+        f"resumed on devices={conf.options.devices} after devices={conf.devices_before}: the same "
+        "run but for rounding, no longer to the bit"
+    )
 
 
 def draw(run: Session) -> tuple[str, ...]:

@@ -416,6 +416,11 @@ excepted(
     because="tests/learning/test_asynchronous.py::test_the_table_says_how_stale_gradients_were",
 )
 
+excepted(
+    "runs/verification.py:verify 5",
+    because="tests/learning/test_devices.py::test_runs_on_two_devices",
+)
+
 
 # Libraries that a run can do without
 

@@ -62,6 +62,14 @@ REPLAY = {"online": False, "replay": "none"}
             "learning/asynchronous.py:refuse 2", door, LEARNERS, "leave workers out", {"workers": 0}
         ),
         case("learning/asynchronous.py:refuse 3", door, {"learners": 4, "staleness": 1}),
+        case("learning/asynchronous.py:refuse 4", door, {"learners": 2, "devices": 2}),
+        case(
+            "learning/asynchronous.py:refuse 4",
+            door,
+            {"learners": 2, "devices": 2},
+            "leave devices out",
+            {"devices": 1},
+        ),
         case(
             "learning/config.py:check_kept",
             made,

@@ -152,6 +152,7 @@ class OnPolicy(base.Algorithm):
             self.preparing = ("actor",)  # type: ignore[misc]
         if units := settings.recurrent:
             self.sequence = settings.sequence or settings.rollout
+            backend.time_first = True
             # the critic's state before the next rollout
             self.memory = np.zeros((settings.envs, units), np.float32)
 

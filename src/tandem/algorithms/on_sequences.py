@@ -118,6 +118,7 @@ class OnSequences(base.Algorithm):
         self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: Any
     ) -> None:
         self.backend, self.settings, self.leaf = backend, settings, action
+        backend.time_first = True
         self.make(networks["net"])
         self.optimizer = backend.optimizer(
             "net", [self.net], settings.optimizer, **base.optimizer_options(settings)

@@ -92,6 +92,7 @@ class VDN(base.Algorithm):
         self.optimizer = backend.optimizer("q", self.learned, settings.optimizer, **options)
         if settings.recurrent:
             self.sequence = settings.sequence
+            backend.time_first = True
 
     def mixers(self, networks: dict[str, Any]) -> None:
         """Makes what mixes the agents' values: a sum needs nothing."""

@@ -86,11 +86,13 @@ def make(
     threads: int = 1,
     compile: bool = False,
     optimizer: Any = None,
+    devices: int = 1,
 ) -> Any:
     """The backend of that name. `threads` are those of one operation; `compile` is torch's (the
     others always compile). `optimizer` is one of the framework's own, of which copies are used
-    wherever an algorithm asks for one."""
+    wherever an algorithm asks for one. `devices` are those that each update is divided among."""
     framework = choose_keras(framework)
+    check_devices(framework, devices)
     if device not in DEVICES:
         fix = "did you mean 'cuda'?" if device == "gpu" else ""
         raise UnknownNameError("device", device, DEVICES, fix)
@@ -102,7 +104,7 @@ def make(
         backend = module.make(device, seed=seed, threads=threads, compile=compile)
     else:
         backend = importlib.import_module("tandem.backends.keras").KerasBackend(
-            device, threads=threads
+            device, threads=threads, devices=devices
         )
     backend.given_optimizer = optimizer
     return backend
@@ -113,6 +115,17 @@ def prepare() -> None:
     it makes its first array, and no more."""
     if running() == "jax":
         importlib.import_module("tandem.backends.keras_jax")
+
+
+def check_devices(framework: str, devices: int) -> None:
+    """EngineError where an engine cannot divide updates among so many devices."""
+    if devices > 1 and framework != "jax":
+        raise EngineError(
+            f"devices={devices} with the framework {framework!r}, which cannot divide an update "
+            "yet.",
+            "the framework 'jax', on which all algorithms can",
+            "use framework='jax', or devices=1.",
+        )
 
 
 class Engine:

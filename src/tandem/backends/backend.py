@@ -122,6 +122,9 @@ class Backend(ABC):
 
     framework: str
     device: str
+    devices = 1  # that each update is divided among
+    # whether networks are called with the steps of sequences in updates, time first
+    time_first = False
     networks: dict[str, Any]  # networks, targets and scalars by name
     given_optimizer: Any = (
         None  # the user's own, of which `optimizer` makes copies, whatever kind is asked for

@@ -36,9 +36,14 @@ ops = keras.ops
 class KerasBackend(backend.Backend):
     """Keras models on the engine that Keras was started with (TensorFlow or JAX)."""
 
-    def __init__(self, device: str = "auto", *, threads: int = 1) -> None:
-        self.framework = keras.backend.backend()
+    def __init__(self, device: str = "auto", *, threads: int = 1, devices: int = 1) -> None:
+        self.framework, self.devices = keras.backend.backend(), devices
+        if devices > 1:  # on JAX, as `make` has seen to
+            from tandem.backends import keras_jax_devices
+
+            keras_jax_devices.make_host_devices(devices)
         self.device = ENGINE.choose_device(device, threads)
+        self._layout: Any = keras_jax_devices.Layout(self.device, devices) if devices > 1 else None
         self.networks = {}
         self._owners: dict[
             str, Any
@@ -57,6 +62,7 @@ class KerasBackend(backend.Backend):
             net = KerasNetwork(name, model, source.plan, variables)
         else:
             net = KerasNetwork(name, *keras_bodies.given(name, source))
+        net.layout = self._layout
         self._owners[f"network/{name}"] = self.networks[name] = net
         if self.device == "cpu" and net.convolves:
             keep_freed()
@@ -306,7 +312,10 @@ class KerasBackend(backend.Backend):
             return (metrics, out.priority), code, ops.equal(code, 0)
 
         faults, update = [o.name for o in self._optimizers], self._placing(update)
-        many = ENGINE.many(guarded, self._track_late, self.variables, jit, self._shared)
+        divided = {}
+        if self._layout is not None:
+            self._layout.time_first, divided = self.time_first, {"layout": self._layout}
+        many = ENGINE.many(guarded, self._track_late, self.variables, jit, self._shared, **divided)
         lengths: set[int] = set()
 
         def run(batches: Batch, indices: Array | None = None) -> backend.Outcome:

@@ -12,6 +12,7 @@ import keras
 import numpy as np
 
 from tandem.backends.keras_jax_acting import Action
+from tandem.backends.keras_jax_devices import Layout
 from tandem.errors import EngineError
 from tandem.types import Array, Batch, Tree, Variable, tree_map
 
@@ -224,17 +225,23 @@ class Moves(Exception):
         self.places = places
 
 
+def _same(x: Any) -> Any:
+    return x
+
+
 def many(
     guarded: Callable[..., Any],
     late: Callable[[Any], None],
     variables: list[Variable],
     jit: bool = True,
     shared: bool = False,
+    layout: Layout | None = None,
 ) -> Callable[..., Any]:
     """A function of (data, settings [K], rows [K, ...], live [K]) that makes K guarded updates of
     `variables`, each followed by `late(keep)`; without `jit` each operation by itself. The old
     arrays of variables that move are used up: XLA writes into their memory. With `shared`, others
     may hold some: those are copied before, and on other devices than processors none is used up.
+    A `layout` divides each update among devices; what it divides nobody shares.
 
     They are one scan; but one call each where the variables hold a convolution's kernel (the
     only ones of four axes) and the processor is the device: inside of a loop XLA makes
@@ -243,10 +250,12 @@ def many(
     moved: list[int] = [] if shared else list(range(len(variables)))
     still: list[int] = []  # those that the trace under way leaves as they are
 
+    divide, share = (layout.divide, layout.share) if layout else (_same, _same)
+
     def one(carry: Any, data: Batch, k: Any) -> Tree:
         values, active = carry
         settings, rows, live = k
-        b = tree_map(lambda x: x[rows], data)._replace(settings=settings)
+        b = divide(tree_map(lambda x: x[rows], data))._replace(settings=settings)
         with keras.StatelessScope(list(zip(variables, values, strict=True))) as scope:
             before = [v.value for v in variables]
             out, code, keep = guarded(b, jax.numpy.logical_and(active, live))
@@ -257,6 +266,7 @@ def many(
         new = [scope.get_current_value(v) for v in variables]
         pairs = enumerate(zip(new, before, strict=True))
         still[:] = [i for i, (x, old) in pairs if x is old]
+        new = [share(x) for x in new]
         return (new, keep), (out, code)
 
     def scanned(moving: list[Array], others: list[Array], data: Batch, *each: Any) -> Tree:
@@ -300,6 +310,11 @@ def many(
     apart = not jit or (on_cpu and any(len(v.shape) == 4 for v in variables))
 
     def run(data: Batch, *each: Any) -> Tree:
+        if layout is not None:
+            held, data = layout.read(variables), layout.put(data, each[1])
+            values, outs = looped(held, data, *each) if apart else scan(held, [], data, *each)
+            layout.write(variables, values)
+            return outs
         if apart:
             places: list[int] | range = range(len(variables))
             values, outs = looped([v._value for v in variables], data, *each)

@@ -28,11 +28,15 @@ class KerasNetwork(backend.Network):
         self.name, self.module, self.plan, self._named = name, model, plan, variables
         self.noise = {n: v for n, v in variables.items() if is_noise(n)}
         self.learning = False
+        self.layout: Any = None  # of the backend's devices, where they are several
         self._predict: Any = None
         self._lengths: set[int] = set()  # of batches that `predict` was compiled for
 
     def __call__(self, x: Tree, training: bool | None = None) -> Array:
-        return self.module(x, training=self.learning if training is None else training)
+        training = self.learning if training is None else training
+        if self.layout is not None:
+            return self.layout.call(self.module, x, training)
+        return self.module(x, training=training)
 
     @property
     def variables(self) -> list[Variable]:

@@ -14,6 +14,7 @@ from tandem import algorithms, trainer, zoo
 from tandem.cli.parser import Parser, flags, hidden
 from tandem.errors import ResumeError, SettingError, TandemError, UnknownNameError
 from tandem.learning.config import Options
+from tandem.learning.devices import purpose
 from tandem.runs.folder import default_folder, new_folder
 from tandem.runs.progress import Progress, duration
 
@@ -154,6 +155,8 @@ def _announce(args: argparse.Namespace, session: Any) -> None:
             f"{c.algorithm} on {c.env}, {c.framework}, seed {c.seed}, {c.settings.steps:,} "
             f"steps{went}; settings: {c.source}"
         )
+        if note := purpose(session.backend):
+            print(note)
         print(f"run: {session.folder}", flush=True)
 
 
@@ -165,7 +168,7 @@ def _session(args: argparse.Namespace, seed: int | None, out: str | Path | None)
     callbacks = [Progress(0, args.quiet)]
     if args.resume is not None:
         fixed = ("framework", "seed", "device", "env_kwargs", "out")
-        own_names = ("steps", "cluster")
+        own_names = ("steps", "cluster", "devices")
         odd = [
             f"--{n.replace('_', '-')}"
             for n in (*fixed, *overrides)
@@ -174,11 +177,11 @@ def _session(args: argparse.Namespace, seed: int | None, out: str | Path | None)
         if odd or args.algorithm is not None:
             raise ResumeError(
                 f"--resume was given with {', '.join(odd) or 'an algorithm'}.",
-                "at most --stop-at, --cluster, and --steps with --extend",
+                "at most --stop-at, --cluster, --devices, and --steps with --extend",
                 "leave them out: a run goes on as it began, with the settings in its config.json.",
             )
         steps = _whole("steps", overrides["steps"]) if "steps" in overrides else None
-        where = {"cluster": overrides["cluster"]} if "cluster" in overrides else {}
+        where = {n: overrides[n] for n in ("cluster", "devices") if n in overrides}
         return trainer.session(
             resume=args.resume, steps=steps, extend=args.extend, callbacks=callbacks, **where
         )

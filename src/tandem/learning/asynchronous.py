@@ -53,6 +53,12 @@ def refuse(algorithm: str, needs: str, env: Any, o: Any) -> None:
             "its turn",
             f"give staleness={o.learners - 1} or more, or learners={o.staleness + 1}.",
         )
+    if o.devices > 1:
+        raise SettingError(
+            f"learners={o.learners} and devices={o.devices}.",
+            "one or the other: each of several learners takes gradients on a device of its own",
+            "leave devices out, or give learners=1.",
+        )
     check_can_travel(env, f"learners={o.learners}")
 
 

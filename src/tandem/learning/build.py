@@ -52,15 +52,17 @@ def build(
         threads=conf.options.threads,
         compile=config.compiles(conf, network is None),
         optimizer=optimizer,
+        devices=conf.options.devices,
     )
     backend.gradients_only = gradients_only
     return kind(backend, sources, observation, action, s)
 
 
 def beside(conf: Config) -> Config:
-    """The Config for a process beside the run's: on the processor, unless "cuda" was asked for by
-    name, since a framework may take most of the GPU's memory for itself, as JAX does when it
-    starts."""
+    """The Config for a process beside the run's: on one device, the processor, unless "cuda" was
+    asked for by name, since a framework may take most of the GPU's memory for itself, as JAX does
+    when it starts."""
+    conf = replace(conf, options=replace(conf.options, devices=1))
     if conf.device == "cuda":
         return conf
     if "jax" not in sys.modules:

@@ -69,6 +69,12 @@ class Options(Preprocessing):
         "most updates that a learner's gradient may be behind; -1: four times as many as learners",
         minimum=-1,
     )
+    devices: int = setting(
+        1,
+        "devices that the rows of each update are divided among, GPUs or parts of the processor; "
+        "on jax",
+        minimum=1,
+    )
     opponents: int = setting(
         0,
         "past copies of itself that it plays against, in games of two players who move in turn; "
@@ -123,6 +129,7 @@ class Config:
     own_env: bool = False
     own_optimizer: bool = False
     extended_from: int = 0  # the length that the run began with, where it was extended
+    devices_before: int = 0  # on how many devices it learned before it was resumed on others
 
     def to_json(self) -> JSONDict:
         data = {f.name: getattr(self, f.name) for f in fields(self)}

@@ -14,6 +14,7 @@ from tandem.algorithms.base import Call, Forward
 from tandem.backends.backend import Outcome
 from tandem.errors import NonFiniteError, SettingError
 from tandem.learning import normalization
+from tandem.learning.devices import check_even, multiples
 from tandem.learning.normalization import ObservationMoments, RewardScale, RewardStandard
 from tandem.learning.seeds import Generators
 from tandem.replay.buffer import Ring
@@ -91,6 +92,13 @@ class RolloutLearner:
                 f"use sequence={math.gcd(s.rollout, self.batch)}, or another rollout or "
                 "batch_size.",
             )
+        if s.batch_size:
+            even = range(each * backend.devices, self.rows + 1, each * backend.devices)
+            whole = (d for d in even if self.rows % d == 0)
+            check_even(self.batch // each, backend.devices, "batch_size", whole, s.batch_size)
+        else:
+            near = multiples(backend.devices, s.envs)
+            check_even(self.batch // each, backend.devices, "envs", near, s.envs)
         self.rows, self.batch = self.rows // each, self.batch // each
         self._run = backend.compile(algorithm.update)
         self._networks = networks
@@ -209,6 +217,8 @@ class ReplayLearner:
         files = str(folder / "replay") if s.memmap and folder is not None else None
         self.ring = Ring(s.buffer_size, s.envs, observation, action, path=files, extra=extras)
         self.batch = s.batch_size // each
+        near = multiples(backend.devices * each, s.batch_size)
+        check_even(self.batch, backend.devices, "batch_size", near, s.batch_size)
         if algorithm.sequence:
             self.sampler: Any = SequenceSampler(self.ring, each)
         elif s.prioritized:

@@ -10,6 +10,7 @@ import numpy as np
 
 from tandem.algorithms.base import Call, Forward
 from tandem.errors import SettingError
+from tandem.learning.devices import check_even, multiples
 from tandem.learning.learners import Span, averaged, checked
 from tandem.learning.seeds import Generators
 from tandem.replay.sequences import SequenceBuffer
@@ -71,6 +72,7 @@ class SequenceLearner:
                 f"give replay_starts={s.replay_size} or less, or replay_size={s.replay_starts} or "
                 "more.",
             )
+        check_even(s.envs, backend.devices, "envs", multiples(backend.devices, s.envs), s.envs)
         self.buffer = buffer_for(algorithm, observation, action)
         self._run = backend.compile(algorithm.update)
 

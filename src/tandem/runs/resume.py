@@ -25,13 +25,14 @@ def resumed(
     extend: bool,
     callbacks: Iterable[Callback],
     cluster: str | None = None,
+    devices: int | None = None,
 ) -> Session:
     """The session that goes on with the run in `folder`.
 
     own: env, network and optimizer, which a run that began with a program's needs again, else None.
     steps: another length than the run began with, if `extend`. cluster: another address for the
-    processes that it has on a cluster; how many there are stays. ResumeError where the run cannot
-    go on so.
+    processes that it has on a cluster; how many there are stays. devices: another number of
+    them. ResumeError where the run cannot go on so.
     """
     saved = checkpoint.read(checkpoint.find(run_folder(folder), "last"))
     conf = config_file.of(saved)
@@ -44,6 +45,9 @@ def resumed(
                 "leave cluster out.",
             )
         conf = replace(conf, options=replace(conf.options, cluster=cluster or "auto"))
+    if devices not in (None, conf.options.devices):
+        before, options = conf.options.devices, replace(conf.options, devices=devices)
+        conf = replace(conf, options=options, devices_before=before)
     if changed := config.differing(config_file.read(folder), saved.data["config"]):
         warnings.warn(
             f"{folder / 'config.json'} says {', '.join(changed)}; the run goes on as it began, "

@@ -84,6 +84,13 @@ def verify(
             "at least one to compare",
             "give more --steps.",
         )
+    if conf.devices_before:
+        raise ResumeError(
+            f"the run {folder} learned on devices={conf.devices_before}, and then on "
+            f"devices={conf.options.devices}.",
+            "a run on as many devices from its first update to its last",
+            "verify one that was not resumed on others.",
+        )
     actual = _again(conf, conf.env if env is None else env, network, expected[-1][0], callbacks)
     now = config_file.versions()
     versions = {n: (v, now.get(n, "missing")) for n, v in conf.versions.items() if now.get(n) != v}

@@ -36,7 +36,15 @@ Weights = dict[str, Array]
 
 
 def begin(
-    kind: Kind, env: Any, framework: str, *, seed: int = 0, network: Any = None, **settings: Any
+    kind: Kind,
+    env: Any,
+    framework: str,
+    *,
+    seed: int = 0,
+    network: Any = None,
+    devices: int = 1,
+    gradients_only: bool = False,
+    **settings: Any,
 ) -> Loop:
     """An algorithm at the beginning of a run, without a folder."""
     chosen: Any = apply(kind.Settings(), settings)
@@ -49,7 +57,8 @@ def begin(
     sources = kind.sources(
         observation, action, chosen, network, environments.observation_space, generators
     )
-    backend = backends.make(framework, "cpu", seed=derived(seed, "framework"))
+    backend = backends.make(framework, "cpu", seed=derived(seed, "framework"), devices=devices)
+    backend.gradients_only = gradients_only
     algorithm: Any = kind
     return Loop(
         algorithm(backend, sources, observation, action, chosen), backend, environments, generators
@@ -171,7 +180,7 @@ def resumes(
     )
     train(one, updates)
     train(other, 1)  # somewhere else: all of that has to go
-    other.load_state(*_copied(one.state()))
+    other.load_state(*copied(one.state()))
     train(untouched, updates)
     target = one.learner.updates + 1
     for loop in (one, other, untouched):
@@ -287,7 +296,7 @@ def refuses_what_is_not_finite(
     return loop
 
 
-def _copied(
+def copied(
     state: tuple[Any, dict[str, dict[str, Array]]],
 ) -> tuple[Any, dict[str, dict[str, Array]]]:
     """A loop's state as a checkpoint would bring it: arrays of their own."""

@@ -40,12 +40,13 @@ def build(
     network: Any = None,
     seed: int = 0,
     compile: bool = False,
+    devices: int = 1,
     **settings: Any,
 ) -> tuple[Any, Any]:
     """(algorithm, backend) of that name, on made-up spaces."""
     chosen = algorithms.get(name).Settings(**settings)
     kind = algorithms.get(name, action)
-    backend = backends.make(framework, "cpu", seed=seed, compile=compile)
+    backend = backends.make(framework, "cpu", seed=seed, compile=compile, devices=devices)
     networks = sources(name, action, observation, network, seed, **settings)
     return kind(backend, networks, observation, action, chosen), backend
 

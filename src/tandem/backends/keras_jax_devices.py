@@ -1,0 +1,147 @@
+"""Several devices of JAX for one update: its rows are laid out over them, and everything else is on
+each. XLA's partitioner puts the sums over all rows in, so that an update is what it is on one
+device, but for the order in which numbers are added.
+
+Rows are divided at the head of an update. Where they are steps of sequences, time first, they are
+divided at each network instead: XLA has no layout for every S-th of the rows [L * S] of S
+sequences, and would compute all of them on each device."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import jax
+import keras
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from tandem.errors import EngineError
+from tandem.types import Array, Batch, Tree, Variable, leaves, tree_map
+
+ROWS = "rows"  # the mesh's only axis
+HOST = "xla_force_host_platform_device_count"
+
+
+def make_host_devices(count: int) -> None:
+    """Before jax starts: has it make so many devices of the processor. Without effect afterwards,
+    and where XLA_FLAGS says how many."""
+    if HOST in os.environ.get("XLA_FLAGS", "") or jax.config.jax_num_cpu_devices >= count:
+        return
+    try:
+        jax.config.update("jax_num_cpu_devices", count)
+    except RuntimeError:  # it has started: `Layout` looks how many there are
+        return
+
+
+class Layout:
+    """Where the arrays of a call of updates are: `count` devices, each with all weights."""
+
+    def __init__(self, device: str, count: int) -> None:
+        there = jax.local_devices(backend="cpu" if device == "cpu" else None)
+        if len(there) < count:
+            raise self._too_few(device, count, len(there))
+        mesh = Mesh(np.array(there[:count]), (ROWS,))
+        self.count = count
+        self.time_first = False  # whether rows are steps of sequences, time first
+        self._even = False  # whether the sequences of the update that is traced divide evenly
+        self.everywhere = NamedSharding(mesh, PartitionSpec())
+        self._first = NamedSharding(mesh, PartitionSpec(ROWS))
+        self._second = NamedSharding(mesh, PartitionSpec(None, ROWS))
+        # what was left in a variable, and the arrays on all devices that it is the first of
+        self._kept: dict[int, tuple[Any, Any]] = {}
+
+    @staticmethod
+    def _too_few(device: str, count: int, there: int) -> EngineError:
+        if device != "cpu":
+            return EngineError(
+                f"devices={count}, and jax finds {there} GPU{'s' * (there > 1)}.",
+                "as many devices as there are, or fewer",
+                f"use devices={there}.",
+            )
+        return EngineError(
+            f"devices={count}, but jax has started in this process already, with {there} of the "
+            "processor.",
+            "so many devices when jax starts, which is when its first array is made",
+            f"set the environment variable JAX_NUM_CPU_DEVICES={count} before anything imports "
+            f"jax, or use devices={there}.",
+        )
+
+    def divide(self, b: Batch) -> Batch:
+        """At the head of an update: a batch whose rows [B, ...] are laid out over the devices.
+        Where they do not divide evenly, every device has all of them."""
+        self._even = leaves(b)[0].shape[0] % self.count == 0
+        return b if self.time_first else tree_map(self._laid, b)
+
+    def _laid(self, x: Array) -> Array:
+        if x.shape[0] % self.count == 0:
+            x = jax.lax.with_sharding_constraint(x, self._first)
+        return x
+
+    def share(self, x: Array) -> Array:
+        """Within an update: has x on each device."""
+        return jax.lax.with_sharding_constraint(x, self.everywhere)
+
+    def call(self, model: Any, x: Tree, training: bool) -> Any:
+        """Within an update: what a model puts out for rows; where they are time first, each device
+        computes its part of them."""
+        if not self.time_first or not self._even:
+            return model(x, training=training)
+        if isinstance(x, dict) and "state" in x:
+            return self._call_with_memory(model, x, training)
+        return self.share(model(tree_map(self._laid, x), training=training))
+
+    def _call_with_memory(self, model: Any, x: dict[str, Any], training: bool) -> Any:
+        """That of a network with a memory, for L steps of S sequences: each device follows its own
+        sequences."""
+        n, sequences = self.count, x["state"].shape[0]
+
+        def apart(rows: Array) -> Any:  # [L * S, ...] as [n, L * S / n, ...]
+            rows = rows.reshape(-1, n, sequences // n, *rows.shape[1:])
+            rows = jax.numpy.moveaxis(rows, 1, 0)
+            return self._laid(rows.reshape(n, -1, *rows.shape[3:]))
+
+        variables, moved = model.variables, list[int]()
+        values = [v.value for v in variables]
+
+        def part(own: Tree) -> Any:
+            with keras.StatelessScope(list(zip(variables, values, strict=True))) as scope:
+                out = model(own, training=training)
+            now = [scope.get_current_value(v) for v in variables]
+            moved.extend(1 for new, old in zip(now, values, strict=True) if new is not old)
+            return out
+
+        state = self._laid(x["state"].reshape(n, -1, *x["state"].shape[1:]))
+        out = jax.vmap(part)({**tree_map(apart, {**x, "state": ()}), "state": state})
+        if moved:  # batch norm, dropout: of all rows together, as on one device
+            return model(x, training=training)
+        out = jax.numpy.moveaxis(out.reshape(n, -1, sequences // n, out.shape[-1]), 0, 1)
+        return self.share(out.reshape(-1, out.shape[-1]))
+
+    def put(self, data: Batch, rows: Array) -> Batch:
+        """The data of a call: batches [K, B, ...], whose rows are divided, where `rows` [K] say
+        which is of which update; or [N, ...], on each device, beside the rows [K, B] of each."""
+        whole = rows.ndim == 1 and not self.time_first
+
+        def placed(x: Array) -> Any:
+            even = whole and x.shape[1] % self.count == 0
+            return jax.device_put(x, self._second if even else self.everywhere)
+
+        there: Batch = tree_map(placed, data)
+        return there
+
+    def read(self, variables: list[Variable]) -> list[Array]:
+        """The variables' values on each device."""
+        values = []
+        for v in variables:
+            first, everywhere = self._kept.get(id(v), (None, None))
+            written = v._value is not first  # since the last call
+            values.append(jax.device_put(v._value, self.everywhere) if written else everywhere)
+        return values
+
+    def write(self, variables: list[Variable], values: list[Array]) -> None:
+        """Leaves values that are on each device in the variables, as arrays of the first: whoever
+        reads them between calls, to act or to save, computes on one device."""
+        for v, x in zip(variables, values, strict=True):
+            v._value = x.addressable_data(0)
+            self._kept[id(v)] = v._value, x

@@ -1,0 +1,183 @@
+"""What every algorithm promises where the rows of its updates are divided among devices, as
+functions that raise AssertionError where it does not keep it:
+
+    device_contracts.same_as_on_one(MyAlgorithm, Identity, "jax", rows=64, hidden=(16,))
+
+With several devices, whoever calls them first has to do so before jax starts."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tandem.backends.backend import Outcome
+from tandem.learning.loop import Loop
+from tandem.testing import contracts, fakes
+from tandem.testing.contracts import Kind, Weights
+from tandem.types import Array, Batch, tree_map
+
+UPDATES = 20
+GRADIENT = 1e-6  # how far the first gradient may be off, of its length
+# The same of a step within a trust region, which conjugate gradients lead to. (After twenty of them
+# another order of the rows has led elsewhere too, since a line search takes one length or the next;
+# a call of TRPO has one.)
+STEP = 1e-5
+TIMES = 10  # how many times as far as rows in another order lead
+
+
+class Side(NamedTuple):
+    """An algorithm on some number of devices, at its first weights."""
+
+    loop: Loop
+    run: Any
+    first: Any
+
+    def after(self, batch: Batch) -> tuple[Outcome, Weights]:
+        """What a call of updates comes to, from the first weights."""
+        self.loop.backend.load_state(self.first)
+        return self.run(batch), contracts.weights(self.loop)
+
+
+def sides(kind: Kind, env: Any, framework: str, devices: int, **settings: Any) -> tuple[Side, Side]:
+    """The same on several devices and on one."""
+    several = contracts.begin(kind, env, framework, devices=devices, **settings)
+    one = contracts.begin(kind, env, framework, **settings)
+    first = one.backend.state()
+
+    def side(loop: Loop) -> Side:
+        return Side(loop, loop.backend.compile(loop.algorithm.update), first)
+
+    return side(several), side(one)
+
+
+def same_as_on_one(
+    kind: Kind, env: Any, framework: str, *, rows: int, devices: int = 2, **settings: Any
+) -> dict[str, float]:
+    """Updates on made-up batches of so many `rows` are those of one device, but for rounding:
+    metrics, priorities and, within ten times what another order of the rows does on one device,
+    weights after 20 updates; to the bit where they are made twice; refused where one row is not
+    finite, and only then. How far the weights were off, and how far by another order."""
+    several, one = sides(kind, env, framework, devices, **settings)
+    name, batch = f"{kind.__name__} on {devices} devices", made_up(one.loop, rows)
+    (out, weights), (expected, there) = several.after(batch), one.after(batch)
+    assert expected.applied == UPDATES, f"the batches are none to compare by: {expected}"
+    assert out.applied == UPDATES, f"{name} made {out.applied} of {UPDATES} updates"
+    contracts.agree(weights, several.after(batch)[1], f"{name}, twice")
+    for n, x in expected.metrics.items():
+        _near(out.metrics[n], x, f"{name}: {n}")
+    if not isinstance(expected.priority, tuple):
+        _near(out.priority, expected.priority, f"{name}: priorities")
+    orders = [one.after(reordered(one.loop.algorithm, batch, seed))[1] for seed in range(3)]
+    off, by_order = distance(weights, there), max(distance(x, there) for x in orders)
+    assert by_order > 0 and off <= TIMES * by_order, (
+        f"{name}: weights are off by {off:.1e}; another order of the rows does {by_order:.1e}"
+    )
+    wrong = batch._replace(**_poisoned(one.loop.algorithm, batch))
+    refused, left = several.after(wrong)
+    of_one, left_there = one.after(wrong)
+    assert of_one.fault, "a row that is not finite was not noticed on one device"
+    assert (refused.applied, refused.fault) == (of_one.applied, of_one.fault), (refused, of_one)
+    assert distance(left, left_there) <= TIMES * by_order, f"{name}: weights before the refusal"
+    return {"off": off, "by_order": by_order}
+
+
+def first_gradients(
+    kind: Kind, env: Any, framework: str, *, rows: int, devices: int = 2, **settings: Any
+) -> dict[str, float]:
+    """The first gradient of each optimizer is that of one device: how far off, of its length. Of a
+    step within a trust region, the step."""
+    loops = [
+        contracts.begin(kind, env, framework, devices=n, gradients_only=True, **settings)
+        for n in (devices, 1)
+    ]
+    found: list[dict[str, Array]] = []
+    for loop in loops:
+        algorithm, backend = loop.algorithm, loop.backend
+        before = contracts.weights(loop)
+        backend.compile(algorithm.update)(fakes.first(made_up(loops[1], rows), 1))
+        owned = [o for o in vars(algorithm).values() if hasattr(o, "size") and hasattr(o, "apply")]
+        found.append({o.name: backend.recorded_gradient(o) for o in owned})
+        moved = {n: x - before[n] for n, x in contracts.weights(loop).items()}
+        found[-1]["step"] = np.concatenate([x.reshape(-1) for x in moved.values()])
+    off = {}
+    for name, gradient in found[1].items():
+        length = float(np.linalg.norm(gradient))
+        if length:
+            off[name] = float(np.linalg.norm(found[0][name] - gradient)) / length
+            most = STEP if name == "step" else GRADIENT
+            assert off[name] <= most, f"{kind.__name__}, {name}: off by {off[name]:.1e}"
+    assert off, f"{kind.__name__} has no gradient to compare"
+    return off
+
+
+def resumes_on_one(
+    kind: Kind, env: Any, framework: str, *, updates: int = 10, devices: int = 2, **settings: Any
+) -> float:
+    """A run on several devices goes on on one as it would have on several, but for rounding. How
+    far the weights are off, of their length."""
+    several = contracts.begin(kind, env, framework, devices=devices, **settings)
+    one = contracts.begin(kind, env, framework, **settings)
+    contracts.train(several, updates)
+    one.load_state(*contracts.copied(several.state()))
+    target = several.learner.updates + 8
+    for loop in (several, one):
+        contracts.train(loop, target)
+    weights, expected = contracts.weights(one), contracts.weights(several)
+    off = distance(weights, expected) / distance(expected, {n: 0 * x for n, x in expected.items()})
+    assert 0 <= off <= 1e-5, f"{kind.__name__}, resumed on one device: off by {off:.1e}"
+    return off
+
+
+def made_up(loop: Loop, rows: int) -> Batch:
+    """Batches for a call of updates."""
+    spec = loop.collector.environments
+    algorithm = loop.algorithm
+    return fakes.batches(algorithm, spec.observation, spec.action, UPDATES, rows)
+
+
+def reordered(algorithm: Any, batch: Batch, seed: int) -> Batch:
+    """The same batches with their rows, or sequences, in another order."""
+    steps = algorithm.settings.rollout + 1 if algorithm.needs == "sequences" else 1
+    order = np.random.default_rng(seed).permutation(_rows(batch) // steps)
+
+    def other(x: Array) -> Array:
+        apart = x.reshape(len(x), steps, -1, *x.shape[2:])
+        return np.ascontiguousarray(apart[:, :, order]).reshape(x.shape)
+
+    reordered: Batch = tree_map(other, batch._replace(settings={}))
+    return reordered._replace(settings=batch.settings)
+
+
+def distance(one: Weights, other: Weights) -> float:
+    """The Euclidean distance of all weights."""
+    return float(np.sqrt(sum(((one[n].astype(np.float64) - other[n]) ** 2).sum() for n in one)))
+
+
+def _rows(batch: Batch) -> int:
+    return int(batch.weight.shape[1])
+
+
+def _poisoned(algorithm: Any, batch: Batch) -> dict[str, Array]:
+    """What is not finite in the last row of the fourth update, a row that counts."""
+    if not isinstance(batch.reward, tuple):
+        reward, last = batch.reward.copy(), -1
+        if algorithm.needs == "sequences":  # whose last steps weigh nothing
+            last -= _rows(batch) // (algorithm.settings.rollout + 1)
+        reward.reshape(len(reward), -1)[3, last] = np.nan
+        if "rewards" not in batch.extra:
+            return {"reward": reward}
+        own = batch.extra["rewards"].copy()  # of each agent
+        own.reshape(len(own), -1)[3, last] = np.nan
+        return {"reward": reward, "extra": {**batch.extra, "rewards": own}}
+    extra = {n: batch.extra[n].copy() for n in ("advantage", "return")}
+    for x in extra.values():
+        x.reshape(len(x), -1)[3, -1] = np.nan
+    return {"extra": {**batch.extra, **extra}, "weight": np.ones_like(batch.weight)}
+
+
+def _near(found: Array, expected: Array, what: str) -> None:
+    known = ~np.isnan(expected)  # others were not measured in their updates
+    assert (~np.isnan(found) == known).all(), f"{what}: measured in other updates"
+    off = (np.abs(found - expected) / np.maximum(1.0, np.abs(expected)))[known]
+    assert (off <= 1e-5).all(), f"{what} is off by {off.max():.1e}"

@@ -1,0 +1,187 @@
+"""Holds algorithms to the contract of several devices, on JAX; prints what was found, one JSON
+object a case. Arguments: names of cases (none: all)."""
+
+import json
+import sys
+import time
+from unittest.mock import patch
+
+import jax
+
+from tandem import algorithms
+from tandem.envs.team import Team
+from tandem.testing import contracts, device_contracts, fakes
+from tandem.testing import environments as games
+from tandem.testing import team_games as together
+
+REPLAY = {
+    "envs": 4,
+    "learning_starts": 32,
+    "train_every": 8,
+    "updates_per_call": 4,
+    "batch_size": 32,
+    "buffer_size": 500,
+    "learning_rate": "1e-2",
+}
+ROLLOUT = {"envs": 8, "rollout": 8, "learning_rate": "1e-2"}
+PPO = ROLLOUT | {"batch_size": 32, "epochs": 2}
+SEQUENCES = {"envs": 8, "rollout": 7, "learning_rate": "1e-2"}
+OLDER = {"replay_ratio": 1.0, "replay_size": 50, "replay_starts": 16}
+MEMORY = {"recurrent": 8, "sequence": 4}
+
+
+def convolving(space):
+    import keras
+
+    x = keras.Input(space.shape, dtype="uint8")
+    y = keras.layers.Conv2D(4, 3, 2, activation="relu")(keras.layers.Rescaling(1 / 255)(x))
+    return keras.Model(x, keras.layers.Flatten()(y))
+
+
+def moving(space):
+    """With what a forward pass moves. (No bias before batch norm: its gradient is rounding.)"""
+    import keras
+
+    norm = keras.layers.BatchNormalization()
+    return keras.Sequential(
+        [keras.layers.Dense(8, use_bias=False), norm, keras.layers.Dropout(0.4)]
+    )
+
+
+def team(game):
+    return lambda: Team(game())
+
+
+BOX, TWO = games.IdentityBox, team(together.TwoStep)
+CASES = {
+    "dqn": (games.Chain, REPLAY | {"prioritized": True, "dueling": True}),
+    "dqn_noisy": (games.Chain, REPLAY | {"noisy": "factorised"}),
+    "dqn_convolving": (games.IdentityImage, REPLAY | {"network": convolving}),
+    "dqn_moving": (games.TerminatedTruncatedPair, REPLAY | {"network": moving}),
+    "ppo": (BOX, PPO | {"normalize_observations": True}),
+    "ppo_recurrent": (games.Chain, PPO | MEMORY),
+    "ppo_recurrent_moving": (games.TerminatedTruncatedPair, PPO | MEMORY | {"network": moving}),
+    "ppo_convolving": (games.IdentityImage, PPO | {"network": convolving, "shared": True}),
+    "ppo_gsde": (BOX, PPO | {"action_noise": "gsde", "sde_sample_freq": 4}),
+    "a2c": (games.Chain, ROLLOUT | {"noisy": "independent", "entropy": 0.0}),
+    "trpo": (BOX, ROLLOUT | {"epochs": 2}),
+    "sac": (BOX, REPLAY),
+    "sac_discrete": (games.Chain, REPLAY),
+    "td3": (BOX, REPLAY),
+    "ddpg": (BOX, REPLAY),
+    "a3c": (games.Chain, SEQUENCES),
+    "impala": (games.Chain, SEQUENCES | OLDER | {"replay": "prioritized"}),
+    "acer": (games.Chain, SEQUENCES | OLDER | {"replay": "uniform"}),
+    "nstep_q": (games.Chain, SEQUENCES | OLDER | {"replay": "prioritized", "priority": "error"}),
+    "vdn": (TWO, REPLAY | MEMORY | {"share": False}),
+    "qmix": (TWO, REPLAY | {"embedding": 4}),
+    "mappo": (TWO, PPO | {"share": False, "value_norm": "popart"}),
+    "mappo_recurrent": (team(together.Leaving), PPO | MEMORY | {"rewards": "team"}),
+    "maddpg": (team(together.Landmarks), REPLAY | {"twin": True, "policy_delay": 2}),
+}
+WHOLE = {"ppo_recurrent_moving"}  # is not divided: statistics and masks are of all rows together
+
+
+class Counted(Exception):
+    """The program was compiled, and is not to be run."""
+
+
+def work(devices, kind, env, given):
+    """The operations that each device does in an update, as the compiler counts them."""
+    given = given | {"hidden": (64, 64)}  # so that networks are most of it
+    loop = contracts.begin(kind, env, "jax", devices=devices, **given)
+    counts, real = [], jax.jit
+
+    def counting(function, **options):
+        made = real(function, **options)
+        if "donate_argnums" not in options:
+            return made
+
+        def call(*arguments):
+            counts.append(made.lower(*arguments).compile().cost_analysis()["flops"])
+            raise Counted
+
+        return call
+
+    batch = fakes.first(device_contracts.made_up(loop, 64), 1)
+    with patch.object(jax, "jit", counting):
+        run = loop.backend.compile(loop.algorithm.update)
+    try:
+        run(batch)
+    except Counted:
+        (operations,) = counts
+    return operations
+
+
+def held(name):
+    """All that is promised, for one case."""
+    env, given = CASES[name]
+    kind = algorithms.get(name.split("_")[0] if name not in algorithms.NAMES else name)
+    given = {"steps": 2000, "hidden": (16,), **given}
+    bound = {"max_kl": 1e6} if name.startswith("ppo") else {}  # which is looked at, and not reached
+    found = device_contracts.same_as_on_one(kind, env, "jax", rows=64, **given, **bound)
+    # of what a forward pass moves by rows' places, their order says nothing
+    assert found["off"] < 1e-5, found
+    off = device_contracts.first_gradients(kind, env, "jax", rows=64, **given)
+    share = work(2, kind, env, given) / work(1, kind, env, given)
+    assert share > 0.9 if name in WHOLE else share < 0.65, f"each device does {share:.2f} of it"
+    contracts.reproducible(kind, env, "jax", devices=2, **given | {"steps": 200})
+    contracts.resumes(kind, env, "jax", updates=4, devices=2, **given)
+    on_one = device_contracts.resumes_on_one(kind, env, "jax", updates=4, **given)
+    return found | {"gradients": off, "share": share, "resumed_on_one": on_one}
+
+
+def stops():
+    """PPO ends a rollout's updates at the same one."""
+    given = {"steps": 2000, "hidden": (16,), **PPO, "max_kl": 0.002}
+    several, one = device_contracts.sides(algorithms.get("ppo"), BOX, "jax", 2, **given)
+    batch = device_contracts.made_up(one.loop, 64)
+    # of the policy that acted, not of any: it has not been left far yet
+    algorithm = one.loop.algorithm
+    obs, action = (x.reshape(-1, *x.shape[2:]) for x in (batch.obs, batch.action))
+    extra = algorithm.behaviour_outputs(algorithm.actor.predict(obs), action)
+    batch = batch._replace(
+        extra=batch.extra | {n: x.reshape(batch.weight.shape) for n, x in extra.items()}
+    )
+    (out, weights), (expected, there) = several.after(batch), one.after(batch)
+    assert expected.stopped and 0 < expected.applied < 20, expected
+    assert (out.stopped, out.applied) == (True, expected.applied), (out, expected)
+    return {"applied": out.applied, "off": device_contracts.distance(weights, there)}
+
+
+def uneven():
+    """Rows that do not divide stay on one device, which every device then stands for."""
+    given = {"steps": 2000, "hidden": (16,), **PPO}
+    several, one = device_contracts.sides(algorithms.get("ppo"), BOX, "jax", 2, **given)
+    batch = device_contracts.made_up(one.loop, 63)
+    contracts.agree(several.after(batch)[1], one.after(batch)[1], "63 rows on 2 devices")
+    return
+
+
+def four():
+    """More of them than two, and than cores."""
+    given = {"steps": 2000, "hidden": (16,), **CASES["dqn"][1]}
+    return device_contracts.same_as_on_one(
+        algorithms.get("dqn"), games.Chain, "jax", rows=64, devices=4, **given
+    )
+
+
+def short():
+    """What can be had of one algorithm in seconds; whole runs are held in tests/learning."""
+    kind, given = algorithms.get("dqn"), {"steps": 2000, "hidden": (16,), **CASES["dqn"][1]}
+    share = work(2, kind, games.Chain, given) / work(1, kind, games.Chain, given)
+    assert share < 0.65, f"each device does {share:.2f} of the work of one"
+    return device_contracts.same_as_on_one(kind, games.Chain, "jax", rows=64, **given)
+
+
+# four first: jax starts once
+MORE = {"four": four, "short": short, "stops": stops, "uneven": uneven}
+for name in sys.argv[1:] or [*MORE, *CASES]:
+    began = time.perf_counter()
+    try:
+        result, failed = MORE[name]() if name in MORE else held(name), ""
+    except AssertionError as error:
+        result, failed = None, str(error)
+    seconds = round(time.perf_counter() - began, 1)
+    said = {"case": name, "failed": failed, "found": result, "seconds": seconds}
+    print(json.dumps(said), flush=True)

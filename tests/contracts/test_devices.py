@@ -1,0 +1,36 @@
+"""Every algorithm learns on several devices of JAX as on one, but for rounding."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.helpers import COMPILED_LIGHTLY, run_python
+
+SNIPPET = Path(__file__).parent / "snippets" / "devices.py"
+REST = (
+    ("four", "stops"),
+    ("dqn", "dqn_noisy", "dqn_moving"),
+    ("dqn_convolving", "ppo_convolving"),
+    ("ppo", "ppo_gsde", "a2c", "trpo"),
+    ("ppo_recurrent", "ppo_recurrent_moving", "mappo_recurrent"),
+    ("sac", "sac_discrete", "td3", "ddpg"),
+    ("a3c", "impala", "acer", "nstep_q"),
+    ("vdn", "qmix", "mappo", "maddpg"),
+)
+thorough = pytest.mark.thorough
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    "cases",
+    [
+        pytest.param(("short", "uneven"), marks=pytest.mark.slow, id="short"),
+        *(pytest.param(cases, marks=thorough, id=cases[0]) for cases in REST),
+    ],
+)
+def test_several_devices_learn_as_one(cases: tuple[str, ...]) -> None:
+    said = run_python(SNIPPET, *cases, engine="jax", timeout=850, env=COMPILED_LIGHTLY)
+    assert [s["case"] for s in said] == list(cases)
+    assert not [s for s in said if s["failed"]], said
