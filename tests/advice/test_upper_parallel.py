@@ -179,7 +179,14 @@ def test_environments_of_an_agent_in_processes() -> None:
         two.load_state(*saved)
     assert advice.assigned() == [{"processes": 1}]
     one.load_state(*saved)
-    for each in (one, two):
+    three = remote(3, 2)
+    three.reset()
+    with follows("parallel/remote.py:Remote.load_state 2") as advice:
+        two.load_state(*(saved := three.state()))
+    assert advice.fix == "make 3 environments."
+    again = remote(3, 2)
+    again.load_state(*saved)
+    for each in (one, two, three, again):
         each.close()
 
 

@@ -211,16 +211,20 @@ def test_other_modes_take_what_fits(tmp_path: Path) -> None:
             assert np.isfinite(again.loss) and again.total_episode >= 12
 
 
-def test_a_pool_of_other_modes_is_refused_with_what_to_do(tmp_path: Path) -> None:
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_pool_of_other_environments_is_refused_with_what_to_do(
+    processes: int, tmp_path: Path
+) -> None:
+    """Their number is asked for before a worker is: what that refuses is taken for its end."""
     first = Ratio([Walk() for _ in range(3)])
     first.set(policy=EpsGreedyQPolicy(0.3), pool_size=60, batch=6)
-    first.train(torch.optim.Adam(first.param), 6, p=0)
+    first.train(torch.optim.Adam(first.param), 6, p=0, processes=processes)
     first.save(tmp_path / "agent")
     again = Ratio([Walk() for _ in range(2)])
     again.restore(tmp_path / "agent")
     again.set(policy=EpsGreedyQPolicy(0.3), pool_size=90, batch=6)
-    with pytest.raises(CheckpointError, match="restore_param"):
-        again.train(torch.optim.Adam(again.param), 1, p=0)
+    with pytest.raises(CheckpointError, match="of 3 environment.*\n.*\n.*restore_param"):
+        again.train(torch.optim.Adam(again.param), 1, p=0, processes=processes)
     anew = Ratio([Walk() for _ in range(2)])
     anew.restore_param(tmp_path / "agent")
     anew.set(policy=EpsGreedyQPolicy(0.3), pool_size=90, batch=6)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from sys import getrefcount
 from typing import Any
 
@@ -229,6 +229,17 @@ def _same(x: Any) -> Any:
     return x
 
 
+def _in_turn(
+    step: Callable[..., Any], values: list[Array], data: Batch, *each: Any
+) -> tuple[list[Array], Tree]:
+    """Updates by a call each: (variables, what they gave, stacked)."""
+    carry, outs, data = (values, jax.numpy.asarray(True)), [], jax.device_put(data)
+    for k in range(len(each[-1])):
+        carry, out = step(carry, data, tree_map(lambda x, k=k: x[k], each))
+        outs.append(out)
+    return carry[0], tree_map(lambda *xs: jax.numpy.stack(xs), *outs)
+
+
 def many(
     guarded: Callable[..., Any],
     late: Callable[[Any], None],
@@ -300,24 +311,18 @@ def many(
             held = own(held)
         return scan(held, others, data, *each)
 
-    def looped(values: list[Array], data: Batch, *each: Any) -> Tree:
-        carry, outs, data = (values, jax.numpy.asarray(True)), [], jax.device_put(data)
-        for k in range(len(each[-1])):
-            carry, out = step(carry, data, tree_map(lambda x, k=k: x[k], each))
-            outs.append(out)
-        return carry[0], tree_map(lambda *xs: jax.numpy.stack(xs), *outs)
-
     apart = not jit or (on_cpu and any(len(v.shape) == 4 for v in variables))
 
     def run(data: Batch, *each: Any) -> Tree:
         if layout is not None:
             held, data = layout.read(variables), layout.put(data, each[1])
-            values, outs = looped(held, data, *each) if apart else scan(held, [], data, *each)
+            divided = partial(_in_turn, step, held) if apart else partial(scan, held, [])
+            values, outs = divided(data, *each)
             layout.write(variables, values)
             return outs
         if apart:
             places: list[int] | range = range(len(variables))
-            values, outs = looped([v._value for v in variables], data, *each)
+            values, outs = _in_turn(step, [v._value for v in variables], data, *each)
         else:
             try:
                 values, outs = together(data, *each)

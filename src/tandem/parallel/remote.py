@@ -210,6 +210,15 @@ class Remote(Environments):
                 "the number of processes that it was saved with, and the same among them",
                 f"give processes={saved}, and parallel_store_and_training as it was then.",
             )
+        shares = [len(inner.get("lengths", ())) for inner in data["parts"]]
+        own = [] if self._own is None else [self._own.n]
+        # asked here: what a worker refuses is taken for its end
+        if shares != own + [worker.count for worker in self.group.workers]:
+            raise ResumeError(
+                f"the saved state is of {sum(shares)} environments; there are {self.n} here.",
+                "the number of environments that the run was started with",
+                f"make {sum(shares)} environments.",
+            )
         rest = [(inner, select(arrays, str(i))) for i, inner in enumerate(data["parts"])]
         if self._own is not None:
             self._own.load_state(*rest.pop(0))
