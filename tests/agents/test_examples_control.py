@@ -181,7 +181,7 @@ def test_agents_with_critics_of_all_beat_those_that_learn_alone() -> None:
         torch.manual_seed(seed)
         model = module.DDPG(64, 0.1, 0.98, 0.005, alone)
         model.seed = seed
-        model.set(policy=SoftmaxPolicy(), pool_size=3000, batch=32, MARL=True)
+        model.set(policy=SoftmaxPolicy(), pool_size=3000, batch=32, num_updates=1, MARL=True)
         model.train(optimizers(model), 30, p=0)
         scores[alone].append(float(np.mean(model.reward_list[-5:])))
     assert min(scores[False]) > 22, scores
