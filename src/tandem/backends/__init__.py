@@ -91,8 +91,8 @@ def make(
     """The backend of that name. `threads` are those of one operation; `compile` is torch's (the
     others always compile). `optimizer` is one of the framework's own, of which copies are used
     wherever an algorithm asks for one. `devices` are those that each update is divided among."""
+    check_devices(choose(framework), devices)
     framework = choose_keras(framework)
-    check_devices(framework, devices)
     if device not in DEVICES:
         fix = "did you mean 'cuda'?" if device == "gpu" else ""
         raise UnknownNameError("device", device, DEVICES, fix)
