@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 import pickle
 from functools import partial
 from typing import Any
@@ -412,6 +413,8 @@ def test_a_module_that_cannot_travel(tmp_path) -> None:
 )
 def test_engines_that_are_not_installed(key, framework, missing, needs, monkeypatch) -> None:
     find = importlib.util.find_spec
+    # a test before may have imported it, on another engine
+    monkeypatch.delitem(sys.modules, "keras", raising=False)
     with monkeypatch.context() as without:
         without.setattr(importlib.util, "find_spec", lambda m: None if m in missing else find(m))
         with follows(key) as advice:
