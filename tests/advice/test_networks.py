@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
-import sys
 import pickle
+import sys
 from functools import partial
 from typing import Any
 
