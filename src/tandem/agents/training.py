@@ -145,7 +145,6 @@ class PhaseLearner:
         self.waiting = 0  # phases of the last round of episodes that are still to come
         self.losses: list[float] = []  # of each mini-batch since this was emptied
         self.jit = True
-        self._betas: AnyArray = np.zeros(0)  # one for each mini-batch that is drawn together
         self._run: Callable[[Batch], Any] | None = None
 
     @property
@@ -295,10 +294,9 @@ class PhaseLearner:
 
     def _draw(self, updates: int) -> Draw:
         """Returns the rows of so many mini-batches, all of which are in the pool now."""
-        if len(self._betas) != updates or self._betas[0] != self.beta:
-            self._betas = np.full(updates, self.beta)
+        beta = np.full(updates, self.beta)
         rng, size = self.generators("replay"), self.schedule.batch_size
-        return self.sampler.draw(rng, updates, size, self._betas)
+        return self.sampler.draw(rng, updates, size, beta)
 
     def _call(self, part: Part) -> dict[str, float]:
         """One compiled call of the updates that are left of the part, or of the next one where the
