@@ -235,14 +235,14 @@ TEAM = (np.zeros(2), [1.0, 2.0], [False, False], {})
         ),
         case("envs/atari.py:vector", vector, {"env": "ALE/Pong-v5", "n": 1}),
         case(
-            "envs/atari_vector.py:AtariVector.load_state",
+            "envs/vector.py:other_number",
             reload,
             {"n": 1, "env": "ALE/Pong-v5", "kwargs": {"life_loss_ends": True}},
             "make 2 environments",
             {"n": 2},
         ),
         case(
-            "envs/native.py:Native.load_state",
+            "envs/vector.py:other_number",
             reload,
             {"n": 3, "env": "CartPole-v1"},
             "make 2 environments",
@@ -275,7 +275,7 @@ TEAM = (np.zeros(2), [1.0, 2.0], [False, False], {})
             {"into": "native"},
         ),
         case(
-            "envs/stepped.py:Stepped.load_state 2",
+            "envs/vector.py:other_number",
             reload,
             {"n": 3, "env": "CartPole-v1", "mode": "plain"},
             "make 2 environments",

@@ -181,7 +181,7 @@ def test_environments_of_an_agent_in_processes() -> None:
     one.load_state(*saved)
     three = remote(3, 2)
     three.reset()
-    with follows("parallel/remote.py:Remote.load_state 2") as advice:
+    with follows("envs/vector.py:other_number") as advice:
         two.load_state(*(saved := three.state()))
     assert advice.fix == "make 3 environments."
     again = remote(3, 2)

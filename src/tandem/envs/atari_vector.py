@@ -7,8 +7,7 @@ import numpy as np
 
 from tandem.envs import atari
 from tandem.envs.stepped import ActionLog, not_resumable
-from tandem.envs.vector import Arrays, Environments, Step, episode_seed, raised
-from tandem.errors import ResumeError
+from tandem.envs.vector import Arrays, Environments, Step, episode_seed, other_number, raised
 from tandem.types import Array, EnvKwargs, JSONDict, Tree
 
 UNSEEDED = -1  # a game's generators go on
@@ -84,12 +83,7 @@ class AtariVector(Environments):
 
     def load_state(self, data: JSONDict, arrays: Arrays) -> None:
         if len(data["lengths"]) != self.n:
-            raise ResumeError(
-                f"the saved state is of {len(data['lengths'])} environments; there are {self.n} "
-                "here.",
-                "the number of environments that the run was started with",
-                f"make {len(data['lengths'])} environments.",
-            )
+            raise other_number(len(data["lengths"]), self.n)
         self._seeds, self._seedings, self._ends = (
             list(data[key]) for key in ("seeds", "seedings", "ends")
         )

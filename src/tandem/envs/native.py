@@ -18,6 +18,7 @@ from tandem.envs.vector import (
     episode_seed,
     no_choice,
     not_finite,
+    other_number,
     raised,
 )
 from tandem.errors import EnvironmentFault, ResumeError, SettingError
@@ -95,12 +96,7 @@ class Native(Environments):
 
     def load_state(self, data: JSONDict, arrays: Arrays) -> None:
         if arrays["ended"].shape != (self.n,):
-            raise ResumeError(
-                f"the saved state is of {len(arrays['ended'])} environments; there are {self.n} "
-                "here.",
-                "the number of environments that the run was started with",
-                f"make {len(arrays['ended'])} environments.",
-            )
+            raise other_number(len(arrays["ended"]), self.n)
         self._steps, self._ended = data["steps"], arrays["ended"].copy()
         restore(self._envs, data["envs"], arrays)
         self._compare(data, arrays)

@@ -23,6 +23,7 @@ from tandem.envs.vector import (
     no_choice,
     no_symbol,
     not_finite,
+    other_number,
     outside,
     raised,
     wrong_flag,
@@ -187,12 +188,7 @@ class Stepped(Environments):
                 "make them with that mode (vectorization), install those versions, or start anew.",
             )
         if len(data["lengths"]) != self.n:
-            raise ResumeError(
-                f"the saved state is of {len(data['lengths'])} environments; there are {self.n} "
-                "here.",
-                "the number of environments that the run was started with",
-                f"make {len(data['lengths'])} environments.",
-            )
+            raise other_number(len(data["lengths"]), self.n)
         self._seeds, self._episodes = list(data["seeds"]), list(data["episodes"])
         # a run from before actions were in the space's own goes on as it began
         if self._dtype is not None:

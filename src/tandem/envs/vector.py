@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tandem.errors import EnvironmentFault, NonFiniteError
+from tandem.errors import EnvironmentFault, NonFiniteError, ResumeError
 from tandem.spaces import MASK, Leaf, Spec, action_leaf, flattener, observation_spec
 from tandem.types import Array, JSONDict, Tree
 
@@ -235,4 +235,13 @@ def wrong_flag(name: str, what: str, flags: list[Any]) -> EnvironmentFault:
         f"environment {env} of {name} gave {what}={flags[env]!r}.",
         "true or false for each step",
         f"return {one} from the environment's step.",
+    )
+
+
+def other_number(saved: int, here: int) -> ResumeError:
+    """That a saved state is of another number of environments."""
+    return ResumeError(
+        f"the saved state is of {saved} environments; there are {here} here.",
+        "the number of environments that the run was started with",
+        f"make {saved} environments.",
     )

@@ -10,7 +10,7 @@ import numpy as np
 
 from tandem.envs.stepped import Stepped
 from tandem.envs.vector import Arrays as Saved
-from tandem.envs.vector import Environments, Step
+from tandem.envs.vector import Environments, Step, other_number
 from tandem.errors import ResumeError, SettingError
 from tandem.networks.plan import select
 from tandem.parallel.env_factory import divide, generation_seed
@@ -214,11 +214,7 @@ class Remote(Environments):
         own = [] if self._own is None else [self._own.n]
         # asked here: what a worker refuses is taken for its end
         if shares != own + [worker.count for worker in self.group.workers]:
-            raise ResumeError(
-                f"the saved state is of {sum(shares)} environments; there are {self.n} here.",
-                "the number of environments that the run was started with",
-                f"make {sum(shares)} environments.",
-            )
+            raise other_number(sum(shares), self.n)
         rest = [(inner, select(arrays, str(i))) for i, inner in enumerate(data["parts"])]
         if self._own is not None:
             self._own.load_state(*rest.pop(0))
