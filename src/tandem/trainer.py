@@ -271,6 +271,7 @@ def _config(
         ahead = blocks_ahead(options.ahead, kind.needs == "rollouts")
         workers, why = choice.choose(environments, chosen.block, ahead)
         options, source = replace(options, workers=workers), f"{source}; {why}"
+    backends.prepare(options.devices)
     framework = backends.choose(framework or backends.of_network(network, space))
     backends.check_devices(framework, options.devices)
     return Config(

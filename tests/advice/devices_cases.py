@@ -1,27 +1,29 @@
-"""The advice about several devices, followed on JAX in a process of its own; prints the fix that
-another process has to follow."""
+"""The advice about several devices, followed in a process of its own on the engine that Keras runs
+on; prints the fix that another process has to follow."""
 
 from __future__ import annotations
 
+import importlib
 import json
+import os
 from typing import Any
 
 from tandem import trainer
-from tandem.backends.keras_jax_devices import Layout
 from tests.advice.net import Case, follows
 from tests.advice.upper import QUIET
 
+ENGINE = os.environ["KERAS_BACKEND"]
 EVEN = "learning/devices.py:check_even"
 
 
 def made(algorithm: str, env: str = "CartPole-v1", devices: int = 2, **given: Any) -> None:
     """A session on several devices, made and given up."""
-    own = {**QUIET, "framework": "jax", "device": "cpu", "devices": devices, **given}
+    own = {**QUIET, "framework": ENGINE, "device": "cpu", "devices": devices, **given}
     trainer.session(algorithm, env, **own).loop.collector.close()
 
 
 def main() -> None:
-    """Sessions of two devices, for which jax makes two; then one that wants four."""
+    """Sessions of two devices, for which the engine makes two; then one that wants four."""
     ppo = {"algorithm": "ppo", "rollout": 9, "envs": 10}
     for given in (
         ppo | {"batch_size": 45},
@@ -34,11 +36,14 @@ def main() -> None:
         {"algorithm": "a3c", "envs": 5},
     ):
         Case(EVEN, made, given).follow()
-    with follows("backends/keras_jax_devices.py:Layout._too_few") as advice:
-        Layout("cuda", 3)  # jax's own kind of devices, which here are no GPUs
+    layout = importlib.import_module(f"tandem.backends.keras_{ENGINE}_devices").Layout
+    too_few = f"backends/keras_{ENGINE}_devices.py:Layout._too_few"
+    with follows(too_few) as advice:
+        layout("cuda", 3)  # JAX's own kind of devices, which here are no GPUs
     (fix,) = advice.assigned()
-    assert Layout("cuda", count=fix["devices"]).count == 2
-    with follows("backends/keras_jax_devices.py:Layout._too_few 2") as advice:
+    if ENGINE == "jax":
+        assert layout("cuda", count=fix["devices"]).count == 2
+    with follows(f"{too_few} 2") as advice:
         made("dqn", devices=4)
     fixes = {name: value for each in advice.assigned() for name, value in each.items()}
     made("dqn", devices=fixes["devices"])

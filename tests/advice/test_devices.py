@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import textwrap
 from typing import Any
 
 import pytest
@@ -27,7 +28,7 @@ def engine(framework: str = "torch", devices: int = 1) -> None:
     [
         case("backends/__init__.py:check_devices", engine, {"devices": 2}),
         case(
-            "backends/__init__.py:check_devices", engine, {"devices": 4, "framework": "tensorflow"}
+            "backends/__init__.py:check_devices", engine, {"devices": 4, "framework": "keras-torch"}
         ),
     ],
 )
@@ -55,3 +56,11 @@ def test_advice_on_jax() -> None:
     (fix,) = run_python(CASES, engine="jax")
     (told,) = re.findall(r"(JAX_NUM_CPU_DEVICES)=4 before anything imports jax", fix)
     assert run_python(FOUR, engine="jax", env={told: "4"}) == [json.loads("null")]
+
+
+@pytest.mark.slow
+def test_advice_on_tensorflow() -> None:
+    (fix,) = run_python(CASES, engine="tensorflow")
+    (line,) = re.findall(r"call (tf\.config\..*\* 4\)) where your program begins", fix)
+    program = f"import tensorflow as tf\n{line}\ntf.zeros(1)\n" + textwrap.dedent(FOUR)
+    assert run_python(program, engine="tensorflow") == [json.loads("null")]

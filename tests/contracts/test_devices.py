@@ -1,4 +1,4 @@
-"""Every algorithm learns on several devices of JAX as on one, but for rounding."""
+"""Every algorithm learns on several devices as on one, but for rounding."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers import COMPILED_LIGHTLY, run_python
+from tests.helpers import COMPILED_LIGHTLY, Engine, run_python
 
 SNIPPET = Path(__file__).parent / "snippets" / "devices.py"
 REST = (
@@ -23,6 +23,7 @@ thorough = pytest.mark.thorough
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.parametrize("engine", ["jax", "tensorflow"])
 @pytest.mark.parametrize(
     "cases",
     [
@@ -30,7 +31,7 @@ thorough = pytest.mark.thorough
         *(pytest.param(cases, marks=thorough, id=cases[0]) for cases in REST),
     ],
 )
-def test_several_devices_learn_as_one(cases: tuple[str, ...]) -> None:
-    said = run_python(SNIPPET, *cases, engine="jax", timeout=850, env=COMPILED_LIGHTLY)
+def test_several_devices_learn_as_one(cases: tuple[str, ...], engine: Engine) -> None:
+    said = run_python(SNIPPET, *cases, engine=engine, timeout=850, env=COMPILED_LIGHTLY)
     assert [s["case"] for s in said] == list(cases)
     assert not [s for s in said if s["failed"]], said

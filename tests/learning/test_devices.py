@@ -24,7 +24,7 @@ RUNS = """
     from tandem.runs import verification
     from tandem.runs.folder import read_run
 
-    out = pathlib.Path(sys.argv[1])
+    out, engine = pathlib.Path(sys.argv[1]), sys.argv[2]
     given = {"steps": 304, "learning_starts": 60, "batch_size": 32, "hidden": (16,),
              "prioritized": True, "learning_rate": 1e-3, "target_every": 50, "train_every": 8,
              "updates_per_call": 4, "eval_every": 150, "eval_episodes": 1, "final_episodes": 1,
@@ -46,13 +46,13 @@ RUNS = """
                     for r in (run, other))
         return max(float(np.abs(one[n] - two[n]).max() / np.abs(two[n]).max()) for n in one)
 
-    code, said = command("train", "dqn", "CartPole-v1", "--framework", "jax", "--device", "cpu",
+    code, said = command("train", "dqn", "CartPole-v1", "--framework", engine, "--device", "cpu",
                          "--devices", 2, "--out", out / "two", *flags)
-    tandem.train("dqn", "CartPole-v1", framework="jax", devices=2, out=out / "parts", stop_at=160,
+    tandem.train("dqn", "CartPole-v1", framework=engine, devices=2, out=out / "parts", stop_at=160,
                  **given)
-    tandem.train("dqn", "CartPole-v1", framework="jax", devices=2, out=out / "moved", stop_at=160,
+    tandem.train("dqn", "CartPole-v1", framework=engine, devices=2, out=out / "moved", stop_at=160,
                  **given)
-    tandem.train("dqn", "CartPole-v1", framework="jax", out=out / "one", **given)
+    tandem.train("dqn", "CartPole-v1", framework=engine, out=out / "one", **given)
     tandem.train(resume=out / "parts")
     moved = tandem.train(resume=out / "moved", devices=1)
     again = command("verify", out / "two", "--quiet")
@@ -73,8 +73,12 @@ RUNS = """
 
 
 @pytest.mark.slow
-def test_runs_on_two_devices(tmp_path) -> None:
-    (found,) = run_python(RUNS, str(tmp_path), engine="jax", timeout=280, env=COMPILED_LIGHTLY)
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("engine", ["jax", "tensorflow"])
+def test_runs_on_two_devices(engine, tmp_path) -> None:
+    (found,) = run_python(
+        RUNS, str(tmp_path), engine, engine=engine, timeout=280, env=COMPILED_LIGHTLY
+    )
     assert found["code"] == 0 and found["config"] == 2 and found["rows"] >= 5
     (line,) = [x for x in found["said"].splitlines() if x.startswith("devices=2:")]
     assert "are quicker on one" in line and "docs/devices.md" in line

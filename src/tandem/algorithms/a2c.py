@@ -63,7 +63,9 @@ class A2C(OnPolicy):
 
     def loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
         out, value = self.outputs(b)
-        score = self.policy.log_prob(out, b.action) * self.advantage(b)  # section 4, algorithm S3
+        score = (
+            self.policy.log_prob(out, b.action) * b.extra["advantage"]
+        )  # section 4, algorithm S3
         error, entropy = (value - b.extra["return"]) ** 2, self.policy.entropy(out)
         loss = self.settings.value_weight * error - score - b.settings["entropy"] * entropy
         return loss, {"value_loss": error, "entropy": entropy}
@@ -72,7 +74,13 @@ class A2C(OnPolicy):
         s, xp, b = b.settings, ops.of(b.weight), self.steps(b)
         rows = xp.sum(b.weight)  # a row that only reset its environment weighs nothing
         loss, aux = self.backend.minimize(
-            self.optimizer, self.loss, b, s["learning_rate"], s["max_grad_norm"], rows
+            self.optimizer,
+            self.loss,
+            b,
+            s["learning_rate"],
+            s["max_grad_norm"],
+            rows,
+            over_batch=self.over_batch,
         )
         return Update({"loss": loss, **{n: xp.sum(v * b.weight) / rows for n, v in aux.items()}})
 

@@ -14,7 +14,6 @@ from tandem.algorithms import teams
 from tandem.algorithms.base import Forward
 from tandem.algorithms.ppo import PPO, PPOSettings
 from tandem.errors import SettingError
-from tandem.math.policy_losses import standardize
 from tandem.networks.defaults import Role
 from tandem.settings import Schedule, default, setting
 from tandem.spaces import Leaf, Spec
@@ -65,7 +64,7 @@ class MAPPO(PPO):
         self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: Any
     ) -> None:
         super().__init__(backend, networks, observation, teams.one(action), settings)
-        self.agents = teams.count(action)
+        self.agents = backend.together = teams.count(action)
         if self.sequence:
             self.memory = np.zeros((settings.envs * self.agents, settings.recurrent), np.float32)
 
@@ -111,11 +110,18 @@ class MAPPO(PPO):
         obs, action, weight, extra = tree_map(teams.rows, (b.obs, b.action, b.weight, b.extra))
         return super().update(b._replace(obs=obs, action=action, weight=weight, extra=extra))
 
-    def advantage(self, b: Batch) -> Array:
-        """PPO's; standardised over the agents that act."""
-        if not (self.settings.normalize_advantage and "acting" in b.extra):
-            return super().advantage(b)
-        return standardize(b.extra["advantage"], b.weight * b.extra["acting"])
+    def over_batch(self, b: Batch) -> Batch:
+        """PPO's, over the agents that act; "acting" weighs them so that means are over them."""
+        whole = super().over_batch(b)
+        if "acting" not in b.extra:
+            return whole
+        xp, acting = ops.of(b.weight), b.extra["acting"]
+        weight = acting * (xp.sum(b.weight) / xp.sum(b.weight * acting))
+        return whole._replace(extra={**whole.extra, "acting": weight})
+
+    @staticmethod
+    def advantage_weight(b: Batch) -> Array:
+        return b.weight * b.extra["acting"] if "acting" in b.extra else b.weight
 
     def policy_terms(self, out: Array, b: Batch) -> tuple[Array, Array, Array]:
         """PPO's. Of an agent that is gone, but whose team goes on, only the value is learned, and
@@ -123,8 +129,7 @@ class MAPPO(PPO):
         gain, kl, entropy = super().policy_terms(out, b)
         if "acting" not in b.extra:
             return gain, kl, entropy
-        xp, acting = ops.of(b.weight), b.extra["acting"]
-        weight = acting * (xp.sum(b.weight) / xp.sum(b.weight * acting))
+        weight = b.extra["acting"]
         return gain * weight, kl * weight, entropy * weight
 
     def prepare(self, trajectory: Trajectory, networks: dict[str, Forward]) -> Batch:

@@ -253,10 +253,18 @@ class OnPolicy(base.Algorithm):
         """Returns (policy output, values [rows]) of what a network of both puts out, [rows, n]."""
         return masked(out[..., :-1], obs, self.action), out[..., -1]
 
-    def advantage(self, b: Batch) -> Array:
-        """The batch's advantages, standardised where the settings say so."""
-        advantage: Array = b.extra["advantage"]
-        return standardize(advantage, b.weight) if self.settings.normalize_advantage else advantage
+    def over_batch(self, b: Batch) -> Batch:
+        """The batch as the losses take it: its advantages standardised, where the settings say
+        so."""
+        if not self.settings.normalize_advantage:
+            return b
+        advantage = standardize(b.extra["advantage"], self.advantage_weight(b))
+        return b._replace(extra={**b.extra, "advantage": advantage})
+
+    @staticmethod
+    def advantage_weight(b: Batch) -> Array:
+        """[rows], 0 for those whose advantages are no one's."""
+        return b.weight
 
     @staticmethod
     def initial_state(settings: Any, action: Leaf, n: int) -> Tree:

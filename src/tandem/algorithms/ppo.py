@@ -142,7 +142,7 @@ class PPO(OnPolicy):
         log_ratio = self.policy.log_prob(out, b.action) - b.extra["log_prob"]
         ratio, clip = ops.of(log_ratio).exp(log_ratio), b.settings["clip"]
         entropy = self.policy.entropy(out)
-        gain = clipped_surrogate(ratio, self.advantage(b), clip)  # eq. 7
+        gain = clipped_surrogate(ratio, b.extra["advantage"], clip)  # eq. 7
         return gain + b.settings["entropy"] * entropy, kl_estimate(log_ratio), entropy
 
     def value_error(self, value: Array, old: dict[str, Array]) -> Array:
@@ -174,7 +174,14 @@ class PPO(OnPolicy):
             else None
         )
         loss, aux = self.backend.minimize(
-            self.optimizer, self.loss, b, s["learning_rate"], s["max_grad_norm"], rows, stop
+            self.optimizer,
+            self.loss,
+            b,
+            s["learning_rate"],
+            s["max_grad_norm"],
+            rows,
+            stop,
+            self.over_batch,
         )
         return Update({"loss": loss, **{n: xp.sum(v * b.weight) / rows for n, v in aux.items()}})
 

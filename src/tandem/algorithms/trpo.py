@@ -70,7 +70,7 @@ class TRPO(OnPolicy):
 
     def objective(self, b: Batch) -> Array:  # eq. 14
         log_ratio = self.policy.log_prob(self.output(self.actor, b), b.action) - b.extra["log_prob"]
-        return ops.of(log_ratio).exp(log_ratio) * self.advantage(b)
+        return ops.of(log_ratio).exp(log_ratio) * b.extra["advantage"]
 
     def divergence(self, b: Batch) -> Array:  # eq. 12
         return self.policy.kl(b.extra["policy"], self.output(self.actor, b))
@@ -79,7 +79,7 @@ class TRPO(OnPolicy):
         return (self.critic(b.obs)[..., 0] - b.extra["return"]) ** 2, {}
 
     def update(self, b: Batch) -> Update:
-        s, rows = b.settings, ops.of(b.weight).sum(b.weight)
+        s, rows, b = b.settings, ops.of(b.weight).sum(b.weight), self.over_batch(b)
 
         def policy() -> dict[str, Array]:  # appendix C
             metrics: dict[str, Array] = self.backend.trust_region_step(

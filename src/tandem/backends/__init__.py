@@ -20,6 +20,7 @@ ENGINES = {
     "jax": "jax",
     "keras-torch": "torch",
 }
+DIVIDING = ("jax", "tensorflow")  # engines on which several devices share an update
 DEVICES = ("auto", "cpu", "cuda")
 _NEEDS = {
     "torch": ("torch",),
@@ -110,20 +111,24 @@ def make(
     return backend
 
 
-def prepare() -> None:
-    """For networks that are about to be made without a backend: JAX reads some of its options when
-    it makes its first array, and no more."""
-    if running() == "jax":
+def prepare(devices: int = 1) -> None:
+    """For networks that are about to be made without a backend: an engine reads some of its options
+    when it makes its first array, and no more; how many devices a processor is, for instance."""
+    engine = running()
+    if engine == "jax":
         importlib.import_module("tandem.backends.keras_jax")
+    if devices > 1 and engine in DIVIDING:
+        several = importlib.import_module(f"tandem.backends.keras_{engine}_devices")
+        several.make_host_devices(devices)
 
 
 def check_devices(framework: str, devices: int) -> None:
     """EngineError where an engine cannot divide updates among so many devices."""
-    if devices > 1 and framework != "jax":
+    if devices > 1 and framework not in DIVIDING:
         raise EngineError(
             f"devices={devices} with the framework {framework!r}, which cannot divide an update "
             "yet.",
-            "the framework 'jax', on which all algorithms can",
+            f"one on which all algorithms can: {' or '.join(DIVIDING)}",
             "use framework='jax', or devices=1.",
         )
 

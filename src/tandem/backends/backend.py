@@ -125,6 +125,8 @@ class Backend(ABC):
     devices = 1  # that each update is divided among
     # whether networks are called with the steps of sequences in updates, time first
     time_first = False
+    # how many rows of an update are one step's and follow one another: one of each agent
+    together = 1
     networks: dict[str, Any]  # networks, targets and scalars by name
     given_optimizer: Any = (
         None  # the user's own, of which `optimizer` makes copies, whatever kind is asked for
@@ -165,12 +167,15 @@ class Backend(ABC):
         clip_norm: Array | None = None,
         count: Array | None = None,
         stop: Callable[[dict[str, Array]], Array] | None = None,
+        over_batch: Callable[[Batch], Batch] | None = None,
     ) -> tuple[Array, dict[str, Array]]:
         """One gradient step on this optimizer's own weights; no other network is touched. Returns
         the reduced loss and `aux`.
 
         `loss(batch)` gives one number per sample; they are multiplied by `batch.weight` and summed,
-        divided by `count` (default: the number of samples). Gradients are clipped to the global
+        divided by `count` (default: the number of samples). A loss must not mix samples, since each
+        device may have some of them only: what is computed over all of them, `over_batch` puts into
+        the batch before, and no gradient passes through it. Gradients are clipped to the global
         norm `clip_norm`. Where `stop(aux)` is true, or the loss or a gradient is not finite, this
         update and the later ones of the call change nothing.
         """
@@ -309,16 +314,21 @@ class Backend(ABC):
         """Puts `state()` back, exactly."""
 
 
+def rows(batch: Batch) -> int:
+    """The number of samples."""
+    return int(leaves(batch.obs)[0].shape[0])
+
+
 def reduce(loss: Array, batch: Batch, count: Array | None) -> Array:
     """Losses of samples [B] to one number, in the one place where weights and counts come in."""
-    xp, rows = ops.of(loss), leaves(batch.obs)[0].shape[0]
+    xp, samples = ops.of(loss), rows(batch)
     weight = None if isinstance(batch.weight, tuple) else batch.weight
     for name, x in (("loss", loss), ("weight", weight)):
         # [B, 1] with [B] would become [B, B], and learn nonsense
-        if x is not None and tuple(x.shape) != (rows,):
+        if x is not None and tuple(x.shape) != (samples,):
             raise ValueError(
-                f"a {name} has shape {tuple(x.shape)} for {rows} samples; expected one number "
-                f"each: ({rows},)"
+                f"a {name} has shape {tuple(x.shape)} for {samples} samples; expected one number "
+                f"each: ({samples},)"
             )
     weighted = loss if weight is None else loss * weight
     return xp.mean(weighted) if count is None else xp.sum(weighted) / count

@@ -4,6 +4,7 @@ take no effect, old values are selected over new ones."""
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -33,17 +34,21 @@ from tandem.types import AnyArray, Array, Batch, Tree, Update, Variable, tree_ma
 ops = keras.ops
 
 
+def devices_of(engine: str) -> Any:
+    """The module of an engine's several devices."""
+    return importlib.import_module(f"tandem.backends.keras_{engine}_devices")
+
+
 class KerasBackend(backend.Backend):
     """Keras models on the engine that Keras was started with (TensorFlow or JAX)."""
 
     def __init__(self, device: str = "auto", *, threads: int = 1, devices: int = 1) -> None:
         self.framework, self.devices = keras.backend.backend(), devices
-        if devices > 1:  # on JAX, as `make` has seen to
-            from tandem.backends import keras_jax_devices
-
-            keras_jax_devices.make_host_devices(devices)
+        if devices > 1:
+            several = devices_of(self.framework)
+            several.make_host_devices(devices)
         self.device = ENGINE.choose_device(device, threads)
-        self._layout: Any = keras_jax_devices.Layout(self.device, devices) if devices > 1 else None
+        self._layout: Any = several.Layout(self.device, devices) if devices > 1 else None
         self.networks = {}
         self._owners: dict[
             str, Any
@@ -62,7 +67,8 @@ class KerasBackend(backend.Backend):
             net = KerasNetwork(name, model, source.plan, variables)
         else:
             net = KerasNetwork(name, *keras_bodies.given(name, source))
-        net.layout = self._layout
+        if self._layout is not None and not self._layout.divides_rows:
+            net.layout = self._layout
         self._owners[f"network/{name}"] = self.networks[name] = net
         if self.device == "cpu" and net.convolves:
             keep_freed()
@@ -102,15 +108,24 @@ class KerasBackend(backend.Backend):
         clip_norm: Array | None = None,
         count: Array | None = None,
         stop: Callable[[dict[str, Array]], Array] | None = None,
+        over_batch: Callable[[Batch], Batch] | None = None,
     ) -> tuple[Array, dict[str, Array]]:
+        batch = over_batch(batch) if over_batch else batch
+
+        divider = self._divider(batch)
+        if divider and count is None:
+            count = float(backend.rows(batch))
+
         def reduced(b: Batch) -> tuple[Array, dict[str, Array]]:
             each, aux = loss(b)
             return backend.reduce(each, b, count), aux
 
+        gradient = divider.gradient if divider else ENGINE.gradient
+        read = self._in_networks if divider else self.variables
         for n in optimizer.networks:
             n.learning = True
         try:
-            value, aux, grads = ENGINE.gradient(reduced, batch, optimizer.trained, self.variables)
+            value, aux, grads = gradient(reduced, batch, optimizer.trained, read)
         finally:
             for n in optimizer.networks:
                 n.learning = False
@@ -125,6 +140,14 @@ class KerasBackend(backend.Backend):
             grads = [g * scale for g in grads]
         optimizer.apply(grads, learning_rate)
         return value, aux
+
+    def _divider(self, batch: Batch) -> Any:
+        """What takes gradients by the parts of a batch, where one does and they are even."""
+        layout = self._layout
+        if layout is None or not layout.divides_rows:
+            return None
+        layout.together = self.together
+        return layout if layout.even(batch) else None
 
     def recorded_gradient(self, optimizer: Optimizer) -> AnyArray:
         return np.asarray(optimizer.variables[0].value)
@@ -206,27 +229,33 @@ class KerasBackend(backend.Backend):
         rest = [(v, v.value) for v in self.variables if id(v) not in trained_ids]
         start = ops.concatenate([ops.reshape(x, (-1,)) for x in values])
 
-        def at(each: backend.Each) -> Callable[[Array], Array]:
+        def at(each: backend.Each, b: Batch) -> Callable[[Array], Array]:
             def value(flat: Array) -> Array:
                 with keras.StatelessScope(
                     rest + list(zip(trained, optimizer.parts(flat), strict=True))
                 ):
-                    return backend.reduce(each(batch), batch, count)
+                    return backend.reduce(each(b), b, count)
 
             return value
 
-        gain, apart = at(objective), at(divergence)
-        before, gradient = ENGINE.value_and_gradient(gain, start)
+        divider = self._divider(batch)
+
+        def whole(of: Callable[[Batch], Any]) -> Any:  # sums over samples
+            return divider.sum(of, batch) if divider else of(batch)
+
+        before, gradient = whole(lambda b: ENGINE.value_and_gradient(at(objective, b), start))
 
         def product(x: Array) -> Array:
-            return ENGINE.hessian_product(apart, start, x) + region.damping * x
+            curved = whole(lambda b: ENGINE.hessian_product(at(divergence, b), start, x))
+            return curved + region.damping * x
 
         x = conjugate_gradient(product, gradient, region.iterations, ENGINE.repeat)
-        whole = x * ops.sqrt(2.0 * radius / (ops.sum(x * product(x)) + 1e-10))
+        longest = x * ops.sqrt(2.0 * radius / (ops.sum(x * product(x)) + 1e-10))
 
         def attempt(k: Array) -> tuple[Array, Any]:
-            flat = start + whole * ops.power(region.shrink, ops.cast(k, "float32"))
-            better, far = gain(flat) - before, apart(flat)
+            flat = start + longest * ops.power(region.shrink, ops.cast(k, "float32"))
+            gain, far = whole(lambda b: (at(objective, b)(flat), at(divergence, b)(flat)))
+            better = gain - before
             return ops.logical_and(better > 0, far <= radius), (flat, better, far)
 
         accepted, (flat, better, far) = ENGINE.first(region.backtracks, attempt)
@@ -349,6 +378,10 @@ class KerasBackend(backend.Backend):
     @property
     def variables(self) -> list[Variable]:
         return list({id(v): v for o in self._owners.values() for v in o.variables}.values())
+
+    @property
+    def _in_networks(self) -> list[Variable]:
+        return list({id(v): v for n in self.networks.values() for v in n.variables}.values())
 
     def _named(self) -> dict[str, Any]:
         return {

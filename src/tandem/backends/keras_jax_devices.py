@@ -37,6 +37,8 @@ def make_host_devices(count: int) -> None:
 class Layout:
     """Where the arrays of a call of updates are: `count` devices, each with all weights."""
 
+    divides_rows = False  # by itself: XLA does it
+
     def __init__(self, device: str, count: int) -> None:
         there = jax.local_devices(backend="cpu" if device == "cpu" else None)
         if len(there) < count:

@@ -156,15 +156,19 @@ def many(
     variables: list[Variable],
     jit: bool = True,
     shared: bool = False,
+    layout: Any = None,
 ) -> Callable[..., Any]:
     """A function of (data, settings [K], rows [K, ...], live [K]), in one structure each time, that
     makes K guarded updates of `variables`, each followed by `late(keep)`; without `jit` a graph
-    that XLA does not compile.
+    that XLA does not compile. With a `layout` of several devices XLA compiles the gradients of
+    their parts instead: a program of its lives on one device.
 
     They are one loop; but one call each where the variables hold a convolution's kernel (the
     only ones of four axes) and the processor is the device: inside of a loop XLA makes
     convolutions there some twenty times slower."""
-    apart = any(len(v.shape) == 4 for v in variables) and not tf.config.list_logical_devices("GPU")
+    jit = jit and layout is None
+    kernels = layout is None and any(len(v.shape) == 4 for v in variables)
+    apart = kernels and not tf.config.list_logical_devices("GPU")
 
     def looped(data: Batch, settings: Any, rows: Any, live: Any) -> Tree:
         count = rows.shape[0]

@@ -121,12 +121,14 @@ class TorchBackend(backend.Backend):
         clip_norm: Array | None = None,
         count: Array | None = None,
         stop: Callable[[dict[str, Array]], Array] | None = None,
+        over_batch: Callable[[Batch], Batch] | None = None,
     ) -> tuple[Array, dict[str, Array]]:
+        each = (lambda b: loss(over_batch(b))) if over_batch else loss  # compiled together
         gradient = compiled_gradient if self.compiling else eager_gradient
         for n in optimizer.networks:
             n.learning = True
         try:
-            value, aux, grad = gradient(optimizer, loss, batch, count)
+            value, aux, grad = gradient(optimizer, each, batch, count)
         finally:
             for n in optimizer.networks:
                 n.learning = False

@@ -42,6 +42,7 @@ def build(
     observation, action, s = environments.observation, environments.action, conf.settings
     kind = algorithms.get(conf.algorithm, action)
     kind.check(observation, action, s)
+    backends.prepare(conf.options.devices)
     sources = kind.sources(
         observation, action, s, network, environments.observation_space, generators
     )

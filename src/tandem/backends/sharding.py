@@ -1,0 +1,43 @@
+"""Which rows of a batch each of several devices or processes takes, where every one of them takes
+gradients of its own rows and the sum is that of the batch (`keras_tensorflow_devices`,
+`torch_group`).
+
+Of N, the r-th takes every N-th group of rows from its r-th on. Where rows are steps of sequences,
+time first, these are whole sequences, as N divides their number; where a step has a row for each
+agent, `together` rows are a group, and agents stay side by side."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tandem import ops
+from tandem.types import Array, Batch, leaves, tree_map
+
+
+def divides(batch: Batch, devices: int, together: int = 1) -> bool:
+    """Whether all arrays of a batch divide evenly."""
+    each = devices * together
+    return all(x.shape[0] % each == 0 for x in leaves(batch._replace(settings={})))
+
+
+def shard(batch: Batch, rank: Any, devices: int, together: int = 1) -> Batch:
+    """The rows of a batch that device `rank` takes."""
+
+    def own(x: Array) -> Array:
+        xp = ops.of(x)
+        apart = xp.reshape(x, (-1, devices, together, *x.shape[1:]))
+        return xp.reshape(apart[:, rank], (-1, *x.shape[1:]))
+
+    rows: Batch = tree_map(own, batch._replace(settings={}))
+    return rows._replace(settings=batch.settings)
+
+
+def spread(x: Array, here: Array, together: int = 1) -> Array:
+    """What one of N devices computed for each of its rows, [rows / N] or over time [T, B / N], at
+    their places among all, [rows] or [T, B], and 0 elsewhere: the sum over devices is whole. `here`
+    is float [N], 1 for that device."""
+    xp = ops.of(x)
+    rows, mine = xp.reshape(x, (-1, 1, together)), xp.reshape(here, (1, -1, 1))
+    # not a product: what is not finite stays at its places
+    at = xp.where(mine > 0, rows, 0.0 * mine)
+    return xp.reshape(at, (*x.shape[:-1], x.shape[-1] * here.shape[0]))
