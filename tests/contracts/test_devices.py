@@ -9,6 +9,7 @@ import pytest
 from tests.helpers import COMPILED_LIGHTLY, Engine, run_python
 
 SNIPPET = Path(__file__).parent / "snippets" / "devices.py"
+SHORT = ("short", "uneven")
 REST = (
     ("four", "stops"),
     ("dqn", "dqn_noisy", "dqn_moving"),
@@ -23,15 +24,20 @@ thorough = pytest.mark.thorough
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("engine", ["jax", "tensorflow"])
 @pytest.mark.parametrize(
-    "cases",
+    ("engine", "cases"),
     [
-        pytest.param(("short", "uneven"), marks=pytest.mark.slow, id="short"),
-        *(pytest.param(cases, marks=thorough, id=cases[0]) for cases in REST),
+        # of TensorFlow, tests/learning has whole runs
+        pytest.param("jax", SHORT, marks=pytest.mark.slow, id="jax-short"),
+        pytest.param("tensorflow", SHORT, marks=thorough, id="tensorflow-short"),
+        *(
+            pytest.param(engine, cases, marks=thorough, id=f"{engine}-{cases[0]}")
+            for engine in ("jax", "tensorflow")
+            for cases in REST
+        ),
     ],
 )
-def test_several_devices_learn_as_one(cases: tuple[str, ...], engine: Engine) -> None:
+def test_several_devices_learn_as_one(engine: Engine, cases: tuple[str, ...]) -> None:
     said = run_python(SNIPPET, *cases, engine=engine, timeout=850, env=COMPILED_LIGHTLY)
     assert [s["case"] for s in said] == list(cases)
     assert not [s for s in said if s["failed"]], said
