@@ -130,6 +130,23 @@ def networks_that_do_not_travel(folder: Path) -> None:
     assert tandem.load(folder / "own", network=sine).act(obs).tolist() == own.act(obs).tolist()
 
 
+def a_schedule_in_a_file(path: Path) -> None:
+    """The file does not hold the schedule, whose optimizer has one variable less."""
+    schedule = keras.optimizers.schedules.ExponentialDecay(0.01, 10, 0.9)
+    saved = Q()
+    rl(saved, keras.optimizers.Adam(schedule))
+    saved.save(path)
+    agent = Q()
+    agent.restore(path)
+    with follows("agents/agent_checkpoint.py:_load_optimizer_settings 2") as advice:
+        rl(agent, keras.optimizers.Adam(0.01))
+    assert "a schedule as learning rate where that one had a schedule" in advice.fix
+    agent = Q()
+    agent.restore(path)
+    rl(agent, keras.optimizers.Adam(schedule))
+    assert agent.total_episode == 2
+
+
 def sine(space: Any) -> Any:
     return keras.Sequential([keras.Input(space.shape), KerasSine(16)])
 
@@ -151,4 +168,5 @@ def main(device: bool) -> None:
             each.follow()
         with tempfile.TemporaryDirectory() as place:
             networks_that_do_not_travel(Path(place))
+            a_schedule_in_a_file(Path(place) / "agent")
     print(json.dumps(another_engine()))

@@ -1030,6 +1030,15 @@ def test_an_agent_plays_before_it_is_trained() -> None:
     assert Probe().run_agent(10)[1:] == (15.0, 5)
 
 
+def test_before_set_the_best_of_the_values_is_played() -> None:
+    """Such as with `restore_param` alone: no policy says yet that `action` gives values."""
+    agent, told = Probe(gymnasium.make("CartPole-v1"), 4), Probe(gymnasium.make("CartPole-v1"), 4)
+    told.set(policy=GreedyQPolicy())
+    states, score, steps = agent.run_agent(30)
+    expected = told.run_agent(30)
+    assert (score, steps) == expected[1:] and np.array_equal(states, expected[0])
+
+
 @pytest.mark.parametrize("suffix", ["gif", "mp4"])
 def test_animations(suffix: str, tmp_path: Path) -> None:
     from tandem.agents import train_call

@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 from tandem import exploration  # noqa: E402
 from tandem.agents.agent_checkpoint import arguments_data, arguments_of  # noqa: E402
 from tandem.agents.contract import SetArguments  # noqa: E402
-from tandem.errors import CheckpointError, SettingError  # noqa: E402
+from tandem.errors import CheckpointError, ResumeError, SettingError  # noqa: E402
 from tandem.exploration import EpsGreedyQPolicy, GreedyQPolicy  # noqa: E402
 from tests.agents.agents import Probe  # noqa: E402
 from tests.agents.test_interruptions import PHASES, Ratio, made, same, weights  # noqa: E402
@@ -229,6 +229,29 @@ def test_a_pool_of_other_environments_is_refused_with_what_to_do(
     anew.restore_param(tmp_path / "agent")
     anew.set(policy=EpsGreedyQPolicy(0.3), pool_size=90, batch=6)
     anew.train(torch.optim.Adam(anew.param), 1, p=0)
+
+
+def test_a_single_environment_is_asked_for_as_many_processes_as_before(tmp_path: Path) -> None:
+    """That of the agent is as it was, so `processes` is what has to be said."""
+
+    def agent() -> Any:
+        made = Ratio(Walk())
+        made.set(policy=EpsGreedyQPolicy(0.3), pool_size=60, batch=6)
+        return made
+
+    first, refused, again = agent(), agent(), agent()
+    optimizer = torch.optim.Adam(first.param)
+    first.train(optimizer, 4, p=0, processes=2)
+    first.save(tmp_path / "agent")
+    with pytest.raises(ResumeError, match=r"of 2 environment.*\n.*\n.*processes=n"):
+        first.train(optimizer, 2, p=0, processes=1)
+    refused.restore(tmp_path / "agent")
+    with pytest.raises(CheckpointError, match="of 2 environment.*\n.*\n.*`processes`"):
+        refused.train(torch.optim.Adam(refused.param), 2, p=0, processes=1)
+    again.restore(tmp_path / "agent")
+    first.train(optimizer, 2, p=0, processes=2)
+    again.train(torch.optim.Adam(again.param), 2, p=0, processes=2)
+    assert first.total_episode == again.total_episode >= 6
 
 
 class Own(GreedyQPolicy):

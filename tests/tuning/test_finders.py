@@ -446,7 +446,7 @@ class Schedule:
         (lambda a: OptFinder(a, []), "no optimizers"),
         (lambda a: OptFinder(a, [sgd(a)]).find(episodes=0), "episodes=0"),
         (lambda a: LRFinder(object()), "a finder was given a object"),
-        (lambda a: LRFinder(a).plot_loss(), "n_skip_beginning=10 and n_skip_end=5 of 0 points"),
+        (lambda a: LRFinder(a).plot_loss(), "first 10 and the last 5 of 0 points"),
         (lambda a: LRFinder(without_optimizer(a)).find(), "the agent has no optimizer"),
     ],
 )

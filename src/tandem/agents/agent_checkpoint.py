@@ -276,7 +276,8 @@ def load_training(
             f"{saved.path} does not fit this agent: {error.happened}",
             error.expected,
             "call set as it was called before, with the same environments; or make the agent anew, "
-            "and restore_param.",
+            "and restore_param. A single environment is as many as train's `processes`: give that "
+            "as before, too.",
         ) from error
     except (KeyError, ValueError) as error:
         raise CheckpointError(
@@ -320,7 +321,8 @@ def move_training(assembly: Assembly, data: JSONDict, groups: checkpoint.Groups)
 
 def _load_optimizer_settings(optimizers: list[Any], saved: checkpoint.Checkpoint) -> None:
     """Gives optimizers the learning rates and other numbers of those in the file. CheckpointError
-    where they are of another kind: their state would mean something else, or nothing."""
+    where they are of another kind, or of other variables: their state would mean something else,
+    or nothing."""
     settings = saved.data.get("optimizers")
     if settings is None:  # older files do not say
         return
@@ -334,7 +336,16 @@ def _load_optimizer_settings(optimizers: list[Any], saved: checkpoint.Checkpoint
             "restore_param, to begin with any optimizer.",
         )
     for optimizer, one in zip(optimizers, settings, strict=True):
-        optimizer.adjust(one)
+        try:
+            optimizer.adjust(one)
+        except ValueError as error:
+            raise CheckpointError(
+                f"{saved.path} does not fit the optimizer that train was given: {error}.",
+                "one made as that one was, for an agent made alike",
+                "give train a schedule as learning rate where that one had a schedule, a number "
+                "where it had a number; or make the agent anew, and take the weights alone, by "
+                "restore_param, to begin with any optimizer.",
+            ) from error
 
 
 def _kinds(settings: list[JSONDict]) -> str:

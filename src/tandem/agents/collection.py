@@ -174,13 +174,15 @@ class AgentActor:
         return action, {"irl": pairs[0][1]} if self.irl else {}, state
 
     def best(self, obs: Tree) -> Array:
-        """Returns actions without exploration: the highest output where a policy chooses, else the
-        output itself."""
+        """Returns actions without exploration: the highest output where a policy chooses, or would
+        have to, since there is one for each choice, as before `set`; else the output itself."""
         actions = []
+        values = 2 + len(self.leaf.shape) if self.leaf.kind == "discrete" else None
         parts = self._parts(obs)
         for forward, part, explorer in zip(self.forwards, parts, self.explorers, strict=True):
             out = forward(part)[1] if self.irl else forward(part)
-            actions.append(out.argmax(-1) if isinstance(explorer, PolicyExplorer) else out)
+            chosen = isinstance(explorer, PolicyExplorer) or (not self.joint and out.ndim == values)
+            actions.append(out.argmax(-1) if chosen else out)
         return self._join(actions)
 
     def _parts(self, obs: Tree) -> list[Tree]:

@@ -33,7 +33,8 @@ def take_over(
             f"the saved pool is of {meta['envs']} environment(s), with {there}.",
             f"{ring.envs} environment(s), with {needed}",
             "call set with the modes (HER, MARL, IRL) that the agent was saved with, for the same "
-            "environments; or make the agent anew, and restore_param.",
+            "environments (train(processes=n) makes n of a single one); or make the agent anew, "
+            "and restore_param.",
         )
     time, slots = int(meta["time"]), int(meta["slots"])
     # the slot after the newest row holds what followed it

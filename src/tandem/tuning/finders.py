@@ -62,9 +62,11 @@ class Series:
         points = len(self._x())
         if beginning + end >= points:
             raise SettingError(
-                f"n_skip_beginning={beginning} and n_skip_end={end} of {points} points.",
+                f"the first {beginning} and the last {end} of {points} points are to be left out.",
                 "some points that are left" if points else "a call of find, which makes them",
-                "skip fewer, or let find make more." if points else "call find first.",
+                "lower n_skip_beginning, n_skip_end or sma, or let find make more."
+                if points
+                else "call find first.",
             )
         return slice(beginning, points - end)
 
