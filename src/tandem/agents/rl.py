@@ -169,9 +169,14 @@ class BaseAgent(SavedAgent, AdaptiveMethods, AttributeViews):
         else:
             with before:
                 data, groups = agent_checkpoint.whole(self, before, pools=True)
-            assembly = Assembly(self, arguments, optimizers, processes, beside)
-            with assembly:
-                agent_checkpoint.move_training(assembly, data, groups)
+            try:
+                assembly = Assembly(self, arguments, optimizers, processes, beside)
+                with assembly:
+                    agent_checkpoint.move_training(assembly, data, groups)
+            except BaseException:  # the agent's environments were begun anew meanwhile
+                with before:
+                    agent_checkpoint.move_training(before, data, groups)
+                raise
         ring = assembly.learner.ring
         if assembly is not before and ring.capacity != arguments.size and train.p != 0:
             print(

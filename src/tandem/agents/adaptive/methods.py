@@ -69,8 +69,10 @@ class AdaptiveMethods(AgentMembers):
 
     @property
     def ema_ess(self) -> float | list[float | None] | None:
-        """The moving average of the ESS; with several processes a list with that of each. None
-        before there was one."""
+        """The moving average of the ESS that `compute_ess` and `adjust_window_size` keep; with
+        several processes a list with that of each. None before there was one. (`adjust` and
+        `adjust_batch_size` keep one of the whole pool, which with several processes is not
+        shown.)"""
         columns = self.prioritized_replay.columns
         if len(columns) < 2:
             return self._sample_sizes.get(self._process(None))
