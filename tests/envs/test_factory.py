@@ -111,6 +111,7 @@ def test_names():
     assert environment_name("CartPole-v1") == "CartPole-v1"
     assert environment_name(gymnasium.make("CartPole-v1")) == "CartPole-v1"
     assert environment_name(known.Chain()) == environment_name(known.Chain) == "Chain"
+    assert environment_name(functools.partial(known.Chain, 7)) == "Chain"
 
 
 def test_one_object_is_one_environment():

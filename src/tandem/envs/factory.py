@@ -6,6 +6,7 @@ import copy
 import importlib
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -81,6 +82,8 @@ def environment_name(env: EnvLike) -> str:
         return str(env.spec.id)
     if is_instance(env):
         return type(env.unwrapped).__name__
+    if isinstance(env, partial):  # which has no name of its own
+        env = env.func
     return str(getattr(env, "__name__", type(env).__name__))
 
 
