@@ -214,3 +214,13 @@ def test_a_window_needs_a_display(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WAYLAND_DISPLAY")
     monkeypatch.setattr(sys, "platform", "darwin")
     assert animation.has_display()
+
+
+def test_a_play_that_is_interrupted_leaves_no_empty_file(tmp_path: Path) -> None:
+    def interrupted(obs: Any) -> Any:
+        raise KeyboardInterrupt
+
+    for suffix in (".gif", ".mp4"):
+        with pytest.raises(KeyboardInterrupt):
+            animation.film(interrupted, Blinking(), tmp_path / f"a{suffix}")
+    assert list(tmp_path.iterdir()) == []

@@ -275,3 +275,11 @@ def test_a_class_derived_from_a_space_is_one() -> None:
     own = Own(-1, 1, (2,))
     assert leaf(own) == leaf(spaces.Box(-1, 1, (2,)))
     assert list(observation_spec(OwnDict({"a": own}))) == ["a"]
+
+
+def test_an_agent_takes_an_entry_without_a_name() -> None:
+    from tandem.collect.trained_agent import rows_of
+
+    space = spaces.Dict({"": spaces.Discrete(2), "b": spaces.Dict({"": spaces.Discrete(3)})})
+    rows, single = rows_of(observation_spec(space), {"": 1, "b": {"": 2}})
+    assert single and rows == {"": 1, "b/": 2}

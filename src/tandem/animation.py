@@ -131,7 +131,7 @@ def film(
     with screen(env, "rgb_array", kwargs) as instance:
         try:
             return animate(agent, instance, out, **how)
-        except Exception:
+        except BaseException:  # Ctrl-C too
             if not before:
                 out.unlink(missing_ok=True)  # begun, and worth nothing
             raise

@@ -356,8 +356,15 @@ TEAM = (np.zeros(2), [1.0, 2.0], [False, False], {})
             "envs/vector.py:wrong_reward",
             step,
             {"reward": [1.0, 2.0]},
-            "return float(reward)",
-            {"reward": float(3)},
+            "such as float(np.sum(reward))",
+            {"reward": float(np.sum([1.0, 2.0]))},
+        ),
+        case(
+            "envs/vector.py:wrong_reward",
+            step,
+            {"reward": None},
+            "return one, such as 0.0",
+            {"reward": 0.0},
         ),
         case(
             "envs/vector.py:wrong_flag",

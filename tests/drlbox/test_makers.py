@@ -256,6 +256,49 @@ def test_no_steps_are_refused_of_dqn_too() -> None:
         tandem.make_trainer("dqn", env_maker=cartpole, train_steps=0, num_parallel=1).run()
 
 
+@pytest.mark.parametrize(
+    "name, odd, said, right",
+    [
+        ("a3c", {"replay_type": "x"}, "replay is replay_type", {"replay_type": "none"}),
+        ("a3c", {"rollout_maxlen": 0}, "rollout is rollout_maxlen", {"rollout_maxlen": 5}),
+        (
+            "acer",
+            {"replay_kwargs": {"maxlen": 10}},
+            "replay_starts is replay_kwargs['minlen'], replay_size is replay_kwargs['maxlen']",
+            {"replay_kwargs": {"maxlen": 10, "minlen": 10}},
+        ),
+        (
+            "dqn",
+            {"policy_eps_start": 3},
+            "epsilon is policy_eps_start, policy_eps_end and policy_eps_decay_steps",
+            {"policy_eps_start": 1, "policy_eps_end": 0.05, "policy_eps_decay_steps": 20},
+        ),
+        (
+            "a3c",
+            {"opt_kwargs": {"learning_rate": -1}},
+            "learning_rate is opt_kwargs['learning_rate']",
+            {"opt_kwargs": {"learning_rate": 1e-3}},
+        ),
+    ],
+)
+def test_a_refused_setting_is_named_as_the_argument_that_it_comes_from(
+    name: str, odd: Any, said: str, right: Any
+) -> None:
+    with pytest.raises(SettingError) as caught:
+        tandem.make_trainer(name, **SHORT, **odd).run()
+    assert f"; of make_trainer's arguments {said}." in caught.value.fix
+    assert tandem.make_trainer(name, **SHORT, **right).run().agent
+
+
+def test_a_setting_that_is_called_the_same_here_is_refused_as_anywhere() -> None:
+    with pytest.raises(SettingError) as caught:
+        tandem.make_trainer("a3c", **SHORT, final_episodes=0).run()
+    assert "make_trainer" not in caught.value.fix
+    with pytest.raises(SettingError) as caught:  # of an algorithm that is told by its own names
+        tandem.make_trainer("ppo", **SHORT, rollout=0).run()
+    assert "make_trainer" not in caught.value.fix
+
+
 def test_nothing_runs_without_an_environment_or_a_model() -> None:
     with pytest.raises(SettingError, match="env_maker was not given"):
         tandem.make_trainer("a3c").run()

@@ -107,10 +107,23 @@ def test_ids_objects_classes_and_functions():
         make("CartPole-v1", {"nonsense": 1})
 
 
+def test_an_unknown_id_with_its_module_is_answered_with_one_that_can_be_given():
+    prefix = "tandem.testing.environments:"
+    with pytest.raises(UnknownNameError) as caught:
+        make(f"{prefix}tandem/Chian-v0")
+    assert caught.value.fix.startswith(f"did you mean '{prefix}tandem/Chain-v0'")
+    assert "Else give an id that importing" in caught.value.fix
+    assert make(f"{prefix}tandem/Chain-v0").unwrapped.n == known.Chain().n
+    with pytest.raises(UnknownNameError) as caught:
+        make(f"{prefix}Xqzwkjh")
+    assert caught.value.fix == "give an id that importing tandem.testing.environments registers."
+
+
 def test_names():
     assert environment_name("CartPole-v1") == "CartPole-v1"
     assert environment_name(gymnasium.make("CartPole-v1")) == "CartPole-v1"
     assert environment_name(known.Chain()) == environment_name(known.Chain) == "Chain"
+    assert environment_name(functools.partial(known.Chain, 7)) == "Chain"
 
 
 def test_one_object_is_one_environment():

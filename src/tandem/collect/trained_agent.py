@@ -181,13 +181,14 @@ def _rows(name: str, value: object, spec: Leaf) -> tuple[Array, bool]:
     )
 
 
-def _flat(obs: Tree, observation: dict[str, Leaf], before: str = "") -> dict[str, Any]:
-    """One dict of all entries, by the names that a Spec gives them."""
+def _flat(obs: Tree, observation: dict[str, Leaf], before: str | None = None) -> dict[str, Any]:
+    """One dict of all entries, by the names that a Spec gives them; "" may be one."""
     if before in observation or not isinstance(obs, (dict, tuple)):
-        return {before: obs}
+        return {before or "": obs}
     entries = obs.items() if isinstance(obs, dict) else enumerate(obs)
+    start = "" if before is None else f"{before}/"
     return {
         k: v
         for name, inner in entries
-        for k, v in _flat(inner, observation, f"{before}/{name}" if before else str(name)).items()
+        for k, v in _flat(inner, observation, f"{start}{name}").items()
     }

@@ -3,6 +3,7 @@ of ours they become, and what is checked before anything is made of them."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -170,6 +171,27 @@ TRAINERS: dict[str, type[TrainerArguments]] = {
     "impala": IMPALAArguments,
     "dqn": DQNArguments,
 }
+
+
+def documented(kind: type[TrainerArguments], error: SettingError) -> SettingError:
+    """Returns what was said of settings with the arguments that they come from, by whose names
+    alone a documented trainer can be told otherwise."""
+    names = {
+        "replay": "replay_type",
+        "noisy": "noisynet",
+        "epsilon": "policy_eps_start, policy_eps_end and policy_eps_decay_steps",
+        **{setting: f"replay_kwargs[{entry!r}]" for entry, setting in REPLAY.items()},
+        **{setting: f"opt_kwargs[{entry!r}]" for entry, setting in OPTIMIZER.items()},
+    }
+    for f in fields(kind):
+        if isinstance(setting := f.metadata.get("becomes"), str):
+            names[setting] = f.name
+    said = re.findall(r"\b(\w+)=", str(error))
+    here = [f"{s} is {names[s]}" for s in dict.fromkeys(said) if names.get(s, s) != s]
+    if not here:
+        return error
+    fix = f"{error.fix.removesuffix('.')}; of make_trainer's arguments {', '.join(here)}."
+    return type(error)(error.happened, error.expected, fix)
 
 
 def checked(kind: type[A], where: str, arguments: Arguments, more: Set[str] = frozenset()) -> A:

@@ -34,6 +34,7 @@ from tandem.drlbox.arguments import (
     SharedArguments,
     TrainerArguments,
     checked,
+    documented,
 )
 from tandem.envs.action_masks import with_masks
 from tandem.envs.episode_budget import EpisodeBudget, default_budget
@@ -96,13 +97,18 @@ class Trainer:
             options["out"] = numbered(Path(a.save_dir), environment_name(env_maker()))
             options["save_every"] = a.save_interval
         options |= {n: value for n, value in self.given.items() if n in OURS}
-        run = trainer.session(
-            self.algorithm,
-            env_maker,
-            network=network,
-            callbacks=[Progress(0)] if a.verbose else [],
-            **(options | settings),
-        )
+        try:
+            run = trainer.session(
+                self.algorithm,
+                env_maker,
+                network=network,
+                callbacks=[Progress(0)] if a.verbose else [],
+                **(options | settings),
+            )
+        except SettingError as error:
+            if not self.documented:
+                raise
+            raise documented(type(a), error) from error
         run.catch_signals = a.catch_signal
         if a.load_model is not None and not str(a.load_model).endswith(own_networks.KERAS_FILES):
             saved = checkpoint.read(checkpoint.find(Path(a.load_model), "best"))

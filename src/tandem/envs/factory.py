@@ -6,6 +6,7 @@ import copy
 import importlib
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -81,6 +82,8 @@ def environment_name(env: EnvLike) -> str:
         return str(env.spec.id)
     if is_instance(env):
         return type(env.unwrapped).__name__
+    if isinstance(env, partial):  # which has no name of its own
+        env = env.func
     return str(getattr(env, "__name__", type(env).__name__))
 
 
@@ -395,10 +398,13 @@ def _unknown(name: str, registered: Iterable[str]) -> UnknownNameError:
     """The error for an id that nobody has registered: a slip, or another package's, which is to be
     imported first."""
     known = [other for other in registered if ":" not in other]
-    close = nearest(name, known)
+    prefix, colon, own = name.rpartition(":")  # of module:Id, whose module has been imported
+    close = [prefix + colon + other for other in nearest(own, known)]
     module = next((m for start, m in _MODULES.items() if name.startswith(start)), "")
     by_module = f"{module or 'module'}:{name}"
     fix = f"put the module that registers it before it: {by_module}"
+    if prefix:
+        fix = f"give an id that importing {prefix} registers."
     if close and not module:
         fix = f"did you mean {' or '.join(map(repr, close))}? Else {fix}"
     return UnknownNameError(

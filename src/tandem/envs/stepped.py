@@ -141,6 +141,8 @@ class Stepped(Environments):
         reward = self._rewards(rewards)
         if not all_finite(reward):
             i = int(bad_rows(reward)[0])
+            if rewards[i] is None:  # for NumPy as good as nan, but nothing was divided by zero
+                raise wrong_reward(self.name, rewards)
             raise not_finite(self.name, "the reward", i, self._when(i, ended.get(i)), reward[i])
         self._check(obs)
         if self.action.masked:  # what terminated goes on from nowhere

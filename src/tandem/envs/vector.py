@@ -221,10 +221,12 @@ def wrong_reward(name: str, rewards: Any) -> EnvironmentFault:
         ),
         0,
     )
+    # what float() makes a number of never comes here
+    one = "float(np.sum(reward))" if np.size(rewards[env]) > 1 else "0.0"
     return EnvironmentFault(
         f"environment {env} of {name} gave the reward {rewards[env]!r}.",
         "one number for each step",
-        "return float(reward) from the environment's step.",
+        f"return one, such as {one}, from the environment's step.",
     )
 
 
