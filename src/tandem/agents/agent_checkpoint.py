@@ -19,8 +19,8 @@ from tandem.agents.assembly import Assembly
 from tandem.agents.contract import Adjusted, AgentMembers, SetArguments, as_list, param_variables
 from tandem.backends import variables
 from tandem.backends.reach import held, reach
-from tandem.envs.vector import begun
 from tandem.errors import CheckpointError, ResumeError, SettingError
+from tandem.learning.loop import broken_off
 from tandem.runs import checkpoint
 from tandem.runs.autosave import Autosave
 from tandem.types import AnyArray, JSONDict
@@ -264,7 +264,7 @@ def load_training(
             try:
                 assembly.loop.load_state(data["loop"], groups)
             except ResumeError as error:
-                assembly.loop.load_state(_broken_off(data["loop"]), groups)
+                assembly.loop.load_state(broken_off(data["loop"]), groups)
                 warnings.warn(
                     f"{error.happened} All else is as it was; the episodes under way are broken "
                     "off, and new ones begin.",
@@ -314,7 +314,7 @@ def move_training(assembly: Assembly, data: JSONDict, groups: checkpoint.Groups)
     """Brings a training to where `whole` says it is, in other environments, whose episodes
     begin."""
     engine = assembly.backend.state()  # the networks and optimizers are the same
-    assembly.loop.load_state(_broken_off(data["loop"]), groups | {"engine": engine})
+    assembly.loop.load_state(broken_off(data["loop"]), groups | {"engine": engine})
     assembly.actor.load_state(data["actor"])
     assembly.learner.losses[:] = data["losses"]
 
@@ -352,13 +352,6 @@ def _kinds(settings: list[JSONDict]) -> str:
     """Returns the kinds of optimizers in words: "Adam, SGD (2 groups)"."""
     kinds = [(one["kind"], len(one["groups"])) for one in settings]
     return ", ".join(f"{kind} ({n} groups)" if n > 1 else kind for kind, n in kinds)
-
-
-def _broken_off(loop: JSONDict) -> JSONDict:
-    """Returns a loop's state in which the episodes that were under way are over."""
-    collector = loop["collector"]
-    after = {"after": begun(collector["environments"])} if collector["begun"] else {}
-    return loop | {"collector": collector | {"begun": False} | after}
 
 
 def _in_order(arrays: dict[str, AnyArray]) -> Sequence[AnyArray]:

@@ -12,7 +12,7 @@ import numpy as np
 from tandem.algorithms.base import Forward
 from tandem.collect.actor import PolicyActor, RandomActor, forwards, publish, redraw
 from tandem.collect.collector import Actor, Collector
-from tandem.envs.vector import Environments
+from tandem.envs.vector import Environments, begun
 from tandem.errors import ResumeError
 from tandem.learning.events import (
     BatchBegin,
@@ -227,3 +227,10 @@ class Loop:
         if not data["collector"]["begun"]:
             self.learner.break_off(range(self.collector.n))
         publish(self.backend, self.networks)
+
+
+def broken_off(loop: JSONDict) -> JSONDict:
+    """Returns a loop's state in which the episodes that were under way are over."""
+    collector = loop["collector"]
+    after = {"after": begun(collector["environments"])} if collector["begun"] else {}
+    return loop | {"collector": collector | {"begun": False} | after}

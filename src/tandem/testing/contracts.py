@@ -220,8 +220,9 @@ def touches_only_its_own(
             *rest: Any,
             f: Any = minimize_joint,
             turn: Any = turn,
+            **named: Any,
         ) -> Any:
-            return f(o, loss, b, rate * turn(o), *rest)
+            return f(o, loss, b, rate * turn(o), *rest, **named)
 
         def improve_only(
             o: Any,

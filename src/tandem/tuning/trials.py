@@ -17,6 +17,7 @@ from tandem.backends.reach import held, reach
 from tandem.backends.snapshot import Snapshot, is_unbuilt
 from tandem.backends.variables import flat, read
 from tandem.errors import NonFiniteError, SettingError
+from tandem.learning.loop import broken_off
 from tandem.parallel.remote import Remote
 from tandem.runs import checkpoint
 from tandem.runs.signals import Signals, raise_again
@@ -184,7 +185,7 @@ class Trials:
             data, groups = agent_checkpoint.whole_untrained(agent, agent._restored)
         else:
             return None
-        loop = agent_checkpoint._broken_off(data["loop"])
+        loop = broken_off(data["loop"])
         # what the agent has got since then is as it is
         now = held(reach(agent))
         current = dict(zip(now, read(now.values()), strict=True))
