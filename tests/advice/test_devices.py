@@ -58,7 +58,7 @@ def test_advice_on_jax() -> None:
     assert run_python(FOUR, engine="jax", env={told: "4"}) == [json.loads("null")]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_advice_on_tensorflow() -> None:
     (fix,) = run_python(CASES, engine="tensorflow")
     (line,) = re.findall(r"call (tf\.config\..*\* 4\)) where your program begins", fix)

@@ -1,4 +1,5 @@
-"""Every algorithm learns on several devices as on one, but for rounding."""
+"""Every algorithm learns on several devices as on one, but for rounding. (Whole runs on each engine
+are in tests/learning.)"""
 
 from __future__ import annotations
 
@@ -27,13 +28,10 @@ thorough = pytest.mark.thorough
 @pytest.mark.parametrize(
     ("engine", "cases"),
     [
-        # of TensorFlow, tests/learning has whole runs
-        pytest.param("jax", SHORT, marks=pytest.mark.slow, id="jax-short"),
-        pytest.param("tensorflow", SHORT, marks=thorough, id="tensorflow-short"),
         *(
             pytest.param(engine, cases, marks=thorough, id=f"{engine}-{cases[0]}")
             for engine in ("jax", "tensorflow")
-            for cases in REST
+            for cases in (SHORT, *REST)
         ),
     ],
 )
