@@ -73,7 +73,7 @@ def main(seed: int = 0) -> DDPG:
 def train(model: DDPG, seed: int, processes: int | None = None) -> None:
     model.seed = seed
     noise = GaussianWhiteNoiseProcess(sigma=model.sigma)
-    model.set(noise=noise, pool_size=10000, batch=64, criterion=-170, trial_count=30)
+    model.set(noise=noise, pool_size=10000, batch=64, criterion=-150, trial_count=30)
     optimizers = [keras.optimizers.Adam(3e-4), keras.optimizers.Adam(3e-3)]
     model.train(keras.metrics.Mean(), optimizers, 150, processes=processes)
     returns = [model.run_agent(200, i)[1] for i in range(10)]
