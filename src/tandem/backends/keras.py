@@ -111,7 +111,6 @@ class KerasBackend(backend.Backend):
         over_batch: Callable[[Batch], Batch] | None = None,
     ) -> tuple[Array, dict[str, Array]]:
         batch = over_batch(batch) if over_batch else batch
-
         divider = self._divider(batch)
         if divider and count is None:
             count = float(backend.rows(batch))
@@ -226,14 +225,14 @@ class KerasBackend(backend.Backend):
     ) -> dict[str, Array]:
         trained, values = optimizer.trained, [v.value for v in optimizer.trained]
         trained_ids = {id(v) for v in trained}
-        rest = [(v, v.value) for v in self.variables if id(v) not in trained_ids]
+        rest = [v for v in self.variables if id(v) not in trained_ids]
         start = ops.concatenate([ops.reshape(x, (-1,)) for x in values])
 
         def at(each: backend.Each, b: Batch) -> Callable[[Array], Array]:
             def value(flat: Array) -> Array:
-                with keras.StatelessScope(
-                    rest + list(zip(trained, optimizer.parts(flat), strict=True))
-                ):
+                pairs = [(v, v.value) for v in rest]  # as this device has them
+                pairs += zip(trained, optimizer.parts(flat), strict=True)
+                with keras.StatelessScope(pairs):
                     return backend.reduce(each(b), b, count)
 
             return value
@@ -241,7 +240,7 @@ class KerasBackend(backend.Backend):
         divider = self._divider(batch)
 
         def whole(of: Callable[[Batch], Any]) -> Any:  # sums over samples
-            return divider.sum(of, batch) if divider else of(batch)
+            return divider.sum(of, batch, self._in_networks) if divider else of(batch)
 
         before, gradient = whole(lambda b: ENGINE.value_and_gradient(at(objective, b), start))
 

@@ -101,9 +101,9 @@ class Layout:
         values, aux, grads = self._summed(of, batch, variables)
         return values, aux, grads
 
-    def sum(self, of: Callable[[Batch], Tree], batch: Batch) -> Tree:
-        """A function's values for the parts of a batch, added up."""
-        return self._summed(lambda b: (of(b), {}, []), batch, [])[0]
+    def sum(self, of: Callable[[Batch], Tree], batch: Batch, variables: list[Variable]) -> Tree:
+        """The values for the parts of a batch, added up, of a function that reads `variables`."""
+        return self._summed(lambda b: (of(b), {}, []), batch, variables)[0]
 
     def _summed(
         self, of: Callable[[Batch], Tree], batch: Batch, variables: list[Variable]

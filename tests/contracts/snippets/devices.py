@@ -65,6 +65,7 @@ CASES = {
     "ppo_gsde": (BOX, PPO | {"action_noise": "gsde", "sde_sample_freq": 4}),
     "a2c": (games.Chain, ROLLOUT | {"noisy": "independent", "entropy": 0.0}),
     "trpo": (BOX, ROLLOUT | {"epochs": 2}),
+    "trpo_normalizing": (BOX, ROLLOUT | {"epochs": 2, "normalize_observations": True}),
     "sac": (BOX, REPLAY),
     "sac_discrete": (games.Chain, REPLAY),
     "td3": (BOX, REPLAY),
