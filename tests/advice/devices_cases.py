@@ -13,16 +13,6 @@ from tests.advice.net import Case, follows
 from tests.advice.upper import QUIET
 
 ENGINE = os.environ["KERAS_BACKEND"]
-TOO_FEW = {
-    "jax": (
-        "backends/keras_jax_devices.py:Layout._too_few",
-        "backends/keras_jax_devices.py:Layout._too_few 2",
-    ),
-    "tensorflow": (
-        "backends/keras_tensorflow_devices.py:Layout._too_few",
-        "backends/keras_tensorflow_devices.py:Layout._too_few 2",
-    ),
-}
 EVEN = "learning/devices.py:check_even"
 
 
@@ -47,13 +37,12 @@ def main() -> None:
     ):
         Case(EVEN, made, given).follow()
     layout = importlib.import_module(f"tandem.backends.keras_{ENGINE}_devices").Layout
-    gpus, parts = TOO_FEW[ENGINE]
-    with follows(gpus) as advice:
+    with follows("backends/__init__.py:too_few") as advice:
         layout("cuda", 3)  # JAX's own kind of devices, which here are no GPUs
     (fix,) = advice.assigned()
     if ENGINE == "jax":
         assert layout("cuda", count=fix["devices"]).count == 2
-    with follows(parts) as advice:
+    with follows("backends/__init__.py:too_few 2") as advice:
         made("dqn", devices=4)
     fixes = {name: value for each in advice.assigned() for name, value in each.items()}
     made("dqn", devices=fixes["devices"])

@@ -1,5 +1,5 @@
-"""Every algorithm learns on several devices as on one, but for rounding. (Whole runs on each engine
-are in tests/learning.)"""
+"""Every algorithm learns on several devices as on one, but for rounding. (Whole runs are in
+tests/learning.)"""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tandem.backends import DIVIDING
 from tests.helpers import COMPILED_LIGHTLY, Engine, run_python
 
 SNIPPET = Path(__file__).parent / "snippets" / "devices.py"
@@ -29,9 +30,13 @@ thorough = pytest.mark.thorough
     ("engine", "cases"),
     [
         *(
+            pytest.param(engine, SHORT, marks=pytest.mark.slow, id=f"{engine}-{SHORT[0]}")
+            for engine in DIVIDING
+        ),
+        *(
             pytest.param(engine, cases, marks=thorough, id=f"{engine}-{cases[0]}")
-            for engine in ("jax", "tensorflow")
-            for cases in (SHORT, *REST)
+            for engine in DIVIDING
+            for cases in REST
         ),
     ],
 )

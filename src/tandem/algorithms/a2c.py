@@ -63,9 +63,8 @@ class A2C(OnPolicy):
 
     def loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
         out, value = self.outputs(b)
-        score = (
-            self.policy.log_prob(out, b.action) * b.extra["advantage"]
-        )  # section 4, algorithm S3
+        # section 4, algorithm S3
+        score = self.policy.log_prob(out, b.action) * b.extra["advantage"]
         error, entropy = (value - b.extra["return"]) ** 2, self.policy.entropy(out)
         loss = self.settings.value_weight * error - score - b.settings["entropy"] * entropy
         return loss, {"value_loss": error, "entropy": entropy}

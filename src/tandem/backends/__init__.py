@@ -118,8 +118,12 @@ def prepare(devices: int = 1) -> None:
     if engine == "jax":
         importlib.import_module("tandem.backends.keras_jax")
     if devices > 1 and engine in DIVIDING:
-        several = importlib.import_module(f"tandem.backends.keras_{engine}_devices")
-        several.make_host_devices(devices)
+        devices_of(engine).make_host_devices(devices)
+
+
+def devices_of(engine: str) -> Any:
+    """The module of an engine's several devices."""
+    return importlib.import_module(f"tandem.backends.keras_{engine}_devices")
 
 
 def check_devices(framework: str, devices: int) -> None:
@@ -131,6 +135,23 @@ def check_devices(framework: str, devices: int) -> None:
             f"one on which all algorithms can: {' or '.join(DIVIDING)}",
             "use framework='jax', or devices=1.",
         )
+
+
+def too_few(engine: str, device: str, devices: int, there: int, fix: str) -> EngineError:
+    """The error for more devices than an engine has. fix: how to have parts of the processor, which
+    are made when it starts."""
+    if device != "cpu":
+        return EngineError(
+            f"devices={devices}, and {engine} finds {there} GPU{'s' * (there > 1)}.",
+            "as many devices as there are, or fewer",
+            f"use devices={there}.",
+        )
+    return EngineError(
+        f"devices={devices}, but {engine} has started in this process already, with {there} of the "
+        "processor.",
+        f"so many devices when {engine} starts, which is when its first array is made",
+        f"{fix}, or use devices={there}.",
+    )
 
 
 class Engine:

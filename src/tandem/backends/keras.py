@@ -4,7 +4,6 @@ take no effect, old values are selected over new ones."""
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from tandem.backends import backend
+from tandem.backends import backend, devices_of
 from tandem.backends.keras_networks import (
     ENGINE,
     FreeVariable,
@@ -32,11 +31,6 @@ from tandem.networks.defaults import Drawn, Source, keep_apart
 from tandem.types import AnyArray, Array, Batch, Tree, Update, Variable, tree_map
 
 ops = keras.ops
-
-
-def devices_of(engine: str) -> Any:
-    """The module of an engine's several devices."""
-    return importlib.import_module(f"tandem.backends.keras_{engine}_devices")
 
 
 class KerasBackend(backend.Backend):
@@ -145,7 +139,6 @@ class KerasBackend(backend.Backend):
         layout = self._layout
         if layout is None or not layout.divides_rows:
             return None
-        layout.together = self.together
         return layout if layout.even(batch) else None
 
     def recorded_gradient(self, optimizer: Optimizer) -> AnyArray:
@@ -342,7 +335,8 @@ class KerasBackend(backend.Backend):
         faults, update = [o.name for o in self._optimizers], self._placing(update)
         divided = {}
         if self._layout is not None:
-            self._layout.time_first, divided = self.time_first, {"layout": self._layout}
+            self._layout.time_first, self._layout.together = self.time_first, self.together
+            divided = {"layout": self._layout}
         many = ENGINE.many(guarded, self._track_late, self.variables, jit, self._shared, **divided)
         lengths: set[int] = set()
 

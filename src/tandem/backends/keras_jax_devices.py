@@ -16,7 +16,7 @@ import keras
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from tandem.errors import EngineError
+from tandem.backends import too_few
 from tandem.types import Array, Batch, Tree, Variable, leaves, tree_map
 
 ROWS = "rows"  # the mesh's only axis
@@ -38,11 +38,16 @@ class Layout:
     """Where the arrays of a call of updates are: `count` devices, each with all weights."""
 
     divides_rows = False  # by itself: XLA does it
+    together = 1
 
     def __init__(self, device: str, count: int) -> None:
         there = jax.local_devices(backend="cpu" if device == "cpu" else None)
         if len(there) < count:
-            raise self._too_few(device, count, len(there))
+            fix = (
+                f"set the environment variable JAX_NUM_CPU_DEVICES={count} before anything imports "
+                "jax"
+            )
+            raise too_few("jax", device, count, len(there), fix)
         mesh = Mesh(np.array(there[:count]), (ROWS,))
         self.count = count
         self.time_first = False  # whether rows are steps of sequences, time first
@@ -52,22 +57,6 @@ class Layout:
         self._second = NamedSharding(mesh, PartitionSpec(None, ROWS))
         # what was left in a variable, and the arrays on all devices that it is the first of
         self._kept: dict[int, tuple[Any, Any]] = {}
-
-    @staticmethod
-    def _too_few(device: str, count: int, there: int) -> EngineError:
-        if device != "cpu":
-            return EngineError(
-                f"devices={count}, and jax finds {there} GPU{'s' * (there > 1)}.",
-                "as many devices as there are, or fewer",
-                f"use devices={there}.",
-            )
-        return EngineError(
-            f"devices={count}, but jax has started in this process already, with {there} of the "
-            "processor.",
-            "so many devices when jax starts, which is when its first array is made",
-            f"set the environment variable JAX_NUM_CPU_DEVICES={count} before anything imports "
-            f"jax, or use devices={there}.",
-        )
 
     def divide(self, b: Batch) -> Batch:
         """At the head of an update: a batch whose rows [B, ...] are laid out over the devices.

@@ -10,8 +10,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tandem.backends import keras_tensorflow, sharding
-from tandem.errors import EngineError
+from tandem.backends import keras_tensorflow, sharding, too_few
 from tandem.types import Array, Batch, Tree, Variable
 
 GOLDEN = 0x9E3779B9  # between the seeds of two devices
@@ -35,36 +34,24 @@ class Layout:
 
     divides_rows = True  # by itself; on JAX XLA does it
     time_first = False
+    together = 1  # rows of a step, one of each agent
 
     def __init__(self, device: str, count: int) -> None:
         kind = "CPU" if device == "cpu" else "GPU"
         there = tf.config.list_logical_devices(kind)
         if len(there) < count:
-            raise self._too_few(device, count, len(there))
+            fix = (
+                "call tf.config.set_logical_device_configuration("
+                "tf.config.list_physical_devices('CPU')[0], "
+                f"[tf.config.LogicalDeviceConfiguration()] * {count}) where your program begins"
+            )
+            raise too_few("tensorflow", device, count, len(there), fix)
         # on processors there is nothing to be gained from several sums at once
         options = {"cross_device_ops": tf.distribute.ReductionToOneDevice()}
         self.strategy: Any = tf.distribute.MirroredStrategy(
             [f"{kind}:{i}" for i in range(count)], **(options if device == "cpu" else {})
         )
-        self.count, self.together = count, 1
-
-    @staticmethod
-    def _too_few(device: str, count: int, there: int) -> EngineError:
-        if device != "cpu":
-            return EngineError(
-                f"devices={count}, and tensorflow finds {there} GPU{'s' * (there > 1)}.",
-                "as many devices as there are, or fewer",
-                f"use devices={there}.",
-            )
-        return EngineError(
-            f"devices={count}, but tensorflow has started in this process already, with {there} of "
-            "the processor.",
-            "so many devices when tensorflow starts, which is when its first tensor is made",
-            "call tf.config.set_logical_device_configuration("
-            "tf.config.list_physical_devices('CPU')[0], "
-            f"[tf.config.LogicalDeviceConfiguration()] * {count}) where your program begins, or "
-            f"use devices={there}.",
-        )
+        self.count = count
 
     def even(self, batch: Batch) -> bool:
         """Whether the rows of a batch divide evenly."""
@@ -86,21 +73,6 @@ class Layout:
         value, aux, grads = self._summed(of, batch, variables)
         return value, aux, grads
 
-    def gradients(
-        self,
-        losses: Callable[[Batch], Any],
-        batch: Batch,
-        groups: list[list[Variable]],
-        variables: list[Variable],
-    ) -> tuple[list[Array], Any, list[list[Array]]]:
-        """As `keras_tensorflow.gradients`, in the same way."""
-
-        def of(b: Batch) -> Tree:
-            return keras_tensorflow.gradients(losses, b, groups, variables)
-
-        values, aux, grads = self._summed(of, batch, variables)
-        return values, aux, grads
-
     def sum(self, of: Callable[[Batch], Tree], batch: Batch, variables: list[Variable]) -> Tree:
         """The values for the parts of a batch, added up, of a function that reads `variables`."""
         return self._summed(lambda b: (of(b), {}, []), batch, variables)[0]
@@ -111,10 +83,11 @@ class Layout:
         """(values, aux of each row, gradients) of a batch, whose parts give such: sums, and rows at
         their places. All weights are handed to each device."""
         before = [tf.identity(v.value) for v in variables]  # a value, of whichever device
-        whole_numbers = {i for i, v in enumerate(variables) if "float" not in v.dtype}
-        seeds = {i for i in whole_numbers if variables[i].dtype == "uint32"}
+        seeds = [i for i, v in enumerate(variables) if v.dtype == "uint32"]
         shapes: list[Any] = []
-        moved: list[int] = []
+        # variables that the forward pass moves: statistics, and whole numbers
+        averaged: list[int] = []
+        counted: list[int] = []
 
         @tf.function(jit_compile=True, autograph=False)
         def of_part(rank: Any) -> Tree:
@@ -124,13 +97,13 @@ class Layout:
             with keras.StatelessScope(list(zip(variables, values, strict=True))) as scope:
                 value, aux, grads = of(sharding.shard(batch, rank, self.count, self.together))
             now = [scope.get_current_value(v) for v in variables]
-            moved[:] = [
-                i for i, (x, old) in enumerate(zip(now, values, strict=True)) if x is not old
-            ]
+            moved = [i for i, (x, old) in enumerate(zip(now, values, strict=True)) if x is not old]
+            averaged[:] = [i for i in moved if "float" in variables[i].dtype]
+            counted[:] = [i for i in moved if i not in averaged]
             here = tf.one_hot(rank, self.count)
             wide = {n: sharding.spread(x, here, self.together) for n, x in aux.items()}
-            means = [now[i] / self.count for i in moved if i not in whole_numbers]
-            steps = [now[i] - values[i] for i in moved if i in whole_numbers]
+            means = [now[i] / self.count for i in averaged]
+            steps = [now[i] - values[i] for i in counted]
             shapes[:] = [(value, wide, grads, means)]
             flat = keras.tree.flatten(shapes[0])
             return tf.concat([tf.reshape(x, (-1,)) for x in flat], 0), steps
@@ -144,9 +117,9 @@ class Layout:
         parts = tf.split(whole, [x.shape.num_elements() for x in flat])
         like = [tf.reshape(x, of.shape) for x, of in zip(parts, flat, strict=True)]
         value, aux, grads, means = keras.tree.pack_sequence_as(shapes[0], like)
-        for i, x in zip((i for i in moved if i not in whole_numbers), means, strict=True):
+        for i, x in zip(averaged, means, strict=True):
             variables[i].assign(x)
-        for i, x in zip((i for i in moved if i in whole_numbers), steps, strict=True):
+        for i, x in zip(counted, steps, strict=True):
             (own, *_) = self.strategy.experimental_local_results(x)
             variables[i].assign(before[i] + own)
         return value, aux, grads

@@ -1,6 +1,5 @@
 """Which rows of a batch each of several devices or processes takes, where every one of them takes
-gradients of its own rows and the sum is that of the batch (`keras_tensorflow_devices`,
-`torch_group`).
+gradients of its own rows and the sum is that of the batch (`keras_tensorflow_devices`).
 
 Of N, the r-th takes every N-th group of rows from its r-th on. Where rows are steps of sequences,
 time first, these are whole sequences, as N divides their number; where a step has a row for each
