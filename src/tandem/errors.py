@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import sys
+import warnings
 from collections.abc import Callable, Iterable
 from math import prod
 from numbers import Real
@@ -171,3 +173,11 @@ def misfit(function: Callable[..., Any], *arguments: Any) -> str:
     except ValueError:  # written in C
         return ""
     return ""
+
+
+def warn(text: str) -> None:
+    """A warning at the line of the program that called this library."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("tandem."):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, stacklevel=level)

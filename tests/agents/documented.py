@@ -206,7 +206,89 @@ optimizer = [torch.optim.Adam(model.param[0]),torch.optim.Adam(model.param[1])]
 model.train(optimizer, 2000, pool_network=True, processes=7, processes_her=4)
 """,
 }
-EPISODES = {"DQN": 21, "PPO": 80, "DDPG_HER": 8, "MADDPG": 5, "pool DQN": 14, "pool DDPG_HER": 14}
+REPLICAS = """
+import tensorflow as tf
+{imports}
+
+strategy = tf.distribute.MirroredStrategy()
+BATCH_SIZE_PER_REPLICA = {size}
+GLOBAL_BATCH_SIZE = BATCH_SIZE_PER_REPLICA * strategy.num_replicas_in_sync
+
+with strategy.scope():
+  model={model}
+  optimizer = {optimizer}
+model.set({set})
+model.distributed_training({train})
+"""
+ADAM = "tf.keras.optimizers.Adam()"
+ADAMS = f"[{ADAM},{ADAM}]"
+EPS_GREEDY = "from Note_rl.policy import EpsGreedyQPolicy\n"
+# on several devices of one machine, TensorFlow's alone
+DISTRIBUTED = {
+    "DQN": REPLICAS.format(
+        imports=EPS_GREEDY + "from Note_rl.examples.keras.DQN import DQN",
+        size=64,
+        model="DQN(4,128,2)",
+        optimizer=ADAM,
+        set="policy=EpsGreedyQPolicy(0.01),pool_size=10000,batch=64,update_steps=10",
+        train="GLOBAL_BATCH_SIZE, optimizer, strategy, 100, pool_network=False",
+    )
+    + """
+model.set(policy=EpsGreedyQPolicy(0.01),pool_size=10000,batch=GLOBAL_BATCH_SIZE,update_steps=10,trial_count=10,criterion=200)
+model.distributed_training(optimizer, strategy, 100, pool_network=False)
+"""
+    + FILES.format(train="model.distributed_training(optimizer, strategy, 100, pool_network=False)")
+    + LOOKS
+    + """
+with strategy.scope():
+  model=DQN(4,128,2)
+  model.restore('model.dat')
+  optimizer = tf.keras.optimizers.Adam()
+episodes = model.total_episode
+model.distributed_training(optimizer, strategy, 100, pool_network=False)
+assert model.total_episode > episodes
+""",
+    "PPO": REPLICAS.format(
+        imports="from Note_rl.policy import SoftmaxPolicy\n"
+        "from Note_rl.examples.keras.PPO import PPO",
+        size=64,
+        model="PPO(4,128,2,0.7,0.7)",
+        optimizer="[tf.keras.optimizers.Adam(1e-4),tf.keras.optimizers.Adam(5e-3)]",
+        set="policy=SoftmaxPolicy(),pool_size=10000,batch=GLOBAL_BATCH_SIZE,update_steps=1000,"
+        "PPO=True",
+        train="optimizer, strategy, 100, pool_network=False",
+    ),
+    "DDPG_HER": REPLICAS.format(
+        imports="from Note_rl.noise import GaussianWhiteNoiseProcess\n"
+        "from Note_rl.examples.keras.DDPG_HER import DDPG",
+        size=256,
+        model="DDPG(128,0.1,0.98,0.005)",
+        optimizer=ADAMS,
+        set="noise=GaussianWhiteNoiseProcess(),pool_size=10000,batch=GLOBAL_BATCH_SIZE,"
+        "criterion=-5,trial_count=10,HER=True",
+        train="optimizer, strategy, 2000, pool_network=False",
+    ),
+    "MADDPG": REPLICAS.format(
+        imports="from Note_rl.policy import SoftmaxPolicy\n"
+        "from Note_rl.examples.keras.MADDPG import DDPG",
+        size=32,
+        model="DDPG(128,0.1,0.98,0.005)",
+        optimizer=ADAMS,
+        set="policy=SoftmaxPolicy(),pool_size=3000,batch=GLOBAL_BATCH_SIZE,trial_count=10,"
+        "MARL=True",
+        train="optimizer, strategy, 100, pool_network=False",
+    ),
+    "pool DQN": REPLICAS.format(
+        imports=EPS_GREEDY + "from Note_rl.examples.keras.pool_network.DQN import DQN",
+        size=64,
+        model="DQN(4,128,2,7)",
+        optimizer=ADAM,
+        set="policy=EpsGreedyQPolicy(0.01),pool_size=10000,batch=GLOBAL_BATCH_SIZE,"
+        "update_batches=17",
+        train="optimizer, strategy, 100, pool_network=True, processes=7",
+    ),
+}
+EPISODES = {"DQN": 21, "PPO": 80, "DDPG_HER": 12, "MADDPG": 5, "pool DQN": 14, "pool DDPG_HER": 14}
 
 
 def modules() -> dict[str, str]:

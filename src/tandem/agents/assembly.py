@@ -61,18 +61,21 @@ class Assembly:
         optimizers: list[Any],
         processes: int = 1,
         beside: bool = False,
+        layout: Any = None,
     ) -> None:
-        """beside: the environments' processes step them while this one learns."""
+        """beside: the environments' processes step them while this one learns. layout: of several
+        devices, which mini-batches are divided among."""
         contract.check_members(agent, arguments)
         self.agent, self.arguments, self.processes = agent, arguments, processes
-        self.beside = beside
+        self.beside, self.layout = beside, layout
         self._made_for = agent.env, optimizers
         self._open, self._entered = ExitStack(), 0
         # gives the pool's priorities as they were when the phase began, until that was asked for
         self.start_powers: Callable[[], Array] | None = None
         generators = Generators(agent.seed)
         seed = derived(agent.seed, "framework")
-        self.backend = backends.make(engine(agent.torch), device(agent), seed=seed)
+        on = device(agent)
+        self.backend = backends.make(engine(agent.torch), on, seed=seed, layout=layout)
         self.preprocess = joined if arguments.HER else (lambda obs: obs)
         self.environments = self._environments()
         # of each process
@@ -140,6 +143,11 @@ class Assembly:
         own = self._made_for[1]
         same = len(own) == len(optimizers) and all(map(operator.is_, own, optimizers))
         return same and self.is_for(env)
+
+    def stays(self, arguments: SetArguments, processes: int, beside: bool, layout: Any) -> bool:
+        """Whether it does for training in this way."""
+        before = self.arguments.minibatch, self.processes, self.beside, self.layout
+        return before == (arguments.minibatch, processes, beside, layout)
 
     def set_windows(self, train: TrainArguments) -> None:
         """Sets how many episodes are collected, how much of the pool is forgotten, and when."""

@@ -166,6 +166,8 @@ class TrainArguments:
     num_store: int | None
     p: int | None
     parallel_store_and_training: bool | None
+    layout: Any = None  # of several devices
+    batch: int | None = None  # of all of them together; None: that of `set`
 
     def __post_init__(self) -> None:
         windows = ("window_size", "window_size_", "window_size_ppo", "window_size_pr")

@@ -32,6 +32,7 @@ from tandem.agents.adaptive.methods import AdaptiveMethods
 from tandem.agents.agent_checkpoint import PathLike, SavedAgent, restore_param
 from tandem.agents.assembly import Assembly
 from tandem.agents.contract import SetArguments, TrainArguments, as_list, check_count
+from tandem.agents.distributed import DistributedTraining, check_alone, for_devices
 from tandem.agents.train_call import (
     LambdaCallback,
     TrainCall,
@@ -134,6 +135,7 @@ class BaseAgent(SavedAgent, AdaptiveMethods, AttributeViews):
             )
         policy = Policy(**{f.name: getattr(self, f.name) for f in fields(Policy)})
         policy.check()
+        arguments = for_devices(arguments, train)
         say_what_is_not_used(arguments, train)
         self._saves_pools = train.save_data
         self._assembly = assembly = self._assembled(arguments, optimizer, train)
@@ -163,14 +165,14 @@ class BaseAgent(SavedAgent, AdaptiveMethods, AttributeViews):
         if before is None or not before.fits(self.env, optimizers):
             self._start_size()
             self._undo_moves()
-            assembly = Assembly(self, arguments, optimizers, processes, beside)
-        elif (before.processes, before.beside) == (processes, beside):
+            assembly = Assembly(self, arguments, optimizers, processes, beside, train.layout)
+        elif before.stays(arguments, processes, beside, train.layout):
             assembly = before
         else:
             with before:
                 data, groups = agent_checkpoint.whole(self, before, pools=True)
             try:
-                assembly = Assembly(self, arguments, optimizers, processes, beside)
+                assembly = Assembly(self, arguments, optimizers, processes, beside, train.layout)
                 with assembly:
                     agent_checkpoint.move_training(assembly, data, groups)
             except BaseException:  # the agent's environments were begun anew meanwhile
@@ -220,7 +222,6 @@ class BaseAgent(SavedAgent, AdaptiveMethods, AttributeViews):
                 "parallel_store_and_training",
                 "parallel_store_and_training=True: PPO learns from the steps of its newest policy "
                 "alone, so collecting waits for learning, and learning for collecting.",
-                stacklevel=5,
             )
         return bool(beside) and not arguments.PPO
 
@@ -290,7 +291,7 @@ class BaseAgent(SavedAgent, AdaptiveMethods, AttributeViews):
         return assembly.act, assembly.play_env(mode)
 
 
-class RL(BaseAgent):
+class RL(DistributedTraining, BaseAgent):
     """An agent built with Keras, on TensorFlow or JAX."""
 
     def train(
@@ -352,6 +353,7 @@ class RL(BaseAgent):
             p,
             parallel_store_and_training,
         )
+        check_alone(self)
         return self._train(arguments, train_loss, jit_compile)
 
 

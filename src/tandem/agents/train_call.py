@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from time import perf_counter
@@ -14,7 +13,7 @@ from tandem.agents.collection import AgentActor
 from tandem.agents.contract import AgentMembers, SetArguments, TrainArguments
 from tandem.agents.training import PhaseLearner
 from tandem.collect.ahead import AheadCollector
-from tandem.errors import WorkerError
+from tandem.errors import WorkerError, warn
 from tandem.learning.events import BatchBegin, BatchEnd, EpisodeBegin, EpisodeEnd
 from tandem.learning.loop import Loop
 from tandem.runs.autosave import Autosave, Writer
@@ -296,7 +295,7 @@ def say_what_is_not_used(arguments: SetArguments, train: TrainArguments) -> None
     for name, applies, text in rules:
         if applies:
             value = getattr(train if hasattr(train, name) else arguments, name)
-            say_once(name, text.format(name=name, value=value), stacklevel=5)
+            say_once(name, text.format(name=name, value=value))
 
 
 def say_what_becomes_of_priorities(arguments: SetArguments, saved: Checkpoint) -> bool:
@@ -317,20 +316,19 @@ def say_what_becomes_of_priorities(arguments: SetArguments, saved: Checkpoint) -
         lost = "the priorities: mini-batches are drawn from all transitions alike"
     if has_pool:
         kept += ", and of the pool the newest transitions that fit"
-    warnings.warn(
+    warn(
         f"{saved.path} was saved with PR={bool(before)}, and set was called with "
         f"PR={bool(arguments.PR)}. What is kept: {kept}. What is not: {lost}. To go on as it was, "
-        f"call set(PR={bool(before)}, ...).",
-        stacklevel=5,
+        f"call set(PR={bool(before)}, ...)."
     )
     return True
 
 
-def say_once(name: str, text: str, stacklevel: int = 3) -> None:
+def say_once(name: str, text: str) -> None:
     """Warns of an argument, the first time in a process."""
     if name not in _said:
         _said.add(name)
-        warnings.warn(text, stacklevel=stacklevel)
+        warn(text)
 
 
 _said: set[str] = set()

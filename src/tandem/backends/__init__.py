@@ -10,7 +10,7 @@ import os
 import sys
 from typing import Any
 
-from tandem.errors import EngineError, NetworkError, UnknownNameError
+from tandem.errors import EngineError, NetworkError, SettingError, UnknownNameError
 from tandem.networks.defaults import called, is_function
 
 # name -> KERAS_BACKEND
@@ -88,10 +88,12 @@ def make(
     compile: bool = False,
     optimizer: Any = None,
     devices: int = 1,
+    layout: Any = None,
 ) -> Any:
     """The backend of that name. `threads` are those of one operation; `compile` is torch's (the
     others always compile). `optimizer` is one of the framework's own, of which copies are used
-    wherever an algorithm asks for one. `devices` are those that each update is divided among."""
+    wherever an algorithm asks for one. `devices` are those that each update is divided among; or
+    they are in a `layout` that an agent was given."""
     check_devices(choose(framework), devices)
     framework = choose_keras(framework)
     if device not in DEVICES:
@@ -105,7 +107,7 @@ def make(
         backend = module.make(device, seed=seed, threads=threads, compile=compile)
     else:
         backend = importlib.import_module("tandem.backends.keras").KerasBackend(
-            device, threads=threads, devices=devices
+            device, threads=threads, devices=devices, layout=layout
         )
     backend.given_optimizer = optimizer
     return backend
@@ -137,36 +139,48 @@ def check_devices(framework: str, devices: int) -> None:
         )
 
 
-def too_few(engine: str, device: str, devices: int, there: int, fix: str) -> EngineError:
+def no_strategy(given: object, expected: str) -> SettingError:
+    """The error for what says nothing of devices."""
+    return SettingError(
+        f"strategy={given!r}.", expected, "leave strategy out for one device: call agent.train."
+    )
+
+
+def too_few(
+    engine: str, device: str, devices: int, there: int, fix: str, setting: str
+) -> EngineError:
     """The error for more devices than an engine has. fix: how to have parts of the processor, which
-    are made when it starts."""
+    are made when it starts. setting: what the user calls how many."""
     if device != "cpu":
         return EngineError(
-            f"devices={devices}, and {engine} finds {there} GPU{'s' * (there > 1)}.",
+            f"{setting}={devices}, and {engine} finds {there} GPU{'s' * (there > 1)}.",
             "as many devices as there are, or fewer",
-            f"use devices={there}.",
+            f"use {setting}={there}.",
         )
     return EngineError(
-        f"devices={devices}, but {engine} has started in this process already, with {there} of the "
-        "processor.",
+        f"{setting}={devices}, but {engine} has started in this process already, with {there} of "
+        "the processor.",
         f"so many devices when {engine} starts, which is when its first array is made",
-        f"{fix}, or use devices={there}.",
+        f"{fix}, or use {setting}={there}.",
     )
 
 
 class Engine:
     """An engine by name, which is chosen where its pickle is read: before what follows it there
-    imports Keras."""
+    imports Keras. devices: how many it is to have there, where they are parts of the processor."""
 
-    def __init__(self, framework: str) -> None:
-        self.framework = framework
+    def __init__(self, framework: str, devices: int = 1) -> None:
+        self.framework, self.devices = framework, devices
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _arrived, (self.framework,)
+        return _arrived, (self.framework, self.devices)
 
 
-def _arrived(framework: str) -> Engine:
-    return Engine(choose_keras(framework))
+def _arrived(framework: str, devices: int) -> Engine:
+    framework = choose_keras(framework)
+    if devices > 1:
+        devices_of(framework).make_host_devices(devices)
+    return Engine(framework, devices)
 
 
 def unfrozen(engine: Engine, own: list[type], data: bytes, weights: list[Any]) -> Any:

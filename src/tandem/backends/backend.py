@@ -340,12 +340,14 @@ def reduced(loss: Array, batch: Batch) -> Array:
     return reduce(loss, batch, None) if len(loss.shape) else loss
 
 
-def all_reduced(losses: Losses) -> Losses:
-    """Losses of which each is one number."""
+def all_reduced(losses: Losses, parts: int = 1) -> Losses:
+    """Losses of which each is one number: of one of so many equal `parts` of a batch, where those
+    of all parts add up to that of the batch."""
 
     def function(batch: Batch) -> tuple[list[Array], dict[str, Array]]:
         each, aux = losses(batch)
-        return [reduced(x, batch) for x in each], aux
+        values = [reduced(x, batch) for x in each]
+        return values if parts == 1 else [x / parts for x in values], aux
 
     return function
 

@@ -24,6 +24,7 @@ from tandem.backends.keras_networks import (
 from tandem.backends.keras_optimizers import OPTIMIZERS, Given, Optimizer, Own
 from tandem.backends.malloc import keep_freed
 from tandem.backends.reach import Reached
+from tandem.backends.variables import host
 from tandem.math.optimization import conjugate_gradient
 from tandem.networks import keras_bodies
 from tandem.networks import keras_layers as models
@@ -36,13 +37,18 @@ ops = keras.ops
 class KerasBackend(backend.Backend):
     """Keras models on the engine that Keras was started with (TensorFlow or JAX)."""
 
-    def __init__(self, device: str = "auto", *, threads: int = 1, devices: int = 1) -> None:
-        self.framework, self.devices = keras.backend.backend(), devices
-        if devices > 1:
-            several = devices_of(self.framework)
+    def __init__(
+        self, device: str = "auto", *, threads: int = 1, devices: int = 1, layout: Any = None
+    ) -> None:
+        """layout: of several devices, already made."""
+        self.framework, self._layout = keras.backend.backend(), layout
+        self.devices = devices if layout is None else layout.count
+        several = devices_of(self.framework) if devices > 1 and layout is None else None
+        if several is not None:
             several.make_host_devices(devices)
         self.device = ENGINE.choose_device(device, threads)
-        self._layout: Any = several.Layout(self.device, devices) if devices > 1 else None
+        if several is not None:
+            self._layout = several.Layout(self.device, devices)
         self.networks = {}
         self._owners: dict[
             str, Any
@@ -150,16 +156,19 @@ class KerasBackend(backend.Backend):
     def minimize_joint(
         self, optimizers: list[Own], losses: backend.Losses, batch: Batch
     ) -> tuple[list[Array], dict[str, Array]]:
-        groups = [o.trained for o in optimizers]
-        values, aux, grads = ENGINE.gradients(
-            backend.all_reduced(losses), batch, groups, self.variables
-        )
+        groups, layout = [o.trained for o in optimizers], self._layout
+        if layout is not None and layout.divides_rows:
+            reduced = backend.all_reduced(losses, layout.parts(batch))
+            values, aux, grads = layout.gradients(reduced, batch, groups, self._in_networks)
+        else:
+            reduced = backend.all_reduced(losses)
+            values, aux, grads = ENGINE.gradients(reduced, batch, groups, self.variables)
         for i, (o, gradient) in enumerate(zip(optimizers, grads, strict=True)):
             norm = sum(ops.sum(g * g) for g in gradient) + values[min(i, len(values) - 1)]
             code = ops.where(ops.isfinite(norm), 0, 2 + self._optimizers.index(o))
             self._code = ops.where(ops.equal(self._code, 0), code, self._code)
         for o, gradient in zip(optimizers, grads, strict=True):
-            o.apply(gradient)
+            o.apply(gradient, self._layout)
         return values, aux
 
     def joint_gradients(
@@ -168,7 +177,8 @@ class KerasBackend(backend.Backend):
         reduced = backend.all_reduced(losses)
 
         def vector(b: Batch) -> Array:
-            values = [(v, v.value) for v in self.variables]
+            known = [v for v in self.variables if isinstance(v, keras.Variable)]
+            values = [(v, ops.copy(v.value)) for v in known]
             with keras.StatelessScope(values):  # what the loss assigns is no one's
                 groups = [o.trained for o in optimizers]
                 gradients = ENGINE.gradients(reduced, b, groups, self.variables)[2]
@@ -382,7 +392,7 @@ class KerasBackend(backend.Backend):
         }
 
     def state(self) -> dict[str, AnyArray]:
-        return {n: np.array(v.value, copy=True) for n, v in self._named().items()}
+        return {n: np.array(host(v), copy=True) for n, v in self._named().items()}
 
     def load_state(self, state: dict[str, AnyArray]) -> None:
         for n, v in self._named().items():

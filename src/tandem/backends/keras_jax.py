@@ -252,13 +252,13 @@ def many(
     `variables`, each followed by `late(keep)`; without `jit` each operation by itself. The old
     arrays of variables that move are used up: XLA writes into their memory. With `shared`, others
     may hold some: those are copied before, and on other devices than processors none is used up.
-    A `layout` divides each update among devices; what it divides nobody shares.
+    A `layout` divides each update among devices; then none that others may hold is used up.
 
     They are one scan; but one call each where the variables hold a convolution's kernel (the
     only ones of four axes) and the processor is the device: inside of a loop XLA makes
     convolutions there some twenty times slower."""
     # which variables an update moves, or may move; of a user's it is found when one is traced
-    moved: list[int] = [] if shared else list(range(len(variables)))
+    moved: list[int] = [] if shared and layout is None else list(range(len(variables)))
     still: list[int] = []  # those that the trace under way leaves as they are
 
     divide, share = (layout.divide, layout.share) if layout else (_same, _same)
@@ -297,7 +297,7 @@ def many(
         return now, outs
 
     on_cpu = next(iter(variables[0]._value.devices())).platform == "cpu"
-    uses_up = on_cpu or not shared
+    uses_up = not shared or (on_cpu and layout is None)
     scan, step = scanned, one
     if jit:
         donated = 0 if uses_up else ()

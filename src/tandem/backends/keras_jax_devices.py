@@ -9,6 +9,8 @@ sequences, and would compute all of them on each device."""
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
+from contextlib import nullcontext
 from typing import Any
 
 import jax
@@ -16,7 +18,7 @@ import keras
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from tandem.backends import too_few
+from tandem.backends import no_strategy, too_few
 from tandem.types import Array, Batch, Tree, Variable, leaves, tree_map
 
 ROWS = "rows"  # the mesh's only axis
@@ -40,16 +42,44 @@ class Layout:
     divides_rows = False  # by itself: XLA does it
     together = 1
 
-    def __init__(self, device: str, count: int) -> None:
+    def __init__(self, device: str, count: int, setting: str = "devices") -> None:
+        """setting: what the user calls the count."""
         there = jax.local_devices(backend="cpu" if device == "cpu" else None)
         if len(there) < count:
             fix = (
                 f"set the environment variable JAX_NUM_CPU_DEVICES={count} before anything imports "
                 "jax"
             )
-            raise too_few("jax", device, count, len(there), fix)
-        mesh = Mesh(np.array(there[:count]), (ROWS,))
-        self.count = count
+            raise too_few("jax", device, count, len(there), fix, setting)
+        self._spread(there[:count])
+
+    @classmethod
+    def of(cls, given: Any) -> Layout:
+        """Of the devices of a user's Mesh; or of so many. SettingError for anything else."""
+        if isinstance(given, int) and not isinstance(given, bool) and given > 0:
+            make_host_devices(given)
+            return cls("cpu" if jax.default_backend() == "cpu" else "cuda", given, "strategy")
+        if not isinstance(given, Mesh):
+            raise no_strategy(given, "how many devices, or a jax.sharding.Mesh of them")
+        layout = cls.__new__(cls)
+        layout._spread(list(given.devices.flat))
+        return layout
+
+    def fits(self, given: Any) -> bool:
+        """Whether it is of what a user gave."""
+        same = given == self.count
+        return same or (isinstance(given, Mesh) and list(given.devices.flat) == self._devices)
+
+    def scope(self) -> Any:
+        """In which a user's networks are trained."""
+        return nullcontext()
+
+    def check(self, variables: Iterable[Any], optimizers: Iterable[Any]) -> None:
+        """Any variables will do."""
+
+    def _spread(self, devices: list[Any]) -> None:
+        mesh = Mesh(np.array(devices), (ROWS,))
+        self.count, self._devices = len(devices), devices
         self.time_first = False  # whether rows are steps of sequences, time first
         self._even = False  # whether the sequences of the update that is traced divide evenly
         self.everywhere = NamedSharding(mesh, PartitionSpec())

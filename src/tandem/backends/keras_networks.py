@@ -11,6 +11,7 @@ import numpy as np
 
 from tandem.backends import backend
 from tandem.backends.keras_frozen import FrozenModel
+from tandem.backends.variables import host
 from tandem.networks import keras_layers as models
 from tandem.networks.noisy import is_noise
 from tandem.networks.plan import Plan, Weights
@@ -96,7 +97,7 @@ class Scalar:
         return self.variable.value
 
     def read(self) -> Weights:
-        return {"value": np.array(self.variable.value, copy=True)}
+        return {"value": np.array(host(self.variable), copy=True)}
 
 
 class FreeVariable(Scalar):
@@ -113,7 +114,7 @@ class Raw:
     trainable = False
 
     def __init__(self, inner: Any) -> None:
-        self.inner = inner
+        self.inner = self._value = inner
         self.shape = inner.shape
         self.dtype = inner.dtype.name
         self.assign = inner.assign

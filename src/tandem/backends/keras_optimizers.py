@@ -9,6 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from tandem.backends.variables import host
 from tandem.errors import SettingError
 from tandem.types import Array, Variable
 
@@ -223,13 +224,17 @@ class Own:
     def __exit__(self, *_: Any) -> None:
         """Nothing to give back: the variables are its own."""
 
-    def apply(self, gradients: list[Array]) -> None:
-        """A step against the gradients of `trained`, by its numbers or by those in `inputs`."""
+    def apply(self, gradients: list[Array], layout: Any = None) -> None:
+        """A step against the gradients of `trained`, by its numbers or by those in `inputs`; with a
+        `layout` of several devices, on all of them."""
         own = vars(self.inner)
         before = {NUMBERS[n]: own[NUMBERS[n]] for n in self.inputs}
         own.update({NUMBERS[n]: x for n, x in self.inputs.items()})
         try:
-            self.inner.apply(gradients, self.trained)
+            if layout is not None and layout.divides_rows:
+                layout.apply(self.inner, gradients, self.trained)
+            else:
+                self.inner.apply(gradients, self.trained)
         finally:
             own.update(before)
 
@@ -238,7 +243,7 @@ class Own:
         or a schedule."""
         if name == "lr":
             rate = self.inner._learning_rate
-            return [float(np.asarray(rate.value))] if isinstance(rate, keras.Variable) else []
+            return [float(host(rate))] if isinstance(rate, keras.Variable) else []
         x = vars(self.inner).get(NUMBERS[name])
         return [float(x)] if isinstance(x, (int, float)) else []
 

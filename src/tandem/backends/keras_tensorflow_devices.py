@@ -4,13 +4,15 @@ gradient, on the first device, which has all variables."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from tandem.backends import keras_tensorflow, sharding, too_few
+from tandem.backends import keras_tensorflow, no_strategy, sharding, too_few
+from tandem.errors import SettingError
 from tandem.types import Array, Batch, Tree, Variable
 
 GOLDEN = 0x9E3779B9  # between the seeds of two devices
@@ -36,7 +38,11 @@ class Layout:
     time_first = False
     together = 1  # rows of a step, one of each agent
 
-    def __init__(self, device: str, count: int) -> None:
+    strategy: Any
+    of_user = False  # whether it is: then networks and optimizers were made in its scope
+
+    def __init__(self, device: str, count: int, setting: str = "devices") -> None:
+        """setting: what the user calls the count."""
         kind = "CPU" if device == "cpu" else "GPU"
         there = tf.config.list_logical_devices(kind)
         if len(there) < count:
@@ -45,17 +51,72 @@ class Layout:
                 "tf.config.list_physical_devices('CPU')[0], "
                 f"[tf.config.LogicalDeviceConfiguration()] * {count}) where your program begins"
             )
-            raise too_few("tensorflow", device, count, len(there), fix)
+            raise too_few("tensorflow", device, count, len(there), fix, setting)
         # on processors there is nothing to be gained from several sums at once
         options = {"cross_device_ops": tf.distribute.ReductionToOneDevice()}
-        self.strategy: Any = tf.distribute.MirroredStrategy(
+        self.strategy = tf.distribute.MirroredStrategy(
             [f"{kind}:{i}" for i in range(count)], **(options if device == "cpu" else {})
         )
         self.count = count
 
+    @classmethod
+    def of(cls, given: Any) -> Layout:
+        """Of a user's strategy; or of so many devices. SettingError for anything else."""
+        if isinstance(given, int) and not isinstance(given, bool) and given > 0:
+            make_host_devices(given)
+            return cls(keras_tensorflow.choose_device("auto", 1), given, "strategy")
+        if not isinstance(given, tf.distribute.MirroredStrategy):
+            raise no_strategy(given, "a tf.distribute.MirroredStrategy, or how many devices")
+        layout = cls.__new__(cls)
+        layout.strategy, layout.count = given, given.num_replicas_in_sync
+        layout.of_user = True
+        return layout
+
+    def fits(self, given: Any) -> bool:
+        """Whether it is of what a user gave."""
+        return given is self.strategy if self.of_user else given == self.count
+
+    def scope(self) -> Any:
+        """In which a user's networks are trained."""
+        return self.strategy.scope() if self.of_user else nullcontext()
+
+    def check(self, variables: Iterable[Any], optimizers: Iterable[Any]) -> None:
+        """SettingError where one of them was not made in the scope of the user's strategy, or in
+        that of another one; and for a variable that no device but the first could read."""
+        known = self.strategy if self.of_user else None
+        for v in variables:
+            if known is None and self.count > 1 and not isinstance(v, keras.Variable):
+                raise SettingError(
+                    f"{v.name!r} is a tf.Variable, on one device, and strategy={self.count}.",
+                    "variables of Keras's, or a strategy in whose scope all were made",
+                    "make it a keras.Variable.",
+                )
+            if (other := _strategy_of(v)) is not known:
+                raise _elsewhere(f"the variable {v.name!r}", known, other)
+        for o in optimizers:
+            if known is not None and o._distribution_strategy is not known:
+                raise _elsewhere(f"the optimizer {o.name!r}", known, None)
+
     def even(self, batch: Batch) -> bool:
         """Whether the rows of a batch divide evenly."""
         return sharding.divides(batch, self.count, self.together)
+
+    def parts(self, batch: Batch) -> int:
+        """Among how many devices the rows of a batch are divided."""
+        return self.count if self.even(batch) else 1
+
+    def apply(self, optimizer: Any, gradients: list[Array], trained: list[Variable]) -> None:
+        """A step of an optimizer of Keras's against gradients of the whole batch. One that was made
+        in the scope of the strategy steps on every device."""
+        if not self.of_user:
+            optimizer.apply(gradients, trained)
+            return
+        # it would clip each device's part, and then add the parts up: each device has the whole
+        optimizer._all_reduce_sum_gradients = _as_they_are
+        try:
+            self.strategy.run(lambda: optimizer.apply([tf.identity(g) for g in gradients], trained))
+        finally:
+            del optimizer._all_reduce_sum_gradients
 
     def gradient(
         self,
@@ -73,6 +134,25 @@ class Layout:
         value, aux, grads = self._summed(of, batch, variables)
         return value, aux, grads
 
+    def gradients(
+        self,
+        losses: Callable[[Batch], Any],
+        batch: Batch,
+        groups: list[list[Variable]],
+        variables: list[Variable],
+    ) -> tuple[list[Array], Any, list[list[Array]]]:
+        """As `keras_tensorflow.gradients`, where the losses of parts add up; of a batch that does
+        not divide evenly on one device."""
+
+        def of(b: Batch) -> Tree:
+            return keras_tensorflow.gradients(losses, b, groups, variables)
+
+        if not self.even(batch):
+            values, aux, grads = _alone(of, batch, variables)
+            return values, aux, grads
+        values, aux, grads = self._summed(of, batch, variables)
+        return values, aux, grads
+
     def sum(self, of: Callable[[Batch], Tree], batch: Batch, variables: list[Variable]) -> Tree:
         """The values for the parts of a batch, added up, of a function that reads `variables`."""
         return self._summed(lambda b: (of(b), {}, []), batch, variables)[0]
@@ -82,7 +162,7 @@ class Layout:
     ) -> tuple[Any, dict[str, Array], Any]:
         """(values, aux of each row, gradients) of a batch, whose parts give such: sums, and rows at
         their places. All weights are handed to each device."""
-        before = [tf.identity(v.value) for v in variables]  # a value, of whichever device
+        variables, before = _values(variables)
         seeds = [i for i, v in enumerate(variables) if v.dtype == "uint32"]
         shapes: list[Any] = []
         # variables that the forward pass moves: statistics, and whole numbers
@@ -123,6 +203,60 @@ class Layout:
             (own, *_) = self.strategy.experimental_local_results(x)
             variables[i].assign(before[i] + own)
         return value, aux, grads
+
+
+def _values(variables: Iterable[Variable]) -> tuple[list[Variable], list[Array]]:
+    """Those of Keras's, and their values, of whichever device."""
+    known = [v for v in variables if isinstance(v, keras.Variable)]
+    return known, [tf.identity(v.value) for v in known]
+
+
+def _alone(of: Callable[[Batch], Tree], batch: Batch, variables: list[Variable]) -> Tree:
+    """What `of` gives for all of a batch, on one device, where variables may be on several."""
+    variables, before = _values(variables)
+    with keras.StatelessScope(list(zip(variables, before, strict=True))) as scope:
+        found = of(batch)
+    for v, old in zip(variables, before, strict=True):
+        if (new := scope.get_current_value(v)) is not old:
+            v.assign(new)
+    return found
+
+
+def check_alone(variables: Iterable[Any]) -> None:
+    """SettingError for variables that were made in a strategy's scope: they are on all its
+    devices, and can be moved only there."""
+    for v in variables:
+        if (strategy := _strategy_of(v)) is not None:
+            raise SettingError(
+                f"the variable {v.name!r} was made in the scope of a {type(strategy).__name__}, "
+                "and train is for one device.",
+                "distributed_training with that strategy",
+                "call agent.distributed_training(optimizer, strategy, ...), or make the agent "
+                "outside of strategy.scope().",
+            )
+
+
+def _strategy_of(variable: Any) -> Any:
+    """The strategy in whose scope a variable was made; None without one."""
+    inner = getattr(variable, "_value", variable)
+    return getattr(inner, "distribute_strategy", None)
+
+
+def _elsewhere(what: str, strategy: Any, other: Any) -> SettingError:
+    """The error for what was not made in the scope of the strategy that it is to be used with."""
+    where = "outside of strategy.scope()" if other is None else "in another strategy's scope"
+    if strategy is None:
+        fix = "give that strategy instead of a number."
+        return SettingError(f"{what} was made in a strategy's scope.", "no strategy", fix)
+    return SettingError(
+        f"{what} was made {where}.",
+        "the agent and its optimizers made in the scope of the strategy that they train with",
+        "with strategy.scope(): agent = ...; optimizer = ...",
+    )
+
+
+def _as_they_are(gradients: Any) -> Any:
+    return gradients
 
 
 def _folded(seed: Any, rank: Any) -> Any:

@@ -15,6 +15,7 @@ import numpy as np
 from tandem.backends import ENGINES, Engine
 from tandem.backends.keras_frozen import _own_classes
 from tandem.backends.reach import reach
+from tandem.backends.variables import host, read
 from tandem.errors import SettingError
 from tandem.types import AnyArray, Variable
 
@@ -30,10 +31,10 @@ def packed(agent: object, *values: object) -> bytes:
     return file.getvalue()
 
 
-def engine() -> Engine:
-    """Returns the engine of this process."""
+def engine(devices: int = 1) -> Engine:
+    """Returns the engine of this process, with so many devices where it arrives."""
     running = keras.backend.backend()
-    return Engine(next(name for name, engine in ENGINES.items() if engine == running))
+    return Engine(next(name for name, engine in ENGINES.items() if engine == running), devices)
 
 
 class _Pickler(cloudpickle.Pickler):
@@ -66,13 +67,13 @@ class _Pickler(cloudpickle.Pickler):
         if isinstance(value, keras.Variable):
             if id(value) in self._variables:
                 return _variable_of, self._variables[id(value)]
-            return _variable, (np.array(value.value), value.trainable, value.dtype, value.name)
+            return _variable, (np.array(host(value)), value.trainable, value.dtype, value.name)
         if isinstance(value, keras.optimizers.Optimizer):
             return _reduced_optimizer(value)
         if isinstance(value, keras.Metric):
             return _metric, (type(value), value.get_config(), _values(value.variables))
         if isinstance(value, keras.random.SeedGenerator):
-            return _generator, (value.get_config(), np.array(value.state.value))
+            return _generator, (value.get_config(), np.array(host(value.state)))
         return super().reducer_override(value)
 
 
@@ -106,7 +107,7 @@ def _reduced_optimizer(optimizer: Any) -> Reduced:
 
 
 def _values(variables: list[Variable]) -> list[AnyArray]:
-    return [np.array(v.value, copy=True) for v in variables]
+    return read(variables)
 
 
 # What pickles call where they are read

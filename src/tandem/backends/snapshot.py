@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from tandem.backends.reach import CLOSED
+from tandem.backends.variables import host
 from tandem.types import Array
 
 PLAIN = (
@@ -294,7 +295,7 @@ def _of_keras(value: Any) -> Undo | None:
 
 
 def _variables(variables: Any) -> Undo:
-    saved = [(v, np.array(v.value, copy=True)) for v in variables]
+    saved = [(v, np.array(host(v), copy=True)) for v in variables]
 
     def undo() -> None:
         for v, x in saved:

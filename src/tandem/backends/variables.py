@@ -73,7 +73,7 @@ def assign_param(target: Any, source: Any, tau: float = 1.0) -> None:
 
 def read(variables: Iterable[Any]) -> list[Array]:
     """Their values, as NumPy arrays of their own."""
-    return [np.array(_host(v), copy=True) for v in variables]
+    return [np.array(host(v), copy=True) for v in variables]
 
 
 def write(variables: Iterable[Any], values: Iterable[Array]) -> None:
@@ -94,12 +94,12 @@ def flat(variables: Any) -> list[Variable]:
     return [variables]
 
 
-def _host(v: Any) -> Any:
-    return (
-        v.detach().cpu().numpy()
-        if hasattr(v, "detach")
-        else np.asarray(v.numpy() if hasattr(v, "numpy") else v)
-    )
+def host(v: Any) -> Any:
+    """Its value as a NumPy array, which may be its own memory."""
+    x = getattr(v, "_value", v)  # of Keras's: one of several devices has no array of its own
+    if hasattr(x, "detach"):
+        return x.detach().cpu().numpy()
+    return x.numpy() if hasattr(x, "numpy") else np.asarray(x)
 
 
 def _engine() -> str:

@@ -11,6 +11,7 @@ import numpy as np
 from tandem import plots
 from tandem.agents.contract import as_list, check_count
 from tandem.agents.rl import BaseAgent
+from tandem.backends.variables import host
 from tandem.errors import NonFiniteError, SettingError
 from tandem.tuning.trials import Outcome
 from tandem.types import AnyArray
@@ -123,7 +124,7 @@ def learning_rate(optimizer: Any) -> float:
             "an optimizer of torch's or Keras's with a number for its learning rate",
             "make it with learning_rate=0.001, say; a schedule can follow when it is found.",
         )
-    return float(np.asarray(optimizer.learning_rate))
+    return float(host(inner))
 
 
 def checked_agent(agent: Any) -> BaseAgent:

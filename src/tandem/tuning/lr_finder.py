@@ -20,7 +20,7 @@ from tandem.tuning.finders import (
     learning_rate,
     moving_average,
 )
-from tandem.tuning.trials import METRICS, TrialArguments, Trials, refuse_strategy
+from tandem.tuning.trials import METRICS, TrialArguments, Trials
 from tandem.types import AnyArray
 
 FEW = 5  # points before which a sweep is not ended
@@ -75,16 +75,23 @@ class LRFinder(Series):
         mini-batches with metrics="loss"; `episodes` or 100 by default. episodes: after how many at
         most it ends (None: when end_lr was reached). window_size: how many points are averaged;
         None: an eleventh of N. num_updates: instead of what `set` was told. p: about how many lines
-        are printed (10), 0 for none. The others are those of `train`.
+        are printed (10), 0 for none. The others are those of `train`;
+        with a strategy, of `distributed_training`.
 
         It ends early where something is not finite; where the mean of window_size rewards has
         fallen by two standard deviations below its best; or that of losses has grown to four times
         its least. Raises SettingError for arguments that do not fit.
         """
-        refuse_strategy(strategy, "LRFinder")
         steps = self._check(metrics, N, episodes, window_size, start_lr, end_lr)
         arguments = TrialArguments(
-            train_loss, pool_network, processes, processes_her, processes_pr, random, jit_compile
+            train_loss,
+            pool_network,
+            processes,
+            processes_her,
+            processes_pr,
+            random,
+            jit_compile,
+            strategy,
         )
         self._check_optimizer()
         trials = Trials(self.agent, [self.agent.optimizer], arguments)

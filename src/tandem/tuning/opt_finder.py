@@ -13,7 +13,7 @@ from tandem.agents.contract import check_count
 from tandem.agents.rl import BaseAgent
 from tandem.errors import SettingError, one_of
 from tandem.tuning.finders import Limits, Series, best_of, checked_agent, described, told
-from tandem.tuning.trials import METRICS, Outcome, TrialArguments, Trials, refuse_strategy
+from tandem.tuning.trials import METRICS, Outcome, TrialArguments, Trials
 from tandem.types import AnyArray
 
 
@@ -57,10 +57,9 @@ class OptFinder(Series):
         and the optimizers are as before afterwards.
 
         metrics: "reward" or "loss". p: 0 prints no line for each trial. The others are those of
-        `train`. Something that is not finite ends a trial, which is then the worst. Raises
-        NonFiniteError where it ends all of them.
+        `train`; with a strategy, of `distributed_training`. Something that is not finite ends a
+        trial, which is then the worst. Raises NonFiniteError where it ends all of them.
         """
-        refuse_strategy(strategy, "OptFinder")
         one_of("metrics", metrics, METRICS)
         check_count("episodes", episodes, none=False)
         arguments = TrialArguments(
@@ -70,6 +69,7 @@ class OptFinder(Series):
             processes_her,
             processes_pr,
             jit_compile=jit_compile,
+            strategy=strategy,
         )
         trials = Trials(self.agent, self.optimizers, arguments)
         self.metrics, self._outcomes = metrics, []

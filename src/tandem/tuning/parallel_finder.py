@@ -22,12 +22,13 @@ from tandem.errors import NonFiniteError, SettingError, TandemError, one_of
 from tandem.parallel.choice import cores
 from tandem.parallel.tasks import Task, Tasks
 from tandem.tuning.finders import best_of, checked_agent, described, told
-from tandem.tuning.trials import METRICS, Outcome, TrialArguments, refuse_strategy
+from tandem.tuning.trials import METRICS, Outcome, TrialArguments, layout_of, train_agent
 
 NUMBERS = (bool, int, float, str)  # attributes of an agent that come back
 # What of an agent stays in its process, where files are written too
 HERE: dict[str, Any] = {
     "_assembly": None,
+    "_layout": None,
     "_restored": None,
     "_autosave": None,
     "_autosave_state": None,
@@ -89,13 +90,13 @@ class ParallelFinder:
         processes: how many each of them steps its environments in; None: 1, where several are
         trained at a time. parallel: how many are; None: as many as there are cores. again: how many
         trainings are made once more whose processes died; a warning names each. p: 0 prints no line
-        for each agent. The others are those of `train`.
+        for each agent. strategy: each agent divides its updates among as many devices. The others
+        are those of `train`.
 
         Raises SettingError, before anything runs, for an agent that cannot go to another process;
         WorkerError where one raises there, or processes die too often; NonFiniteError where no
         agent came to an end. Then all agents are as before.
         """
-        refuse_strategy(strategy, "ParallelFinder")
         one_of("metrics", metrics, METRICS)
         check_count("episodes", episodes, none=False)
         check_count("parallel", parallel)
@@ -109,6 +110,7 @@ class ParallelFinder:
             processes_her,
             processes_pr,
             jit_compile=jit_compile,
+            strategy=strategy,
         )
         folder = TemporaryDirectory(prefix="tandem-")
         tasks = [
@@ -146,6 +148,8 @@ class ParallelFinder:
         agent, optimizer = self.agents[i], self.optimizers[i]
         agent._set_arguments("find")
         train, begun = arguments.of(agent), None
+        if "strategy" in train:  # which cannot travel, but how many devices it has can
+            train["strategy"] = layout_of(agent, train["strategy"]).count
         if _goes_on(agent, optimizer):
             begun = folder / f"begin-{i}"
             with _with(agent, parallel_dump=False):
@@ -153,7 +157,7 @@ class ParallelFinder:
         try:
             _importable(type(agent))
             with _with(agent, prioritized_replay=PrioritizedReplay(), **HERE):
-                engine, packed = pack(agent, optimizer, train)
+                engine, packed = pack(agent, optimizer, train, devices=train.get("strategy", 1))
         except Exception as error:  # as many kinds as there are objects
             why = error.happened if isinstance(error, TandemError) else error
             raise SettingError(
@@ -195,7 +199,7 @@ def trial(
     before, began, fault = _numbers(agent), perf_counter(), ""
     try:
         agent.optimizer = optimizer
-        agent.train(**train, optimizer=optimizer, episodes=episodes, p=0)
+        train_agent(agent, train, optimizer, episodes)
     except NonFiniteError as error:
         fault = error.happened
     agent.save(ended)
@@ -206,15 +210,15 @@ def trial(
     return outcome, changed
 
 
-def pack(agent: BaseAgent, *values: Any) -> tuple[Any, bytes]:
+def pack(agent: BaseAgent, *values: Any, devices: int = 1) -> tuple[Any, bytes]:
     """Returns the engine that has to be chosen in the agent's process, or None; and the agent and
-    the values as a pickle."""
+    the values as a pickle. devices: that the engine is to have there."""
     if agent.torch:
         import cloudpickle
 
         return None, cloudpickle.dumps((agent, *values))
     travel = importlib.import_module("tandem.backends.keras_travel")
-    return travel.engine(), travel.packed(agent, *values)
+    return travel.engine(devices), travel.packed(agent, *values)
 
 
 def _goes_on(agent: BaseAgent, optimizer: Any) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -12,6 +13,7 @@ from typing import Any, NamedTuple
 from tandem.agents import agent_checkpoint
 from tandem.agents.assembly import Assembly
 from tandem.agents.contract import as_list
+from tandem.agents.distributed import DistributedTraining, variables_of
 from tandem.agents.rl import BaseAgent
 from tandem.backends.reach import held, reach
 from tandem.backends.snapshot import Snapshot, is_unbuilt
@@ -37,10 +39,14 @@ class TrialArguments:
     processes_pr: int | None = None
     random: bool = False
     jit_compile: bool = True
+    strategy: Any = None
 
     def of(self, agent: BaseAgent) -> dict[str, Any]:
-        """Returns them for the agent's `train`. SettingError for what its framework has not."""
+        """Returns them for the agent's `train`, or with a strategy for `distributed_training`.
+        SettingError for what its framework has not."""
         arguments = dict(vars(self))
+        if self.strategy is None:
+            arguments.pop("strategy")
         if agent.torch:
             if arguments.pop("train_loss") is not None:
                 raise SettingError(
@@ -89,13 +95,16 @@ class Trials:
 
     def __init__(self, agent: BaseAgent, optimizers: Iterable[Any], arguments: TrialArguments):
         self.agent, self.train_arguments = agent, arguments.of(agent)
+        layout = layout_of(agent, arguments.strategy)
+        self._scope: Any = nullcontext if layout is None else layout.scope
         self.optimizers = [as_list(one) for one in optimizers]
         self.set_arguments = agent._set_arguments("find")
         self._others = (agent.prioritized_replay, arguments.train_loss)
         self._copied = True  # whether environments could be
         agent._start_size()  # which is looked up in a training that trials take away
-        self._build()
-        self._before = self._snapshot()
+        with self._scope():
+            self._build()
+            self._before = self._snapshot()
 
     def train(
         self,
@@ -122,8 +131,7 @@ class Trials:
             agent.callbacks = [*agent.callbacks, *([] if callback is None else [callback])]
             updates = self.set_arguments.num_updates if num_updates is None else num_updates
             agent._arguments = replace(self.set_arguments, criterion=None, num_updates=updates)
-            train: Any = agent.train  # type: ignore[attr-defined]
-            train(**self.train_arguments, optimizer=optimizer, episodes=episodes, p=0)
+            train_agent(agent, self.train_arguments, optimizer, episodes)
         except NonFiniteError as error:
             fault = error.happened
         finally:
@@ -133,7 +141,8 @@ class Trials:
                 perf_counter() - began,
                 fault,
             )
-            self._end()
+            with self._scope():
+                self._end()
         return outcome
 
     def _end(self) -> None:
@@ -209,12 +218,25 @@ class Trials:
             ) from error
 
 
-def refuse_strategy(strategy: object, finder: str) -> None:
-    """SettingError for a distribution strategy."""
-    if strategy is not None:
+def train_agent(
+    agent: BaseAgent, arguments: dict[str, Any], optimizer: Any, episodes: int | None
+) -> None:
+    """Trains an agent by arguments that `TrialArguments.of` gave, and prints nothing."""
+    name = "distributed_training" if "strategy" in arguments else "train"
+    getattr(agent, name)(**arguments, optimizer=optimizer, episodes=episodes, p=0)
+
+
+def layout_of(agent: BaseAgent, strategy: Any) -> Any:
+    """Returns the devices of a strategy; None without one. SettingError for an agent that was not
+    made in its scope, and for one of torch's."""
+    if strategy is None:
+        return None
+    if not isinstance(agent, DistributedTraining):
         raise SettingError(
-            f"strategy={type(strategy).__name__} was given to {finder}.find.",
-            "strategy=None: training on many devices is not there yet",
-            "leave strategy out; several agents train side by side in ParallelFinder, and "
-            "processes=n steps environments in n processes.",
+            f"strategy={strategy!r} for {type(agent).__name__}, which is PyTorch.",
+            "an agent of tandem.RL",
+            "leave strategy out.",
         )
+    layout = agent._layout_of(strategy)
+    layout.check(variables_of(agent), [])
+    return layout

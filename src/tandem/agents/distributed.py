@@ -1,0 +1,157 @@
+"""Training an agent on many devices: `distributed_training`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import wraps
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+
+from tandem import backends
+from tandem.agents import assembly
+from tandem.agents.contract import (
+    AgentMembers,
+    SetArguments,
+    TrainArguments,
+    as_list,
+    check_count,
+    param_variables,
+)
+from tandem.backends.reach import reach
+from tandem.errors import SettingError, warn
+
+Method = Callable[..., np.float32]
+
+
+def batch_may_come_first(method: Method) -> Method:
+    """`distributed_training` as one example calls it: with the global batch before all else."""
+
+    @wraps(method)
+    def either(self: Any, *arguments: Any, **named: Any) -> np.float32:
+        if arguments and isinstance(arguments[0], Integral):
+            named["batch"], *arguments = arguments  # type: ignore[assignment]
+        return method(self, *arguments, **named)
+
+    return either
+
+
+class DistributedTraining(AgentMembers):
+    """What Keras agents do with many devices."""
+
+    _train: Callable[..., np.float32]
+    _layout: Any = None  # of the devices that it was trained on last
+
+    @batch_may_come_first
+    def distributed_training(
+        self,
+        optimizer: Any = None,
+        strategy: Any = None,
+        episodes: int | None = None,
+        num_episodes: int | None = None,
+        jit_compile: bool = True,
+        pool_network: bool = True,
+        processes: int | None = None,
+        processes_her: int | None = None,
+        processes_pr: int | None = None,
+        window_size: int | None = None,
+        clearing_freq: int | None = None,
+        window_size_: int | None = None,
+        window_size_ppo: int | None = None,
+        random: bool = False,
+        save_data: bool = True,
+        p: int | None = None,
+        *,
+        train_loss: Any = None,
+        batch: int | None = None,
+        window_size_pr: int | None = None,
+        num_store: int | None = None,
+        parallel_store_and_training: bool | None = None,
+    ) -> np.float32:
+        """Trains as `train` does, with the rows of each mini-batch divided among several devices,
+        and gives the last episode's loss.
+
+        strategy: on TensorFlow a tf.distribute.MirroredStrategy, in whose scope the agent and its
+        optimizers were made; on JAX a jax.sharding.Mesh; on both also how many devices. `batch` is
+        of all devices together, and may be given first, before the optimizer; without it that of
+        `set`. One that does not divide evenly is lowered to the next that does, which is said.
+        num_episodes is the same as `episodes`. The others are those of `train`.
+
+        A loss that is one number counts as the mean of its device's rows, and the mean over devices
+        is what is followed: with a mean, or a loss for each sample, that is the loss of the whole
+        batch. A loss that mixes its samples is one of each device's rows.
+
+        Raises SettingError for a strategy that is none of these, and where the agent or an
+        optimizer was made outside of its scope; EngineError where there are fewer devices.
+        """
+        check_count("episodes", episodes, 0)
+        check_count("num_episodes", num_episodes, 0)
+        layout = self._layout_of(strategy)
+        arguments = TrainArguments(
+            optimizer,
+            num_episodes if episodes is None else episodes,
+            pool_network,
+            processes,
+            processes_her,
+            processes_pr,
+            window_size,
+            clearing_freq,
+            window_size_,
+            window_size_ppo,
+            window_size_pr,
+            random,
+            save_data,
+            num_store,
+            p,
+            parallel_store_and_training,
+            layout,
+            batch,
+        )
+        check_count("batch", batch)
+        layout.check(variables_of(self), as_list(self.optimizer or optimizer))
+        with layout.scope():
+            return self._train(arguments, train_loss, jit_compile)
+
+    def _layout_of(self, strategy: Any) -> Any:
+        """Returns the devices of a strategy: those of the training before, where it was the
+        same."""
+        if self._layout is None or not self._layout.fits(strategy):
+            engine = assembly.engine(self.torch)
+            self._layout = backends.devices_of(engine).Layout.of(strategy)
+        return self._layout
+
+
+def check_alone(agent: AgentMembers) -> None:
+    """SettingError where an agent that is to be trained on one device was made for several."""
+    if not agent.torch and backends.running() == "tensorflow":
+        backends.devices_of("tensorflow").check_alone(variables_of(agent))
+
+
+def variables_of(agent: AgentMembers) -> list[Any]:
+    """All variables of an agent."""
+    reached = reach(agent)
+    inside = [v for module in reached.modules.values() for v in module.variables]
+    return [*inside, *reached.variables.values(), *param_variables(agent)]
+
+
+def for_devices(arguments: SetArguments, train: TrainArguments) -> SetArguments:
+    """Returns the arguments of `set` with the mini-batch that devices are given. SettingError for
+    fewer rows than devices."""
+    if train.layout is None:
+        return arguments
+    devices, wanted = train.layout.count, train.batch or arguments.minibatch
+    if wanted < devices:
+        raise SettingError(
+            f"a mini-batch of {wanted} is to be divided among {devices} devices.",
+            "a row for each device at least",
+            f"give batch={devices}, or a multiple of it.",
+        )
+    even = wanted // devices * devices
+    if even != wanted:
+        warn(
+            f"a mini-batch of {wanted} does not divide among {devices} devices: it has {even} rows "
+            "instead."
+        )
+    return replace(arguments, batch=even)

@@ -1,0 +1,306 @@
+# ruff: noqa: E402 (how many devices there are is said before an engine starts)
+"""Keras agents whose mini-batches are divided among two devices, on the engine of KERAS_BACKEND:
+prints one JSON object of what was found."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+from typing import Any
+
+ENGINE = os.environ["KERAS_BACKEND"]
+DEVICES = 2
+if ENGINE == "jax":
+    os.environ["JAX_NUM_CPU_DEVICES"] = str(DEVICES)
+    strategy: Any = DEVICES
+else:
+    import tensorflow as tf
+
+    parts = [tf.config.LogicalDeviceConfiguration()] * DEVICES
+    tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], parts)
+    strategy = tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(DEVICES)])
+
+import gymnasium
+import keras
+import numpy as np
+from keras import layers, ops
+
+from tandem import RL, LambdaCallback, LRFinder, OptFinder, ParallelFinder, assign_param
+from tandem.backends import variables
+from tandem.errors import TandemError
+from tandem.examples.keras import DDPG_HER, MADDPG, PPO
+from tandem.exploration import EpsGreedyQPolicy, GaussianWhiteNoiseProcess, SoftmaxPolicy
+
+found: dict[str, Any] = {}
+
+
+def scope(several: bool = True) -> Any:
+    """In which agents and optimizers are made."""
+    own = several and ENGINE == "tensorflow"
+    return strategy.scope() if own else contextlib.nullcontext()
+
+
+class Q(RL):
+    def __init__(self, *more: Any) -> None:
+        super().__init__()
+        keras.utils.set_random_seed(0)
+        self.q, self.target = (
+            keras.Sequential(
+                [keras.Input((4,)), layers.Dense(8, "tanh"), *(m() for m in more), layers.Dense(2)]
+            )
+            for _ in range(2)
+        )
+        self.param, self.env, self.gamma = self.q.weights, gymnasium.make("CartPole-v1"), 0.9
+
+    def action(self, s: Any) -> Any:
+        return self.q(s)
+
+    def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
+        q = self.q(s, training=True)
+        value = ops.take_along_axis(q, a[:, None], 1)[:, 0]
+        TD = value - ops.stop_gradient(r + self.gamma * (1 - d) * ops.max(self.target(next_s), 1))
+        self.prioritized_replay.update(TD)
+        return ops.mean(TD**2)
+
+    def update_param(self) -> None:
+        assign_param(self.target.weights, self.q.weights)
+
+
+class EachQ(Q):
+    def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
+        value = ops.take_along_axis(self.q(s), a[:, None], 1)[:, 0]
+        return (value - ops.stop_gradient(r + 0.9 * (1 - d) * ops.max(self.target(next_s), 1))) ** 2
+
+
+class Clipped(Q):
+    """By an optimizer that clips gradients and averages weights."""
+
+
+SET = {"policy": lambda: EpsGreedyQPolicy(0.5), "pool_size": 200, "batch": 8, "update_steps": 5}
+
+
+def made(kind: Any = Q, optimizers: int = 1, several: bool = True, **choices: Any) -> Any:
+    keras.utils.set_random_seed(0)
+    with scope(several):
+        agent = kind()
+        own = [
+            keras.optimizers.AdamW(0.01, weight_decay=0.01, clipnorm=0.05, use_ema=True)
+            if kind is Clipped
+            else keras.optimizers.Adam(0.01)
+            for _ in range(optimizers)
+        ]
+        agent.optimizer = own[0] if optimizers == 1 else own
+    chosen = {**SET, **choices}
+    agent.set(**chosen | {n: x() for n, x in chosen.items() if n in ("policy", "noise") and x})
+    return agent
+
+
+def train(agent: Any, episodes: int = 4, several: bool = True, **more: Any) -> Any:
+    if several:
+        agent.distributed_training(strategy=strategy, episodes=episodes, p=0, **more)
+    else:
+        agent.train(episodes=episodes, p=0, **more)
+    return agent
+
+
+def far(one: Any, other: Any) -> float:
+    arrays = [variables.read(variables.flat(x.param)) for x in (one, other)]
+    return float(max(abs(x - y).max() for x, y in zip(*arrays, strict=True)))
+
+
+def same(one: Any, other: Any) -> bool:
+    return far(one, other) == 0 and one.loss_list == other.loss_list
+
+
+def refusal(function: Any) -> str:
+    try:
+        function()
+    except TandemError as error:
+        return f"{error.happened} | {error.fix}"
+    return "none"
+
+
+CASES: dict[str, tuple[Any, int, dict[str, Any], int, dict[str, Any]]] = {
+    "plain": (Q, 1, {}, 4, {"pool_network": False}),
+    "loss of each sample": (EachQ, 1, {"num_steps": 3}, 4, {}),
+    "PR": (Q, 1, {"PR": True}, 4, {}),
+    "clipped": (Clipped, 1, {"num_updates": 2}, 4, {}),
+    "PPO": (
+        lambda: PPO.PPO(4, 8, 2, 0.7, 0.7),
+        2,
+        {"policy": SoftmaxPolicy, "PPO": True, "update_steps": 30, "batch": 16},
+        4,
+        {},
+    ),
+    "HER": (
+        lambda: DDPG_HER.DDPG(8, 0.1, 0.98, 0.005),
+        2,
+        {"policy": None, "noise": GaussianWhiteNoiseProcess, "HER": True, "num_updates": 1},
+        2,
+        {},
+    ),
+    "MARL": (
+        lambda: MADDPG.DDPG(8, 0.1, 0.98, 0.005),
+        2,
+        {"policy": SoftmaxPolicy, "MARL": True, "num_updates": 1},
+        2,
+        {},
+    ),
+    "processes": (Q, 1, {"update_batches": 3, "update_steps": None}, 4, {"processes": 2}),
+}
+
+
+def equal_to_one(name: str) -> None:
+    """Training on two devices is that of one; twice it is the same to the bit."""
+    kind, optimizers, choices, episodes, more = CASES[name]
+    two, again = (train(made(kind, optimizers, **choices), episodes, **more) for _ in range(2))
+    one = train(made(kind, optimizers, False, **choices), episodes, False, **more)
+    losses = np.abs(np.array(two.loss_list) - one.loss_list) / np.maximum(1, np.abs(one.loss_list))
+    found[name] = {
+        "far": far(two, one),
+        "losses": float(losses.max()),
+        "rewards": list(two.reward_list) == list(one.reward_list),
+        "learned": float(np.abs(two.loss_list).max()),
+        "again": same(two, again),
+    }
+
+
+def goes_on(*more: Any) -> dict[str, Any]:
+    """Saved amid training and restored in another agent, to the bit; and by a callback's stop."""
+
+    def kind() -> Any:
+        return Q(*more)
+
+    whole = train(made(kind, PR=True), 6)
+    agent = train(made(kind, PR=True), 3)
+    other = made(kind, PR=True)
+    with tempfile.TemporaryDirectory() as folder:
+        agent.save(Path(folder) / "agent.dat")
+        other.restore(Path(folder) / "agent.dat")
+        train(other, 3)
+    stopped = made(kind, PR=True)
+
+    def stop(batch: int, logs: Any) -> None:
+        stopped.stop_training = batch == 25
+
+    stopped.callbacks = [LambdaCallback(on_batch_end=stop)]
+    train(stopped, 6)
+    stopped.callbacks = []
+    train(stopped, 6 - len(stopped.loss_list))
+    return {
+        "restored": same(whole, other),
+        "stopped": same(whole, stopped),
+        "finite": bool(np.isfinite(whole.loss_list).all()),
+    }
+
+
+def files() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        agent = made(trial_count=2, criterion=1.0)
+        agent.path, agent.save_freq, agent.max_save_files = Path(folder) / "m.dat", 1, 2
+        train(agent, 9)
+        found["criterion"] = [agent.total_episode, len(os.listdir(folder))]
+        agent.save_param(Path(folder) / "p.dat")
+        fresh = made(Q)
+        fresh.restore_param(Path(folder) / "p.dat")
+        found["parameters"] = far(agent, fresh)
+        agent.run_agent(20)
+
+
+def sizes() -> None:
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        agent = train(made(batch=9), 2)
+    found["lowered"] = [str(w.message) for w in said if "divide" in str(w.message)]
+    agent.distributed_training(12, agent.optimizer, strategy, 1, pool_network=False, p=0)
+    found["first"] = agent._assembly.arguments.minibatch
+    agent.distributed_training(agent.optimizer, strategy, 1, p=0)
+    found["of set"] = agent._assembly.arguments.minibatch
+    found["fewer"] = refusal(lambda: train(made(batch=1)))
+    sized = made()
+    sized.batch_size_fn = lambda *_: 7  # which does not divide
+    train(sized, 2)
+    found["uneven"] = bool(np.isfinite(sized.loss_list).all()) and sized.loss_list[-1] > 0
+    rule = made(PR=True)
+    rule.adjust_func = lambda: rule.adjust_batch_size(lr_params={"rate": 0.1, "min": 1e-4})
+    train(rule, 3)
+    found["moved"] = float(np.asarray(variables.host(rule.optimizer._learning_rate)))
+
+
+def refusals() -> None:
+    agent = made()
+    several = getattr(strategy, "num_replicas_in_sync", strategy)
+    found["refused"] = {
+        "none": refusal(lambda: agent.distributed_training(agent.optimizer)),
+        "text": refusal(lambda: train_with("two")),
+        "many": refusal(lambda: train_with(several + 7)),
+        "episodes": refusal(lambda: agent.distributed_training(episodes=-1, strategy=strategy)),
+    }
+    if ENGINE == "tensorflow":
+        outside = made(several=False)
+        found["refused"] |= {
+            "agent": refusal(lambda: train(outside)),
+            "train": refusal(lambda: train(agent, several=False)),
+            "number": refusal(lambda: train_with(several, agent)),
+        }
+        agent.optimizer = keras.optimizers.Adam()
+        found["refused"]["optimizer"] = refusal(lambda: train(agent))
+        found["number"] = train_with(several, outside).loss_list[-1] > 0
+
+
+def train_with(devices: Any, agent: Any = None) -> Any:
+    agent = made(several=False) if agent is None else agent
+    agent.distributed_training(strategy=devices, episodes=2, p=0)
+    return agent
+
+
+def finders() -> None:
+    agent = made()
+    train(agent, 2)
+    before, losses = variables.read(agent.q.variables), list(agent.loss_list)
+    lr = LRFinder(agent)
+    lr.find(strategy=strategy, N=5, episodes=4, p=0)
+    with scope():
+        optimizers = [keras.optimizers.Adam(0.01), keras.optimizers.SGD(1e-3)]
+    best = OptFinder(agent, optimizers)
+    best.find(strategy=strategy, episodes=2, p=0)
+    after = variables.read(agent.q.variables)
+    one = made(several=False)
+    train(one, 2, False)
+    of_one = OptFinder(one, [keras.optimizers.Adam(0.01), keras.optimizers.SGD(1e-3)])
+    of_one.find(episodes=2, p=0)
+    found["finders"] = {
+        "as before": all(map(np.array_equal, before, after)) and agent.loss_list == losses,
+        "lr": 1e-4 <= lr.best_lr <= 1,
+        "opt": float(np.abs(np.array(best.mean_losses) - of_one.mean_losses).max()),
+    }
+    train(agent, 2)
+
+
+def parallel() -> None:
+    agents = [made(), made(num_updates=2)]
+    finder = ParallelFinder(agents, [agent.optimizer for agent in agents])
+    finder.find(strategy=strategy, episodes=2, processes=1, p=0)
+    alone = train(made(), 2)
+    found["parallel"] = {
+        "same": np.allclose(finder.losses[0], alone.loss_list, rtol=1e-4),
+        "goes on": train(finder.logs["best_agent"], 1).total_episode,
+    }
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:]:
+        if name in CASES:
+            equal_to_one(name)
+        elif name == "goes on":
+            found["goes on"] = goes_on()
+        elif name == "dropout":
+            found["dropout"] = goes_on(lambda: layers.Dropout(0.3), layers.BatchNormalization)
+        else:
+            globals()[name]()
+    print(json.dumps(found))

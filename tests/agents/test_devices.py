@@ -1,0 +1,132 @@
+"""Agents of Keras whose mini-batches are divided among devices."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tandem.backends import DIVIDING
+from tests.helpers import COMPILED_LIGHTLY, run_python
+
+SNIPPET = Path(__file__).parent / "snippets" / "keras_devices.py"
+EQUAL = (
+    "plain",
+    "loss of each sample",
+    "PR",
+    "clipped",
+    "PPO",
+    "HER",
+    "MARL",
+    "processes",
+)
+PROGRAMS = """
+import json, sys
+import tensorflow as tf
+
+devices = int(sys.argv[1])
+processor = tf.config.list_physical_devices("CPU")[0]
+parts = [tf.config.LogicalDeviceConfiguration()] * devices
+tf.config.set_logical_device_configuration(processor, parts)
+if devices > 1:  # without a GPU it takes the first part alone
+    class Mirrored(tf.distribute.MirroredStrategy):
+        def __init__(self):
+            super().__init__([f"CPU:{i}" for i in range(devices)])
+    tf.distribute.MirroredStrategy = Mirrored
+from tests.agents import documented
+print(json.dumps(documented.run(documented.DISTRIBUTED, "tensorflow", sys.argv[2:])))
+"""
+thorough = pytest.mark.thorough
+ENGINES = [pytest.param(e, marks=thorough) if e != "jax" else e for e in DIVIDING]
+
+
+def said(engine: Any, *names: str) -> dict[str, Any]:
+    if importlib.util.find_spec(engine) is None:
+        pytest.skip(f"{engine} is not installed")
+    light = COMPILED_LIGHTLY if engine == "jax" else {}
+    (found,) = run_python(SNIPPET, *names, engine=engine, timeout=580, env=light)
+    return dict(found)
+
+
+def check_equal(found: dict[str, Any]) -> None:
+    """Training was that of one device but for rounding, and twice the same to the bit."""
+    assert found["far"] < 1e-5 and found["losses"] < 1e-5, found
+    assert found["rewards"] and found["again"] and found["learned"] > 0, found
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("engine", DIVIDING)
+def test_training_with_priorities_on_two_devices_is_that_of_one(engine: Any) -> None:
+    found = said(engine, "PR")
+    check_equal(found["PR"])
+
+
+@pytest.mark.slow
+@thorough
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("engine", DIVIDING)
+@pytest.mark.parametrize("name", [name for name in EQUAL if name != "PR"])
+def test_training_on_two_devices_is_that_of_one(engine: Any, name: str) -> None:
+    check_equal(said(engine, name)[name])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_it_goes_on_from_a_file_and_after_a_stop(engine: Any) -> None:
+    found = said(engine, "goes on", "dropout")
+    assert found["goes on"] == found["dropout"] == dict.fromkeys(found["dropout"], True)
+
+
+@pytest.mark.slow
+@thorough
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("engine", DIVIDING)
+def test_files_sizes_and_finders(engine: Any) -> None:
+    found = said(engine, "files", "sizes", "finders", "parallel")
+    assert found["criterion"] == [2, 2] and found["parameters"] == 0.0
+    assert found["lowered"] == [
+        "a mini-batch of 9 does not divide among 2 devices: it has 8 rows instead."
+    ]
+    assert (found["first"], found["of set"]) == (12, 8)
+    assert "1 is to be divided among 2 devices. | give batch=2" in found["fewer"]
+    assert found["uneven"] and found["moved"] != 0.01
+    assert found["finders"]["as before"] and found["finders"]["lr"]
+    assert found["finders"]["opt"] < 1e-5
+    assert found["parallel"] == {"same": True, "goes on": 3}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("engine", ["tensorflow", pytest.param("jax", marks=thorough)])
+def test_what_cannot_be_is_refused(engine: Any) -> None:
+    found = said(engine, "refusals")
+    refused = found["refused"]
+    assert refused["none"].startswith("strategy=None. | leave strategy out")
+    assert refused["text"].startswith("strategy='two'.")
+    assert refused["many"].startswith(f"strategy=9, but {engine} has started in this process")
+    assert refused["many"].endswith("or use strategy=2.")
+    assert refused["episodes"].startswith("episodes=-1.")
+    if engine == "tensorflow":
+        assert refused["agent"].startswith("the variable 'kernel' was made outside of strategy.sco")
+        assert "| with strategy.scope(): agent = ...; optimizer = ..." in refused["agent"]
+        assert "was made outside of strategy.scope()" in refused["optimizer"]
+        assert "and train is for one device. | call agent.distributed_train" in refused["train"]
+        assert refused["number"].endswith("give that strategy instead of a number.")
+        assert found["number"]
+
+
+@pytest.mark.slow
+@thorough
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("devices", [1, 2])
+def test_the_documented_programs_run(devices: int) -> None:
+    pytest.importorskip("tensorflow")
+    from tests.agents import documented
+
+    names = list(documented.DISTRIBUTED)
+    (found,) = run_python(PROGRAMS, str(devices), *names, engine="tensorflow", timeout=880)
+    assert found == dict.fromkeys(names, True), "\n".join(map(str, found.values()))
