@@ -64,3 +64,11 @@ def test_advice_on_tensorflow() -> None:
     (line,) = re.findall(r"call (tf\.config\..*\* 4\)) where your program begins", fix)
     program = f"import tensorflow as tf\n{line}\ntf.zeros(1)\n" + textwrap.dedent(FOUR)
     assert run_python(program, engine="tensorflow") == [json.loads("null")]
+
+
+AGENTS = "from tests.advice import agent_devices_cases; agent_devices_cases.main()"
+
+
+@pytest.mark.slow
+def test_advice_about_agents() -> None:
+    assert run_python(AGENTS, engine="tensorflow") == []

@@ -264,7 +264,7 @@ WHOLE = {"metrics": "loss"}
             "leave train_loss out",
             {"train_loss": None},
         ),
-        case("tuning/trials.py:refuse_strategy", opt, STRATEGY, "out", {"strategy": None}),
+        case("tuning/trials.py:layout_of", opt, STRATEGY, "out", {"strategy": None}),
     ],
 )
 def test_followed(each: Any) -> None:

@@ -141,7 +141,10 @@ def unset() -> Any:
 @pytest.mark.parametrize(
     ("find", "part"),
     [
-        (lambda a: ParallelFinder([a], [sgd(a)]).find(strategy=1), "strategy=int was given"),
+        (
+            lambda a: ParallelFinder([a], [sgd(a)]).find(strategy=1),
+            "strategy=1 for Aimer, which is PyTorch",
+        ),
         (lambda a: ParallelFinder([a], [sgd(a)]).find(metrics="los"), "metrics='los'"),
         (lambda a: ParallelFinder([a], []), "1 agents and 0 optimizers"),
         (lambda a: ParallelFinder([a, a], [sgd(a)] * 2), "the same agent was given twice"),
