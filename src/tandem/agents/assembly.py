@@ -17,6 +17,7 @@ from tandem import backends
 from tandem.agents import built_networks, collection, contract
 from tandem.agents.adaptive.loss_inputs import adapts
 from tandem.agents.contract import AgentMembers, SetArguments, TrainArguments, as_list
+from tandem.agents.rounds import Rounds
 from tandem.agents.training import PhaseLearner, UpdateSchedule
 from tandem.agents.user_functions import (
     AgentAlgorithm,
@@ -72,8 +73,11 @@ class Assembly:
         self._open, self._entered = ExitStack(), 0
         # gives the pool's priorities as they were when the phase began, until that was asked for
         self.start_powers: Callable[[], Array] | None = None
-        generators = Generators(agent.seed)
-        seed = derived(agent.seed, "framework")
+        # each worker has environments, exploration and draws of its own
+        rank = 0 if layout is None else layout.rank
+        self.seed = derived(agent.seed, f"worker {rank}") if rank else agent.seed
+        generators = Generators(self.seed)
+        seed = derived(self.seed, "framework")
         on = device(agent)
         self.backend = backends.make(engine(agent.torch), on, seed=seed, layout=layout)
         self.preprocess = joined if arguments.HER else (lambda obs: obs)
@@ -122,6 +126,8 @@ class Assembly:
             irl=arguments.IRL,
         )
         self.learner = self._learner(generators, batch)
+        if layout is not None and layout.by_rounds:
+            self.learner.rounds = Rounds(layout)
         agent.prioritized_replay.sampler = self.learner.sampler
         agent.prioritized_replay.columns = self.columns
         self.loop = Loop(
@@ -241,7 +247,7 @@ class Assembly:
                 space = self._action_space(env)
             env = adapted(env, reduce=reduction, action_space=space)
             adapted_envs.append(with_goal(env) if arguments.HER else env)
-        name, seed = type(agent).__name__, derived(agent.seed, "environments")
+        name, seed = type(agent).__name__, derived(self.seed, "environments")
         if self.processes == 1 and not self.beside:
             return Stepped(name, adapted_envs, seed)
         return Remote(name, adapted_envs, seed, self.processes, beside=self.beside)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import wraps
 from numbers import Integral
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,9 @@ from tandem.agents.contract import (
 )
 from tandem.backends.reach import reach
 from tandem.errors import SettingError, warn
+from tandem.runs.checkpoint import Checkpoint
 
+PathLike = str | Path
 Method = Callable[..., np.float32]
 
 
@@ -42,6 +45,8 @@ class DistributedTraining(AgentMembers):
     """What Keras agents do with many devices."""
 
     _train: Callable[..., np.float32]
+    _restored: Checkpoint | None
+    restore: Callable[[PathLike], None]
     _layout: Any = None  # of the devices that it was trained on last
 
     @batch_may_come_first
@@ -73,18 +78,28 @@ class DistributedTraining(AgentMembers):
         """Trains as `train` does, with the rows of each mini-batch divided among several devices,
         and gives the last episode's loss.
 
-        strategy: on TensorFlow a tf.distribute.MirroredStrategy, in whose scope the agent and its
-        optimizers were made; on JAX a jax.sharding.Mesh; on both also how many devices. `batch` is
-        of all devices together, and may be given first, before the optimizer; without it that of
-        `set`. One that does not divide evenly is lowered to the next that does, which is said.
-        num_episodes is the same as `episodes`. The others are those of `train`.
+        strategy: on TensorFlow a MirroredStrategy or MultiWorkerMirroredStrategy of tf.distribute,
+        in whose scope the agent and its optimizers were made; on JAX a jax.sharding.Mesh; on both
+        also how many devices. `batch` is of all devices together, and may be given first, before
+        the optimizer; without it that of `set`. One that does not divide evenly is lowered to the
+        next that does, which is said. num_episodes is another name of `episodes`. The others are
+        those of `train`.
+
+        With a MultiWorkerMirroredStrategy each worker of TF_CONFIG's cluster runs the same program
+        with environments and a pool of its own. In each of `num_episodes` rounds it plays an
+        episode of each of its environments; then all make as many updates together (see `CTL`), of
+        `batch` divided by the number of workers rows each. Weights begin as the first worker's. Its
+        `criterion`, `stop_training` and `patience` end the training of all, and its files are at
+        `path`; those of worker 1 are in the folder worker1 beside it, and so on, where `restore`
+        of the first one's path finds them.
 
         A loss that is one number counts as the mean of its device's rows, and the mean over devices
         is what is followed: with a mean, or a loss for each sample, that is the loss of the whole
         batch. A loss that mixes its samples is one of each device's rows.
 
         Raises SettingError for a strategy that is none of these, and where the agent or an
-        optimizer was made outside of its scope; EngineError where there are fewer devices.
+        optimizer was made outside of its scope; EngineError where there are fewer devices;
+        WorkerError where another worker ends early.
         """
         check_count("episodes", episodes, 0)
         check_count("num_episodes", num_episodes, 0)
@@ -111,8 +126,22 @@ class DistributedTraining(AgentMembers):
         )
         check_count("batch", batch)
         layout.check(variables_of(self), as_list(self.optimizer or optimizer))
+        check_workers(self, layout)
+        if self._restored is not None and layout.rank:
+            self._restore_own(self._restored.path, layout)
         with layout.scope():
             return self._train(arguments, train_loss, jit_compile)
+
+    def _restore_own(self, path: Path, layout: Any) -> None:
+        """Goes on with this worker's own file beside the first one's, where it is there."""
+        own = Path(own_path(path, layout))
+        if own.exists():
+            self.restore(own)
+        elif path.parent.name != own.parent.name:
+            warn(
+                f"{own} is not there, so this worker goes on with the transitions and episodes of "
+                f"{path}, which are the first worker's."
+            )
 
     def _layout_of(self, strategy: Any) -> Any:
         """Returns the devices of a strategy: those of the training before, where it was the
@@ -141,7 +170,8 @@ def for_devices(arguments: SetArguments, train: TrainArguments) -> SetArguments:
     fewer rows than devices."""
     if train.layout is None:
         return arguments
-    devices, wanted = train.layout.count, train.batch or arguments.minibatch
+    layout, wanted = train.layout, train.batch or arguments.minibatch
+    devices = layout.count
     if wanted < devices:
         raise SettingError(
             f"a mini-batch of {wanted} is to be divided among {devices} devices.",
@@ -154,4 +184,25 @@ def for_devices(arguments: SetArguments, train: TrainArguments) -> SetArguments:
             f"a mini-batch of {wanted} does not divide among {devices} devices: it has {even} rows "
             "instead."
         )
-    return replace(arguments, batch=even)
+    criterion = arguments.criterion if layout.rank == 0 else None  # the first worker's decides
+    return replace(arguments, batch=even // layout.workers, criterion=criterion)
+
+
+def check_workers(agent: AgentMembers, layout: Any) -> None:
+    """SettingError for hooks by which workers would come to steps that differ."""
+    hooks = [n for n in ("adjust_func", "batch_size_fn") if getattr(agent, n, None) is not None]
+    if hooks and layout.workers > 1:
+        raise SettingError(
+            f"{type(agent).__name__}.{hooks[0]} is called in {layout.workers} workers, each of "
+            "which would come to other numbers.",
+            "batches and numbers that are the same in all workers",
+            f"leave {' and '.join(hooks)} out, or train in one process, with a MirroredStrategy.",
+        )
+
+
+def own_path(path: PathLike, layout: Any) -> PathLike:
+    """Returns where a worker keeps what others have at `path`: the first one there, each other in
+    a folder beside it."""
+    if layout is None or layout.rank == 0:
+        return path
+    return Path(path).parent / f"worker{layout.rank}" / Path(path).name

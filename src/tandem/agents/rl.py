@@ -20,7 +20,7 @@ discounted sum and d is 1 - gamma ** (m - 1) where the episode goes on after m s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ from tandem.agents.adaptive.methods import AdaptiveMethods
 from tandem.agents.agent_checkpoint import PathLike, SavedAgent, restore_param
 from tandem.agents.assembly import Assembly
 from tandem.agents.contract import SetArguments, TrainArguments, as_list, check_count
-from tandem.agents.distributed import DistributedTraining, check_alone, for_devices
+from tandem.agents.distributed import DistributedTraining, check_alone, for_devices, own_path
 from tandem.agents.train_call import (
     LambdaCallback,
     TrainCall,
@@ -135,6 +135,9 @@ class BaseAgent(SavedAgent, AdaptiveMethods, AttributeViews):
             )
         policy = Policy(**{f.name: getattr(self, f.name) for f in fields(Policy)})
         policy.check()
+        if train.layout is not None and train.layout.rank:
+            own = policy.path if policy.path is None else own_path(policy.path, train.layout)
+            policy = replace(policy, path=own, patience=None)
         arguments = for_devices(arguments, train)
         say_what_is_not_used(arguments, train)
         self._saves_pools = train.save_data
@@ -143,6 +146,8 @@ class BaseAgent(SavedAgent, AdaptiveMethods, AttributeViews):
         self.optimizer = optimizer  # not before: one that was refused may be followed by another
         learner = assembly.learner
         learner.compile(jit)
+        if train.layout is not None and train.layout.workers > 1:
+            assembly.backend.share()
         if not self._saves_pools:
             learner.forget()
         writer, state = Writer(), self._autosave_record()

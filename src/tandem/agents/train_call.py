@@ -85,6 +85,7 @@ class TrainCall:
         self.signal = ""
         self._raised: BaseException | None = None  # what a callback raised within a phase
         self._batches = learner.updates  # that callbacks know of
+        self.rounds = learner.rounds  # with other workers
 
     def run(
         self, autosave: Autosave, writer: Writer, optimizers: AbstractContextManager[object]
@@ -93,13 +94,17 @@ class TrainCall:
         they are used."""
         agent, began = self.agent, perf_counter()
         self.learner.listener = self
+        if self.rounds is not None:
+            self.rounds.begin()
         notify(agent.callbacks, "on_train_begin", {})
         try:
             with optimizers, Signals(self._stop), writer:
                 try:
-                    if not agent.stop_training and not self._enough():
-                        self._follow(autosave)
+                    if not self._enough():
+                        self._together(autosave)
                 except WorkerError:
+                    if self.rounds is not None:  # amid updates: there is nothing whole to save
+                        raise
                     if not self.signal:  # else it was to end anyhow
                         autosave.finish()
                         raise
@@ -115,6 +120,18 @@ class TrainCall:
         if self.signal:
             raise KeyboardInterrupt(self.signal)
         return np.float32(agent._loss if agent._loss is not None else 0.0)
+
+    def _together(self, autosave: Autosave) -> None:
+        """Trains; other workers are told when this one ends before they do."""
+        try:
+            if not self.agent.stop_training:
+                self._follow(autosave)
+        except BaseException:
+            if self.rounds is not None:
+                self.rounds.leave(fails=True)
+            raise
+        if self.rounds is not None and not self._enough():
+            self.rounds.leave(fails=False)
 
     def _follow(self, autosave: Autosave) -> None:
         """Trains, by following the loop's events until one ends it."""
@@ -163,7 +180,9 @@ class TrainCall:
         self._notify("on_batch_end", number, {"loss": loss})
 
     def should_stop(self) -> bool:
-        return bool(self.agent.stop_training or self.signal or self._raised)
+        rounds = self.rounds
+        asked = self.agent.stop_training and (rounds is None or rounds.is_first)
+        return bool(asked or self.signal or self._raised or (rounds is not None and rounds.over))
 
     def _notify(self, name: str, number: int, logs: Logs) -> None:
         """Tells callbacks within a phase. What they raise ends it, and is raised after the block,
@@ -213,7 +232,8 @@ class TrainCall:
         return float(self.metric.result())
 
     def _enough(self) -> bool:
-        return self.episodes is not None and self.done >= self.episodes
+        done = self.done if self.rounds is None else self.rounds.count
+        return self.episodes is not None and done >= self.episodes
 
     def _stop(self, name: str) -> None:
         self.signal = name

@@ -10,6 +10,7 @@ import numpy as np
 
 from tandem.agents import built_networks
 from tandem.agents.collection import keep_all
+from tandem.agents.rounds import Rounds
 from tandem.agents.user_functions import AgentAlgorithm
 from tandem.backends.backend import Backend
 from tandem.learning.learners import Span, averaged, checked, load_stored, stored
@@ -145,6 +146,8 @@ class PhaseLearner:
         self.waiting = 0  # phases of the last round of episodes that are still to come
         self.losses: list[float] = []  # of each mini-batch since this was emptied
         self.jit = True
+        self.rounds: Rounds | None = None  # with other workers
+        self._agreed = 0  # updates after this round
         self._run: Callable[[Batch], Any] | None = None
 
     @property
@@ -191,6 +194,8 @@ class PhaseLearner:
     def _phases(self, steps: int) -> int:
         """Returns how many phases come after these steps."""
         s = self.schedule
+        if self.rounds is not None:
+            return self._end_round(self.rounds)
         if s.rollout_episodes is not None:
             early = bool((self.ended < s.rollout_episodes).any())
         elif s.store_episodes:
@@ -215,6 +220,21 @@ class PhaseLearner:
         self.ended[:] = 0
         return phases
 
+    def _end_round(self, rounds: Rounds) -> int:
+        """Returns whether a phase comes: once each environment has ended an episode, where all
+        workers have something to learn."""
+        if (self.ended < 1).any():
+            return 0
+        self.ended[:] = 0
+        s = self.schedule
+        enough = s.rollout_steps is None or self.fresh >= s.rollout_steps
+        updates = self._updates() if enough and self.sampler.ready(s.batch_size) else 0
+        self._agreed = rounds.end_round(updates)
+        if not self._agreed:
+            return 0
+        self.fresh = 0
+        return 1
+
     def go_on(self) -> dict[str, float]:
         """Makes the phases that are due, and what is left of one, until the listener stops it.
         Returns the losses of the updates, averaged."""
@@ -229,7 +249,8 @@ class PhaseLearner:
         return averaged(metrics) if metrics else {}
 
     def _stopped(self) -> bool:
-        return self.listener is not None and self.listener.should_stop()
+        asked = self.listener is not None and self.listener.should_stop()
+        return asked if self.rounds is None else self.rounds.stops(asked)
 
     def _next_phase(self) -> Phase:
         """Begins as many phases at once as come before the next update_param."""
@@ -239,13 +260,20 @@ class PhaseLearner:
             together = min(self.due, s.sync_phases - self.phases % s.sync_phases)
         elif s.sync_updates is not None:
             together = self.due
-        updates = s.updates_per_phase
-        if updates is None and s.collects:
-            updates = max(1, s.passes * len(self.ring) // s.batch_size)
-        elif updates is None:
-            updates = usual_updates(len(self.ring), s.batch_size)
+        updates = self._updates() if self.rounds is None else self._agreed
         self.due -= together
         return Phase(together, updates, updates * together)
+
+    def _updates(self) -> int:
+        """Returns how many mini-batches a phase has."""
+        s, stored = self.schedule, len(self.ring)
+        if s.updates_per_phase is not None:
+            return s.updates_per_phase
+        if s.collects:
+            return max(1, s.passes * stored // s.batch_size)
+        if self.rounds is not None:
+            return -(-stored // s.batch_size)
+        return usual_updates(stored, s.batch_size)
 
     def set_updates_per_phase(self, value: float) -> None:
         """From now on a phase has as many mini-batches; the one under way too, unless it has made
@@ -284,7 +312,8 @@ class PhaseLearner:
         if sync is not None and self.updates % sync == 0:
             self._update_param()
             # it may have forgotten too many for another mini-batch
-            over = over or not self.sampler.ready(s.batch_size)
+            ready = self.sampler.ready(s.batch_size)
+            over = over or not (ready if self.rounds is None else self.rounds.ready(ready))
         if over:
             self.phase = None
             self.phases += phase.count

@@ -5,6 +5,7 @@ take no effect, old values are selected over new ones."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -343,10 +344,10 @@ class KerasBackend(backend.Backend):
             return (metrics, out.priority), code, ops.equal(code, 0)
 
         faults, update = [o.name for o in self._optimizers], self._placing(update)
-        divided = {}
-        if self._layout is not None:
-            self._layout.time_first, self._layout.together = self.time_first, self.together
-            divided = {"layout": self._layout}
+        layout, divided = self._layout, {}
+        if layout is not None:
+            layout.time_first, layout.together = self.time_first, self.together
+            divided = {"layout": layout}
         many = ENGINE.many(guarded, self._track_late, self.variables, jit, self._shared, **divided)
         lengths: set[int] = set()
 
@@ -365,7 +366,8 @@ class KerasBackend(backend.Backend):
                     data = tree_map(lambda x: lengthen(x, padded), data)
                 rows, settings = tree_map(lambda x: lengthen(x, padded), (rows, settings))
                 live = np.arange(padded) < count
-            (metrics, priority), codes = many(data, settings, rows, live)
+            with nullcontext() if layout is None else layout.watched():
+                (metrics, priority), codes = many(data, settings, rows, live)
             named = dict(zip(names, np.asarray(metrics)[:count].T, strict=True))
             return backend.outcome(
                 named,
@@ -393,6 +395,10 @@ class KerasBackend(backend.Backend):
 
     def state(self) -> dict[str, AnyArray]:
         return {n: np.array(host(v), copy=True) for n, v in self._named().items()}
+
+    def share(self) -> None:
+        """Has all workers begin with the first one's networks and optimizers."""
+        self._layout.share(v for v in self.variables if isinstance(v, keras.Variable))
 
     def load_state(self, state: dict[str, AnyArray]) -> None:
         for n, v in self._named().items():

@@ -41,6 +41,8 @@ class Layout:
 
     divides_rows = False  # by itself: XLA does it
     together = 1
+    workers, rank = 1, 0  # processes that learn together, and which of them this is
+    by_rounds = False  # whether they collect by episodes, and agree on how much they learn
 
     def __init__(self, device: str, count: int, setting: str = "devices") -> None:
         """setting: what the user calls the count."""
@@ -72,6 +74,10 @@ class Layout:
 
     def scope(self) -> Any:
         """In which a user's networks are trained."""
+        return nullcontext()
+
+    def watched(self) -> Any:
+        """Entered while devices work together."""
         return nullcontext()
 
     def check(self, variables: Iterable[Any], optimizers: Iterable[Any]) -> None:

@@ -40,6 +40,8 @@ class Layout:
 
     strategy: Any
     of_user = False  # whether it is: then networks and optimizers were made in its scope
+    workers, rank = 1, 0  # processes that learn together, and which of them this is
+    by_rounds = False  # whether they collect by episodes, and agree on how much they learn
 
     def __init__(self, device: str, count: int, setting: str = "devices") -> None:
         """setting: what the user calls the count."""
@@ -65,8 +67,16 @@ class Layout:
         if isinstance(given, int) and not isinstance(given, bool) and given > 0:
             make_host_devices(given)
             return cls(keras_tensorflow.choose_device("auto", 1), given, "strategy")
+        if isinstance(given, tf.distribute.MultiWorkerMirroredStrategy):
+            from tandem.backends.keras_tensorflow_workers import WorkerLayout
+
+            return WorkerLayout(given)
         if not isinstance(given, tf.distribute.MirroredStrategy):
-            raise no_strategy(given, "a tf.distribute.MirroredStrategy, or how many devices")
+            expected = (
+                "a MirroredStrategy or MultiWorkerMirroredStrategy of tf.distribute, or how many "
+                "devices"
+            )
+            raise no_strategy(given, expected)
         layout = cls.__new__(cls)
         layout.strategy, layout.count = given, given.num_replicas_in_sync
         layout.of_user = True
@@ -175,13 +185,12 @@ class Layout:
             for i in seeds:  # of dropout: each part has its own
                 values[i] = _folded(values[i], rank)
             with keras.StatelessScope(list(zip(variables, values, strict=True))) as scope:
-                value, aux, grads = of(sharding.shard(batch, rank, self.count, self.together))
+                value, aux, grads = of(self._shard(batch, rank))
             now = [scope.get_current_value(v) for v in variables]
             moved = [i for i, (x, old) in enumerate(zip(now, values, strict=True)) if x is not old]
             averaged[:] = [i for i in moved if "float" in variables[i].dtype]
             counted[:] = [i for i in moved if i not in averaged]
-            here = tf.one_hot(rank, self.count)
-            wide = {n: sharding.spread(x, here, self.together) for n, x in aux.items()}
+            wide = {n: self._spread(x, rank) for n, x in aux.items()}
             means = [now[i] / self.count for i in averaged]
             steps = [now[i] - values[i] for i in counted]
             shapes[:] = [(value, wide, grads, means)]
@@ -202,7 +211,23 @@ class Layout:
         for i, x in zip(counted, steps, strict=True):
             (own, *_) = self.strategy.experimental_local_results(x)
             variables[i].assign(before[i] + own)
-        return value, aux, grads
+        return value, self._own(aux), grads
+
+    def _shard(self, batch: Batch, rank: Any) -> Batch:
+        """The rows of a device."""
+        return sharding.shard(batch, rank, self.count, self.together)
+
+    def _spread(self, x: Array, rank: Any) -> Any:
+        """What a device computed for its rows, at their places among all."""
+        return sharding.spread(x, tf.one_hot(rank, self.count), self.together)
+
+    def _own(self, aux: Tree) -> Tree:
+        """Of what is known of all rows, that of the batch's."""
+        return aux
+
+    def watched(self) -> Any:
+        """Entered while devices work together."""
+        return nullcontext()
 
 
 def _values(variables: Iterable[Variable]) -> tuple[list[Variable], list[Array]]:

@@ -1,0 +1,118 @@
+"""Several processes with TensorFlow that learn together under a MultiWorkerMirroredStrategy: each
+has rows of its own for an update, and all make the same step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tandem.backends import sharding
+from tandem.backends.keras_tensorflow_devices import Layout
+from tandem.errors import WorkerError
+from tandem.types import AnyArray, Array, Batch, Tree, Variable
+
+LOST = (
+    tf.errors.UnavailableError,
+    tf.errors.AbortedError,
+    tf.errors.CancelledError,
+    tf.errors.DeadlineExceededError,
+    tf.errors.InternalError,
+)
+
+
+class WorkerLayout(Layout):
+    """The devices of all workers; the rows of a batch are this worker's, and are divided among its
+    own."""
+
+    by_rounds = True
+
+    def __init__(self, strategy: Any) -> None:
+        self.strategy, self.of_user = strategy, True
+        self.count = strategy.num_replicas_in_sync
+        resolver = strategy.cluster_resolver
+        jobs = resolver.cluster_spec().as_dict() if resolver is not None else {}
+        chiefs = len(jobs.get("chief", ()))
+        self.workers = max(1, chiefs + len(jobs.get("worker", ())))
+        self.rank = 0
+        if self.workers > 1 and resolver.task_type == "worker":
+            self.rank = chiefs + int(resolver.task_id)
+        self.here = self.count // self.workers
+        self._sum: Callable[[Array], Array] = tf.function(self._summed_over_all, autograph=False)
+
+    def _summed_over_all(self, x: Array) -> Any:
+        return self.strategy.reduce(
+            tf.distribute.ReduceOp.SUM, self.strategy.run(lambda: tf.identity(x)), axis=None
+        )
+
+    def gather(self, values: Iterable[int]) -> AnyArray:
+        """Whole numbers of each worker, int64 [workers, values]. Waits for all of them; WorkerError
+        where one is lost."""
+        own = np.array(list(values), np.int64)
+        table = np.zeros((self.workers, len(own)), np.int64)
+        table[self.rank] = own
+        if self.workers == 1:
+            return table
+        with self.watched():
+            return np.asarray(self._sum(tf.constant(table))) // self.here
+
+    def share(self, variables: Iterable[Variable]) -> None:
+        """Gives all workers the first one's values."""
+        if self.workers == 1:
+            return
+        own = list(variables)
+        for kind in ("float32", "int64"):
+            chosen = [v for v in own if ("float" in v.dtype) == (kind == "float32")]
+            if not chosen:
+                continue
+            flat = [tf.reshape(tf.cast(tf.identity(v.value), kind), (-1,)) for v in chosen]
+            values = tf.concat(flat, 0)
+            with self.watched():
+                whole = self._sum(values if self.rank == 0 else tf.zeros_like(values))
+            parts = tf.split(whole, [int(np.prod(v.shape)) for v in chosen])
+            for v, x in zip(chosen, parts, strict=True):
+                x = x / self.here if kind == "float32" else x // self.here
+                v.assign(tf.cast(tf.reshape(x, v.shape), v.dtype))
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """WorkerError where workers lose each other meanwhile."""
+        try:
+            yield
+        except LOST as error:
+            if self.workers == 1:
+                raise
+            told = next((line for line in str(error).splitlines() if "task:" in line), str(error))
+            raise WorkerError(
+                f"worker {self.rank} of {self.workers} has lost another one: {told.strip()[:300]}",
+                "all workers of TF_CONFIG's cluster, until the training ends",
+                "see what the lost worker printed; then start all of them again, and restore the "
+                "files that were saved last.",
+            ) from error
+
+    # Rows
+
+    def even(self, batch: Batch) -> bool:
+        """Whether the rows of a batch divide evenly among this worker's devices."""
+        return sharding.divides(batch, self.here, self.together)
+
+    def parts(self, batch: Batch) -> int:
+        """Among how many devices the rows of all workers' batches are divided."""
+        return self.count
+
+    def _shard(self, batch: Batch, rank: Any) -> Batch:
+        return sharding.shard(batch, rank - self.rank * self.here, self.here, self.together)
+
+    def _spread(self, x: Array, rank: Any) -> Any:
+        here = tf.one_hot(rank - self.rank * self.here, self.here)
+        own = sharding.spread(x, here, self.together)
+        none = tf.zeros_like(own)
+        before, after = [none] * self.rank, [none] * (self.workers - 1 - self.rank)
+        return tf.concat([*before, own, *after], -1)
+
+    def _own(self, aux: Tree) -> Tree:
+        """Of what is known of all workers' rows, that of this one's."""
+        return {n: tf.split(x, self.workers, -1)[self.rank] for n, x in aux.items()}
