@@ -3,6 +3,7 @@ has rows of its own for an update, and all make the same step."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -40,6 +41,7 @@ class WorkerLayout(Layout):
         self.rank = 0
         if self.workers > 1 and resolver.task_type == "worker":
             self.rank = chiefs + int(resolver.task_id)
+        self._task = f"{resolver.task_type} {resolver.task_id}" if jobs else ""
         self.here = self.count // self.workers
         self._sum: Callable[[Array], Array] = tf.function(self._summed_over_all, autograph=False)
 
@@ -85,9 +87,11 @@ class WorkerLayout(Layout):
         except LOST as error:
             if self.workers == 1:
                 raise
-            told = next((line for line in str(error).splitlines() if "task:" in line), str(error))
+            named = re.findall(r"/job:(\w+)/(?:replica:\d+/)?task:(\d+)", str(error))
+            tasks = dict.fromkeys(" ".join(one) for one in named)
+            others = [task for task in tasks if task != self._task] or ["another one"]
             raise WorkerError(
-                f"worker {self.rank} of {self.workers} has lost another one: {told.strip()[:300]}",
+                f"worker {self.rank} of {self.workers} has lost {', '.join(others)}.",
                 "all workers of TF_CONFIG's cluster, until the training ends",
                 "see what the lost worker printed; then start all of them again, and restore the "
                 "files that were saved last.",
