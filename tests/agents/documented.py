@@ -288,7 +288,61 @@ assert model.total_episode > episodes
         train="optimizer, strategy, 100, pool_network=True, processes=7",
     ),
 }
-EPISODES = {"DQN": 21, "PPO": 80, "DDPG_HER": 12, "MADDPG": 5, "pool DQN": 14, "pool DDPG_HER": 14}
+WORKERS = {  # of a cluster; their calls say num_episodes
+    name: re.sub(
+        r"strategy, (\d+), (pool_network=False)",
+        r"strategy, num_episodes= \1, \2",
+        program.split("\nmodel.set", 2)[0] + "\nmodel.set" + program.split("\nmodel.set", 2)[1],
+    )
+    .replace("GLOBAL_BATCH_SIZE, optimizer", "optimizer")
+    .replace("MirroredStrategy()", "MultiWorkerMirroredStrategy()")
+    .replace("strategy, 100, pool_network=True", "strategy, num_episodes= 100, pool_network=True")
+    for name, program in DISTRIBUTED.items()
+}
+# as it is printed: the cluster is named, and not used; and DQN is not told of processes
+PRINTED = """
+from Note_rl.policy import EpsGreedyQPolicy
+from Note_rl.examples.keras.pool_network.DQN import DQN
+import tensorflow as tf
+import sys
+import os
+
+os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+os.environ.pop('TF_CONFIG', None)
+if '.' not in sys.path:
+  sys.path.insert(0, '.')
+
+tf_config = {
+    'cluster': {
+        'worker': ['localhost:12345', 'localhost:23456']
+    },
+    'task': {'type': 'worker', 'index': 0}
+}
+
+strategy = tf.distribute.MultiWorkerMirroredStrategy()
+per_worker_batch_size = 64
+num_workers = len(tf_config['cluster']['worker'])
+global_batch_size = per_worker_batch_size * num_workers
+
+with strategy.scope():
+  multi_worker_model = DQN(4,128,2)
+  optimizer = tf.keras.optimizers.Adam()
+
+multi_worker_model.set(policy=EpsGreedyQPolicy(0.01),pool_size=10000,batch=global_batch_size,update_batches=17)
+multi_worker_model.distributed_training(optimizer, strategy, num_episodes= 100,
+                    pool_network=True, processes=7)
+model = multi_worker_model
+"""
+WORKERS["as printed"] = PRINTED
+EPISODES = {
+    "as printed": 14,
+    "DQN": 21,
+    "PPO": 80,
+    "DDPG_HER": 12,
+    "MADDPG": 5,
+    "pool DQN": 14,
+    "pool DDPG_HER": 14,
+}
 
 
 def modules() -> dict[str, str]:
@@ -330,7 +384,7 @@ def run(programs: dict[str, str], engine: str, names: list[str]) -> dict[str, An
     for name in names:
         _seed(engine)  # the programs say none, and how well they learn decides how long they train
         program = ported(programs[name], engine)
-        shorter = re.sub(r"(?<=, )(100|2000)(?=[,)])", str(EPISODES[name]), program)
+        shorter = re.sub(r"(?<=[,=] )(100|2000)(?=[,)])", str(EPISODES[name]), program)
         assert shorter != program
         space: dict[str, Any] = {"os": os}
         with tempfile.TemporaryDirectory() as folder:

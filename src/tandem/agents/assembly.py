@@ -17,6 +17,7 @@ from tandem import backends
 from tandem.agents import built_networks, collection, contract
 from tandem.agents.adaptive.loss_inputs import adapts
 from tandem.agents.contract import AgentMembers, SetArguments, TrainArguments, as_list
+from tandem.agents.custom_loop import CustomLoop
 from tandem.agents.rounds import Rounds
 from tandem.agents.training import PhaseLearner, UpdateSchedule
 from tandem.agents.user_functions import (
@@ -128,6 +129,8 @@ class Assembly:
         self.learner = self._learner(generators, batch)
         if layout is not None and layout.by_rounds:
             self.learner.rounds = Rounds(layout)
+            if agent.has_own_loop:
+                self.learner.loop = CustomLoop(agent, gamma, arguments.IRL)
         agent.prioritized_replay.sampler = self.learner.sampler
         agent.prioritized_replay.columns = self.columns
         self.loop = Loop(

@@ -325,6 +325,8 @@ class AgentMembers:
     time = 0.0  # seconds of the last `train`
     total_time = 0.0
 
+    has_own_loop = False  # whether a subclass defines `CTL`, see `distributed_training`
+
     _loss: float | None = None
     _arguments: SetArguments | None = None
     _built: list[str]  # networks that `build` made, by name

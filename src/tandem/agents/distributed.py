@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import wraps
 from numbers import Integral
@@ -21,6 +21,7 @@ from tandem.agents.contract import (
     check_count,
     param_variables,
 )
+from tandem.agents.custom_loop import CustomLoop
 from tandem.backends.reach import reach
 from tandem.errors import SettingError, warn
 from tandem.runs.checkpoint import Checkpoint
@@ -45,6 +46,7 @@ class DistributedTraining(AgentMembers):
     """What Keras agents do with many devices."""
 
     _train: Callable[..., np.float32]
+    _assembly: assembly.Assembly | None
     _restored: Checkpoint | None
     restore: Callable[[PathLike], None]
     _layout: Any = None  # of the devices that it was trained on last
@@ -131,6 +133,31 @@ class DistributedTraining(AgentMembers):
             self._restore_own(self._restored.path, layout)
         with layout.scope():
             return self._train(arguments, train_loss, jit_compile)
+
+    def CTL(self, multi_worker_dataset: Iterable[Any]) -> tuple[float, int]:
+        """Makes the updates after a round with several workers; returns (the sum of their losses,
+        how many). A subclass may define it in its own way: it is given an iterable of mini-batches
+        (s, a, next_s, r, d), NumPy arrays [B, ...] of this worker's rows, each to be handed to
+        `distributed_train_step` once. Without such a definition, all of them are made in one
+        compiled call, which comes to the same."""
+        total, batches = 0.0, 0
+        for inputs in multi_worker_dataset:
+            total += self.distributed_train_step(inputs)
+            batches += 1
+        return total, batches
+
+    def distributed_train_step(self, inputs: Any) -> float:
+        """Within `CTL`: an update by one of its mini-batches and those of all other workers.
+        Returns its loss. SettingError for anything else."""
+        loop = self._assembly.learner.loop if self._assembly is not None else None
+        if loop is None:
+            loop = CustomLoop(self, 1.0, False)  # which refuses it
+        return loop.step(inputs)
+
+    @property
+    def has_own_loop(self) -> bool:  # type: ignore[override]
+        """Whether a subclass defines `CTL`."""
+        return type(self).CTL is not DistributedTraining.CTL
 
     def _restore_own(self, path: Path, layout: Any) -> None:
         """Goes on with this worker's own file beside the first one's, where it is there."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from tandem.agents import built_networks
 from tandem.agents.collection import keep_all
+from tandem.agents.custom_loop import CustomLoop
 from tandem.agents.rounds import Rounds
 from tandem.agents.user_functions import AgentAlgorithm
 from tandem.backends.backend import Backend
@@ -148,6 +149,7 @@ class PhaseLearner:
         self.jit = True
         self.rounds: Rounds | None = None  # with other workers
         self._agreed = 0  # updates after this round
+        self.loop: CustomLoop | None = None  # of the user's own
         self._run: Callable[[Batch], Any] | None = None
 
     @property
@@ -347,7 +349,8 @@ class PhaseLearner:
             batch = tree_map(lambda x: x[begin:end], batch)
         updates = np.arange(number, number + end - begin, dtype=np.float32)
         settings = {"update": updates} | self.algorithm.input_settings(end - begin)
-        outcome = self._run(batch._replace(settings=settings))
+        batch = batch._replace(settings=settings)
+        outcome = self._run(batch) if self.loop is None else self.loop(self._run, batch)
         self.updates += outcome.applied
         metrics = checked(outcome, self.updates)
         part.made = end

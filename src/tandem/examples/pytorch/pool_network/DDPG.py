@@ -13,7 +13,7 @@ from tandem.examples.pytorch import DDPG as single
 
 class DDPG(single.DDPG):
     def __init__(
-        self, hidden_dim: int, sigma: float, gamma: float, tau: float, processes: int
+        self, hidden_dim: int, sigma: float, gamma: float, tau: float, processes: int = 1
     ) -> None:
         super().__init__(hidden_dim, sigma, gamma, tau)
         self.env = [gymnasium.make("Pendulum-v1") for _ in range(processes)]

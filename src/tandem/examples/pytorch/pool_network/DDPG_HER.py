@@ -14,7 +14,7 @@ from tandem.examples.worlds import PointWorld
 
 class DDPG(single.DDPG):
     def __init__(
-        self, hidden_dim: int, sigma: float, gamma: float, tau: float, processes: int
+        self, hidden_dim: int, sigma: float, gamma: float, tau: float, processes: int = 1
     ) -> None:
         super().__init__(hidden_dim, sigma, gamma, tau)
         self.env = [PointWorld(sigma) for _ in range(processes)]

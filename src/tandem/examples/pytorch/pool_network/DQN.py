@@ -12,7 +12,9 @@ from tandem.examples.pytorch import DQN as single
 
 
 class DQN(single.DQN):
-    def __init__(self, state_dim: int, hidden_dim: int, action_dim: int, processes: int) -> None:
+    def __init__(
+        self, state_dim: int, hidden_dim: int, action_dim: int, processes: int = 1
+    ) -> None:
         super().__init__(state_dim, hidden_dim, action_dim)
         self.env = [gymnasium.make("CartPole-v1") for _ in range(processes)]
 

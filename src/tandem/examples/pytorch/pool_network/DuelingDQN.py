@@ -13,7 +13,9 @@ from tandem.examples.pytorch import DuelingDQN as single
 
 
 class DuelingDQN(single.DuelingDQN):
-    def __init__(self, state_dim: int, hidden_dim: int, action_dim: int, processes: int) -> None:
+    def __init__(
+        self, state_dim: int, hidden_dim: int, action_dim: int, processes: int = 1
+    ) -> None:
         super().__init__(state_dim, hidden_dim, action_dim)
         self.env = [gymnasium.make("CartPole-v1") for _ in range(processes)]
 

@@ -13,7 +13,7 @@ from tandem.examples.worlds import Relay
 
 class DDPG(single.DDPG):
     def __init__(
-        self, hidden_dim: int, sigma: float, gamma: float, tau: float, processes: int
+        self, hidden_dim: int, sigma: float, gamma: float, tau: float, processes: int = 1
     ) -> None:
         super().__init__(hidden_dim, sigma, gamma, tau)
         self.env = [Relay() for _ in range(processes)]

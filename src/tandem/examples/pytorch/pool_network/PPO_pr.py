@@ -21,7 +21,7 @@ class PPO(single.PPO):
         action_dim: int,
         clip_eps: float,
         alpha: float,
-        processes: int,
+        processes: int = 1,
     ) -> None:
         super().__init__(state_dim, hidden_dim, action_dim, clip_eps, alpha)
         self.env = [gymnasium.make("CartPole-v1") for _ in range(processes)]

@@ -1,0 +1,142 @@
+"""Agents that several processes train together, as TensorFlow's workers on this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.helpers import ROOT, run_python
+
+SNIPPET = Path(__file__).parent / "snippets" / "keras_workers.py"
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+thorough = pytest.mark.thorough
+
+
+PROGRAMS = """
+import json, sys
+from tests.agents import documented
+names = sys.argv[1:] or list(documented.WORKERS)
+print(json.dumps(documented.run(documented.WORKERS, "tensorflow", names)), flush=True)
+"""
+
+
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    for s in sockets:
+        s.bind(("localhost", 0))
+    ports = [s.getsockname()[1] for s in sockets]
+    for s in sockets:
+        s.close()
+    return ports
+
+
+def together(
+    folder: Path, *arguments: str, codes: tuple[int, ...] = (0, 0), snippet: Path = SNIPPET
+) -> list[Any]:
+    """What each of two workers found; None of one that ended otherwise."""
+    pytest.importorskip("tensorflow")
+    workers = [f"localhost:{port}" for port in free_ports(2)]
+    env = {
+        **os.environ,
+        "KERAS_BACKEND": "tensorflow",
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        "CUDA_VISIBLE_DEVICES": "-1",
+        "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
+    }
+    each = []
+    for i in range(2):
+        task = {"cluster": {"worker": workers}, "task": {"type": "worker", "index": i}}
+        each.append(
+            subprocess.Popen(
+                [sys.executable, str(snippet), str(folder), *arguments],
+                env=env | {"TF_CONFIG": json.dumps(task)},
+                stdout=subprocess.PIPE,
+                stderr=(folder / f"{i}.err").open("w"),
+            )
+        )
+    try:
+        said = [process.communicate(timeout=380)[0] for process in each]
+    finally:
+        for process in each:
+            process.kill()
+    told = [(folder / f"{i}.err").read_text()[-2000:] for i in range(2)]
+    assert tuple(p.returncode for p in each) == codes, told
+    return [json.loads(x) if x.strip() else None for x in said]
+
+
+def alike(one: Any, other: Any) -> bool:
+    """Whether two workers have come to the same weights by as many updates."""
+    keys = ("weights", "updates", "loss")
+    return one["updates"] > 0 and all(one[k] == other[k] for k in keys)
+
+
+def test_gradients_are_of_all_workers_rows(tmp_path) -> None:
+    one, other = together(tmp_path, "mean")
+    for name in ("mean", "own loop", "mean, PR", "own loop, PR"):
+        assert alike(one[name], other[name]), name
+        found = one[name]
+        # three steps in each of four rounds, two rows of each worker: 2, 3, 5, 6 updates
+        assert (found["updates"], found["episodes"]) == (2 + 3 + 5 + 6, 4)
+        if "PR" not in name:  # rewards of 1 and of 3; the first worker's weight was 0
+            assert found["weights"] == [pytest.approx(-0.1 * 2.0 * found["updates"], rel=1e-5)]
+    assert (
+        "CTL made 4 updates of 2 mini-batches. | call self.distributed_train_step" in one["twice"]
+    )
+    assert "batch_size_fn is called in 2 workers" in other["hooks"]
+    assert "distributed_train_step was given a tuple outside of CTL." in one["outside"]
+
+
+@thorough
+def test_the_first_worker_ends_the_training_of_all(tmp_path) -> None:
+    one, other = together(tmp_path, "ends")
+    for name in ("criterion", "stop", "went on", "not by another"):
+        assert alike(one[name], other[name]), name
+    assert one["criterion"]["episodes"] == 2
+    assert one["stop"]["updates"] == 9  # that of the callback and those before it
+    assert one["went on"]["updates"] > one["stop"]["updates"]
+    assert one["not by another"]["episodes"] == other["not by another"]["episodes"] == 3
+
+
+@thorough
+def test_each_worker_goes_on_from_its_own_file(tmp_path) -> None:
+    for found in together(tmp_path, "files"):
+        assert found == {"files": True, "rewards": True, "own": 6}
+
+
+@thorough
+def test_every_mode(tmp_path) -> None:
+    one, other = together(tmp_path, "modes")
+    for name in ("PPO", "PPO by batches", "HER", "MARL", "processes"):
+        assert alike(one[name], other[name]), name
+
+
+@thorough
+@pytest.mark.parametrize(("how", "codes"), [("raises", (0, 0)), ("dies", (0, 7))])
+def test_a_worker_that_fails_is_named(tmp_path, how: str, codes: tuple[int, int]) -> None:
+    one, other = together(tmp_path, "fails", how, codes=codes)
+    wanted = "worker 1 of 2 ended by an error." if how == "raises" else "has lost worker 1."
+    assert one["error"].startswith("WorkerError: ") and wanted in one["error"]
+    assert other is None or other["error"] == "mine"
+
+
+@thorough
+def test_the_documented_programs_run_as_a_cluster_of_one() -> None:
+    pytest.importorskip("tensorflow")
+    (found,) = run_python(PROGRAMS, engine="tensorflow", timeout=380)
+    assert len(found) == 6 and set(found.values()) == {True}, "\n".join(map(str, found.values()))
+
+
+@thorough
+def test_the_documented_programs_run_as_two_processes(tmp_path) -> None:
+    script = tmp_path / "programs.py"
+    script.write_text(PROGRAMS.replace("sys.argv[1:]", "sys.argv[2:]") + "import os; os._exit(0)")
+    names = ("DQN", "PPO", "DDPG_HER", "MADDPG", "pool DQN")
+    for found in together(tmp_path, *names, snippet=script):
+        assert found == dict.fromkeys(names, True), "\n".join(map(str, found.values()))
