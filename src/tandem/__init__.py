@@ -14,6 +14,7 @@ from tandem.version import __version__
 if TYPE_CHECKING:  # what a type checker sees; below, each is imported when it is first used
     from tandem import errors
     from tandem.agents.agent_checkpoint import restore_param
+    from tandem.agents.distributed import parameter_server_strategy
     from tandem.agents.rl import RL, RL_pytorch, assign_param
     from tandem.agents.train_call import LambdaCallback
     from tandem.cluster import Cluster, WiseRL
@@ -48,6 +49,7 @@ _HOMES = {  # public name -> (module, attribute of it); an empty attribute is th
     "find_optimizer": ("tandem.tuning.search", "find_optimizer"),
     "make_evaluator": ("tandem.drlbox.makers", "make_evaluator"),
     "make_trainer": ("tandem.drlbox.makers", "make_trainer"),
+    "parameter_server_strategy": ("tandem.agents.distributed", "parameter_server_strategy"),
     "restore_param": ("tandem.agents.agent_checkpoint", "restore_param"),
     "load": ("tandem.trainer", "load"),
     "session": ("tandem.trainer", "session"),
@@ -78,6 +80,7 @@ __all__ = [
     "load",
     "make_evaluator",
     "make_trainer",
+    "parameter_server_strategy",
     "restore_param",
     "session",
     "train",

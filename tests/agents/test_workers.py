@@ -37,26 +37,30 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
+def environment(cluster: dict[str, list[str]], kind: str, index: int) -> dict[str, str]:
+    """That of a task of a cluster."""
+    return {
+        **os.environ,
+        "KERAS_BACKEND": "tensorflow",
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        "CUDA_VISIBLE_DEVICES": "-1",
+        "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
+        "TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": kind, "index": index}}),
+    }
+
+
 def together(
     folder: Path, *arguments: str, codes: tuple[int, ...] = (0, 0), snippet: Path = SNIPPET
 ) -> list[Any]:
     """What each of two workers found; None of one that ended otherwise."""
     pytest.importorskip("tensorflow")
     workers = [f"localhost:{port}" for port in free_ports(2)]
-    env = {
-        **os.environ,
-        "KERAS_BACKEND": "tensorflow",
-        "TF_CPP_MIN_LOG_LEVEL": "3",
-        "CUDA_VISIBLE_DEVICES": "-1",
-        "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
-    }
     each = []
     for i in range(2):
-        task = {"cluster": {"worker": workers}, "task": {"type": "worker", "index": i}}
         each.append(
             subprocess.Popen(
                 [sys.executable, str(snippet), str(folder), *arguments],
-                env=env | {"TF_CONFIG": json.dumps(task)},
+                env=environment({"worker": workers}, "worker", i),
                 stdout=subprocess.PIPE,
                 stderr=(folder / f"{i}.err").open("w"),
             )
@@ -140,3 +144,44 @@ def test_the_documented_programs_run_as_two_processes(tmp_path) -> None:
     names = ("DQN", "PPO", "DDPG_HER", "MADDPG", "pool DQN")
     for found in together(tmp_path, *names, snippet=script):
         assert found == dict.fromkeys(names, True), "\n".join(map(str, found.values()))
+
+
+@thorough
+def test_parameter_servers(tmp_path) -> None:
+    pytest.importorskip("tensorflow")
+    ports = [f"localhost:{port}" for port in free_ports(4)]
+    cluster = {"ps": ports[:1], "worker": ports[1:3], "chief": ports[3:]}
+    snippet = str(SNIPPET.parent / "keras_servers.py")
+    tasks = [("ps", 0), ("worker", 0), ("worker", 1)]
+    servers = [
+        subprocess.Popen(
+            [sys.executable, snippet, "serve"],
+            env=environment(cluster, *task),
+            stderr=subprocess.DEVNULL,
+        )
+        for task in tasks
+    ]
+    try:
+        done = subprocess.run(
+            [sys.executable, snippet, str(tmp_path)],
+            env=environment(cluster, "chief", 0),
+            capture_output=True,
+            timeout=300,
+        )
+    finally:
+        for server in servers:
+            server.kill()
+            server.wait()
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(done.stdout)
+    assert found.pop("updates") > 10
+    assert found == {
+        "moved": True,
+        "losses": True,
+        "reported": True,
+        "coordinator": "ClusterCoordinator",
+        "restored": True,
+        "episodes": 6,
+        "stopped": 0.0,
+        "not finite": True,
+    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import wraps
@@ -49,6 +50,7 @@ class DistributedTraining(AgentMembers):
     _assembly: assembly.Assembly | None
     _restored: Checkpoint | None
     restore: Callable[[PathLike], None]
+    coordinator: Any = None  # of a ParameterServerStrategy's workers; made where it is None
     _layout: Any = None  # of the devices that it was trained on last
 
     @batch_may_come_first
@@ -80,12 +82,12 @@ class DistributedTraining(AgentMembers):
         """Trains as `train` does, with the rows of each mini-batch divided among several devices,
         and gives the last episode's loss.
 
-        strategy: on TensorFlow a MirroredStrategy or MultiWorkerMirroredStrategy of tf.distribute,
-        in whose scope the agent and its optimizers were made; on JAX a jax.sharding.Mesh; on both
-        also how many devices. `batch` is of all devices together, and may be given first, before
-        the optimizer; without it that of `set`. One that does not divide evenly is lowered to the
-        next that does, which is said. num_episodes is another name of `episodes`. The others are
-        those of `train`.
+        strategy: on TensorFlow a MirroredStrategy, MultiWorkerMirroredStrategy or
+        ParameterServerStrategy of tf.distribute, in whose scope the agent and its optimizers were
+        made; on JAX a jax.sharding.Mesh; on both also how many devices. `batch` is of all devices
+        together, and may be given first, before the optimizer; without it that of `set`. One that
+        does not divide evenly is lowered to the next that does, which is said. num_episodes is
+        another name of `episodes`. The others are those of `train`.
 
         With a MultiWorkerMirroredStrategy each worker of TF_CONFIG's cluster runs the same program
         with environments and a pool of its own. In each of `num_episodes` rounds it plays an
@@ -94,6 +96,12 @@ class DistributedTraining(AgentMembers):
         `criterion`, `stop_training` and `patience` end the training of all, and its files are at
         `path`; those of worker 1 are in the folder worker1 beside it, and so on, where `restore`
         of the first one's path finds them.
+
+        With a ParameterServerStrategy (see `tandem.parameter_server_strategy`) this process
+        collects, and hands each mini-batch to one of the workers, which moves the weights on the
+        servers when it is done; `update_param`, callbacks and files wait for all of them. So a run
+        is not reproducible, and jit_compile means nothing. `agent.coordinator` is used where it is
+        set.
 
         A loss that is one number counts as the mean of its device's rows, and the mean over devices
         is what is followed: with a mean, or a loss for each sample, that is the loss of the whole
@@ -175,8 +183,24 @@ class DistributedTraining(AgentMembers):
         same."""
         if self._layout is None or not self._layout.fits(strategy):
             engine = assembly.engine(self.torch)
-            self._layout = backends.devices_of(engine).Layout.of(strategy)
+            several = backends.devices_of(engine)
+            self._layout = several.Layout.of(strategy, self.coordinator)
+        if self._layout.asynchronous:
+            self.coordinator = self._layout.coordinator
         return self._layout
+
+
+def parameter_server_strategy(
+    cluster_resolver: Any = None, *, patience: float = 60.0, **options: Any
+) -> Any:
+    """Returns a tf.distribute.ParameterServerStrategy, made once all workers and servers of the
+    cluster listen: one that is made before may wait for them for ever.
+
+    cluster_resolver: by default that of TF_CONFIG. patience: seconds to wait. The options are those
+    of the strategy. WorkerError for the first that does not come.
+    """
+    servers = importlib.import_module("tandem.backends.keras_tensorflow_servers")
+    return servers.strategy_when_ready(cluster_resolver, patience, options)
 
 
 def check_alone(agent: AgentMembers) -> None:

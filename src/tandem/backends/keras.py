@@ -169,7 +169,7 @@ class KerasBackend(backend.Backend):
             code = ops.where(ops.isfinite(norm), 0, 2 + self._optimizers.index(o))
             self._code = ops.where(ops.equal(self._code, 0), code, self._code)
         for o, gradient in zip(optimizers, grads, strict=True):
-            o.apply(gradient, self._layout)
+            o.apply(gradient, layout, ops.equal(self._code, 0))
         return values, aux
 
     def joint_gradients(
@@ -348,7 +348,11 @@ class KerasBackend(backend.Backend):
         if layout is not None:
             layout.time_first, layout.together = self.time_first, self.together
             divided = {"layout": layout}
-        many = ENGINE.many(guarded, self._track_late, self.variables, jit, self._shared, **divided)
+        if layout is not None and layout.asynchronous:
+            many = layout.many(guarded)
+        else:
+            variables, late = self.variables, self._track_late
+            many = ENGINE.many(guarded, late, variables, jit, self._shared, **divided)
         lengths: set[int] = set()
 
         def run(batches: Batch, indices: Array | None = None) -> backend.Outcome:

@@ -42,6 +42,7 @@ class Layout:
     divides_rows = False  # by itself: XLA does it
     together = 1
     workers, rank = 1, 0  # processes that learn together, and which of them this is
+    asynchronous = False  # whether updates are made by others, each at its own time
     by_rounds = False  # whether they collect by episodes, and agree on how much they learn
 
     def __init__(self, device: str, count: int, setting: str = "devices") -> None:
@@ -56,7 +57,7 @@ class Layout:
         self._spread(there[:count])
 
     @classmethod
-    def of(cls, given: Any) -> Layout:
+    def of(cls, given: Any, coordinator: None = None) -> Layout:
         """Of the devices of a user's Mesh; or of so many. SettingError for anything else."""
         if isinstance(given, int) and not isinstance(given, bool) and given > 0:
             make_host_devices(given)

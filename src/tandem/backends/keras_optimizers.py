@@ -224,15 +224,15 @@ class Own:
     def __exit__(self, *_: Any) -> None:
         """Nothing to give back: the variables are its own."""
 
-    def apply(self, gradients: list[Array], layout: Any = None) -> None:
+    def apply(self, gradients: list[Array], layout: Any = None, fine: Any = True) -> None:
         """A step against the gradients of `trained`, by its numbers or by those in `inputs`; with a
-        `layout` of several devices, on all of them."""
+        `layout` of several devices, on all of them. fine: whether the update is."""
         own = vars(self.inner)
         before = {NUMBERS[n]: own[NUMBERS[n]] for n in self.inputs}
         own.update({NUMBERS[n]: x for n, x in self.inputs.items()})
         try:
             if layout is not None and layout.divides_rows:
-                layout.apply(self.inner, gradients, self.trained)
+                layout.apply(self.inner, gradients, self.trained, fine)
             else:
                 self.inner.apply(gradients, self.trained)
         finally:

@@ -41,6 +41,7 @@ class Layout:
     strategy: Any
     of_user = False  # whether it is: then networks and optimizers were made in its scope
     workers, rank = 1, 0  # processes that learn together, and which of them this is
+    asynchronous = False  # whether updates are made by others, each at its own time
     by_rounds = False  # whether they collect by episodes, and agree on how much they learn
 
     def __init__(self, device: str, count: int, setting: str = "devices") -> None:
@@ -62,8 +63,9 @@ class Layout:
         self.count = count
 
     @classmethod
-    def of(cls, given: Any) -> Layout:
-        """Of a user's strategy; or of so many devices. SettingError for anything else."""
+    def of(cls, given: Any, coordinator: Any = None) -> Layout:
+        """Of a user's strategy; or of so many devices. SettingError for anything else.
+        coordinator: the user's own, of a ParameterServerStrategy."""
         if isinstance(given, int) and not isinstance(given, bool) and given > 0:
             make_host_devices(given)
             return cls(keras_tensorflow.choose_device("auto", 1), given, "strategy")
@@ -71,10 +73,14 @@ class Layout:
             from tandem.backends.keras_tensorflow_workers import WorkerLayout
 
             return WorkerLayout(given)
+        if isinstance(given, tf.distribute.ParameterServerStrategy):
+            from tandem.backends.keras_tensorflow_servers import ServerLayout
+
+            return ServerLayout(given, coordinator)
         if not isinstance(given, tf.distribute.MirroredStrategy):
             expected = (
-                "a MirroredStrategy or MultiWorkerMirroredStrategy of tf.distribute, or how many "
-                "devices"
+                "a MirroredStrategy, MultiWorkerMirroredStrategy or ParameterServerStrategy of "
+                "tf.distribute, or how many devices"
             )
             raise no_strategy(given, expected)
         layout = cls.__new__(cls)
@@ -115,9 +121,12 @@ class Layout:
         """Among how many devices the rows of a batch are divided."""
         return self.count if self.even(batch) else 1
 
-    def apply(self, optimizer: Any, gradients: list[Array], trained: list[Variable]) -> None:
+    def apply(
+        self, optimizer: Any, gradients: list[Array], trained: list[Variable], fine: Array
+    ) -> None:
         """A step of an optimizer of Keras's against gradients of the whole batch. One that was made
-        in the scope of the strategy steps on every device."""
+        in the scope of the strategy steps on every device.
+        (What is not `fine` is undone later.)"""
         if not self.of_user:
             optimizer.apply(gradients, trained)
             return
@@ -264,7 +273,10 @@ def check_alone(variables: Iterable[Any]) -> None:
 def _strategy_of(variable: Any) -> Any:
     """The strategy in whose scope a variable was made; None without one."""
     inner = getattr(variable, "_value", variable)
-    return getattr(inner, "distribute_strategy", None)
+    strategy = getattr(inner, "_distribute_strategy", None)
+    # one on a server is wrapped once more
+    within = getattr(inner, "_v", None) if strategy is None else None
+    return getattr(within, "_distribute_strategy", None) if within is not None else strategy
 
 
 def _elsewhere(what: str, strategy: Any, other: Any) -> SettingError:
