@@ -29,18 +29,21 @@ def test_more_devices_than_gpus(monkeypatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "set_device", lambda number: None)
     with follows("backends/__init__.py:too_few") as advice:
-        own_device("cuda", 3)
-    assert own_device("cuda", advice.assigned()[0]["devices"]).index == 0
+        own_device("cuda", 1, 3)
+    assert own_device("cuda", 1, advice.assigned()[0]["devices"]).index == 1
+    for name, value in {"RANK": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}.items():
+        monkeypatch.setenv(name, value)  # as torchrun does where there are more machines
+    assert own_device("cuda", 1, 3).index == 0
 
 
 @pytest.mark.slow
 def test_a_companion_that_is_lost(tmp_path) -> None:
     pytest.importorskip("torch")
-    given = {"learning_starts": 16, "batch_size": 16, "out": tmp_path / "run"}
+    given = {"learning_starts": 8, "batch_size": 8, "train_every": 4, "out": tmp_path / "run"}
     run = trainer.session(**{**SHORT, **TWO, **given, "devices": 2})
     with follows("learning/companions.py:Companions._error") as advice:
         for event in run:
-            if event.updates == 4:
+            if event.updates:
                 run.backend.layout.group.followers.kill()
     (fix,) = advice.assigned()[-1:]
     assert "resume=" in advice.fix and fix == {"devices": 1}

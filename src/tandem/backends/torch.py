@@ -60,7 +60,7 @@ class TorchBackend(backend.Backend):
         for kind in (torch.zeros(()), nn.Parameter(torch.zeros(()))):
             ops.of(kind)  # found before anything is traced
         self.device, self.compiling, self.devices = device, compile, devices
-        self._device = own_device(device, devices) if devices > 1 else torch.device(device)
+        self._device = own_device(device, rank, devices) if devices > 1 else torch.device(device)
         self.layout = Layout(rank, devices, self._device) if devices > 1 else None
         self.networks = {}
         self._optimizers: list[Any] = []

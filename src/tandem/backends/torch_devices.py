@@ -217,13 +217,15 @@ class Layout:
         self.group.close()
 
 
-def own_device(kind: str, count: int) -> torch.device:
-    """The device of this process among those of this machine: of GPUs, that of its number, which
-    torchrun says. EngineError where there are fewer."""
+def own_device(kind: str, rank: int, count: int) -> torch.device:
+    """The device of the `rank`-th process: of the GPUs of this machine the one of its number there,
+    which torchrun says where it has started it. EngineError where there are fewer."""
     if kind == "cpu":
         return torch.device(kind)
-    here = int(os.environ.get("LOCAL_RANK", "0"))
-    there, wanted = torch.cuda.device_count(), int(os.environ.get("LOCAL_WORLD_SIZE", count))
+    here, wanted, there = rank, count, torch.cuda.device_count()
+    if os.environ.get("RANK") == str(rank):
+        here = int(os.environ.get("LOCAL_RANK", rank))
+        wanted = int(os.environ.get("LOCAL_WORLD_SIZE", count))
     if there < wanted:
         raise too_few("torch", kind, count, there, "")
     torch.cuda.set_device(here)
