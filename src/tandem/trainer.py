@@ -273,7 +273,6 @@ def _config(
         options, source = replace(options, workers=workers), f"{source}; {why}"
     backends.prepare(options.devices)
     framework = backends.choose(framework or backends.of_network(network, space))
-    backends.check_devices(framework, options.devices)
     return Config(
         algorithm=algorithm,
         env=environment_name(env),

@@ -5,42 +5,49 @@ from __future__ import annotations
 import json
 import re
 import textwrap
-from typing import Any
 
 import pytest
 
-from tests.advice.net import case, follows
-from tests.advice.upper import made
+from tandem import trainer
+from tests.advice.net import Case, follows
+from tests.advice.upper import SHORT, made
 from tests.helpers import run_python
 
-TWO = {"algorithm": "dqn", "env": "CartPole-v1", "devices": 2}
+TWO = {"algorithm": "dqn", "env": "CartPole-v1", "framework": "torch", "device": "cpu"}
 
 
-def engine(framework: str = "torch", devices: int = 1) -> None:
-    """What a backend is asked for before it is made."""
-    from tandem import backends
-
-    backends.check_devices(framework, devices)
-
-
-@pytest.mark.parametrize(
-    "each",
-    [
-        case("backends/__init__.py:check_devices", engine, {"devices": 2}),
-        case(
-            "backends/__init__.py:check_devices", engine, {"devices": 4, "framework": "keras-torch"}
-        ),
-    ],
-)
-def test_followed(each: Any) -> None:
-    each.follow()
+def test_a_torch_without_its_distributed_package(monkeypatch) -> None:
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(torch.distributed, "is_available", lambda: False)
+    Case("backends/torch_group.py:Group.__init__", made, {**TWO, "devices": 2}).follow()
 
 
-def test_another_engine_is_refused_before_there_is_a_folder(tmp_path) -> None:
+def test_more_devices_than_gpus(monkeypatch) -> None:
+    torch = pytest.importorskip("torch")
+    from tandem.backends.torch_devices import own_device
+
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda number: None)
+    with follows("backends/__init__.py:too_few") as advice:
+        own_device("cuda", 1, 3)
+    assert own_device("cuda", 1, advice.assigned()[0]["devices"]).index == 1
+    for name, value in {"RANK": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}.items():
+        monkeypatch.setenv(name, value)  # as torchrun does where there are more machines
+    assert own_device("cuda", 1, 3).index == 0
+
+
+@pytest.mark.slow
+def test_a_companion_that_is_lost(tmp_path) -> None:
     pytest.importorskip("torch")
-    with follows("backends/__init__.py:check_devices"):
-        made(**TWO, framework="torch", out=tmp_path / "run")
-    assert not (tmp_path / "run").exists()
+    given = {"learning_starts": 8, "batch_size": 8, "train_every": 4, "out": tmp_path / "run"}
+    run = trainer.session(**{**SHORT, **TWO, **given, "devices": 2})
+    with follows("learning/companions.py:Companions._error") as advice:
+        for event in run:
+            if event.updates:
+                run.backend.layout.group.followers.kill()
+    (fix,) = advice.assigned()[-1:]
+    assert "resume=" in advice.fix and fix == {"devices": 1}
+    assert trainer.train(resume=tmp_path / "run", **fix).summary["env_steps"] == SHORT["steps"]
 
 
 CASES = "from tests.advice import devices_cases; devices_cases.main()"

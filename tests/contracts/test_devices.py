@@ -7,11 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from tandem.backends import DIVIDING
 from tests.helpers import COMPILED_LIGHTLY, Engine, run_python
 
 SNIPPET = Path(__file__).parent / "snippets" / "devices.py"
-SHORT = ("short", "uneven")
+ENGINES: tuple[Engine, ...] = ("jax", "tensorflow", "torch", "keras-torch")
+# What can be had of one algorithm in seconds. Of Keras on torch, which learns through the torch
+# backend, one case is enough.
+SHORT = {
+    "jax": ("short", "uneven"),
+    "tensorflow": ("short", "uneven"),
+    "torch": ("short", "uneven"),
+}
 REST = (
     ("four", "stops"),
     ("dqn", "dqn_noisy", "dqn_moving"),
@@ -22,6 +28,7 @@ REST = (
     ("a3c", "impala", "acer", "nstep_q"),
     ("vdn", "qmix", "mappo", "maddpg"),
 )
+MORE = {"torch": (("dqn_compiled", "ppo_compiled"),)}
 thorough = pytest.mark.thorough
 
 
@@ -30,17 +37,17 @@ thorough = pytest.mark.thorough
     ("engine", "cases"),
     [
         *(
-            pytest.param(engine, SHORT, marks=pytest.mark.slow, id=f"{engine}-{SHORT[0]}")
-            for engine in DIVIDING
+            pytest.param(engine, cases, marks=pytest.mark.slow, id=f"{engine}-{cases[0]}")
+            for engine, cases in SHORT.items()
         ),
         *(
             pytest.param(engine, cases, marks=thorough, id=f"{engine}-{cases[0]}")
-            for engine in DIVIDING
-            for cases in REST
+            for engine in ENGINES
+            for cases in (*REST, *MORE.get(engine, ()))
         ),
     ],
 )
 def test_several_devices_learn_as_one(engine: Engine, cases: tuple[str, ...]) -> None:
-    said = run_python(SNIPPET, *cases, engine=engine, timeout=850, env=COMPILED_LIGHTLY)
+    said = run_python(SNIPPET, engine, *cases, engine=engine, timeout=850, env=COMPILED_LIGHTLY)
     assert [s["case"] for s in said] == list(cases)
     assert not [s for s in said if s["failed"]], said

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tandem.backends import DIVIDING
 from tandem.learning import config, devices
 from tandem.learning.build import beside
 from tandem.learning.config import Options
@@ -75,7 +74,10 @@ RUNS = """
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("engine", DIVIDING)
+@pytest.mark.parametrize(
+    "engine",
+    ["jax", "tensorflow", "torch", pytest.param("keras-torch", marks=pytest.mark.thorough)],
+)
 def test_runs_on_two_devices(engine, tmp_path) -> None:
     (found,) = run_python(
         RUNS, str(tmp_path), engine, engine=engine, timeout=280, env=COMPILED_LIGHTLY

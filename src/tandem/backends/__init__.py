@@ -20,7 +20,7 @@ ENGINES = {
     "jax": "jax",
     "keras-torch": "torch",
 }
-DIVIDING = ("jax", "tensorflow")  # engines on which several devices share an update
+BY_PROCESSES = ("torch", "keras-torch")  # where each of several devices is a process's
 DEVICES = ("auto", "cpu", "cuda")
 _NEEDS = {
     "torch": ("torch",),
@@ -89,12 +89,13 @@ def make(
     optimizer: Any = None,
     devices: int = 1,
     layout: Any = None,
+    rank: int = 0,
 ) -> Any:
     """The backend of that name. `threads` are those of one operation; `compile` is torch's (the
     others always compile). `optimizer` is one of the framework's own, of which copies are used
-    wherever an algorithm asks for one. `devices` are those that each update is divided among; or
-    they are in a `layout` that an agent was given."""
-    check_devices(choose(framework), devices)
+    wherever an algorithm asks for one. `devices` are those that each update is divided among; on
+    torch each is a process's, this one's the `rank`-th, which have yet to join. Or they are in a
+    `layout` that an agent was given."""
     framework = choose_keras(framework)
     if device not in DEVICES:
         fix = "did you mean 'cuda'?" if device == "gpu" else ""
@@ -104,7 +105,9 @@ def make(
         os.environ.setdefault("PJRT_NPROC", "1")
     if framework in ("torch", "keras-torch"):
         module = importlib.import_module(f"tandem.backends.{framework.replace('-', '_')}")
-        backend = module.make(device, seed=seed, threads=threads, compile=compile)
+        backend = module.make(
+            device, seed=seed, threads=threads, compile=compile, devices=devices, rank=rank
+        )
     else:
         backend = importlib.import_module("tandem.backends.keras").KerasBackend(
             device, threads=threads, devices=devices, layout=layout
@@ -119,24 +122,13 @@ def prepare(devices: int = 1) -> None:
     engine = running()
     if engine == "jax":
         importlib.import_module("tandem.backends.keras_jax")
-    if devices > 1 and engine in DIVIDING:
+    if devices > 1 and engine in ("jax", "tensorflow"):
         devices_of(engine).make_host_devices(devices)
 
 
 def devices_of(engine: str) -> Any:
     """The module of an engine's several devices."""
     return importlib.import_module(f"tandem.backends.keras_{engine}_devices")
-
-
-def check_devices(framework: str, devices: int) -> None:
-    """EngineError where an engine cannot divide updates among so many devices."""
-    if devices > 1 and framework not in DIVIDING:
-        raise EngineError(
-            f"devices={devices} with the framework {framework!r}, which cannot divide an update "
-            "yet.",
-            f"one on which all algorithms can: {' or '.join(DIVIDING)}",
-            "use framework='jax', or devices=1.",
-        )
 
 
 def no_strategy(given: object, expected: str) -> SettingError:
@@ -147,7 +139,7 @@ def no_strategy(given: object, expected: str) -> SettingError:
 
 
 def too_few(
-    engine: str, device: str, devices: int, there: int, fix: str, setting: str
+    engine: str, device: str, devices: int, there: int, fix: str, setting: str = "devices"
 ) -> EngineError:
     """The error for more devices than an engine has. fix: how to have parts of the processor, which
     are made when it starts. setting: what the user calls how many."""

@@ -313,6 +313,10 @@ class Backend(ABC):
     def load_state(self, state: dict[str, AnyArray]) -> None:
         """Puts `state()` back, exactly."""
 
+    def close(self) -> None:
+        """No more updates: ends the processes that make them too, where there are such."""
+        return
+
 
 def rows(batch: Batch) -> int:
     """The number of samples."""

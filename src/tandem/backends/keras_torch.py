@@ -29,6 +29,8 @@ class KerasTorchNetwork(TorchNetwork):
         self._named = variables
         # torch's own lists sort by names that are counted up
         self.weights = [v.value for v in model.trainable_variables]
+        # of dropout and the like: int32, [2]
+        self.seeds = [v.value for v in model.variables if v.name == "seed_generator_state"]
         noise_ids = {id(t) for t in self.noise.values()}
         self.statistics = [
             v.value
@@ -70,5 +72,5 @@ class KerasTorchBackend(TorchBackend):
         return KerasTorchNetwork(name, model, source.plan, variables, self._device)
 
 
-def make(device: str, *, seed: int, threads: int, compile: bool) -> KerasTorchBackend:
-    return KerasTorchBackend(device, seed=seed, threads=threads)
+def make(device: str, *, compile: bool, **options: Any) -> KerasTorchBackend:
+    return KerasTorchBackend(device, **options)

@@ -7,6 +7,7 @@ mixing step for all of them, and a short list of inputs for a compiled gradient.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,10 @@ import torch
 from torch import nn
 
 from tandem import ops
-from tandem.backends import backend
+from tandem.backends import backend, torch_generators
 from tandem.backends.malloc import keep_freed
 from tandem.backends.reach import Reached
+from tandem.backends.torch_devices import Layout, own_device
 from tandem.backends.torch_networks import FreeVariable, Scalar, TorchNetwork
 from tandem.backends.torch_optimizers import Optimizer, compiled_gradient, eager_gradient
 from tandem.backends.torch_own import Own, joint_gradients
@@ -35,7 +37,14 @@ class TorchBackend(backend.Backend):
     framework = "torch"
 
     def __init__(
-        self, device: str = "auto", *, seed: int = 0, threads: int = 1, compile: bool = False
+        self,
+        device: str = "auto",
+        *,
+        seed: int = 0,
+        threads: int = 1,
+        compile: bool = False,
+        devices: int = 1,
+        rank: int = 0,
     ) -> None:
         if device == "auto":
             device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -50,8 +59,9 @@ class TorchBackend(backend.Backend):
         torch.manual_seed(seed)
         for kind in (torch.zeros(()), nn.Parameter(torch.zeros(()))):
             ops.of(kind)  # found before anything is traced
-        self.device, self.compiling = device, compile
-        self._device = torch.device(device)
+        self.device, self.compiling, self.devices = device, compile, devices
+        self._device = own_device(device, rank, devices) if devices > 1 else torch.device(device)
+        self.layout = Layout(rank, devices, self._device) if devices > 1 else None
         self.networks = {}
         self._optimizers: list[Any] = []
         # of this update: 1 where it asked to stop, 2 + i where the i-th optimizer met what is not
@@ -123,12 +133,20 @@ class TorchBackend(backend.Backend):
         stop: Callable[[dict[str, Array]], Array] | None = None,
         over_batch: Callable[[Batch], Batch] | None = None,
     ) -> tuple[Array, dict[str, Array]]:
-        each = (lambda b: loss(over_batch(b))) if over_batch else loss  # compiled together
         gradient = compiled_gradient if self.compiling else eager_gradient
         for n in optimizer.networks:
             n.learning = True
         try:
-            value, aux, grad = gradient(optimizer, each, batch, count)
+            if self.layout is None:
+                each = (lambda b: loss(over_batch(b))) if over_batch else loss  # compiled together
+                value, aux, grad = gradient(optimizer, each, batch, count)
+            else:
+                take = partial(gradient, optimizer, loss)
+                whole = over_batch(batch) if over_batch else batch
+                networks = list(self.networks.values())
+                value, aux, grad = self.layout.gradient(
+                    take, whole, count, networks, optimizer.name
+                )
         finally:
             for n in optimizer.networks:
                 n.learning = False
@@ -221,25 +239,33 @@ class TorchBackend(backend.Backend):
         region: backend.Region,
         count: Array,
     ) -> dict[str, Array]:
-        parameters, flat = optimizer.parameters, optimizer.flat.detach()
+        parameters, flat, layout = optimizer.parameters, optimizer.flat.detach(), self.layout
+        even = layout is not None and layout.divides(batch)
+        mine = layout.part(batch) if layout is not None and even else batch
 
         def at(each: backend.Each) -> torch.Tensor:
-            reduced: torch.Tensor = backend.reduce(each(batch), batch, count)
+            reduced: torch.Tensor = backend.reduce(each(mine), mine, count)
             return reduced
+
+        def whole(*parts: torch.Tensor) -> Any:
+            return parts if layout is None else layout.sums(parts, even, optimizer.name)
 
         def gradient(value: torch.Tensor, **options: bool) -> torch.Tensor:
             grads = torch.autograd.grad(value, parameters, materialize_grads=True, **options)
             return torch.cat([g.reshape(-1) for g in grads])
 
         with torch.enable_grad():
-            before = at(objective)
-            slope = gradient(before)
+            objective_here = at(objective)
+            slope = gradient(objective_here)
             changing = gradient(at(divergence), create_graph=True)
+
+        slope, before = whole(slope, objective_here.detach())
 
         def product(x: torch.Tensor) -> torch.Tensor:
             with torch.enable_grad():
                 along = (changing * x).sum()
-            return gradient(along, retain_graph=True) + region.damping * x
+            (curved,) = whole(gradient(along, retain_graph=True))
+            return curved + region.damping * x
 
         none = torch.zeros((), device=self._device)
         if self._code == 0 and not torch.isfinite((slope * slope).sum() + before):
@@ -247,11 +273,12 @@ class TorchBackend(backend.Backend):
         if self._code:
             return {"improvement": none, "divergence": none}
         x = conjugate_gradient(product, slope, region.iterations, _repeat)
-        whole = x * torch.sqrt(2.0 * radius / ((x * product(x)).sum() + 1e-10))
+        longest = x * torch.sqrt(2.0 * radius / ((x * product(x)).sum() + 1e-10))
         start = flat.clone()
         for k in range(region.backtracks):
-            torch.add(start, whole, alpha=region.shrink**k, out=flat)
-            better, far = at(objective) - before, at(divergence)
+            torch.add(start, longest, alpha=region.shrink**k, out=flat)
+            gain, far = whole(at(objective), at(divergence))
+            better = gain - before
             if better > 0 and far <= radius:
                 self._dirty = True
                 return {"improvement": better.detach(), "divergence": far.detach()}
@@ -284,6 +311,8 @@ class TorchBackend(backend.Backend):
         self, update: Callable[[Batch], Update], jit: bool = True
     ) -> Callable[..., backend.Outcome]:
         faults, update = [o.name for o in self._optimizers], self._placing(update)
+        if self.layout is not None:
+            self.layout.together = self.together
         # then a forward pass moves statistics and generators
         stateful_forward = any(n.stateful_forward for n in self.networks.values())
         fixed = (
@@ -330,7 +359,7 @@ class TorchBackend(backend.Backend):
             rows = range(len(each)) if indices is None else rows
             live = changing()
             before = [x.clone() for x in live]
-            generators = self._generators() if stateful_forward else {}
+            generators = torch_generators.states(self._device) if stateful_forward else {}
             outs: list[Update] = []
             for k, s in enumerate(each):
                 outs.append(one(batches, s, rows[k]))
@@ -341,7 +370,7 @@ class TorchBackend(backend.Backend):
             # half an update was made: back to the start, the good ones once more
             if code and (self._dirty or stateful_forward or noisy):
                 torch._foreach_copy_(live, before)
-                self._set_generators(generators)
+                torch_generators.restore(generators, self._device)
                 for k in range(good):
                     one(batches, each[k], rows[k])
             host = self.to_host(
@@ -355,7 +384,7 @@ class TorchBackend(backend.Backend):
             with torch.no_grad():
                 return several(batches, indices)
 
-        return run
+        return run if self.layout is None else self.layout.repeated(run, changing)
 
     # Moving
 
@@ -375,25 +404,14 @@ class TorchBackend(backend.Backend):
             tensors |= {f"optimizer/{o.name}/{n}": t for n, t in o.tensors().items()}
         return tensors
 
-    def _generators(self) -> dict[str, torch.Tensor]:
-        states = {"generator/cpu": torch.get_rng_state()}
-        return states | (
-            {"generator/cuda": torch.cuda.get_rng_state(self._device)}
-            if self._device.type == "cuda"
-            else {}
-        )
-
-    def _set_generators(self, states: dict[str, torch.Tensor]) -> None:
-        if "generator/cpu" in states:
-            torch.set_rng_state(states["generator/cpu"])
-        if "generator/cuda" in states and self._device.type == "cuda":
-            torch.cuda.set_rng_state(states["generator/cuda"], self._device)
+    def close(self) -> None:
+        if self.layout is not None:
+            self.layout.close()
 
     def state(self) -> dict[str, AnyArray]:
-        return {
-            n: np.array(t.detach().cpu().numpy())
-            for n, t in (self._tensors() | self._generators()).items()
-        }
+        tensors = self._tensors() | torch_generators.states(self._device)
+        others = {} if self.layout is None else self.layout.generators()
+        return {n: np.array(t.detach().cpu().numpy()) for n, t in tensors.items()} | others
 
     @torch.no_grad()
     def load_state(self, state: dict[str, AnyArray]) -> None:
@@ -406,9 +424,9 @@ class TorchBackend(backend.Backend):
             if state[n].shape != tuple(t.shape):  # copy_ would repeat a number to fill a vector
                 raise ValueError(f"{n} has shape {state[n].shape}, here {tuple(t.shape)}")
             t.copy_(torch.as_tensor(state[n]))
-        self._set_generators(
-            {n: torch.tensor(x) for n, x in state.items() if n.startswith("generator/")}
-        )
+        torch_generators.restore(state, self._device)
+        if self.layout is not None:
+            self.layout.set_generators(state)
 
 
 def _repeat(count: int, body: Callable[[Any], Any], state: Tree) -> Any:
@@ -417,5 +435,5 @@ def _repeat(count: int, body: Callable[[Any], Any], state: Tree) -> Any:
     return state
 
 
-def make(device: str, *, seed: int, threads: int, compile: bool) -> TorchBackend:
-    return TorchBackend(device, seed=seed, threads=threads, compile=compile)
+def make(device: str, **options: Any) -> TorchBackend:
+    return TorchBackend(device, **options)

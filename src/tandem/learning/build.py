@@ -36,9 +36,10 @@ def build(
     optimizer: Any = None,
     *,
     gradients_only: bool = False,
+    rank: int = 0,
 ) -> Any:
     """The algorithm with its networks, on its backend. With `gradients_only` its optimizers keep
-    their gradients and make no steps."""
+    their gradients and make no steps. rank: see `backends.make`."""
     observation, action, s = environments.observation, environments.action, conf.settings
     kind = algorithms.get(conf.algorithm, action)
     kind.check(observation, action, s)
@@ -49,11 +50,12 @@ def build(
     backend = backends.make(
         conf.framework,
         conf.device,
-        seed=derived(generators.seed, "framework"),
+        seed=derived(generators.seed, f"framework {rank}" if rank else "framework"),
         threads=conf.options.threads,
         compile=config.compiles(conf, network is None),
         optimizer=optimizer,
         devices=conf.options.devices,
+        rank=rank,
     )
     backend.gradients_only = gradients_only
     return kind(backend, sources, observation, action, s)

@@ -71,9 +71,14 @@ class Options(Preprocessing):
     )
     devices: int = setting(
         1,
-        "devices that the rows of each update are divided among, GPUs or parts of the processor; "
-        "on jax",
+        "devices that the rows of each update are divided among, GPUs or parts of the processor",
         minimum=1,
+    )
+    device_timeout: float = setting(
+        120.0,
+        "torch only: seconds that the process of one of several devices may be behind the others "
+        "before it counts as stuck; what compiling takes comes on top",
+        minimum=1.0,
     )
     opponents: int = setting(
         0,

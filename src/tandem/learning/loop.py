@@ -93,7 +93,7 @@ class Loop:
         self.collector: Any = own if workers is None else self._pool(own, *workers[:2])
         self._sync()
         self.steps, self.episodes, self.seconds, self.learning = self.settings.steps, 0, 0.0, 0.0
-        self._unlearned = False  # a block was collected, and learning from it has not ended
+        self.unlearned = False  # a block was collected, and learning from it has not ended
 
     @property
     def env_steps(self) -> int:
@@ -112,7 +112,7 @@ class Loop:
         """Everything that happens until `stop_at` environment steps, or the run's length. A block
         that has begun is finished, so a sitting may end up to one block later. ResumeError where
         one was left: its steps are gone."""
-        if self._unlearned:
+        if self.unlearned:
             raise ResumeError(
                 f"this session was left within the block that ends at step {self.env_steps:,}, "
                 "before it was learned from.",
@@ -136,7 +136,7 @@ class Loop:
         self.seconds += perf_counter() - began
         if trajectory is None:  # workers that are ahead have only begun
             return
-        self._unlearned = True
+        self.unlearned = True
         for ended in self.collector.episodes:
             self.episodes += 1
             at = self.now()
@@ -152,7 +152,7 @@ class Loop:
         # a rollout moves statistics even where no update holds
         if self.learner.updates > before or self.algorithm.preparing:
             self._sync()
-        self.collector.version, self._unlearned = self.learner.updates, False
+        self.collector.version, self.unlearned = self.learner.updates, False
         if metrics and self.collector.lag is not None:
             metrics = metrics | {"lag": self.collector.lag}
         took = perf_counter() - began

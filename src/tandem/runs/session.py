@@ -6,37 +6,28 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tandem import algorithms, spaces
+from tandem import spaces
 from tandem.algorithms.base import Algorithm
 from tandem.collect.actor import fixed, publish
 from tandem.collect.evaluation import EvaluationStopped, evaluate
 from tandem.collect.trained_agent import Agent
-from tandem.envs import atari
 from tandem.envs.factory import EnvLike, is_instance, separate
-from tandem.envs.league import Game, League
-from tandem.envs.vector import Environments
+from tandem.envs.league import League
 from tandem.errors import CheckpointError, ResumeError, TandemError, WorkerError
-from tandem.learning import asynchronous, selfplay
-from tandem.learning.actor_learner import LearnerSpec
-from tandem.learning.build import Spaces, build, network_there
 from tandem.learning.config import Config
 from tandem.learning.events import BatchEnd, Evaluation, Event, TrainBegin, TrainEnd
-from tandem.learning.loop import Loop
-from tandem.learning.seeds import Generators, derived
+from tandem.learning.seeds import derived
 from tandem.networks import plan as plans
 from tandem.networks import serial
-from tandem.parallel.env_factory import EnvFactory
-from tandem.parallel.pool import WorkerOptions
-from tandem.parallel.ray import connect
 from tandem.runs import atomic_files, checkpoint, config_file
 from tandem.runs import callbacks as calls
 from tandem.runs.callbacks import Callback
+from tandem.runs.make_loop import make_loop
 from tandem.runs.observers import Checkpoints, Evaluations, Every, LeagueCopies
 from tandem.runs.signals import Signals, raise_again
 from tandem.runs.table import Averages, Table
@@ -69,7 +60,7 @@ class Session:
         check_ranges(conf.settings)
         check_ranges(options)
         self.league = League(options.opponents) if options.opponents else None
-        self.loop, self.environments = _loop(conf, env, self.league, folder, network, optimizer)
+        self.loop, self.environments = make_loop(conf, env, self.league, folder, network, optimizer)
         self.observation = self.environments.observation
         self.action = self.environments.action
         self.algorithm: Algorithm = self.loop.algorithm
@@ -164,6 +155,8 @@ class Session:
                         yield from self._pass(TrainEnd(**self.loop.now(), reason=self.reason))
                         return
         except WorkerError:
+            if self.loop.unlearned:  # the latest checkpoint is of before this block
+                raise
             if self.reason:  # it was to end anyhow
                 yield from self._pass(TrainEnd(**self.loop.now(), reason=self.reason))
                 return
@@ -176,6 +169,7 @@ class Session:
                 self.table.close()
             if not is_instance(self.env):  # a user's own object is left open
                 self.loop.collector.close()
+            self.backend.close()
 
     @property
     def last_evaluation(self) -> Evaluation | None:
@@ -405,46 +399,3 @@ class Session:
         if self.folder is not None:
             config_file.write_json(self.folder / "result.json", result)
         return result
-
-
-def _loop(
-    conf: Config,
-    env: EnvLike,
-    league: League | None,
-    folder: Path | None,
-    network: Any,
-    optimizer: Any,
-) -> tuple[Loop, Environments]:
-    """The loop of a run, and the environments in this process: those that it collects in, or one
-    for a look at the spaces, where actor-learners have their own. SettingError where options do not
-    fit together."""
-    s, o, needs = conf.settings, conf.options, algorithms.get(conf.algorithm).needs
-    kwargs = atari.training(env, conf.env_kwargs, o)
-    assert isinstance(o.workers, int) and isinstance(o.learners, int), "chosen by now"
-    asynchronous.refuse(conf.algorithm, needs, env, o)
-    selfplay.refuse(conf.algorithm, needs, env, o)
-    trained, kwargs = (env, kwargs) if league is None else (Game(env, league, kwargs), None)
-    seed = derived(conf.seed, "environments")
-    factory = EnvFactory.of(trained, s.envs * o.learners, seed, s.vectorization, kwargs)
-    workers = WorkerOptions.of(factory, o, needs == "rollouts")
-    if workers.cluster or (o.cluster and o.learners > 1):
-        connect(o.cluster)  # before a framework starts threads: Ray forks
-    first, count = workers.parts(s.envs)[0]
-    environments = factory.make(first, max(1, count) if o.learners == 1 else 1)
-    generators = Generators(conf.seed)
-    algorithm = build(conf, environments, generators, network, optimizer)
-    if o.learners > 1:
-        spec = LearnerSpec(conf, factory, network)
-        learners = asynchronous.ActorLearners(spec, algorithm, environments)
-        return asynchronous.Asynchronous(
-            learners, algorithm, environments, generators
-        ), environments
-    there = partial(network_there, conf, Spaces.of(environments), network)
-    return Loop(
-        algorithm,
-        algorithm.backend,
-        environments,
-        generators,
-        folder,
-        workers=(factory, workers, there) if workers.workers else None,
-    ), environments

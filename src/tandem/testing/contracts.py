@@ -12,6 +12,7 @@ all; settings are the algorithm's. A `Loop` is given back where there is more to
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,8 @@ from tandem.collect.actor import PolicyActor, fixed
 from tandem.collect.evaluation import evaluate
 from tandem.envs.factory import make, vectorize
 from tandem.errors import NonFiniteError
+from tandem.learning.build import Spaces
+from tandem.learning.companions import Companions
 from tandem.learning.events import BatchEnd
 from tandem.learning.loop import Loop
 from tandem.learning.seeds import Generators, derived
@@ -44,25 +47,62 @@ def begin(
     network: Any = None,
     devices: int = 1,
     gradients_only: bool = False,
+    compile: bool = False,
     **settings: Any,
 ) -> Loop:
     """An algorithm at the beginning of a run, without a folder."""
     chosen: Any = apply(kind.Settings(), settings)
     check_ranges(chosen)
     environments = vectorize(env, chosen.envs, derived(seed, "environments"), chosen.vectorization)
-    observation, action = environments.observation, environments.action
-    kind = algorithms.for_actions(kind, action)
-    kind.check(observation, action, chosen)
-    generators = Generators(seed)
+    spaces = Spaces.of(environments)
+    kind = algorithms.for_actions(kind, spaces.action)
+    kind.check(spaces.observation, spaces.action, chosen)
+    made = partial(
+        _made, kind, spaces, framework, seed, network, chosen, devices, gradients_only, compile
+    )
+    companions = None
+    if devices > 1 and framework in backends.BY_PROCESSES:
+        companions = Companions(partial(_compiled, made), devices, 60.0)
+    algorithm = made(0)
+    loop = Loop(algorithm, algorithm.backend, environments, Generators(seed))
+    if companions is not None:
+        companions.join(loop.backend)
+    return loop
+
+
+def _made(
+    kind: Any,
+    spaces: Spaces,
+    framework: str,
+    seed: int,
+    network: Any,
+    settings: Any,
+    devices: int,
+    gradients_only: bool,
+    compile: bool,
+    rank: int,
+) -> Any:
+    observation, action = spaces.observation, spaces.action
     sources = kind.sources(
-        observation, action, chosen, network, environments.observation_space, generators
+        observation, action, settings, network, spaces.observation_space, Generators(seed)
     )
-    backend = backends.make(framework, "cpu", seed=derived(seed, "framework"), devices=devices)
+    backend = backends.make(
+        framework,
+        "cpu",
+        seed=derived(seed, f"framework {rank}" if rank else "framework"),
+        compile=compile,
+        devices=devices,
+        rank=rank,
+    )
     backend.gradients_only = gradients_only
-    algorithm: Any = kind
-    return Loop(
-        algorithm(backend, sources, observation, action, chosen), backend, environments, generators
-    )
+    return kind(backend, sources, observation, action, settings)
+
+
+def _compiled(made: Callable[[int], Any], rank: int) -> Any:
+    algorithm = made(rank)
+    for _ in range(2):  # its learner's, and that of whoever holds it to a contract
+        algorithm.backend.compile(algorithm.update)
+    return algorithm.backend
 
 
 def train(loop: Loop, updates: int | None = None) -> list[dict[str, float]]:

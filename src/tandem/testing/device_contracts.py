@@ -96,7 +96,9 @@ def first_gradients(
         algorithm, backend = loop.algorithm, loop.backend
         before = contracts.weights(loop)
         backend.compile(algorithm.update)(fakes.first(made_up(loops[1], rows), 1))
-        owned = [o for o in vars(algorithm).values() if hasattr(o, "size") and hasattr(o, "apply")]
+        owned = [
+            o for o in vars(algorithm).values() if hasattr(o, "size") and hasattr(o, "networks")
+        ]
         found.append({o.name: backend.recorded_gradient(o) for o in owned})
         moved = {n: x - before[n] for n, x in contracts.weights(loop).items()}
         found[-1]["step"] = np.concatenate([x.reshape(-1) for x in moved.values()])

@@ -1,8 +1,8 @@
-"""Holds algorithms to the contract of several devices, on the engine that Keras runs on; prints
-what was found, one JSON object a case. Arguments: names of cases (none: all)."""
+"""Holds algorithms to the contract of several devices; prints what was found, one JSON object a
+case. Arguments: the engine, and names of cases (none: all)."""
 
+import gc
 import json
-import os
 import sys
 import time
 from unittest.mock import patch
@@ -13,7 +13,7 @@ from tandem.testing import contracts, device_contracts, fakes
 from tandem.testing import environments as games
 from tandem.testing import team_games as together
 
-ENGINE = os.environ["KERAS_BACKEND"]
+ENGINE, *NAMES = sys.argv[1:]
 REPLAY = {
     "envs": 4,
     "learning_starts": 32,
@@ -31,6 +31,14 @@ MEMORY = {"recurrent": 8, "sequence": 4}
 
 
 def convolving(space):
+    if ENGINE == "torch":
+        from torch import nn
+
+        class Images(nn.Module):
+            def forward(self, x):
+                return x.permute(0, 3, 1, 2).float() / 255
+
+        return nn.Sequential(Images(), nn.Conv2d(1, 4, 3, 2), nn.ReLU(), nn.Flatten())
     import keras
 
     x = keras.Input(space.shape, dtype="uint8")
@@ -40,6 +48,12 @@ def convolving(space):
 
 def moving(space):
     """With what a forward pass moves. (No bias before batch norm: its gradient is rounding.)"""
+    if ENGINE == "torch":
+        from torch import nn
+
+        return nn.Sequential(
+            nn.Linear(*space.shape, 8, bias=False), nn.BatchNorm1d(8), nn.Dropout(0.4)
+        )
     import keras
 
     norm = keras.layers.BatchNormalization()
@@ -79,6 +93,8 @@ CASES = {
     "qmix": (TWO, REPLAY | {"embedding": 4}),
     "mappo": (TWO, PPO | {"share": False, "value_norm": "popart"}),
     "mappo_recurrent": (team(together.Leaving), PPO | MEMORY | {"rewards": "team"}),
+    "dqn_compiled": (games.Chain, REPLAY | {"compile": True}),
+    "ppo_compiled": (BOX, PPO | {"compile": True, "normalize_observations": True}),
     "maddpg": (team(together.Landmarks), REPLAY | {"twin": True, "policy_delay": 2}),
 }
 WHOLE = {"ppo_recurrent_moving"}  # is not divided: statistics and masks are of all rows together
@@ -131,6 +147,8 @@ def held(name):
     kind = algorithms.get(name.split("_")[0] if name not in algorithms.NAMES else name)
     given = {"steps": 2000, "hidden": (16,), **given}
     bound = {"max_kl": 1e6} if name.startswith("ppo") else {}  # which is looked at, and not reached
+    if name in OF_PARTS and ENGINE == "torch":
+        return drawn(kind, env, given)
     if name in OF_PARTS:
         contracts.reproducible(kind, env, ENGINE, devices=2, **given | {"steps": 200})
         contracts.resumes(kind, env, ENGINE, updates=4, devices=2, **given)
@@ -146,6 +164,32 @@ def held(name):
     contracts.resumes(kind, env, ENGINE, updates=4, devices=2, **given)
     on_one = device_contracts.resumes_on_one(kind, env, ENGINE, updates=4, **given)
     return found | {"gradients": off, "share": share, "resumed_on_one": on_one}
+
+
+def drawn(kind, env, given):
+    """As `contracts.reproducible` and `resumes`, one loop after the other: on torch dropout draws
+    by a generator that all loops of a process share."""
+
+    def trained(updates, saved=None):
+        loop = contracts.begin(kind, env, ENGINE, devices=2, **given)
+        if saved is not None:
+            contracts.train(loop, 1)  # somewhere else
+            loop.load_state(*saved)
+        contracts.train(loop, updates)
+        return loop
+
+    one = trained(8)
+    saved = contracts.copied(one.state())
+    assert sum(n.startswith("generator/") for n in saved[1]["engine"]) == 2, "of each process"
+    target = one.learner.updates + 4
+    contracts.train(one, target)
+    weights = contracts.weights(one)
+    contracts.agree(weights, contracts.weights(trained(target)), "twice, and once saved")
+    contracts.agree(weights, contracts.weights(trained(target, saved)), "resumed")
+    saved[1]["engine"] = {n: x for n, x in saved[1]["engine"].items() if n != "generator/cpu/1"}
+    off = device_contracts.distance(weights, contracts.weights(trained(target, saved)))
+    assert off > 0, "the other process draws by another generator, and nothing comes of it"
+    return {"without_the_others_generator": off}
 
 
 def stops():
@@ -197,7 +241,7 @@ def short():
 
 # four first: jax starts once
 MORE = {"four": four, "short": short, "stops": stops, "uneven": uneven}
-for name in sys.argv[1:] or [*MORE, *CASES]:
+for name in NAMES or [*MORE, *CASES]:
     began = time.perf_counter()
     try:
         result, failed = MORE[name]() if name in MORE else held(name), ""
@@ -206,3 +250,4 @@ for name in sys.argv[1:] or [*MORE, *CASES]:
     seconds = round(time.perf_counter() - began, 1)
     said = {"case": name, "failed": failed, "found": result, "seconds": seconds}
     print(json.dumps(said), flush=True)
+    gc.collect()  # ends the processes that torch's devices are

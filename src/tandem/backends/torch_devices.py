@@ -1,0 +1,236 @@
+"""Several devices of torch for one update: a process each, all of which make the same updates of
+the whole batch. Within a gradient each takes that of its own rows, and one sum over the processes
+makes it whole; all else of an update is made of the whole gradient, in each of them alike."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import numpy as np
+import torch
+from torch import distributed
+
+from tandem.backends import backend, sharding, too_few, torch_generators
+from tandem.backends.torch_group import Group, Lost
+from tandem.errors import WorkerError
+from tandem.types import AnyArray, Array, Batch, Tree, tree_map
+
+GOLDEN = 0x9E3779B9  # between the seeds of two processes
+Take = Callable[[Batch, Array | None], tuple[Array, dict[str, Array], Array]]
+Run = Callable[..., backend.Outcome]
+
+
+class Layout:
+    """How the rows of updates are divided among the processes of a group, of which this is one.
+
+    Rank 0 has the run: what it calls, the others repeat, with the arrays that it sends, and with
+    its weights where anything but a call has changed them."""
+
+    def __init__(self, rank: int, count: int, device: torch.device) -> None:
+        self.group = Group(rank, count, device)
+        self.rank, self.count = rank, count
+        self.together = 1  # rows of a step, one of each agent
+        self._device, self._here = device, torch.zeros(count, device=device)
+        self._here[rank] = 1.0
+        self._seen: set[Any] = set()  # kinds of sums that were made before
+        # of ranks above 0: what they repeat, with the tensors that it changes
+        self.runs: list[tuple[Run, Callable[[], list[torch.Tensor]]]] = []
+        self._compiled = 0
+        self._generators: dict[str, AnyArray] = {}  # of the other ranks, once they have ended
+
+    def meet(self, folder: str, patience: float) -> None:
+        """Joins the others of this machine, who meet in a folder that is there as long as this
+        takes."""
+        store = distributed.FileStore(os.path.join(folder, "store"), self.count)
+        self.group.join(store, patience)
+
+    # Within an update
+
+    def divides(self, batch: Batch) -> bool:
+        """Whether the rows of a batch divide evenly."""
+        return sharding.divides(batch, self.count, self.together)
+
+    def part(self, batch: Batch) -> Batch:
+        """The rows that this process takes."""
+        rows = sharding.shard(batch, self.rank, self.count, self.together)
+        mine: Batch = tree_map(torch.Tensor.contiguous, rows._replace(settings={}))
+        return mine._replace(settings=batch.settings)
+
+    def sum(self, x: Array, even: bool, kind: Any = None) -> Array:
+        """The sum over the processes of what each has of its part; where a batch does not divide
+        evenly, and each has computed all of it, what rank 0 has. kind: by which the first such sum
+        is known, which others may have to compile for."""
+        if self.rank and not even:
+            x.zero_()
+        first = kind not in self._seen
+        self._seen.add(kind)
+        return self.group.sum(x, first)
+
+    def sums(self, parts: tuple[Array, ...], even: bool, kind: Any) -> list[Array]:
+        """`sum` of several, at once."""
+        shapes = tuple(tuple(x.shape) for x in parts)
+        flat = torch.cat([x.detach().reshape(-1) for x in parts])
+        whole = self.sum(flat, even, (kind, shapes)).split([x.numel() for x in parts])
+        return [x.view(shape) for x, shape in zip(whole, shapes, strict=True)]
+
+    def gradient(
+        self, take: Take, batch: Batch, count: Array | None, networks: list[Any], kind: Any
+    ) -> tuple[Array, dict[str, Array], Array]:
+        """(loss, aux of each row, flat gradient) of the whole batch, by `take`, which gives them
+        for a part, as a sum over `count` rows. What a forward pass moves in `networks`, as batch
+        norm does, becomes the mean of the parts'. kind: see `sum`."""
+        even = self.divides(batch)
+        mine = self.part(batch) if even else batch
+        if even and count is None:
+            rows = backend.rows(batch)
+            count = torch.tensor(float(rows), device=self._device)
+        statistics = [
+            x for n in networks if n.stateful_forward for x in n.statistics if x.is_floating_point()
+        ]
+        before = [x.clone() for x in statistics]
+        with self._own_seeds(networks):
+            value, aux, grad = take(mine, count)
+        if even:
+            aux = {n: sharding.spread(x, self._here, self.together) for n, x in aux.items()}
+        share = 1.0 / self.count if even else 1.0
+        # not the difference of equal ones, which may be infinite
+        moved = [
+            torch.where(x == y, 0.0, x - y) * share for x, y in zip(statistics, before, strict=True)
+        ]
+        parts = (grad, value, *aux.values(), *moved)
+        grad, value, *rest = self.sums(parts, even, kind)
+        for x, y, by in zip(statistics, before, rest[len(aux) :], strict=True):
+            x.copy_(torch.where(by == 0.0, y, y + by))
+        return value, dict(zip(aux, rest, strict=False)), grad
+
+    @contextmanager
+    def _own_seeds(self, networks: list[Any]) -> Iterator[None]:
+        """Seeds that are part of a network, as Keras's of dropout are, differ from one process to
+        the next within, and are equal before and after."""
+        own = (self.rank * GOLDEN + 2**31) % 2**32 - 2**31  # as int32, which wraps around
+        seeds = [x for n in networks for x in getattr(n, "seeds", ())] if self.rank else []
+        for x in seeds:
+            x += own
+        try:
+            yield
+        finally:
+            for x in seeds:
+                x -= own
+
+    # Calls of updates
+
+    def repeated(self, run: Run, changing: Callable[[], list[torch.Tensor]]) -> Run:
+        """`run`, a call of updates that changes the tensors `changing` gives, as one of all
+        processes. It is to be compiled in each of them, in the same order."""
+        if self.rank:
+            self.runs.append((run, changing))
+            return run
+        number, self._compiled = self._compiled, self._compiled + 1
+        left: list[torch.Tensor] = []  # in the tensors, by the latest call
+
+        def led(batches: Batch, indices: Array | None = None) -> backend.Outcome:
+            live = changing()
+            changed = [
+                i for i, x in enumerate(live) if not (left and torch.equal(x, left[i]))
+            ]  # by whoever writes between calls
+            values = tuple(live[i].detach().cpu().numpy() for i in changed)
+            tree = tree_map(np.asarray, ((batches, indices), values))
+            before = [x.clone() for x in live] if changed else left
+            try:
+                self.group.send("call", [number, changed], tree)
+                outcome = run(batches, indices)
+            except WorkerError:  # in the middle of an update, which has half moved them
+                torch._foreach_copy_(live, before)
+                raise
+            except BaseException:  # the others are at another place now
+                self.group.cut()
+                raise
+            left[:] = [x.clone() for x in live]
+            return outcome
+
+        return led
+
+    def serve(self) -> bool:
+        """Ranks above 0: repeats what rank 0 calls, until it says that this is the end: True; or
+        until it, or another one, is lost."""
+        try:
+            while True:
+                verb, data, arrays = self.group.receive()
+                if verb == "end":
+                    self.group.cut()
+                    return True
+                if verb == "call":
+                    self._repeat(data, arrays)
+                elif verb == "generators":
+                    self.group.gather(_joined(torch_generators.states(self._device)))
+                elif str(self.rank) in arrays:
+                    torch_generators.restore(arrays[str(self.rank)], self._device)
+        except Lost:
+            return False
+        except BaseException:
+            self.group.cut()  # the others need not wait
+            raise
+
+    def _repeat(self, call: list[Any], arrays: Tree) -> None:
+        number, changed = call
+        (batches, indices), values = arrays
+        run, changing = self.runs[number]
+        live = changing()
+        with torch.no_grad():
+            for i, x in zip(changed, values, strict=True):
+                live[i].copy_(torch.as_tensor(x))
+        run(batches, indices)
+
+    # Generators: each process has its own, by which dropout draws
+
+    def generators(self) -> dict[str, AnyArray]:
+        """Rank 0: the generators' states of the others, by "generator/NAME/RANK"; where these have
+        ended, as they were then."""
+        if self.group.joined:
+            own = torch_generators.states(self._device)
+            self.group.send("generators")
+            each = self.group.gather(_joined(own))
+            for rank in range(1, self.count):
+                parts = each[rank].split([x.numel() for x in own.values()])
+                self._generators |= {
+                    f"{n}/{rank}": np.array(x.numpy()) for n, x in zip(own, parts, strict=True)
+                }
+        return dict(self._generators)
+
+    def set_generators(self, state: dict[str, AnyArray]) -> None:
+        """Rank 0: gives the others theirs, of those that `generators` gave."""
+        each: dict[str, dict[str, AnyArray]] = {}
+        for name, x in state.items():
+            if name.startswith(torch_generators.GENERATOR) and name.count("/") == 2:
+                kind, rank = name.rsplit("/", 1)
+                each.setdefault(rank, {})[kind] = x
+        if each:
+            self.group.send("set", None, each)
+
+    def close(self) -> None:
+        """Rank 0: ends the others."""
+        with suppress(WorkerError):  # one of them was lost before: then there is none
+            self.generators()
+        self.group.close()
+
+
+def own_device(kind: str, rank: int, count: int) -> torch.device:
+    """The device of the `rank`-th process: of the GPUs of this machine the one of its number there,
+    which torchrun says where it has started it. EngineError where there are fewer."""
+    if kind == "cpu":
+        return torch.device(kind)
+    here, wanted, there = rank, count, torch.cuda.device_count()
+    if os.environ.get("RANK") == str(rank):
+        here = int(os.environ.get("LOCAL_RANK", rank))
+        wanted = int(os.environ.get("LOCAL_WORLD_SIZE", count))
+    if there < wanted:
+        raise too_few("torch", kind, count, there, "")
+    torch.cuda.set_device(here)
+    return torch.device(kind, here)
+
+
+def _joined(states: dict[str, torch.Tensor]) -> torch.Tensor:
+    return torch.cat(list(states.values()))

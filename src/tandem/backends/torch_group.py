@@ -1,0 +1,213 @@
+"""Processes that make the same updates, each with torch and a device of its own: sums over all of
+them, and what the first one, which leads, sends to the others."""
+
+from __future__ import annotations
+
+import json
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import distributed
+
+from tandem.errors import EngineError, WorkerError
+from tandem.types import AnyArray, Array, Batch, Tree, leaves
+
+COMPILING = 600.0  # seconds more that others may take for what they compile first
+FOR_GOOD = 10.0**8  # seconds that others wait for the first one, which may pause as it likes
+ALIGN = 64  # bytes: where arrays begin in a message
+
+
+class Lost(Exception):
+    """Another process of the group is no more, or stands still."""
+
+
+class Followers(Protocol):
+    """What the first process knows of the others."""
+
+    def lost(self) -> WorkerError:
+        """The error that names the one that died or stood still; none of them is there any more."""
+
+    def end(self) -> None:
+        """Sees to it that none is left, after they were told to end."""
+
+
+class Group:
+    """The `rank`-th of `count` processes. `join` connects them.
+
+    Rank 0 sends messages, a verb with a tree of arrays, and the others wait for them as long as it
+    takes; in between all of them add up. A process that is gone, or does not come to a sum within
+    `patience` seconds of the others, ends the group: on rank 0 with the error that `followers` has,
+    elsewhere with Lost."""
+
+    def __init__(self, rank: int, count: int, device: torch.device) -> None:
+        if not distributed.is_available():
+            raise EngineError(
+                f"devices={count}, and this torch was built without its distributed package.",
+                "one that has it, as those of pytorch.org do",
+                "install another, or use devices=1.",
+            )
+        self.rank, self.count, self.device = rank, count, device
+        self.followers: Followers | None = None  # of rank 0
+        self._links: dict[str, Any] = {}  # of gloo or nccl, by what they are for
+        self._close: Any = None
+        self._header = b""  # of the latest message
+
+    def join(self, store: Any, patience: float, loopback: bool = True) -> None:
+        """Connects with the others, who have the same `store` of torch's, and all call this.
+        loopback: they are on this machine, and no other is to reach them."""
+
+        def gloo(name: str, seconds: float) -> Any:
+            options = distributed.ProcessGroupGloo._Options()
+            make = distributed.ProcessGroupGloo
+            options._devices = [
+                make.create_device(hostname="127.0.0.1")
+                if loopback
+                else make.create_default_device()
+            ]
+            options._timeout = timedelta(seconds=seconds)
+            within = distributed.PrefixStore(name, store)
+            return make(within, self.rank, self.count, options)
+
+        make = gloo if self.device.type == "cpu" else self._nccl(store)
+        self._links = {
+            "messages": gloo("messages", FOR_GOOD if self.rank else patience),
+            "sums": make("sums", patience),
+            "first sums": make("first sums", patience + COMPILING),
+        }
+        self._close = weakref.finalize(self, _cut, self._links)
+        for _ in range(2):  # nccl looks into the store at its first sum
+            self.sum(torch.zeros(1, device=self.device), first=True)
+            self.sum(torch.zeros(1, device=self.device))
+
+    def _nccl(self, store: Any) -> Callable[[str, float], Any]:
+        def nccl(name: str, seconds: float) -> Any:
+            options = distributed.ProcessGroupNCCL.Options()
+            options._timeout = timedelta(seconds=seconds)
+            within = distributed.PrefixStore(name, store)
+            return distributed.ProcessGroupNCCL(within, self.rank, self.count, options)
+
+        return nccl
+
+    @property
+    def joined(self) -> bool:
+        return bool(self._links)
+
+    def sum(self, x: torch.Tensor, first: bool = False) -> torch.Tensor:
+        """x becomes the sum of all processes' x, and is returned. first: others may have to compile
+        what they are to add."""
+        self._done(lambda: self._links["first sums" if first else "sums"].allreduce([x]))
+        return x
+
+    def gather(self, x: torch.Tensor) -> list[torch.Tensor]:
+        """The x of each process, all of one size."""
+        each = [torch.empty_like(x) for _ in range(self.count)]
+        self._done(lambda: self._links["messages"].allgather([each], [x]))
+        return each
+
+    def send(self, verb: str, data: Any = None, arrays: Tree = ()) -> None:
+        """Rank 0: gives the others a message, JSON data with a tree of NumPy arrays."""
+        flat = [np.ascontiguousarray(x) for x in leaves(arrays)]
+        header = json.dumps([verb, data, _outlined(arrays)]).encode()
+        size = sum(map(_padded, flat))
+        again, self._header = header == self._header, header
+        self._broadcast(torch.tensor([0 if again else len(header), size]))
+        if not again:
+            self._broadcast(torch.frombuffer(bytearray(header), dtype=torch.uint8))
+        if size:
+            payload, at = torch.empty(size, dtype=torch.uint8), 0
+            for x in flat:
+                payload[at : at + x.nbytes] = torch.from_numpy(x.reshape(-1).view(np.uint8))
+                at += _padded(x)
+            self._broadcast(payload)
+
+    def receive(self) -> tuple[str, Any, Tree]:
+        """The others: what comes next."""
+        lengths = torch.zeros(2, dtype=torch.int64)
+        self._broadcast(lengths)
+        header, size = lengths.tolist()
+        if header:
+            bytes_ = torch.empty(header, dtype=torch.uint8)
+            self._broadcast(bytes_)
+            self._header = bytes_.numpy().tobytes()
+        payload = torch.empty(size, dtype=torch.uint8)
+        if size:
+            self._broadcast(payload)
+        verb, data, outline = json.loads(self._header)
+        return verb, data, _filled(outline, _Reader(payload.numpy()))
+
+    def _broadcast(self, x: torch.Tensor) -> None:
+        self._done(lambda: self._links["messages"].broadcast([x]))
+
+    def _done(self, begin: Callable[[], Any]) -> None:
+        try:
+            begin().wait()
+        except (RuntimeError, KeyError) as error:  # a link that is cut
+            self.cut()
+            lost = Lost(str(error)) if self.followers is None else self.followers.lost()
+            raise lost from error
+
+    def close(self) -> None:
+        """Rank 0: the others end."""
+        if self._links:
+            with suppress(WorkerError):  # of one that was lost: then none is left
+                self.send("end")
+            self.cut()
+        if self.followers is not None:
+            self.followers.end()
+
+    def cut(self) -> None:
+        """Leaves the group, which the others notice."""
+        if self._close is not None:
+            self._close()
+
+
+def _cut(links: dict[str, Any]) -> None:
+    for link in links.values():
+        link.abort()
+    links.clear()
+
+
+# --- messages: the outline of a tree as JSON data, and its arrays one after the other -------------
+
+
+def _outlined(tree: Tree) -> Any:
+    if tree is None:
+        return None
+    if isinstance(tree, dict):
+        return {"names": list(tree), "each": [_outlined(x) for x in tree.values()]}
+    if isinstance(tree, tuple):
+        return {"batch": isinstance(tree, Batch), "each": [_outlined(x) for x in tree]}
+    return [list(tree.shape), tree.dtype.str]
+
+
+class _Reader:
+    """The arrays of a message, one after the other."""
+
+    def __init__(self, payload: AnyArray) -> None:
+        self._payload, self._at = payload, 0
+
+    def next(self, shape: list[int], dtype: str) -> Array:
+        size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        x = self._payload[self._at : self._at + size].view(dtype).reshape(shape)
+        self._at += _padded(x)
+        return x
+
+
+def _filled(outline: Any, reader: _Reader) -> Tree:
+    if outline is None:
+        return None
+    if isinstance(outline, list):
+        return reader.next(*outline)
+    each = [_filled(x, reader) for x in outline["each"]]
+    if "names" in outline:
+        return dict(zip(outline["names"], each, strict=True))
+    return Batch(*each) if outline["batch"] else tuple(each)
+
+
+def _padded(x: Array) -> int:
+    return -(-int(x.nbytes) // ALIGN) * ALIGN

@@ -1,0 +1,134 @@
+"""Processes beside that of a run, each with a device of its own, which make its updates with it:
+the companions. They have the run's networks and optimizers, and no environments.
+
+What a companion repeats is up to the function that it is given, `make(rank=...)`: it returns a
+backend on which the same updates have been compiled, in the same order."""
+
+from __future__ import annotations
+
+import signal
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from tandem.backends import BY_PROCESSES
+from tandem.errors import WorkerError
+from tandem.learning.build import Spaces, build
+from tandem.learning.config import Config
+from tandem.learning.seeds import Generators
+from tandem.parallel.process import SLICE, Process, WorkerLost, end
+from tandem.parallel.worker_group import START
+
+GRACE = 3.0  # seconds in which those that are well notice that another one is lost
+STILL = "stands still"
+
+
+class Companion:
+    """In a process of its own: makes a backend, and repeats what rank 0 calls."""
+
+    def __init__(self, make: Callable[..., Any], rank: int) -> None:
+        # the whole group of processes may be told to end: rank 0 does it in good order
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        self.layout = make(rank=rank).layout
+
+    def join(self, folder: str, patience: float) -> None:
+        """Meets the others in a folder."""
+        self.layout.meet(folder, patience)
+
+    def serve(self) -> bool:
+        """Whether it was told to end; False where another process was lost."""
+        told: bool = self.layout.serve()
+        return told
+
+
+class Companions:
+    """Companions 1 to `count` - 1 of this process, who begin at once; `join` waits for them.
+
+    One that dies or raises is noticed at the next sum with it, one that stands still after
+    `patience` seconds: WorkerError, which names it, and all of them are ended."""
+
+    def __init__(self, make: Callable[..., Any], count: int, patience: float) -> None:
+        self.count, self.patience = count, patience
+        self._processes = {rank: Process((), Companion, make, rank) for rank in range(1, count)}
+
+    def join(self, backend: Any) -> None:
+        """From now on they repeat the calls of updates that are compiled on `backend`."""
+        backend.layout.group.followers = self
+        self._answers(START)
+        with tempfile.TemporaryDirectory() as folder:
+            for process in self._processes.values():
+                process.ask("join", folder, self.patience)
+            backend.layout.meet(folder, self.patience)
+            self._answers(self.patience)
+        for process in self._processes.values():
+            process.ask("serve")
+
+    def _answers(self, least: float) -> None:
+        since = time.monotonic()
+        for rank, process in self._processes.items():
+            try:
+                process.answer(max(least, self.patience), since)
+            except WorkerLost as lost:
+                self.kill()
+                raise self._error(rank, str(lost), lost.trace) from None
+
+    def lost(self) -> WorkerError:
+        """See `torch_group.Followers`."""
+        waiting, limit = dict(self._processes), time.monotonic() + GRACE
+        # that of one who died or raised comes first; others say no more than that one was lost
+        while waiting and (left := limit - time.monotonic()) > 0:
+            ranks, processes = list(waiting), list(waiting.values())
+            for i in processes[0].ready(processes, min(SLICE, left)):
+                try:
+                    waiting.pop(ranks[i]).answer(SLICE)
+                except WorkerLost as lost:
+                    self.kill()
+                    return self._error(ranks[i], str(lost), lost.trace)
+        self.kill()
+        how = f"{STILL}: it did not come to a sum within {self.patience:g} s"
+        return self._error(next(iter(waiting), 1), how)
+
+    def _error(self, rank: int, how: str, trace: str = "") -> WorkerError:
+        if trace:
+            fix = "mend what raised; the last lines say where."
+        elif how.startswith(STILL):
+            fix = (
+                "go on from the run's last checkpoint by resume=; give a new run on a busy machine "
+                f"device_timeout={2 * self.patience:g}."
+            )
+        else:
+            fix = (
+                "go on from the run's last checkpoint by resume=; where memory is short, with "
+                f"devices={self.count - 1}."
+            )
+        return WorkerError(
+            f"the process of rank {rank}, of devices={self.count}, {how}.\n{trace}".rstrip(),
+            "processes that keep going as long as the run",
+            fix,
+        )
+
+    def kill(self) -> None:
+        """At once."""
+        for process in self._processes.values():
+            process.kill()
+
+    def end(self) -> None:
+        """Sees to it that none of them is left, after they were told to end."""
+        end(list(self._processes.values()))
+
+
+def begin(conf: Config, spaces: Spaces, network: Any, optimizer: Any) -> Companions | None:
+    """The companions of a run, where its devices are processes', or None."""
+    o = conf.options
+    if o.devices == 1 or conf.framework not in BY_PROCESSES:
+        return None
+    make = partial(_made, conf, spaces, network, optimizer)
+    return Companions(make, o.devices, o.device_timeout)
+
+
+def _made(conf: Config, spaces: Spaces, network: Any, optimizer: Any, rank: int) -> Any:
+    algorithm = build(conf, spaces, Generators(conf.seed), network, optimizer, rank=rank)
+    algorithm.backend.compile(algorithm.update)
+    return algorithm.backend

@@ -1,0 +1,115 @@
+"""The processes that torch's devices are: what comes of a run where one of them is lost, and that
+none is left, however a run ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.helpers import ROOT, _environment, run_python
+
+CASES = Path(__file__).parent / "companion_cases.py"
+posix = pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="looks into /proc")
+pytestmark = [pytest.mark.slow, posix]
+
+
+def of(case: str, folder: Path) -> Any:
+    pytest.importorskip("torch")
+    (found,) = run_python(CASES, case, str(folder), engine="torch")
+    return found
+
+
+def test_one_that_is_killed(tmp_path: Path) -> None:
+    found = of("killed", tmp_path)
+    assert found["error"].startswith(
+        "the process of rank 1, of devices=2, was killed (SIGKILL), by somebody or for want of "
+        "memory.\nExpected: processes that keep going"
+    ), found["error"]
+    assert "Fix: go on from the run's last checkpoint by resume=" in found["error"]
+    assert found["seconds"] < 10 and not found["left"]
+    assert found["steps"] >= 304
+    assert found["prints"] == found["whole"], "resumed after the loss, the run was another"
+
+
+def test_one_that_stands_still(tmp_path: Path) -> None:
+    found = of("still", tmp_path)
+    assert (
+        "rank 1, of devices=2, stands still: it did not come to a sum within 5 s"
+        in (found["error"])
+    )
+    assert "device_timeout=10" in found["error"]
+    assert 5 <= found["seconds"] < 15 and not found["left"]
+    assert found["steps"] >= 304
+
+
+@pytest.mark.thorough
+def test_one_that_raises(tmp_path: Path) -> None:
+    found = of("raised", tmp_path)
+    assert (
+        "rank 1, of devices=2, raised OSError: the device has fallen off the bus"
+        in (found["error"])
+    )
+    assert "Falling" in found["error"] or "forward" in found["error"], "no traceback"
+    assert "Fix: mend what raised" in found["error"] and not found["left"]
+
+
+@pytest.mark.thorough
+def test_a_callback_that_raises_leaves_no_process(tmp_path: Path) -> None:
+    assert of("callback", tmp_path) == {"said": "of the callback", "left": []}
+
+
+@pytest.mark.thorough
+def test_what_cannot_begin_leaves_no_process(tmp_path: Path) -> None:
+    found = of("unfit", tmp_path)
+    assert "cannot go to another process" in found["errors"][0]
+    assert "use batch_size=32" in found["errors"][1] and not found["left"]
+
+
+def test_a_network_of_ones_own_with_dropout_and_workers(tmp_path: Path) -> None:
+    found = of("own", tmp_path)
+    assert len(found["whole"]) >= 5 and found["parts"] == found["whole"]
+    assert not found["left"]
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGKILL,
+        pytest.param(signal.SIGINT, marks=pytest.mark.thorough),
+        pytest.param(signal.SIGTERM, marks=pytest.mark.thorough),
+    ],
+)
+def test_they_end_with_the_run(number: int, tmp_path: Path) -> None:
+    """SIGKILL is sent to the run's process alone, the others to all, as a terminal does."""
+    pytest.importorskip("torch")
+    child = subprocess.Popen(
+        [sys.executable, str(CASES), "waiting", str(tmp_path)],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env=_environment("torch", {}),
+        start_new_session=True,
+    )
+    assert child.stdout is not None
+    (companion,) = json.loads(child.stdout.readline())
+    while not (tmp_path / "run" / "checkpoints" / "last.zip").is_file():
+        time.sleep(0.05)
+    time.sleep(0.5)
+    if number == signal.SIGKILL:
+        child.kill()
+    else:
+        os.killpg(child.pid, number)
+    code, limit = child.wait(30), time.monotonic() + 10
+    while Path(f"/proc/{companion}").exists() and time.monotonic() < limit:
+        time.sleep(0.05)
+    assert not Path(f"/proc/{companion}").exists(), "a companion outlived its run"
+    assert code == -number
+    child.stdout.close()
