@@ -209,7 +209,7 @@ TEAM = (np.zeros(2), [1.0, 2.0], [False, False], {})
             "envs/factory.py:_guarded 2",
             make,
             {"env": "CartPole-v1", "kwargs": {"gravity": 1}},
-            "correct the id or the arguments",
+            "correct the id, the function or the arguments",
             {"kwargs": {"sutton_barto_reward": True}},
         ),
         case(

@@ -124,14 +124,13 @@ class Collector:
     def state(self) -> tuple[JSONDict, Arrays]:
         """All that the next `collect` depends on beside its arguments. Changes nothing."""
         data: JSONDict = {"env_steps": self.env_steps, "seconds": dict(self.seconds)}
-        data["begun"] = self._obs is not None and not self.environments.gone
+        envs = self.environments
+        data["begun"] = self._obs is not None and not envs.gone and envs.resumable
         if not data["begun"]:
-            return data | (
-                {"after": self.environments.episodes()}
-                if self._again and not self.environments.gone
-                else {}
-            ), {}
-        data["environments"], inner = self.environments.state()
+            # whoever goes on begins other episodes than there were
+            again = self._again or (self._obs is not None and not envs.resumable)
+            return data | ({"after": envs.episodes()} if again and not envs.gone else {}), {}
+        data["environments"], inner = envs.state()
         recurrent = self._state_leaves if self._state_leaves is not None else leaves(self._state)
         arrays = {f"environments/{key}": x for key, x in inner.items()}
         arrays |= {f"obs/{j}": np.array(x) for j, x in enumerate(leaves(self._obs))}

@@ -6,36 +6,28 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tandem import algorithms, spaces
+from tandem import spaces
 from tandem.algorithms.base import Algorithm
 from tandem.collect.actor import fixed, publish
 from tandem.collect.evaluation import EvaluationStopped, evaluate
 from tandem.collect.trained_agent import Agent
-from tandem.envs import atari
 from tandem.envs.factory import EnvLike, is_instance, separate
-from tandem.envs.league import Game, League
-from tandem.envs.vector import Environments
+from tandem.envs.league import League
+from tandem.envs.vector_source import VectorSource
 from tandem.errors import CheckpointError, ResumeError, TandemError, WorkerError
-from tandem.learning import asynchronous, selfplay
-from tandem.learning.actor_learner import LearnerSpec
-from tandem.learning.build import Spaces, build, network_there
 from tandem.learning.config import Config
 from tandem.learning.events import BatchEnd, Evaluation, Event, TrainBegin, TrainEnd
-from tandem.learning.loop import Loop
-from tandem.learning.seeds import Generators, derived
+from tandem.learning.seeds import derived
 from tandem.networks import plan as plans
 from tandem.networks import serial
-from tandem.parallel.env_factory import EnvFactory
-from tandem.parallel.pool import WorkerOptions
-from tandem.parallel.ray import connect
 from tandem.runs import atomic_files, checkpoint, config_file
 from tandem.runs import callbacks as calls
+from tandem.runs.assembly import loop_of
 from tandem.runs.callbacks import Callback
 from tandem.runs.observers import Checkpoints, Evaluations, Every, LeagueCopies
 from tandem.runs.signals import Signals, raise_again
@@ -48,7 +40,8 @@ class Session:
     """Iterate over it for the events of the run; each has gone through the callbacks already.
 
     With a folder it writes config.json, progress.csv, TensorBoard events, checkpoints and
-    result.json there; without one, nothing. `resume` is the checkpoint to go on from.
+    result.json there; without one, nothing. `resume` is the checkpoint to go on from. `eval_env`:
+    what evaluations are made in, where that is not `env`.
     `stop(reason)` ends it at the next block.
     """
 
@@ -62,14 +55,15 @@ class Session:
         optimizer: Any = None,
         callbacks: Iterable[Callback] = (),
         resume: checkpoint.Checkpoint | None = None,
+        eval_env: EnvLike = None,
     ) -> None:
-        self.config, self.env, self.folder = conf, env, folder
+        self.config, self.env, self.folder, self.eval_env = conf, env, folder, eval_env
         self.callbacks = calls.listed(callbacks)
         options, steps = conf.options, conf.settings.steps
         check_ranges(conf.settings)
         check_ranges(options)
         self.league = League(options.opponents) if options.opponents else None
-        self.loop, self.environments = _loop(conf, env, self.league, folder, network, optimizer)
+        self.loop, self.environments = loop_of(conf, env, self.league, folder, network, optimizer)
         self.observation = self.environments.observation
         self.action = self.environments.action
         self.algorithm: Algorithm = self.loop.algorithm
@@ -255,13 +249,17 @@ class Session:
     ) -> Evaluation:
         """An agent's deterministic returns on the seeds kept for `purpose`. EvaluationStopped where
         `stopped` says so."""
+        if self.eval_env is None and isinstance(self.env, VectorSource) and self.env.is_object:
+            return Evaluation.of([], [])  # there is nothing to evaluate in
+        own = self.eval_env is None
         played = evaluate(
             agent.actor,
-            separate(self.env),
+            separate(self.env) if own else self.eval_env,
             episodes,
             derived(self.config.seed, purpose),
             action_mode=self.kind.action_mode(self.config.settings, self.action),
-            kwargs=self.config.env_kwargs or None,
+            kwargs=(self.config.env_kwargs or None) if own else None,
+            spaces=None if own else (self.observation, self.action),
             max_steps=self.config.options.eval_max_steps,
             longest=self.averages.longest,
             stopped=stopped,
@@ -373,8 +371,9 @@ class Session:
         calls.load_state(self.callbacks, states)
 
     def result(self) -> dict[str, Any]:
-        """Scores the best and the last agent on seeds that chose neither; writes and returns
-        result.json. EvaluationStopped where a signal or `stop` comes meanwhile."""
+        """Scores the best and the last agent on seeds that chose neither, where there is something
+        to evaluate in; writes and returns result.json. EvaluationStopped where a signal or `stop`
+        comes meanwhile."""
         conf, now, stops = self.config, self.loop.now(), self._stops
 
         def scored(agent: Agent) -> Evaluation:
@@ -391,13 +390,13 @@ class Session:
             "updates": now["updates"],
             "seconds": round(now["seconds"], 3),
             "steps_per_second": round(now["env_steps"] / max(now["seconds"], 1e-9), 1),
-            "eval_mean": best.mean,
-            "eval_std": best.std,
+            "eval_mean": best.mean if best.returns else None,
+            "eval_std": best.std if best.returns else None,
             "eval_episodes": len(best.returns),
             "eval_cut": best.cut,
             **({"eval_agents": list(best.agents)} if best.agents else {}),
-            "last_eval_mean": last.mean,
-            "last_eval_std": last.std,
+            "last_eval_mean": last.mean if last.returns else None,
+            "last_eval_std": last.std if last.returns else None,
             "last_eval_cut": last.cut,
             "versions": conf.versions,
         }
@@ -405,46 +404,3 @@ class Session:
         if self.folder is not None:
             config_file.write_json(self.folder / "result.json", result)
         return result
-
-
-def _loop(
-    conf: Config,
-    env: EnvLike,
-    league: League | None,
-    folder: Path | None,
-    network: Any,
-    optimizer: Any,
-) -> tuple[Loop, Environments]:
-    """The loop of a run, and the environments in this process: those that it collects in, or one
-    for a look at the spaces, where actor-learners have their own. SettingError where options do not
-    fit together."""
-    s, o, needs = conf.settings, conf.options, algorithms.get(conf.algorithm).needs
-    kwargs = atari.training(env, conf.env_kwargs, o)
-    assert isinstance(o.workers, int) and isinstance(o.learners, int), "chosen by now"
-    asynchronous.refuse(conf.algorithm, needs, env, o)
-    selfplay.refuse(conf.algorithm, needs, env, o)
-    trained, kwargs = (env, kwargs) if league is None else (Game(env, league, kwargs), None)
-    seed = derived(conf.seed, "environments")
-    factory = EnvFactory.of(trained, s.envs * o.learners, seed, s.vectorization, kwargs)
-    workers = WorkerOptions.of(factory, o, needs == "rollouts")
-    if workers.cluster or (o.cluster and o.learners > 1):
-        connect(o.cluster)  # before a framework starts threads: Ray forks
-    first, count = workers.parts(s.envs)[0]
-    environments = factory.make(first, max(1, count) if o.learners == 1 else 1)
-    generators = Generators(conf.seed)
-    algorithm = build(conf, environments, generators, network, optimizer)
-    if o.learners > 1:
-        spec = LearnerSpec(conf, factory, network)
-        learners = asynchronous.ActorLearners(spec, algorithm, environments)
-        return asynchronous.Asynchronous(
-            learners, algorithm, environments, generators
-        ), environments
-    there = partial(network_there, conf, Spaces.of(environments), network)
-    return Loop(
-        algorithm,
-        algorithm.backend,
-        environments,
-        generators,
-        folder,
-        workers=(factory, workers, there) if workers.workers else None,
-    ), environments

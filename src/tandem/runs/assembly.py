@@ -1,0 +1,65 @@
+"""The loop of a run, from its Config: algorithm, environments, and the processes beside."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tandem import algorithms
+from tandem.envs import atari
+from tandem.envs.factory import EnvLike
+from tandem.envs.league import Game, League
+from tandem.envs.vector import Environments
+from tandem.learning import asynchronous, selfplay
+from tandem.learning.actor_learner import LearnerSpec
+from tandem.learning.build import Spaces, build, network_there
+from tandem.learning.config import Config
+from tandem.learning.loop import Loop
+from tandem.learning.seeds import Generators, derived
+from tandem.parallel.env_factory import EnvFactory
+from tandem.parallel.pool import WorkerOptions
+from tandem.parallel.ray import connect
+
+
+def loop_of(
+    conf: Config,
+    env: EnvLike,
+    league: League | None,
+    folder: Path | None,
+    network: Any,
+    optimizer: Any,
+) -> tuple[Loop, Environments]:
+    """The loop of a run, and the environments in this process: those that it collects in, or one
+    for a look at the spaces, where actor-learners have their own. SettingError where options do not
+    fit together."""
+    s, o, needs = conf.settings, conf.options, algorithms.get(conf.algorithm).needs
+    kwargs = atari.training(env, conf.env_kwargs, o)
+    assert isinstance(o.workers, int) and isinstance(o.learners, int), "chosen by now"
+    asynchronous.refuse(conf.algorithm, needs, env, o)
+    selfplay.refuse(conf.algorithm, needs, env, o)
+    trained, kwargs = (env, kwargs) if league is None else (Game(env, league, kwargs), None)
+    seed = derived(conf.seed, "environments")
+    factory = EnvFactory.of(trained, s.envs * o.learners, seed, s.vectorization, kwargs)
+    workers = WorkerOptions.of(factory, o, needs == "rollouts")
+    if workers.cluster or (o.cluster and o.learners > 1):
+        connect(o.cluster)  # before a framework starts threads: Ray forks
+    first, count = workers.parts(s.envs)[0]
+    environments = factory.make(first, max(1, count) if o.learners == 1 else 1)
+    generators = Generators(conf.seed)
+    algorithm = build(conf, environments, generators, network, optimizer)
+    if o.learners > 1:
+        spec = LearnerSpec(conf, factory, network)
+        learners = asynchronous.ActorLearners(spec, algorithm, environments)
+        return asynchronous.Asynchronous(
+            learners, algorithm, environments, generators
+        ), environments
+    there = partial(network_there, conf, Spaces.of(environments), network)
+    return Loop(
+        algorithm,
+        algorithm.backend,
+        environments,
+        generators,
+        folder,
+        workers=(factory, workers, there) if workers.workers else None,
+    ), environments
