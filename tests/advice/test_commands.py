@@ -20,6 +20,7 @@ SHORT = (
     "--quiet --framework torch --no-tensorboard --no-plots --hidden 8 --steps 64 --rollout 32 "
     "--envs 2 --batch-size 64 --eval-episodes 0 --final-episodes 1 --eval-max-steps 20"
 )
+VECTOR = "tests.envs.vectors:Resumable"
 PPO = f"train ppo CartPole-v1 {SHORT}"
 
 
@@ -90,6 +91,19 @@ def told(fix: str) -> str:
         ("cli/train.py:_own", f"{PPO} --tau 0.1", "shows those there are", "{told}"),
         ("cli/train.py:_complete", "train", "tandem train ppo", "{told} " + SHORT),
         ("cli/train.py:_complete", "train", "`tandem list` shows more", "list"),
+        (
+            "cli/train.py:_complete 2",
+            f"train ppo CartPole-v1 --vector {VECTOR} {SHORT}",
+            "leave CartPole-v1 out",
+            f"train ppo --vector {VECTOR} {SHORT}",
+        ),
+        (
+            "cli/train.py:_complete 2",
+            f"train ppo CartPole-v1 --vector {VECTOR} {SHORT}",
+            "takes arguments by --env-kwargs",
+            f"train ppo --vector {VECTOR} --env-kwargs '{{\"num_envs\": 2}}' {SHORT}",
+        ),
+        ("cli/check.py:run", "check", "tandem check CartPole-v1", "check CartPole-v1 --steps 20"),
         ("cli/train.py:_complete 4", f"{PPO} --extend", "or leave it out", PPO),
         (
             "cli/train.py:_complete 4",

@@ -166,23 +166,30 @@ def test_the_command_trains_resumes_scores_and_verifies(tmp_path, capsys) -> Non
     assert "exact, to the bit" in said and "autoreset mode NEXT_STEP" in said
 
 
-@pytest.mark.thorough
-def test_ctrl_c_with_processes_of_the_vector_s_own(tmp_path) -> None:
-    """A terminal sends Ctrl-C to all processes of a group: those of the vector go on until the run
-    has ended."""
+def processes() -> Any:
+    return AsyncVectorEnv([partial(gymnasium.make, "CartPole-v1")] * 4)
 
-    def make() -> Any:
-        return AsyncVectorEnv([partial(gymnasium.make, "CartPole-v1")] * 4)
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("given_as", ["a function", "an object"])
+def test_ctrl_c_of_a_terminal(given_as, tmp_path) -> None:
+    """It goes to all processes of a group. Those of a vector that a run made go on until that has
+    ended; those of an object end, and with them the block under way."""
+    vector = processes if given_as == "a function" else processes()
+    sent: list[int] = []
 
     def group(event: Any) -> None:
-        if event.env_steps >= 200:
-            for child in workers:
-                os.kill(child, signal.SIGINT)
-            os.kill(os.getpid(), signal.SIGINT)
+        if event.env_steps >= 200 and not sent:
+            sent.extend(p.pid for p in session.environments._envs.processes)
+            for number in (*sent, os.getpid()):
+                os.kill(number, signal.SIGINT)
 
-    session = tandem.session("ppo", make, callbacks=[group], **QUICK | KINDS["ppo"])
-    workers = [p.pid for p in session.environments._envs.processes]
+    given = QUICK | KINDS["ppo"] | {"eval_episodes": 0}
+    session = tandem.session("ppo", vector, callbacks=[group], out=tmp_path / "run", **given)
     with pytest.raises(KeyboardInterrupt):
         for event in session:
             ended = event
     assert isinstance(ended, TrainEnd) and ended.reason == "SIGINT"
+    session = tandem.session(resume=tmp_path / "run", env=processes)
+    assert 200 <= session.loop.env_steps < 480
+    assert finished(session).loop.env_steps >= 480

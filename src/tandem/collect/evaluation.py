@@ -83,7 +83,8 @@ def evaluate(
 
     vector, made = brought(env, kwargs)
     if vector is not None:
-        n = min(episodes, environments) if vector.is_sized else None
+        free = vector.is_sized and "num_envs" not in (kwargs or {})
+        n = min(episodes, environments) if free else None
         many = vector.environments(n, episode_seed(seed, EVALUATION, 0), kwargs)
         try:
             if spaces is not None:

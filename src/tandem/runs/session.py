@@ -19,7 +19,7 @@ from tandem.collect.trained_agent import Agent
 from tandem.envs.factory import EnvLike, is_instance, separate
 from tandem.envs.league import League
 from tandem.envs.vector_source import VectorSource
-from tandem.errors import CheckpointError, ResumeError, TandemError, WorkerError
+from tandem.errors import CheckpointError, EnvironmentFault, ResumeError, TandemError, WorkerError
 from tandem.learning.config import Config
 from tandem.learning.events import BatchEnd, Evaluation, Event, TrainBegin, TrainEnd
 from tandem.learning.seeds import derived
@@ -157,6 +157,11 @@ class Session:
                     if self.reason and isinstance(event, BatchEnd):
                         yield from self._pass(TrainEnd(**self.loop.now(), reason=self.reason))
                         return
+        except EnvironmentFault:
+            # Ctrl-C of a terminal goes to the processes of a user's vector too
+            if self.signal is None:
+                raise
+            yield from self._pass(TrainEnd(**self.loop.now(), reason=self.signal))
         except WorkerError:
             if self.reason:  # it was to end anyhow
                 yield from self._pass(TrainEnd(**self.loop.now(), reason=self.reason))
