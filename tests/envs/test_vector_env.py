@@ -14,6 +14,7 @@ from tandem.algorithms.base import after_cuts
 from tandem.collect.collector import Collector
 from tandem.collect.evaluation import evaluate
 from tandem.envs.factory import resume_fault_between
+from tandem.envs.tensors import maker, to_numpy
 from tandem.envs.vector_env import VectorEnvironments
 from tandem.errors import EnvironmentFault, NonFiniteError
 from tandem.replay.buffer import Ring
@@ -205,3 +206,49 @@ def test_gymnasium_s_own_vector_is_resumed_to_the_bit() -> None:
         VectorEnvironments("CartPole", gymnasium.make_vec("CartPole-v1", 3)) for _ in range(2)
     )
     assert one.resumable and resume_fault_between(one, two, 30, 0) is None
+
+
+class Tensors(Counters):
+    """A simulator in torch: what it gives and takes are tensors."""
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        if options is not None:
+            assert isinstance(options["reset_mask"], self.torch.Tensor)
+            options = {"reset_mask": options["reset_mask"].numpy()}
+        obs, info = super().reset(seed=seed, options=options)
+        return self.kept(obs), info
+
+    def step(self, actions: Any) -> Any:
+        assert isinstance(actions, self.torch.Tensor) and actions.dtype == self.torch.int64
+        obs, *rest, info = super().step(actions.numpy())
+        return self.kept(obs), *map(self.torch.as_tensor, rest), info
+
+    @property
+    def torch(self) -> Any:
+        return pytest.importorskip("torch")
+
+    def kept(self, obs: Any) -> Any:
+        return self.torch.as_tensor(obs)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_tensors_are_read_where_they_lie(mode, monkeypatch) -> None:
+    torch = pytest.importorskip("torch")
+    tensor = torch.arange(6.0).reshape(2, 3)
+    assert to_numpy(tensor).ctypes.data == tensor.data_ptr()
+    assert maker(tensor)(np.ones(2)).device == tensor.device
+    _, expected, _ = collected(Counters(N, mode))
+    monkeypatch.delattr(torch.Tensor, "__array__")  # the way by which NumPy copies
+    _, blocks, _ = collected(Tensors(N, mode))
+    for mine, other in zip(blocks, expected, strict=True):
+        for a, b in zip(leaves(mine), leaves(other), strict=True):
+            assert np.array_equal(a, b)
+
+
+def test_arrays_of_jax_go_both_ways() -> None:
+    jnp = pytest.importorskip("jax.numpy")
+    x = jnp.arange(3.0)
+    assert to_numpy(x).tolist() == [0, 1, 2]
+    made = maker(x)(np.ones(2, np.float32))
+    assert isinstance(made, type(x)) and made.device == x.device
+    assert maker(np.ones(2)) is None

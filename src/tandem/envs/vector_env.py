@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tandem.envs.tensors import maker
 from tandem.envs.vector import Arrays, Environments, Step, episode_seed, other_number, raised
 from tandem.envs.vector_reading import Reader, masked_space
 from tandem.envs.vector_state import decode, encode, layers, restore, snapshot
@@ -58,7 +59,8 @@ class VectorEnvironments(Environments):
 
     Masks of discrete actions in `info["action_mask"]` [N, choices] become a part of the
     observation; to look for them, the vector is reset. Actions of several axes, and Dicts and
-    Tuples of them, are vectors to algorithms.
+    Tuples of them, are vectors to algorithms. Where the vector's arrays are torch's or JAX's, it is
+    given such ones, on their device, and its own are read by DLPack.
 
     A vector is resumed exactly where it has two methods: `get_state()` gives all that its next
     steps depend on, as dicts, lists and tuples of arrays, numbers, strings and NumPy generators;
@@ -81,6 +83,8 @@ class VectorEnvironments(Environments):
         self._envs, self._seed, self._first, self._owned = envs, seed, first, owned
         self._remake, self._number = remake, 0  # how often all episodes were begun anew
         self._opened: tuple[Tree, Info] | None = None  # what the first reset gave
+        # from NumPy's arrays to those of the library whose arrays the vector has
+        self._tensor: Callable[[Array], Any] | None = None
         taken = vector_space(envs.single_action_space)
         actions = envs.single_action_space if taken is None else taken
         masks = self._gives_masks()
@@ -131,6 +135,7 @@ class VectorEnvironments(Environments):
             seen, info = self._envs.reset(**given)
         except Exception as error:
             raise raised(self.name, None, 0, error) from error
+        self._tensor = maker(leaves(seen)[0])
         return seen, info
 
     def _gives_masks(self) -> bool:
@@ -148,11 +153,8 @@ class VectorEnvironments(Environments):
     # Stepping
 
     def step(self, actions: Array) -> Step:
-        taken = np.array(actions, self._dtype)  # a copy: the vector may write into it
         try:
-            seen, rewards, over, cut, info = self._envs.step(
-                taken if self._restored is None else self._restored(taken)
-            )
+            seen, rewards, over, cut, info = self._envs.step(self._as_taken(actions))
         except Exception as error:
             raise raised(self.name, None, None, error) from error
         read = self._reader
@@ -179,6 +181,13 @@ class VectorEnvironments(Environments):
             final = self._reopen(obs, ended, terminated)
         return Step(obs, reward, terminated, truncated, self._all.copy(), final)
 
+    def _as_taken(self, actions: Array) -> Any:
+        """Actions as the vector takes them; a copy, since it may write into them."""
+        taken = np.array(actions, self._dtype)
+        if self._restored is not None:
+            taken = self._restored(taken)
+        return taken if self._tensor is None else tree_map(self._tensor, taken)
+
     def _reopen(self, obs: Tree, ended: Array, terminated: Array) -> list[tuple[int, Tree]]:
         """Resets the environments whose episodes `ended`; their rows of `obs` become first
         observations. The last ones."""
@@ -187,9 +196,8 @@ class VectorEnvironments(Environments):
             last = tree_map(lambda x, i=i: x[i].copy(), obs)
             self._reader.check_last(i, last, bool(terminated[i]))
             final.append((i, last))
-        first = self._reader.observations(
-            *self._reset(options={"reset_mask": ended.copy()}), going=ended
-        )
+        which = ended.copy() if self._tensor is None else self._tensor(ended.copy())
+        first = self._reader.observations(*self._reset(options={"reset_mask": which}), going=ended)
         for x, new in zip(leaves(obs), leaves(first), strict=True):
             x[ended] = new[ended]
         return final

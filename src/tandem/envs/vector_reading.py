@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tandem.envs.tensors import to_numpy
 from tandem.envs.vector import (
     Environments,
     all_finite,
@@ -108,7 +109,7 @@ class Reader:
     def numbers(self, what: str, value: Any, dtype: Any) -> Array:
         """Rewards, or flags that say which episodes ended: [N]."""
         try:
-            x = np.array(value, dtype)
+            x = np.array(value if isinstance(value, np.ndarray) else to_numpy(value), dtype)
         except (TypeError, ValueError):
             x = np.empty(0)
         if x.shape != self._shape:
@@ -124,7 +125,7 @@ class Reader:
         return x
 
     def _array(self, key: str, value: Any) -> Array:
-        leaf, given = self._specs[key], value if isinstance(value, np.ndarray) else _host(value)
+        leaf, given = self._specs[key], value if isinstance(value, np.ndarray) else to_numpy(value)
         if given.shape != self._shapes[key] or (key, given.dtype) not in self._fitting:
             if given.shape != self._shapes[key] or not _castable(given, leaf):
                 raise self._unlike_space(key, given, self._shapes[key])
@@ -132,7 +133,7 @@ class Reader:
         return np.array(given, leaf.dtype, order="C")
 
     def _one(self, i: int, key: str, value: Any) -> Array:
-        leaf, given = self._specs[key], _host(value)
+        leaf, given = self._specs[key], to_numpy(value)
         if given.shape != leaf.shape or not _castable(given, leaf):
             raise self._unlike_space(key, given, leaf.shape, f" as the last one of environment {i}")
         return np.array(given, leaf.dtype, order="C")
@@ -157,8 +158,8 @@ class Reader:
         if given is None:
             raise self._no_mask(int(np.flatnonzero(going)[0]))
         there = info.get(f"_{MASK}")
-        if there is None or np.asarray(there).all():
-            return (_host(given) != 0).astype(np.int8)
+        if there is None or to_numpy(there).all():
+            return (to_numpy(given) != 0).astype(np.int8)
         rows = [given[i] if there[i] else None for i in range(self.n)]
         return np.stack([self._row_of_mask(i, x, not going[i]) for i, x in enumerate(rows)])
 
@@ -167,7 +168,7 @@ class Reader:
             if not over:
                 raise self._no_mask(i)
             return np.ones(self._shapes[MASK][1:], np.int8)
-        return (_host(row) != 0).astype(np.int8)
+        return (to_numpy(row) != 0).astype(np.int8)
 
     def _no_mask(self, i: int) -> EnvironmentFault:
         return EnvironmentFault(
@@ -196,11 +197,6 @@ class Reader:
             for i in rows.tolist():
                 if going[i]:
                     raise no_choice(self.name, i, self._when())
-
-
-def _host(value: Any) -> Array:
-    """A NumPy array: of a tensor in this memory the same numbers, not copied."""
-    return np.asarray(value)
 
 
 def _castable(given: Array, leaf: Leaf) -> bool:
