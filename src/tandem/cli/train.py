@@ -139,7 +139,8 @@ def _one(args: argparse.Namespace, session: Any) -> int:
         else f" --steps {2 * conf.settings.steps} --extend"
     )
     print("Next:")
-    for line in ("watch {}", "evaluate {} --episodes 100", "train --resume {}" + rest):
+    lines = ("watch {}", "evaluate {} --episodes 100", "train --resume {}" + rest)
+    for line in lines[bool(conf.vector) :]:  # only single environments can be watched
         print("  tandem " + line.format(quote(str(result.folder))))
     return 0
 
