@@ -221,6 +221,10 @@ class Tensors(Counters):
     def step(self, actions: Any) -> Any:
         assert isinstance(actions, self.torch.Tensor) and actions.dtype == self.torch.int64
         obs, *rest, info = super().step(actions.numpy())
+        if "final_obs" in info:
+            rows = info["final_obs"]
+            for i in np.flatnonzero(info["_final_obs"]):
+                rows[i] = self.kept(rows[i])
         return self.kept(obs), *map(self.torch.as_tensor, rest), info
 
     @property
@@ -228,6 +232,8 @@ class Tensors(Counters):
         return pytest.importorskip("torch")
 
     def kept(self, obs: Any) -> Any:
+        if isinstance(obs, dict):
+            return {key: self.torch.as_tensor(x) for key, x in obs.items()}
         return self.torch.as_tensor(obs)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from tandem.collect.trajectories import Ended, TrajectoryBuilder
 from tandem.envs.actions import to_environment
+from tandem.envs.tensors import to_numpy
 from tandem.envs.vector import Arrays, Environments, Step
 from tandem.errors import ResumeError
 from tandem.spaces import ActionMode
@@ -133,7 +134,7 @@ class Collector:
         data["environments"], inner = envs.state()
         recurrent = self._state_leaves if self._state_leaves is not None else leaves(self._state)
         arrays = {f"environments/{key}": x for key, x in inner.items()}
-        arrays |= {f"obs/{j}": np.array(x) for j, x in enumerate(leaves(self._obs))}
+        arrays |= {f"obs/{j}": np.array(to_numpy(x)) for j, x in enumerate(leaves(self._obs))}
         arrays |= {f"state/{j}": np.array(x) for j, x in enumerate(recurrent)}
         return data, arrays | {"scores": self._scores.copy(), "lengths": self._lengths.copy()}
 
@@ -154,7 +155,8 @@ class Collector:
         }
         self.environments.load_state(data["environments"], inner)
         seen, spec = _numbered(arrays, "obs"), self.environments.observation
-        self._obs = dict(zip(spec, seen, strict=True)) if isinstance(spec, dict) else seen[0]
+        saved = dict(zip(spec, seen, strict=True)) if isinstance(spec, dict) else seen[0]
+        self._obs = self.environments.own(saved)
         self._state, self._state_leaves = None, _numbered(arrays, "state")
         self._scores, self._lengths = arrays["scores"].copy(), arrays["lengths"].copy()
 

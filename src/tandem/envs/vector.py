@@ -107,6 +107,10 @@ class Environments(ABC):
         be helped."""
         return
 
+    def own(self, obs: Tree) -> Tree:
+        """Observations [N, ...] from a checkpoint as `step` gives them."""
+        return obs
+
     @abstractmethod
     def close(self) -> None:
         """Free what the environments hold."""

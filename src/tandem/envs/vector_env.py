@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tandem.envs.tensors import maker
+from tandem.envs.tensors import library_of, maker, off_host, replaced
 from tandem.envs.vector import Arrays, Environments, Step, episode_seed, other_number, raised
 from tandem.envs.vector_reading import Reader, masked_space
 from tandem.envs.vector_state import decode, encode, layers, restore, snapshot
@@ -117,6 +117,25 @@ class VectorEnvironments(Environments):
     def episodes(self) -> list[int]:
         return [self._number]
 
+    def device_library(self) -> str:
+        """The library, "torch" or "jax", whose arrays on another device than this memory the
+        observations are; "" where they are none."""
+        self._opened = self._opened or self._reset(seed=self.next_seed())
+        first = leaves(self._opened[0])[0]
+        return library_of(first) if off_host(first) else ""
+
+    def stay_on_device(self) -> None:
+        """From now on observations are tensors, where those of the vector are."""
+        self._reader.stay()
+
+    def own(self, obs: Tree) -> Tree:
+        make = self._tensor
+        if make is None or not self._reader.stays:
+            return obs
+        if not isinstance(obs, dict):
+            return make(obs)
+        return {k: make(x) if k in self._reader.stays else x for k, x in obs.items()}
+
     def skip(self, episodes: list[int]) -> None:
         self._number = episodes[0] if episodes else 0
 
@@ -177,8 +196,7 @@ class VectorEnvironments(Environments):
                 (i, read.last(i, info, bool(terminated[i]))) for i in np.flatnonzero(ended).tolist()
             ]
         else:
-            obs = read.observations(seen, info, ~terminated)
-            final = self._reopen(obs, ended, terminated)
+            obs, final = self._reopen(read.observations(seen, info, ~terminated), ended, terminated)
         return Step(obs, reward, terminated, truncated, self._all.copy(), final)
 
     def _as_taken(self, actions: Array) -> Any:
@@ -188,19 +206,21 @@ class VectorEnvironments(Environments):
             taken = self._restored(taken)
         return taken if self._tensor is None else tree_map(self._tensor, taken)
 
-    def _reopen(self, obs: Tree, ended: Array, terminated: Array) -> list[tuple[int, Tree]]:
-        """Resets the environments whose episodes `ended`; their rows of `obs` become first
-        observations. The last ones."""
+    def _reopen(
+        self, obs: Tree, ended: Array, terminated: Array
+    ) -> tuple[Tree, list[tuple[int, Tree]]]:
+        """Resets the environments whose episodes `ended`. Returns the observations with which all
+        go on, and the last ones."""
         final = []
         for i in np.flatnonzero(ended).tolist():
-            last = tree_map(lambda x, i=i: x[i].copy(), obs)
+            last = tree_map(
+                lambda x, i=i: np.array(x[i]) if isinstance(x, np.ndarray) else x[i], obs
+            )
             self._reader.check_last(i, last, bool(terminated[i]))
             final.append((i, last))
         which = ended.copy() if self._tensor is None else self._tensor(ended.copy())
         first = self._reader.observations(*self._reset(options={"reset_mask": which}), going=ended)
-        for x, new in zip(leaves(obs), leaves(first), strict=True):
-            x[ended] = new[ended]
-        return final
+        return tree_map(lambda x, new: replaced(x, ended, new), obs, first), final
 
     # Saving
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tandem.envs.tensors import to_numpy
+from tandem.envs.tensors import dtype_of, is_finite, kept, to_numpy
 from tandem.envs.vector import (
     Environments,
     all_finite,
@@ -52,6 +52,7 @@ class Reader:
         self._shape = (self.n,)
         self._symbols = [(key, leaf) for key, leaf in self._specs.items() if leaf.sizes]
         self._fitting: set[tuple[str, Any]] = set()  # dtypes that may be cast to those of the space
+        self.stays: set[str] = set()  # parts of observations that stay tensors on their device
         self.steps = 0  # since the first reset
 
     def observations(self, seen: Tree, info: Info, going: Array) -> Tree:
@@ -97,7 +98,7 @@ class Reader:
     def check_last(self, i: int, obs: Tree, terminated: bool) -> None:
         """Raises for a last observation that is not finite, or that nobody could go on from."""
         for x in leaves(obs):
-            if x.dtype.kind == "f" and not all_finite(x):
+            if not _finite(x):
                 raise not_finite(self.name, "the last observation", i, self._when(), x)
         for key, leaf in self._symbols:
             x = obs if self._plain else obs[key]
@@ -125,6 +126,8 @@ class Reader:
         return x
 
     def _array(self, key: str, value: Any) -> Array:
+        if key in self.stays and not isinstance(value, np.ndarray):
+            return self._tensor(key, value, self._shapes[key])
         leaf, given = self._specs[key], value if isinstance(value, np.ndarray) else to_numpy(value)
         if given.shape != self._shapes[key] or (key, given.dtype) not in self._fitting:
             if given.shape != self._shapes[key] or not _castable(given, leaf):
@@ -133,10 +136,22 @@ class Reader:
         return np.array(given, leaf.dtype, order="C")
 
     def _one(self, i: int, key: str, value: Any) -> Array:
+        if key in self.stays and not isinstance(value, np.ndarray):
+            return self._tensor(key, value, self._specs[key].shape)
         leaf, given = self._specs[key], to_numpy(value)
         if given.shape != leaf.shape or not _castable(given, leaf):
             raise self._unlike_space(key, given, leaf.shape, f" as the last one of environment {i}")
         return np.array(given, leaf.dtype, order="C")
+
+    def _tensor(self, key: str, value: Any, shape: tuple[int, ...]) -> Any:
+        leaf = self._specs[key]
+        if tuple(value.shape) != shape or not np.can_cast(dtype_of(value), leaf.dtype, "same_kind"):
+            raise self._unlike_space(key, value, shape)
+        return kept(value, leaf.dtype)
+
+    def stay(self) -> None:
+        """From now on boxes of observations that are tensors stay on their device."""
+        self.stays = {k for k, leaf in self._specs.items() if leaf.kind == "box" and k != MASK}
 
     def _unlike_space(
         self, key: str, given: Array, shape: tuple[int, ...], which: str = ""
@@ -185,8 +200,8 @@ class Reader:
 
     def _check(self, obs: Tree, going: Array) -> None:
         for x in (obs,) if self._plain else obs.values():
-            if x.dtype.kind == "f" and not all_finite(x):
-                i = int(bad_rows(x)[0])
+            if not _finite(x):
+                i = int(bad_rows(x := to_numpy(x))[0])
                 raise not_finite(self.name, "the observation", i, self._when(), x[i])
         for key, leaf in self._symbols:
             x = obs if self._plain else obs[key]
@@ -197,6 +212,12 @@ class Reader:
             for i in rows.tolist():
                 if going[i]:
                     raise no_choice(self.name, i, self._when())
+
+
+def _finite(x: Any) -> bool:
+    if isinstance(x, np.ndarray):
+        return x.dtype.kind != "f" or all_finite(x)
+    return is_finite(x)
 
 
 def _castable(given: Array, leaf: Leaf) -> bool:

@@ -90,3 +90,16 @@ def resume_note(environments: Any) -> str:
         f"{environments.name} gives no state (get_state, set_state): resumed, a run goes on with "
         "all that was learned, in new episodes"
     )
+
+
+def stays_on_device(algorithm: Any, backend: Any, environments: VectorEnvironments) -> bool:
+    """Whether a vector's observations stay on their device from the step to the update, which they
+    then do: rollouts, on the engine whose tensors they are. A replay buffer, a memory, and the
+    statistics of normalize_observations are in this process's memory."""
+    s = algorithm.settings
+    if algorithm.needs != "rollouts" or algorithm.sequence or s.normalize_observations:
+        return False
+    if environments.device_library() != backend.framework or backend.devices > 1:
+        return False
+    environments.stay_on_device()
+    return True
