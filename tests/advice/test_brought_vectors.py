@@ -52,6 +52,16 @@ def test_a_vector_that_says_no_autoreset_mode() -> None:
     stepped(partial(Counters, 4, AutoresetMode.SAME_STEP))
 
 
+def test_a_vector_that_steps_parts() -> None:
+    parts = Counters()
+    parts.is_async = True
+    with follows("envs/vector_env.py:_refuse_parts") as advice:
+        wrapped(parts)
+    assert "make it with batch_size=num_envs" in advice.fix
+    parts.is_async = pool.Pool("CartPole-v1", {**pool.COMMON, "batch_size": 1}).is_async
+    wrapped(parts)
+
+
 def test_last_observations_that_are_missing() -> None:
     with follows("envs/vector_reading.py:Reader.last") as advice:
         stepped(partial(Counters, 4, AutoresetMode.SAME_STEP, gap=True))
@@ -180,20 +190,27 @@ def run(vector: Any = Resumable, **given: Any) -> None:
         case(
             "learning/vectors.py:refuse 2",
             run,
+            {"opponents": 2},
+            "leave opponents out",
+            {"opponents": 0},
+        ),
+        case(
+            "learning/vectors.py:refuse 3",
+            run,
             {"vectorization": "plain"},
             "leave vectorization out",
             {"vectorization": "auto"},
         ),
         case(
-            "learning/vectors.py:refuse 3",
+            "learning/vectors.py:refuse 4",
             run,
             {"vector": Resumable()},
             "give eval_env=",
             {"eval_env": Resumable()},
         ),
-        case("learning/vectors.py:refuse 3", run, {"vector": Resumable()}),
+        case("learning/vectors.py:refuse 4", run, {"vector": Resumable()}),
         case(
-            "learning/vectors.py:refuse 3",
+            "learning/vectors.py:refuse 4",
             run,
             {"vector": Resumable()},
             "eval_episodes=0",

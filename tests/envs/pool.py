@@ -57,6 +57,10 @@ class Pool(VectorEnv):
         self.time = np.zeros(self.num_envs, int)
         self.pictures = np.zeros((self.num_envs, max(self.stack, 1), 6, 6), np.uint8)
 
+    @property
+    def is_async(self) -> bool:
+        return 1 < self.config["batch_size"] < self.num_envs
+
     def reset(self, *, seed: Any = None, options: Any = None) -> Any:
         assert seed is None, "EnvPool says that it is ignored"
         self._open(np.ones(self.num_envs, bool))

@@ -79,6 +79,7 @@ class VectorEnvironments(Environments):
         remake: Callable[[int], Any] | None = None,
         owned: bool = True,
     ) -> None:
+        _refuse_parts(name, envs)
         self.name, self.mode = name, autoreset_mode(name, envs)
         self._envs, self._seed, self._first, self._owned = envs, seed, first, owned
         self._remake, self._number = remake, 0  # how often all episodes were begun anew
@@ -269,6 +270,16 @@ class VectorEnvironments(Environments):
         return (
             "let get_state() give again what set_state(state) was given; or leave both methods "
             "out: a resumed run then begins new episodes."
+        )
+
+
+def _refuse_parts(name: str, envs: Any) -> None:
+    """EnvPool's way to step a part of the environments in each step."""
+    if getattr(envs, "is_async", False) is True:
+        raise EnvironmentFault(
+            f"the vector environment of {name} steps only a part of its environments at a time.",
+            "all of them in each step, in their order",
+            "make it with batch_size=num_envs, or leave batch_size out.",
         )
 
 

@@ -26,6 +26,12 @@ def refuse(source: VectorSource, values: dict[str, Any], options: Options, eval_
                 f"leave {what} out; or give a single environment's id, or a function that makes "
                 "one.",
             )
+    if options.opponents:
+        raise SettingError(
+            f"opponents={options.opponents} with {name}, a vector of environments.",
+            "a game of two in turn, whose other player this run makes",
+            "leave opponents out.",
+        )
     if values.get("vectorization", "auto") != "auto":
         raise SettingError(
             f"vectorization={values['vectorization']!r} with {name}, which is a vector already.",
