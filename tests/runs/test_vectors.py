@@ -139,6 +139,20 @@ def test_ctrl_c_keeps_the_run(tmp_path) -> None:
     assert resumed.fingerprint() == whole.fingerprint()
 
 
+def test_ctrl_c_while_a_vector_is_made_is_heard_then() -> None:
+    made = []
+
+    def make() -> Any:
+        os.kill(os.getpid(), signal.SIGINT)
+        made.append(Resumable())
+        return made[-1]
+
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        tandem.session("ppo", make, **QUICK)
+    assert len(made) == 1 and signal.getsignal(signal.SIGINT) is before
+
+
 def test_a_vector_that_raises_ends_the_run_with_its_words(tmp_path) -> None:
     make = partial(Counters, fails_at=60)
     with (

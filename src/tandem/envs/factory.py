@@ -122,7 +122,7 @@ def make(env: EnvLike, kwargs: EnvKwargs | None = None) -> Any:
     if kwargs:
         raise SettingError(
             f"arguments {dict(kwargs)} were given for {environment_name(env)}, which is no id.",
-            "arguments only with a Gymnasium id",
+            "arguments only with a Gymnasium id, or a function that makes a vector",
             "build them into the callable, for example with functools.partial.",
         )
     if callable(env) and not is_instance(env) and (why := misfit(env)):

@@ -141,7 +141,10 @@ def function_source(
         return None, None  # which is told in full where environments are made
     vector = called(name, function, given)
     if not is_vector(vector):
-        return None, vector if hasattr(vector, "unwrapped") and not given else None
+        single = hasattr(vector, "unwrapped")
+        if single and given:  # which is refused where environments are made
+            vector.close()
+        return None, vector if single and not given else None
     if "seed" in fills:  # it is made again, by the run's
         vector.close()
     kept = None if "seed" in fills else vector
@@ -176,24 +179,28 @@ def named(path: str, kwargs: EnvKwargs | None = None) -> VectorSource:
 
 
 def called(name: str, build: Callable[..., Any], kwargs: EnvKwargs) -> Any:
-    """What `build` makes. Processes that it starts are not ended by Ctrl-C: the run ends first."""
+    """What `build` makes. Processes that it forks do not hear Ctrl-C, so that the block under way
+    is finished; one that comes meanwhile is heard when it has returned."""
     from tandem.envs.factory import guarded
 
-    with _without_interrupts():
+    with _interrupts_later():
         return guarded(name, lambda: build(**kwargs))
 
 
 @contextmanager
-def _without_interrupts() -> Iterator[None]:
-    # processes inherit that SIGINT is ignored; where another thread makes them nothing can be done
+def _interrupts_later() -> Iterator[None]:
+    came: list[int] = []
+    # forked processes inherit the handler; only a main thread may set one
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    before = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, signal.SIG_DFL if before is None else before)
+        if came:
+            signal.raise_signal(signal.SIGINT)
 
 
 def _function_name(function: Any, kwargs: EnvKwargs | None) -> str:
