@@ -19,11 +19,13 @@ from tandem.collect.evaluation import evaluate as play
 from tandem.collect.trained_agent import Agent
 from tandem.envs import atari
 from tandem.envs.factory import EnvLike, environment_name, make, spaces_of
+from tandem.envs.vector_source import VectorSource, brought
 from tandem.errors import ResumeError, SettingError, TandemError, UnknownNameError
-from tandem.learning import config, selfplay
+from tandem.learning import config, selfplay, vectors
 from tandem.learning.config import Config, Options
 from tandem.learning.events import Evaluation, TrainEnd
-from tandem.learning.seeds import Generators
+from tandem.learning.seeds import Generators, derived
+from tandem.learning.vectors import resume_note
 from tandem.parallel import choice
 from tandem.parallel.env_factory import EnvFactory
 from tandem.parallel.pool import blocks_ahead
@@ -65,6 +67,7 @@ def train(
     seed: int = 0,
     envs: int | None = None,
     env_kwargs: Mapping[str, Any] | None = None,
+    eval_env: EnvLike = None,
     out: str | Path | None = None,
     resume: str | Path | None = None,
     extend: bool = False,
@@ -75,8 +78,11 @@ def train(
 ) -> Result:
     """Trains an agent and evaluates the best one.
 
-    algorithm, env: a name, and a Gymnasium id, an environment, or a callable that makes one.
-    env_kwargs: arguments for an id's environment, JSON data.
+    algorithm, env: a name, and a Gymnasium id, an environment, or a callable that makes one; or a
+    vector of environments (gymnasium.vector.VectorEnv), a callable that makes one, or an id of
+    EnvPool's ("envpool/Pong-v5"). docs/environments.md has all ways.
+    env_kwargs: arguments for an id's environment, or for the callable of a vector, JSON data.
+    eval_env: what to evaluate in, as `env`, where that is not `env`.
     framework: "torch", "tensorflow", "jax" or "keras-torch"; None follows `network`, else takes the
       quickest installed.
     network: None for default networks; or a function of the observation space that returns a body
@@ -107,6 +113,7 @@ def train(
         seed=seed,
         envs=envs,
         env_kwargs=env_kwargs,
+        eval_env=eval_env,
         out=out,
         resume=resume,
         extend=extend,
@@ -115,6 +122,8 @@ def train(
         progress=progress,
         **settings,
     )
+    if run.folder is not None and (note := resume_note(run.environments)):
+        warnings.warn(note, RuntimeWarning, stacklevel=2)
     result = complete(run, stop_at)
     if run.signal is not None:
         raise_again(run.signal, result)
@@ -157,6 +166,7 @@ def session(
     seed: int = 0,
     envs: int | None = None,
     env_kwargs: Mapping[str, Any] | None = None,
+    eval_env: EnvLike = None,
     out: str | Path | None = None,
     resume: str | Path | None = None,
     extend: bool = False,
@@ -190,7 +200,7 @@ def session(
                 "nothing that the run has in its config.json already",
                 "leave these out; a run goes on as it began.",
             )
-        own = {"env": env, "network": network, "optimizer": optimizer}
+        own = {"env": env, "eval_env": eval_env, "network": network, "optimizer": optimizer}
         steps = None if steps is None else whole_number("steps", steps)
         run = resumed(as_path("resume", resume), own, steps, extend, told, cluster, devices)
         run.catch_signals = catch_signals
@@ -212,24 +222,28 @@ def session(
     algorithms.get(algorithm)  # refuses an unknown name before anything is made
     env = _versioned(env)
     settings |= {n: v for n, v in (("steps", steps), ("envs", envs)) if v is not None}
+    source, instance = brought(env, env_kwargs)
     conf = _config(
         algorithm,
-        env,
+        source or env,
         settings,
         framework=framework,
         network=network,
         device=device,
         seed=seed,
         env_kwargs=env_kwargs,
+        eval_env=eval_env,
         out=out,
+        instance=instance,
     )
     run = Session(
-        replace(conf, own_optimizer=optimizer is not None),
-        env,
+        replace(conf, own_optimizer=optimizer is not None, own_eval_env=eval_env is not None),
+        source or env,
         folder=None if out is None else new_folder(as_path("out", out)),
         network=network,
         optimizer=optimizer,
         callbacks=told,
+        eval_env=eval_env,
     )
     run.catch_signals = catch_signals
     return run
@@ -245,13 +259,22 @@ def _config(
     device: str,
     seed: int,
     env_kwargs: Mapping[str, Any] | None,
+    eval_env: EnvLike,
     out: str | Path | None,
+    instance: Any,
 ) -> Config:
     """Everything that a new run is made of. Refuses settings, spaces and options that do not fit
-    together; then makes the choices that "auto" leaves open, and chooses the framework."""
+    together; then makes the choices that "auto" leaves open, and chooses the framework. instance:
+    an environment that a callable `env` has made already."""
     chosen, options, source = settle(algorithm, environment_name(env), values)
     kwargs = _as_json(env_kwargs) | atari.arguments(env, options)
-    space, action_space = spaces_of(env, kwargs)
+    if isinstance(env, VectorSource):
+        vectors.refuse(env, values, options, eval_env)
+        at = derived(seed, "environments")
+        chosen, options, envs = vectors.settled(env, values, chosen, options, at, kwargs)
+        space, action_space = envs.observation_space, envs.action_space
+    else:
+        space, action_space = spaces_of(env, kwargs, instance)
     observation, kind = spaces.observation_spec(space), algorithms.get(algorithm)
     action = spaces.action_leaf(action_space, observation)
     algorithms.get(algorithm, action).check(observation, action, chosen)
@@ -285,7 +308,8 @@ def _config(
         versions=config_file.versions(),
         commit=config_file.commit(),
         own_network=network is not None,
-        own_env=not isinstance(env, str),
+        own_env=vectors.kept_as(env) == "own" or not isinstance(env, (str, VectorSource)),
+        vector=vectors.kept_as(env),
         env_kwargs=kwargs,
     )
 
@@ -354,7 +378,8 @@ def evaluate(
             return tree_map(lambda x: x[0], drawn)
 
     mode: Any = agent.algorithm.action_mode(agent.settings, agent.action)
-    own = atari.is_atari(env) or (isinstance(env, str) and agent.name.endswith(f" {env}"))
+    same = isinstance(env, (str, VectorSource)) and agent.name.endswith(f" {environment_name(env)}")
+    own = atari.is_atari(env) or same
     kwargs = agent.env_kwargs if own else None
     of = agent.observation, agent.action
     played = play(

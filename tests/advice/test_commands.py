@@ -12,7 +12,7 @@ import pytest
 import tandem
 from tandem import algorithms, trainer
 from tandem.cli import _command, main
-from tandem.cli.train import _object
+from tandem.cli.train import json_object
 from tests.advice.conftest import cart
 from tests.advice.net import follows
 
@@ -20,6 +20,7 @@ SHORT = (
     "--quiet --framework torch --no-tensorboard --no-plots --hidden 8 --steps 64 --rollout 32 "
     "--envs 2 --batch-size 64 --eval-episodes 0 --final-episodes 1 --eval-max-steps 20"
 )
+VECTOR = "tests.envs.vectors:Resumable"
 PPO = f"train ppo CartPole-v1 {SHORT}"
 
 
@@ -90,15 +91,28 @@ def told(fix: str) -> str:
         ("cli/train.py:_own", f"{PPO} --tau 0.1", "shows those there are", "{told}"),
         ("cli/train.py:_complete", "train", "tandem train ppo", "{told} " + SHORT),
         ("cli/train.py:_complete", "train", "`tandem list` shows more", "list"),
-        ("cli/train.py:_complete 3", f"{PPO} --extend", "or leave it out", PPO),
         (
-            "cli/train.py:_complete 3",
+            "cli/train.py:_complete 2",
+            f"train ppo CartPole-v1 --vector {VECTOR} {SHORT}",
+            "leave CartPole-v1 out",
+            f"train ppo --vector {VECTOR} {SHORT}",
+        ),
+        (
+            "cli/train.py:_complete 2",
+            f"train ppo CartPole-v1 --vector {VECTOR} {SHORT}",
+            "takes arguments by --env-kwargs",
+            f"train ppo --vector {VECTOR} --env-kwargs '{{\"num_envs\": 2}}' {SHORT}",
+        ),
+        ("cli/check.py:run", "check", "tandem check CartPole-v1", "check CartPole-v1 --steps 20"),
+        ("cli/train.py:_complete 4", f"{PPO} --extend", "or leave it out", PPO),
+        (
+            "cli/train.py:_complete 4",
             f"{PPO} --extend",
             "add --resume DIR",
             "train --resume plain --steps 96 --extend --quiet",
         ),
         (
-            "cli/train.py:_object",
+            "cli/train.py:json_object",
             "train ppo FrozenLake-v1 --env-kwargs is_slippery=false",
             "write it in quotes: --env-kwargs '{\"",
             f"train ppo FrozenLake-v1 --env-kwargs '{{\"is_slippery\": false}}' {SHORT}",
@@ -128,15 +142,15 @@ def test_what_a_command_is_told_can_be_typed(key, wrong, says, right, runs, monk
 
 
 def test_arguments_of_an_environment_are_json() -> None:
-    with follows("cli/train.py:_object") as advice:
-        _object("env-kwargs", "{continuous}")
+    with follows("cli/train.py:json_object") as advice:
+        json_object("env-kwargs", "{continuous}")
     flag, value = shlex.split(advice.fix.partition(": ")[2])
-    assert _object(flag.removeprefix("--"), value) == json.loads(value)
+    assert json_object(flag.removeprefix("--"), value) == json.loads(value)
 
 
 @pytest.mark.parametrize("algorithm", algorithms.NAMES)
 def test_the_environment_that_is_proposed_is_one_for_the_algorithm(algorithm) -> None:
-    with follows("cli/train.py:_complete 2") as advice:
+    with follows("cli/train.py:_complete 3") as advice:
         tandem_(f"train {algorithm}")
     _, train, name, env = shlex.split(advice.fix)
     assert (train, name) == ("train", algorithm)

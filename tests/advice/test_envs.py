@@ -184,7 +184,7 @@ TEAM = (np.zeros(2), [1.0, 2.0], [False, False], {})
             {"env": Locked},
         ),
         case(
-            "envs/factory.py:resume_fault",
+            "envs/factory.py:resume_fault_between",
             resumes,
             {"env": Unseeded},
             "every random number from self.np_random",
@@ -206,10 +206,10 @@ TEAM = (np.zeros(2), [1.0, 2.0], [False, False], {})
         ),
         case("envs/factory.py:_native", vector, {"env": "MountainCar-v0"}),
         case(
-            "envs/factory.py:_guarded 2",
+            "envs/factory.py:guarded 2",
             make,
             {"env": "CartPole-v1", "kwargs": {"gravity": 1}},
-            "correct the id or the arguments",
+            "correct the id, the function or the arguments",
             {"kwargs": {"sutton_barto_reward": True}},
         ),
         case(
@@ -414,7 +414,7 @@ def test_an_id_of_a_module(tmp_path, monkeypatch) -> None:
 def test_a_package_that_is_missing(tmp_path, monkeypatch) -> None:
     (tmp_path / "games_of_others.py").write_text("import needed_by_games\n" + REGISTERS)
     monkeypatch.syspath_prepend(tmp_path)
-    with follows("envs/factory.py:_guarded") as advice:
+    with follows("envs/factory.py:guarded") as advice:
         make("games_of_others:Zzyzx-v0")
     assert "install the package that the message above names" in advice.fix
     assert "needed_by_games" in advice.error.happened

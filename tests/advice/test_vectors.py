@@ -6,16 +6,14 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-import pytest
 from gymnasium import spaces
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from tandem.envs.factory import vectorize
 from tandem.envs.native import Native
 from tandem.testing import environments as games
 from tandem.testing.env_checker import check
 from tests.advice.net import follows
-from tests.advice.worlds import TWO, Toy, steps
+from tests.advice.worlds import Toy, steps
 
 MASK = {"action_mask": np.ones(2, np.int8)}
 
@@ -59,54 +57,7 @@ def made(**given: Any) -> Any:
     return type("Made", (Toy,), {"__init__": lambda self: Toy.__init__(self, **given)})
 
 
-@pytest.fixture
-def registered():
-    """Registers an id with a vector of its own."""
-    names = []
-
-    def register(kind: Any, vector: Any = SyncVectorEnv, **more: Any) -> str:
-        names.append(f"tandem-advice/{kind.__name__}{len(names)}-v0")
-        entry = lambda num_envs, **_: vector([kind] * num_envs, **more)  # noqa: E731
-        gymnasium.register(names[-1], entry_point=kind, vector_entry_point=entry)
-        return names[-1]
-
-    yield register
-    for name in names:
-        gymnasium.registry.pop(name)
-
-
-def vector(env: Any, mode: str = "native") -> None:
-    steps(vectorize(env, 2, mode=mode))
-
-
-def test_another_autoreset_mode(registered) -> None:
-    env = registered(Toy, autoreset_mode=AutoresetMode.SAME_STEP)
-    with follows("envs/native.py:Native.__init__") as advice:
-        vector(env=env)
-    (told,) = advice.assigned()
-    vector(env=env, **told)
-    assert "make it with that mode" in advice.fix
-    vector(env=registered(Toy, autoreset_mode=AutoresetMode.NEXT_STEP))
-
-
-def test_actions_of_parts_in_a_vector(registered) -> None:
-    env = registered(made(action_space=spaces.Dict(a=TWO, b=TWO)))
-    with follows("envs/native.py:Native.__init__ 2") as advice:
-        vectorize(env, 2, mode="native")
-    (told,) = advice.assigned()
-    assert vectorize(env, 2, mode=told["vectorization"]).action.kind == "dict"
-
-
-def test_masks_in_the_info_of_a_vector(registered) -> None:
-    env = registered(made(info=MASK))
-    with follows("envs/native.py:Native.reset") as advice:
-        vector(env=env)
-    (told,) = advice.assigned()
-    assert told == {"mode": "plain", "vectorization": "plain"}
-    vector(env=env, mode="plain")
-
-
-def test_states_of_vectors_that_cannot_be_kept(registered) -> None:
+def test_states_of_vectors_that_cannot_be_kept() -> None:
     def kept(envs: Any, mode: str) -> Any:
         return Native("Toy", envs) if mode == "native" else vectorize(Toy, 2, mode=mode)
 
@@ -115,7 +66,7 @@ def test_states_of_vectors_that_cannot_be_kept(registered) -> None:
 
     envs = cart()
     envs.screens = [object()]
-    with follows("envs/native.py:_encode") as advice:
+    with follows("envs/vector_state.py:encode") as advice:
         kept(envs, "native").state()
     (told,) = advice.assigned()
     other = kept(envs, told["mode"])
@@ -128,13 +79,13 @@ def test_states_of_vectors_that_cannot_be_kept(registered) -> None:
     native.reset()
     state = native.state()
     envs.p = envs.q = np.zeros(2)
-    with follows("envs/native.py:Native._compare") as advice:
+    with follows("envs/vector_env.py:VectorEnvironments._compare") as advice:
         native.load_state(*state)
     assert advice.assigned() == [told]  # which was just done
     wide = gymnasium.make_vec("CartPole-v1", 2, vectorization_mode="vector_entry_point")
     wide.single_observation_space = spaces.Box(-9, 9, (5,), np.float32)
-    with follows("envs/native.py:Native._read_leaf") as advice:
+    with follows("envs/vector_reading.py:Reader._unlike_space") as advice:
         Native("CartPole", wide).reset()
-    assert "or its observation_space" in advice.fix
+    assert "or its single_observation_space" in advice.fix
     wide.single_observation_space = spaces.Box(-9, 9, (4,), np.float32)
     Native("CartPole", wide).reset()

@@ -8,17 +8,19 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
+from gymnasium.vector import SyncVectorEnv
 
 from tandem import trainer
 from tandem.collect.actor import RandomActor
 from tandem.collect.collector import Collector
 from tandem.collect.evaluation import evaluate
 from tandem.envs.factory import resume_fault, spaces_of, vectorize
-from tandem.errors import EnvironmentFault, SettingError, SpaceError
+from tandem.errors import EnvironmentFault, SpaceError
 from tandem.math.masks import evenly, masked
 from tandem.spaces import Leaf, action_leaf, from_json, observation_spec, seen, to_json
 from tandem.testing import environments as games
 from tandem.testing.env_checker import check
+from tandem.types import leaves
 
 QUIET: dict[str, Any] = {
     "plots": False,
@@ -137,20 +139,19 @@ def test_a_mask_that_is_missing_later_is_named() -> None:
         collected(Forgets)
 
 
-def test_a_vector_of_its_own_with_masks_in_info_is_stepped_plainly() -> None:
-    class Vector(gymnasium.vector.SyncVectorEnv):
-        pass
-
+def test_masks_in_the_info_of_a_vector_of_its_own_are_seen() -> None:
     name = "tandem-tests/MaskedVector-v0"
     gymnasium.register(
         name,
         entry_point=games.Forbidden,
-        vector_entry_point=lambda num_envs, **_: Vector([games.Forbidden] * num_envs),
+        vector_entry_point=lambda num_envs, **_: SyncVectorEnv([games.Forbidden] * num_envs),
     )
     try:
         assert vectorize(name, 8).action.masked
-        with pytest.raises(SettingError, match="gives action masks in its info"):
-            vectorize(name, 8, mode="native").reset()
+        plain, native = (vectorize(name, 3, mode=mode) for mode in ("plain", "native"))
+        assert native.action.masked
+        for mine, other in zip(leaves(native.reset()), leaves(plain.reset()), strict=True):
+            assert mine.shape == other.shape and mine.dtype == other.dtype
     finally:
         gymnasium.registry.pop(name)
 

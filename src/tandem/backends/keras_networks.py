@@ -138,4 +138,6 @@ def padded_length(count: int, lengths: set[int]) -> int:
 
 def lengthen(x: Array, count: int) -> Any:
     """x [K, ...] with its last row repeated up to `count`."""
+    if ops.is_tensor(x):  # where it lies
+        return ops.concatenate([x, ops.repeat(x[-1:], count - len(x), 0)])
     return np.concatenate([np.asarray(x), np.repeat(np.asarray(x[-1:]), count - len(x), 0)])

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from tandem import trainer
 from tandem.envs.factory import make
+from tandem.envs.vector_source import brought, named
 from tandem.errors import SettingError, UnknownNameError
 from tandem.runs import checkpoint
 from tandem.runs.folder import run_folder
@@ -24,8 +25,8 @@ class Loaded(NamedTuple):
 
     @property
     def env(self) -> Any:
-        """The environment it was trained in, as `make` takes it. SettingError where only a program
-        can make that."""
+        """The environment it was trained in, as `make` takes it, or a vector. SettingError where
+        only a program can make that."""
         if self.config["own_env"]:
             raise SettingError(
                 f"{self.folder} was trained in an environment that a program made "
@@ -34,6 +35,10 @@ class Loaded(NamedTuple):
                 "do it in Python: tandem.evaluate(tandem.load(folder), env).",
             )
         kwargs = self.config.get("env_kwargs")
+        if (vector := self.config.get("vector")) == "id":
+            return brought(self.config["env"])[0]
+        if vector:
+            return named(vector, kwargs)
         return partial(make, self.config["env"], kwargs) if kwargs else self.config["env"]
 
 

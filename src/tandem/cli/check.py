@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+from tandem.cli import train
 from tandem.cli.parser import Parser
+from tandem.envs.envpool import is_id
 from tandem.envs.factory import make
+from tandem.envs.vector_source import named
+from tandem.errors import SettingError
 from tandem.testing.env_checker import check
 
 ABOUT = (
-    "Checks whether an environment can be trained in, resumed exactly, and how fast it is. "
-    "Exit code 1 where it has a fault."
+    "Checks whether an environment, or a vector of environments, can be trained in, resumed "
+    "exactly, and how fast it is. Exit code 1 where it has a fault."
 )
 SIGNS = {"ok": "ok   ", "note": "note ", "fault": "FAULT"}
 
 
 def run(words: list[str]) -> int:
     """Prints what was found, one line a check."""
-    parser = Parser(
-        "check",
-        ABOUT,
-        ("tandem check CartPole-v1", "tandem check my_module:MyEnv-v0 --steps 10000"),
+    examples = (
+        "tandem check CartPole-v1",
+        "tandem check my_module:MyEnv-v0 --steps 10000",
+        "tandem check --vector my_module:make_vector",
     )
-    parser.add_argument("env", metavar="ENV", help="a Gymnasium id")
+    parser = Parser("check", ABOUT, examples)
+    parser.add_argument("env", nargs="?", metavar="ENV", help="a Gymnasium id")
+    train.vector_arguments(parser)
     parser.add_argument(
         "--steps", type=int, default=1000, metavar="N", help="random steps to take [1000]"
     )
@@ -28,9 +36,20 @@ def run(words: list[str]) -> int:
         "--seed", type=int, default=0, metavar="N", help="of environment and actions [0]"
     )
     args = parser.read(words)
-    make(args.env).close()  # an unknown name is answered before anything is said
+    if (args.env is None) == (args.vector is None):
+        raise SettingError(
+            f"`tandem check` was given {'nothing' if args.env is None else 'two'} to check.",
+            "an id, or --vector MODULE:FUNCTION",
+            "tandem check CartPole-v1",
+        )
+    kwargs = None if args.env_kwargs is None else train.json_object("env-kwargs", args.env_kwargs)
+    env = args.env if args.vector is None else named(args.vector, kwargs)
+    if args.vector is None and not is_id(env):
+        make(env, kwargs).close()  # an unknown name is answered before anything is said
+        if kwargs:
+            env, kwargs = partial(make, env, kwargs), None
     faults = 0
-    for finding in check(args.env, args.steps, args.seed):
+    for finding in check(env, args.steps, args.seed, kwargs):
         faults += finding.verdict == "fault"
         print(f"{SIGNS[finding.verdict]}  {finding.what:<14}{finding.text}", flush=True)
     return int(faults > 0)

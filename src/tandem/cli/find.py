@@ -60,7 +60,7 @@ def run(words: list[str]) -> int:
         "device": args.device,
         "env_kwargs": None
         if args.env_kwargs is None
-        else train._object("env-kwargs", args.env_kwargs),
+        else train.json_object("env-kwargs", args.env_kwargs),
         **_overrides(args),
     }
     if not args.quiet:

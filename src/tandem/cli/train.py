@@ -12,9 +12,11 @@ from typing import Any
 
 from tandem import algorithms, trainer, zoo
 from tandem.cli.parser import Parser, flags, hidden
+from tandem.envs.vector_source import named
 from tandem.errors import ResumeError, SettingError, TandemError, UnknownNameError
 from tandem.learning.config import Options
 from tandem.learning.devices import purpose
+from tandem.learning.vectors import resume_note
 from tandem.runs.folder import default_folder, new_folder
 from tandem.runs.progress import Progress, duration
 
@@ -25,6 +27,7 @@ EXAMPLES = (
     "tandem train ppo CartPole-v1",
     "tandem train dqn CartPole-v1 --framework torch --prioritized --learning-rate 1e-3:0",
     "tandem train sac Pendulum-v1 --seeds 3",
+    "tandem train ppo --vector my_module:make_vector",
     "tandem train --resume runs/ppo-CartPole-v1-s0-20250131-120000",
     "tandem train ppo --help             every setting of PPO",
 )
@@ -71,7 +74,7 @@ def _several(args: argparse.Namespace) -> int:
         )
     first = args.seed or 0
     parent = Path(
-        args.out or default_folder(args.algorithm, args.env, f"{first}-{first + count - 1}")
+        args.out or default_folder(args.algorithm, _env_name(args), f"{first}-{first + count - 1}")
     )
     # all, before one is trained
     folders = [new_folder(parent / f"s{seed}") for seed in range(first, first + count)]
@@ -113,11 +116,11 @@ def _one(args: argparse.Namespace, session: Any) -> int:
         f"{conf.algorithm} on {conf.env}, {conf.framework}, seed {conf.seed}: "
         f"{s['env_steps']:,} steps in {duration(s['seconds'])} ({speed})"
     )
-    print(f"  best checkpoint  {result.evaluation}, on fresh seeds")
-    cut = f", {s['last_eval_cut']} of them cut" if s["last_eval_cut"] else ""
-    print(
-        f"  last checkpoint  {s['last_eval_mean']:.1f} ± {s['last_eval_std']:.1f}, on the same{cut}"
-    )
+    if s["eval_episodes"]:
+        print(f"  best checkpoint  {result.evaluation}, on fresh seeds")
+        cut = f", {s['last_eval_cut']} of them cut" if s["last_eval_cut"] else ""
+        scored = f"{s['last_eval_mean']:.1f} ± {s['last_eval_std']:.1f}"
+        print(f"  last checkpoint  {scored}, on the same{cut}")
     there = (
         "curve.png",
         "animation.gif",
@@ -136,7 +139,8 @@ def _one(args: argparse.Namespace, session: Any) -> int:
         else f" --steps {2 * conf.settings.steps} --extend"
     )
     print("Next:")
-    for line in ("watch {}", "evaluate {} --episodes 100", "train --resume {}" + rest):
+    lines = ("watch {}", "evaluate {} --episodes 100", "train --resume {}" + rest)
+    for line in lines[bool(conf.vector) :]:  # only single environments can be watched
         print("  tandem " + line.format(quote(str(result.folder))))
     return 0
 
@@ -155,8 +159,9 @@ def _announce(args: argparse.Namespace, session: Any) -> None:
             f"{c.algorithm} on {c.env}, {c.framework}, seed {c.seed}, {c.settings.steps:,} "
             f"steps{went}; settings: {c.source}"
         )
-        if note := purpose(session.backend):
-            print(note)
+        for note in (purpose(session.backend), resume_note(session.environments)):
+            if note:
+                print(note)
         print(f"run: {session.folder}", flush=True)
 
 
@@ -167,7 +172,7 @@ def _session(args: argparse.Namespace, seed: int | None, out: str | Path | None)
     overrides = {name: value for name, value in vars(args).items() if name in names}
     callbacks = [Progress(0, args.quiet)]
     if args.resume is not None:
-        fixed = ("framework", "seed", "device", "env_kwargs", "out")
+        fixed = ("framework", "seed", "device", "env_kwargs", "vector", "out")
         own_names = ("steps", "cluster", "devices")
         odd = [
             f"--{n.replace('_', '-')}"
@@ -185,7 +190,7 @@ def _session(args: argparse.Namespace, seed: int | None, out: str | Path | None)
         return trainer.session(
             resume=args.resume, steps=steps, extend=args.extend, callbacks=callbacks, **where
         )
-    out = out or default_folder(args.algorithm, args.env, seed or 0)
+    out = out or default_folder(args.algorithm, _env_name(args), seed or 0)
     places = {
         "framework": args.framework,
         "device": args.device or "auto",
@@ -193,9 +198,15 @@ def _session(args: argparse.Namespace, seed: int | None, out: str | Path | None)
         "out": out,
     }
     places["env_kwargs"] = (
-        None if args.env_kwargs is None else _object("env-kwargs", args.env_kwargs)
+        None if args.env_kwargs is None else json_object("env-kwargs", args.env_kwargs)
     )
-    return trainer.session(args.algorithm, args.env, callbacks=callbacks, **places, **overrides)
+    env = args.env if args.vector is None else named(args.vector, places["env_kwargs"])
+    return trainer.session(args.algorithm, env, callbacks=callbacks, **places, **overrides)
+
+
+def _env_name(args: argparse.Namespace) -> str:
+    """What a new run's folder is named after."""
+    return str(args.env or args.vector.replace(":", "."))
 
 
 def _arguments(words: list[str]) -> argparse.Namespace:
@@ -265,11 +276,7 @@ def _parser(**more: Any) -> Parser:
     parser.add_argument(
         "env", nargs="?", metavar="ENV", help="a Gymnasium id, as in CartPole-v1 or module:Id-v0"
     )
-    parser.add_argument(
-        "--env-kwargs",
-        metavar="JSON",
-        help="arguments for the environment, as in '{\"max_cycles\": 50}'",
-    )
+    vector_arguments(parser)
     parser.add_argument(
         "--framework",
         metavar="NAME",
@@ -299,6 +306,21 @@ def _parser(**more: Any) -> Parser:
     return parser
 
 
+def vector_arguments(parser: Any) -> None:
+    """How to name a vector of environments, instead of an id, and to say what it is made with."""
+    parser.add_argument(
+        "--env-kwargs",
+        metavar="JSON",
+        help="arguments for the environment, or the function of --vector, as in "
+        "'{\"max_cycles\": 50}'",
+    )
+    parser.add_argument(
+        "--vector",
+        metavar="MODULE:FUNCTION",
+        help="what makes a vector of environments (gymnasium.vector.VectorEnv), instead of ENV",
+    )
+
+
 def _complete(args: argparse.Namespace) -> None:
     """Refuses a command without an algorithm and an environment."""
     if args.algorithm is None:
@@ -308,7 +330,13 @@ def _complete(args: argparse.Namespace) -> None:
             "tandem train ppo CartPole-v1; `tandem list` shows more.",
         )
     algorithms.get(args.algorithm)
-    if args.env is None:
+    if args.env is not None and args.vector is not None:
+        raise SettingError(
+            f"{args.env} was given with --vector {args.vector}.",
+            "one or the other",
+            f"leave {args.env} out; what --vector names takes arguments by --env-kwargs.",
+        )
+    if args.env is None and args.vector is None:
         known = zoo.entries(args.algorithm)
         raise SettingError(
             f"`tandem train {args.algorithm}` was given no environment.",
@@ -329,7 +357,7 @@ def _whole(flag: str, value: str, least: int = 0) -> int:
     return whole_number(f"--{flag}", value, least)
 
 
-def _object(flag: str, value: str) -> dict[str, Any]:
+def json_object(flag: str, value: str) -> dict[str, Any]:
     """Names and values from JSON."""
     try:
         parsed = json.loads(value)

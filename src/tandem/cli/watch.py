@@ -44,8 +44,9 @@ def run(words: list[str]) -> int:
     args = parser.read(words)
     max_steps = whole_number("--max-steps", args.max_steps, 1)
     loaded = agents.load(args.folder, args.which)
-    _ = loaded.env  # refuses what only a program can make
-    env, kwargs = loaded.config["env"], loaded.config.get("env_kwargs")
+    env, kwargs = loaded.env, loaded.config.get("env_kwargs")  # refuses what only programs make
+    if not loaded.config.get("vector"):
+        env = loaded.config["env"]
     if args.out is None and has_display():
         with screen(env, "human", kwargs) as window:
             for last in show(loaded.agent, window, args.episodes, args.seed, max_steps):

@@ -85,15 +85,19 @@ def _arrived(make: Callable[[], Any]) -> Portable:
 
 
 def forwards(
-    backend: Any, roles: tuple[str, ...], make: Callable[[str], Any] | None = None
+    backend: Any,
+    roles: tuple[str, ...],
+    make: Callable[[str], Any] | None = None,
+    on_device: bool = False,
 ) -> dict[str, Forward]:
     """For each role a twin where all its layers are known; else the framework's own forward
     function, and where it convolves: a rollout of pictures takes NumPy three times as long. With
-    `make`, which makes the network of a role in another process, such a function can go there."""
+    `make`, which makes the network of a role in another process, such a function can go there.
+    on_device: observations are tensors, which only the framework takes."""
     forwards_by_role: dict[str, Forward] = {}
     for role in roles:
         network = backend.networks[role]
-        if network.plan is not None and not network.convolves:
+        if network.plan is not None and not network.convolves and not on_device:
             forwards_by_role[role] = Twin(network.plan, network.read())
         else:
             forwards_by_role[role] = (

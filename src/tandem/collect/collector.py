@@ -10,6 +10,7 @@ import numpy as np
 
 from tandem.collect.trajectories import Ended, TrajectoryBuilder
 from tandem.envs.actions import to_environment
+from tandem.envs.tensors import to_numpy
 from tandem.envs.vector import Arrays, Environments, Step
 from tandem.errors import ResumeError
 from tandem.spaces import ActionMode
@@ -124,17 +125,16 @@ class Collector:
     def state(self) -> tuple[JSONDict, Arrays]:
         """All that the next `collect` depends on beside its arguments. Changes nothing."""
         data: JSONDict = {"env_steps": self.env_steps, "seconds": dict(self.seconds)}
-        data["begun"] = self._obs is not None and not self.environments.gone
+        envs = self.environments
+        data["begun"] = self._obs is not None and not envs.gone and envs.resumable
         if not data["begun"]:
-            return data | (
-                {"after": self.environments.episodes()}
-                if self._again and not self.environments.gone
-                else {}
-            ), {}
-        data["environments"], inner = self.environments.state()
+            # whoever goes on begins other episodes than there were
+            again = self._again or (self._obs is not None and not envs.resumable)
+            return data | ({"after": envs.episodes()} if again and not envs.gone else {}), {}
+        data["environments"], inner = envs.state()
         recurrent = self._state_leaves if self._state_leaves is not None else leaves(self._state)
         arrays = {f"environments/{key}": x for key, x in inner.items()}
-        arrays |= {f"obs/{j}": np.array(x) for j, x in enumerate(leaves(self._obs))}
+        arrays |= {f"obs/{j}": np.array(to_numpy(x)) for j, x in enumerate(leaves(self._obs))}
         arrays |= {f"state/{j}": np.array(x) for j, x in enumerate(recurrent)}
         return data, arrays | {"scores": self._scores.copy(), "lengths": self._lengths.copy()}
 
@@ -155,7 +155,8 @@ class Collector:
         }
         self.environments.load_state(data["environments"], inner)
         seen, spec = _numbered(arrays, "obs"), self.environments.observation
-        self._obs = dict(zip(spec, seen, strict=True)) if isinstance(spec, dict) else seen[0]
+        saved = dict(zip(spec, seen, strict=True)) if isinstance(spec, dict) else seen[0]
+        self._obs = self.environments.own(saved)
         self._state, self._state_leaves = None, _numbered(arrays, "state")
         self._scores, self._lengths = arrays["scores"].copy(), arrays["lengths"].copy()
 
@@ -188,25 +189,38 @@ class Collector:
 
     def _count(self, trajectory: Trajectory, rows: list[Step]) -> None:
         """Steps, scores and lengths of the block, and the episodes that ended in it."""
-        reward = trajectory.reward * trajectory.valid
-        valid = trajectory.valid
-        begin = np.zeros(self.n, np.int64)
+        valid, last = trajectory.valid, trajectory.last
+        reward = trajectory.reward * valid
         self.env_steps += int(np.count_nonzero(valid))
         self.episodes = []
-        if not trajectory.last.any():
+        if not last.any():
             self._scores += reward.sum(axis=0, dtype=np.float64)
             self._lengths += valid.sum(axis=0)
             return
-        for t, i in np.argwhere(trajectory.last).tolist():
-            score = self._scores[i] + reward[begin[i] : t + 1, i].sum(dtype=np.float64)
-            length = self._lengths[i] + valid[begin[i] : t + 1, i].sum()
-            self.episodes.append(
-                Ended(t, Episode(i, float(score), int(length), bool(rows[t].terminated[i])))
-            )
-            self._scores[i], self._lengths[i], begin[i] = 0.0, 0, t + 1
-        running = np.arange(len(rows))[:, None] >= begin
-        self._scores += (reward * running).sum(axis=0, dtype=np.float64)
-        self._lengths += (valid & running).sum(axis=0)
+        # Stretches of one environment, between its ends: summed in one call, since a vector of
+        # short episodes may see hundreds of ends in a block.
+        steps, n = last.shape
+        ends = np.flatnonzero(last.T)  # in env * steps + t
+        begins = np.union1d(np.arange(n) * steps, ends + 1)
+        begins = begins[begins < n * steps]
+        scores = np.add.reduceat(reward.T.astype(np.float64).ravel(), begins)
+        lengths = np.add.reduceat(valid.T.astype(np.int64).ravel(), begins)
+        first = np.searchsorted(begins, np.arange(n) * steps)  # stretch of each environment
+        scores[first] += self._scores
+        lengths[first] += self._lengths
+        of_end = np.searchsorted(begins, ends, "right") - 1
+        env, t = np.divmod(ends, steps)
+        order = np.lexsort((env, t))
+        terminated = np.array([rows[k].terminated[i] for k, i in zip(t, env, strict=True)])
+        columns = (x[order].tolist() for x in (t, env, scores[of_end], lengths[of_end], terminated))
+        self.episodes = [
+            Ended(t, Episode(i, score, length, over))
+            for t, i, score, length, over in zip(*columns, strict=True)
+        ]
+        tail = np.append(first[1:], len(begins)) - 1  # the last stretch of each environment
+        running = ~last[-1]
+        self._scores = np.where(running, scores[tail], 0.0)
+        self._lengths = np.where(running, lengths[tail], 0)
 
 
 def _each(noise: Tree, steps: int) -> Iterable[Tree]:

@@ -11,7 +11,8 @@ from tandem.collect.collector import Actor, reset_ended
 from tandem.envs.actions import to_environment
 from tandem.envs.factory import EnvLike, environment_name, is_instance, make
 from tandem.envs.stepped import Stepped
-from tandem.envs.vector import episode_seed
+from tandem.envs.vector import Environments, episode_seed
+from tandem.envs.vector_source import brought
 from tandem.errors import at_least
 from tandem.spaces import ActionMode, Leaf, Spec, refuse_others
 from tandem.types import AnyArray, Tree
@@ -56,7 +57,9 @@ def evaluate(
     an actor that treats rows alike.
 
     env: as `make` takes it; an environment object is used itself (see `separate`), alone, and left
-      open.
+      open. Or a vector of environments, or what makes one: it is reset by a seed from `seed`, its
+      environments take the next number as they get free, and of those that begin with it at most
+      `episodes` count.
     noise: called with (step, n) for the noise [n, ...] of one call of `actor.act`; without it
       actions are deterministic.
     environments: how many to step together at most.
@@ -78,6 +81,18 @@ def evaluate(
     from tandem.envs.episode_budget import EpisodeBudget, default_budget
     from tandem.envs.flat_actions import adapted
 
+    vector, made = brought(env, kwargs)
+    if vector is not None:
+        free = vector.is_sized and "num_envs" not in (kwargs or {})
+        n = min(episodes, environments) if free else None
+        many = vector.environments(n, episode_seed(seed, EVALUATION, 0), kwargs)
+        try:
+            if spaces is not None:
+                refuse_others(many.name, spaces, (many.observation, many.action))
+            budget = max_steps or default_budget(many, longest)
+            return _play_vector(actor, many, budget, episodes, action_mode, noise, stopped)
+        finally:
+            many.close()
     n = 1 if is_instance(env) else min(episodes, environments)
     numbers = np.zeros(n, np.int64)  # of the episode that each environment plays
     begun = 0
@@ -87,7 +102,7 @@ def evaluate(
         numbers[i], begun = begun, begun + 1
         return episode_seed(seed, EVALUATION, int(numbers[i]))
 
-    instances = [make(env, kwargs) for _ in range(n)]
+    instances = [make(env, kwargs) if i or made is None else make(made) for i in range(n)]
     budget = max_steps or default_budget(instances[0], longest)
     limited = [EpisodeBudget(instance, budget) for instance in adapted(instances)]
     envs = Stepped(environment_name(env), limited, next_seed=next_seed)
@@ -141,3 +156,46 @@ def _play(
         state = reset_ended(state, initial, one)
         obs, t = one.obs, t + 1
     return Played(returns, steps, agents.tolist() if agents.size else [], cut)
+
+
+def _play_vector(
+    actor: Actor,
+    envs: Environments,
+    budget: int,
+    episodes: int,
+    action_mode: ActionMode,
+    noise: Callable[[int, int], Tree] | None,
+    stopped: Callable[[], bool] | None,
+) -> Played:
+    """In environments that reset themselves, or with all others: one whose episode was cut plays on
+    for nothing until it ends; where none plays for something, all begin anew."""
+    convert, n = to_environment(envs.action, action_mode), envs.n
+    returns, steps, cut, left, t = [0.0] * episodes, [0] * episodes, 0, episodes, 0
+    numbers = np.arange(n)  # of the episode that each plays; at or above `episodes` it is none
+    begun, scores, lengths = n, np.zeros(n), np.zeros(n, np.int64)
+    obs, initial = envs.reset(), actor.initial_state(n)
+    state = initial
+    while left:
+        if stopped is not None and stopped():
+            raise EvaluationStopped
+        action, _, state = actor.act(obs, state, noise(t, n) if noise else None)
+        one = envs.step(convert(np.asarray(action, envs.action.dtype)))
+        scores += one.reward * one.valid
+        lengths += one.valid
+        ended = one.terminated | one.truncated
+        over = ended | ((lengths >= budget) & (numbers < episodes))
+        for i in np.flatnonzero(over).tolist():
+            if numbers[i] < episodes:
+                returns[numbers[i]], steps[numbers[i]] = float(scores[i]), int(lengths[i])
+                left -= 1
+                cut += not ended[i]
+            numbers[i] = episodes  # of nothing, until it begins the next
+            if ended[i]:
+                numbers[i], begun = begun, begun + 1
+                scores[i], lengths[i] = 0.0, 0
+        state, obs, t = reset_ended(state, initial, one), one.obs, t + 1
+        if left and not (numbers < episodes).any():
+            obs, state = envs.restart(), initial
+            numbers, begun = begun + np.arange(n), begun + n
+            scores[:], lengths[:] = 0.0, 0
+    return Played(returns, steps, [], cut)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tandem.envs.tensors import stacked
 from tandem.envs.vector import Environments, Step
 from tandem.errors import NetworkError
 from tandem.types import Array, Cuts, Episode, Trajectory, Tree, leaves, tree_map
@@ -19,11 +20,14 @@ PLAIN = ("action", "reward", "discount", "last", "valid")  # those of them that 
 class TrajectoryBuilder:
     """The arrays of one trajectory, new each time: JAX may go on reading the last one's memory.
 
-    obs: one observation [N, ...], for its shapes and dtypes."""
+    obs: one observation [N, ...], for its shapes and dtypes. Where parts of it are tensors, they
+    stay that, and are put together at the end."""
 
     def __init__(self, steps: int, environments: Environments, obs: Tree) -> None:
         self.steps, self.n, self.leaf = steps, environments.n, environments.action
-        self.obs = tree_map(lambda x: np.empty((steps, *x.shape), x.dtype), obs)
+        self.obs = tree_map(
+            lambda x: np.empty((steps, *x.shape), x.dtype) if isinstance(x, np.ndarray) else [], obs
+        )
         self.action = np.empty((steps, self.n, *self.leaf.shape), self.leaf.dtype)
         self.extra: dict[str, Array] = {}
 
@@ -32,9 +36,14 @@ class TrajectoryBuilder:
         take."""
         if t == 0:
             self._allocate_extra(action, extra)
-        if isinstance(obs, dict):
+        if isinstance(self.obs, dict):
             for key, block in self.obs.items():
-                block[t] = obs[key]
+                if isinstance(block, list):
+                    block.append(obs[key])
+                else:
+                    block[t] = obs[key]
+        elif isinstance(self.obs, list):
+            self.obs.append(obs)
         else:
             self.obs[t] = obs
         self.action[t] = action
@@ -47,6 +56,7 @@ class TrajectoryBuilder:
     ) -> Trajectory:
         """The whole of it, without recurrent state. rows: what the environments returned, one a
         step. final: (t, environment, last observation) of each episode that was cut or ended."""
+        self.obs = tree_map(lambda x: stacked(x) if isinstance(x, list) else x, self.obs)
         terminated = np.array([row.terminated for row in rows], np.bool_)
         return Trajectory(
             obs=self.obs,
@@ -64,8 +74,8 @@ class TrajectoryBuilder:
     def _cuts(self, final: list[tuple[int, int, Tree]]) -> Cuts:
         t, env = (np.array([f[k] for f in final], np.int64) for k in (0, 1))
         if final:
-            return Cuts(t, env, tree_map(lambda *xs: np.stack(xs), *(f[2] for f in final)))
-        return Cuts(t, env, tree_map(lambda x: np.empty((0, *x.shape[2:]), x.dtype), self.obs))
+            return Cuts(t, env, tree_map(lambda *xs: stacked(xs), *(f[2] for f in final)))
+        return Cuts(t, env, tree_map(lambda x: x[:0, 0], self.obs))
 
     def _allocate_extra(self, action: Array, extra: dict[str, Array]) -> None:
         """Arrays for what the actor returned with its first actions. NetworkError where it did not

@@ -75,6 +75,12 @@ def is_atari(env: Any) -> bool:
     return spec is not None and str(spec.entry_point).startswith("ale_py.")
 
 
+def takes_preprocessing(env: Any) -> bool:
+    """Whether `Preprocessing` says something of an environment: an Atari id of ale_py's, or of
+    EnvPool's."""
+    return is_atari(env) or bool(getattr(env, "is_atari", False))
+
+
 def arguments(env: Any, chosen: Preprocessing) -> dict[str, Any]:
     """What to make the environment with wherever the run's agent plays; {} for one that is no Atari
     id.
@@ -82,11 +88,11 @@ def arguments(env: Any, chosen: Preprocessing) -> dict[str, Any]:
     Raises SettingError for settings of Atari games with another environment, and for ones out of
     range."""
     own = {f.name: getattr(chosen, f.name) for f in fields(Preprocessing)}
-    if not is_atari(env):
+    if not takes_preprocessing(env):
         if odd := [f"{n}={v}" for n, v in own.items() if v != getattr(Preprocessing, n)]:
             raise SettingError(
                 f"{', '.join(odd)} was given for an environment that is no Atari id.",
-                "such settings only with ids like ALE/Pong-v5",
+                "such settings only with ids like ALE/Pong-v5 and envpool/Pong-v5",
                 "leave them out; wrap an environment of your own as you like it.",
             )
         return {}
@@ -96,7 +102,7 @@ def arguments(env: Any, chosen: Preprocessing) -> dict[str, Any]:
 
 def training(env: Any, kwargs: EnvKwargs | None, chosen: Preprocessing) -> dict[str, Any] | None:
     """`kwargs` of an environment with what is added for training."""
-    more = {n: getattr(chosen, n) for n in ONLY_TRAINING} if is_atari(env) else {}
+    more = {n: getattr(chosen, n) for n in ONLY_TRAINING} if takes_preprocessing(env) else {}
     return {**(kwargs or {}), **more} or None
 
 

@@ -13,9 +13,12 @@ import numpy as np
 
 from tandem.envs import atari, particles
 from tandem.envs.atari_vector import AtariVector
+from tandem.envs.envpool import is_id as is_envpool
 from tandem.envs.native import Native
 from tandem.envs.stepped import Stepped
 from tandem.envs.vector import Environments, Step, episode_seed
+from tandem.envs.vector_env import is_vector
+from tandem.envs.vector_source import VectorSource, brought
 from tandem.errors import (
     EngineError,
     ResumeError,
@@ -78,6 +81,8 @@ def environment_name(env: EnvLike) -> str:
     or function."""
     if isinstance(env, str):
         return env
+    if isinstance(env, VectorSource):
+        return env.name
     if getattr(env, "spec", None) is not None:
         return str(env.spec.id)
     if is_instance(env):
@@ -100,23 +105,24 @@ def make(env: EnvLike, kwargs: EnvKwargs | None = None) -> Any:
     """
     import gymnasium
 
+    _refuse_vector(env)
     if atari.is_atari(env):
-        return _guarded(env, lambda: atari.make(env, kwargs))
+        return guarded(env, lambda: atari.make(env, kwargs))
     from tandem.envs import pettingzoo, versus
     from tandem.envs import team as teams
 
     if isinstance(env, str) and env.partition("/")[0] in teams.FAMILIES:
-        return _guarded(env, lambda: teams.team(env, kwargs))
+        return guarded(env, lambda: teams.team(env, kwargs))
     if isinstance(env, str) and env.startswith("classic/"):
         return versus.classic(env, kwargs)
     if isinstance(env, str):
-        return _guarded(
+        return guarded(
             env, lambda: gymnasium.make(env, disable_env_checker=True, **dict(kwargs or {}))
         )
     if kwargs:
         raise SettingError(
             f"arguments {dict(kwargs)} were given for {environment_name(env)}, which is no id.",
-            "arguments only with a Gymnasium id",
+            "arguments only with a Gymnasium id, or a function that makes a vector",
             "build them into the callable, for example with functools.partial.",
         )
     if callable(env) and not is_instance(env) and (why := misfit(env)):
@@ -145,13 +151,29 @@ def make(env: EnvLike, kwargs: EnvKwargs | None = None) -> Any:
     return instance
 
 
-def spaces_of(env: EnvLike, kwargs: EnvKwargs | None = None) -> tuple[Any, Any]:
+def _refuse_vector(env: EnvLike) -> None:
+    if isinstance(env, VectorSource) or is_vector(env) or is_envpool(env):
+        raise SettingError(
+            f"{environment_name(env)} is a vector of environments.",
+            "one environment; tandem.train, tandem.evaluate and `tandem check` take vectors too",
+            "give its id, the environment, or a function that makes it.",
+        )
+
+
+def spaces_of(env: EnvLike, kwargs: EnvKwargs | None = None, made: Any = None) -> tuple[Any, Any]:
     """Returns Gymnasium's (observation space, action space) of an environment, which is made for
-    it. Masks that it gives in its info are a part of the former, see `envs.action_masks`. Raises
-    SpaceError where it has none."""
+    it, unless it is in `made` already; or of one of a vector. Masks that it gives in its info are a
+    part of the former, see `envs.action_masks`. Raises SpaceError where it has none."""
     from tandem.envs.flat_actions import adapted
 
-    instance = make(env, kwargs)
+    source = None
+    if is_vector(env) or is_envpool(env) or isinstance(env, VectorSource):
+        source, _ = brought(env)
+    if source is not None:
+        envs = source.environments(None, 0, kwargs)
+        envs.close()
+        return envs.observation_space, envs.action_space
+    instance = make(env, kwargs) if made is None else make(made)
     try:
         for name in ("observation_space", "action_space"):
             if getattr(instance, name, None) is None:
@@ -182,14 +204,16 @@ def vectorize(
     after the other, "auto" is native where one is registered whose state can be kept exactly and n
     is at least NATIVE_FROM, else plain. Atari games are native whatever n is: ale_py's own vector
     is quicker from one game on, and is resumed exactly. So are particle worlds that `Particles` can
-    stand for, to the bit.
+    stand for, to the bit. A user's vector is stepped as it is, whatever the mode.
     """
     at_least("n", n, 1)
     one_of("mode", mode, get_args(Mode))
+    if isinstance(env, VectorSource):
+        return env.environments(n, seed, kwargs)
     if atari.is_atari(env):
         return _atari(env, n, seed, mode, kwargs, first)
     if particles.chosen(env, mode, kwargs):
-        worlds: Environments = _guarded(
+        worlds: Environments = guarded(
             env, lambda: particles.Particles(env, n, seed, kwargs, first)
         )
         return worlds
@@ -241,6 +265,15 @@ def resume_fault(
     does so again from the state in new environments, and compares."""
     n = 1 if is_instance(env) else 2
     first, second = (vectorize(separate(env), n, seed, mode, kwargs) for _ in range(2))
+    return resume_fault_between(first, second, steps, seed)
+
+
+def resume_fault_between(
+    first: Environments, second: Environments, steps: int, seed: int
+) -> TandemError | None:
+    """As `resume_fault`, of environments that are closed then: whether `second` goes on as `first`
+    would."""
+    n = first.n
     rng = np.random.default_rng(seed)
     try:
         obs = first.reset()
@@ -322,7 +355,7 @@ def _atari(
     native = mode == "native" or (mode == "auto" and (does.life_loss_ends or not does.press_fire))
     envs: Environments
     if native:
-        envs = _guarded(env, lambda: AtariVector(env, n, seed, kwargs, first))
+        envs = guarded(env, lambda: AtariVector(env, n, seed, kwargs, first))
     else:
         envs = _plain(env, n, seed, kwargs, first)
     envs.clips = does.clip_rewards
@@ -338,7 +371,7 @@ def _native(env: EnvLike, n: int, seed: int, kwargs: EnvKwargs | None, first: in
             "an id registered with one",
             "use mode='auto' or mode='plain'.",
         )
-    envs = _guarded(
+    envs = guarded(
         env,
         lambda: gymnasium.make_vec(
             env, n, vectorization_mode="vector_entry_point", **dict(kwargs or {})
@@ -363,7 +396,7 @@ def _register(name: str) -> None:
         importlib.import_module(_NAMESPACES[namespace])
 
 
-def _guarded(name: str, build: Callable[[], Any]) -> Any:
+def guarded(name: str, build: Callable[[], Any]) -> Any:
     """Returns what `build` returns; errors of Gymnasium become errors of this library."""
     from gymnasium import error, registry
 
@@ -388,9 +421,9 @@ def _guarded(name: str, build: Callable[[], Any]) -> Any:
         # whatever an environment says of arguments that it does not take: KeyError, AssertionError
         raise SettingError(
             f"the environment {name} cannot be made: {type(fault).__name__}: {fault}",
-            "an id in the form of Name-v0 or module:Name-v0, and arguments that the environment "
+            "an id in the form of Name-v0 or module:Name-v0, or a function, and arguments that it "
             "takes",
-            "correct the id or the arguments (env_kwargs=, --env-kwargs).",
+            "correct the id, the function or the arguments (env_kwargs=, --env-kwargs).",
         ) from fault
 
 

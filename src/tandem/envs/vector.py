@@ -53,6 +53,7 @@ class Environments(ABC):
     observation: Spec
     action: Leaf
     gone = False  # for good, with their episodes: there is no state of them any more
+    resumable = True  # whether there is a state of them; else a resumed run begins new episodes
     # what each step brings beside: "rewards", of each agent of a team
     extra: Mapping[str, Leaf] = MappingProxyType({})
     clips = False  # whether learners see rewards clipped to [-1, 1]; scores are of whole ones
@@ -105,6 +106,10 @@ class Environments(ABC):
         """The run is to end soon: nobody waits long for an environment from now on, where that can
         be helped."""
         return
+
+    def own(self, obs: Tree) -> Tree:
+        """Observations [N, ...] from a checkpoint as `step` gives them."""
+        return obs
 
     @abstractmethod
     def close(self) -> None:

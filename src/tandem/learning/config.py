@@ -132,6 +132,8 @@ class Config:
     env_kwargs: dict[str, Any] = field(default_factory=dict)
     own_network: bool = False  # made by the user's code, which resuming and loading need again
     own_env: bool = False
+    own_eval_env: bool = False
+    vector: str = ""  # a user's vector: "own" of a program, "id", or module:function
     own_optimizer: bool = False
     extended_from: int = 0  # the length that the run began with, where it was extended
     devices_before: int = 0  # on how many devices it learned before it was resumed on others

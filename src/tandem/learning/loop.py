@@ -13,7 +13,9 @@ from tandem.algorithms.base import Forward
 from tandem.collect.actor import PolicyActor, RandomActor, forwards, publish, redraw
 from tandem.collect.collector import Actor, Collector
 from tandem.envs.vector import Environments, begun
+from tandem.envs.vector_env import VectorEnvironments
 from tandem.errors import ResumeError
+from tandem.learning import vectors
 from tandem.learning.events import (
     BatchBegin,
     BatchEnd,
@@ -79,7 +81,11 @@ class Loop:
         self.settings = algorithm.settings
         observation, action = environments.observation, environments.action
         roles = tuple(dict.fromkeys((*algorithm.acting, *algorithm.preparing)))
-        self.networks = forwards(backend, roles, None if workers is None else workers[2])
+        on_device = isinstance(environments, VectorEnvironments) and vectors.stays_on_device(
+            algorithm, backend, environments
+        )
+        make = None if workers is None else workers[2]
+        self.networks = forwards(backend, roles, make, on_device)
         acting = {role: self.networks[role] for role in algorithm.acting}
         self.actor: Actor = actor or PolicyActor(type(algorithm), self.settings, action, acting)
         self.random_actor = RandomActor(action, self.actor.initial_state)

@@ -11,6 +11,7 @@ from typing import Any
 from tandem.errors import ResumeError
 from tandem.learning import config
 from tandem.learning.config import Config
+from tandem.learning.vectors import env_of
 from tandem.runs import checkpoint, config_file
 from tandem.runs.callbacks import Callback
 from tandem.runs.folder import run_folder
@@ -29,7 +30,8 @@ def resumed(
 ) -> Session:
     """The session that goes on with the run in `folder`.
 
-    own: env, network and optimizer, which a run that began with a program's needs again, else None.
+    own: env, eval_env, network and optimizer, which a run that began with a program's needs again,
+    else None.
     steps: another length than the run began with, if `extend`. cluster: another address for the
     processes that it has on a cluster; how many there are stays. devices: another number of
     them. ResumeError where the run cannot go on so.
@@ -75,15 +77,15 @@ def resumed(
                 else "leave steps out, or give extend=True beside it.",
             )
         conf = extended(conf, steps)
-    env = conf.env if own["env"] is None else own["env"]
     return Session(
         conf,
-        env,
+        env_of(conf, own["env"]),
         folder=folder,
         network=own["network"],
         optimizer=own["optimizer"],
         callbacks=callbacks,
         resume=saved,
+        eval_env=own["eval_env"],
     )
 
 

@@ -18,7 +18,8 @@ from tandem.collect.evaluation import EvaluationStopped, evaluate
 from tandem.collect.trained_agent import Agent
 from tandem.envs.factory import EnvLike, is_instance, separate
 from tandem.envs.league import League
-from tandem.errors import CheckpointError, ResumeError, TandemError, WorkerError
+from tandem.envs.vector_source import VectorSource
+from tandem.errors import CheckpointError, EnvironmentFault, ResumeError, TandemError, WorkerError
 from tandem.learning.config import Config
 from tandem.learning.events import BatchEnd, Evaluation, Event, TrainBegin, TrainEnd
 from tandem.learning.seeds import derived
@@ -39,7 +40,8 @@ class Session:
     """Iterate over it for the events of the run; each has gone through the callbacks already.
 
     With a folder it writes config.json, progress.csv, TensorBoard events, checkpoints and
-    result.json there; without one, nothing. `resume` is the checkpoint to go on from.
+    result.json there; without one, nothing. `resume` is the checkpoint to go on from. `eval_env`:
+    what evaluations are made in, where that is not `env`.
     `stop(reason)` ends it at the next block.
     """
 
@@ -53,8 +55,9 @@ class Session:
         optimizer: Any = None,
         callbacks: Iterable[Callback] = (),
         resume: checkpoint.Checkpoint | None = None,
+        eval_env: EnvLike = None,
     ) -> None:
-        self.config, self.env, self.folder = conf, env, folder
+        self.config, self.env, self.folder, self.eval_env = conf, env, folder, eval_env
         self.callbacks = calls.listed(callbacks)
         options, steps = conf.options, conf.settings.steps
         check_ranges(conf.settings)
@@ -154,6 +157,11 @@ class Session:
                     if self.reason and isinstance(event, BatchEnd):
                         yield from self._pass(TrainEnd(**self.loop.now(), reason=self.reason))
                         return
+        except EnvironmentFault:
+            # Ctrl-C of a terminal goes to the processes of a user's vector too
+            if self.signal is None:
+                raise
+            yield from self._pass(TrainEnd(**self.loop.now(), reason=self.signal))
         except WorkerError:
             if self.loop.unlearned:  # the latest checkpoint is of before this block
                 raise
@@ -249,13 +257,17 @@ class Session:
     ) -> Evaluation:
         """An agent's deterministic returns on the seeds kept for `purpose`. EvaluationStopped where
         `stopped` says so."""
+        if self.eval_env is None and isinstance(self.env, VectorSource) and self.env.is_object:
+            return Evaluation.of([], [])  # there is nothing to evaluate in
+        own = self.eval_env is None
         played = evaluate(
             agent.actor,
-            separate(self.env),
+            separate(self.env) if own else self.eval_env,
             episodes,
             derived(self.config.seed, purpose),
             action_mode=self.kind.action_mode(self.config.settings, self.action),
-            kwargs=self.config.env_kwargs or None,
+            kwargs=(self.config.env_kwargs or None) if own else None,
+            spaces=None if own else (self.observation, self.action),
             max_steps=self.config.options.eval_max_steps,
             longest=self.averages.longest,
             stopped=stopped,
@@ -367,8 +379,9 @@ class Session:
         calls.load_state(self.callbacks, states)
 
     def result(self) -> dict[str, Any]:
-        """Scores the best and the last agent on seeds that chose neither; writes and returns
-        result.json. EvaluationStopped where a signal or `stop` comes meanwhile."""
+        """Scores the best and the last agent on seeds that chose neither, where there is something
+        to evaluate in; writes and returns result.json. EvaluationStopped where a signal or `stop`
+        comes meanwhile."""
         conf, now, stops = self.config, self.loop.now(), self._stops
 
         def scored(agent: Agent) -> Evaluation:
@@ -385,13 +398,13 @@ class Session:
             "updates": now["updates"],
             "seconds": round(now["seconds"], 3),
             "steps_per_second": round(now["env_steps"] / max(now["seconds"], 1e-9), 1),
-            "eval_mean": best.mean,
-            "eval_std": best.std,
+            "eval_mean": best.mean if best.returns else None,
+            "eval_std": best.std if best.returns else None,
             "eval_episodes": len(best.returns),
             "eval_cut": best.cut,
             **({"eval_agents": list(best.agents)} if best.agents else {}),
-            "last_eval_mean": last.mean,
-            "last_eval_std": last.std,
+            "last_eval_mean": last.mean if last.returns else None,
+            "last_eval_std": last.std if last.returns else None,
             "last_eval_cut": last.cut,
             "versions": conf.versions,
         }

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from tandem import algorithms
 from tandem.errors import ResumeError, RunFolderError
 from tandem.learning import config
+from tandem.learning.vectors import env_of
 from tandem.runs import config_file
 from tandem.runs.callbacks import Callback
 from tandem.runs.folder import read_run
@@ -91,7 +92,7 @@ def verify(
             "a run on as many devices from its first update to its last",
             "verify one that was not resumed on others.",
         )
-    actual = _again(conf, conf.env if env is None else env, network, expected[-1][0], callbacks)
+    actual = _again(conf, env_of(conf, env), network, expected[-1][0], callbacks)
     now = config_file.versions()
     versions = {n: (v, now.get(n, "missing")) for n, v in conf.versions.items() if now.get(n) != v}
     return Verification(

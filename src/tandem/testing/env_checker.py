@@ -23,12 +23,13 @@ from tandem.envs.factory import (
     vectorize,
 )
 from tandem.envs.vector import Environments
+from tandem.envs.vector_source import brought
 from tandem.errors import SpaceError, TandemError
 from tandem.replay.allocation import human
 from tandem.replay.buffer import Ring
 from tandem.settings import whole_number
 from tandem.spaces import Leaf, Spec, action_leaf, observation_spec
-from tandem.types import Array, Tree, leaves
+from tandem.types import Array, EnvKwargs, Tree, leaves
 
 SECONDS = 0.3  # for which each speed is measured
 
@@ -41,22 +42,32 @@ class Finding(NamedTuple):
     text: str
 
 
-def check(env: EnvLike, steps: int = 1000, seed: int = 0) -> Iterator[Finding]:
+def check(
+    env: EnvLike, steps: int = 1000, seed: int = 0, kwargs: EnvKwargs | None = None
+) -> Iterator[Finding]:
     """What is good and bad about an environment, one finding after the other.
 
-    env: as `make` takes it. steps: how many random ones to take. Whatever the environment does
-    wrong becomes a finding, not an error; SettingError for fewer than one step, and what `make`
-    raises, are errors.
+    env: as `make` takes it; or a vector of environments, or what makes one, with `kwargs`. steps:
+    how many random ones to take. Whatever the environment does wrong becomes a finding, not an
+    error; SettingError for fewer than one step, and what `make` raises, are errors.
     """
     steps, seed = whole_number("steps", steps, 1), whole_number("seed", seed)
+    source, made = brought(env, kwargs)
+    if source is not None:
+        from tandem.testing.vector_checker import check_vector
+
+        yield from check_vector(source, steps, seed, kwargs)
+        return
+    if made is not None:
+        made.close()
     try:
         shown, taken = spaces_of(separate(env))
         observation = observation_spec(shown)
         action = action_leaf(taken, observation)
     except SpaceError as error:
-        yield Finding("spaces", "fault", _line(error))
+        yield Finding("spaces", "fault", line(error))
         return
-    yield _algorithms(observation, action)
+    yield algorithms_of(observation, action)
     yield _gymnasium(env, action.masked)
     stepped = _steps(env, steps, seed)
     yield stepped
@@ -68,7 +79,8 @@ def check(env: EnvLike, steps: int = 1000, seed: int = 0) -> Iterator[Finding]:
     yield Finding("replay", "note", f"{human(size)} for 1,000,000 transitions")
 
 
-def _algorithms(observation: Spec, action: Leaf) -> Finding:
+def algorithms_of(observation: Spec, action: Leaf) -> Finding:
+    """Which algorithms can act in these spaces."""
     able, refused = [], []
     for name in algorithms.NAMES:
         try:
@@ -76,7 +88,7 @@ def _algorithms(observation: Spec, action: Leaf) -> Finding:
             kind.check(observation, action, kind.Settings())
             able.append(name)
         except SpaceError as error:
-            refused.append(_line(error))
+            refused.append(line(error))
     if not able:
         return Finding("algorithms", "fault", "none can train in it: " + " ".join(refused))
     return Finding("algorithms", "ok", ", ".join(able))
@@ -115,7 +127,7 @@ def _steps(env: EnvLike, steps: int, seed: int) -> Finding:
             int((one.terminated | one.truncated).sum()) for one in _walk(env, steps, seed)
         )
     except TandemError as error:
-        return Finding("random steps", "fault", _line(error))
+        return Finding("random steps", "fault", line(error))
     return Finding(
         "random steps", "ok", f"{steps:,} steps, {episodes:,} episodes ended, every number finite"
     )
@@ -125,7 +137,7 @@ def _determinism(env: EnvLike, steps: int, seed: int) -> Finding:
     for t, (one, other) in enumerate(
         zip(_walk(env, steps, seed), _walk(env, steps, seed), strict=True)
     ):
-        if _differ(one, other):
+        if differ(one, other):
             text = (
                 f"the same seed and actions gave something else at step {t + 1}: draw "
                 "everything from self.np_random"
@@ -138,7 +150,7 @@ def _resumable(env: EnvLike, seed: int) -> Finding:
     fault = resume_fault(env, seed=seed)
     if fault is None:
         return Finding("resume", "ok", "exact, to the bit")
-    return Finding("resume", "note", f"not exact: {_line(fault)}")
+    return Finding("resume", "note", f"not exact: {line(fault)}")
 
 
 def _speeds(env: EnvLike, seed: int) -> Iterator[Finding]:
@@ -148,21 +160,10 @@ def _speeds(env: EnvLike, seed: int) -> Iterator[Finding]:
         try:
             environments = vectorize(separate(env), n, seed, mode)
         except TandemError as error:
-            yield Finding(f"{mode} speed", "note", _line(error))
+            yield Finding(f"{mode} speed", "note", line(error))
             continue
         try:
-            obs = environments.reset()
-            actions = [
-                _actions(environments, np.random.default_rng(seed + i), obs) for i in range(64)
-            ]
-            began, count, masked = perf_counter(), 0, environments.action.masked
-            rng = np.random.default_rng(seed)
-            while perf_counter() - began < SECONDS:
-                obs = environments.step(
-                    _actions(environments, rng, obs) if masked else actions[count % 64]
-                ).obs
-                count += 1
-            speed = count * n / (perf_counter() - began)
+            speed = speed_of(environments, seed)
         finally:
             environments.close()
         yield Finding(
@@ -172,6 +173,19 @@ def _speeds(env: EnvLike, seed: int) -> Iterator[Finding]:
         )
 
 
+def speed_of(environments: Environments, seed: int) -> float:
+    """Steps of single environments in a second."""
+    obs, n = environments.reset(), environments.n
+    drawn = [actions(environments, np.random.default_rng(seed + i), obs) for i in range(64)]
+    began, count, masked = perf_counter(), 0, environments.action.masked
+    rng = np.random.default_rng(seed)
+    while perf_counter() - began < SECONDS:
+        action = actions(environments, rng, obs) if masked else drawn[count % 64]
+        obs = environments.step(action).obs
+        count += 1
+    return count * n / (perf_counter() - began)
+
+
 def _walk(env: EnvLike, steps: int, seed: int) -> Iterator[Any]:
     """The steps of one environment under random actions."""
     environments = vectorize(separate(env), 1, seed, "plain")
@@ -179,14 +193,15 @@ def _walk(env: EnvLike, steps: int, seed: int) -> Iterator[Any]:
     try:
         obs = environments.reset()
         for _ in range(steps):
-            one = environments.step(_actions(environments, rng, obs))
+            one = environments.step(actions(environments, rng, obs))
             obs = one.obs
             yield one
     finally:
         environments.close()
 
 
-def _actions(environments: Environments, rng: np.random.Generator, obs: Tree) -> Array:
+def actions(environments: Environments, rng: np.random.Generator, obs: Tree) -> Array:
+    """A random action for each environment."""
     if environments.action.masked or environments.action.parts:
         return random_actions(environments.action, environments.n, rng, obs)
     space = environments.action_space
@@ -196,13 +211,15 @@ def _actions(environments: Environments, rng: np.random.Generator, obs: Tree) ->
     )
 
 
-def _differ(one: Any, other: Any) -> bool:
+def differ(one: Any, other: Any) -> bool:
+    """Whether two steps are not the same to the bit."""
     return any(
         a.tobytes() != b.tobytes() for a, b in zip(leaves(one[:5]), leaves(other[:5]), strict=True)
     )
 
 
-def _line(error: TandemError) -> str:
+def line(error: TandemError) -> str:
+    """What happened, in one line."""
     return error.happened.splitlines()[0]
 
 

@@ -1,0 +1,240 @@
+"""What a vector of environments returns, read and checked: observations with their masks, last
+observations, rewards and flags."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tandem.envs.tensors import dtype_of, is_finite, kept, to_numpy
+from tandem.envs.vector import (
+    Environments,
+    all_finite,
+    bad_rows,
+    no_choice,
+    no_symbol,
+    not_finite,
+    outside,
+)
+from tandem.errors import EnvironmentFault
+from tandem.spaces import MASK, Leaf
+from tandem.types import Array, Info, Tree, leaves
+
+FINAL = ("final_obs", "final_observation")  # of Gymnasium since 1.0, and before
+FINAL_INFO = "final_info"
+
+
+def masked_space(envs: Any, width: int) -> Any:
+    """The observation space of one environment with an entry for the mask that its info gives."""
+    from gymnasium import spaces
+
+    inner = envs.single_observation_space
+    entries = inner.spaces if isinstance(inner, spaces.Dict) else {"obs": inner}
+    return spaces.Dict({**entries, MASK: spaces.MultiBinary(width)})
+
+
+class Reader:
+    """Reads what a vector of environments gives. Every array it returns is new, of the dtype of its
+    space, and in C order (a transposed one could change the last bit of a matrix product).
+
+    of: the environments, for their name, their number, and their spaces. masks: whether masks of
+    actions are in the info.
+    """
+
+    def __init__(self, of: Environments, masks: bool) -> None:
+        self.of, self.name, self.n, self.masks = of, of.name, of.n, masks
+        spec = of.observation
+        self._plain = not isinstance(spec, dict)
+        self._specs: dict[str, Leaf] = spec if isinstance(spec, dict) else {"": spec}
+        self._wraps = masks and set(self._specs) == {"obs", MASK}
+        self._shapes = {key: (self.n, *leaf.shape) for key, leaf in self._specs.items()}
+        self._shape = (self.n,)
+        self._symbols = [(key, leaf) for key, leaf in self._specs.items() if leaf.sizes]
+        self._fitting: set[tuple[str, Any]] = set()  # dtypes that may be cast to those of the space
+        self.stays: set[str] = set()  # parts of observations that stay tensors on their device
+        self.steps = 0  # since the first reset
+
+    def observations(self, seen: Tree, info: Info, going: Array) -> Tree:
+        """Observations [N, ...]. going: the environments that act on them, which need a mask."""
+        if self._plain:
+            obs: Tree = self._array("", seen)
+        else:
+            if self.masks:
+                shown = {"obs": seen} if self._wraps else dict(seen)
+                seen = shown | {MASK: self._mask(info, going)}
+            flat = self.of.flatten(seen)
+            obs = {key: self._array(key, flat[key]) for key in self._specs}
+        self._check(obs, going)
+        return obs
+
+    def last(self, i: int, info: Info, terminated: bool) -> Tree:
+        """The last observation of environment i, which has been reset in the same step."""
+        held = next((info[name] for name in FINAL if name in info), None)
+        seen = None if held is None else _of_one(held, i)
+        if seen is None:
+            raise EnvironmentFault(
+                f"the vector environment of {self.name} gave no last observation of environment "
+                f"{i}, whose episode ended {self._when()}: its info has "
+                f"{', '.join(map(str, info)) or 'no entry'}.",
+                f"info[{FINAL[0]!r}], as autoreset mode SAME_STEP promises it",
+                "put the last observations there; or say the mode that it has: "
+                "envs.metadata['autoreset_mode'] = gymnasium.vector.AutoresetMode.NEXT_STEP.",
+            )
+        if self.masks:
+            inner = info.get(FINAL_INFO)
+            mask = inner.get(MASK) if isinstance(inner, dict) else None
+            row = None if mask is None or not _there(inner, i) else mask[i]
+            shown = {"obs": seen} if self._wraps else dict(seen)
+            seen = shown | {MASK: self._row_of_mask(i, row, terminated)}
+        if self._plain:
+            obs: Tree = self._one(i, "", seen)
+        else:
+            flat = self.of.flatten(seen)
+            obs = {key: self._one(i, key, flat[key]) for key in self._specs}
+        self.check_last(i, obs, terminated)
+        return obs
+
+    def check_last(self, i: int, obs: Tree, terminated: bool) -> None:
+        """Raises for a last observation that is not finite, or that nobody could go on from."""
+        for x in leaves(obs):
+            if not _finite(x):
+                raise not_finite(self.name, "the last observation", i, self._when(), x)
+        for key, leaf in self._symbols:
+            x = obs if self._plain else obs[key]
+            if len(outside(x[None], leaf)):
+                raise no_symbol(self.name, i, self._when(), x, leaf)
+        if self.of.action.masked and not terminated and len(self.of.stuck({MASK: obs[MASK][None]})):
+            raise no_choice(self.name, i, self._when())
+
+    def numbers(self, what: str, value: Any, dtype: Any) -> Array:
+        """Rewards, or flags that say which episodes ended: [N]."""
+        try:
+            x = np.array(value if isinstance(value, np.ndarray) else to_numpy(value), dtype)
+        except (TypeError, ValueError):
+            x = np.empty(0)
+        if x.shape != self._shape:
+            raise EnvironmentFault(
+                f"the vector environment of {self.name} gave {what} of shape {np.shape(value)} and "
+                f"type {type(value).__name__}.",
+                f"one number for each environment: an array of shape {self._shape}",
+                f"return {what} as such an array from its step.",
+            )
+        if dtype is np.float32 and not all_finite(x):
+            i = int(bad_rows(x)[0])
+            raise not_finite(self.name, what, i, self._when(), x[i])
+        return x
+
+    def _array(self, key: str, value: Any) -> Array:
+        if key in self.stays and not isinstance(value, np.ndarray):
+            return self._tensor(key, value, self._shapes[key])
+        leaf, given = self._specs[key], value if isinstance(value, np.ndarray) else to_numpy(value)
+        if given.shape != self._shapes[key] or (key, given.dtype) not in self._fitting:
+            if given.shape != self._shapes[key] or not _castable(given, leaf):
+                raise self._unlike_space(key, given, self._shapes[key])
+            self._fitting.add((key, given.dtype))
+        return np.array(given, leaf.dtype, order="C")
+
+    def _one(self, i: int, key: str, value: Any) -> Array:
+        if key in self.stays and not isinstance(value, np.ndarray):
+            return self._tensor(key, value, self._specs[key].shape)
+        leaf, given = self._specs[key], to_numpy(value)
+        if given.shape != leaf.shape or not _castable(given, leaf):
+            raise self._unlike_space(key, given, leaf.shape, f" as the last one of environment {i}")
+        return np.array(given, leaf.dtype, order="C")
+
+    def _tensor(self, key: str, value: Any, shape: tuple[int, ...]) -> Any:
+        leaf = self._specs[key]
+        if tuple(value.shape) != shape or not np.can_cast(dtype_of(value), leaf.dtype, "same_kind"):
+            raise self._unlike_space(key, value, shape)
+        return kept(value, leaf.dtype)
+
+    def stay(self) -> None:
+        """From now on boxes of observations that are tensors stay on their device."""
+        self.stays = {k for k, leaf in self._specs.items() if leaf.kind == "box" and k != MASK}
+
+    def _unlike_space(
+        self, key: str, given: Array, shape: tuple[int, ...], which: str = ""
+    ) -> EnvironmentFault:
+        where = f" under {key!r}" if key else ""
+        return EnvironmentFault(
+            f"the vector environment of {self.name} gave observations{where} of shape "
+            f"{given.shape} and dtype {given.dtype}{which}.",
+            f"shape {shape} and dtype {self._specs[key].dtype}, as its single_observation_space "
+            "says",
+            "correct the environment's observation or its single_observation_space.",
+        )
+
+    def _mask(self, info: Info, going: Array) -> Array:
+        """Masks [N, choices] of 0 and 1; all ones where nobody acts any more."""
+        given = info.get(MASK)
+        if given is None and not going.any():
+            return np.ones(self._shapes[MASK], np.int8)
+        if given is None:
+            raise self._no_mask(int(np.flatnonzero(going)[0]))
+        there = info.get(f"_{MASK}")
+        if there is None or to_numpy(there).all():
+            return (to_numpy(given) != 0).astype(np.int8)
+        rows = [given[i] if there[i] else None for i in range(self.n)]
+        return np.stack([self._row_of_mask(i, x, not going[i]) for i, x in enumerate(rows)])
+
+    def _row_of_mask(self, i: int, row: Any, over: bool) -> Array:
+        if row is None:
+            if not over:
+                raise self._no_mask(i)
+            return np.ones(self._shapes[MASK][1:], np.int8)
+        return (to_numpy(row) != 0).astype(np.int8)
+
+    def _no_mask(self, i: int) -> EnvironmentFault:
+        return EnvironmentFault(
+            f"the vector environment of {self.name} gave no action mask for environment {i} "
+            f"{self._when()}, and gave masks after its first reset.",
+            f"info[{MASK!r}] after every reset and step; of an episode that was cut and reset in "
+            f"the same step also info[{FINAL_INFO!r}][{MASK!r}], which its last observation is "
+            "valued by",
+            "give the mask there, or make it an entry of the observation, a Dict.",
+        )
+
+    def _when(self) -> str:
+        return f"at step {self.steps} since the first reset"
+
+    def _check(self, obs: Tree, going: Array) -> None:
+        for x in (obs,) if self._plain else obs.values():
+            if not _finite(x):
+                i = int(bad_rows(x := to_numpy(x))[0])
+                raise not_finite(self.name, "the observation", i, self._when(), x[i])
+        for key, leaf in self._symbols:
+            x = obs if self._plain else obs[key]
+            if len(rows := outside(x, leaf)):
+                i = int(rows[0])
+                raise no_symbol(self.name, i, self._when(), x[i], leaf)
+        if self.of.action.masked and len(rows := self.of.stuck(obs)):
+            for i in rows.tolist():
+                if going[i]:
+                    raise no_choice(self.name, i, self._when())
+
+
+def _finite(x: Any) -> bool:
+    if isinstance(x, np.ndarray):
+        return x.dtype.kind != "f" or all_finite(x)
+    return is_finite(x)
+
+
+def _castable(given: Array, leaf: Leaf) -> bool:
+    # floats for bytes would be cut to 0
+    return np.can_cast(given.dtype, leaf.dtype, "same_kind")
+
+
+def _of_one(held: Any, i: int) -> Any:
+    """Row i of what an info holds of all environments: an array, also of objects, or dicts and
+    tuples of these."""
+    if isinstance(held, dict):
+        return {key: _of_one(value, i) for key, value in held.items()}
+    if isinstance(held, tuple):
+        return tuple(_of_one(value, i) for value in held)
+    return held[i]
+
+
+def _there(inner: Any, i: int) -> bool:
+    there = inner.get(f"_{MASK}")
+    return there is None or bool(there[i])

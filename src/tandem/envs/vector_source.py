@@ -1,0 +1,251 @@
+"""Vectors of environments that a user brings: an object, a function that makes one, or an id of
+EnvPool's."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from tandem.envs import envpool
+from tandem.envs.vector import episode_seed
+from tandem.envs.vector_env import VectorEnvironments, is_vector
+from tandem.errors import SettingError, UnknownNameError
+from tandem.types import EnvKwargs
+
+FILLED = ("num_envs", "seed")  # arguments that a run gives to a function that names them
+
+
+class VectorSource:
+    """Where a run's vector of environments comes from.
+
+    build: the function that makes a vector, called with a run's `env_kwargs` and, where it has
+        arguments of these names, with `num_envs` and `seed`; None for an object.
+    vector: the object; or what `build` has made already, which is used first.
+    path: "module:function", by which a run's folder can name the function.
+    is_atari: whether it takes the arguments of `atari.Preprocessing` too.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        build: Callable[..., Any] | None,
+        vector: Any = None,
+        path: str = "",
+        is_atari: bool = False,
+    ) -> None:
+        self.name, self.path, self.is_atari = name, path, is_atari
+        self._build, self._vector = build, vector
+        self._fills = _names(build)
+        self._first: tuple[VectorEnvironments, Any] | None = None  # and what it was made with
+
+    @property
+    def is_object(self) -> bool:
+        """Whether there is one vector, and no way to another."""
+        return self._build is None
+
+    @property
+    def is_sized(self) -> bool:
+        """Whether a run says how many environments there are."""
+        return "num_envs" in self._fills
+
+    def look(self, n: int | None, seed: int, kwargs: EnvKwargs | None) -> VectorEnvironments:
+        """What `environments` will give when it is asked for the same."""
+        envs = self.environments(n, seed, kwargs)
+        self._first = envs, (envs.n, seed, kwargs)
+        return envs
+
+    def environments(
+        self, n: int | None, seed: int, kwargs: EnvKwargs | None = None
+    ) -> VectorEnvironments:
+        """The vector, ready to be reset: the object, or one made for it, which its `close` closes.
+
+        n: how many environments there are to be; None: as many as there are. Raises SettingError
+        for another number."""
+        if self._first is not None and self._first[1] == (n, seed, kwargs):
+            envs, self._first = self._first[0], None
+            return envs
+        if self._build is None:
+            envs = VectorEnvironments(self.name, self._vector, seed, owned=False)
+        else:
+            vector, self._vector = self._vector, None
+            if vector is None:
+                vector = self._made(n, seed, 0, kwargs)
+            again = partial(self._made, n, seed, kwargs=kwargs)
+            remake = again if "seed" in self._fills else None
+            envs = VectorEnvironments(self.name, vector, seed, remake=remake)
+        if n is not None and envs.n != n:
+            envs.close()
+            raise other_number(self.name, n, envs.n)
+        if self.is_atari:
+            envs.clips = envpool.clips(kwargs)
+        return envs
+
+    def _made(self, n: int | None, seed: int, number: int, kwargs: EnvKwargs | None) -> Any:
+        """A vector for the given beginning of all its episodes."""
+        given, at = dict(kwargs or {}), episode_seed(seed, 0, number)
+        for name, value in (("num_envs", n), ("seed", at)):
+            if name in self._fills and value is not None:
+                given.setdefault(name, value)
+        assert self._build is not None
+        vector = called(self.name, self._build, given)
+        if not is_vector(vector):
+            raise SettingError(
+                f"{self.name} gave {vector!r} of type {type(vector).__name__}.",
+                "a gymnasium.vector.VectorEnv",
+                "let it return a vector, such as gymnasium.vector.SyncVectorEnv([make] * 8); what "
+                "makes single environments is given as ENV, not by --vector.",
+            )
+        return vector
+
+
+def brought(env: Any, kwargs: EnvKwargs | None = None) -> tuple[VectorSource | None, Any]:
+    """(where a user's vector comes from, None); or, of what is none, (None, what a function gave
+    when it was called for a look, or None)."""
+    if isinstance(env, VectorSource):
+        return env, None
+    if envpool.is_id(env):
+        build = partial(envpool.make_vector, env)
+        return VectorSource(env, build, is_atari=envpool.is_atari(env)), None
+    if is_vector(env):
+        return VectorSource(_spec_id(env) or type(env).__name__, None, env), None
+    single = hasattr(env, "reset") and not hasattr(env, "num_envs")
+    if isinstance(env, str) or not callable(env) or (single and not _is_vector_class(env)):
+        return None, None
+    return function_source(env, kwargs, _function_name(env, kwargs))
+
+
+def function_source(
+    function: Callable[..., Any], kwargs: EnvKwargs | None, name: str, path: str = ""
+) -> tuple[VectorSource | None, Any]:
+    """As `brought`, of a function. One that a run gives no number of environments is called once,
+    to know what it makes."""
+    given, fills = dict(kwargs or {}), _names(function)
+    surely = path or "num_envs" in fills or (_misfit(function, given) and "seed" in fills)
+    if surely:
+        if why := _misfit(function, given | dict.fromkeys(fills - set(given), 0)):
+            raise SettingError(
+                f"{name} cannot be called with {', '.join(given) or 'no arguments'}: {why}.",
+                "a function of the arguments in env_kwargs, and of num_envs and seed if it likes",
+                "give the others by env_kwargs= (--env-kwargs), or build them into the function.",
+            )
+        return VectorSource(name, function, path=path), None
+    if _misfit(function, given):
+        return None, None  # which is told in full where environments are made
+    vector = called(name, function, given)
+    if not is_vector(vector):
+        single = hasattr(vector, "unwrapped")
+        if single and given:  # which is refused where environments are made
+            vector.close()
+        return None, vector if single and not given else None
+    if "seed" in fills:  # it is made again, by the run's
+        vector.close()
+    kept = None if "seed" in fills else vector
+    return VectorSource(_spec_id(vector) or name, function, kept, path), None
+
+
+def named(path: str, kwargs: EnvKwargs | None = None) -> VectorSource:
+    """The source that "module:function" names, looked for in the working directory too. Raises
+    UnknownNameError where there is none."""
+    module_name, _, function_name = path.partition(":")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    module: Any = None
+    try:
+        module = importlib.import_module(module_name)
+    except (ImportError, ValueError) as error:
+        if getattr(error, "name", module_name) not in (module_name, module_name.split(".")[0]):
+            raise  # of something that the module needs
+    function = getattr(module, function_name, None)
+    if not callable(function):
+        known = [n for n, x in vars(module).items() if callable(x)] if module else []
+        raise UnknownNameError(
+            "function of vectors of environments",
+            path,
+            [f"{module_name}:{name}" for name in known if not name.startswith("_")],
+            "" if known else "write MODULE:FUNCTION, with a module that Python can import here.",
+            "module:function, as in gymnasium:make_vec",
+        )
+    source, _ = function_source(function, kwargs, _function_name(function, kwargs), path)
+    assert source is not None
+    return source
+
+
+def called(name: str, build: Callable[..., Any], kwargs: EnvKwargs) -> Any:
+    """What `build` makes. Processes that it forks do not hear Ctrl-C, so that the block under way
+    is finished; one that comes meanwhile is heard when it has returned."""
+    from tandem.envs.factory import guarded
+
+    with _interrupts_later():
+        return guarded(name, lambda: build(**kwargs))
+
+
+@contextmanager
+def _interrupts_later() -> Iterator[None]:
+    came: list[int] = []
+    # forked processes inherit the handler; only a main thread may set one
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_DFL if before is None else before)
+        if came:
+            signal.raise_signal(signal.SIGINT)
+
+
+def _function_name(function: Any, kwargs: EnvKwargs | None) -> str:
+    """The id that it is to make, where that is in `kwargs` (as of `gymnasium.make_vec`); or its
+    own."""
+    if isinstance(identity := (kwargs or {}).get("id"), str):
+        return identity
+    inner = function.func if isinstance(function, partial) else function
+    return str(getattr(inner, "__name__", type(inner).__name__))
+
+
+def _spec_id(vector: Any) -> str:
+    return str(getattr(getattr(vector, "spec", None), "id", None) or "")
+
+
+def _is_vector_class(env: Any) -> bool:
+    from gymnasium.vector import VectorEnv
+
+    return isinstance(env, type) and issubclass(env, VectorEnv)
+
+
+def _names(function: Callable[..., Any] | None) -> set[str]:
+    """Which arguments of `FILLED` a function names."""
+    try:
+        parameters = inspect.signature(function).parameters if function is not None else {}
+    except (TypeError, ValueError):  # written in C
+        return set()
+    taken = function.keywords if isinstance(function, partial) else {}
+    return {name for name in FILLED if name in parameters and name not in taken}
+
+
+def _misfit(function: Callable[..., Any], kwargs: EnvKwargs) -> str:
+    """Why a function cannot be called with these keywords; "" where it can, or nobody knows."""
+    try:
+        inspect.signature(function).bind(**kwargs)
+    except TypeError as error:
+        return str(error)
+    except ValueError:  # written in C
+        return ""
+    return ""
+
+
+def other_number(name: str, asked: int, there: int) -> SettingError:
+    return SettingError(
+        f"envs={asked} was given for {name}, a vector of {there} environments.",
+        "the number of environments that the vector has",
+        f"leave envs out, or give envs={there}; or make a vector of {asked}.",
+    )

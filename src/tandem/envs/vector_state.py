@@ -1,0 +1,123 @@
+"""The state of a vector of environments, and of each wrapper around it, as plain data."""
+
+from __future__ import annotations
+
+import types
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from tandem.envs.vector import Arrays
+from tandem.errors import ResumeError
+from tandem.types import Array
+
+_FIXED = (
+    type,
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    types.MethodType,
+    types.ModuleType,
+    Enum,
+)
+
+
+def snapshot(envs: Any, arrays: Arrays) -> list[Any]:
+    """The attributes of a vector environment and of each wrapper around it, outermost first, as
+    JSON; arrays go to `arrays`.
+
+    Raises ResumeError for an attribute that may change and is of a kind that plain data cannot
+    hold."""
+    return [
+        {
+            key: encode(value, f"{depth}.{key}", arrays)
+            for key, value in vars(layer).items()
+            if not _constant(key, value)
+        }
+        for depth, layer in enumerate(layers(envs))
+    ]
+
+
+def restore(envs: Any, data: list[Any], arrays: Arrays) -> None:
+    """Give a vector environment the attributes that `snapshot` took."""
+    for layer, saved in zip(layers(envs), data, strict=True):
+        for key, node in saved.items():
+            value = decode(node, arrays)
+            now = vars(layer).get(key)
+            if isinstance(value, np.ndarray) and isinstance(now, np.ndarray) and _alike(value, now):
+                now[...] = value  # in place: other attributes may be views of it
+            elif isinstance(value, np.random.Generator) and isinstance(now, np.random.Generator):
+                now.bit_generator.state = value.bit_generator.state
+            else:
+                setattr(layer, key, value)
+
+
+def _alike(a: Array, b: Array) -> bool:
+    return bool(a.shape == b.shape and a.dtype == b.dtype and b.flags.writeable)
+
+
+def layers(envs: Any) -> list[Any]:
+    """A vector environment's wrappers, outermost first, and itself."""
+    found = [envs]
+    while "env" in vars(found[-1]):
+        found.append(found[-1].env)
+    return found
+
+
+def _constant(key: str, value: object) -> bool:
+    """Attributes that stepping does not change: spaces, specs, functions, what belongs to the
+    class, the layer below."""
+    from gymnasium import Space
+    from gymnasium.envs.registration import EnvSpec
+
+    return key in ("env", "metadata", "_saved_kwargs") or isinstance(
+        value, (*_FIXED, Space, EnvSpec)
+    )
+
+
+def encode(value: object, path: str, arrays: Arrays) -> Any:
+    """`value` as [kind, JSON]; arrays go to `arrays`, under names that begin with `path`.
+
+    Raises ResumeError for a kind of value that plain data cannot hold."""
+    if value is None or isinstance(value, (bool, int, str)):
+        return ["plain", value]
+    # before float: np.float64 is one too
+    if isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in "biufc":
+        arrays[path] = np.array(value, order="C")
+        return ["array" if isinstance(value, np.ndarray) else "scalar", path]
+    if isinstance(value, float):
+        return ["float", value.hex()]
+    if isinstance(value, np.random.Generator):
+        return ["generator", encode(value.bit_generator.state, path, arrays)]
+    if isinstance(value, (list, tuple)) and type(value) in (list, tuple):
+        kind = type(value).__name__
+        return [kind, [encode(v, f"{path}.{j}", arrays) for j, v in enumerate(value)]]
+    if type(value) is dict and all(isinstance(k, str) for k in value):
+        return ["dict", {k: encode(v, f"{path}.{k}", arrays) for k, v in value.items()}]
+    raise ResumeError(
+        f"the vector environment keeps a {type(value).__name__} in {path.partition('.')[2]!r}: it "
+        "is not exactly resumable.",
+        "attributes that are arrays, numbers, strings, containers of these or NumPy generators",
+        "train with mode='plain', which replays episodes instead; from a get_state() of your own "
+        "return such data.",
+    )
+
+
+def decode(node: Any, arrays: Arrays) -> Any:
+    """The value that `encode` took."""
+    kind, value = node
+    if kind == "plain":
+        return value
+    if kind == "float":
+        return float.fromhex(value)
+    if kind in ("array", "scalar"):
+        return arrays[value].copy() if kind == "array" else arrays[value][()]
+    if kind == "generator":
+        state = decode(value, arrays)
+        bits = getattr(np.random, str(state["bit_generator"]))()
+        bits.state = state
+        return np.random.Generator(bits)
+    if kind == "dict":
+        return {k: decode(v, arrays) for k, v in value.items()}
+    items = [decode(v, arrays) for v in value]
+    return tuple(items) if kind == "tuple" else items

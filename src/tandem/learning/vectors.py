@@ -1,0 +1,111 @@
+"""What a run with a user's vector of environments can have."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from tandem.envs import atari
+from tandem.envs.envpool import is_id
+from tandem.envs.vector_env import VectorEnvironments
+from tandem.envs.vector_source import VectorSource, brought, named, other_number
+from tandem.errors import SettingError
+from tandem.learning.config import Config, Options
+from tandem.types import EnvKwargs
+
+
+def refuse(source: VectorSource, values: dict[str, Any], options: Options, eval_env: Any) -> None:
+    """SettingError where options do not go with a vector. values: what was given, by name."""
+    name = source.name
+    for what in ("workers", "runners", "learners"):
+        if getattr(options, what) not in (0, 1 if what == "learners" else 0, "auto"):
+            raise SettingError(
+                f"{what}={getattr(options, what)} with {name}, a vector of environments.",
+                "one process: a vector steps its environments in its own way, side by side where "
+                "it can",
+                f"leave {what} out; or give a single environment's id, or a function that makes "
+                "one.",
+            )
+    if options.opponents:
+        raise SettingError(
+            f"opponents={options.opponents} with {name}, a vector of environments.",
+            "a game of two in turn, whose other player this run makes",
+            "leave opponents out.",
+        )
+    if values.get("vectorization", "auto") != "auto":
+        raise SettingError(
+            f"vectorization={values['vectorization']!r} with {name}, which is a vector already.",
+            "it where a run makes the vector",
+            "leave vectorization out.",
+        )
+    if source.is_object and eval_env is None and options.eval_episodes:
+        raise SettingError(
+            f"{name} is one vector of environments, and evaluations need another: episodes of "
+            "training would break off.",
+            "eval_env=, an environment or a vector to evaluate in; or a function that makes "
+            "vectors; or no evaluations",
+            "give eval_env=, or eval_episodes=0.",
+        )
+
+
+def settled(
+    source: VectorSource,
+    values: dict[str, Any],
+    chosen: Any,
+    options: Options,
+    seed: int,
+    kwargs: EnvKwargs,
+) -> tuple[Any, Options, VectorEnvironments]:
+    """Settings and options for a vector, and the environments, which the run begins with. Raises
+    SettingError where `envs` was given and is not the number of the vector's."""
+    asked = chosen.envs if values.get("envs") is not None else None
+    n = None
+    if source.is_sized:
+        n = asked or kwargs.get("num_envs") or chosen.envs
+    envs = source.look(n, seed, atari.training(source, kwargs, options))
+    if asked not in (None, envs.n):
+        raise other_number(source.name, asked, envs.n)
+    if options.workers == "auto":
+        options = replace(options, workers=0)
+    if options.learners == "auto":
+        options = replace(options, learners=1)
+    return replace(chosen, envs=envs.n), options, envs
+
+
+def env_of(conf: Config, env: Any) -> Any:
+    """What a run's environments are made from, when it goes on or is made again: `env`, where a
+    program gives it, else by its Config."""
+    if env is None and conf.vector not in ("", "own", "id"):
+        return named(conf.vector, conf.env_kwargs)
+    env = conf.env if env is None else env
+    return (brought(env, conf.env_kwargs)[0] or env) if conf.vector else env
+
+
+def kept_as(env: Any) -> str:
+    """How a run's config.json says where its vector is from; "" of what is none."""
+    if not isinstance(env, VectorSource):
+        return ""
+    return env.path or ("id" if is_id(env.name) else "own")
+
+
+def resume_note(environments: Any) -> str:
+    """What to know of resuming, before a run begins; "" where it is exact."""
+    if environments.resumable:
+        return ""
+    return (
+        f"{environments.name} gives no state (get_state, set_state): resumed, a run goes on with "
+        "all that was learned, in new episodes"
+    )
+
+
+def stays_on_device(algorithm: Any, backend: Any, environments: VectorEnvironments) -> bool:
+    """Whether a vector's observations stay on their device from the step to the update, which they
+    then do: rollouts, on the engine whose tensors they are. A replay buffer, a memory, and the
+    statistics of normalize_observations are in this process's memory."""
+    s = algorithm.settings
+    if algorithm.needs != "rollouts" or algorithm.sequence or s.normalize_observations:
+        return False
+    if environments.device_library() != backend.framework or backend.devices > 1:
+        return False
+    environments.stay_on_device()
+    return True

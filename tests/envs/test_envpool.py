@@ -1,0 +1,110 @@
+"""EnvPool's vectors by their ids: on a module with its interface, and on EnvPool itself where that
+is installed."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tandem
+from tandem.collect.collector import Collector
+from tandem.envs.vector_source import brought
+from tandem.errors import SettingError
+from tandem.replay.buffer import Ring
+from tests.envs import pool
+
+GAME = {"frame_stack": 4, "life_loss_ends": True, "clip_rewards": True}
+QUICK: dict[str, Any] = {
+    "framework": "torch",
+    "plots": False,
+    "tensorboard": False,
+    "eval_episodes": 1,
+    "final_episodes": 1,
+    "hidden": (8,),
+}
+
+
+@pytest.fixture
+def envpool(monkeypatch: Any) -> None:
+    monkeypatch.setitem(sys.modules, "envpool", pool)
+
+
+class Noop:
+    def initial_state(self, n: int) -> Any:
+        return ()
+
+    def act(self, obs: Any, state: Any, noise: Any) -> Any:
+        return np.zeros(len(obs), np.int64), {}, state
+
+
+def stored_as_seen(env: str, n: int, steps: int, **kwargs: Any) -> None:
+    """A ring gives back every stack as it was acted on, and has each picture once."""
+    source, _ = brought(env)
+    assert source is not None
+    envs = source.environments(n, 0, kwargs)
+    assert envs.observation.stack == kwargs["frame_stack"] and envs.clips
+    ring, blocks = Ring(400, n, envs.observation, envs.action), []
+    collector = Collector(envs, 0.99)
+    for _ in range(2):
+        blocks.append(collector.collect(steps, Noop(), np.zeros((steps, n))))
+        ring.add(blocks[-1])
+    batch = ring.transitions(ids := ring.rows())
+    obs = np.concatenate([block.obs for block in blocks])
+    at = (ids // n, ids % n)
+    assert (batch.obs == obs[at]).all()
+    following = obs[at[0][: -3 * n] + 1, at[1][: -3 * n]]
+    held = batch.discount[: -3 * n] > 0
+    assert (batch.next_obs[: -3 * n] == following)[held].all()
+    first = obs[0]
+    assert (first[:, :-1] == 0).all() and (first[:, -1] != 0).any()
+    assert np.abs(np.concatenate([block.reward for block in blocks])).max() <= 1
+    envs.close()
+
+
+def test_stacks_are_kept_once_and_open_with_zeros(envpool: None) -> None:
+    stored_as_seen("envpool/Pong-v5", 3, 20, **GAME)
+    stored_as_seen("envpool/Pong-v5", 3, 20, **(GAME | {"life_loss_ends": False}))
+
+
+def test_a_seed_gives_the_same_run_and_scores_are_whole(envpool: None) -> None:
+    def run(seed: int) -> Any:
+        session = tandem.session("ppo", "envpool/CartPole-v1", seed=seed, steps=300, **QUICK)
+        for _ in session:
+            pass
+        return session.fingerprint()
+
+    assert run(1) == run(1) != run(2)
+    made = tandem.train("ppo", "envpool/Pong-v5", envs=2, steps=64, rollout=32, **QUICK)
+    # evaluations play on after a lost life, and count whole rewards
+    assert made.evaluation.mean == 4 and made.evaluation.lengths == [6]
+
+
+def test_what_was_trained_there_goes_on_and_is_scored_there(envpool: None, tmp_path: Any) -> None:
+    folder = tmp_path / "run"
+    with pytest.warns(RuntimeWarning, match="in new episodes"):
+        tandem.train(
+            "ppo", "envpool/CartPole-v1", steps=600, envs=4, stop_at=300, out=folder, **QUICK
+        )
+    with pytest.warns(RuntimeWarning, match="in new episodes"):
+        result = tandem.train(resume=folder)
+    assert result.summary["env_steps"] >= 600
+    assert tandem.evaluate(result.agent, "envpool/CartPole-v1", 3).lengths == [6, 6, 6]
+
+
+def test_settings_of_games_are_for_games(envpool: None) -> None:
+    with pytest.raises(SettingError, match="no Atari id"):
+        tandem.session("ppo", "envpool/CartPole-v1", frame_stack=2)
+
+
+@pytest.mark.thorough
+def test_envpool_itself() -> None:
+    pytest.importorskip("envpool")
+    stored_as_seen("envpool/Breakout-v5", 4, 150, **GAME)
+    stored_as_seen("envpool/Breakout-v5", 4, 150, **(GAME | {"life_loss_ends": False}))
+    made = tandem.train("ppo", "envpool/CartPole-v1", steps=4000, **QUICK)
+    assert made.evaluation.mean > 20
+    made = tandem.train("sac", "envpool/HalfCheetah-v4", envs=4, train_every=4, steps=400, **QUICK)
+    assert made.evaluation.lengths == [1000]

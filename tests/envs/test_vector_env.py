@@ -1,0 +1,260 @@
+"""A user's vector of environments, as collectors and learners see it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from tandem.algorithms.base import after_cuts
+from tandem.collect.collector import Collector
+from tandem.collect.evaluation import evaluate
+from tandem.envs.factory import resume_fault_between
+from tandem.envs.tensors import maker, to_numpy
+from tandem.envs.vector_env import VectorEnvironments
+from tandem.errors import EnvironmentFault, NonFiniteError
+from tandem.replay.buffer import Ring
+from tandem.testing import environments as games
+from tandem.types import leaves
+from tests.envs.vectors import MODES, Counters, Resumable
+
+N = 4
+
+
+class Drawn:
+    """Acts by its noise; where there are masks, by what they allow."""
+
+    def initial_state(self, n: int) -> Any:
+        return ()
+
+    def act(self, obs: Any, state: Any, noise: Any) -> Any:
+        if isinstance(obs, dict) and "action_mask" in obs:
+            noise = obs["action_mask"].argmax(1)
+        return noise, {}, state
+
+
+def collected(vector: Any, blocks: int = 3, steps: int = 16) -> Any:
+    envs = VectorEnvironments("Counters", vector, seed=5)
+    collector, rng = Collector(envs, 0.9), np.random.default_rng(0)
+    draw = lambda: rng.integers(0, 2, (steps, envs.n))  # noqa: E731
+    return envs, [collector.collect(steps, Drawn(), draw()) for _ in range(blocks)], collector
+
+
+def counts(obs: Any) -> Any:
+    return obs if isinstance(obs, np.ndarray) else obs.get("count", obs.get("obs"))
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("kind", [{}, {"dict_obs": True}, {"masks": True}])
+def test_transitions_are_those_that_were(mode, kind) -> None:
+    """Each stored transition leads from one count to the next, over the true last observation, and
+    is of one episode; so it is for what is cut and valued on the host."""
+    envs, blocks, collector = collected(Counters(N, mode, **kind))
+    ring = Ring(1000, N, envs.observation, envs.action)
+    for block in blocks:
+        ring.add(block)
+        now, step = counts(block.obs), counts(block.obs)[..., 1]
+        assert (block.reward[block.valid] == step[block.valid] + 1).all()
+        value = after_cuts(block, step, counts(block.bootstrap)[:, 1], lambda _, o: counts(o)[:, 1])
+        cut = block.last & (block.discount > 0)
+        assert cut.any() and np.allclose(value[cut], 0.9 * (step[cut] + 1))
+        assert (block.last.sum(axis=1) > 1).any()  # several that end at once
+        assert block.valid.all() == (mode is not AutoresetMode.NEXT_STEP)
+        assert np.isfinite(now).all()
+    batch = ring.transitions(ids := ring.rows())
+    assert len(ids) == sum(int(block.valid.sum()) for block in blocks)
+    before, after, held = counts(batch.obs), counts(batch.next_obs), batch.discount > 0
+    assert (after[:, :2][held] == before[:, :2][held] + [0, 1]).all()
+    env, episode = ids % N, before[:, 0]
+    ended = batch.reward == 2 + (env + 3 * episode) % 4
+    assert ((batch.discount == 0) == (ended & ((env + episode) % 2 == 1))).all()
+    lengths = [e.episode.length for e in collector.episodes]
+    assert lengths and all(2 <= length <= 5 for length in lengths)
+    assert envs._envs.forbidden == 0 or not kind.get("masks")
+
+
+def test_modes_of_gymnasium_s_vectors_give_the_same_transitions() -> None:
+    """Gymnasium's own SyncVectorEnv, with masks in `info` and the same actions: what was acted on
+    and what came of it is the same in each mode."""
+    stories = []
+    for mode in MODES:
+        vector = SyncVectorEnv([games.Forbidden] * 3, autoreset_mode=mode)
+        envs, blocks, _ = collected(vector, blocks=1, steps=40)
+        assert envs.action.masked
+        block = blocks[0]
+        rows = [np.flatnonzero(block.valid[:, i])[:20] for i in range(3)]
+        stories.append(
+            [np.stack([x[r, i] for i, r in enumerate(rows)]) for x in leaves(block.obs)]
+            + [np.stack([block.reward[r, i] for i, r in enumerate(rows)])]
+        )
+    for story in stories[1:]:
+        assert all((a == b).all() for a, b in zip(stories[0], story, strict=True))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_vector_with_a_state_is_resumed_to_the_bit(mode) -> None:
+    made = [VectorEnvironments("Counters", Resumable(N, mode), seed=3) for _ in range(2)]
+    assert made[0].resumable
+    assert resume_fault_between(*made, 12, 0) is None
+    assert not VectorEnvironments("Counters", Counters(N, mode)).resumable
+
+
+@pytest.mark.parametrize("resumable", [True, False])
+def test_a_collector_goes_on_in_the_same_or_in_new_episodes(resumable) -> None:
+    kind = Resumable if resumable else Counters
+    envs, _, collector = collected(kind(N), blocks=1)
+    state = collector.state()
+    expected = collector.collect(8, Drawn(), np.ones((8, N), np.int64))
+    other = Collector(VectorEnvironments("Counters", kind(N), seed=5), 0.9)
+    other.load_state(*state)
+    block = other.collect(8, Drawn(), np.ones((8, N), np.int64))
+    same = all(
+        (a == b).all() for a, b in zip(leaves(block[:6]), leaves(expected[:6]), strict=False)
+    )
+    assert same == resumable
+    if not resumable:
+        assert (block.obs[0, :, 1] == 0).all()
+        assert other.environments._envs.seeds[-1] != envs._envs.seeds[0]  # none is played twice
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_evaluation_counts_whole_episodes(mode) -> None:
+    """Episodes are those with the lowest numbers; one over its budget is cut, and all begin anew
+    where none counts any more."""
+    played = evaluate(Drawn(), Counters(N, mode), 6, noise=lambda t, n: np.zeros(n, np.int64))
+    assert played.lengths == [2, 3, 4, 5, 5, 2]
+    assert played.returns == [sum(range(1, n + 1)) for n in played.lengths]
+    cut = evaluate(Drawn(), Counters(2, mode), 3, noise=lambda t, n: np.ones(n, int), max_steps=2)
+    assert cut.lengths == [2, 2, 2] and cut.cut == 2
+
+
+def test_seeds_go_by_reset() -> None:
+    first, second, other = (
+        VectorEnvironments("Counters", Counters(N), seed=seed) for seed in (3, 3, 4)
+    )
+    assert (first.reset() == second.reset()).all()
+    assert (first.reset() != other.reset()).any()
+    again = first.restart()
+    assert (again != second.reset()).any() and first.episodes() == [1]
+
+
+def test_a_vector_that_raises_begins_anew_and_no_transition_spans_it() -> None:
+    envs = VectorEnvironments("Counters", Counters(N, fails_at=6))
+    collector = Collector(envs, 0.9)
+    noise = np.zeros((4, N), np.int64)
+    collector.collect(4, Drawn(), noise)
+    with pytest.raises(EnvironmentFault, match="own vector of environments raised ZeroDivision"):
+        collector.collect(4, Drawn(), noise)
+    block = collector.collect(4, Drawn(), noise)
+    assert collector.broken == [0, 1, 2, 3] and (block.obs[0, :, 1] == 0).all()
+
+
+class Dancers(Counters):
+    """Takes a Dict of actions."""
+
+    def __init__(self) -> None:
+        super().__init__(3)
+        self.single_action_space = spaces.Dict(
+            move=spaces.Box(-1, 1, (2, 2), np.float32), hold=spaces.Discrete(3)
+        )
+
+    def step(self, actions: Any) -> Any:
+        assert actions["move"].shape == (3, 2, 2) and actions["hold"].shape == (3,)
+        return super().step(actions["hold"])
+
+
+def test_dicts_of_actions_are_put_together() -> None:
+    envs = VectorEnvironments("Dancers", Dancers())
+    envs.reset()
+    assert envs.action.kind == "dict"
+    envs.step(np.zeros((3, *envs.action.shape), np.float32))
+
+
+def lying(space: Any) -> Any:
+    vector = Counters(N)
+    vector.single_observation_space = space
+    return vector
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Box(-9, 9, (4,), np.float32),
+        spaces.Box(0, 255, (3,), np.uint8),
+    ],
+)
+def test_a_space_that_lies_is_told_at_once(space) -> None:
+    with pytest.raises(EnvironmentFault, match=r"shape \(4, 3\) and dtype float32"):
+        VectorEnvironments("Counters", lying(space)).reset()
+
+
+def test_numbers_that_are_none_are_told() -> None:
+    vector = Counters(N)
+    envs = VectorEnvironments("Counters", vector)
+    envs.reset()
+    vector._seen = lambda: np.full((N, 3), np.nan, np.float32)
+    with pytest.raises(NonFiniteError, match="environment 0 of Counters"):
+        envs.step(np.zeros(N, np.int64))
+
+
+def test_gymnasium_s_own_vector_is_resumed_to_the_bit() -> None:
+    one, two = (
+        VectorEnvironments("CartPole", gymnasium.make_vec("CartPole-v1", 3)) for _ in range(2)
+    )
+    assert one.resumable and resume_fault_between(one, two, 30, 0) is None
+
+
+class Tensors(Counters):
+    """A simulator in torch: what it gives and takes are tensors."""
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        if options is not None:
+            assert isinstance(options["reset_mask"], self.torch.Tensor)
+            options = {"reset_mask": options["reset_mask"].numpy()}
+        obs, info = super().reset(seed=seed, options=options)
+        return self.kept(obs), info
+
+    def step(self, actions: Any) -> Any:
+        assert isinstance(actions, self.torch.Tensor) and actions.dtype == self.torch.int64
+        obs, *rest, info = super().step(actions.numpy())
+        if "final_obs" in info:
+            rows = info["final_obs"]
+            for i in np.flatnonzero(info["_final_obs"]):
+                rows[i] = self.kept(rows[i])
+        return self.kept(obs), *map(self.torch.as_tensor, rest), info
+
+    @property
+    def torch(self) -> Any:
+        return pytest.importorskip("torch")
+
+    def kept(self, obs: Any) -> Any:
+        if isinstance(obs, dict):
+            return {key: self.torch.as_tensor(x) for key, x in obs.items()}
+        return self.torch.as_tensor(obs)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_tensors_are_read_where_they_lie(mode, monkeypatch) -> None:
+    torch = pytest.importorskip("torch")
+    tensor = torch.arange(6.0).reshape(2, 3)
+    assert to_numpy(tensor).ctypes.data == tensor.data_ptr()
+    assert maker(tensor)(np.ones(2)).device == tensor.device
+    _, expected, _ = collected(Counters(N, mode))
+    monkeypatch.delattr(torch.Tensor, "__array__")  # the way by which NumPy copies
+    _, blocks, _ = collected(Tensors(N, mode))
+    for mine, other in zip(blocks, expected, strict=True):
+        for a, b in zip(leaves(mine), leaves(other), strict=True):
+            assert np.array_equal(a, b)
+
+
+def test_arrays_of_jax_go_both_ways() -> None:
+    jnp = pytest.importorskip("jax.numpy")
+    x = jnp.arange(3.0)
+    assert to_numpy(x).tolist() == [0, 1, 2]
+    made = maker(x)(np.ones(2, np.float32))
+    assert isinstance(made, type(x)) and made.device == x.device
+    assert maker(np.ones(2)) is None

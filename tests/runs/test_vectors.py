@@ -1,0 +1,209 @@
+"""Runs in vectors that a user brings: each autoreset mode with what learns in it, stopping and
+resuming, evaluating, and ending in other ways."""
+
+from __future__ import annotations
+
+import os
+import signal
+from functools import partial
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.vector import AsyncVectorEnv
+
+import tandem
+from tandem.cli import main
+from tandem.errors import EnvironmentFault
+from tandem.learning.events import EvaluationEnd, TrainEnd
+from tandem.runs.folder import read_run
+from tandem.runs.verification import verify
+from tests.envs.vectors import MODES, Counters, Resumable
+
+QUICK: dict[str, Any] = {
+    "framework": "torch",
+    "plots": False,
+    "tensorboard": False,
+    "eval_episodes": 2,
+    "final_episodes": 2,
+    "hidden": (8,),
+    "steps": 480,
+    "eval_every": 200,
+}
+KINDS: dict[str, dict[str, Any]] = {
+    "ppo": {"rollout": 16, "batch_size": 32, "epochs": 2, "normalize_observations": True},
+    "dqn": {"buffer_size": 300, "learning_starts": 50, "train_every": 8, "batch_size": 16},
+    "impala": {},
+}
+
+
+def finished(session: Any, stop_at: int | None = None) -> Any:
+    for _ in session.events(stop_at):
+        pass
+    return session
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("algorithm", KINDS)
+def test_a_stop_changes_nothing_where_the_vector_has_a_state(algorithm, mode, tmp_path) -> None:
+    make = partial(Resumable, 4, mode)
+    given = QUICK | KINDS[algorithm]
+    if algorithm == "ppo":
+        given |= {"normalize_rewards": True}
+    whole = finished(tandem.session(algorithm, make, seed=3, **given))
+    finished(tandem.session(algorithm, make, seed=3, out=tmp_path / "run", **given), 200)
+    resumed = finished(tandem.session(resume=tmp_path / "run", env=make))
+    assert resumed.loop.env_steps == whole.loop.env_steps >= 480
+    assert resumed.fingerprint() == whole.fingerprint()
+    again = finished(tandem.session(algorithm, make, seed=3, **given))
+    other = finished(tandem.session(algorithm, make, seed=4, **given))
+    assert again.fingerprint() == whole.fingerprint() != other.fingerprint()
+
+
+@pytest.mark.parametrize("kind", [{"masks": True}, {"dict_obs": True}])
+@pytest.mark.parametrize("algorithm", ["ppo", "dqn", "impala"])
+def test_masks_and_dicts(algorithm, kind) -> None:
+    made = []
+
+    def make() -> Any:
+        made.append(Counters(4, MODES[1], **kind))
+        return made[-1]
+
+    given = QUICK | KINDS[algorithm] | {"normalize_observations": False}
+    if algorithm != "ppo":
+        del given["normalize_observations"]
+    result = tandem.train(algorithm, make, **given)
+    assert result.evaluation.lengths == [2, 3]
+    assert not kind.get("masks") or all(v.forbidden == 0 for v in made)
+
+
+def test_without_a_state_a_run_goes_on_in_new_episodes_and_says_so(tmp_path, capsys) -> None:
+    with pytest.warns(RuntimeWarning, match="gives no state .* in new episodes"):
+        tandem.train("ppo", Counters, out=tmp_path / "run", stop_at=200, **QUICK | KINDS["ppo"])
+    with pytest.warns(RuntimeWarning, match="in new episodes"):
+        result = tandem.train(resume=tmp_path / "run", env=Counters)
+    assert result.summary["env_steps"] >= 480
+
+
+def test_an_object_is_evaluated_elsewhere_and_left_open() -> None:
+    vector = Resumable(4)
+    given = QUICK | KINDS["ppo"]
+    result = tandem.train("ppo", vector, eval_env=Resumable(2), **given)
+    assert result.evaluation.lengths == [2, 3] and not vector.closed
+    # envs is the vector's; nothing is evaluated
+    alone = tandem.train("ppo", vector, envs=4, **given | {"eval_episodes": 0})
+    assert alone.summary["eval_mean"] is None and np.isnan(alone.evaluation.mean)
+
+
+def test_a_function_is_given_the_run_s_numbers() -> None:
+    asked = []
+
+    def make(num_envs: int, seed: int, mode: Any = MODES[2]) -> Any:
+        asked.append((num_envs, seed))
+        return Counters(num_envs, mode)
+
+    given = QUICK | KINDS["ppo"]
+    session = finished(tandem.session("ppo", make, envs=6, **given))
+    assert session.config.settings.envs == 6 and asked[0][0] == 6
+    assert {n for n, _ in asked[1:]} == {2}  # episodes of an evaluation
+    assert asked[0][1] != asked[1][1]
+    kwargs = {"id": "CartPole-v1", "num_envs": 16}
+    session = tandem.session("ppo", gymnasium.make_vec, env_kwargs=kwargs, **QUICK)
+    assert session.config.env == "CartPole-v1" and session.config.settings.envs == 16
+
+
+def test_a_callback_stops_between_evaluations() -> None:
+    seen: list[Any] = []
+
+    def tell(event: Any) -> Any:
+        seen.append(event)
+        return isinstance(event, EvaluationEnd)
+
+    tandem.train("ppo", Resumable, callbacks=[tell], **QUICK | KINDS["ppo"])
+    (ended,) = (event for event in seen if isinstance(event, TrainEnd))
+    assert 200 <= ended.env_steps < 480
+
+
+def interrupt(event: Any) -> None:
+    if event.env_steps >= 200:
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_ctrl_c_keeps_the_run(tmp_path) -> None:
+    make, given = partial(Resumable, 4), QUICK | KINDS["ppo"]
+    with pytest.raises(KeyboardInterrupt):
+        tandem.train("ppo", make, out=tmp_path / "run", callbacks=[interrupt], **given)
+    whole = finished(tandem.session("ppo", make, **given))
+    resumed = finished(tandem.session(resume=tmp_path / "run", env=make))
+    assert resumed.fingerprint() == whole.fingerprint()
+
+
+def test_ctrl_c_while_a_vector_is_made_is_heard_then() -> None:
+    made = []
+
+    def make() -> Any:
+        os.kill(os.getpid(), signal.SIGINT)
+        made.append(Resumable())
+        return made[-1]
+
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        tandem.session("ppo", make, **QUICK)
+    assert len(made) == 1 and signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_vector_that_raises_ends_the_run_with_its_words(tmp_path) -> None:
+    make = partial(Counters, fails_at=60)
+    with (
+        pytest.warns(RuntimeWarning),
+        pytest.raises(EnvironmentFault, match="ZeroDivisionError: the simulator fell over"),
+    ):
+        tandem.train("ppo", make, out=tmp_path / "run", **QUICK | KINDS["ppo"])
+
+
+def test_the_command_trains_resumes_scores_and_verifies(tmp_path, capsys) -> None:
+    words = (
+        "--vector tests.envs.vectors:Resumable --framework torch --steps 200 --rollout 16 "
+        "--batch-size 24 --no-plots --no-tensorboard --eval-episodes 1 --final-episodes 1 "
+        f"--hidden 8 --envs 3 --stop-at 90 --quiet --out {tmp_path / 'run'}"
+    )
+    assert main(["train", "ppo", *words.split()]) == 0
+    assert main(["train", "--resume", str(tmp_path / "run"), "--quiet"]) == 0
+    assert main(["evaluate", str(tmp_path / "run"), "--episodes", "3"]) == 0
+    assert "return" in capsys.readouterr().out
+    assert verify(tmp_path / "run").difference is None
+    config = read_run(tmp_path / "run").config
+    assert config["vector"] == "tests.envs.vectors:Resumable" and config["settings"]["envs"] == 3
+    assert main(["check", "--vector", "tests.envs.vectors:Resumable", "--steps", "40"]) == 0
+    said = capsys.readouterr().out
+    assert "exact, to the bit" in said and "autoreset mode NEXT_STEP" in said
+
+
+def processes() -> Any:
+    return AsyncVectorEnv([partial(gymnasium.make, "CartPole-v1")] * 4)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("given_as", ["a function", "an object"])
+def test_ctrl_c_of_a_terminal(given_as, tmp_path) -> None:
+    """It goes to all processes of a group. Those of a vector that a run made go on until that has
+    ended; those of an object end, and with them the block under way."""
+    vector = processes if given_as == "a function" else processes()
+    sent: list[int] = []
+
+    def group(event: Any) -> None:
+        if event.env_steps >= 200 and not sent:
+            sent.extend(p.pid for p in session.environments._envs.processes)
+            for number in (*sent, os.getpid()):
+                os.kill(number, signal.SIGINT)
+
+    given = QUICK | KINDS["ppo"] | {"eval_episodes": 0}
+    session = tandem.session("ppo", vector, callbacks=[group], out=tmp_path / "run", **given)
+    with pytest.raises(KeyboardInterrupt):
+        for event in session:
+            ended = event
+    assert isinstance(ended, TrainEnd) and ended.reason == "SIGINT"
+    session = tandem.session(resume=tmp_path / "run", env=processes)
+    assert 200 <= session.loop.env_steps < 480
+    assert finished(session).loop.env_steps >= 480
