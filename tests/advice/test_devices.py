@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import textwrap
+from typing import Any
 
 import pytest
 
@@ -76,6 +77,36 @@ def test_advice_on_tensorflow() -> None:
 AGENTS = "from tests.advice import agent_devices_cases; agent_devices_cases.main()"
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_advice_about_agents() -> None:
     assert run_python(AGENTS, engine="tensorflow") == []
+
+
+def torch_agent(
+    strategy: Any = 2, frozen: bool = False, again: bool = False, loss: Any = None
+) -> Any:
+    """An agent of torch's that was trained on two devices, and is trained on with other weights."""
+    import torch
+
+    from tandem.examples.pytorch.DQN import DQN
+    from tandem.exploration import EpsGreedyQPolicy
+
+    agent = DQN(4, 8, 2)
+    optimizer = torch.optim.SGD(agent.param, 0.01)
+    for i in range(2 if frozen else 1):
+        if i == 0 or again:
+            agent.set(policy=EpsGreedyQPolicy(0.5), batch=4, pool_size=100)
+        agent.param[0].requires_grad_(i == 0)
+        agent.distributed_training(optimizer, strategy, 1, p=0, train_loss=loss)
+    return agent
+
+
+@pytest.mark.thorough
+def test_advice_about_agents_of_torch() -> None:
+    pytest.importorskip("torch")
+    key = "agents/companion_agents.py:Devices.check_trained"
+    Case(key, torch_agent, {"frozen": True}, "call agent.set", {"again": True}).follow()
+    key = "agents/distributed.py:DistributedTraining.distributed_training"
+    Case(
+        key, torch_agent, {"loss": len, "strategy": 1}, "leave train_loss", {"loss": None}
+    ).follow()

@@ -77,7 +77,7 @@ def builds(shared: Any) -> Any:
 
 
 EPS = {"rate": 0.1}
-STRATEGY, METRICS = {"strategy": 1}, {"metrics": "los"}
+METRICS = {"metrics": "los"}
 WHOLE = {"metrics": "loss"}
 
 
@@ -264,7 +264,6 @@ WHOLE = {"metrics": "loss"}
             "leave train_loss out",
             {"train_loss": None},
         ),
-        case("tuning/trials.py:layout_of", opt, STRATEGY, "out", {"strategy": None}),
     ],
 )
 def test_followed(each: Any) -> None:

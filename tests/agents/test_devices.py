@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from tandem.backends import DIVIDING
 from tests.helpers import COMPILED_LIGHTLY, run_python
 
 SNIPPET = Path(__file__).parent / "snippets" / "keras_devices.py"
@@ -39,7 +38,7 @@ from tests.agents import documented
 print(json.dumps(documented.run(documented.DISTRIBUTED, "tensorflow", sys.argv[2:])))
 """
 thorough = pytest.mark.thorough
-ENGINES = [pytest.param(e, marks=thorough) if e != "jax" else e for e in DIVIDING]
+BOTH = ("tensorflow", "jax")
 
 
 def said(engine: Any, *names: str) -> dict[str, Any]:
@@ -58,7 +57,7 @@ def check_equal(found: dict[str, Any]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("engine", DIVIDING)
+@pytest.mark.parametrize("engine", ["tensorflow", pytest.param("jax", marks=thorough)])
 def test_training_with_priorities_on_two_devices_is_that_of_one(engine: Any) -> None:
     found = said(engine, "PR")
     check_equal(found["PR"])
@@ -67,15 +66,16 @@ def test_training_with_priorities_on_two_devices_is_that_of_one(engine: Any) -> 
 @pytest.mark.slow
 @thorough
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("engine", DIVIDING)
+@pytest.mark.parametrize("engine", BOTH)
 @pytest.mark.parametrize("name", [name for name in EQUAL if name != "PR"])
 def test_training_on_two_devices_is_that_of_one(engine: Any, name: str) -> None:
     check_equal(said(engine, name)[name])
 
 
 @pytest.mark.slow
+@thorough
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", BOTH)
 def test_it_goes_on_from_a_file_and_after_a_stop(engine: Any) -> None:
     found = said(engine, "goes on", "dropout")
     assert found["goes on"] == found["dropout"] == dict.fromkeys(found["dropout"], True)
@@ -84,7 +84,7 @@ def test_it_goes_on_from_a_file_and_after_a_stop(engine: Any) -> None:
 @pytest.mark.slow
 @thorough
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("engine", DIVIDING)
+@pytest.mark.parametrize("engine", BOTH)
 def test_files_sizes_and_finders(engine: Any) -> None:
     found = said(engine, "files", "sizes", "finders", "parallel")
     assert found["criterion"] == [2, 2] and found["parameters"] == 0.0
@@ -100,8 +100,9 @@ def test_files_sizes_and_finders(engine: Any) -> None:
 
 
 @pytest.mark.slow
+@thorough
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("engine", ["tensorflow", pytest.param("jax", marks=thorough)])
+@pytest.mark.parametrize("engine", BOTH)
 def test_what_cannot_be_is_refused(engine: Any) -> None:
     found = said(engine, "refusals")
     refused = found["refused"]

@@ -142,8 +142,8 @@ def unset() -> Any:
     ("find", "part"),
     [
         (
-            lambda a: ParallelFinder([a], [sgd(a)]).find(strategy=1),
-            "strategy=1 for Aimer, which is PyTorch",
+            lambda a: ParallelFinder([a], [sgd(a)]).find(strategy=0),
+            "strategy=0",
         ),
         (lambda a: ParallelFinder([a], [sgd(a)]).find(metrics="los"), "metrics='los'"),
         (lambda a: ParallelFinder([a], []), "1 agents and 0 optimizers"),

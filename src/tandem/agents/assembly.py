@@ -79,8 +79,11 @@ class Assembly:
         self.seed = derived(agent.seed, f"worker {rank}") if rank else agent.seed
         generators = Generators(self.seed)
         seed = derived(self.seed, "framework")
-        on = device(agent)
-        self.backend = backends.make(engine(agent.torch), on, seed=seed, layout=layout)
+        where: dict[str, Any] = {"layout": layout}
+        if agent.torch and layout is not None:  # each in a process of its own
+            where = {"devices": layout.count, "rank": layout.index}
+            seed += layout.index
+        self.backend = backends.make(engine(agent.torch), device(agent), seed=seed, **where)
         self.preprocess = joined if arguments.HER else (lambda obs: obs)
         self.environments = self._environments()
         # of each process
@@ -142,6 +145,8 @@ class Assembly:
             learner=self.learner,
             collector=AheadCollector if beside else Collector,
         )
+        if agent.torch and layout is not None:
+            layout.begin(self)
 
     def is_for(self, env: object) -> bool:
         """Whether it was made for this environment, or these."""
@@ -156,7 +161,8 @@ class Assembly:
     def stays(self, arguments: SetArguments, processes: int, beside: bool, layout: Any) -> bool:
         """Whether it does for training in this way."""
         before = self.arguments.minibatch, self.processes, self.beside, self.layout
-        return before == (arguments.minibatch, processes, beside, layout)
+        same = before == (arguments.minibatch, processes, beside, layout)
+        return same and bool(self.backend.usable)
 
     def set_windows(self, train: TrainArguments) -> None:
         """Sets how many episodes are collected, how much of the pool is forgotten, and when."""

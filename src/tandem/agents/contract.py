@@ -327,6 +327,7 @@ class AgentMembers:
 
     has_own_loop = False  # whether a subclass defines `CTL`, see `distributed_training`
 
+    _layout: Any = None  # of the devices that it was trained on last
     _loss: float | None = None
     _arguments: SetArguments | None = None
     _built: list[str]  # networks that `build` made, by name

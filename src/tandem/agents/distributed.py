@@ -14,6 +14,7 @@ import numpy as np
 
 from tandem import backends
 from tandem.agents import assembly
+from tandem.agents.companion_agents import Devices
 from tandem.agents.contract import (
     AgentMembers,
     SetArguments,
@@ -44,14 +45,13 @@ def batch_may_come_first(method: Method) -> Method:
 
 
 class DistributedTraining(AgentMembers):
-    """What Keras agents do with many devices."""
+    """What agents do with many devices."""
 
     _train: Callable[..., np.float32]
     _assembly: assembly.Assembly | None
     _restored: Checkpoint | None
     restore: Callable[[PathLike], None]
     coordinator: Any = None  # of a ParameterServerStrategy's workers; made where it is None
-    _layout: Any = None  # of the devices that it was trained on last
 
     @batch_may_come_first
     def distributed_training(
@@ -84,10 +84,10 @@ class DistributedTraining(AgentMembers):
 
         strategy: on TensorFlow a MirroredStrategy, MultiWorkerMirroredStrategy or
         ParameterServerStrategy of tf.distribute, in whose scope the agent and its optimizers were
-        made; on JAX a jax.sharding.Mesh; on both also how many devices. `batch` is of all devices
-        together, and may be given first, before the optimizer; without it that of `set`. One that
-        does not divide evenly is lowered to the next that does, which is said. num_episodes is
-        another name of `episodes`. The others are those of `train`.
+        made; on JAX a jax.sharding.Mesh; everywhere also how many devices, on PyTorch nothing else.
+        `batch` is of all devices together, and may be given first, before the optimizer; without it
+        that of `set`. One that does not divide evenly is lowered to the next that does, which is
+        said. num_episodes is another name of `episodes`. The others are those of `train`.
 
         With a MultiWorkerMirroredStrategy each worker of TF_CONFIG's cluster runs the same program
         with environments and a pool of its own. In each of `num_episodes` rounds it plays an
@@ -103,6 +103,11 @@ class DistributedTraining(AgentMembers):
         is not reproducible, and jit_compile means nothing. `agent.coordinator` is used where it is
         set.
 
+        On PyTorch each device is a process's, to which the agent goes once, pickled: what it needs
+        in its loss beside networks, tensors and plain numbers stays there as it was. A process that
+        dies, or stands still for two minutes, is a WorkerError that names it. jit_compile means
+        nothing there.
+
         A loss that is one number counts as the mean of its device's rows, and the mean over devices
         is what is followed: with a mean, or a loss for each sample, that is the loss of the whole
         batch. A loss that mixes its samples is one of each device's rows.
@@ -113,6 +118,12 @@ class DistributedTraining(AgentMembers):
         """
         check_count("episodes", episodes, 0)
         check_count("num_episodes", num_episodes, 0)
+        if self.torch and train_loss is not None:
+            raise SettingError(
+                f"train_loss={train_loss!r} for {type(self).__name__}, which is PyTorch.",
+                "a metric of Keras's for agents of tandem.RL; others take the mean of losses",
+                "leave train_loss out.",
+            )
         layout = self._layout_of(strategy)
         arguments = TrainArguments(
             optimizer,
@@ -137,6 +148,8 @@ class DistributedTraining(AgentMembers):
         check_count("batch", batch)
         layout.check(variables_of(self), as_list(self.optimizer or optimizer))
         check_workers(self, layout)
+        if self.torch and self._assembly is not None and self._assembly.layout is layout:
+            layout.check_trained(param_variables(self))
         if self._restored is not None and layout.rank:
             self._restore_own(self._restored.path, layout)
         with layout.scope():
@@ -182,9 +195,10 @@ class DistributedTraining(AgentMembers):
         """Returns the devices of a strategy: those of the training before, where it was the
         same."""
         if self._layout is None or not self._layout.fits(strategy):
-            engine = assembly.engine(self.torch)
-            several = backends.devices_of(engine)
-            self._layout = several.Layout.of(strategy, self.coordinator)
+            kind: Any = Devices
+            if not self.torch:
+                kind = backends.devices_of(assembly.engine(self.torch)).Layout
+            self._layout = kind.of(strategy, self.coordinator)
         if self._layout.asynchronous:
             self.coordinator = self._layout.coordinator
         return self._layout
@@ -212,7 +226,8 @@ def check_alone(agent: AgentMembers) -> None:
 def variables_of(agent: AgentMembers) -> list[Any]:
     """All variables of an agent."""
     reached = reach(agent)
-    inside = [v for module in reached.modules.values() for v in module.variables]
+    modules = reached.modules.values()
+    inside = [] if agent.torch else [v for module in modules for v in module.variables]
     return [*inside, *reached.variables.values(), *param_variables(agent)]
 
 

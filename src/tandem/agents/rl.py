@@ -362,7 +362,7 @@ class RL(DistributedTraining, BaseAgent):
         return self._train(arguments, train_loss, jit_compile)
 
 
-class RL_pytorch(BaseAgent):
+class RL_pytorch(DistributedTraining, BaseAgent):
     """An agent built with PyTorch."""
 
     torch = True

@@ -123,6 +123,7 @@ class Backend(ABC):
     framework: str
     device: str
     devices = 1  # that each update is divided among
+    usable = True  # False once a process that has one of the devices was lost
     # whether networks are called with the steps of sequences in updates, time first
     time_first = False
     # how many rows of an update are one step's and follow one another: one of each agent

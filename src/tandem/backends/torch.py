@@ -21,7 +21,7 @@ from tandem.backends.reach import Reached
 from tandem.backends.torch_devices import Layout, own_device
 from tandem.backends.torch_networks import FreeVariable, Scalar, TorchNetwork
 from tandem.backends.torch_optimizers import Optimizer, compiled_gradient, eager_gradient
-from tandem.backends.torch_own import Own, joint_gradients
+from tandem.backends.torch_own import Own, divided, joint_gradients
 from tandem.errors import EngineError, NetworkError
 from tandem.math.optimization import conjugate_gradient
 from tandem.networks import torch_bodies
@@ -175,7 +175,11 @@ class TorchBackend(backend.Backend):
     def minimize_joint(
         self, optimizers: list[Own], losses: backend.Losses, batch: Batch
     ) -> tuple[list[Array], dict[str, Array]]:
-        values, aux, gradients = joint_gradients(optimizers, losses, batch)
+        if self.layout is None:
+            values, aux, gradients = joint_gradients(optimizers, losses, batch)
+        else:
+            networks = list(self.networks.values())
+            values, aux, gradients = divided(self.layout, optimizers, losses, batch, networks)
         for i, (o, own) in enumerate(zip(optimizers, gradients, strict=True)):
             o.take(own)
             value = values[min(i, len(values) - 1)]
@@ -384,7 +388,9 @@ class TorchBackend(backend.Backend):
             with torch.no_grad():
                 return several(batches, indices)
 
-        return run if self.layout is None else self.layout.repeated(run, changing)
+        shared = any(isinstance(o, Own) for o in self._optimizers)  # the user may write any of them
+        live = (lambda: list(self._tensors().values())) if shared else changing
+        return run if self.layout is None else self.layout.repeated(run, live)
 
     # Moving
 
@@ -403,6 +409,10 @@ class TorchBackend(backend.Backend):
         for o in self._optimizers:
             tensors |= {f"optimizer/{o.name}/{n}": t for n, t in o.tensors().items()}
         return tensors
+
+    @property
+    def usable(self) -> bool:  # type: ignore[override]
+        return self.layout is None or self.layout.group.joined
 
     def close(self) -> None:
         if self.layout is not None:

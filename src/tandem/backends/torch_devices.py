@@ -39,6 +39,10 @@ class Layout:
         # of ranks above 0: what they repeat, with the tensors that it changes
         self.runs: list[tuple[Run, Callable[[], list[torch.Tensor]]]] = []
         self._compiled = 0
+        # rank 0: what else the others need for a call, as JSON data; they take it
+        self.tell: Callable[[], Any] = lambda: None
+        self.hear: Callable[[Any], object] = lambda data: None
+        self.kept: Any = None  # what has to live as long
         self._generators: dict[str, AnyArray] = {}  # of the other ranks, once they have ended
 
     def meet(self, folder: str, patience: float) -> None:
@@ -140,7 +144,7 @@ class Layout:
             tree = tree_map(np.asarray, ((batches, indices), values))
             before = [x.clone() for x in live] if changed else left
             try:
-                self.group.send("call", [number, changed], tree)
+                self.group.send("call", [number, changed, self.tell()], tree)
                 outcome = run(batches, indices)
             except WorkerError:  # in the middle of an update, which has half moved them
                 torch._foreach_copy_(live, before)
@@ -175,7 +179,8 @@ class Layout:
             raise
 
     def _repeat(self, call: list[Any], arrays: Tree) -> None:
-        number, changed = call
+        number, changed, data = call
+        self.hear(data)
         (batches, indices), values = arrays
         run, changing = self.runs[number]
         live = changing()

@@ -280,6 +280,24 @@ def joint_gradients(
     return [v.detach() for v in values], {k: v.detach() for k, v in aux.items()}, gradients
 
 
+def divided(
+    layout: Any, optimizers: list[Own], losses: backend.Losses, batch: Batch, networks: list[Any]
+) -> tuple[list[Array], dict[str, Array], list[list[torch.Tensor]]]:
+    """As `joint_gradients`, where each of several processes takes those of its rows: the mean over
+    parts. layout: a `torch_devices.Layout`. networks: see `Layout.gradient`."""
+    share = 1.0 / layout.count if layout.divides(batch) else 1.0
+
+    def take(part: Batch, count: Array | None) -> tuple[Array, dict[str, Array], Array]:
+        values, aux, gradients = joint_gradients(optimizers, losses, part)
+        flat = torch.cat([g.reshape(-1) for group in gradients for g in group])
+        return torch.stack(values) * share, aux, flat * share
+
+    value, aux, flat = layout.gradient(take, batch, None, networks, "joint")
+    parts = iter(flat.split([p.numel() for o in optimizers for p in o.parameters]))
+    each = [[next(parts).view(p.shape) for p in o.parameters] for o in optimizers]
+    return list(value), aux, each
+
+
 def begin(optimizer: torch.optim.Optimizer, weight: torch.Tensor, group: dict[str, Any]) -> None:
     """Gives the optimizer its state of `weight`, in that group, as it is before a first step: most
     make theirs only then."""

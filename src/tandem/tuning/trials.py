@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from tandem.agents import agent_checkpoint
 from tandem.agents.assembly import Assembly
 from tandem.agents.contract import as_list
-from tandem.agents.distributed import DistributedTraining, variables_of
+from tandem.agents.distributed import variables_of
 from tandem.agents.rl import BaseAgent
 from tandem.backends.reach import held, reach
 from tandem.backends.snapshot import Snapshot, is_unbuilt
@@ -124,6 +124,7 @@ class Trials:
             env = self._environments()
             agent._restored = self._kept(before) if goes_on else None
             agent._assembly = agent._autosave = agent._autosave_state = None
+            agent._layout = None  # devices of its own
             agent.path = agent.patience = None
             agent._adjusted = copy.deepcopy(agent._adjusted)
             agent.stop_training = False
@@ -157,6 +158,7 @@ class Trials:
             raise_again(came[0])
 
     def _close(self, made: Assembly) -> None:
+        made.backend.close()
         if self._copied:
             made.environments.close()
         elif isinstance(made.environments, Remote):
@@ -226,17 +228,11 @@ def train_agent(
     getattr(agent, name)(**arguments, optimizer=optimizer, episodes=episodes, p=0)
 
 
-def layout_of(agent: BaseAgent, strategy: Any) -> Any:
+def layout_of(agent: Any, strategy: Any) -> Any:
     """Returns the devices of a strategy; None without one. SettingError for an agent that was not
-    made in its scope, and for one of torch's."""
+    made in its scope."""
     if strategy is None:
         return None
-    if not isinstance(agent, DistributedTraining):
-        raise SettingError(
-            f"strategy={strategy!r} for {type(agent).__name__}, which is PyTorch.",
-            "an agent of tandem.RL",
-            "leave strategy out.",
-        )
     layout = agent._layout_of(strategy)
     layout.check(variables_of(agent), [])
     return layout

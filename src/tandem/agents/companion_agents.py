@@ -1,0 +1,136 @@
+"""Several devices for an agent of PyTorch's: a process for each, in which a copy of the agent makes
+the same updates."""
+
+from __future__ import annotations
+
+import copy
+import weakref
+from contextlib import nullcontext
+from functools import partial
+from typing import Any
+
+from tandem.agents.agent_checkpoint import RECORDS
+from tandem.agents.contract import param_variables
+from tandem.agents.user_functions import PrioritizedReplay
+from tandem.backends import no_strategy
+from tandem.errors import SettingError
+from tandem.learning.companions import Companions
+from tandem.parallel.process import not_picklable
+
+NUMBERS = ("lr", "weight_decay", "beta1", "beta2")  # of optimizers, which may be moved
+OWN = {*RECORDS, "time", "path", "patience", "parallel_dump", "stop_training"}
+HERE: dict[str, Any] = {
+    "_assembly": None,
+    "_layout": None,
+    "_restored": None,
+    "_autosave": None,
+    "_autosave_state": None,
+    "callbacks": [],
+}
+PATIENCE = 120.0  # seconds in which each process comes to a sum
+
+
+class Devices:
+    """`count` devices, of which this process has the `rank`-th."""
+
+    workers, by_rounds, asynchronous = 1, False, False
+    rank = 0  # of those that collect; there is one
+
+    def __init__(self, count: int, index: int = 0) -> None:
+        self.count, self.index = count, index
+        self._end: Any = None
+        self._trained: list[bool] = []  # which weights were, when companions began
+
+    @classmethod
+    def of(cls, given: Any, coordinator: None = None) -> Devices:
+        """SettingError for what is no number of devices."""
+        if isinstance(given, bool) or not isinstance(given, int) or given < 1:
+            raise no_strategy(given, "how many devices, for an agent of PyTorch's")
+        return cls(given)
+
+    def fits(self, given: Any) -> bool:
+        """Whether it is of what a user gave."""
+        return bool(given == self.count)
+
+    def scope(self) -> Any:
+        """In which agents are trained."""
+        return nullcontext()
+
+    def check(self, variables: Any, optimizers: Any) -> None:
+        """Any variables will do."""
+
+    def check_trained(self, variables: list[Any]) -> None:
+        """SettingError where other weights are frozen than when companions began."""
+        if self._trained and self._trained != [x.requires_grad for x in variables]:
+            raise SettingError(
+                "weights were frozen or thawed since the training began on several devices.",
+                "the same ones, since other processes train them, too",
+                "call agent.set as before, and distributed_training begins anew with them.",
+            )
+
+    def begin(self, assembly: Any) -> None:
+        """From now on a process for each other device repeats the assembly's updates; those that
+        were begun for another one end."""
+        if self._end is not None:
+            self._end()
+        if self.count == 1 or self.index:
+            return
+        agent, backend = assembly.agent, assembly.backend
+        inner = [o.inner for o in assembly.optimizers]
+        self._trained = [x.requires_grad for x in param_variables(agent)]
+        packed = _packed(agent, assembly.arguments, inner)
+        backend.layout.tell = partial(_told, weakref.ref(assembly))
+        self._end = weakref.finalize(assembly, backend.close)
+        Companions(partial(_made, packed, self.count), self.count, PATIENCE).join(backend)
+
+
+def _packed(agent: Any, arguments: Any, optimizers: list[Any]) -> bytes:
+    """What a process needs to make the same updates. SettingError for what cannot travel."""
+    import cloudpickle
+
+    bare = copy.copy(agent)
+    vars(bare).update(HERE, prioritized_replay=PrioritizedReplay())
+    try:
+        return bytes(cloudpickle.dumps((bare, arguments, optimizers)))
+    except Exception as error:  # as many kinds as there are objects
+        raise not_picklable(error) from error
+
+
+def _told(assembly_: Any) -> dict[str, Any]:
+    """What is no tensor, and may have changed since the call before."""
+    assembly = assembly_()
+    numbers = {
+        n: x
+        for n, x in vars(assembly.agent).items()
+        if isinstance(x, (bool, int, float)) and n not in OWN and not n.startswith("_")
+    }
+    optimizers = [
+        [sorted(o.tensors()), {n: o.numbers(n) for n in NUMBERS}] for o in assembly.optimizers
+    ]
+    return {"numbers": numbers, "optimizers": optimizers}
+
+
+def _made(packed: bytes, count: int, rank: int) -> Any:
+    """Rank `rank`'s backend, with the agent's update compiled."""
+    import cloudpickle
+
+    from tandem.agents.assembly import Assembly
+
+    agent, arguments, optimizers = cloudpickle.loads(packed)
+    assembly = Assembly(agent, arguments, optimizers, layout=Devices(count, rank))
+    assembly.environments.close()
+    assembly.__enter__()  # for as long as this process lives
+
+    def hear(told: dict[str, Any]) -> None:
+        vars(agent).update(told["numbers"])
+        for o, (names, numbers) in zip(assembly.optimizers, told["optimizers"], strict=True):
+            if sorted(o.tensors()) != names:
+                o.expect(set(names))
+            for name, values in numbers.items():
+                if values and o.numbers(name) != values:
+                    o.set_numbers(name, values)
+
+    backend = assembly.backend
+    backend.layout.hear, backend.layout.kept = hear, assembly
+    backend.compile(assembly.algorithm.update)
+    return backend
