@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 import textwrap
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -110,3 +112,51 @@ def test_advice_about_agents_of_torch() -> None:
     Case(
         key, torch_agent, {"loss": len, "strategy": 1}, "leave train_loss", {"loss": None}
     ).follow()
+
+
+def launched(framework="torch", devices=2, own=False):
+    """A run of two processes that were launched together, up to where the other one is told."""
+    from tandem.learning.launch import Launched
+    from tandem.spaces import Leaf
+
+    store = SimpleNamespace(set=lambda name, text: None)
+    conf = SimpleNamespace(
+        framework=framework,
+        options=SimpleNamespace(devices=devices, device_timeout=5.0),
+        own_network=own,
+        own_optimizer=False,
+        to_json=dict,
+    )
+    known = SimpleNamespace(
+        observation=Leaf("box", (4,), "float32"), action=Leaf("box", (1,), "float32")
+    )
+    return Launched(SimpleNamespace(count=2, runs=0, store=store), conf, known)
+
+
+def test_advice_about_processes_that_were_launched(monkeypatch) -> None:
+    pytest.importorskip("torch")
+    from tandem.backends import torch_group
+
+    key = "learning/launch.py:Launched.__init__"
+    Case(key, launched, {"framework": "jax"}, "framework='torch'", {"framework": "torch"}).follow()
+    key = "learning/launch.py:Launched.__init__ 2"
+    Case(key, launched, {"devices": 3}, "devices=2", {"devices": 2}).follow()
+    key = "learning/launch.py:Launched.__init__ 3"
+    Case(key, launched, {"own": True}, "leave torchrun out", {"own": False}).follow()
+    with follows("learning/launch.py:Launched._error") as advice:
+        raise launched()._error(1, "has died")
+    assert "resume=" in advice.fix  # tests/learning/test_launch.py does it
+    with socket.socket() as taken:
+        taken.bind(("localhost", 0))
+        for name, value in {
+            "RANK": "1",
+            "WORLD_SIZE": "2",
+            "MASTER_ADDR": "localhost",
+            "MASTER_PORT": str(taken.getsockname()[1]),
+        }.items():
+            monkeypatch.setenv(name, value)
+        with follows("backends/torch_group.py:launched_store"):
+            torch_group.launched_store(1.0)
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    torch_group.launched_store(10.0)  # one process, with a port that it can open

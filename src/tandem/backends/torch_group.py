@@ -166,6 +166,29 @@ class Group:
             self._close()
 
 
+def launched_store(seconds: float) -> Any:
+    """torch's store of the processes that were launched together, by the environment variables
+    that torchrun sets. EngineError where they do not meet within so many seconds; afterwards, who
+    waits in it waits for days."""
+    try:
+        wait = timedelta(seconds=seconds)
+        store, *_ = next(iter(distributed.rendezvous("env://", timeout=wait)))
+    except (RuntimeError, ValueError) as error:  # of torch, for each way in which it can fail
+        raise EngineError(
+            f"the launched processes do not meet: {str(error).splitlines()[0][:200]}",
+            "RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT as torchrun sets them, with a port that "
+            "rank 0 can open and all can reach",
+            "torchrun --nproc-per-node 2 -m tandem train …, or start one process with --devices.",
+        ) from error
+    store.set_timeout(timedelta(days=24))
+    return within(store, "tandem")
+
+
+def within(store: Any, name: str) -> Any:
+    """A part of a store."""
+    return distributed.PrefixStore(name, store)
+
+
 def _cut(links: dict[str, Any]) -> None:
     for link in links.values():
         link.abort()

@@ -16,6 +16,7 @@ from tandem.envs.vector_source import named
 from tandem.errors import ResumeError, SettingError, TandemError, UnknownNameError
 from tandem.learning.config import Options
 from tandem.learning.devices import purpose
+from tandem.learning.launch import Launch
 from tandem.learning.vectors import resume_note
 from tandem.runs.folder import default_folder, new_folder
 from tandem.runs.progress import Progress, duration
@@ -34,14 +35,29 @@ EXAMPLES = (
 
 
 def run(words: list[str]) -> int:
-    """Trains one run or several, prints what came of them."""
+    """Trains one run or several, prints what came of them. Of processes that were launched
+    together, the first one does so, and the others make its updates with it."""
+    launch = Launch.find()
+    if launch is None:
+        return _run(words)
+    if launch.rank:
+        return launch.follow()
+    with launch:
+        return _run(words, launch.count)
+
+
+def _run(words: list[str], processes: int = 0) -> int:
     args = _arguments(words)
+    if processes:
+        args.framework = args.framework or (None if args.resume else "torch")
+        args.devices = str(processes) if getattr(args, "devices", None) is None else args.devices
     if args.resume is None:
         _complete(args)
     if args.seeds is not None:
         return _several(args)
     session = _session(args, args.seed, args.out)
     if _is_complete(session):
+        session.backend.close()
         steps = session.config.settings.steps
         print(
             f"{args.resume} has all of its {steps:,} steps. To go on: --steps {2 * steps} --extend"

@@ -10,14 +10,9 @@ import signal
 import tempfile
 import time
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
-from tandem.backends import BY_PROCESSES
 from tandem.errors import WorkerError
-from tandem.learning.build import Spaces, build
-from tandem.learning.config import Config
-from tandem.learning.seeds import Generators
 from tandem.parallel.process import SLICE, Process, WorkerLost, end
 from tandem.parallel.worker_group import START
 
@@ -53,16 +48,21 @@ class Companions:
         self.count, self.patience = count, patience
         self._processes = {rank: Process((), Companion, make, rank) for rank in range(1, count)}
 
+    @property
+    def processes(self) -> list[Process]:
+        """Those of ranks 1, 2, …"""
+        return list(self._processes.values())
+
     def join(self, backend: Any) -> None:
         """From now on they repeat the calls of updates that are compiled on `backend`."""
         backend.layout.group.followers = self
         self._answers(START)
         with tempfile.TemporaryDirectory() as folder:
-            for process in self._processes.values():
+            for process in self.processes:
                 process.ask("join", folder, self.patience)
             backend.layout.meet(folder, self.patience)
             self._answers(self.patience)
-        for process in self._processes.values():
+        for process in self.processes:
             process.ask("serve")
 
     def _answers(self, least: float) -> None:
@@ -111,24 +111,9 @@ class Companions:
 
     def kill(self) -> None:
         """At once."""
-        for process in self._processes.values():
+        for process in self.processes:
             process.kill()
 
     def end(self) -> None:
         """Sees to it that none of them is left, after they were told to end."""
-        end(list(self._processes.values()))
-
-
-def begin(conf: Config, spaces: Spaces, network: Any, optimizer: Any) -> Companions | None:
-    """The companions of a run, where its devices are processes', or None."""
-    o = conf.options
-    if o.devices == 1 or conf.framework not in BY_PROCESSES:
-        return None
-    make = partial(_made, conf, spaces, network, optimizer)
-    return Companions(make, o.devices, o.device_timeout)
-
-
-def _made(conf: Config, spaces: Spaces, network: Any, optimizer: Any, rank: int) -> Any:
-    algorithm = build(conf, spaces, Generators(conf.seed), network, optimizer, rank=rank)
-    algorithm.backend.compile(algorithm.update)
-    return algorithm.backend
+        end(self.processes)

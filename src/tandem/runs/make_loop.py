@@ -12,7 +12,7 @@ from tandem.envs import atari
 from tandem.envs.factory import EnvLike
 from tandem.envs.league import Game, League
 from tandem.envs.vector import Environments
-from tandem.learning import asynchronous, companions, selfplay
+from tandem.learning import asynchronous, launch, selfplay
 from tandem.learning.actor_learner import LearnerSpec
 from tandem.learning.build import Spaces, build, network_there
 from tandem.learning.config import Config
@@ -48,7 +48,7 @@ def make_loop(
     first, count = workers.parts(s.envs)[0]
     environments = factory.make(first, max(1, count) if o.learners == 1 else 1)
     generators, known = Generators(conf.seed), Spaces.of(environments)
-    others = companions.begin(conf, known, network, optimizer)  # who begin meanwhile
+    others = launch.begin(conf, known, network, optimizer)  # who begin meanwhile
     algorithm = build(conf, environments, generators, network, optimizer)
     if o.learners > 1:
         spec = LearnerSpec(conf, factory, network)

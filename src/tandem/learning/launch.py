@@ -1,0 +1,193 @@
+"""Who makes a run's updates with it, where its devices are processes': companions that it starts,
+or processes that were launched with it, by torchrun or alike. Those wait for what rank 0 says of
+its run in torch's store, make the same algorithm, and repeat its calls."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import signal
+import time
+import traceback
+from functools import partial
+from typing import Any
+
+from tandem import algorithms, spaces
+from tandem.backends import BY_PROCESSES
+from tandem.errors import EngineError, SettingError, WorkerError
+from tandem.learning import config
+from tandem.learning.build import Spaces, build
+from tandem.learning.companions import GRACE, Companions
+from tandem.learning.config import Config
+from tandem.learning.seeds import Generators
+from tandem.parallel.process import SLICE
+from tandem.parallel.worker_group import START
+
+VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+HERE = ("localhost", "127.0.0.1", "::1")
+OVER = b"over"
+
+
+def begin(conf: Config, known: Spaces, network: Any, optimizer: Any) -> Any:
+    """Those who make a run's updates with it, who begin meanwhile; `join` waits for them. None
+    where it has all its devices itself."""
+    if Launch.current is not None:
+        return Launched(Launch.current, conf, known)
+    o = conf.options
+    if o.devices == 1 or conf.framework not in BY_PROCESSES:
+        return None
+    make = partial(made, conf, known, network, optimizer)
+    return Companions(make, o.devices, o.device_timeout)
+
+
+def made(conf: Config, known: Spaces, network: Any, optimizer: Any, rank: int) -> Any:
+    """The backend of another rank than 0, with what rank 0's learner compiles."""
+    algorithm = build(conf, known, Generators(conf.seed), network, optimizer, rank=rank)
+    algorithm.backend.compile(algorithm.update)
+    return algorithm.backend
+
+
+class Launch:
+    """The `rank`-th of `count` processes that were started together. While rank 0 has entered it,
+    the runs that it makes are theirs, one after the other."""
+
+    current: Launch | None = None
+
+    def __init__(self) -> None:
+        self.rank, self.count = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        # whether all are on this machine: then no other need reach them
+        together = os.environ.get("LOCAL_WORLD_SIZE") == os.environ["WORLD_SIZE"]
+        self.local = together or os.environ["MASTER_ADDR"] in HERE
+        self.runs = 0
+        self.group = importlib.import_module("tandem.backends.torch_group")
+        self.store = self.group.launched_store(START)
+
+    @classmethod
+    def find(cls) -> Launch | None:
+        """That of the environment variables that torchrun sets, if there is one."""
+        if not all(os.environ.get(name) for name in VARIABLES) or os.environ["WORLD_SIZE"] == "1":
+            return None
+        return cls()
+
+    def __enter__(self) -> Launch:
+        Launch.current = self
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        """The others may go."""
+        Launch.current = None
+        self.store.set(f"run {self.runs}", OVER)
+        self.said("left", range(1, self.count), GRACE)
+
+    def said(self, what: str, ranks: Any, seconds: float) -> dict[int, str]:
+        """What those of these ranks have said within so many seconds who have said anything."""
+        found: dict[int, str] = {}
+        limit = time.monotonic() + seconds
+        while True:
+            for rank in ranks:
+                if rank not in found and self.store.check([f"{what} {self.runs} {rank}"]):
+                    found[rank] = self.store.get(f"{what} {self.runs} {rank}").decode()
+            if len(found) == len(ranks) or time.monotonic() > limit:
+                return found
+            time.sleep(SLICE / 5)
+
+    def say(self, what: str, text: str = "") -> None:
+        """Another rank than 0: says something of the run that is under way."""
+        self.store.set(f"{what} {self.runs} {self.rank}", text)
+
+    def follow(self) -> int:
+        """Another rank than 0: takes part in the runs of rank 0 until these are over; the exit
+        code."""
+        for number in (signal.SIGINT, signal.SIGTERM):  # rank 0's affair, which tells this one
+            signal.signal(number, signal.SIG_IGN)
+        while (told := self.store.get(f"run {self.runs}")) != OVER:
+            try:
+                if not self._follow(json.loads(told)):
+                    self.say("lost")
+                    return 1
+            except BaseException:
+                self.say("lost", traceback.format_exc())
+                raise
+            self.runs += 1
+        self.say("left")
+        return 0
+
+    def _follow(self, told: dict[str, Any]) -> bool:
+        kind = algorithms.get(told["config"]["algorithm"]).Settings
+        conf, action = config.from_json(told["config"], kind), spaces.from_json(told["action"])
+        assert isinstance(action, spaces.Leaf)
+        known = Spaces(spaces.from_json(told["observation"]), action, None)
+        layout = made(conf, known, None, None, self.rank).layout
+        self.say("ready")
+        self.join(layout.group, conf.options.device_timeout)
+        followed: bool = layout.serve()
+        return followed
+
+    def join(self, group: Any, patience: float) -> None:
+        """Connects with the others, for the run that is under way."""
+        group.join(self.group.within(self.store, f"group {self.runs}"), patience, self.local)
+
+
+class Launched:
+    """Rank 0's processes for one run, in the place of its `Companions`."""
+
+    def __init__(self, launch: Launch, conf: Config, known: Spaces) -> None:
+        devices, count = conf.options.devices, launch.count
+        if conf.framework not in BY_PROCESSES:
+            raise EngineError(
+                f"{count} processes were launched, by torchrun or alike, for the framework "
+                f"{conf.framework!r}.",
+                f"one whose devices are processes': {' or '.join(BY_PROCESSES)}",
+                "use framework='torch', or start one process without torchrun.",
+            )
+        if devices != count:
+            raise SettingError(
+                f"devices={devices}, and {count} processes were launched (WORLD_SIZE={count}).",
+                "a device for each process",
+                f"use devices={count}, or launch {devices} of them.",
+            )
+        if conf.own_network or conf.own_optimizer:
+            raise SettingError(
+                "network= or optimizer= of a program, in processes that were launched.",
+                "networks and optimizers by name, of which the others can be told",
+                "leave torchrun out: devices= starts processes to which both travel.",
+            )
+        self.launch, self.patience = launch, conf.options.device_timeout
+        told = {
+            "config": conf.to_json(),
+            "observation": spaces.to_json(known.observation),
+            "action": spaces.to_json(known.action),
+        }
+        launch.store.set(f"run {launch.runs}", json.dumps(told))
+
+    def join(self, backend: Any) -> None:
+        """See `Companions.join`."""
+        ranks = range(1, self.launch.count)
+        missing = {*ranks} - {*self.launch.said("ready", ranks, START + self.patience)}
+        if missing:
+            raise self._error(min(missing), "has not come")
+        backend.layout.group.followers = self
+        self.launch.join(backend.layout.group, self.patience)
+
+    def lost(self) -> WorkerError:
+        """See `torch_group.Followers`."""
+        ranks = range(1, self.launch.count)
+        said = self.launch.said("lost", ranks, GRACE)
+        if raised := {rank: text for rank, text in said.items() if text}:
+            rank, text = next(iter(raised.items()))
+            return self._error(rank, f"raised: {text}")
+        silent = [rank for rank in ranks if rank not in said]
+        return self._error((silent or [1])[0], "has died, or stands still")
+
+    def _error(self, rank: int, how: str) -> WorkerError:
+        return WorkerError(
+            f"the process of rank {rank}, of {self.launch.count} that were launched, {how}.",
+            "processes that keep going as long as the run",
+            "see what it printed; then start all of them again, with resume= where the run has a "
+            "checkpoint.",
+        )
+
+    def end(self) -> None:
+        """They wait for the next run."""
+        self.launch.runs += 1
