@@ -259,9 +259,9 @@ def _config(
     device: str,
     seed: int,
     env_kwargs: Mapping[str, Any] | None,
-    eval_env: EnvLike,
     out: str | Path | None,
-    instance: Any,
+    eval_env: EnvLike = None,
+    instance: Any = None,
 ) -> Config:
     """Everything that a new run is made of. Refuses settings, spaces and options that do not fit
     together; then makes the choices that "auto" leaves open, and chooses the framework. instance:
