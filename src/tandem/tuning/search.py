@@ -17,6 +17,7 @@ import numpy as np
 
 from tandem import algorithms, backends, plots, trainer
 from tandem.envs.factory import EnvLike, environment_name
+from tandem.envs.vector_source import brought
 from tandem.errors import NonFiniteError, SettingError, UnknownNameError
 from tandem.learning.events import EvaluationEnd
 from tandem.parallel.choice import cores
@@ -277,9 +278,9 @@ def _arguments(
     }
     places: dict[str, Any] = {n: x for n, x in settings.items() if n in ("device", "network")}
     config: Any = {"network": None, "device": "auto", **places}
-    trainer._config(
-        name, env, dict(values), framework=framework, seed=0, env_kwargs=kwargs, out=None, **config
-    )
+    source, config["instance"] = brought(env, kwargs)
+    config |= {"framework": framework, "env_kwargs": kwargs}
+    trainer._config(name, source or env, dict(values), seed=0, out=None, **config)
     fixed = {"algorithm": name, "env": env, "framework": framework, "env_kwargs": kwargs}
     return {**fixed, **places, **values}
 
