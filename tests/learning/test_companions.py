@@ -39,6 +39,7 @@ def test_one_that_is_killed(tmp_path: Path) -> None:
     assert found["prints"] == found["whole"], "resumed after the loss, the run was another"
 
 
+@pytest.mark.thorough
 def test_one_that_stands_still(tmp_path: Path) -> None:
     found = of("still", tmp_path)
     assert (
@@ -73,6 +74,7 @@ def test_what_cannot_begin_leaves_no_process(tmp_path: Path) -> None:
     assert "use batch_size=32" in found["errors"][1] and not found["left"]
 
 
+@pytest.mark.thorough
 def test_a_network_of_ones_own_with_dropout_and_workers(tmp_path: Path) -> None:
     found = of("own", tmp_path)
     assert len(found["whole"]) >= 5 and found["parts"] == found["whole"]
