@@ -108,6 +108,8 @@ def test_what_cannot_be_is_refused(engine: Any) -> None:
     refused = found["refused"]
     assert refused["none"].startswith("strategy=None. | leave strategy out")
     assert refused["text"].startswith("strategy='two'.")
+    assert refused["unset"].startswith("distributed_training was called before set. | call set")
+    assert refused["unset, one"].startswith("train was called before set. | call set")
     assert refused["many"].startswith(f"strategy=9, but {engine} has started in this process")
     assert refused["many"].endswith("or use strategy=2.")
     assert refused["episodes"].startswith("episodes=-1.")

@@ -146,6 +146,7 @@ class DistributedTraining(AgentMembers):
             batch,
         )
         check_count("batch", batch)
+        self._set_arguments("distributed_training")
         layout.check(variables_of(self), as_list(self.optimizer or optimizer))
         check_workers(self, layout)
         if self.torch and self._assembly is not None and self._assembly.layout is layout:

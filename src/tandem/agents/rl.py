@@ -126,6 +126,8 @@ class BaseAgent(SavedAgent, AdaptiveMethods, AttributeViews):
     def _train(self, train: TrainArguments, metric: Any, jit: bool) -> np.float32:
         """What `train` does in both frameworks: see `RL.train`."""
         arguments = self._set_arguments("train")
+        if train.layout is None:
+            check_alone(self)
         optimizer = train.optimizer if self.optimizer is None else self.optimizer
         if optimizer is None or optimizer == []:
             raise SettingError(
@@ -358,7 +360,6 @@ class RL(DistributedTraining, BaseAgent):
             p,
             parallel_store_and_training,
         )
-        check_alone(self)
         return self._train(arguments, train_loss, jit_compile)
 
 

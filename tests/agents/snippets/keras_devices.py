@@ -238,6 +238,8 @@ def refusals() -> None:
     found["refused"] = {
         "none": refusal(lambda: agent.distributed_training(agent.optimizer)),
         "text": refusal(lambda: train_with("two")),
+        "unset": refusal(lambda: train(RL())),
+        "unset, one": refusal(lambda: train(RL(), several=False)),
         "many": refusal(lambda: train_with(several + 7)),
         "episodes": refusal(lambda: agent.distributed_training(episodes=-1, strategy=strategy)),
     }
