@@ -53,10 +53,10 @@ class Settings:
         100_000, "environment steps of the whole run, and the horizon of its schedules", minimum=1
     )
     envs: int = setting(1, "how many environments are stepped side by side", minimum=1)
-    vectorization: Literal["auto", "native", "plain"] = setting(
+    vectorization: Literal["auto", "native", "plain", "compiled"] = setting(
         "auto",
         "how they are stepped: the environment's own vector entry point, plain in turn, or native "
-        "where there is one",
+        "where there is one; compiled: functional environments, with learning, on JAX",
     )
     gamma: float = setting(0.99, "discount factor per step", minimum=0, maximum=1)
     learning_rate: Schedule = step_size(Schedule(3e-4), "step size of the optimizer; a schedule")

@@ -71,6 +71,10 @@ class KerasNetwork(backend.Network):
         else:
             models.write(self._weights, weights)
 
+    def pairs(self, weights: Weights) -> list[tuple[Variable, Array]]:
+        """Each variable with its weights."""
+        return [(v, weights[n]) for n, v in self._weights.items()]
+
     def place(self, noise: dict[str, Array]) -> None:
         for n, x in noise.items():
             self.noise[n].assign(x)

@@ -14,7 +14,7 @@ from tandem.collect.actor import RandomActor
 from tandem.compiled.generator import Keyed
 from tandem.envs.actions import to_environment
 from tandem.functional import episodes
-from tandem.functional.episodes import Episodes, where
+from tandem.functional.episodes import Episodes, Outcome, where
 from tandem.functional.protocol import FunctionalEnv
 from tandem.spaces import action_leaf, flattener, observation_spec
 from tandem.types import Array, Cuts, Trajectory, Tree
@@ -68,6 +68,13 @@ class Collecting:
     def chance(self, key: Array) -> Tree:
         """Random actions for a block, or where actions have masks what they are drawn by."""
         return self._random.noise(Keyed(key), (self.steps, self.n))  # type: ignore[arg-type]
+
+    def best(self, networks: dict[str, Any], acting: Acting, key: Array) -> tuple[Acting, Outcome]:
+        """A step by the deterministic policy."""
+        now, initial = acting.episodes, self._initial()
+        action, _, state = self._act(networks, self.flatten(now.obs), acting.state, None)
+        now, outcome = episodes.step(self.env, key, now, self._to_environment(action))
+        return Acting(now, where(outcome.last, initial, state)), outcome
 
     def collect(
         self, networks: dict[str, Any], acting: Acting, noise: Tree, key: Array, by_chance: Tree

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from time import perf_counter
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ import numpy as np
 from tandem.algorithms.base import Call
 from tandem.backends import backend as seam
 from tandem.collect.actor import forwards
+from tandem.collect.evaluation import Played
+from tandem.envs.episode_budget import default_budget
 from tandem.errors import ResumeError
 from tandem.learning.events import (
     BatchBegin,
@@ -24,6 +27,7 @@ from tandem.learning.events import (
     TrainEnd,
 )
 from tandem.learning.learners import Span, checked
+from tandem.networks.plan import Weights
 from tandem.types import Array, Episode, JSONDict
 
 SECONDS = 0.5  # that a call should take: so long signals wait, and callbacks
@@ -36,15 +40,22 @@ class CompiledLoop:
     """An algorithm learning in functional environments, within calls of a compiled function. It has
     the ports of `Loop`; BatchEnd comes once a call, when everything is as a checkpoint needs it.
 
-    blocks: see `compiled.blocks.Blocks`. How many blocks a call makes goes by the clock, and
-    changes no result.
+    blocks, evaluator: see `compiled.blocks.Blocks`, `compiled.evaluation.Evaluator`. How many
+    blocks a call makes goes by the clock, and changes no result.
     """
 
     unlearned = False  # a call was begun, and its results are not there
 
     def __init__(
-        self, algorithm: Any, backend: Any, environments: Any, blocks: Any, seed: int
+        self,
+        algorithm: Any,
+        environments: Any,
+        blocks: Any,
+        evaluator: Any,
+        seed: int,
     ) -> None:
+        backend = algorithm.backend
+        self.evaluator = evaluator
         self.algorithm, self.backend, self.settings = algorithm, backend, algorithm.settings
         self.environments, self.blocks, self.seed = environments, blocks, seed
         self.n = environments.n
@@ -131,11 +142,11 @@ class CompiledLoop:
         """How many blocks come in one call: up to `limit`, as many as fit into its seconds, and all
         of one kind."""
         count = min(-(-(limit - self.env_steps) // self._rows), self.blocks.capacity)
-        count = int(min(count, self._paces.get(learns, 1)))
+        count = min(count, self._paces.get(learns, 1))
         if not learns:
             before = -(-(self.settings.learning_starts - self.env_steps) // self._rows) - 1
             count = min(count, max(1, before))
-        return count
+        return count  # type: ignore[no-any-return]
 
     def _said(self, count: int) -> Any:
         """What the host says to the coming blocks: the settings of their updates, and how far the
@@ -192,6 +203,21 @@ class CompiledLoop:
             yield EpisodeEnd(**at, episode=episode)
             yield EpisodeBegin(**at, env=env)
         self.episodes = first + len(blocks)
+
+    def evaluate(
+        self,
+        weights: dict[str, Weights],
+        episodes: int,
+        seed: int,
+        max_steps: int,
+        longest: int,
+        stopped: Callable[[], bool],
+    ) -> Played:
+        """Whole episodes, on the device: see `collect.evaluation.evaluate`."""
+        limit = SimpleNamespace(max_episode_steps=self.blocks.env.max_episode_steps)
+        budget = max_steps or default_budget(SimpleNamespace(spec=limit), longest)
+        played: Played = self.evaluator(weights, episodes, seed, budget, stopped)
+        return played
 
     # The ports of a collector
 
