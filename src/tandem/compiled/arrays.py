@@ -32,7 +32,7 @@ def from_arrays(like: Tree, name: str, arrays: dict[str, AnyArray]) -> Tree:
     for i, x in enumerate(leaves):
         array = jnp.array(arrays[f"{name}/{i}"])
         if is_key(x):
-            array = jax.random.wrap_key_data(array, impl=jax.random.key_impl(x))
+            array = jax.random.wrap_key_data(array)
         if (array.shape, array.dtype) != (x.shape, x.dtype):
             raise ValueError(f"{name}/{i} is {array.dtype}{array.shape}, not {x.dtype}{x.shape}")
         made.append(array)
