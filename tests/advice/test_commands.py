@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import shutil
 from typing import Any
 
 import pytest
@@ -67,8 +68,20 @@ def told(fix: str) -> str:
         (
             "cli/train.py:_several",
             "train --resume plain --seeds 2",
-            "resume the runs of several seeds one by one",
+            "leave it out: the folder of several runs says how many there are",
             "train --resume plain --quiet",
+        ),
+        (
+            "cli/seeds.py:resumed 2",
+            "train --resume several --seed 3",
+            "leave them out",
+            "train --resume several --quiet",
+        ),
+        (
+            "cli/seeds.py:resumed",
+            "train --resume torn --quiet",
+            "resume the runs one by one",
+            "train {told} --quiet",
         ),
         (
             "cli/train.py:_session",
@@ -77,7 +90,7 @@ def told(fix: str) -> str:
             "train --resume plain --quiet",
         ),
         (
-            "cli/train.py:_arguments",
+            "cli/train.py:arguments",
             "train CartPole-v1 ppo",
             "write the algorithm first",
             "{told} " + SHORT,
@@ -130,6 +143,10 @@ def told(fix: str) -> str:
 )
 def test_what_a_command_is_told_can_be_typed(key, wrong, says, right, runs, monkeypatch) -> None:
     monkeypatch.chdir(runs)
+    for name, said in (("several", '{"command": [], "seeds": [0]}'), ("torn", "{")):
+        if f"--resume {name}" in wrong:
+            shutil.copytree(runs / "plain", runs / name / "s0")
+            (runs / name / "seeds.json").write_text(said.replace("[]", json.dumps(PPO.split()[1:])))
     with follows(key) as advice:
         tandem_(wrong)
     assert says in advice.fix
