@@ -21,6 +21,7 @@ from tandem.envs import atari
 from tandem.envs.factory import EnvLike, environment_name, make, spaces_of
 from tandem.envs.vector_source import VectorSource, brought
 from tandem.errors import ResumeError, SettingError, TandemError, UnknownNameError
+from tandem.functional import host
 from tandem.learning import config, selfplay, vectors
 from tandem.learning.config import Config, Options
 from tandem.learning.events import Evaluation, TrainEnd
@@ -267,6 +268,7 @@ def _config(
     together; then makes the choices that "auto" leaves open, and chooses the framework. instance:
     an environment that a callable `env` has made already."""
     chosen, options, source = settle(algorithm, environment_name(env), values)
+    host.set_threads(options.threads)
     kwargs = _as_json(env_kwargs) | atari.arguments(env, options)
     if isinstance(env, VectorSource):
         vectors.refuse(env, values, options, eval_env)

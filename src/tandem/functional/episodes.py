@@ -48,13 +48,8 @@ def step(
     """Takes actions [N, ...]. An episode that ends is followed by the next one's beginning."""
     n = len(episodes.length)
     first, moving = jax.random.split(key)
-    seen = jax.vmap(env.step)(jax.random.split(moving, n), episodes.state, action)
-    reward = jnp.asarray(seen.reward, jnp.float32)
-    length, score = episodes.length + 1, episodes.score + reward
-    terminated = jnp.asarray(seen.terminated, bool)
-    last = terminated | jnp.asarray(seen.truncated, bool)
-    if env.max_episode_steps:
-        last = last | (length >= env.max_episode_steps)
+    seen, outcome = move(env, jax.random.split(moving, n), episodes, action)
+    last = outcome.last
 
     def begun() -> tuple[Tree, Tree]:
         new = _beginnings(env, first, n, episodes.pool)
@@ -62,14 +57,49 @@ def step(
 
     # where none ends, which is most often, no beginning is computed
     state, obs = jax.lax.cond(last.any(), begun, lambda: (seen.state, seen.obs))
-    after = Episodes(
-        state,
-        obs,
-        jnp.where(last, 0.0, score),
-        jnp.where(last, 0, length),
-        episodes.pool,
-    )
+    return _continued(seen, last, state, obs), outcome
+
+
+def move(
+    env: FunctionalEnv,
+    keys: Array,
+    episodes: Episodes,
+    action: Array,
+    limit: Array | None = None,
+) -> tuple[Episodes, Outcome]:
+    """Takes actions [N, ...] by keys [N]. Episodes that end stay where they ended.
+
+    limit: they are cut after so many steps; None: after the environment's `max_episode_steps`."""
+    seen = jax.vmap(env.step)(keys, episodes.state, action)
+    reward = jnp.asarray(seen.reward, jnp.float32)
+    length, score = episodes.length + 1, episodes.score + reward
+    terminated = jnp.asarray(seen.terminated, bool)
+    last = terminated | jnp.asarray(seen.truncated, bool)
+    if limit is not None or env.max_episode_steps:
+        last = last | (length >= (env.max_episode_steps if limit is None else limit))
+    after = Episodes(seen.state, seen.obs, score, length, episodes.pool)
     return after, Outcome(seen.obs, reward, terminated, last, score, length)
+
+
+def renew(env: FunctionalEnv, keys: Array, episodes: Episodes, over: Array) -> Episodes:
+    """Begins new episodes by keys [N] where `over` [N]."""
+    new = beginnings(env, keys, episodes.pool)
+    state, obs = where(over, new, (episodes.state, episodes.obs))
+    return _continued(episodes, over, state, obs)
+
+
+def beginnings(env: FunctionalEnv, keys: Array, pool: Tree = ()) -> tuple[Tree, Tree]:
+    """(states, observations) of the beginnings of episodes, each by its key of keys [N]."""
+    if not pool:
+        return jax.vmap(env.reset)(keys)  # type: ignore[no-any-return]
+    size = len(jax.tree.leaves(pool)[0])
+    at = jax.vmap(lambda key: jax.random.randint(key, (), 0, size))(keys)
+    return jax.tree.map(lambda x: x[at], pool)  # type: ignore[no-any-return]
+
+
+def _continued(episodes: Episodes, last: Array, state: Tree, obs: Tree) -> Episodes:
+    score = jnp.where(last, 0.0, episodes.score)
+    return Episodes(state, obs, score, jnp.where(last, 0, episodes.length), episodes.pool)
 
 
 def where(flag: Array, x: Tree, y: Tree) -> Tree:

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces
 
+from tandem.functional.pictures import picture
 from tandem.functional.protocol import TimeStep
 from tandem.types import Array
 
@@ -28,6 +29,7 @@ class CartPole:
     EDGE, FALLEN = 2.4, 12 * 2 * math.pi / 360  # m, radians
 
     max_episode_steps = 500
+    render_fps = 50
     action_space = spaces.Discrete(2)
 
     def __init__(self) -> None:
@@ -52,6 +54,9 @@ class CartPole:
         state = state + self.SECONDS * jnp.stack([speed, moving, turn, turning])
         fell = (jnp.abs(state[0]) > self.EDGE) | (jnp.abs(state[2]) > self.FALLEN)
         return TimeStep(state, state, jnp.float32(1), fell, NO)
+
+    def render(self, state: Array) -> Array:
+        return picture("CartPole-v1", state)
 
 
 class Pendulum:
@@ -83,6 +88,9 @@ class Pendulum:
         turn = jnp.clip(turn + turning * self.SECONDS, -self.MOST_SPEED, self.MOST_SPEED)
         state = jnp.stack([angle + turn * self.SECONDS, turn])
         return TimeStep(state, self._seen(state), -cost, jnp.bool_(False), NO)
+
+    def render(self, state: Array) -> Array:
+        return picture("Pendulum-v1", state)
 
     @staticmethod
     def _seen(state: Array) -> Array:

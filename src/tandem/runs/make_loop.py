@@ -14,6 +14,7 @@ from tandem.envs import atari
 from tandem.envs.factory import EnvLike
 from tandem.envs.league import Game, League
 from tandem.envs.vector import Environments
+from tandem.functional import host
 from tandem.learning import asynchronous, launch, selfplay
 from tandem.learning.actor_learner import LearnerSpec
 from tandem.learning.build import Spaces, build, network_there
@@ -37,6 +38,7 @@ def make_loop(
     for a look at the spaces, where actor-learners have their own. SettingError where options do not
     fit together."""
     s, o, needs = conf.settings, conf.options, algorithms.get(conf.algorithm).needs
+    host.set_threads(o.threads)
     kwargs = atari.training(env, conf.env_kwargs, o)
     assert isinstance(o.workers, int) and isinstance(o.learners, int), "chosen by now"
     asynchronous.refuse(conf.algorithm, needs, env, o)
