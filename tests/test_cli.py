@@ -604,7 +604,7 @@ def test_a_command_that_is_refused_is_told_once(tmp_path, capfd) -> None:
 
 def test_runs_of_several_seeds_share_the_cores(monkeypatch) -> None:
     monkeypatch.setattr(seeds, "cores", lambda: 8)
-    monkeypatch.setattr(seeds, "_has_gpu", lambda: False)
+    monkeypatch.setattr(seeds, "has_gpu", lambda: False)
 
     def number(**given: object) -> int:
         return seeds.at_once(argparse.Namespace(**{"device": None, **given}))
@@ -612,7 +612,7 @@ def test_runs_of_several_seeds_share_the_cores(monkeypatch) -> None:
     assert number() == 8 and number(workers="auto") == 8 and number(workers="3") == 2
     assert number(learners="4") == number(devices="4") == number(threads="4") == 2
     assert number(workers="20") == 1 and number(device="cuda") == 1
-    monkeypatch.setattr(seeds, "_has_gpu", lambda: True)
+    monkeypatch.setattr(seeds, "has_gpu", lambda: True)
     assert number() == 1 and number(device="cpu") == 8
     words = ["train", "ppo", "X", "--seeds=3", "--seed", "4", "--out", "a", "--steps", "9"]
     assert seeds.without(words, seeds.OWN) == ["train", "ppo", "X", "--steps", "9"]

@@ -20,7 +20,7 @@ from statistics import fmean
 from typing import Any, TextIO
 
 from tandem.errors import RunFolderError, SettingError, TandemError
-from tandem.parallel.choice import cores
+from tandem.parallel.choice import cores, has_gpu
 from tandem.runs import progress
 from tandem.runs.config_file import write_json
 from tandem.runs.folder import new_folder
@@ -168,7 +168,7 @@ def without(words: Iterable[str], flags: dict[str, int]) -> list[str]:
 def at_once(args: argparse.Namespace) -> int:
     """How many runs are made at a time: as many as there are cores for the processes and threads
     of each; one, where each takes a GPU."""
-    if args.device == "cuda" or (args.device in (None, "auto") and _has_gpu()):
+    if args.device == "cuda" or (args.device in (None, "auto") and has_gpu()):
         return 1
     each = 1
     for name, beside in (("workers", 1), ("learners", 0), ("devices", 0), ("threads", 0)):
@@ -176,12 +176,6 @@ def at_once(args: argparse.Namespace) -> int:
         if value.isdigit():
             each = max(each, int(value) + beside)
     return max(1, cores() // each)
-
-
-def _has_gpu() -> bool:
-    """Whether there is a GPU of NVIDIA's that a framework would take."""
-    hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
-    return not hidden and (Path("/dev/nvidiactl").exists() or bool(shutil.which("nvidia-smi")))
 
 
 def _shares(number: int) -> list[list[int]]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
-from tandem.errors import SettingError
+from tandem.errors import EngineError, SettingError
 from tandem.learning.config import Options
+from tandem.parallel.choice import has_gpu
 from tandem.spaces import Leaf, Spec
 
 MODE = "compiled"
@@ -54,13 +56,45 @@ def check(name: str, functional: bool, kind: Any, settings: Any, options: Option
         )
 
 
+def settled(
+    name: str,
+    functional: bool,
+    kind: Any,
+    settings: Any,
+    options: Options,
+    observation: Spec,
+    framework: str,
+    device: str,
+) -> tuple[Any, Options]:
+    """The settings and options of a run in the environment of this name, with the choice that
+    "auto" leaves open. Raises what `check` does, and EngineError for a compiled run on another
+    engine than JAX."""
+    if settings.vectorization == MODE:
+        check(name, functional, kind, settings, options)
+        if framework != "jax":
+            raise EngineError(
+                f"vectorization='compiled' on {framework}.",
+                "jax, which compiles environments, acting and learning into one function",
+                "give framework='jax' (--framework jax), or leave vectorization out.",
+            )
+    elif (
+        settings.vectorization != "auto"
+        or not functional
+        or framework != "jax"
+        or not pays(kind, settings, options, observation, device)
+    ):
+        return settings, options
+    # there is nobody to help it
+    return replace(settings, vectorization=MODE), replace(options, workers=0)
+
+
 def pays(kind: Any, settings: Any, options: Options, observation: Spec, device: str) -> bool:
     """Whether a run in a functional environment, on JAX, is to be compiled where nobody says. On
     processors not with convolutions, which XLA makes slow inside of loops, nor with long calls of
     updates, where the hand-over to the device costs little."""
     if any(obstacles(kind, settings, options)):
         return False
-    if device != "cpu":
+    if device == "cuda" or (device == "auto" and has_gpu()):
         return True
     parts: list[Leaf] = (
         list(observation.values()) if isinstance(observation, dict) else [observation]

@@ -42,7 +42,7 @@ def make(conf: Config, environments: Any, network: Any, optimizer: Any) -> Compi
         keep_compiled()
     algorithm = build(conf, environments, Generators(conf.seed), network, optimizer)
     kind = Rollouts if algorithm.needs == "rollouts" else Replay
-    blocks = kind(algorithm, environments.env)
+    blocks = kind(algorithm, environments.functional)
     evaluator = Evaluator(blocks, conf.options.eval_episodes or conf.options.final_episodes)
     seed = derived(conf.seed, "compiled")
     return CompiledLoop(algorithm, environments, blocks, evaluator, seed)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import re
+import warnings
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, get_args
@@ -43,6 +45,7 @@ __all__ = [
     "separate",
     "spaces_of",
     "vectorize",
+    "versioned",
 ]
 
 EnvLike = Any  # a Gymnasium id, an environment, or a callable without arguments that returns one
@@ -134,6 +137,18 @@ def make(env: EnvLike, kwargs: EnvKwargs | None = None) -> Any:
             "around one of an older interface tandem.envs.plain.Plain(env).",
         )
     return instance
+
+
+def versioned(env: EnvLike) -> EnvLike:
+    """An id without a version ("CartPole"), which Gymnasium takes for the newest, with it: the
+    zoo's entries have one."""
+    if not isinstance(env, str) or ":" in env or re.search(r"[-_]v\d+$", env):
+        return env
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        instance = make(env)
+    instance.close()
+    return str(instance.spec.id) if instance.spec is not None else env
 
 
 def _refuse_vector(env: EnvLike) -> None:

@@ -30,6 +30,11 @@ def is_one(env: Any) -> bool:
     return not isinstance(env, str | type) and any(kind(env) for kind in KINDS.values())
 
 
+def is_functional(env: Any) -> bool:
+    """Whether a run in `env`, which has been made once by now, is in a functional environment."""
+    return is_id(env) or is_one(env) or (callable(env) and known(env) is not None)
+
+
 def view(env: Any, kwargs: EnvKwargs | None = None, name: str = "") -> Any:
     """One of `is_id` or `is_one` as a gymnasium.Env, whose `together` makes a vector of it. name:
     of an object, for messages and files."""

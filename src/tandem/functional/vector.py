@@ -118,6 +118,7 @@ class FunctionalVector(Environments):
         next_seed: Callable[[int, int], int] | None = None,
         budget: int = 0,
     ) -> None:
+        self.functional = env
         self._programs = programs(name, env)
         taken = vector_space(env.action_space)
         super().__init__(
