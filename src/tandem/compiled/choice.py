@@ -18,7 +18,7 @@ ALONE = {"workers": 0, "runners": 0, "learners": 1, "opponents": 0, "devices": 1
 
 def obstacles(kind: Any, settings: Any, options: Options) -> Iterator[tuple[str, str]]:
     """(what stands against a compiled run, how to do without it), in words."""
-    name = kind.__name__
+    name = kind.__name__.lower()
     if kind.team:
         yield f"{name}, whose agents are several", "choose ppo, a2c, trpo, dqn, sac, td3 or ddpg"
     elif kind.needs == "sequences":
