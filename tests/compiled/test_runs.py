@@ -37,6 +37,12 @@ def test_worlds_networks_and_optimizers_of_ones_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_session_that_was_left_within_a_call_says_so(tmp_path: Path) -> None:
+    left = found(tmp_path, "left_within_a_call")["left"]
+    assert "was left within the call that begins at step 0" in left["told"] and left["steps"]
+
+
+@pytest.mark.slow
 def test_what_cannot_be_compiled_is_refused_by_name(tmp_path: Path) -> None:
     refused = found(tmp_path, "what_cannot_be")["refused"]
     for told, (what, fix) in zip(

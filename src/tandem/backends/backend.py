@@ -11,7 +11,6 @@ import numpy as np
 
 from tandem import ops
 from tandem.backends.reach import Reached
-from tandem.errors import EngineError
 from tandem.networks import noisy
 from tandem.networks.defaults import Source
 from tandem.networks.plan import Plan, Weights, select
@@ -279,15 +278,6 @@ class Backend(ABC):
         Before an update, those of its settings that `noise` made are placed in the networks; the
         update does not see them. Without such settings networks keep the noise they have.
         `jit=False` leaves the compiler out, where there is one."""
-
-    def traced(self, update: Callable[[Batch], Update]) -> Any:
-        """Updates as a function to be traced in a larger one: see `keras_jax_traced.Updates`.
-        EngineError where the engine has no such thing."""
-        raise EngineError(
-            f"vectorization='compiled' on {self.framework}.",
-            "jax, which compiles environments, acting and learning into one function",
-            "give framework='jax' (--framework jax), or leave vectorization out.",
-        )
 
     def noise(self, kind: str, rng: np.random.Generator, count: int) -> dict[str, Array]:
         """Fresh noise for all noisy layers, those of targets too, as settings of `count` updates;

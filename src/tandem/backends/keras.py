@@ -385,8 +385,8 @@ class KerasBackend(backend.Backend):
         return (metrics, out.priority), code, ops.equal(code, 0)
 
     def traced(self, update: Callable[[Batch], Update]) -> Any:
-        if self.framework != "jax":
-            return super().traced(update)
+        """JAX only: updates as a function to be traced in a larger one, a
+        `keras_jax_traced.Updates`."""
         kind = importlib.import_module("tandem.backends.keras_jax_traced").Updates
         names: list[str] = []
         guarded = partial(self._guarded, self._placing(update), names)

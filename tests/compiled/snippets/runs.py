@@ -146,6 +146,24 @@ def what_cannot_be() -> None:
             found.setdefault("refused", []).append(f"{error.happened} | {error.fix}")
 
 
+def left_within_a_call() -> None:
+    run = tandem.session("ppo", ENV, framework="jax", out=OUT / "left", **SMALL)
+    left = {}
+    for event in run:
+        if isinstance(event, EpisodeEnd):
+            break
+    try:
+        list(run)
+    except TandemError as error:
+        left["told"] = error.happened
+    again = tandem.session(resume=OUT / "left")
+    for event in again:
+        if isinstance(event, BatchEnd):
+            break
+    left["steps"] = [event.env_steps > 0 for event in again if isinstance(event, BatchEnd)][-1]
+    found["left"] = left
+
+
 def a_signal_is_heard_within_a_second() -> None:
     words = ["train", "ppo", ENV, "--framework", "jax", "--steps", "100000000", "--quiet"]
     out = OUT / "signalled"
