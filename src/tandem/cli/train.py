@@ -268,7 +268,10 @@ def _parser(**more: Any) -> Parser:
         "algorithm", nargs="?", metavar="ALGORITHM", help=f"one of {', '.join(algorithms.NAMES)}"
     )
     parser.add_argument(
-        "env", nargs="?", metavar="ENV", help="a Gymnasium id, as in CartPole-v1 or module:Id-v0"
+        "env",
+        nargs="?",
+        metavar="ENV",
+        help="an id, as in CartPole-v1, module:Id-v0, or pgx/2048 (docs/environments.md)",
     )
     vector_arguments(parser)
     parser.add_argument(

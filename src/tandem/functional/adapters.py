@@ -148,15 +148,15 @@ class Pgx:
             state = self.inner.init(key)
             return state, self._seen(state)
 
-        def begun(now: tuple[Array, Any]) -> tuple[Array, Any]:
+        def begun(now: tuple[Array, Array, Any]) -> tuple[Array, Array, Any]:
             key, first, side, others = jax.random.split(now[0], 4)
             me = jax.random.randint(side, (), 0, 2)
-            return key, (me, self._answered(others, self.inner.init(first), me)[0])
+            state, _ = self._answered(others, self.inner.init(first), me)
+            return key, state.terminated | state.truncated, (me, state)
 
-        # a game that is over before the learner's first turn is no episode
-        _, kept = jax.lax.while_loop(
-            lambda now: now[1][1].terminated | now[1][1].truncated, begun, begun((key, ()))
-        )
+        # a game that is over before the learner's first turn is no episode: another one is begun
+        none = jnp.int32(0), self.inner.init(key)
+        _, _, kept = jax.lax.while_loop(lambda now: now[1], begun, (key, jnp.bool_(True), none))
         return kept, self._seen(kept[1])
 
     def step(self, key: Array, state: Tree, action: Array) -> TimeStep:

@@ -155,9 +155,11 @@ def _playground(name: str, inner: str, kwargs: dict[str, Any]) -> Any:
     from tandem.functional import adapters
 
     _known(name, inner, registry.ALL_ENVS)
-    limit = int(registry.get_default_config(inner).episode_length)
-    made = registry.load(inner, **({"config_overrides": kwargs} if kwargs else {}))
-    return adapters.Brax(made, int(kwargs.get("episode_length", limit)))
+    config = registry.get_default_config(inner)
+    # the other way to compute, Warp, is for GPUs, and environments are stepped on the processor
+    changed = ({"impl": "jax"} if hasattr(config, "impl") else {}) | kwargs
+    made = registry.load(inner, config_overrides=changed)
+    return adapters.Brax(made, int(changed.get("episode_length", config.episode_length)))
 
 
 def _pgx(name: str, inner: str, kwargs: dict[str, Any]) -> Any:

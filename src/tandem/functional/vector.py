@@ -4,7 +4,8 @@ call for a step of all of them on the other."""
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -152,13 +153,12 @@ class FunctionalVector(Environments):
     def restart(self) -> Tree:
         for i in range(self.n):
             self._begin(i)
-        try:
-            with processor():
-                self._draw_pool()
-                self._now = self._programs.begin(self._seeds, self._pool)
-                obs = self._read(self._now.obs)
-        except Exception as error:
-            raise raised(self.name, None, 0, error) from error
+        with self._computing(0):
+            if self._pooled and not self._pool:
+                seed = episode_seed(self._seed, POOL, 0)
+                self._pool = self._programs.pool(np.uint32(seed))
+            self._now = self._programs.begin(self._seeds, self._pool)
+            obs = self._read(self._now.obs)
         self._check(obs, np.zeros(self.n, np.int32))
         return obs
 
@@ -174,17 +174,14 @@ class FunctionalVector(Environments):
 
     def step(self, actions: Array) -> Step:
         taken = self._restored(np.array(actions, self._dtype))
-        try:
-            with processor():
-                after, outcome = self._programs.move(
-                    self._seeds, self._now, taken, np.int32(self._limit)
-                )
-                reward, terminated, last, length = map(
-                    np.array, (outcome.reward, outcome.terminated, outcome.last, outcome.length)
-                )
-                obs = self._read(after.obs)
-        except Exception as error:
-            raise raised(self.name, None, None, error) from error
+        with self._computing():
+            after, outcome = self._programs.move(
+                self._seeds, self._now, taken, np.int32(self._limit)
+            )
+            reward, terminated, last, length = map(
+                np.array, (outcome.reward, outcome.terminated, outcome.last, outcome.length)
+            )
+            obs = self._read(after.obs)
         if not all_finite(reward):
             i = int(bad_rows(reward)[0])
             raise not_finite(self.name, "the reward", i, _when(length[i]), reward[i])
@@ -240,21 +237,21 @@ class FunctionalVector(Environments):
         self._numbers[i] += 1
         self._seeds[i] = self._next_seed(i, self._numbers[i])
 
-    def _draw_pool(self) -> None:
-        if self._pooled and not self._pool:
-            seed = episode_seed(self._seed, POOL, 0)
-            self._pool = self._programs.pool(np.uint32(seed))
+    @contextmanager
+    def _computing(self, step: int | None = None) -> Iterator[None]:
+        with processor():
+            try:
+                yield
+            except Exception as error:  # a callback of the environment's, or no memory
+                raise raised(self.name, None, step, error) from error
 
     def _renewed(self, last: Array, length: Array) -> Tree:
         """The observations to go on with where the episodes that are `last` have ended."""
         for i in np.flatnonzero(last).tolist():
             self._begin(i)
-        try:
-            with processor():
-                self._now = self._programs.renew(self._seeds, self._pool, self._now, last)
-                obs = self._read(self._now.obs)
-        except Exception as error:
-            raise raised(self.name, None, 0, error) from error
+        with self._computing(0):
+            self._now = self._programs.renew(self._seeds, self._pool, self._now, last)
+            obs = self._read(self._now.obs)
         self._check(obs, np.where(last, 0, length))
         return obs
 
@@ -336,5 +333,7 @@ def _saved_form(leaf: Any) -> tuple[tuple[int, ...], Any]:
 
 def _restored_leaf(x: Array, leaf: Any) -> Any:
     if _is_key(leaf):
-        return jax.random.wrap_key_data(jnp.array(x), impl=jax.random.key_impl(leaf))
+        impl: list[Any] = []  # which only a value, or what is traced, can be asked for
+        jax.eval_shape(lambda key: impl.append(jax.random.key_impl(key)), leaf)
+        return jax.random.wrap_key_data(jnp.array(x), impl=impl[0])
     return jnp.array(x.view(leaf.dtype))
