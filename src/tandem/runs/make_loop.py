@@ -49,7 +49,8 @@ def make_loop(
     environments = factory.make(first, max(1, count) if o.learners == 1 else 1)
     generators, known = Generators(conf.seed), Spaces.of(environments)
     others = launch.begin(conf, known, network, optimizer)  # who begin meanwhile
-    algorithm = build(conf, environments, generators, network, optimizer)
+    layout = None if others is None else others.layout
+    algorithm = build(conf, environments, generators, network, optimizer, layout=layout)
     if o.learners > 1:
         spec = LearnerSpec(conf, factory, network)
         learners = asynchronous.ActorLearners(spec, algorithm, environments)
