@@ -62,6 +62,17 @@ def launched(engine: str, *words: Any, count: int = 2) -> list[subprocess.Popen[
     ]
 
 
+def under_way(processes: list[subprocess.Popen[str]], run: Path) -> None:
+    """Waits until updates have been made."""
+    limit, table = time.monotonic() + 100, run / "progress.csv"
+    while not table.exists() or len(table.read_text().splitlines()) < 4:
+        if time.monotonic() > limit or processes[0].poll() is not None:
+            for process in processes:
+                process.kill()
+            pytest.fail(f"no updates: {ended(processes)}")
+        time.sleep(0.1)
+
+
 def alone(*words: Any) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "tandem", *map(str, words)]
     return subprocess.run(command, capture_output=True, text=True)
@@ -123,13 +134,11 @@ def test_one_that_is_lost_is_named(engine: str, number: int, tmp_path: Path) -> 
     run = tmp_path / "run"
     words = [*WORDS, "--steps", 200_000, "--out", run, "--device-timeout", 5]
     processes = launched(engine, *words)
-    limit = time.monotonic() + 100
-    while not (run / "progress.csv").exists() or len(read_run(run).table["updates"]) < 5:
-        assert time.monotonic() < limit and processes[0].poll() is None
-        time.sleep(0.1)
+    under_way(processes, run)
     os.kill(processes[1].pid, number)
     began = time.monotonic()
-    processes[0].wait(100)
+    while processes[0].poll() is None and time.monotonic() < began + 60:
+        time.sleep(0.1)
     took = time.monotonic() - began
     os.kill(processes[1].pid, signal.SIGCONT)  # then it ends by itself
     (code, _, error), other = ended(processes)
@@ -146,10 +155,6 @@ def test_one_that_is_lost_is_named(engine: str, number: int, tmp_path: Path) -> 
 def test_rank_0_that_is_killed_leaves_no_process(engine: str, tmp_path: Path) -> None:
     run = tmp_path / "run"
     processes = launched(engine, *WORDS, "--steps", 200_000, "--out", run)
-    limit = time.monotonic() + 100
-    while not (run / "checkpoints" / "last.zip").exists():
-        assert time.monotonic() < limit and processes[0].poll() is None
-        time.sleep(0.1)
+    under_way(processes, run)
     processes[0].kill()
-    assert processes[1].wait(30) != 0
-    ended(processes)
+    assert ended(processes)[1][0] != 0

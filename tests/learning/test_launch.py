@@ -1,4 +1,5 @@
-"""Runs whose processes were launched together, as torchrun does."""
+"""Runs whose processes were launched together, as torchrun does. Those of JAX and TensorFlow are in
+`test_hosts`."""
 
 from __future__ import annotations
 
@@ -94,7 +95,7 @@ def test_it_is_the_run_of_as_many_devices(tmp_path: Path) -> None:
 def test_what_does_not_fit_is_refused_and_all_end(tmp_path: Path) -> None:
     for words, what in (
         (["--devices", "3"], "devices=3, and 2 processes were launched"),
-        (["--framework", "jax"], "processes were launched, by torchrun or alike, for the framewor"),
+        (["--framework", "jax"], "2 processes were launched, for torch, and the framework is 'jax'"),
     ):
         first, other = ended(launched(*WORDS, "--steps", 1600, "--out", tmp_path / "run", *words))
         assert first[0] == 2 and what in first[2], first
