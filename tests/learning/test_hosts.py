@@ -17,7 +17,7 @@ import pytest
 
 from tandem.runs.folder import read_run
 from tests.helpers import ROOT
-from tests.learning.test_launch import WORDS, ended, free_port
+from tests.learning.test_launch import WORDS, ended, free_port, under_way
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 thorough = pytest.mark.thorough
@@ -62,17 +62,6 @@ def launched(engine: str, *words: Any, count: int = 2) -> list[subprocess.Popen[
     ]
 
 
-def under_way(processes: list[subprocess.Popen[str]], run: Path) -> None:
-    """Waits until updates have been made."""
-    limit, table = time.monotonic() + 100, run / "progress.csv"
-    while not table.exists() or len(table.read_text().splitlines()) < 4:
-        if time.monotonic() > limit or processes[0].poll() is not None:
-            for process in processes:
-                process.kill()
-            pytest.fail(f"no updates: {ended(processes)}")
-        time.sleep(0.1)
-
-
 def alone(*words: Any) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "tandem", *map(str, words)]
     return subprocess.run(command, capture_output=True, text=True)
@@ -101,7 +90,7 @@ def test_one_that_is_resumed_is_the_same_run(engine: str, tmp_path: Path) -> Non
     resumed = ended(launched(engine, "train", "--resume", run, "--quiet"))
     assert [code for code, *_ in resumed] == [0, 0], resumed
     prints = read_run(whole).table["fingerprint"]
-    assert len(prints) > 10 and read_run(run).table["fingerprint"] == prints
+    assert len(prints) >= 5 and read_run(run).table["fingerprint"] == prints
 
 
 @thorough
