@@ -266,9 +266,8 @@ def many(
     moved: list[int] = [] if shared and layout is None else list(range(len(variables)))
     still: list[int] = []  # those that the trace under way leaves as they are
 
-    divide, share, back = _same, _same, _same
-    if layout is not None:
-        divide, share, back = layout.divide, layout.share, layout.gathered
+    divide, share = (layout.divide, layout.share) if layout else (_same, _same)
+    back = layout.gathered if layout else _same
 
     def one(carry: Any, data: Batch, k: Any) -> Tree:
         values, active = carry

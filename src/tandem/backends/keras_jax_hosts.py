@@ -4,7 +4,6 @@ processors and nccl among GPUs."""
 
 from __future__ import annotations
 
-import atexit
 import os
 import sys
 from collections.abc import Iterator
@@ -22,7 +21,8 @@ from tandem.types import AnyArray, Array, Tree, Variable, tree_map
 
 # what `jax.distributed.initialize` reads itself is the first; the others are given to it
 VARIABLES = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
-FOR_GOOD = 10**6  # seconds without JAX's own signs of life, upon which it would end all processes
+SHUTDOWN = 60  # seconds that processes wait for each other at their end
+FOR_GOOD = 10**6  # seconds of whatever JAX waits for: it would end the process by a fatal error
 
 
 @contextmanager
@@ -41,11 +41,9 @@ def _quiet() -> Iterator[None]:
 
 class Meeting:
     """The processes, once all of them are there: of `count` this is the `rank`-th; `host` is the
-    machine of the first. EngineError where they do not meet within `seconds`."""
+    machine of the first. It waits for them. EngineError where the variables make no sense."""
 
-    engine = "jax"
-
-    def __init__(self, seconds: float) -> None:
+    def __init__(self) -> None:
         address = os.environ[VARIABLES[0]]
         count, rank = (os.environ.get(name) for name in VARIABLES[1:])
         try:
@@ -53,9 +51,9 @@ class Meeting:
                 address,
                 None if count is None else int(count),
                 None if rank is None else int(rank),
-                initialization_timeout=int(seconds),
+                initialization_timeout=FOR_GOOD,
                 heartbeat_timeout_seconds=FOR_GOOD,
-                shutdown_timeout_seconds=int(seconds),
+                shutdown_timeout_seconds=SHUTDOWN,
             )
         except (RuntimeError, ValueError, TypeError) as error:
             raise EngineError(
@@ -79,10 +77,6 @@ class Meeting:
     def layout(self, device: str, group: Group | None) -> HostLayout:
         """For a run: of all their devices."""
         return HostLayout(device, group)
-
-    def leaves(self, code: Any) -> None:
-        """Before the process waits for the others at its end, it does what `code` says."""
-        atexit.register(code)
 
 
 class HostLayout(Layout):

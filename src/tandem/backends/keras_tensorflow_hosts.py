@@ -3,7 +3,6 @@ of its own rows of an update, and TensorFlow's collective all-reduce adds them u
 
 from __future__ import annotations
 
-import atexit
 import json
 import os
 from typing import Any
@@ -17,23 +16,21 @@ from tandem.backends.keras_tensorflow_workers import LOST
 from tandem.errors import EngineError
 from tandem.types import AnyArray, Array, Variable
 
-VARIABLE = "TF_CONFIG"
+VARIABLES = ("TF_CONFIG",)
 FIRST = ("chief", "worker")  # the jobs whose tasks learn, in this order
 
 
 def tasks() -> list[str]:
     """The addresses of TF_CONFIG's tasks that learn, the first one's first."""
-    jobs = json.loads(os.environ.get(VARIABLE) or "{}").get("cluster", {})
+    jobs = json.loads(os.environ.get(VARIABLES[0]) or "{}").get("cluster", {})
     return [address for job in FIRST for address in jobs.get(job, ())]
 
 
 class Meeting:
     """The processes, once all of them are there: of `count` this is the `rank`-th; `host` is the
-    machine of the first. EngineError where TF_CONFIG makes no sense."""
+    machine of the first. It waits for them. EngineError where TF_CONFIG makes no sense."""
 
-    engine = "tensorflow"
-
-    def __init__(self, seconds: float) -> None:
+    def __init__(self) -> None:
         try:
             self._strategy = tf.distribute.MultiWorkerMirroredStrategy()
             resolver = self._strategy.cluster_resolver
@@ -57,7 +54,8 @@ class Meeting:
         """The first process's numbers, int32, which all call this with as many of."""
         here = self._strategy.num_replicas_in_sync // self.count
         own = numbers.astype(np.int64) if self.rank == 0 else np.zeros(len(numbers), np.int64)
-        return (np.asarray(self._sum(tf.constant(own))) // here).astype(np.int32)
+        whole: AnyArray = np.asarray(self._sum(tf.constant(own))) // here
+        return whole.astype(np.int32)
 
     def devices(self, device: str) -> int:
         """Of all processes."""
@@ -66,10 +64,6 @@ class Meeting:
     def layout(self, device: str, group: Group | None) -> HostLayout:
         """For a run: of all their devices."""
         return HostLayout(self._strategy, group)
-
-    def leaves(self, code: Any) -> None:
-        """Before the process waits for the others at its end, it does what `code` says."""
-        atexit.register(code)
 
 
 class HostLayout(Layout):

@@ -3,23 +3,54 @@ those follow rank 0's, make the same algorithm, and repeat its calls."""
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import os
 import signal
 import sys
+import threading
 import traceback
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
 
 from tandem import algorithms, backends, spaces
-from tandem.errors import WorkerError
+from tandem.errors import EngineError
 from tandem.learning import config, launch
 from tandem.learning.build import Spaces
 from tandem.learning.config import Config
 from tandem.parallel.links import LOST, RAISED, Following, Gone, Lead
 from tandem.parallel.worker_group import START
+
+
+def unmet(seconds: float, variables: Sequence[str]) -> EngineError:
+    """The error of processes that do not meet."""
+    return EngineError(
+        f"the processes that were launched do not meet within {seconds:g} s.",
+        "all of them at once, and addresses that all reach",
+        f"see that each was started, with its own {', '.join(variables)}; or unset "
+        f"{variables[0]} for a run of one process.",
+    )
+
+
+@contextmanager
+def in_time(seconds: float, variables: Sequence[str]) -> Iterator[None]:
+    """Ends the process where what is within does not end in time: engines wait for ever, or end it
+    by a fatal error of their own."""
+
+    def over() -> None:
+        print(f"tandem: {unmet(seconds, variables)}", file=sys.stderr, flush=True)
+        os._exit(2)
+
+    timer = threading.Timer(seconds, over)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 class Hosts:
@@ -32,18 +63,20 @@ class Hosts:
         if os.environ.get("OMP_NUM_THREADS") == "1":
             os.environ.setdefault("PJRT_NPROC", "1")
         module = importlib.import_module(f"tandem.backends.keras_{engine}_hosts")
-        self.meeting = meeting = module.Meeting(START)
-        self.rank, self.count = meeting.rank, meeting.count
-        loopback = meeting.host in launch.HERE
-        if self.rank == 0:
-            self.lead = Lead(self.count, loopback, START)
-            meeting.told(self.lead.numbers)
-            self.lead.accept()
-            meeting.leaves(self._leave)
-        else:
-            host = "127.0.0.1" if loopback else meeting.host
-            numbers = meeting.told(np.zeros(5, np.int32))
-            self.following = Following(self.rank, host, numbers.tolist())
+        with in_time(START, module.VARIABLES):
+            self.meeting = meeting = module.Meeting()
+            self.rank, self.count = meeting.rank, meeting.count
+            loopback = meeting.host in launch.HERE
+            if self.rank == 0:
+                self.lead = Lead(self.count, loopback, START)
+                meeting.told(self.lead.numbers)
+                self.lead.accept()
+            else:
+                host = "127.0.0.1" if loopback else meeting.host
+                numbers = meeting.told(np.zeros(5, np.int32))
+                self.following = Following(self.rank, host, numbers.tolist())
+        if self.rank == 0:  # before the engine, at its end, waits for the others
+            atexit.register(self._leave)
 
     def _leave(self) -> None:
         # a call of the engine's that waits for one that is lost would be waited for
@@ -74,15 +107,7 @@ class Hosts:
             conf, self.count, self.devices(conf.device), (self.framework,), self.framework
         )
         self.lead.patience = conf.options.device_timeout
-        try:
-            self.lead.send("run", launch.told(conf, known))
-        except OSError as error:
-            self.lead.cut()
-            raise WorkerError(
-                f"one of the {self.count} processes that were launched has died.",
-                "processes that keep going as long as the run",
-                "see what it printed; then start all of them again.",
-            ) from error
+        self.lead.during(lambda: self.lead.send("run", launch.told(conf, known)), ())
         return Hosted(self.meeting.layout(conf.device, self.lead))
 
     def follow(self) -> int:

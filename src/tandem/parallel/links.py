@@ -38,11 +38,9 @@ class Gone(Exception):
 
 
 def _received(link: socket.socket, size: int) -> AnyArray:
-    data = np.empty(size, np.uint8)
-    view = memoryview(data).cast("B") if size else memoryview(b"")
-    at = 0
+    data, at = np.empty(size, np.uint8), 0
     while at < size:
-        if not (count := link.recv_into(view[at:])):
+        if not (count := link.recv_into(data[at:].data)):
             raise Gone
         at += count
     return data
@@ -145,7 +143,7 @@ class Lead:
         head = SIZES.pack(len(message.header), message.size) + message.header
         for other in self._others.values():
             other.links[CALLS].sendall(head)
-            other.links[CALLS].sendall(memoryview(payload))
+            other.links[CALLS].sendall(payload.data)
 
     def during(self, call: Callable[[], Any], losing: tuple[type[Exception], ...]) -> Any:
         """What `call()` gives, which the others make too. losing: exceptions that may come of the
