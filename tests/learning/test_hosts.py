@@ -76,8 +76,6 @@ def test_it_is_the_run_of_one_process_with_as_many_devices(engine: str, tmp_path
     made = alone(*WORDS, "--steps", 800, "--out", one, "--framework", engine, "--devices", 2)
     assert made.returncode == 0, made.stderr
     assert read_run(run).table["fingerprint"] == read_run(one).table["fingerprint"]
-    checked = alone("verify", run)
-    assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
 @thorough
@@ -91,6 +89,8 @@ def test_one_that_is_resumed_is_the_same_run(engine: str, tmp_path: Path) -> Non
     assert [code for code, *_ in resumed] == [0, 0], resumed
     prints = read_run(whole).table["fingerprint"]
     assert len(prints) >= 5 and read_run(run).table["fingerprint"] == prints
+    checked = alone("verify", run)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
 @thorough
@@ -147,3 +147,17 @@ def test_rank_0_that_is_killed_leaves_no_process(engine: str, tmp_path: Path) ->
     under_way(processes, run)
     processes[0].kill()
     assert ended(processes)[1][0] != 0
+
+
+def test_processes_that_do_not_meet_end() -> None:
+    alone = (
+        "import time; from tandem.learning.hosts import in_time\n"
+        "with in_time(0.1, ['TF_CONFIG']): pass\n"
+        "time.sleep(0.3)\n"
+        "with in_time(0.5, ['TF_CONFIG']): time.sleep(30)"
+    )
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
+    command = [sys.executable, "-c", alone]
+    ended = subprocess.run(command, capture_output=True, text=True, env=env, timeout=25)
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("tandem: the processes that were launched do not meet within")
