@@ -238,7 +238,8 @@ def _in_turn(
 ) -> tuple[list[Array], Tree]:
     """Updates by a call each: (variables, what they gave, stacked)."""
     whole, here = (layout.whole, layout.here) if layout else (_same, _same)
-    carry, outs, data = (values, whole(jax.numpy.asarray(True))), [], jax.device_put(data)
+    carry, outs = (values, whole(jax.numpy.asarray(True))), []
+    data = data if layout else jax.device_put(data)  # a layout has put it where it belongs
     for k in range(len(each[-1])):
         carry, out = step(carry, data, whole(tree_map(lambda x, k=k: x[k], each)))
         outs.append(here(out))
