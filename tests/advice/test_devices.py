@@ -137,12 +137,12 @@ def test_advice_about_processes_that_were_launched(monkeypatch) -> None:
     pytest.importorskip("torch")
     from tandem.backends import torch_group
 
-    key = "learning/launch.py:Launched.__init__"
+    key = "learning/launch.py:check_launched"
     Case(key, launched, {"framework": "jax"}, "framework='torch'", {"framework": "torch"}).follow()
-    key = "learning/launch.py:Launched.__init__ 2"
+    key = "learning/launch.py:check_launched 2"
     Case(key, launched, {"devices": 3}, "devices=2", {"devices": 2}).follow()
-    key = "learning/launch.py:Launched.__init__ 3"
-    Case(key, launched, {"own": True}, "leave torchrun out", {"own": False}).follow()
+    key = "learning/launch.py:check_launched 3"
+    Case(key, launched, {"own": True}, "leave the launcher out", {"own": False}).follow()
     with follows("learning/launch.py:Launched._error") as advice:
         raise launched()._error(1, "has died")
     assert "resume=" in advice.fix  # tests/learning/test_launch.py does it
@@ -160,3 +160,45 @@ def test_advice_about_processes_that_were_launched(monkeypatch) -> None:
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "1")
     torch_group.launched_store(10.0)  # one process, with a port that it can open
+
+
+def test_advice_about_processes_of_jax_and_tensorflow(monkeypatch) -> None:
+    from tandem.learning import hosts
+    from tandem.parallel.links import Lead
+
+    with follows("parallel/links.py:Lead._error") as advice:
+        Lead(2, loopback=True, patience=0.1).accept()
+    assert "resume=" in advice.fix  # tests/learning/test_hosts.py does it
+    with follows("learning/hosts.py:unmet") as advice:
+        raise hosts.unmet(60.0, ("TF_CONFIG",))
+    assert "unset TF_CONFIG" in advice.fix
+
+
+UNMET = """
+    import importlib, json, os
+    from tests.advice.net import follows
+    engine = os.environ["KERAS_BACKEND"]
+    module = importlib.import_module(f"tandem.backends.keras_{engine}_hosts")
+    with follows(f"backends/keras_{engine}_hosts.py:Meeting.__init__") as advice:
+        module.Meeting()
+    assert f"unset {module.VARIABLES[0]}" in advice.fix
+    del os.environ[module.VARIABLES[0]]
+    from tandem.learning import launch
+    print(json.dumps(launch.find()))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("engine", "told"),
+    [
+        ("jax", {"JAX_COORDINATOR_ADDRESS": "localhost:9"}),  # not how many they are
+        pytest.param(
+            "tensorflow",
+            {"TF_CONFIG": '{"cluster": {"worker": ["localhost:8", "localhost:9"]}}'},  # nor which
+            marks=pytest.mark.thorough,
+        ),
+    ],
+)
+def test_advice_where_processes_do_not_meet(engine: str, told: dict[str, str]) -> None:
+    assert run_python(UNMET, engine=engine, env=told) == [None]

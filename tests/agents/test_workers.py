@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +54,8 @@ def environment(cluster: dict[str, list[str]], kind: str, index: int) -> dict[st
 def together(
     folder: Path, *arguments: str, codes: tuple[int, ...] = (0, 0), snippet: Path = SNIPPET
 ) -> list[Any]:
-    """What each of two workers found; None of one that ended otherwise."""
+    """What each of two workers found; None of one that ended otherwise. Where the second one is to
+    be killed, that is done once the first one has ended."""
     pytest.importorskip("tensorflow")
     workers = [f"localhost:{port}" for port in free_ports(2)]
     each = []
@@ -66,7 +69,10 @@ def together(
             )
         )
     try:
-        said = [process.communicate(timeout=380)[0] for process in each]
+        said = [each[0].communicate(timeout=380)[0]]
+        if codes[1] == -signal.SIGKILL:
+            each[1].kill()
+        said.append(each[1].communicate(timeout=380)[0])
     finally:
         for process in each:
             process.kill()
@@ -122,9 +128,13 @@ def test_every_mode(tmp_path) -> None:
 
 
 @thorough
-@pytest.mark.parametrize(("how", "codes"), [("raises", (0, 0)), ("dies", (0, 7))])
+@pytest.mark.parametrize(
+    ("how", "codes"), [("raises", (0, 0)), ("dies", (0, 7)), ("stops", (0, -signal.SIGKILL))]
+)
 def test_a_worker_that_fails_is_named(tmp_path, how: str, codes: tuple[int, int]) -> None:
+    began = time.monotonic()
     one, other = together(tmp_path, "fails", how, codes=codes)
+    assert time.monotonic() - began < 60, "of which 30 are for what a start takes"
     wanted = "worker 1 of 2 ended by an error." if how == "raises" else "has lost worker 1."
     assert one["error"].startswith("WorkerError: ") and wanted in one["error"]
     assert other is None or other["error"] == "mine"

@@ -1,4 +1,5 @@
-"""Runs whose processes were launched together, as torchrun does."""
+"""Runs whose processes were launched together, as torchrun does. Those of JAX and TensorFlow are in
+`test_hosts`."""
 
 from __future__ import annotations
 
@@ -77,6 +78,17 @@ def ended(processes: list[subprocess.Popen[str]]) -> list[tuple[int, str, str]]:
     return [(p.returncode, *x) for p, x in zip(processes, said, strict=True)]
 
 
+def under_way(processes: list[subprocess.Popen[str]], run: Path) -> None:
+    """Waits until updates have been made."""
+    limit, table = time.monotonic() + 100, run / "progress.csv"
+    while not table.exists() or len(table.read_text().splitlines()) < 4:
+        if time.monotonic() > limit or processes[0].poll() is not None:
+            for process in processes:
+                process.kill()
+            pytest.fail(f"no updates: {ended(processes)}")
+        time.sleep(0.1)
+
+
 def test_it_is_the_run_of_as_many_devices(tmp_path: Path) -> None:
     run, alone = tmp_path / "run", tmp_path / "alone"
     (code, said, told), other = ended(launched(*WORDS, "--steps", 1600, "--out", run))
@@ -94,7 +106,7 @@ def test_it_is_the_run_of_as_many_devices(tmp_path: Path) -> None:
 def test_what_does_not_fit_is_refused_and_all_end(tmp_path: Path) -> None:
     for words, what in (
         (["--devices", "3"], "devices=3, and 2 processes were launched"),
-        (["--framework", "jax"], "processes were launched, by torchrun or alike, for the framewor"),
+        (["--framework", "jax"], "2 processes were launched, for torch, and the framework"),
     ):
         first, other = ended(launched(*WORDS, "--steps", 1600, "--out", tmp_path / "run", *words))
         assert first[0] == 2 and what in first[2], first
@@ -105,10 +117,7 @@ def test_what_does_not_fit_is_refused_and_all_end(tmp_path: Path) -> None:
 def test_a_process_that_is_killed_is_named(tmp_path: Path) -> None:
     run = tmp_path / "run"
     processes = launched(*WORDS, "--steps", 200_000, "--out", run)
-    limit = time.monotonic() + 100
-    while not (run / "checkpoints" / "last.zip").exists():
-        assert time.monotonic() < limit and processes[0].poll() is None
-        time.sleep(0.1)
+    under_way(processes, run)
     os.kill(processes[1].pid, signal.SIGKILL)
     began = time.monotonic()
     (code, _, told), _ = ended(processes)

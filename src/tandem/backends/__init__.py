@@ -94,8 +94,8 @@ def make(
     """The backend of that name. `threads` are those of one operation; `compile` is torch's (the
     others always compile). `optimizer` is one of the framework's own, of which copies are used
     wherever an algorithm asks for one. `devices` are those that each update is divided among; on
-    torch each is a process's, this one's the `rank`-th, which have yet to join. Or they are in a
-    `layout` that an agent was given."""
+    torch each is a process's, this one's the `rank`-th, which have yet to join. Or they are those
+    of a `layout`, that of an agent or of processes that were launched together."""
     framework = choose_keras(framework)
     if device not in DEVICES:
         fix = "did you mean 'cuda'?" if device == "gpu" else ""

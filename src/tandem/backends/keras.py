@@ -337,7 +337,9 @@ class KerasBackend(backend.Backend):
             many = layout.many(guarded)
         else:
             variables, late = self.variables, self._track_late
-            many = ENGINE.many(guarded, late, variables, jit, self._shared, **divided)
+            # in what is repeated elsewhere, a call that fails leaves what was there before
+            shared = self._shared or self._calls is not None
+            many = ENGINE.many(guarded, late, variables, jit, shared, **divided)
         lengths: set[int] = set()
 
         def run(batches: Batch, indices: Array | None = None) -> backend.Outcome:
@@ -365,7 +367,15 @@ class KerasBackend(backend.Backend):
                 faults,
             )
 
-        return run
+        return run if self._calls is None else self._calls.repeated(run, self.variables)
+
+    @property
+    def _calls(self) -> Any:
+        return None if self._layout is None else self._layout.calls
+
+    def close(self) -> None:
+        if self._calls is not None:
+            self._calls.close()
 
     def _guarded(
         self, update: Callable[[Batch], Update], names: list[str], b: Batch, active: Any

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache, partial
+from functools import cache
 from sys import getrefcount
 from typing import Any
 
@@ -252,13 +252,19 @@ def once(
 
 
 def _in_turn(
-    step: Callable[..., Any], values: list[Array], data: Batch, *each: Any
+    step: Callable[..., Any],
+    layout: Layout | None,
+    values: list[Array],
+    data: Batch,
+    *each: Any,
 ) -> tuple[list[Array], Tree]:
     """Updates by a call each: (variables, what they gave, stacked)."""
-    carry, outs, data = (values, jax.numpy.asarray(True)), [], jax.device_put(data)
+    whole, here = (layout.whole, layout.here) if layout else (_same, _same)
+    carry, outs = (values, whole(jax.numpy.asarray(True))), []
+    data = data if layout else jax.device_put(data)  # a layout has put it where it belongs
     for k in range(len(each[-1])):
-        carry, out = step(carry, data, tree_map(lambda x, k=k: x[k], each))
-        outs.append(out)
+        carry, out = step(carry, data, whole(tree_map(lambda x, k=k: x[k], each)))
+        outs.append(here(out))
     return carry[0], tree_map(lambda *xs: jax.numpy.stack(xs), *outs)
 
 
@@ -284,6 +290,7 @@ def many(
     still: list[int] = []  # those that the trace under way leaves as they are
 
     divide, share = (layout.divide, layout.share) if layout else (_same, _same)
+    back = layout.gathered if layout else _same
 
     def one(carry: Any, data: Batch, k: Any) -> Tree:
         values, active = carry
@@ -291,7 +298,7 @@ def many(
         b = divide(tree_map(lambda x: x[rows], data))._replace(settings=settings)
         active = jax.numpy.logical_and(active, live)
         new, still[:], keep, given = once(guarded, late, variables, values, b, active)
-        return ([share(x) for x in new], keep), given
+        return ([share(x) for x in new], keep), back(given)
 
     def scanned(moving: list[Array], others: list[Array], data: Batch, *each: Any) -> Tree:
         places, rest = list(moved), iter(others)
@@ -329,13 +336,16 @@ def many(
     def run(data: Batch, *each: Any) -> Tree:
         if layout is not None:
             held, data = layout.read(variables), layout.put(data, each[1])
-            divided = partial(_in_turn, step, held) if apart else partial(scan, held, [])
-            values, outs = divided(data, *each)
+            if apart:
+                values, outs = _in_turn(step, layout, held, data, *each)
+            else:
+                values, outs = scan(held, [], data, *layout.whole(each))
+                outs = layout.here(outs)
             layout.write(variables, values)
             return outs
         if apart:
             places: list[int] | range = range(len(variables))
-            values, outs = _in_turn(step, [v._value for v in variables], data, *each)
+            values, outs = _in_turn(step, None, [v._value for v in variables], data, *each)
         else:
             try:
                 values, outs = together(data, *each)

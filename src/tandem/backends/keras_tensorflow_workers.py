@@ -89,7 +89,9 @@ class WorkerLayout(Layout):
                 raise
             named = re.findall(r"/job:(\w+)/(?:replica:\d+/)?task:(\d+)", str(error))
             tasks = dict.fromkeys(" ".join(one) for one in named)
-            others = [task for task in tasks if task != self._task] or ["another one"]
+            others = [task for task in tasks if task != self._task]
+            if not others:
+                others = [f"worker {1 - self.rank}" if self.workers == 2 else "another one"]
             raise WorkerError(
                 f"worker {self.rank} of {self.workers} has lost {', '.join(others)}.",
                 "all workers of TF_CONFIG's cluster, until the training ends",

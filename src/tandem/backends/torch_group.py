@@ -3,23 +3,21 @@ them, and what the first one, which leads, sends to the others."""
 
 from __future__ import annotations
 
-import json
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Protocol
 
-import numpy as np
 import torch
 from torch import distributed
 
+from tandem.backends.messages import Message, read
 from tandem.errors import EngineError, WorkerError
-from tandem.types import AnyArray, Array, Batch, Tree, leaves
+from tandem.types import Tree
 
 COMPILING = 600.0  # seconds more that others may take for what they compile first
 FOR_GOOD = 10.0**8  # seconds that others wait for the first one, which may pause as it likes
-ALIGN = 64  # bytes: where arrays begin in a message
 
 
 class Lost(Exception):
@@ -111,18 +109,14 @@ class Group:
 
     def send(self, verb: str, data: Any = None, arrays: Tree = ()) -> None:
         """Rank 0: gives the others a message, JSON data with a tree of NumPy arrays."""
-        flat = [np.ascontiguousarray(x) for x in leaves(arrays)]
-        header = json.dumps([verb, data, _outlined(arrays)]).encode()
-        size = sum(map(_padded, flat))
-        again, self._header = header == self._header, header
-        self._broadcast(torch.tensor([0 if again else len(header), size]))
+        message = Message(verb, data, arrays)
+        again, self._header = message.header == self._header, message.header
+        self._broadcast(torch.tensor([0 if again else len(message.header), message.size]))
         if not again:
-            self._broadcast(torch.frombuffer(bytearray(header), dtype=torch.uint8))
-        if size:
-            payload, at = torch.empty(size, dtype=torch.uint8), 0
-            for x in flat:
-                payload[at : at + x.nbytes] = torch.from_numpy(x.reshape(-1).view(np.uint8))
-                at += _padded(x)
+            self._broadcast(torch.frombuffer(bytearray(message.header), dtype=torch.uint8))
+        if message.size:
+            payload = torch.empty(message.size, dtype=torch.uint8)
+            message.fill(payload.numpy())
             self._broadcast(payload)
 
     def receive(self) -> tuple[str, Any, Tree]:
@@ -137,8 +131,7 @@ class Group:
         payload = torch.empty(size, dtype=torch.uint8)
         if size:
             self._broadcast(payload)
-        verb, data, outline = json.loads(self._header)
-        return verb, data, _filled(outline, _Reader(payload.numpy()))
+        return read(self._header, payload.numpy())
 
     def _broadcast(self, x: torch.Tensor) -> None:
         self._done(lambda: self._links["messages"].broadcast([x]))
@@ -193,44 +186,3 @@ def _cut(links: dict[str, Any]) -> None:
     for link in links.values():
         link.abort()
     links.clear()
-
-
-# --- messages: the outline of a tree as JSON data, and its arrays one after the other -------------
-
-
-def _outlined(tree: Tree) -> Any:
-    if tree is None:
-        return None
-    if isinstance(tree, dict):
-        return {"names": list(tree), "each": [_outlined(x) for x in tree.values()]}
-    if isinstance(tree, tuple):
-        return {"batch": isinstance(tree, Batch), "each": [_outlined(x) for x in tree]}
-    return [list(tree.shape), tree.dtype.str]
-
-
-class _Reader:
-    """The arrays of a message, one after the other."""
-
-    def __init__(self, payload: AnyArray) -> None:
-        self._payload, self._at = payload, 0
-
-    def next(self, shape: list[int], dtype: str) -> Array:
-        size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-        x = self._payload[self._at : self._at + size].view(dtype).reshape(shape)
-        self._at += _padded(x)
-        return x
-
-
-def _filled(outline: Any, reader: _Reader) -> Tree:
-    if outline is None:
-        return None
-    if isinstance(outline, list):
-        return reader.next(*outline)
-    each = [_filled(x, reader) for x in outline["each"]]
-    if "names" in outline:
-        return dict(zip(outline["names"], each, strict=True))
-    return Batch(*each) if outline["batch"] else tuple(each)
-
-
-def _padded(x: Array) -> int:
-    return -(-int(x.nbytes) // ALIGN) * ALIGN

@@ -17,7 +17,7 @@ from tandem.envs.vector_source import named
 from tandem.errors import ResumeError, SettingError, UnknownNameError
 from tandem.learning.config import Options
 from tandem.learning.devices import purpose
-from tandem.learning.launch import Launch
+from tandem.learning.launch import find
 from tandem.learning.vectors import resume_note
 from tandem.runs.folder import default_folder
 from tandem.runs.progress import Progress, duration
@@ -38,22 +38,30 @@ EXAMPLES = (
 def run(words: list[str]) -> int:
     """Trains one run or several, prints what came of them. Of processes that were launched
     together, the first one does so, and the others make its updates with it."""
-    launch = Launch.find()
+    launch = find()
     if launch is None:
         return _run(words)
     if launch.rank:
-        return launch.follow()
+        code: int = launch.follow()
+        return code
     with launch:
-        return _run(words, launch.count)
+        return _run(words, launch)
 
 
-def _run(words: list[str], processes: int = 0) -> int:
+def _run(words: list[str], launch: Any = None) -> int:
     args = arguments(words)
-    if processes:
-        args.framework = args.framework or (None if args.resume else "torch")
-        args.devices = str(processes) if getattr(args, "devices", None) is None else args.devices
+    if launch is not None:
+        args.framework = args.framework or (None if args.resume else launch.framework)
+        if getattr(args, "devices", None) is None:
+            args.devices = str(launch.devices(args.device or "auto"))
     if args.resume is None:
         _complete(args)
+    if args.seeds is not None and launch is not None:
+        raise SettingError(
+            f"--seeds {args.seeds} by processes that were launched together.",
+            "one run, whose updates they make together",
+            "launch each seed by a command of its own, with --seed instead of --seeds.",
+        )
     if args.seeds is not None:
         return _several(args, words)
     if args.resume is not None and (Path(args.resume) / seeds.FILE).is_file():

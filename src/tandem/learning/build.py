@@ -37,9 +37,10 @@ def build(
     *,
     gradients_only: bool = False,
     rank: int = 0,
+    layout: Any = None,
 ) -> Any:
     """The algorithm with its networks, on its backend. With `gradients_only` its optimizers keep
-    their gradients and make no steps. rank: see `backends.make`."""
+    their gradients and make no steps. rank, layout: see `backends.make`."""
     observation, action, s = environments.observation, environments.action, conf.settings
     kind = algorithms.get(conf.algorithm, action)
     kind.check(observation, action, s)
@@ -56,6 +57,7 @@ def build(
         optimizer=optimizer,
         devices=conf.options.devices,
         rank=rank,
+        layout=layout,
     )
     backend.gradients_only = gradients_only
     return kind(backend, sources, observation, action, s)

@@ -44,6 +44,8 @@ class Companions:
     One that dies or raises is noticed at the next sum with it, one that stands still after
     `patience` seconds: WorkerError, which names it, and all of them are ended."""
 
+    layout: Any = None  # the backend makes it
+
     def __init__(self, make: Callable[..., Any], count: int, patience: float) -> None:
         self.count, self.patience = count, patience
         self._processes = {rank: Process((), Companion, make, rank) for rank in range(1, count)}

@@ -79,8 +79,9 @@ class Options(Preprocessing):
     )
     device_timeout: float = setting(
         120.0,
-        "torch only: seconds that the process of one of several devices may be behind the others "
-        "before it counts as stuck; what compiling takes comes on top",
+        "seconds that the process of one of several devices may be behind the others before it "
+        "counts as stuck, and what compiling takes; launched for jax or tensorflow, without a sign "
+        "of life",
         minimum=1.0,
     )
     opponents: int = setting(

@@ -33,7 +33,7 @@ def begin(conf: Config, known: Spaces, network: Any, optimizer: Any) -> Any:
     """Those who make a run's updates with it, who begin meanwhile; `join` waits for them. None
     where it has all its devices itself."""
     if Launch.current is not None:
-        return Launched(Launch.current, conf, known)
+        return Launch.current.begin(conf, known)
     o = conf.options
     if o.devices == 1 or conf.framework not in BY_PROCESSES:
         return None
@@ -41,18 +41,82 @@ def begin(conf: Config, known: Spaces, network: Any, optimizer: Any) -> Any:
     return Companions(make, o.devices, o.device_timeout)
 
 
-def made(conf: Config, known: Spaces, network: Any, optimizer: Any, rank: int) -> Any:
+def made(
+    conf: Config, known: Spaces, network: Any, optimizer: Any, rank: int, layout: Any = None
+) -> Any:
     """The backend of another rank than 0, with what rank 0's learner compiles."""
-    algorithm = build(conf, known, Generators(conf.seed), network, optimizer, rank=rank)
+    generators = Generators(conf.seed)
+    algorithm = build(conf, known, generators, network, optimizer, rank=rank, layout=layout)
     algorithm.backend.compile(algorithm.update)
     return algorithm.backend
+
+
+def find() -> Any:
+    """The processes that this one was launched with, by what torchrun, `jax.distributed` or
+    TensorFlow have in environment variables; None where it is alone."""
+    if (found := Launch.find()) is not None:
+        return found
+    for engine, several in (("jax", _jax_hosts), ("tensorflow", _tensorflow_hosts)):
+        if several():
+            return importlib.import_module("tandem.learning.hosts").Hosts(engine)
+    return None
+
+
+def _jax_hosts() -> bool:
+    given = os.environ.get
+    return bool(given("JAX_COORDINATOR_ADDRESS")) and given("JAX_NUM_PROCESSES") != "1"
+
+
+def _tensorflow_hosts() -> bool:
+    try:
+        cluster = json.loads(os.environ.get("TF_CONFIG") or "{}")["cluster"]
+        return sum(len(cluster.get(job, ())) for job in ("chief", "worker")) > 1
+    except (ValueError, LookupError, TypeError, AttributeError):  # of something else
+        return False
+
+
+def told(conf: Config, known: Spaces) -> dict[str, Any]:
+    """A run, as JSON data for other processes, which have nothing of it."""
+    return {
+        "config": conf.to_json(),
+        "observation": spaces.to_json(known.observation),
+        "action": spaces.to_json(known.action),
+    }
+
+
+def check_launched(
+    conf: Config, count: int, devices: int, frameworks: tuple[str, ...], first: str
+) -> None:
+    """Raises what a run of `count` processes, with so many devices, cannot be."""
+    if conf.framework not in frameworks:
+        raise EngineError(
+            f"{count} processes were launched, for {first}, and the framework is "
+            f"{conf.framework!r}.",
+            f"one whose processes were launched: {' or '.join(frameworks)}",
+            f"use framework={first!r}, or start one process, without torchrun or the environment "
+            "variables.",
+        )
+    if conf.options.devices != devices:
+        raise SettingError(
+            f"devices={conf.options.devices}, and {count} processes were launched, with {devices} "
+            "devices.",
+            "all devices of all processes",
+            f"use devices={devices}, or launch others.",
+        )
+    if conf.own_network or conf.own_optimizer:
+        raise SettingError(
+            "network= or optimizer= of a program, in processes that were launched.",
+            "networks and optimizers by name, of which the others can be told",
+            "leave the launcher out: devices= has several in one machine, and takes both.",
+        )
 
 
 class Launch:
     """The `rank`-th of `count` processes that were started together. While rank 0 has entered it,
     the runs that it makes are theirs, one after the other."""
 
-    current: Launch | None = None
+    current: Any = None  # or one of `hosts.Hosts`
+    framework = "torch"
 
     def __init__(self) -> None:
         self.rank, self.count = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -69,6 +133,14 @@ class Launch:
         if not all(os.environ.get(name) for name in VARIABLES) or os.environ["WORLD_SIZE"] == "1":
             return None
         return cls()
+
+    def devices(self, device: str) -> int:
+        """How many all processes have."""
+        return self.count
+
+    def begin(self, conf: Config, known: Spaces) -> Launched:
+        """Rank 0: the others for a run."""
+        return Launched(self, conf, known)
 
     def __enter__(self) -> Launch:
         Launch.current = self
@@ -132,34 +204,12 @@ class Launch:
 class Launched:
     """Rank 0's processes for one run, in the place of its `Companions`."""
 
+    layout: Any = None  # the backend makes it
+
     def __init__(self, launch: Launch, conf: Config, known: Spaces) -> None:
-        devices, count = conf.options.devices, launch.count
-        if conf.framework not in BY_PROCESSES:
-            raise EngineError(
-                f"{count} processes were launched, by torchrun or alike, for the framework "
-                f"{conf.framework!r}.",
-                f"one whose devices are processes': {' or '.join(BY_PROCESSES)}",
-                "use framework='torch', or start one process without torchrun.",
-            )
-        if devices != count:
-            raise SettingError(
-                f"devices={devices}, and {count} processes were launched (WORLD_SIZE={count}).",
-                "a device for each process",
-                f"use devices={count}, or launch {devices} of them.",
-            )
-        if conf.own_network or conf.own_optimizer:
-            raise SettingError(
-                "network= or optimizer= of a program, in processes that were launched.",
-                "networks and optimizers by name, of which the others can be told",
-                "leave torchrun out: devices= starts processes to which both travel.",
-            )
+        check_launched(conf, launch.count, launch.count, BY_PROCESSES, "torch")
         self.launch, self.patience = launch, conf.options.device_timeout
-        told = {
-            "config": conf.to_json(),
-            "observation": spaces.to_json(known.observation),
-            "action": spaces.to_json(known.action),
-        }
-        launch.store.set(f"run {launch.runs}", json.dumps(told))
+        launch.store.set(f"run {launch.runs}", json.dumps(told(conf, known)))
 
     def join(self, backend: Any) -> None:
         """See `Companions.join`."""

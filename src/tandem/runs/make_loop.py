@@ -57,7 +57,8 @@ def make_loop(
         return make(conf, environments, network, optimizer), environments
     generators, known = Generators(conf.seed), Spaces.of(environments)
     others = launch.begin(conf, known, network, optimizer)  # who begin meanwhile
-    algorithm = build(conf, environments, generators, network, optimizer)
+    layout = None if others is None else others.layout
+    algorithm = build(conf, environments, generators, network, optimizer, layout=layout)
     if o.learners > 1:
         spec = LearnerSpec(conf, factory, network)
         learners = asynchronous.ActorLearners(spec, algorithm, environments)

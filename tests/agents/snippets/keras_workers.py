@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -193,6 +194,8 @@ def fails() -> None:
         if RANK == 1 and episode == 2:
             if how == "dies":
                 os._exit(7)
+            if how == "stops":
+                os.kill(os.getpid(), signal.SIGSTOP)
             raise RuntimeError("mine")
 
     agent.callbacks = [LambdaCallback(on_episode_end=bad)]

@@ -1,0 +1,73 @@
+"""What the process that leads a run sends to those that follow it: a verb, JSON data, and a tree of
+NumPy arrays, as bytes. Nothing is unpickled."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+
+from tandem.types import AnyArray, Array, Batch, Tree, leaves
+
+ALIGN = 64  # bytes: where arrays begin in a message
+
+
+class Message:
+    """A message on its way: its header, and how many bytes its arrays take."""
+
+    def __init__(self, verb: str, data: Any = None, arrays: Tree = ()) -> None:
+        self._flat = [np.ascontiguousarray(x) for x in leaves(arrays)]
+        self.header = json.dumps([verb, data, _outlined(arrays)]).encode()
+        self.size = sum(map(_padded, self._flat))
+
+    def fill(self, payload: AnyArray) -> None:
+        """Writes the arrays into bytes, uint8 [size]."""
+        at = 0
+        for x in self._flat:
+            payload[at : at + x.nbytes] = x.reshape(-1).view(np.uint8)
+            at += _padded(x)
+
+
+def read(header: bytes, payload: AnyArray) -> tuple[str, Any, Tree]:
+    """(verb, data, arrays) of a message that came; the arrays lie in its payload."""
+    verb, data, outline = json.loads(header)
+    return verb, data, _filled(outline, _Reader(payload))
+
+
+def _outlined(tree: Tree) -> Any:
+    if tree is None:
+        return None
+    if isinstance(tree, dict):
+        return {"names": list(tree), "each": [_outlined(x) for x in tree.values()]}
+    if isinstance(tree, tuple):
+        return {"batch": isinstance(tree, Batch), "each": [_outlined(x) for x in tree]}
+    return [list(tree.shape), tree.dtype.str]
+
+
+class _Reader:
+    """The arrays of a message, one after the other."""
+
+    def __init__(self, payload: AnyArray) -> None:
+        self._payload, self._at = payload, 0
+
+    def next(self, shape: list[int], dtype: str) -> Array:
+        size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        x = self._payload[self._at : self._at + size].view(dtype).reshape(shape)
+        self._at += _padded(x)
+        return x
+
+
+def _filled(outline: Any, reader: _Reader) -> Tree:
+    if outline is None:
+        return None
+    if isinstance(outline, list):
+        return reader.next(*outline)
+    each = [_filled(x, reader) for x in outline["each"]]
+    if "names" in outline:
+        return dict(zip(outline["names"], each, strict=True))
+    return Batch(*each) if outline["batch"] else tuple(each)
+
+
+def _padded(x: Array) -> int:
+    return -(-int(x.nbytes) // ALIGN) * ALIGN
