@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 import shutil
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ import pytest
 import tandem
 from tandem import algorithms, trainer
 from tandem.cli import _command, main
-from tandem.cli.train import json_object
+from tandem.cli.train import _run, json_object
 from tests.advice.conftest import cart
 from tests.advice.net import follows
 
@@ -201,3 +202,12 @@ def test_names_of_settings_are_flags(runs: Any, monkeypatch) -> None:
         tandem_("watch plain --max-steps 0 --out a.gif")
     (right,) = re.findall(r"--[-a-z]+=\d+", advice.fix)
     tandem_(f"watch plain {right} --out a.gif")
+
+
+def test_several_seeds_are_not_for_processes_launched_together(runs) -> None:
+    launch = SimpleNamespace(framework="torch", devices=lambda device: 1)
+    words = shlex.split(PPO)[1:]
+    with follows("cli/train.py:_run") as advice:
+        _run([*words, "--seeds", "2"], launch)
+    assert "with --seed instead of --seeds" in advice.fix
+    assert _run([*words, "--seed", "1"]) == 0
