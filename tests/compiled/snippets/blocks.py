@@ -57,6 +57,54 @@ class Endless(Counting):
     ends = False
 
 
+class Masked(Counting):
+    """Action k is allowed where the step's number is k modulo 3, or one below; another one ends the
+    episode with -100. Observations are a Dict with a symbol in a part of its own."""
+
+    action_space = gymnasium.spaces.Discrete(3)
+    observation_space = gymnasium.spaces.Dict(
+        {
+            "action_mask": gymnasium.spaces.MultiBinary(3),
+            "of": gymnasium.spaces.Dict({"step": gymnasium.spaces.Discrete(8)}),
+            "noise": gymnasium.spaces.Box(0, 1, (2,), np.float32),
+        }
+    )
+
+    @staticmethod
+    def seen(state: Any) -> Any:
+        number = state[0].astype(jnp.int32)
+        allowed = (jnp.arange(3) == number % 3) | (jnp.arange(3) == (number + 2) % 3)
+        return {
+            "action_mask": allowed.astype(jnp.int8),
+            "of": {"step": number},
+            "noise": jnp.stack([state[1], state[1]]),
+        }
+
+    def reset(self, key: Any) -> Any:
+        state, _ = super().reset(key)
+        return state, self.seen(state)
+
+    def step(self, key: Any, state: Any, action: Any) -> TimeStep:
+        allowed = self.seen(state)["action_mask"][action] > 0
+        state = state.at[0].add(1.0)
+        reward = jnp.where(allowed, 1.0, -100.0)
+        return TimeStep(state, self.seen(state), reward, ~allowed, jnp.bool_(False))
+
+
+def dropping(space: Any) -> Any:
+    """A body with batch norm and dropout."""
+    import keras
+
+    return keras.Sequential(
+        [
+            keras.layers.Input(space.shape),
+            keras.layers.Dense(16, activation="tanh"),
+            keras.layers.BatchNormalization(),
+            keras.layers.Dropout(0.2),
+        ]
+    )
+
+
 class Breaking(Counting):
     """Its rewards are not finite from some step of an episode on."""
 
@@ -279,6 +327,11 @@ def they_go_on_within_carries() -> None:
         ("ddpg", Pendulum, replay),
         ("sac", Pendulum, replay),
         ("sac", CartPole, replay),
+        ("ppo", Masked, rollout),
+        ("dqn", Masked, replay),
+        ("sac", Masked, replay),
+        ("ppo", CartPole, rollout | {"network": dropping, "hidden": (8,)}),
+        ("dqn", CartPole, replay | {"network": dropping, "hidden": (8,)}),
     ):
         one, resumed = (loop(name, env(), **given) for _ in range(2))
         events = through(one, given["steps"] // 2)
@@ -286,6 +339,9 @@ def they_go_on_within_carries() -> None:
         events += through(one)
         through(resumed)
         metrics = [e.metrics for e in events if isinstance(e, BatchEnd) and e.metrics]
+        if env is Masked:  # by the policy and by chance
+            scores = [e.episode.score for e in events if isinstance(e, EpisodeEnd)]
+            found.setdefault("masked", []).append([len(scores) > 5, min(scores), max(scores)])
         finite = all(np.isfinite(list(m.values())).all() for m in metrics)
         found.setdefault("kinds", []).append(
             [name, finite and len(metrics) > 0, same(one, resumed), one.updates]
