@@ -131,9 +131,9 @@ def train(
     return result
 
 
-def complete(run: Session, stop_at: int | None = None) -> Result:
+def complete(run: Session, stop_at: int | None = None, draws: bool = True) -> Result:
     """Goes through a session to the end of its sitting, scores the best and the last agent, and
-    draws."""
+    draws, unless another does so later."""
     reason = "steps"
     notes: tuple[str, ...] = (_resumed_elsewhere(run.config),) if run.config.devices_before else ()
     summary: dict[str, Any] = {}
@@ -151,7 +151,7 @@ def complete(run: Session, stop_at: int | None = None) -> Result:
             with suppress(EvaluationStopped):
                 summary = run.result()
                 evaluation = run.evaluation
-                if run.folder is not None and run.config.options.plots:
+                if draws and run.folder is not None and run.config.options.plots:
                     notes += draw(run)
     return Result(best, run.folder, evaluation, summary, run.signal or reason, notes)
 

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from shlex import quote
@@ -68,6 +68,21 @@ class SeedRun:
         return self.process is not None and self.code is None
 
     @property
+    def is_complete(self) -> bool:
+        """Whether all of its steps were made, and what came of them was scored."""
+        try:
+            steps = json.loads((self.folder / "config.json").read_text())["settings"]["steps"]
+            return bool(self.result["env_steps"] >= steps)
+        except (OSError, ValueError, KeyError, TypeError):
+            return False
+
+    @property
+    def failure(self) -> str:
+        """The end of its log."""
+        tail = self.log.read_text(errors="replace").rstrip().splitlines()[-12:]
+        return "\n".join(tail)
+
+    @property
     def was_refused(self) -> bool:
         """Whether its command ended before there was a run."""
         return self.code is not None and self.code > 0 and not self.folder.exists()
@@ -106,10 +121,14 @@ def several(args: argparse.Namespace, words: list[str], parent: Path, count: int
     seeds = list(range(first, first + count))
     for seed in seeds:  # all, before one is trained
         new_folder(parent / f"s{seed}")
-    parent.mkdir(parents=True, exist_ok=True)
     own = without(words, OWN)
-    write_json(parent / FILE, {"command": own, "seeds": seeds})
-    runs = [SeedRun(seed, parent, _anew(own, seed, parent)) for seed in seeds]
+    said = {"command": own, "seeds": seeds}
+    commands = [_anew(own, seed, parent) for seed in seeds]
+    if (code := _one_call(args, parent, seeds, commands, said)) is not None:
+        return code
+    parent.mkdir(parents=True, exist_ok=True)
+    write_json(parent / FILE, said)
+    runs = [SeedRun(seed, parent, each) for seed, each in zip(seeds, commands, strict=True)]
     name = f"{args.algorithm} on {args.env or args.vector}"
     return _trained(parent, runs, at_once(args), name, args.quiet)
 
@@ -140,12 +159,63 @@ def resumed(args: argparse.Namespace, words: list[str], parent: Path) -> int:
         else:  # it had not begun
             shutil.rmtree(run.folder, ignore_errors=True)
             run.words = _anew([*own, *more], seed, parent)
+        if run.is_complete and "--extend" not in more:
+            run.code = 0
         runs.append(run)
     from tandem.cli.train import arguments
 
     began = arguments(own)
     name = f"{began.algorithm} on {began.env or began.vector}"
+    left = [run for run in runs if run.code is None]
+    if (
+        left
+        and (
+            code := _one_call(
+                args,
+                parent,
+                [run.seed for run in left],
+                [run.words for run in left],
+                done=[run for run in runs if run.code == 0],
+            )
+        )
+        is not None
+    ):
+        return code
     return _trained(parent, runs, at_once(began), name, args.quiet)
+
+
+def _one_call(
+    args: argparse.Namespace,
+    parent: Path,
+    seeds: list[int],
+    commands: list[list[str]],
+    said: dict[str, Any] | None = None,
+    done: Sequence[SeedRun] = (),
+) -> int | None:
+    """Trains the runs that these commands make by one call for all of them, where they are compiled
+    and there is an accelerator: the exit code. Elsewhere None, before anything is written."""
+    if args.device == "cpu" or not has_gpu():
+        return None
+    from tandem.cli import seeds_together, train
+
+    def made(seed: int, callback: Any) -> Any:
+        return train.session_of(commands[seeds.index(seed)], callback)
+
+    first = seeds_together.Tells()
+    session = made(seeds[0], first)
+    if not seeds_together.is_one_call(session):
+        session.backend.close()
+        return None
+    parent.mkdir(parents=True, exist_ok=True)
+    if said is not None:
+        write_json(parent / FILE, said)
+    conf, runs = session.config, list[Any]()
+    if not args.quiet:
+        print(f"{conf.algorithm} on {conf.env}, {len(seeds)} seeds in one call\nruns: {parent}")
+    with _lines(runs, args.quiet) as show:
+        came = seeds_together.trained(seeds, made, session, first, args.stop_at, show, runs)
+    runs = sorted([*done, *runs], key=lambda run: run.seed)
+    return _told(parent, runs, [came] if came else [])
 
 
 def _anew(own: list[str], seed: int, parent: Path) -> list[str]:
@@ -200,7 +270,7 @@ def _trained(parent: Path, runs: list[SeedRun], number: int, name: str, quiet: b
                 run.process.send_signal(signal.Signals[signal_name])
 
     with Signals(stop), _lines(runs, quiet) as show:
-        waiting, free = list(runs), _shares(number)
+        waiting, free = [run for run in runs if run.code is None], _shares(number)
         taken: dict[int, list[int]] = {}
         try:
             while waiting or any(run.runs for run in runs):
@@ -226,7 +296,7 @@ def _trained(parent: Path, runs: list[SeedRun], number: int, name: str, quiet: b
     return _told(parent, runs, came)
 
 
-def _told(parent: Path, runs: list[SeedRun], came: list[str]) -> int:
+def _told(parent: Path, runs: list[Any], came: list[str]) -> int:
     """Says what came of the runs; the exit code."""
     if "refused" in came:
         first = next(run for run in runs if run.was_refused)
@@ -245,8 +315,8 @@ def _told(parent: Path, runs: list[SeedRun], came: list[str]) -> int:
         return 128 + signal.Signals[came[0]].value
     failed = [run for run in runs if run.code]
     for run in failed:
-        tail = run.log.read_text(errors="replace").rstrip().splitlines()[-12:]
-        print(f"seed {run.seed} failed:", *tail, sep="\n  ", file=sys.stderr)
+        told = run.failure.splitlines()
+        print(f"seed {run.seed} failed:", *told, sep="\n  ", file=sys.stderr)
     scores = [run.result["eval_mean"] for run in runs if run.result.get("eval_mean") is not None]
     if scores:
         print(
@@ -271,7 +341,7 @@ class _Show:
     """What is shown of runs that are under way: in a terminal a line for each, which changes; else
     all lines, with their seeds before them."""
 
-    def __init__(self, runs: list[SeedRun], quiet: bool, stream: TextIO) -> None:
+    def __init__(self, runs: list[Any], quiet: bool, stream: TextIO) -> None:
         self.runs, self.quiet, self.stream = runs, quiet, stream
         self.live: Any = None
         if not quiet and stream.isatty():
@@ -281,7 +351,7 @@ class _Show:
             console = Console(file=stream, force_terminal=True)
             self.live = Live(console=console, auto_refresh=False)
 
-    def __call__(self, run: SeedRun, lines: list[str]) -> None:
+    def __call__(self, run: Any, lines: list[str]) -> None:
         if run.code == 0:
             said = f"seed {run.seed}: {scored(run.result)}"
             run.latest = scored(run.result)
@@ -300,7 +370,7 @@ class _Show:
 
 
 @contextmanager
-def _lines(runs: list[SeedRun], quiet: bool) -> Iterator[_Show]:
+def _lines(runs: list[Any], quiet: bool) -> Iterator[_Show]:
     show = _Show(runs, quiet, sys.stderr)
     if show.live is not None:
         with show.live:

@@ -167,12 +167,20 @@ def _announce(args: argparse.Namespace, session: Any) -> None:
         print(f"run: {session.folder}", flush=True)
 
 
-def _session(args: argparse.Namespace, seed: int | None, out: str | Path | None) -> Any:
+def session_of(words: list[str], callback: Any) -> Any:
+    """The session that a command makes, which `callback` is told of instead of a terminal."""
+    args = arguments(words)
+    return _session(args, args.seed, args.out, callback)
+
+
+def _session(
+    args: argparse.Namespace, seed: int | None, out: str | Path | None, callback: Any = None
+) -> Any:
     names = {f.name for f in fields(Options)} | {
         f.name for kind in _kinds() for f in fields(kind.Settings)
     }
     overrides = {name: value for name, value in vars(args).items() if name in names}
-    callbacks = [Progress(0, args.quiet)]
+    callbacks = [callback or Progress(0, args.quiet)]
     if args.resume is not None:
         fixed = ("framework", "seed", "device", "env_kwargs", "vector", "out")
         own_names = ("steps", "cluster", "devices")

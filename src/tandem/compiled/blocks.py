@@ -83,13 +83,18 @@ class Blocks(ABC):
         """The carry of a run's beginning."""
 
         # no two leaves may share an array: a call uses them up
-        carry: Carry = jax.tree.map(jnp.copy, jax.jit(self._begun)(jax.random.key(seed)))
+        carry: Carry = jax.tree.map(jnp.copy, jax.jit(self.begun)(jax.random.key(seed)))
         return carry
 
-    def _begun(self, key: Array) -> Carry:
+    def begun(self, key: Array) -> Carry:
+        """The same, to be traced."""
         first, key = jax.random.split(key)
         acting = self.collecting.begin(first)
         return Carry(acting, key, jnp.bool_(True), self.keeping(acting))
+
+    def agree(self, learns: bool, count: int) -> int:
+        """How many blocks the coming call makes, where it was to be `count`."""
+        return count
 
     @staticmethod
     def said(settings: dict[str, Array], progress: Array, chance: Array) -> Said:
@@ -103,7 +108,7 @@ class Blocks(ABC):
 
     def load(self, seed: int, collected: dict[str, Array], kept: dict[str, Array]) -> Carry:
         """The carry that `state` took apart."""
-        like = jax.eval_shape(self._begun, jax.random.key(seed))
+        like = jax.eval_shape(self.begun, jax.random.key(seed))
         acting, key = from_arrays((like.acting, like.key), "acting", collected)
         return Carry(acting, key, jnp.bool_(True), from_arrays(like.kept, "kept", kept))
 
@@ -113,18 +118,18 @@ class Blocks(ABC):
         count = len(said.chance)
         if learns not in self._calls:
             self._calls[learns] = jax.jit(
-                partial(self._many, learns),
+                partial(self.many, learns),
                 donate_argnums=(0, 1),
                 compiler_options=self.updates.options,
             )
-        padded = jax.tree.map(lambda x: _padded(x, self.capacity), said)
+        told = jax.tree.map(lambda x: padded(x, self.capacity), said)
         values, carry, report = self._calls[learns](
-            self.updates.current(), carry, padded, np.int32(count)
+            self.updates.current(), carry, told, np.int32(count)
         )
         self.updates.assign(values)
         return carry, jax.tree.map(lambda x: np.asarray(x)[:count], report)
 
-    def _many(
+    def many(
         self, learns: bool, values: list[Array], carry: Carry, said: Said, count: Array
     ) -> Any:
         """`count` blocks: a loop of any length is one compiled function, so how many there are in a
@@ -144,7 +149,8 @@ class Blocks(ABC):
         return jax.lax.fori_loop(0, count, one, (values, carry, empty))
 
 
-def _padded(x: Any, length: int) -> Any:
+def padded(x: Any, length: int) -> Any:
+    """x [M, ...] with zeros behind, [length, ...]."""
     x = np.asarray(x)
     return np.concatenate([x, np.zeros((length - len(x), *x.shape[1:]), x.dtype)])
 

@@ -36,10 +36,10 @@ class Evaluator:
         """episodes: of most evaluations; others are several rounds of as many or fewer."""
         self._updates, self._networks = blocks.updates, blocks.backend.networks
         self._roles, self._forwards = blocks.algorithm.acting, blocks.networks
-        self._lanes = max(1, min(LANES, episodes))
-        self._collecting = Collecting(blocks.algorithm, blocks.env, self._lanes)
-        self._begin = jax.jit(self._begun)
-        self._go = jax.jit(self._played, donate_argnums=1)
+        self.lanes = max(1, min(LANES, episodes))
+        self._collecting = Collecting(blocks.algorithm, blocks.env, self.lanes)
+        self._begin = jax.jit(self.begun)
+        self._go = jax.jit(self.played, donate_argnums=1)
 
     def __call__(
         self,
@@ -50,22 +50,20 @@ class Evaluator:
         stopped: Callable[[], bool],
     ) -> Played:
         """See `collect.evaluation.evaluate`; weights: of the roles that act."""
-        values = self._values(weights)
-        returns, lengths, cut = list[float](), list[int](), 0
-        for number in range(-(-episodes // self._lanes)):
+        values = self.values(weights)
+        found = Played([], [], [], 0)
+        for number in range(-(-episodes // self.lanes)):
             key = jax.random.fold_in(jax.random.key(seed), number)
             lanes = jax.tree.map(jnp.copy, self._begin(key))
             while not np.asarray(lanes.done).all():
                 if stopped():
                     raise EvaluationStopped
                 lanes = self._go(values, lanes, np.int32(max_steps))
-            left = min(self._lanes, episodes - len(returns))
-            returns += np.asarray(lanes.score)[:left].astype(float).tolist()
-            lengths += np.asarray(lanes.length)[:left].tolist()
-            cut += int(np.asarray(lanes.cut)[:left].sum())
-        return Played(returns, lengths, [], cut)
+            found = with_more(found, lanes.score, lanes.length, lanes.cut, episodes)
+        return found
 
-    def _values(self, weights: dict[str, Weights]) -> list[Array]:
+    def values(self, weights: dict[str, Weights]) -> list[Array]:
+        """The variables' values, with these weights in the networks that act."""
         values: list[Array] = self._updates.current()
         places = {id(v): i for i, v in enumerate(self._updates.variables)}
         for role in self._roles:
@@ -73,13 +71,16 @@ class Evaluator:
                 values[places[id(variable)]] = jnp.asarray(x)
         return values
 
-    def _begun(self, key: Array) -> Lanes:
+    def begun(self, key: Array) -> Lanes:
+        """Before the first step."""
         first, key = jax.random.split(key)
-        acting, n = self._collecting.begin(first), self._lanes
+        acting, n = self._collecting.begin(first), self.lanes
         no, zero = jnp.zeros(n, bool), jnp.zeros(n)
         return Lanes(acting, key, no, zero, jnp.zeros(n, jnp.int32), no)
 
-    def _played(self, values: list[Array], lanes: Lanes, max_steps: Array) -> Lanes:
+    def played(self, values: list[Array], lanes: Lanes, max_steps: Array) -> Lanes:
+        """After some steps more."""
+
         def goes_on(state: tuple[Array, Lanes]) -> Array:
             return (state[0] < STEPS) & ~state[1].done.all()
 
@@ -101,3 +102,14 @@ class Evaluator:
 
         with self._updates.scope(values):
             return jax.lax.while_loop(goes_on, step, (jnp.int32(0), lanes))[1]  # type: ignore[no-any-return]
+
+
+def with_more(found: Played, score: Array, length: Array, cut: Array, episodes: int) -> Played:
+    """What was found, and what lanes came to, [E] each, up to so many episodes."""
+    left = min(len(score), episodes - len(found.returns))
+    return Played(
+        found.returns + np.asarray(score)[:left].astype(float).tolist(),
+        found.lengths + np.asarray(length)[:left].tolist(),
+        [],
+        found.cut + int(np.asarray(cut)[:left].sum()),
+    )

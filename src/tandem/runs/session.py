@@ -206,7 +206,7 @@ class Session:
             return
         self._catching = True
         try:
-            with Signals(self._signalled):
+            with Signals(self.take_signal):
                 yield
         finally:
             self._catching = False
@@ -221,7 +221,8 @@ class Session:
         """Whether a signal asked for the end."""
         return self.signal is not None
 
-    def _signalled(self, name: str) -> None:
+    def take_signal(self, name: str) -> None:
+        """A signal of this name asks for the end."""
         self.signal = self.signal or name
         self.stop(name)
         self.loop.collector.request_stop()
