@@ -15,7 +15,7 @@ from typing import Any
 
 from tandem import algorithms
 from tandem.cli import COMMANDS
-from tandem.envs import factory
+from tandem.envs import functions, ids
 from tandem.envs.team import FAMILIES
 from tandem.learning.config import Options
 from tests.helpers import ROOT
@@ -26,8 +26,9 @@ FOLDERS = [ROOT / name for name in ("src", "tests", "benchmarks", "docs")]
 FILE = re.compile(
     r"[\w.*-]*(/[\w.*-]*)+|[\w.*-]+\.(py|md|json|csv|png|gif|mp4|svg|zip|toml|txt|safetensors)"
 )
-NAMESPACES = "|".join([*FAMILIES, *factory._NAMESPACES, "classic", "FAMILY"])
-ENV_ID = re.compile(rf"({NAMESPACES})/(\*|NAME|\w+[-_]v\d+|\*-v\d+)")
+NAMESPACES = "|".join([*FAMILIES, *ids.NAMESPACES, *functions.FAMILIES, "classic", "FAMILY"])
+UNVERSIONED = "brax|gymnax|pgx|playground"  # whose ids end as they like
+ENV_ID = re.compile(rf"({NAMESPACES})/(\*|NAME|\w+[-_]v\d+|\*-v\d+)|({UNVERSIONED})/[\w-]+")
 OTHER_PROGRAMS = {"pip", "ray", "pytest", "mypy", "git"}  # their flags are not ours
 # of other libraries
 NOT_OURS = {"distributed_training", "ClipAction"} | {

@@ -3,10 +3,12 @@ do."""
 
 from __future__ import annotations
 
+import argparse
 import csv
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,7 +21,7 @@ import pytest
 
 import tandem
 from tandem import algorithms, trainer
-from tandem.cli import COMMANDS, main
+from tandem.cli import COMMANDS, main, seeds
 from tandem.learning.config import Options
 from tandem.settings import declared
 from tests.helpers import ON_CPU, ONE_THREAD, QUIET, ROOT, run_python
@@ -447,7 +449,8 @@ def test_several_seeds_make_several_runs_and_one_curve(tmp_path, capsys) -> None
         "2",
     ]
     assert main([*given, "--out", str(parent)]) == 0
-    assert sorted(p.name for p in parent.iterdir()) == ["curve.png", "s3", "s4"]
+    there = ["curve.png", "s3", "s3.log", "s4", "s4.log", "seeds.json"]
+    assert sorted(p.name for p in parent.iterdir()) == there
     assert [json.loads((parent / s / "config.json").read_text())["seed"] for s in ("s3", "s4")] == [
         3,
         4,
@@ -569,7 +572,50 @@ def test_a_signal_ends_several_seeds_and_says_how_to_go_on(tmp_path) -> None:
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130 and "Traceback" not in err
-    assert "tandem train --resume many/s0" in out and "s1" not in out
+    assert "Stopped by SIGINT and saved. To go on:\n  tandem train --resume many\n" in out
+    again = child("train", "--resume", "many", "--stop-at", "1", "--quiet", cwd=tmp_path)
+    out, err = again.communicate(timeout=60)
+    assert again.returncode == 0 and "Traceback" not in err
+    for seed in (0, 1):  # one of which may not have begun by then
+        assert (tmp_path / "many" / f"s{seed}" / "result.json").exists()
+
+
+@pytest.mark.slow
+def test_several_seeds_go_on_by_their_folder_to_the_bit(tmp_path) -> None:
+    given = ["train", "ppo", "CartPole-v1", "--steps", "300", "--no-plots", *SMALL]
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    assert main([*given, "--seeds", "2", "--out", str(whole)]) == 0
+    assert main([*given, "--seeds", "2", "--out", str(parts), "--stop-at", "100"]) == 0
+    shutil.rmtree(parts / "s1" / "checkpoints")  # as of one that was killed as it began
+    assert main(["train", "--resume", str(parts), "--quiet"]) == 0
+    for seed in ("s0", "s1"):
+        one, other = (rows(run / seed)[-1]["fingerprint"] for run in (whole, parts))
+        assert one == other
+
+
+def test_a_command_that_is_refused_is_told_once(tmp_path, capfd) -> None:
+    wrong = ["--rollout", "7", "--batch-size", "64", "--seeds", "3"]
+    given = ["train", "ppo", "CartPole-v1", *wrong]
+    assert main([*given, "--out", str(tmp_path / "all")]) == 2
+    shown = capfd.readouterr()
+    assert shown.err.count("rows that divide into batches evenly") == 1
+    assert not (tmp_path / "all").exists()
+
+
+def test_runs_of_several_seeds_share_the_cores(monkeypatch) -> None:
+    monkeypatch.setattr(seeds, "cores", lambda: 8)
+    monkeypatch.setattr(seeds, "has_gpu", lambda: False)
+
+    def number(**given: object) -> int:
+        return seeds.at_once(argparse.Namespace(**{"device": None, **given}))
+
+    assert number() == 8 and number(workers="auto") == 8 and number(workers="3") == 2
+    assert number(learners="4") == number(devices="4") == number(threads="4") == 2
+    assert number(workers="20") == 1 and number(device="cuda") == 1
+    monkeypatch.setattr(seeds, "has_gpu", lambda: True)
+    assert number() == 1 and number(device="cpu") == 8
+    words = ["train", "ppo", "X", "--seeds=3", "--seed", "4", "--out", "a", "--steps", "9"]
+    assert seeds.without(words, seeds.OWN) == ["train", "ppo", "X", "--steps", "9"]
 
 
 def rows_of_checkpoint(path: Path) -> bytes:

@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_ty
 
 import numpy as np
 
+from tandem import ops
 from tandem.errors import SettingError, UnknownNameError
 
 
@@ -127,6 +128,10 @@ class Schedule:
     def __call__(self, progress: Any) -> Any:
         """The value at `progress` in [0, 1] (a number or an array); beyond 1 it stays at its
         end."""
+        if not isinstance(progress, (float, int, np.ndarray, np.generic)):  # an engine's
+            end = self.start if self.end is None else self.end
+            done = ops.of(progress).clip(progress / self.fraction, 0.0, 1.0)
+            return self.start + (end - self.start) * done
         if self.end is None:
             return np.full(np.shape(progress), self.start, np.float32)[()]
         done = np.clip(np.asarray(progress, np.float64) / self.fraction, 0.0, 1.0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, suppress
@@ -17,10 +16,12 @@ from tandem import algorithms, backends, spaces, zoo
 from tandem.collect.evaluation import EvaluationStopped
 from tandem.collect.evaluation import evaluate as play
 from tandem.collect.trained_agent import Agent
-from tandem.envs import atari
-from tandem.envs.factory import EnvLike, environment_name, make, spaces_of
+from tandem.compiled import choice as compiled
+from tandem.envs import atari, functions
+from tandem.envs.factory import EnvLike, environment_name, spaces_of, versioned
 from tandem.envs.vector_source import VectorSource, brought
 from tandem.errors import ResumeError, SettingError, TandemError, UnknownNameError
+from tandem.functional import host
 from tandem.learning import config, selfplay, vectors
 from tandem.learning.config import Config, Options
 from tandem.learning.events import Evaluation, TrainEnd
@@ -220,7 +221,7 @@ def session(
     if (seed := whole_number("seed", seed)) >= 2**63:
         raise SettingError(f"seed={seed!r}.", "a whole number below 2 ** 63", "try seed=0.")
     algorithms.get(algorithm)  # refuses an unknown name before anything is made
-    env = _versioned(env)
+    env = versioned(env)
     settings |= {n: v for n, v in (("steps", steps), ("envs", envs)) if v is not None}
     source, instance = brought(env, env_kwargs)
     conf = _config(
@@ -267,6 +268,7 @@ def _config(
     together; then makes the choices that "auto" leaves open, and chooses the framework. instance:
     an environment that a callable `env` has made already."""
     chosen, options, source = settle(algorithm, environment_name(env), values)
+    host.set_threads(options.threads)
     kwargs = _as_json(env_kwargs) | atari.arguments(env, options)
     if isinstance(env, VectorSource):
         vectors.refuse(env, values, options, eval_env)
@@ -288,17 +290,31 @@ def _config(
             "runners=N, or learners=N for a3c, acer, impala and nstep_q",
             "say how many, as in runners=2; or leave cluster out.",
         )
+    backends.prepare(options.devices)
+    wanted = framework or backends.of_network(network, space)
+    if chosen.vectorization == compiled.MODE and wanted is None:
+        wanted = "jax"
+    framework = backends.choose(wanted)
+    functional, name = functions.is_functional(env), environment_name(env)
+    chosen, options = compiled.settled(
+        name,
+        functional,
+        algorithms.get(algorithm, action),
+        chosen,
+        options,
+        observation,
+        framework,
+        device,
+    )
     if options.workers == "auto":  # by a trial, whose outcome is told with the settings' source
         train_kwargs = atari.training(env, kwargs, options)
         environments = EnvFactory.of(env, chosen.envs, 0, chosen.vectorization, train_kwargs)
         ahead = blocks_ahead(options.ahead, kind.needs == "rollouts")
         workers, why = choice.choose(environments, chosen.block, ahead)
         options, source = replace(options, workers=workers), f"{source}; {why}"
-    backends.prepare(options.devices)
-    framework = backends.choose(framework or backends.of_network(network, space))
     return Config(
         algorithm=algorithm,
-        env=environment_name(env),
+        env=name,
         framework=framework,
         device=device,
         seed=seed,
@@ -428,15 +444,3 @@ def draw(run: Session) -> tuple[str, ...]:
     except (TandemError, OSError) as error:
         notes.append(f"no animation: {str(error).splitlines()[0]}")
     return tuple(notes)
-
-
-def _versioned(env: EnvLike) -> EnvLike:
-    """An id without a version ("CartPole"), which Gymnasium takes for the newest, with it: the
-    zoo's entries have one."""
-    if not isinstance(env, str) or ":" in env or re.search(r"[-_]v\d+$", env):
-        return env
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        instance = make(env)
-    instance.close()
-    return str(instance.spec.id) if instance.spec is not None else env

@@ -53,15 +53,21 @@ class Batch(NamedTuple):
 
 class Cuts(NamedTuple):
     """The true last observations of episodes that ended in a trajectory while the environment went
-    on to reset itself in the same step. C = how many; `obs` is [C, ...]."""
+    on to reset itself in the same step. C = how many; `obs` is [C, ...].
+
+    In a compiled run they are not known before it runs: `obs` is then [T, N, ...], what was seen
+    after every step, `t` and `env` are (), and `dense(flag, f, x)` is the engine's way to say `f()
+    if flag else x`."""
 
     t: Array  # int64 [C]
     env: Array  # int64 [C]
     obs: Tree
+    dense: Callable[..., Any] | None = None
 
 
 class Trajectory(NamedTuple):
-    """What a collector brings: T steps of N environments; shapes are [T, N, ...]; always NumPy."""
+    """What a collector brings: T steps of N environments; shapes are [T, N, ...]; NumPy, but in a
+    compiled run."""
 
     obs: Tree
     action: Array

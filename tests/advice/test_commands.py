@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import shutil
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +14,7 @@ import pytest
 import tandem
 from tandem import algorithms, trainer
 from tandem.cli import _command, main
-from tandem.cli.train import json_object
+from tandem.cli.train import _run, json_object
 from tests.advice.conftest import cart
 from tests.advice.net import follows
 
@@ -67,8 +69,20 @@ def told(fix: str) -> str:
         (
             "cli/train.py:_several",
             "train --resume plain --seeds 2",
-            "resume the runs of several seeds one by one",
+            "leave it out: the folder of several runs says how many there are",
             "train --resume plain --quiet",
+        ),
+        (
+            "cli/seeds.py:resumed 2",
+            "train --resume several --seed 3",
+            "leave them out",
+            "train --resume several --quiet",
+        ),
+        (
+            "cli/seeds.py:resumed",
+            "train --resume torn --quiet",
+            "resume the runs one by one",
+            "train {told} --quiet",
         ),
         (
             "cli/train.py:_session",
@@ -77,7 +91,7 @@ def told(fix: str) -> str:
             "train --resume plain --quiet",
         ),
         (
-            "cli/train.py:_arguments",
+            "cli/train.py:arguments",
             "train CartPole-v1 ppo",
             "write the algorithm first",
             "{told} " + SHORT,
@@ -130,6 +144,10 @@ def told(fix: str) -> str:
 )
 def test_what_a_command_is_told_can_be_typed(key, wrong, says, right, runs, monkeypatch) -> None:
     monkeypatch.chdir(runs)
+    for name, said in (("several", '{"command": [], "seeds": [0]}'), ("torn", "{")):
+        if f"--resume {name}" in wrong:
+            shutil.copytree(runs / "plain", runs / name / "s0")
+            (runs / name / "seeds.json").write_text(said.replace("[]", json.dumps(PPO.split()[1:])))
     with follows(key) as advice:
         tandem_(wrong)
     assert says in advice.fix
@@ -184,3 +202,12 @@ def test_names_of_settings_are_flags(runs: Any, monkeypatch) -> None:
         tandem_("watch plain --max-steps 0 --out a.gif")
     (right,) = re.findall(r"--[-a-z]+=\d+", advice.fix)
     tandem_(f"watch plain {right} --out a.gif")
+
+
+def test_several_seeds_are_not_for_processes_launched_together(runs) -> None:
+    launch = SimpleNamespace(framework="torch", devices=lambda device: 1)
+    words = shlex.split(PPO)[1:]
+    with follows("cli/train.py:_run") as advice:
+        _run([*words, "--seeds", "2"], launch)
+    assert "with --seed instead of --seeds" in advice.fix
+    assert _run([*words, "--seed", "1"]) == 0

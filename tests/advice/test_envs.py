@@ -206,7 +206,7 @@ TEAM = (np.zeros(2), [1.0, 2.0], [False, False], {})
         ),
         case("envs/factory.py:_native", vector, {"env": "MountainCar-v0"}),
         case(
-            "envs/factory.py:guarded 2",
+            "envs/ids.py:guarded 2",
             make,
             {"env": "CartPole-v1", "kwargs": {"gravity": 1}},
             "correct the id, the function or the arguments",
@@ -388,7 +388,7 @@ def test_advice_on_environments(case) -> None:
 
 @pytest.mark.parametrize("name", ["CartPol-v1", "cartpole-v1", "tandem/Chian-v0"])
 def test_ids_that_nobody_has(name) -> None:
-    with follows("envs/factory.py:_unknown") as advice:
+    with follows("envs/ids.py:_unknown") as advice:
         make(name)
     make(advice.quoted())
 
@@ -403,7 +403,7 @@ gymnasium.register("Zzyzx-v0", entry_point="tests.advice.worlds:Toy")
 def test_an_id_of_a_module(tmp_path, monkeypatch) -> None:
     (tmp_path / "own_games.py").write_text(REGISTERS)
     monkeypatch.syspath_prepend(tmp_path)
-    with follows("envs/factory.py:_unknown") as advice:
+    with follows("envs/ids.py:_unknown") as advice:
         make("Zzyzx-v0")
     told = advice.fix.rpartition("before it: ")[2]
     assert told == "module:Zzyzx-v0"
@@ -414,7 +414,7 @@ def test_an_id_of_a_module(tmp_path, monkeypatch) -> None:
 def test_a_package_that_is_missing(tmp_path, monkeypatch) -> None:
     (tmp_path / "games_of_others.py").write_text("import needed_by_games\n" + REGISTERS)
     monkeypatch.syspath_prepend(tmp_path)
-    with follows("envs/factory.py:guarded") as advice:
+    with follows("envs/ids.py:guarded") as advice:
         make("games_of_others:Zzyzx-v0")
     assert "install the package that the message above names" in advice.fix
     assert "needed_by_games" in advice.error.happened

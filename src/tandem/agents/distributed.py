@@ -48,6 +48,7 @@ class DistributedTraining(AgentMembers):
     """What agents do with many devices."""
 
     _train: Callable[..., np.float32]
+    _set_arguments: Callable[[str], SetArguments]
     _assembly: assembly.Assembly | None
     _restored: Checkpoint | None
     restore: Callable[[PathLike], None]

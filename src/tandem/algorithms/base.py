@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
+from tandem import ops
 from tandem.algorithms import gsde
 from tandem.errors import SettingError, SpaceError
 from tandem.math.distributions import Distribution
@@ -21,7 +22,7 @@ from tandem.networks.noisy import noisy
 from tandem.networks.plan import Dense
 from tandem.settings import Schedule, setting
 from tandem.spaces import ActionMode, Leaf, Spec
-from tandem.types import Array, Batch, Trajectory, Tree, Update
+from tandem.types import Array, Batch, Trajectory, Tree, Update, tree_map
 
 NOISY = "Fortunato et al. 2018, section 3"
 Forward = Callable[[Tree], Array]  # a network for acting: NumPy in, NumPy out
@@ -52,10 +53,10 @@ class Settings:
         100_000, "environment steps of the whole run, and the horizon of its schedules", minimum=1
     )
     envs: int = setting(1, "how many environments are stepped side by side", minimum=1)
-    vectorization: Literal["auto", "native", "plain"] = setting(
+    vectorization: Literal["auto", "native", "plain", "compiled"] = setting(
         "auto",
         "how they are stepped: the environment's own vector entry point, plain in turn, or native "
-        "where there is one",
+        "where there is one; compiled: functional environments, with learning, on JAX",
     )
     gamma: float = setting(0.99, "discount factor per step", minimum=0, maximum=1)
     learning_rate: Schedule = step_size(Schedule(3e-4), "step size of the optimizer; a schedule")
@@ -302,7 +303,13 @@ def after_cuts(
     """gamma * V(true last observation) at the steps where an episode was cut, else 0; [T, N]. value
     [T, N] is what the trajectory's observations are worth, bootstrap [N] what follows them;
     `later(at, obs)` says it of others, [rows, ...] to [rows], each seen after the step of the
-    trajectory that `at` names."""
+    trajectory that `at` names. Where a compiled run hands over what was seen after every step, it
+    is asked of all, or of none where no episode was cut."""
+    if t.cuts.dense:
+        seen = tree_map(lambda x: x.reshape(-1, *x.shape[2:]), t.cuts.obs)
+        cut = t.last & (t.discount > 0)
+        valued = t.cuts.dense(cut.any(), lambda: later((), seen).reshape(value.shape), 0.0 * value)
+        return ops.of(value).where(cut, t.discount * valued, 0.0)
     after = np.zeros_like(value)
     cut = t.last & (t.discount > 0)
     if cut.any():

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from tandem import ops
 from tandem.algorithms import base
 from tandem.algorithms.base import Call, Forward
 from tandem.math.masks import evenly, masked
@@ -168,7 +169,7 @@ class DQN(base.Algorithm):
             return masked(networks["q"](obs), obs, action).argmax(-1), {}, state
         explore, drawn = noise
         random = evenly(drawn, obs, action) if action.masked else drawn
-        if explore.all():
+        if isinstance(explore, np.ndarray) and explore.all():
             return random, {}, state
         greedy = masked(networks["q"](obs), obs, action).argmax(-1)
-        return np.where(explore, random, greedy), {}, state
+        return ops.of(greedy).where(explore, random, greedy), {}, state

@@ -303,8 +303,9 @@ class OnPolicy(base.Algorithm):
         reward."""
         t, shape = trajectory, trajectory.reward.shape
         obs, action = tree_map(lambda x: x.reshape(-1, *x.shape[2:]), (t.obs, t.action))
-        start, after, policy = recurrent_batches.starts(t), np.empty(0), None
+        start, after, policy = np.empty(0), np.empty(0), None
         if self.sequence:
+            start = recurrent_batches.starts(t)
             out, after = recurrent_batches.follow(
                 networks["critic"], self.network_input("critic", obs), self.memory, start
             )

@@ -157,9 +157,12 @@ class PPO(OnPolicy):
     def prepare(self, trajectory: Trajectory, networks: dict[str, Forward]) -> Batch:
         batch = super().prepare(trajectory, networks)
         if self.settings.value_norm != "no":
-            returns = batch.extra["return"][batch.weight > 0]
+            returns = batch.extra["return"]
+            if isinstance(returns, np.ndarray):  # in compiled runs all rows are valid
+                returns = returns[batch.weight > 0]
             now = follow(self.critic, returns, self.settings.value_norm == "popart")
-            batch.extra["scale"] = np.full(batch.weight.shape, now.deviation, np.float32)
+            scale = 0.0 * batch.weight + now.deviation
+            batch.extra["scale"] = scale.astype(np.float32)
             # What values may not leave far is what the critic says now: its statistics' own moves
             # are no learning.
             batch.extra["value"] = (now.ratio * batch.extra["value"] + now.shift).astype(np.float32)

@@ -4,6 +4,7 @@ take no effect, old values are selected over new ones."""
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
@@ -325,25 +326,9 @@ class KerasBackend(backend.Backend):
     def compile(
         self, update: Callable[[Batch], Update], jit: bool = True
     ) -> Callable[..., backend.Outcome]:
-        names: list[
-            str
-            # of the metrics, which come back as one array: each array of its own costs a hand-over
-        ] = []
-
-        def guarded(b: Batch, active: Any) -> tuple[Any, Any, Any]:
-            """One update; gives (metrics and priority, its code, whether its changes are kept)."""
-            self._code, self._late = ops.convert_to_tensor(np.int32(0)), []
-            out = update(b)
-            names[:] = out.metrics
-            metrics = (
-                ops.stack([ops.cast(out.metrics[n], "float32") for n in names])
-                if names
-                else ops.zeros(0)
-            )
-            code = ops.where(active, ops.cast(self._code, "int32"), -1)
-            return (metrics, out.priority), code, ops.equal(code, 0)
-
-        faults, update = [o.name for o in self._optimizers], self._placing(update)
+        names: list[str] = []
+        faults = self.optimizer_names
+        guarded = partial(self._guarded, self._placing(update), names)
         layout, divided = self._layout, {}
         if layout is not None:
             layout.time_first, layout.together = self.time_first, self.together
@@ -391,6 +376,36 @@ class KerasBackend(backend.Backend):
     def close(self) -> None:
         if self._calls is not None:
             self._calls.close()
+
+    def _guarded(
+        self, update: Callable[[Batch], Update], names: list[str], b: Batch, active: Any
+    ) -> tuple[Any, Any, Any]:
+        """One update; gives (metrics and priority, its code, whether its changes are kept). The
+        metrics come back as one array, since each of its own costs a hand-over; `names` gets
+        theirs."""
+        self._code, self._late = ops.convert_to_tensor(np.int32(0)), []
+        out = update(b)
+        names[:] = out.metrics
+        metrics = (
+            ops.stack([ops.cast(out.metrics[n], "float32") for n in names])
+            if names
+            else ops.zeros(0)
+        )
+        code = ops.where(active, ops.cast(self._code, "int32"), -1)
+        return (metrics, out.priority), code, ops.equal(code, 0)
+
+    def traced(self, update: Callable[[Batch], Update]) -> Any:
+        """JAX only: updates as a function to be traced in a larger one, a
+        `keras_jax_traced.Updates`."""
+        kind = importlib.import_module("tandem.backends.keras_jax_traced").Updates
+        names: list[str] = []
+        guarded = partial(self._guarded, self._placing(update), names)
+        return kind(guarded, self._track_late, self.variables, names)
+
+    @property
+    def optimizer_names(self) -> list[str]:
+        """Of all optimizers, in the order of the codes of updates that they did not make."""
+        return [o.name for o in self._optimizers]
 
     # State
 

@@ -37,7 +37,7 @@ def choose_device(device: str, threads: int) -> str:
 
 
 @cache
-def _options() -> dict[str, Any]:
+def fewer_copies() -> dict[str, Any]:
     """Compiler options for updates: on processors, look closer where the state of a scan is copied
     (DQN: a tenth of an update less). None where this version of XLA, or another device's compiler,
     does not know them."""
@@ -229,6 +229,28 @@ def _same(x: Any) -> Any:
     return x
 
 
+def once(
+    guarded: Callable[..., Any],
+    late: Callable[[Any], None],
+    variables: list[Variable],
+    values: list[Array],
+    batch: Batch,
+    active: Any,
+) -> tuple[list[Array], list[int], Any, Tree]:
+    """A guarded update of `variables`, which have `values`, followed by `late(keep)`: (their values
+    after it, the places of those that it left alone, whether it is kept, what it gave)."""
+    with keras.StatelessScope(list(zip(variables, values, strict=True))) as scope:
+        before = [v.value for v in variables]
+        out, code, keep = guarded(batch, active)
+        for v, old in zip(variables, before, strict=True):
+            if (new := v.value) is not old:
+                v.assign(jax.numpy.where(keep, new, old))
+        late(keep)
+    after = [scope.get_current_value(v) for v in variables]
+    pairs = enumerate(zip(after, before, strict=True))
+    return after, [i for i, (x, old) in pairs if x is old], keep, (out, code)
+
+
 def _in_turn(
     step: Callable[..., Any],
     layout: Layout | None,
@@ -274,18 +296,9 @@ def many(
         values, active = carry
         settings, rows, live = k
         b = divide(tree_map(lambda x: x[rows], data))._replace(settings=settings)
-        with keras.StatelessScope(list(zip(variables, values, strict=True))) as scope:
-            before = [v.value for v in variables]
-            out, code, keep = guarded(b, jax.numpy.logical_and(active, live))
-            for v, old in zip(variables, before, strict=True):
-                if (new := v.value) is not old:
-                    v.assign(jax.numpy.where(keep, new, old))
-            late(keep)
-        new = [scope.get_current_value(v) for v in variables]
-        pairs = enumerate(zip(new, before, strict=True))
-        still[:] = [i for i, (x, old) in pairs if x is old]
-        new = [share(x) for x in new]
-        return (new, keep), back((out, code))
+        active = jax.numpy.logical_and(active, live)
+        new, still[:], keep, given = once(guarded, late, variables, values, b, active)
+        return ([share(x) for x in new], keep), back(given)
 
     def scanned(moving: list[Array], others: list[Array], data: Batch, *each: Any) -> Tree:
         places, rest = list(moved), iter(others)
@@ -308,8 +321,8 @@ def many(
     scan, step = scanned, one
     if jit:
         donated = 0 if uses_up else ()
-        scan = jax.jit(scanned, donate_argnums=donated, compiler_options=_options())
-        step = jax.jit(one, donate_argnums=() if shared else 0, compiler_options=_options())
+        scan = jax.jit(scanned, donate_argnums=donated, compiler_options=fewer_copies())
+        step = jax.jit(one, donate_argnums=() if shared else 0, compiler_options=fewer_copies())
 
     def together(data: Batch, *each: Any) -> Tree:
         held = [variables[i]._value for i in moved]  # `value` asks for scopes each time

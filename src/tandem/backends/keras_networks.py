@@ -25,6 +25,8 @@ ops = keras.ops
 class KerasNetwork(backend.Network):
     """A Keras model, and its plan where all its layers are known."""
 
+    traced = False  # of all: whether they are being traced, so that weights are read as tracers
+
     def __init__(self, name: str, model: Any, plan: Plan | None, variables: dict[str, Any]) -> None:
         self.name, self.module, self.plan, self._named = name, model, plan, variables
         self.noise = {n: v for n, v in variables.items() if is_noise(n)}
@@ -53,6 +55,8 @@ class KerasNetwork(backend.Network):
         )
 
     def read(self) -> Weights:
+        if self.traced:
+            return {n: v.value for n, v in self._weights.items()}
         return models.read(self._weights)
 
     def copy_to(self, weights: Weights) -> None:
@@ -60,7 +64,16 @@ class KerasNetwork(backend.Network):
             np.copyto(weights[name], np.asarray(v._value))  # `value` asks for scopes each time
 
     def write(self, weights: Weights) -> None:
-        models.write(self._weights, weights)
+        if self.traced:
+            for n, v in self._weights.items():
+                if weights[n] is not v.value:
+                    v.assign(weights[n])
+        else:
+            models.write(self._weights, weights)
+
+    def pairs(self, weights: Weights) -> list[tuple[Variable, Array]]:
+        """Each variable with its weights."""
+        return [(v, weights[n]) for n, v in self._weights.items()]
 
     def place(self, noise: dict[str, Array]) -> None:
         for n, x in noise.items():

@@ -11,14 +11,15 @@ from shlex import quote
 from typing import Any
 
 from tandem import algorithms, trainer, zoo
+from tandem.cli import seeds
 from tandem.cli.parser import Parser, flags, hidden
 from tandem.envs.vector_source import named
-from tandem.errors import ResumeError, SettingError, TandemError, UnknownNameError
+from tandem.errors import ResumeError, SettingError, UnknownNameError
 from tandem.learning.config import Options
 from tandem.learning.devices import purpose
 from tandem.learning.launch import find
 from tandem.learning.vectors import resume_note
-from tandem.runs.folder import default_folder, new_folder
+from tandem.runs.folder import default_folder
 from tandem.runs.progress import Progress, duration
 
 ABOUT = """Trains an agent. Settings come from the zoo's entry for the algorithm and environment if
@@ -48,15 +49,23 @@ def run(words: list[str]) -> int:
 
 
 def _run(words: list[str], launch: Any = None) -> int:
-    args = _arguments(words)
+    args = arguments(words)
     if launch is not None:
         args.framework = args.framework or (None if args.resume else launch.framework)
         if getattr(args, "devices", None) is None:
             args.devices = str(launch.devices(args.device or "auto"))
     if args.resume is None:
         _complete(args)
+    if args.seeds is not None and launch is not None:
+        raise SettingError(
+            f"--seeds {args.seeds} by processes that were launched together.",
+            "one run, whose updates they make together",
+            "launch each seed by a command of its own, with --seed instead of --seeds.",
+        )
     if args.seeds is not None:
-        return _several(args)
+        return _several(args, words)
+    if args.resume is not None and (Path(args.resume) / seeds.FILE).is_file():
+        return seeds.resumed(args, words, Path(args.resume))
     session = _session(args, args.seed, args.out)
     if _is_complete(session):
         session.backend.close()
@@ -79,44 +88,19 @@ def _is_complete(session: Any) -> bool:
         return False
 
 
-def _several(args: argparse.Namespace) -> int:
+def _several(args: argparse.Namespace, words: list[str]) -> int:
     """Runs that differ in their seeds, in folders under one, and their curve."""
-    from tandem.plots import curve
-
     count = _whole("seeds", args.seeds, 1)
     if args.resume is not None:
         raise SettingError(
             "--seeds was given with --resume.",
             "it in a new run",
-            "resume the runs of several seeds one by one.",
+            "leave it out: the folder of several runs says how many there are.",
         )
     first = args.seed or 0
-    parent = Path(
-        args.out or default_folder(args.algorithm, _env_name(args), f"{first}-{first + count - 1}")
-    )
-    # all, before one is trained
-    folders = [new_folder(parent / f"s{seed}") for seed in range(first, first + count)]
-    scores = []
-    for seed, folder in enumerate(folders, first):
-        session = _session(args, seed, folder)
-        _announce(args, session)
-        result = trainer.complete(session, args.stop_at)
-        if code := _code(result.reason):
-            _stopped(result)
-            return code
-        scores.append(result.evaluation.mean)
-        print("\n".join([f"seed {seed}: {result.evaluation}", *result.notes]), flush=True)
-    try:
-        drawn = f"curve: {curve(folders, parent / 'curve.png')}"
-    except (TandemError, OSError) as error:  # the runs are whole without it
-        drawn = f"no curve: {str(error).splitlines()[0]}"
-    mean = sum(scores) / count
-    print(
-        f"mean over {count} seeds: {mean:.1f} (lowest {min(scores):.1f}, highest "
-        f"{max(scores):.1f})\n{drawn}"
-    )
-    print(f"Next:\n  tandem plot {quote(str(parent))} --individual")
-    return 0
+    numbers = f"{first}-{first + count - 1}"
+    parent = args.out or default_folder(args.algorithm, _env_name(args), numbers)
+    return seeds.several(args, words, Path(parent), count)
 
 
 def _one(args: argparse.Namespace, session: Any) -> int:
@@ -227,7 +211,7 @@ def _env_name(args: argparse.Namespace) -> str:
     return str(args.env or args.vector.replace(":", "."))
 
 
-def _arguments(words: list[str]) -> argparse.Namespace:
+def arguments(words: list[str]) -> argparse.Namespace:
     """What was asked for. Which flags there are depends on the algorithm, so a first reading looks
     for that."""
     words = _with_address(words)
@@ -292,7 +276,10 @@ def _parser(**more: Any) -> Parser:
         "algorithm", nargs="?", metavar="ALGORITHM", help=f"one of {', '.join(algorithms.NAMES)}"
     )
     parser.add_argument(
-        "env", nargs="?", metavar="ENV", help="a Gymnasium id, as in CartPole-v1 or module:Id-v0"
+        "env",
+        nargs="?",
+        metavar="ENV",
+        help="an id, as in CartPole-v1, module:Id-v0, or pgx/2048 (docs/environments.md)",
     )
     vector_arguments(parser)
     parser.add_argument(
@@ -301,10 +288,11 @@ def _parser(**more: Any) -> Parser:
         help="torch, tensorflow, jax or keras-torch [the quickest installed]",
     )
     parser.add_argument("--device", metavar="NAME", help="auto, cpu or cuda [auto]")
-    seeds = parser.add_mutually_exclusive_group()
     parser.add_argument("--seed", type=int, metavar="N", help="of everything that is drawn [0]")
-    seeds.add_argument(
-        "--seeds", metavar="K", help="train K runs with seeds from --seed on, and draw their curve"
+    parser.add_argument(
+        "--seeds",
+        metavar="K",
+        help="train K runs with seeds from --seed on, side by side, and draw their curve",
     )
     parser.add_argument("--out", metavar="DIR", help="the folder to make [runs/ALGORITHM-ENV-…]")
     parser.add_argument(

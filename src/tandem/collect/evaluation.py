@@ -102,14 +102,24 @@ def evaluate(
         numbers[i], begun = begun, begun + 1
         return episode_seed(seed, EVALUATION, int(numbers[i]))
 
-    instances = [make(env, kwargs) if i or made is None else make(made) for i in range(n)]
-    budget = max_steps or default_budget(instances[0], longest)
-    limited = [EpisodeBudget(instance, budget) for instance in adapted(instances)]
-    envs = Stepped(environment_name(env), limited, next_seed=next_seed)
+    one = make(env, kwargs) if made is None else make(made)
+    budget = max_steps or default_budget(one, longest)
+    envs: Environments
+    if hasattr(one, "together"):  # functional
+        envs = one.together(n, next_seed=next_seed, budget=budget)
+        was_cut = envs.was_cut  # type: ignore[attr-defined]
+    else:
+        instances = [one, *(make(env, kwargs) for _ in range(n - 1))]
+        limited = [EpisodeBudget(instance, budget) for instance in adapted(instances)]
+        envs = Stepped(environment_name(env), limited, next_seed=next_seed)
+
+        def was_cut(i: int) -> bool:
+            return bool(limited[i].cut)
+
     try:
         if spaces is not None:
             refuse_others(envs.name, spaces, (envs.observation, envs.action))
-        return _play(actor, envs, limited, numbers, episodes, action_mode, noise, stopped)
+        return _play(actor, envs, was_cut, numbers, episodes, action_mode, noise, stopped)
     finally:
         if not is_instance(env):
             envs.close()
@@ -117,8 +127,8 @@ def evaluate(
 
 def _play(
     actor: Actor,
-    envs: Stepped,
-    limited: list[Any],
+    envs: Environments,
+    was_cut: Callable[[int], bool],
     numbers: AnyArray,
     episodes: int,
     action_mode: ActionMode,
@@ -151,7 +161,7 @@ def _play(
                     each[i],
                 )
                 left -= 1
-                cut += limited[i].cut
+                cut += was_cut(i)
             scores[i], lengths[i], each[i] = 0.0, 0, 0.0
         state = reset_ended(state, initial, one)
         obs, t = one.obs, t + 1

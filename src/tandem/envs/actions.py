@@ -7,6 +7,7 @@ from typing import get_args
 
 import numpy as np
 
+from tandem import ops
 from tandem.errors import SpaceError, one_of
 from tandem.spaces import ActionMode, Leaf
 from tandem.types import Array
@@ -42,7 +43,12 @@ def _in_space(leaf: Leaf, mode: ActionMode) -> Callable[[Array], Array]:
         return lambda action: action
     low, high = leaf.bounds
     if mode == "clip":
-        return lambda action: np.minimum(np.maximum(action, low), high)
+        return lambda action: _between(action, low, high)
     centre, half = (low + high) / np.float32(2), (high - low) / np.float32(2)
     # rounding may overshoot a bound
-    return lambda action: np.minimum(np.maximum(centre + half * action, low), high)
+    return lambda action: _between(centre + half * action, low, high)
+
+
+def _between(action: Array, low: Array, high: Array) -> Array:
+    xp = ops.of(action)
+    return xp.minimum(xp.maximum(action, low), high)

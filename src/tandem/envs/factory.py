@@ -3,32 +3,30 @@
 from __future__ import annotations
 
 import copy
-import importlib
-from collections.abc import Callable, Iterable
+import re
+import warnings
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, get_args
 
 import numpy as np
 
-from tandem.envs import atari, particles
+from tandem.envs import atari, functions, particles
 from tandem.envs.atari_vector import AtariVector
 from tandem.envs.envpool import is_id as is_envpool
+from tandem.envs.ids import guarded, register
 from tandem.envs.native import Native
 from tandem.envs.stepped import Stepped
 from tandem.envs.vector import Environments, Step, episode_seed
 from tandem.envs.vector_env import is_vector
 from tandem.envs.vector_source import VectorSource, brought
 from tandem.errors import (
-    EngineError,
     ResumeError,
     SettingError,
     SpaceError,
     TandemError,
-    UnknownNameError,
     at_least,
     misfit,
-    nearest,
     one_of,
 )
 from tandem.math.masks import evenly
@@ -47,6 +45,7 @@ __all__ = [
     "separate",
     "spaces_of",
     "vectorize",
+    "versioned",
 ]
 
 EnvLike = Any  # a Gymnasium id, an environment, or a callable without arguments that returns one
@@ -55,25 +54,6 @@ Mode = Literal["auto", "native", "plain"]
 NATIVE_FROM = (
     8  # with fewer, NumPy's overhead outweighs the loop it saves (CartPole breaks even at 5)
 )
-# modules that register ids when imported
-_NAMESPACES = {
-    "ALE": "ale_py",
-    "tandem": "tandem.testing.environments",
-}
-# beginning of an id -> the module of another package that registers it
-_MODULES = {
-    "MiniGrid-": "minigrid",
-    "BabyAI-": "minigrid",
-    "highway-": "highway_env",
-    "mo-": "mo_gymnasium",
-}
-# part of an entry point or id -> extra of tandem-rl
-_EXTRAS = {
-    "box2d": "box2d",
-    "robotics": "robotics",
-    "mujoco": "mujoco",
-    "ale": "atari",
-}
 
 
 def environment_name(env: EnvLike) -> str:
@@ -98,7 +78,9 @@ def make(env: EnvLike, kwargs: EnvKwargs | None = None) -> Any:
     env: a Gymnasium id ("CartPole-v1", "module:Id-v0"), an environment (given back as it is) or a
     callable without arguments that returns one; or the same of PettingZoo's: agents that move
     together ("mpe/simple_spread_v3") become a `Team`, a game of two in turn
-    ("classic/tictactoe_v3") becomes `Versus` a random player.
+    ("classic/tictactoe_v3") becomes `Versus` a random player. Or an environment that is functions
+    of JAX, by its id ("tandem/CartPole-v1", "gymnax/CartPole-v1") or as an object
+    (`tandem.functional`).
     kwargs: arguments for an id's environment, such as render_mode; an Atari game's may hold those
     of `atari.Preprocessing`. Raises UnknownNameError for an unknown id, EngineError for one whose
     packages are not installed, SettingError for arguments that do not fit.
@@ -106,6 +88,8 @@ def make(env: EnvLike, kwargs: EnvKwargs | None = None) -> Any:
     import gymnasium
 
     _refuse_vector(env)
+    if functions.is_id(env):
+        return functions.view(env, kwargs)
     if atari.is_atari(env):
         return guarded(env, lambda: atari.make(env, kwargs))
     from tandem.envs import pettingzoo, versus
@@ -125,13 +109,17 @@ def make(env: EnvLike, kwargs: EnvKwargs | None = None) -> Any:
             "arguments only with a Gymnasium id, or a function that makes a vector",
             "build them into the callable, for example with functools.partial.",
         )
-    if callable(env) and not is_instance(env) and (why := misfit(env)):
+    if callable(env) and not (is_instance(env) or functions.is_one(env)) and (why := misfit(env)):
         raise SettingError(
             f"{environment_name(env)} cannot be called without arguments: {why}.",
             "a Gymnasium id, an environment, or a callable without arguments that returns one",
             "build the arguments in, as in lambda: MyEnv(size=3).",
         )
-    instance = env if is_instance(env) else env() if callable(env) else None
+    if functions.is_one(env):
+        return functions.view(env, name=environment_name(env))
+    instance = env if is_instance(env) else functions.called(env) if callable(env) else None
+    if functions.is_one(instance):
+        return functions.view(instance, name=environment_name(env))
     if instance is not None and versus.in_turn(instance) and not pettingzoo.together(instance):
         return versus.Versus(instance)
     if hasattr(instance, "possible_agents"):
@@ -149,6 +137,18 @@ def make(env: EnvLike, kwargs: EnvKwargs | None = None) -> Any:
             "around one of an older interface tandem.envs.plain.Plain(env).",
         )
     return instance
+
+
+def versioned(env: EnvLike) -> EnvLike:
+    """An id without a version ("CartPole"), which Gymnasium takes for the newest, with it: the
+    zoo's entries have one."""
+    if not isinstance(env, str) or ":" in env or re.search(r"[-_]v\d+$", env):
+        return env
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        instance = make(env)
+    instance.close()
+    return str(instance.spec.id) if instance.spec is not None else env
 
 
 def _refuse_vector(env: EnvLike) -> None:
@@ -204,7 +204,8 @@ def vectorize(
     after the other, "auto" is native where one is registered whose state can be kept exactly and n
     is at least NATIVE_FROM, else plain. Atari games are native whatever n is: ale_py's own vector
     is quicker from one game on, and is resumed exactly. So are particle worlds that `Particles` can
-    stand for, to the bit. A user's vector is stepped as it is, whatever the mode.
+    stand for, to the bit; and so are functional environments, by one call of JAX. A user's vector
+    is stepped as it is, whatever the mode.
     """
     at_least("n", n, 1)
     one_of("mode", mode, get_args(Mode))
@@ -217,7 +218,7 @@ def vectorize(
             env, lambda: particles.Particles(env, n, seed, kwargs, first)
         )
         return worlds
-    if mode == "native":
+    if mode == "native" and (isinstance(env, str) and not functions.is_id(env)):
         return _native(env, n, seed, kwargs, first)
     if mode == "auto" and n >= NATIVE_FROM and _has_native(env):
         try:
@@ -230,7 +231,7 @@ def vectorize(
             ResumeError,
         ):  # other arguments, another autoreset mode, or no exact resume: step plain ones
             pass
-    return _plain(env, n, seed, kwargs, first)
+    return _plain(env, n, seed, kwargs, first, mode)
 
 
 def separate(env: EnvLike) -> EnvLike:
@@ -308,7 +309,9 @@ def resume_fault_between(
 
 
 def is_instance(env: EnvLike) -> bool:
-    return not isinstance(env, (str, type)) and hasattr(env, "unwrapped")
+    return (
+        not isinstance(env, str | type) and hasattr(env, "unwrapped") and not functions.is_one(env)
+    )
 
 
 def random_actions(action: Leaf, n: int, rng: np.random.Generator, obs: Tree) -> Array:
@@ -332,8 +335,22 @@ def random_actions(action: Leaf, n: int, rng: np.random.Generator, obs: Tree) ->
     return (rng.integers(0, sizes, (n, *action.shape)) + action.start).astype(action.dtype)
 
 
-def _plain(env: EnvLike, n: int, seed: int, kwargs: EnvKwargs | None, first: int) -> Stepped:
-    envs = [make(env, kwargs) for _ in range(n)]
+def _plain(
+    env: EnvLike,
+    n: int,
+    seed: int,
+    kwargs: EnvKwargs | None,
+    first: int,
+    mode: Mode = "plain",
+) -> Environments:
+    one = make(env, kwargs)
+    if mode != "plain" and hasattr(one, "together"):  # functional
+        many: Environments = one.together(n, seed, first)
+        return many
+    if mode == "native":
+        one.close()
+        return _native(env, n, seed, kwargs, first)
+    envs = [one, *(make(env, kwargs) for _ in range(n - 1))]
     if len({id(getattr(e, "inner", e)) for e in envs}) < n:
         raise SettingError(
             f"{n} environments were asked for, and {environment_name(env)} is one and the same "
@@ -357,7 +374,7 @@ def _atari(
     if native:
         envs = guarded(env, lambda: AtariVector(env, n, seed, kwargs, first))
     else:
-        envs = _plain(env, n, seed, kwargs, first)
+        envs = _plain(env, n, seed, kwargs, first, "plain")
     envs.clips = does.clip_rewards
     return envs
 
@@ -385,66 +402,6 @@ def _has_native(env: EnvLike) -> bool:
 
     if not isinstance(env, str):
         return False
-    _register(env)
+    register(env)
     spec = gymnasium.registry.get(env)
     return spec is not None and spec.vector_entry_point is not None and not spec.additional_wrappers
-
-
-def _register(name: str) -> None:
-    namespace, slash, _ = name.partition("/")
-    if slash and namespace in _NAMESPACES:
-        importlib.import_module(_NAMESPACES[namespace])
-
-
-def guarded(name: str, build: Callable[[], Any]) -> Any:
-    """Returns what `build` returns; errors of Gymnasium become errors of this library."""
-    from gymnasium import error, registry
-
-    try:
-        _register(name)
-        return build()
-    except (error.UnregisteredEnv, error.DeprecatedEnv) as fault:
-        raise _unknown(name, registry) from fault
-    except (error.DependencyNotInstalled, ImportError) as fault:
-        entry = f"{name} {getattr(registry.get(name), 'entry_point', '')}".lower()
-        extra = next((extra for part, extra in _EXTRAS.items() if part in entry), None)
-        raise EngineError(
-            f"the environment {name} needs a package that is not installed: {fault}",
-            "the packages of the environment beside tandem",
-            f'pip install "tandem-rl[{extra}]"'
-            if extra
-            else "install the package that the message above names.",
-        ) from fault
-    except TandemError:
-        raise
-    except Exception as fault:
-        # whatever an environment says of arguments that it does not take: KeyError, AssertionError
-        raise SettingError(
-            f"the environment {name} cannot be made: {type(fault).__name__}: {fault}",
-            "an id in the form of Name-v0 or module:Name-v0, or a function, and arguments that it "
-            "takes",
-            "correct the id, the function or the arguments (env_kwargs=, --env-kwargs).",
-        ) from fault
-
-
-def _unknown(name: str, registered: Iterable[str]) -> UnknownNameError:
-    """The error for an id that nobody has registered: a slip, or another package's, which is to be
-    imported first."""
-    known = [other for other in registered if ":" not in other]
-    prefix, colon, own = name.rpartition(":")  # of module:Id, whose module has been imported
-    close = [prefix + colon + other for other in nearest(own, known)]
-    module = next((m for start, m in _MODULES.items() if name.startswith(start)), "")
-    by_module = f"{module or 'module'}:{name}"
-    fix = f"put the module that registers it before it: {by_module}"
-    if prefix:
-        fix = f"give an id that importing {prefix} registers."
-    if close and not module:
-        fix = f"did you mean {' or '.join(map(repr, close))}? Else {fix}"
-    return UnknownNameError(
-        "environment",
-        name,
-        known,
-        fix,
-        'a registered id, as `python -c "import gymnasium; gymnasium.pprint_registry()"` lists '
-        "them, or module:Id",
-    )

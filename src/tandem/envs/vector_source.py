@@ -14,7 +14,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from tandem.envs import envpool
+from tandem.envs import envpool, functions
+from tandem.envs.ids import guarded
 from tandem.envs.vector import episode_seed
 from tandem.envs.vector_env import VectorEnvironments, is_vector
 from tandem.errors import SettingError, UnknownNameError
@@ -117,6 +118,8 @@ def brought(env: Any, kwargs: EnvKwargs | None = None) -> tuple[VectorSource | N
     if is_vector(env):
         return VectorSource(_spec_id(env) or type(env).__name__, None, env), None
     single = hasattr(env, "reset") and not hasattr(env, "num_envs")
+    if functions.known(env) is not None or functions.is_one(env):
+        return None, None
     if isinstance(env, str) or not callable(env) or (single and not _is_vector_class(env)):
         return None, None
     return function_source(env, kwargs, _function_name(env, kwargs))
@@ -141,7 +144,7 @@ def function_source(
         return None, None  # which is told in full where environments are made
     vector = called(name, function, given)
     if not is_vector(vector):
-        single = hasattr(vector, "unwrapped")
+        single = hasattr(vector, "unwrapped") and not functions.is_one(vector)
         if single and given:  # which is refused where environments are made
             vector.close()
         return None, vector if single and not given else None
@@ -181,8 +184,6 @@ def named(path: str, kwargs: EnvKwargs | None = None) -> VectorSource:
 def called(name: str, build: Callable[..., Any], kwargs: EnvKwargs) -> Any:
     """What `build` makes. Processes that it forks do not hear Ctrl-C, so that the block under way
     is finished; one that comes meanwhile is heard when it has returned."""
-    from tandem.envs.factory import guarded
-
     with _interrupts_later():
         return guarded(name, lambda: build(**kwargs))
 

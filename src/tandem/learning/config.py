@@ -48,6 +48,9 @@ class Options(Preprocessing):
     compile: Literal["auto", "yes", "no"] = setting(
         "auto", "torch only: compile gradients; auto: where the run is long enough"
     )
+    compile_cache: bool = setting(
+        True, "keep what compiled runs compile in the user's cache folder, for later ones"
+    )
     workers: int | Literal["auto"] = setting(
         0, "processes that step environments beside this one; 0: none; auto: by a trial", minimum=0
     )

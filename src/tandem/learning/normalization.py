@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tandem import ops
 from tandem.math.moments import Moments
 from tandem.spaces import Spec
 from tandem.types import Array, Trajectory, Tree
@@ -35,10 +36,9 @@ class ObservationMoments:
         published = dict(weights)
         for key, moments in self.moments.items():
             place = before + (f"0/{key}/1" if key else "1")
+            variance = ops.of(moments.variance).minimum(moments.variance, np.finfo(np.float32).max)
             published[f"{place}/mean"] = moments.mean.astype(np.float32)
-            published[f"{place}/variance"] = np.minimum(
-                moments.variance, np.finfo(np.float32).max
-            ).astype(np.float32)
+            published[f"{place}/variance"] = variance.astype(np.float32)
         return published
 
 

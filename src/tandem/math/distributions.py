@@ -85,9 +85,8 @@ class Categorical(Density):
     def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
         """Gumbel noise: the argmax of logits plus it is a sample (Maddison et al. 2014,
         arXiv:1411.0030)."""
-        return -np.log(
-            rng.standard_exponential((*shape, self.n), dtype=np.float32) + np.float32(1e-30)
-        )
+        x = rng.standard_exponential((*shape, self.n), dtype=np.float32) + np.float32(1e-30)
+        return -ops.of(x).log(x)
 
     def sample(self, out: Array, noise: Array) -> Array:
         return ops.of(out).argmax(out + noise, -1)
@@ -301,18 +300,19 @@ class Beta(Density):
             f((*shape, self.width, self.TRIES), dtype=np.float32)
             for f in (rng.standard_normal, rng.standard_exponential)
         )
-        return np.stack([normal, -exponential], -1)
+        return ops.of(normal).stack([normal, -exponential], -1)
 
     def sample(self, out: Array, noise: Array) -> Array:
-        """From two gamma draws, alpha's over the sum of both; NumPy only. A draw is the first
+        """From two gamma draws, alpha's over the sum of both. A draw is the first
         accepted proposal of Marsaglia & Tsang (2000, doi:10.1145/358407.358414, figure 1), of a
         fixed number; the last one, if there is none."""
-        d = (np.logaddexp(np.float32(0), out) + np.float32(2 / 3))[..., None]  # shape - 1/3
+        xp = ops.of(out)
+        d = (xp.softplus(out) + np.float32(2 / 3))[..., None]  # shape - 1/3
         normal, log_uniform = noise[..., 0], noise[..., 1]
-        v = np.maximum(1 + normal / np.sqrt(9 * d), np.float32(1e-6)) ** 3
-        accepted = log_uniform < 0.5 * normal**2 + d * (1 - v + np.log(v))
-        accepted[..., -1] = True
-        drawn = np.take_along_axis(d * v, accepted.argmax(-1)[..., None], -1)[..., 0]
+        v = xp.maximum(1 + normal / xp.sqrt(9 * d), np.float32(1e-6)) ** 3
+        accepted = log_uniform < 0.5 * normal**2 + d * (1 - v + xp.log(v))
+        accepted = accepted | (np.arange(self.TRIES) == self.TRIES - 1)
+        drawn = xp.take(d * v, xp.argmax(accepted, -1))
         a, b = drawn[..., : self.size], drawn[..., self.size :]
         return (a - b) / (a + b)
 

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from tandem.errors import same_shape
 from tandem.types import Array
+
+
+def merged(mean: Array, variance: Array, count: Any, rows: Array) -> tuple[Array, Array, Any]:
+    """(mean, variance, count) of what has these and of rows [M, width] together (Chan, Golub &
+    LeVeque 1979, eq. 2.1); of any engine's arrays, at their precision."""
+    added, new = float(len(rows)), rows.mean(0)
+    total, gap = count + added, new - mean
+    squares = variance * count + rows.var(0) * added + gap**2 * count * added / total
+    return mean + gap * added / total, squares / total, total
 
 
 class Moments:
@@ -22,15 +33,9 @@ class Moments:
         same_shape("rows", rows, (-1, *self.mean.shape))
         if not len(rows):
             return
-        x = rows.astype(np.float64)
-        mean, variance, count = x.mean(0), x.var(0), float(len(x))
-        total, gap = self.count + count, mean - self.mean
-        squares = (
-            self.variance * self.count + variance * count + gap**2 * self.count * count / total
+        self.mean, self.variance, self.count = merged(
+            self.mean, self.variance, self.count, rows.astype(np.float64)
         )
-        self.mean = self.mean + gap * count / total
-        self.variance = squares / total
-        self.count = total
 
     def state(self) -> dict[str, Array]:
         """Returns the arrays that `load_state` needs."""

@@ -98,8 +98,9 @@ def _size(d: Density) -> int:
 
 
 def _side_by_side(actions: Iterable[Array]) -> Array:
-    """Actions of one environment each, [N] or [N, D], as vectors of floats; NumPy only."""
-    return np.concatenate([np.reshape(a, (len(a), -1)).astype(np.float32) for a in actions], -1)
+    """Actions of one environment each, [N] or [N, D], as vectors of floats."""
+    flat = [a.reshape(len(a), -1).astype(np.float32) for a in actions]
+    return ops.of(flat[0]).concat(flat, -1)
 
 
 def for_actions(action: Leaf) -> Density:

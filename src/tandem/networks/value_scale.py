@@ -9,7 +9,7 @@ import numpy as np
 
 from tandem import ops
 from tandem.errors import SettingError
-from tandem.math.moments import Moments
+from tandem.math.moments import merged
 from tandem.networks.plan import Layer, Weights
 from tandem.types import Array
 
@@ -44,9 +44,9 @@ class Followed(NamedTuple):
     """Where statistics of returns have gone: what a network put out before, x, it puts out now as
     `ratio` x + `shift`."""
 
-    deviation: float
-    ratio: float
-    shift: float
+    deviation: Array
+    ratio: Array
+    shift: Array
 
 
 def follow(network: Any, returns: Array, preserve: bool) -> Followed:
@@ -64,24 +64,35 @@ def follow(network: Any, returns: Array, preserve: bool) -> Followed:
     changed = dict(weights)
     for place in places:  # several agents may have a network each
         names = [place + n for n in Denormalize.frozen]
-        moments = Moments(1)
-        moments.mean, moments.variance, count = (weights[n].astype(np.float64) for n in names)
-        moments.count = float(count[0])
-        mean, deviation = moments.mean[0], np.sqrt(moments.variance[0])
-        moments.add(returns[:, None])
-        moments.variance = np.maximum(moments.variance, LEAST)
+        xp = ops.of(returns)
+        mean, variance, count = (_wide(weights[n]) for n in names)
+        deviation = xp.sqrt(variance)
+        new_mean, new_variance, new_count = merged(mean, variance, count, _wide(returns)[:, None])
+        new_variance = xp.maximum(new_variance, LEAST)
+        now = xp.sqrt(new_variance)
         if preserve:
             parent, _, index = place.rstrip("/").rpartition("/")
             before = f"{parent}/{int(index) - 1}".lstrip("/")
-            shrink = deviation / np.sqrt(moments.variance[0])
-            off = (mean - moments.mean[0]) / np.sqrt(moments.variance[0])
+            shrink, off = deviation / now, (mean - new_mean) / now
             changed[f"{before}/kernel"] = (weights[f"{before}/kernel"] * shrink).astype(np.float32)
             changed[f"{before}/bias"] = (weights[f"{before}/bias"] * shrink + off).astype(
                 np.float32
             )
-        values = (moments.mean, moments.variance, np.full(1, moments.count))
+        values = (new_mean, new_variance, new_count)
         changed |= {n: x.astype(np.float32) for n, x in zip(names, values, strict=True)}
     network.write(changed)
-    now = float(np.sqrt(moments.variance[0]))
-    ratio = 1.0 if preserve else now / float(deviation)
-    return Followed(now, ratio, 0.0 if preserve else float(moments.mean[0] - ratio * mean))
+    ratio = now / deviation
+    shift = new_mean - ratio * mean
+    if preserve:
+        return Followed(_number(now), 1.0, 0.0)
+    return Followed(*map(_number, (now, ratio, shift)))
+
+
+def _wide(x: Array) -> Array:
+    """NumPy's in float64."""
+    return x.astype(np.float64) if isinstance(x, np.ndarray) else x
+
+
+def _number(x: Array) -> Any:
+    """The only entry of x [1]; of NumPy's as a float, which changes no array's precision."""
+    return float(x[0]) if isinstance(x, np.ndarray) else x[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from math import ceil
+from shutil import which
 from time import perf_counter
 
 import numpy as np
@@ -20,6 +21,12 @@ BUDGET = 0.2  # seconds of a trial
 def cores() -> int:
     """How many this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def has_gpu() -> bool:
+    """Whether there is a GPU of NVIDIA's that a framework would take."""
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
+    return not hidden and (os.path.exists("/dev/nvidiactl") or bool(which("nvidia-smi")))
 
 
 def choose(env_factory: EnvFactory, block: int, ahead: int) -> tuple[int, str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -61,6 +63,8 @@ class WorkerCollector:
     generation."""
 
     def __init__(self, spec: CollectorSpec, part: tuple[int, int, int]) -> None:
+        if "jax" not in sys.modules:  # which an environment may bring
+            os.environ.setdefault("JAX_PLATFORMS", "cpu")
         environments = spec.env_factory.make(*part)
         self.collector = Collector(environments, spec.gamma, spec.action_mode)
         self.actors, self.noises = spec.actors, spec.noises

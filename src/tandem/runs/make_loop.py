@@ -3,15 +3,18 @@ say."""
 
 from __future__ import annotations
 
+import importlib
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tandem import algorithms
+from tandem.compiled.choice import MODE as COMPILED
 from tandem.envs import atari
 from tandem.envs.factory import EnvLike
 from tandem.envs.league import Game, League
 from tandem.envs.vector import Environments
+from tandem.functional import host
 from tandem.learning import asynchronous, launch, selfplay
 from tandem.learning.actor_learner import LearnerSpec
 from tandem.learning.build import Spaces, build, network_there
@@ -35,18 +38,23 @@ def make_loop(
     for a look at the spaces, where actor-learners have their own. SettingError where options do not
     fit together."""
     s, o, needs = conf.settings, conf.options, algorithms.get(conf.algorithm).needs
+    host.set_threads(o.threads)
     kwargs = atari.training(env, conf.env_kwargs, o)
     assert isinstance(o.workers, int) and isinstance(o.learners, int), "chosen by now"
     asynchronous.refuse(conf.algorithm, needs, env, o)
     selfplay.refuse(conf.algorithm, needs, env, o)
     trained, kwargs = (env, kwargs) if league is None else (Game(env, league, kwargs), None)
-    seed = derived(conf.seed, "environments")
-    factory = EnvFactory.of(trained, s.envs * o.learners, seed, s.vectorization, kwargs)
+    seed, is_compiled = derived(conf.seed, "environments"), s.vectorization == COMPILED
+    mode = "auto" if is_compiled else s.vectorization
+    factory = EnvFactory.of(trained, s.envs * o.learners, seed, mode, kwargs)
     workers = WorkerOptions.of(factory, o, needs == "rollouts")
     if workers.cluster or (o.cluster and o.learners > 1):
         connect(o.cluster)  # before a framework starts threads: Ray forks
     first, count = workers.parts(s.envs)[0]
     environments = factory.make(first, max(1, count) if o.learners == 1 else 1)
+    if is_compiled:
+        make = importlib.import_module("tandem.compiled.make").make
+        return make(conf, environments, network, optimizer), environments
     generators, known = Generators(conf.seed), Spaces.of(environments)
     others = launch.begin(conf, known, network, optimizer)  # who begin meanwhile
     layout = None if others is None else others.layout

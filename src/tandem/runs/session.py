@@ -16,6 +16,7 @@ from tandem.algorithms.base import Algorithm
 from tandem.collect.actor import fixed, publish
 from tandem.collect.evaluation import EvaluationStopped, evaluate
 from tandem.collect.trained_agent import Agent
+from tandem.compiled.loop import CompiledLoop
 from tandem.envs.factory import EnvLike, is_instance, separate
 from tandem.envs.league import League
 from tandem.envs.vector_source import VectorSource
@@ -89,10 +90,16 @@ class Session:
         self.averages = Averages()
         self.table: Table | None = None
         self.checkpoints: Checkpoints | None = None
+        if isinstance(self.loop, CompiledLoop):
+            looking = ["eval"] if options.eval_episodes else []
+            looking += ["log", "save"] if folder is not None else []
+            used = [self.every[name] for name in looking if self.every[name].steps]
+            self.loop.due = lambda: min((every.due for every in used), default=steps)
+            self.loop.listened = lambda: bool(self.callbacks)
         self.evaluations = Evaluations(
             self.every["eval"],
             steps,
-            lambda: self.score(self.agent(), options.eval_episodes, "select", self._ends),
+            lambda: self.score(self._weights(), options.eval_episodes, "select", self._ends),
             self._weights if folder is None else None,
         )
         observers: list[object] = [self.averages]
@@ -253,22 +260,31 @@ class Session:
     # Agents
 
     def score(
-        self, agent: Agent, episodes: int, purpose: str, stopped: Callable[[], bool]
+        self,
+        weights: dict[str, plans.Weights],
+        episodes: int,
+        purpose: str,
+        stopped: Callable[[], bool],
     ) -> Evaluation:
-        """An agent's deterministic returns on the seeds kept for `purpose`. EvaluationStopped where
-        `stopped` says so."""
+        """Deterministic returns by weights of the roles that act, on the seeds kept for `purpose`.
+        EvaluationStopped where `stopped` says so."""
         if self.eval_env is None and isinstance(self.env, VectorSource) and self.env.is_object:
             return Evaluation.of([], [])  # there is nothing to evaluate in
-        own = self.eval_env is None
+        own, most = self.eval_env is None, self.config.options.eval_max_steps
+        seed = derived(self.config.seed, purpose)
+        if own and isinstance(self.loop, CompiledLoop):
+            longest = self.averages.longest
+            found = self.loop.evaluate(weights, episodes, seed, most, longest, stopped)
+            return Evaluation.of(*found)
         played = evaluate(
-            agent.actor,
+            self._agent(weights).actor,
             separate(self.env) if own else self.eval_env,
             episodes,
-            derived(self.config.seed, purpose),
+            seed,
             action_mode=self.kind.action_mode(self.config.settings, self.action),
             kwargs=(self.config.env_kwargs or None) if own else None,
             spaces=None if own else (self.observation, self.action),
-            max_steps=self.config.options.eval_max_steps,
+            max_steps=most,
             longest=self.averages.longest,
             stopped=stopped,
         )
@@ -281,12 +297,16 @@ class Session:
     def restored(self, which: str) -> Agent:
         """The agent of one of the run's checkpoints; without a folder, the best one. Where nothing
         was evaluated, "best" is the agent as it is now."""
+        return self._agent(self._kept(which))
+
+    def _kept(self, which: str) -> dict[str, plans.Weights]:
+        """The weights of `restored`."""
         if which == "best" and self.evaluations.evaluated_at < 0:
-            return self.agent()
+            return self._weights()
         if self.folder is None:
-            return self._agent(self.evaluations.best_weights)
+            return self.evaluations.best_weights
         saved = checkpoint.read(checkpoint.find(self.folder, which)).group("networks")
-        return self._agent({role: plans.select(saved, role) for role in self.kind.acting})
+        return {role: plans.select(saved, role) for role in self.kind.acting}
 
     def _weights(self) -> dict[str, plans.Weights]:
         """Of the networks that act, without noise."""
@@ -384,11 +404,11 @@ class Session:
         comes meanwhile."""
         conf, now, stops = self.config, self.loop.now(), self._stops
 
-        def scored(agent: Agent) -> Evaluation:
+        def scored(weights: dict[str, plans.Weights]) -> Evaluation:
             episodes = conf.options.final_episodes
-            return self.score(agent, episodes, "final", lambda: self._stops > stops)
+            return self.score(weights, episodes, "final", lambda: self._stops > stops)
 
-        last, best = scored(self.agent()), scored(self.restored("best"))
+        last, best = scored(self._weights()), scored(self._kept("best"))
         result = {
             "algorithm": conf.algorithm,
             "env": conf.env,

@@ -46,9 +46,10 @@ class Averages:
         self.longest = max(self.longest, event.episode.length)
 
     def on_batch_end(self, event: BatchEnd) -> None:
-        for name, value in event.metrics.items():
-            self._sums[name] = self._sums.get(name, 0.0) + value
-            self._counts[name] = self._counts.get(name, 0) + 1
+        for metrics in event.calls or (event.metrics,):
+            for name, value in metrics.items():
+                self._sums[name] = self._sums.get(name, 0.0) + value
+                self._counts[name] = self._counts.get(name, 0) + 1
 
     def of_episodes(self) -> dict[str, Cell]:
         """Mean return and length, None before the first episode has ended."""

@@ -16,7 +16,7 @@ from typing import Any, get_args, get_type_hints
 import numpy as np
 
 from tandem import algorithms, backends, plots, trainer
-from tandem.envs.factory import EnvLike, environment_name
+from tandem.envs.factory import EnvLike, environment_name, versioned
 from tandem.envs.vector_source import brought
 from tandem.errors import NonFiniteError, SettingError, UnknownNameError
 from tandem.learning.events import EvaluationEnd
@@ -265,7 +265,7 @@ def _arguments(
     values = {n: v for n, v in settings.items() if n not in ("env_kwargs", "device", "network")}
     values |= candidate.settings
     name = candidate.algorithm
-    env = trainer._versioned(env)
+    env = versioned(env)
     whole = trainer.settle(name, environment_name(env), values)[0].steps
     values["steps"] = (
         min(whole, max(LEAST, whole // SHARE)) if steps is None else whole_number("steps", steps, 1)

@@ -1,0 +1,342 @@
+"""Several runs of `tandem train` that differ in their seeds, side by side: each is a command of its
+own, and as many run at a time as there are cores for them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from shlex import quote
+from statistics import fmean
+from typing import Any, TextIO
+
+from tandem.errors import RunFolderError, SettingError, TandemError
+from tandem.parallel.choice import cores, has_gpu
+from tandem.runs import progress
+from tandem.runs.config_file import write_json
+from tandem.runs.folder import new_folder
+from tandem.runs.signals import Signals
+
+FILE = "seeds.json"  # in the folder of all: the command, and the seeds
+CORES = "TANDEM_CORES"  # those that a run of several may use, as numbers
+LOOK = 0.1  # seconds between two looks at the runs
+LINE = 0.5  # seconds between two lines of a run that is shown live
+OWN = {"--seed": 1, "--seeds": 1, "--out": 1}  # what the command of one seed has of its own
+
+
+class SeedRun:
+    """The run of one seed: its folder, the command that makes it, and its log beside the folder."""
+
+    def __init__(self, seed: int, parent: Path, words: list[str]) -> None:
+        self.seed, self.folder = seed, parent / f"s{seed}"
+        self.log, self.words = parent / f"s{seed}.log", words
+        self.process: subprocess.Popen[bytes] | None = None
+        self.code: int | None = None
+        self.latest = "waits"
+        self._read, self._held = 0, list[str]()
+
+    def start(self, share: list[int], live: bool) -> None:
+        """Begins it, on these cores where there are any."""
+        environment = dict(os.environ)
+        if share:
+            environment[CORES] = ",".join(map(str, share))
+        command = [sys.executable, "-m", "tandem.cli.seeds", "live" if live else "plain"]
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [*command, *self.words],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,  # its result is in its folder
+                stderr=log,
+                env=environment,
+                # a terminal's Ctrl-C comes from this process, once
+                start_new_session=True,
+            )
+        self.latest = "begins"
+
+    @property
+    def runs(self) -> bool:
+        """Whether its process is under way."""
+        return self.process is not None and self.code is None
+
+    @property
+    def was_refused(self) -> bool:
+        """Whether its command ended before there was a run."""
+        return self.code is not None and self.code > 0 and not self.folder.exists()
+
+    def look(self) -> list[str]:
+        """What it has written since the last look, in whole lines; nothing before it has a
+        folder, since a command that is refused is told of once."""
+        assert self.process is not None
+        self.code = self.process.poll()
+        with self.log.open("rb") as log:
+            log.seek(self._read)
+            text = log.read()
+        whole = text[: text.rfind(b"\n") + 1] if self.code is None else text
+        self._read += len(whole)
+        lines = [line for line in whole.decode(errors="replace").splitlines() if line.strip()]
+        self._held += lines
+        if not self.folder.exists():
+            return []
+        lines, self._held = self._held, []
+        self.latest = lines[-1] if lines else self.latest
+        return lines
+
+    @property
+    def result(self) -> dict[str, Any]:
+        """What its result.json says; {} where there is none."""
+        try:
+            read: dict[str, Any] = json.loads((self.folder / "result.json").read_text())
+            return read
+        except (OSError, ValueError):
+            return {}
+
+
+def several(args: argparse.Namespace, words: list[str], parent: Path, count: int) -> int:
+    """Trains `count` runs, with the seeds from --seed on; the exit code."""
+    first = args.seed or 0
+    seeds = list(range(first, first + count))
+    for seed in seeds:  # all, before one is trained
+        new_folder(parent / f"s{seed}")
+    parent.mkdir(parents=True, exist_ok=True)
+    own = without(words, OWN)
+    write_json(parent / FILE, {"command": own, "seeds": seeds})
+    runs = [SeedRun(seed, parent, _anew(own, seed, parent)) for seed in seeds]
+    name = f"{args.algorithm} on {args.env or args.vector}"
+    return _trained(parent, runs, at_once(args), name, args.quiet)
+
+
+def resumed(args: argparse.Namespace, words: list[str], parent: Path) -> int:
+    """Goes on with those of several runs that are not complete; the exit code."""
+    try:
+        said = json.loads((parent / FILE).read_text())
+        own, seeds = list(map(str, said["command"])), list(map(int, said["seeds"]))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RunFolderError(
+            f"cannot read {parent / FILE}: {error}.",
+            "the command and the seeds of several runs, as tandem wrote them",
+            f"resume the runs one by one: --resume {quote(str(parent))}/s0",
+        ) from error
+    more = without(words, {"--resume": 1})
+    if given := sorted({w.partition("=")[0] for w in more if w in OWN}):
+        raise SettingError(
+            f"--resume {parent} was given with {', '.join(given)}.",
+            "at most --stop-at, --cluster, --devices, and --steps with --extend",
+            "leave them out: runs go on as they began.",
+        )
+    runs = []
+    for seed in seeds:
+        run = SeedRun(seed, parent, [])
+        if (run.folder / "checkpoints" / "last.zip").is_file():
+            run.words = ["--resume", str(run.folder), *more]
+        else:  # it had not begun
+            shutil.rmtree(run.folder, ignore_errors=True)
+            run.words = _anew([*own, *more], seed, parent)
+        runs.append(run)
+    from tandem.cli.train import arguments
+
+    began = arguments(own)
+    name = f"{began.algorithm} on {began.env or began.vector}"
+    return _trained(parent, runs, at_once(began), name, args.quiet)
+
+
+def _anew(own: list[str], seed: int, parent: Path) -> list[str]:
+    return [*own, "--seed", str(seed), "--out", str(parent / f"s{seed}")]
+
+
+def without(words: Iterable[str], flags: dict[str, int]) -> list[str]:
+    """The words of a command without these flags, each of which has a value."""
+    rest, drop = [], False
+    for word in words:
+        if drop:
+            drop = False
+        elif word in flags:
+            drop = True
+        elif word.partition("=")[0] not in flags:
+            rest.append(word)
+    return rest
+
+
+def at_once(args: argparse.Namespace) -> int:
+    """How many runs are made at a time: as many as there are cores for the processes and threads
+    of each; one, where each takes a GPU."""
+    if args.device == "cuda" or (args.device in (None, "auto") and has_gpu()):
+        return 1
+    each = 1
+    for name, beside in (("workers", 1), ("learners", 0), ("devices", 0), ("threads", 0)):
+        value = str(getattr(args, name, None) or "")
+        if value.isdigit():
+            each = max(each, int(value) + beside)
+    return max(1, cores() // each)
+
+
+def _shares(number: int) -> list[list[int]]:
+    """The cores of each of so many runs at a time; none where the system does not say."""
+    if not hasattr(os, "sched_getaffinity"):
+        return [[] for _ in range(number)]
+    mine = sorted(os.sched_getaffinity(0))
+    return [mine[i::number] for i in range(number)]
+
+
+def _trained(parent: Path, runs: list[SeedRun], number: int, name: str, quiet: bool) -> int:
+    number = min(number, len(runs))
+    if not quiet:
+        seeds = f"seeds {runs[0].seed} to {runs[-1].seed}"
+        print(f"{name}, {seeds}, {number} at a time\nruns: {parent}", flush=True)
+    came: list[str] = []
+
+    def stop(signal_name: str) -> None:
+        came.append(signal_name)
+        for run in runs:
+            if run.runs and run.process is not None:
+                run.process.send_signal(signal.Signals[signal_name])
+
+    with Signals(stop), _lines(runs, quiet) as show:
+        waiting, free = list(runs), _shares(number)
+        taken: dict[int, list[int]] = {}
+        try:
+            while waiting or any(run.runs for run in runs):
+                while waiting and free and not came:
+                    run = waiting.pop(0)
+                    taken[run.seed] = free.pop(0)
+                    run.start(taken[run.seed], show.live)
+                if came:
+                    waiting.clear()
+                for run in [run for run in runs if run.runs]:
+                    show(run, run.look())
+                    if run.code is None:
+                        continue
+                    free.append(taken[run.seed])
+                    if run.was_refused and not came:
+                        came.append("refused")  # as all others would be, at the door
+                        stop("SIGTERM")
+                time.sleep(LOOK)
+        finally:
+            for run in runs:
+                if run.runs and run.process is not None:
+                    run.process.kill()
+    return _told(parent, runs, came)
+
+
+def _told(parent: Path, runs: list[SeedRun], came: list[str]) -> int:
+    """Says what came of the runs; the exit code."""
+    if "refused" in came:
+        first = next(run for run in runs if run.was_refused)
+        print(first.log.read_text(errors="replace").rstrip(), file=sys.stderr)
+        for run in runs:
+            run.log.unlink(missing_ok=True)
+        (parent / FILE).unlink(missing_ok=True)
+        with suppress(OSError):
+            parent.rmdir()
+        return first.code or 1
+    if came:
+        print(
+            f"Stopped by {came[0]} and saved. To go on:\n  tandem train --resume "
+            f"{quote(str(parent))}"
+        )
+        return 128 + signal.Signals[came[0]].value
+    failed = [run for run in runs if run.code]
+    for run in failed:
+        tail = run.log.read_text(errors="replace").rstrip().splitlines()[-12:]
+        print(f"seed {run.seed} failed:", *tail, sep="\n  ", file=sys.stderr)
+    scores = [run.result["eval_mean"] for run in runs if run.result.get("eval_mean") is not None]
+    if scores:
+        print(
+            f"mean over {len(scores)} seeds: {fmean(scores):.1f} (lowest {min(scores):.1f}, "
+            f"highest {max(scores):.1f})"
+        )
+    from tandem.plots import curve
+
+    try:
+        folders = [run.folder for run in runs if not run.code]
+        print(f"curve: {curve(folders, parent / 'curve.png')}")
+    except (TandemError, OSError) as error:  # the runs are whole without it
+        print(f"no curve: {str(error).splitlines()[0]}")
+    print("Next:")
+    if failed:
+        print(f"  tandem train --resume {quote(str(parent))}")
+    print(f"  tandem plot {quote(str(parent))} --individual")
+    return failed[0].code or 1 if failed else 0
+
+
+class _Show:
+    """What is shown of runs that are under way: in a terminal a line for each, which changes; else
+    all lines, with their seeds before them."""
+
+    def __init__(self, runs: list[SeedRun], quiet: bool, stream: TextIO) -> None:
+        self.runs, self.quiet, self.stream = runs, quiet, stream
+        self.live: Any = None
+        if not quiet and stream.isatty():
+            from rich.console import Console
+            from rich.live import Live
+
+            console = Console(file=stream, force_terminal=True)
+            self.live = Live(console=console, auto_refresh=False)
+
+    def __call__(self, run: SeedRun, lines: list[str]) -> None:
+        if run.code == 0:
+            said = f"seed {run.seed}: {scored(run.result)}"
+            run.latest = scored(run.result)
+            if self.live is not None:
+                self.live.console.print(said, highlight=False, markup=False)
+            else:
+                print(said, flush=True)
+        elif not self.quiet and self.live is None:
+            for line in lines:
+                print(f"seed {run.seed}: {line}", file=self.stream, flush=True)
+        if self.live is not None:
+            from rich.text import Text
+
+            shown = "\n".join(f"seed {r.seed}  {r.latest}" for r in self.runs if r.runs)
+            self.live.update(Text(shown, overflow="ellipsis", no_wrap=True), refresh=True)
+
+
+@contextmanager
+def _lines(runs: list[SeedRun], quiet: bool) -> Iterator[_Show]:
+    show = _Show(runs, quiet, sys.stderr)
+    if show.live is not None:
+        with show.live:
+            yield show
+    else:
+        yield show
+
+
+def scored(result: dict[str, Any]) -> str:
+    """What the best agent of a run came to, in words."""
+    if result.get("eval_mean") is None:
+        return "done"
+    text = f"{result['eval_mean']:.1f} ± {result['eval_std']:.1f}"
+    cut = f", {result['eval_cut']} of them cut" if result.get("eval_cut") else ""
+    return f"{text} over {result['eval_episodes']} episodes{cut}"
+
+
+def one(words: list[str]) -> int:
+    """In the process of one run: trains it. It ends with a checkpoint when whoever began it is no
+    more."""
+    how, *words = words
+    if how == "live":
+        progress.LINE = LINE
+    if mine := os.environ.get(CORES, ""):
+        os.sched_setaffinity(0, map(int, mine.split(",")))
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    from tandem.cli import main
+
+    return main(["train", *words])
+
+
+def _end_with(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(1.0)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    sys.exit(one(sys.argv[1:]))

@@ -1,0 +1,105 @@
+"""Which runs are compiled: what has to hold, and where it pays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from tandem.errors import EngineError, SettingError
+from tandem.learning.config import Options
+from tandem.parallel.choice import has_gpu
+from tandem.spaces import Leaf, Spec
+
+MODE = "compiled"
+CALL = 32  # updates in a call from which a host's way costs nothing more, on processors
+ALONE = {"workers": 0, "runners": 0, "learners": 1, "opponents": 0, "devices": 1}
+
+
+def obstacles(kind: Any, settings: Any, options: Options) -> Iterator[tuple[str, str]]:
+    """(what stands against a compiled run, how to do without it), in words."""
+    name = kind.__name__.lower()
+    if kind.team:
+        yield f"{name}, whose agents are several", "choose ppo, a2c, trpo, dqn, sac, td3 or ddpg"
+    elif kind.needs == "sequences":
+        yield f"{name}, which replays sequences", "choose ppo, a2c, trpo, dqn, sac, td3 or ddpg"
+    for what, none in (
+        ("recurrent", 0),
+        ("noisy", "no"),
+        ("prioritized", False),
+        ("memmap", False),
+    ):
+        if (value := getattr(settings, what)) != none:
+            yield f"{what}={value}", f"give {what}={none!r}"
+    if settings.n_step > 1:
+        yield f"n_step={settings.n_step}", "give n_step=1"
+    if settings.action_noise == "gsde":
+        yield "action_noise='gsde'", "give action_noise='gaussian'"
+    for what, one in ALONE.items():
+        if (count := getattr(options, what)) not in (one, "auto"):
+            yield f"{what}={count}", f"leave {what} out"
+
+
+def check(name: str, functional: bool, kind: Any, settings: Any, options: Options) -> None:
+    """SettingError where a run that is to be compiled cannot be. name: of the environment."""
+    if not functional:
+        raise SettingError(
+            f"vectorization='compiled' with {name}, which is stepped in Python.",
+            "an environment that is functions of JAX, such as tandem/CartPole-v1",
+            "give such an environment, or leave vectorization out.",
+        )
+    for what, instead in obstacles(kind, settings, options):
+        raise SettingError(
+            f"vectorization='compiled' with {what}.",
+            "what compiled runs have by now: docs/environments.md lists it",
+            f"{instead}; or leave vectorization out.",
+        )
+
+
+def settled(
+    name: str,
+    functional: bool,
+    kind: Any,
+    settings: Any,
+    options: Options,
+    observation: Spec,
+    framework: str,
+    device: str,
+) -> tuple[Any, Options]:
+    """The settings and options of a run in the environment of this name, with the choice that
+    "auto" leaves open. Raises what `check` does, and EngineError for a compiled run on another
+    engine than JAX."""
+    if settings.vectorization == MODE:
+        check(name, functional, kind, settings, options)
+        if framework != "jax":
+            raise EngineError(
+                f"vectorization='compiled' on {framework}.",
+                "jax, which compiles environments, acting and learning into one function",
+                "give framework='jax' (--framework jax), or leave vectorization out.",
+            )
+    elif (
+        settings.vectorization != "auto"
+        or not functional
+        or framework != "jax"
+        or not pays(kind, settings, options, observation, device)
+    ):
+        return settings, options
+    # there is nobody to help it
+    return replace(settings, vectorization=MODE), replace(options, workers=0)
+
+
+def pays(kind: Any, settings: Any, options: Options, observation: Spec, device: str) -> bool:
+    """Whether a run in a functional environment, on JAX, is to be compiled where nobody says. On
+    processors not with convolutions, which XLA makes slow inside of loops, nor with long calls of
+    updates, where the hand-over to the device costs little."""
+    if any(obstacles(kind, settings, options)):
+        return False
+    if device == "cuda" or (device == "auto" and has_gpu()):
+        return True
+    parts: list[Leaf] = (
+        list(observation.values()) if isinstance(observation, dict) else [observation]
+    )
+    if any(leaf.image for leaf in parts):
+        return False
+    call = 0 if kind.needs == "rollouts" else max(settings.updates_per_call, 1)
+    return bool(call < CALL)

@@ -1,0 +1,125 @@
+"""Acting in N functional environments, within a traced function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tandem.collect.actor import RandomActor
+from tandem.compiled.generator import Keyed
+from tandem.envs.actions import to_environment
+from tandem.functional import episodes
+from tandem.functional.episodes import Episodes, Outcome, where
+from tandem.functional.protocol import FunctionalEnv
+from tandem.spaces import action_leaf, flattener, observation_spec
+from tandem.types import Array, Cuts, Trajectory, Tree
+
+
+class Acting(NamedTuple):
+    """What collecting carries from one step to the next."""
+
+    episodes: Episodes
+    state: Tree  # [N, ...]  of who acts; () for none
+
+
+class Ended(NamedTuple):
+    """The episodes that ended in a block."""
+
+    last: Array  # bool [T, N]
+    terminated: Array  # bool [T, N]
+    score: Array  # float32 [T, N]  of the episode up to that step
+    length: Array  # int32 [T, N]
+
+
+class Collecting:
+    """T steps of N environments by an algorithm's way to act: what `Collector` does on the host."""
+
+    def __init__(self, algorithm: Any, env: FunctionalEnv, n: int) -> None:
+        self.algorithm, self.env, self.n = algorithm, env, n
+        self.settings = algorithm.settings
+        self.action = action_leaf(env.action_space, observation_spec(env.observation_space))
+        self.flatten = flattener(env.observation_space)
+        self.steps = self.settings.block
+        self._random = RandomActor(self.action)
+        mode = algorithm.action_mode(self.settings, self.action)
+        self._to_environment = to_environment(self.action, mode)
+        self._act = partial(algorithm.act, self.settings, self.action)
+
+    def begin(self, key: Array) -> Acting:
+        """Before the first step."""
+        return Acting(episodes.begin(self.env, key, self.n), self._initial())
+
+    def _initial(self) -> Tree:
+        state = self.algorithm.initial_state(self.settings, self.action, self.n)
+        return jax.tree.map(jnp.asarray, state)
+
+    def noise(self, key: Array, progress: Array) -> Tree:
+        """What exploring needs in a block, at `progress` [T]."""
+        shape = (self.steps, self.n)
+        return self.algorithm.exploration_noise(
+            self.settings, self.action, Keyed(key), shape, progress
+        )
+
+    def chance(self, key: Array) -> Tree:
+        """Random actions for a block, or where actions have masks what they are drawn by."""
+        return self._random.noise(Keyed(key), (self.steps, self.n))  # type: ignore[arg-type]
+
+    def best(self, networks: dict[str, Any], acting: Acting, key: Array) -> tuple[Acting, Outcome]:
+        """A step by the deterministic policy."""
+        now, initial = acting.episodes, self._initial()
+        action, _, state = self._act(networks, self.flatten(now.obs), acting.state, None)
+        now, outcome = episodes.step(self.env, key, now, self._to_environment(action))
+        return Acting(now, where(outcome.last, initial, state)), outcome
+
+    def collect(
+        self, networks: dict[str, Any], acting: Acting, noise: Tree, key: Array, by_chance: Tree
+    ) -> tuple[Acting, Trajectory, Ended]:
+        """The next block. by_chance: (whether actions are random, those random ones), or () for
+        never."""
+        initial = self._initial()
+
+        def step(acting: Acting, x: Tree) -> Any:
+            drawn, random, key = x
+            now = acting.episodes
+            obs = self.flatten(now.obs)
+            action, extra, state = self._act(networks, obs, acting.state, drawn)
+            if by_chance:
+                chosen, _, _ = self._random.act(obs, (), random)
+                action = jnp.where(by_chance[0], chosen, action)
+                state = jax.tree.map(lambda a, b: jnp.where(by_chance[0], a, b), initial, state)
+            now, outcome = episodes.step(self.env, key, now, self._to_environment(action))
+            state = where(outcome.last, initial, state)
+            return Acting(now, state), (obs, action, extra, outcome)
+
+        keys = jax.random.split(key, self.steps)
+        random = by_chance[1] if by_chance else jnp.zeros(self.steps)
+        after, (obs, action, extra, seen) = jax.lax.scan(step, acting, (noise, random, keys))
+        gamma = np.float32(self.settings.gamma)
+        trajectory = Trajectory(
+            obs,
+            action,
+            seen.reward,
+            jnp.where(seen.terminated, np.float32(0), gamma),
+            seen.last,
+            jnp.ones_like(seen.last),
+            Cuts((), (), self.flatten(seen.obs), when),
+            self.flatten(after.episodes.obs),
+            extra,
+            acting.state,
+        )
+        return after, trajectory, Ended(seen.last, seen.terminated, seen.score, seen.length)
+
+
+def when(flag: Any, f: Callable[[], Any], otherwise: Any) -> Any:
+    """f() where the flag is true; it is not computed elsewhere."""
+    return jax.lax.cond(flag, f, lambda: otherwise)
+
+
+def forwards(backend: Any, roles: tuple[str, ...]) -> dict[str, Any]:
+    """The networks that act and prepare, to be traced."""
+    return {role: partial(backend.networks[role], training=False) for role in roles}

@@ -1,0 +1,103 @@
+"""Scoring on the device: whole episodes of functional environments, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tandem.collect.evaluation import EvaluationStopped, Played
+from tandem.compiled.collecting import Acting, Collecting
+from tandem.networks.plan import Weights
+from tandem.types import Array
+
+LANES = 10  # episodes side by side, at most
+STEPS = 1_000  # of a call, between which somebody may stop it
+
+
+class Lanes(NamedTuple):
+    """Episodes side by side, one in each of E environments."""
+
+    acting: Acting
+    key: Array
+    done: Array  # bool [E]
+    score: Array  # float32 [E]
+    length: Array  # int32 [E]
+    cut: Array  # bool [E]  whether the budget ended it
+
+
+class Evaluator:
+    """Plays by the deterministic policy of the networks that act, with weights that it is given."""
+
+    def __init__(self, blocks: Any, episodes: int) -> None:
+        """episodes: of most evaluations; others are several rounds of as many or fewer."""
+        self._updates, self._networks = blocks.updates, blocks.backend.networks
+        self._roles, self._forwards = blocks.algorithm.acting, blocks.networks
+        self._lanes = max(1, min(LANES, episodes))
+        self._collecting = Collecting(blocks.algorithm, blocks.env, self._lanes)
+        self._begin = jax.jit(self._begun)
+        self._go = jax.jit(self._played, donate_argnums=1)
+
+    def __call__(
+        self,
+        weights: dict[str, Weights],
+        episodes: int,
+        seed: int,
+        max_steps: int,
+        stopped: Callable[[], bool],
+    ) -> Played:
+        """See `collect.evaluation.evaluate`; weights: of the roles that act."""
+        values = self._values(weights)
+        returns, lengths, cut = list[float](), list[int](), 0
+        for number in range(-(-episodes // self._lanes)):
+            key = jax.random.fold_in(jax.random.key(seed), number)
+            lanes = jax.tree.map(jnp.copy, self._begin(key))
+            while not np.asarray(lanes.done).all():
+                if stopped():
+                    raise EvaluationStopped
+                lanes = self._go(values, lanes, np.int32(max_steps))
+            left = min(self._lanes, episodes - len(returns))
+            returns += np.asarray(lanes.score)[:left].astype(float).tolist()
+            lengths += np.asarray(lanes.length)[:left].tolist()
+            cut += int(np.asarray(lanes.cut)[:left].sum())
+        return Played(returns, lengths, [], cut)
+
+    def _values(self, weights: dict[str, Weights]) -> list[Array]:
+        values: list[Array] = self._updates.current()
+        places = {id(v): i for i, v in enumerate(self._updates.variables)}
+        for role in self._roles:
+            for variable, x in self._networks[role].pairs(weights[role]):
+                values[places[id(variable)]] = jnp.asarray(x)
+        return values
+
+    def _begun(self, key: Array) -> Lanes:
+        first, key = jax.random.split(key)
+        acting, n = self._collecting.begin(first), self._lanes
+        no, zero = jnp.zeros(n, bool), jnp.zeros(n)
+        return Lanes(acting, key, no, zero, jnp.zeros(n, jnp.int32), no)
+
+    def _played(self, values: list[Array], lanes: Lanes, max_steps: Array) -> Lanes:
+        def goes_on(state: tuple[Array, Lanes]) -> Array:
+            return (state[0] < STEPS) & ~state[1].done.all()
+
+        def step(state: tuple[Array, Lanes]) -> tuple[Array, Lanes]:
+            t, now = state
+            key, one = jax.random.split(now.key)
+            acting, seen = self._collecting.best(self._forwards, now.acting, one)
+            cut = (seen.length >= max_steps) & ~seen.last
+            ends = (seen.last | cut) & ~now.done
+            after = Lanes(
+                acting,
+                key,
+                now.done | ends,
+                jnp.where(ends, seen.score, now.score),
+                jnp.where(ends, seen.length, now.length),
+                jnp.where(ends, cut, now.cut),
+            )
+            return t + 1, after
+
+        with self._updates.scope(values):
+            return jax.lax.while_loop(goes_on, step, (jnp.int32(0), lanes))[1]  # type: ignore[no-any-return]

@@ -1,0 +1,49 @@
+"""The random numbers of a compiled run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from tandem.types import Array
+
+
+class Keyed:
+    """The methods of numpy.random.Generator that algorithms call, over a key of jax.random: they
+    draw in a traced function as they draw on the host. Each call splits the key; a `Keyed` lives
+    within one trace."""
+
+    def __init__(self, key: Array) -> None:
+        self._key = key
+
+    def _next(self) -> Array:
+        self._key, one = jax.random.split(self._key)
+        return one
+
+    def random(self, size: Any = None, dtype: Any = None) -> Array:
+        return jax.random.uniform(self._next(), _shape(size))
+
+    def uniform(self, low: Any = 0.0, high: Any = 1.0, size: Any = None) -> Array:
+        return jax.random.uniform(self._next(), _shape(size), minval=low, maxval=high)
+
+    def standard_normal(self, size: Any = None, dtype: Any = None) -> Array:
+        return jax.random.normal(self._next(), _shape(size))
+
+    def standard_exponential(self, size: Any = None, dtype: Any = None) -> Array:
+        return jax.random.exponential(self._next(), _shape(size))
+
+    def logistic(self, size: Any = None) -> Array:
+        return jax.random.logistic(self._next(), _shape(size))
+
+    def integers(self, low: Any, high: Any = None, size: Any = None) -> Array:
+        low, high = (0, low) if high is None else (low, high)
+        return jax.random.randint(self._next(), _shape(size), jnp.asarray(low), jnp.asarray(high))
+
+    def permutation(self, n: int) -> Array:
+        return jax.random.permutation(self._next(), n)
+
+
+def _shape(size: Any) -> tuple[int, ...]:
+    return () if size is None else (size,) if isinstance(size, int) else tuple(size)

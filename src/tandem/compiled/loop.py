@@ -1,0 +1,256 @@
+"""The loop of a compiled run: blocks of collecting and learning are one function of the device, and
+a call makes many of them. A generator of the events of `Loop`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from time import perf_counter
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from tandem.algorithms.base import Call
+from tandem.backends import backend as seam
+from tandem.collect.actor import forwards
+from tandem.collect.evaluation import Played
+from tandem.envs.episode_budget import default_budget
+from tandem.errors import ResumeError
+from tandem.learning.events import (
+    BatchBegin,
+    BatchEnd,
+    Counters,
+    EpisodeBegin,
+    EpisodeEnd,
+    Event,
+    TrainBegin,
+    TrainEnd,
+)
+from tandem.learning.learners import Span, checked
+from tandem.networks.plan import Weights
+from tandem.types import Array, Episode, JSONDict
+
+SECONDS = 0.5  # that a call should take: so long signals wait, and callbacks
+FASTER = 4  # times as many blocks as before, at most
+EPISODES = 10_000  # of a call, above which only those are told that count, where nobody listens
+LATEST = 100  # that do: those that running means are of
+
+
+class CompiledLoop:
+    """An algorithm learning in functional environments, within calls of a compiled function. It has
+    the ports of `Loop`; BatchEnd comes once a call, when everything is as a checkpoint needs it.
+
+    blocks, evaluator: see `compiled.blocks.Blocks`, `compiled.evaluation.Evaluator`. How many
+    blocks a call makes goes by the clock, and changes no result.
+    """
+
+    unlearned = False  # a call was begun, and its results are not there
+
+    def __init__(
+        self,
+        algorithm: Any,
+        environments: Any,
+        blocks: Any,
+        evaluator: Any,
+        seed: int,
+    ) -> None:
+        backend = algorithm.backend
+        self.evaluator = evaluator
+        self.algorithm, self.backend, self.settings = algorithm, backend, algorithm.settings
+        self.environments, self.blocks, self.seed = environments, blocks, seed
+        self.n = environments.n
+        # for those who act on the host
+        roles = tuple(dict.fromkeys((*algorithm.acting, *algorithm.preparing)))
+        self.networks = forwards(backend, roles)
+        self.learner = self.collector = self  # their ports: see `updates`, `close`
+        self.steps, self.env_steps, self.updates, self.episodes = self.settings.steps, 0, 0, 0
+        self.seconds = 0.0
+        # the step up to which a call may go on: where something is due
+        self.due: Callable[[], int] = lambda: self.steps
+        self.listened: Callable[[], bool] = lambda: True  # whether all episodes are to be told
+        self._carry: Any = None
+        self._paces: dict[bool, int] = {}  # blocks that a call made last, by their kind
+        self._stopping = False
+
+    def now(self) -> Counters:
+        """The counters that every event carries."""
+        return {
+            "env_steps": self.env_steps,
+            "updates": self.updates,
+            "episodes": self.episodes,
+            "seconds": self.seconds,
+        }
+
+    def events(self, stop_at: int | None = None) -> Iterator[Event]:
+        """See `Loop.events`."""
+        if self.unlearned:
+            raise ResumeError(
+                f"this session was left within the call that begins at step {self.env_steps:,}.",
+                "a session that is left at BatchEnd or later, or by its stop()",
+                "resume from the run's folder; next time note what you want, and leave at the "
+                "next BatchEnd.",
+            )
+        stop = min(self.steps, self.steps if stop_at is None else stop_at)
+        yield TrainBegin(**self.now(), steps=self.steps, stop_at=stop)
+        if not self.env_steps:
+            for env in range(self.n):
+                yield EpisodeBegin(**self.now(), env=env)
+        while self.env_steps < stop:
+            yield from self._call(stop)
+        yield TrainEnd(**self.now(), reason="steps" if self.env_steps >= self.steps else "stop_at")
+
+    def _call(self, stop: int) -> Iterator[Event]:
+        """The events of a call."""
+        if self._carry is None:
+            self._carry = self.blocks.begin(self.seed)
+        begin, learns = self.env_steps, self._learns(0)
+        count = self._count(learns, min(stop, max(self.due(), begin + 1)))
+        yield BatchBegin(**self.now())
+        began, self.unlearned = perf_counter(), True
+        said = self._said(count)
+        self._carry, report = self.blocks.run(self._carry, learns, said)
+        took = perf_counter() - began
+        if learns in self._paces:  # else it was compiled meanwhile
+            fits = max(1, int(count * SECONDS / took))
+            self._paces[learns] = min(fits, FASTER * count)
+        else:
+            self._paces[learns] = 1
+        self.seconds += took
+        calls, updates = self._metrics(report), []
+        for codes in report.codes:
+            updates.append(self.updates)
+            self.updates += int(np.count_nonzero(codes == 0))
+        yield from self._ended(report.ended, begin, updates)
+        self.env_steps, self.unlearned = begin + count * self._rows, False
+        yield BatchEnd(
+            **self.now(),
+            metrics=_averaged(calls),
+            calls=calls,
+            shares={"compiled": self.seconds},
+        )
+
+    @property
+    def _rows(self) -> int:
+        """Environment steps in a block."""
+        return int(self.blocks.steps * self.n)
+
+    def _learns(self, block: int) -> bool:
+        """Whether a block, counted from now, learns."""
+        return bool(self.env_steps + (block + 1) * self._rows >= self.settings.learning_starts)
+
+    def _count(self, learns: bool, limit: int) -> int:
+        """How many blocks come in one call: up to `limit`, as many as fit into its seconds, and all
+        of one kind."""
+        count = min(-(-(limit - self.env_steps) // self._rows), self.blocks.capacity)
+        count = min(count, self._paces.get(learns, 1))
+        if not learns:
+            before = -(-(self.settings.learning_starts - self.env_steps) // self._rows) - 1
+            count = min(count, max(1, before))
+        return count  # type: ignore[no-any-return]
+
+    def _said(self, count: int) -> Any:
+        """What the host says to the coming blocks: the settings of their updates, and how far the
+        run is."""
+        s, rows, each = self.settings, self._rows, self.blocks.per_block
+        schedules, progress, chance = [], [], []
+        for i in range(count):
+            begin, made = self.env_steps + i * rows, self.updates + i * each
+            span = Span(begin, begin + rows, self.steps)
+            at = np.full(each, span.progress)
+            schedules.append(self.algorithm.schedule(Call(at, begin, begin + rows, made)))
+            progress.append(begin + np.arange(self.blocks.steps) * self.n)
+            chance.append(begin < s.learning_starts)
+        settings = {n: np.stack([one[n] for one in schedules]) for n in schedules[0]}
+        share = np.minimum(1.0, np.stack(progress) / self.steps).astype(np.float32)
+        return self.blocks.said(settings, share, np.array(chance))
+
+    def _metrics(self, report: Any) -> list[dict[str, float]]:
+        """The metrics of each block that learned. NonFiniteError where an update was not finite:
+        it was not made, nor any after it."""
+        names, faults = self.blocks.updates.names, self.backend.optimizer_names
+        calls, updates = list[dict[str, float]](), self.updates
+        for metrics, codes in zip(report.metrics, report.codes, strict=True):
+            if (codes < 0).all() and not calls:
+                continue
+            named = dict(zip(names, metrics.T, strict=True))
+            outcome = seam.outcome(named, (), codes.tolist(), faults)
+            updates += outcome.applied
+            calls.append(checked(outcome, updates))
+        return calls
+
+    def _ended(self, ended: Any, begin: int, updates: list[int]) -> Iterator[Event]:
+        """The ends of episodes, in their order. updates: before each block."""
+        blocks, steps, envs = np.nonzero(ended.last)
+        scores, lengths, over = (
+            x[ended.last] for x in (ended.score, ended.length, ended.terminated)
+        )
+        told = range(len(blocks))
+        if len(blocks) > EPISODES and not self.listened():
+            latest, longest = len(blocks) - LATEST, int(lengths.argmax())
+            told = sorted({longest, *range(latest, len(blocks))})  # type: ignore[assignment]
+        first = self.episodes
+        for k in told:
+            t = int(blocks[k]) * self.blocks.steps + int(steps[k])
+            self.episodes = first + k + 1
+            at: Counters = {
+                "env_steps": begin + (t + 1) * self.n,
+                "updates": updates[blocks[k]],
+                "episodes": self.episodes,
+                "seconds": self.seconds,
+            }
+            env = int(envs[k])
+            episode = Episode(env, float(scores[k]), int(lengths[k]), bool(over[k]))
+            yield EpisodeEnd(**at, episode=episode)
+            yield EpisodeBegin(**at, env=env)
+        self.episodes = first + len(blocks)
+
+    def evaluate(
+        self,
+        weights: dict[str, Weights],
+        episodes: int,
+        seed: int,
+        max_steps: int,
+        longest: int,
+        stopped: Callable[[], bool],
+    ) -> Played:
+        """Whole episodes, on the device: see `collect.evaluation.evaluate`."""
+        limit = SimpleNamespace(max_episode_steps=self.blocks.env.max_episode_steps)
+        budget = max_steps or default_budget(SimpleNamespace(spec=limit), longest)
+        played: Played = self.evaluator(weights, episodes, seed, budget, stopped)
+        return played
+
+    # The ports of a collector
+
+    def request_stop(self) -> None:
+        """The run is to end soon: with the call under way."""
+
+    def close(self) -> None:
+        """Frees what the environments hold."""
+        self.environments.close()
+
+    # Saving
+
+    def state(self, replay: bool = True) -> tuple[dict[str, Any], dict[str, dict[str, Array]]]:
+        """See `Loop.state`."""
+        collected, learned = {}, {}
+        if self._carry is not None:
+            collected, learned = self.blocks.state(self._carry, replay)
+        data = {
+            "collector": {"env_steps": self.env_steps, "begun": self._carry is not None},
+            "learner": {"updates": self.updates},
+            "counters": {"episodes": self.episodes, "seconds": self.seconds},
+        }
+        return data, {"engine": self.backend.state(), "collector": collected, "learner": learned}
+
+    def load_state(self, data: JSONDict, groups: dict[str, dict[str, Array]]) -> None:
+        """Go on from what `state` gave, exactly."""
+        self.backend.load_state(groups["engine"])
+        self.env_steps, self.updates = data["collector"]["env_steps"], data["learner"]["updates"]
+        self.episodes, self.seconds = (data["counters"][k] for k in ("episodes", "seconds"))
+        if data["collector"]["begun"]:
+            self._carry = self.blocks.load(self.seed, groups["collector"], groups["learner"])
+
+
+def _averaged(calls: list[dict[str, float]]) -> dict[str, float]:
+    names = dict.fromkeys(n for call in calls for n in call)
+    return {n: float(np.mean([call[n] for call in calls if n in call])) for n in names}

@@ -1,0 +1,163 @@
+"""What is wrong with a functional environment, found by tracing it: nothing is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+from jax import dtypes
+
+from tandem.errors import EnvironmentFault, SpaceError
+from tandem.functional.protocol import FunctionalEnv, TimeStep
+from tandem.spaces import Leaf, flattener, observation_spec
+from tandem.types import Tree
+
+FIELDS = ", ".join(TimeStep._fields)
+
+
+def check(name: str, env: FunctionalEnv) -> None:
+    """Whether steps may follow one another in compiled code: the state after a step has the form
+    of that before it, observations are as their space says, rewards and ends are one number.
+
+    Raises SpaceError for what has another form, EnvironmentFault for what cannot be traced."""
+    for attribute in ("observation_space", "action_space", "max_episode_steps"):
+        if getattr(env, attribute, None) is None:
+            raise SpaceError(
+                f"{name} has no {attribute}.",
+                "observation_space and action_space of gymnasium.spaces, and max_episode_steps",
+                "set self.max_episode_steps = 500, the steps of an episode at most, or 0 for none."
+                if attribute == "max_episode_steps"
+                else f"set self.{attribute} to one of gymnasium.spaces.",
+            )
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    begun = _traced(name, "reset", env.reset, key)
+    if not isinstance(begun, tuple) or len(begun) != 2:
+        raise SpaceError(
+            f"{name}.reset gives {_described(begun)}.",
+            "(state, observation)",
+            "return state, obs from reset.",
+        )
+    state, obs = begun
+    _check_observation(name, "reset", env.observation_space, obs)
+    seen = _traced(name, "step", env.step, key, state, _action(env.action_space))
+    if not isinstance(seen, tuple) or len(seen) != len(TimeStep._fields):
+        raise SpaceError(
+            f"{name}.step gives {_described(seen)}.",
+            f"a TimeStep: {FIELDS}",
+            "return tandem.functional.TimeStep(state, obs, reward, terminated, truncated) from "
+            "step.",
+        )
+    seen = TimeStep(*seen)
+    _check_state(name, state, seen.state)
+    _check_observation(name, "step", env.observation_space, seen.obs)
+    for what, kinds in (("reward", "fiub"), ("terminated", "b"), ("truncated", "b")):
+        _check_scalar(name, what, getattr(seen, what), kinds)
+
+
+def _traced(name: str, method: str, function: Callable[..., Any], *given: Any) -> Any:
+    try:
+        return jax.eval_shape(function, *given)
+    except Exception as error:
+        first = str(error).strip().splitlines()[0] if str(error).strip() else "no message"
+        raise EnvironmentFault(
+            f"{name}.{method} cannot be traced by JAX: {type(error).__name__}: {first}",
+            "a pure function of arrays: no decisions in Python by their values",
+            "write jnp.where(condition, a, b) or jax.lax.cond for if, jax.lax.fori_loop for loops "
+            "whose length depends on values, jax.numpy for numpy.",
+        ) from error
+
+
+def _action(space: Any) -> Tree:
+    """The form of an action, as `step` gets it."""
+    return jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct(np.shape(x), dtypes.canonicalize_dtype(np.asarray(x).dtype)),
+        space.sample(),
+    )
+
+
+def _check_observation(name: str, method: str, space: Any, obs: Tree) -> None:
+    spec = observation_spec(space)
+    if not isinstance(spec, dict):
+        _check_leaf(name, method, "the observation", spec, obs)
+        return
+    try:
+        flat = flattener(space)(obs)
+    except (KeyError, IndexError, TypeError, AttributeError) as error:
+        keys = sorted(obs) if isinstance(obs, dict) else type(obs).__name__
+        raise SpaceError(
+            f"the observation of {name}.{method} has {keys}.",
+            f"the entries of its observation_space: {', '.join(spec)}",
+            f"give {str(error) if isinstance(error, KeyError) else 'each of them'} in the "
+            "observation, or take it out of the space.",
+        ) from error
+    for key, leaf in spec.items():
+        _check_leaf(name, method, f"the entry {key!r} of the observation", leaf, flat[key])
+
+
+def _check_leaf(name: str, method: str, what: str, leaf: Leaf, x: Any) -> None:
+    shape, dtype = getattr(x, "shape", None), getattr(x, "dtype", None)
+    if shape == leaf.shape and np.can_cast(np.dtype(dtype), leaf.dtype, "same_kind"):
+        return
+    fix = (
+        f"let it be .astype(jnp.{leaf.dtype}), or another space."
+        if shape == leaf.shape
+        else f"let it be .reshape({leaf.shape}), or give the space the shape {shape}."
+    )
+    raise SpaceError(
+        f"{what} of {name}.{method} is {_described(x)}.",
+        f"{leaf.dtype} {list(leaf.shape)}, as its observation_space says",
+        fix,
+    )
+
+
+def _check_state(name: str, before: Tree, after: Tree) -> None:
+    trees = [jax.tree_util.tree_flatten_with_path(tree) for tree in (before, after)]
+    (first, structure), (second, other) = trees
+    for (path, x), (path_after, y) in zip(first, second, strict=False):
+        where = jax.tree_util.keystr(path)
+        if path != path_after:
+            break
+        if (x.shape, x.dtype) != (y.shape, y.dtype):
+            raise SpaceError(
+                f"state{where} of {name} is {_described(x)} after reset and {_described(y)} after "
+                "step.",
+                "the same shape and dtype, since steps follow one another in compiled code",
+                f"let step give jnp.asarray(…, {x.dtype}).reshape({x.shape}), or reset what step "
+                "gives.",
+            )
+    if structure != other:
+        odd = [
+            jax.tree_util.keystr(path)
+            for path, _ in first + second
+            if (path in dict(first)) != (path in dict(second))
+        ]
+        raise SpaceError(
+            f"the state of {name} is {structure} after reset and {other} after step.",
+            "the same entries",
+            f"give {'state' + odd[0] if odd else 'the same containers'} in both, or in neither.",
+        )
+
+
+def _check_scalar(name: str, what: str, x: Any, kinds: str) -> None:
+    shape, dtype = getattr(x, "shape", None), getattr(x, "dtype", None)
+    if shape == () and np.dtype(dtype).kind in kinds:
+        return
+    wanted = "a number without axes" if what == "reward" else "bool without axes"
+    fix = f"give {what}.sum()" if what == "reward" else f"give {what}.any()"
+    raise SpaceError(
+        f"the {what} of {name}.step is {_described(x)}.",
+        wanted,
+        f"{fix}, or one entry of it."
+        if shape
+        else f"give jnp.asarray({what}, {'jnp.float32' if what == 'reward' else 'bool'}).",
+    )
+
+
+def _described(x: Any) -> str:
+    if hasattr(x, "dtype") and hasattr(x, "shape"):
+        return f"{x.dtype} {list(x.shape)}"
+    if isinstance(x, tuple):
+        return f"a tuple of {len(x)}"
+    return f"a {type(x).__name__}"

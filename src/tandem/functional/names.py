@@ -1,0 +1,203 @@
+"""Functional environments by their ids, and as environments of Gymnasium's. JAX is imported when
+one is asked for."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from typing import Any
+
+from tandem.envs.functions import KINDS, WORLDS
+from tandem.errors import EngineError, SettingError, TandemError, UnknownNameError
+from tandem.functional import host
+from tandem.types import EnvKwargs
+
+# family of ids -> the packages that its environments need, as pip calls them
+PACKAGES = {
+    "brax": "brax",
+    "gymnax": "gymnax",
+    "pgx": "pgx",
+    "phys2d": "flax",
+    "playground": "playground",
+    "tabular": "flax",
+    "tandem": "jax",
+}
+EXTRA = ("flax", "jax", "pgx")  # those of the extra `functional`
+OURS = "max_episode_steps"  # an argument that each id takes
+
+
+def view(env: Any, kwargs: EnvKwargs | None = None, name: str = "") -> Any:
+    """A `FunctionalView` of an id's environment, with its arguments, or of an object.
+
+    kwargs: what makes the id's environment; `max_episode_steps` instead of its own, and
+        `render_mode`. Raises UnknownNameError for an unknown id, EngineError where a package is not
+        installed, SettingError for arguments that do not fit, and what `checks.check` does."""
+    given = dict(kwargs or {})
+    mode = given.pop("render_mode", None)
+    name = name or env
+    host.prepare()
+    try:
+        made = by_id(env, **given) if isinstance(env, str) else adapted(env)
+    except ImportError as error:
+        raise _missing(name, error) from error
+    from tandem.functional.view import FunctionalView
+
+    if mode != "human":
+        return FunctionalView(name, made, mode)
+    from gymnasium.wrappers import HumanRendering
+
+    return HumanRendering(FunctionalView(name, made, "rgb_array"))
+
+
+def by_id(name: str, /, **kwargs: Any) -> Any:
+    """The environment of an id: FAMILY/NAME, or one of `WORLDS`. The same object for the same
+    arguments, since nothing changes it and compiled code belongs to it."""
+    try:
+        return _by_id(name, tuple(sorted(kwargs.items())))
+    except TypeError as error:
+        if "unhashable" not in str(error):
+            raise
+        return _made(name, kwargs)
+
+
+@lru_cache(maxsize=8)
+def _by_id(name: str, kwargs: tuple[tuple[str, Any], ...]) -> Any:
+    return _made(name, dict(kwargs))
+
+
+def _made(name: str, kwargs: dict[str, Any]) -> Any:
+    family, _, inner = name.partition("/")
+    limit = kwargs.pop(OURS, None)
+    if limit is not None and (not isinstance(limit, int) or limit < 0):
+        raise SettingError(
+            f"{OURS}={limit!r} for {name}.", "a whole number of steps, 0 for none", f"{OURS}=500"
+        )
+    with host.processor():
+        try:
+            env = BY_FAMILY[family](name, inner, kwargs)
+        except (TandemError, ImportError):
+            raise
+        except Exception as error:  # whatever a library says of arguments that it does not take
+            raise SettingError(
+                f"the environment {name} cannot be made: {type(error).__name__}: {error}",
+                f"arguments that it takes, or {OURS}",
+                "correct the arguments (env_kwargs=, --env-kwargs).",
+            ) from error
+    if limit is not None:
+        env.max_episode_steps = limit
+    return env
+
+
+def adapted(env: Any) -> Any:
+    """An object of any of the kinds that there are adapters for; one with the protocol as it is."""
+    from tandem.functional import adapters
+
+    kind = next(name for name, fits in KINDS.items() if fits(env))
+    return _adapted(env, getattr(adapters, kind)) if kind else env
+
+
+_of: dict[int, tuple[Any, Any]] = {}  # the adapters that were made last
+
+
+def _adapted(env: Any, adapter: Callable[[Any], Any]) -> Any:
+    if id(env) not in _of:
+        if len(_of) >= 8:
+            _of.pop(next(iter(_of)))
+        with host.processor():
+            _of[id(env)] = env, adapter(env)
+    return _of[id(env)][1]
+
+
+def _tandem(name: str, inner: str, kwargs: dict[str, Any]) -> Any:
+    from tandem.functional import worlds
+
+    return getattr(worlds, WORLDS[name])(**kwargs)
+
+
+def _gymnasium(name: str, inner: str, kwargs: dict[str, Any]) -> Any:
+    import gymnasium
+
+    from tandem.functional import adapters
+
+    spec = gymnasium.registry.get(name)
+    family = name.partition("/")[0]
+    if spec is None:
+        known = [other for other in gymnasium.registry if other.startswith(f"{family}/")]
+        raise UnknownNameError("functional environment", name, known)
+    one = gymnasium.make(name, disable_env_checker=True, **kwargs).unwrapped
+    return adapters.Gymnasium(one.func_env, spec.max_episode_steps or 0)
+
+
+def _gymnax(name: str, inner: str, kwargs: dict[str, Any]) -> Any:
+    import gymnax
+
+    from tandem.functional import adapters
+
+    _known(name, inner, gymnax.registered_envs)
+    fields = getattr(gymnax.make(inner)[1], "__dataclass_fields__", {})
+    own = {key: x for key, x in kwargs.items() if key not in fields}
+    made, params = gymnax.make(inner, **own)
+    changed = {key: x for key, x in kwargs.items() if key in fields}
+    return adapters.Gymnax(made, params.replace(**changed) if changed else params)
+
+
+def _brax(name: str, inner: str, kwargs: dict[str, Any]) -> Any:
+    envs: Any = importlib.import_module("brax.envs")
+    from tandem.functional import adapters
+
+    _known(name, inner, envs._envs)
+    return adapters.Brax(envs.get_environment(inner, **kwargs))
+
+
+def _playground(name: str, inner: str, kwargs: dict[str, Any]) -> Any:
+    registry: Any = importlib.import_module("mujoco_playground").registry
+    from tandem.functional import adapters
+
+    _known(name, inner, registry.ALL_ENVS)
+    config = registry.get_default_config(inner)
+    # the other way to compute, Warp, is for GPUs, and environments are stepped on the processor
+    changed = ({"impl": "jax"} if hasattr(config, "impl") else {}) | kwargs
+    made = registry.load(inner, config_overrides=changed)
+    return adapters.Brax(made, int(changed.get("episode_length", config.episode_length)))
+
+
+def _pgx(name: str, inner: str, kwargs: dict[str, Any]) -> Any:
+    import pgx
+
+    from tandem.functional import adapters
+
+    _known(name, inner, pgx.available_envs())
+    return adapters.Pgx(pgx.make(inner, **kwargs))
+
+
+BY_FAMILY: dict[str, Callable[[str, str, dict[str, Any]], Any]] = {
+    "brax": _brax,
+    "gymnax": _gymnax,
+    "pgx": _pgx,
+    "phys2d": _gymnasium,
+    "playground": _playground,
+    "tabular": _gymnasium,
+    "tandem": _tandem,
+}
+
+
+def _known(name: str, inner: str, names: Iterable[str]) -> None:
+    family = name.partition("/")[0]
+    if inner not in (known := list(names)):
+        raise UnknownNameError(
+            "functional environment", name, [f"{family}/{other}" for other in known]
+        )
+
+
+def _missing(name: str, error: ImportError) -> EngineError:
+    package = PACKAGES.get(name.partition("/")[0], "jax")
+    if error.name == "jax":
+        package = "jax"
+    return EngineError(
+        f"the environment {name} needs a package that is not installed: {error}",
+        "JAX, in which functional environments are written, and the package that has it",
+        'pip install "tandem-rl[functional]"'
+        if package in EXTRA
+        else f'pip install "tandem-rl[functional]" {package}',
+    )

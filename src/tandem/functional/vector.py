@@ -1,0 +1,339 @@
+"""N functional environments as the collector sees them: NumPy's arrays on this side, one compiled
+call for a step of all of them on the other."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tandem.envs.vector import (
+    Arrays,
+    Environments,
+    Step,
+    all_finite,
+    bad_rows,
+    episode_seed,
+    no_choice,
+    no_symbol,
+    not_finite,
+    other_number,
+    outside,
+    raised,
+)
+from tandem.errors import ResumeError
+from tandem.functional.checks import check
+from tandem.functional.episodes import Episodes, Outcome, beginnings, move, renew
+from tandem.functional.host import processor
+from tandem.functional.protocol import FunctionalEnv
+from tandem.spaces import Leaf
+from tandem.types import Array, JSONDict, Tree
+from tandem.vector_actions import restored, vector_space
+
+NEVER = 2**31 - 1  # steps, of an episode that nothing cuts
+POOL = 2**31  # the pool's seed: no environment of a run has this number
+KEPT = 8  # environments whose compiled functions are kept
+
+
+class Programs:
+    """What is compiled of an environment, for any number of it. Episodes go by their seeds: the
+    beginning is drawn by fold_in(key(seed), 0), the step that is the episode's t-th by fold_in(
+    key(seed), t)."""
+
+    def __init__(self, env: FunctionalEnv) -> None:
+        self.env = env
+        self.begin = jax.jit(partial(_begin, env))  # (seeds [N], pool) -> Episodes
+        self.move = jax.jit(partial(_move, env))  # (seeds, Episodes, action, limit) -> ...
+        self.renew = jax.jit(partial(_renew, env))  # (seeds, pool, Episodes, over [N]) -> Episodes
+        self.pool = jax.jit(partial(_pool, env))  # (seed) -> (states, observations)
+
+
+_kept: OrderedDict[int, Programs] = OrderedDict()
+
+
+def programs(name: str, env: FunctionalEnv) -> Programs:
+    """The compiled functions of an environment, which is checked when they are first asked for.
+    Raises what `check` does."""
+    if (found := _kept.get(id(env))) is None:  # which holds `env`, so no other one has its id
+        check(name, env)
+        _kept[id(env)] = found = Programs(env)
+    _kept.move_to_end(id(env))
+    if len(_kept) > KEPT:
+        _kept.popitem(last=False)
+    return found
+
+
+def _keys(seeds: Array, t: Any) -> Array:
+    return jax.vmap(lambda seed, t: jax.random.fold_in(jax.random.key(seed), t))(
+        seeds, jnp.broadcast_to(jnp.asarray(t, jnp.int32), seeds.shape)
+    )
+
+
+def _begin(env: FunctionalEnv, seeds: Array, pool: Tree) -> Episodes:
+    state, obs = beginnings(env, _keys(seeds, 0), pool)
+    n = len(seeds)
+    return Episodes(state, obs, jnp.zeros(n), jnp.zeros(n, jnp.int32))
+
+
+def _move(
+    env: FunctionalEnv, seeds: Array, episodes: Episodes, action: Tree, limit: Array
+) -> tuple[Episodes, Outcome]:
+    return move(env, _keys(seeds, episodes.length + 1), episodes, action, limit)
+
+
+def _renew(
+    env: FunctionalEnv, seeds: Array, pool: Tree, episodes: Episodes, over: Array
+) -> Episodes:
+    begun = renew(env, _keys(seeds, 0), episodes._replace(pool=pool), over)
+    return begun._replace(pool=())
+
+
+def _pool(env: FunctionalEnv, seed: Array) -> tuple[Tree, Tree]:
+    return beginnings(env, jax.random.split(jax.random.key(seed), env.reset_pool))  # type: ignore[attr-defined]
+
+
+class FunctionalVector(Environments):
+    """N of one functional environment, stepped on the processor.
+
+    seed, first: of the run; episode k of environment i has `episode_seed(seed, first + i, k)`, so
+        that environments are the same however they are divided among processes, and those of a
+        `FunctionalView` that is reset by that seed.
+    next_seed: another rule, called with (i, k) whenever environment i begins its episode k.
+    budget: steps after which episodes are cut where the environment does not cut them earlier; 0:
+        none. `was_cut` says of which that was the reason.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        env: FunctionalEnv,
+        n: int,
+        seed: int = 0,
+        first: int = 0,
+        next_seed: Callable[[int, int], int] | None = None,
+        budget: int = 0,
+    ) -> None:
+        self.functional = env
+        self._programs = programs(name, env)
+        taken = vector_space(env.action_space)
+        super().__init__(
+            name, n, env.observation_space, env.action_space if taken is None else taken
+        )
+        self._restored = restored(self.action)
+        self._dtype = self.action.own or None  # of actions; None: as they come
+        parts: Any = (
+            self.observation if isinstance(self.observation, dict) else {"": self.observation}
+        )
+        self._parts: dict[str, Leaf] = parts
+        self._seed = seed
+        self._next_seed = next_seed or (
+            lambda env, episode: episode_seed(seed, first + env, episode)
+        )
+        own = int(env.max_episode_steps)
+        self._limit = min(own or NEVER, budget or NEVER)
+        self._budget = budget if budget and budget < (own or NEVER) else NEVER
+        self._seeds = np.zeros(n, np.uint32)  # of the running episodes
+        self._numbers = [-1] * n
+        self._pooled = bool(getattr(env, "reset_pool", 0))
+        self._pool: Tree = ()
+        self._now: Episodes | None = None
+        self._cut = np.zeros(n, np.bool_)
+        self._valid = np.ones(n, np.bool_)
+
+    def reset(self) -> Tree:
+        self._numbers = [-1] * self.n
+        return self.restart()
+
+    def restart(self) -> Tree:
+        for i in range(self.n):
+            self._begin(i)
+        with self._computing(0):
+            if self._pooled and not self._pool:
+                seed = episode_seed(self._seed, POOL, 0)
+                self._pool = self._programs.pool(np.uint32(seed))
+            self._now = self._programs.begin(self._seeds, self._pool)
+            obs = self._read(self._now.obs)
+        self._check(obs, np.zeros(self.n, np.int32))
+        return obs
+
+    def episodes(self) -> list[int]:
+        return list(self._numbers)
+
+    def skip(self, episodes: list[int]) -> None:
+        self._numbers = (episodes + [-1] * self.n)[: self.n]
+
+    def was_cut(self, i: int) -> bool:
+        """Whether it was the budget that ended the episode of environment i in the last step."""
+        return bool(self._cut[i])
+
+    def step(self, actions: Array) -> Step:
+        taken = self._restored(np.array(actions, self._dtype))
+        with self._computing():
+            after, outcome = self._programs.move(
+                self._seeds, self._now, taken, np.int32(self._limit)
+            )
+            reward, terminated, last, length = map(
+                np.array, (outcome.reward, outcome.terminated, outcome.last, outcome.length)
+            )
+            obs = self._read(after.obs)
+        if not all_finite(reward):
+            i = int(bad_rows(reward)[0])
+            raise not_finite(self.name, "the reward", i, _when(length[i]), reward[i])
+        self._check(obs, length, terminated)
+        self._now, self._cut, final = after, last, list[tuple[int, Tree]]()
+        ended = np.flatnonzero(last)
+        if ended.size:
+            self._cut = last & ~terminated & (length >= self._budget)
+            final = [(i, _row(obs, i)) for i in ended.tolist()]
+            obs = self._renewed(last, length)
+        return Step(obs, reward, terminated, last & ~terminated, self._valid.copy(), final)
+
+    def state(self) -> tuple[JSONDict, Arrays]:
+        now = self._now
+        assert now is not None
+        data = {"seeds": self._seeds.tolist(), "episodes": list(self._numbers)}
+        arrays = {"lengths": np.array(now.length), "scores": np.array(now.score)}
+        trees = {"state": now.state, "obs": now.obs} | (
+            {"pool": self._pool} if self._pooled else {}
+        )
+        for name, tree in trees.items():
+            arrays |= {f"{name}/{j}": x for j, x in enumerate(_saved(tree))}
+        return data, arrays
+
+    def load_state(self, data: JSONDict, arrays: Arrays) -> None:
+        if "scores" not in arrays or "seeds" not in data:
+            raise ResumeError(
+                f"the saved state is not one of functional environments of {self.name}.",
+                "the mode that the run was started with",
+                "make them with mode='plain' (vectorization), or start anew.",
+            )
+        if len(data["seeds"]) != self.n:
+            raise other_number(len(data["seeds"]), self.n)
+        with processor():
+            like = jax.eval_shape(self._programs.begin, self._seeds, ())
+            state, obs = (
+                self._loaded(tree, name, arrays)
+                for name, tree in (("state", like.state), ("obs", like.obs))
+            )
+            if self._pooled:
+                pool = jax.eval_shape(self._programs.pool, np.uint32(0))
+                self._pool = self._loaded(pool, "pool", arrays)
+            score, length = (jnp.array(arrays[name]) for name in ("scores", "lengths"))
+        self._now = Episodes(state, obs, score, length)
+        self._seeds = np.array(data["seeds"], np.uint32)
+        self._numbers = list(data["episodes"])
+
+    def close(self) -> None:
+        self._now = None
+
+    def _begin(self, i: int) -> None:
+        """Environment i is to play its next episode."""
+        self._numbers[i] += 1
+        self._seeds[i] = self._next_seed(i, self._numbers[i])
+
+    @contextmanager
+    def _computing(self, step: int | None = None) -> Iterator[None]:
+        with processor():
+            try:
+                yield
+            except Exception as error:  # a callback of the environment's, or no memory
+                raise raised(self.name, None, step, error) from error
+
+    def _renewed(self, last: Array, length: Array) -> Tree:
+        """The observations to go on with where the episodes that are `last` have ended."""
+        for i in np.flatnonzero(last).tolist():
+            self._begin(i)
+        with self._computing(0):
+            self._now = self._programs.renew(self._seeds, self._pool, self._now, last)
+            obs = self._read(self._now.obs)
+        self._check(obs, np.where(last, 0, length))
+        return obs
+
+    def _read(self, seen: Tree) -> Tree:
+        """What JAX has, [N, ...], in arrays of this side's own, as `observation` says."""
+        if not isinstance(self.observation, dict):
+            return np.array(seen, self.observation.dtype)
+        flat = self.flatten(seen)
+        return {key: np.array(flat[key], spec.dtype) for key, spec in self._parts.items()}
+
+    def _check(self, obs: Tree, length: Array, terminated: Array | None = None) -> None:
+        """Raises for numbers that are none, symbols outside of their space, and masks that leave
+        no choice, except where nothing follows."""
+        for key, spec in self._parts.items():
+            x = obs[key] if isinstance(obs, dict) else obs
+            if x.dtype.kind == "f" and not all_finite(x):
+                i = int(bad_rows(x)[0])
+                raise not_finite(self.name, "the observation", i, _when(length[i]), x[i])
+            if spec.sizes and len(rows := outside(x, spec)):
+                i = int(rows[0])
+                raise no_symbol(self.name, i, _when(length[i]), x[i], spec)
+        if self.action.masked:
+            rows = self.stuck(obs)
+            rows = rows if terminated is None else rows[~terminated[rows]]
+            if len(rows):
+                raise no_choice(self.name, int(rows[0]), _when(length[rows[0]]))
+
+    def _loaded(self, like: Tree, name: str, arrays: Arrays) -> Tree:
+        """A tree like `like` of saved arrays."""
+        leaves_, structure = jax.tree.flatten(like)
+        saved = [arrays.get(f"{name}/{j}") for j in range(len(leaves_))]
+        wrong = [
+            f"{name}/{j}"
+            for j, (x, leaf) in enumerate(zip(saved, leaves_, strict=True))
+            if x is None or (x.shape, x.dtype) != _saved_form(leaf)
+        ]
+        if wrong or f"{name}/{len(leaves_)}" in arrays:
+            raise ResumeError(
+                f"the saved state is of another environment than {self.name} is now: "
+                f"{wrong[0] if wrong else 'it has more arrays'}.",
+                "the environment, and the version of its package, that the run was started with",
+                "resume with that one, or start anew.",
+            )
+        return structure.unflatten(
+            _restored_leaf(x, leaf) for x, leaf in zip(saved, leaves_, strict=True)
+        )
+
+
+def _when(step: int) -> str:
+    return f"at step {int(step)} of its episode"
+
+
+def _row(obs: Tree, i: int) -> Tree:
+    return {key: x[i].copy() for key, x in obs.items()} if isinstance(obs, dict) else obs[i].copy()
+
+
+def _is_key(x: Any) -> bool:
+    return bool(jnp.issubdtype(x.dtype, jax.dtypes.prng_key))
+
+
+def _saved(tree: Tree) -> list[Array]:
+    """The leaves as NumPy's arrays of its own dtypes."""
+    return [
+        _plain(np.array(jax.random.key_data(x) if _is_key(x) else x)) for x in jax.tree.leaves(tree)
+    ]
+
+
+def _plain(x: Array) -> Array:
+    # bfloat16 and its kind are none of NumPy's
+    return x if x.dtype.isbuiltin == 1 else x.view(f"u{x.dtype.itemsize}")
+
+
+def _saved_form(leaf: Any) -> tuple[tuple[int, ...], Any]:
+    if _is_key(leaf):
+        data = jax.eval_shape(jax.random.key_data, leaf)
+        return tuple(data.shape), np.dtype(data.dtype)
+    return tuple(leaf.shape), _plain(np.empty(0, leaf.dtype)).dtype
+
+
+def _restored_leaf(x: Array, leaf: Any) -> Any:
+    if _is_key(leaf):
+        impl: list[Any] = []  # which only a value, or what is traced, can be asked for
+        jax.eval_shape(lambda key: impl.append(jax.random.key_impl(key)), leaf)
+        return jax.random.wrap_key_data(jnp.array(x), impl=impl[0])
+    return jnp.array(x.view(leaf.dtype))

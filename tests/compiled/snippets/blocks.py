@@ -1,0 +1,299 @@
+"""Blocks of compiled runs, on JAX: prints one JSON object of what was found. Arguments: which."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tandem import algorithms, backends
+from tandem.collect.actor import fixed
+from tandem.compiled import arrays, moments
+from tandem.compiled.blocks import Replay, Rollouts
+from tandem.compiled.collecting import forwards
+from tandem.compiled.evaluation import Evaluator
+from tandem.compiled.loop import CompiledLoop
+from tandem.errors import NonFiniteError
+from tandem.functional.protocol import TimeStep
+from tandem.functional.worlds import CartPole, Pendulum
+from tandem.learning import normalization
+from tandem.learning.events import BatchEnd, EpisodeEnd
+from tandem.learning.seeds import Generators, derived
+from tandem.settings import apply
+from tandem.spaces import action_leaf, observation_spec
+from tandem.types import Batch, Cuts, Trajectory, tree_map
+
+found: dict[str, Any] = {}
+ROLLOUT = {"steps": 2048, "envs": 4, "rollout": 32, "epochs": 2, "batch_size": 64, "hidden": (16,)}
+REPLAY = {"steps": 800, "envs": 4, "learning_starts": 200, "train_every": 8, "batch_size": 32}
+REPLAY |= {"hidden": (16,), "updates_per_call": 2, "buffer_size": 100_000}
+
+
+class Counting:
+    """The observation is how many steps the episode has, which is cut after 7 of them, or ends
+    where the action is 1; the reward is the step's number. Beginnings are drawn from [0, 1)."""
+
+    observation_space = gymnasium.spaces.Box(-1e6, 1e6, (2,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+    max_episode_steps = 7
+    ends = True
+
+    def reset(self, key: Any) -> Any:
+        state = jnp.stack([jnp.float32(0), jax.random.uniform(key)])
+        return state, state
+
+    def step(self, key: Any, state: Any, action: Any) -> TimeStep:
+        state = state.at[0].add(1.0)
+        return TimeStep(state, state, state[0], (action == 1) & self.ends, jnp.bool_(False))
+
+
+class Endless(Counting):
+    max_episode_steps = 0
+    ends = False
+
+
+class Breaking(Counting):
+    """Its rewards are not finite from some step of an episode on."""
+
+    max_episode_steps = 40
+    ends = False
+
+    def step(self, key: Any, state: Any, action: Any) -> TimeStep:
+        now = super().step(key, state, action)
+        return now._replace(reward=jnp.where(now.reward > 35, jnp.inf, now.reward))
+
+
+def loop(name: str, env: Any, seed: int = 0, network: Any = None, **given: Any) -> CompiledLoop:
+    spec = observation_spec(env.observation_space)
+    action = action_leaf(env.action_space, spec)
+    kind = algorithms.get(name, action)
+    s = apply(kind.Settings(), given)
+    sources = kind.sources(spec, action, s, network, env.observation_space, Generators(seed))
+    backend = backends.make("jax", "cpu", seed=derived(seed, "framework"))
+    algorithm = kind(backend, sources, spec, action, s)
+    blocks = (Rollouts if algorithm.needs == "rollouts" else Replay)(algorithm, env)
+
+    class Environments:
+        n = s.envs
+
+    return CompiledLoop(algorithm, Environments(), blocks, Evaluator(blocks, 4), seed)
+
+
+def prints(one: CompiledLoop) -> list[Any]:
+    data, groups = one.state()
+    return [data["learner"], *(x for group in groups.values() for x in group.values())]
+
+
+def same(one: CompiledLoop, other: CompiledLoop) -> bool:
+    pairs = zip(prints(one), prints(other), strict=True)
+    return all(x == y if isinstance(x, dict) else np.array_equal(x, y) for x, y in pairs)
+
+
+def through(one: CompiledLoop, stop_at: int | None = None) -> list[Any]:
+    return list(one.events(stop_at))
+
+
+def calls_change_nothing() -> None:
+    """Blocks in calls of one, and as many as the clock allows; stopped, and gone on with."""
+    for name, env, given in (("ppo", CartPole(), ROLLOUT), ("dqn", CartPole(), REPLAY)):
+        whole, single, resumed = (loop(name, env, **given) for _ in range(3))
+        events = through(whole)
+        single.due = lambda: 0
+        singles = through(single)
+        through(loop(name, env, 1, **given))  # another run beside does not matter
+        half = loop(name, env, **given)
+        through(half, given["steps"] // 2)
+        resumed.load_state(*json_state(half))
+        through(resumed)
+        ends, each = ([e for e in es if isinstance(e, EpisodeEnd)] for es in (events, singles))
+        metrics, one = (
+            [m for e in es if isinstance(e, BatchEnd) for m in e.calls] for es in (events, singles)
+        )
+        counts = [sum(isinstance(e, BatchEnd) for e in es) for es in (events, singles)]
+        found[name] = {
+            "calls": counts[0] < counts[1],
+            "singles": same(whole, single),
+            "resumed": same(whole, resumed),
+            "episodes": [(e.env_steps, e.episode) for e in ends]
+            == [(e.env_steps, e.episode) for e in each]
+            and len(ends) > 5,
+            "metrics": metrics == one,
+            "steps": whole.env_steps,
+            "updates": whole.updates,
+        }
+
+
+def json_state(one: CompiledLoop) -> Any:
+    data, groups = one.state()
+    copied = {g: {n: np.array(x) for n, x in group.items()} for g, group in groups.items()}
+    return json.loads(json.dumps(data)), copied
+
+
+def the_update_is_the_backends() -> None:
+    one = loop("ppo", CartPole(), **ROLLOUT)
+    rng, rows, blocks = np.random.default_rng(0), 128, one.blocks
+
+    def normal(*shape: int) -> Any:
+        return rng.standard_normal(shape).astype(np.float32)
+
+    extra = {n: normal(rows) for n in ("advantage", "return", "value")}
+    extra["log_prob"] = -np.abs(normal(rows))
+    weight = np.ones(rows, np.float32)
+    data = Batch(normal(rows, 4), rng.integers(0, 2, rows), weight=weight, extra=extra)
+    at = np.stack([rng.permutation(rows)[:32] for _ in range(8)]).astype(np.int32)
+    settings = {n: np.repeat(x[0, :1], 8) for n, x in one._said(1).settings.items()}
+    first = [np.array(x) for x in blocks.updates.current()]
+    device = tree_map(jnp.asarray, data)
+    traced = jax.jit(lambda v: blocks.updates(v, device, settings, at, jnp.bool_(True)))
+    values, _, codes = traced([jnp.array(x) for x in first])
+    outcome = one.backend.compile(one.algorithm.update)(data._replace(settings=settings), at)
+    pairs = list(zip(blocks.updates.current(), values, first, strict=True))
+    found["update"] = {
+        "applied": outcome.applied == 8 and not np.asarray(codes).any(),
+        "far": max(float(np.abs(np.asarray(x) - np.asarray(y)).max()) for x, y, _ in pairs),
+        "moved": max(float(np.abs(np.asarray(x) - z).max()) for x, _, z in pairs),
+    }
+
+
+def advantages_are_the_hosts() -> None:
+    for given in ({}, {"value_norm": "popart"}, {"shared": True}):
+        one, other = (loop("ppo", CartPole(), **ROLLOUT, **given) for _ in range(2))
+        rng, (t, n) = np.random.default_rng(0), (32, 4)
+        last = rng.random((t, n)) < 0.2
+        cut = last & (rng.random((t, n)) < 0.5)
+        discount = np.where(last & ~cut, 0, 0.98).astype(np.float32)
+        obs, after = (rng.standard_normal((t, n, 4)).astype(np.float32) for _ in range(2))
+        action, reward = rng.integers(0, 2, (t, n)), rng.standard_normal((t, n))
+        extra = {"output": rng.standard_normal((t, n, 3)).astype(np.float32)} if given else {}
+        rest = (action, reward.astype(np.float32), discount, last, np.ones_like(last))
+        where, end = np.argwhere(last), rng.standard_normal((n, 4)).astype(np.float32)
+        listed = Cuts(where[:, 0], where[:, 1], after[last])
+        host = other.algorithm.prepare(
+            Trajectory(obs, *rest, listed, end, extra),
+            {r: other.backend.networks[r].predict for r in other.networks},
+        )
+
+        def prepared(trajectory: Any, one: Any = one) -> Any:
+            from tandem.compiled.collecting import when
+
+            trajectory = trajectory._replace(cuts=trajectory.cuts._replace(dense=when))
+            with one.blocks.updates.scope(one.blocks.updates.current()):
+                return one.algorithm.prepare(trajectory, forwards(one.backend, tuple(one.networks)))
+
+        dense = Trajectory(obs, *rest, Cuts((), (), after), end, extra)
+        device = jax.jit(prepared)(tree_map(jnp.asarray, dense))
+        worst = [
+            float(np.abs(np.asarray(device.extra[n]) - x).max()) for n, x in host.extra.items()
+        ]
+        found.setdefault("prepared", []).append([max(worst), sorted(host.extra)])
+
+
+def statistics_are_the_hosts() -> None:
+    rng, (t, n) = np.random.default_rng(0), (40, 3)
+    scale, standard = moments.RewardScale(n, 0.9), moments.RewardStandard()
+    seen = moments.Observations(observation_spec(CartPole().observation_space))
+    kept = [scale.begin(), standard.begin(), seen.begin()]
+    hosts = normalization.RewardScale(n, 0.9), normalization.RewardStandard()
+    host = normalization.ObservationMoments(observation_spec(CartPole().observation_space))
+    far = []
+    for _ in range(3):
+        reward = (5 + 3 * rng.standard_normal((t, n))).astype(np.float32)
+        obs = (2 + rng.standard_normal((t, n, 4))).astype(np.float32)
+        last, valid = rng.random((t, n)) < 0.1, np.ones((t, n), bool)
+        trajectory = Trajectory(obs, (), reward, (), last, valid, (), ())
+        for i, (one, other) in enumerate(zip((scale, standard), hosts, strict=True)):
+            kept[i], scaled = one(kept[i], tree_map(jnp.asarray, trajectory))
+            far.append(float(np.abs(np.asarray(scaled.reward) - other(trajectory).reward).max()))
+        kept[2] = seen.add(kept[2], jnp.asarray(obs))
+        host.add(obs, valid)
+    for name in ("mean", "variance"):
+        x, y = getattr(kept[2][""], name), getattr(host.moments[""], name)
+        far.append(float(np.abs(np.asarray(x) - y).max()))
+    found["statistics"] = max(far)
+
+
+def the_ring_holds_what_was_seen() -> None:
+    one = loop("dqn", Counting(), **REPLAY | {"buffer_size": 64, "learning_starts": 10_000})
+    through(one, 160)
+    ring, written = one._carry.kept
+    obs, after = np.asarray(ring["obs"]), np.asarray(ring["next_obs"])
+    found["ring"] = {
+        "shape": list(obs.shape),
+        "written": int(written),
+        "steps": bool((after[..., 0] == obs[..., 0] + 1).all()),
+        "rewards": bool((np.asarray(ring["reward"]) == after[..., 0]).all()),
+        "ends": bool(
+            ((np.asarray(ring["discount"]) == 0) == (np.asarray(ring["action"]) == 1)).all()
+        ),
+        "chance": float(np.asarray(ring["action"]).mean()),
+    }
+
+
+def what_is_not_finite_is_not_made() -> None:
+    one = loop("ppo", Breaking(), **ROLLOUT)
+    first = through(one, 128)
+    before = [np.array(x) for x in one.blocks.updates.current()]
+    try:
+        through(one)
+    except NonFiniteError as error:
+        found["fault"] = str(error)
+    after = [np.asarray(x) for x in one.blocks.updates.current()]
+    found["held"] = all(np.isfinite(x).all() for x in after)
+    found["unmoved"] = all(np.array_equal(x, y) for x, y in zip(before, after, strict=True))
+    found["before"] = max(e.updates for e in first)
+
+
+def evaluations_are_of_whole_episodes() -> None:
+    one, other = loop("dqn", Counting(), **REPLAY), loop("dqn", Endless(), **REPLAY)
+    weights = {"q": one.backend.networks["q"].mean()}
+    plan = one.backend.networks["q"].plan
+    for name in weights["q"]:  # action 0 is best everywhere
+        weights["q"][name] = np.zeros_like(weights["q"][name])
+    last = f"{len(plan) - 1}/bias"
+    weights["q"][last] = np.array([1.0, 0.0], np.float32)
+    never = lambda: False  # noqa: E731
+    played = one.evaluate(weights, 6, 3, 0, 0, never)
+    cut = other.evaluate(weights, 6, 3, 9, 0, never)
+    longer = other.evaluate(weights, 2, 3, 0, 4_000, never)
+    weights["q"][last] = weights["q"][last][::-1].copy()
+    ended = one.evaluate(weights, 3, 3, 0, 0, never)
+    assert fixed(one.backend.networks["q"], weights["q"])(np.zeros((1, 2)))[0, 1] == 1
+    found["played"] = [list(played), list(cut), longer.lengths, longer.cut, list(ended)]
+
+
+def they_go_on_within_carries() -> None:
+    """Each kind of run: it learns, and what it carries goes through arrays and back."""
+    rollout, replay = ROLLOUT | {"steps": 384}, REPLAY | {"steps": 320}
+    for name, env, given in (
+        ("ppo", CartPole, rollout | {"normalize_observations": True, "normalize_rewards": True}),
+        ("ppo", CartPole, rollout | {"standardize_rewards": True, "value_norm": "norm"}),
+        ("ppo", Pendulum, rollout | {"policy": "beta", "max_kl": 0.5}),
+        ("a2c", Pendulum, {"steps": 160, "envs": 4, "rollout": 8, "hidden": (16,)}),
+        ("trpo", Pendulum, {"steps": 256, "envs": 4, "rollout": 32, "hidden": (16,)}),
+        ("td3", Pendulum, replay | {"action_noise": "ou"}),
+        ("ddpg", Pendulum, replay),
+        ("sac", Pendulum, replay),
+        ("sac", CartPole, replay),
+    ):
+        one, resumed = (loop(name, env(), **given) for _ in range(2))
+        events = through(one, given["steps"] // 2)
+        resumed.load_state(*json_state(one))
+        events += through(one)
+        through(resumed)
+        metrics = [e.metrics for e in events if isinstance(e, BatchEnd) and e.metrics]
+        finite = all(np.isfinite(list(m.values())).all() for m in metrics)
+        found.setdefault("kinds", []).append(
+            [name, finite and len(metrics) > 0, same(one, resumed), one.updates]
+        )
+
+
+if __name__ == "__main__":
+    assert arrays is not None
+    for which in sys.argv[1:]:
+        globals()[which]()
+    print(json.dumps(found))

@@ -1,0 +1,211 @@
+"""Compiled runs by the doors, on JAX: prints one JSON object of what was found. Arguments: a
+folder, and which."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+import tandem
+from tandem.cli import main
+from tandem.compiled.loop import CompiledLoop
+from tandem.errors import TandemError
+from tandem.functional.worlds import CartPole
+from tandem.learning.events import BatchEnd, EpisodeEnd, EvaluationEnd
+from tandem.runs import verification
+from tandem.runs.callbacks import Callback
+from tandem.runs.folder import read_run
+
+OUT = Path(sys.argv[1])
+SMALL: dict[str, Any] = {
+    "steps": 2_000,
+    "envs": 4,
+    "rollout": 25,
+    "batch_size": 50,
+    "epochs": 2,
+    "hidden": (16,),
+    "eval_episodes": 2,
+    "final_episodes": 3,
+    "plots": False,
+    "tensorboard": False,
+}
+ENV = "tandem/CartPole-v1"
+found: dict[str, Any] = {}
+
+
+def prints(run: str) -> list[str]:
+    return read_run(OUT / run).table["fingerprint"]
+
+
+def command(*words: object) -> tuple[int, str]:
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        code = main([*map(str, words)])
+    return code, said.getvalue()
+
+
+class Listens(Callback):
+    def __init__(self, stop_at: int = 10**9) -> None:
+        self.ends, self.batches, self.scores, self.stop_at = 0, 0, 0, stop_at
+
+    def on_episode_end(self, event: EpisodeEnd) -> None:
+        self.ends += 1
+
+    def on_batch_end(self, event: BatchEnd) -> bool:
+        self.batches += 1
+        return event.env_steps >= self.stop_at
+
+    def on_evaluation(self, event: EvaluationEnd) -> None:
+        self.scores += 1
+
+
+def whole_and_in_parts() -> None:
+    heard = Listens()
+    whole = tandem.train("ppo", ENV, framework="jax", out=OUT / "whole", callbacks=[heard], **SMALL)
+    stop = Listens(700)
+    part = tandem.train("ppo", ENV, framework="jax", out=OUT / "part", callbacks=[stop], **SMALL)
+    tandem.train(resume=OUT / "part", callbacks=[Listens()])
+    again = verification.verify(OUT / "whole")
+    stepped = tandem.train("ppo", ENV, framework="jax", vectorization="plain", **SMALL)
+    config = json.loads((OUT / "whole" / "config.json").read_text())
+    loaded = tandem.load(OUT / "whole")
+    found["doors"] = {
+        "compiled": config["settings"]["vectorization"] == "compiled",
+        "reason": part.reason,
+        "resumed": prints("part") == prints("whole") and len(prints("whole")) > 10,
+        "verified": again.difference is None,
+        "scores": [heard.scores, heard.ends > 20, stop.batches < heard.batches],
+        "evaluation": [len(whole.evaluation.returns), whole.evaluation.mean > 5],
+        "host": tandem.evaluate(loaded, "CartPole-v1", 2).mean > 5,
+        "stepped": stepped.evaluation.mean > 5,
+        "columns": sorted(read_run(OUT / "whole").table),
+    }
+
+
+def own_worlds_and_networks() -> None:
+    """A class of one's own; a Keras network with batch norm and dropout; no folder; no
+    evaluations; evaluations in another environment."""
+
+    def body(space: Any) -> keras.Model:
+        layers = keras.layers
+        return keras.Sequential(
+            [
+                layers.Input(space.shape),
+                layers.Dense(16, activation="tanh"),
+                layers.BatchNormalization(),
+                layers.Dropout(0.1),
+            ]
+        )
+
+    given = SMALL | {"hidden": (8,), "steps": 600}
+    runs = [
+        tandem.session("ppo", CartPole, framework="jax", network=body, **given),
+        tandem.session("ppo", CartPole(), framework="jax", **given | {"eval_episodes": 0}),
+        tandem.session("ppo", ENV, framework="jax", eval_env="CartPole-v1", **given),
+        tandem.session(
+            "a2c", ENV, framework="jax", optimizer=keras.optimizers.SGD(1e-3), steps=400
+        ),
+        tandem.session("dqn", ENV, framework="jax", steps=400, updates_per_call=64),
+    ]
+    for run in runs:
+        events = list(run)
+        found.setdefault("own", []).append(
+            [isinstance(run.loop, CompiledLoop), run.loop.learner.updates > 0, len(events) > 5]
+        )
+
+
+def what_cannot_be() -> None:
+    for name, env, given in (
+        ("ppo", "CartPole-v1", {}),
+        ("ppo", ENV, {"framework": "torch"}),
+        ("dqn", ENV, {"prioritized": True}),
+        ("dqn", ENV, {"n_step": 3}),
+        ("dqn", ENV, {"memmap": True, "out": OUT / "kept"}),
+        ("ppo", ENV, {"recurrent": 8}),
+        ("ppo", ENV, {"noisy": "factorised"}),
+        ("ppo", "tandem/Pendulum-v1", {"action_noise": "gsde"}),
+        ("ppo", ENV, {"workers": 2}),
+        ("impala", ENV, {}),
+        ("ppo", ENV, {"devices": 2}),
+    ):
+        try:
+            tandem.session(name, env, vectorization="compiled", **given)
+            found.setdefault("refused", []).append("")
+        except TandemError as error:
+            found.setdefault("refused", []).append(f"{error.happened} | {error.fix}")
+
+
+def left_within_a_call() -> None:
+    run = tandem.session("ppo", ENV, framework="jax", out=OUT / "left", **SMALL)
+    left = {}
+    for event in run:
+        if isinstance(event, EpisodeEnd):
+            break
+    try:
+        list(run)
+    except TandemError as error:
+        left["told"] = error.happened
+    again = tandem.session(resume=OUT / "left")
+    for event in again:
+        if isinstance(event, BatchEnd):
+            break
+    left["steps"] = [event.env_steps > 0 for event in again if isinstance(event, BatchEnd)][-1]
+    found["left"] = left
+
+
+def a_signal_is_heard_within_a_second() -> None:
+    words = ["train", "ppo", ENV, "--framework", "jax", "--steps", "100000000", "--quiet"]
+    out = OUT / "signalled"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tandem", *words, "--out", str(out)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=dict(os.environ),
+    )
+    while not (out / "progress.csv").exists() or process.poll() is not None:
+        time.sleep(0.05)
+    time.sleep(2)  # so that calls are long by now
+    began = time.monotonic()
+    process.send_signal(signal.SIGTERM)
+    said = process.communicate(timeout=60)[0]
+    code, text = command("train", "--resume", out, "--stop-at", 1, "--quiet")
+    found["signal"] = {
+        "code": process.returncode == 128 + signal.SIGTERM,
+        "seconds": time.monotonic() - began,
+        "said": "Stopped by SIGTERM and saved" in said,
+        "resumed": code == 0 and "Traceback" not in text,
+    }
+
+
+def cached() -> None:
+    folder = OUT / "cache"
+    for flag in ("--no-compile-cache", "--compile-cache", "--compile-cache"):
+        environment = {n: x for n, x in os.environ.items() if not n.startswith("JAX_COMP")}
+        out = OUT / f"run{len(found.get('cached', []))}"
+        subprocess.run(
+            [sys.executable, "-m", "tandem", "train", "ppo", ENV, "--framework", "jax", flag]
+            + ["--steps", "2000", "--no-plots", "--quiet", "--out", str(out)],
+            env=environment | {"XDG_CACHE_HOME": str(folder)},
+            check=True,
+            capture_output=True,
+        )
+        files = sorted(x.name for x in folder.rglob("*-cache"))
+        found.setdefault("cached", []).append([len(files), prints(out.name)[-1]])
+
+
+if __name__ == "__main__":
+    assert np is not None
+    for which in sys.argv[2:]:
+        globals()[which]()
+    print(json.dumps(found))

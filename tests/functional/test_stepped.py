@@ -1,0 +1,302 @@
+"""Functional environments as vectors and as environments of Gymnasium's."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+import tandem
+from tandem.collect.evaluation import evaluate
+from tandem.envs import functions
+from tandem.envs.factory import environment_name, make, random_actions, resume_fault, vectorize
+from tandem.envs.stepped import Stepped
+from tandem.envs.vector import episode_seed
+from tandem.errors import EnvironmentFault, NonFiniteError, ResumeError, SpaceError
+from tandem.exploration import EpsGreedyQPolicy
+from tandem.functional.vector import FunctionalVector
+from tandem.types import leaves
+from tests.functional.worlds import Broken, Doors, Walk
+from tests.helpers import run_python
+
+OURS = ("tandem/CartPole-v1", "tandem/Pendulum-v1")
+
+
+def played(envs: Any, steps: int = 40, seed: int = 0) -> list[Any]:
+    """Random steps, each after the first as (observations, rewards, ends, last observations)."""
+    rng, obs = np.random.default_rng(seed), envs.reset()
+    rows = [obs]
+    for _ in range(steps):
+        one = envs.step(random_actions(envs.action, envs.n, rng, obs))
+        obs = one.obs
+        rows.append((*one[:5], tuple(one.final)))
+    envs.close()
+    return rows
+
+
+def same(one: Any, other: Any) -> bool:
+    pairs = zip(leaves(tuple(one)), leaves(tuple(other)), strict=True)
+    return all(np.asarray(a).tobytes() == np.asarray(b).tobytes() for a, b in pairs)
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_ours_are_gymnasiums_step_for_step(name: str) -> None:
+    ours, theirs = make(name), gymnasium.make(name.removeprefix("tandem/")).unwrapped
+    rng, ended = np.random.default_rng(0), 0
+    assert ours.observation_space == theirs.observation_space
+    assert ours.action_space == theirs.action_space
+    for episode in range(4):
+        obs, _ = ours.reset(seed=episode)
+        theirs.reset(seed=episode)
+        over = False
+        for _ in range(120):
+            theirs.state = np.asarray(ours._now.state[0], np.float64)
+            action = random_actions(vectorize(name).action, 1, rng, obs)[0]
+            obs, reward, over, cut, _ = ours.step(action)
+            seen, paid, done, _, _ = theirs.step(action)
+            np.testing.assert_allclose(obs, seen, atol=2e-5)
+            np.testing.assert_allclose(reward, paid, atol=1e-4)
+            assert (over, cut) == (done, False)
+            if over:
+                ended += 1
+                break
+    assert ended == (4 if "CartPole" in name else 0)
+
+
+def test_episodes_are_cut_at_their_limit() -> None:
+    envs = vectorize("tandem/Pendulum-v1", 2, kwargs={"max_episode_steps": 5})
+    rows = played(envs, 11)
+    assert [bool(row[3].all()) for row in rows[1:]] == [t % 5 == 0 for t in range(1, 12)]
+    assert not any(row[2].any() for row in rows[1:])
+
+
+@pytest.mark.parametrize("env", ["tandem/CartPole-v1", Walk, Doors], ids=str)
+def test_many_are_one_by_one_to_the_bit_however_they_are_divided(env: Any) -> None:
+    many = vectorize(env, 4, seed=7)
+    plain = vectorize(env, 4, seed=7, mode="plain")
+    assert isinstance(many, FunctionalVector) and isinstance(plain, Stepped)
+    rows = played(many)
+    assert sum(len(row[5]) for row in rows[1:]) > 2
+    assert same(rows, played(plain))
+    parts = [vectorize(env, 2, seed=7, first=first) for first in (0, 2)]
+    obs, seen = [part.reset() for part in parts], vectorize(env, 4, seed=7)
+    whole = seen.reset()
+    for t in range(30):
+        action = np.full(4, t % 2)
+        whole = seen.step(action).obs
+        obs = [part.step(action[:2]).obs for part in parts]
+    for x, *halves in zip(leaves(whole), *map(leaves, obs), strict=True):
+        assert x.tobytes() == np.concatenate(halves).tobytes()
+
+
+def test_what_a_step_gives_is_the_callers() -> None:
+    envs = vectorize("tandem/CartPole-v1", 2)
+    obs = envs.reset()
+    one = envs.step(np.zeros(2, np.int64))
+    kept = one.obs.copy()
+    obs[:] = one.obs[:] = 9.0
+    envs.step(np.zeros(2, np.int64))
+    assert not np.array_equal(one.obs, kept) and envs.step(np.zeros(2, np.int64)).obs.max() < 9
+
+
+@pytest.mark.parametrize("env", [*OURS, Walk, Doors, partial(Walk, pool=3)], ids=str)
+def test_they_resume_to_the_bit(env: Any) -> None:
+    assert resume_fault(env) is None
+
+
+def test_a_pool_is_where_episodes_begin() -> None:
+    envs = vectorize(partial(Walk, limit=2, pool=3), 4)
+    firsts = [envs.reset()]
+    firsts += [envs.step(np.zeros(4, np.int64)).obs for _ in range(20)][1::2]
+    assert len(np.unique(np.concatenate(firsts), axis=0)) == 3
+
+
+def test_the_state_of_others_is_refused() -> None:
+    envs = vectorize(Walk, 2)
+    envs.reset()
+    other = vectorize("tandem/CartPole-v1", 2)
+    other.reset()
+    with pytest.raises(ResumeError, match="another environment than Walk"):
+        envs.load_state(*other.state())
+    with pytest.raises(ResumeError, match="is of 2 environments"):
+        vectorize(Walk, 3).load_state(*envs.state())
+
+
+def test_numbers_that_are_none_are_told_with_their_environment_and_step() -> None:
+    for what, told in (("obs", "the observation"), ("reward", "the reward")):
+        envs = vectorize(lambda what=what: Broken(what), 3)
+        with pytest.raises(NonFiniteError, match=rf"environment 0 of .* gave {told}.* at step 3"):
+            played(envs)
+
+
+def test_masks_forbid_and_must_leave_a_choice() -> None:
+    envs = vectorize(Doors, 3)
+    rows = played(envs)
+    assert envs.action.masked and all((row[1] == 1).all() for row in rows[1:])
+
+    class Shut(Doors):
+        shut_all = 4
+
+    with pytest.raises(EnvironmentFault, match="forbids every choice at step 4"):
+        played(vectorize(Shut, 2))
+
+
+def test_a_view_is_an_environment_of_gymnasiums() -> None:
+    view = make("tandem/CartPole-v1", {"render_mode": "rgb_array"})
+    assert isinstance(view, gymnasium.Env) and environment_name(view) == "tandem/CartPole-v1"
+    obs, _ = view.reset(seed=episode_seed(7, 0, 0))
+    assert obs.tobytes() == vectorize("tandem/CartPole-v1", seed=7).reset()[0].tobytes()
+    assert view.render().shape == (400, 600, 3)
+    assert view.spec.max_episode_steps == 500
+    assert make(Walk).render() is None and make(Walk).metadata["render_modes"] == []
+    again = view.spec.make()
+    assert again.reset(seed=episode_seed(7, 0, 0))[0].tobytes() == obs.tobytes()
+
+
+def test_objects_classes_and_functions_are_taken_alike() -> None:
+    made = []
+
+    def function() -> Walk:
+        made.append(Walk())
+        return made[-1]
+
+    for env, name in ((Walk, "Walk"), (Walk(), "Walk"), (function, "function")):
+        envs = vectorize(env, 2)
+        assert isinstance(envs, FunctionalVector) and envs.name == name
+        assert isinstance(make(env), gymnasium.Env)
+    make(function)
+    assert len(made) == 1, "what is compiled of it serves all"
+    assert functions.known(make) is None
+
+
+def test_what_is_none_is_as_it_was() -> None:
+    cart = gymnasium.make("CartPole-v1")
+    assert make(cart) is cart and not functions.is_one(cart) and not functions.is_one("CartPole-v1")
+    assert not functions.is_id("tandem/Identity-v0")
+    assert environment_name(make("tandem/Identity-v0")) == "tandem/Identity-v0"
+    with pytest.raises(SpaceError, match="no max_episode_steps"):
+
+        class Forgetful(Walk):
+            def __init__(self) -> None:
+                pass
+
+        make(Forgetful)
+
+
+class Pushing:
+    def initial_state(self, n: int) -> Any:
+        return ()
+
+    def act(self, obs: Any, state: Any, noise: Any) -> Any:
+        return (obs[:, 2] > 0).astype(np.int64), {}, state
+
+
+def test_evaluations_play_the_same_episodes_whatever_their_number_is() -> None:
+    scores = [
+        evaluate(Pushing(), "tandem/CartPole-v1", 6, seed=3, environments=n).returns for n in (2, 5)
+    ]
+    assert scores[0] == scores[1] and min(scores[0]) > 20 and len(set(scores[0])) > 2
+    cut = evaluate(Pushing(), "tandem/CartPole-v1", 3, seed=3, max_steps=7)
+    assert cut.lengths == [7, 7, 7] and cut.cut == 3
+    own = evaluate(Pushing(), "tandem/CartPole-v1", 3, kwargs={"max_episode_steps": 7}, max_steps=7)
+    assert own.lengths == [7, 7, 7] and own.cut == 0
+    state = make("tandem/CartPole-v1")
+    assert evaluate(Pushing(), state, 2).returns[0] > 20
+
+
+QUICK: dict[str, Any] = {
+    "plots": False,
+    "tensorboard": False,
+    "eval_episodes": 1,
+    "final_episodes": 1,
+    "hidden": (8,),
+    "rollout": 16,
+    "batch_size": 32,
+    "envs": 4,
+    "framework": "torch",
+}
+
+
+def run(env: Any = "tandem/CartPole-v1", algorithm: str = "ppo", **given: Any) -> str:
+    session = tandem.session(algorithm, env, **{**QUICK, "steps": 192, **given})
+    for _ in session:
+        pass
+    return session.fingerprint()
+
+
+def test_a_run_is_resumed_to_the_bit(tmp_path: Any) -> None:
+    whole = run(Walk)
+    tandem.train("ppo", Walk, **{**QUICK, "steps": 192, "stop_at": 64, "out": tmp_path / "run"})
+    session = tandem.session(resume=tmp_path / "run", env=Walk)
+    for _ in session:
+        pass
+    assert session.fingerprint() == whole
+
+
+@pytest.mark.slow
+def test_processes_step_the_same_environments() -> None:
+    assert run(workers=2, ahead=0) == run(workers=1, ahead=0)
+    assert run(Walk, workers=2, ahead=0) == run(Walk)
+
+
+LEARNS = """
+    import json, sys
+    import tandem
+    from tests.functional.test_stepped import QUICK
+
+    session = tandem.session("ppo", "tandem/CartPole-v1", **{**QUICK, "framework": sys.argv[1]})
+    updates = [event.updates for event in session if type(event).__name__ == "BatchEnd"]
+    print(json.dumps([session.loop.env_steps, len(updates), type(session.environments).__name__]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["torch", "jax", "tensorflow"])
+def test_every_engine_learns_in_them(engine: Any) -> None:
+    code = LEARNS.replace("**{", '**{"steps": 192, ').replace("**QUICK", "**QUICK")
+    assert run_python(code, engine, engine=engine) == [[192, 3, "FunctionalVector"]]
+
+
+def test_agents_of_ones_own_take_them() -> None:
+    import torch
+
+    class Learner(tandem.RL_pytorch):
+        def __init__(self) -> None:
+            super().__init__()
+            self.env = make(Walk)
+            self.q = torch.nn.Linear(2, 2)
+            self.param = self.q.parameters()
+
+        def action(self, s: Any) -> Any:
+            return self.q(s)
+
+        def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
+            values = self.q(s).gather(1, a.long().reshape(-1, 1)).squeeze(1)
+            return (r - values).square().mean()
+
+        def update_param(self) -> None:
+            pass
+
+    agent = Learner()
+    agent.set(policy=EpsGreedyQPolicy(0.1), pool_size=200, batch=8)
+    agent.train(torch.optim.Adam(agent.q.parameters(), 1e-2), episodes=3)
+    assert len(agent.reward_list) == 3 and max(agent.reward_list) > 0
+
+
+HOST = """
+    import json, os
+    from tandem.envs.factory import vectorize
+
+    before = vectorize("tandem/CartPole-v1", 2).reset()
+    import jax
+
+    print(json.dumps([os.environ["PJRT_NPROC"], jax.config.read("jax_cpu_enable_async_dispatch")]))
+    print(json.dumps([os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"], str(before.dtype)]))
+"""
+
+
+def test_jax_is_set_up_for_a_process_that_steps() -> None:
+    assert run_python(HOST) == [["1", False], ["false", "float32"]]
