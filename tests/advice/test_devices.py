@@ -143,8 +143,8 @@ def test_advice_about_processes_that_were_launched(monkeypatch) -> None:
     Case(key, launched, {"devices": 3}, "devices=2", {"devices": 2}).follow()
     key = "learning/launch.py:check_launched 3"
     Case(key, launched, {"own": True}, "leave the launcher out", {"own": False}).follow()
-    with follows("learning/launch.py:Launched._error") as advice:
-        raise launched()._error(1, "has died")
+    with follows("learning/launch.py:Others.error") as advice:
+        raise launched().error(1, "has died")
     assert "resume=" in advice.fix  # tests/learning/test_launch.py does it
     with socket.socket() as taken:
         taken.bind(("localhost", 0))
@@ -160,6 +160,16 @@ def test_advice_about_processes_that_were_launched(monkeypatch) -> None:
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "1")
     torch_group.launched_store(10.0)  # one process, with a port that it can open
+
+
+def test_advice_about_an_agent_in_processes_that_were_launched(monkeypatch) -> None:
+    pytest.importorskip("torch")
+    from tandem.agents import companion_agents
+
+    launch = SimpleNamespace(count=2, rank=1)
+    monkeypatch.setattr(companion_agents, "_launch", lambda: launch)
+    key = "agents/companion_agents.py:LaunchedDevices.__init__"
+    Case(key, companion_agents.Devices.of, {"given": 3}, "strategy=2", {"given": 2}).follow()
 
 
 def test_advice_about_processes_of_jax_and_tensorflow(monkeypatch) -> None:
@@ -179,7 +189,7 @@ UNMET = """
     from tests.advice.net import follows
     engine = os.environ["KERAS_BACKEND"]
     module = importlib.import_module(f"tandem.backends.keras_{engine}_hosts")
-    with follows(f"backends/keras_{engine}_hosts.py:Meeting.__init__") as advice:
+    with follows(os.environ["SITE"]) as advice:
         module.Meeting()
     assert f"unset {module.VARIABLES[0]}" in advice.fix
     del os.environ[module.VARIABLES[0]]
@@ -190,15 +200,20 @@ UNMET = """
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("engine", "told"),
+    ("engine", "site", "told"),
     [
-        ("jax", {"JAX_COORDINATOR_ADDRESS": "localhost:9"}),  # not how many they are
-        pytest.param(
+        (  # not how many they are
+            "jax",
+            "backends/keras_jax_hosts.py:Meeting.__init__",
+            {"JAX_COORDINATOR_ADDRESS": "localhost:9"},
+        ),
+        pytest.param(  # nor which of them this is
             "tensorflow",
-            {"TF_CONFIG": '{"cluster": {"worker": ["localhost:8", "localhost:9"]}}'},  # nor which
+            "backends/keras_tensorflow_hosts.py:Meeting.__init__",
+            {"TF_CONFIG": '{"cluster": {"worker": ["localhost:8", "localhost:9"]}}'},
             marks=pytest.mark.thorough,
         ),
     ],
 )
-def test_advice_where_processes_do_not_meet(engine: str, told: dict[str, str]) -> None:
-    assert run_python(UNMET, engine=engine, env=told) == [None]
+def test_advice_where_processes_do_not_meet(engine: str, site: str, told: dict[str, str]) -> None:
+    assert run_python(UNMET, engine=engine, env=told | {"SITE": site}) == [None]

@@ -70,10 +70,10 @@ def alone(*words: Any) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize("engine", ENGINES)
 def test_it_is_the_run_of_one_process_with_as_many_devices(engine: str, tmp_path: Path) -> None:
     run, one = tmp_path / "run", tmp_path / "one"
-    (code, said, error), other = ended(launched(engine, *WORDS, "--steps", 800, "--out", run))
+    (code, said, error), other = ended(launched(engine, *WORDS, "--steps", 400, "--out", run))
     assert code == 0, error
     assert other[:2] == (0, "") and f"tandem evaluate {run}" in said
-    made = alone(*WORDS, "--steps", 800, "--out", one, "--framework", engine, "--devices", 2)
+    made = alone(*WORDS, "--steps", 400, "--out", one, "--framework", engine, "--devices", 2)
     assert made.returncode == 0, made.stderr
     assert read_run(run).table["fingerprint"] == read_run(one).table["fingerprint"]
 
@@ -94,12 +94,20 @@ def test_one_that_is_resumed_is_the_same_run(engine: str, tmp_path: Path) -> Non
 
 
 @thorough
-@pytest.mark.parametrize("engine", ["jax", "tensorflow"])
-def test_several_runs_of_one_launch(engine: str, tmp_path: Path) -> None:
-    words = [*WORDS, "--steps", 400, "--seeds", 2, "--out", tmp_path / "runs"]
-    found = ended(launched(engine, *words))
-    assert [code for code, *_ in found] == [0, 0], found
-    assert "mean over 2 seeds" in found[0][1] and found[1][1] == ""
+def test_pictures_on_two_devices_of_each_of_two_processes(tmp_path: Path, monkeypatch: Any) -> None:
+    """Where the network convolves, each update is a call of its own."""
+    monkeypatch.setenv("JAX_NUM_CPU_DEVICES", "2")
+    words = ["train", "dqn", "tests.learning.pictures:Pictures-v0", *WORDS[3:]]
+    at = words.index("--hidden")
+    words = [*words[:at], *words[at + 2 :], "--steps", "200", "--train-every", "16"]
+    run, one = tmp_path / "run", tmp_path / "one"
+    found = ended(launched("jax", *words, "--out", run))
+    assert [x[:2] for x in found][1] == (0, "") and found[0][0] == 0, found
+    monkeypatch.setenv("JAX_NUM_CPU_DEVICES", "4")
+    made = alone(*words, "--framework", "jax", "--devices", 4, "--out", one)
+    assert made.returncode == 0, made.stderr
+    losses = [[float(x) for x in read_run(r).table["loss"] if x] for r in (run, one)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4) and losses[0]
 
 
 @thorough

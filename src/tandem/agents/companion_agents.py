@@ -4,17 +4,22 @@ the same updates."""
 from __future__ import annotations
 
 import copy
+import traceback
 import weakref
-from contextlib import nullcontext
-from functools import partial
+from collections.abc import Callable
+from contextlib import nullcontext, suppress
+from functools import cache, partial
 from typing import Any
+
+import numpy as np
 
 from tandem.agents.agent_checkpoint import RECORDS
 from tandem.agents.contract import param_variables
 from tandem.agents.user_functions import PrioritizedReplay
 from tandem.backends import no_strategy
-from tandem.errors import SettingError
+from tandem.errors import SettingError, WorkerError
 from tandem.learning.companions import Companions
+from tandem.learning.launch import Launch, Others
 from tandem.parallel.process import not_picklable
 
 NUMBERS = ("lr", "weight_decay", "beta1", "beta2")  # of optimizers, which may be moved
@@ -46,7 +51,8 @@ class Devices:
         """SettingError for what is no number of devices."""
         if isinstance(given, bool) or not isinstance(given, int) or given < 1:
             raise no_strategy(given, "how many devices, for an agent of PyTorch's")
-        return cls(given)
+        launch = _launch() if given > 1 else None
+        return cls(given) if launch is None else LaunchedDevices(launch, given)
 
     def fits(self, given: Any) -> bool:
         """Whether it is of what a user gave."""
@@ -84,6 +90,70 @@ class Devices:
         Companions(partial(_made, packed, self.count), self.count, PATIENCE).join(backend)
 
 
+class LaunchedDevices(Devices):
+    """Those of processes that torchrun has started, each with the program and its agent: that of
+    rank 0 trains, and the others make its updates with it."""
+
+    def __init__(self, launch: Launch, count: int) -> None:
+        if count != launch.count:
+            raise SettingError(
+                f"strategy={count}, and {launch.count} processes were launched.",
+                "a device for each process",
+                f"give strategy={launch.count}, or launch {count} of them.",
+            )
+        super().__init__(launch.count, launch.rank)
+        self._launch = launch
+
+    def begin(self, assembly: Any) -> None:
+        """Joins the other processes, for the updates of an assembly, of which each has its own."""
+        if self._end is not None:
+            self._end()
+        layout, launch, this = assembly.backend.layout, self._launch, weakref.ref(assembly)
+        self._trained = [x.requires_grad for x in param_variables(assembly.agent)]
+        layout.tell, layout.hear = partial(_told, this), partial(_heard, this)
+        layout.group.followers = None if self.index else Others(launch)
+        self._end = weakref.finalize(assembly, layout.group.cut)
+        launch.runs += 1
+        try:
+            launch.join(layout.group, PATIENCE)
+        except (RuntimeError, launch.group.Lost) as error:
+            raise Others(launch).lost() from error
+
+    def led(self, train: Callable[[], np.float32], assembly: Any) -> np.float32:
+        """What a call of training gives: rank 0's, which makes it, on all of them."""
+        layout, loss = assembly.backend.layout, None
+        if self.index:
+            return self._follow(assembly)
+        try:
+            loss = train()
+            return loss
+        finally:
+            if layout.group.joined:
+                # as there, where optimizers are as training needs them
+                with suppress(WorkerError), assembly:  # of one that is lost: the next call says so
+                    layout.pause(None if loss is None else float(loss))
+
+    def _follow(self, assembly: Any) -> np.float32:
+        layout, launch = assembly.backend.layout, self._launch
+        with assembly:
+            try:
+                there = layout.serve()
+            except BaseException:
+                launch.say("lost", traceback.format_exc())
+                raise
+        if not there:
+            launch.say("lost")
+        if not there or layout.result is None:
+            how = "has ended by an error" if there else "has died, or another one"
+            raise Others(launch).error(0, how)
+        return np.float32(layout.result)
+
+
+@cache
+def _launch() -> Launch | None:
+    return Launch.find()
+
+
 def _packed(agent: Any, arguments: Any, optimizers: list[Any]) -> bytes:
     """What a process needs to make the same updates. SettingError for what cannot travel."""
     import cloudpickle
@@ -110,6 +180,17 @@ def _told(assembly_: Any) -> dict[str, Any]:
     return {"numbers": numbers, "optimizers": optimizers}
 
 
+def _heard(assembly_: Any, told: dict[str, Any]) -> None:
+    assembly = assembly_()
+    vars(assembly.agent).update(told["numbers"])
+    for o, (names, numbers) in zip(assembly.optimizers, told["optimizers"], strict=True):
+        if sorted(o.tensors()) != names:
+            o.expect(set(names))
+        for name, values in numbers.items():
+            if values and o.numbers(name) != values:
+                o.set_numbers(name, values)
+
+
 def _made(packed: bytes, count: int, rank: int) -> Any:
     """Rank `rank`'s backend, with the agent's update compiled."""
     import cloudpickle
@@ -120,17 +201,8 @@ def _made(packed: bytes, count: int, rank: int) -> Any:
     assembly = Assembly(agent, arguments, optimizers, layout=Devices(count, rank))
     assembly.environments.close()
     assembly.__enter__()  # for as long as this process lives
-
-    def hear(told: dict[str, Any]) -> None:
-        vars(agent).update(told["numbers"])
-        for o, (names, numbers) in zip(assembly.optimizers, told["optimizers"], strict=True):
-            if sorted(o.tensors()) != names:
-                o.expect(set(names))
-            for name, values in numbers.items():
-                if values and o.numbers(name) != values:
-                    o.set_numbers(name, values)
-
     backend = assembly.backend
-    backend.layout.hear, backend.layout.kept = hear, assembly
+    backend.layout.hear = partial(_heard, weakref.ref(assembly))
+    backend.layout.kept = assembly
     backend.compile(assembly.algorithm.update)
     return backend

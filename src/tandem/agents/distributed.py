@@ -107,7 +107,8 @@ class DistributedTraining(AgentMembers):
         On PyTorch each device is a process's, to which the agent goes once, pickled: what it needs
         in its loss beside networks, tensors and plain numbers stays there as it was. A process that
         dies, or stands still for two minutes, is a WorkerError that names it. jit_compile means
-        nothing there.
+        nothing there. Where torchrun has started as many processes, each with the program, they are
+        the devices: the agent of rank 0 is trained, and the others come to its weights and loss.
 
         A loss that is one number counts as the mean of its device's rows, and the mean over devices
         is what is followed: with a mean, or a loss for each sample, that is the loss of the whole

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from tandem.agents import agent_checkpoint, collection
 from tandem.agents.adaptive.methods import AdaptiveMethods
 from tandem.agents.agent_checkpoint import PathLike, SavedAgent, restore_param
 from tandem.agents.assembly import Assembly
+from tandem.agents.companion_agents import LaunchedDevices
 from tandem.agents.contract import SetArguments, TrainArguments, as_list, check_count
 from tandem.agents.distributed import DistributedTraining, check_alone, for_devices, own_path
 from tandem.agents.train_call import (
@@ -157,7 +159,10 @@ class BaseAgent(SavedAgent, AdaptiveMethods, AttributeViews):
         if state is not None:
             self._autosave.load_state(state)
         call = TrainCall(self, assembly.loop, assembly.actor, learner, train, metric)
-        return call.run(self._autosave, writer, assembly)
+        run = partial(call.run, self._autosave, writer, assembly)
+        if isinstance(train.layout, LaunchedDevices):
+            return train.layout.led(run, assembly)
+        return run()
 
     def _assembled(
         self, arguments: SetArguments, optimizer: Any, train: TrainArguments

@@ -340,9 +340,8 @@ def many(
                 values, outs = _in_turn(step, layout, held, data, *each)
             else:
                 values, outs = scan(held, [], data, *layout.whole(each))
-                outs = layout.here(outs)
             layout.write(variables, values)
-            return outs
+            return layout.here(outs)
         if apart:
             places: list[int] | range = range(len(variables))
             values, outs = _in_turn(step, None, [v._value for v in variables], data, *each)

@@ -5,7 +5,7 @@ makes it whole; all else of an update is made of the whole gradient, in each of 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -39,6 +39,9 @@ class Layout:
         # of ranks above 0: what they repeat, with the tensors that it changes
         self.runs: list[tuple[Run, Callable[[], list[torch.Tensor]]]] = []
         self._compiled = 0
+        self._changing: Callable[[], list[torch.Tensor]] = list  # of the run compiled last
+        # whether the others are at something else: see `pause`
+        self._paused, self.result = False, None
         # rank 0: what else the others need for a call, as JSON data; they take it
         self.tell: Callable[[], Any] = lambda: None
         self.hear: Callable[[Any], object] = lambda data: None
@@ -129,6 +132,7 @@ class Layout:
     def repeated(self, run: Run, changing: Callable[[], list[torch.Tensor]]) -> Run:
         """`run`, a call of updates that changes the tensors `changing` gives, as one of all
         processes. It is to be compiled in each of them, in the same order."""
+        self._changing = changing
         if self.rank:
             self.runs.append((run, changing))
             return run
@@ -143,6 +147,7 @@ class Layout:
             values = tuple(live[i].detach().cpu().numpy() for i in changed)
             tree = tree_map(np.asarray, ((batches, indices), values))
             before = [x.clone() for x in live] if changed else left
+            self._paused = False
             try:
                 self.group.send("call", [number, changed, self.tell()], tree)
                 outcome = run(batches, indices)
@@ -158,7 +163,8 @@ class Layout:
         return led
 
     def serve(self) -> bool:
-        """Ranks above 0: repeats what rank 0 calls, until it says that this is the end: True; or
+        """Ranks above 0: repeats what rank 0 calls, until it says that this is the end, or that it
+        pauses: True; or
         until it, or another one, is lost."""
         try:
             while True:
@@ -168,6 +174,10 @@ class Layout:
                     return True
                 if verb == "call":
                     self._repeat(data, arrays)
+                elif verb == "pause":
+                    told, self.result = data
+                    self._take(told, self._changing, range(len(arrays)), arrays)
+                    return True
                 elif verb == "generators":
                     self.group.gather(_joined(torch_generators.states(self._device)))
                 elif str(self.rank) in arrays:
@@ -180,21 +190,38 @@ class Layout:
 
     def _repeat(self, call: list[Any], arrays: Tree) -> None:
         number, changed, data = call
-        self.hear(data)
         (batches, indices), values = arrays
         run, changing = self.runs[number]
+        self._take(data, changing, changed, values)
+        run(batches, indices)
+
+    def _take(
+        self,
+        told: Any,
+        changing: Callable[[], list[torch.Tensor]],
+        which: Iterable[int],
+        values: tuple[Array, ...],
+    ) -> None:
+        self.hear(told)
         live = changing()
         with torch.no_grad():
-            for i, x in zip(changed, values, strict=True):
+            for i, x in zip(which, values, strict=True):
                 live[i].copy_(torch.as_tensor(x))
-        run(batches, indices)
+
+    def pause(self, result: Any) -> None:
+        """Rank 0: the others leave `serve`, with its tensors as they are, and a result, JSON data.
+        They come back to it by themselves."""
+        self.generators()
+        values = tuple(x.detach().cpu().numpy() for x in self._changing())
+        self.group.send("pause", [self.tell(), result], values)
+        self._paused = True
 
     # Generators: each process has its own, by which dropout draws
 
     def generators(self) -> dict[str, AnyArray]:
         """Rank 0: the generators' states of the others, by "generator/NAME/RANK"; where these have
         ended, as they were then."""
-        if self.group.joined:
+        if self.group.joined and not self._paused and not self.rank:
             own = torch_generators.states(self._device)
             self.group.send("generators")
             each = self.group.gather(_joined(own))
@@ -207,6 +234,8 @@ class Layout:
 
     def set_generators(self, state: dict[str, AnyArray]) -> None:
         """Rank 0: gives the others theirs, of those that `generators` gave."""
+        if self.rank:
+            return
         each: dict[str, dict[str, AnyArray]] = {}
         for name, x in state.items():
             if name.startswith(torch_generators.GENERATOR) and name.count("/") == 2:

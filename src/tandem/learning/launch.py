@@ -201,24 +201,11 @@ class Launch:
         group.join(self.group.within(self.store, f"group {self.runs}"), patience, self.local)
 
 
-class Launched:
-    """Rank 0's processes for one run, in the place of its `Companions`."""
+class Others:
+    """What rank 0 knows of the other processes."""
 
-    layout: Any = None  # the backend makes it
-
-    def __init__(self, launch: Launch, conf: Config, known: Spaces) -> None:
-        check_launched(conf, launch.count, launch.count, BY_PROCESSES, "torch")
-        self.launch, self.patience = launch, conf.options.device_timeout
-        launch.store.set(f"run {launch.runs}", json.dumps(told(conf, known)))
-
-    def join(self, backend: Any) -> None:
-        """See `Companions.join`."""
-        ranks = range(1, self.launch.count)
-        missing = {*ranks} - {*self.launch.said("ready", ranks, START + self.patience)}
-        if missing:
-            raise self._error(min(missing), "has not come")
-        backend.layout.group.followers = self
-        self.launch.join(backend.layout.group, self.patience)
+    def __init__(self, launch: Launch) -> None:
+        self.launch = launch
 
     def lost(self) -> WorkerError:
         """See `torch_group.Followers`."""
@@ -226,17 +213,41 @@ class Launched:
         said = self.launch.said("lost", ranks, GRACE)
         if raised := {rank: text for rank, text in said.items() if text}:
             rank, text = next(iter(raised.items()))
-            return self._error(rank, f"raised: {text}")
+            return self.error(rank, f"raised: {text}")
         silent = [rank for rank in ranks if rank not in said]
-        return self._error((silent or [1])[0], "has died, or stands still")
+        return self.error((silent or [1])[0], "has died, or stands still")
 
-    def _error(self, rank: int, how: str) -> WorkerError:
+    def error(self, rank: int, how: str) -> WorkerError:
         return WorkerError(
             f"the process of rank {rank}, of {self.launch.count} that were launched, {how}.",
             "processes that keep going as long as the run",
             "see what it printed; then start all of them again, with resume= where the run has a "
             "checkpoint.",
         )
+
+    def end(self) -> None:
+        """They end by themselves."""
+
+
+class Launched(Others):
+    """Rank 0's processes for one run, in the place of its `Companions`."""
+
+    layout: Any = None  # the backend makes it
+
+    def __init__(self, launch: Launch, conf: Config, known: Spaces) -> None:
+        check_launched(conf, launch.count, launch.count, BY_PROCESSES, "torch")
+        super().__init__(launch)
+        self.patience = conf.options.device_timeout
+        launch.store.set(f"run {launch.runs}", json.dumps(told(conf, known)))
+
+    def join(self, backend: Any) -> None:
+        """See `Companions.join`."""
+        ranks = range(1, self.launch.count)
+        missing = {*ranks} - {*self.launch.said("ready", ranks, START + self.patience)}
+        if missing:
+            raise self.error(min(missing), "has not come")
+        backend.layout.group.followers = self
+        self.launch.join(backend.layout.group, self.patience)
 
     def end(self) -> None:
         """They wait for the next run."""
