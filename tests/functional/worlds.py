@@ -49,6 +49,20 @@ class Walk:
         return TimeStep(state, at, action.astype(jnp.float32), over, np.False_)
 
 
+class Weak(Walk):
+    """A state of Python's numbers, which give way to other types as long as they are that."""
+
+    def reset(self, key: Any) -> Any:
+        _, obs = super().reset(key)
+        return {"at": obs, "third": 1 / 3}, obs
+
+    def step(self, key: Any, state: Any, action: Any) -> TimeStep:
+        third = state["third"] * jnp.bfloat16(1.01)
+        at = state["at"] + jnp.asarray(third, jnp.float32) - 0.3 * action
+        state = {"at": at, "third": jnp.asarray(third, jnp.float32)}
+        return TimeStep(state, at, third, jnp.abs(at).max() > 2, np.False_)
+
+
 class Doors(Walk):
     """Some of its four doors are shut, as a mask says; going through one of these is worth -1."""
 

@@ -20,6 +20,8 @@ from tandem.learning.seeds import Generators, derived
 def keep_compiled() -> None:
     """From now on JAX keeps what it compiles in the user's cache folder: compiling takes seconds,
     and reading it a tenth of that. Where JAX was given a folder, in that."""
+    # the small ones too: there are many
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     if jax.config.jax_compilation_cache_dir is None:
         jax.config.update("jax_compilation_cache_dir", str(cache_folder() / "jax"))
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import dtypes
 
@@ -52,8 +53,8 @@ def check(name: str, env: FunctionalEnv) -> None:
     seen = TimeStep(*seen)
     _check_state(name, state, seen.state)
     _check_observation(name, "step", env.observation_space, seen.obs)
-    for what, kinds in (("reward", "fiub"), ("terminated", "b"), ("truncated", "b")):
-        _check_scalar(name, what, getattr(seen, what), kinds)
+    for what in ("reward", "terminated", "truncated"):
+        _check_scalar(name, what, getattr(seen, what))
 
 
 def _traced(name: str, method: str, function: Callable[..., Any], *given: Any) -> Any:
@@ -140,9 +141,10 @@ def _check_state(name: str, before: Tree, after: Tree) -> None:
         )
 
 
-def _check_scalar(name: str, what: str, x: Any, kinds: str) -> None:
+def _check_scalar(name: str, what: str, x: Any) -> None:
     shape, dtype = getattr(x, "shape", None), getattr(x, "dtype", None)
-    if shape == () and np.dtype(dtype).kind in kinds:
+    is_number = what == "reward" and jnp.issubdtype(dtype, jnp.number)
+    if shape == () and (is_number or jnp.issubdtype(dtype, jnp.bool_)):
         return
     wanted = "a number without axes" if what == "reward" else "bool without axes"
     fix = f"give {what}.sum()" if what == "reward" else f"give {what}.any()"

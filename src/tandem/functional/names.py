@@ -4,6 +4,7 @@ one is asked for."""
 from __future__ import annotations
 
 import importlib
+import json
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any
@@ -43,6 +44,8 @@ def view(env: Any, kwargs: EnvKwargs | None = None, name: str = "") -> Any:
         raise _missing(name, error) from error
     from tandem.functional.view import FunctionalView
 
+    if not isinstance(env, str) and callable(getattr(made, "render", None)):
+        mode = "rgb_array"  # nobody else may say so of an object, and nothing is drawn unasked
     if mode != "human":
         return FunctionalView(name, made, mode)
     from gymnasium.wrappers import HumanRendering
@@ -54,16 +57,15 @@ def by_id(name: str, /, **kwargs: Any) -> Any:
     """The environment of an id: FAMILY/NAME, or one of `WORLDS`. The same object for the same
     arguments, since nothing changes it and compiled code belongs to it."""
     try:
-        return _by_id(name, tuple(sorted(kwargs.items())))
-    except TypeError as error:
-        if "unhashable" not in str(error):
-            raise
+        text = json.dumps(kwargs, sort_keys=True)
+    except TypeError:
         return _made(name, kwargs)
+    return _by_id(name, text) if json.loads(text) == kwargs else _made(name, kwargs)
 
 
 @lru_cache(maxsize=8)
-def _by_id(name: str, kwargs: tuple[tuple[str, Any], ...]) -> Any:
-    return _made(name, dict(kwargs))
+def _by_id(name: str, kwargs: str) -> Any:
+    return _made(name, json.loads(kwargs))
 
 
 def _made(name: str, kwargs: dict[str, Any]) -> Any:

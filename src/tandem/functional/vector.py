@@ -78,24 +78,39 @@ def _keys(seeds: Array, t: Any) -> Array:
 def _begin(env: FunctionalEnv, seeds: Array, pool: Tree) -> Episodes:
     state, obs = beginnings(env, _keys(seeds, 0), pool)
     n = len(seeds)
-    return Episodes(state, obs, jnp.zeros(n), jnp.zeros(n, jnp.int32))
+    episodes: Episodes = _typed(Episodes(state, obs, jnp.zeros(n), jnp.zeros(n, jnp.int32)))
+    return episodes
 
 
 def _move(
     env: FunctionalEnv, seeds: Array, episodes: Episodes, action: Tree, limit: Array
 ) -> tuple[Episodes, Outcome]:
-    return move(env, _keys(seeds, episodes.length + 1), episodes, action, limit)
+    moved: tuple[Episodes, Outcome] = _typed(
+        move(env, _keys(seeds, episodes.length + 1), episodes, action, limit)
+    )
+    return moved
 
 
 def _renew(
     env: FunctionalEnv, seeds: Array, pool: Tree, episodes: Episodes, over: Array
 ) -> Episodes:
     begun = renew(env, _keys(seeds, 0), episodes._replace(pool=pool), over)
-    return begun._replace(pool=())
+    going: Episodes = _typed(begun._replace(pool=()))
+    return going
+
+
+def _typed(tree: Any) -> Any:
+    """With numbers of Python's, whose types are weak, as arrays: so they are saved and loaded, and
+    what is computed of them is the same after that."""
+    return jax.tree.map(
+        lambda x: x if _is_key(x) else jax.lax.convert_element_type(x, x.dtype), tree
+    )
 
 
 def _pool(env: FunctionalEnv, seed: Array) -> tuple[Tree, Tree]:
-    return beginnings(env, jax.random.split(jax.random.key(seed), env.reset_pool))  # type: ignore[attr-defined]
+    size = env.reset_pool  # type: ignore[attr-defined]
+    made: tuple[Tree, Tree] = _typed(beginnings(env, jax.random.split(jax.random.key(seed), size)))
+    return made
 
 
 class FunctionalVector(Environments):

@@ -63,7 +63,7 @@ class FunctionalView(gymnasium.Env):  # type: ignore[misc]
     ) -> tuple[Tree, Info]:
         super().reset(seed=seed)
         number = int(self.np_random.integers(2**31)) if seed is None else seed
-        self._number = np.array([number], np.uint32)
+        self._number = np.array([number % 2**32], np.uint32)
         with processor():
             self._now = self._programs.begin(self._number, ())
             return self._seen(), {}
