@@ -118,9 +118,9 @@ class Companions:
                 f"device_timeout={2 * self.patience:g}."
             )
         else:
-            fix = (
+            fix = (  # by other numbers a batch may not divide
                 "go on from the run's last checkpoint by resume=; where memory is short, with "
-                f"devices={self.count - 1}."
+                "devices=1."
             )
         return WorkerError(
             f"the process of rank {rank}, of devices={self.count}, {how}.\n{trace}".rstrip(),
