@@ -24,6 +24,7 @@ from tandem.errors import ResumeError, SettingError, TandemError, UnknownNameErr
 from tandem.functional import host
 from tandem.learning import config, selfplay, vectors
 from tandem.learning.config import Config, Options
+from tandem.learning.devices import check_cluster
 from tandem.learning.events import Evaluation, TrainEnd
 from tandem.learning.seeds import Generators, derived
 from tandem.learning.vectors import resume_note
@@ -284,10 +285,10 @@ def _config(
     config.check_kept(chosen, options, out)
     if options.learners == "auto":
         options = replace(options, learners=choice.cores())
-    if options.cluster and not options.runners and options.learners == 1:
+    if options.cluster and options.runners == 0 and options.learners == options.devices == 1:
         raise SettingError(
             f"cluster={options.cluster!r}, and nothing that is to go there.",
-            "runners=N, or learners=N for a3c, acer, impala and nstep_q",
+            "runners=N, devices=N, or learners=N for a3c, acer, impala and nstep_q",
             "say how many, as in runners=2; or leave cluster out.",
         )
     backends.prepare(options.devices)
@@ -295,6 +296,7 @@ def _config(
     if chosen.vectorization == compiled.MODE and wanted is None:
         wanted = "jax"
     framework = backends.choose(wanted)
+    check_cluster(options, framework)
     functional, name = functions.is_functional(env), environment_name(env)
     chosen, options = compiled.settled(
         name,

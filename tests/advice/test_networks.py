@@ -263,7 +263,7 @@ def assign(target: Any, source: Any) -> None:
             "return one from the function",
             {"network": mlp},
         ),
-        case("backends/torch.py:TorchBackend.__init__", session, {"device": "cuda"}),
+        case("backends/torch_devices.py:kind_of", session, {"device": "cuda"}),
         case(
             "networks/defaults.py:keep_apart",
             partial(trainer.session, "dqn", "CartPole-v1", framework="torch", buffer_size=1000),

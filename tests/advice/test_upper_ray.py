@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
 from collections.abc import Iterator
@@ -12,10 +13,11 @@ from typing import Any
 
 import pytest
 
+from tandem import trainer
 from tandem.cluster import Cluster, agent_host, ray_actors
-from tandem.parallel.ray import connect
+from tandem.parallel.ray import Places, connect
 from tests.advice.net import follows
-from tests.advice.upper import made
+from tests.advice.upper import QUIET, made
 from tests.cluster.agents import Bare, Counter, Exits, Plain
 from tests.helpers import ROOT
 
@@ -29,7 +31,8 @@ LOCAL = {"include_dashboard": False, "logging_level": "ERROR", "log_to_driver": 
 def _one_machine() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", f"{ROOT / 'src'}:{ROOT}")
-        ray.init("local", num_cpus=1, **LOCAL)
+        patch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        ray.init("local", num_cpus=1, num_gpus=1, **LOCAL)
         yield
         ray.shutdown()
 
@@ -67,6 +70,33 @@ def test_room_for_runners() -> None:
     given["worker_patience"] = 60.0
     made(**given, runners=2, runner_cpus=0.5)
     made(**given, runners=1)
+
+
+def test_room_for_devices() -> None:
+    def begun(patience: float = 60.0, **more: Any) -> None:
+        given = {**QUIET, "device": "cpu", "batch_size": 36, "worker_patience": patience}
+        trainer.session("dqn", "CartPole-v1", cluster="auto", **given, **more).backend.close()
+
+    with follows("parallel/ray.py:Places._wait") as advice:
+        begun(0.0, devices=3)
+    assert "fewer devices" in advice.fix and "(runner_cpus)" in advice.fix
+    begun(devices=3, runner_cpus=0.5)
+    begun(devices=2)
+
+
+def test_the_gpu_of_this_process(monkeypatch: Any) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
+    with follows("parallel/ray.py:Places._own_gpu") as advice:
+        Places("auto", 1, 0.0, True, 20.0)
+    (told,) = re.findall(r"CUDA_VISIBLE_DEVICES=(\d+),", advice.fix)
+    for seen in (told, None):
+        if seen is None:
+            monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+        else:
+            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", seen)
+        places = Places("auto", 1, 0.0, True, 20.0)
+        assert places.own == 0
+        places.give_back()
 
 
 def test_names_of_agents() -> None:

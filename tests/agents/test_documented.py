@@ -31,7 +31,10 @@ def test_every_import_line_has_its_row() -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=[pytest.mark.slow] * (name in ("DQN", "pool DQN")))
+        pytest.param(
+            name,
+            marks={"DQN": [pytest.mark.thorough], "pool DQN": [pytest.mark.slow]}.get(name, []),
+        )
         for name in documented.TORCH
     ],
 )
@@ -41,8 +44,9 @@ def test_programs_of_torch(name: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("engine", ["tensorflow", pytest.param("jax", marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("engine", ["tensorflow", "jax"])
 def test_programs_of_keras(engine: Any) -> None:
     if importlib.util.find_spec(engine) is None:
         pytest.skip(f"{engine} is not installed")

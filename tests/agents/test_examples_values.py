@@ -125,7 +125,8 @@ def test_programs_run(module: Any, capsys: Any) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", [pytest.param("jax", marks=pytest.mark.thorough), "tensorflow"])
+@pytest.mark.thorough
+@pytest.mark.parametrize("engine", ["jax", "tensorflow"])
 def test_keras_examples(engine: Any) -> None:
     if importlib.util.find_spec(engine) is None:
         pytest.skip(f"{engine} is not installed")

@@ -43,6 +43,7 @@ def test_a_session_that_was_left_within_a_call_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_seeds_in_one_call_are_the_runs_of_each_alone(tmp_path: Path) -> None:
     found_ = found(tmp_path, "seeds_in_one_call")["together"]
     assert found_["codes"] == [0, 0, 0, 0] and found_["torn"] == 300

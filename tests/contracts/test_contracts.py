@@ -113,7 +113,7 @@ def mark(engine: str, algorithm: str = "") -> Any:
     thorough = (
         engine != "jax"
         if not algorithm
-        else (algorithm in ON_JAX) != (engine == "jax") or algorithm == "a2c"
+        else (algorithm in ON_JAX) != (engine == "jax") or algorithm in ("a2c", "dqn", "mappo")
     )
     return pytest.mark.thorough if thorough else pytest.mark.slow
 

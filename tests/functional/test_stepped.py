@@ -248,6 +248,7 @@ def test_a_run_is_resumed_to_the_bit(tmp_path: Any) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_processes_step_the_same_environments() -> None:
     assert run(Walk, workers=2, ahead=0) == run(Walk)
 
@@ -265,7 +266,9 @@ LEARNS = """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ["jax", "tensorflow"])  # torch: see others here
+@pytest.mark.parametrize(  # torch: see others here
+    "engine", ["jax", pytest.param("tensorflow", marks=pytest.mark.thorough)]
+)
 def test_every_engine_learns_in_them(engine: Any) -> None:
     assert run_python(LEARNS, engine, engine=engine) == [[192, 3, "FunctionalVector"]]
 

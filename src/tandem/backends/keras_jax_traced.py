@@ -47,9 +47,9 @@ class Updates:
     def __call__(
         self, values: list[Array], data: Batch, settings: dict[str, Array], rows: Array, live: Any
     ) -> tuple[list[Array], Array, Array]:
-        """Updates by the rows rows[k] of data [R, ...], or by data [K, B, ...] where rows is None;
-        none of them where `live` is false, nor after one that stopped or was not finite. Settings
-        are [K] each.
+        """Updates by the rows rows[k] of data [R, ...], by data [K, B, ...] where rows is None, or
+        each by all of data [B, ...] where rows is (); none of them where `live` is false, nor after
+        one that stopped or was not finite. Settings are [K] each.
 
         Returns (values, metrics [K, names], codes [K]: 0 made, 1 stopped, 2 + i not finite in the
         i-th optimizer, -1 not run)."""
@@ -57,13 +57,14 @@ class Updates:
         def one(carry: Any, k: Any) -> Tree:
             values, active = carry
             settings, at = k
-            b = tree_map(lambda x: x[at], data) if rows is not None else at
+            b = at if rows is None else data if whole else tree_map(lambda x: x[at], data)
             b = b._replace(settings=settings)
             values, _, keep, ((metrics, _), code) = once(
                 self._guarded, self._late, self.variables, values, b, active
             )
             return (values, keep), (metrics, code)
 
+        whole = isinstance(rows, tuple)
         each = (settings, data if rows is None else rows)
         (values, _), (metrics, codes) = jax.lax.scan(one, (values, live), each)
         return values, metrics, codes

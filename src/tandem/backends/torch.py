@@ -18,11 +18,11 @@ from tandem import ops
 from tandem.backends import backend, torch_generators
 from tandem.backends.malloc import keep_freed
 from tandem.backends.reach import Reached
-from tandem.backends.torch_devices import Layout, own_device
+from tandem.backends.torch_devices import Layout, kind_of, own_device
 from tandem.backends.torch_networks import FreeVariable, Scalar, TorchNetwork
 from tandem.backends.torch_optimizers import Optimizer, compiled_gradient, eager_gradient
 from tandem.backends.torch_own import Own, divided, joint_gradients
-from tandem.errors import EngineError, NetworkError
+from tandem.errors import NetworkError
 from tandem.math.optimization import conjugate_gradient
 from tandem.networks import torch_bodies
 from tandem.networks import torch_layers as modules
@@ -45,23 +45,18 @@ class TorchBackend(backend.Backend):
         compile: bool = False,
         devices: int = 1,
         rank: int = 0,
+        place: int | None = None,
     ) -> None:
-        if device == "auto":
-            device = "cuda" if torch.cuda.is_available() else "cpu"
-        if device == "cuda" and not torch.cuda.is_available():
-            raise EngineError(
-                "device 'cuda' was asked for; torch finds none.",
-                "a CUDA device",
-                "use device='cpu'.",
-            )
+        device = kind_of(device)
         torch.set_num_threads(threads)
         torch.set_flush_denormal(True)  # Adam's moments of dead units would slow every step
         torch.manual_seed(seed)
         for kind in (torch.zeros(()), nn.Parameter(torch.zeros(()))):
             ops.of(kind)  # found before anything is traced
         self.device, self.compiling, self.devices = device, compile, devices
-        self._device = own_device(device, rank, devices) if devices > 1 else torch.device(device)
-        self.layout = Layout(rank, devices, self._device) if devices > 1 else None
+        several = devices > 1
+        self._device = own_device(device, rank, devices, place) if several else torch.device(device)
+        self.layout = Layout(rank, devices, self._device) if several else None
         self.networks = {}
         self._optimizers: list[Any] = []
         # of this update: 1 where it asked to stop, 2 + i where the i-th optimizer met what is not

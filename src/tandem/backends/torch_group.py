@@ -3,6 +3,7 @@ them, and what the first one, which leads, sends to the others."""
 
 from __future__ import annotations
 
+import socket
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
@@ -55,17 +56,16 @@ class Group:
         self._close: Any = None
         self._header = b""  # of the latest message
 
-    def join(self, store: Any, patience: float, loopback: bool = True) -> None:
-        """Connects with the others, who have the same `store` of torch's, and all call this.
-        loopback: they are on this machine, and no other is to reach them."""
+    def join(self, store: Any, patience: float, here: str = "127.0.0.1") -> None:
+        """Connects with the others, who have the same `store` of torch's, and all call this. here:
+        the address of this machine's by which they reach it, which is another one where they are on
+        others; "": that of its name."""
 
         def gloo(name: str, seconds: float) -> Any:
             options = distributed.ProcessGroupGloo._Options()
             make = distributed.ProcessGroupGloo
             options._devices = [
-                make.create_device(hostname="127.0.0.1")
-                if loopback
-                else make.create_default_device()
+                make.create_device(hostname=here) if here else make.create_default_device()
             ]
             options._timeout = timedelta(seconds=seconds)
             within = distributed.PrefixStore(name, store)
@@ -175,6 +175,31 @@ def launched_store(seconds: float) -> Any:
         ) from error
     store.set_timeout(timedelta(days=24))
     return within(store, "tandem")
+
+
+def opened_store(host: str) -> tuple[Any, int]:
+    """A store of this process's, and its port, which other machines reach at that address of this
+    one's. EngineError where it is none."""
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listening = socket.create_server((host, 0), family=family)
+    except OSError as error:
+        raise EngineError(
+            f"no port can be opened at {host}, which is to be this machine's address: {error}",
+            "an address of this machine's that the other processes reach",
+            "start Ray here with one: ray start --node-ip-address=ADDRESS.",
+        ) from error
+    port = listening.getsockname()[1]
+    store = distributed.TCPStore(
+        host, port, is_master=True, wait_for_workers=False, master_listen_fd=listening.detach()
+    )
+    return store, port
+
+
+def store_at(host: str, port: int, seconds: float) -> Any:
+    """That of another process."""
+    wait = timedelta(seconds=seconds)
+    return distributed.TCPStore(host, port, timeout=wait, wait_for_workers=False)
 
 
 def within(store: Any, name: str) -> Any:

@@ -1,5 +1,5 @@
-"""Several runs of `tandem train` that differ in their seeds, side by side: each is a command of its
-own, and as many run at a time as there are cores for them."""
+"""Several runs of `tandem train` that differ in their seeds, side by side: as many processes as
+there are cores for make them, one after the other."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -19,17 +17,15 @@ from shlex import quote
 from statistics import fmean
 from typing import Any, TextIO
 
+from tandem.cli.seed_worker import Worker
 from tandem.errors import RunFolderError, SettingError, TandemError
 from tandem.parallel.choice import cores, has_gpu
-from tandem.runs import progress
 from tandem.runs.config_file import write_json
 from tandem.runs.folder import new_folder
 from tandem.runs.signals import Signals
 
 FILE = "seeds.json"  # in the folder of all: the command, and the seeds
-CORES = "TANDEM_CORES"  # those that a run of several may use, as numbers
 LOOK = 0.1  # seconds between two looks at the runs
-LINE = 0.5  # seconds between two lines of a run that is shown live
 OWN = {"--seed": 1, "--seeds": 1, "--out": 1}  # what the command of one seed has of its own
 
 
@@ -39,28 +35,16 @@ class SeedRun:
     def __init__(self, seed: int, parent: Path, words: list[str]) -> None:
         self.seed, self.folder = seed, parent / f"s{seed}"
         self.log, self.words = parent / f"s{seed}.log", words
-        self.process: subprocess.Popen[bytes] | None = None
+        self.worker: Worker | None = None  # while it is under way
         self.code: int | None = None
         self.latest = "waits"
         self._read, self._held = 0, list[str]()
 
-    def start(self, share: list[int], live: bool) -> None:
-        """Begins it, on these cores where there are any."""
-        environment = dict(os.environ)
-        if share:
-            environment[CORES] = ",".join(map(str, share))
-        command = [sys.executable, "-m", "tandem.cli.seeds", "live" if live else "plain"]
-        with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
-                [*command, *self.words],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,  # its result is in its folder
-                stderr=log,
-                env=environment,
-                # a terminal's Ctrl-C comes from this process, once
-                start_new_session=True,
-            )
-        self.latest = "begins"
+    def start(self, worker: Worker) -> None:
+        """Begins it, in a process."""
+        self.log.write_bytes(b"")
+        self.worker, self.latest = worker, "begins"
+        worker.give(self.words, self.log)
 
     @property
     def has_begun(self) -> bool:
@@ -70,7 +54,7 @@ class SeedRun:
     @property
     def runs(self) -> bool:
         """Whether its process is under way."""
-        return self.process is not None and self.code is None
+        return self.worker is not None and self.code is None
 
     @property
     def is_complete(self) -> bool:
@@ -95,8 +79,8 @@ class SeedRun:
     def look(self) -> list[str]:
         """What it has written since the last look, in whole lines; nothing before it has a
         folder, since a command that is refused is told of once."""
-        assert self.process is not None
-        self.code = self.process.poll()
+        assert self.worker is not None
+        self.code = self.worker.code()
         with self.log.open("rb") as log:
             log.seek(self._read)
             text = log.read()
@@ -279,37 +263,47 @@ def _trained(parent: Path, runs: list[SeedRun], number: int, name: str, quiet: b
         print(f"{name}, {seeds}, {number} at a time\nruns: {parent}", flush=True)
     came: list[str] = []
 
+    workers = [Worker(share, sys.stderr.isatty()) for share in _shares(number)]
+
     def stop(signal_name: str) -> None:
         came.append(signal_name)
         for run in runs:
-            if run.runs and run.process is not None:
-                run.process.send_signal(signal.Signals[signal_name])
+            if run.runs and run.worker is not None:
+                run.worker.process.send_signal(signal.Signals[signal_name])
 
     with Signals(stop), _lines(runs, quiet) as show:
-        waiting, free = [run for run in runs if run.code is None], _shares(number)
-        taken: dict[int, list[int]] = {}
+        waiting, free = [run for run in runs if run.code is None], list(workers)
         try:
             while waiting or any(run.runs for run in runs):
                 while waiting and free and not came:
-                    run = waiting.pop(0)
-                    taken[run.seed] = free.pop(0)
-                    run.start(taken[run.seed], show.live)
+                    waiting.pop(0).start(free.pop(0))
                 if came:
                     waiting.clear()
                 for run in [run for run in runs if run.runs]:
                     show(run, run.look())
                     if run.code is None:
                         continue
-                    free.append(taken[run.seed])
+                    free.append(_next(run.worker, workers))
                     if run.was_refused and not came:
                         came.append("refused")  # as all others would be, at the door
                         stop("SIGTERM")
                 time.sleep(LOOK)
         finally:
-            for run in runs:
-                if run.runs and run.process is not None:
-                    run.process.kill()
+            busy = [run.worker for run in runs if run.runs]
+            for worker in workers:
+                worker.end(at_once=worker in busy)
     return _told(parent, runs, came)
+
+
+def _next(worker: Worker | None, workers: list[Worker]) -> Worker:
+    """The process for the next run: the same; another one in its place where it has ended."""
+    assert worker is not None
+    if worker.process.poll() is None:
+        return worker
+    worker.end()
+    at = workers.index(worker)
+    workers[at] = Worker(_shares(len(workers))[at], sys.stderr.isatty())
+    return workers[at]
 
 
 def _told(parent: Path, runs: list[Any], came: list[str]) -> int:
@@ -402,27 +396,3 @@ def scored(result: dict[str, Any]) -> str:
     text = f"{result['eval_mean']:.1f} ± {result['eval_std']:.1f}"
     cut = f", {result['eval_cut']} of them cut" if result.get("eval_cut") else ""
     return f"{text} over {result['eval_episodes']} episodes{cut}"
-
-
-def one(words: list[str]) -> int:
-    """In the process of one run: trains it. It ends with a checkpoint when whoever began it is no
-    more."""
-    how, *words = words
-    if how == "live":
-        progress.LINE = LINE
-    if mine := os.environ.get(CORES, ""):
-        os.sched_setaffinity(0, map(int, mine.split(",")))
-    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
-    from tandem.cli import main
-
-    return main(["train", *words])
-
-
-def _end_with(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(1.0)
-    os.kill(os.getpid(), signal.SIGTERM)
-
-
-if __name__ == "__main__":
-    sys.exit(one(sys.argv[1:]))

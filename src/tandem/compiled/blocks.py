@@ -172,6 +172,14 @@ class Rollouts(Blocks):
         if s.normalize_observations:
             self._observations = moments.Observations(observation_spec(env.observation_space))
 
+    def _rows(self, key: Array) -> Any:
+        """Of each update; () for all, whose order is nothing."""
+        if self.batch == self.rows:
+            return ()
+        shuffles = jax.random.split(key, self.epochs)
+        rows = jax.vmap(lambda k: jax.random.permutation(k, self.rows))(shuffles)
+        return rows.reshape(self.per_block, self.batch)
+
     def keeping(self, acting: Acting) -> Tree:
         """Statistics of (rewards, observations), () for none."""
         rewards = self._rewards.begin() if self._rewards else ()
@@ -191,10 +199,8 @@ class Rollouts(Blocks):
                 rewards, trajectory = self._rewards(rewards, trajectory)
             data = self.algorithm.prepare(trajectory, self.networks)
             values = now()
-        shuffles = jax.random.split(order, self.epochs)
-        rows = jax.vmap(lambda k: jax.random.permutation(k, self.rows))(shuffles)
         values, metrics, codes = self.updates(
-            values, data, said.settings, rows.reshape(self.per_block, self.batch), carry.sound
+            values, data, said.settings, self._rows(order), carry.sound
         )
         sound = carry.sound & (codes < 2).all()
         if self._observations:

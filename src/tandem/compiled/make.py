@@ -21,6 +21,8 @@ from tandem.learning.seeds import Generators, derived
 def keep_compiled() -> None:
     """From now on JAX keeps what it compiles in the user's cache folder: compiling takes seconds,
     and reading it a tenth of that. Where JAX was given a folder, in that."""
+    # the small ones too: there are many
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     if jax.config.jax_compilation_cache_dir is None and (folder := cache_folder()) is not None:
         jax.config.update("jax_compilation_cache_dir", str(folder / "jax"))
 
@@ -28,15 +30,14 @@ def keep_compiled() -> None:
 def cache_folder() -> Path | None:
     """Of tandem, in the user's cache folder; None where there is nobody to have one."""
     try:
-        home = Path.home()
+        if sys.platform == "win32":
+            base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+        elif sys.platform == "darwin":
+            base = Path.home() / "Library" / "Caches"
+        else:
+            base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     except RuntimeError:  # a user of a container, by number alone
         return None
-    if sys.platform == "win32":
-        base = Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local")
-    elif sys.platform == "darwin":
-        base = home / "Library" / "Caches"
-    else:
-        base = Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache")
     return base / "tandem"
 
 

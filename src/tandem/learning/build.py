@@ -38,9 +38,10 @@ def build(
     gradients_only: bool = False,
     rank: int = 0,
     layout: Any = None,
+    place: int | None = None,
 ) -> Any:
     """The algorithm with its networks, on its backend. With `gradients_only` its optimizers keep
-    their gradients and make no steps. rank, layout: see `backends.make`."""
+    their gradients and make no steps. rank, layout, place: see `backends.make`."""
     observation, action, s = environments.observation, environments.action, conf.settings
     kind = algorithms.get(conf.algorithm, action)
     kind.check(observation, action, s)
@@ -58,6 +59,7 @@ def build(
         devices=conf.options.devices,
         rank=rank,
         layout=layout,
+        place=place,
     )
     backend.gradients_only = gradients_only
     return kind(backend, sources, observation, action, s)

@@ -9,11 +9,13 @@ from __future__ import annotations
 import signal
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from tandem.errors import WorkerError
-from tandem.parallel.process import SLICE, Process, WorkerLost, end
+from tandem.parallel.process import SLICE, Process, WorkerHandle, WorkerLost, end
 from tandem.parallel.worker_group import START
 
 GRACE = 3.0  # seconds in which those that are well notice that another one is lost
@@ -45,13 +47,17 @@ class Companions:
     `patience` seconds: WorkerError, which names it, and all of them are ended."""
 
     layout: Any = None  # the backend makes it
+    place: int | None = None  # of this process's device, where somebody else chooses it
 
     def __init__(self, make: Callable[..., Any], count: int, patience: float) -> None:
         self.count, self.patience = count, patience
-        self._processes = {rank: Process((), Companion, make, rank) for rank in range(1, count)}
+        self._processes = {rank: self._begun(make, rank) for rank in range(1, count)}
+
+    def _begun(self, make: Callable[..., Any], rank: int) -> WorkerHandle:
+        return Process((), Companion, make, rank)
 
     @property
-    def processes(self) -> list[Process]:
+    def processes(self) -> list[WorkerHandle]:
         """Those of ranks 1, 2, …"""
         return list(self._processes.values())
 
@@ -59,13 +65,24 @@ class Companions:
         """From now on they repeat the calls of updates that are compiled on `backend`."""
         backend.layout.group.followers = self
         self._answers(START)
-        with tempfile.TemporaryDirectory() as folder:
+        with self._meeting(backend.layout) as (where, meet):
             for process in self.processes:
-                process.ask("join", folder, self.patience)
-            backend.layout.meet(folder, self.patience)
+                process.ask("join", *where, self.patience)
+            try:
+                meet()
+            except WorkerError:
+                raise
+            except RuntimeError as error:  # torch's, of one that did not come
+                raise self.lost("it has not met the others") from error
             self._answers(self.patience)
         for process in self.processes:
             process.ask("serve")
+
+    @contextmanager
+    def _meeting(self, layout: Any) -> Iterator[tuple[tuple[Any, ...], Callable[[], None]]]:
+        """Where all of them meet, as what `Companion.join` is told, and how this process does."""
+        with tempfile.TemporaryDirectory() as folder:
+            yield (folder,), partial(layout.meet, folder, self.patience)
 
     def _answers(self, least: float) -> None:
         since = time.monotonic()
@@ -76,7 +93,7 @@ class Companions:
                 self.kill()
                 raise self._error(rank, str(lost), lost.trace) from None
 
-    def lost(self) -> WorkerError:
+    def lost(self, how: str = "it did not come to a sum") -> WorkerError:
         """See `torch_group.Followers`."""
         waiting, limit = dict(self._processes), time.monotonic() + GRACE
         # that of one who died or raised comes first; others say no more than that one was lost
@@ -89,7 +106,7 @@ class Companions:
                     self.kill()
                     return self._error(ranks[i], str(lost), lost.trace)
         self.kill()
-        how = f"{STILL}: it did not come to a sum within {self.patience:g} s"
+        how = f"{STILL}: {how} within {self.patience:g} s"
         return self._error(next(iter(waiting), 1), how)
 
     def _error(self, rank: int, how: str, trace: str = "") -> WorkerError:

@@ -100,11 +100,11 @@ class Options(Preprocessing):
     )
     cluster: str = setting(
         "",
-        "where runners and learners live: HOST:PORT of a Ray cluster, or auto: one that runs "
-        "here, else a new one",
+        "where runners, learners and, on torch, the processes of several devices live: HOST:PORT "
+        "of a Ray cluster, or auto: one that runs here, else a new one",
     )
     runner_cpus: float = setting(
-        1.0, "CPUs of the cluster that each runner or learner is given", minimum=0
+        1.0, "CPUs of the cluster that each runner, learner or device is given", minimum=0
     )
     worker_patience: float = setting(
         60.0, "seconds that a worker may take for a block before it counts as stuck", minimum=0

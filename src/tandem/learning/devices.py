@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from tandem.backends import BY_PROCESSES
 from tandem.errors import SettingError
 
 # Weights of all networks. 4,600 took seven times as long on two devices of a processor, 67,000
@@ -25,6 +26,18 @@ def check_even(batch: int, devices: int, setting: str, fits: Iterable[int], now:
         "as many for each device",
         f"use {other}devices={fewer}.",
     )
+
+
+def check_cluster(options: Any, framework: str) -> None:
+    """SettingError where several devices are to be found on a cluster and cannot be."""
+    alone = options.devices > 1 and not options.runners  # else they are this machine's
+    if options.cluster and alone and framework not in BY_PROCESSES:
+        raise SettingError(
+            f"cluster={options.cluster!r}, devices={options.devices} and framework={framework!r}, "
+            "whose devices are this process's.",
+            "a framework that has a process for each device",
+            f"use framework={BY_PROCESSES[0]!r}, or leave cluster out.",
+        )
 
 
 def multiples(of: int, near: int) -> tuple[int, int]:

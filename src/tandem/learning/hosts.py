@@ -160,6 +160,8 @@ class Hosts:
 class Hosted:
     """Rank 0's other processes for one run, in the place of its `Companions`."""
 
+    place: int | None = None
+
     def __init__(self, layout: Any) -> None:
         self.layout = layout
 

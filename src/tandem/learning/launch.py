@@ -10,6 +10,7 @@ import os
 import signal
 import time
 import traceback
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -20,8 +21,10 @@ from tandem.learning import config
 from tandem.learning.build import Spaces, build
 from tandem.learning.companions import GRACE, Companions
 from tandem.learning.config import Config
+from tandem.learning.placed import PlacedCompanions
 from tandem.learning.seeds import Generators
 from tandem.parallel.process import SLICE
+from tandem.parallel.ray import Places
 from tandem.parallel.worker_group import START
 
 VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -37,16 +40,32 @@ def begin(conf: Config, known: Spaces, network: Any, optimizer: Any) -> Any:
     o = conf.options
     if o.devices == 1 or conf.framework not in BY_PROCESSES:
         return None
-    make = partial(made, conf, known, network, optimizer)
-    return Companions(make, o.devices, o.device_timeout)
+    if not o.cluster:
+        make = partial(made, conf, known, network, optimizer)
+        return Companions(make, o.devices, o.device_timeout)
+    kind = importlib.import_module("tandem.backends.torch_devices").kind_of(conf.device)
+    return PlacedCompanions(
+        partial(made, replace(conf, device=kind), known, network, optimizer, place=0),
+        o.devices,
+        o.device_timeout,
+        partial(Places, o.cluster, o.devices, o.runner_cpus, kind == "cuda", o.worker_patience),
+    )
 
 
 def made(
-    conf: Config, known: Spaces, network: Any, optimizer: Any, rank: int, layout: Any = None
+    conf: Config,
+    known: Spaces,
+    network: Any,
+    optimizer: Any,
+    rank: int,
+    layout: Any = None,
+    place: int | None = None,
 ) -> Any:
     """The backend of another rank than 0, with what rank 0's learner compiles."""
     generators = Generators(conf.seed)
-    algorithm = build(conf, known, generators, network, optimizer, rank=rank, layout=layout)
+    algorithm = build(
+        conf, known, generators, network, optimizer, rank=rank, layout=layout, place=place
+    )
     algorithm.backend.compile(algorithm.update)
     return algorithm.backend
 
@@ -102,6 +121,15 @@ def check_launched(
             "devices.",
             "all devices of all processes",
             f"use devices={devices}, or launch others.",
+        )
+    o = conf.options
+    if o.cluster and not o.runners:
+        raise SettingError(
+            f"cluster={o.cluster!r}, and {count} processes were launched, which have the run's "
+            "devices.",
+            "places of a cluster, or processes of a launcher",
+            "leave cluster out; or start one process, without torchrun or the environment "
+            "variables.",
         )
     if conf.own_network or conf.own_optimizer:
         raise SettingError(
@@ -198,7 +226,8 @@ class Launch:
 
     def join(self, group: Any, patience: float) -> None:
         """Connects with the others, for the run that is under way."""
-        group.join(self.group.within(self.store, f"group {self.runs}"), patience, self.local)
+        store = self.group.within(self.store, f"group {self.runs}")
+        group.join(store, patience, "127.0.0.1" if self.local else "")
 
 
 class Others:
@@ -233,6 +262,7 @@ class Launched(Others):
     """Rank 0's processes for one run, in the place of its `Companions`."""
 
     layout: Any = None  # the backend makes it
+    place: int | None = None  # torchrun has said it
 
     def __init__(self, launch: Launch, conf: Config, known: Spaces) -> None:
         check_launched(conf, launch.count, launch.count, BY_PROCESSES, "torch")

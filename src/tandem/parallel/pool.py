@@ -43,6 +43,7 @@ class WorkerOptions:
     restarts: int = 3  # in a run
     cluster: str = ""  # the address of the cluster that they live on; "": they are processes here
     cpus: float = 1.0  # of the cluster, for each
+    beside: float = 0.0  # CPUs of the cluster that other parts of the run have
 
     @classmethod
     def of(cls, env_factory: EnvFactory, o: Any, on_policy: bool) -> WorkerOptions:
@@ -65,7 +66,8 @@ class WorkerOptions:
             )
         ahead = blocks_ahead(o.ahead, on_policy) if workers else 0
         cluster = (o.cluster or "auto") if o.runners else ""
-        options = cls(workers, ahead, o.worker_patience, o.worker_restarts, cluster, o.runner_cpus)
+        cpus, beside = o.runner_cpus, (o.devices - 1) * o.runner_cpus if o.cluster else 0.0
+        options = cls(workers, ahead, o.worker_patience, o.worker_restarts, cluster, cpus, beside)
         most = env_factory.n if ahead or cluster else env_factory.n - 1
         if not 0 <= workers <= most:
             also = "" if most == env_factory.n else ", and one for this process"
@@ -144,7 +146,13 @@ class Pool:
         spec = CollectorSpec(env_factory, own.gamma, action_mode, actors, self._noise_names)
         if options.cluster:
             self.transport: Transport = RayTransport(
-                WorkerCollector, spec, options.cluster, options.cpus, len(shares), options.patience
+                WorkerCollector,
+                spec,
+                options.cluster,
+                options.cpus,
+                len(shares),
+                options.patience,
+                options.beside,
             )
         else:
             shapes = {

@@ -18,6 +18,7 @@ from tandem.functional import host
 from tandem.learning import asynchronous, launch, selfplay
 from tandem.learning.actor_learner import LearnerSpec
 from tandem.learning.build import Spaces, build, network_there
+from tandem.learning.companions import Companions
 from tandem.learning.config import Config
 from tandem.learning.loop import Loop
 from tandem.learning.seeds import Generators, derived
@@ -48,32 +49,49 @@ def make_loop(
     mode = "auto" if is_compiled else s.vectorization
     factory = EnvFactory.of(trained, s.envs * o.learners, seed, mode, kwargs)
     workers = WorkerOptions.of(factory, o, needs == "rollouts")
-    if workers.cluster or (o.cluster and o.learners > 1):
+    if workers.cluster or (o.cluster and (o.learners > 1 or o.devices > 1)):
         connect(o.cluster)  # before a framework starts threads: Ray forks
     first, count = workers.parts(s.envs)[0]
     environments = factory.make(first, max(1, count) if o.learners == 1 else 1)
     if is_compiled:
         make = importlib.import_module("tandem.compiled.make").make
         return make(conf, environments, network, optimizer), environments
-    generators, known = Generators(conf.seed), Spaces.of(environments)
-    others = launch.begin(conf, known, network, optimizer)  # who begin meanwhile
-    layout = None if others is None else others.layout
-    algorithm = build(conf, environments, generators, network, optimizer, layout=layout)
-    if o.learners > 1:
+    others = launch.begin(conf, Spaces.of(environments), network, optimizer)  # who begin meanwhile
+    given = network, optimizer
+    try:
+        return _loop(conf, environments, folder, given, (factory, workers), others), environments
+    except BaseException:
+        if isinstance(others, Companions):
+            others.kill()  # whoever keeps the traceback would keep them, and their places
+        raise
+
+
+def _loop(
+    conf: Config,
+    environments: Environments,
+    folder: Path | None,
+    given: tuple[Any, Any],
+    workers: tuple[EnvFactory, WorkerOptions],
+    others: Any,
+) -> Loop:
+    """given: a network and an optimizer of the user's. others: who make the updates, too."""
+    network, optimizer = given
+    generators, (factory, options) = Generators(conf.seed), workers
+    of = {} if others is None else {"layout": others.layout, "place": others.place}
+    algorithm = build(conf, environments, generators, network, optimizer, **of)
+    if conf.options.learners != 1:
         spec = LearnerSpec(conf, factory, network)
         learners = asynchronous.ActorLearners(spec, algorithm, environments)
-        return asynchronous.Asynchronous(
-            learners, algorithm, environments, generators
-        ), environments
-    there = partial(network_there, conf, known, network)
+        return asynchronous.Asynchronous(learners, algorithm, environments, generators)
+    there = partial(network_there, conf, Spaces.of(environments), network)
     loop = Loop(
         algorithm,
         algorithm.backend,
         environments,
         generators,
         folder,
-        workers=(factory, workers, there) if workers.workers else None,
+        workers=(factory, options, there) if options.workers else None,
     )
     if others is not None:
         others.join(algorithm.backend)
-    return loop, environments
+    return loop

@@ -8,6 +8,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+from tandem.backends import BY_PROCESSES
 from tandem.errors import ResumeError
 from tandem.learning import config
 from tandem.learning.config import Config
@@ -38,8 +39,12 @@ def resumed(
     """
     saved = checkpoint.read(checkpoint.find(run_folder(folder), "last"))
     conf = config_file.of(saved)
+    if devices not in (None, conf.options.devices):
+        before, options = conf.options.devices, replace(conf.options, devices=devices)
+        conf = replace(conf, options=options, devices_before=before)
     if cluster is not None:
-        if not conf.options.cluster and not conf.options.runners:
+        several = conf.options.devices > 1 and conf.framework in BY_PROCESSES
+        if not (conf.options.cluster or conf.options.runners or several):
             raise ResumeError(
                 f"cluster={cluster!r} was given for the run {folder}, which has no part on a "
                 "cluster.",
@@ -47,9 +52,6 @@ def resumed(
                 "leave cluster out.",
             )
         conf = replace(conf, options=replace(conf.options, cluster=cluster or "auto"))
-    if devices not in (None, conf.options.devices):
-        before, options = conf.options.devices, replace(conf.options, devices=devices)
-        conf = replace(conf, options=options, devices_before=before)
     if changed := config.differing(config_file.read(folder), saved.data["config"]):
         warnings.warn(
             f"{folder / 'config.json'} says {', '.join(changed)}; the run goes on as it began, "
