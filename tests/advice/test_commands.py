@@ -73,6 +73,18 @@ def told(fix: str) -> str:
             "train --resume plain --quiet",
         ),
         (
+            "cli/seeds.py:several",
+            f"{PPO} --seeds 1 --out torn",
+            "choose another",
+            f"{PPO} --seeds 1 --out another",
+        ),
+        (
+            "cli/seeds.py:several",
+            f"{PPO} --seeds 1 --out several",
+            "go on with them",
+            "train {told} --quiet",
+        ),
+        (
             "cli/seeds.py:resumed 2",
             "train --resume several --seed 3",
             "leave them out",
@@ -83,6 +95,13 @@ def told(fix: str) -> str:
             "train --resume torn --quiet",
             "resume the runs one by one",
             "train {told} --quiet",
+        ),
+        pytest.param(
+            "cli/seeds.py:resumed 3",
+            "train --resume begun --steps 96 --extend",
+            "train them as long as they were to be first",
+            "train {told} --quiet",
+            marks=pytest.mark.slow,
         ),
         (
             "cli/train.py:_session",
@@ -144,9 +163,11 @@ def told(fix: str) -> str:
 )
 def test_what_a_command_is_told_can_be_typed(key, wrong, says, right, runs, monkeypatch) -> None:
     monkeypatch.chdir(runs)
-    for name, said in (("several", '{"command": [], "seeds": [0]}'), ("torn", "{")):
-        if f"--resume {name}" in wrong:
-            shutil.copytree(runs / "plain", runs / name / "s0")
+    whole = '{"command": [], "seeds": [0]}'
+    begun = whole.replace("0", "0, 1")
+    for name, said in (("several", whole), ("begun", begun), ("torn", "{")):
+        if wrong.split(" --")[-1].partition(" ")[2] == name or f"--resume {name}" in wrong:
+            shutil.copytree(runs / "plain", runs / name / "s0", dirs_exist_ok=True)
             (runs / name / "seeds.json").write_text(said.replace("[]", json.dumps(PPO.split()[1:])))
     with follows(key) as advice:
         tandem_(wrong)

@@ -13,7 +13,7 @@ import pytest
 from gymnasium import spaces
 
 from tandem.envs.factory import make, vectorize
-from tandem.functional import TimeStep, names
+from tandem.functional import TimeStep, checks, names
 from tests.advice.installs import installs
 from tests.advice.net import case, follows
 from tests.advice.worlds import steps, without
@@ -56,6 +56,11 @@ class Pair(Odd):
 
 def pair(**given: Any) -> None:
     steps(vectorize(partial(Pair, **given), 1))
+
+
+def alike(**given: Any) -> None:
+    """What a compiled run asks for."""
+    checks.same_dtypes("Pair", Pair(**given))
 
 
 def deciding(how: Any) -> None:
@@ -103,6 +108,27 @@ A, B = {"a": jnp.zeros(2)}, {"a": jnp.zeros(2), "b": jnp.zeros(2)}
             {"how": lambda condition, a, b: a if condition else b},
             "write jnp.where(condition, a, b)",
             {"how": jnp.where},
+        ),
+        case(
+            "functional/checks.py:_traced 2",
+            deciding,
+            {"how": lambda condition, a, b: [a, b].index(2.0)},
+            "correct it; its own traceback is above this one",
+            {"how": jnp.where},
+        ),
+        case(
+            "functional/checks.py:_check_leaf",
+            pair,
+            {"reset_gives": lambda state, obs: (obs, (state,))},
+            "give one array there; reset returns state, obs, in this order",
+            {"reset_gives": lambda state, obs: (state, obs)},
+        ),
+        case(
+            "functional/checks.py:same_dtypes",
+            alike,
+            {"reset_gives": lambda state, obs: (state, jnp.zeros(2, int))},
+            "let reset give jnp.asarray(…, jnp.float32)",
+            {"reset_gives": lambda state, obs: (state, jnp.asarray(obs, jnp.float32))},
         ),
         case(
             "functional/checks.py:_check_observation",

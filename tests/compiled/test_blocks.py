@@ -27,6 +27,7 @@ def quick() -> Any:
         "statistics_are_the_hosts",
         "the_ring_holds_what_was_seen",
         "what_is_not_finite_is_not_made",
+        "environments_are_looked_at",
         "evaluations_are_of_whole_episodes",
         "seeds_have_to_fit_into_the_devices_memory",
     )
@@ -62,6 +63,13 @@ def test_what_is_not_finite_is_named_and_not_made(quick: Any) -> None:
 
 
 @pytest.mark.slow
+def test_an_environment_that_gives_no_number_is_named(quick: Any) -> None:
+    # not the learning rate, which `update 1` would be about; nor a score that is infinite
+    says = "gave the reward NaN or infinity at step 5 of its episode."
+    assert len(quick["looked"]) == 2 and all(one.endswith(says) for one in quick["looked"])
+
+
+@pytest.mark.slow
 def test_evaluations_are_of_whole_episodes_within_a_budget(quick: Any) -> None:
     played, cut, lengths, count, ended = quick["played"]
     assert played == [[28.0] * 6, [7] * 6, [], 0]  # 1 + 2 + ... + 7
@@ -74,7 +82,7 @@ def test_evaluations_are_of_whole_episodes_within_a_budget(quick: Any) -> None:
 def test_seeds_at_once_have_to_fit_into_the_devices_memory(quick: Any) -> None:
     happened, fix = quick["memory"]
     assert happened.startswith("12 seeds at once keep ") and "of the device" in happened
-    assert "give at most --seeds 8" in fix and "--buffer-size" in fix
+    assert "give at most --seeds 9" in fix and "--buffer-size" in fix
 
 
 @pytest.mark.slow

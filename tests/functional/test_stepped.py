@@ -37,6 +37,17 @@ def played(envs: Any, steps: int = 40, seed: int = 0) -> list[Any]:
     return rows
 
 
+class Bare(Walk):
+    """Its steps are tuples, not TimeSteps."""
+
+    def step(self, key: Any, state: Any, action: Any) -> Any:
+        return tuple(super().step(key, state, action))
+
+
+def test_a_tuple_in_the_order_of_a_time_step_is_one() -> None:
+    assert same(played(vectorize(Bare, 2)), played(vectorize(Walk, 2)))
+
+
 def same(one: Any, other: Any) -> bool:
     pairs = zip(leaves(tuple(one)), leaves(tuple(other)), strict=True)
     return all(np.asarray(a).tobytes() == np.asarray(b).tobytes() for a, b in pairs)

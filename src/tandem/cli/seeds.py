@@ -47,6 +47,11 @@ class SeedRun:
         worker.give(self.words, self.log)
 
     @property
+    def has_begun(self) -> bool:
+        """Whether there is a checkpoint to go on from."""
+        return (self.folder / "checkpoints" / "last.zip").is_file()
+
+    @property
     def runs(self) -> bool:
         """Whether its process is under way."""
         return self.worker is not None and self.code is None
@@ -103,6 +108,12 @@ def several(args: argparse.Namespace, words: list[str], parent: Path, count: int
     """Trains `count` runs, with the seeds from --seed on; the exit code."""
     first = args.seed or 0
     seeds = list(range(first, first + count))
+    if (parent / FILE).exists():  # which says of others, whose folder it would no longer be
+        raise RunFolderError(
+            f"{parent} has runs of several seeds.",
+            "a new folder",
+            f"choose another, or go on with them: --resume {quote(str(parent))}",
+        )
     for seed in seeds:  # all, before one is trained
         new_folder(parent / f"s{seed}")
     own = without(words, OWN)
@@ -135,17 +146,22 @@ def resumed(args: argparse.Namespace, words: list[str], parent: Path) -> int:
             "at most --stop-at, --cluster, --devices, and --steps with --extend",
             "leave them out: runs go on as they began.",
         )
-    runs = []
-    for seed in seeds:
-        run = SeedRun(seed, parent, [])
-        if (run.folder / "checkpoints" / "last.zip").is_file():
+    runs = [SeedRun(seed, parent, []) for seed in seeds]
+    new = [run.seed for run in runs if not run.has_begun]
+    if new and "--extend" in more:
+        raise SettingError(
+            f"--extend was given, and seed {new[0]} in {parent} has not begun.",
+            "runs that are to be longer than they were",
+            f"train them as long as they were to be first: --resume {quote(str(parent))}",
+        )
+    for run in runs:
+        if run.has_begun:
             run.words = ["--resume", str(run.folder), *more]
         else:  # it had not begun
             shutil.rmtree(run.folder, ignore_errors=True)
-            run.words = _anew([*own, *more], seed, parent)
+            run.words = _anew([*own, *more], run.seed, parent)
         if run.is_complete and "--extend" not in more:
             run.code = 0
-        runs.append(run)
     from tandem.cli.train import arguments
 
     began = arguments(own)

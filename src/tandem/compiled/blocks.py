@@ -50,17 +50,18 @@ class Blocks(ABC):
     """An algorithm in N copies of an environment.
 
     `algorithm` is on a backend whose updates can be traced. learns: of some blocks, those that
-    collect only, it is false: these are another compiled function.
+    collect only, it is false: these are another compiled function. name: of the environment.
     """
 
     capacity = 256  # blocks in a call at most: so long are a report's arrays
 
-    def __init__(self, algorithm: Any, env: FunctionalEnv) -> None:
+    def __init__(self, algorithm: Any, env: FunctionalEnv, name: str = "the environment") -> None:
+        self.name = name
         self.algorithm, self.backend, self.env = algorithm, algorithm.backend, env
         self.settings = s = algorithm.settings
         self.n, self.steps = s.envs, s.block
         self.updates = self.backend.traced(algorithm.update)
-        self.collecting = Collecting(algorithm, env, s.envs)
+        self.collecting = Collecting(algorithm, env, s.envs, name)
         roles = tuple(dict.fromkeys((*algorithm.acting, *algorithm.preparing)))
         self.networks = forwards(self.backend, roles)
         rows = self.steps * self.n
@@ -158,8 +159,8 @@ def padded(x: Any, length: int) -> Any:
 class Rollouts(Blocks):
     """Several epochs over each rollout, then it is gone: what `RolloutLearner` does."""
 
-    def __init__(self, algorithm: Any, env: FunctionalEnv) -> None:
-        super().__init__(algorithm, env)
+    def __init__(self, algorithm: Any, env: FunctionalEnv, name: str = "the environment") -> None:
+        super().__init__(algorithm, env, name)
         s = self.settings
         self.rows = s.rollout * s.envs
         self.epochs, self.batch = s.epochs, s.batch_size or self.rows
@@ -215,8 +216,8 @@ class Rollouts(Blocks):
 class Replay(Blocks):
     """Updates on transitions drawn from a ring of the latest ones: what `ReplayLearner` does."""
 
-    def __init__(self, algorithm: Any, env: FunctionalEnv) -> None:
-        super().__init__(algorithm, env)
+    def __init__(self, algorithm: Any, env: FunctionalEnv, name: str = "the environment") -> None:
+        super().__init__(algorithm, env, name)
         s = self.settings
         # whole blocks, so that none is written around the end
         self.length = max(1, s.buffer_size // (self.steps * self.n)) * self.steps

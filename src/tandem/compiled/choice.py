@@ -51,7 +51,7 @@ def check(name: str, functional: bool, kind: Any, settings: Any, options: Option
     for what, instead in obstacles(kind, settings, options):
         raise SettingError(
             f"vectorization='compiled' with {what}.",
-            "what compiled runs have by now: docs/environments.md lists it",
+            "what compiled runs have by now: docs/compiled.md lists it",
             f"{instead}; or leave vectorization out.",
         )
 

@@ -11,12 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from tandem.collect.actor import RandomActor
+from tandem.compiled.faults import Faults
 from tandem.compiled.generator import Keyed
 from tandem.envs.actions import to_environment
 from tandem.functional import episodes
 from tandem.functional.episodes import Episodes, Outcome, where
 from tandem.functional.protocol import FunctionalEnv
-from tandem.spaces import action_leaf, flattener, observation_spec
+from tandem.spaces import action_leaf, observation_spec
 from tandem.types import Array, Cuts, Trajectory, Tree
 
 
@@ -34,16 +35,21 @@ class Ended(NamedTuple):
     terminated: Array  # bool [T, N]
     score: Array  # float32 [T, N]  of the episode up to that step
     length: Array  # int32 [T, N]
+    faults: Array  # int16 [T, N]  what the environment may not give: see `Faults`
 
 
 class Collecting:
-    """T steps of N environments by an algorithm's way to act: what `Collector` does on the host."""
+    """T steps of N environments by an algorithm's way to act: what `Collector` does on the host.
+    name: of the environment."""
 
-    def __init__(self, algorithm: Any, env: FunctionalEnv, n: int) -> None:
+    def __init__(
+        self, algorithm: Any, env: FunctionalEnv, n: int, name: str = "the environment"
+    ) -> None:
+        self.faults = Faults(name, env)
         self.algorithm, self.env, self.n = algorithm, env, n
         self.settings = algorithm.settings
         self.action = action_leaf(env.action_space, observation_spec(env.observation_space))
-        self.flatten = flattener(env.observation_space)
+        self.flatten = self.faults.flatten
         self.steps = self.settings.block
         self._random = RandomActor(self.action)
         mode = algorithm.action_mode(self.settings, self.action)
@@ -69,12 +75,16 @@ class Collecting:
         """Random actions for a block, or where actions have masks what they are drawn by."""
         return self._random.noise(Keyed(key), (self.steps, self.n))  # type: ignore[arg-type]
 
-    def best(self, networks: dict[str, Any], acting: Acting, key: Array) -> tuple[Acting, Outcome]:
-        """A step by the deterministic policy."""
+    def best(
+        self, networks: dict[str, Any], acting: Acting, key: Array
+    ) -> tuple[Acting, Outcome, Array]:
+        """A step by the deterministic policy, and its faults [N]."""
         now, initial = acting.episodes, self._initial()
-        action, _, state = self._act(networks, self.flatten(now.obs), acting.state, None)
+        obs = self.flatten(now.obs)
+        action, _, state = self._act(networks, obs, acting.state, None)
         now, outcome = episodes.step(self.env, key, now, self._to_environment(action))
-        return Acting(now, where(outcome.last, initial, state)), outcome
+        faults = self.faults.of_steps(obs, outcome)
+        return Acting(now, where(outcome.last, initial, state)), outcome, faults
 
     def collect(
         self, networks: dict[str, Any], acting: Acting, noise: Tree, key: Array, by_chance: Tree
@@ -112,7 +122,9 @@ class Collecting:
             extra,
             acting.state,
         )
-        return after, trajectory, Ended(seen.last, seen.terminated, seen.score, seen.length)
+        faults = self.faults.of_steps(obs, seen)
+        ended = Ended(seen.last, seen.terminated, seen.score, seen.length, faults)
+        return after, trajectory, ended
 
 
 def when(flag: Any, f: Callable[[], Any], otherwise: Any) -> Any:

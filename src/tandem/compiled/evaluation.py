@@ -27,6 +27,7 @@ class Lanes(NamedTuple):
     score: Array  # float32 [E]
     length: Array  # int32 [E]
     cut: Array  # bool [E]  whether the budget ended it
+    faults: Array  # int16 [E]  what the environment may not give, in its step `length`
 
 
 class Evaluator:
@@ -37,7 +38,7 @@ class Evaluator:
         self._updates, self._networks = blocks.updates, blocks.backend.networks
         self._roles, self._forwards = blocks.algorithm.acting, blocks.networks
         self.lanes = max(1, min(LANES, episodes))
-        self._collecting = Collecting(blocks.algorithm, blocks.env, self.lanes)
+        self._collecting = Collecting(blocks.algorithm, blocks.env, self.lanes, blocks.name)
         self._begin = jax.jit(self.begun)
         self._go = jax.jit(self.played, donate_argnums=1)
 
@@ -59,8 +60,13 @@ class Evaluator:
                 if stopped():
                     raise EvaluationStopped
                 lanes = self._go(values, lanes, np.int32(max_steps))
+            self.check(lanes.faults, lanes.length)
             found = with_more(found, lanes.score, lanes.length, lanes.cut, episodes)
         return found
+
+    def check(self, faults: Array, length: Array) -> None:
+        """Raises for faults [E] of lanes, in steps [E] of their episodes."""
+        self._collecting.faults.check(np.asarray(faults), np.asarray(length))
 
     def values(self, weights: dict[str, Weights]) -> list[Array]:
         """The variables' values, with these weights in the networks that act."""
@@ -76,7 +82,7 @@ class Evaluator:
         first, key = jax.random.split(key)
         acting, n = self._collecting.begin(first), self.lanes
         no, zero = jnp.zeros(n, bool), jnp.zeros(n)
-        return Lanes(acting, key, no, zero, jnp.zeros(n, jnp.int32), no)
+        return Lanes(acting, key, no, zero, jnp.zeros(n, jnp.int32), no, jnp.zeros(n, jnp.int16))
 
     def played(self, values: list[Array], lanes: Lanes, max_steps: Array) -> Lanes:
         """After some steps more."""
@@ -87,9 +93,10 @@ class Evaluator:
         def step(state: tuple[Array, Lanes]) -> tuple[Array, Lanes]:
             t, now = state
             key, one = jax.random.split(now.key)
-            acting, seen = self._collecting.best(self._forwards, now.acting, one)
+            acting, seen, faults = self._collecting.best(self._forwards, now.acting, one)
             cut = (seen.length >= max_steps) & ~seen.last
-            ends = (seen.last | cut) & ~now.done
+            faults = jnp.where(now.done, now.faults, faults)
+            ends = (seen.last | cut | (faults != 0)) & ~now.done
             after = Lanes(
                 acting,
                 key,
@@ -97,6 +104,7 @@ class Evaluator:
                 jnp.where(ends, seen.score, now.score),
                 jnp.where(ends, seen.length, now.length),
                 jnp.where(ends, cut, now.cut),
+                faults,
             )
             return t + 1, after
 

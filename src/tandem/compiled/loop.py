@@ -110,6 +110,8 @@ class CompiledLoop:
         said = self._said(count)
         self._carry, report = self.blocks.run(self._carry, learns, said)
         took = perf_counter() - began
+        # before what they did to updates
+        self.blocks.collecting.faults.check(report.ended.faults, report.ended.length)
         if learns in self._paces:  # else it was compiled meanwhile
             fits = max(1, int(count * SECONDS / took))
             self._paces[learns] = min(fits, FASTER * count)

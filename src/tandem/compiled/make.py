@@ -12,6 +12,7 @@ import jax
 from tandem.compiled.blocks import Replay, Rollouts
 from tandem.compiled.evaluation import Evaluator
 from tandem.compiled.loop import CompiledLoop
+from tandem.functional.checks import same_dtypes
 from tandem.learning.build import build
 from tandem.learning.config import Config
 from tandem.learning.seeds import Generators, derived
@@ -22,19 +23,21 @@ def keep_compiled() -> None:
     and reading it a tenth of that. Where JAX was given a folder, in that."""
     # the small ones too: there are many
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-    if jax.config.jax_compilation_cache_dir is None:
-        jax.config.update("jax_compilation_cache_dir", str(cache_folder() / "jax"))
+    if jax.config.jax_compilation_cache_dir is None and (folder := cache_folder()) is not None:
+        jax.config.update("jax_compilation_cache_dir", str(folder / "jax"))
 
 
-def cache_folder() -> Path:
-    """Of tandem, in the user's cache folder."""
-    home = Path.home()
-    if sys.platform == "win32":
-        base = Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local")
-    elif sys.platform == "darwin":
-        base = home / "Library" / "Caches"
-    else:
-        base = Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache")
+def cache_folder() -> Path | None:
+    """Of tandem, in the user's cache folder; None where there is nobody to have one."""
+    try:
+        if sys.platform == "win32":
+            base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+        elif sys.platform == "darwin":
+            base = Path.home() / "Library" / "Caches"
+        else:
+            base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError:  # a user of a container, by number alone
+        return None
     return base / "tandem"
 
 
@@ -42,9 +45,10 @@ def make(conf: Config, environments: Any, network: Any, optimizer: Any) -> Compi
     """environments: a FunctionalVector."""
     if conf.options.compile_cache:
         keep_compiled()
+    same_dtypes(environments.name, environments.functional)
     algorithm = build(conf, environments, Generators(conf.seed), network, optimizer)
     kind = Rollouts if algorithm.needs == "rollouts" else Replay
-    blocks = kind(algorithm, environments.functional)
+    blocks = kind(algorithm, environments.functional, environments.name)
     evaluator = Evaluator(blocks, conf.options.eval_episodes or conf.options.final_episodes)
     seed = derived(conf.seed, "compiled")
     return CompiledLoop(algorithm, environments, blocks, evaluator, seed)

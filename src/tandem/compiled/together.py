@@ -137,6 +137,7 @@ class Group:
                     return [_tried(j, w.given) for j, w in zip(judges, wishes, strict=True)]
                 now = self._compiled["evaluate"](values, now, np.int32(most))
             for i in range(len(members)):
+                judges[i].check(now.faults[i], now.length[i])
                 mine = now.score[i], now.length[i], now.cut[i]
                 results[i] = with_more(results[i], *mine, episodes)
         return results

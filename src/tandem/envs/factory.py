@@ -130,8 +130,8 @@ def make(env: EnvLike, kwargs: EnvKwargs | None = None) -> Any:
             if callable(env)
             else f"{env!r} is a {type(env).__name__}.",
             "a Gymnasium id, a gymnasium.Env, or a callable without arguments that returns a "
-            "gymnasium.Env",
-            "let it return a gymnasium.Env."
+            "gymnasium.Env, or functions of JAX: reset(key) and step(key, state, action)",
+            "let it return a gymnasium.Env, or what has these functions (docs/environments.md)."
             if callable(env)
             else "pass an id, such as 'CartPole-v1', or a function that returns the environment; "
             "around one of an older interface tandem.envs.plain.Plain(env).",

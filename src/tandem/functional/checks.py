@@ -57,16 +57,38 @@ def check(name: str, env: FunctionalEnv) -> None:
         _check_scalar(name, what, getattr(seen, what))
 
 
+def same_dtypes(name: str, env: FunctionalEnv) -> None:
+    """Whether observations, which are as their space says, have the same dtypes after a reset and
+    after a step, as compiled runs need them. SpaceError where they have not."""
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    state, obs = jax.eval_shape(env.reset, key)
+    seen = TimeStep(*jax.eval_shape(env.step, key, state, _action(env.action_space)))
+    for x, y in zip(jax.tree.leaves(obs), jax.tree.leaves(seen.obs), strict=True):
+        if x.dtype != y.dtype:
+            raise SpaceError(
+                f"the observation of {name} is {_described(x)} after reset and {_described(y)} "
+                "after step.",
+                "the same dtype, since steps follow one another in a compiled run",
+                f"let reset give jnp.asarray(…, jnp.{y.dtype}), or give vectorization='native'.",
+            )
+
+
 def _traced(name: str, method: str, function: Callable[..., Any], *given: Any) -> Any:
     try:
         return jax.eval_shape(function, *given)
-    except Exception as error:
+    except (jax.errors.JAXTypeError, jax.errors.JAXIndexError) as error:
         first = str(error).strip().splitlines()[0] if str(error).strip() else "no message"
         raise EnvironmentFault(
             f"{name}.{method} cannot be traced by JAX: {type(error).__name__}: {first}",
             "a pure function of arrays: no decisions in Python by their values",
             "write jnp.where(condition, a, b) or jax.lax.cond for if, jax.lax.fori_loop for loops "
             "whose length depends on values, jax.numpy for numpy.",
+        ) from error
+    except Exception as error:
+        raise EnvironmentFault(
+            f"{name}.{method} raised {type(error).__name__} as JAX traced it: {error}",
+            "functions that take and give arrays and numbers, in trees of JAX's",
+            "correct it; its own traceback is above this one.",
         ) from error
 
 
@@ -102,7 +124,9 @@ def _check_leaf(name: str, method: str, what: str, leaf: Leaf, x: Any) -> None:
     if shape == leaf.shape and np.can_cast(np.dtype(dtype), leaf.dtype, "same_kind"):
         return
     fix = (
-        f"let it be .astype(jnp.{leaf.dtype}), or another space."
+        "give one array there; reset returns state, obs, in this order."
+        if shape is None
+        else f"let it be .astype(jnp.{leaf.dtype}), or another space."
         if shape == leaf.shape
         else f"let it be .reshape({leaf.shape}), or give the space the shape {shape}."
     )

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tandem.functional.protocol import FunctionalEnv
+from tandem.functional.protocol import FunctionalEnv, TimeStep
 from tandem.types import Array, Tree
 
 
@@ -70,7 +70,7 @@ def move(
     """Takes actions [N, ...] by keys [N]. Episodes that end stay where they ended.
 
     limit: they are cut after so many steps; None: after the environment's `max_episode_steps`."""
-    seen = jax.vmap(env.step)(keys, episodes.state, action)
+    seen = TimeStep(*jax.vmap(env.step)(keys, episodes.state, action))
     reward = jnp.asarray(seen.reward, jnp.float32)
     length, score = episodes.length + 1, episodes.score + reward
     terminated = jnp.asarray(seen.terminated, bool)

@@ -166,7 +166,7 @@ class Session:
                         return
         except EnvironmentFault:
             # Ctrl-C of a terminal goes to the processes of a user's vector too
-            if self.signal is None:
+            if self.signal is None or isinstance(self.loop, CompiledLoop):
                 raise
             yield from self._pass(TrainEnd(**self.loop.now(), reason=self.signal))
         except WorkerError:

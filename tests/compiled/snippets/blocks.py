@@ -105,15 +105,25 @@ def dropping(space: Any) -> Any:
     )
 
 
+class Infinite(Counting):
+    """Its fifth reward is infinite."""
+
+    ends = False
+
+    def step(self, key: Any, state: Any, action: Any) -> TimeStep:
+        now = super().step(key, state, action)
+        return now._replace(reward=jnp.where(now.reward == 5, jnp.inf, now.reward))
+
+
 class Breaking(Counting):
-    """Its rewards are not finite from some step of an episode on."""
+    """Its rewards add up to infinity from some step of an episode on."""
 
     max_episode_steps = 40
     ends = False
 
     def step(self, key: Any, state: Any, action: Any) -> TimeStep:
         now = super().step(key, state, action)
-        return now._replace(reward=jnp.where(now.reward > 35, jnp.inf, now.reward))
+        return now._replace(reward=jnp.where(now.reward > 35, 3e38, now.reward))
 
 
 def loop(name: str, env: Any, seed: int = 0, network: Any = None, **given: Any) -> CompiledLoop:
@@ -294,6 +304,20 @@ def what_is_not_finite_is_not_made() -> None:
     found["held"] = all(np.isfinite(x).all() for x in after)
     found["unmoved"] = all(np.array_equal(x, y) for x, y in zip(before, after, strict=True))
     found["before"] = max(e.updates for e in first)
+
+
+def environments_are_looked_at() -> None:
+    given = {"steps": 64, "envs": 2, "rollout": 8, "hidden": (8,)}
+    one = loop("a2c", Infinite(), **given)
+    weights = {r: one.backend.networks[r].mean() for r in one.algorithm.acting}
+    for act in (
+        lambda: through(one),
+        lambda: one.evaluate(weights, 4, 0, 0, 0, lambda: False),
+    ):
+        try:
+            act()
+        except NonFiniteError as error:
+            found.setdefault("looked", []).append(error.happened)
 
 
 def seeds_have_to_fit_into_the_devices_memory() -> None:

@@ -1,0 +1,91 @@
+"""What an environment may not give is named in a compiled run as it is where it is stepped; and
+where what is compiled is kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("jax")
+import jax.numpy as jnp
+import numpy as np
+from gymnasium import spaces
+
+from tandem.compiled import make
+from tandem.compiled.faults import Faults
+from tandem.errors import EnvironmentFault, NonFiniteError
+
+ROOM = SimpleNamespace(
+    observation_space=spaces.Dict(
+        {
+            "action_mask": spaces.MultiBinary(5),
+            "at": spaces.Box(-1, 1, (2,), np.float32),
+            "door": spaces.MultiDiscrete([4, 5]),
+        }
+    ),
+    action_space=spaces.MultiDiscrete([2, 3]),
+)
+
+
+def told(where: str = "", value: Any = 0, over: bool = False, begun: bool = False) -> str:
+    """What is said of two environments' four steps, at one of which one of them gives this."""
+
+    def obs() -> dict[str, Any]:
+        door = np.full((4, 2, 2), 3)
+        return {"action_mask": np.ones((4, 2, 5)), "at": np.zeros((4, 2, 2)), "door": door}
+
+    acted, seen, reward = obs(), obs(), np.zeros((4, 2))
+    if where == "reward":
+        reward[2, 1] = value
+    elif where:
+        (acted if begun else seen)[where][2, 1] = value
+    ends = np.zeros((4, 2), bool)
+    ends[2, 1] = over
+    faults = Faults("room", ROOM)
+    arrays = [{k: jnp.asarray(x) for k, x in one.items()} for one in (acted, seen)]
+    outcome = SimpleNamespace(obs=arrays[1], reward=jnp.asarray(reward), terminated=ends)
+    length = np.arange(1, 5)[:, None].repeat(2, 1) - 2 * begun
+    codes = np.asarray(faults.of_steps(arrays[0], outcome))
+    try:
+        faults.check(codes, length)
+    except (EnvironmentFault, NonFiniteError) as error:
+        return f"{type(error).__name__}: {error.happened}"
+    return ""
+
+
+def test_what_is_no_number_is_named() -> None:
+    at = "NonFiniteError: environment 1 of room gave"
+    assert told("reward", np.inf) == f"{at} the reward NaN or infinity at step 3 of its episode."
+    assert told("at", (0, np.nan)) == (
+        f"{at} the observation of 'at' NaN or infinity at step 3 of its episode."
+    )
+    assert told("at", (0, np.nan), begun=True).endswith("at step 0 of its episode.")
+    assert not told()
+
+
+def test_symbols_outside_of_their_space_are_named() -> None:
+    assert told("door", (3, 5)) == (
+        "EnvironmentFault: environment 1 of room gave the observation of 'door' out of range at "
+        "step 3 of its episode."
+    )
+    assert told("door", (-1, 1)) and not told("door", (0, 4))
+
+
+def test_a_mask_that_leaves_no_choice_is_named_where_one_is_to_be_made() -> None:
+    shut = (0, 0, 1, 1, 1)
+    assert "forbids every choice at step 3" in told("action_mask", shut)
+    assert "forbids every choice" in told("action_mask", (1, 0, 0, 0, 0))
+    assert not told("action_mask", shut, over=True)
+    assert not told("action_mask", (0, 1, 0, 0, 1))
+
+
+def test_a_user_without_a_home_has_no_cache(monkeypatch: Any) -> None:
+    def nowhere() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", nowhere)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    assert make.cache_folder() is None
