@@ -18,6 +18,7 @@ from tandem import ops
 from tandem.math import (
     distributions,
     masks,
+    moments,
     optimization,
     policy_losses,
     products,
@@ -216,6 +217,8 @@ MATH: dict[str, Call] = {
     "TanhGaussian.sample_log_prob": lambda f, i: distributions.TanhGaussian(3).sample_log_prob(
         i["y"], i["noise"]
     )[1],
+    "merged mean": lambda f, i: moments.merged(i["x"][0], i["positive"][0], 3.0, i["y"])[0],
+    "merged variance": lambda f, i: moments.merged(i["x"][0], i["positive"][0], 3.0, i["y"])[1],
     "total": lambda f, i: distributions.total([i["x"], i["y"], i["positive"]]),
     "TanhGaussian.log_std": lambda f, i: distributions.TanhGaussian(3).log_std(i["y"]),
     "StateDependentTanh.log_std": lambda f, i: state_dependent.StateDependentTanh(3).log_std(

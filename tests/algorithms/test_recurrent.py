@@ -14,6 +14,7 @@ import tandem
 from tandem import trainer
 from tandem.cli import main
 from tandem.collect.trained_agent import Agent
+from tandem.envs import factory
 from tandem.errors import NetworkError, SettingError, SpaceError
 from tandem.networks.recurrent import Recurrent
 from tandem.onnx_export import to_numpy, to_onnx
@@ -252,7 +253,7 @@ def test_its_play_can_be_watched(tmp_path: Path) -> None:
             self.states.append((state is None, after))
             return action, after
 
-    player, env = Recording(), trainer.make("tandem/CartPolePositions-v0")
+    player, env = Recording(), factory.make("tandem/CartPolePositions-v0")
     lengths = [m.step for m in _play(player, env, 2, 0, 30) if m.ended]
     firsts = [i for i, (first, _) in enumerate(player.states) if first]
     assert firsts == [0, lengths[0]] and len(player.states) == sum(lengths)

@@ -20,6 +20,8 @@ import pytest
 
 import tandem
 from tandem.errors import EngineError, ResumeError, SettingError, WorkerError
+from tandem.learning.config import Options
+from tandem.learning.devices import check_cluster
 from tandem.parallel.ray import Places
 from tandem.runs.folder import read_run
 from tests.helpers import ROOT, run_python
@@ -274,7 +276,6 @@ locked = partial(lambda lock, space: dropping(space), LOCK)
         ({"devices": 5, "batch_size": 40}, EngineError, r"devices=5, .* free are 3 of 3 CPUs"),
         # enough in all, and not on one machine
         ({"runner_cpus": 4.0}, EngineError, "no room for them, 4 CPUs each"),
-        ({"framework": "jax"}, SettingError, "framework='jax', whose devices are this process's"),
         ({"devices": 1}, SettingError, "nothing that is to go there"),
         pytest.param(
             {"runners": 3, "envs": 4}, EngineError, "has 3 CPUs, and 4 are needed", marks=slow
@@ -293,6 +294,12 @@ def test_what_cannot_be_is_refused_soon(
         tandem.session("dqn", "CartPole-v1", out=tmp_path / "run", **own)
     assert time.monotonic() - began < 20
     assert free()  # though the traceback is still there
+
+
+def test_engines_whose_devices_are_of_one_process_are_refused() -> None:
+    for framework in ("jax", "tensorflow"):
+        with pytest.raises(SettingError, match=f"{framework}', whose devices are this process's"):
+            check_cluster(Options(cluster="auto", devices=2), framework)
 
 
 def test_a_run_of_one_device_is_not_resumed_there(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ from tandem.algorithms.base import Call
 from tandem.backends import backend as seam
 from tandem.collect.actor import forwards
 from tandem.collect.evaluation import Played
-from tandem.envs.episode_budget import default_budget
 from tandem.errors import ResumeError
 from tandem.learning.events import (
     BatchBegin,
@@ -216,6 +215,8 @@ class CompiledLoop:
         stopped: Callable[[], bool],
     ) -> Played:
         """Whole episodes, on the device: see `collect.evaluation.evaluate`."""
+        from tandem.envs.episode_budget import default_budget  # brings Gymnasium
+
         limit = SimpleNamespace(max_episode_steps=self.blocks.env.max_episode_steps)
         budget = max_steps or default_budget(SimpleNamespace(spec=limit), longest)
         played: Played = self.evaluator(weights, episodes, seed, budget, stopped)

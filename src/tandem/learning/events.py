@@ -109,10 +109,10 @@ class BatchEnd(Event):
     """A call of K updates is done."""
 
     metrics: Mapping[str, float]  # the algorithm's, averaged over the call
-    # in a compiled run, where one event stands for several calls: the metrics of each
-    calls: Sequence[Mapping[str, float]] = ()
     # seconds so far: environment, acting, learning
     shares: Mapping[str, float] = field(default_factory=dict)
+    # in a compiled run, where one event stands for several calls: the metrics of each
+    calls: Sequence[Mapping[str, float]] = ()
 
 
 @dataclass(frozen=True)

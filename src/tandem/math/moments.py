@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from tandem import ops
 from tandem.errors import same_shape
 from tandem.types import Array
 
@@ -13,9 +14,10 @@ from tandem.types import Array
 def merged(mean: Array, variance: Array, count: Any, rows: Array) -> tuple[Array, Array, Any]:
     """(mean, variance, count) of what has these and of rows [M, width] together (Chan, Golub &
     LeVeque 1979, eq. 2.1); of any engine's arrays, at their precision."""
-    added, new = float(len(rows)), rows.mean(0)
+    xp, added = ops.of(rows), float(rows.shape[0])
+    new = xp.mean(rows, 0)
     total, gap = count + added, new - mean
-    squares = variance * count + rows.var(0) * added + gap**2 * count * added / total
+    squares = variance * count + xp.sum((rows - new) ** 2, 0) + gap**2 * count * added / total
     return mean + gap * added / total, squares / total, total
 
 
