@@ -36,7 +36,14 @@ RUN = {"sh", "python"}
 LANGUAGES = RUN | {"console", "text"}
 
 # What is left of a block that is not run whole.
-MOST = {"steps": 300, "stop_at": 150, "episodes": 2, "eval_episodes": 0, "final_episodes": 1}
+MOST = {
+    "steps": 300,
+    "stop_at": 150,
+    "episodes": 2,
+    "eval_episodes": 0,
+    "final_episodes": 1,
+    "N": 48,
+}
 NUMBER = re.compile(rf"(--|\b)({'|'.join(MOST).replace('_', '[_-]')})([ =])(\d[\d_]*)\b")
 NO_MORE = {"steps": "300", "eval-episodes": "0", "final-episodes": "1", "framework": "torch"}
 

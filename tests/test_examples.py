@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tandem.examples import breakout_acer, cartpole_a3c
-from tests.helpers import run_python
+from tests.helpers import COMPILED_LIGHTLY, run_python
 
 
 @pytest.mark.slow
@@ -40,4 +40,7 @@ print(json.dumps([result.summary["updates"], list(result.agent.observation.shape
 
 @pytest.mark.slow
 def test_examples_on_keras() -> None:
-    assert run_python(CODE, engine="jax", timeout=200) == [2, [1, [4, 84, 84]]]
+    assert run_python(CODE, engine="jax", timeout=200, env=COMPILED_LIGHTLY) == [
+        2,
+        [1, [4, 84, 84]],
+    ]

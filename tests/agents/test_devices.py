@@ -55,9 +55,9 @@ def check_equal(found: dict[str, Any]) -> None:
     assert found["rewards"] and found["again"] and found["learned"] > 0, found
 
 
-@pytest.mark.slow
+@thorough
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("engine", ["tensorflow", pytest.param("jax", marks=thorough)])
+@pytest.mark.parametrize("engine", ["tensorflow", "jax"])
 def test_training_with_priorities_on_two_devices_is_that_of_one(engine: Any) -> None:
     found = said(engine, "PR")
     check_equal(found["PR"])

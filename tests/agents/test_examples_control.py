@@ -218,10 +218,8 @@ print(json.dumps(found))
 """
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "engine", [pytest.param(e, marks=[pytest.mark.thorough] * (e == "jax")) for e in ENGINES]
-)
+@pytest.mark.thorough
+@pytest.mark.parametrize("engine", ENGINES)
 def test_examples_train_on_keras(engine: Any) -> None:
     needs("keras", engine)
     (found,) = run_python(RUNS, engine=engine, timeout=300)

@@ -34,7 +34,7 @@ def test_it_trains_on_what_it_found() -> None:
     assert agent.total_episode == 1 and not torch.equal(before, agent.net[0].weight)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.timeout(900)
 def test_it_balances() -> None:
     pytest.importorskip("torch")

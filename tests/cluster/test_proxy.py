@@ -144,12 +144,13 @@ def test_an_agent_may_call_its_methods_what_it_likes(kind) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [LocalProxy, RemoteProxy, AsyncProxy])
-def test_nobody_waits_for_the_steps_of_one_who_only_acts(kind) -> None:
+def test_nobody_waits_for_the_steps_of_one_who_only_acts(kind, monkeypatch) -> None:
     """As an evaluation with a proxy of its own does, while an update needs two blocks of the one
     that learns."""
     from tandem.cluster import AlgorithmAgent
 
     pytest.importorskip("torch")
+    monkeypatch.setattr("tandem.learning.config.compiles", lambda *_: False)  # some ten seconds
     env = known.Identity()
     hyper = {
         "algorithm": "ppo",

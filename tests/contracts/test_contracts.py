@@ -36,15 +36,14 @@ LEARNING = {
         "ppo_dict",
         "ppo_image",
         "ppo_box",
-        "ppo_beta_box",
         "ppo_chain",
         "ppo_infinite_horizon",
         "ppo_pair",
         "ppo_matrix",
         "ppo_recall",
         "ppo_shared",
-        "ppo_parts",
     ),
+    "ppo, slowly": ("ppo_beta_box", "ppo_parts"),
     "sac": (
         "sac_box",
         "sac_identity",
@@ -108,12 +107,16 @@ ON_JAX = (
 )
 
 
+# of which a relative is in every run of the tests
+THOROUGH = ("a2c", "dqn", "mappo", "td3", "vdn", "ppo, slowly")
+
+
 def mark(engine: str, algorithm: str = "") -> Any:
     """That of an engine's test: what another has shown already is thorough."""
     thorough = (
         engine != "jax"
         if not algorithm
-        else (algorithm in ON_JAX) != (engine == "jax") or algorithm in ("a2c", "dqn", "mappo")
+        else (algorithm in ON_JAX) != (engine == "jax") or algorithm in THOROUGH
     )
     return pytest.mark.thorough if thorough else pytest.mark.slow
 
