@@ -25,6 +25,7 @@ from tandem.math import (
     returns,
     special,
     state_dependent,
+    value_distributions,
     values,
 )
 from tandem.spaces import MASK, Leaf
@@ -103,8 +104,10 @@ OPS: dict[str, Call] = {
     "cast bytes": lambda f, i: f.cast(i["bytes"]),
     "isfinite": lambda f, i: f.isfinite(i["odd"]),
     "all": lambda f, i: f.all(f.isfinite(i["odd"])),
+    "constant": lambda f, i: i["x"] + f.constant(np.arange(6, dtype=np.float32), i["x"]),
 }
 
+ATOMS = value_distributions.atoms(-3.0, 3.0, 7)
 TRAJECTORY = ("reward", "discount", "last", "value", "bootstrap")
 CHOICE, MASKED = distributions.Categorical(6), Leaf("discrete", (), "int64", (6,), masked=True)
 DENSITIES: dict[distributions.Density, tuple[str, str]] = {  # inputs: actions, and noise
@@ -164,6 +167,21 @@ def _of_policies() -> dict[str, Call]:
 
 # By the names of the functions, each with the variant.
 MATH: dict[str, Call] = {
+    "categorical_projection": lambda f, i: value_distributions.categorical_projection(
+        i["x"], f.exp(f.log_softmax(i["y"])), ATOMS
+    ),
+    "two_hot": lambda f, i: value_distributions.two_hot(i["x"], ATOMS),
+    "cross_entropy": lambda f, i: value_distributions.cross_entropy(
+        i["x"], f.exp(f.log_softmax(i["y"]))
+    ),
+    "quantile_huber": lambda f, i: value_distributions.quantile_huber(
+        i["x"], f.sigmoid(i["y"]), i["five"], 0.5
+    ),
+    "expectile_loss": lambda f, i: value_distributions.expectile_loss(i["x"], 0.7),
+    **{
+        n: lambda f, i, n=n: getattr(value_distributions, n)(i["y"])
+        for n in ("signed_sqrt", "signed_square", "symlog", "symexp")
+    },
     "q_learning": lambda f, i: values.q_learning(i["x"], i["index"], i["row"], i["other"], i["y"]),
     "q_learning double": lambda f, i: values.q_learning(
         i["x"], i["index"], i["row"], i["other"], i["y"], i["x"]
@@ -251,7 +269,7 @@ HOST |= {
 HOST |= {"StateDependentGaussian.offset", "StateDependentTanh.sample"}
 HOST |= {"effective_sample_size", "smoothed", "rows_to_drop", "for_actions", "Beta.sample"}
 HOST |= {"relative", "moved", "multiplied", "batch_sizes", "size_below", "gradient_noise"}
-HOST |= {"Parameters.bounds"}
+HOST |= {"Parameters.bounds", "atoms", "midpoints"}
 
 _AROUND = [-2.0, -1.0, 0.0, 1.0, 2.0]
 _PAIRS = [[1.0, 1.0], [0.0, 1.0], [1.0, 0.0]]

@@ -5,7 +5,7 @@ listed here is all there is.
 
     exp log tanh sqrt abs where minimum maximum clip softplus sigmoid relu elu gelu silu
     concat stack reshape swapaxes sum mean argmax log_softmax take one_hot cast stop_gradient
-    isfinite all scan
+    isfinite all scan constant
 
 Gradients are the same on every engine, at kinks too: that of `clip` is 1 at its bounds, equal
 arguments of `minimum` and `maximum` share it in halves, those of `abs` and `relu` are 0 at 0.
@@ -108,6 +108,10 @@ class _Numpy(_Library):
         """Whole numbers, as indices."""
         return x.astype(np.int64)
 
+    def constant(self, values: Array, like: Array) -> Array:
+        """NumPy's values as an array of the kind, and in the place, of `like`."""
+        return values
+
     def stop_gradient(self, x: Array) -> Array:
         return x
 
@@ -150,6 +154,9 @@ class _Torch(_Library):
     def integer(self, x: Array) -> Array:
         return x.long()
 
+    def constant(self, values: Array, like: Array) -> Array:
+        return self._torch.as_tensor(values, device=like.device)
+
     def stop_gradient(self, x: Array) -> Array:
         return x.detach()
 
@@ -178,6 +185,9 @@ class _Keras(_Library):
 
     def integer(self, x: Array) -> Array:
         return self._ops.cast(x, "int32")
+
+    def constant(self, values: Array, like: Array) -> Array:
+        return self._ops.convert_to_tensor(values)
 
 
 class _KerasJax(_Keras):

@@ -1,0 +1,118 @@
+"""Values that are distributions: projections on fixed atoms, regression of quantiles, and
+transforms of returns."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tandem import ops
+from tandem.errors import same_shapes
+from tandem.math.values import huber
+from tandem.types import Array
+
+
+def atoms(low: float, high: float, count: int) -> Array:
+    """The places of `count` atoms, evenly from low to high (Bellemare et al. 2017,
+    arXiv:1707.06887, section 4.1): float32 [count]."""
+    return np.linspace(low, high, count, dtype=np.float32)
+
+
+def categorical_projection(place: Array, probability: Array, support: Array) -> Array:
+    """A distribution over any places, as one over even atoms: what lies between two atoms is shared
+    by them, what lies beyond goes to the last one (Bellemare et al. 2017, arXiv:1707.06887, eq. 7).
+
+    place: [..., M], where the probability lies.
+    probability: [..., M].
+    support: NumPy's [K], the atoms, evenly apart and rising, K at least 2.
+
+    Returns probabilities [..., K]. Raises SpaceError where the shapes do not fit.
+    """
+    same_shapes(place.shape, probability=probability)
+    xp = ops.of(place)
+    # in steps between atoms, from the first one
+    step = (support[-1] - support[0]) / (len(support) - 1)
+    steps = xp.clip((place - float(support[0])) / float(step), 0.0, len(support) - 1.0)
+    index = xp.constant(np.arange(len(support), dtype=np.float32), place)
+    share = xp.relu(1.0 - xp.abs(steps[..., None] - index))  # [..., M, K]
+    return xp.sum(share * probability[..., None], -2)
+
+
+def two_hot(x: Array, support: Array) -> Array:
+    """Numbers as distributions over even atoms, whose means they are: x [...] as probabilities
+    [..., K] of the two atoms around it; what lies beyond is the last atom (Schrittwieser et al.
+    2020, arXiv:1911.08265, appendix F). support: as that of `categorical_projection`."""
+    return categorical_projection(x[..., None], 1.0 + 0.0 * x[..., None], support)
+
+
+def cross_entropy(logits: Array, probability: Array) -> Array:
+    """-sum p log softmax(logits) (Bellemare et al. 2017, algorithm 1), [...] of logits and
+    probabilities [..., K]. Raises SpaceError where the shapes do not fit."""
+    same_shapes(logits.shape, probability=probability)
+    xp = ops.of(logits)
+    return -xp.sum(probability * xp.log_softmax(logits), -1)
+
+
+def midpoints(count: int) -> Array:
+    """The fractions (2 i + 1) / (2 N) whose quantiles are estimated (Dabney et al. 2018,
+    arXiv:1710.10044, lemma 2): float32 [N]."""
+    return ((np.arange(count) + 0.5) / count).astype(np.float32)
+
+
+def quantile_huber(quantile: Array, fraction: Array, target: Array, delta: float = 1.0) -> Array:
+    """The loss by which quantiles are regressed: |tau - [u < 0]| H(u) / delta of the errors u =
+    target - quantile, with Huber's H; the sum over quantiles of the mean over targets (Dabney et
+    al. 2018, arXiv:1710.10044, eqs. 9 and 10; Dabney et al. 2018b, arXiv:1806.06923, eq. 3).
+
+    quantile: [..., N], estimates of the quantiles at `fraction`.
+    fraction: [..., N], tau, in 0 to 1.
+    target: [..., M], samples of the distribution, or other quantiles.
+    delta: errors beyond it count linearly, in the unit of the quantiles; above 0.
+
+    Returns [...]. Raises SpaceError where the shapes do not fit.
+    """
+    same_shapes(quantile.shape, fraction=fraction)
+    same_shapes((*quantile.shape[:-1], -1), target=target)
+    xp = ops.of(quantile)
+    error = target[..., None, :] - quantile[..., :, None]  # [..., N, M]
+    fraction = fraction[..., :, None]
+    weight = xp.where(error < 0.0, 1.0 - fraction, fraction)
+    loss = xp.stop_gradient(weight) * huber(error, delta) / delta
+    return xp.sum(xp.mean(loss, -1), -1)
+
+
+def expectile_loss(x: Array, fraction: float) -> Array:
+    """|fraction - [x < 0]| x ** 2 of errors x [...] = target - estimate: least at the expectile
+    (Kostrikov et al. 2022, arXiv:2110.06169, eq. 5). fraction in 0 to 1; 0.5: half the square."""
+    return ops.of(x).where(x < 0.0, (1.0 - fraction) * x**2, fraction * x**2)
+
+
+def signed_sqrt(x: Array, epsilon: float = 1e-3) -> Array:
+    """sign(x) (sqrt(|x| + 1) - 1) + epsilon x of returns x [...]: they are learned on a smaller
+    scale (Pohlen et al. 2018, arXiv:1805.11593, section 3.2, with Kapturowski et al. 2019's
+    epsilon)."""
+    xp = ops.of(x)
+    # sign(x) (sqrt(|x| + 1) - 1), with the slope that it has at 0
+    return x / (xp.sqrt(xp.abs(x) + 1.0) + 1.0) + epsilon * x
+
+
+def signed_square(x: Array, epsilon: float = 1e-3) -> Array:
+    """The inverse of `signed_sqrt` (Pohlen et al. 2018, proposition A.2); epsilon above 0."""
+    xp = ops.of(x)
+    far = xp.abs(x) + 1.0 + epsilon
+    root = 2.0 * far / (xp.sqrt(1.0 + 4.0 * epsilon * far) + 1.0)  # no difference of like numbers
+    magnitude = (root - 1.0) * (root + 1.0)
+    return xp.where(x < 0.0, -magnitude, magnitude)
+
+
+def symlog(x: Array) -> Array:
+    """sign(x) log(|x| + 1) of x [...] (Hafner et al. 2023, arXiv:2301.04104, eq. 9)."""
+    xp = ops.of(x)
+    size = xp.log(xp.abs(x) + 1.0)
+    return xp.where(x < 0.0, -size, size)
+
+
+def symexp(x: Array) -> Array:
+    """sign(x) (exp(|x|) - 1), the inverse of `symlog` (Hafner et al. 2023, eq. 9)."""
+    xp = ops.of(x)
+    size = xp.exp(xp.abs(x)) - 1.0
+    return xp.where(x < 0.0, -size, size)
