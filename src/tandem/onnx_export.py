@@ -18,6 +18,7 @@ from tandem.errors import (
     SettingError,
     UnknownNameError,
 )
+from tandem.math.action_values import CategoricalValues, QuantileValues
 from tandem.math.distributions import Beta, TanhGaussian
 from tandem.networks import onnx, plan, serial
 from tandem.networks.recurrent import Recurrent
@@ -120,8 +121,10 @@ def to_onnx(agent: Agent, out: Path) -> Exported:
         raw = graph.plan(network.plan, network.weights, names)
     else:
         raw = graph.merge(*network.onnx(obs))
-    allowed = graph.masked(graph.columns(raw, 0, action.width), MASK) if action.masked else raw
     policy = agent.algorithm.distribution(agent.settings, action)
+    allowed = onnx.values(graph, raw, policy)
+    if action.masked:
+        allowed = graph.masked(graph.columns(allowed, 0, action.width), MASK)
     best = onnx.deterministic(graph, allowed, action, policy)
     shape = action.shape if action.own_shape is None else action.own_shape
     if shape != action.shape:
@@ -257,6 +260,17 @@ def _meaning(agent: Agent) -> str:
         tanh = "go through tanh and " * isinstance(policy, TanhGaussian)
         return f"the actions, which {tanh}{then}; their spread, if any, and values come after"
     where = f", where {MASK!r} is 1" * agent.action.masked
+    policy = agent.algorithm.distribution(agent.settings, agent.action)
+    if isinstance(policy, QuantileValues):
+        return (
+            f"{policy.each} quantiles for each choice, one choice after another: that with the "
+            f"largest mean is the best{where}"
+        )
+    if isinstance(policy, CategoricalValues):
+        return (
+            f"{policy.each} logits for each choice, one choice after another, of returns from "
+            f"{policy.low:g} to {policy.high:g}: that with the largest mean is the best{where}"
+        )
     return (
         f"a number for each choice: the largest is the best{where} (values of states, if any, "
         "come after)"

@@ -356,10 +356,10 @@ def settle(algorithm: str, env: str, values: dict[str, Any]) -> tuple[Any, Optio
     for name in values:
         if name not in own | others:
             raise UnknownNameError(f"setting of {algorithm}", name, own | others)
-    entry = zoo.entry(algorithm, env)
+    options = apply(Options(), {n: v for n, v in values.items() if n in others})
+    entry = zoo.entry(algorithm, env, options.entry)
     base = apply(kind.Settings(), entry.settings if entry else {})
     chosen = apply(base, {n: v for n, v in values.items() if n in own})
-    options = apply(Options(), {n: v for n, v in values.items() if n in others})
     for part in (chosen, options):
         check_ranges(part)
     return chosen, options, entry.source if entry else f"defaults of {algorithm}"

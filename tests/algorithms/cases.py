@@ -52,6 +52,17 @@ CASES = {
         "dqn", fakes.DISCRETE, {"dueling": True, "prioritized": True}
     ),
     "dqn dueling noisy": Case("dqn", fakes.DISCRETE, {"dueling": True, "noisy": "factorised"}),
+    "dqn categorical dueling": Case(
+        "dqn",
+        fakes.DISCRETE,
+        {"values": "categorical", "dueling": True, "atoms": 11, "v_min": -3.0, "v_max": 4.0},
+    ),
+    "dqn quantile prioritized masked": Case(
+        "dqn",
+        fakes.MASKED,
+        {"values": "quantile", "quantiles": 7, "prioritized": True},
+        fakes.MASKED_VECTOR,
+    ),
     "dqn masked": Case("dqn", fakes.MASKED, {}, fakes.MASKED_VECTOR),
     "ppo masked": Case(
         "ppo", fakes.MASKED, {"entropy": Schedule(0.02), "orthogonal": False}, fakes.MASKED_VECTOR

@@ -112,15 +112,58 @@ class DQN(Reference):
         """Of what is forbidden, the values are lower than any (Huang & Ontañón 2022)."""
         if isinstance(obs, dict):
             return self.q(net, obs["obs"]).masked_fill(obs["action_mask"] == 0, -torch.inf)
-        w = self.nets[net]
+        return self.mean(self.spread(net, obs))
+
+    def spread(self, net: str, obs: Any) -> torch.Tensor:
+        """[rows, choices, numbers]."""
+        if isinstance(obs, dict):
+            obs = obs["obs"]
+        s, w = self.settings, self.nets[net]
+        each = {"scalar": 1, "categorical": s.atoms, "quantile": s.quantiles}[s.values]
         h = hidden(w, obs, torch.relu, 1)
-        if not self.settings.dueling:
-            return dense(w, "3", h)
+        if not s.dueling:
+            return dense(w, "3", h).unflatten(1, (-1, each))
         v, a = (
-            dense(w, f"3/{s}/1", torch.relu(dense(w, f"3/{s}/0", h)))
-            for s in ("value", "advantage")
+            dense(w, f"3/{n}/1", torch.relu(dense(w, f"3/{n}/0", h))).unflatten(1, (-1, each))
+            for n in ("value", "advantage")
         )
         return v + (a - a.mean(1, keepdim=True))
+
+    def atoms(self) -> torch.Tensor:
+        s = self.settings
+        return torch.linspace(s.v_min, s.v_max, s.atoms, dtype=torch.float64)
+
+    def mean(self, x: torch.Tensor) -> torch.Tensor:
+        if self.settings.values == "categorical":
+            return (x.softmax(-1) * self.atoms()).sum(-1)
+        return x.mean(-1)
+
+    def distributed(self, b: Any, best: torch.Tensor) -> torch.Tensor:
+        """Bellemare et al. 2017, algorithm 1, with its loop; Dabney et al. 2018, algorithm 1."""
+        rows = torch.arange(len(b.action))
+        with torch.no_grad():
+            then = self.spread("q_target", b.next_obs)[rows, best]
+        now, losses = self.spread("q", b.obs)[rows, b.action], []
+        for r, d, x, y in zip(b.reward, b.discount, now, then, strict=True):
+            if self.settings.values == "quantile":
+                n, loss = len(x), 0.0
+                for i in range(n):
+                    u = r + d * y - x[i]
+                    error = torch.where(u.abs() <= 1, u**2 / 2, u.abs() - 0.5)
+                    loss += ((2 * i + 1) / (2 * n) - (u < 0).double()).abs().mul(error).mean()
+                losses.append(loss)
+                continue
+            z, m = self.atoms(), torch.zeros(len(x), dtype=torch.float64)
+            for p, place in zip(y.softmax(0), (r + d * z).clamp(z[0], z[-1]), strict=True):
+                at = (place - z[0]) / (z[1] - z[0])
+                low, high = at.floor(), at.ceil()
+                if low == high:
+                    m[int(low)] += p
+                else:
+                    m[int(low)] += p * (high - at)
+                    m[int(high)] += p * (at - low)
+            losses.append(-(m * x.log_softmax(0)).sum())
+        return torch.stack(losses)
 
     def update(self, b: Any) -> tuple[dict[str, torch.Tensor], bool]:
         rows = torch.arange(len(b.action))
@@ -128,8 +171,11 @@ class DQN(Reference):
             later = self.q("q_target", b.next_obs)
             best = (self.q("q", b.next_obs) if self.settings.double else later).argmax(1)
             y = b.reward + b.discount * later[rows, best]
-        delta = y - self.q("q", b.obs)[rows, b.action]
-        error = torch.where(delta.abs() <= 1, delta**2 / 2, delta.abs() - 0.5)
+        if self.settings.values == "scalar":
+            delta = y - self.q("q", b.obs)[rows, b.action]
+            error = torch.where(delta.abs() <= 1, delta**2 / 2, delta.abs() - 0.5)
+        else:
+            error = delta = self.distributed(b, best)
         loss = (b.weight * error).sum() / len(rows)
         self.minimize_joint(
             loss, self.weights("q"), b.settings["learning_rate"], b.settings["max_grad_norm"]

@@ -30,6 +30,7 @@ LEARNING = {
         "dqn_matrix",
         "dqn_noisy",
     ),
+    "dqn, distributions": ("dqn_distributions",),
     "ppo": (
         "ppo_identity",
         "ppo_masked",
@@ -98,6 +99,7 @@ def run(engine: str, *cases: str) -> dict[str, Any]:
 # which learn these games many times quicker there; the others on torch
 ON_JAX = (
     "dqn",
+    "dqn, distributions",
     "sac",
     "ddpg",
     "td3",
@@ -108,7 +110,7 @@ ON_JAX = (
 
 
 # of which a relative is in every run of the tests
-THOROUGH = ("a2c", "dqn", "mappo", "td3", "vdn", "ppo, slowly")
+THOROUGH = ("a2c", "dqn", "mappo", "td3", "vdn", "ppo, slowly", "dqn, distributions")
 
 
 def mark(engine: str, algorithm: str = "") -> Any:

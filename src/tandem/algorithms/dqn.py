@@ -1,20 +1,28 @@
 """Deep Q-learning (Mnih et al. 2015, doi:10.1038/nature14236), with double targets (van Hasselt et
 al. 2016, arXiv:1509.06461), dueling networks (Wang et al. 2016, arXiv:1511.06581), n-step returns
-(Hessel et al. 2018, arXiv:1710.02298, section 3) and prioritized replay (Schaul et al. 2016,
-arXiv:1511.05952)."""
+(Hessel et al. 2018, arXiv:1710.02298, section 3), prioritized replay (Schaul et al. 2016,
+arXiv:1511.05952), and values that are distributions: categorical (C51: Bellemare et al. 2017,
+arXiv:1707.06887) or quantiles (QR-DQN: Dabney et al. 2018, arXiv:1710.10044)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from math import inf
+from typing import Any, Literal
 
 import numpy as np
 
 from tandem import ops
 from tandem.algorithms import base
 from tandem.algorithms.base import Call, Forward
+from tandem.errors import SettingError
+from tandem.math.action_values import (
+    ActionValues,
+    CategoricalValues,
+    QuantileValues,
+    ScalarValues,
+)
 from tandem.math.masks import evenly, masked
-from tandem.math.values import huber, q_learning
 from tandem.networks.defaults import Role, mlp
 from tandem.networks.plan import Dense, Dueling
 from tandem.settings import Schedule, default, setting
@@ -23,6 +31,8 @@ from tandem.types import Array, Batch, Tree, Update
 
 ATARI = "Mnih et al. 2015, extended data table 1"
 SB3 = "Stable-Baselines3 2.9 (DQN)"
+C51 = "Bellemare et al. 2017"
+QR = "Dabney et al. 2018"
 
 
 @dataclass(frozen=True)
@@ -55,6 +65,20 @@ class DQNSettings(base.ReplaySettings):
         "van Hasselt et al. 2016",
     )
     dueling: bool = setting(False, "separate streams for value and advantages", "Wang et al. 2016")
+    values: Literal["scalar", "categorical", "quantile"] = setting(
+        "scalar",
+        "what is learned of returns: their mean, probabilities of atoms (C51), or quantiles "
+        "(QR-DQN)",
+        f"{C51}; {QR}",
+    )
+    atoms: int = setting(51, "with categorical values: how many atoms", C51, minimum=2)
+    v_min: float = setting(
+        -10.0, "with categorical values: the lowest atom, a return", C51, minimum=-inf
+    )
+    v_max: float = setting(
+        10.0, "with categorical values: the highest atom, a return", C51, minimum=-inf
+    )
+    quantiles: int = setting(200, "with quantile values: how many quantiles", QR, minimum=1)
     n_step: int = setting(1, "steps of reward before bootstrapping", ATARI, minimum=1)
     prioritized: bool = setting(
         False, "draw transitions by their error instead of evenly", "Schaul et al. 2016"
@@ -93,6 +117,7 @@ class DQN(base.Algorithm):
         settings: DQNSettings,
     ) -> None:
         self.backend, self.settings, self.action = backend, settings, action
+        self.values = self.distribution(settings, action)
         self.q, self.target = backend.pair("q", networks["q"])
         self.optimizer = backend.optimizer(
             "q", [self.q], settings.optimizer, **base.optimizer_options(settings)
@@ -101,29 +126,39 @@ class DQN(base.Algorithm):
     @classmethod
     def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
         base.discrete("dqn", action)
+        check_values(settings)
+
+    @classmethod
+    def distribution(cls, settings: Any, action: Leaf) -> ActionValues:
+        choices = action.sizes[0]
+        if settings.values == "categorical":
+            return CategoricalValues(choices, settings.atoms, settings.v_min, settings.v_max)
+        if settings.values == "quantile":
+            return QuantileValues(choices, settings.quantiles)
+        return ScalarValues(choices)
 
     @classmethod
     def roles(cls, observation: Spec, action: Leaf, settings: DQNSettings) -> dict[str, Role]:
         body = mlp(seen(observation, action), settings.hidden, settings.activation)
-        head: tuple[Any, ...] = (Dense(0, action.sizes[0]),)
+        values = cls.distribution(settings, action)
+        head: tuple[Any, ...] = (Dense(0, values.outputs),)
         if settings.dueling:
             last = body[-1]
             # each stream has a hidden layer of its own, as wide as the body's last one
             hidden = (replace(last, inputs=0),) if isinstance(last, Dense) else ()
             units = last.units if isinstance(last, Dense) else 0
-            head = (Dueling(*((*hidden, Dense(units, n)) for n in (1, action.sizes[0]))),)
+            head = (Dueling(*((*hidden, Dense(units, n)) for n in (values.each, values.outputs))),)
         return {"q": Role(observation, body, head)}
 
     def loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
+        after = self.target(b.next_obs)
+        chooser = self.q(b.next_obs, training=False) if self.settings.double else after
         # what is forbidden there is no maximum
-        after = masked(self.target(b.next_obs), b.next_obs, self.action)
-        selector = (
-            masked(self.q(b.next_obs, training=False), b.next_obs, self.action)
-            if self.settings.double
-            else None
+        selector = masked(self.values.part(chooser), b.next_obs, self.action)
+        loss, error = self.values.loss(
+            self.q(b.obs), b.action, b.reward, b.discount, after, selector
         )
-        td = q_learning(self.q(b.obs), b.action, b.reward, b.discount, after, selector)
-        return huber(td), {"td": td}
+        return loss, {"error": error}
 
     def update(self, b: Batch) -> Update:
         s = b.settings
@@ -131,7 +166,7 @@ class DQN(base.Algorithm):
             self.optimizer, self.loss, b, s["learning_rate"], s["max_grad_norm"]
         )
         self.backend.soft_update(self.q, self.target, s["tau"], seldom=True)
-        return Update({"loss": loss}, priority=aux["td"] if self.settings.prioritized else ())
+        return Update({"loss": loss}, priority=aux["error"] if self.settings.prioritized else ())
 
     def schedule(self, call: Call) -> dict[str, Array]:
         return {
@@ -165,11 +200,36 @@ class DQN(base.Algorithm):
         state: Tree,
         noise: Tree,
     ) -> tuple[Array, dict[str, Array], Tree]:
+        values = cls.distribution(settings, action)
         if noise is None:
-            return masked(networks["q"](obs), obs, action).argmax(-1), {}, state
+            return masked(values.part(networks["q"](obs)), obs, action).argmax(-1), {}, state
         explore, drawn = noise
         random = evenly(drawn, obs, action) if action.masked else drawn
         if isinstance(explore, np.ndarray) and explore.all():
             return random, {}, state
-        greedy = masked(networks["q"](obs), obs, action).argmax(-1)
+        greedy = masked(values.part(networks["q"](obs)), obs, action).argmax(-1)
         return ops.of(greedy).where(explore, random, greedy), {}, state
+
+
+DISTRIBUTED = {"categorical": ("atoms", "v_min", "v_max"), "quantile": ("quantiles",)}
+
+
+def check_values(settings: Any) -> None:
+    """Refuses the settings of other `values` than those that are learned, and atoms without
+    room."""
+    for values, names in DISTRIBUTED.items():
+        for name in names:
+            own, usual = getattr(settings, name), getattr(type(settings)(), name)
+            if settings.values != values and own != usual:
+                raise SettingError(
+                    f"{name}={own:g} with values={settings.values!r}.",
+                    f"it together with values={values!r}",
+                    f"give values={values!r} too, or leave {name} out.",
+                )
+    if settings.values == "categorical" and not settings.v_min < settings.v_max:
+        raise SettingError(
+            f"v_min={settings.v_min:g} and v_max={settings.v_max:g}.",
+            "v_min below v_max: the atoms lie between them",
+            "give the least and the largest return that you expect, such as v_min=-10 and "
+            "v_max=10.",
+        )

@@ -29,7 +29,9 @@ def run(words: list[str]) -> int:
         print(f"  {name:<12}{about[: about.find(')') + 1]}")
     print("\ntuned settings (`tandem train ALGORITHM ENV --help` shows them, with their source)")
     for name in algorithms.NAMES:
-        print(f"  {name:<12}{'  '.join(sorted(zoo.entries(name)))}")
+        print(f"  {name:<12}{'  '.join(sorted(zoo.environments(name)))}")
+        if other := sorted({table.rpartition(":")[2] for table in zoo.entries(name) if ":" in table}):
+            print(f"  {'':<12}with --entry: {', '.join(other)}")
     print("\nengines")
     for name, parts in PARTS.items():
         if name in backends.installed():

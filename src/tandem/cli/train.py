@@ -237,7 +237,7 @@ def arguments(words: list[str]) -> argparse.Namespace:
         if first.algorithm not in algorithms.NAMES and first.env in algorithms.NAMES:
             fix = f"write the algorithm first: tandem train {first.env} {first.algorithm}"
             raise UnknownNameError("algorithm", first.algorithm, algorithms.NAMES, fix)
-        entry = zoo.entry(first.algorithm, first.env or "")
+        entry = zoo.entry(first.algorithm, first.env or "", first.entry or "")
         settings = algorithms.get(first.algorithm).Settings()
         _own(first, first.algorithm, "train")
         group = parser.add_argument_group(f"settings of {first.algorithm} [default and its source]")
@@ -351,7 +351,7 @@ def _complete(args: argparse.Namespace) -> None:
             f"leave {args.env} out; what --vector names takes arguments by --env-kwargs.",
         )
     if args.env is None and args.vector is None:
-        known = zoo.entries(args.algorithm)
+        known = zoo.environments(args.algorithm)
         raise SettingError(
             f"`tandem train {args.algorithm}` was given no environment.",
             f"a Gymnasium id; there are tuned settings for {', '.join(known)}",

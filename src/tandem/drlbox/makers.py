@@ -42,7 +42,6 @@ from tandem.envs.factory import environment_name, make, spaces_of
 from tandem.errors import SettingError, UnknownNameError, at_least, one_of
 from tandem.learning.config import Options
 from tandem.learning.events import Evaluation
-from tandem.math.distributions import Categorical
 from tandem.math.masks import evenly, masked
 from tandem.networks import plan as plans
 from tandem.parallel import choice
@@ -277,9 +276,10 @@ class Evaluator:
         if greedy and rng.random() < a.policy_eps:
             return action.start + evenly(rng.random((1, action.width)), rows, action)[0]
         if not greedy and agent.algorithm.valued:  # a softmax of the values
-            (network,), softmax = agent.networks.values(), Categorical(action.sizes[0])
-            noise = softmax.noise(rng, (1,))
-            return action.start + softmax.sample(masked(network(rows), rows, action), noise)[0]
+            (network,) = agent.networks.values()
+            values: Any = agent.algorithm.distribution(agent.settings, action)
+            out = masked(values.part(network(rows)), rows, action)
+            return action.start + values.sample(out, values.noise(rng, (1,)))[0]
         return agent.act(obs, deterministic=greedy)
 
 

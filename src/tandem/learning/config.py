@@ -51,6 +51,9 @@ class Options(Preprocessing):
     compile_cache: bool = setting(
         True, "keep what compiled runs compile in the user's cache folder, for later ones"
     )
+    entry: str = setting(
+        "", "settings of the zoo that have a name, such as rainbow of dqn; else the usual ones"
+    )
     workers: int | Literal["auto"] = setting(
         0, "processes that step environments beside this one; 0: none; auto: by a trial", minimum=0
     )

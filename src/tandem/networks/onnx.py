@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tandem.errors import EngineError, NetworkError
+from tandem.math.action_values import CategoricalValues, QuantileValues
 from tandem.math.distributions import Beta, Distribution, TanhGaussian
 from tandem.math.masks import FORBIDDEN
 from tandem.networks import onnx_common
@@ -32,6 +33,7 @@ from tandem.networks.plan import (
     Streams,
     Weights,
     select,
+    width,
 )
 from tandem.networks.policy_layers import DenseWithInputs, StateDependent, WithLogStd
 from tandem.spaces import Leaf, Spec
@@ -245,6 +247,12 @@ def _streams(g: Graph, layer: Streams, w: Weights, x: Array) -> str:
 def _dueling(g: Graph, layer: Dueling, w: Weights, x: str) -> str:
     value = g.plan(layer.value, select(w, "value"), x)
     advantage = g.plan(layer.advantage, select(w, "advantage"), x)
+    each, numbers = width(layer.value), width(layer.advantage)
+    if each > 1:  # of distributions, choice after choice
+        apart = g.reshape(advantage, (-1, numbers // each, each))
+        mean = g("ReduceMean", apart, axes=[1], keepdims=1)
+        apart = g("Add", g.reshape(value, (-1, 1, each)), g("Sub", apart, mean))
+        return g.reshape(apart, (-1, numbers))
     return g("Add", value, g("Sub", advantage, g("ReduceMean", advantage, axes=[-1], keepdims=1)))
 
 
@@ -273,6 +281,18 @@ LAYERS: dict[type[Layer], Callable[..., str]] = {
     Dueling: _dueling,
     **onnx_common.LAYERS,
 }
+
+
+def values(g: Graph, out: str, policy: Distribution) -> str:
+    """The values of choices that a network's output means, where it gives distributions."""
+    if isinstance(policy, CategoricalValues):
+        spread = g("Softmax", g.reshape(out, (-1, policy.n, policy.each)), axis=-1)
+        means = g("Mul", spread, g.constant(policy.support))
+        return g("ReduceSum", means, g.constant([-1], np.int64), keepdims=0)
+    if isinstance(policy, QuantileValues):
+        spread = g.reshape(out, (-1, policy.n, policy.each))
+        return g("ReduceMean", spread, axes=[-1], keepdims=0)
+    return out
 
 
 def deterministic(g: Graph, out: str, action: Leaf, policy: Distribution) -> str:

@@ -286,7 +286,8 @@ class Branches(Streams):
 @dataclass(frozen=True)
 class Dueling(Layer):
     """State value and advantages from streams of their own: V + A - mean(A) (Wang et al. 2016,
-    arXiv:1511.06581, eq. 9)."""
+    arXiv:1511.06581, eq. 9); of distributions, number by number (Hessel et al. 2018,
+    arXiv:1710.02298, section 3)."""
 
     value: Plan
     advantage: Plan
@@ -310,8 +311,14 @@ class Dueling(Layer):
 
 
 def combine_dueling(value: Array, advantage: Array) -> Array:
-    """value [..., 1], advantage [..., A]; returns [..., A]."""
-    xp = ops.of(value)
+    """value [..., 1], advantage [..., A]; returns [..., A]. Of distributions of M numbers, value
+    [..., M] and advantage [..., A * M], choice after choice; returns [..., A * M]."""
+    xp, each = ops.of(value), value.shape[-1]
+    if each > 1:
+        lead, choices = advantage.shape[:-1], advantage.shape[-1] // each
+        apart = xp.reshape(advantage, (*lead, choices, each))
+        base = xp.reshape(value - xp.mean(apart, -2), (*lead, 1, each))
+        return xp.reshape(base + apart, advantage.shape)
     return value + advantage - xp.reshape(xp.mean(advantage, -1), (*advantage.shape[:-1], 1))
 
 

@@ -28,6 +28,7 @@ from tandem.learning.build import Spaces
 from tandem.learning.companions import Companions
 from tandem.learning.events import BatchEnd
 from tandem.learning.loop import Loop
+from tandem.math.action_values import ActionValues
 from tandem.learning.seeds import Generators, derived
 from tandem.networks.noisy import is_noise
 from tandem.settings import apply, check_ranges
@@ -142,7 +143,9 @@ def values(loop: Loop, obs: Tree, action: Array | None = None) -> Array:
     if "actor" in networks and len(networks) == 1:  # one body for both
         return networks["actor"](obs)[..., -1]
     if "actor" not in networks:
-        return networks["q"](obs).max(-1)
+        out = networks["q"](obs)
+        policy = loop.algorithm.distribution(loop.settings, loop.random_actor.action)
+        return (policy.part(out) if isinstance(policy, ActionValues) else out).max(-1)
     if action is None:
         action = loop.algorithm.act(
             loop.settings, loop.random_actor.action, networks, obs, (), None

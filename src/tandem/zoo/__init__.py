@@ -1,6 +1,8 @@
 """Settings that are known to work, for each algorithm and environment, with their source: one TOML
-file for one algorithm, one table for one environment. `like` names the environment of the same file
-whose settings hold where a table says nothing else. May import the ground and `algorithms`."""
+file for one algorithm, one table for one environment. "Env-v1:name" are other settings for it,
+which `--entry name` asks for, and ":name" those for an environment that has none of this name.
+`like` names the table of the same file whose settings hold where a table says nothing else. May
+import the ground and `algorithms`."""
 
 from __future__ import annotations
 
@@ -11,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tandem.algorithms import NAMES
+from tandem.errors import UnknownNameError
 
 
 @dataclass(frozen=True)
@@ -21,9 +24,27 @@ class Entry:
     source: str
 
 
-def entry(algorithm: str, env: str) -> Entry | None:
-    """The entry for this pair, if there is one."""
-    return entries(algorithm).get(env)
+def entry(algorithm: str, env: str, name: str = "") -> Entry | None:
+    """The entry for this pair, if there is one; that of a `name`, which UnknownNameError says where
+    it is none."""
+    known = entries(algorithm)
+    if not name:
+        return known.get(env)
+    found = known.get(f"{env}:{name}") or known.get(f":{name}")
+    if found is None:
+        raise UnknownNameError(f"entry of {algorithm} for {env}", name, named(algorithm, env))
+    return found
+
+
+def environments(algorithm: str) -> list[str]:
+    """The environments that an algorithm has entries for."""
+    return [table for table in entries(algorithm) if ":" not in table]
+
+
+def named(algorithm: str, env: str) -> list[str]:
+    """The names of the other entries of this pair."""
+    split = [table.rpartition(":") for table in entries(algorithm)]
+    return list(dict.fromkeys(name for of, colon, name in split if colon and of in ("", env)))
 
 
 @cache

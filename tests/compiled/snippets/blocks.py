@@ -375,6 +375,8 @@ def they_go_on_within_carries() -> None:
         ("ppo", Masked, rollout),
         ("dqn", Masked, replay),
         ("sac", Masked, replay),
+        ("dqn", CartPole, replay | {"values": "categorical", "atoms": 9, "dueling": True}),
+        ("dqn", Masked, replay | {"values": "quantile", "quantiles": 5}),
         ("ppo", CartPole, rollout | {"network": dropping, "hidden": (8,)}),
         ("dqn", CartPole, replay | {"network": dropping, "hidden": (8,)}),
     ):

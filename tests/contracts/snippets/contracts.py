@@ -379,6 +379,21 @@ def dqn_chain():
     return near(contracts.values(loop, states), [0.9 ** (3 - s) for s in states], 0.1)
 
 
+C51 = {"values": "categorical", "atoms": 21, "v_min": 0.0, "v_max": 1.25}
+QUANTILES = {"values": "quantile", "quantiles": 8}
+
+
+@case
+def dqn_distributions():
+    """Values and best actions, with masks too."""
+    found = []
+    for kind in ({**C51, "dueling": True}, QUANTILES):
+        loop = solve(DQN, games.Chain, 6000, n_step=3, **kind)
+        found += near(contracts.values(loop, np.arange(4)), [0.9**3, 0.9**2, 0.9, 1.0], 0.1)
+        solve(DQN, games.Forbidden, 4000, **kind)
+    return found
+
+
 @case
 def ppo_chain():
     loop = solve(PPO, games.Chain, 8000)
@@ -755,6 +770,8 @@ def maddpg_games():
 SHORT = {
     "dqn": (DQN, games.Chain, {"prioritized": True, "dueling": True, "n_step": 2}),
     "dqn_noisy": (DQN, games.Chain, {"dueling": True, **QUIET}),
+    "dqn_categorical": (DQN, games.Chain, {**C51, "dueling": True, "prioritized": True}),
+    "dqn_quantile": (DQN, games.Forbidden, QUANTILES),
     "ppo": (PPO, games.Chain, {}),
     "ppo_multi": (PPO, games.IdentityMultiDiscrete, {}),
     "ppo_box": (
@@ -813,6 +830,7 @@ ON_TORCH = {
     "td3_gsde",
     "ddpg_ou",
     "dqn_masked",
+    "dqn_quantile",
     "sac_masked",
     "ppo_multi",
     "ppo_masked",
@@ -824,6 +842,7 @@ ON_JAX = {
     "sac_gsde",
     "a2c_parts",
     "dqn_noisy",
+    "dqn_categorical",
     "ppo_recurrent",
     "a2c_recurrent",
     "a2c_noisy",

@@ -70,6 +70,8 @@ BOX, TWO = games.IdentityBox, team(together.TwoStep)
 CASES = {
     "dqn": (games.Chain, REPLAY | {"prioritized": True, "dueling": True}),
     "dqn_noisy": (games.Chain, REPLAY | {"noisy": "factorised"}),
+    "dqn_categorical": (games.Chain, REPLAY | {"values": "categorical", "atoms": 11}),
+    "dqn_quantile": (games.Chain, REPLAY | {"values": "quantile", "quantiles": 9}),
     "dqn_convolving": (games.IdentityImage, REPLAY | {"network": convolving}),
     "dqn_moving": (games.TerminatedTruncatedPair, REPLAY | {"network": moving}),
     "ppo": (BOX, PPO | {"normalize_observations": True}),

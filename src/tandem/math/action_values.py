@@ -1,0 +1,159 @@
+"""What a network of action values puts out: a number for each choice, or a distribution."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+
+from tandem import ops
+from tandem.math.distributions import Categorical
+from tandem.math.value_distributions import (
+    atoms,
+    categorical_projection,
+    cross_entropy,
+    midpoints,
+    quantile_huber,
+)
+from tandem.math.values import huber, q_learning
+from tandem.types import Array
+
+
+@dataclass(frozen=True)
+class ActionValues(Categorical):
+    """One of `n` choices by its value, which a network of `outputs` numbers gives."""
+
+    @property
+    def each(self) -> int:
+        """How many numbers there are for a choice."""
+        return 1
+
+    @property
+    def outputs(self) -> int:
+        return self.n * self.each
+
+    @abstractmethod
+    def part(self, out: Array) -> Array:
+        """The values [..., n] that a network's output [..., outputs] means."""
+
+    @abstractmethod
+    def loss(
+        self,
+        out: Array,
+        action: Array,
+        reward: Array,
+        discount: Array,
+        after: Array,
+        selector: Array,
+    ) -> tuple[Array, Array]:
+        """The loss of Q-learning, and the error that priorities go by, both [...].
+
+        out: [..., outputs], of the states. action: [...], taken there. reward, discount: [...].
+        after: [..., outputs], of the states that follow, by a target network. selector: [..., n],
+        whose largest is the choice there.
+        """
+
+    def spread(self, out: Array) -> Array:
+        """The output as [..., n, each]."""
+        return ops.of(out).reshape(out, (*out.shape[:-1], self.n, self.each))
+
+    def of_action(self, out: Array, action: Array) -> Array:
+        """What the output says of an action [...]: [..., each]."""
+        xp = ops.of(out)
+        chosen = xp.one_hot(action, self.n)
+        return xp.sum(self.spread(out) * chosen[..., None], -2)
+
+    def of_best(self, out: Array, selector: Array) -> Array:
+        """The same of the choice whose selector [..., n] is the largest."""
+        return self.of_action(out, ops.of(selector).argmax(selector, -1))
+
+
+@dataclass(frozen=True)
+class ScalarValues(ActionValues):
+    """Expected returns (Mnih et al. 2015): one number for each choice; Huber's loss."""
+
+    def part(self, out: Array) -> Array:
+        return out
+
+    def loss(
+        self,
+        out: Array,
+        action: Array,
+        reward: Array,
+        discount: Array,
+        after: Array,
+        selector: Array,
+    ) -> tuple[Array, Array]:
+        error = q_learning(out, action, reward, discount, after, selector)
+        return huber(error), error
+
+
+@dataclass(frozen=True)
+class CategoricalValues(ActionValues):
+    """Returns as probabilities of `count` atoms from `low` to `high` (Bellemare et al. 2017,
+    arXiv:1707.06887): their logits, choice after choice; cross-entropy with the projected
+    target."""
+
+    count: int
+    low: float
+    high: float
+
+    @property
+    def each(self) -> int:
+        return self.count
+
+    @property
+    def support(self) -> Array:
+        """The atoms, NumPy's [count]."""
+        return atoms(self.low, self.high, self.count)
+
+    def part(self, out: Array) -> Array:
+        xp = ops.of(out)
+        probability = xp.exp(xp.log_softmax(self.spread(out)))
+        return xp.sum(probability * xp.constant(self.support, out), -1)
+
+    def loss(
+        self,
+        out: Array,
+        action: Array,
+        reward: Array,
+        discount: Array,
+        after: Array,
+        selector: Array,
+    ) -> tuple[Array, Array]:
+        xp, support = ops.of(out), self.support
+        probability = xp.exp(xp.log_softmax(self.of_best(after, selector)))
+        place = reward[..., None] + discount[..., None] * xp.constant(support, out)
+        target = xp.stop_gradient(categorical_projection(place, probability, support))
+        loss = cross_entropy(self.of_action(out, action), target)  # algorithm 1
+        return loss, loss  # priorities by it, as Hessel et al. 2018, section 3
+
+
+@dataclass(frozen=True)
+class QuantileValues(ActionValues):
+    """Returns as `count` quantiles (Dabney et al. 2018, arXiv:1710.10044), choice after choice;
+    quantile regression with Huber's loss."""
+
+    count: int
+
+    @property
+    def each(self) -> int:
+        return self.count
+
+    def part(self, out: Array) -> Array:
+        return ops.of(out).mean(self.spread(out), -1)
+
+    def loss(
+        self,
+        out: Array,
+        action: Array,
+        reward: Array,
+        discount: Array,
+        after: Array,
+        selector: Array,
+    ) -> tuple[Array, Array]:
+        xp, quantile = ops.of(out), self.of_action(out, action)
+        after = self.of_best(after, selector)
+        target = xp.stop_gradient(reward[..., None] + discount[..., None] * after)
+        fraction = xp.constant(midpoints(self.count), out) + 0.0 * quantile
+        loss = quantile_huber(quantile, xp.stop_gradient(fraction), target)  # algorithm 1
+        return loss, loss
