@@ -104,6 +104,7 @@ OPS: dict[str, Call] = {
     "cast bytes": lambda f, i: f.cast(i["bytes"]),
     "isfinite": lambda f, i: f.isfinite(i["odd"]),
     "all": lambda f, i: f.all(f.isfinite(i["odd"])),
+    "sort": lambda f, i: f.sort(i["y"]),
     "constant": lambda f, i: i["x"] + f.constant(np.arange(6, dtype=np.float32), i["x"]),
 }
 

@@ -5,7 +5,7 @@ listed here is all there is.
 
     exp log tanh sqrt abs where minimum maximum clip softplus sigmoid relu elu gelu silu
     concat stack reshape swapaxes sum mean argmax log_softmax take one_hot cast stop_gradient
-    isfinite all scan constant
+    isfinite all sort scan constant
 
 Gradients are the same on every engine, at kinks too: that of `clip` is 1 at its bounds, equal
 arguments of `minimum` and `maximum` share it in halves, those of `abs` and `relu` are 0 at 0.
@@ -104,6 +104,10 @@ class _Numpy(_Library):
     def cast(self, x: Array) -> Array:
         return x if x.dtype == np.float32 else x.astype(np.float32)
 
+    def sort(self, x: Array) -> Array:
+        """Along the last axis, rising."""
+        return np.sort(x, -1)
+
     def integer(self, x: Array) -> Array:
         """Whole numbers, as indices."""
         return x.astype(np.int64)
@@ -151,6 +155,9 @@ class _Torch(_Library):
     def cast(self, x: Array) -> Array:
         return x.to(self._torch.float32)
 
+    def sort(self, x: Array) -> Array:
+        return x.sort(-1).values
+
     def integer(self, x: Array) -> Array:
         return x.long()
 
@@ -182,6 +189,9 @@ class _Keras(_Library):
 
     def cast(self, x: Array) -> Array:
         return self._ops.cast(x, "float32")
+
+    def sort(self, x: Array) -> Array:
+        return self._ops.sort(x, axis=-1)
 
     def integer(self, x: Array) -> Array:
         return self._ops.cast(x, "int32")

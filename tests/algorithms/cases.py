@@ -126,6 +126,7 @@ CASES = {
         },
     ),
     "sac": Case("sac", fakes.BOX, {"hidden": (32, 32)}),
+    "tqc": Case("tqc", fakes.BOX, {"hidden": (32, 32), "critics": 3, "quantiles": 5, "dropped": 1}),
     "sac gsde": Case(
         "sac",
         fakes.BOX,
@@ -246,6 +247,8 @@ def trained(algorithm: Any) -> dict[str, Any]:
 # algorithm.
 SOME = (
     "dqn double dueling prioritized",
+    "dqn categorical dueling",
+    "tqc",
     "ppo gaussian normalized",
     "sac",
     "qmix",

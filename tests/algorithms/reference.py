@@ -472,6 +472,51 @@ class SAC(Reference):
         return {**metrics, "temperature": self.alpha.exp()}, False
 
 
+class TQC(SAC):
+    """Kuznetsov et al. 2020, algorithm 1, eqs. 6 to 12."""
+
+    def z(self, net: str, obs: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
+        w = self.nets[net]
+        return dense(w, "3", hidden(w, torch.cat([obs, action], 1), torch.relu, 1))
+
+    def update(self, b: Any) -> tuple[dict[str, torch.Tensor], bool]:
+        s, rate = self.settings, b.settings["learning_rate"]
+        names, m = [f"q{i + 1}" for i in range(s.critics)], s.quantiles
+        if self.alpha is None:
+            self.alpha = torch.tensor(1.0, **DOUBLE).log().requires_grad_(True)
+        with torch.no_grad():
+            action, log_prob = self.policy(b.next_obs, b.noise[0])
+            atoms = torch.cat([self.z(f"{n}_target", b.next_obs, action) for n in names], 1)
+            atoms = atoms.sort(1).values[:, : len(names) * (m - s.dropped)]
+            entropy = self.alpha.exp() * log_prob
+            y = b.reward[:, None] + b.discount[:, None] * (atoms - entropy[:, None])
+        losses = []
+        for n in names:
+            for i, theta in enumerate(self.z(n, b.obs, b.action).T):
+                u, tau = y - theta[:, None], (2 * i + 1) / (2 * m)
+                huber = torch.where(u.abs() <= 1, u**2 / 2, u.abs() - 0.5)
+                losses.append((torch.where(u < 0, 1 - tau, tau) * huber).mean(1))
+        first = self.z("q1", b.obs, b.action).mean()
+        critic = (b.weight * torch.stack(losses).mean(0)).mean()
+        self.minimize_joint(critic, self.weights(*names), rate)
+        action, log_prob = self.policy(b.obs, b.noise[1])
+        q = torch.cat([self.z(n, b.obs, action) for n in names], 1).mean(1)
+        actor = (b.weight * (self.alpha.exp().detach() * log_prob - q)).mean()
+        self.minimize_joint(actor, self.weights("actor"), rate)
+        aim = log_prob.detach() - b.action.shape[1]
+        self.minimize_joint((b.weight * -self.alpha * aim).mean(), [self.alpha], rate)
+        with torch.no_grad():
+            for n in names:
+                for k, w in self.nets[f"{n}_target"].items():
+                    w += b.settings["tau"] * (self.nets[n][k] - w)
+        metrics = {"critic_loss": critic, "actor_loss": actor, "q": first}
+        return {
+            **metrics,
+            "entropy": -log_prob.mean(),
+            "temperature": self.alpha.exp(),
+        }, False
+
+
 class DiscreteSAC(Reference):
     """Christodoulou 2019, algorithm 1, eqs. 10 to 12."""
 

@@ -223,5 +223,6 @@ KINDS = reference_teams.KINDS | {
     "sac": reference.SAC,
     "sac discrete": reference.DiscreteSAC,
     "td3": reference.TD3,
+    "tqc": reference.TQC,
     "trpo": reference.TRPO,
 }

@@ -28,6 +28,7 @@ NAMES = {
     "qmix": "QMIX",
     "sac": "SAC",
     "td3": "TD3",
+    "tqc": "TQC",
     "trpo": "TRPO",
     "vdn": "VDN",
 }

@@ -90,7 +90,8 @@ class SAC(base.Algorithm):
         self.squashed: Any = self.distribution(settings, action)
         self.actor = backend.network("actor", networks["actor"])
         self.qs, self.targets = zip(
-            backend.pair("q1", networks["q1"]), backend.pair("q2", networks["q2"]), strict=True
+            *(backend.pair(name, networks[name]) for name in self.critic_names(settings)),
+            strict=True,
         )
         options = base.optimizer_options(settings)
         self.critic_optimizer = backend.optimizer(
@@ -110,6 +111,11 @@ class SAC(base.Algorithm):
             )
 
     @classmethod
+    def critic_names(cls, settings: Any) -> tuple[str, ...]:
+        """The critics' roles."""
+        return ("q1", "q2")
+
+    @classmethod
     def distribution(cls, settings: Any, action: Leaf) -> Distribution:
         if settings.action_noise == "gsde":
             return StateDependentTanh(action.width, settings.sde_sample_freq)
@@ -118,14 +124,14 @@ class SAC(base.Algorithm):
     @classmethod
     def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
         cls.check_noise(action, settings)
-        base.bounded_vector("sac", action)
+        base.bounded_vector(cls.__name__.lower(), action)
 
-    @staticmethod
-    def check_noise(action: Leaf, settings: SACSettings) -> None:
+    @classmethod
+    def check_noise(cls, action: Leaf, settings: SACSettings) -> None:
         """Refuses state-dependent exploration of choices, and its settings without it."""
         gsde.check_unused(settings)
         if settings.action_noise == "gsde":
-            gsde.check("sac", action)
+            gsde.check(cls.__name__.lower(), action)
         elif settings.log_std != LOG_STD:
             raise SettingError(
                 f"log_std={settings.log_std:g} with action_noise={settings.action_noise!r}.",

@@ -13,6 +13,7 @@ from tandem.spaces import Leaf, Spec
 
 MODE = "compiled"
 CALL = 32  # updates in a call from which a host's way costs nothing more, on processors
+CHOOSE = "choose ppo, a2c, trpo, dqn, sac, tqc, td3 or ddpg"
 ALONE = {"workers": 0, "runners": 0, "learners": 1, "opponents": 0, "devices": 1}
 
 
@@ -20,9 +21,9 @@ def obstacles(kind: Any, settings: Any, options: Options) -> Iterator[tuple[str,
     """(what stands against a compiled run, how to do without it), in words."""
     name = kind.__name__.lower()
     if kind.team:
-        yield f"{name}, whose agents are several", "choose ppo, a2c, trpo, dqn, sac, td3 or ddpg"
+        yield f"{name}, whose agents are several", CHOOSE
     elif kind.needs == "sequences":
-        yield f"{name}, which replays sequences", "choose ppo, a2c, trpo, dqn, sac, td3 or ddpg"
+        yield f"{name}, which replays sequences", CHOOSE
     for what, none in (
         ("recurrent", 0),
         ("noisy", "no"),

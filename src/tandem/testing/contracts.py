@@ -28,8 +28,8 @@ from tandem.learning.build import Spaces
 from tandem.learning.companions import Companions
 from tandem.learning.events import BatchEnd
 from tandem.learning.loop import Loop
-from tandem.math.action_values import ActionValues
 from tandem.learning.seeds import Generators, derived
+from tandem.math.action_values import ActionValues
 from tandem.networks.noisy import is_noise
 from tandem.settings import apply, check_ranges
 from tandem.testing import fakes

@@ -370,6 +370,7 @@ def they_go_on_within_carries() -> None:
         ("trpo", Pendulum, {"steps": 256, "envs": 4, "rollout": 32, "hidden": (16,)}),
         ("td3", Pendulum, replay | {"action_noise": "ou"}),
         ("ddpg", Pendulum, replay),
+        ("tqc", Pendulum, replay | {"quantiles": 7}),
         ("sac", Pendulum, replay),
         ("sac", CartPole, replay),
         ("ppo", Masked, rollout),

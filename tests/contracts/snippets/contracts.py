@@ -18,8 +18,8 @@ from tandem.testing.action_games import Parts
 from tandem.testing.memory_games import Recall
 
 engine, wanted = sys.argv[1], sys.argv[2:]
-A2C, DDPG, DQN, PPO, SAC, TD3, TRPO = (
-    algorithms.get(n) for n in ("a2c", "ddpg", "dqn", "ppo", "sac", "td3", "trpo")
+A2C, DDPG, DQN, PPO, SAC, TD3, TQC, TRPO = (
+    algorithms.get(n) for n in ("a2c", "ddpg", "dqn", "ppo", "sac", "td3", "tqc", "trpo")
 )
 A3C, ACER, IMPALA, NSTEP_Q = (algorithms.get(n) for n in ("a3c", "acer", "impala", "nstep_q"))
 MADDPG, MAPPO, QMIX, VDN = (algorithms.get(n) for n in ("maddpg", "mappo", "qmix", "vdn"))
@@ -71,6 +71,7 @@ BASE[TRPO] = {
 }
 BASE |= {
     TD3: {**BASE[SAC], "exploration": 0.2},
+    TQC: {**BASE[SAC], "quantiles": 8, "dropped": 1},
     DDPG: {**BASE[SAC], "exploration": 0.2, "actor_learning_rate": 1e-3},
 }
 BASE |= {
@@ -370,6 +371,12 @@ def ddpg_box():
 def td3_box():
     solve(TD3, games.IdentityBox, 4000, least=-0.2, gamma=0.1)
     solve(TD3, lambda: games.IdentityBox(size=2, scale=3.0), 6000, least=-3.0, gamma=0.1)
+
+
+@case
+def tqc_games():
+    solve(TQC, games.IdentityBox, 4000, least=-0.2, gamma=0.1)
+    solve(TQC, lambda: games.IdentityBox(size=2, scale=3.0), 6000, least=-3.0, gamma=0.1)
 
 
 @case
@@ -803,6 +810,7 @@ SHORT = {
     "ddpg": (DDPG, games.IdentityBox, {}),
     "trpo": (TRPO, games.IdentityBox, {}),
     "td3": (TD3, games.IdentityBox, {}),
+    "tqc": (TQC, games.IdentityBox, {"critics": 3}),
     "a3c": (A3C, games.IdentityBox, {"shared": False}),
     "impala": (IMPALA, games.Chain, {}),
     "acer": (ACER, games.Chain, {"replay": "prioritized", "evict": "sample"}),
@@ -828,6 +836,7 @@ ON_TORCH = {
     "ppo_parts",
     "ppo_gsde",
     "td3_gsde",
+    "tqc",
     "ddpg_ou",
     "dqn_masked",
     "dqn_quantile",

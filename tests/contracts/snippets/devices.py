@@ -86,6 +86,7 @@ CASES = {
     # (The usual entropy is nearly that of the first policy: their difference would be rounding.)
     "sac_discrete": (games.Chain, REPLAY | {"target_entropy": 0.2}),
     "td3": (BOX, REPLAY),
+    "tqc": (BOX, REPLAY | {"quantiles": 8}),
     "ddpg": (BOX, REPLAY),
     "a3c": (games.Chain, SEQUENCES),
     "impala": (games.Chain, SEQUENCES | OLDER | {"replay": "prioritized"}),

@@ -1,0 +1,85 @@
+"""Truncated quantile critics (Kuznetsov et al. 2020, arXiv:2005.04269): soft actor-critic whose
+critics estimate quantiles of returns, of which the highest are left out of targets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tandem import ops
+from tandem.algorithms import base
+from tandem.algorithms.sac import SAC, SACSettings
+from tandem.errors import SettingError
+from tandem.math.value_distributions import midpoints, quantile_huber
+from tandem.networks.defaults import Role
+from tandem.networks.plan import Dense
+from tandem.settings import default, setting
+from tandem.spaces import Leaf, Spec
+from tandem.types import Array, Batch, Tree
+
+PAPER = "Kuznetsov et al. 2020, appendix B, table 5"
+CONTRIB = "sb3-contrib 2.9 (TQC)"
+
+
+@dataclass(frozen=True)
+class TQCSettings(SACSettings):
+    """What TQC can be told."""
+
+    steps: int = default(1_000_000, PAPER)
+    hidden: tuple[int, ...] = default((256, 256), CONTRIB)
+    batch_size: int = default(256, PAPER)
+    critics: int = setting(2, "how many critics; the paper has 5", CONTRIB, minimum=1)
+    quantiles: int = setting(25, "quantiles that each critic estimates", PAPER, minimum=1)
+    dropped: int = setting(
+        2,
+        "of them, how many for each critic are left out of targets, the highest",
+        PAPER,
+        minimum=0,
+    )
+
+
+class TQC(SAC):
+    Settings = TQCSettings
+
+    @classmethod
+    def critic_names(cls, settings: Any) -> tuple[str, ...]:
+        return tuple(f"q{i + 1}" for i in range(settings.critics))
+
+    @classmethod
+    def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
+        super().check(observation, action, settings)
+        if settings.dropped >= settings.quantiles:
+            raise SettingError(
+                f"dropped={settings.dropped} of quantiles={settings.quantiles}.",
+                "fewer dropped than there are, so that targets have some",
+                f"give dropped={settings.quantiles // 10}.",
+            )
+
+    @classmethod
+    def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:
+        q = base.action_value(observation, action, settings)
+        q = replace(q, head=(Dense(0, settings.quantiles),))
+        actor = super().roles(observation, action, settings)["actor"]
+        return {"actor": actor, **dict.fromkeys(cls.critic_names(settings), q)}
+
+    def quantile_values(self, critics: tuple[Any, ...], obs: Tree, action: Array) -> list[Array]:
+        """Each critic's quantiles, [B, quantiles]."""
+        return [q({"obs": obs, "action": action}) for q in critics]
+
+    def critic_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:  # eqs. 6 to 11
+        xp, s = ops.of(b.reward), self.settings
+        action, log_prob = self.sample(b.next_obs, b.noise[0])
+        pooled = xp.concat(self.quantile_values(self.targets, b.next_obs, action), -1)
+        kept = xp.sort(pooled)[..., : s.critics * (s.quantiles - s.dropped)]
+        soft = kept - (xp.exp(self.log_alpha()) * log_prob)[..., None]
+        y = xp.stop_gradient(b.reward[..., None] + b.discount[..., None] * soft)
+        own = self.quantile_values(self.qs, b.obs, b.action)
+        fraction = xp.stop_gradient(0.0 * own[0]) + xp.constant(midpoints(s.quantiles), own[0])
+        losses = [quantile_huber(q, fraction, y) for q in own]
+        return sum(losses) / (s.critics * s.quantiles), {"q": xp.mean(own[0], -1)}
+
+    def actor_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:  # eq. 12
+        xp = ops.of(b.reward)
+        action, log_prob = self.sample(b.obs, b.noise[1])
+        q = xp.mean(xp.concat(self.quantile_values(self.qs, b.obs, action), -1), -1)
+        return xp.stop_gradient(xp.exp(self.log_alpha())) * log_prob - q, {"entropy": -log_prob}
