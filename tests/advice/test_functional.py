@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -37,6 +38,32 @@ class Deciding(Odd):
     def step(self, key: Any, state: Any, action: Any) -> TimeStep:
         reward = self.how(action == 1, 1.0, 0.0)
         return super().step(key, state, action)._replace(reward=jnp.asarray(reward))
+
+
+class Remembering(Odd):
+    """Keeps in an attribute what belongs into the state."""
+
+    def reset(self, key: Any) -> Any:
+        self.at = jax.random.uniform(key, (2,))
+        return super().reset(key)
+
+    def step(self, key: Any, state: Any, action: Any) -> TimeStep:
+        return super().step(key, state, action)._replace(obs=self.at + action)
+
+
+def steps_of(made: Any) -> None:
+    steps(vectorize(made, 1))
+
+
+@dataclass
+class Ball:
+    at: Any
+
+
+@jax.tree_util.register_dataclass
+@dataclass
+class RegisteredBall:
+    at: Any
 
 
 class Pair(Odd):
@@ -89,6 +116,27 @@ A, B = {"a": jnp.zeros(2)}, {"a": jnp.zeros(2), "b": jnp.zeros(2)}
             {"action_space": spaces.Discrete(2)},
         ),
         case(
+            "functional/checks.py:_check_whole",
+            odd,
+            {"max_episode_steps": -1},
+            "set self.max_episode_steps = 500, or 0",
+            {"max_episode_steps": 0},
+        ),
+        case(
+            "functional/checks.py:_check_whole",
+            odd,
+            {"max_episode_steps": 2.5},
+            "set self.max_episode_steps = 500",
+            {"max_episode_steps": 500},
+        ),
+        case(
+            "functional/checks.py:_check_whole",
+            odd,
+            {"reset_pool": -3},
+            "set self.reset_pool = 128, or 0",
+            {"reset_pool": 128},
+        ),
+        case(
             "functional/checks.py:check 2",
             pair,
             {"reset_gives": lambda state, obs: obs},
@@ -108,6 +156,27 @@ A, B = {"a": jnp.zeros(2)}, {"a": jnp.zeros(2), "b": jnp.zeros(2)}
             {"how": lambda condition, a, b: a if condition else b},
             "write jnp.where(condition, a, b)",
             {"how": jnp.where},
+        ),
+        case(
+            "functional/checks.py:_check_attributes",
+            steps_of,
+            {"made": Remembering},
+            "put at into the state that reset and step return",
+            {"made": Odd},
+        ),
+        case(
+            "functional/checks.py:_traced 2",
+            odd,
+            {"state": Ball(0.0)},
+            "register its class with jax.tree_util.register_dataclass",
+            {"state": RegisteredBall(jnp.float32(0))},
+        ),
+        case(
+            "functional/checks.py:_traced 2",
+            odd,
+            {"state": Ball(0.0)},
+            "let it be a dict or a NamedTuple",
+            {"state": {"at": jnp.float32(0)}},
         ),
         case(
             "functional/checks.py:_traced 2",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import jax
@@ -32,6 +33,8 @@ def check(name: str, env: FunctionalEnv) -> None:
                 if attribute == "max_episode_steps"
                 else f"set self.{attribute} to one of gymnasium.spaces.",
             )
+    for attribute in ("max_episode_steps", "reset_pool"):
+        _check_whole(name, attribute, getattr(env, attribute, 0))
     key = jax.eval_shape(lambda: jax.random.key(0))
     begun = _traced(name, "reset", env.reset, key)
     if not isinstance(begun, tuple) or len(begun) != 2:
@@ -51,6 +54,7 @@ def check(name: str, env: FunctionalEnv) -> None:
             "step.",
         )
     seen = TimeStep(*seen)
+    _check_attributes(name, env)
     _check_state(name, state, seen.state)
     _check_observation(name, "step", env.observation_space, seen.obs)
     for what in ("reward", "terminated", "truncated"):
@@ -88,8 +92,36 @@ def _traced(name: str, method: str, function: Callable[..., Any], *given: Any) -
         raise EnvironmentFault(
             f"{name}.{method} raised {type(error).__name__} as JAX traced it: {error}",
             "functions that take and give arrays and numbers, in trees of JAX's",
-            "correct it; its own traceback is above this one.",
+            "register its class with jax.tree_util.register_dataclass, or let it be a dict or a "
+            "NamedTuple."
+            if "not a valid JAX type" in str(error)
+            else "correct it; its own traceback is above this one.",
         ) from error
+
+
+def _check_whole(name: str, attribute: str, value: Any) -> None:
+    with suppress(TypeError, ValueError):
+        if float(value) >= 0 and float(value).is_integer():
+            return
+    steps = attribute == "max_episode_steps"
+    raise SpaceError(
+        f"{name} has {attribute}={value!r}.",
+        "a whole number, "
+        + ("0 for episodes that nothing cuts" if steps else "0 where each episode is reset"),
+        f"set self.{attribute} = {500 if steps else 128}, or 0.",
+    )
+
+
+def _check_attributes(name: str, env: FunctionalEnv) -> None:
+    """Whether reset and step left nothing that they compute in attributes: it would be what it was
+    as they were traced."""
+    for attribute, x in getattr(env, "__dict__", {}).items():
+        if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(x)):
+            raise EnvironmentFault(
+                f"{name}.{attribute} is set by reset or step.",
+                "functions that change nothing: what one step leaves for the next is in the state",
+                f"put {attribute} into the state that reset and step return, and read it there.",
+            )
 
 
 def _action(space: Any) -> Tree:
