@@ -61,6 +61,20 @@ def _rows() -> tuple[Learned, ...]:
         for engine in ("jax", "torch", "tensorflow")
     ]
     rows += [
+        Learned(
+            f"{name}-cartpole-jax",
+            "dqn",
+            "CartPole-v1",
+            "jax",
+            50_000,
+            475.0,
+            {"eval_every": 2_500, "entry": entry},
+            mark=475.0,
+        )
+        for name, entry in (("rainbow", "rainbow"), ("qrdqn", "quantile"))
+    ]
+    rows += [Learned("tqc-pendulum-jax", "tqc", "Pendulum-v1", "jax", 10_000, -155.0)]
+    rows += [
         Learned("ppo-acrobot-jax", "ppo", "Acrobot-v1", "jax", 1_000_000, -85.0, mark=-85.0),
         Learned("dqn-acrobot-jax", "dqn", "Acrobot-v1", "jax", 100_000, -85.0, mark=-85.0),
         Learned("dqn-lunarlander-jax", "dqn", "LunarLander-v3", "jax", 300_000, 200.0, mark=200.0),

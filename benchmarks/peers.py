@@ -44,6 +44,7 @@ FIXED: dict[str, dict[str, Any]] = {
     "ddpg": {"optimizer": "adam", "noisy": "no", "action_noise": "gaussian"},
     "td3": {"optimizer": "adam", "noisy": "no", "action_noise": "gaussian"},
     "dqn": {
+        "values": "scalar",
         "double": False,
         "dueling": False,
         "prioritized": False,
@@ -62,7 +63,7 @@ FIXED: dict[str, dict[str, Any]] = {
 }
 # no effect with the fixed values
 UNUSED = {
-    "dqn": {"priority_alpha", "priority_beta"},
+    "dqn": {"priority_alpha", "priority_beta", "atoms", "v_min", "v_max", "quantiles"},
     "ppo": {"rms_decay", "rms_epsilon", "sequence", "sde_sample_freq"},
     "a2c": {"sequence", "sde_sample_freq"},
     "sac": {"sde_sample_freq", "log_std"},

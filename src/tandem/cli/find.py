@@ -139,7 +139,7 @@ def _arguments(kind: str, words: list[str]) -> argparse.Namespace:
     for name in names:
         settings = algorithms.get(name).Settings()
         train._own(first, name, f"find {kind}")
-        entry = zoo.entry(name, env or "")
+        entry = zoo.entry(name, env or "", getattr(first, "entry", ""))
         group = parser.add_argument_group(f"settings of {name}, for all trials [default]")
         if name == names[0]:
             flags(group, settings, entry.settings if entry else None, entry.source if entry else "")
