@@ -341,8 +341,10 @@ def test_commands_that_are_printed_can_be_given_as_they_stand(tmp_path, capsys) 
     assert len(commands) == 3 and all(str(run) in words for words in commands)
     assert main(given) == 2
     assert f"--resume {shlex.quote(str(run))}" in capsys.readouterr().err
+    given.remove("--no-plots")
     assert main([*given[:-1], str(tmp_path / "a b"), "--seeds", "1"]) == 0
     shown = capsys.readouterr().out
+    assert f"tandem train --resume '{tmp_path / 'a b'}'\n" in shown  # it is not complete
     assert f"tandem plot '{tmp_path / 'a b'}' --individual" in shown
     # nothing to draw yet is no fault of the runs
     assert "mean over 1 seeds" in shown and "no curve: the run" in shown
@@ -449,7 +451,7 @@ def test_several_seeds_make_several_runs_and_one_curve(tmp_path, capsys) -> None
         "2",
     ]
     assert main([*given, "--out", str(parent)]) == 0
-    there = ["curve.png", "s3", "s3.log", "s4", "s4.log", "seeds.json"]
+    there = ["s3", "s3.log", "s4", "s4.log", "seeds.json"]  # no curve.png: --no-plots
     assert sorted(p.name for p in parent.iterdir()) == there
     assert [json.loads((parent / s / "config.json").read_text())["seed"] for s in ("s3", "s4")] == [
         3,
@@ -458,6 +460,7 @@ def test_several_seeds_make_several_runs_and_one_curve(tmp_path, capsys) -> None
     assert rows(parent / "s3")[0]["fingerprint"] != rows(parent / "s4")[0]["fingerprint"]
     shown = capsys.readouterr().out
     assert "seed 3: " in shown and "seed 4: " in shown and "mean over 2 seeds: " in shown
+    assert "--resume" not in shown
     assert main(["plot", str(parent), "--individual", "--out", str(tmp_path / "both.svg")]) == 0
     picture = (tmp_path / "both.svg").read_text()
     assert "svg" in picture
@@ -591,6 +594,20 @@ def test_several_seeds_go_on_by_their_folder_to_the_bit(tmp_path) -> None:
     for seed in ("s0", "s1"):
         one, other = (rows(run / seed)[-1]["fingerprint"] for run in (whole, parts))
         assert one == other
+
+
+@pytest.mark.parametrize(
+    "code, words, comes_to", [(-9, "SIGKILL", 137), (143, "SIGTERM", 143), (1, "failed", 1)]
+)
+def test_how_a_seed_ended_is_told(tmp_path, capsys, code, words, comes_to) -> None:
+    run = seeds.SeedRun(3, tmp_path, [])
+    run.log.write_text("its last words\n")
+    run.code = code
+    assert seeds._told(tmp_path, [run], [], draws=False) == comes_to
+    shown = capsys.readouterr()
+    first, *rest = shown.err.splitlines()
+    assert words in first and "seed 3" in first and rest == ["  its last words"]
+    assert f"tandem train --resume {tmp_path}" in shown.out
 
 
 def test_a_command_that_is_refused_is_told_once(tmp_path, capfd) -> None:

@@ -57,15 +57,6 @@ class SeedRun:
         return self.worker is not None and self.code is None
 
     @property
-    def is_complete(self) -> bool:
-        """Whether all of its steps were made, and what came of them was scored."""
-        try:
-            steps = json.loads((self.folder / "config.json").read_text())["settings"]["steps"]
-            return bool(self.result["env_steps"] >= steps)
-        except (OSError, ValueError, KeyError, TypeError):
-            return False
-
-    @property
     def failure(self) -> str:
         """The end of its log."""
         tail = self.log.read_text(errors="replace").rstrip().splitlines()[-12:]
@@ -124,8 +115,7 @@ def several(args: argparse.Namespace, words: list[str], parent: Path, count: int
     parent.mkdir(parents=True, exist_ok=True)
     write_json(parent / FILE, said)
     runs = [SeedRun(seed, parent, each) for seed, each in zip(seeds, commands, strict=True)]
-    name = f"{args.algorithm} on {args.env or args.vector}"
-    return _trained(parent, runs, at_once(args), name, args.quiet)
+    return _trained(parent, runs, args, args.quiet)
 
 
 def resumed(args: argparse.Namespace, words: list[str], parent: Path) -> int:
@@ -160,12 +150,11 @@ def resumed(args: argparse.Namespace, words: list[str], parent: Path) -> int:
         else:  # it had not begun
             shutil.rmtree(run.folder, ignore_errors=True)
             run.words = _anew([*own, *more], run.seed, parent)
-        if run.is_complete and "--extend" not in more:
+        if _is_complete(run) and "--extend" not in more:
             run.code = 0
     from tandem.cli.train import arguments
 
     began = arguments(own)
-    name = f"{began.algorithm} on {began.env or began.vector}"
     left = [run for run in runs if run.code is None]
     if (
         left
@@ -181,7 +170,7 @@ def resumed(args: argparse.Namespace, words: list[str], parent: Path) -> int:
         is not None
     ):
         return code
-    return _trained(parent, runs, at_once(began), name, args.quiet)
+    return _trained(parent, runs, began, args.quiet)
 
 
 def _one_call(
@@ -215,7 +204,16 @@ def _one_call(
     with _lines(runs, args.quiet) as show:
         came = seeds_together.trained(seeds, made, session, first, args.stop_at, show, runs)
     runs = sorted([*done, *runs], key=lambda run: run.seed)
-    return _told(parent, runs, [came] if came else [])
+    return _told(parent, runs, [came] if came else [], conf.options.plots)
+
+
+def _is_complete(run: Any) -> bool:
+    """Whether all of its steps were made, and what came of them was scored."""
+    try:
+        steps = json.loads((run.folder / "config.json").read_text())["settings"]["steps"]
+        return bool(run.result["env_steps"] >= steps)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
 
 
 def _anew(own: list[str], seed: int, parent: Path) -> list[str]:
@@ -256,7 +254,10 @@ def _shares(number: int) -> list[list[int]]:
     return [mine[i::number] for i in range(number)]
 
 
-def _trained(parent: Path, runs: list[SeedRun], number: int, name: str, quiet: bool) -> int:
+def _trained(parent: Path, runs: list[SeedRun], began: argparse.Namespace, quiet: bool) -> int:
+    """began: what the runs were made with."""
+    number, name = at_once(began), f"{began.algorithm} on {began.env or began.vector}"
+    draws = getattr(began, "plots", True)
     number = min(number, len(runs))
     if not quiet:
         seeds = f"seeds {runs[0].seed} to {runs[-1].seed}"
@@ -292,7 +293,7 @@ def _trained(parent: Path, runs: list[SeedRun], number: int, name: str, quiet: b
             busy = [run.worker for run in runs if run.runs]
             for worker in workers:
                 worker.end(at_once=worker in busy)
-    return _told(parent, runs, came)
+    return _told(parent, runs, came, draws)
 
 
 def _next(worker: Worker | None, workers: list[Worker]) -> Worker:
@@ -306,8 +307,8 @@ def _next(worker: Worker | None, workers: list[Worker]) -> Worker:
     return workers[at]
 
 
-def _told(parent: Path, runs: list[Any], came: list[str]) -> int:
-    """Says what came of the runs; the exit code."""
+def _told(parent: Path, runs: list[Any], came: list[str], draws: bool) -> int:
+    """Says what came of the runs, and draws their curve; the exit code."""
     if "refused" in came:
         first = next(run for run in runs if run.was_refused)
         print(first.log.read_text(errors="replace").rstrip(), file=sys.stderr)
@@ -326,13 +327,35 @@ def _told(parent: Path, runs: list[Any], came: list[str]) -> int:
     failed = [run for run in runs if run.code]
     for run in failed:
         told = run.failure.splitlines()
-        print(f"seed {run.seed} failed:", *told, sep="\n  ", file=sys.stderr)
+        print(f"seed {run.seed} {_ending(run.code)}:", *told, sep="\n  ", file=sys.stderr)
     scores = [run.result["eval_mean"] for run in runs if run.result.get("eval_mean") is not None]
     if scores:
         print(
             f"mean over {len(scores)} seeds: {fmean(scores):.1f} (lowest {min(scores):.1f}, "
             f"highest {max(scores):.1f})"
         )
+    if draws:
+        _draw(parent, runs)
+    print("Next:")
+    if failed or not all(map(_is_complete, runs)):
+        print(f"  tandem train --resume {quote(str(parent))}")
+    print(f"  tandem plot {quote(str(parent))} --individual")
+    code: int = failed[0].code or 1 if failed else 0
+    return code if code >= 0 else 128 - code
+
+
+def _ending(code: int) -> str:
+    """How a run ended that did not come to its end, in words."""
+    number = -code if code < 0 else code - 128
+    if number not in set(signal.Signals):
+        return "failed"
+    name = signal.Signals(number).name
+    memory = ", as the system does where memory is short" if name == "SIGKILL" else ""
+    return f"was ended by {name}{memory}"
+
+
+def _draw(parent: Path, runs: list[Any]) -> None:
+    """The curve of all runs that did not fail."""
     from tandem.plots import curve
 
     try:
@@ -340,11 +363,6 @@ def _told(parent: Path, runs: list[Any], came: list[str]) -> int:
         print(f"curve: {curve(folders, parent / 'curve.png')}")
     except (TandemError, OSError) as error:  # the runs are whole without it
         print(f"no curve: {str(error).splitlines()[0]}")
-    print("Next:")
-    if failed:
-        print(f"  tandem train --resume {quote(str(parent))}")
-    print(f"  tandem plot {quote(str(parent))} --individual")
-    return failed[0].code or 1 if failed else 0
 
 
 class _Show:
