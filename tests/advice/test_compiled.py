@@ -8,6 +8,7 @@ import pytest
 
 from tandem import algorithms
 from tandem.compiled import choice
+from tandem.errors import SettingError
 from tandem.learning.config import Options
 from tandem.settings import apply
 from tandem.spaces import Leaf
@@ -87,3 +88,8 @@ def test_auto_compiles_where_it_pays() -> None:
     assert chosen(workers=2) == chosen(recurrent=8) == chosen(name="acer") == "auto"
     assert chosen(name="dqn", updates_per_call=128) == "auto"
     assert chosen(name="dqn") == chosen(workers="auto") == "compiled"
+
+
+def test_an_algorithm_is_called_what_its_users_call_it() -> None:
+    with pytest.raises(SettingError, match="with nstep_q,"):
+        settled(name="nstep_q")

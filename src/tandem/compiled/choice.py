@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from tandem import algorithms
 from tandem.errors import EngineError, SettingError
 from tandem.learning.config import Options
 from tandem.parallel.choice import has_gpu
@@ -19,7 +20,8 @@ ALONE = {"workers": 0, "runners": 0, "learners": 1, "opponents": 0, "devices": 1
 
 def obstacles(kind: Any, settings: Any, options: Options) -> Iterator[tuple[str, str]]:
     """(what stands against a compiled run, how to do without it), in words."""
-    name = kind.__name__.lower()
+    called = kind.__name__
+    name = next((n for n, c in algorithms.NAMES.items() if c == called), called.lower())
     if kind.team:
         yield f"{name}, whose agents are several", CHOOSE
     elif kind.needs == "sequences":

@@ -91,7 +91,8 @@ def _traced(name: str, method: str, function: Callable[..., Any], *given: Any) -
     except Exception as error:
         raise EnvironmentFault(
             f"{name}.{method} raised {type(error).__name__} as JAX traced it: {error}",
-            "functions that take and give arrays and numbers, in trees of JAX's",
+            "reset(key) and step(key, state, action), which take and give arrays and numbers, in "
+            "trees of JAX's",
             "register its class with jax.tree_util.register_dataclass, or let it be a dict or a "
             "NamedTuple."
             if "not a valid JAX type" in str(error)
