@@ -89,3 +89,12 @@ def test_a_user_without_a_home_has_no_cache(monkeypatch: Any) -> None:
     monkeypatch.setattr(Path, "home", nowhere)
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     assert make.cache_folder() is None
+
+
+def test_nothing_is_kept_where_nothing_can_be_written(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(make.sys, "platform", "linux")
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert make.cache_folder() is None
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "new"))
+    assert make.cache_folder() == tmp_path / "new" / "tandem" and make.cache_folder().is_dir()

@@ -28,7 +28,8 @@ def keep_compiled() -> None:
 
 
 def cache_folder() -> Path | None:
-    """Of tandem, in the user's cache folder; None where there is nobody to have one."""
+    """Of tandem, in the user's cache folder, made where it is not there; None where there is nobody
+    to have one, or nothing can be written."""
     try:
         if sys.platform == "win32":
             base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
@@ -38,7 +39,11 @@ def cache_folder() -> Path | None:
             base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     except RuntimeError:  # a user of a container, by number alone
         return None
-    return base / "tandem"
+    try:
+        (base / "tandem").mkdir(parents=True, exist_ok=True)
+    except OSError:  # a disk that is read-only, or what is no folder
+        return None
+    return base / "tandem" if os.access(base / "tandem", os.W_OK) else None
 
 
 def make(conf: Config, environments: Any, network: Any, optimizer: Any) -> CompiledLoop:
