@@ -1,4 +1,4 @@
-"""The advice of `math`, `exploration`, `planning` and `settings`."""
+"""The advice of `math`, `exploration`, `planning`, `settings` and `zoo`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from tandem import settings
+from tandem import settings, zoo
 from tandem.algorithms.ppo import PPOSettings
 from tandem.exploration import (
     BoltzmannQPolicy,
@@ -19,7 +19,16 @@ from tandem.exploration import (
     OrnsteinUhlenbeckProcess,
     SoftmaxPolicy,
 )
-from tandem.math import masks, moments, optimization, policy_losses, returns, special, values
+from tandem.math import (
+    masks,
+    moments,
+    optimization,
+    policy_losses,
+    returns,
+    special,
+    value_distributions,
+    values,
+)
 from tandem.math.effective import effective_sample_size
 from tandem.planning import mcts
 from tandem.spaces import action_leaf, observation_spec
@@ -200,6 +209,41 @@ def number(n: Any) -> None:
             {"value": ROW, "old_value": ROW, "target": ROW[:, None], "clip": 0.2},
             "give target.reshape(3)",
             {"target": ROW[:, None].reshape(3)},
+        ),
+        case(
+            "math/value_distributions.py:categorical_projection",
+            value_distributions.categorical_projection,
+            {"place": X, "probability": FLAT, "support": value_distributions.atoms(0.0, 1.0, 3)},
+            "give probability.reshape(4, 3)",
+            {"probability": X},
+        ),
+        case(
+            "math/value_distributions.py:cross_entropy",
+            value_distributions.cross_entropy,
+            {"logits": X, "probability": FLAT},
+            "give probability.reshape(4, 3)",
+            {"probability": X},
+        ),
+        case(
+            "math/value_distributions.py:quantile_huber",
+            value_distributions.quantile_huber,
+            {"quantile": X, "fraction": FLAT, "target": X},
+            "give fraction.reshape(4, 3)",
+            {"fraction": X},
+        ),
+        case(
+            "math/value_distributions.py:quantile_huber 2",
+            value_distributions.quantile_huber,
+            {"quantile": X, "fraction": X, "target": ROW},
+            "give target in this shape",
+            {"target": X},
+        ),
+        case(
+            "zoo/__init__.py:entry",
+            zoo.entry,
+            {"algorithm": "dqn", "env": "CartPole-v1", "name": "rainbo"},
+            "did you mean 'rainbow'",
+            {"name": "rainbow"},
         ),
         case(
             "exploration/noise.py:AnnealedGaussianProcess.__init__",

@@ -239,6 +239,28 @@ BETA = {"policy": "beta"}
             {"algorithm": "sac", "env": toy(box()), "log_std": -1.0},
         ),
         # settings that contradict each other
+        case("algorithms/dqn.py:check_values", ran, {"algorithm": "dqn", "atoms": 9}),
+        case(
+            "algorithms/dqn.py:check_values",
+            ran,
+            {"algorithm": "dqn", "quantiles": 9},
+            "give values='quantile' too",
+            {"values": "quantile"},
+        ),
+        case(
+            "algorithms/dqn.py:check_values 2",
+            ran,
+            {"algorithm": "dqn", "values": "categorical", "v_min": 5.0, "v_max": 2.0},
+            "such as v_min=-10 and v_max=10",
+            {"v_min": -10.0, "v_max": 10.0},
+        ),
+        case(
+            "algorithms/tqc.py:TQC.check",
+            ran,
+            {"algorithm": "tqc", "env": toy(box()), "quantiles": 20, "dropped": 20},
+            "give dropped=2",
+            {"dropped": 2},
+        ),
         case("algorithms/mappo.py:MAPPO.roles", ran, {**MAPPO, "shared": True}),
         case("algorithms/mappo.py:MAPPO.roles", ran, {**MAPPO, "normalize_observations": True}),
         case("algorithms/on_policy.py:OnPolicy.roles", ran, {"recurrent": 8, "shared": True}),

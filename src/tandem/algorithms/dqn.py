@@ -6,6 +6,7 @@ arXiv:1707.06887) or quantiles (QR-DQN: Dabney et al. 2018, arXiv:1710.10044).""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, Literal
@@ -201,14 +202,24 @@ class DQN(base.Algorithm):
         noise: Tree,
     ) -> tuple[Array, dict[str, Array], Tree]:
         values = cls.distribution(settings, action)
-        if noise is None:
-            return masked(values.part(networks["q"](obs)), obs, action).argmax(-1), {}, state
-        explore, drawn = noise
-        random = evenly(drawn, obs, action) if action.masked else drawn
-        if isinstance(explore, np.ndarray) and explore.all():
-            return random, {}, state
-        greedy = masked(values.part(networks["q"](obs)), obs, action).argmax(-1)
-        return ops.of(greedy).where(explore, random, greedy), {}, state
+
+        def q() -> Array:
+            return masked(values.part(networks["q"](obs)), obs, action)
+
+        return epsilon_greedy(q, obs, action, noise), {}, state
+
+
+def epsilon_greedy(q: Callable[[], Array], obs: Tree, action: Leaf, noise: Tree) -> Array:
+    """Actions for observations [N, ...]: those with the largest of the values [N, choices] that q
+    gives, or at random, as `DQN.exploration_noise` says; without noise the former."""
+    if noise is None:
+        return q().argmax(-1)
+    explore, drawn = noise
+    random = evenly(drawn, obs, action) if action.masked else drawn
+    if isinstance(explore, np.ndarray) and explore.all():
+        return random
+    greedy = q().argmax(-1)
+    return ops.of(greedy).where(explore, random, greedy)
 
 
 DISTRIBUTED = {"categorical": ("atoms", "v_min", "v_max"), "quantile": ("quantiles",)}

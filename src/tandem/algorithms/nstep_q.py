@@ -12,8 +12,9 @@ import numpy as np
 from tandem import ops
 from tandem.algorithms import base
 from tandem.algorithms.base import Call, Forward
-from tandem.algorithms.dqn import DQN, SB3
+from tandem.algorithms.dqn import DQN, SB3, epsilon_greedy
 from tandem.algorithms.on_sequences import OnSequences, SequenceSettings
+from tandem.math.masks import masked
 from tandem.math.returns import multi_step
 from tandem.math.values import huber
 from tandem.networks.plan import Dense, Dueling, Half, Plan
@@ -129,4 +130,7 @@ class NStepQ(OnSequences):
         state: Tree,
         noise: Tree,
     ) -> tuple[Array, dict[str, Array], Tree]:
-        return DQN.act(settings, action, {"q": networks["net"]}, obs, state, noise)
+        def q() -> Array:
+            return masked(networks["net"](obs), obs, action)
+
+        return epsilon_greedy(q, obs, action, noise), {}, state

@@ -30,6 +30,7 @@ QUIET = {
 }
 
 # of this process, for those who work for it, too
+SETTLING = 5.0  # seconds within which Ray has given out what it says is free
 OWN = (
     "KERAS_BACKEND",
     "JAX_PLATFORMS",
@@ -294,7 +295,9 @@ class Places:
                     "let machines join (ray start --address=HOST:PORT), end what has their room, "
                     "or ask for fewer devices, or less for each (runner_cpus).",
                 )
-            if not warned:
+            # what is given back is free a moment later
+            short = any(free.get(name, 0.0) < (count - 1) * x for name, x in bundle.items())
+            if not warned and (short or time.monotonic() - began > SETTLING):
                 warned = True
                 warnings.warn(
                     f"{what} {has}: waiting up to {patience:g} s.", RuntimeWarning, stacklevel=2

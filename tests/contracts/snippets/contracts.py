@@ -836,7 +836,6 @@ ON_TORCH = {
     "ppo_parts",
     "ppo_gsde",
     "td3_gsde",
-    "tqc",
     "ddpg_ou",
     "dqn_masked",
     "dqn_quantile",
