@@ -237,7 +237,7 @@ def arguments(words: list[str]) -> argparse.Namespace:
         if first.algorithm not in algorithms.NAMES and first.env in algorithms.NAMES:
             fix = f"write the algorithm first: tandem train {first.env} {first.algorithm}"
             raise UnknownNameError("algorithm", first.algorithm, algorithms.NAMES, fix)
-        entry = zoo.entry(first.algorithm, first.env or "", first.entry or "")
+        entry = zoo.entry(first.algorithm, first.env or "", getattr(first, "entry", ""))
         settings = algorithms.get(first.algorithm).Settings()
         _own(first, first.algorithm, "train")
         group = parser.add_argument_group(f"settings of {first.algorithm} [default and its source]")
