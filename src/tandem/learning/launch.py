@@ -147,7 +147,15 @@ class Launch:
     framework = "torch"
 
     def __init__(self) -> None:
-        self.rank, self.count = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        try:
+            self.rank, self.count = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        except ValueError as error:
+            raise EngineError(
+                f"RANK={os.environ['RANK']!r} and WORLD_SIZE={os.environ['WORLD_SIZE']!r}.",
+                "whole numbers, as torchrun sets them",
+                f"set both, as in RANK=0 and WORLD_SIZE=2; or unset {VARIABLES[0]} for a run of "
+                "one process.",
+            ) from error
         # whether all are on this machine: then no other need reach them
         together = os.environ.get("LOCAL_WORLD_SIZE") == os.environ["WORLD_SIZE"]
         self.local = together or os.environ["MASTER_ADDR"] in HERE
