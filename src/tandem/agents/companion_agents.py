@@ -35,6 +35,18 @@ HERE: dict[str, Any] = {
 PATIENCE = 120.0  # seconds in which each process comes to a sum
 
 
+class AgentCompanions(Companions):
+    """Those of an agent, whose next training begins others."""
+
+    setting = "strategy"
+
+    def _again(self, still: bool) -> str:
+        return (
+            "call distributed_training again, which goes on with other processes; or train, where "
+            "memory is short."
+        )
+
+
 class Devices:
     """`count` devices, of which this process has the `rank`-th."""
 
@@ -87,7 +99,7 @@ class Devices:
         packed = _packed(agent, assembly.arguments, inner)
         backend.layout.tell = partial(_told, weakref.ref(assembly))
         self._end = weakref.finalize(assembly, backend.close)
-        Companions(partial(_made, packed, self.count), self.count, PATIENCE).join(backend)
+        AgentCompanions(partial(_made, packed, self.count), self.count, PATIENCE).join(backend)
 
 
 class LaunchedDevices(Devices):
