@@ -241,6 +241,8 @@ class Launch:
 class Others:
     """What rank 0 knows of the other processes."""
 
+    again = "with resume= where the run has a checkpoint"  # how all of them are started
+
     def __init__(self, launch: Launch) -> None:
         self.launch = launch
 
@@ -258,8 +260,7 @@ class Others:
         return WorkerError(
             f"the process of rank {rank}, of {self.launch.count} that were launched, {how}.",
             "processes that keep going as long as the run",
-            "see what it printed; then start all of them again, with resume= where the run has a "
-            "checkpoint.",
+            f"see what it printed; then start all of them again, {self.again}.",
         )
 
     def end(self) -> None:
