@@ -99,6 +99,8 @@ def test_help_for_an_environment_shows_the_values_of_the_zoo(capsys) -> None:
     assert main(["train", "ppo", "CartPole-v1", "--help"]) == 0
     shown = "".join(capsys.readouterr().out.split())
     assert "here0.8:rl-baselines3-zoo" in shown and "default0.95" in shown  # gae_lambda
+    assert main(["train", "dqn", "PongNoFrameskip-v4", "--entry", "rainbow", "--help"]) == 0
+    assert "[herecategorical:" in "".join(capsys.readouterr().out.split())
 
 
 # --- what cannot be done --------------------------------------------------------------------------
@@ -117,6 +119,8 @@ def test_help_for_an_environment_shows_the_values_of_the_zoo(capsys) -> None:
         ("train ppo CartPole-v1 --learning-rat 1e-3", "did you mean '--learning-rate'"),
         ("train ppo CartPole-v1 -q", "there is no flag '-q'"),
         ("train dqn CartPole-v1 --rollout 8", "it is a setting of a2c, "),
+        ("train ppo CartPole-v1 --entry fast", "leave entry out"),
+        ("train dqn PongNoFrameskip-v4 --entry rainbw", "did you mean 'rainbow'"),
         ("train ppo CartPole-v1 --steps many", "a whole number"),
         ("train ppo CartPole-v1 --steps 0", "at least 1"),
         ("train ppo CartPole-v1 --stop-at soon", "a whole number"),

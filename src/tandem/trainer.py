@@ -269,7 +269,7 @@ def _config(
     together; then makes the choices that "auto" leaves open, and chooses the framework. instance:
     an environment that a callable `env` has made already."""
     chosen, options, source = settle(algorithm, environment_name(env), values)
-    host.set_threads(options.threads)
+    host.expect(options.threads, options.devices)
     kwargs = _as_json(env_kwargs) | atari.arguments(env, options)
     if isinstance(env, VectorSource):
         vectors.refuse(env, values, options, eval_env)

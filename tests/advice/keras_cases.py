@@ -21,7 +21,7 @@ from tandem.exploration import GreedyQPolicy
 from tandem.onnx_export import to_onnx
 from tests.advice.net import Case, follows
 from tests.collect.own_networks import KerasSine, with_lambda
-from tests.test_trainer import SMALL
+from tests.test_trainer import SMALL, TINY_DQN
 
 ENGINE = str(running())
 OTHER = "tensorflow" if ENGINE == "jax" else "jax"
@@ -32,6 +32,17 @@ SAME = keras.Sequential([keras.Input((4,)), keras.layers.Dense(8)])
 
 def body(space: Any) -> Any:
     return keras.Sequential([keras.Input(space.shape), keras.layers.Dense(8)])
+
+
+class Whole(keras.Model):
+    """Values; a class that Keras was not told of, whose call takes no `training`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.values = keras.layers.Dense(2)
+
+    def call(self, x: Any) -> Any:
+        return self.values(x)
 
 
 class Q(RL):
@@ -81,6 +92,13 @@ CASES = [
         {"network": lambda space: SAME},
         "make the layers within the function",
         {"network": body},
+    ),
+    Case(
+        "networks/defaults.py:_whole.make",
+        partial(trainer.train, "dqn", "CartPole-v1", framework=ENGINE, steps=28, **TINY_DQN),
+        {"network": {"q": Whole()}},
+        "as in lambda space: Whole()",
+        {"network": {"q": lambda space: Whole()}},
     ),
     Case(
         "backends/keras_optimizers.py:Own.__init__",

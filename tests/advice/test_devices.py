@@ -162,6 +162,7 @@ def launched(framework="torch", devices=2, own=False, cluster=""):
 def test_advice_about_processes_that_were_launched(monkeypatch) -> None:
     pytest.importorskip("torch")
     from tandem.backends import torch_group
+    from tandem.learning import launch
 
     key = "learning/launch.py:check_launched"
     Case(key, launched, {"framework": "jax"}, "framework='torch'", {"framework": "torch"}).follow()
@@ -185,6 +186,12 @@ def test_advice_about_processes_that_were_launched(monkeypatch) -> None:
             monkeypatch.setenv(name, value)
         with follows("backends/torch_group.py:launched_store"):
             torch_group.launched_store(1.0)
+    monkeypatch.setenv("WORLD_SIZE", "two")
+    with follows("learning/launch.py:Launch.__init__") as advice:
+        launch.find()
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.delenv("RANK")
+    assert "RANK=0 and WORLD_SIZE=2; or unset RANK" in advice.fix and launch.find() is None
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "1")
     torch_group.launched_store(10.0)  # one process, with a port that it can open
@@ -234,6 +241,12 @@ UNMET = """
             "jax",
             "backends/keras_jax_hosts.py:Meeting.__init__",
             {"JAX_COORDINATOR_ADDRESS": "localhost:9"},
+        ),
+        (  # at which port
+            "jax",
+            "backends/keras_jax_hosts.py:Meeting.__init__",
+            {"JAX_COORDINATOR_ADDRESS": "localhost", "JAX_NUM_PROCESSES": "2"}
+            | {"JAX_PROCESS_ID": "0"},
         ),
         pytest.param(  # nor which of them this is
             "tensorflow",

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import tandem
-from tandem import trainer
+from tandem import trainer, zoo
 from tandem.networks.plan import select
 from tandem.runs import checkpoint, config_file, folder, verification, writers
 from tandem.runs.autosave import Policy
@@ -110,6 +110,13 @@ def test_mistyped_settings_and_methods() -> None:
     with follows("trainer.py:settle") as advice:
         start(gama=0.9)
     start(**{advice.quoted(): 0.9})
+    with follows("zoo/__init__.py:entry") as advice:
+        start(entry="fast")
+    assert advice.fix == "leave entry out."
+    start()
+    with follows("zoo/__init__.py:entry 2") as advice:
+        zoo.entry("dqn", "PongNoFrameskip-v4", "rainbw")
+    assert zoo.entry("dqn", "PongNoFrameskip-v4", advice.quoted())
     with follows("runs/callbacks.py:Callback.__init_subclass__") as advice:
         type("Mine", (Callback,), {"on_epsode_end": print})
     type("Mine", (Callback,), {advice.quoted(): print})

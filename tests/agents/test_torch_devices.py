@@ -175,10 +175,11 @@ def test_a_process_that_is_killed_is_named_and_another_made() -> None:
             os.kill(kills[0], signal.SIGKILL)
 
     agent.callbacks = [LambdaCallback(on_episode_end=kill)]
-    with pytest.raises(WorkerError, match="the process of rank 1, of devices=2, was killed"):
+    with pytest.raises(WorkerError, match="rank 1, of strategy=2, was killed") as caught:
         train(agent, 9)
     with pytest.raises(ProcessLookupError):
         os.kill(kills[0], 0)
+    assert "call distributed_training again" in caught.value.fix
     agent.callbacks = []
     train(agent, 1)  # by a new one
 

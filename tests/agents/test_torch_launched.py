@@ -56,6 +56,7 @@ def test_one_that_is_lost_is_named(tmp_path: Path) -> None:
     (code, one), (other_code, _) = launched("dies", tmp_path)
     assert (code, other_code) == (0, 7), one
     assert one.startswith("WorkerError: the process of rank 1, of 2 that were launched, has died")
+    assert "start all of them again, with agent.restore" in one
     (_, one), (_, other) = launched("raises", tmp_path)
     assert one == "OSError: mine"
     assert other.startswith("WorkerError: the process of rank 0, of 2 that were launched, has end")

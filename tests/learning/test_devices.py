@@ -108,3 +108,16 @@ def test_large_networks_are_told_nothing() -> None:
 def test_processes_beside_the_run_have_one_device(device) -> None:
     conf = config.Config("dqn", "", "torch", device, 0, None, replace(Options(), devices=2))
     assert beside(conf).options.devices == 1
+
+
+def test_jax_has_as_many_devices_where_its_own_environments_started_it() -> None:
+    code = """
+        from tandem import trainer
+
+        # parts of the processor are made as JAX starts, which is for the look at the spaces
+        run = trainer.session(
+            "a2c", "tandem/CartPole-v1", framework="jax", device="cpu", devices=2, envs=2
+        )
+        print(run.backend.devices)
+        """
+    assert run_python(code) == [2]

@@ -35,6 +35,24 @@ HERE: dict[str, Any] = {
 PATIENCE = 120.0  # seconds in which each process comes to a sum
 
 
+class AgentCompanions(Companions):
+    """Those of an agent, whose next training begins others."""
+
+    setting = "strategy"
+
+    def _again(self, still: bool) -> str:
+        return (
+            "call distributed_training again, which goes on with other processes; or train, where "
+            "memory is short."
+        )
+
+
+class AgentOthers(Others):
+    """Those that torchrun has started."""
+
+    again = "with agent.restore where it has saved"
+
+
 class Devices:
     """`count` devices, of which this process has the `rank`-th."""
 
@@ -87,7 +105,7 @@ class Devices:
         packed = _packed(agent, assembly.arguments, inner)
         backend.layout.tell = partial(_told, weakref.ref(assembly))
         self._end = weakref.finalize(assembly, backend.close)
-        Companions(partial(_made, packed, self.count), self.count, PATIENCE).join(backend)
+        AgentCompanions(partial(_made, packed, self.count), self.count, PATIENCE).join(backend)
 
 
 class LaunchedDevices(Devices):
@@ -111,13 +129,13 @@ class LaunchedDevices(Devices):
         layout, launch, this = assembly.backend.layout, self._launch, weakref.ref(assembly)
         self._trained = [x.requires_grad for x in param_variables(assembly.agent)]
         layout.tell, layout.hear = partial(_told, this), partial(_heard, this)
-        layout.group.followers = None if self.index else Others(launch)
+        layout.group.followers = None if self.index else AgentOthers(launch)
         self._end = weakref.finalize(assembly, layout.group.cut)
         launch.runs += 1
         try:
             launch.join(layout.group, PATIENCE)
         except (RuntimeError, launch.group.Lost) as error:
-            raise Others(launch).lost() from error
+            raise AgentOthers(launch).lost() from error
 
     def led(self, train: Callable[[], np.float32], assembly: Any) -> np.float32:
         """What a call of training gives: rank 0's, which makes it, on all of them."""
@@ -145,7 +163,7 @@ class LaunchedDevices(Devices):
             launch.say("lost")
         if not there or layout.result is None:
             how = "has ended by an error" if there else "has died, or another one"
-            raise Others(launch).error(0, how)
+            raise AgentOthers(launch).error(0, how)
         return np.float32(layout.result)
 
 

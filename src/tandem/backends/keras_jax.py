@@ -67,12 +67,14 @@ def acting(function: Callable[..., Any], variables: list[Variable], device: str)
 
 def forward(model: Any) -> Callable[[Any], Any]:
     """The model in inference mode, compiled."""
-    step = jax.jit(lambda t, n, x: model.stateless_call(t, n, x, training=False)[0])
-    return lambda x: step(
-        [v.value for v in model.trainable_variables],
-        [v.value for v in model.non_trainable_variables],
-        x,
-    )
+
+    def stateless(values: list[Array], x: Any) -> Any:
+        # not `stateless_call`, which hands `training` to a user's `call` that may know none
+        with keras.StatelessScope(list(zip(model.variables, values, strict=True))):
+            return model(x, training=False)
+
+    step = jax.jit(stateless)
+    return lambda x: step([v.value for v in model.variables], x)
 
 
 def gradient(

@@ -50,6 +50,8 @@ class Meeting:
         address = os.environ[VARIABLES[0]]
         count, rank = (os.environ.get(name) for name in VARIABLES[1:])
         try:
+            if not address.rpartition(":")[2].isdecimal() or ":" not in address:
+                raise ValueError(f"{VARIABLES[0]}={address!r} has no port, as localhost:6543 has")
             jax.distributed.initialize(
                 address,
                 None if count is None else int(count),

@@ -1,32 +1,34 @@
 """Where functional environments are stepped: on the processor, beside whatever learns.
 
-JAX reads how many threads it has, and how much of a GPU it takes for itself, when it makes its
-first array; so this is asked before anything here imports it.
+JAX reads how many threads it has, how much of a GPU it takes for itself, and how many devices a
+processor is, when it makes its first array; so this is asked before anything here imports it.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from typing import Any
 
 from tandem.errors import EngineError
 
-_threads = 1
+_threads, _devices = 1, 1
 
 
-def set_threads(threads: int) -> None:
-    """How many threads one operation of JAX may have in this process, if it has not begun."""
-    global _threads
-    _threads = threads
+def expect(threads: int, devices: int) -> None:
+    """How many threads one operation of JAX may have in this process, and how many devices a run
+    may want of it that are parts of the processor, if it has not begun."""
+    global _threads, _devices
+    _threads, _devices = threads, devices
 
 
 def prepare() -> None:
     """Before JAX is imported for environments: one thread, unless a run has said otherwise, as
     operations on N small states are quicker so; and no GPU is taken in advance, on which another
-    framework may learn."""
+    framework may learn. The processor becomes as many devices as the run wants to learn on."""
     if "jax" in sys.modules:
+        _make_devices()
         return
     if _threads == 1:
         os.environ.setdefault("PJRT_NPROC", "1")
@@ -35,6 +37,16 @@ def prepare() -> None:
 
     # handing each step over to another thread takes longer than the step
     jax.config.update("jax_cpu_enable_async_dispatch", False)
+    _make_devices()
+
+
+def _make_devices() -> None:
+    import jax
+
+    said = "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
+    if not said and jax.config.jax_num_cpu_devices < _devices:
+        with suppress(RuntimeError):  # it has started: whoever learns on them says so
+            jax.config.update("jax_num_cpu_devices", _devices)
 
 
 def processor() -> AbstractContextManager[Any]:

@@ -46,6 +46,7 @@ class Companions:
     One that dies or raises is noticed at the next sum with it, one that stands still after
     `patience` seconds: WorkerError, which names it, and all of them are ended."""
 
+    setting = "devices"  # what users call their number
     layout: Any = None  # the backend makes it
     place: int | None = None  # of this process's device, where somebody else chooses it
 
@@ -110,22 +111,23 @@ class Companions:
         return self._error(next(iter(waiting), 1), how)
 
     def _error(self, rank: int, how: str, trace: str = "") -> WorkerError:
-        if trace:
-            fix = "mend what raised; the last lines say where."
-        elif how.startswith(STILL):
-            fix = (
+        raised = "mend what raised; the last lines say where."
+        return WorkerError(
+            f"the process of rank {rank}, of {self.setting}={self.count}, {how}.\n{trace}".rstrip(),
+            "processes that keep going as long as the run",
+            raised if trace else self._again(how.startswith(STILL)),
+        )
+
+    def _again(self, still: bool) -> str:
+        """What to do after one has died, or stands still."""
+        if still:
+            return (
                 "go on from the run's last checkpoint by resume=; give a new run on a busy machine "
                 f"device_timeout={2 * self.patience:g}."
             )
-        else:
-            fix = (  # by other numbers a batch may not divide
-                "go on from the run's last checkpoint by resume=; where memory is short, with "
-                "devices=1."
-            )
-        return WorkerError(
-            f"the process of rank {rank}, of devices={self.count}, {how}.\n{trace}".rstrip(),
-            "processes that keep going as long as the run",
-            fix,
+        return (  # by other numbers a batch may not divide
+            "go on from the run's last checkpoint by resume=; where memory is short, with "
+            "devices=1."
         )
 
     def kill(self) -> None:

@@ -147,7 +147,15 @@ class Launch:
     framework = "torch"
 
     def __init__(self) -> None:
-        self.rank, self.count = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        try:
+            self.rank, self.count = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        except ValueError as error:
+            raise EngineError(
+                f"RANK={os.environ['RANK']!r} and WORLD_SIZE={os.environ['WORLD_SIZE']!r}.",
+                "whole numbers, as torchrun sets them",
+                f"set both, as in RANK=0 and WORLD_SIZE=2; or unset {VARIABLES[0]} for a run of "
+                "one process.",
+            ) from error
         # whether all are on this machine: then no other need reach them
         together = os.environ.get("LOCAL_WORLD_SIZE") == os.environ["WORLD_SIZE"]
         self.local = together or os.environ["MASTER_ADDR"] in HERE
@@ -233,6 +241,8 @@ class Launch:
 class Others:
     """What rank 0 knows of the other processes."""
 
+    again = "with resume= where the run has a checkpoint"  # how all of them are started
+
     def __init__(self, launch: Launch) -> None:
         self.launch = launch
 
@@ -250,8 +260,7 @@ class Others:
         return WorkerError(
             f"the process of rank {rank}, of {self.launch.count} that were launched, {how}.",
             "processes that keep going as long as the run",
-            "see what it printed; then start all of them again, with resume= where the run has a "
-            "checkpoint.",
+            f"see what it printed; then start all of them again, {self.again}.",
         )
 
     def end(self) -> None:

@@ -381,7 +381,17 @@ def _whole(network: Any, space: Any) -> Callable[[], Any]:
     def make() -> Any:
         if is_function(network):
             return called(network, space)
-        return first.pop() if first else copy.deepcopy(network)
+        if first:
+            return first.pop()
+        try:
+            return copy.deepcopy(network)
+        except Exception as error:  # Keras's of a class that it does not know, or the module's own
+            kind = type(network).__name__
+            raise NetworkError(
+                f"network= has a {kind}, of which no copy can be made: {str(error)[:160]}",
+                "a network that copy.deepcopy copies, since targets are copies of it",
+                f"give a function that makes it, as in lambda space: {kind}().",
+            ) from error
 
     return make
 

@@ -39,7 +39,7 @@ def make_loop(
     for a look at the spaces, where actor-learners have their own. SettingError where options do not
     fit together."""
     s, o, needs = conf.settings, conf.options, algorithms.get(conf.algorithm).needs
-    host.set_threads(o.threads)
+    host.expect(o.threads, o.devices)
     kwargs = atari.training(env, conf.env_kwargs, o)
     assert isinstance(o.workers, int) and isinstance(o.learners, int), "chosen by now"
     asynchronous.refuse(conf.algorithm, needs, env, o)

@@ -27,12 +27,15 @@ class Entry:
 def entry(algorithm: str, env: str, name: str = "") -> Entry | None:
     """The entry for this pair, if there is one; that of a `name`, which UnknownNameError says where
     it is none."""
-    known = entries(algorithm)
+    tables = entries(algorithm)
     if not name:
-        return known.get(env)
-    found = known.get(f"{env}:{name}") or known.get(f":{name}")
+        return tables.get(env)
+    found = tables.get(f"{env}:{name}") or tables.get(f":{name}")
     if found is None:
-        raise UnknownNameError(f"entry of {algorithm} for {env}", name, named(algorithm, env))
+        kind, known = f"entry of {algorithm} for {env or 'any environment'}", named(algorithm, env)
+        if not known:
+            raise UnknownNameError(kind, name, (), "leave entry out.", "no name: there are none")
+        raise UnknownNameError(kind, name, known)
     return found
 
 
