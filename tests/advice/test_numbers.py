@@ -1,4 +1,4 @@
-"""The advice of `math`, `exploration`, `planning`, `settings` and `zoo`."""
+"""The advice of `math`, `exploration`, `planning` and `settings`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from tandem import settings, zoo
+from tandem import settings
 from tandem.algorithms.ppo import PPOSettings
 from tandem.exploration import (
     BoltzmannQPolicy,
@@ -237,13 +237,6 @@ def number(n: Any) -> None:
             {"quantile": X, "fraction": X, "target": ROW},
             "give target in this shape",
             {"target": X},
-        ),
-        case(
-            "zoo/__init__.py:entry",
-            zoo.entry,
-            {"algorithm": "dqn", "env": "CartPole-v1", "name": "rainbo"},
-            "did you mean 'rainbow'",
-            {"name": "rainbow"},
         ),
         case(
             "exploration/noise.py:AnnealedGaussianProcess.__init__",
