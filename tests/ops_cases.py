@@ -16,6 +16,7 @@ import numpy as np
 
 from tandem import ops
 from tandem.math import (
+    action_values,
     distributions,
     masks,
     moments,
@@ -167,6 +168,33 @@ def _of_policies() -> dict[str, Call]:
 
 
 # By the names of the functions, each with the variant.
+VALUES = {  # of x [5, 6], with so many choices
+    action_values.ScalarValues(6): 6,
+    action_values.CategoricalValues(2, 3, -1.0, 1.0): 2,
+    action_values.QuantileValues(3, 2): 3,
+}
+
+
+def _of_values() -> dict[str, Call]:
+    calls: dict[str, Call] = {}
+    for d, n in VALUES.items():
+        name = type(d).__name__
+        calls[f"{name}.part"] = lambda f, i, d=d: d.part(i["x"])
+        calls[f"{name}.spread"] = lambda f, i, d=d: d.spread(i["x"])
+        for which, at in (("loss", 0), ("loss error", 1)):
+            calls[f"{name}.{which}"] = lambda f, i, d=d, n=n, at=at: d.loss(
+                i["x"],
+                i["index"] % n,
+                i["row"],
+                i["weight"],
+                i["y"],
+                f.stop_gradient(i["positive"][:, :n]),
+            )[at]
+        calls[f"{name}.of_action"] = lambda f, i, d=d, n=n: d.of_action(i["x"], i["index"] % n)
+        calls[f"{name}.of_best"] = lambda f, i, d=d, n=n: d.of_best(i["x"], i["positive"][:, :n])
+    return calls
+
+
 MATH: dict[str, Call] = {
     "categorical_projection": lambda f, i: value_distributions.categorical_projection(
         i["x"], f.exp(f.log_softmax(i["y"])), ATOMS
@@ -238,6 +266,7 @@ MATH: dict[str, Call] = {
     )[1],
     "merged mean": lambda f, i: moments.merged(i["x"][0], i["positive"][0], 3.0, i["y"])[0],
     "merged variance": lambda f, i: moments.merged(i["x"][0], i["positive"][0], 3.0, i["y"])[1],
+    **_of_values(),
     "total": lambda f, i: distributions.total([i["x"], i["y"], i["positive"]]),
     "TanhGaussian.log_std": lambda f, i: distributions.TanhGaussian(3).log_std(i["y"]),
     "StateDependentTanh.log_std": lambda f, i: state_dependent.StateDependentTanh(3).log_std(
@@ -271,6 +300,11 @@ HOST |= {"StateDependentGaussian.offset", "StateDependentTanh.sample"}
 HOST |= {"effective_sample_size", "smoothed", "rows_to_drop", "for_actions", "Beta.sample"}
 HOST |= {"relative", "moved", "multiplied", "batch_sizes", "size_below", "gradient_noise"}
 HOST |= {"Parameters.bounds", "atoms", "midpoints"}
+HOST |= {  # Categorical's
+    f"{type(d).__name__}.{n}"
+    for d in VALUES
+    for n in ("act", "entropy", "kl", "log_prob", "mode", "sample")
+}
 
 _AROUND = [-2.0, -1.0, 0.0, 1.0, 2.0]
 _PAIRS = [[1.0, 1.0], [0.0, 1.0], [1.0, 0.0]]
