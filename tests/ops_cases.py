@@ -203,6 +203,7 @@ MATH: dict[str, Call] = {
     "cross_entropy": lambda f, i: value_distributions.cross_entropy(
         i["x"], f.exp(f.log_softmax(i["y"]))
     ),
+    "fractions": lambda f, i: value_distributions.fractions(i["x"]),
     "quantile_huber": lambda f, i: value_distributions.quantile_huber(
         i["x"], f.sigmoid(i["y"]), i["five"], 0.5
     ),

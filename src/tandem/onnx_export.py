@@ -245,8 +245,8 @@ def _how(agent: Agent, twin: plan.Twin, out: Path) -> str:
 
 def _meaning(agent: Agent) -> str:
     """What the network's output says."""
+    policy = agent.algorithm.distribution(agent.settings, agent.action)
     if agent.action.kind == "box":
-        policy = agent.algorithm.distribution(agent.settings, agent.action)
         if isinstance(policy, Beta):
             return (
                 "alphas - 1 of the actions, then betas - 1, before softplus; (alpha - beta) / "
@@ -260,7 +260,6 @@ def _meaning(agent: Agent) -> str:
         tanh = "go through tanh and " * isinstance(policy, TanhGaussian)
         return f"the actions, which {tanh}{then}; their spread, if any, and values come after"
     where = f", where {MASK!r} is 1" * agent.action.masked
-    policy = agent.algorithm.distribution(agent.settings, agent.action)
     if isinstance(policy, QuantileValues):
         return (
             f"{policy.each} quantiles for each choice, one choice after another: that with the "

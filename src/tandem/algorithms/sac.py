@@ -162,7 +162,11 @@ class SAC(base.Algorithm):
         return sampled
 
     def value(self, critics: tuple[Any, ...], obs: Tree, action: Array) -> list[Array]:
-        return [q({"obs": obs, "action": action})[..., 0] for q in critics]
+        return [out[..., 0] for out in self.outputs(critics, obs, action)]
+
+    def outputs(self, critics: tuple[Any, ...], obs: Tree, action: Array) -> list[Array]:
+        """What each of the critics puts out, [B, ...]."""
+        return [q({"obs": obs, "action": action}) for q in critics]
 
     def critic_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:  # eq. 5
         xp = ops.of(b.reward)

@@ -10,12 +10,12 @@ from tandem import ops
 from tandem.algorithms import base
 from tandem.algorithms.sac import SAC, SACSettings
 from tandem.errors import SettingError
-from tandem.math.value_distributions import midpoints, quantile_huber
+from tandem.math.value_distributions import fractions, quantile_huber
 from tandem.networks.defaults import Role
 from tandem.networks.plan import Dense
 from tandem.settings import default, setting
 from tandem.spaces import Leaf, Spec
-from tandem.types import Array, Batch, Tree
+from tandem.types import Array, Batch
 
 PAPER = "Kuznetsov et al. 2020, appendix B, table 5"
 CONTRIB = "sb3-contrib 2.9 (TQC)"
@@ -62,24 +62,19 @@ class TQC(SAC):
         actor = super().roles(observation, action, settings)["actor"]
         return {"actor": actor, **dict.fromkeys(cls.critic_names(settings), q)}
 
-    def quantile_values(self, critics: tuple[Any, ...], obs: Tree, action: Array) -> list[Array]:
-        """Each critic's quantiles, [B, quantiles]."""
-        return [q({"obs": obs, "action": action}) for q in critics]
-
     def critic_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:  # eqs. 6 to 11
         xp, s = ops.of(b.reward), self.settings
         action, log_prob = self.sample(b.next_obs, b.noise[0])
-        pooled = xp.concat(self.quantile_values(self.targets, b.next_obs, action), -1)
+        pooled = xp.concat(self.outputs(self.targets, b.next_obs, action), -1)
         kept = xp.sort(pooled)[..., : s.critics * (s.quantiles - s.dropped)]
         soft = kept - (xp.exp(self.log_alpha()) * log_prob)[..., None]
         y = xp.stop_gradient(b.reward[..., None] + b.discount[..., None] * soft)
-        own = self.quantile_values(self.qs, b.obs, b.action)
-        fraction = xp.stop_gradient(0.0 * own[0]) + xp.constant(midpoints(s.quantiles), own[0])
-        losses = [quantile_huber(q, fraction, y) for q in own]
+        own = self.outputs(self.qs, b.obs, b.action)
+        losses = [quantile_huber(q, fractions(q), y) for q in own]
         return sum(losses) / (s.critics * s.quantiles), {"q": xp.mean(own[0], -1)}
 
     def actor_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:  # eq. 12
         xp = ops.of(b.reward)
         action, log_prob = self.sample(b.obs, b.noise[1])
-        q = xp.mean(xp.concat(self.quantile_values(self.qs, b.obs, action), -1), -1)
+        q = xp.mean(xp.concat(self.outputs(self.qs, b.obs, action), -1), -1)
         return xp.stop_gradient(xp.exp(self.log_alpha())) * log_prob - q, {"entropy": -log_prob}

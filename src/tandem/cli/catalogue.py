@@ -30,10 +30,8 @@ def run(words: list[str]) -> int:
     print("\ntuned settings (`tandem train ALGORITHM ENV --help` shows them, with their source)")
     for name in algorithms.NAMES:
         print(f"  {name:<12}{'  '.join(sorted(zoo.environments(name)))}")
-        if other := sorted(
-            {table.rpartition(":")[2] for table in zoo.entries(name) if ":" in table}
-        ):
-            print(f"  {'':<12}with --entry: {', '.join(other)}")
+        if other := zoo.named(name):
+            print(f"  {'':<12}with --entry: {', '.join(sorted(other))}")
     print("\nengines")
     for name, parts in PARTS.items():
         if name in backends.installed():

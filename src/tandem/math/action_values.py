@@ -11,7 +11,7 @@ from tandem.math.value_distributions import (
     atoms,
     categorical_projection,
     cross_entropy,
-    midpoints,
+    fractions,
     quantile_huber,
 )
 from tandem.math.values import huber, q_learning
@@ -88,18 +88,42 @@ class ScalarValues(ActionValues):
 
 
 @dataclass(frozen=True)
-class CategoricalValues(ActionValues):
-    """Returns as probabilities of `count` atoms from `low` to `high` (Bellemare et al. 2017,
-    arXiv:1707.06887): their logits, choice after choice; cross-entropy with the projected
-    target."""
+class DistributedValues(ActionValues):
+    """A distribution of returns for each choice, by `count` numbers, choice after choice."""
 
     count: int
-    low: float
-    high: float
 
     @property
     def each(self) -> int:
         return self.count
+
+    def loss(
+        self,
+        out: Array,
+        action: Array,
+        reward: Array,
+        discount: Array,
+        after: Array,
+        selector: Array,
+    ) -> tuple[Array, Array]:
+        now, then = self.of_action(out, action), self.of_best(after, selector)
+        loss = self._distance(now, reward[..., None], discount[..., None], then)
+        return loss, loss  # priorities by it, as Hessel et al. 2018, section 3
+
+    @abstractmethod
+    def _distance(self, now: Array, reward: Array, discount: Array, then: Array) -> Array:
+        """The loss [...] of what is said now of a choice [..., count], from reward and discount
+        [..., 1] and what is said of the next one [..., count]."""
+
+
+@dataclass(frozen=True)
+class CategoricalValues(DistributedValues):
+    """Returns as probabilities of `count` atoms from `low` to `high` (Bellemare et al. 2017,
+    arXiv:1707.06887): their logits, choice after choice; cross-entropy with the projected
+    target."""
+
+    low: float
+    high: float
 
     @property
     def support(self) -> Array:
@@ -111,49 +135,22 @@ class CategoricalValues(ActionValues):
         probability = xp.exp(xp.log_softmax(self.spread(out)))
         return xp.sum(probability * xp.constant(self.support, out), -1)
 
-    def loss(
-        self,
-        out: Array,
-        action: Array,
-        reward: Array,
-        discount: Array,
-        after: Array,
-        selector: Array,
-    ) -> tuple[Array, Array]:
-        xp, support = ops.of(out), self.support
-        probability = xp.exp(xp.log_softmax(self.of_best(after, selector)))
-        place = reward[..., None] + discount[..., None] * xp.constant(support, out)
+    def _distance(self, now: Array, reward: Array, discount: Array, then: Array) -> Array:
+        xp, support = ops.of(now), self.support
+        probability = xp.exp(xp.log_softmax(then))
+        place = reward + discount * xp.constant(support, now)
         target = xp.stop_gradient(categorical_projection(place, probability, support))
-        loss = cross_entropy(self.of_action(out, action), target)  # algorithm 1
-        return loss, loss  # priorities by it, as Hessel et al. 2018, section 3
+        return cross_entropy(now, target)  # algorithm 1
 
 
 @dataclass(frozen=True)
-class QuantileValues(ActionValues):
+class QuantileValues(DistributedValues):
     """Returns as `count` quantiles (Dabney et al. 2018, arXiv:1710.10044), choice after choice;
     quantile regression with Huber's loss."""
-
-    count: int
-
-    @property
-    def each(self) -> int:
-        return self.count
 
     def part(self, out: Array) -> Array:
         return ops.of(out).mean(self.spread(out), -1)
 
-    def loss(
-        self,
-        out: Array,
-        action: Array,
-        reward: Array,
-        discount: Array,
-        after: Array,
-        selector: Array,
-    ) -> tuple[Array, Array]:
-        xp, quantile = ops.of(out), self.of_action(out, action)
-        after = self.of_best(after, selector)
-        target = xp.stop_gradient(reward[..., None] + discount[..., None] * after)
-        fraction = xp.constant(midpoints(self.count), out) + 0.0 * quantile
-        loss = quantile_huber(quantile, xp.stop_gradient(fraction), target)  # algorithm 1
-        return loss, loss
+    def _distance(self, now: Array, reward: Array, discount: Array, then: Array) -> Array:
+        target = ops.of(now).stop_gradient(reward + discount * then)
+        return quantile_huber(now, fractions(now), target)  # algorithm 1

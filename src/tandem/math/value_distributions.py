@@ -58,6 +58,13 @@ def midpoints(count: int) -> Array:
     return ((np.arange(count) + 0.5) / count).astype(np.float32)
 
 
+def fractions(quantile: Array) -> Array:
+    """The midpoints of as many fractions as there are quantiles [..., N], in their shape; no
+    gradient flows through them."""
+    xp = ops.of(quantile)
+    return xp.stop_gradient(xp.constant(midpoints(quantile.shape[-1]), quantile) + 0.0 * quantile)
+
+
 def quantile_huber(quantile: Array, fraction: Array, target: Array, delta: float = 1.0) -> Array:
     """The loss by which quantiles are regressed: |tau - [u < 0]| H(u) / delta of the errors u =
     target - quantile, with Huber's H; the sum over quantiles of the mean over targets (Dabney et

@@ -29,8 +29,8 @@ QUIET = {
     "RAY_DISABLE_IMPORT_WARNING": "1",
 }
 
-# of this process, for those who work for it, too
 SETTLING = 5.0  # seconds within which Ray has given out what it says is free
+# of this process, for those who work for it, too
 OWN = (
     "KERAS_BACKEND",
     "JAX_PLATFORMS",

@@ -1,8 +1,8 @@
 """Settings that are known to work, for each algorithm and environment, with their source: one TOML
 file for one algorithm, one table for one environment. "Env-v1:name" are other settings for it,
 which `--entry name` asks for, and ":name" those for an environment that has none of this name.
-`like` names the table of the same file whose settings hold where a table says nothing else. May
-import the ground and `algorithms`."""
+`like` names the table of the same file whose settings hold where a table says nothing else, or
+several, of which the later ones win. May import the ground and `algorithms`."""
 
 from __future__ import annotations
 
@@ -44,10 +44,11 @@ def environments(algorithm: str) -> list[str]:
     return [table for table in entries(algorithm) if ":" not in table]
 
 
-def named(algorithm: str, env: str) -> list[str]:
-    """The names of the other entries of this pair."""
+def named(algorithm: str, env: str | None = None) -> list[str]:
+    """The names of the other entries of this pair, or of the algorithm in any environment."""
     split = [table.rpartition(":") for table in entries(algorithm)]
-    return list(dict.fromkeys(name for of, colon, name in split if colon and of in ("", env)))
+    mine = (name for of, colon, name in split if colon and (env is None or of in ("", env)))
+    return list(dict.fromkeys(mine))
 
 
 @cache
@@ -60,7 +61,10 @@ def entries(algorithm: str) -> dict[str, Entry]:
 
     def settings(env: str) -> dict[str, Any]:
         own = {name: _value(x) for name, x in tables[env].items() if name not in ("source", "like")}
-        return settings(tables[env]["like"]) | own if "like" in tables[env] else own
+        like = tables[env].get("like", ())
+        for table in reversed((like,) if isinstance(like, str) else like):
+            own = settings(table) | own
+        return own
 
     return {env: Entry(settings(env), tables[env]["source"]) for env in tables}
 
