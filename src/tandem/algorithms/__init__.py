@@ -18,6 +18,7 @@ NAMES = {
     "a2c": "A2C",
     "a3c": "A3C",
     "acer": "ACER",
+    "crossq": "CrossQ",
     "ddpg": "DDPG",
     "dqn": "DQN",
     "impala": "IMPALA",

@@ -84,6 +84,7 @@ class Settings:
     learning_starts = 0  # environment steps before the first update
     prioritized = False
     memmap = False
+    adam_beta1 = 0.9  # decay of Adam's first moment
     action_noise = "gaussian"  # how policies over real numbers explore
     sde_sample_freq = -1  # steps between draws of gSDE's matrices
     rewards = "team"  # what the agents of a team learn from: their "own" rewards, or one reward
@@ -97,6 +98,17 @@ class Settings:
     def updates_per_step(self) -> float:
         """Updates for each environment step, roughly."""
         raise NotImplementedError
+
+
+def critic_hidden() -> Any:
+    """A setting for the widths of critics' hidden layers."""
+    return setting(
+        (),
+        "widths of the critics' hidden layers, where they are not those of hidden",
+        minimum=1,
+        expected="layers of at least 1 unit",
+        fix="try 512,512.",
+    )
 
 
 @dataclass(frozen=True)
@@ -281,11 +293,13 @@ class Algorithm(ABC):
 
 
 def optimizer_options(settings: Any) -> dict[str, float]:
-    """What goes with the name `settings.optimizer` to the backend: Adam's epsilon, RMSProp's decay
-    and epsilon."""
+    """What goes with the name `settings.optimizer` to the backend: Adam's epsilon and beta1,
+    RMSProp's decay and epsilon."""
     if settings.optimizer == "rmsprop":
         return {"decay": settings.rms_decay, "epsilon": settings.rms_epsilon}
-    return {"epsilon": settings.adam_epsilon} if settings.optimizer == "adam" else {}
+    if settings.optimizer == "adam":
+        return {"epsilon": settings.adam_epsilon, "beta1": settings.adam_beta1}
+    return {}
 
 
 def copies(settings: Any, call: Call) -> Array:
@@ -295,6 +309,12 @@ def copies(settings: Any, call: Call) -> Array:
     if call.end // settings.target_every > call.begin // settings.target_every:
         copies_due[-1] = settings.tau
     return copies_due
+
+
+def each_nth(call: Call, n: int) -> Array:
+    """1 for every n-th update since the run began, else 0; [K]."""
+    updates = call.updates + 1 + np.arange(len(call.progress))
+    return (updates % n == 0).astype(np.float32)
 
 
 def after_cuts(
@@ -411,5 +431,10 @@ def bounded_vector(name: str, action: Leaf, instead: str = "") -> None:
 
 def action_value(observation: Spec, action: Leaf, settings: Any) -> Role:
     """A critic of observations and actions."""
-    both = WithAction(obs=observation, action=action)
-    return Role(both, mlp(both, settings.hidden, settings.activation), (Dense(0, 1),), "critic")
+    both, hidden = WithAction(obs=observation, action=action), widths(settings)
+    return Role(both, mlp(both, hidden, settings.activation), (Dense(0, 1),), "critic")
+
+
+def widths(settings: Any) -> tuple[int, ...]:
+    """Of critics' hidden layers."""
+    return settings.critic_hidden or settings.hidden  # type: ignore[no-any-return]

@@ -218,8 +218,7 @@ class MADDPG(base.Algorithm):
         return Update({"critic_loss": critic_loss, "q": xp.mean(critic["q"]), **actor})
 
     def schedule(self, call: Call) -> dict[str, Array]:
-        updates = call.updates + 1 + np.arange(len(call.progress))
-        due = (updates % self.settings.policy_delay == 0).astype(np.float32)
+        due = base.each_nth(call, self.settings.policy_delay)
         return {
             **self.scheduled(call, "learning_rate", "actor_learning_rate", "max_grad_norm", "tau"),
             "policy": due,

@@ -16,6 +16,7 @@ from tandem.networks import plan as p
 from tandem.networks import serial
 from tandem.networks.plan import Plan, Weights
 from tandem.networks.recurrent import GRU, Recurrent, unroll
+from tandem.networks.renorm import BatchRenorm
 from tandem.networks.several import Several
 from tandem.types import AnyArray, Array, Tree, tree_map
 
@@ -74,6 +75,21 @@ class Cell(PlanLayer):
 
     def compute_output_shape(self, shapes: Any) -> Any:
         return (shapes["x"][0], self.layer.units)
+
+
+@keras.saving.register_keras_serializable("tandem")
+class Renorm(PlanLayer):
+    """Batch renormalisation, whose statistics move in training mode."""
+
+    layer: BatchRenorm
+
+    def call(self, x: Array, training: bool | None = None) -> Array:
+        if not training:
+            return super().call(x)
+        out, moved = self.layer.train(self.weights_by_name, x)
+        for name, value in moved.items():
+            self.named[name].assign(value)
+        return out
 
 
 @keras.saving.register_keras_serializable("tandem")
@@ -191,7 +207,7 @@ def _layer(layer: p.Layer) -> keras.layers.Layer:
         )
     if isinstance(layer, p.Flatten):
         return keras.layers.Flatten(data_format="channels_last")
-    return PlanLayer(layer)
+    return Renorm(layer) if isinstance(layer, BatchRenorm) else PlanLayer(layer)
 
 
 @keras.saving.register_keras_serializable("tandem")

@@ -36,6 +36,7 @@ from tandem.networks.plan import (
     width,
 )
 from tandem.networks.policy_layers import DenseWithInputs, StateDependent, WithLogStd
+from tandem.networks.renorm import BatchRenorm
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array
 
@@ -228,6 +229,12 @@ def _layer_norm(g: Graph, layer: LayerNorm, w: Weights, x: str) -> str:
     )
 
 
+def _batch_renorm(g: Graph, layer: BatchRenorm, w: Weights, x: str) -> str:
+    factor = w["scale"] / np.sqrt(w["moving_variance"] + np.float32(layer.epsilon))
+    centred = g("Sub", x, g.constant(w["moving_mean"]))
+    return g("Add", g("Mul", centred, g.constant(factor)), g.constant(w["bias"]))
+
+
 def _scale(g: Graph, layer: Scale, w: Weights, x: str) -> str:
     return g("Concat", x, g("Add", g("Mul", x, g.constant(0.0)), g.constant(w["log_std"])), axis=-1)
 
@@ -273,6 +280,7 @@ LAYERS: dict[type[Layer], Callable[..., str]] = {
     Image: _image,
     Normalize: _normalize,
     LayerNorm: _layer_norm,
+    BatchRenorm: _batch_renorm,
     Scale: _scale,
     WithLogStd: _with_log_std,
     Branches: _streams,

@@ -14,6 +14,7 @@ from tandem.networks import plan as p
 from tandem.networks.noisy import NoisyDense, is_noise
 from tandem.networks.plan import Plan, Weights
 from tandem.networks.recurrent import GRU, Recurrent, unroll
+from tandem.networks.renorm import BatchRenorm
 from tandem.networks.several import Several
 from tandem.types import Array, Tree
 
@@ -57,6 +58,20 @@ class Direct(nn.Module):
 
     def forward(self, x: Array) -> Array:
         return self.plan_layer.forward({**self._parameters, **self._buffers}, x)
+
+
+class Renorm(Direct):
+    """Batch renormalisation, whose statistics move in training mode."""
+
+    plan_layer: BatchRenorm
+
+    def forward(self, x: Array) -> Array:
+        if not self.training:
+            return super().forward(x)
+        out, moved = self.plan_layer.train({**self._parameters, **self._buffers}, x)
+        for name, value in moved.items():
+            getattr(self, name).copy_(value)
+        return out
 
 
 class Image(nn.Module):
@@ -164,7 +179,7 @@ def _layer(layer: p.Layer) -> nn.Module:
         return ACTIVATIONS[layer.activation]()
     special: dict[type, Any] = {
         p.Image: Image, p.Scale: Scale, p.Streams: Streams, p.Branches: Streams, Several: Streams,
-        p.Flatten: lambda _: FlattenChannelsLast(),
+        p.Flatten: lambda _: FlattenChannelsLast(), BatchRenorm: Renorm,
         p.Dueling: lambda d: Dueling(build(d.value), build(d.advantage)),
         GRU: Cell, Recurrent: lambda r: Remembering(build(r.body), Cell(r.cell), build(r.head)),
     }  # fmt: skip
