@@ -127,6 +127,18 @@ CASES = {
     ),
     "sac": Case("sac", fakes.BOX, {"hidden": (32, 32)}),
     "tqc": Case("tqc", fakes.BOX, {"hidden": (32, 32), "critics": 3, "quantiles": 5, "dropped": 1}),
+    "crossq": Case(
+        "crossq",
+        fakes.BOX,
+        {
+            "hidden": (16, 16),
+            "critic_hidden": (24, 24),
+            "policy_delay": 2,
+            "renorm_warmup": 8,
+            "renorm_momentum": 0.9,
+            "learning_rate": Schedule(0.1),
+        },
+    ),
     "sac gsde": Case(
         "sac",
         fakes.BOX,
@@ -249,6 +261,7 @@ SOME = (
     "dqn double dueling prioritized",
     "dqn categorical dueling",
     "tqc",
+    "crossq",
     "ppo gaussian normalized",
     "sac",
     "qmix",
@@ -273,6 +286,7 @@ FEW = (
 )
 # with those, each algorithm
 MORE = (
+    "crossq",
     "ppo recurrent",
     "ddpg",
     "a2c",

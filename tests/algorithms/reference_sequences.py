@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from tests.algorithms import reference, reference_teams
+from tests.algorithms import reference, reference_crossq, reference_teams
 from tests.algorithms.reference import DOUBLE, Reference, dense, hidden
 
 
@@ -220,6 +220,7 @@ KINDS = reference_teams.KINDS | {
     "impala": IMPALA,
     "nstep_q": NStepQ,
     "ppo": reference.PPO,
+    "crossq": reference_crossq.CrossQ,
     "sac": reference.SAC,
     "sac discrete": reference.DiscreteSAC,
     "td3": reference.TD3,

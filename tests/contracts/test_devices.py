@@ -25,6 +25,7 @@ REST = (
     ("ppo", "ppo_gsde", "a2c", "trpo", "trpo_normalizing"),
     ("ppo_recurrent", "ppo_recurrent_moving", "mappo_recurrent"),
     ("sac", "sac_discrete", "td3", "tqc", "ddpg"),
+    ("crossq",),
     ("a3c", "impala", "acer", "nstep_q"),
     ("vdn", "qmix", "mappo", "maddpg"),
 )

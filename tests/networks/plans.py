@@ -68,6 +68,7 @@ CASES: dict[str, tuple[Any, Plan]] = {
         fakes.VECTOR,
         (Cast(4), Dense(4, 8), LayerNorm(8), Activation("elu"), Dense(8, 3)),
     ),
+    "batch renorm": role("crossq", "q1", DICT, fakes.BOX),
     "noisy": (fakes.VECTOR, (Cast(4), Dense(4, 8, "relu"), NoisyDense(8, 3, "gelu"))),
     "noisy dueling": (
         fakes.VECTOR,
@@ -93,7 +94,13 @@ def observations(name: str) -> Any:
     return fakes.values(CASES[name][0], (3,), np.random.default_rng(7))
 
 
-SAVED = ("normalize and scale", "noisy dueling", "recurrent", "images, channels first")
+SAVED = (
+    "normalize and scale",
+    "batch renorm",
+    "noisy dueling",
+    "recurrent",
+    "images, channels first",
+)
 
 
 def of_a_file(model: Any, x: Any) -> np.ndarray:

@@ -28,7 +28,7 @@ class BatchRenorm(Layer):
     momentum: float = 0.99  # what of the moving statistics stays at each forward pass in training
     warmup: int = 100_000
     epsilon: float = 1e-3
-    frozen: ClassVar[tuple[str, ...]] = ("moving_mean", "moving_variance", "passes")
+    frozen: ClassVar[tuple[str, ...]] = ("moving_mean", "moving_variance", "moving_count")
 
     @property
     def outputs(self) -> int:
@@ -37,7 +37,7 @@ class BatchRenorm(Layer):
     def init(self, rng: np.random.Generator) -> Weights:
         zeros, ones = np.zeros(self.width, np.float32), np.ones(self.width, np.float32)
         moving = {"moving_mean": zeros.copy(), "moving_variance": ones.copy()}
-        return {"scale": ones, "bias": zeros, **moving, "passes": np.zeros(1, np.float32)}
+        return {"scale": ones, "bias": zeros, **moving, "moving_count": np.zeros(1, np.float32)}
 
     def forward(self, w: Weights, x: Array) -> Array:
         deviation = ops.of(x).sqrt(w["moving_variance"] + self.epsilon)
@@ -53,12 +53,12 @@ class BatchRenorm(Layer):
         moving = xp.sqrt(w["moving_variance"] + self.epsilon)
         r = xp.clip(xp.stop_gradient(deviation) / moving, 1 / R_MAX, R_MAX)
         d = xp.clip((xp.stop_gradient(mean) - w["moving_mean"]) / moving, -D_MAX, D_MAX)
-        corrected = xp.cast(w["passes"] >= self.warmup)  # 0 or 1
+        corrected = xp.cast(w["moving_count"] >= self.warmup)  # 0 or 1
         r, d = 1.0 + corrected * (r - 1.0), corrected * d
         moved = {
             "moving_mean": self._mixed(w["moving_mean"], xp.stop_gradient(mean)),
             "moving_variance": self._mixed(w["moving_variance"], xp.stop_gradient(variance)),
-            "passes": xp.clip(w["passes"] + 1.0, 0.0, float(self.warmup)),
+            "moving_count": xp.clip(w["moving_count"] + 1.0, 0.0, float(self.warmup)),
         }
         return (centred / deviation * r + d) * w["scale"] + w["bias"], moved
 

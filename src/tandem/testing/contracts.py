@@ -30,6 +30,7 @@ from tandem.learning.events import BatchEnd
 from tandem.learning.loop import Loop
 from tandem.learning.seeds import Generators, derived
 from tandem.math.action_values import ActionValues
+from tandem.networks.common_layers import moves
 from tandem.networks.noisy import is_noise
 from tandem.settings import apply, check_ranges
 from tandem.testing import fakes
@@ -295,7 +296,7 @@ def touches_only_its_own(
         changed = {
             n.split("/")[0]
             for n in before
-            if before[n].tobytes() != after[n].tobytes() and not is_noise(n)
+            if before[n].tobytes() != after[n].tobytes() and not (is_noise(n) or moves(n))
         }
         names = [o.name for o in calls]
         owned = {n.name for n in calls[len(done)].networks}

@@ -177,7 +177,10 @@ def _transitions(
     shape = allowed.shape[: 3 if algorithm.sequence else 2]
     updates = shape[0]
     discount = (0.99 * (rng.random(shape) < 0.9)).astype(np.float32)
-    tau = np.where(np.arange(updates) % 5 == 4, np.float32(0.5), batch.settings["tau"])
+    settings = batch.settings
+    if "tau" in settings:  # it has targets, which are to move
+        tau = np.where(np.arange(updates) % 5 == 4, np.float32(0.5), settings["tau"])
+        settings = {**settings, "tau": tau.astype(np.float32)}
     reward, next_obs = _normal(rng, shape), observations(observation, shape, rng)
     extra = {n: np.tanh(values(x, shape, rng)) for n, x in algorithm.buffer_extras(action).items()}
     if algorithm.sequence:
@@ -191,7 +194,7 @@ def _transitions(
         weight=rng.uniform(0.2, 1, shape).astype(np.float32),
         noise=algorithm.loss_noise(rng, shape),
         extra=extra,
-        settings={**batch.settings, "tau": tau.astype(np.float32)},
+        settings=settings,
     )
 
 

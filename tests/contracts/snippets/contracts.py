@@ -18,9 +18,8 @@ from tandem.testing.action_games import Parts
 from tandem.testing.memory_games import Recall
 
 engine, wanted = sys.argv[1], sys.argv[2:]
-A2C, DDPG, DQN, PPO, SAC, TD3, TQC, TRPO = (
-    algorithms.get(n) for n in ("a2c", "ddpg", "dqn", "ppo", "sac", "td3", "tqc", "trpo")
-)
+A2C, DDPG, DQN, PPO, TRPO = (algorithms.get(n) for n in ("a2c", "ddpg", "dqn", "ppo", "trpo"))
+CROSSQ, SAC, TD3, TQC = (algorithms.get(n) for n in ("crossq", "sac", "td3", "tqc"))
 A3C, ACER, IMPALA, NSTEP_Q = (algorithms.get(n) for n in ("a3c", "acer", "impala", "nstep_q"))
 MADDPG, MAPPO, QMIX, VDN = (algorithms.get(n) for n in ("maddpg", "mappo", "qmix", "vdn"))
 BASE = {
@@ -72,6 +71,7 @@ BASE[TRPO] = {
 BASE |= {
     TD3: {**BASE[SAC], "exploration": 0.2},
     TQC: {**BASE[SAC], "quantiles": 8, "dropped": 1},
+    CROSSQ: {n: x for n, x in BASE[SAC].items() if n != "tau"} | {"renorm_warmup": 500},
     DDPG: {**BASE[SAC], "exploration": 0.2, "actor_learning_rate": 1e-3},
 }
 BASE |= {
@@ -377,6 +377,12 @@ def td3_box():
 def tqc_games():
     solve(TQC, games.IdentityBox, 4000, least=-0.2, gamma=0.1)
     solve(TQC, lambda: games.IdentityBox(size=2, scale=3.0), 6000, least=-3.0, gamma=0.1)
+
+
+@case
+def crossq_games():
+    solve(CROSSQ, games.IdentityBox, 4000, least=-0.2, gamma=0.1)
+    solve(CROSSQ, lambda: games.IdentityBox(size=2, scale=3.0), 6000, least=-3.0, gamma=0.1)
 
 
 @case
@@ -811,6 +817,7 @@ SHORT = {
     "trpo": (TRPO, games.IdentityBox, {}),
     "td3": (TD3, games.IdentityBox, {}),
     "tqc": (TQC, games.IdentityBox, {"critics": 3}),
+    "crossq": (CROSSQ, games.IdentityBox, {"critic_hidden": (8, 8), "renorm_warmup": 3}),
     "a3c": (A3C, games.IdentityBox, {"shared": False}),
     "impala": (IMPALA, games.Chain, {}),
     "acer": (ACER, games.Chain, {"replay": "prioritized", "evict": "sample"}),
@@ -839,6 +846,7 @@ ON_TORCH = {
     "ddpg_ou",
     "dqn_masked",
     "dqn_quantile",
+    "tqc",
     "sac_masked",
     "ppo_multi",
     "ppo_masked",

@@ -86,6 +86,7 @@ CASES = {
     # (The usual entropy is nearly that of the first policy: their difference would be rounding.)
     "sac_discrete": (games.Chain, REPLAY | {"target_entropy": 0.2}),
     "td3": (BOX, REPLAY),
+    "crossq": (BOX, REPLAY | {"renorm_warmup": 5, "optimizer": "sgd", "learning_rate": 0.05}),
     "tqc": (BOX, REPLAY | {"quantiles": 8}),
     "ddpg": (BOX, REPLAY),
     "a3c": (games.Chain, SEQUENCES),
@@ -102,7 +103,7 @@ CASES = {
 }
 WHOLE = {"ppo_recurrent_moving"}  # is not divided: statistics and masks are of all rows together
 # Where these are of each device's rows, a run is not that of one device.
-OF_PARTS = {"dqn_moving", "ppo_recurrent_moving"} if ENGINE != "jax" else set()
+OF_PARTS = {"crossq", "dqn_moving", "ppo_recurrent_moving"} if ENGINE != "jax" else set()
 
 
 class Counted(Exception):
@@ -150,7 +151,7 @@ def held(name):
     kind = algorithms.get(name.split("_")[0] if name not in algorithms.NAMES else name)
     given = {"steps": 2000, "hidden": (16,), **given}
     bound = {"max_kl": 1e6} if name.startswith("ppo") else {}  # which is looked at, and not reached
-    if name in OF_PARTS and ENGINE == "torch":
+    if name in OF_PARTS and ENGINE == "torch" and "network" in given:  # with dropout
         return drawn(kind, env, given)
     if name in OF_PARTS:
         contracts.reproducible(kind, env, ENGINE, devices=2, **given | {"steps": 200})
