@@ -255,6 +255,13 @@ BETA = {"policy": "beta"}
             {"v_min": -10.0, "v_max": 10.0},
         ),
         case(
+            "algorithms/base.py:optimizer_options",
+            ran,
+            {"algorithm": "dqn", "weight_decay": 0.01, "optimizer": "sgd"},
+            "give optimizer='adam'",
+            {"optimizer": "adam"},
+        ),
+        case(
             "algorithms/tqc.py:TQC.check",
             ran,
             {"algorithm": "tqc", "env": toy(box()), "quantiles": 20, "dropped": 20},

@@ -406,9 +406,18 @@ def check_a_seldom_target_moves_with_kept_updates_alone() -> None:
 def check_adam_is_the_paper_s() -> None:
     """Kingma & Ba 2015, algorithm 1, with an epsilon that shows where it is added; and gradients
     clipped by their norm."""
+    _check_adam(0.0)
+
+
+def check_adam_with_weight_decay_is_the_paper_s() -> None:
+    """Loshchilov & Hutter 2019, algorithm 2."""
+    _check_adam(0.2, weight_decay=0.2)
+
+
+def _check_adam(decay: float, **options: float) -> None:
     _, backend = build("dqn", fakes.DISCRETE)
     number = backend.scalar("number", 0.5)
-    optimizer = backend.optimizer("number", [number], "adam", epsilon=0.1)
+    optimizer = backend.optimizer("number", [number], "adam", epsilon=0.1, **options)
 
     def update(b: Batch) -> Update:
         loss = lambda b: ((number() - b.reward) ** 2, {})  # noqa: E731
@@ -428,6 +437,7 @@ def check_adam_is_the_paper_s() -> None:
         g = np.mean(2 * (x - reward[t]))
         g *= min(1, clip[t] / abs(g))
         m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g * g
+        x -= rate[t] * decay * x
         x -= rate[t] * (m / (1 - 0.9 ** (t + 1))) / (np.sqrt(v / (1 - 0.999 ** (t + 1))) + 0.1)
     np.testing.assert_allclose(out.metrics["loss"], losses, rtol=1e-4)
     np.testing.assert_allclose(number.read()["value"], x, rtol=1e-4)

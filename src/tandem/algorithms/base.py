@@ -60,6 +60,16 @@ class Settings:
     )
     gamma: float = setting(0.99, "discount factor per step", minimum=0, maximum=1)
     learning_rate: Schedule = step_size(Schedule(3e-4), "step size of the optimizer; a schedule")
+    learning_rate_warmup: int = setting(
+        0, "updates over which step sizes rise from 0 to what they are", minimum=0
+    )
+    weight_decay: float = setting(
+        0.0,
+        "what each step of Adam takes off all weights, times the step size (AdamW)",
+        "Loshchilov & Hutter 2019",
+        minimum=0,
+        maximum=1,
+    )
     hidden: tuple[int, ...] = setting(
         (64, 64),
         "widths of the hidden layers of the default networks",
@@ -84,6 +94,7 @@ class Settings:
     learning_starts = 0  # environment steps before the first update
     prioritized = False
     memmap = False
+    reset_every = 0  # updates after which networks begin anew
     adam_beta1 = 0.9  # decay of Adam's first moment
     action_noise = "gaussian"  # how policies over real numbers explore
     sde_sample_freq = -1  # steps between draws of gSDE's matrices
@@ -95,7 +106,7 @@ class Settings:
         raise NotImplementedError
 
     @property
-    def updates_per_step(self) -> float:
+    def update_rate(self) -> float:
         """Updates for each environment step, roughly."""
         raise NotImplementedError
 
@@ -129,6 +140,20 @@ class ReplaySettings(Settings):
         expected="at least 1, or -1: one for each step",
         fix="try 1.",
     )
+    updates_per_step: Literal["auto"] | float = setting(
+        "auto",
+        "updates for each environment step, such as 0.25 or 4; 'auto': updates_per_call of them "
+        "in each call",
+        above=0,
+        fix="try 1.",
+    )
+    reset_every: int = setting(
+        0,
+        "updates after which networks and optimizers begin anew, and the replay buffer stays; "
+        "0: never",
+        "Nikishin et al. 2022",
+        minimum=0,
+    )
     adam_epsilon: float = setting(
         1e-8,
         "Adam's epsilon, added to the root of the second moment",
@@ -146,7 +171,9 @@ class ReplaySettings(Settings):
         return max(1, self.train_every // self.envs)
 
     @property
-    def updates_per_step(self) -> float:
+    def update_rate(self) -> float:
+        if self.updates_per_step != "auto":
+            return float(self.updates_per_step)
         return max(self.updates_per_call, 1) / self.train_every
 
 
@@ -234,13 +261,20 @@ class Algorithm(ABC):
         """The settings of a call's updates: name -> [K]."""
 
     def scheduled(self, call: Call, *names: str) -> dict[str, Array]:
-        """These settings, schedules or fixed numbers, at each update of a call."""
+        """These settings, schedules or fixed numbers, at each update of a call; step sizes as far
+        as they have risen."""
         values = {n: getattr(self.settings, n) for n in names}
         count = len(call.progress)
-        return {
+        scheduled = {
             n: s(call.progress) if isinstance(s, Schedule) else np.full(count, s, np.float32)
             for n, s in values.items()
         }
+        if warmup := self.settings.learning_rate_warmup:
+            updates = call.updates + 1 + np.arange(count, dtype=np.int32)
+            risen = updates.clip(0, warmup) / np.float32(warmup)
+            rates = [n for n in names if n.endswith("learning_rate")]
+            scheduled |= {n: (scheduled[n] * risen).astype(np.float32) for n in rates}
+        return scheduled
 
     def loss_noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Tree:
         """The random numbers that its losses need for batches of `shape` ([K, B]); () for none."""
@@ -293,12 +327,19 @@ class Algorithm(ABC):
 
 
 def optimizer_options(settings: Any) -> dict[str, float]:
-    """What goes with the name `settings.optimizer` to the backend: Adam's epsilon and beta1,
-    RMSProp's decay and epsilon."""
+    """What goes with the name `settings.optimizer` to the backend: Adam's epsilon, beta1 and weight
+    decay, RMSProp's decay and epsilon. SettingError for weight decay of another one than Adam."""
+    if settings.weight_decay and settings.optimizer != "adam":
+        raise SettingError(
+            f"weight_decay={settings.weight_decay:g} with optimizer={settings.optimizer!r}.",
+            "optimizer='adam', which weight decay is of",
+            "give optimizer='adam', or leave weight_decay out.",
+        )
     if settings.optimizer == "rmsprop":
         return {"decay": settings.rms_decay, "epsilon": settings.rms_epsilon}
     if settings.optimizer == "adam":
-        return {"epsilon": settings.adam_epsilon, "beta1": settings.adam_beta1}
+        adam = {"epsilon": settings.adam_epsilon, "beta1": settings.adam_beta1}
+        return adam | ({"weight_decay": settings.weight_decay} if settings.weight_decay else {})
     return {}
 
 

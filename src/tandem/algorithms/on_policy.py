@@ -100,7 +100,7 @@ class OnPolicySettings(base.Settings):
         return self.rollout
 
     @property
-    def updates_per_step(self) -> float:
+    def update_rate(self) -> float:
         return 1.0 / (self.rollout * self.envs)
 
 

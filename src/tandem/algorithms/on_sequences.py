@@ -83,7 +83,7 @@ class SequenceSettings(base.Settings):
         return self.rollout
 
     @property
-    def updates_per_step(self) -> float:
+    def update_rate(self) -> float:
         replayed = 0.0 if self.replay == "none" else self.replay_ratio
         return (self.online + replayed) / (self.rollout * self.envs)
 

@@ -95,7 +95,7 @@ class PPOSettings(JointSettings):
     sde_sample_freq: int = gsde.sample_freq()
 
     @property
-    def updates_per_step(self) -> float:
+    def update_rate(self) -> float:
         return self.epochs / self.batch_size
 
 

@@ -3,7 +3,7 @@ policy, learned temperature."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, ClassVar, Literal
 
@@ -110,6 +110,8 @@ class SAC(base.Algorithm):
         wanted = settings.target_entropy
         self.target_entropy = self.usual_entropy(action) if wanted == "auto" else float(wanted)
         if self.learned:
+            # decay would pull the temperature to 1
+            options = base.optimizer_options(replace(settings, weight_decay=0.0))
             self.alpha_optimizer = backend.optimizer(
                 "temperature", [self.log_alpha], settings.optimizer, **options
             )

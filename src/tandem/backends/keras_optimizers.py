@@ -37,6 +37,7 @@ class Optimizer:
         )
         self._sizes = [[sizes[i] for i in group] for group in self._groups]
         self.variables: list[Variable] = []
+        self.weight_decay = 0.0  # times the step size
 
     def _vectors(self, name: str, value: float) -> list[Any]:
         """A variable for each vector, in the optimizer's state."""
@@ -72,7 +73,10 @@ class Optimizer:
             at = 0
             for i, size in zip(group, sizes, strict=True):
                 weight = self.trained[i]
-                weight.assign(weight.value - ops.reshape(change[at : at + size], weight.shape))
+                left = weight.value
+                if self.weight_decay:
+                    left = left * (1.0 - learning_rate * self.weight_decay)
+                weight.assign(left - ops.reshape(change[at : at + size], weight.shape))
                 at += size
 
     def begin(self) -> None:
@@ -84,7 +88,8 @@ class Optimizer:
 
 
 class Adam(Optimizer):
-    """Kingma & Ba 2015, arXiv:1412.6980, algorithm 1."""
+    """Kingma & Ba 2015, arXiv:1412.6980, algorithm 1; weights decay as in Loshchilov & Hutter 2019,
+    arXiv:1711.05101, algorithm 2."""
 
     def __init__(
         self,
@@ -93,9 +98,11 @@ class Adam(Optimizer):
         epsilon: float = 1e-8,
         beta1: float = 0.9,
         beta2: float = 0.999,
+        weight_decay: float = 0.0,
     ) -> None:
         super().__init__(name, networks)
         self.epsilon, self.beta1, self.beta2 = epsilon, beta1, beta2
+        self.weight_decay = weight_decay
         self.updates = keras.Variable(
             np.int32(0), dtype="int32", trainable=False, name=f"{name}_updates"
         )

@@ -41,6 +41,9 @@ class Flat:
 class Adam(Flat):
     """torch.optim.Adam(fused=True), to the bit."""
 
+    decay = 0.0
+    fused = staticmethod(torch._fused_adam_)
+
     def __init__(self, flat: nn.Parameter, betas: tuple[float, float], epsilon: float) -> None:
         zeros = torch.zeros_like(flat.detach())
         step = torch.zeros((), device=flat.device)
@@ -49,7 +52,7 @@ class Adam(Flat):
 
     def move(self, flat: Array, gradient: Array, state: dict[str, torch.Tensor], lr: float) -> None:
         state["step"] += 1
-        torch._fused_adam_(
+        self.fused(
             [flat],
             [gradient],
             [state["exp_avg"]],
@@ -59,11 +62,23 @@ class Adam(Flat):
             lr=lr,
             beta1=self.betas[0],
             beta2=self.betas[1],
-            weight_decay=0.0,
+            weight_decay=self.decay,
             eps=self.epsilon,
             amsgrad=False,
             maximize=False,
         )
+
+
+class AdamW(Adam):
+    """torch.optim.AdamW(fused=True), to the bit."""
+
+    def __init__(
+        self, flat: nn.Parameter, betas: tuple[float, float], epsilon: float, decay: float
+    ) -> None:
+        super().__init__(flat, betas, epsilon)
+        self.decay = decay
+
+    fused = staticmethod(torch._fused_adamw_)
 
 
 class RMSProp(Flat):
@@ -119,7 +134,8 @@ class Optimizer:
             self.inner = _copied(kind, self.flat)
         elif kind == "adam":
             betas = options.get("beta1", 0.9), options.get("beta2", 0.999)
-            self.inner = Adam(self.flat, betas, options.get("epsilon", 1e-8))
+            given, decay = (self.flat, betas, options.get("epsilon", 1e-8)), "weight_decay"
+            self.inner = AdamW(*given, options[decay]) if decay in options else Adam(*given)
         elif kind == "kept":
             self.inner = GradientRecorder(self.flat)
         elif kind == "rmsprop":

@@ -34,6 +34,9 @@ def obstacles(kind: Any, settings: Any, options: Options) -> Iterator[tuple[str,
     ):
         if (value := getattr(settings, what)) != none:
             yield f"{what}={value}", f"give {what}={none!r}"
+    for what, usual in (("reset_every", 0), ("updates_per_step", "auto")):
+        if (value := getattr(settings, what, usual)) != usual:
+            yield f"{what}={value}", f"give {what}={usual!r}"
     if settings.n_step > 1:
         yield f"n_step={settings.n_step}", "give n_step=1"
     if settings.action_noise == "gsde":

@@ -227,5 +227,5 @@ def compiles(config: Config, optimizers_known: bool) -> bool:
         and not s.recurrent
         and compiler
         and sys.platform != "win32"
-        and s.steps * s.updates_per_step >= WORTH_COMPILING
+        and s.steps * s.update_rate >= WORTH_COMPILING
     )

@@ -16,6 +16,7 @@ from tandem.errors import NonFiniteError, SettingError
 from tandem.learning import normalization
 from tandem.learning.devices import check_even, multiples
 from tandem.learning.normalization import ObservationMoments, RewardScale, RewardStandard
+from tandem.learning.resets import Reset
 from tandem.learning.seeds import Generators
 from tandem.replay.buffer import Ring
 from tandem.replay.samplers import PrioritizedSampler, SequenceSampler, UniformSampler
@@ -225,6 +226,14 @@ class ReplayLearner:
             self.sampler = PrioritizedSampler(self.ring, alpha=s.priority_alpha)
         else:
             self.sampler = UniformSampler(self.ring)
+        if s.updates_per_step != "auto" and s.updates_per_call != type(s)().updates_per_call:
+            raise SettingError(
+                f"updates_per_step={s.updates_per_step:g} and "
+                f"updates_per_call={s.updates_per_call}.",
+                "one of them: both say how many updates there are",
+                "leave updates_per_call out.",
+            )
+        self._reset = Reset(backend) if s.reset_every else None
         self._run = backend.compile(algorithm.update)
 
     def is_warmup(self, env_steps: int) -> bool:
@@ -246,11 +255,9 @@ class ReplayLearner:
         self.sampler.add(trajectory._replace(extra=trajectory.extra | blank))
         if span.end < self.settings.learning_starts or not self.sampler.ready(1):
             return {}
-        owed = (
-            self.settings.updates_per_call
-            if self.settings.updates_per_call > 0
-            else trajectory.reward.size
-        )
+        owed = self._owed(trajectory, span)
+        if not owed:
+            return {}
         beta = (
             self.settings.priority_beta(np.full(owed, span.progress))
             if self.settings.prioritized
@@ -265,6 +272,7 @@ class ReplayLearner:
                 self.settings.noisy, self.generators("noise/learning"), owed
             )
         metrics: list[dict[str, float]] = []
+        before = self.updates
         for part in self._parts(owed):
             ids = draw.ids[part]
             batch = self._batch(
@@ -278,7 +286,17 @@ class ReplayLearner:
             metrics.append(checked(outcome, self.updates))
             if not isinstance(outcome.priority, tuple):
                 self.sampler.update(ids, outcome.priority)
+        every = self.settings.reset_every
+        if self._reset and self.updates // every > before // every:
+            self._reset(self.generators("network/reset"))
         return averaged(metrics)
+
+    def _owed(self, trajectory: Trajectory, span: Span) -> int:
+        """How many updates this call makes."""
+        s = self.settings
+        if s.updates_per_step != "auto":  # as many in all as steps so far ask for
+            return int(span.end * s.updates_per_step) - int(span.begin * s.updates_per_step)
+        return int(s.updates_per_call if s.updates_per_call > 0 else trajectory.reward.size)
 
     def _batch(self, ids: Array, weight: Array) -> Batch:
         """The transitions of rows `ids` [k, B], or the sequences that begin there, [k, S, L, ...],
