@@ -263,6 +263,28 @@ BETA = {"policy": "beta"}
         ),
         case("algorithms/mappo.py:MAPPO.roles", ran, {**MAPPO, "shared": True}),
         case("algorithms/mappo.py:MAPPO.roles", ran, {**MAPPO, "normalize_observations": True}),
+        case("algorithms/mat.py:MAT.check", ran, {**MAPPO, "algorithm": "mat", "recurrent": 8}),
+        case(
+            "algorithms/mat.py:MAT.check",
+            ran,
+            {**MAPPO, "algorithm": "mat", "action_noise": "gsde"},
+            "give action_noise='gaussian'",
+            {"action_noise": "gaussian"},
+        ),
+        case(
+            "algorithms/mat.py:MAT.check 2",
+            ran,
+            {**MAPPO, "algorithm": "mat", "embedding": 10, "heads": 4},
+            "give embedding=12",
+            {"embedding": 12},
+        ),
+        case(
+            "algorithms/mat.py:MAT.sources",
+            ran,
+            {**MAPPO, "algorithm": "mat", "network": body},
+            "use mappo",
+            {"algorithm": "mappo"},
+        ),
         case("algorithms/on_policy.py:OnPolicy.roles", ran, {"recurrent": 8, "shared": True}),
         case("algorithms/ppo.py:PPO.roles", ran, {"value_norm": "norm", "shared": True}),
         case(

@@ -26,7 +26,7 @@ REST = (
     ("ppo_recurrent", "ppo_recurrent_moving", "mappo_recurrent"),
     ("sac", "sac_discrete", "td3", "tqc", "ddpg"),
     ("a3c", "impala", "acer", "nstep_q"),
-    ("vdn", "qmix", "mappo", "maddpg"),
+    ("vdn", "qmix", "mappo", "mat", "maddpg"),
 )
 MORE = {"torch": (("dqn_compiled", "ppo_compiled"),)}
 thorough = pytest.mark.thorough
