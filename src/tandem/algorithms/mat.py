@@ -108,7 +108,7 @@ class MAT(MAPPO):
         encoder: Plan = (LayerNorm(wide), embed, LayerNorm(s.embedding))
         encoder += tuple(EncoderBlock(*block) for _ in range(s.blocks))
         decoder = Decoder(told, *block, s.blocks)
-        encoded, before = (Leaf("box", (agents, n), "float32") for n in (s.embedding, told))
+        encoded, before = (numbers(agents, n) for n in (s.embedding, told))
         between = hidden(s.embedding, s.hidden, s.activation, init)
         return {
             "encoder": Role(seen[teams.AGENTS], encoder, (), ours=True),
@@ -214,6 +214,12 @@ def before(action: Array, one: Leaf) -> Array:
     if not one.sizes:
         return xp.concat([first, others], 1)
     return xp.one_hot(xp.concat([first, others + 1], 1), before_width(one))
+
+
+def numbers(agents: int, wide: int) -> Leaf:
+    """What enters a network of each agent: any numbers, [A, wide]."""
+    size = agents * wide
+    return Leaf("box", (agents, wide), "float32", (), (-np.inf,) * size, (np.inf,) * size)
 
 
 def hidden(wide: int, sizes: tuple[int, ...], activation: str, initializer: str) -> Plan:
