@@ -292,7 +292,7 @@ MORE = (
     "vdn masked",
     "qmix recurrent",
     "maddpg discrete",
-    "mat gaussian",
+    "mat masked",
 )
 
 

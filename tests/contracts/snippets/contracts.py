@@ -867,7 +867,7 @@ ON_TORCH = {
     "ppo_beta",
     "ppo_shared",
 }
-ON_TORCH |= {"vdn", "vdn_recurrent", "iql", "mappo_recurrent", "maddpg_discrete"}
+ON_TORCH |= {"vdn", "vdn_recurrent", "iql", "mappo_recurrent", "mat", "maddpg_discrete"}
 ON_JAX = {
     "sac_gsde",
     "a2c_parts",
