@@ -187,7 +187,7 @@ def _rows() -> tuple[Learned, ...]:
         )
     ]
     spread = "mpe/simple_spread_v3"
-    owed = {"maddpg": -18.0, "vdn": -16.0, "mappo": -16.0, "qmix": -18.0}
+    owed = {"maddpg": -18.0, "vdn": -16.0, "mappo": -16.0, "mat": -16.0, "qmix": -18.0}
     rows += [
         Learned(f"{n}-spread-jax", n, spread, "jax", 1_000_000, least, mark=least)
         for n, least in owed.items()

@@ -36,6 +36,13 @@ JOINT: dict[str, Any] = {
     "entropy": Schedule(0.02),
     "value_clip": 0.2,
 }
+SEQUENCE: dict[str, Any] = {
+    **JOINT,
+    "hidden": (6,),
+    "embedding": 8,
+    "clip": Schedule(0.2),
+    "learning_rate": Schedule(0.5, 0.1),
+}
 SHORT: dict[str, Any] = {"rollout": 7, "hidden": (32, 32)}  # eight rows a sequence, four sequences
 
 
@@ -229,6 +236,12 @@ CASES = {
     "mappo recurrent": Case(
         "mappo", fakes.TEAM_DISCRETE, {**JOINT, "recurrent": 6, "sequence": 8}, fakes.TEAM
     ),
+    "mat masked": Case(
+        "mat", fakes.TEAM_MASKED, {**SEQUENCE, "heads": 2, "rewards": "own"}, fakes.MASKED_TEAM
+    ),
+    "mat gaussian": Case(
+        "mat", fakes.TEAM_BOX, {**SEQUENCE, "blocks": 2, "log_std": 0.0}, fakes.TEAM
+    ),
 }
 
 
@@ -293,6 +306,7 @@ MORE = (
     "vdn masked",
     "qmix recurrent",
     "maddpg discrete",
+    "mat masked",
 )
 
 

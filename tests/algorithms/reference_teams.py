@@ -331,4 +331,104 @@ class MAPPO(reference.PPO):
         return torch.where(x.abs() <= d, x**2, 2 * d * x.abs() - d**2)
 
 
-KINDS = {"vdn": VDN, "qmix": QMIX, "maddpg": MADDPG, "mappo": MAPPO}
+class MAT(MAPPO):
+    """Wen et al. 2022, figure 2 and section 4.1: agent by agent, attention head by head, each
+    agent's action after the actions of those before it."""
+
+    taken: Any = None  # the actions of the batch under way, [B, A, ...]
+
+    def row(self, b: Any, k: int) -> Any:
+        self.taken = reference.tensor(b.action[k])
+        return super().row(b, k)
+
+    def norm(self, w: Weights, place: str, x: torch.Tensor) -> torch.Tensor:
+        off = x - x.mean(1, keepdim=True)
+        spread = torch.sqrt((off**2).mean(1, keepdim=True) + 1e-5)
+        return off / spread * w[f"{place}scale"] + w[f"{place}bias"]
+
+    def linear(self, w: Weights, place: str, x: torch.Tensor) -> torch.Tensor:
+        return x @ w[f"{place}kernel"] + w[f"{place}bias"]
+
+    def gelu(self, x: torch.Tensor) -> torch.Tensor:
+        return x * torch.distributions.Normal(0.0, 1.0).cdf(x)
+
+    def attention(self, w: Weights, place: str, ask: Any, told: Any, causal: bool) -> list[Any]:
+        """Vaswani et al. 2017, eq. 1, of each agent's own list."""
+        size, found = self.settings.embedding // self.settings.heads, []
+        for i in range(self.agents):
+            seen = range(i + 1 if causal else self.agents)
+            query = self.linear(w, f"{place}query_", ask[i])
+            keys = [self.linear(w, f"{place}key_", told[j]) for j in seen]
+            values = [self.linear(w, f"{place}value_", told[j]) for j in seen]
+            heads = []
+            for part in (slice(h, h + size) for h in range(0, query.shape[1], size)):
+                scores = [torch.exp((query[:, part] * k[:, part]).sum(1) / size**0.5) for k in keys]
+                parts = [s[:, None] * v[:, part] for s, v in zip(scores, values, strict=True)]
+                heads.append(sum(parts) / sum(scores)[:, None])
+            found.append(self.linear(w, f"{place}output_", torch.cat(heads, 1)))
+        return found
+
+    def added(self, w: Weights, place: str, x: Any, more: Any) -> list[torch.Tensor]:
+        return [self.norm(w, place, a + b) for a, b in zip(x, more, strict=True)]
+
+    def fed(self, w: Weights, place: str, x: Any) -> list[torch.Tensor]:
+        inner = [self.gelu(self.linear(w, f"{place}hidden0_", a)) for a in x]
+        return [self.linear(w, f"{place}output_", a) for a in inner]
+
+    def embedded(self, obs: Any) -> list[torch.Tensor]:
+        w, found = self.nets["encoder"], []
+        for i in range(self.agents):
+            x = self.norm(w, "0/", obs["agents"][i :: self.agents])
+            found.append(self.norm(w, "2/", self.gelu(self.linear(w, "1/", x))))
+        for n in range(3, 3 + self.settings.blocks):
+            found = self.added(
+                w, f"{n}/norm1_", found, self.attention(w, f"{n}/attention_", found, found, False)
+            )
+            found = self.added(w, f"{n}/norm2_", found, self.fed(w, f"{n}/feed_", found))
+        return found
+
+    def head(self, net: str, first: int, x: list[torch.Tensor]) -> torch.Tensor:
+        w, at = self.nets[net], [f"{first + k}/" for k in range(3)]
+        inner = [self.norm(w, at[1], self.gelu(self.linear(w, at[0], a))) for a in x]
+        out = torch.stack([self.linear(w, at[2], a) for a in inner], 1)
+        return out.reshape(-1, out.shape[2])
+
+    def value(self, obs: Any) -> torch.Tensor:
+        return self.units(self.head("critic", 0, self.embedded(obs)), self.nets["critic"])[:, 0]
+
+    def told(self, agent: int) -> torch.Tensor:
+        """What an agent is told of the one before it."""
+        if self.action.kind == "box":
+            earlier = self.taken[:, agent - 1]
+            return earlier if agent else torch.zeros_like(earlier)
+        told = torch.zeros(len(self.taken), self.action.sizes[0] + 1, dtype=torch.float64)
+        for k in range(len(told)):
+            told[k, 1 + self.taken[k, agent - 1] if agent else 0] = 1
+        return told
+
+    def policy(self, obs: Any) -> Any:
+        w, encoded, x = self.nets["actor"], self.embedded(obs), []
+        for i in range(self.agents):
+            told = self.gelu(self.linear(w, "0/embed_", self.told(i)))
+            x.append(self.norm(w, "0/norm_", told))
+        for n in range(self.settings.blocks):
+            at = f"0/block{n}_"
+            x = self.added(w, f"{at}norm1_", x, self.attention(w, f"{at}attention_", x, x, True))
+            x = self.added(
+                w, f"{at}norm2_", encoded, self.attention(w, f"{at}cross_", encoded, x, True)
+            )
+            x = self.added(w, f"{at}norm3_", x, self.fed(w, f"{at}feed_", x))
+        out = self.head("actor", 1, x)
+        if "action_mask" in obs:
+            return reference.Some(out, obs["action_mask"] != 0)
+        if self.action.kind != "box":
+            return torch.distributions.Categorical(logits=out)
+        normal = torch.distributions.Normal(out, torch.exp(self.log_std).expand_as(out))
+        return torch.distributions.Independent(normal, 1)
+
+    @property
+    def learned(self) -> list[torch.Tensor]:
+        return self.weights("encoder", "critic", "actor")
+
+
+KINDS = {"vdn": VDN, "qmix": QMIX, "maddpg": MADDPG, "mappo": MAPPO, "mat": MAT}

@@ -185,6 +185,7 @@ TEAMS = [
     ("maddpg", {"continuous_actions": True}, REPLAY),
     ("mappo", {}, {**ROLLOUT, "batch_size": 8}),
     ("mappo", {}, {**ROLLOUT, "batch_size": 16, "recurrent": 8, "sequence": 8}),
+    ("mat", {}, {**ROLLOUT, "batch_size": 8, "embedding": 8}),
     ("qmix", {}, REPLAY),
     ("vdn", {}, REPLAY),
 ]

@@ -84,6 +84,7 @@ LEARNING = {
     "vdn": ("vdn_games",),
     "qmix": ("qmix_games",),
     "mappo": ("mappo_games",),
+    "mat": ("mat_games",),
     "maddpg": ("maddpg_games",),
 }
 pytestmark = pytest.mark.timeout(600)  # TensorFlow compiles every loop of the short contracts again
@@ -114,7 +115,7 @@ ON_JAX = (
 
 
 # of which a relative is in every run of the tests
-THOROUGH = ("a2c", "dqn", "mappo", "td3", "vdn", "ppo, slowly", "dqn, distributions")
+THOROUGH = ("a2c", "dqn", "mappo", "mat", "td3", "vdn", "ppo, slowly", "dqn, distributions")
 
 
 def mark(engine: str, algorithm: str = "") -> Any:

@@ -27,7 +27,7 @@ REST = (
     ("sac", "sac_discrete", "td3", "tqc", "ddpg"),
     ("crossq",),
     ("a3c", "impala", "acer", "nstep_q"),
-    ("vdn", "qmix", "mappo", "maddpg"),
+    ("vdn", "qmix", "mappo", "mat", "maddpg"),
 )
 MORE = {"torch": (("dqn_compiled", "ppo_compiled"),)}
 thorough = pytest.mark.thorough

@@ -75,6 +75,9 @@ CASES: dict[str, tuple[Any, Plan]] = {
         (Cast(4), Dense(4, 8), *noisy((Dueling((Dense(8, 1),), (Dense(8, 5), Dense(5, 3))),))),
     ),
     "flatten": (MATRIX, (Flatten(), Dense(6, 2))),
+    "encoder": role("mat", "encoder", fakes.TEAM, fakes.TEAM_DISCRETE, embedding=8, heads=2),
+    "decoder": role("mat", "actor", fakes.TEAM, fakes.TEAM_BOX, embedding=6, blocks=2),
+    "decoder of choices": role("mat", "actor", fakes.TEAM, fakes.TEAM_DISCRETE, embedding=4),
     **{f"dense {a}": (fakes.VECTOR, (Cast(4), Dense(4, 3, a))) for a in EVERY},
     **{
         f"activation {a}": (fakes.VECTOR, mlp(fakes.VECTOR, (), a) + (Dense(4, 3), Activation(a)))
@@ -97,6 +100,8 @@ def observations(name: str) -> Any:
 SAVED = (
     "normalize and scale",
     "batch renorm",
+    "encoder",
+    "decoder",
     "noisy dueling",
     "recurrent",
     "images, channels first",

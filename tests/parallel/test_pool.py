@@ -70,6 +70,11 @@ ALIKE: dict[str, tuple[str, Any, dict[str, Any]]] = {
         team_games.Leaving,
         {"envs": 4, "rollout": 8, "batch_size": 16, "recurrent": 4, "sequence": 4},
     ),
+    "mat": (
+        "mat",
+        team_games.Leaving,
+        {"envs": 4, "rollout": 8, "batch_size": 16, "embedding": 8},
+    ),
     "qmix": (
         "qmix",
         team_games.TwoStep,

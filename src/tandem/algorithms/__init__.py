@@ -24,6 +24,7 @@ NAMES = {
     "impala": "IMPALA",
     "maddpg": "MADDPG",
     "mappo": "MAPPO",
+    "mat": "MAT",
     "nstep_q": "NStepQ",
     "ppo": "PPO",
     "qmix": "QMIX",

@@ -5,7 +5,7 @@ al. 2020, arXiv:2011.09533). To PPO an agent is a column."""
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -56,7 +56,7 @@ class MAPPOSettings(PPOSettings):
 
 
 class MAPPO(PPO):
-    Settings = MAPPOSettings
+    Settings: ClassVar[type[PPOSettings]] = MAPPOSettings
     team = True
     row_extras = ("acting",)
 
@@ -70,7 +70,7 @@ class MAPPO(PPO):
 
     @classmethod
     def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
-        teams.check("mappo", observation, action, "multidiscrete", "box")
+        teams.check(cls.__name__.lower(), observation, action, "multidiscrete", "box")
         super().check(observation, teams.one(action), settings)
 
     @classmethod

@@ -131,7 +131,7 @@ class OnPolicy(base.Algorithm):
     makes rows of."""
 
     needs = "rollouts"
-    acting = ("actor",)
+    acting: ClassVar[tuple[str, ...]] = ("actor",)
     preparing: ClassVar[tuple[str, ...]] = ("actor", "critic")
     remembers: ClassVar[bool] = True  # whether the losses need the policy that acted
     row_extras: ClassVar[tuple[str, ...]] = ()  # what of a trajectory's extra the losses need
@@ -143,11 +143,10 @@ class OnPolicy(base.Algorithm):
         self.settings = settings
         self.action = action
         self.policy = self.distribution(settings, action)
-        self.actor = backend.network("actor", networks["actor"])
-        self.critic: Any = (
-            backend.network("critic", networks["critic"]) if "critic" in networks else None
-        )
-        self.networks = [self.actor, self.critic] if self.critic else [self.actor]
+        made = {role: backend.network(role, source) for role, source in networks.items()}
+        self.networks = list(made.values())
+        self.actor = made["actor"]
+        self.critic: Any = made.get("critic")
         if self.critic is None:
             self.preparing = ("actor",)  # type: ignore[misc]
         if units := settings.recurrent:

@@ -56,8 +56,14 @@ class PlanLayer(keras.layers.Layer):
         return self.layer.forward(self.weights_by_name, x)
 
     def compute_output_shape(self, shape: Any) -> Any:
-        example = np.zeros((1, *shape[1:]), np.int64)
-        return (shape[0], *self.layer.forward(_first_weights(self.layer), example).shape[1:])
+        several = isinstance(shape, dict)
+        example = (
+            {n: np.zeros((1, *s[1:]), np.int64) for n, s in shape.items()}
+            if several
+            else np.zeros((1, *shape[1:]), np.int64)
+        )
+        rows = (next(iter(shape.values())) if several else shape)[0]
+        return (rows, *self.layer.forward(_first_weights(self.layer), example).shape[1:])
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "layer": serial.to_json((self.layer,))[0]}

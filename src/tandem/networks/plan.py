@@ -81,10 +81,12 @@ class Dense(Layer):
         activation = _INTO.get(self.activation, partial(activate, self.activation))
 
         def run(x: Array) -> Array:
-            # for one row a tenth quicker
-            out: Array = np.dot(x, kernel) if x.ndim == 2 else x @ kernel
+            # one product: for one row a tenth quicker, and for rows of sequences several times
+            flat = x if x.ndim == 2 else x.reshape(-1, x.shape[-1])
+            out: Array = np.dot(flat, kernel)
             out += bias  # in place: no array but one
-            return activation(out)
+            out = activation(out)
+            return out if x.ndim == 2 else out.reshape(*x.shape[:-1], out.shape[-1])
 
         return run
 
@@ -212,8 +214,8 @@ class LayerNorm(Layer):
 
     def forward(self, w: Weights, x: Array) -> Array:
         xp = ops.of(x)
-        centred = x - xp.reshape(xp.mean(x, -1), (*x.shape[:-1], 1))
-        variance = xp.reshape(xp.mean(centred * centred, -1), (*x.shape[:-1], 1))
+        centred = x - xp.mean(x, -1)[..., None]
+        variance = xp.mean(centred * centred, -1)[..., None]
         return centred / xp.sqrt(variance + self.epsilon) * w["scale"] + w["bias"]
 
 

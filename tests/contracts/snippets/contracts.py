@@ -21,7 +21,9 @@ engine, wanted = sys.argv[1], sys.argv[2:]
 A2C, DDPG, DQN, PPO, TRPO = (algorithms.get(n) for n in ("a2c", "ddpg", "dqn", "ppo", "trpo"))
 CROSSQ, SAC, TD3, TQC = (algorithms.get(n) for n in ("crossq", "sac", "td3", "tqc"))
 A3C, ACER, IMPALA, NSTEP_Q = (algorithms.get(n) for n in ("a3c", "acer", "impala", "nstep_q"))
-MADDPG, MAPPO, QMIX, VDN = (algorithms.get(n) for n in ("maddpg", "mappo", "qmix", "vdn"))
+MADDPG, MAPPO, MAT, QMIX, VDN = (
+    algorithms.get(n) for n in ("maddpg", "mappo", "mat", "qmix", "vdn")
+)
 BASE = {
     DQN: {
         "hidden": (32,),
@@ -118,6 +120,7 @@ BASE[MAPPO] = {
     "gamma": 0.9,
     "entropy": "0.3:0",
 }
+BASE[MAT] = {**BASE[MAPPO], "hidden": (16,), "embedding": 16, "clip": 0.2}
 CASES = {}
 
 
@@ -682,6 +685,9 @@ def first_value(loop):
     """What its critic, or its mixture of action values, says of a game's beginning; of each agent
     if it says so."""
     algorithm, obs = loop.algorithm, {n: x[:1] for n, x in beginning(loop).items()}
+    if isinstance(algorithm, MAT):
+        networks = forwards(loop.backend, ("encoder", "critic"))
+        return networks["critic"](networks["encoder"](obs["agents"]))[0, :, 0]
     if isinstance(algorithm, MAPPO):
         rows = algorithm.rows(obs)
         if algorithm.sequence:
@@ -762,6 +768,21 @@ def mappo_games():
 
 
 @case
+def mat_games():
+    """One agent after the other finds what independent draws do not: the best pair beside the
+    worst."""
+    solve(MAT, team(together.TwoStep), 4000, least=8.0)
+    solve(MAT, team(together.Climbing), 3000, least=11.0, blocks=2, heads=2)
+    solve(MAT, team(together.Penalty), 4000, least=10.0, value_norm="popart")
+    solve(MAT, team(together.Landmarks), 24000, least=-2.8, entropy=0.0, log_std=-0.5)
+    found = near(first_value(solve(MAT, team(together.Leaving), 6000)), [2.355] * 2, 0.1)
+    found += near(
+        first_value(solve(MAT, team(together.Leaving), 6000, rewards="own")), [2.71, 2.0], 0.1
+    )
+    return found + near(first_value(solve(MAT, team(together.Endless), 16000)), [10.0] * 2, 0.5)
+
+
+@case
 def maddpg_games():
     solve(MADDPG, team(together.Landmarks), 6000, least=-2.75)
     solve(
@@ -829,6 +850,7 @@ SHORT = {
     "maddpg": (MADDPG, team(together.Landmarks), {"twin": True, "policy_delay": 2}),
     "maddpg_discrete": (MADDPG, team(together.TwoStep), {"share": True}),
     "mappo": (MAPPO, team(together.TwoStep), {"share": False, "value_norm": "popart"}),
+    "mat": (MAT, team(together.TwoStep), {"embedding": 8, "heads": 2, "value_norm": "popart"}),
     "mappo_recurrent": (
         MAPPO,
         team(together.Leaving),
@@ -853,7 +875,7 @@ ON_TORCH = {
     "ppo_beta",
     "ppo_shared",
 }
-ON_TORCH |= {"vdn", "vdn_recurrent", "iql", "mappo_recurrent", "maddpg_discrete"}
+ON_TORCH |= {"vdn", "vdn_recurrent", "iql", "mappo_recurrent", "mat", "maddpg_discrete"}
 ON_JAX = {
     "sac_gsde",
     "a2c_parts",
@@ -867,7 +889,9 @@ LEFT_OUT = {"torch": set(), "jax": ON_TORCH}.get(engine, ON_TORCH | ON_JAX)
 THOROUGH = [n for n in SHORT if n not in LEFT_OUT]
 # Whole runs of teams are the same on every engine but for their losses, which the parity suite
 # holds.
-AGAIN = [n for n in THOROUGH if engine == "torch" or SHORT[n][0] not in (MADDPG, MAPPO, QMIX, VDN)]
+AGAIN = [
+    n for n in THOROUGH if engine == "torch" or SHORT[n][0] not in (MADDPG, MAPPO, MAT, QMIX, VDN)
+]
 
 # without XLA, which takes as long again; the parity suite and whole runs are compiled by it
 if engine == "tensorflow":
@@ -927,7 +951,7 @@ def refuses_what_is_not_finite():
         }
         if kind is DQN:  # Chain's one-hot states leave units dead before anything overflows
             env, own = "CartPole-v1", own | {"target_every": 16, "dueling": False}
-        if kind is MAPPO:  # whose values blow up no more
+        if kind in (MAPPO, MAT):  # whose values blow up no more
             own |= {"value_huber": 0.0, "value_clip": 0.0, "value_norm": "no"}
         if kind is NSTEP_Q:
             env, own = "CartPole-v1", own | {"target_updates": 1, "dueling": False}

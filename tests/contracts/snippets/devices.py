@@ -96,6 +96,7 @@ CASES = {
     "vdn": (TWO, REPLAY | MEMORY | {"share": False}),
     "qmix": (TWO, REPLAY | {"embedding": 4}),
     "mappo": (TWO, PPO | {"share": False, "value_norm": "popart"}),
+    "mat": (TWO, PPO | {"embedding": 16, "heads": 2}),
     "mappo_recurrent": (team(together.Leaving), PPO | MEMORY | {"rewards": "team"}),
     "dqn_compiled": (games.Chain, REPLAY | {"compile": True}),
     "ppo_compiled": (BOX, PPO | {"compile": True, "normalize_observations": True}),

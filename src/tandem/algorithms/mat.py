@@ -1,0 +1,231 @@
+"""The multi-agent transformer (Wen et al. 2022, arXiv:2205.14953): a team's actions are a sequence.
+An encoder lets its agents attend to what all of them observe; a decoder draws their actions one
+after the other, each by those before it. Both learn by PPO's loss, of all agents at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from tandem import ops
+from tandem.algorithms import teams
+from tandem.algorithms.base import Forward
+from tandem.algorithms.mappo import MAPPO
+from tandem.algorithms.ppo import PPOSettings
+from tandem.errors import NetworkError, SettingError
+from tandem.math.masks import masked
+from tandem.networks.attention import RELU, Decoder, EncoderBlock
+from tandem.networks.defaults import Role, Source
+from tandem.networks.plan import Dense, LayerNorm, Plan
+from tandem.settings import Schedule, default, setting
+from tandem.spaces import Leaf, Spec
+from tandem.types import Array, Batch, Trajectory, Tree, tree_map
+
+CODE = "released code"
+SCRIPT = CODE + ", train_mpe.sh"
+
+
+@dataclass(frozen=True)
+class MATSettings(PPOSettings):
+    """What MAT can be told."""
+
+    steps: int = default(1_000_000)
+    envs: int = default(16)
+    learning_rate: Schedule = default(
+        Schedule(7e-4), SCRIPT, help="step size of the optimizer; a schedule"
+    )
+    hidden: tuple[int, ...] = default(
+        (64,), CODE, help="widths of the hidden layers behind attention, and of both heads"
+    )
+    activation: str = default("gelu", CODE)
+    rollout: int = default(50)
+    epochs: int = default(10, SCRIPT)
+    batch_size: int = default(
+        800, SCRIPT + ": a whole rollout", help="steps of the team per update"
+    )
+    clip: Schedule = default(Schedule(0.05), SCRIPT)
+    entropy: Schedule = default(Schedule(0.01), CODE)
+    max_grad_norm: float = default(10.0, CODE)
+    log_std: float = default(-1.0, CODE + ": a deviation of 0.37")
+    value_weight: float = default(0.5, CODE + ": 1 of half the square")
+    value_huber: float = default(10.0, CODE)
+    value_clip: float = default(0.2, CODE)
+    value_norm: Literal["no", "norm", "popart"] = default("norm", CODE)
+    embedding: int = setting(64, "width of what is encoded of an agent", CODE, minimum=1)
+    blocks: int = setting(1, "blocks of the encoder, and of the decoder", CODE, minimum=1)
+    heads: int = setting(1, "heads of attention, a divisor of the embedding", CODE, minimum=1)
+    rewards: Literal["own", "team"] = setting(
+        "team",
+        "what each agent learns from: its own rewards, or the mean of all",
+        "section 2.1: a joint reward",
+    )
+
+
+class MAT(MAPPO):
+    """Its networks see whole teams, [B, A, ...]: the encoder, a head for values ("critic"), and
+    the decoder ("actor")."""
+
+    Settings = MATSettings
+    acting = ("encoder", "actor")
+    preparing = ("encoder", "critic", "actor")
+
+    def __init__(
+        self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: Any
+    ) -> None:
+        super().__init__(backend, networks, observation, action, settings)
+        self.encoder = backend.networks["encoder"]
+
+    @classmethod
+    def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
+        super().check(observation, action, settings)
+        if odd := [n for n, usual in REFUSED.items() if getattr(settings, n) != usual]:
+            raise SettingError(
+                f"mat with {odd[0]}={getattr(settings, odd[0])!r}.",
+                "a transformer without a memory, Gaussian or Beta noise, and what agents see and "
+                "are paid as it is",
+                f"give {odd[0]}={REFUSED[odd[0]]!r}; values are standardised anyhow (value_norm).",
+            )
+        if settings.embedding % settings.heads:
+            raise SettingError(
+                f"embedding={settings.embedding} and heads={settings.heads}.",
+                "an embedding that its heads share out evenly",
+                f"give embedding={settings.heads * -(-settings.embedding // settings.heads)}, or "
+                "heads=1.",
+            )
+
+    @classmethod
+    def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:
+        s, one, agents, seen = settings, teams.one(action), teams.count(action), observation
+        heads = super(MAPPO, cls).roles(teams.seen(seen), one, s)  # PPO's
+        assert isinstance(seen, dict)
+        init = "orthogonal" if s.orthogonal else "uniform"
+        block = (s.embedding, s.heads, s.hidden, s.activation, init)
+        wide, told = teams.seen(seen).width, before_width(one)
+        embed = Dense(wide, s.embedding, s.activation, init, RELU)
+        encoder: Plan = (LayerNorm(wide), embed, LayerNorm(s.embedding))
+        encoder += tuple(EncoderBlock(*block) for _ in range(s.blocks))
+        decoder = Decoder(told, *block, s.blocks)
+        encoded, before = (numbers(agents, n) for n in (s.embedding, told))
+        between = hidden(s.embedding, s.hidden, s.activation, init)
+        return {
+            "encoder": Role(seen[teams.AGENTS], encoder, (), ours=True),
+            "critic": Role(encoded, between, heads["critic"].head, "critic"),
+            "actor": Role(
+                {"encoded": encoded, "before": before}, (decoder, *between), heads["actor"].head
+            ),
+        }
+
+    @classmethod
+    def sources(
+        cls,
+        observation: Spec,
+        action: Leaf,
+        settings: Any,
+        network: Any,
+        space: Any,
+        generator: Callable[[str], np.random.Generator],
+    ) -> dict[str, Source]:
+        if network is not None:
+            raise NetworkError(
+                "network= with mat, whose networks are an encoder and a decoder.",
+                "its own transformer, by embedding, blocks, heads and hidden",
+                "leave network out, or use mappo, which takes a body of yours.",
+            )
+        return super().sources(observation, action, settings, network, space, generator)
+
+    @staticmethod
+    def network_input(role: str, obs: Tree) -> Tree:
+        return obs[teams.AGENTS]
+
+    def rows(self, obs: Tree) -> Tree:
+        """What each agent sees of observations [B, ...], as rows [B * A, ...]."""
+        return {teams.AGENTS: teams.rows(obs[teams.AGENTS]), **teams.masks(obs, self.action)}
+
+    def outputs(self, b: Batch) -> tuple[Array, Array]:
+        """The policy's outputs for rows of agents, and their values [rows]: each action is told
+        those that were taken before it, so that all are learned from in one pass."""
+        observed, taken = (teams.by_agent(x, self.agents) for x in (b.obs[teams.AGENTS], b.action))
+        encoded = self.encoder(observed)
+        out = self.actor({"encoded": encoded, "before": before(taken, self.action)})
+        value = self.critic(encoded)
+        return masked(teams.rows(out), b.obs, self.action), teams.rows(value)[..., 0]
+
+    def prepare(self, trajectory: Trajectory, networks: dict[str, Forward]) -> Batch:
+        """As MAPPO's: its networks of rows are these."""
+        taken = trajectory.action.reshape(-1, *trajectory.action.shape[2:])
+
+        def encoded(rows: Array) -> Array:
+            return networks["encoder"](teams.by_agent(rows, self.agents))
+
+        def critic(rows: Array) -> Array:
+            return teams.rows(networks["critic"](encoded(rows)))
+
+        def actor(rows: Array) -> Array:
+            told = before(taken, self.action)
+            return teams.rows(networks["actor"]({"encoded": encoded(rows), "before": told}))
+
+        return super().prepare(trajectory, {"critic": critic, "actor": actor})
+
+    @classmethod
+    def act(
+        cls,
+        settings: Any,
+        action: Leaf,
+        networks: dict[str, Forward],
+        obs: Tree,
+        state: Tree,
+        noise: Tree,
+    ) -> tuple[Array, dict[str, Array], Tree]:
+        """The agents' actions one after the other; what stands behind those that were drawn is
+        seen by none of them."""
+        one, agents = teams.one(action), teams.count(action)
+        policy, encoded = cls.distribution(settings, one), networks["encoder"](obs[teams.AGENTS])
+        allowed = {n: teams.by_agent(x, agents) for n, x in teams.masks(obs, action).items()}
+        taken = np.zeros((len(encoded), agents, *one.shape), one.dtype)
+        for i in range(agents):
+            out = networks["actor"]({"encoded": encoded, "before": before(taken, one)})[:, i]
+            own, drawn = tree_map(lambda x, i=i: x[:, i], (allowed, noise))
+            taken[:, i] = policy.act(masked(out, own, one), drawn)
+        return taken, {}, state
+
+
+REFUSED = {  # what PPO has, and what holds here
+    "shared": False,
+    "recurrent": 0,
+    "action_noise": "gaussian",
+    "normalize_observations": False,
+    "normalize_rewards": False,
+    "standardize_rewards": False,
+}
+
+
+def before_width(one: Leaf) -> int:
+    """How many numbers tell of an agent's action: one for each choice and the start, or itself."""
+    return one.sizes[0] + 1 if one.sizes else one.width
+
+
+def before(action: Array, one: Leaf) -> Array:
+    """What the decoder is told of actions [B, A, ...], [B, A, numbers]: to each agent the action
+    of the one before it, as a one-hot vector where it is a choice; to the first that it begins."""
+    xp, first, others = ops.of(action), 0 * action[:, :1], action[:, :-1]
+    if not one.sizes:
+        return xp.concat([first, others], 1)
+    return xp.one_hot(xp.concat([first, others + 1], 1), before_width(one))
+
+
+def numbers(agents: int, wide: int) -> Leaf:
+    """What enters a network of each agent: any numbers, [A, wide]."""
+    size = agents * wide
+    return Leaf("box", (agents, wide), "float32", (), (-np.inf,) * size, (np.inf,) * size)
+
+
+def hidden(wide: int, sizes: tuple[int, ...], activation: str, initializer: str) -> Plan:
+    """The layers of a head before its last one, each normalised."""
+    plan: Plan = ()
+    for units in sizes:
+        plan += (Dense(wide, units, activation, initializer, RELU), LayerNorm(units))
+        wide = units
+    return plan or (LayerNorm(wide),)
