@@ -25,6 +25,7 @@ NAMES = {
     "mappo": "MAPPO",
     "nstep_q": "NStepQ",
     "ppo": "PPO",
+    "pqn": "PQN",
     "qmix": "QMIX",
     "sac": "SAC",
     "td3": "TD3",
