@@ -216,6 +216,10 @@ MATH: dict[str, Call] = {
     "q_learning double": lambda f, i: values.q_learning(
         i["x"], i["index"], i["row"], i["other"], i["y"], i["x"]
     ),
+    "epsilon_greedy_value": lambda f, i: values.epsilon_greedy_value(i["x"], i["index"], 0.3),
+    "epsilon_greedy_value masked": lambda f, i: values.epsilon_greedy_value(
+        i["x"], i["index"], i["weight"], f.cast(i["y"] > 0) + f.one_hot(i["index"], 6)
+    ),
     "huber": lambda f, i: values.huber(i["row"]),
     "clipped_value_loss": lambda f, i: values.clipped_value_loss(
         i["row"], i["other"], i["weight"], 0.2

@@ -25,7 +25,7 @@ REST = (
     ("ppo", "ppo_gsde", "a2c", "trpo", "trpo_normalizing"),
     ("ppo_recurrent", "ppo_recurrent_moving", "mappo_recurrent"),
     ("sac", "sac_discrete", "td3", "tqc", "ddpg"),
-    ("a3c", "impala", "acer", "nstep_q"),
+    ("a3c", "impala", "acer", "nstep_q", "nstep_q_expected", "pqn"),
     ("vdn", "qmix", "mappo", "maddpg"),
 )
 MORE = {"torch": (("dqn_compiled", "ppo_compiled"),)}

@@ -92,6 +92,8 @@ CASES = {
     "impala": (games.Chain, SEQUENCES | OLDER | {"replay": "prioritized"}),
     "acer": (games.Chain, SEQUENCES | OLDER | {"replay": "uniform"}),
     "nstep_q": (games.Chain, SEQUENCES | OLDER | {"replay": "prioritized", "priority": "error"}),
+    "nstep_q_expected": (games.Chain, SEQUENCES | {"bootstrap": "expected"}),
+    "pqn": (games.Forbidden, PPO | {"bootstrap": "expected"}),
     "vdn": (TWO, REPLAY | MEMORY | {"share": False}),
     "qmix": (TWO, REPLAY | {"embedding": 4}),
     "mappo": (TWO, PPO | {"share": False, "value_norm": "popart"}),
