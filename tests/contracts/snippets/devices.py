@@ -149,7 +149,7 @@ def share_of_work(kind, env, given):
 def held(name):
     """All that is promised, for one case."""
     env, given = CASES[name]
-    kind = algorithms.get(name.split("_")[0] if name not in algorithms.NAMES else name)
+    kind = algorithms.get(next(n for n in algorithms.NAMES if f"{name}_".startswith(f"{n}_")))
     given = {"steps": 2000, "hidden": (16,), **given}
     bound = {"max_kl": 1e6} if name.startswith("ppo") else {}  # which is looked at, and not reached
     if name in OF_PARTS and ENGINE == "torch":
