@@ -304,7 +304,7 @@ HOST |= {
 HOST |= {"StateDependentGaussian.offset", "StateDependentTanh.sample"}
 HOST |= {"effective_sample_size", "smoothed", "rows_to_drop", "for_actions", "Beta.sample"}
 HOST |= {"relative", "moved", "multiplied", "batch_sizes", "size_below", "gradient_noise"}
-HOST |= {"Parameters.bounds", "atoms", "midpoints"}
+HOST |= {"Parameters.bounds", "atoms", "midpoints", "rectification"}
 HOST |= {  # Categorical's
     f"{type(d).__name__}.{n}"
     for d in VALUES

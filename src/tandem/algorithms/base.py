@@ -285,7 +285,7 @@ def optimizer_options(settings: Any) -> dict[str, float]:
     and epsilon."""
     if settings.optimizer == "rmsprop":
         return {"decay": settings.rms_decay, "epsilon": settings.rms_epsilon}
-    return {"epsilon": settings.adam_epsilon} if settings.optimizer == "adam" else {}
+    return {"epsilon": settings.adam_epsilon} if "adam" in settings.optimizer else {}
 
 
 def copies(settings: Any, call: Call) -> Array:

@@ -75,7 +75,6 @@ class RolloutSettings(base.Settings):
         above=0,
         fix="try 1e-5.",
     )
-    optimizer: Literal["adam", "rmsprop", "sgd"] = setting("adam", "the optimizer")
 
     @property
     def block(self) -> int:
@@ -108,6 +107,7 @@ class OnPolicySettings(RolloutSettings):
         DETAILS + ", continuous detail 2",
         minimum=-inf,
     )
+    optimizer: Literal["adam", "rmsprop", "sgd"] = setting("adam", "the optimizer")
 
 
 @dataclass(frozen=True)

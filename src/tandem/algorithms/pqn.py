@@ -38,7 +38,12 @@ class PQNSettings(RolloutSettings):
     activation: str = default("relu", CODE)
     rollout: int = default(64, CODE)
     max_grad_norm: float = default(10.0, CODE)
-    adam_epsilon: float = default(1e-8, CODE)
+    adam_epsilon: float = default(
+        1e-8, CODE, help="RAdam's and Adam's epsilon, added to the root of the second moment"
+    )
+    optimizer: Literal["radam", "adam", "rmsprop", "sgd"] = setting(
+        "radam", "the optimizer", CODE + "; Liu et al. 2020, arXiv:1908.03265"
+    )
     layer_norm: bool = setting(
         True,
         "layer norm before each activation of the default networks, which keeps learning stable",
