@@ -47,7 +47,7 @@ class PQNSettings(RolloutSettings):
     layer_norm: bool = setting(
         True,
         "layer norm before each activation of the default networks, which keeps learning stable",
-        "Gallici et al. 2024, section 3.2",
+        "Gallici et al. 2024",
     )
     epochs: int = setting(4, "passes over a rollout", CODE, minimum=1)
     batch_size: int = setting(128, "rows per update", CODE + ": 16 batches of a rollout", minimum=1)
