@@ -113,6 +113,8 @@ def built(kind: Any, plan: Any, observation: Any, action: Any) -> Agent:
         agent("a3c", BOX, ARM, shared=False),
         agent("acer", {"a": BOX, "b": BITS}, CHOICE, shared=False),
         agent("nstep_q", BOX, CHOICE, dueling=True),
+        agent("pqn", {"a": BOX, "b": BITS}, CHOICE),
+        agent("pqn", IMAGE, CHOICE),
         agent("ppo", BOX, ARM, action_noise="gsde"),
         agent("sac", BOX, ARM, action_noise="gsde"),
         agent("td3", BOX, ARM, action_noise="gsde"),

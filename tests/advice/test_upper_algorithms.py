@@ -262,6 +262,23 @@ BETA = {"policy": "beta"}
             {"optimizer": "adam"},
         ),
         case(
+            "algorithms/nstep_q.py:NStepQ.check",
+            ran,
+            {"algorithm": "nstep_q", "bootstrap": "sarsa", "replay": "uniform"},
+        ),
+        case(
+            "algorithms/nstep_q.py:NStepQ.check 2",
+            ran,
+            {"algorithm": "nstep_q", "bootstrap": "sarsa", "replay": "none", "rollout": 1},
+            "give rollout=2 or more",
+            {"rollout": 2},
+        ),
+        case(
+            "algorithms/nstep_q.py:NStepQ.check 3",
+            ran,
+            {"algorithm": "nstep_q", "bootstrap": "sarsa", "replay": "none", "double": False},
+        ),
+        case(
             "algorithms/tqc.py:TQC.check",
             ran,
             {"algorithm": "tqc", "env": toy(box()), "quantiles": 20, "dropped": 20},

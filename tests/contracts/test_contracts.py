@@ -81,6 +81,7 @@ LEARNING = {
     "impala": ("impala_games",),
     "acer": ("acer_games", "acer_of_replay_alone"),
     "nstep_q": ("nstep_q_games", "sequences_masked"),
+    "pqn": ("pqn_games",),
     "vdn": ("vdn_games",),
     "qmix": ("qmix_games",),
     "mappo": ("mappo_games",),
@@ -201,4 +202,4 @@ def check_owners(engine: str, owners: dict[str, list[str]]) -> None:
     assert owners["trpo"] == ["actor", "critic"]
     assert all(owners[n] == ["net"] for n in ("a3c", "impala", "acer", "nstep_q"))
     assert owners["ddpg"] == owners["td3"] == owners["maddpg"] == ["critic", "actor"]
-    assert owners["qmix"] == ["q"] and owners["mappo"] == ["ppo"]
+    assert owners["qmix"] == owners["pqn"] == ["q"] and owners["mappo"] == ["ppo"]

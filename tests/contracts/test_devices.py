@@ -26,7 +26,7 @@ REST = (
     ("ppo_recurrent", "ppo_recurrent_moving", "mappo_recurrent"),
     ("sac", "sac_discrete", "td3", "tqc", "ddpg"),
     ("crossq",),
-    ("a3c", "impala", "acer", "nstep_q"),
+    ("a3c", "impala", "acer", "nstep_q", "nstep_q_expected", "pqn"),
     ("vdn", "qmix", "mappo", "mat", "maddpg"),
 )
 MORE = {"torch": (("dqn_compiled", "ppo_compiled"),)}

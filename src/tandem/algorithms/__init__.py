@@ -27,6 +27,7 @@ NAMES = {
     "mat": "MAT",
     "nstep_q": "NStepQ",
     "ppo": "PPO",
+    "pqn": "PQN",
     "qmix": "QMIX",
     "sac": "SAC",
     "td3": "TD3",

@@ -337,7 +337,7 @@ def optimizer_options(settings: Any) -> dict[str, float]:
         )
     if settings.optimizer == "rmsprop":
         return {"decay": settings.rms_decay, "epsilon": settings.rms_epsilon}
-    if settings.optimizer == "adam":
+    if "adam" in settings.optimizer:
         adam = {"epsilon": settings.adam_epsilon, "beta1": settings.adam_beta1}
         return adam | ({"weight_decay": settings.weight_decay} if settings.weight_decay else {})
     return {}

@@ -33,23 +33,17 @@ A3C = "Mnih et al. 2016, section 5.1 and supplement"
 
 
 @dataclass(frozen=True)
-class OnPolicySettings(base.Settings):
-    """What each of them can be told."""
+class RolloutSettings(base.Settings):
+    """What every algorithm has that learns from whole rollouts."""
 
     envs: int = default(8)
     rollout: int = setting(256, "steps of each environment between updates", minimum=1)
-    gae_lambda: float = setting(
-        0.95, "trace of generalised advantage estimation", minimum=0, maximum=1
-    )
     max_grad_norm: float = setting(
         0.5,
         "gradients are clipped to this global norm",
         DETAILS + ", detail 11",
         above=0,
         fix="try 0.5.",
-    )
-    normalize_advantage: bool = setting(
-        True, "standardise advantages within each batch", DETAILS + ", detail 7"
     )
     normalize_observations: bool = setting(
         False,
@@ -66,18 +60,6 @@ class OnPolicySettings(base.Settings):
         "subtract the running mean of rewards, divide by their running deviation, clip at 10",
         "Zheng et al. 2023",
     )
-    policy: Literal["gaussian", "beta"] = setting(
-        "gaussian", "distribution of continuous actions; beta needs bounds", BETA
-    )
-    orthogonal: bool = setting(
-        True, "orthogonal first weights, gain sqrt(2); heads 0.01 and 1", DETAILS + ", detail 2"
-    )
-    log_std: float = setting(
-        0.0,
-        "first log standard deviation of continuous actions",
-        DETAILS + ", continuous detail 2",
-        minimum=-inf,
-    )
     adam_epsilon: float = setting(
         1e-5,
         "Adam's epsilon, added to the root of the second moment",
@@ -93,7 +75,6 @@ class OnPolicySettings(base.Settings):
         above=0,
         fix="try 1e-5.",
     )
-    optimizer: Literal["adam", "rmsprop", "sgd"] = setting("adam", "the optimizer")
 
     @property
     def block(self) -> int:
@@ -102,6 +83,31 @@ class OnPolicySettings(base.Settings):
     @property
     def update_rate(self) -> float:
         return 1.0 / (self.rollout * self.envs)
+
+
+@dataclass(frozen=True)
+class OnPolicySettings(RolloutSettings):
+    """What actor-critics among them can be told."""
+
+    gae_lambda: float = setting(
+        0.95, "trace of generalised advantage estimation", minimum=0, maximum=1
+    )
+    normalize_advantage: bool = setting(
+        True, "standardise advantages within each batch", DETAILS + ", detail 7"
+    )
+    policy: Literal["gaussian", "beta"] = setting(
+        "gaussian", "distribution of continuous actions; beta needs bounds", BETA
+    )
+    orthogonal: bool = setting(
+        True, "orthogonal first weights, gain sqrt(2); heads 0.01 and 1", DETAILS + ", detail 2"
+    )
+    log_std: float = setting(
+        0.0,
+        "first log standard deviation of continuous actions",
+        DETAILS + ", continuous detail 2",
+        minimum=-inf,
+    )
+    optimizer: Literal["adam", "rmsprop", "sgd"] = setting("adam", "the optimizer")
 
 
 @dataclass(frozen=True)

@@ -155,7 +155,8 @@ class Backend(ABC):
     ) -> Any:
         """An optimizer of the networks' (and scalars') trainable weights: "adam" (Kingma & Ba 2015,
         arXiv:1412.6980, algorithm 1: epsilon is added to the root of the corrected second moment;
-        options epsilon, beta1, beta2), "rmsprop" (Mnih et al. 2016, arXiv:1602.01783, supplement: g
+        options epsilon, beta1, beta2), "radam" (Liu et al. 2020, arXiv:1908.03265, algorithm 2; the
+        same options), "rmsprop" (Mnih et al. 2016, arXiv:1602.01783, supplement: g
         <- decay g + (1 - decay) grad^2, weight -= rate grad / sqrt(g + epsilon); g begins at 1, so
         that the first steps are not too long; options decay, epsilon) or "sgd"."""
 

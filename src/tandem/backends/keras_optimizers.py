@@ -11,6 +11,7 @@ import numpy as np
 
 from tandem.backends.variables import host
 from tandem.errors import SettingError
+from tandem.math.optimization import rectification
 from tandem.types import Array, Variable
 
 ops = keras.ops
@@ -120,6 +121,23 @@ class Adam(Optimizer):
         second.assign(second.value * self.beta2 + gradient * (gradient * (1.0 - self.beta2)))
         root = ops.sqrt(second.value / (1.0 - ops.power(self.beta2, t))) + self.epsilon
         return first.value / (1.0 - ops.power(self.beta1, t)) / root
+
+
+class RAdam(Adam):
+    """Liu et al. 2020, arXiv:1908.03265, algorithm 2."""
+
+    def __init__(self, name: str, networks: list[Any], **options: float) -> None:
+        super().__init__(name, networks, **options)
+        # of float64, since float32 cannot tell the first ones; behind the last it is 1
+        last = max(1, math.ceil(-36 / math.log(self.beta2)))
+        self.factors = rectification(np.arange(1, last + 1), self.beta2)
+
+    def direction(self, k: int, gradient: Array) -> Array:
+        adapted, t = super().direction(k, gradient), self.updates.value
+        at = ops.minimum(t, len(self.factors)) - 1
+        factor = ops.take(ops.convert_to_tensor(self.factors), at)
+        mean = self.first[k].value / (1.0 - ops.power(self.beta1, ops.cast(t, "float32")))
+        return ops.where(factor > 0, factor * adapted, mean)
 
 
 class RMSProp(Optimizer):
@@ -291,6 +309,7 @@ class Own:
 
 OPTIMIZERS: dict[str, Any] = {
     "adam": Adam,
+    "radam": RAdam,
     "rmsprop": RMSProp,
     "sgd": Optimizer,
     "kept": GradientRecorder,

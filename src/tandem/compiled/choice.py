@@ -14,7 +14,7 @@ from tandem.spaces import Leaf, Spec
 
 MODE = "compiled"
 CALL = 32  # updates in a call from which a host's way costs nothing more, on processors
-CHOOSE = "choose ppo, a2c, trpo, dqn, sac, tqc, crossq, td3 or ddpg"
+CHOOSE = "choose ppo, a2c, trpo, pqn, dqn, sac, tqc, crossq, td3 or ddpg"
 ALONE = {"workers": 0, "runners": 0, "learners": 1, "opponents": 0, "devices": 1}
 
 

@@ -35,6 +35,31 @@ def q_learning(
     return xp.stop_gradient(reward + discount * next_value) - xp.take(q, action)
 
 
+def epsilon_greedy_value(q: Array, best: Array, epsilon: Array, mask: Array = None) -> Array:
+    """The expected value of the next action of an epsilon-greedy policy, as expected SARSA has it
+    (Sutton & Barto 2018, eq. 6.9): (1 - epsilon) Q(s, best) + epsilon times the mean of Q(s, b)
+    over the actions b that may be taken.
+
+    q: [..., A], Q(s, .).
+    best: int [...], the greedy action.
+    epsilon: the probability of a random action: one for all, or [...].
+    mask: [..., A], 1 for an action that may be taken, 0 for one that may not; None: all may.
+
+    Returns the values, [...]. Raises SpaceError where the shapes do not fit.
+    """
+    same_shapes(q.shape[:-1], best=best)
+    xp = ops.of(q)
+    if getattr(epsilon, "shape", ()):
+        same_shapes(q.shape[:-1], epsilon=epsilon)
+    if mask is None:
+        mean = xp.mean(q, -1)
+    else:
+        same_shapes(q.shape, mask=mask)
+        may = xp.cast(mask)
+        mean = xp.sum(xp.where(may > 0, q, 0.0), -1) / xp.sum(may, -1)
+    return (1.0 - epsilon) * xp.take(q, best) + epsilon * mean
+
+
 def huber(x: Array, delta: float = 1.0) -> Array:
     """Huber's loss (Huber 1964, doi:10.1214/aoms/1177703732): x ** 2 / 2 where |x| <= delta, delta
     (|x| - delta / 2) beyond.

@@ -13,6 +13,7 @@ import numpy as np
 from tandem.errors import NetworkError, SettingError, misfit, nearest
 from tandem.networks.plan import (
     ACTIVATIONS,
+    Activation,
     Branches,
     Cast,
     Conv,
@@ -22,6 +23,7 @@ from tandem.networks.plan import (
     Half,
     Image,
     Layer,
+    LayerNorm,
     Normalize,
     OneHot,
     Plan,
@@ -129,20 +131,28 @@ def apart(bodies: tuple[tuple[Plan, int], ...], head: Plan) -> Plan:
     return (_forked(head[0], joined),)
 
 
-def encoder(inputs: Inputs, *, normalize: bool = False, initializer: str = "uniform") -> Plan:
+def encoder(
+    inputs: Inputs,
+    *,
+    normalize: bool = False,
+    initializer: str = "uniform",
+    layer_norm: bool = False,
+) -> Plan:
     """From raw observations to features: scaled and convolved images, one-hot symbols, plain or
     normalised numbers; the parts of a dict side by side."""
     if isinstance(inputs, dict):
         return (
             Branches(
                 {
-                    k: encoder(v, normalize=normalize, initializer=initializer)
+                    k: encoder(
+                        v, normalize=normalize, initializer=initializer, layer_norm=layer_norm
+                    )
                     for k, v in inputs.items()
                 }
             ),
         )
     if inputs.image:
-        return cnn(inputs, initializer)
+        return cnn(inputs, initializer, layer_norm)
     if inputs.kind in ("discrete", "multidiscrete"):
         return (OneHot(inputs.sizes, inputs.start),)
     return (
@@ -156,25 +166,35 @@ NATURE = ((32, 8, 4), (64, 4, 2), (64, 3, 1))  # (filters, kernel, stride) of ea
 SMALL = 36  # pixels of a side below which these convolutions have nothing left
 
 
-def cnn(image: Leaf, initializer: str = "uniform") -> Plan:
+def cnn(image: Leaf, initializer: str = "uniform", layer_norm: bool = False) -> Plan:
     """Three convolutions and 512 features (Mnih et al. 2015, doi:10.1038/nature14236, Methods). For
     images with a side below SMALL pixels, such as MiniGrid's 7 x 7, three small ones and 128
     features, as MiniGrid's documentation has them: of 2 x 2 pixels; of 3 x 3 in strides of two,
-    while a side has 8 or more."""
+    while a side has 8 or more. With `layer_norm` each pixel's channels are normalised, and the
+    features (Gallici et al. 2024, arXiv:2407.04811)."""
     first = image.shape[0] < image.shape[2]
     height, wide, channels = (*image.shape[1:], image.shape[0]) if first else image.shape
     small, gain = min(height, wide) < SMALL, 2**0.5
-    layers: list[Conv] = []
-    for filters, kernel, stride in NATURE:
+    layers: Plan = ()
+    for i, (filters, kernel, stride) in enumerate(NATURE):
         if small:
-            filters, side = 16 * 2 ** len(layers), min(height, wide)
+            filters, side = 16 * 2**i, min(height, wide)
             kernel, stride = (3, 2) if side >= 8 else (min(2, side), 1)
-        layers.append(Conv(channels, filters, kernel, stride, "relu", initializer, gain))
+        conv = Conv(channels, filters, kernel, stride, "relu", initializer, gain)
+        layers += normed(conv, filters) if layer_norm else (conv,)
         height = (height - kernel) // stride + 1
         wide = (wide - kernel) // stride + 1
         channels = filters
-    features = Dense(height * wide * channels, 128 if small else 512, "relu", initializer, gain)
-    return (Image(first), *layers, Flatten(), features)
+    units = 128 if small else 512
+    features = Dense(height * wide * channels, units, "relu", initializer, gain)
+    last = normed(features, units) if layer_norm else (features,)
+    return (Image(first), *layers, Flatten(), *last)
+
+
+def normed(layer: Dense | Conv, units: int) -> Plan:
+    """The layer with its `units` outputs normalised (Ba et al. 2016, arXiv:1607.06450) before its
+    activation."""
+    return replace(layer, activation="linear"), LayerNorm(units), Activation(layer.activation)
 
 
 def mlp(
@@ -185,9 +205,10 @@ def mlp(
     initializer: str = "uniform",
     gain: float = 1.0,
     normalize: bool = False,
+    layer_norm: bool = False,
 ) -> Plan:
     """A multilayer perceptron on the encoded inputs. Pictures go through the CNN, and no
-    further hidden layers."""
+    further hidden layers. With `layer_norm` every layer is normalised before its activation."""
     if activation not in ACTIVATIONS:
         close = nearest(activation, ACTIVATIONS)
         raise SettingError(
@@ -195,11 +216,12 @@ def mlp(
             f"one of {', '.join(ACTIVATIONS)}",
             f"did you mean {close[0]!r}?" if close else "try activation='tanh'.",
         )
-    plan = encoder(inputs, normalize=normalize, initializer=initializer)
+    plan = encoder(inputs, normalize=normalize, initializer=initializer, layer_norm=layer_norm)
     if isinstance(inputs, Leaf) and inputs.image:
         return plan
     for units in sizes:
-        plan = (*plan, Dense(width(plan), units, activation, initializer, gain))
+        dense = Dense(width(plan), units, activation, initializer, gain)
+        plan += normed(dense, units) if layer_norm else (dense,)
     return plan
 
 

@@ -91,6 +91,13 @@ class Image(nn.Module):
         return x.to(torch.float32) * (1 / 255)
 
 
+class ChannelNorm(nn.LayerNorm):
+    """Layer normalisation of each pixel's channels, which stand first here and last in the plan."""
+
+    def forward(self, x: Array) -> Array:
+        return super().forward(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+
 class FlattenChannelsLast(nn.Module):
     """Flatten in the order that channels-last weights expect."""
 
@@ -163,7 +170,15 @@ class Remembering(nn.Module):
 
 def build(plan: Plan) -> nn.Sequential:
     """The module of a plan, with weights still to be loaded."""
-    return nn.Sequential(*(_layer(layer) for layer in plan))
+    modules: list[nn.Module] = []
+    pictures = False  # whether rows are such, channels first
+    for layer in plan:
+        if pictures and isinstance(layer, p.LayerNorm):
+            modules.append(ChannelNorm(layer.width, layer.epsilon))
+        else:
+            modules.append(_layer(layer))
+        pictures = isinstance(layer, p.Conv) or (pictures and not isinstance(layer, p.Flatten))
+    return nn.Sequential(*modules)
 
 
 def _layer(layer: p.Layer) -> nn.Module:

@@ -379,6 +379,9 @@ def they_go_on_within_carries() -> None:
         ("sac", Masked, replay),
         ("dqn", CartPole, replay | {"values": "categorical", "atoms": 9, "dueling": True}),
         ("dqn", Masked, replay | {"values": "quantile", "quantiles": 5}),
+        ("pqn", CartPole, rollout),
+        ("pqn", Masked, rollout | {"bootstrap": "expected"}),
+        ("pqn", CartPole, rollout | {"bootstrap": "sarsa"}),
         ("ppo", CartPole, rollout | {"network": dropping, "hidden": (8,)}),
         ("dqn", CartPole, replay | {"network": dropping, "hidden": (8,)}),
     ):

@@ -21,6 +21,7 @@ engine, wanted = sys.argv[1], sys.argv[2:]
 A2C, DDPG, DQN, PPO, TRPO = (algorithms.get(n) for n in ("a2c", "ddpg", "dqn", "ppo", "trpo"))
 CROSSQ, SAC, TD3, TQC = (algorithms.get(n) for n in ("crossq", "sac", "td3", "tqc"))
 A3C, ACER, IMPALA, NSTEP_Q = (algorithms.get(n) for n in ("a3c", "acer", "impala", "nstep_q"))
+PQN = algorithms.get("pqn")
 MADDPG, MAPPO, MAT, QMIX, VDN = (
     algorithms.get(n) for n in ("maddpg", "mappo", "mat", "qmix", "vdn")
 )
@@ -92,6 +93,15 @@ BASE[NSTEP_Q] = {
     "replay_size": 50,
     "replay_starts": 16,
     "evict": "sample",
+}
+BASE[PQN] = {
+    "hidden": (32,),
+    "envs": 8,
+    "rollout": 16,
+    "batch_size": 64,
+    "learning_rate": "5e-3:1e-3",
+    "gamma": 0.9,
+    "epsilon": "1:0.1:0.5",
 }
 BASE[VDN] = BASE[QMIX] = {
     "hidden": (32,),
@@ -643,6 +653,19 @@ def nstep_q_games():
 
 
 @case
+def pqn_games():
+    solve(PQN, games.Identity, 4000)
+    solve(PQN, games.Forbidden, 4000, bootstrap="expected")
+    found = near(
+        contracts.values(solve(PQN, games.Chain, 8000), np.arange(4)),
+        [0.9 ** (3 - s) for s in range(4)],
+        0.15,
+    )
+    pair = solve(PQN, games.TerminatedTruncatedPair, 8000, bootstrap="sarsa")
+    return found + near(contracts.values(pair, PAIR), [1.0, 10.0], 0.5)
+
+
+@case
 def ppo_recall():
     """Episodes of 3 steps, in sequences of 8: without a memory, or with one that ends with the
     sequence, 1/2 is the best."""
@@ -843,6 +866,9 @@ SHORT = {
     "impala": (IMPALA, games.Chain, {}),
     "acer": (ACER, games.Chain, {"replay": "prioritized", "evict": "sample"}),
     "nstep_q": (NSTEP_Q, games.Chain, {"dueling": True}),
+    "nstep_q_sarsa": (NSTEP_Q, games.Chain, {"bootstrap": "sarsa", "replay": "none"}),
+    "pqn": (PQN, games.Chain, {}),
+    "pqn_expected": (PQN, games.Forbidden, {"bootstrap": "expected"}),
     "vdn": (VDN, team(together.TwoStep), {"share": False}),
     "vdn_recurrent": (VDN, team(together.TwoStep), {"recurrent": 6, "sequence": 4}),
     "qmix": (QMIX, team(together.TwoStep), {"embedding": 4}),
@@ -874,6 +900,8 @@ ON_TORCH = {
     "ppo_masked",
     "ppo_beta",
     "ppo_shared",
+    "pqn_expected",
+    "nstep_q_sarsa",
 }
 ON_TORCH |= {"vdn", "vdn_recurrent", "iql", "mappo_recurrent", "mat", "maddpg_discrete"}
 ON_JAX = {

@@ -93,6 +93,8 @@ CASES = {
     "impala": (games.Chain, SEQUENCES | OLDER | {"replay": "prioritized"}),
     "acer": (games.Chain, SEQUENCES | OLDER | {"replay": "uniform"}),
     "nstep_q": (games.Chain, SEQUENCES | OLDER | {"replay": "prioritized", "priority": "error"}),
+    "nstep_q_expected": (games.Chain, SEQUENCES | {"bootstrap": "expected"}),
+    "pqn": (games.Forbidden, PPO | {"bootstrap": "expected"}),
     "vdn": (TWO, REPLAY | MEMORY | {"share": False}),
     "qmix": (TWO, REPLAY | {"embedding": 4}),
     "mappo": (TWO, PPO | {"share": False, "value_norm": "popart"}),
@@ -149,7 +151,7 @@ def share_of_work(kind, env, given):
 def held(name):
     """All that is promised, for one case."""
     env, given = CASES[name]
-    kind = algorithms.get(name.split("_")[0] if name not in algorithms.NAMES else name)
+    kind = algorithms.get(next(n for n in algorithms.NAMES if f"{name}_".startswith(f"{n}_")))
     given = {"steps": 2000, "hidden": (16,), **given}
     bound = {"max_kl": 1e6} if name.startswith("ppo") else {}  # which is looked at, and not reached
     if name in OF_PARTS and ENGINE == "torch" and "network" in given:  # with dropout
