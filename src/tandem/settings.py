@@ -102,10 +102,11 @@ class Declared(NamedTuple):
 
 def declared(kind: type) -> list[Declared]:
     """Every setting of a settings dataclass, in order, with what it has of its base classes."""
+    plain = {"help": "", "source": "", "limits": None}  # of a field that no `setting` made
     metadata: dict[str, dict[str, Any]] = {}
     for base in reversed(kind.__mro__):
         for name, f in base.__dict__.get("__dataclass_fields__", {}).items():
-            metadata[name] = {**metadata.get(name, {}), **f.metadata}
+            metadata[name] = {**metadata.get(name, plain), **f.metadata}
     return [Declared(f.name, f.default, **metadata[f.name]) for f in fields(kind)]
 
 

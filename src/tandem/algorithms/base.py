@@ -20,7 +20,7 @@ from tandem.math.products import for_actions
 from tandem.networks.defaults import Role, Source, WithAction, mlp, sources
 from tandem.networks.noisy import noisy
 from tandem.networks.plan import Dense
-from tandem.settings import Schedule, setting
+from tandem.settings import Schedule, default, setting
 from tandem.spaces import ActionMode, Leaf, Spec
 from tandem.types import Array, Batch, Trajectory, Tree, Update, tree_map
 
@@ -87,6 +87,9 @@ class Settings:
     action_noise = "gaussian"  # how policies over real numbers explore
     sde_sample_freq = -1  # steps between draws of gSDE's matrices
     rewards = "team"  # what the agents of a team learn from: their "own" rewards, or one reward
+    normalize_observations = False
+    normalize_rewards = False
+    standardize_rewards = False
 
     @property
     def block(self) -> int:
@@ -136,6 +139,22 @@ class ReplaySettings(Settings):
     @property
     def updates_per_step(self) -> float:
         return max(self.updates_per_call, 1) / self.train_every
+
+
+@dataclass(frozen=True)
+class RolloutSettings(Settings):
+    """What every algorithm has that learns from each rollout once."""
+
+    envs: int = default(8)
+    rollout: int = setting(256, "steps of each environment between updates", minimum=1)
+
+    @property
+    def block(self) -> int:
+        return self.rollout
+
+    @property
+    def updates_per_step(self) -> float:
+        return self.epochs / (self.batch_size or self.rollout * self.envs)
 
 
 class Call(NamedTuple):

@@ -22,7 +22,7 @@ from tandem.networks.defaults import Role, mlp
 from tandem.networks.plan import Dense, Scale, Streams
 from tandem.networks.policy_layers import StateDependent, WithLogStd
 from tandem.networks.recurrent import entering
-from tandem.settings import default, setting
+from tandem.settings import setting
 from tandem.spaces import Leaf, Spec, seen
 from tandem.types import Array, Batch, Trajectory, Tree, tree_map
 
@@ -33,11 +33,9 @@ A3C = "Mnih et al. 2016, section 5.1 and supplement"
 
 
 @dataclass(frozen=True)
-class OnPolicySettings(base.Settings):
+class OnPolicySettings(base.RolloutSettings):
     """What each of them can be told."""
 
-    envs: int = default(8)
-    rollout: int = setting(256, "steps of each environment between updates", minimum=1)
     gae_lambda: float = setting(
         0.95, "trace of generalised advantage estimation", minimum=0, maximum=1
     )
@@ -94,14 +92,6 @@ class OnPolicySettings(base.Settings):
         fix="try 1e-5.",
     )
     optimizer: Literal["adam", "rmsprop", "sgd"] = setting("adam", "the optimizer")
-
-    @property
-    def block(self) -> int:
-        return self.rollout
-
-    @property
-    def updates_per_step(self) -> float:
-        return 1.0 / (self.rollout * self.envs)
 
 
 @dataclass(frozen=True)

@@ -94,10 +94,6 @@ class PPOSettings(JointSettings):
     )
     sde_sample_freq: int = gsde.sample_freq()
 
-    @property
-    def updates_per_step(self) -> float:
-        return self.epochs / self.batch_size
-
 
 class PPO(OnPolicy):
     Settings = PPOSettings

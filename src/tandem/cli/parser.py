@@ -86,6 +86,21 @@ def hidden(parser: Parser, settings: Any) -> None:
             )
 
 
+def vector_arguments(parser: Any) -> None:
+    """How to name a vector of environments, instead of an id, and to say what it is made with."""
+    parser.add_argument(
+        "--env-kwargs",
+        metavar="JSON",
+        help="arguments for the environment, or the function of --vector, as in "
+        "'{\"max_cycles\": 50}'",
+    )
+    parser.add_argument(
+        "--vector",
+        metavar="MODULE:FUNCTION",
+        help="what makes a vector of environments (gymnasium.vector.VectorEnv), instead of ENV",
+    )
+
+
 def _shown(value: object) -> str:
     if isinstance(value, tuple):
         return ",".join(map(str, value))
