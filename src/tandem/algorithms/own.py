@@ -10,13 +10,13 @@ import sys
 from collections.abc import Iterator
 from dataclasses import MISSING, fields, is_dataclass
 from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin
 
 from tandem import algorithms
 from tandem.algorithms.base import Algorithm, ReplaySettings, RolloutSettings, Settings
 from tandem.algorithms.on_sequences import SequenceSettings
 from tandem.errors import SettingError, TandemError, UnknownNameError, misfit
-from tandem.settings import Schedule
+from tandem.settings import Schedule, hints_of
 from tandem.spaces import Leaf, Spec
 
 PAGE = "docs/extending.md has one from beginning to end."
@@ -130,7 +130,7 @@ def _faults_of_settings(
                 f"write @dataclass(frozen=True) above class {part.__name__}.",
             )
     try:
-        hints = get_type_hints(own)
+        hints = hints_of(own)
     except NameError as error:
         yield (
             f"has a setting whose type is not known in {own.__module__}: {error}",

@@ -11,7 +11,7 @@ from itertools import product
 from math import isnan, nan
 from pathlib import Path
 from time import perf_counter
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_args
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from tandem.learning.events import EvaluationEnd
 from tandem.parallel.choice import cores
 from tandem.parallel.tasks import Task, Tasks
 from tandem.runs.folder import new_folder
-from tandem.settings import Schedule, as_path, whole_number
+from tandem.settings import Schedule, as_path, hints_of, whole_number
 
 SHARE = 10  # of a run's steps that a trial has, unless it is told
 LEAST = 5_000  # steps that it has at least, if the run has as many
@@ -124,7 +124,11 @@ def find_optimizer(
     rates, since none is better or worse but with its own, and finds the best of both. more: see
     `find_best`."""
     kind, name = own.checked(algorithm, trainer.TAKEN), own.name_of(algorithm)
-    known = list(get_args(get_type_hints(kind.Settings).get("optimizer", "")))
+    hints = hints_of(kind.Settings)
+    if "optimizer" not in hints:
+        fix = "use find_lr: it has one optimizer."
+        raise UnknownNameError(f"setting of {name}", "optimizer", hints, fix)
+    known = list(get_args(hints["optimizer"]))
     candidates = []
     for optimizer in known if optimizers is None else optimizers:
         if optimizer not in known:
@@ -179,7 +183,7 @@ def rates(
     form. SettingError for numbers that do not fit."""
     points = whole_number("points", points, 2)
     kind, name = own.checked(algorithm, trainer.TAKEN), own.name_of(algorithm)
-    hints = get_type_hints(kind.Settings)
+    hints = hints_of(kind.Settings)
     known = [name for name in hints if name.endswith("learning_rate")]
     if setting not in known:
         raise UnknownNameError(f"learning rate of {name}", setting, known)
