@@ -87,6 +87,7 @@ class Settings:
     action_noise = "gaussian"  # how policies over real numbers explore
     sde_sample_freq = -1  # steps between draws of gSDE's matrices
     rewards = "team"  # what the agents of a team learn from: their "own" rewards, or one reward
+    intrinsic = "no"  # rewards beside the environment's
     normalize_observations = False
     normalize_rewards = False
     standardize_rewards = False
@@ -176,8 +177,11 @@ class Algorithm(ABC):
     needs: ClassVar[Literal["transitions", "rollouts", "sequences"]]
     acting: ClassVar[tuple[str, ...]]  # the roles that `act` uses
     preparing: ClassVar[tuple[str, ...]] = ()  # the roles that `prepare` uses
+    # those of them that see no observations as they are, but what `prepare` makes of them
+    apart: tuple[str, ...] = ()
     sequence = 0  # steps in each row of what `prepare` gives; 0: a row is a step
-    # an array that `prepare` carries from one rollout to the next: part of a checkpoint
+    # an array, or a dict of them, that `prepare` carries from one rollout to the next: part of a
+    # checkpoint
     memory: Tree = ()
     valued: ClassVar[bool] = False  # its network gives action values, not a policy
     team: ClassVar[bool] = False  # of several agents, whose networks see rows: see `teams`

@@ -28,6 +28,7 @@ def obstacles(kind: Any, settings: Any, options: Options) -> Iterator[tuple[str,
     for what, none in (
         ("recurrent", 0),
         ("noisy", "no"),
+        ("intrinsic", "no"),
         ("prioritized", False),
         ("memmap", False),
     ):
