@@ -36,6 +36,7 @@ JOINT: dict[str, Any] = {
     "entropy": Schedule(0.02),
     "value_clip": 0.2,
 }
+RND: dict[str, Any] = {"intrinsic": "rnd", "rnd_features": 8}
 SHORT: dict[str, Any] = {"rollout": 7, "hidden": (32, 32)}  # eight rows a sequence, four sequences
 
 
@@ -125,6 +126,12 @@ CASES = {
             "orthogonal": False,
         },
     ),
+    "ppo rnd gaussian": Case(
+        "ppo",
+        fakes.BOX,
+        {**JOINT, **RND, "normalize_observations": True},
+    ),
+    "a2c rnd": Case("a2c", fakes.DISCRETE, {"orthogonal": False, **RND, "rnd_share": 0.6}),
     "sac": Case("sac", fakes.BOX, {"hidden": (32, 32)}),
     "tqc": Case("tqc", fakes.BOX, {"hidden": (32, 32), "critics": 3, "quantiles": 5, "dropped": 1}),
     "sac gsde": Case(
@@ -239,8 +246,9 @@ def prepared(case: Case, framework: str, compile: bool = False) -> tuple[Any, An
 
 
 def trained(algorithm: Any) -> dict[str, Any]:
-    """Its networks by name, targets too."""
-    return {n: net for n, net in algorithm.backend.networks.items() if n != "log_alpha"}
+    """Its networks by name, targets too, less those that never move."""
+    fixed = ("log_alpha", "rnd_target")
+    return {n: net for n, net in algorithm.backend.networks.items() if n not in fixed}
 
 
 # For where one takes ten seconds to compile: a few kinds of updates; each loss once; each
@@ -257,6 +265,7 @@ SOME = (
 FEW = (
     "dqn double dueling prioritized",
     "ppo gaussian normalized",
+    "ppo rnd gaussian",
     "ppo multi-categorical",
     "a2c gaussian noisy",
     "sac gsde",

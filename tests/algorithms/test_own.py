@@ -14,7 +14,7 @@ import tandem
 from tandem import cli, extending, trainer
 from tandem.algorithms import FOR_CHOICES, NAMES, get, own
 from tandem.algorithms.base import Algorithm
-from tandem.algorithms.on_policy import OnPolicy
+from tandem.algorithms.on_policy import OnPolicy, OnPolicySettings
 from tandem.cli import seeds
 from tandem.errors import CheckpointError, ResumeError, SettingError, UnknownNameError
 from tandem.extending import ReplaySettings, RolloutSettings, SequenceSettings, Settings, setting
@@ -349,7 +349,11 @@ def without(name: str) -> type:
     "faulty, says, then",
     [
         (without("update"), "has no update", {"update": lambda self, b: None}),
-        (OnPolicy, "has no schedule, update", {"update": 1, "schedule": 1, "__init__": None}),
+        (
+            OnPolicy,
+            "has no update",
+            {"update": lambda self, b: None, "Settings": OnPolicySettings},
+        ),
         ({"needs": "steps"}, "needs = 'steps'", {"needs": "transitions"}),
         (without("needs"), "needs = None", {"needs": "transitions"}),
         ({"acting": "net"}, "acting = 'net'", {"acting": ("net",)}),
@@ -409,8 +413,7 @@ def test_a_fault_of_a_class_is_told_before_anything_runs(faulty: Any, says: str,
     )
     with pytest.raises(SettingError, match=says):
         own.checked(kind, trainer.TAKEN)
-    base = (kind,) if kind is not OnPolicy else (Whole,)
-    own.checked(type("Mended", base, {n: x for n, x in then.items() if x}), trainer.TAKEN)
+    own.checked(type("Mended", (kind,), then), trainer.TAKEN)
 
 
 def test_what_is_no_algorithm_is_refused() -> None:
