@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tandem.algorithms.base import Algorithm
 from tandem.collect.trained_agent import Agent
 from tandem.errors import (
     CheckpointError,
@@ -38,26 +39,32 @@ class Exported(NamedTuple):
 
 
 def export(
-    agent: Agent | str | Path, out: str | Path, to: str = "", network: Any = None
+    agent: Agent | str | Path,
+    out: str | Path,
+    to: str = "",
+    network: Any = None,
+    algorithm: type[Algorithm] | None = None,
 ) -> Exported:
     """Writes an agent as a file that needs no tandem.
 
     agent: a live one, or the folder of a run or a checkpoint.
     out: the file; its ending says the format, .npz (NumPy arrays and a plan) or .onnx.
     to: "numpy" or "onnx", where the ending does not say it.
-    network: as `tandem.load` takes it, for a folder of a run with layers of its user's own.
+    network, algorithm: as `tandem.load` takes them, for a folder of a run with layers or an
+    algorithm of its user's own.
 
     UnknownNameError for another format; else as `to_numpy` and `to_onnx` raise.
     """
     if not isinstance(agent, Agent):
         from tandem.runs.loading import load
 
-        agent = load(agent, network=network)
-    elif network is not None:
+        agent = load(agent, network=network, algorithm=algorithm)
+    elif network is not None or algorithm is not None:
+        name = "algorithm" if network is None else "network"
         raise SettingError(
-            "network= with a live agent.",
-            "the agent's own network",
-            "leave network out; it is for the folder of a run.",
+            f"{name}= with a live agent.",
+            f"the agent's own {name}",
+            f"leave {name} out; it is for the folder of a run.",
         )
     path = Path(out)
     chosen = to or {".npz": "numpy", ".onnx": "onnx"}.get(path.suffix, path.suffix)

@@ -43,6 +43,7 @@ SEQUENCE: dict[str, Any] = {
     "clip": Schedule(0.2),
     "learning_rate": Schedule(0.5, 0.1),
 }
+RND: dict[str, Any] = {"intrinsic": "rnd", "rnd_features": 8}
 SHORT: dict[str, Any] = {"rollout": 7, "hidden": (32, 32)}  # eight rows a sequence, four sequences
 
 
@@ -132,6 +133,12 @@ CASES = {
             "orthogonal": False,
         },
     ),
+    "ppo rnd gaussian": Case(
+        "ppo",
+        fakes.BOX,
+        {**JOINT, **RND, "normalize_observations": True},
+    ),
+    "a2c rnd": Case("a2c", fakes.DISCRETE, {"orthogonal": False, **RND, "rnd_share": 0.6}),
     "sac": Case("sac", fakes.BOX, {"hidden": (32, 32)}),
     "tqc": Case("tqc", fakes.BOX, {"hidden": (32, 32), "critics": 3, "quantiles": 5, "dropped": 1}),
     "crossq": Case(
@@ -289,8 +296,9 @@ def prepared(case: Case, framework: str, compile: bool = False) -> tuple[Any, An
 
 
 def trained(algorithm: Any) -> dict[str, Any]:
-    """Its networks by name, targets too."""
-    return {n: net for n, net in algorithm.backend.networks.items() if n != "log_alpha"}
+    """Its networks by name, targets too, less those that never move."""
+    fixed = ("log_alpha", "rnd_target")
+    return {n: net for n, net in algorithm.backend.networks.items() if n not in fixed}
 
 
 # For where one takes ten seconds to compile: a few kinds of updates; each loss once; each
@@ -308,6 +316,7 @@ SOME = (
 FEW = (
     "dqn double dueling prioritized",
     "ppo gaussian normalized",
+    "ppo rnd gaussian",
     "ppo multi-categorical",
     "a2c gaussian noisy",
     "sac gsde",

@@ -234,12 +234,34 @@ class PPO(Reference):
             return dense(w, "0/head/0", self.memory(net, features))
         return dense(w, f"{first + 2}{head}", features)
 
+    @property
+    def curious(self) -> bool:
+        return getattr(self.settings, "intrinsic", "no") == "rnd"
+
     def value(self, obs: Any) -> torch.Tensor:
-        return self.output("critic", obs["obs"] if isinstance(obs, dict) else obs)[:, 0]
+        out = self.output("critic", obs["obs"] if isinstance(obs, dict) else obs)
+        return out if self.curious else out[:, 0]
+
+    def of_both(self, error: torch.Tensor) -> torch.Tensor:
+        return error[:, 0] + error[:, 1] if self.curious else error
+
+    def predicted(self, b: Any) -> tuple[Any, dict[str, torch.Tensor]]:
+        """The predictor's loss (Burda et al. 2019, section 2.2, table 5), and what is measured."""
+        if not self.curious:
+            return 0.0, {}
+        w, x, share = self.nets["rnd"], b.extra["followed"], self.settings.rnd_share
+        last = max(int(n.split("/")[0]) for n in w)
+        for place in range(1, last):
+            x = torch.relu(dense(w, str(place), x))
+        error = ((dense(w, str(last), x) - b.extra["features"]) ** 2).mean(1)
+        chosen = ((b.extra["draw"] + b.settings["draw_offset"]) % 1.0 < share) / share
+        weight = b.weight / b.weight.sum()
+        return (weight * chosen * error).sum(), {"prediction_error": (weight * error).sum()}
 
     @property
     def learned(self) -> list[torch.Tensor]:
-        return self.weights("actor") if self.shared else self.weights("actor", "critic")
+        nets = ("actor", *(() if self.shared else ("critic",)), *(("rnd",) * self.curious))
+        return self.weights(*nets)
 
     def policy(self, obs: Any) -> Any:
         if isinstance(obs, dict):
@@ -275,16 +297,18 @@ class PPO(Reference):
         if reach := self.settings.value_clip:
             near = old["value"] + (value - old["value"]).clamp(-reach, reach)
             error = torch.maximum(error, (near - old["return"]) ** 2)
-        entropy = policy.entropy()
+        error, entropy = self.of_both(error), policy.entropy()
+        predicted, aux = self.predicted(b)
         loss = (
             weight * (self.settings.value_weight * error - surrogate - s["entropy"] * entropy)
-        ).sum()
+        ).sum() + predicted
         kl = (weight * (ratio - 1 - torch.log(ratio))).sum()
         metrics = {
             "loss": loss,
             "kl": kl,
             "value_loss": (weight * error).sum(),
             "entropy": (weight * entropy).sum(),
+            **aux,
         }
         if self.settings.max_kl and kl > self.settings.max_kl:
             return metrics, True
@@ -328,14 +352,16 @@ class A2C(PPO):
     def update(self, b: Any) -> tuple[dict[str, torch.Tensor], bool]:
         s, weight = b.settings, b.weight / b.weight.sum()
         policy, value = self.policy(b.obs), self.value(b.obs)
-        error, entropy = (b.extra["return"] - value) ** 2, policy.entropy()
+        error, entropy = self.of_both((b.extra["return"] - value) ** 2), policy.entropy()
+        predicted, aux = self.predicted(b)
         gain = policy.log_prob(b.action) * b.extra["advantage"] + s["entropy"] * entropy
-        loss = (weight * (self.settings.value_weight * error - gain)).sum()
+        loss = (weight * (self.settings.value_weight * error - gain)).sum() + predicted
         self.minimize_joint(loss, self.learned, s["learning_rate"], s["max_grad_norm"])
         return {
             "loss": loss,
             "value_loss": (weight * error).sum(),
             "entropy": (weight * entropy).sum(),
+            **aux,
         }, False
 
 

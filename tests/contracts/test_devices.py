@@ -22,7 +22,7 @@ REST = (
     ("four", "stops"),
     ("dqn", "dqn_noisy", "dqn_moving", "dqn_categorical", "dqn_quantile"),
     ("dqn_convolving", "ppo_convolving"),
-    ("ppo", "ppo_gsde", "a2c", "trpo", "trpo_normalizing"),
+    ("ppo", "ppo_gsde", "ppo_rnd", "a2c", "trpo", "trpo_normalizing"),
     ("ppo_recurrent", "ppo_recurrent_moving", "mappo_recurrent"),
     ("sac", "sac_discrete", "td3", "tqc", "ddpg"),
     ("crossq",),

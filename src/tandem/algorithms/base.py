@@ -20,7 +20,7 @@ from tandem.math.products import for_actions
 from tandem.networks.defaults import Role, Source, WithAction, mlp, sources
 from tandem.networks.noisy import noisy
 from tandem.networks.plan import Dense
-from tandem.settings import Schedule, setting
+from tandem.settings import Schedule, default, setting
 from tandem.spaces import ActionMode, Leaf, Spec
 from tandem.types import Array, Batch, Trajectory, Tree, Update, tree_map
 
@@ -99,6 +99,10 @@ class Settings:
     action_noise = "gaussian"  # how policies over real numbers explore
     sde_sample_freq = -1  # steps between draws of gSDE's matrices
     rewards = "team"  # what the agents of a team learn from: their "own" rewards, or one reward
+    intrinsic = "no"  # rewards beside the environment's
+    normalize_observations = False
+    normalize_rewards = False
+    standardize_rewards = False
 
     @property
     def block(self) -> int:
@@ -177,6 +181,22 @@ class ReplaySettings(Settings):
         return max(self.updates_per_call, 1) / self.train_every
 
 
+@dataclass(frozen=True)
+class RolloutSettings(Settings):
+    """What every algorithm has that learns from each rollout once."""
+
+    envs: int = default(8)
+    rollout: int = setting(256, "steps of each environment between updates", minimum=1)
+
+    @property
+    def block(self) -> int:
+        return self.rollout
+
+    @property
+    def update_rate(self) -> float:
+        return self.epochs / (self.batch_size or self.rollout * self.envs)
+
+
 class Call(NamedTuple):
     """Where a call of K updates stands in its run."""
 
@@ -196,8 +216,11 @@ class Algorithm(ABC):
     needs: ClassVar[Literal["transitions", "rollouts", "sequences"]]
     acting: ClassVar[tuple[str, ...]]  # the roles that `act` uses
     preparing: ClassVar[tuple[str, ...]] = ()  # the roles that `prepare` uses
+    # those of them that see no observations as they are, but what `prepare` makes of them
+    apart: tuple[str, ...] = ()
     sequence = 0  # steps in each row of what `prepare` gives; 0: a row is a step
-    # an array that `prepare` carries from one rollout to the next: part of a checkpoint
+    # an array, or a dict of them, that `prepare` carries from one rollout to the next: part of a
+    # checkpoint
     memory: Tree = ()
     valued: ClassVar[bool] = False  # its network gives action values, not a policy
     team: ClassVar[bool] = False  # of several agents, whose networks see rows: see `teams`

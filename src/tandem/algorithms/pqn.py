@@ -13,7 +13,7 @@ import numpy as np
 from tandem import ops
 from tandem.algorithms import base, sarsa
 from tandem.algorithms.base import Call, Forward, after_cuts
-from tandem.algorithms.on_policy import RolloutSettings
+from tandem.algorithms.on_policy import NormalizedRollouts
 from tandem.math.masks import masked
 from tandem.math.returns import lambda_return
 from tandem.networks.defaults import Role, mlp
@@ -26,7 +26,7 @@ CODE = "the authors' code, mttga/purejaxql, pqn_cartpole.yaml"
 
 
 @dataclass(frozen=True)
-class PQNSettings(RolloutSettings):
+class PQNSettings(NormalizedRollouts):
     """What PQN can be told."""
 
     steps: int = default(500_000, CODE)
@@ -66,10 +66,6 @@ class PQNSettings(RolloutSettings):
         maximum=1,
     )
     bootstrap: Literal["max", "sarsa", "expected"] = sarsa.bootstrap()
-
-    @property
-    def updates_per_step(self) -> float:
-        return self.epochs / self.batch_size
 
 
 class PQN(base.Algorithm):

@@ -103,6 +103,8 @@ class RolloutLearner:
         self.rows, self.batch = self.rows // each, self.batch // each
         self._run = backend.compile(algorithm.update)
         self._networks = networks
+        # by the statistics of observations, where there are any
+        self._standardised = [role for role in networks if role not in algorithm.apart]
         self._place = "0/body/" if algorithm.sequence else ""  # of a network's first layers
         self._observations = self._moments(observation) if s.normalize_observations else None
         if s.normalize_rewards and s.standardize_rewards:
@@ -119,7 +121,7 @@ class RolloutLearner:
         """Statistics for the networks' first layers. SettingError where a network, its user's, has
         none that takes them."""
         moments = ObservationMoments(observation)
-        for role in self._networks:
+        for role in self._standardised:
             weights = self.backend.networks[role].read()
             if not set(moments.publish({}, self._place)) <= set(weights):
                 raise SettingError(
@@ -155,7 +157,7 @@ class RolloutLearner:
         metrics = checked(outcome, self.updates)
         if self._observations:
             self._observations.add(trajectory.obs, trajectory.valid)
-            for role in self._networks:
+            for role in self._standardised:
                 network = self.backend.networks[role]
                 network.write(self._observations.publish(network.read(), self._place))
         return metrics
@@ -170,12 +172,18 @@ class RolloutLearner:
 
     def state(self, replay: bool) -> tuple[JSONDict, dict[str, Array]]:
         memory = self.algorithm.memory
-        carried = {} if isinstance(memory, tuple) else {"memory": memory.copy()}
+        if isinstance(memory, dict):
+            carried = {f"memory/{n}": np.array(x) for n, x in memory.items()}
+        else:
+            carried = {} if isinstance(memory, tuple) else {"memory": memory.copy()}
         return {"updates": self.updates}, carried | normalization.state(self._parts())
 
     def load_state(self, data: JSONDict, arrays: dict[str, Array]) -> None:
         self.updates = data["updates"]
-        if not isinstance(self.algorithm.memory, tuple):
+        if isinstance(self.algorithm.memory, dict):
+            names = self.algorithm.memory
+            self.algorithm.memory = {n: arrays[f"memory/{n}"].copy() for n in names}
+        elif not isinstance(self.algorithm.memory, tuple):
             self.algorithm.memory = arrays["memory"].copy()
         normalization.load_state(self._parts(), arrays)
 

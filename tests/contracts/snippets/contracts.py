@@ -853,6 +853,7 @@ SHORT = {
         games.IdentityBox,
         {"recurrent": 8, "sequence": 2, "normalize_observations": True},
     ),
+    "ppo_rnd": (PPO, games.Chain, {"intrinsic": "rnd", "rnd_features": 8}),
     "sac": (SAC, games.IdentityBox, {}),
     "sac_discrete": (SAC, games.Chain, {}),
     "a2c": (A2C, games.IdentityBox, {"normalize_observations": True}),
@@ -890,6 +891,7 @@ SHORT = {
 ON_TORCH = {
     "ppo_parts",
     "ppo_gsde",
+    "ppo_rnd",
     "td3_gsde",
     "ddpg_ou",
     "dqn_masked",

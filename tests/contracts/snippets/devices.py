@@ -75,6 +75,7 @@ CASES = {
     "dqn_convolving": (games.IdentityImage, REPLAY | {"network": convolving}),
     "dqn_moving": (games.TerminatedTruncatedPair, REPLAY | {"network": moving}),
     "ppo": (BOX, PPO | {"normalize_observations": True}),
+    "ppo_rnd": (BOX, PPO | {"intrinsic": "rnd", "rnd_features": 8}),
     "ppo_recurrent": (games.Chain, PPO | MEMORY),
     "ppo_recurrent_moving": (games.TerminatedTruncatedPair, PPO | MEMORY | {"network": moving}),
     "ppo_convolving": (games.IdentityImage, PPO | {"network": convolving, "shared": True}),
