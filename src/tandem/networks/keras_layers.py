@@ -14,6 +14,7 @@ import numpy as np
 
 from tandem.networks import plan as p
 from tandem.networks import serial
+from tandem.networks.implicit import Product, WithFractions
 from tandem.networks.plan import Plan, Weights
 from tandem.networks.recurrent import GRU, Recurrent, unroll
 from tandem.networks.several import Several
@@ -55,8 +56,10 @@ class PlanLayer(keras.layers.Layer):
         return self.layer.forward(self.weights_by_name, x)
 
     def compute_output_shape(self, shape: Any) -> Any:
-        example = np.zeros((1, *shape[1:]), np.int64)
-        return (shape[0], *self.layer.forward(_first_weights(self.layer), example).shape[1:])
+        known = np.array([1 if n is None else n for n in shape])
+        out = self.layer.forward(_first_weights(self.layer), np.zeros(known, np.int64)).shape
+        # axes of any length stay
+        return tuple(None if None in shape[i : i + 1] else n for i, n in enumerate(out))
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "layer": serial.to_json((self.layer,))[0]}
@@ -92,6 +95,17 @@ class EveryNth(keras.layers.Layer):
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "first": self.first, "step": self.step}
+
+
+@keras.saving.register_keras_serializable("tandem")
+class Times(keras.layers.Layer):
+    """Features [B, F] times those of fractions [B, N, F]."""
+
+    def call(self, parts: Any) -> Array:
+        return Product({}).joined(parts)
+
+    def compute_output_shape(self, shapes: Any) -> Any:
+        return (shapes[0][0], *shapes[1][1:])
 
 
 @keras.saving.register_keras_serializable("tandem")
@@ -133,7 +147,10 @@ def chained(plan: Plan, x: Array, place: str, variables: dict[str, Any]) -> Any:
                 chained(plan, _part(layer, x, k), f"{here}/{k}/", variables)
                 for k, plan in layer.plans.items()
             ]
-            x = keras.layers.Concatenate()(x) if len(x) > 1 else x[0]
+            if isinstance(layer, Product):
+                x = Times()(x)
+            else:
+                x = keras.layers.Concatenate()(x) if len(x) > 1 else x[0]
         elif isinstance(layer, p.Dueling):
             streams = [
                 chained(getattr(layer, k), x, f"{here}/{k}/", variables)
@@ -230,6 +247,9 @@ def frozen(model: Any, weights: list[AnyArray]) -> Callable[[Tree], AnyArray]:
 
 def symbolic(inputs: Any, name: str | None = None) -> Any:
     """Keras inputs for a tree of Leaves."""
+    if isinstance(inputs, WithFractions):
+        any_number = keras.Input((None,), name="fractions", dtype="float32")
+        return {"obs": symbolic(inputs["obs"], "obs"), "fractions": any_number}
     if isinstance(inputs, dict):
         return {
             k: symbolic(v, (f"{name}_" if name else "") + k.replace("/", "_"))
