@@ -219,8 +219,8 @@ class DQN(base.Algorithm):
             head = (Dense(0, values.outputs),)
         if implicit:
             entering = WithFractions.of(observation)
-            body = body[:-1] if early else body
-            return {"q": Role(entering, body, head, cosines=settings.cosines)}
+            before, features = (body[:-1], last.inputs) if early else (body, 0)
+            return {"q": Role(entering, before, head, cosines=settings.cosines, features=features)}
         return {"q": Role(observation, body, head)}
 
     def loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from tandem import ops
@@ -41,10 +40,6 @@ class ActionValues(Categorical):
         """What a network takes for observations [B, ...]; with fractions [B, N] where it takes
         such: without them, those that it acts by."""
         return obs
-
-    def of(self, network: Callable[[Tree], Array], obs: Tree) -> Array:
-        """The values [B, n] of observations [B, ...] by a network."""
-        return self.part(network(self.entering(obs)))
 
     @abstractmethod
     def loss(

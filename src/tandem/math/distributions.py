@@ -37,9 +37,13 @@ class Distribution(ABC):
         """What of a network's output [..., any] is for an action: its first numbers."""
         return out[..., : self.width] if self.width else out
 
+    def entering(self, obs: Tree) -> Tree:
+        """What a network takes for observations [N, ...] to act by."""
+        return obs
+
     def of(self, network: Callable[[Tree], Array], obs: Tree) -> Array:
         """The part for actions of what a network puts out for observations [N, ...]."""
-        return self.part(network(obs))
+        return self.part(network(self.entering(obs)))
 
     @abstractmethod
     def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:

@@ -59,6 +59,7 @@ class Role:
     units: int = 0
     # with which fractions enter between body and head; `inputs` are then WithFractions
     cosines: int = 0
+    features: int = 0  # that the body puts out, where its plan does not say it
     space: Any = None  # that a user's body is told of, where it is not the environment's
     # a mixer: made by us, whatever network its user gives for the others, and without noise
     ours: bool = False
@@ -78,7 +79,7 @@ class Role:
         if self.split:
             return apart(((self.body, width(self.body)),) * 2, self.head)
         if self.cosines:
-            features = width(self.body)
+            features = self.features or width(self.body)
             return quantile_network(self.body, features, self.cosines, fit(self.head, features))
         if self.units:
             return (Recurrent(self.body, width(self.body), self.units, fit(self.head, self.units)),)
