@@ -42,18 +42,6 @@ class OnFeatures(keras.Model):
         return self.head(ops.concatenate([self.body(x["obs"], training=training), x["action"]], -1))
 
 
-class AtFractions(keras.Model):
-    """The user's body, and what makes quantiles of its features and fractions."""
-
-    def __init__(self, body: Any, quantiles: Any) -> None:
-        super().__init__(name="at_fractions")
-        self.body, self.quantiles = body, quantiles
-
-    def call(self, x: Array, training: bool | None = None) -> Any:
-        features = self.body(x["obs"], training=training)
-        return self.quantiles({"obs": features, "fractions": x["fractions"]})
-
-
 class Remembering(keras.Model):
     """The user's body, our GRU on its features, and our head on its states."""
 
@@ -128,8 +116,8 @@ def _with_fractions(
     entering = {"obs": keras.Input((features,)), "fractions": keras.Input((None,))}
     quantiles, variables = build(rest, entering)
     write(variables, init(rest, np.random.default_rng(source.seed)))
-    model = AtFractions(body, quantiles)
-    model(tree_map(ops.convert_to_tensor, example(source.inputs)))
+    inputs = symbolic(source.inputs)
+    model = functional(inputs, quantiles({**inputs, "obs": body(inputs["obs"])}))
     if known is None:
         return model, None, variables
     plan, named = known

@@ -319,11 +319,12 @@ def combine_dueling(value: Array, advantage: Array) -> Array:
     [..., M] and advantage [..., A * M], choice after choice; returns [..., A * M]."""
     xp, each = ops.of(value), value.shape[-1]
     if each > 1:
-        lead, choices = advantage.shape[:-1], advantage.shape[-1] // each
-        apart = xp.reshape(advantage, (*lead, choices, each))
-        base = xp.reshape(value - xp.mean(apart, -2), (*lead, 1, each))
-        return xp.reshape(base + apart, advantage.shape)
-    return value + advantage - xp.reshape(xp.mean(advantage, -1), (*advantage.shape[:-1], 1))
+        # how many rows there are, TensorFlow may know only when it runs
+        lead = tuple(-1 if n is None else n for n in advantage.shape[:-1])
+        apart = xp.reshape(advantage, (*lead, advantage.shape[-1] // each, each))
+        base = (value - xp.mean(apart, -2))[..., None, :]
+        return xp.reshape(base + apart, (*lead, advantage.shape[-1]))
+    return value + advantage - xp.mean(advantage, -1)[..., None]
 
 
 def init(plan: Plan, rng: np.random.Generator) -> Weights:
