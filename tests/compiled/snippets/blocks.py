@@ -378,6 +378,7 @@ def they_go_on_within_carries() -> None:
         ("sac", Masked, replay),
         ("dqn", CartPole, replay | {"values": "categorical", "atoms": 9, "dueling": True}),
         ("dqn", Masked, replay | {"values": "quantile", "quantiles": 5}),
+        ("dqn", Masked, replay | {"values": "implicit", "fractions": 5, "munchausen": True}),
         ("ppo", CartPole, rollout | {"network": dropping, "hidden": (8,)}),
         ("dqn", CartPole, replay | {"network": dropping, "hidden": (8,)}),
     ):
