@@ -58,8 +58,8 @@ def munchausen(
     temperature: float,
     lowest: float,
 ) -> tuple[Array, Array]:
-    """Reward and policy of Munchausen DQN (Vieillard et al. 2020, arXiv:2007.14430, eq. 2 and
-    section 4): with pi = softmax(Q / temperature),
+    """Reward and policy of Munchausen DQN (Vieillard et al. 2020, arXiv:2007.14430, eq. 2, with its
+    clipping): with pi = softmax(Q / temperature),
 
         r + alpha clip(temperature log pi(a | s), lowest, 0) + gamma temperature H(pi(. | s')),
 
