@@ -44,6 +44,8 @@ SEQUENCE: dict[str, Any] = {
     "learning_rate": Schedule(0.5, 0.1),
 }
 RND: dict[str, Any] = {"intrinsic": "rnd", "rnd_features": 8}
+FRACTIONS = {"fractions": 5, "target_fractions": 4, "acting_fractions": 6, "cosines": 7}
+SOFT: dict[str, Any] = {"munchausen": True, "double": False, "munchausen_temperature": 0.2}
 SHORT: dict[str, Any] = {"rollout": 7, "hidden": (32, 32)}  # eight rows a sequence, four sequences
 
 
@@ -72,6 +74,29 @@ CASES = {
         fakes.MASKED_VECTOR,
     ),
     "dqn masked": Case("dqn", fakes.MASKED, {}, fakes.MASKED_VECTOR),
+    "dqn implicit dueling prioritized": Case(
+        "dqn",
+        fakes.DISCRETE,
+        {"values": "implicit", **FRACTIONS, "dueling": True, "prioritized": True, "kappa": 0.7},
+    ),
+    "dqn implicit masked": Case(
+        "dqn",
+        fakes.MASKED,
+        {"values": "implicit", **FRACTIONS, "double": False, "n_step": 3},
+        fakes.MASKED_VECTOR,
+    ),
+    "dqn munchausen": Case(
+        "dqn", fakes.DISCRETE, {**SOFT, "munchausen_temperature": 0.03, "munchausen_clip": -0.1}
+    ),
+    "dqn munchausen quantile masked": Case(
+        "dqn",
+        fakes.MASKED,
+        {**SOFT, "values": "quantile", "quantiles": 5},
+        fakes.MASKED_VECTOR,
+    ),
+    "dqn munchausen implicit": Case(
+        "dqn", fakes.DISCRETE, {**SOFT, "values": "implicit", **FRACTIONS}
+    ),
     "ppo masked": Case(
         "ppo", fakes.MASKED, {"entropy": Schedule(0.02), "orthogonal": False}, fakes.MASKED_VECTOR
     ),

@@ -30,7 +30,7 @@ LEARNING = {
         "dqn_matrix",
         "dqn_noisy",
     ),
-    "dqn, distributions": ("dqn_distributions",),
+    "dqn, distributions": ("dqn_distributions", "dqn_soft"),
     "ppo": (
         "ppo_identity",
         "ppo_masked",

@@ -20,7 +20,7 @@ SHORT = {
 }
 REST = (
     ("four", "stops"),
-    ("dqn", "dqn_noisy", "dqn_moving", "dqn_categorical", "dqn_quantile"),
+    ("dqn", "dqn_noisy", "dqn_moving", "dqn_categorical", "dqn_quantile", "dqn_implicit"),
     ("dqn_convolving", "ppo_convolving"),
     ("ppo", "ppo_gsde", "ppo_rnd", "a2c", "trpo", "trpo_normalizing"),
     ("ppo_recurrent", "ppo_recurrent_moving", "mappo_recurrent"),

@@ -5,7 +5,7 @@ buffers, files or clocks."""
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -103,6 +103,11 @@ class Settings:
     normalize_observations = False
     normalize_rewards = False
     standardize_rewards = False
+
+    def settled(self, given: Iterable[str]) -> Settings:
+        """Itself, with what some settings imply for others in place of their defaults; those that
+        a user has `given`, by name, stay."""
+        return self
 
     @property
     def block(self) -> int:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from tandem.errors import NetworkError, SettingError, misfit, nearest
+from tandem.networks.implicit import quantile_network
 from tandem.networks.plan import (
     ACTIVATIONS,
     Activation,
@@ -36,7 +37,7 @@ from tandem.networks.recurrent import Recurrent
 from tandem.networks.several import each
 from tandem.spaces import Leaf, Spec
 
-Inputs = Any  # a Spec, or a WithAction of {"obs": Spec, "action": Leaf}
+Inputs = Any  # a Spec, a WithAction of {"obs": Spec, "action": Leaf}, or WithFractions
 
 
 class WithAction(dict[str, Any]):
@@ -58,6 +59,9 @@ class Role:
     split: bool = False  # by default each stream of the fork stands on a body of its own
     # of a GRU between body and head; `inputs` are then as `networks.recurrent.entering` has them
     units: int = 0
+    # with which fractions enter between body and head; `inputs` are then WithFractions
+    cosines: int = 0
+    features: int = 0  # that the body puts out, where its plan does not say it
     space: Any = None  # that a user's body is told of, where it is not the environment's
     # a mixer: made by us, whatever network its user gives for the others, and without noise
     ours: bool = False
@@ -76,6 +80,9 @@ class Role:
             return each(replace(self, agents=0).plan, self.agents)
         if self.split:
             return apart(((self.body, width(self.body)),) * 2, self.head)
+        if self.cosines:
+            features = self.features or width(self.body)
+            return quantile_network(self.body, features, self.cosines, fit(self.head, features))
         if self.units:
             return (Recurrent(self.body, width(self.body), self.units, fit(self.head, self.units)),)
         return self.body + fit(self.head, width(self.body))
@@ -251,6 +258,7 @@ class Given:
     seed: int  # of first weights: of the head, and of what Keras draws while `make` runs
     head: Plan = ()
     units: int = 0  # of a GRU between a body and the head
+    cosines: int = 0  # with which fractions enter there
 
     @property
     def with_action(self) -> bool:
@@ -260,7 +268,7 @@ class Given:
     @property
     def beside(self) -> bool:
         """Whether anything enters beside the observation, which is then the entry "obs"."""
-        return self.with_action or self.units > 0
+        return self.with_action or self.units > 0 or self.cosines > 0
 
     def features(self, name: str, call: Callable[[], Any], last_step: str = "") -> Any:
         """What `call()`, the network on two made-up observations, puts out. Raises NetworkError
@@ -353,20 +361,25 @@ def sources(
         if network is None or (role.ours and is_function(network)):
             by_role[name] = Drawn(role.plan, init(role.plan, rng), role.inputs)
         elif isinstance(network, dict):
-            if role.units:
+            if role.units or role.cosines:
+                what, name_of = (
+                    (f"recurrent={role.units} puts a GRU", "recurrent")
+                    if role.units
+                    else ("values='implicit' puts fractions", "values")
+                )
                 raise NetworkError(
-                    f"network= gives whole networks; recurrent={role.units} puts a GRU between a "
-                    "body and a head.",
+                    f"network= gives whole networks; {what} between a body and a head.",
                     "a function of the observation space that returns a body",
-                    "give the body alone, or leave recurrent out.",
+                    f"give the body alone, or leave {name_of} out.",
                 )
             by_role[name] = Given(
                 _whole(network[name], space), role.inputs, role.outputs, int(rng.integers(2**31))
             )
         elif is_function(network):
             body = _body(network, role.space or space, role.part)
+            seed = int(rng.integers(2**31))
             by_role[name] = Given(
-                body, role.inputs, role.outputs, int(rng.integers(2**31)), role.head, role.units
+                body, role.inputs, role.outputs, seed, role.head, role.units, role.cosines
             )
         else:
             raise NetworkError(

@@ -11,6 +11,7 @@ from torch import nn
 
 from tandem.networks import common_layers as c
 from tandem.networks import plan as p
+from tandem.networks.implicit import Product
 from tandem.networks.noisy import NoisyDense, is_noise
 from tandem.networks.plan import Plan, Weights
 from tandem.networks.recurrent import GRU, Recurrent, unroll
@@ -117,18 +118,17 @@ class Scale(nn.Module):
 
 
 class Streams(nn.Module):
-    """Modules whose outputs stand side by side: on one input, or each on its own entry of a
-    dict."""
+    """Modules whose outputs become one, side by side as a rule: on one input, or each on its own
+    entry of a dict."""
 
     def __init__(self, layer: p.Streams, parts: list[nn.Module] | None = None) -> None:
         super().__init__()
-        self.part, self.names = layer.part, list(layer.plans)
+        self.part, self.joined, self.names = layer.part, layer.joined, list(layer.plans)
         self.parts = nn.ModuleList(parts or [build(plan) for plan in layer.plans.values()])
 
     def forward(self, x: Array) -> Array:
-        return torch.cat(
-            [part(self.part(x, name)) for name, part in zip(self.names, self.parts, strict=True)],
-            -1,
+        return self.joined(
+            [part(self.part(x, name)) for name, part in zip(self.names, self.parts, strict=True)]
         )
 
 
@@ -194,7 +194,7 @@ def _layer(layer: p.Layer) -> nn.Module:
         return ACTIVATIONS[layer.activation]()
     special: dict[type, Any] = {
         p.Image: Image, p.Scale: Scale, p.Streams: Streams, p.Branches: Streams, Several: Streams,
-        p.Flatten: lambda _: FlattenChannelsLast(), BatchRenorm: Renorm,
+        p.Flatten: lambda _: FlattenChannelsLast(), BatchRenorm: Renorm, Product: Streams,
         p.Dueling: lambda d: Dueling(build(d.value), build(d.advantage)),
         GRU: Cell, Recurrent: lambda r: Remembering(build(r.body), Cell(r.cell), build(r.head)),
     }  # fmt: skip

@@ -144,9 +144,9 @@ def values(loop: Loop, obs: Tree, action: Array | None = None) -> Array:
     if "actor" in networks and len(networks) == 1:  # one body for both
         return networks["actor"](obs)[..., -1]
     if "actor" not in networks:
-        out = networks["q"](obs)
+        q = networks["q"]
         policy = loop.algorithm.distribution(loop.settings, loop.random_actor.action)
-        return (policy.part(out) if isinstance(policy, ActionValues) else out).max(-1)
+        return (policy.of(q, obs) if isinstance(policy, ActionValues) else q(obs)).max(-1)
     if action is None:
         action = loop.algorithm.act(
             loop.settings, loop.random_actor.action, networks, obs, (), None

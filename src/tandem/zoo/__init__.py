@@ -90,7 +90,7 @@ def settle(algorithm: str | type, env: str, values: dict[str, Any]) -> tuple[Any
     options = apply(Options(), {n: v for n, v in values.items() if n in others})
     tuned = entry(algorithm, env, options.entry)
     base = apply(kind.Settings(), tuned.settings if tuned else {})
-    chosen = apply(base, {n: v for n, v in values.items() if n in own})
+    chosen = apply(base, {n: v for n, v in values.items() if n in own}).settled(values)
     for part in (chosen, options):
         check_ranges(part)
     return chosen, options, tuned.source if tuned else f"defaults of {algorithm}"

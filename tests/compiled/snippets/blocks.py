@@ -382,6 +382,7 @@ def they_go_on_within_carries() -> None:
         ("pqn", CartPole, rollout),
         ("pqn", Masked, rollout | {"bootstrap": "expected"}),
         ("pqn", CartPole, rollout | {"bootstrap": "sarsa"}),
+        ("dqn", Masked, replay | {"values": "implicit", "fractions": 5, "munchausen": True}),
         ("ppo", CartPole, rollout | {"network": dropping, "hidden": (8,)}),
         ("dqn", CartPole, replay | {"network": dropping, "hidden": (8,)}),
     ):

@@ -407,17 +407,30 @@ def dqn_chain():
 
 C51 = {"values": "categorical", "atoms": 21, "v_min": 0.0, "v_max": 1.25}
 QUANTILES = {"values": "quantile", "quantiles": 8}
+IMPLICIT = {
+    "values": "implicit", "fractions": 8, "target_fractions": 8, "acting_fractions": 8,
+    "cosines": 16,
+}  # fmt: skip
+SOFT = {"munchausen": True, "double": False}
 
 
 @case
 def dqn_distributions():
     """Values and best actions, with masks too."""
     found = []
-    for kind in ({**C51, "dueling": True}, QUANTILES):
+    for kind in ({**C51, "dueling": True}, QUANTILES, IMPLICIT):
         loop = solve(DQN, games.Chain, 6000, n_step=3, **kind)
         found += near(contracts.values(loop, np.arange(4)), [0.9**3, 0.9**2, 0.9, 1.0], 0.1)
         solve(DQN, games.Forbidden, 4000, **kind)
     return found
+
+
+@case
+def dqn_soft():
+    """Best actions, with masks too: values are moved by the log-policy."""
+    for kind in ({}, QUANTILES, IMPLICIT):
+        solve(DQN, games.Chain, 6000, **SOFT, **kind)
+    solve(DQN, games.Forbidden, 4000, **SOFT)
 
 
 @case
@@ -829,6 +842,8 @@ SHORT = {
     "dqn_noisy": (DQN, games.Chain, {"dueling": True, **QUIET}),
     "dqn_categorical": (DQN, games.Chain, {**C51, "dueling": True, "prioritized": True}),
     "dqn_quantile": (DQN, games.Forbidden, QUANTILES),
+    "dqn_implicit": (DQN, games.Chain, {**IMPLICIT, "prioritized": True, "noisy": "factorised"}),
+    "dqn_soft": (DQN, games.Forbidden, {**SOFT, **IMPLICIT, "dueling": True}),
     "ppo": (PPO, games.Chain, {}),
     "ppo_multi": (PPO, games.IdentityMultiDiscrete, {}),
     "ppo_box": (
@@ -897,6 +912,7 @@ ON_TORCH = {
     "dqn_masked",
     "dqn_quantile",
     "tqc",
+    "dqn_soft",
     "sac_masked",
     "ppo_multi",
     "ppo_masked",
@@ -911,6 +927,7 @@ ON_JAX = {
     "a2c_parts",
     "dqn_noisy",
     "dqn_categorical",
+    "dqn_implicit",
     "ppo_recurrent",
     "a2c_recurrent",
     "a2c_noisy",

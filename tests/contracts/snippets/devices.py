@@ -72,6 +72,10 @@ CASES = {
     "dqn_noisy": (games.Chain, REPLAY | {"noisy": "factorised"}),
     "dqn_categorical": (games.Chain, REPLAY | {"values": "categorical", "atoms": 11}),
     "dqn_quantile": (games.Chain, REPLAY | {"values": "quantile", "quantiles": 9}),
+    "dqn_implicit": (
+        games.Chain,
+        REPLAY | {"values": "implicit", "munchausen": True, "double": False, "fractions": 8},
+    ),
     "dqn_convolving": (games.IdentityImage, REPLAY | {"network": convolving}),
     "dqn_moving": (games.TerminatedTruncatedPair, REPLAY | {"network": moving}),
     "ppo": (BOX, PPO | {"normalize_observations": True}),
