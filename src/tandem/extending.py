@@ -9,6 +9,7 @@ derive from, stand in the modules named after them, such as `tandem.algorithms.p
 from __future__ import annotations
 
 from tandem import ops
+from tandem.algorithms.action_spaces import bounded_vector, discrete, drawable
 from tandem.algorithms.base import (
     Algorithm,
     Call,
@@ -16,10 +17,7 @@ from tandem.algorithms.base import (
     RolloutSettings,
     Settings,
     after_cuts,
-    bounded_vector,
     copies,
-    discrete,
-    drawable,
     optimizer_options,
     step_size,
 )

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms import base
+from tandem.algorithms import action_spaces, base
 from tandem.algorithms.base import Call, Forward
 from tandem.errors import SettingError
 from tandem.math.action_values import (
@@ -188,7 +188,7 @@ class DQN(base.Algorithm):
 
     @classmethod
     def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
-        base.discrete("dqn", action)
+        action_spaces.discrete("dqn", action)
         check_values(settings)
 
     @classmethod
@@ -208,7 +208,7 @@ class DQN(base.Algorithm):
         values, implicit = cls.distribution(settings, action), settings.values == "implicit"
         last = body[-1]
         hidden = (replace(last, inputs=0),) if isinstance(last, Dense) else ()
-        units = last.units if isinstance(last, Dense) else 0
+        inputs, units = (last.inputs, last.units) if isinstance(last, Dense) else (0, 0)
         # fractions enter before the last hidden layer, where it is not the only one
         early = implicit and hidden and any(isinstance(x, (Dense, Conv)) for x in body[:-1])
         head: tuple[Any, ...] = (*hidden, Dense(units, values.outputs))
@@ -219,7 +219,7 @@ class DQN(base.Algorithm):
             head = (Dense(0, values.outputs),)
         if implicit:
             entering = WithFractions.of(observation)
-            before, features = (body[:-1], last.inputs) if early else (body, 0)
+            before, features = (body[:-1], inputs) if early else (body, 0)
             return {"q": Role(entering, before, head, cosines=settings.cosines, features=features)}
         return {"q": Role(observation, body, head)}
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms import base, teams
+from tandem.algorithms import action_spaces, base, teams
 from tandem.algorithms.base import Call, Forward
 from tandem.math.distributions import Categorical, Deterministic, Distribution
 from tandem.networks.defaults import Role, mlp
@@ -114,7 +114,9 @@ class MADDPG(base.Algorithm):
     def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
         teams.check("maddpg", observation, action, "box", "multidiscrete")
         if action.kind == "box":
-            base.bounded_vector("maddpg", replace(action, shape=(action.width,)), "use mappo.")
+            action_spaces.bounded_vector(
+                "maddpg", replace(action, shape=(action.width,)), "use mappo."
+            )
 
     @classmethod
     def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms import base, curiosity, gsde, recurrent_batches
+from tandem.algorithms import action_spaces, base, curiosity, gsde, recurrent_batches
 from tandem.algorithms.base import Call, Forward, after_cuts
 from tandem.errors import SettingError
 from tandem.math.distributions import Beta, Density, Gaussian
@@ -180,9 +180,9 @@ class OnPolicy(base.Algorithm):
             gsde.check(cls.__name__.lower(), action, settings.policy)
         if settings.policy == "beta":
             name = f"{cls.__name__.lower()} with policy='beta'"
-            base.bounded_vector(name, action, "give policy='gaussian'.")
+            action_spaces.bounded_vector(name, action, "give policy='gaussian'.")
         else:
-            base.drawable(cls.__name__.lower(), action)
+            action_spaces.drawable(cls.__name__.lower(), action)
 
     @classmethod
     def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms import base
+from tandem.algorithms import action_spaces, base
 from tandem.algorithms.base import Call, Forward
 from tandem.math.distributions import Density, Spherical
 from tandem.math.masks import masked
@@ -296,7 +296,7 @@ class ActorCritic(OnSequences):
 
     @classmethod
     def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
-        base.simple(cls.__name__.lower(), action)
+        action_spaces.simple(cls.__name__.lower(), action)
 
     @classmethod
     def head(cls, action: Leaf, settings: Any) -> Plan:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms import base, sarsa
+from tandem.algorithms import action_spaces, base, sarsa
 from tandem.algorithms.base import Call, Forward, after_cuts
 from tandem.algorithms.on_policy import NormalizedRollouts
 from tandem.math.masks import masked
@@ -91,7 +91,7 @@ class PQN(base.Algorithm):
 
     @classmethod
     def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
-        base.discrete("pqn", action)
+        action_spaces.discrete("pqn", action)
 
     @classmethod
     def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:

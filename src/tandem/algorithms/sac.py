@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms import base, gsde
+from tandem.algorithms import action_spaces, base, gsde
 from tandem.algorithms.base import Call
 from tandem.errors import SettingError
 from tandem.math.distributions import Distribution, TanhGaussian
@@ -135,7 +135,7 @@ class SAC(base.Algorithm):
     @classmethod
     def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
         cls.check_noise(action, settings)
-        base.bounded_vector(cls.__name__.lower(), action)
+        action_spaces.bounded_vector(cls.__name__.lower(), action)
 
     @classmethod
     def check_noise(cls, action: Leaf, settings: SACSettings) -> None:
