@@ -427,7 +427,7 @@ def activate(name: str, x: Array) -> Array:
     return x if name == "linear" else getattr(ops.of(x), name)(x)
 
 
-_INTO: dict[str, Any] = {"tanh": lambda x: np.tanh(x, x), "relu": lambda x: np.maximum(x, 0.0, x)}
+_INTO: Any = {"tanh": lambda x: np.tanh(x, x), "relu": lambda x: np.maximum(x, 0.0, out=x)}
 ACTIVATIONS = ("linear", "tanh", "relu", "sigmoid", "softplus", "elu", "gelu", "silu")
 
 
