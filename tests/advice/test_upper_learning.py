@@ -15,7 +15,9 @@ from tandem.errors import NetworkError
 from tandem.learning import asynchronous, selfplay
 from tandem.learning.config import Options
 from tandem.learning.events import BatchBegin, BatchEnd
+from tandem.testing import contracts
 from tandem.testing import environments as games
+from tandem.testing.goal_games import BitFlip
 from tandem.testing.turn_games import tictactoe
 from tests.advice.net import case, excepted, follows
 from tests.advice.test_upper_algorithms import body
@@ -30,6 +32,11 @@ def door(algorithm: str = "a3c", env: Any = "CartPole-v1", **options: Any) -> No
     o, needs = replace(Options(), **options), algorithms.get(algorithm).needs
     asynchronous.refuse(algorithm, needs, env, o)
     selfplay.refuse(algorithm, needs, env, o)
+
+
+def replayed(**settings: Any) -> None:
+    """A learner without an environment of its own."""
+    contracts.begin(algorithms.get("dqn"), games.Chain, "torch", steps=100, **settings)
 
 
 class Curved(torch.nn.Module):
@@ -130,6 +137,27 @@ REPLAY = {"online": False, "replay": "none"}
             {"algorithm": "dqn", "updates_per_step": 2.0, "updates_per_call": 4},
             "leave updates_per_call out",
             {"updates_per_call": 1},
+        ),
+        case(
+            "learning/learners.py:ReplayLearner._relabelling",
+            replayed,
+            {"hindsight": "future"},
+            "give hindsight='no'",
+            {"hindsight": "no"},
+        ),
+        case(
+            "learning/learners.py:ReplayLearner._relabelling 2",
+            ran,
+            {"algorithm": "dqn", "env": BitFlip, "hindsight": "final", "n_step": 2},
+            "give n_step=1",
+            {"n_step": 1},
+        ),
+        case(
+            "learning/goals.py:goals_of",
+            ran,
+            {"algorithm": "dqn", "hindsight": "final"},
+            "give hindsight='no'",
+            {"hindsight": "no"},
         ),
         case(
             "learning/resets.py:Reset.__init__",

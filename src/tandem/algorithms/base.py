@@ -24,6 +24,7 @@ from tandem.settings import Schedule, default, setting
 from tandem.spaces import ActionMode, Leaf, Spec
 from tandem.types import Array, Batch, Trajectory, Tree, Update
 
+HINDSIGHT = "Andrychowicz et al. 2017"
 NOISY = "Fortunato et al. 2018, section 3"
 Forward = Callable[[Tree], Array]  # a network for acting: NumPy in, NumPy out
 
@@ -94,6 +95,7 @@ class Settings:
     learning_starts = 0  # environment steps before the first update
     prioritized = False
     memmap = False
+    hindsight = "no"  # which goals a replayed transition is given
     reset_every = 0  # updates after which networks begin anew
     adam_beta1 = 0.9  # decay of Adam's first moment
     action_noise = "gaussian"  # how policies over real numbers explore
@@ -187,8 +189,22 @@ class ReplaySettings(Settings):
 
 
 @dataclass(frozen=True)
-class PrioritizedSettings(ReplaySettings):
-    """What those of them have that can draw transitions by their error."""
+class TransitionSettings(ReplaySettings):
+    """What those of them have that replay single transitions: which they draw, and how they are
+    changed."""
+
+    hindsight: Literal["no", "future", "final", "episode"] = setting(
+        "no",
+        "where goals are observed, give transitions others that the episode reached: later, at its "
+        "end, or at any time",
+        HINDSIGHT,
+    )
+    relabel: int = setting(
+        4,
+        "with hindsight: transitions with another goal for each that keeps its own",
+        HINDSIGHT + ", section 4.5",
+        minimum=1,
+    )
 
     prioritized: bool = setting(
         False, "draw transitions by their error instead of evenly", "Schaul et al. 2016"

@@ -45,7 +45,7 @@ MUNCHAUSEN = "Vieillard et al. 2020"
 
 
 @dataclass(frozen=True)
-class DQNSettings(base.PrioritizedSettings):
+class DQNSettings(base.TransitionSettings):
     """What DQN can be told."""
 
     learning_rate: Schedule = default(Schedule(1e-4), SB3, help="step size of Adam; a schedule")

@@ -28,7 +28,7 @@ LOG_STD, LIMIT = -3.0, 2.0  # of gSDE, there: the first log_std, and what means 
 
 
 @dataclass(frozen=True)
-class SoftSettings(base.PrioritizedSettings):
+class SoftSettings(base.TransitionSettings):
     """What every soft actor-critic can be told."""
 
     steps: int = default(1_000_000, PAPER)

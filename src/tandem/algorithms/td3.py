@@ -23,7 +23,7 @@ CODE = "the authors' code, 2nd version"
 
 
 @dataclass(frozen=True)
-class TD3Settings(base.PrioritizedSettings):
+class TD3Settings(base.TransitionSettings):
     """What TD3 can be told."""
 
     steps: int = default(1_000_000, PAPER)

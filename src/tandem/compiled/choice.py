@@ -34,7 +34,7 @@ def obstacles(kind: Any, settings: Any, options: Options) -> Iterator[tuple[str,
     ):
         if (value := getattr(settings, what)) != none:
             yield f"{what}={value}", f"give {what}={none!r}"
-    for what, usual in (("reset_every", 0), ("updates_per_step", "auto")):
+    for what, usual in (("hindsight", "no"), ("reset_every", 0), ("updates_per_step", "auto")):
         if (value := getattr(settings, what, usual)) != usual:
             yield f"{what}={value}", f"give {what}={usual!r}"
     if settings.n_step > 1:

@@ -19,6 +19,7 @@ from tandem.learning.normalization import ObservationMoments, RewardScale, Rewar
 from tandem.learning.resets import Reset
 from tandem.learning.seeds import Generators
 from tandem.replay.buffer import Ring
+from tandem.replay.hindsight import Goals, Hindsight
 from tandem.replay.samplers import PrioritizedSampler, SequenceSampler, UniformSampler
 from tandem.types import Array, Batch, JSONDict, Trajectory, Tree
 
@@ -199,7 +200,9 @@ class ReplayLearner:
         action: Any,
         generators: Generators,
         folder: Path | None,
+        goals: Goals | None = None,
     ) -> None:
+        """goals: how the environment judges goals, for hindsight."""
         s = algorithm.settings
         self.algorithm = algorithm
         self.backend = backend
@@ -241,8 +244,28 @@ class ReplayLearner:
                 "one of them: both say how many updates there are",
                 "leave updates_per_call out.",
             )
+        self._hindsight = self._relabelling(goals)
         self._reset = Reset(backend) if s.reset_every else None
         self._run = backend.compile(algorithm.update)
+
+    def _relabelling(self, goals: Goals | None) -> Hindsight | None:
+        """What gives transitions other goals, if anything. SettingError where it cannot."""
+        s = self.settings
+        if s.hindsight == "no":
+            return None
+        if goals is None:
+            raise SettingError(
+                f"hindsight={s.hindsight!r} where there is no environment to ask for rewards.",
+                "a run that makes its environments itself, as tandem.train does",
+                "give hindsight='no'.",
+            )
+        if s.n_step > 1:
+            raise SettingError(
+                f"hindsight={s.hindsight!r} and n_step={s.n_step}.",
+                "one-step transitions: rewards of the steps between would be of the old goal",
+                "give n_step=1, or hindsight='no'.",
+            )
+        return Hindsight(self.ring, goals, s.gamma, k=s.relabel, strategy=s.hindsight)
 
     def is_warmup(self, env_steps: int) -> bool:
         """Whether to act at random still, so that the first updates see some variety."""
@@ -311,7 +334,10 @@ class ReplayLearner:
         with "start" where the state of a network with a memory begins anew, and the states before
         their first steps."""
         if not isinstance(self.sampler, SequenceSampler):
-            return self.ring.transitions(ids, self.n)._replace(weight=weight)
+            batch = self.ring.transitions(ids, self.n)._replace(weight=weight)
+            if self._hindsight is None:
+                return batch
+            return self._hindsight.relabel(self.generators("replay/hindsight"), ids, batch)
         rows = self.sampler.sequences(ids)
         transitions, at = self.ring.transitions(rows), self.ring.position(rows)
         ended, valid = self.ring.last.take(at), self.ring.valid.take(at)

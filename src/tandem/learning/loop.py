@@ -42,8 +42,10 @@ def learner_of(
     generators: Generators,
     networks: dict[str, Forward],
     folder: Any = None,
+    goals: Any = None,
 ) -> Learner:
-    """What learns as an algorithm `needs`; `networks` are those that act and prepare."""
+    """What learns as an algorithm `needs`; `networks` are those that act and prepare. goals: how
+    the environment judges them, for hindsight."""
     if algorithm.needs == "rollouts":
         return RolloutLearner(
             algorithm, algorithm.backend, seen(observation, action), generators, networks
@@ -52,7 +54,9 @@ def learner_of(
         return SequenceLearner(
             algorithm, algorithm.backend, observation, action, generators, networks
         )
-    return ReplayLearner(algorithm, algorithm.backend, observation, action, generators, folder)
+    return ReplayLearner(
+        algorithm, algorithm.backend, observation, action, generators, folder, goals
+    )
 
 
 class Loop:
@@ -76,6 +80,7 @@ class Loop:
         learner: Learner | None = None,
         collector: type[Collector] = Collector,
         workers: tuple[EnvFactory, WorkerOptions, Callable[[str], Any]] | None = None,
+        goals: Any = None,
     ) -> None:
         self.algorithm, self.backend, self.generators = algorithm, backend, generators
         self.settings = algorithm.settings
@@ -90,7 +95,7 @@ class Loop:
         self.actor: Actor = actor or PolicyActor(type(algorithm), self.settings, action, acting)
         self.random_actor = RandomActor(action, self.actor.initial_state)
         self.learner: Learner = learner or learner_of(
-            algorithm, observation, action, generators, self.networks, folder
+            algorithm, observation, action, generators, self.networks, folder, goals
         )
         own = collector(
             environments, self.settings.gamma, algorithm.action_mode(self.settings, action)

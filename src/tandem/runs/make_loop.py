@@ -19,6 +19,7 @@ from tandem.learning.actor_learner import LearnerSpec
 from tandem.learning.build import Spaces, build, network_there
 from tandem.learning.companions import Companions
 from tandem.learning.config import Config
+from tandem.learning.goals import goals_of
 from tandem.learning.loop import Loop
 from tandem.learning.seeds import Generators, derived
 from tandem.parallel.env_factory import EnvFactory
@@ -83,6 +84,8 @@ def _loop(
         learners = asynchronous.ActorLearners(spec, algorithm, environments)
         return asynchronous.Asynchronous(learners, algorithm, environments, generators)
     there = partial(network_there, conf, Spaces.of(environments), network)
+    hindsight = conf.settings.hindsight != "no"
+    goals = goals_of(factory.env, factory.kwargs, environments.observation) if hindsight else None
     loop = Loop(
         algorithm,
         algorithm.backend,
@@ -90,6 +93,7 @@ def _loop(
         generators,
         folder,
         workers=(factory, options, there) if options.workers else None,
+        goals=goals,
     )
     if others is not None:
         others.join(algorithm.backend)
